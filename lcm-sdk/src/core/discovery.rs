@@ -1,0 +1,147 @@
+//! Discovery: what exists in a region, and what to do with each instance. It never judges a known worker.
+
+use std::collections::{HashMap, HashSet};
+
+use serde::Serialize;
+
+use super::failure::CallFailure;
+use super::ids::{InstanceId, WorkerId};
+use super::instance::Instance;
+use super::status::WorkerStatus;
+use super::worker::Worker;
+
+/// What a scan of one region showed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scan {
+    /// The region.
+    pub region: String,
+    /// Every instance that matched.
+    pub instances: Vec<Instance>,
+    /// Whether every page was read. Anything less proves nothing about what is missing.
+    pub completeness: Completeness,
+}
+
+/// Whether a scan saw everything.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Completeness {
+    /// Every page was read.
+    Complete,
+    /// A page failed.
+    Partial(CallFailure),
+}
+
+/// What to do with one instance that a scan found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "finding", rename_all = "snake_case")]
+pub enum Finding {
+    /// Nobody knows it: import it.
+    Import {
+        /// The instance.
+        instance: InstanceId,
+    },
+    /// Its tags name a record that does not name it: the reconciler adopts it.
+    HandOver {
+        /// The instance.
+        instance: InstanceId,
+        /// The worker its tags name.
+        worker: WorkerId,
+    },
+    /// Its record says terminated, but it lives: reported, and handed to the reconciler.
+    Resurrect {
+        /// The instance.
+        instance: InstanceId,
+        /// Its worker.
+        worker: WorkerId,
+    },
+}
+
+/// Sorts out what a scan found. Known instances and dead ones give nothing: a known record's status is not
+/// discovery's business.
+///
+/// ```
+/// use lcm_sdk::core::discovery::{explore, Completeness, Finding, Scan};
+/// use lcm_sdk::{Ec2State, Instance};
+///
+/// let scan = Scan {
+///     region: "us-east-1".into(),
+///     instances: vec![Instance::new("i-1", Ec2State::Running)],
+///     completeness: Completeness::Complete,
+/// };
+/// assert_eq!(explore(&scan, &[]), [Finding::Import { instance: "i-1".into() }]);
+/// ```
+pub fn explore(scan: &Scan, workers: &[Worker]) -> Vec<Finding> {
+    let ids: HashSet<&str> = workers.iter().map(|worker| worker.id.as_str()).collect();
+    let mut owners: HashMap<&InstanceId, &Worker> = HashMap::with_capacity(workers.len());
+    for worker in workers {
+        if let Some(instance) = &worker.instance_id {
+            // Two records may name one instance, an old terminated one and its successor: the living owns it.
+            let owner = owners.entry(instance).or_insert(worker);
+            if owner.status == WorkerStatus::Terminated {
+                *owner = worker;
+            }
+        }
+    }
+    let live = scan.instances.iter().filter(|instance| instance.state.is_live());
+    live.filter_map(|instance| {
+        let id = instance.id.clone();
+        match (owners.get(&instance.id), instance.owner().filter(|owner| ids.contains(owner))) {
+            (Some(worker), _) if worker.status == WorkerStatus::Terminated => {
+                Some(Finding::Resurrect { instance: id, worker: worker.id.clone() })
+            }
+            (Some(_), _) => None,
+            (None, Some(owner)) => Some(Finding::HandOver { instance: id, worker: owner.into() }),
+            (None, None) => Some(Finding::Import { instance: id }),
+        }
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::instance::WORKER_ID_TAG;
+    use crate::core::status::Ec2State;
+
+    #[test]
+    fn only_strangers_are_imported() {
+        let instance = |id: &str, state, owner: Option<&str>| {
+            let mut instance = Instance::new(id, state);
+            instance.tags.extend(owner.map(|owner| (WORKER_ID_TAG.to_owned(), owner.to_owned())));
+            instance
+        };
+        let worker = |id: &str, status, instance: Option<&str>| {
+            let mut worker = Worker::new(id, status);
+            worker.instance_id = instance.map(InstanceId::from);
+            worker
+        };
+        let scan = Scan {
+            region: "us-east-1".into(),
+            instances: vec![
+                instance("i-stranger", Ec2State::Running, None),
+                instance("i-foreign", Ec2State::Stopped, Some("nobody")),
+                instance("i-dead-stranger", Ec2State::Terminated, None),
+                instance("i-known", Ec2State::Stopped, Some("w-known")),
+                instance("i-unrecorded", Ec2State::Running, Some("w-pending")),
+                instance("i-back", Ec2State::Running, Some("w-over")),
+                instance("i-succeeded", Ec2State::Running, None),
+            ],
+            completeness: Completeness::Complete,
+        };
+        let workers = [
+            worker("w-known", WorkerStatus::Draining, Some("i-known")),
+            worker("w-pending", WorkerStatus::Pending, None),
+            worker("w-over", WorkerStatus::Terminated, Some("i-back")),
+            worker("w-old", WorkerStatus::Terminated, Some("i-succeeded")),
+            worker("w-new", WorkerStatus::Running, Some("i-succeeded")),
+        ];
+        assert_eq!(
+            explore(&scan, &workers),
+            [
+                Finding::Import { instance: "i-stranger".into() },
+                Finding::Import { instance: "i-foreign".into() },
+                Finding::HandOver { instance: "i-unrecorded".into(), worker: "w-pending".into() },
+                Finding::Resurrect { instance: "i-back".into(), worker: "w-over".into() },
+            ]
+        );
+    }
+}

@@ -1,0 +1,200 @@
+//! What is done to the world: the only things LCM ever does, as data.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::event::{Event, SessionEnd};
+use super::ids::{InstanceId, SessionId};
+use super::launch::LaunchPlan;
+use super::license::{LicenseReport, Submission};
+use super::observation::{CloudMetrics, CmlMetrics};
+use super::time::Timestamp;
+
+/// One thing to do. Effects are carried out in order; [`Effect::stops_the_rest`] and
+/// [`Effect::blocks_the_transition`] say what one that fails takes down with it.
+///
+/// Each can be carried out twice without harm: that is what makes a crash between any two of them survivable.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "effect", rename_all = "snake_case")]
+#[must_use]
+pub enum Effect {
+    /// Write the plan to the record, before anything is launched.
+    RecordLaunchPlan {
+        /// The plan.
+        plan: Box<LaunchPlan>,
+        /// The moment the launch begins: written with the plan, so that its age is known after a crash.
+        begun_at: Timestamp,
+    },
+    /// Launch exactly this plan.
+    LaunchInstance {
+        /// The plan.
+        plan: Box<LaunchPlan>,
+    },
+    /// Start a stopped instance.
+    StartInstance {
+        /// Which.
+        instance: InstanceId,
+    },
+    /// Stop a running instance.
+    StopInstance {
+        /// Which.
+        instance: InstanceId,
+    },
+    /// Terminate an instance.
+    TerminateInstance {
+        /// Which.
+        instance: InstanceId,
+    },
+    /// Report metrics to the control plane.
+    ReportMetrics {
+        /// From CloudWatch, if it answered.
+        cloud: Option<CloudMetrics>,
+        /// From CML, if it answered.
+        cml: Option<CmlMetrics>,
+    },
+    /// Tell the control plane how a licence operation goes.
+    ReportLicense {
+        /// What to tell.
+        report: LicenseReport,
+    },
+    /// Hand a licence operation to CML. The token comes from the record at that moment, never from here.
+    SubmitLicense {
+        /// What to do.
+        submission: Submission,
+        /// Where: the address EC2 showed in this very pass.
+        address: String,
+    },
+    /// Give a session that has not begun back to the scheduler.
+    HandBackSession {
+        /// Which.
+        session: SessionId,
+        /// What to do if the server refuses.
+        if_refused: IfRefused,
+    },
+    /// Try a failed session again on the same worker.
+    RetrySession {
+        /// Which.
+        session: SessionId,
+        /// Which attempt, counted from one.
+        attempt: u32,
+    },
+    /// End a session.
+    TerminateSession {
+        /// Which.
+        session: SessionId,
+        /// Why.
+        reason: SessionEnd,
+    },
+    /// Announce something before going on.
+    Announce {
+        /// What.
+        event: Event,
+    },
+}
+
+/// What to do with a session that the server does not take back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IfRefused {
+    /// It counts as active: the drain waits for it.
+    KeepWaiting,
+    /// The deadline has passed: end it.
+    Terminate,
+}
+
+impl Effect {
+    /// Whether the effects after it must not be tried if it fails, because they build on it.
+    pub const fn stops_the_rest(&self) -> bool {
+        match self {
+            Self::RecordLaunchPlan { .. }
+            | Self::LaunchInstance { .. }
+            | Self::StartInstance { .. }
+            | Self::StopInstance { .. }
+            | Self::TerminateInstance { .. }
+            | Self::ReportLicense { .. }
+            | Self::SubmitLicense { .. } => true,
+            // One session that cannot be moved says nothing about the next.
+            Self::HandBackSession { .. }
+            | Self::RetrySession { .. }
+            | Self::TerminateSession { .. }
+            | Self::ReportMetrics { .. }
+            | Self::Announce { .. } => false,
+        }
+    }
+
+    /// Whether the status must stay as it is if it fails.
+    pub const fn blocks_the_transition(&self) -> bool {
+        match self {
+            Self::RecordLaunchPlan { .. }
+            | Self::LaunchInstance { .. }
+            | Self::StartInstance { .. }
+            | Self::StopInstance { .. }
+            | Self::TerminateInstance { .. }
+            | Self::HandBackSession { .. }
+            | Self::RetrySession { .. }
+            | Self::TerminateSession { .. } => true,
+            Self::ReportLicense { .. }
+            | Self::SubmitLicense { .. }
+            | Self::ReportMetrics { .. }
+            | Self::Announce { .. } => false,
+        }
+    }
+
+    /// Whether it changes the cloud, and so needs valid leadership at that moment.
+    pub const fn changes_cloud(&self) -> bool {
+        match self {
+            Self::LaunchInstance { .. }
+            | Self::StartInstance { .. }
+            | Self::StopInstance { .. }
+            | Self::TerminateInstance { .. }
+            | Self::SubmitLicense { .. } => true,
+            Self::RecordLaunchPlan { .. }
+            | Self::ReportMetrics { .. }
+            | Self::ReportLicense { .. }
+            | Self::HandBackSession { .. }
+            | Self::RetrySession { .. }
+            | Self::TerminateSession { .. }
+            | Self::Announce { .. } => false,
+        }
+    }
+
+    /// The stable name used in logs and metrics.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::RecordLaunchPlan { .. } => "record_launch_plan",
+            Self::LaunchInstance { .. } => "launch_instance",
+            Self::StartInstance { .. } => "start_instance",
+            Self::StopInstance { .. } => "stop_instance",
+            Self::TerminateInstance { .. } => "terminate_instance",
+            Self::ReportMetrics { .. } => "report_metrics",
+            Self::ReportLicense { .. } => "report_license",
+            Self::SubmitLicense { .. } => "submit_license",
+            Self::HandBackSession { .. } => "hand_back_session",
+            Self::RetrySession { .. } => "retry_session",
+            Self::TerminateSession { .. } => "terminate_session",
+            Self::Announce { .. } => "announce",
+        }
+    }
+}
+
+impl fmt::Display for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        match self {
+            Self::RecordLaunchPlan { plan, .. } | Self::LaunchInstance { plan } => {
+                write!(f, " {} {} in {}", plan.instance_type, plan.image_id, plan.region)
+            }
+            Self::StartInstance { instance }
+            | Self::StopInstance { instance }
+            | Self::TerminateInstance { instance } => write!(f, " {instance}"),
+            Self::ReportMetrics { .. } => Ok(()),
+            Self::ReportLicense { report } => write!(f, " {report:?}"),
+            Self::SubmitLicense { submission, address } => write!(f, " {submission:?} at {address}"),
+            Self::HandBackSession { session, .. } => write!(f, " {session}"),
+            Self::RetrySession { session, attempt } => write!(f, " {session} (attempt {attempt})"),
+            Self::TerminateSession { session, reason } => write!(f, " {session} ({})", reason.as_str()),
+            Self::Announce { event } => write!(f, " {}", event.event_type()),
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! What is announced to the outside: events for everyone, audit entries for the control plane.
+
+use serde::Serialize;
+
+use super::ids::{InstanceId, SessionId};
+use super::license::LicenseReport;
+use super::scale_down::ScaleDownVerdict;
+
+/// Something that happened to a worker. Its type follows the CloudEvents names of the control plane.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// A drain began.
+    DrainStarted {
+        /// Sessions that are still served.
+        running_sessions: usize,
+        /// Why.
+        reason: String,
+        /// Who asked for it.
+        requested_by: String,
+    },
+    /// The last session ended.
+    DrainCompleted,
+    /// A drain was called off.
+    DrainCancelled {
+        /// Who called it off.
+        cancelled_by: String,
+        /// Why.
+        reason: String,
+    },
+    /// The deadline passed; what remains is ended.
+    DrainTimedOut {
+        /// The sessions that are ended.
+        remaining: Vec<SessionId>,
+    },
+    /// A failed session is tried again on the draining worker.
+    SessionRetried {
+        /// The session.
+        session: SessionId,
+        /// Which attempt, counted from one.
+        attempt: u32,
+    },
+    /// A session was ended because it cannot go on.
+    SessionGivenUp {
+        /// The session.
+        session: SessionId,
+        /// Why.
+        reason: SessionEnd,
+    },
+    /// Garbage collection marked the record of a vanished instance.
+    OrphanTerminated {
+        /// The instance.
+        instance: InstanceId,
+    },
+    /// Garbage collection refused to act on a region.
+    OrphansFrozen {
+        /// The region.
+        region: String,
+        /// How many records it would have touched.
+        records: usize,
+    },
+    /// A record that said terminated has a live instance again.
+    Resurrected {
+        /// The instance.
+        instance: InstanceId,
+    },
+    /// More than one live instance carries the worker's tag. The extra one is reported, never touched.
+    DuplicateInstance {
+        /// The instance that is not the worker's.
+        extra: InstanceId,
+    },
+    /// A licence operation went on.
+    License {
+        /// What happened.
+        report: LicenseReport,
+    },
+}
+
+impl Event {
+    /// The CloudEvents type.
+    pub const fn event_type(&self) -> &'static str {
+        match self {
+            Self::DrainStarted { .. } => "cml_worker.drain.started.v1",
+            Self::DrainCompleted => "cml_worker.drain.completed.v1",
+            Self::DrainCancelled { .. } => "cml_worker.drain.cancelled.v1",
+            Self::DrainTimedOut { .. } => "cml_worker.drain.timed_out.v1",
+            Self::SessionRetried { .. } => "cml_worker.drain.session.retried.v1",
+            Self::SessionGivenUp { .. } => "cml_worker.drain.session.given_up.v1",
+            Self::OrphanTerminated { .. } => "cml_worker.orphan.terminated.v1",
+            Self::OrphansFrozen { .. } => "cml_worker.orphan.frozen.v1",
+            Self::Resurrected { .. } => "cml_worker.orphan.resurrected.v1",
+            Self::DuplicateInstance { .. } => "cml_worker.instance.duplicate.v1",
+            Self::License { report } => match report {
+                LicenseReport::StartRegistration => "cml_worker.license.registration.started.v1",
+                LicenseReport::CompleteRegistration => "cml_worker.license.registration.completed.v1",
+                LicenseReport::FailRegistration => "cml_worker.license.registration.failed.v1",
+                LicenseReport::StartDeregistration => "cml_worker.license.deregistration.started.v1",
+                LicenseReport::CompleteDeregistration => "cml_worker.license.deregistration.completed.v1",
+                LicenseReport::FailDeregistration => "cml_worker.license.deregistration.failed.v1",
+            },
+        }
+    }
+}
+
+/// Why a session is ended by its worker's lifecycle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SessionEnd {
+    /// It failed too often on a draining worker.
+    MaxRetriesExceeded,
+    /// It failed and its worker no longer drains.
+    WorkerStoppedDuringRetry,
+    /// The drain's deadline passed.
+    DrainTimeout,
+}
+
+impl SessionEnd {
+    /// The reason given to the server.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::MaxRetriesExceeded => "max_retries_exceeded",
+            Self::WorkerStoppedDuringRetry => "worker_stopped_during_retry",
+            Self::DrainTimeout => "drain_timeout",
+        }
+    }
+}
+
+/// An entry in the control plane's scaling audit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Audit {
+    /// An instance was launched for the worker.
+    Provisioned,
+    /// No instance could be launched.
+    ProvisionFailed,
+    /// Scale-down looked at the worker.
+    ScaleDown(ScaleDownVerdict),
+}
+
+impl Audit {
+    /// The label in the audit.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Provisioned => "ec2_provisioned",
+            Self::ProvisionFailed => "ec2_provision_failed",
+            Self::ScaleDown(verdict) => verdict.label(),
+        }
+    }
+}
+
+/// Something to announce once the change it speaks of is recorded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Notice {
+    /// For everyone.
+    Event(Event),
+    /// For the scaling audit.
+    Audit(Audit),
+}

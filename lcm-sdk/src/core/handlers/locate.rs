@@ -1,0 +1,114 @@
+//! Finding a worker's instance, and what not finding it means.
+
+use std::time::Duration;
+
+use super::Pass;
+use crate::core::decision::{Changes, Decision};
+use crate::core::event::Event;
+use crate::core::failure::CallFailure;
+use crate::core::instance::Instance;
+use crate::core::observation::Answer;
+use crate::core::outcome::LookAgain;
+use crate::core::reason::{Detail, Reason, ReasonCode};
+use crate::core::status::Ec2State;
+use crate::core::time;
+
+/// Where a worker's instance is.
+pub(crate) enum Located<'a> {
+    /// EC2 shows it.
+    Here(&'a Instance),
+    /// It is gone for good; EC2 may still show the remains.
+    Gone(Option<&'a Instance>),
+    /// The record names none, and none carries the worker's tag.
+    Nowhere,
+}
+
+/// Nothing may be concluded about the instance in this pass.
+pub(crate) enum NotLocated<'a> {
+    NotAsked,
+    Unknown(&'a CallFailure),
+    NotVisibleYet(Duration),
+    AgeUnknown,
+}
+
+impl NotLocated<'_> {
+    /// Wait or retry; the status stays.
+    pub(crate) fn decision(&self) -> Decision {
+        match self {
+            Self::NotAsked => Decision::not_observed(),
+            Self::Unknown(failure) => Decision::unanswered(ReasonCode::Ec2Unknown, failure),
+            Self::NotVisibleYet(left) => {
+                Decision::requeue(ReasonCode::NotVisibleYet).looking_again(LookAgain::After(*left))
+            }
+            Self::AgeUnknown => Decision::retry(ReasonCode::LaunchTimeUnknown),
+        }
+    }
+}
+
+/// Finds the worker's instance by the id on the record, or by its tag if the record names none: a server may save
+/// status and id in two writes, and a crash may fall between them.
+pub(crate) fn locate<'a>(pass: Pass<'a>) -> Result<Located<'a>, NotLocated<'a>> {
+    match &pass.worker.instance_id {
+        Some(id) => match &pass.seen.instance {
+            Answer::NotAsked => Err(NotLocated::NotAsked),
+            Answer::Unknown(failure) => Err(NotLocated::Unknown(failure)),
+            // An answer about another instance is no answer.
+            Answer::Found(instance) if instance.id != *id => Err(NotLocated::NotAsked),
+            Answer::Found(instance) if instance.state == Ec2State::Terminated => Ok(Located::Gone(Some(instance))),
+            Answer::Found(instance) => Ok(Located::Here(instance)),
+            Answer::Absent => absence_counts(pass).map(|()| Located::Gone(None)),
+        },
+        None => match &pass.seen.tagged {
+            Answer::NotAsked => Err(NotLocated::NotAsked),
+            Answer::Unknown(failure) => Err(NotLocated::Unknown(failure)),
+            Answer::Found(instances) => match live(instances) {
+                Some(instance) => Ok(Located::Here(instance)),
+                None => absence_counts(pass).map(|()| Located::Nowhere),
+            },
+            Answer::Absent => absence_counts(pass).map(|()| Located::Nowhere),
+        },
+    }
+}
+
+/// Whether "EC2 shows none" means "there is none": only once the launch is older than the consistency window.
+fn absence_counts<'a>(pass: Pass<'a>) -> Result<(), NotLocated<'a>> {
+    let Some(launched) = pass.worker.launch_time() else { return Err(NotLocated::AgeUnknown) };
+    match pass.policy.consistency_window.checked_sub(time::age(launched, pass.now)) {
+        Some(left) if !left.is_zero() => Err(NotLocated::NotVisibleYet(left)),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Of the instances that carry a worker's tag, the live one; of several, the one launched first, so that every
+/// controller picks the same.
+pub(crate) fn live(instances: &[Instance]) -> Option<&Instance> {
+    instances
+        .iter()
+        .filter(|instance| instance.state.is_live())
+        .min_by(|a, b| (a.launched_at, &a.id).cmp(&(b.launched_at, &b.id)))
+}
+
+/// Writes an instance that was found by its tag to the record, and reports every other live one.
+pub(crate) fn adopt(pass: Pass<'_>, instance: &Instance, decision: Decision) -> Decision {
+    if pass.worker.instance_id.is_some() {
+        return decision;
+    }
+    let decision = decision.changing(|changes| adopt_into(changes, instance));
+    let others = pass.seen.tagged.found().into_iter().flatten();
+    others
+        .filter(|other| other.state.is_live() && other.id != instance.id)
+        .fold(decision, |decision, other| decision.announcing(Event::DuplicateInstance { extra: other.id.clone() }))
+}
+
+fn adopt_into(changes: &mut Changes, instance: &Instance) {
+    changes.instance_id = crate::core::decision::Change::Set(instance.id.clone());
+    changes.launched_at = changes.launched_at.or(instance.launched_at);
+}
+
+/// What EC2 says about why an instance ended.
+pub(crate) fn epitaph(code: ReasonCode, instance: Option<&Instance>) -> Reason {
+    match instance.and_then(|instance| instance.state_reason.as_deref()) {
+        Some(text) => Reason::new(code).with(Detail::Text(text.into())),
+        None => Reason::new(code),
+    }
+}

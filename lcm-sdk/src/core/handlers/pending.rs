@@ -1,0 +1,132 @@
+//! Pending: a record that asks for an instance.
+
+use super::Pass;
+use super::locate::{self, Located, NotLocated, adopt, locate};
+use crate::core::decision::{Addresses, Change, Decision};
+use crate::core::effect::Effect;
+use crate::core::event::Audit;
+use crate::core::instance::{Image, Instance};
+use crate::core::launch::LaunchPlan;
+use crate::core::observation::Answer;
+use crate::core::outcome::{LookAgain, Outcome};
+use crate::core::reason::{Detail, Reason, ReasonCode};
+use crate::core::status::{DesiredStatus, Ec2State, WorkerStatus};
+
+/// An instance the record names is observed, never launched again; one that carries the worker's tag is adopted;
+/// only then is one launched.
+pub(crate) fn handle(pass: Pass<'_>) -> Decision {
+    if pass.worker.instance_id.is_some() {
+        return observe_recorded(pass);
+    }
+    let instances: &[Instance] = match &pass.seen.tagged {
+        Answer::NotAsked => return NotLocated::NotAsked.decision(),
+        Answer::Unknown(failure) => return NotLocated::Unknown(failure).decision(),
+        Answer::Found(instances) => instances,
+        Answer::Absent => &[],
+    };
+    if let Some(instance) = locate::live(instances) {
+        return adopt(pass, instance, take_over(pass, instance, ReasonCode::Adopted));
+    }
+    match (pass.worker.desired_status, &pass.worker.notes.launch_plan) {
+        (Some(DesiredStatus::Terminated), plan) => abandon(pass, plan.is_some()),
+        (Some(DesiredStatus::Stopped), _) => Decision::skip(ReasonCode::HeldBack),
+        (None | Some(DesiredStatus::Running), Some(plan)) => {
+            let effect = Effect::LaunchInstance { plan: plan.clone() };
+            launched(pass, plan.generation, ReasonCode::LaunchResumed).doing(effect)
+        }
+        (None | Some(DesiredStatus::Running), None) => launch(pass, instances),
+    }
+}
+
+fn observe_recorded(pass: Pass<'_>) -> Decision {
+    match locate(pass) {
+        Err(waiting) => waiting.decision(),
+        Ok(Located::Here(instance)) if instance.state == Ec2State::ShuttingDown => {
+            Decision::requeue(Reason::new(ReasonCode::TerminateUnderWay))
+        }
+        Ok(Located::Here(instance)) => take_over(pass, instance, ReasonCode::InstanceRecorded),
+        Ok(Located::Gone(_) | Located::Nowhere) => match pass.worker.desired_status {
+            Some(DesiredStatus::Terminated) => pass.command(WorkerStatus::Terminated, ReasonCode::NotWanted),
+            None | Some(DesiredStatus::Running | DesiredStatus::Stopped) => {
+                Decision::requeue(ReasonCode::LaunchDied).looking_again(LookAgain::Now).changing(|changes| {
+                    changes.instance_id = Change::Clear;
+                    changes.addresses = Some(Addresses::default());
+                    changes.launch_generation = Some(pass.worker.notes.launch_generation.saturating_add(1));
+                    changes.launch_plan = Change::Clear;
+                })
+            }
+        },
+    }
+}
+
+fn take_over(pass: Pass<'_>, instance: &Instance, code: ReasonCode) -> Decision {
+    let reason = Reason::new(code).with(Detail::Ec2(instance.state));
+    pass.command(WorkerStatus::Provisioning, reason).changing(|changes| {
+        changes.launch_plan = Change::Clear;
+        changes.launched_at = instance.launched_at;
+    })
+}
+
+/// Not wanted any more. A launch that may be under way is waited for: its instance would have no owner.
+fn abandon(pass: Pass<'_>, launch_begun: bool) -> Decision {
+    if !launch_begun {
+        return pass.command(WorkerStatus::Terminated, ReasonCode::NotWanted);
+    }
+    match locate(pass) {
+        Ok(Located::Nowhere | Located::Gone(_) | Located::Here(_)) => {
+            pass.command(WorkerStatus::Terminated, ReasonCode::NotWanted)
+        }
+        Err(NotLocated::NotVisibleYet(left)) => {
+            Decision::requeue(ReasonCode::LaunchInFlight).looking_again(LookAgain::After(left))
+        }
+        Err(waiting) => waiting.decision(),
+    }
+}
+
+fn launch(pass: Pass<'_>, earlier: &[Instance]) -> Decision {
+    let template = match (&pass.worker.template_name, &pass.seen.template) {
+        (None, _) | (Some(_), Answer::Absent) => {
+            let name = pass.worker.template_name.as_deref().unwrap_or("none named");
+            let reason = Reason::new(ReasonCode::TemplateMissing).with(Detail::Text(name.into()));
+            return impossible(pass, reason).outcome(Outcome::Retry, LookAgain::Backoff);
+        }
+        (Some(_), Answer::NotAsked) => return Decision::not_observed(),
+        (Some(_), Answer::Unknown(failure)) => return Decision::unanswered(ReasonCode::TemplateUnknown, failure),
+        (Some(_), Answer::Found(template)) => template,
+    };
+    let place = match pass.policy.regions.resolve(pass.worker) {
+        Ok(place) => place,
+        Err(error) => {
+            let detail = Detail::Text(error.to_string().into());
+            return impossible(pass, Reason::new(ReasonCode::RegionNotConfigured).with(detail));
+        }
+    };
+    let image = match &pass.seen.images {
+        Answer::NotAsked => return Decision::not_observed(),
+        Answer::Unknown(failure) => return Decision::unanswered(ReasonCode::ImagesUnknown, failure),
+        Answer::Found(images) => Image::newest(images),
+        Answer::Absent => None,
+    };
+    let Some(image) = image else {
+        let pattern = crate::core::launch::image_pattern(pass.worker, template);
+        let detail = Detail::Text(format!("{pattern} in {}", place.0).into());
+        return impossible(pass, Reason::new(ReasonCode::NoImage).with(detail));
+    };
+    let plan = Box::new(LaunchPlan::new(pass.worker, template, place, image, earlier));
+    launched(pass, plan.generation, ReasonCode::Launch)
+        .doing(Effect::RecordLaunchPlan { plan: plan.clone(), begun_at: pass.now })
+        .doing(Effect::LaunchInstance { plan })
+}
+
+/// The launch as it will be once EC2 has answered with an instance id.
+fn launched(pass: Pass<'_>, generation: u32, code: ReasonCode) -> Decision {
+    pass.command(WorkerStatus::Provisioning, code).auditing(Audit::Provisioned).changing(|changes| {
+        changes.launch_plan = Change::Clear;
+        changes.launch_generation = Some(generation);
+        changes.launched_at = Some(pass.now);
+    })
+}
+
+fn impossible(pass: Pass<'_>, reason: Reason) -> Decision {
+    pass.command(WorkerStatus::Failed, reason).auditing(Audit::ProvisionFailed)
+}

@@ -1,0 +1,142 @@
+//! Running: in service. Six steps in order; a step that changes the status ends the pass.
+
+use super::Pass;
+use super::locate::{Located, adopt, locate};
+use crate::core::counters::Counter;
+use crate::core::decision::Decision;
+use crate::core::effect::Effect;
+use crate::core::event::Audit;
+use crate::core::idle::IdleReport;
+use crate::core::instance::Instance;
+use crate::core::license::{self, LicenseReport, LicenseStep, Submission};
+use crate::core::observation::Answer;
+use crate::core::outcome::{LookAgain, Outcome};
+use crate::core::reason::{Reason, ReasonCode};
+use crate::core::scale_down::{self, ScaleDownVerdict};
+use crate::core::status::{DesiredStatus, Ec2State, WorkerStatus};
+use crate::core::{drain, worker::Worker};
+
+/// Desired state, EC2 drift, metrics, licence, idle detection, scale-down.
+pub(crate) fn handle(pass: Pass<'_>) -> Decision {
+    if let Answer::Unknown(failure) = &pass.seen.instance {
+        return Decision::unanswered(ReasonCode::Ec2Unknown, failure);
+    }
+    match pass.worker.desired_status {
+        Some(DesiredStatus::Stopped) => return pass.command(WorkerStatus::Stopping, ReasonCode::DesiredStopped),
+        Some(DesiredStatus::Terminated) => {
+            return pass.command(WorkerStatus::Terminating, ReasonCode::DesiredTerminated);
+        }
+        None | Some(DesiredStatus::Running) => {}
+    }
+    let instance = match locate(pass) {
+        Err(waiting) => return waiting.decision(),
+        Ok(Located::Gone(_) | Located::Nowhere) => return pass.gone(),
+        Ok(Located::Here(instance)) => instance,
+    };
+    let decision = match instance.state {
+        Ec2State::Running => serve(pass, instance),
+        Ec2State::Stopping | Ec2State::Stopped => pass.observe_external_stop(instance),
+        Ec2State::Pending | Ec2State::ShuttingDown | Ec2State::Terminated | Ec2State::Other => {
+            pass.observe(instance, ReasonCode::Drift)
+        }
+    };
+    adopt(pass, instance, decision)
+}
+
+fn serve(pass: Pass<'_>, instance: &Instance) -> Decision {
+    let decision = note_address(pass.worker, instance, Decision::success(ReasonCode::InService));
+    let decision = report_metrics(pass, decision);
+    let decision = reconcile_license(pass, instance, decision);
+    match &pass.seen.idle {
+        Answer::Found(report) => consider_scale_down(pass, report, count_idle_check(report, decision)),
+        // A check that could not be made is no result, and above all not "idle".
+        Answer::NotAsked | Answer::Absent | Answer::Unknown(_) => decision,
+    }
+}
+
+/// A changed address is recorded; the licence step of this very pass uses it already.
+fn note_address(worker: &Worker, instance: &Instance, decision: Decision) -> Decision {
+    let same = worker.public_ip == instance.public_ip && worker.private_ip == instance.private_ip;
+    let preferred = worker.ip_address.as_deref();
+    let known = preferred.is_none() || preferred == instance.address() || preferred == instance.private_ip.as_deref();
+    if same && known {
+        return decision;
+    }
+    Decision { reason: ReasonCode::AddressChanged.into(), ..decision }
+        .changing(|changes| changes.addresses = Some(instance.into()))
+}
+
+/// Each source fails alone; what did answer is reported.
+fn report_metrics(pass: Pass<'_>, decision: Decision) -> Decision {
+    let (cloud, cml) = (pass.seen.cloud_metrics.found(), pass.seen.cml.found());
+    if cloud.is_none() && cml.is_none() {
+        return decision;
+    }
+    decision.doing(Effect::ReportMetrics { cloud: cloud.copied(), cml: cml.cloned() })
+}
+
+fn reconcile_license(pass: Pass<'_>, instance: &Instance, decision: Decision) -> Decision {
+    // A token must never go to a stranger's address: only to the one EC2 showed in this pass.
+    let Some(address) = instance.address() else { return decision };
+    let because = |code: ReasonCode, decision: Decision| Decision { reason: Reason::new(code), ..decision };
+    match license::next_step(&pass.worker.license, &pass.seen.registration) {
+        LicenseStep::Nothing => decision,
+        LicenseStep::Wait => because(ReasonCode::LicenseInProgress, decision)
+            .outcome(Outcome::Requeue, LookAgain::After(pass.policy.license_poll_interval)),
+        LicenseStep::TryLater => {
+            because(ReasonCode::LicenseDelayed, decision).outcome(Outcome::Retry, LookAgain::Backoff)
+        }
+        LicenseStep::Finish(report) => because(ReasonCode::LicenseFinished, decision)
+            .changing(|changes| changes.license = Some(report))
+            .looking_again(LookAgain::NextCycle),
+        LicenseStep::Submit(submission) => {
+            let start = match submission {
+                Submission::Register | Submission::Reregister => LicenseReport::StartRegistration,
+                Submission::Deregister => LicenseReport::StartDeregistration,
+            };
+            let decision = because(ReasonCode::LicenseSubmitted, decision)
+                .outcome(Outcome::Requeue, LookAgain::After(pass.policy.license_poll_interval));
+            let decision = if pass.worker.license.operation_in_progress {
+                decision
+            } else {
+                decision.doing(Effect::ReportLicense { report: start })
+            };
+            decision.doing(Effect::SubmitLicense { submission, address: address.to_owned() })
+        }
+    }
+}
+
+fn count_idle_check(report: &IdleReport, decision: Decision) -> Decision {
+    let decision = if report.idle_check_performed { decision.counting(Counter::IdleDetection) } else { decision };
+    if report.auto_pause_triggered { decision.counting(Counter::AutoPause) } else { decision }
+}
+
+fn consider_scale_down(pass: Pass<'_>, report: &IdleReport, decision: Decision) -> Decision {
+    let policy = &pass.policy.scale_down;
+    let Some(verdict) = scale_down::evaluate(report, &pass.seen.fleet, &pass.seen.sessions, policy, pass.now) else {
+        return decision;
+    };
+    let audited = decision.auditing(Audit::ScaleDown(verdict));
+    match verdict {
+        ScaleDownVerdict::SkippedAutoPause
+        | ScaleDownVerdict::SkippedNotIdle
+        | ScaleDownVerdict::SkippedNotEligible
+        | ScaleDownVerdict::SkippedMinWorkers
+        | ScaleDownVerdict::SkippedCooldown
+        | ScaleDownVerdict::SkippedUpcomingSession => audited,
+        ScaleDownVerdict::StoppedImmediately => audited
+            .ending_in(pass.worker.status, WorkerStatus::Stopping, ReasonCode::ScaleDownStop)
+            .changing(|changes| {
+                changes.desired_status = Some(DesiredStatus::Stopped);
+                changes.scaled_down_at = Some(pass.now);
+            }),
+        ScaleDownVerdict::Drained => {
+            let sessions = pass.seen.sessions.found().map_or(0, |sessions| drain::active(sessions));
+            let draining = audited.ending_in(pass.worker.status, WorkerStatus::Draining, ReasonCode::ScaleDownDrain);
+            drain::begin(draining, pass.now)
+                .announcing(drain::started(sessions, drain::SCALE_DOWN, drain::CONTROLLER))
+                .counting(Counter::ScaleDownDrain)
+                .changing(|changes| changes.scaled_down_at = Some(pass.now))
+        }
+    }
+}

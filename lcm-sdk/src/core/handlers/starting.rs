@@ -1,0 +1,44 @@
+//! Starting: up but without an address, or on the way back from stopped.
+
+use super::Pass;
+use super::locate::{Located, adopt, locate};
+use super::provisioning::up;
+use crate::core::decision::Decision;
+use crate::core::effect::Effect;
+use crate::core::instance::Instance;
+use crate::core::reason::ReasonCode;
+use crate::core::status::{DesiredStatus, Ec2State, WorkerStatus};
+
+/// Waits until the instance runs and has an address, and starts it again if it fell back to stopped.
+pub(crate) fn handle(pass: Pass<'_>) -> Decision {
+    match locate(pass) {
+        Err(waiting) => waiting.decision(),
+        Ok(Located::Gone(_) | Located::Nowhere) => pass.gone(),
+        Ok(Located::Here(instance)) => adopt(pass, instance, observe(pass, instance)),
+    }
+}
+
+fn observe(pass: Pass<'_>, instance: &Instance) -> Decision {
+    match instance.state {
+        Ec2State::Running if instance.address().is_some() => up(pass, instance),
+        Ec2State::Running | Ec2State::Pending if pass.coming_up_timed_out(instance) => {
+            pass.command(WorkerStatus::Failed, ReasonCode::ProvisioningTimeout)
+        }
+        Ec2State::Running => Decision::requeue(ReasonCode::AwaitingAddress),
+        Ec2State::Pending | Ec2State::Stopping => Decision::requeue(ReasonCode::ComingUp),
+        Ec2State::Stopped => match pass.worker.desired_status {
+            // Nobody wants it up any more, so it is not started only to be stopped again.
+            Some(DesiredStatus::Stopped | DesiredStatus::Terminated) => pass.observe(instance, ReasonCode::Drift),
+            None | Some(DesiredStatus::Running) => start(pass, instance, Decision::requeue(ReasonCode::StartRequested)),
+        },
+        Ec2State::ShuttingDown | Ec2State::Terminated => pass.observe(instance, ReasonCode::Drift),
+        Ec2State::Other => super::unexpected(instance.state),
+    }
+}
+
+/// Starts a stopped instance and begins its time to come up.
+pub(super) fn start(pass: Pass<'_>, instance: &Instance, decision: Decision) -> Decision {
+    decision
+        .doing(Effect::StartInstance { instance: instance.id.clone() })
+        .changing(|changes| changes.start_initiated_at = Some(pass.now))
+}

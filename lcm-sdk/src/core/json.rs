@@ -1,0 +1,220 @@
+//! Reading the control plane's JSON field by field, with errors that say what was wrong and what is accepted.
+//!
+//! A field that was read is taken out of the object; what is left at the end is what this version does not know,
+//! and is kept.
+
+use serde_json::{Map, Value};
+use thiserror::Error;
+
+use super::secret::Secret;
+use super::time::{self, Timestamp};
+use super::vocabulary::UnknownWord;
+
+/// A field of a record that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{record}: field `{field}` {problem}; accepted: {accepted}")]
+pub struct FieldError {
+    /// Which record, as far as it could be told: `worker "w-1"`.
+    pub record: String,
+    /// The field, with a dot where it is nested: `license.status`.
+    pub field: String,
+    /// What is wrong with it, with the value unless that is a secret.
+    pub problem: String,
+    /// What would have been right.
+    pub accepted: String,
+}
+
+/// Longest rendering of a bad value in an error; the rest is cut.
+const SHOWN: usize = 80;
+
+/// The fields of one JSON object, taken out one by one.
+pub(crate) struct Fields {
+    record: String,
+    prefix: &'static str,
+    map: Map<String, Value>,
+}
+
+type Read<T> = Result<T, FieldError>;
+
+impl Fields {
+    /// Opens `value` as an object. `kind` names it in errors until its id is known.
+    pub(crate) fn open(kind: &str, value: Value) -> Read<Self> {
+        match value {
+            Value::Object(map) => {
+                let record = match map.get("id").or_else(|| map.get("name")) {
+                    Some(Value::String(id)) if !id.is_empty() => format!("{kind} {}", shown(&Value::from(id.as_str()))),
+                    Some(_) | None => kind.to_owned(),
+                };
+                Ok(Self { record, prefix: "", map })
+            }
+            other => Err(FieldError {
+                record: kind.to_owned(),
+                field: "(whole record)".to_owned(),
+                problem: format!("is {}", shown(&other)),
+                accepted: "a JSON object".to_owned(),
+            }),
+        }
+    }
+
+    /// Opens a nested object, if there is one. Errors name its fields as `{prefix}{field}`.
+    pub(crate) fn nested(&mut self, field: &str, prefix: &'static str) -> Read<Option<Self>> {
+        match self.map.remove(field) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::Object(map)) => Ok(Some(Self { record: self.record.clone(), prefix, map })),
+            Some(other) => Err(self.error(field, &other, "an object")),
+        }
+    }
+
+    /// A nested object as it is, or an empty one.
+    pub(crate) fn object(&mut self, field: &str) -> Read<Map<String, Value>> {
+        Ok(self.nested(field, "")?.map(Self::rest).unwrap_or_default())
+    }
+
+    /// Whether the object has the field at all, even as null.
+    pub(crate) fn has(&self, field: &str) -> bool {
+        self.map.contains_key(field)
+    }
+
+    /// Text; null, absent and empty are all `None`.
+    pub(crate) fn text(&mut self, field: &str) -> Read<Option<String>> {
+        match self.map.remove(field) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text).filter(|text| !text.is_empty())),
+            Some(other) => Err(self.error(field, &other, "text or null")),
+        }
+    }
+
+    /// Text that must be there.
+    pub(crate) fn required_text(&mut self, field: &str) -> Read<String> {
+        self.text(field)?.ok_or_else(|| self.missing(field, "non-empty text"))
+    }
+
+    /// A password or token. A value of the wrong type is not shown.
+    pub(crate) fn secret(&mut self, field: &str) -> Read<Option<Secret>> {
+        match self.map.remove(field) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text).filter(|text| !text.is_empty()).map(Secret::from)),
+            Some(_) => Err(self.problem(field, "is of the wrong type (value not shown)", "text or null")),
+        }
+    }
+
+    /// A word of a vocabulary, if there is one.
+    pub(crate) fn word<T: std::str::FromStr<Err = UnknownWord>>(&mut self, field: &str) -> Read<Option<T>> {
+        let Some(text) = self.text(field)? else { return Ok(None) };
+        match text.parse() {
+            Ok(word) => Ok(Some(word)),
+            Err(unknown) => Err(self.error(field, &Value::from(text), &unknown.accepted)),
+        }
+    }
+
+    /// A word that must be there; `accepted` is shown when it is missing.
+    pub(crate) fn required_word<T: std::str::FromStr<Err = UnknownWord>>(
+        &mut self,
+        field: &str,
+        accepted: &str,
+    ) -> Read<T> {
+        self.word(field)?.ok_or_else(|| self.missing(field, accepted))
+    }
+
+    /// A timestamp, if there is one.
+    pub(crate) fn timestamp(&mut self, field: &str) -> Read<Option<Timestamp>> {
+        let Some(text) = self.text(field)? else { return Ok(None) };
+        match time::parse(&text) {
+            Some(timestamp) => Ok(Some(timestamp)),
+            None => Err(self.error(field, &Value::from(text), "an ISO 8601 time such as \"2026-02-06T08:00:00Z\"")),
+        }
+    }
+
+    /// A switch, with its value when absent or null.
+    pub(crate) fn switch(&mut self, field: &str, default: bool) -> Read<bool> {
+        match self.map.remove(field) {
+            None | Some(Value::Null) => Ok(default),
+            Some(Value::Bool(on)) => Ok(on),
+            Some(other) => Err(self.error(field, &other, "true, false or null")),
+        }
+    }
+
+    /// A whole number from zero up; servers that write `3.0` for `3` are understood.
+    pub(crate) fn whole(&mut self, field: &str) -> Read<Option<u64>> {
+        match self.map.remove(field) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::Number(number)) => {
+                let float = || number.as_f64().filter(|float| (0.0..9e15).contains(float) && float.fract() == 0.0);
+                match number.as_u64().or_else(|| float().map(|float| float as u64)) {
+                    Some(whole) => Ok(Some(whole)),
+                    None => Err(self.error(field, &Value::Number(number), "a whole number from 0 up")),
+                }
+            }
+            Some(other) => Err(self.error(field, &other, "a whole number from 0 up")),
+        }
+    }
+
+    /// A number, if there is one.
+    pub(crate) fn number(&mut self, field: &str) -> Read<Option<f64>> {
+        match self.map.remove(field) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::Number(number)) => Ok(number.as_f64()),
+            Some(other) => Err(self.error(field, &other, "a number or null")),
+        }
+    }
+
+    /// A list of texts, or an empty one.
+    pub(crate) fn texts(&mut self, field: &str) -> Read<Vec<String>> {
+        let items = match self.map.remove(field) {
+            None | Some(Value::Null) => return Ok(Vec::new()),
+            Some(Value::Array(items)) => items,
+            Some(other) => return Err(self.error(field, &other, "a list of texts")),
+        };
+        items
+            .into_iter()
+            .map(|item| match item {
+                Value::String(text) => Ok(text),
+                other => Err(self.error(field, &other, "a list of texts")),
+            })
+            .collect()
+    }
+
+    /// A map from text to text, such as tags; numbers and booleans are taken as their text.
+    pub(crate) fn text_map<T: FromIterator<(String, String)>>(&mut self, field: &str) -> Read<T> {
+        self.object(field)?
+            .into_iter()
+            .map(|(key, value)| match value {
+                Value::String(text) => Ok((key, text)),
+                Value::Number(number) => Ok((key, number.to_string())),
+                Value::Bool(on) => Ok((key, on.to_string())),
+                other => Err(self.error(&format!("{field}.{key}"), &other, "text")),
+            })
+            .collect()
+    }
+
+    /// What nobody has taken.
+    pub(crate) fn rest(self) -> Map<String, Value> {
+        self.map
+    }
+
+    /// An error about a value that was read but does not make sense.
+    pub(crate) fn error(&self, field: &str, value: &Value, accepted: &str) -> FieldError {
+        self.problem(field, &format!("is {}", shown(value)), accepted)
+    }
+
+    fn missing(&self, field: &str, accepted: &str) -> FieldError {
+        self.problem(field, "is missing or empty", accepted)
+    }
+
+    fn problem(&self, field: &str, problem: &str, accepted: &str) -> FieldError {
+        FieldError {
+            record: self.record.clone(),
+            field: format!("{}{field}", self.prefix),
+            problem: problem.to_owned(),
+            accepted: accepted.to_owned(),
+        }
+    }
+}
+
+fn shown(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(SHOWN) {
+        Some((cut, _)) => format!("{}…", &text[..cut]),
+        None => text,
+    }
+}

@@ -1,0 +1,251 @@
+//! The licence of a worker: what the record says, and what its next step is (ADR-016).
+//!
+//! Registration is asynchronous: CML accepts the token with a 204 and works on it. A pass never waits for that;
+//! it submits, and a later pass reads how it went. The intent on the record survives until CML says *done* or
+//! gives a final *no*.
+
+use std::fmt;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::json::{FieldError, Fields};
+use super::observation::Answer;
+use super::secret::Secret;
+use super::vocabulary::vocabulary;
+
+vocabulary! {
+    /// What an operator wants done about a licence.
+    LicenseOperation, "licence operation" {
+        /// Register the pending token.
+        Register = "register",
+        /// Give the licence back.
+        Deregister = "deregister",
+    }
+}
+
+/// The licence part of a worker record. Tokens cannot be printed or serialised.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct License {
+    /// The control plane's word for it, such as `registered`; free text, never matched on.
+    pub status: Option<String>,
+    /// The token in use.
+    pub token: Option<Secret>,
+    /// The token to register next.
+    pub pending_token: Option<Secret>,
+    /// The intent: what is to be done.
+    pub pending_operation: Option<LicenseOperation>,
+    /// Whether the intent was handed to CML already.
+    pub operation_in_progress: bool,
+    /// Fields of the nested object that this version does not know.
+    pub extra: Map<String, Value>,
+}
+
+impl License {
+    /// Takes the nested `license` object and its flat siblings out of a worker's fields.
+    pub(crate) fn take(worker: &mut Fields) -> Result<Self, FieldError> {
+        let flat_status = worker.text("license_status")?;
+        let flat_token = worker.secret("license_token")?;
+        let nested = match worker.nested("license", "license.")? {
+            None => Self::default(),
+            Some(mut fields) => Self {
+                status: fields.text("status")?,
+                token: fields.secret("token")?,
+                pending_token: fields.secret("pending_token")?,
+                pending_operation: fields.word("pending_operation")?,
+                operation_in_progress: fields.switch("operation_in_progress", false)?,
+                extra: fields.rest(),
+            },
+        };
+        Ok(Self { status: nested.status.or(flat_status), token: nested.token.or(flat_token), ..nested })
+    }
+
+    /// The nested object, without its tokens.
+    pub(crate) fn to_json(&self) -> Map<String, Value> {
+        let mut map = self.extra.clone();
+        map.insert("status".into(), self.status.as_deref().into());
+        map.insert("pending_operation".into(), self.pending_operation.map(LicenseOperation::as_str).into());
+        map.insert("operation_in_progress".into(), self.operation_in_progress.into());
+        map
+    }
+}
+
+/// What CML's `GET /licensing` says about registration.
+///
+/// CML's spellings are not all documented, so the word is kept as it came and only sorted into what it means here.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct RegistrationStatus(String);
+
+impl RegistrationStatus {
+    /// Takes the word as CML wrote it.
+    pub fn from_wire(word: &str) -> Self {
+        Self(word.to_owned())
+    }
+
+    fn stage(&self) -> RegistrationStage {
+        match self.0.trim().to_ascii_uppercase().as_str() {
+            "COMPLETED" => RegistrationStage::Completed,
+            "FAILED" | "EXPIRED" | "RETRY_FAILED" => RegistrationStage::Failed,
+            "NOT_REGISTERED" | "UNREGISTERED" => RegistrationStage::NotRegistered,
+            _ => RegistrationStage::InProgress,
+        }
+    }
+}
+
+impl fmt::Display for RegistrationStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+enum RegistrationStage {
+    NotRegistered,
+    InProgress,
+    Completed,
+    Failed,
+}
+
+/// What the control plane is told about a licence operation; each is one call of its API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LicenseReport {
+    /// The token is about to be handed to CML.
+    StartRegistration,
+    /// CML is registered; the pending token becomes the token in use.
+    CompleteRegistration,
+    /// CML gave a final refusal. The server forgets intent and token, so this is the last word.
+    FailRegistration,
+    /// The licence is about to be given back.
+    StartDeregistration,
+    /// The licence was given back.
+    CompleteDeregistration,
+    /// Giving it back was refused for good.
+    FailDeregistration,
+}
+
+/// The next step of a pending licence operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LicenseStep {
+    /// No intent, or nothing that can be done about it now.
+    Nothing,
+    /// Say that it starts, then hand it to CML.
+    Submit(Submission),
+    /// CML works on it.
+    Wait,
+    /// CML is done: report it.
+    Finish(LicenseReport),
+    /// CML could not be asked: the intent stays.
+    TryLater,
+}
+
+/// How an operation is handed to CML.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Submission {
+    /// Register on a CML that has no registration.
+    Register,
+    /// Replace the registration that CML has.
+    Reregister,
+    /// Give the licence back.
+    Deregister,
+}
+
+/// Decides the next licence step from the intent and from what CML says.
+pub(crate) fn next_step(license: &License, said: &Answer<RegistrationStatus>) -> LicenseStep {
+    let Some(operation) = license.pending_operation else { return LicenseStep::Nothing };
+    let status = match said {
+        Answer::NotAsked => return LicenseStep::Nothing,
+        Answer::Unknown(_) | Answer::Absent => return LicenseStep::TryLater,
+        Answer::Found(status) => status,
+    };
+    match operation {
+        LicenseOperation::Register => next_of_registration(license, &status.stage()),
+        // 400 "already de-registered" is success, so sending it again after a crash is safe.
+        LicenseOperation::Deregister => match status.stage() {
+            RegistrationStage::NotRegistered if license.operation_in_progress => {
+                LicenseStep::Finish(LicenseReport::CompleteDeregistration)
+            }
+            RegistrationStage::NotRegistered
+            | RegistrationStage::InProgress
+            | RegistrationStage::Completed
+            | RegistrationStage::Failed => LicenseStep::Submit(Submission::Deregister),
+        },
+    }
+}
+
+fn next_of_registration(license: &License, stage: &RegistrationStage) -> LicenseStep {
+    if license.pending_token.is_none() && !license.operation_in_progress {
+        return LicenseStep::Nothing;
+    }
+    match (license.operation_in_progress, stage) {
+        // A registration from before the intent was submitted is an older one: it is replaced.
+        (false, RegistrationStage::Completed) => LicenseStep::Submit(Submission::Reregister),
+        (false, RegistrationStage::NotRegistered | RegistrationStage::Failed) => {
+            LicenseStep::Submit(Submission::Register)
+        }
+        (_, RegistrationStage::InProgress) => LicenseStep::Wait,
+        (true, RegistrationStage::Completed) => LicenseStep::Finish(LicenseReport::CompleteRegistration),
+        (true, RegistrationStage::Failed) => LicenseStep::Finish(LicenseReport::FailRegistration),
+        // A crash after "start" was reported and before CML had the token.
+        (true, RegistrationStage::NotRegistered) => LicenseStep::Submit(Submission::Register),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::failure::{CallFailure, FailureKind};
+
+    fn license(operation: Option<LicenseOperation>, in_progress: bool) -> License {
+        License {
+            pending_operation: operation,
+            pending_token: Some(Secret::from("token")),
+            operation_in_progress: in_progress,
+            ..License::default()
+        }
+    }
+
+    fn said(word: &str) -> Answer<RegistrationStatus> {
+        Answer::Found(RegistrationStatus::from_wire(word))
+    }
+
+    #[test]
+    fn a_registration_is_submitted_once_awaited_and_reported() {
+        use LicenseOperation::Register;
+        let fresh = license(Some(Register), false);
+        assert_eq!(next_step(&fresh, &said("NOT_REGISTERED")), LicenseStep::Submit(Submission::Register));
+        assert_eq!(next_step(&fresh, &said("COMPLETED")), LicenseStep::Submit(Submission::Reregister));
+        let submitted = license(Some(Register), true);
+        assert_eq!(next_step(&submitted, &said("IN_PROGRESS")), LicenseStep::Wait);
+        assert_eq!(next_step(&submitted, &said("SOMETHING_NEW")), LicenseStep::Wait);
+        assert_eq!(next_step(&submitted, &said("COMPLETED")), LicenseStep::Finish(LicenseReport::CompleteRegistration));
+        for failure in ["FAILED", "EXPIRED", "RETRY_FAILED"] {
+            assert_eq!(next_step(&submitted, &said(failure)), LicenseStep::Finish(LicenseReport::FailRegistration));
+        }
+    }
+
+    #[test]
+    fn a_crash_before_cml_had_the_token_submits_again() {
+        let submitted = license(Some(LicenseOperation::Register), true);
+        assert_eq!(next_step(&submitted, &said("NOT_REGISTERED")), LicenseStep::Submit(Submission::Register));
+    }
+
+    #[test]
+    fn an_intent_survives_a_cml_that_cannot_be_asked() {
+        let fresh = license(Some(LicenseOperation::Register), false);
+        let unknown = Answer::Unknown(CallFailure::new(FailureKind::Unreachable, "connection refused"));
+        assert_eq!(next_step(&fresh, &unknown), LicenseStep::TryLater);
+        assert_eq!(next_step(&license(None, false), &unknown), LicenseStep::Nothing);
+    }
+
+    #[test]
+    fn a_deregistration_that_is_done_already_is_reported_as_done() {
+        let submitted = license(Some(LicenseOperation::Deregister), true);
+        assert_eq!(
+            next_step(&submitted, &said("NOT_REGISTERED")),
+            LicenseStep::Finish(LicenseReport::CompleteDeregistration)
+        );
+        assert_eq!(next_step(&submitted, &said("COMPLETED")), LicenseStep::Submit(Submission::Deregister));
+    }
+}

@@ -1,0 +1,140 @@
+//! What is written to a worker's record after a pass.
+
+use serde::Serialize;
+
+use super::decision::Changes;
+use super::ids::WorkerId;
+use super::license::{LicenseOperation, LicenseReport};
+use super::status::WorkerStatus;
+use super::time::Timestamp;
+use super::worker::Worker;
+
+/// Changes to a record, conditional on the version that was read: if somebody wrote in between, nothing is
+/// written, and the worker is read and decided anew.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StatusPatch {
+    /// Whose record.
+    pub worker_id: WorkerId,
+    /// The version the decision was made on.
+    pub expected_version: Option<u64>,
+    /// The new status, if it changes.
+    pub status: Option<WorkerStatus>,
+    /// Who terminated it and why, when that is the new status.
+    pub termination: Option<Termination>,
+    /// Everything else that changes.
+    pub changes: Changes,
+    /// When the pass was made.
+    pub at: Timestamp,
+}
+
+/// Who terminated a record, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Termination {
+    /// Why.
+    pub reason: String,
+    /// Who.
+    pub terminated_by: String,
+}
+
+/// Which call of the control plane carries a status change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Route {
+    /// The general status write.
+    Status,
+    /// Terminated has a call of its own, because a status write ends no sessions.
+    Terminate,
+    /// Draining has a call of its own, which is refused unless the worker runs.
+    Drain,
+    /// So has calling a drain off.
+    CancelDrain,
+}
+
+impl StatusPatch {
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.status.is_none() && self.changes == Changes::default()
+    }
+
+    /// Which call carries the status change; `None` if the status stays.
+    pub fn route(&self, from: WorkerStatus) -> Option<Route> {
+        self.status.map(|to| match to {
+            WorkerStatus::Terminated => Route::Terminate,
+            WorkerStatus::Draining => Route::Drain,
+            WorkerStatus::Running if from == WorkerStatus::Draining => Route::CancelDrain,
+            WorkerStatus::Running
+            | WorkerStatus::Pending
+            | WorkerStatus::Provisioning
+            | WorkerStatus::Starting
+            | WorkerStatus::Stopping
+            | WorkerStatus::Stopped
+            | WorkerStatus::Terminating
+            | WorkerStatus::Failed
+            | WorkerStatus::Unknown => Route::Status,
+        })
+    }
+}
+
+impl Worker {
+    /// The record as it is once the patch is written. The version is the server's business and stays.
+    #[must_use]
+    pub fn patched(&self, patch: &StatusPatch) -> Self {
+        let mut worker = self.clone();
+        let Changes {
+            instance_id,
+            addresses,
+            desired_status,
+            start_initiated_at,
+            drain_started_at,
+            scaled_down_at,
+            launched_at,
+            launch_generation,
+            launch_plan,
+            license,
+        } = &patch.changes;
+        if let Some(status) = patch.status {
+            worker.status = status;
+            worker.terminated_at = (status == WorkerStatus::Terminated).then_some(patch.at).or(worker.terminated_at);
+        }
+        instance_id.apply(&mut worker.instance_id);
+        if let Some(addresses) = addresses {
+            worker.public_ip.clone_from(&addresses.public_ip);
+            worker.private_ip.clone_from(&addresses.private_ip);
+            worker.ip_address = addresses.public_ip.clone().or_else(|| addresses.private_ip.clone());
+        }
+        worker.desired_status = desired_status.or(worker.desired_status);
+        worker.start_initiated_at = start_initiated_at.or(worker.start_initiated_at);
+        drain_started_at.apply(&mut worker.notes.drain_started_at);
+        worker.notes.scaled_down_at = scaled_down_at.or(worker.notes.scaled_down_at);
+        worker.notes.launched_at = launched_at.or(worker.notes.launched_at);
+        worker.notes.launch_generation = launch_generation.unwrap_or(worker.notes.launch_generation);
+        launch_plan.apply(&mut worker.notes.launch_plan);
+        if let Some(report) = license {
+            worker.license_reported(*report);
+        }
+        worker
+    }
+
+    /// What the control plane makes of a licence report.
+    pub fn license_reported(&mut self, report: LicenseReport) {
+        let license = &mut self.license;
+        match report {
+            LicenseReport::StartRegistration | LicenseReport::StartDeregistration => {
+                license.operation_in_progress = true;
+                return;
+            }
+            LicenseReport::CompleteRegistration => {
+                license.token = license.pending_token.take().or(license.token.take());
+                license.status = Some("registered".to_owned());
+            }
+            LicenseReport::CompleteDeregistration => {
+                license.token = None;
+                license.status = Some("unregistered".to_owned());
+            }
+            LicenseReport::FailRegistration | LicenseReport::FailDeregistration => {}
+        }
+        license.pending_token = None;
+        license.pending_operation = None::<LicenseOperation>;
+        license.operation_in_progress = false;
+    }
+}

@@ -1,0 +1,288 @@
+//! From what was done to what is written down.
+
+use serde::Serialize;
+
+use super::counters::{Counter, Counts};
+use super::decision::{Change, Changes, Decision};
+use super::effect::Effect;
+use super::event::{Audit, Event, Notice, SessionEnd};
+use super::failure::{CallFailure, FailureKind};
+use super::ids::InstanceId;
+use super::launch::LaunchPlan;
+use super::license::{LicenseReport, Submission};
+use super::outcome::{LookAgain, Outcome};
+use super::patch::{StatusPatch, Termination};
+use super::reason::{Detail, Reason, ReasonCode};
+use super::status::WorkerStatus;
+use super::time::Timestamp;
+use super::transition::{EdgeKind, Transition};
+use super::worker::Worker;
+
+/// A decision and how each of its effects went.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Applied {
+    /// What was decided.
+    pub decision: Decision,
+    /// How its effects went, in the same order. Those that are missing were not tried.
+    pub results: Vec<EffectResult>,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// How an effect went.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EffectResult {
+    /// It is done, now or by an earlier attempt.
+    Done,
+    /// The launch gave this instance.
+    Launched(InstanceId),
+    /// It failed.
+    Failed(CallFailure),
+    /// It was not tried: an earlier one failed, or leadership was lost.
+    NotTried,
+}
+
+/// The end of a pass: what it came to, what to write, and what to say once that is written.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[must_use = "a pass that is not recorded is repeated"]
+pub struct Record {
+    /// How the pass ended.
+    pub outcome: Outcome,
+    /// The change of status, if it came to that.
+    pub transition: Option<Transition>,
+    /// Why.
+    pub reason: Reason,
+    /// When to look again.
+    pub look_again: LookAgain,
+    /// What to write.
+    pub patch: StatusPatch,
+    /// What to announce once that is written.
+    pub notices: Vec<Notice>,
+    /// What to count once that is written.
+    pub counts: Counts,
+}
+
+/// Turns a decision and the results of its effects into what is written to the record.
+///
+/// # Guarantees
+/// If an effect that the change of status depends on failed or was not tried, the status stays. A launch whose
+/// outcome is not known keeps its plan, to be repeated; one that was refused for good fails the worker. A licence
+/// that CML refuses for good is reported as failed once; any other failure keeps the intent.
+///
+/// ```
+/// use lcm_sdk::core::failure::{CallFailure, FailureKind};
+/// use lcm_sdk::core::record::{record, Applied, EffectResult};
+/// use lcm_sdk::{decide, DesiredStatus, Ec2State, Observation, Outcome, Policy, Worker, WorkerStatus};
+///
+/// let mut worker = Worker::new("w-1", WorkerStatus::Stopped);
+/// worker.instance_id = Some("i-1".into());
+/// worker.desired_status = Some(DesiredStatus::Running);
+/// let at = "2026-02-06T08:00:00Z".parse().unwrap();
+/// let decision = decide(&worker, &Observation::of_ec2("i-1", Ec2State::Stopped), &Policy::default(), at);
+///
+/// let throttled = CallFailure::coded(FailureKind::Throttled, "RequestLimitExceeded", "slow down");
+/// let results = vec![EffectResult::Failed(throttled)];
+/// let record = record(&worker, &Applied { decision, results, at });
+/// assert_eq!(record.outcome, Outcome::Retry);
+/// assert!(record.patch.is_empty());
+/// ```
+pub fn record(worker: &Worker, applied: &Applied) -> Record {
+    let decision = &applied.decision;
+    let missing = std::iter::repeat(&EffectResult::NotTried);
+    let pairs = || decision.effects.iter().zip(applied.results.iter().chain(missing.clone()));
+    let mut record = match pairs().find(|(effect, result)| effect.blocks_the_transition() && !succeeded(result)) {
+        None => carried_out(worker, applied),
+        Some((effect, result)) => held_up(worker, applied, effect, result),
+    };
+    for (effect, result) in pairs() {
+        follow_up(&mut record, effect, result);
+    }
+    if let Some(report) = record.patch.changes.license {
+        record.notices.push(Notice::Event(Event::License { report }));
+        record.counts = match report {
+            LicenseReport::CompleteRegistration => record.counts.and(Counter::LicenseRegistered),
+            LicenseReport::CompleteDeregistration => record.counts.and(Counter::LicenseDeregistered),
+            LicenseReport::StartRegistration
+            | LicenseReport::FailRegistration
+            | LicenseReport::StartDeregistration
+            | LicenseReport::FailDeregistration => record.counts,
+        };
+    }
+    record
+}
+
+const fn succeeded(result: &EffectResult) -> bool {
+    match result {
+        EffectResult::Done | EffectResult::Launched(_) => true,
+        EffectResult::Failed(_) | EffectResult::NotTried => false,
+    }
+}
+
+/// Everything the change of status depends on was done.
+fn carried_out(worker: &Worker, applied: &Applied) -> Record {
+    let decision = &applied.decision;
+    Record {
+        outcome: decision.outcome,
+        transition: decision.transition,
+        reason: decision.reason.clone(),
+        look_again: decision.look_again,
+        patch: StatusPatch {
+            changes: decision.changes.as_deref().cloned().unwrap_or_default(),
+            ..patch(worker, decision.transition, &decision.reason, applied.at)
+        },
+        notices: decision.notices.clone(),
+        counts: decision.counts,
+    }
+}
+
+/// Something the change of status depends on was not done: the status stays, unless it was the launch itself that
+/// was refused for good.
+fn held_up(worker: &Worker, applied: &Applied, effect: &Effect, result: &EffectResult) -> Record {
+    let decision = &applied.decision;
+    let detail = match result {
+        EffectResult::Failed(failure) => Detail::Failure(Box::new(failure.clone())),
+        EffectResult::Done | EffectResult::Launched(_) | EffectResult::NotTried => {
+            Detail::Text(format!("{effect}: not tried").into())
+        }
+    };
+    let stays = |code: ReasonCode, changes: Changes| Record {
+        outcome: Outcome::Retry,
+        transition: None,
+        reason: Reason::new(code).with(detail.clone()),
+        look_again: LookAgain::Backoff,
+        patch: StatusPatch { changes, ..patch(worker, None, &decision.reason, applied.at) },
+        notices: Vec::new(),
+        counts: decision.counts.iter().filter(|counter| !counter.follows_transition()).collect(),
+    };
+    match (effect, result) {
+        (Effect::LaunchInstance { plan }, EffectResult::Failed(failure)) => {
+            let planned_now = decision.effects.iter().any(|effect| matches!(effect, Effect::RecordLaunchPlan { .. }));
+            match after_failed_launch(plan, failure.kind, planned_now) {
+                Launch::Stays(code, changes) => stays(code, changes),
+                Launch::Fails(changes) => {
+                    let reason = Reason::new(ReasonCode::LaunchFailed).with(detail.clone());
+                    let transition = Transition::new(worker.status, WorkerStatus::Failed, EdgeKind::Commanded).ok();
+                    let patch = StatusPatch { changes, ..patch(worker, transition, &reason, applied.at) };
+                    let notices = vec![Notice::Audit(Audit::ProvisionFailed)];
+                    Record {
+                        outcome: Outcome::Success,
+                        look_again: LookAgain::OnChange,
+                        transition,
+                        reason,
+                        patch,
+                        notices,
+                        counts: Counts::default(),
+                    }
+                }
+            }
+        }
+        // What a drain has noted (the start of its clock above all) does not depend on any one session.
+        _ if !effect.stops_the_rest() && decision.transition.is_none() => {
+            stays(ReasonCode::EffectFailed, decision.changes.as_deref().cloned().unwrap_or_default())
+        }
+        _ => stays(ReasonCode::EffectFailed, Changes::default()),
+    }
+}
+
+enum Launch {
+    Stays(ReasonCode, Changes),
+    Fails(Changes),
+}
+
+fn after_failed_launch(plan: &LaunchPlan, kind: FailureKind, planned_now: bool) -> Launch {
+    let replan = || Changes { launch_plan: Change::Clear, ..Changes::default() };
+    match kind {
+        // Nothing was launched. A plan from before may be outdated (its AMI withdrawn, say), so it gets a second
+        // chance with a fresh one; a fresh plan that is refused will be refused again.
+        FailureKind::Refused if planned_now => Launch::Fails(replan()),
+        FailureKind::Refused => Launch::Stays(ReasonCode::LaunchDelayed, replan()),
+        FailureKind::LaunchDied => Launch::Stays(
+            ReasonCode::LaunchDied,
+            Changes { launch_generation: Some(plan.generation.saturating_add(1)), ..replan() },
+        ),
+        // Nothing was launched; by the time there is capacity the template may say something else.
+        FailureKind::NoCapacity => Launch::Stays(ReasonCode::LaunchDelayed, replan()),
+        // Perhaps launched: the plan stays on the record and the same bytes are sent again.
+        FailureKind::Throttled
+        | FailureKind::Unclear
+        | FailureKind::Unreachable
+        | FailureKind::Unparsable
+        | FailureKind::Conflict => Launch::Stays(ReasonCode::LaunchDelayed, Changes::default()),
+    }
+}
+
+/// What a single effect's result adds, whatever became of the others.
+fn follow_up(record: &mut Record, effect: &Effect, result: &EffectResult) {
+    match (effect, result) {
+        (Effect::LaunchInstance { .. }, EffectResult::Launched(instance)) => {
+            record.patch.changes.instance_id = Change::Set(instance.clone());
+            record.counts = record.counts.and(Counter::Provisioned);
+        }
+        (Effect::ReportMetrics { .. }, EffectResult::Done) => {
+            record.counts = record.counts.and(Counter::MetricsCollected);
+        }
+        (Effect::RetrySession { session, attempt }, EffectResult::Done) => {
+            let event = Event::SessionRetried { session: session.clone(), attempt: *attempt };
+            record.notices.push(Notice::Event(event));
+        }
+        (
+            Effect::TerminateSession {
+                session,
+                reason: reason @ (SessionEnd::MaxRetriesExceeded | SessionEnd::WorkerStoppedDuringRetry),
+            },
+            EffectResult::Done,
+        ) => {
+            let event = Event::SessionGivenUp { session: session.clone(), reason: *reason };
+            record.notices.push(Notice::Event(event));
+        }
+        (Effect::ReportLicense { report }, EffectResult::Done) => {
+            record.notices.push(Notice::Event(Event::License { report: *report }));
+        }
+        (Effect::ReportLicense { .. } | Effect::SubmitLicense { .. }, EffectResult::Failed(failure)) => {
+            license_failed(record, effect, failure);
+        }
+        (Effect::SubmitLicense { submission: Submission::Deregister, .. }, EffectResult::Done) => {
+            record.patch.changes.license = Some(LicenseReport::CompleteDeregistration);
+            license_reason(record, Outcome::Success, LookAgain::NextCycle, ReasonCode::LicenseFinished.into());
+        }
+        _ => {}
+    }
+}
+
+fn license_failed(record: &mut Record, effect: &Effect, failure: &CallFailure) {
+    let detail = Detail::Failure(Box::new(failure.clone()));
+    match effect {
+        Effect::SubmitLicense { submission, .. } if failure.kind.is_permanent() => {
+            record.patch.changes.license = Some(match submission {
+                Submission::Register | Submission::Reregister => LicenseReport::FailRegistration,
+                Submission::Deregister => LicenseReport::FailDeregistration,
+            });
+            let reason = Reason::new(ReasonCode::LicenseFinished).with(detail);
+            license_reason(record, Outcome::Success, LookAgain::NextCycle, reason);
+        }
+        _ => {
+            let reason = Reason::new(ReasonCode::LicenseDelayed).with(detail);
+            license_reason(record, Outcome::Retry, LookAgain::Backoff, reason);
+        }
+    }
+}
+
+/// A change of status outranks whatever happened to a licence in the same pass.
+fn license_reason(record: &mut Record, outcome: Outcome, look_again: LookAgain, reason: Reason) {
+    if record.transition.is_none() {
+        (record.outcome, record.look_again, record.reason) = (outcome, look_again, reason);
+    }
+}
+
+fn patch(worker: &Worker, transition: Option<Transition>, reason: &Reason, at: Timestamp) -> StatusPatch {
+    let status = transition.map(Transition::to);
+    StatusPatch {
+        worker_id: worker.id.clone(),
+        expected_version: worker.version,
+        status,
+        termination: (status == Some(WorkerStatus::Terminated))
+            .then(|| Termination { reason: reason.to_string(), terminated_by: super::drain::CONTROLLER.to_owned() }),
+        changes: Changes::default(),
+        at,
+    }
+}

@@ -1,0 +1,86 @@
+//! Worker templates: what kind of instance a worker is made from, and how patient its drain is.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value};
+
+use super::json::{FieldError, Fields};
+
+/// The AMI name pattern of a template that names none.
+pub const DEFAULT_AMI_PATTERN: &str = "cisco-cml2.9*";
+
+/// How long a drain may take when nothing else is said.
+pub const DEFAULT_DRAIN_TIMEOUT: Duration = Duration::from_secs(4 * 3600);
+
+/// Longest drain timeout accepted, in hours: about a year. Anything above is a typing mistake.
+const MAX_DRAIN_TIMEOUT_HOURS: f64 = 10_000.0;
+
+/// A worker template, as the control plane keeps it.
+///
+/// ```
+/// use lcm_sdk::Template;
+///
+/// let template: Template = serde_json::from_str(r#"{"name": "metal", "instance_type": "m5zn.metal"}"#)?;
+/// assert_eq!(template.ami_name_pattern, "cisco-cml2.9*");
+/// assert_eq!(template.drain_timeout.as_secs(), 4 * 3600);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct Template {
+    /// Unique name.
+    pub name: String,
+    /// EC2 instance type, such as `m5zn.metal`.
+    pub instance_type: String,
+    /// Which AMIs qualify; `*` and `?` are wildcards. The newest match is used.
+    pub ami_name_pattern: String,
+    /// How long a drain waits for sessions before it forces them.
+    pub drain_timeout: Duration,
+    /// Whether new workers may be made from it.
+    pub enabled: bool,
+    /// Fields this version does not know.
+    pub extra: Map<String, Value>,
+}
+
+impl Template {
+    /// A template with the defaults of the control plane.
+    pub fn new(name: impl Into<String>, instance_type: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            instance_type: instance_type.into(),
+            ami_name_pattern: DEFAULT_AMI_PATTERN.to_owned(),
+            drain_timeout: DEFAULT_DRAIN_TIMEOUT,
+            enabled: true,
+            extra: Map::new(),
+        }
+    }
+}
+
+impl TryFrom<Value> for Template {
+    type Error = FieldError;
+
+    fn try_from(value: Value) -> Result<Self, FieldError> {
+        let mut fields = Fields::open("worker template", value)?;
+        let drain_timeout = match fields.number("drain_timeout_hours")? {
+            None => DEFAULT_DRAIN_TIMEOUT,
+            Some(hours) if (0.0..=MAX_DRAIN_TIMEOUT_HOURS).contains(&hours) => Duration::from_secs_f64(hours * 3600.0),
+            Some(hours) => {
+                return Err(fields.error("drain_timeout_hours", &Value::from(hours), "hours from 0 to 10000"));
+            }
+        };
+        Ok(Self {
+            name: fields.required_text("name")?,
+            instance_type: fields.required_text("instance_type")?,
+            ami_name_pattern: fields.text("ami_name_pattern")?.unwrap_or_else(|| DEFAULT_AMI_PATTERN.to_owned()),
+            drain_timeout,
+            enabled: fields.switch("enabled", true)?,
+            extra: fields.rest(),
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Template {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::try_from(Value::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+    }
+}

@@ -1,0 +1,250 @@
+//! A worker, as its record in the control plane describes it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+use super::ids::{InstanceId, WorkerId};
+use super::launch::LaunchPlan;
+use super::license::License;
+use super::secret::Secret;
+use super::status::{DesiredStatus, WorkerStatus};
+use super::time::Timestamp;
+
+/// A worker record. Read it from the control plane's JSON with serde, or build one with [`Worker::new`].
+///
+/// Fields this version does not know are kept in [`Worker::extra`] and written back as they came.
+///
+/// ```
+/// use lcm_sdk::{Worker, WorkerStatus};
+///
+/// let worker: Worker = serde_json::from_str(
+///     r#"{"id": "w-1", "status": "RUNNING", "aws_instance_id": "i-1", "public_ip": "203.0.113.7", "rack": 9}"#,
+/// )?;
+/// assert_eq!(worker.status, WorkerStatus::Running);
+/// assert_eq!(worker.instance_id, Some("i-1".into()));
+/// assert_eq!(worker.address(), Some("203.0.113.7"));
+/// assert_eq!(serde_json::to_value(&worker)?["rack"], 9);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Clone, PartialEq)]
+pub struct Worker {
+    /// Its id.
+    pub id: WorkerId,
+    /// Where it stands.
+    pub status: WorkerStatus,
+    /// What its owner wants; `None` is no opinion.
+    pub desired_status: Option<DesiredStatus>,
+    /// Its instance, once it has one (`ec2_instance_id`, or `aws_instance_id` on older records).
+    pub instance_id: Option<InstanceId>,
+    /// The version of the record that was read; writes are conditional on it.
+    pub version: Option<u64>,
+    /// A name for people.
+    pub name: Option<String>,
+    /// The AWS region of its instance.
+    pub aws_region: Option<String>,
+    /// The address the control plane prefers.
+    pub ip_address: Option<String>,
+    /// Public address.
+    pub public_ip: Option<String>,
+    /// Private address.
+    pub private_ip: Option<String>,
+    /// The template it is made from.
+    pub template_name: Option<String>,
+    /// EC2 instance type.
+    pub instance_type: Option<String>,
+    /// An AMI name or pattern of its own, which wins over the template's.
+    pub ami_name: Option<String>,
+    /// Tags for its instance, which win over the region's.
+    pub aws_tags: BTreeMap<String, String>,
+    /// CML user.
+    pub cml_username: Option<String>,
+    /// CML password.
+    pub cml_password: Option<Secret>,
+    /// Its licence.
+    pub license: License,
+    /// Whether idle detection looks at it.
+    pub is_idle_detection_enabled: bool,
+    /// When the record was made.
+    pub created_at: Option<Timestamp>,
+    /// When the record was last written.
+    pub updated_at: Option<Timestamp>,
+    /// When it was terminated.
+    pub terminated_at: Option<Timestamp>,
+    /// When its instance was last told to start.
+    pub start_initiated_at: Option<Timestamp>,
+    /// When idle detection last looked at it.
+    pub last_activity_check_at: Option<Timestamp>,
+    /// What LCM itself keeps on the record.
+    pub notes: Notes,
+    /// Free-form data of the control plane.
+    pub metadata: Map<String, Value>,
+    /// Fields this version does not know.
+    pub extra: Map<String, Value>,
+}
+
+/// What LCM keeps on a record besides the control plane's own fields.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Notes {
+    /// Where on the record these notes live.
+    pub home: NotesHome,
+    /// When the drain began.
+    pub drain_started_at: Option<Timestamp>,
+    /// When the worker was last scaled down: the fleet's cooldown is counted from the latest of these.
+    pub scaled_down_at: Option<Timestamp>,
+    /// How many launches of this worker have died; part of the launch token.
+    pub launch_generation: u32,
+    /// When its instance was launched.
+    pub launched_at: Option<Timestamp>,
+    /// A launch that was begun and whose outcome is not known: it is repeated byte by byte, never planned anew.
+    pub launch_plan: Option<Box<LaunchPlan>>,
+}
+
+/// Where a server keeps our notes: in fields of their own if it knows them, else under `metadata`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum NotesHome {
+    /// The server does not know the fields.
+    #[default]
+    Metadata,
+    /// The server has the fields.
+    Record,
+}
+
+impl Worker {
+    /// A record with an id and a status, and nothing else said.
+    pub fn new(id: impl Into<WorkerId>, status: WorkerStatus) -> Self {
+        Self {
+            id: id.into(),
+            status,
+            desired_status: None,
+            instance_id: None,
+            version: None,
+            name: None,
+            aws_region: None,
+            ip_address: None,
+            public_ip: None,
+            private_ip: None,
+            template_name: None,
+            instance_type: None,
+            ami_name: None,
+            aws_tags: BTreeMap::new(),
+            cml_username: None,
+            cml_password: None,
+            license: License::default(),
+            is_idle_detection_enabled: true,
+            created_at: None,
+            updated_at: None,
+            terminated_at: None,
+            start_initiated_at: None,
+            last_activity_check_at: None,
+            notes: Notes::default(),
+            metadata: Map::new(),
+            extra: Map::new(),
+        }
+    }
+
+    /// The address to reach it at: `ip_address`, else public, else private.
+    pub fn address(&self) -> Option<&str> {
+        self.ip_address.as_deref().or(self.public_ip.as_deref()).or(self.private_ip.as_deref())
+    }
+
+    /// The best known moment of its launch or last start; `None` means that nobody may conclude it is old.
+    ///
+    /// A record may miss our own note. While it is provisioning its last write is then the best guess, because the
+    /// record itself may be hours older than the launch; later on every metrics report counts as a write, and the
+    /// record's creation is the better one.
+    pub fn launch_time(&self) -> Option<Timestamp> {
+        let noted = self.notes.launched_at.max(self.start_initiated_at);
+        let guessed = match self.status {
+            WorkerStatus::Provisioning => self.updated_at.or(self.created_at),
+            WorkerStatus::Pending
+            | WorkerStatus::Starting
+            | WorkerStatus::Running
+            | WorkerStatus::Draining
+            | WorkerStatus::Stopping
+            | WorkerStatus::Stopped
+            | WorkerStatus::Terminating
+            | WorkerStatus::Terminated
+            | WorkerStatus::Failed
+            | WorkerStatus::Unknown => self.created_at.or(self.updated_at),
+        };
+        noted.or(guessed)
+    }
+
+    /// Whether nothing will happen to it until somebody changes the record or the cloud: it is in a final or
+    /// parked status and its desired status agrees. Polling may skip it; the start-up sweep does not.
+    pub fn is_at_rest(&self) -> bool {
+        match self.status {
+            WorkerStatus::Terminated => true,
+            WorkerStatus::Stopped => match self.desired_status {
+                None | Some(DesiredStatus::Stopped) => true,
+                Some(DesiredStatus::Running | DesiredStatus::Terminated) => false,
+            },
+            WorkerStatus::Failed => self.desired_status != Some(DesiredStatus::Terminated),
+            WorkerStatus::Pending
+            | WorkerStatus::Provisioning
+            | WorkerStatus::Starting
+            | WorkerStatus::Running
+            | WorkerStatus::Draining
+            | WorkerStatus::Stopping
+            | WorkerStatus::Terminating
+            | WorkerStatus::Unknown => false,
+        }
+    }
+}
+
+/// Shows what identifies a worker and where it stands. Free-form data is left out: nobody knows what it holds.
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker")
+            .field("id", &self.id)
+            .field("status", &self.status)
+            .field("desired_status", &self.desired_status)
+            .field("instance_id", &self.instance_id)
+            .field("aws_region", &self.aws_region)
+            .field("address", &self.address())
+            .field("template_name", &self.template_name)
+            .field("version", &self.version)
+            .field("notes", &self.notes)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steady_state_polling_skips_what_is_at_rest_and_keeps_what_diverges() {
+        let at_rest = |status, desired| {
+            let mut worker = Worker::new("w", status);
+            worker.desired_status = desired;
+            worker.is_at_rest()
+        };
+        use DesiredStatus as Desired;
+        use WorkerStatus as Status;
+        assert!(at_rest(Status::Stopped, Some(Desired::Stopped)));
+        assert!(at_rest(Status::Stopped, None));
+        assert!(!at_rest(Status::Stopped, Some(Desired::Running)));
+        assert!(!at_rest(Status::Stopped, Some(Desired::Terminated)));
+        assert!(at_rest(Status::Failed, Some(Desired::Running)));
+        assert!(!at_rest(Status::Failed, Some(Desired::Terminated)));
+        assert!(at_rest(Status::Terminated, Some(Desired::Running)));
+        assert!(!at_rest(Status::Running, Some(Desired::Running)));
+        assert!(!at_rest(Status::Unknown, None));
+    }
+
+    #[test]
+    fn debug_output_shows_no_secret_and_no_free_form_data() {
+        let worker = Worker::try_from(serde_json::json!({
+            "id": "w-1", "status": "running", "cml_password": "hunter2", "license_token": "t0ken",
+            "license": {"pending_token": "p3nding"}, "metadata": {"note": "s3cret"}, "api_key": "k3y",
+        }))
+        .expect("valid");
+        let shown = format!("{worker:?} {:?}", worker.license);
+        for secret in ["hunter2", "t0ken", "p3nding", "s3cret", "k3y"] {
+            assert!(!shown.contains(secret), "{shown}");
+        }
+    }
+}
