@@ -1,6 +1,7 @@
 //! LCM keeps a fleet of cloud workers honest.
 
 pub mod core;
+pub mod rehearsal;
 
 pub use crate::core::backoff::Backoff;
 pub use crate::core::decide::decide;

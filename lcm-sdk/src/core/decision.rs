@@ -174,7 +174,19 @@ impl Decision {
 
     /// A change of status that was looked up already.
     pub(crate) fn taking(transition: Transition, reason: impl Into<Reason>) -> Self {
-        Self { transition: Some(transition), ..Self::success(reason) }
+        let look_again = match transition.to() {
+            // The next thing to do is known already.
+            WorkerStatus::Pending | WorkerStatus::Draining | WorkerStatus::Stopping | WorkerStatus::Terminating => {
+                LookAgain::Now
+            }
+            WorkerStatus::Provisioning
+            | WorkerStatus::Starting
+            | WorkerStatus::Running
+            | WorkerStatus::Stopped
+            | WorkerStatus::Unknown => LookAgain::NextCycle,
+            WorkerStatus::Terminated | WorkerStatus::Failed => LookAgain::OnChange,
+        };
+        Self { transition: Some(transition), ..Self::bare(Outcome::Success, look_again, reason.into()) }
     }
 
     fn moving(from: WorkerStatus, to: WorkerStatus, kind: EdgeKind, reason: Reason) -> Self {

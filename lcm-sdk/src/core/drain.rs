@@ -203,6 +203,15 @@ pub(crate) fn begin(decision: Decision, now: Timestamp) -> Decision {
     })
 }
 
+/// Clears the start time of a drain that is over. Left on the record it would put the next drain past its deadline
+/// from the first moment, because the server that begins one does not know the field.
+pub(crate) fn forget(worker: &Worker, decision: Decision) -> Decision {
+    match worker.notes.drain_started_at {
+        None => decision,
+        Some(_) => decision.changing(|changes| changes.drain_started_at = Change::Clear),
+    }
+}
+
 pub(crate) fn started(running_sessions: usize, reason: &str, requested_by: &str) -> Event {
     Event::DrainStarted { running_sessions, reason: reason.to_owned(), requested_by: requested_by.to_owned() }
 }

@@ -19,7 +19,7 @@ use super::time::Timestamp;
 #[serde(tag = "effect", rename_all = "snake_case")]
 #[must_use]
 pub enum Effect {
-    /// Write the plan to the record, before anything is launched.
+    /// Write the plan to the record, before anything is launched. The pass goes on with the version this write gives.
     RecordLaunchPlan {
         /// The plan.
         plan: Box<LaunchPlan>,

@@ -43,6 +43,14 @@ impl<T> Answer<T> {
         }
     }
 
+    /// Why there was no answer, if there was none.
+    pub const fn failure(&self) -> Option<&CallFailure> {
+        match self {
+            Self::Unknown(failure) => Some(failure),
+            Self::NotAsked | Self::Found(_) | Self::Absent => None,
+        }
+    }
+
     /// Whether the question is still open.
     pub const fn is_not_asked(&self) -> bool {
         match self {

@@ -62,7 +62,8 @@ pub struct Record {
     pub counts: Counts,
 }
 
-/// Turns a decision and the results of its effects into what is written to the record.
+/// Turns a decision and the results of its effects into what is written to the record. `worker` is the record as it
+/// was when the decision was made.
 ///
 /// # Guarantees
 /// If an effect that the change of status depends on failed or was not tried, the status stays. A launch whose
@@ -156,8 +157,7 @@ fn held_up(worker: &Worker, applied: &Applied, effect: &Effect, result: &EffectR
     };
     match (effect, result) {
         (Effect::LaunchInstance { plan }, EffectResult::Failed(failure)) => {
-            let planned_now = decision.effects.iter().any(|effect| matches!(effect, Effect::RecordLaunchPlan { .. }));
-            match after_failed_launch(plan, failure.kind, planned_now) {
+            match after_failed_launch(worker, plan, failure.kind) {
                 Launch::Stays(code, changes) => stays(code, changes),
                 Launch::Fails(changes) => {
                     let reason = Reason::new(ReasonCode::LaunchFailed).with(detail.clone());
@@ -189,7 +189,8 @@ enum Launch {
     Fails(Changes),
 }
 
-fn after_failed_launch(plan: &LaunchPlan, kind: FailureKind, planned_now: bool) -> Launch {
+fn after_failed_launch(worker: &Worker, plan: &LaunchPlan, kind: FailureKind) -> Launch {
+    let planned_now = worker.notes.launch_plan.is_none();
     let replan = || Changes { launch_plan: Change::Clear, ..Changes::default() };
     match kind {
         // Nothing was launched. A plan from before may be outdated (its AMI withdrawn, say), so it gets a second

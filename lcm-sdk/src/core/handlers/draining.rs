@@ -11,11 +11,12 @@ use crate::core::status::Ec2State;
 
 /// EC2 first, then sessions. That EC2 runs is what a draining worker is expected to be.
 pub(crate) fn handle(pass: Pass<'_>) -> Decision {
-    match locate(pass) {
+    let decision = match locate(pass) {
         Err(waiting) => waiting.decision(),
         Ok(Located::Gone(_) | Located::Nowhere) => pass.gone(),
         Ok(Located::Here(instance)) => adopt(pass, instance, observe(pass, instance)),
-    }
+    };
+    if decision.transition.is_some() { drain::forget(pass.worker, decision) } else { decision }
 }
 
 fn observe(pass: Pass<'_>, instance: &Instance) -> Decision {

@@ -1,9 +1,8 @@
 //! Failed: waiting for an operator.
 
 use super::Pass;
-use super::locate::{Located, adopt, locate};
+use super::locate::{Located, adopt, locate, silence};
 use crate::core::decision::Decision;
-use crate::core::observation::Answer;
 use crate::core::reason::ReasonCode;
 use crate::core::status::{DesiredStatus, WorkerStatus};
 
@@ -16,13 +15,11 @@ pub(crate) fn handle(pass: Pass<'_>) -> Decision {
 }
 
 fn clean_up(pass: Pass<'_>) -> Decision {
+    if let Some(silence) = silence(pass) {
+        return silence.decision();
+    }
     if pass.worker.instance_id.is_some() {
-        return match &pass.seen.instance {
-            Answer::Unknown(failure) => Decision::unanswered(ReasonCode::Ec2Unknown, failure),
-            Answer::NotAsked | Answer::Found(_) | Answer::Absent => {
-                pass.command(WorkerStatus::Terminating, ReasonCode::DesiredTerminated)
-            }
-        };
+        return pass.command(WorkerStatus::Terminating, ReasonCode::DesiredTerminated);
     }
     match locate(pass) {
         Err(waiting) => waiting.decision(),

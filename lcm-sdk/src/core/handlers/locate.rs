@@ -70,6 +70,16 @@ pub(crate) fn locate<'a>(pass: Pass<'a>) -> Result<Located<'a>, NotLocated<'a>> 
     }
 }
 
+/// The failure, if EC2 was asked about the worker's instance and gave no answer. Handlers that could act without
+/// the answer check this first: while EC2 is silent, no status changes.
+pub(crate) fn silence<'a>(pass: Pass<'a>) -> Option<NotLocated<'a>> {
+    let failure = match pass.worker.instance_id {
+        Some(_) => pass.seen.instance.failure(),
+        None => pass.seen.tagged.failure(),
+    };
+    failure.map(NotLocated::Unknown)
+}
+
 /// Whether "EC2 shows none" means "there is none": only once the launch is older than the consistency window.
 fn absence_counts<'a>(pass: Pass<'a>) -> Result<(), NotLocated<'a>> {
     let Some(launched) = pass.worker.launch_time() else { return Err(NotLocated::AgeUnknown) };

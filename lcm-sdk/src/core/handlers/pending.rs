@@ -28,12 +28,16 @@ pub(crate) fn handle(pass: Pass<'_>) -> Decision {
         return adopt(pass, instance, take_over(pass, instance, ReasonCode::Adopted));
     }
     match (pass.worker.desired_status, &pass.worker.notes.launch_plan) {
-        (Some(DesiredStatus::Terminated), plan) => abandon(pass, plan.is_some()),
-        (Some(DesiredStatus::Stopped), _) => Decision::skip(ReasonCode::HeldBack),
-        (None | Some(DesiredStatus::Running), Some(plan)) => {
-            let effect = Effect::LaunchInstance { plan: plan.clone() };
-            launched(pass, plan.generation, ReasonCode::LaunchResumed).doing(effect)
-        }
+        (Some(DesiredStatus::Stopped | DesiredStatus::Terminated), Some(_)) => match locate(pass) {
+            Ok(Located::Here(_) | Located::Gone(_) | Located::Nowhere) => hold_back(pass),
+            // The instance of a launch that is under way would have no owner.
+            Err(NotLocated::NotVisibleYet(left)) => {
+                Decision::requeue(ReasonCode::LaunchInFlight).looking_again(LookAgain::After(left))
+            }
+            Err(waiting) => waiting.decision(),
+        },
+        (Some(DesiredStatus::Stopped | DesiredStatus::Terminated), None) => hold_back(pass),
+        (None | Some(DesiredStatus::Running), Some(plan)) => launched(pass, plan, ReasonCode::LaunchResumed),
         (None | Some(DesiredStatus::Running), None) => launch(pass, instances),
     }
 }
@@ -67,19 +71,11 @@ fn take_over(pass: Pass<'_>, instance: &Instance, code: ReasonCode) -> Decision 
     })
 }
 
-/// Not wanted any more. A launch that may be under way is waited for: its instance would have no owner.
-fn abandon(pass: Pass<'_>, launch_begun: bool) -> Decision {
-    if !launch_begun {
-        return pass.command(WorkerStatus::Terminated, ReasonCode::NotWanted);
-    }
-    match locate(pass) {
-        Ok(Located::Nowhere | Located::Gone(_) | Located::Here(_)) => {
-            pass.command(WorkerStatus::Terminated, ReasonCode::NotWanted)
-        }
-        Err(NotLocated::NotVisibleYet(left)) => {
-            Decision::requeue(ReasonCode::LaunchInFlight).looking_again(LookAgain::After(left))
-        }
-        Err(waiting) => waiting.decision(),
+/// Nobody wants it launched, and nothing was.
+fn hold_back(pass: Pass<'_>) -> Decision {
+    match pass.worker.desired_status {
+        Some(DesiredStatus::Terminated) => pass.command(WorkerStatus::Terminated, ReasonCode::NotWanted),
+        None | Some(DesiredStatus::Running | DesiredStatus::Stopped) => Decision::skip(ReasonCode::HeldBack),
     }
 }
 
@@ -112,19 +108,22 @@ fn launch(pass: Pass<'_>, earlier: &[Instance]) -> Decision {
         let detail = Detail::Text(format!("{pattern} in {}", place.0).into());
         return impossible(pass, Reason::new(ReasonCode::NoImage).with(detail));
     };
-    let plan = Box::new(LaunchPlan::new(pass.worker, template, place, image, earlier));
-    launched(pass, plan.generation, ReasonCode::Launch)
-        .doing(Effect::RecordLaunchPlan { plan: plan.clone(), begun_at: pass.now })
-        .doing(Effect::LaunchInstance { plan })
+    launched(pass, &LaunchPlan::new(pass.worker, template, place, image, earlier), ReasonCode::Launch)
 }
 
-/// The launch as it will be once EC2 has answered with an instance id.
-fn launched(pass: Pass<'_>, generation: u32, code: ReasonCode) -> Decision {
-    pass.command(WorkerStatus::Provisioning, code).auditing(Audit::Provisioned).changing(|changes| {
-        changes.launch_plan = Change::Clear;
-        changes.launch_generation = Some(generation);
-        changes.launched_at = Some(pass.now);
-    })
+/// The plan is written with the time before every call, a repeated one too: whoever looks for the instance must know
+/// from when on it may exist.
+fn launched(pass: Pass<'_>, plan: &LaunchPlan, code: ReasonCode) -> Decision {
+    let plan = Box::new(plan.clone());
+    pass.command(WorkerStatus::Provisioning, code)
+        .auditing(Audit::Provisioned)
+        .changing(|changes| {
+            changes.launch_plan = Change::Clear;
+            changes.launch_generation = Some(plan.generation);
+            changes.launched_at = Some(pass.now);
+        })
+        .doing(Effect::RecordLaunchPlan { plan: plan.clone(), begun_at: pass.now })
+        .doing(Effect::LaunchInstance { plan })
 }
 
 fn impossible(pass: Pass<'_>, reason: Reason) -> Decision {

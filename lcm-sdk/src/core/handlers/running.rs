@@ -1,7 +1,7 @@
 //! Running: in service. Six steps in order; a step that changes the status ends the pass.
 
 use super::Pass;
-use super::locate::{Located, adopt, locate};
+use super::locate::{Located, adopt, locate, silence};
 use crate::core::counters::Counter;
 use crate::core::decision::Decision;
 use crate::core::effect::Effect;
@@ -18,8 +18,8 @@ use crate::core::{drain, worker::Worker};
 
 /// Desired state, EC2 drift, metrics, licence, idle detection, scale-down.
 pub(crate) fn handle(pass: Pass<'_>) -> Decision {
-    if let Answer::Unknown(failure) = &pass.seen.instance {
-        return Decision::unanswered(ReasonCode::Ec2Unknown, failure);
+    if let Some(silence) = silence(pass) {
+        return silence.decision();
     }
     match pass.worker.desired_status {
         Some(DesiredStatus::Stopped) => return pass.command(WorkerStatus::Stopping, ReasonCode::DesiredStopped),
@@ -45,6 +45,7 @@ pub(crate) fn handle(pass: Pass<'_>) -> Decision {
 
 fn serve(pass: Pass<'_>, instance: &Instance) -> Decision {
     let decision = note_address(pass.worker, instance, Decision::success(ReasonCode::InService));
+    let decision = drain::forget(pass.worker, decision);
     let decision = report_metrics(pass, decision);
     let decision = reconcile_license(pass, instance, decision);
     match &pass.seen.idle {

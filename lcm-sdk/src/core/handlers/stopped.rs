@@ -1,7 +1,7 @@
 //! Stopped: parked, with its disks (ADR-043).
 
 use super::Pass;
-use super::locate::{Located, locate};
+use super::locate::{Located, locate, silence};
 use super::starting::start;
 use crate::core::decision::Decision;
 use crate::core::instance::Instance;
@@ -10,6 +10,9 @@ use crate::core::status::{DesiredStatus, Ec2State, WorkerStatus};
 
 /// Verifies that the instance is still there and still stopped, then follows the desired status.
 pub(crate) fn handle(pass: Pass<'_>) -> Decision {
+    if let Some(silence) = silence(pass) {
+        return silence.decision();
+    }
     if pass.worker.instance_id.is_none() {
         return match pass.worker.desired_status {
             Some(DesiredStatus::Running) => pass.command(WorkerStatus::Pending, ReasonCode::Relaunch),

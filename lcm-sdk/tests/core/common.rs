@@ -1,0 +1,142 @@
+//! What the tests of the core share: a moment, a worker with an instance, and everything EC2 can say about it.
+
+use std::time::Duration;
+
+use chrono::TimeDelta;
+use lcm_sdk::{Answer, CallFailure, DesiredStatus, Ec2State, FailureKind, Instance, Policy, RegionConfig};
+use lcm_sdk::{Timestamp, Worker, WorkerStatus};
+
+/// The moment at which everything here is decided.
+pub(crate) fn now() -> Timestamp {
+    "2026-02-06T08:00:00Z".parse().expect("valid")
+}
+
+/// A moment before [`now`].
+pub(crate) fn ago(duration: Duration) -> Timestamp {
+    now() - TimeDelta::from_std(duration).expect("in range")
+}
+
+/// Long before any window or timeout.
+pub(crate) const LONG: Duration = Duration::from_secs(86_400);
+/// Inside the consistency window.
+pub(crate) const SHORT: Duration = Duration::from_secs(60);
+
+/// Every opinion an owner can have.
+pub(crate) const DESIRED: [Option<DesiredStatus>; 4] =
+    [None, Some(DesiredStatus::Running), Some(DesiredStatus::Stopped), Some(DesiredStatus::Terminated)];
+
+/// A policy with one region, which is the default.
+pub(crate) fn policy() -> Policy {
+    let mut policy = Policy::default();
+    policy.regions.default_region = Some("us-east-1".into());
+    let config = RegionConfig {
+        security_group_ids: vec!["sg-1".into()],
+        subnet_id: "subnet-1".into(),
+        ..RegionConfig::default()
+    };
+    policy.regions.regions.insert("us-east-1".into(), config);
+    policy
+}
+
+/// A worker whose instance was launched a day ago.
+pub(crate) fn worker(status: WorkerStatus, desired: Option<DesiredStatus>) -> Worker {
+    let mut worker = Worker::new("w-1", status);
+    worker.desired_status = desired;
+    worker.instance_id = Some("i-1".into());
+    worker.template_name = Some("metal".into());
+    worker.created_at = Some(ago(LONG));
+    worker.notes.launched_at = Some(ago(LONG));
+    worker.is_idle_detection_enabled = false;
+    worker
+}
+
+/// The worker's instance, launched a day ago, with addresses where EC2 would show them.
+pub(crate) fn instance(state: Ec2State) -> Instance {
+    let mut instance = Instance::new("i-1", state);
+    instance.launched_at = Some(ago(LONG));
+    instance.private_ip = Some("10.0.0.1".into());
+    if state == Ec2State::Running {
+        instance.public_ip = Some("203.0.113.1".into());
+    }
+    instance
+}
+
+/// A throttled call.
+pub(crate) fn throttled() -> CallFailure {
+    CallFailure::coded(FailureKind::Throttled, "RequestLimitExceeded", "Request limit exceeded.")
+}
+
+/// Everything EC2 can say about a worker's instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ec2Said {
+    /// An instance in a state, launched a day ago.
+    State(Ec2State),
+    /// Pending since a minute ago.
+    PendingYoung,
+    /// Running, but without any address, since a minute ago.
+    RunningWithoutAddress,
+    /// None, a minute after the launch.
+    AbsentYoung,
+    /// None, a day after the launch.
+    AbsentOld,
+    /// No answer.
+    Unknown,
+}
+
+impl Ec2Said {
+    /// All of it.
+    pub(crate) const ALL: [Self; 12] = [
+        Self::PendingYoung,
+        Self::State(Ec2State::Pending),
+        Self::RunningWithoutAddress,
+        Self::State(Ec2State::Running),
+        Self::State(Ec2State::Stopping),
+        Self::State(Ec2State::Stopped),
+        Self::State(Ec2State::ShuttingDown),
+        Self::State(Ec2State::Terminated),
+        Self::State(Ec2State::Other),
+        Self::AbsentYoung,
+        Self::AbsentOld,
+        Self::Unknown,
+    ];
+
+    /// The words for it in a table.
+    pub(crate) fn label(self) -> String {
+        match self {
+            Self::State(Ec2State::Pending) => "pending (a day)".into(),
+            Self::State(state) => state.to_string(),
+            Self::PendingYoung => "pending (a minute)".into(),
+            Self::RunningWithoutAddress => "running, no address".into(),
+            Self::AbsentYoung => "absent, launch young".into(),
+            Self::AbsentOld => "absent, launch old".into(),
+            Self::Unknown => "no answer".into(),
+        }
+    }
+
+    /// EC2's answer about instance `i-1`.
+    pub(crate) fn answer(self) -> Answer<Instance> {
+        match self {
+            Self::State(state) => Answer::Found(instance(state)),
+            Self::PendingYoung => {
+                Answer::Found(Instance { launched_at: Some(ago(SHORT)), ..instance(Ec2State::Pending) })
+            }
+            Self::RunningWithoutAddress => {
+                let instance = instance(Ec2State::Running);
+                Answer::Found(Instance { public_ip: None, private_ip: None, launched_at: Some(ago(SHORT)), ..instance })
+            }
+            Self::AbsentYoung | Self::AbsentOld => Answer::Absent,
+            Self::Unknown => Answer::Unknown(throttled()),
+        }
+    }
+
+    /// The worker as its launch would have left it.
+    pub(crate) fn fit(self, mut worker: Worker) -> Worker {
+        match self {
+            Self::PendingYoung | Self::RunningWithoutAddress | Self::AbsentYoung => {
+                worker.notes.launched_at = Some(ago(SHORT));
+            }
+            Self::State(_) | Self::AbsentOld | Self::Unknown => {}
+        }
+        worker
+    }
+}

@@ -1,0 +1,254 @@
+//! A running worker's six steps: their order, what each may see, and that each fails alone.
+
+use lcm_sdk::core::counters::Counter;
+use lcm_sdk::core::decision::Addresses;
+use lcm_sdk::core::event::Notice;
+use lcm_sdk::core::idle::IdleReport;
+use lcm_sdk::core::license::{LicenseOperation, LicenseReport, RegistrationStatus, Submission};
+use lcm_sdk::core::observation::{CloudMetrics, CmlMetrics};
+use lcm_sdk::core::policy::ExternalStopPolicy;
+use lcm_sdk::rehearsal::Rehearsal;
+use lcm_sdk::{
+    Answer, CallFailure, Decision, DesiredStatus, Ec2State, Effect, EffectResult, FailureKind, FleetView, LookAgain,
+    Observation, Outcome, Policy, Query, Secret, Session, Worker, WorkerStatus, decide, queries,
+};
+
+use crate::common::{instance, now, policy, throttled, worker};
+
+fn running() -> Worker {
+    let mut worker = worker(WorkerStatus::Running, Some(DesiredStatus::Running));
+    worker.public_ip = Some("203.0.113.1".into());
+    worker.private_ip = Some("10.0.0.1".into());
+    worker
+}
+
+fn seen() -> Observation {
+    Observation { instance: Answer::Found(instance(Ec2State::Running)), ..Observation::default() }
+}
+
+fn idle() -> IdleReport {
+    IdleReport {
+        telemetry_fetched: true,
+        idle_check_performed: true,
+        is_idle: true,
+        eligible_for_pause: true,
+        ..IdleReport::default()
+    }
+}
+
+fn scaling() -> Policy {
+    let mut policy = policy();
+    policy.scale_down.enabled = true;
+    policy
+}
+
+fn with_license(operation: LicenseOperation, in_progress: bool) -> Worker {
+    let mut worker = running();
+    worker.license.pending_operation = Some(operation);
+    worker.license.pending_token = Some(Secret::from("t0ken"));
+    worker.license.operation_in_progress = in_progress;
+    worker
+}
+
+fn names(decision: &Decision) -> Vec<&'static str> {
+    decision.effects.iter().map(Effect::name).collect()
+}
+
+#[test]
+fn a_pass_asks_ec2_first_and_a_worker_that_is_to_stop_asks_nothing() {
+    let policy = scaling();
+    let asked = |worker: &Worker, seen: &Observation| queries(worker, seen, &policy, now()).iter().collect::<Vec<_>>();
+    let mut worker = with_license(LicenseOperation::Register, false);
+    worker.is_idle_detection_enabled = true;
+    assert_eq!(asked(&worker, &Observation::default()), [Query::Instance]);
+    let mut so_far = seen();
+    assert_eq!(asked(&worker, &so_far), [Query::CloudMetrics, Query::Cml, Query::Registration, Query::Idle]);
+    so_far.cloud_metrics = Answer::Unknown(throttled());
+    so_far.cml = Answer::Unknown(throttled());
+    so_far.registration = Answer::Unknown(throttled());
+    so_far.idle = Answer::Found(idle());
+    assert_eq!(asked(&worker, &so_far), [Query::Fleet]);
+    so_far.fleet = Answer::Found(FleetView { running: 5, last_scale_down_at: None });
+    assert_eq!(asked(&worker, &so_far), [Query::Sessions]);
+    so_far.sessions = Answer::Found(Vec::new());
+    assert_eq!(asked(&worker, &so_far), []);
+
+    worker.desired_status = Some(DesiredStatus::Stopped);
+    assert_eq!(asked(&worker, &Observation::default()), []);
+    worker.desired_status = None;
+    assert_eq!(asked(&worker, &Observation::of_ec2("i-1", Ec2State::Stopped)), []);
+}
+
+#[test]
+fn fresh_metrics_are_not_collected_again() {
+    let observation = Observation { metrics_reported_at: Some(now()), ..seen() };
+    assert!(queries(&running(), &observation, &policy(), now()).is_empty());
+}
+
+#[test]
+fn a_worker_in_service_with_nothing_new_costs_nothing() {
+    let decision = decide(&running(), &seen(), &policy(), now());
+    assert!(decision.is_idle());
+    assert_eq!(decision.reason.to_string(), "The worker is in service.");
+}
+
+#[test]
+fn each_source_of_metrics_fails_alone() {
+    let report = |cloud, cml| {
+        let observation = Observation { cloud_metrics: cloud, cml, ..seen() };
+        decide(&running(), &observation, &policy(), now()).effects
+    };
+    let (cloud, cml) = (CloudMetrics::default(), CmlMetrics::default());
+    let none = Answer::Unknown(throttled());
+    assert_eq!(
+        report(Answer::Found(cloud), Answer::Unknown(throttled())),
+        [Effect::ReportMetrics { cloud: Some(cloud), cml: None }]
+    );
+    assert_eq!(
+        report(Answer::Unknown(throttled()), Answer::Found(cml.clone())),
+        [Effect::ReportMetrics { cloud: None, cml: Some(cml) }]
+    );
+    assert_eq!(report(none, Answer::Unknown(throttled())), []);
+}
+
+#[test]
+fn a_changed_address_is_recorded_and_the_licence_goes_to_the_new_one() {
+    let mut worker = with_license(LicenseOperation::Register, false);
+    worker.public_ip = Some("198.51.100.9".into());
+    worker.ip_address = Some("198.51.100.9".into());
+    let registration = Answer::Found(RegistrationStatus::from_wire("NOT_REGISTERED"));
+    let decision = decide(&worker, &Observation { registration, ..seen() }, &policy(), now());
+    let addresses = decision.changes.as_ref().and_then(|changes| changes.addresses.clone()).expect("addresses");
+    let expected = Addresses { public_ip: Some("203.0.113.1".into()), private_ip: Some("10.0.0.1".into()) };
+    assert_eq!(addresses, expected);
+    assert_eq!(
+        decision.effects,
+        [
+            Effect::ReportLicense { report: LicenseReport::StartRegistration },
+            Effect::SubmitLicense { submission: Submission::Register, address: "203.0.113.1".into() },
+        ]
+    );
+    assert!(!format!("{decision:?}").contains("t0ken"));
+}
+
+#[test]
+fn a_licence_is_submitted_awaited_and_completed_over_several_passes() {
+    let mut rehearsal = Rehearsal::new(with_license(LicenseOperation::Register, false));
+    rehearsal.cloud.place(instance(Ec2State::Running), rehearsal.now);
+    let first = rehearsal.play();
+    assert_eq!(first.reason.code.as_str(), "license_submitted");
+    assert!(rehearsal.worker.license.operation_in_progress);
+    let second = rehearsal.play();
+    assert!(second.counts.contains(Counter::LicenseRegistered));
+    let license = &rehearsal.worker.license;
+    assert_eq!(license.token.as_ref().map(Secret::expose), Some("t0ken"));
+    assert_eq!((license.pending_operation, license.operation_in_progress), (None, false));
+
+    rehearsal.worker.license.pending_operation = Some(LicenseOperation::Deregister);
+    let third = rehearsal.play();
+    assert!(third.counts.contains(Counter::LicenseDeregistered));
+    assert_eq!(rehearsal.worker.license.token, None);
+}
+
+#[test]
+fn a_licence_in_progress_never_blocks_a_pass() {
+    let worker = with_license(LicenseOperation::Register, true);
+    let registration = Answer::Found(RegistrationStatus::from_wire("IN_PROGRESS"));
+    let decision = decide(&worker, &Observation { registration, ..seen() }, &policy(), now());
+    assert_eq!(decision.outcome, Outcome::Requeue);
+    assert_eq!(decision.look_again, LookAgain::After(policy().license_poll_interval));
+    assert!(decision.is_idle());
+}
+
+#[test]
+fn a_final_refusal_is_reported_once_and_any_other_failure_keeps_the_intent() {
+    let worker = with_license(LicenseOperation::Register, false);
+    let registration = Answer::Found(RegistrationStatus::from_wire("NOT_REGISTERED"));
+    let decision = decide(&worker, &Observation { registration, ..seen() }, &policy(), now());
+    let after = |kind| {
+        let failed = EffectResult::Failed(CallFailure::new(kind, "400 bad token"));
+        let applied =
+            lcm_sdk::Applied { decision: decision.clone(), results: vec![EffectResult::Done, failed], at: now() };
+        lcm_sdk::record(&worker, &applied)
+    };
+    let refused = after(FailureKind::Refused);
+    assert_eq!(refused.patch.changes.license, Some(LicenseReport::FailRegistration));
+    let types: Vec<_> = refused
+        .notices
+        .iter()
+        .map(|notice| match notice {
+            Notice::Event(event) => event.event_type(),
+            Notice::Audit(audit) => audit.label(),
+        })
+        .collect();
+    assert_eq!(types, ["cml_worker.license.registration.started.v1", "cml_worker.license.registration.failed.v1"]);
+    let unclear = after(FailureKind::Unclear);
+    assert_eq!(unclear.patch.changes.license, None);
+    assert_eq!(unclear.outcome, Outcome::Retry);
+    assert_eq!(unclear.reason.code.as_str(), "license_delayed");
+}
+
+#[test]
+fn idle_checks_and_pauses_of_the_server_are_counted() {
+    let report = IdleReport { auto_pause_triggered: true, ..idle() };
+    let decision = decide(&running(), &Observation { idle: Answer::Found(report), ..seen() }, &policy(), now());
+    assert!(decision.counts.contains(Counter::IdleDetection) && decision.counts.contains(Counter::AutoPause));
+    assert_eq!(decision.transition, None);
+}
+
+#[test]
+fn scale_down_stops_an_empty_worker_and_drains_a_used_one() {
+    let with = |sessions: Vec<Session>| Observation {
+        idle: Answer::Found(idle()),
+        fleet: Answer::Found(FleetView { running: 2, last_scale_down_at: None }),
+        sessions: Answer::Found(sessions),
+        cloud_metrics: Answer::Found(CloudMetrics::default()),
+        ..seen()
+    };
+    let stop = decide(&running(), &with(Vec::new()), &scaling(), now());
+    assert_eq!(stop.transition.map(|transition| transition.to()), Some(WorkerStatus::Stopping));
+    let changes = stop.changes.as_ref().expect("changes");
+    assert_eq!((changes.desired_status, changes.scaled_down_at), (Some(DesiredStatus::Stopped), Some(now())));
+    assert_eq!(labels(&stop), ["stopped_immediately"]);
+
+    let drain = decide(&running(), &with(vec![Session::new("s", "running")]), &scaling(), now());
+    assert_eq!(drain.transition.map(|transition| transition.to()), Some(WorkerStatus::Draining));
+    assert_eq!(labels(&drain), ["drained", "cml_worker.drain.started.v1"]);
+    assert!(drain.counts.contains(Counter::ScaleDownDrain));
+    // The earlier steps of the pass are not lost.
+    assert_eq!(names(&drain), ["report_metrics"]);
+
+    let blind = Observation { sessions: Answer::Unknown(throttled()), ..with(Vec::new()) };
+    assert_eq!(decide(&running(), &blind, &scaling(), now()).transition, None);
+}
+
+fn labels(decision: &Decision) -> Vec<&'static str> {
+    let label = |notice: &Notice| match notice {
+        Notice::Event(event) => event.event_type(),
+        Notice::Audit(audit) => audit.label(),
+    };
+    decision.notices.iter().map(label).collect()
+}
+
+#[test]
+fn an_external_stop_is_undone_or_respected_as_the_policy_says() {
+    let respect = Policy { external_stop_policy: ExternalStopPolicy::Respect, ..policy() };
+    for state in [Ec2State::Stopping, Ec2State::Stopped] {
+        let observation = Observation { instance: Answer::Found(instance(state)), ..Observation::default() };
+        let desired = |policy: &Policy| {
+            let decision = decide(&running(), &observation, policy, now());
+            assert_eq!(decision.transition.map(|transition| transition.to()), Some(state.worker_status()));
+            decision.changes.and_then(|changes| changes.desired_status)
+        };
+        assert_eq!(desired(&policy()), None);
+        assert_eq!(desired(&respect), Some(DesiredStatus::Stopped));
+    }
+}
+
+#[test]
+fn an_answer_about_another_instance_is_no_answer() {
+    let mut stranger = instance(Ec2State::Terminated);
+    stranger.id = "i-stranger".into();
+    let observation = Observation { instance: Answer::Found(stranger), ..Observation::default() };
+    assert!(decide(&running(), &observation, &policy(), now()).is_idle());
+}
