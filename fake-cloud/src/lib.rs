@@ -1,1 +1,3 @@
-//! x
+//! A cloud on your laptop.
+
+pub mod clock;
