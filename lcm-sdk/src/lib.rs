@@ -1,7 +1,48 @@
-//! LCM keeps a fleet of cloud workers honest.
+//! LCM keeps a fleet of cloud workers honest: it makes what the records say and what EC2 runs converge, without
+//! losing a session, leaking an instance or launching twice.
+//!
+//! **Deciding is pure, doing is separate.** A pass over a worker goes
+//!
+//! ```text
+//!          observe               decide                 apply               record
+//! worker ──▶ queries ──▶ Observation ──▶ Decision{effects} ──▶ Applied ──▶ StatusPatch ──▶ control plane
+//! ```
+//!
+//! and everything that is not a call to somebody else is a function over data:
+//!
+//! ```
+//! use lcm_sdk::{decide, DesiredStatus, Ec2State, Observation, Policy, Worker, WorkerStatus};
+//!
+//! // The record says running, its owner wants it running, and somebody stopped it in the console.
+//! let worker: Worker = serde_json::from_str(
+//!     r#"{"id": "w-1", "status": "running", "desired_status": "running", "ec2_instance_id": "i-1"}"#,
+//! )?;
+//! let seen = Observation::of_ec2("i-1", Ec2State::Stopped);
+//! let now = "2026-02-06T08:00:00Z".parse()?;
+//!
+//! let decision = decide(&worker, &seen, &Policy::default(), now);
+//! assert_eq!(decision.transition.unwrap().to(), WorkerStatus::Stopped);
+//! assert_eq!(decision.reason.code.as_str(), "drift");
+//! println!("{}", decision.reason);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # The map
+//! | room | what is in it | feature |
+//! |---|---|---|
+//! | [`core`] | every decision, as pure functions; its own map is on its front page | always |
+//! | [`rehearsal`] | a worker's life against a model of EC2: see what would happen | always |
+//! | `adapters` | what the real clients say, put into the core's words | `aws`, `etcd`, `cml`, `control-plane` |
+//! | `runtime` | drives the core on tokio | `runtime` |
+//!
+//! With `default-features = false` the crate is the first two rooms: no network, no runtime, seconds to build.
 
+#[cfg(any(feature = "aws", feature = "etcd", feature = "cml", feature = "control-plane"))]
+pub mod adapters;
 pub mod core;
 pub mod rehearsal;
+#[cfg(feature = "runtime")]
+pub mod runtime;
 
 pub use crate::core::backoff::Backoff;
 pub use crate::core::decide::decide;
@@ -27,3 +68,8 @@ pub use crate::core::template::Template;
 pub use crate::core::time::Timestamp;
 pub use crate::core::transition::{EdgeKind, InvalidTransition, Transition};
 pub use crate::core::worker::Worker;
+
+/// The examples of the README, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

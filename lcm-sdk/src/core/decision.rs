@@ -149,7 +149,7 @@ impl Decision {
 
     /// A call gave no answer; nothing changes.
     pub(crate) fn unanswered(code: ReasonCode, failure: &CallFailure) -> Self {
-        Self::retry(Reason::new(code).with(Detail::Failure(Box::new(failure.clone()))))
+        Self::retry(Reason::failed(code, failure))
     }
 
     /// Nothing to do until the record changes.

@@ -3,6 +3,8 @@
 //! A field that was read is taken out of the object; what is left at the end is what this version does not know,
 //! and is kept.
 
+#![expect(clippy::wildcard_enum_match_arm, reason = "whatever kind of JSON value is not expected is an error")]
+
 use serde_json::{Map, Value};
 use thiserror::Error;
 

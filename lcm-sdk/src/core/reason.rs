@@ -173,6 +173,11 @@ impl Reason {
         Self { code, detail: Detail::None }
     }
 
+    /// A reason that a failed call gave.
+    pub fn failed(code: ReasonCode, failure: &CallFailure) -> Self {
+        Self { code, detail: Detail::Failure(Box::new(failure.clone())) }
+    }
+
     /// The same with particulars.
     #[must_use]
     pub fn with(self, detail: Detail) -> Self {

@@ -155,33 +155,29 @@ fn held_up(worker: &Worker, applied: &Applied, effect: &Effect, result: &EffectR
         notices: Vec::new(),
         counts: decision.counts.iter().filter(|counter| !counter.follows_transition()).collect(),
     };
-    match (effect, result) {
-        (Effect::LaunchInstance { plan }, EffectResult::Failed(failure)) => {
-            match after_failed_launch(worker, plan, failure.kind) {
-                Launch::Stays(code, changes) => stays(code, changes),
-                Launch::Fails(changes) => {
-                    let reason = Reason::new(ReasonCode::LaunchFailed).with(detail.clone());
-                    let transition = Transition::new(worker.status, WorkerStatus::Failed, EdgeKind::Commanded).ok();
-                    let patch = StatusPatch { changes, ..patch(worker, transition, &reason, applied.at) };
-                    let notices = vec![Notice::Audit(Audit::ProvisionFailed)];
-                    Record {
-                        outcome: Outcome::Success,
-                        look_again: LookAgain::OnChange,
-                        transition,
-                        reason,
-                        patch,
-                        notices,
-                        counts: Counts::default(),
-                    }
+    if let (Effect::LaunchInstance { plan }, EffectResult::Failed(failure)) = (effect, result) {
+        return match after_failed_launch(worker, plan, failure.kind) {
+            Launch::Stays(code, changes) => stays(code, changes),
+            Launch::Fails(changes) => {
+                let reason = Reason::new(ReasonCode::LaunchFailed).with(detail.clone());
+                let transition = Transition::new(worker.status, WorkerStatus::Failed, EdgeKind::Commanded).ok();
+                let patch = StatusPatch { changes, ..patch(worker, transition, &reason, applied.at) };
+                Record {
+                    outcome: Outcome::Success,
+                    transition,
+                    reason,
+                    look_again: LookAgain::OnChange,
+                    patch,
+                    notices: vec![Notice::Audit(Audit::ProvisionFailed)],
+                    counts: Counts::default(),
                 }
             }
-        }
-        // What a drain has noted (the start of its clock above all) does not depend on any one session.
-        _ if !effect.stops_the_rest() && decision.transition.is_none() => {
-            stays(ReasonCode::EffectFailed, decision.changes.as_deref().cloned().unwrap_or_default())
-        }
-        _ => stays(ReasonCode::EffectFailed, Changes::default()),
+        };
     }
+    // What a drain has noted (the start of its clock above all) does not depend on any one session.
+    let independent = !effect.stops_the_rest() && decision.transition.is_none();
+    let changes = decision.changes.as_deref().filter(|_| independent).cloned().unwrap_or_default();
+    stays(ReasonCode::EffectFailed, changes)
 }
 
 enum Launch {
@@ -214,58 +210,69 @@ fn after_failed_launch(worker: &Worker, plan: &LaunchPlan, kind: FailureKind) ->
 
 /// What a single effect's result adds, whatever became of the others.
 fn follow_up(record: &mut Record, effect: &Effect, result: &EffectResult) {
-    match (effect, result) {
-        (Effect::LaunchInstance { .. }, EffectResult::Launched(instance)) => {
-            record.patch.changes.instance_id = Change::Set(instance.clone());
-            record.counts = record.counts.and(Counter::Provisioned);
+    match effect {
+        Effect::LaunchInstance { .. } => {
+            if let EffectResult::Launched(instance) = result {
+                record.patch.changes.instance_id = Change::Set(instance.clone());
+                record.counts = record.counts.and(Counter::Provisioned);
+            }
         }
-        (Effect::ReportMetrics { .. }, EffectResult::Done) => {
+        Effect::ReportMetrics { .. } if succeeded(result) => {
             record.counts = record.counts.and(Counter::MetricsCollected);
         }
-        (Effect::RetrySession { session, attempt }, EffectResult::Done) => {
+        Effect::RetrySession { session, attempt } if succeeded(result) => {
             let event = Event::SessionRetried { session: session.clone(), attempt: *attempt };
             record.notices.push(Notice::Event(event));
         }
-        (
-            Effect::TerminateSession {
-                session,
-                reason: reason @ (SessionEnd::MaxRetriesExceeded | SessionEnd::WorkerStoppedDuringRetry),
-            },
-            EffectResult::Done,
-        ) => {
-            let event = Event::SessionGivenUp { session: session.clone(), reason: *reason };
-            record.notices.push(Notice::Event(event));
-        }
-        (Effect::ReportLicense { report }, EffectResult::Done) => {
-            record.notices.push(Notice::Event(Event::License { report: *report }));
-        }
-        (Effect::ReportLicense { .. } | Effect::SubmitLicense { .. }, EffectResult::Failed(failure)) => {
-            license_failed(record, effect, failure);
-        }
-        (Effect::SubmitLicense { submission: Submission::Deregister, .. }, EffectResult::Done) => {
-            record.patch.changes.license = Some(LicenseReport::CompleteDeregistration);
-            license_reason(record, Outcome::Success, LookAgain::NextCycle, ReasonCode::LicenseFinished.into());
-        }
-        _ => {}
+        Effect::TerminateSession { session, reason } if succeeded(result) => match reason {
+            SessionEnd::MaxRetriesExceeded | SessionEnd::WorkerStoppedDuringRetry => {
+                let event = Event::SessionGivenUp { session: session.clone(), reason: *reason };
+                record.notices.push(Notice::Event(event));
+            }
+            // Announced before it was done, with all the others.
+            SessionEnd::DrainTimeout => {}
+        },
+        Effect::ReportLicense { report } => match result {
+            EffectResult::Failed(failure) => license_delayed(record, failure),
+            EffectResult::Done => record.notices.push(Notice::Event(Event::License { report: *report })),
+            EffectResult::Launched(_) | EffectResult::NotTried => {}
+        },
+        Effect::SubmitLicense { submission, .. } => license_submitted(record, *submission, result),
+        Effect::RecordLaunchPlan { .. }
+        | Effect::StartInstance { .. }
+        | Effect::StopInstance { .. }
+        | Effect::TerminateInstance { .. }
+        | Effect::ReportMetrics { .. }
+        | Effect::HandBackSession { .. }
+        | Effect::RetrySession { .. }
+        | Effect::TerminateSession { .. }
+        | Effect::Announce { .. } => {}
     }
 }
 
-fn license_failed(record: &mut Record, effect: &Effect, failure: &CallFailure) {
-    let detail = Detail::Failure(Box::new(failure.clone()));
-    match effect {
-        Effect::SubmitLicense { submission, .. } if failure.kind.is_permanent() => {
-            record.patch.changes.license = Some(match submission {
-                Submission::Register | Submission::Reregister => LicenseReport::FailRegistration,
-                Submission::Deregister => LicenseReport::FailDeregistration,
-            });
-            let reason = Reason::new(ReasonCode::LicenseFinished).with(detail);
-            license_reason(record, Outcome::Success, LookAgain::NextCycle, reason);
+fn license_submitted(record: &mut Record, submission: Submission, result: &EffectResult) {
+    let (report, reason) = match (submission, result) {
+        (_, EffectResult::Launched(_) | EffectResult::NotTried) => return,
+        // CML has taken the token and works on it; a later pass reads how that went.
+        (Submission::Register | Submission::Reregister, EffectResult::Done) => return,
+        (Submission::Deregister, EffectResult::Done) => {
+            (LicenseReport::CompleteDeregistration, ReasonCode::LicenseFinished.into())
         }
-        _ => {
-            let reason = Reason::new(ReasonCode::LicenseDelayed).with(detail);
-            license_reason(record, Outcome::Retry, LookAgain::Backoff, reason);
+        (_, EffectResult::Failed(failure)) if !failure.kind.is_permanent() => return license_delayed(record, failure),
+        (Submission::Register | Submission::Reregister, EffectResult::Failed(failure)) => {
+            (LicenseReport::FailRegistration, Reason::failed(ReasonCode::LicenseFinished, failure))
         }
-    }
+        (Submission::Deregister, EffectResult::Failed(failure)) => {
+            (LicenseReport::FailDeregistration, Reason::failed(ReasonCode::LicenseFinished, failure))
+        }
+    };
+    record.patch.changes.license = Some(report);
+    license_reason(record, Outcome::Success, LookAgain::NextCycle, reason);
+}
+
+/// The intent stays on the record.
+fn license_delayed(record: &mut Record, failure: &CallFailure) {
+    license_reason(record, Outcome::Retry, LookAgain::Backoff, Reason::failed(ReasonCode::LicenseDelayed, failure));
 }
 
 /// A change of status outranks whatever happened to a licence in the same pass.

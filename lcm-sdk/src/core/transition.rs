@@ -205,14 +205,23 @@ impl fmt::Display for InvalidTransition {
     }
 }
 
-/// The table as a Mermaid state diagram; observed edges are marked as such.
+/// The whole table as a Mermaid state diagram; observed edges are marked as such.
 ///
 /// ```
 /// assert!(lcm_sdk::core::transition::mermaid().contains("stopped --> starting: desired running"));
 /// ```
 pub fn mermaid() -> String {
+    draw_mermaid(TABLE)
+}
+
+/// The lifecycle alone, without what EC2 may do behind our back, as a Mermaid state diagram.
+pub fn mermaid_of_commanded() -> String {
+    draw_mermaid(TABLE.iter().filter(|edge| edge.kind == EdgeKind::Commanded))
+}
+
+fn draw_mermaid<'a>(edges: impl IntoIterator<Item = &'a Edge>) -> String {
     let mut text = String::from("stateDiagram-v2\n    [*] --> pending: record created\n");
-    for edge in TABLE {
+    for edge in edges {
         let note = match edge.kind {
             EdgeKind::Commanded => "",
             EdgeKind::Observed => " (observed)",

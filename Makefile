@@ -1,0 +1,70 @@
+# LCM. `make help` lists what can be made. Everything is set up inside the project, without root.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := $(CURDIR)/.venv
+BIN := $(VENV)/bin
+CARGO := cargo --locked
+
+# etcd's client is generated at build time; the compiler for that comes with the virtual environment.
+export PROTOC := $(BIN)/protoc
+
+.PHONY: help setup demo test test-core test-rust test-python lint format bench docs clean
+
+help: ## Show this list
+	@echo "Targets:"
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | while IFS=$$'\t' read -r target text; do printf '  %-13s %s\n' "$$target" "$$text"; done
+
+setup: $(VENV)/.ready ## Make the virtual environment with every tool the build and the tests need
+
+$(VENV)/.ready: requirements-dev.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "LCM needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12" >&2; exit 1; }
+	@command -v cargo > /dev/null || { echo "LCM needs Rust (cargo) on the PATH" >&2; exit 1; }
+	@echo "Setting up .venv …"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-dev.txt
+	@touch $@
+
+demo: ## A worker's life in a minute: crash, outside hands, drain, loss, told by the real decisions
+	@$(CARGO) run --quiet --package lcm-sdk --no-default-features --example rehearse
+
+test: lint test-core test-rust test-python ## Everything CI runs: lint, and all tests of Rust and Python
+
+test-core: ## The pure core alone: no network, no runtime, seconds
+	$(CARGO) test --package lcm-sdk --no-default-features
+
+test-rust: setup ## All crates with all features (the first build takes minutes: the EC2 client is large)
+	$(CARGO) test --workspace
+
+test-python: setup ## The Python package: wheel built and installed, then pytest, mypy and ruff
+	$(BIN)/maturin develop --locked --quiet
+	$(BIN)/pytest
+	$(BIN)/mypy
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+lint: setup ## Formatting, clippy and documentation, with warnings as errors
+	cargo fmt --all --check
+	$(CARGO) clippy --package lcm-sdk --no-default-features --all-targets -- --deny warnings
+	$(CARGO) clippy --workspace --all-targets -- --deny warnings
+	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --workspace --no-deps --quiet
+
+format: setup ## Put all code into shape
+	cargo fmt --all
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+bench: ## What a decision costs, over a mixed fleet of 10,000 workers
+	$(CARGO) bench --package lcm-sdk --no-default-features --bench decide
+
+docs: ## The API documentation, in target/doc
+	$(CARGO) doc --workspace --no-deps
+	@echo "Open target/doc/lcm_sdk/index.html"
+
+clean: ## Remove everything that was built or set up
+	cargo clean
+	rm -rf $(VENV)

@@ -1,0 +1,3 @@
+//! The runtime: drives the core on tokio.
+
+pub mod shutdown;

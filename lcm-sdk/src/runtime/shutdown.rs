@@ -1,0 +1,90 @@
+//! Asking everything to stop, once, from anywhere.
+
+use tokio::sync::watch;
+
+/// A request to stop that any number of tasks can wait for. Clones are the same request.
+///
+/// ```
+/// use lcm_sdk::runtime::shutdown::Shutdown;
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let shutdown = Shutdown::new();
+/// let worker = shutdown.clone();
+/// shutdown.request();
+/// worker.requested().await;
+/// assert!(worker.is_requested());
+/// # });
+/// ```
+#[derive(Debug, Clone)]
+pub struct Shutdown {
+    requested: watch::Sender<bool>,
+}
+
+impl Shutdown {
+    /// Nobody has asked yet.
+    pub fn new() -> Self {
+        Self { requested: watch::Sender::new(false) }
+    }
+
+    /// Asks everyone to stop. Asking again changes nothing.
+    pub fn request(&self) {
+        self.requested.send_replace(true);
+    }
+
+    /// Whether somebody has asked.
+    pub fn is_requested(&self) -> bool {
+        *self.requested.borrow()
+    }
+
+    /// Waits until somebody asks.
+    ///
+    /// # Cancel safety
+    /// Can be dropped and called again at any time; a request is never missed.
+    pub async fn requested(&self) {
+        // Fails only when every sender is gone, and this one is here.
+        let _ = self.requested.subscribe().wait_for(|requested| *requested).await;
+    }
+
+    /// Asks when the process is told to end: SIGTERM, or Ctrl-C. Runs until then.
+    ///
+    /// # Errors
+    /// If the operating system does not let us listen for the signals.
+    pub async fn on_signals(&self) -> std::io::Result<()> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let mut terminate = signal(SignalKind::terminate())?;
+        tokio::select! {
+            ended = tokio::signal::ctrl_c() => ended?,
+            _ = terminate.recv() => {}
+        }
+        self.request();
+        Ok(())
+    }
+}
+
+impl Default for Shutdown {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn everyone_who_waits_is_woken_and_who_comes_late_does_not_wait() {
+        let shutdown = Shutdown::new();
+        let waiting: Vec<_> = (0..3)
+            .map(|_| {
+                let shutdown = shutdown.clone();
+                tokio::spawn(async move { shutdown.requested().await })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        shutdown.request();
+        for task in waiting {
+            task.await.expect("it wakes");
+        }
+        shutdown.requested().await;
+    }
+}
