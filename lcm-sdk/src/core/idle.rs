@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::policy::ScaleDownPolicy;
 use super::time::{self, Timestamp};
 use super::worker::Worker;
 
@@ -45,6 +46,20 @@ pub enum AutoPause {
     ServerDecides,
     /// It must not: scale-down takes care of idle workers, and could never act if they were paused first.
     Suppressed,
+}
+
+impl AutoPause {
+    /// What idle detection is asked under a policy.
+    ///
+    /// ```
+    /// use lcm_sdk::core::{idle::AutoPause, policy::ScaleDownPolicy};
+    ///
+    /// let on = ScaleDownPolicy { enabled: true, ..ScaleDownPolicy::default() };
+    /// assert_eq!(AutoPause::under(&on), AutoPause::Suppressed);
+    /// ```
+    pub fn under(policy: &ScaleDownPolicy) -> Self {
+        if policy.enabled { Self::Suppressed } else { Self::ServerDecides }
+    }
 }
 
 /// Whether an idle check is due: detection is on, and the last check is at least `interval` ago.

@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use super::secret::Secret;
 use super::time::{self, Timestamp};
-use super::vocabulary::UnknownWord;
+use super::vocabulary::Vocabulary;
 
 /// A field of a record that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -79,16 +79,21 @@ impl Fields {
 
     /// Text; null, absent and empty are all `None`.
     pub(crate) fn text(&mut self, field: &str) -> Read<Option<String>> {
-        match self.map.remove(field) {
-            None | Some(Value::Null) => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text).filter(|text| !text.is_empty())),
-            Some(other) => Err(self.error(field, &other, "text or null")),
-        }
+        self.text_or(field, "text or null")
     }
 
     /// Text that must be there.
     pub(crate) fn required_text(&mut self, field: &str) -> Read<String> {
-        self.text(field)?.ok_or_else(|| self.missing(field, "non-empty text"))
+        const ACCEPTED: &str = "non-empty text";
+        self.text_or(field, ACCEPTED)?.ok_or_else(|| self.missing(field, ACCEPTED))
+    }
+
+    fn text_or(&mut self, field: &str, accepted: &str) -> Read<Option<String>> {
+        match self.map.remove(field) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text).filter(|text| !text.is_empty())),
+            Some(other) => Err(self.error(field, &other, accepted)),
+        }
     }
 
     /// A password or token. A value of the wrong type is not shown.
@@ -101,21 +106,17 @@ impl Fields {
     }
 
     /// A word of a vocabulary, if there is one.
-    pub(crate) fn word<T: std::str::FromStr<Err = UnknownWord>>(&mut self, field: &str) -> Read<Option<T>> {
-        let Some(text) = self.text(field)? else { return Ok(None) };
+    pub(crate) fn word<T: Vocabulary>(&mut self, field: &str) -> Read<Option<T>> {
+        let Some(text) = self.text_or(field, &T::WORDS.join(", "))? else { return Ok(None) };
         match text.parse() {
             Ok(word) => Ok(Some(word)),
             Err(unknown) => Err(self.error(field, &Value::from(text), &unknown.accepted)),
         }
     }
 
-    /// A word that must be there; `accepted` is shown when it is missing.
-    pub(crate) fn required_word<T: std::str::FromStr<Err = UnknownWord>>(
-        &mut self,
-        field: &str,
-        accepted: &str,
-    ) -> Read<T> {
-        self.word(field)?.ok_or_else(|| self.missing(field, accepted))
+    /// A word that must be there.
+    pub(crate) fn required_word<T: Vocabulary>(&mut self, field: &str) -> Read<T> {
+        self.word(field)?.ok_or_else(|| self.missing(field, &T::WORDS.join(", ")))
     }
 
     /// A timestamp, if there is one.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::json::{FieldError, Fields};
@@ -79,8 +79,48 @@ impl TryFrom<Value> for Template {
     }
 }
 
+impl Serialize for Template {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = self.extra.clone();
+        map.insert("name".into(), self.name.as_str().into());
+        map.insert("instance_type".into(), self.instance_type.as_str().into());
+        map.insert("ami_name_pattern".into(), self.ami_name_pattern.as_str().into());
+        map.insert("drain_timeout_hours".into(), (self.drain_timeout.as_secs_f64() / 3600.0).into());
+        map.insert("enabled".into(), self.enabled.into());
+        map.serialize(serializer)
+    }
+}
+
 impl<'de> Deserialize<'de> for Template {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Self::try_from(Value::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_template_comes_back_as_it_was_unknown_fields_and_all() {
+        let record = json!({
+            "id": "t-1", "name": "metal", "instance_type": "m5zn.metal", "ami_name_pattern": "cml*",
+            "drain_timeout_hours": 1.5, "enabled": false, "capacity": {"cpu_cores": 48}, "cost_per_hour_usd": 3.9641,
+        });
+        let template = Template::try_from(record.clone()).expect("valid");
+        assert_eq!(template.drain_timeout, Duration::from_secs(5400));
+        assert_eq!(serde_json::to_value(&template).expect("serialises"), record);
+    }
+
+    #[test]
+    fn a_drain_timeout_that_makes_no_sense_is_named() {
+        for (hours, shown) in [(json!(-1), "-1.0"), (json!(1e9), "1000000000.0"), (json!("4h"), "\"4h\"")] {
+            let record = json!({"name": "metal", "instance_type": "m", "drain_timeout_hours": hours});
+            let error = Template::try_from(record).expect_err("makes no sense").to_string();
+            let start = format!("worker template \"metal\": field `drain_timeout_hours` is {shown}; accepted: ");
+            assert!(error.starts_with(&start), "{error}");
+        }
     }
 }

@@ -14,6 +14,14 @@ pub struct UnknownWord {
     pub accepted: String,
 }
 
+/// A closed vocabulary.
+pub trait Vocabulary: std::str::FromStr<Err = UnknownWord> {
+    /// What it is called in errors.
+    const NAME: &'static str;
+    /// Every accepted word, aliases included.
+    const WORDS: &'static [&'static str];
+}
+
 /// Declares a closed vocabulary: the enum, its wire words, parsing in any case and serde.
 macro_rules! vocabulary {
     (
@@ -36,6 +44,11 @@ macro_rules! vocabulary {
             }
         }
 
+        impl $crate::core::vocabulary::Vocabulary for $name {
+            const NAME: &'static str = $what;
+            const WORDS: &'static [&'static str] = &[ $( $word $(, $alias)* ),+ ];
+        }
+
         impl std::fmt::Display for $name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.pad(self.as_str())
@@ -53,7 +66,7 @@ macro_rules! vocabulary {
                 Err($crate::core::vocabulary::UnknownWord {
                     value: text.to_owned(),
                     vocabulary: $what,
-                    accepted: [ $( $word $(, $alias)* ),+ ].join(", "),
+                    accepted: <Self as $crate::core::vocabulary::Vocabulary>::WORDS.join(", "),
                 })
             }
         }

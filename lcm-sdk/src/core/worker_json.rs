@@ -6,7 +6,6 @@ use serde_json::{Map, Value};
 use super::ids::{InstanceId, WorkerId};
 use super::json::{FieldError, Fields};
 use super::license::License;
-use super::status::WorkerStatus;
 use super::time::Timestamp;
 use super::worker::{Notes, NotesHome, Worker};
 
@@ -19,8 +18,7 @@ impl TryFrom<Value> for Worker {
     fn try_from(value: Value) -> Result<Self, FieldError> {
         let mut fields = Fields::open("worker", value)?;
         let id = WorkerId::from(fields.required_text("id")?);
-        let accepted: Vec<_> = WorkerStatus::ALL.iter().map(|status| status.as_str()).collect();
-        let status = fields.required_word("status", &accepted.join(", "))?;
+        let status = fields.required_word("status")?;
         let alias = fields.text("aws_instance_id")?;
         let notes_on_record = NOTES_FIELDS.iter().any(|field| fields.has(field));
         let mut metadata = fields.nested("metadata", "metadata.")?;
@@ -205,7 +203,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::core::status::DesiredStatus;
+    use crate::core::status::{DesiredStatus, WorkerStatus};
 
     fn read(value: Value) -> Worker {
         Worker::try_from(value).expect("valid")
@@ -283,7 +281,11 @@ mod tests {
             error(json!({"status": "running"})),
             "worker: field `id` is missing or empty; accepted: non-empty text"
         );
-        assert_eq!(error(json!({"id": 7})), "worker: field `id` is 7; accepted: text or null");
+        assert_eq!(error(json!({"id": 7})), "worker: field `id` is 7; accepted: non-empty text");
+        assert!(
+            error(json!({"id": "w", "status": 7}))
+                .starts_with("worker \"w\": field `status` is 7; accepted: pending, ")
+        );
         assert!(error(json!({"id": "w"})).contains("field `status` is missing or empty; accepted: pending, "));
         assert_eq!(error(json!([1])), "worker: field `(whole record)` is [1]; accepted: a JSON object");
         assert_eq!(

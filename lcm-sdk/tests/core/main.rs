@@ -1,6 +1,7 @@
 //! The core, tested as its users see it.
 
 mod common;
+mod convergence;
 mod drain;
 mod grid;
 mod launch;

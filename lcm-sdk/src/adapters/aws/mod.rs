@@ -37,7 +37,6 @@ mod tests {
     use aws_sdk_ec2::config::http::HttpResponse;
     use aws_sdk_ec2::error::ErrorMetadata;
     use aws_sdk_ec2::operation::run_instances::RunInstancesError;
-    use aws_sdk_ec2::primitives::SdkBody;
 
     use super::*;
 
@@ -46,7 +45,7 @@ mod tests {
         if let Some(code) = code {
             metadata = metadata.code(code);
         }
-        let response = HttpResponse::new(status.try_into().expect("a status"), SdkBody::from(""));
+        let response = HttpResponse::new(status.try_into().expect("a status"), "".into());
         failure(&SdkError::service_error(RunInstancesError::generic(metadata.build()), response))
     }
 

@@ -1,0 +1,214 @@
+//! From any state, through anything that may happen, a worker reaches its desired state and stays there, with never a
+//! second instance nor one without an owner.
+
+use std::time::Duration;
+
+use lcm_sdk::core::instance::WORKER_ID_TAG;
+use lcm_sdk::rehearsal::Rehearsal;
+use lcm_sdk::{
+    Answer, Applied, CallFailure, DesiredStatus, Ec2State, FailureKind, Observation, Record, Worker, WorkerStatus,
+    decide, record,
+};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use crate::common::{DESIRED, LONG, SHORT, ago, instance, now, worker};
+
+/// Passes within which every worker must have settled: half an hour of half-minute cycles.
+const BOUND: usize = 60;
+
+/// Plays to quiescence and checks that the worker is where it should be, and stays there.
+fn settles(mut rehearsal: Rehearsal, story: &str) {
+    let begun_as = rehearsal.worker.status;
+    let Some(history) = rehearsal.play_until_quiet(BOUND) else {
+        let last: Vec<_> = (0..3).map(|_| rehearsal.play().reason.to_string()).collect();
+        panic!("{story}: does not settle; {} {:?} {last:?}", rehearsal.worker.status, rehearsal.cloud.states());
+    };
+    let (worker, live) = (&rehearsal.worker, rehearsal.cloud.live());
+    let happened = |codes: &[&str]| history.iter().any(|record| codes.contains(&record.reason.code.as_str()));
+    assert!(live <= 1, "{story}: {live} live instances");
+    let arrived = match (worker.status, worker.desired_status) {
+        (WorkerStatus::Running, None | Some(DesiredStatus::Running)) => live == 1,
+        (WorkerStatus::Stopped, None | Some(DesiredStatus::Stopped)) => true,
+        (WorkerStatus::Terminated, Some(DesiredStatus::Terminated)) => live == 0,
+        // Held back: never launched, and nobody wants it to be.
+        (WorkerStatus::Pending, Some(DesiredStatus::Stopped)) => live == 0,
+        // Parked, but only with a cause.
+        (WorkerStatus::Failed, desired) => {
+            let cause = happened(&["launch_ended", "provisioning_timeout", "instance_never_appeared"]);
+            desired != Some(DesiredStatus::Terminated) && (begun_as == WorkerStatus::Failed || cause)
+        }
+        // Gone for good, though somebody wanted otherwise: nobody brings an instance back from the dead.
+        (WorkerStatus::Terminated, _) => {
+            live == 0
+                && (begun_as == WorkerStatus::Terminated
+                    || happened(&["gone", "drift", "nothing_to_terminate", "ec2_terminated"]))
+        }
+        _ => false,
+    };
+    assert!(arrived, "{story}: rests as {} with {:?}", worker.status, rehearsal.cloud.states());
+    let rest = rehearsal.worker.clone();
+    for _ in 0..5 {
+        let again: Record = rehearsal.play();
+        assert!(again.patch.is_empty(), "{story}: moves on from rest: {again:?}");
+    }
+    assert_eq!(rehearsal.worker, rest, "{story}");
+}
+
+/// Whether the record and the tags both lead to the instance, or only the tags: a write that was lost.
+const NAMED: [bool; 2] = [true, false];
+
+#[test]
+fn from_any_state_a_worker_reaches_its_desired_state_and_stays() {
+    let mut cases = 0;
+    for &status in WorkerStatus::ALL {
+        for desired in DESIRED {
+            for state in std::iter::once(None).chain(Ec2State::ALL.iter().copied().map(Some)) {
+                for named in NAMED {
+                    for launched in [SHORT, LONG] {
+                        let live = state.is_some_and(Ec2State::is_live);
+                        if status == WorkerStatus::Terminated && live {
+                            // Only discovery can find this one; the resurrection test does.
+                            continue;
+                        }
+                        let rehearsal = stage(status, desired, state, named, launched);
+                        settles(
+                            rehearsal,
+                            &format!(
+                                "{status}, desired {desired:?}, EC2 {state:?}, named {named}, launched {launched:?} ago"
+                            ),
+                        );
+                        cases += 1;
+                    }
+                }
+            }
+        }
+    }
+    assert!(cases > 1_000, "only {cases} cases");
+}
+
+fn stage(
+    status: WorkerStatus,
+    desired: Option<DesiredStatus>,
+    state: Option<Ec2State>,
+    named: bool,
+    launched: Duration,
+) -> Rehearsal {
+    let mut worker = worker(status, desired);
+    worker.notes.launched_at = Some(ago(launched));
+    worker.created_at = Some(ago(launched));
+    if !named {
+        worker.instance_id = None;
+    }
+    let mut rehearsal = Rehearsal::new(worker);
+    rehearsal.now = now();
+    if let Some(state) = state {
+        let mut instance = instance(state);
+        instance.launched_at = Some(ago(launched));
+        instance.tags.insert(WORKER_ID_TAG.into(), "w-1".into());
+        rehearsal.cloud.place(instance, now());
+    }
+    rehearsal
+}
+
+#[test]
+fn a_live_instance_of_a_terminated_record_is_taken_back_when_discovery_hands_it_over() {
+    for state in [Ec2State::Pending, Ec2State::Running, Ec2State::Stopping, Ec2State::Stopped] {
+        for desired in DESIRED {
+            let mut rehearsal = stage(WorkerStatus::Terminated, desired, Some(state), true, LONG);
+            let seen = Observation { instance: Answer::Found(instance(state)), ..Observation::default() };
+            let decision = decide(&rehearsal.worker, &seen, &rehearsal.policy, rehearsal.now);
+            let applied = Applied { decision, results: Vec::new(), at: rehearsal.now };
+            let record = record(&rehearsal.worker, &applied);
+            rehearsal.worker = rehearsal.worker.patched(&record.patch);
+            assert_eq!(rehearsal.worker.status, state.worker_status());
+            // Coming up for a day already is more than its time; all others settle where they should.
+            if state != Ec2State::Pending {
+                settles(rehearsal, &format!("resurrected {state}, desired {desired:?}"));
+            }
+        }
+    }
+}
+
+/// Something that happens to a worker's world.
+#[derive(Debug, Clone)]
+enum Act {
+    Pass,
+    Crash(usize),
+    Outage,
+    Recovery,
+    ConsoleStop,
+    ConsoleStart,
+    ConsoleTerminate,
+    Want(Option<DesiredStatus>),
+    Reset,
+    Minutes(u64),
+}
+
+fn any_act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        6 => Just(Act::Pass),
+        2 => (0_usize..3).prop_map(Act::Crash),
+        1 => Just(Act::Outage),
+        1 => Just(Act::Recovery),
+        1 => Just(Act::ConsoleStop),
+        1 => Just(Act::ConsoleStart),
+        1 => Just(Act::ConsoleTerminate),
+        2 => select(DESIRED.as_slice()).prop_map(Act::Want),
+        1 => Just(Act::Reset),
+        1 => (1_u64..90).prop_map(Act::Minutes),
+    ]
+}
+
+fn perform(rehearsal: &mut Rehearsal, act: &Act) {
+    let now = rehearsal.now;
+    let id = rehearsal.worker.instance_id.clone();
+    match act {
+        Act::Pass => drop(rehearsal.play()),
+        Act::Crash(effects) => drop(rehearsal.play_and_crash_after(*effects)),
+        Act::Outage => rehearsal.cloud.outage = Some(CallFailure::new(FailureKind::Unreachable, "outage")),
+        Act::Recovery => rehearsal.cloud.outage = None,
+        Act::ConsoleStop => drop(id.map(|id| rehearsal.cloud.stop(&id, now))),
+        Act::ConsoleStart => drop(id.map(|id| rehearsal.cloud.start(&id, now))),
+        Act::ConsoleTerminate => drop(id.map(|id| rehearsal.cloud.terminate(&id, now))),
+        Act::Want(desired) => rehearsal.worker.desired_status = *desired,
+        Act::Reset if rehearsal.worker.status == WorkerStatus::Failed => {
+            rehearsal.worker.status = WorkerStatus::Pending;
+        }
+        Act::Reset => {}
+        Act::Minutes(minutes) => rehearsal.pass_time(Duration::from_secs(minutes * 60)),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_happens_there_is_never_a_second_instance_nor_one_without_an_owner(
+        lag in select(vec![0_u64, 20, 100]),
+        acts in proptest::collection::vec(any_act(), 0..40),
+    ) {
+        let mut worker = Worker::new("w-1", WorkerStatus::Pending);
+        worker.desired_status = Some(DesiredStatus::Running);
+        let mut rehearsal = Rehearsal::new(worker);
+        rehearsal.cloud.visibility_lag = Duration::from_secs(lag);
+        for act in &acts {
+            let before = rehearsal.worker.status;
+            let silent = rehearsal.cloud.outage.is_some();
+            perform(&mut rehearsal, act);
+            let live = rehearsal.cloud.live();
+            prop_assert!(live <= 1, "{} live instances after {:?} in {:?}", live, act, acts);
+            if rehearsal.worker.status == WorkerStatus::Terminated {
+                prop_assert_eq!(live, 0, "terminated with a live instance after {:?} in {:?}", act, acts);
+            }
+            // A worker that its owner stops, ends or revives without an instance moves without asking EC2; no other may.
+            let asked_by_owner = before == WorkerStatus::Stopped
+                || matches!(rehearsal.worker.desired_status, Some(DesiredStatus::Stopped | DesiredStatus::Terminated));
+            if silent && matches!(act, Act::Pass) && !asked_by_owner {
+                prop_assert_eq!(rehearsal.worker.status, before, "moved while EC2 was silent: {:?}", acts);
+            }
+        }
+        perform(&mut rehearsal, &Act::Recovery);
+        settles(rehearsal, &format!("{acts:?}"));
+    }
+}
