@@ -175,8 +175,9 @@ pub(crate) fn next_step(license: &License, said: &Answer<RegistrationStatus>) ->
 }
 
 fn next_of_registration(license: &License, stage: &RegistrationStage) -> LicenseStep {
+    // An intent without a token cannot go on, but it is not ours to drop.
     if license.pending_token.is_none() && !license.operation_in_progress {
-        return LicenseStep::Nothing;
+        return LicenseStep::TryLater;
     }
     match (license.operation_in_progress, stage) {
         // A registration from before the intent was submitted is an older one: it is replaced.
@@ -237,6 +238,8 @@ mod tests {
         let unknown = Answer::Unknown(CallFailure::new(FailureKind::Unreachable, "connection refused"));
         assert_eq!(next_step(&fresh, &unknown), LicenseStep::TryLater);
         assert_eq!(next_step(&license(None, false), &unknown), LicenseStep::Nothing);
+        let without_token = License { pending_token: None, ..fresh };
+        assert_eq!(next_step(&without_token, &said("NOT_REGISTERED")), LicenseStep::TryLater);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::core::scale_down::{self, ScaleDownVerdict};
 use crate::core::status::{DesiredStatus, Ec2State, WorkerStatus};
 use crate::core::{drain, worker::Worker};
 
-/// Desired state, EC2 drift, metrics, licence, idle detection, scale-down.
+/// 1. desired state, 2. EC2 drift, and then in service: 3. metrics, 4. licence, 5. idle detection, 6. scale-down.
 pub(crate) fn handle(pass: Pass<'_>) -> Decision {
     if let Some(silence) = silence(pass) {
         return silence.decision();
