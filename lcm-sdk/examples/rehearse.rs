@@ -99,7 +99,7 @@ impl Story {
     /// What an operator does.
     fn command(&mut self, decision: Decision) {
         let (time, at) = (self.time(), self.world.now);
-        let record = record(&self.world.worker, &Applied { decision, results: Vec::new(), at });
+        let record = record(&self.world.worker, &Applied { decision, results: Vec::new(), at, version: None });
         self.world.worker = self.world.worker.patched(&record.patch);
         self.tell(&time, &record, &[]);
     }

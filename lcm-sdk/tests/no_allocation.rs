@@ -23,7 +23,7 @@ fn deciding_that_nothing_is_to_be_done_allocates_nothing() {
     let fleet = fleet::at_work(1_000);
     for (worker, seen) in &fleet {
         let decision = decide(worker, seen, &fleet::policy(), fleet::now());
-        assert!(decision.is_idle(), "{worker:?}: {decision:?}");
+        assert!(decision.does_nothing(), "{worker:?}: {decision:?}");
     }
     assert_eq!(allocations(&fleet), 0);
 }

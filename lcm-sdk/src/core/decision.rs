@@ -59,6 +59,8 @@ pub struct Decision {
 pub struct Changes {
     /// The worker's instance.
     pub instance_id: Change<InstanceId>,
+    /// The region of its instance, for a record that left that to the default.
+    pub aws_region: Option<String>,
     /// Its addresses, both at once because the server clears what it is not told.
     pub addresses: Option<Addresses>,
     /// What the owner wants.
@@ -236,8 +238,8 @@ impl Decision {
         Self { counts: self.counts.and(counter), ..self }
     }
 
-    /// Whether anything at all would be done or written.
-    pub fn is_idle(&self) -> bool {
+    /// Whether nothing would be done, written or announced.
+    pub fn does_nothing(&self) -> bool {
         self.transition.is_none() && self.effects.is_empty() && self.changes.is_none() && self.notices.is_empty()
     }
 }

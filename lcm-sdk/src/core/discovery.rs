@@ -1,6 +1,6 @@
 //! Discovery: what exists in a region, and what to do with each instance. It never judges a known worker.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use serde::Serialize;
 
@@ -9,6 +9,7 @@ use super::ids::{InstanceId, WorkerId};
 use super::instance::Instance;
 use super::status::WorkerStatus;
 use super::worker::Worker;
+use super::worker_json::UnreadableWorker;
 
 /// What a scan of one region showed.
 #[derive(Debug, Clone, PartialEq)]
@@ -56,7 +57,7 @@ pub enum Finding {
 }
 
 /// Sorts out what a scan found. Known instances and dead ones give nothing: a known record's status is not
-/// discovery's business.
+/// discovery's business. Nor does an instance of a record that could not be read: it has an owner, whoever that is.
 ///
 /// ```
 /// use lcm_sdk::core::discovery::{explore, Completeness, Finding, Scan};
@@ -67,33 +68,41 @@ pub enum Finding {
 ///     instances: vec![Instance::new("i-1", Ec2State::Running)],
 ///     completeness: Completeness::Complete,
 /// };
-/// assert_eq!(explore(&scan, &[]), [Finding::Import { instance: "i-1".into() }]);
+/// assert_eq!(explore(&scan, &[], &[]), [Finding::Import { instance: "i-1".into() }]);
 /// ```
-pub fn explore(scan: &Scan, workers: &[Worker]) -> Vec<Finding> {
-    let ids: HashSet<&str> = workers.iter().map(|worker| worker.id.as_str()).collect();
-    let mut owners: HashMap<&InstanceId, &Worker> = HashMap::with_capacity(workers.len());
+pub fn explore(scan: &Scan, workers: &[Worker], unreadable: &[UnreadableWorker]) -> Vec<Finding> {
+    let by_id: HashMap<&str, &Worker> = workers.iter().map(|worker| (worker.id.as_str(), worker)).collect();
+    let mut by_instance: HashMap<&InstanceId, &Worker> = HashMap::with_capacity(workers.len());
     for worker in workers {
         if let Some(instance) = &worker.instance_id {
             // Two records may name one instance, an old terminated one and its successor: the living owns it.
-            let owner = owners.entry(instance).or_insert(worker);
+            let owner = by_instance.entry(instance).or_insert(worker);
             if owner.status == WorkerStatus::Terminated {
                 *owner = worker;
             }
         }
     }
+    let belongs_to_unreadable = |instance: &Instance| {
+        unreadable.iter().any(|record| {
+            let tagged = record.id.as_ref().is_some_and(|id| Some(id.as_str()) == instance.owner());
+            tagged || record.instance_id.as_ref() == Some(&instance.id)
+        })
+    };
     let live = scan.instances.iter().filter(|instance| instance.state.is_live());
-    live.filter_map(|instance| {
-        let id = instance.id.clone();
-        match (owners.get(&instance.id), instance.owner().filter(|owner| ids.contains(owner))) {
-            (Some(worker), _) if worker.status == WorkerStatus::Terminated => {
-                Some(Finding::Resurrect { instance: id, worker: worker.id.clone() })
+    live.filter(|instance| !belongs_to_unreadable(instance))
+        .filter_map(|instance| {
+            let id = instance.id.clone();
+            let recorded = by_instance.get(&instance.id);
+            match recorded.or_else(|| by_id.get(instance.owner()?)) {
+                Some(worker) if worker.status == WorkerStatus::Terminated => {
+                    Some(Finding::Resurrect { instance: id, worker: worker.id.clone() })
+                }
+                Some(_) if recorded.is_some() => None,
+                Some(worker) => Some(Finding::HandOver { instance: id, worker: worker.id.clone() }),
+                None => Some(Finding::Import { instance: id }),
             }
-            (Some(_), _) => None,
-            (None, Some(owner)) => Some(Finding::HandOver { instance: id, worker: owner.into() }),
-            (None, None) => Some(Finding::Import { instance: id }),
-        }
-    })
-    .collect()
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -101,6 +110,7 @@ mod tests {
     use super::*;
     use crate::core::instance::WORKER_ID_TAG;
     use crate::core::status::Ec2State;
+    use crate::core::worker_json::read_workers;
 
     #[test]
     fn only_strangers_are_imported() {
@@ -124,6 +134,9 @@ mod tests {
                 instance("i-unrecorded", Ec2State::Running, Some("w-pending")),
                 instance("i-back", Ec2State::Running, Some("w-over")),
                 instance("i-succeeded", Ec2State::Running, None),
+                instance("i-tagged-over", Ec2State::Running, Some("w-over")),
+                instance("i-unreadable", Ec2State::Running, None),
+                instance("i-of-unreadable", Ec2State::Running, Some("w-odd")),
             ],
             completeness: Completeness::Complete,
         };
@@ -134,13 +147,16 @@ mod tests {
             worker("w-old", WorkerStatus::Terminated, Some("i-succeeded")),
             worker("w-new", WorkerStatus::Running, Some("i-succeeded")),
         ];
+        let odd = serde_json::json!([{"id": "w-odd", "status": "hibernating", "ec2_instance_id": "i-unreadable"}]);
+        let (_, unreadable) = read_workers(odd.as_array().expect("a list").clone());
         assert_eq!(
-            explore(&scan, &workers),
+            explore(&scan, &workers, &unreadable),
             [
                 Finding::Import { instance: "i-stranger".into() },
                 Finding::Import { instance: "i-foreign".into() },
                 Finding::HandOver { instance: "i-unrecorded".into(), worker: "w-pending".into() },
                 Finding::Resurrect { instance: "i-back".into(), worker: "w-over".into() },
+                Finding::Resurrect { instance: "i-tagged-over".into(), worker: "w-over".into() },
             ]
         );
     }

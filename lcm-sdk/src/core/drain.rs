@@ -18,7 +18,6 @@ use super::effect::{Effect, IfRefused};
 use super::event::{Event, SessionEnd};
 use super::ids::WorkerId;
 use super::observation::Answer;
-use super::outcome::LookAgain;
 use super::policy::Policy;
 use super::reason::{Detail, Reason, ReasonCode};
 use super::session::{Session, SessionStanding};
@@ -135,7 +134,7 @@ pub fn progress(
         let detail = Detail::Sessions { active, until_deadline };
         Decision::requeue(Reason::new(ReasonCode::DrainWaiting).with(detail))
     } else {
-        Decision::requeue(ReasonCode::DrainSettling).looking_again(LookAgain::Now)
+        Decision::requeue(ReasonCode::DrainSettling)
     };
     let decision = if worker.notes.drain_started_at.is_none() {
         decision.changing(|changes| changes.drain_started_at = Change::Set(now))
@@ -246,9 +245,24 @@ fn force(worker: &Worker, sessions: &[Session]) -> Decision {
 }
 
 fn leave(worker: &Worker, code: ReasonCode) -> Decision {
-    let to = match worker.desired_status {
-        Some(DesiredStatus::Terminated) => WorkerStatus::Terminating,
-        None | Some(DesiredStatus::Running | DesiredStatus::Stopped) => WorkerStatus::Stopping,
+    let (to, desired) = match worker.desired_status {
+        Some(DesiredStatus::Terminated) => (WorkerStatus::Terminating, None),
+        Some(DesiredStatus::Running | DesiredStatus::Stopped) => (WorkerStatus::Stopping, None),
+        // A drain is a wish to stop, whoever began it without saying so.
+        None => (WorkerStatus::Stopping, Some(DesiredStatus::Stopped)),
     };
-    Decision::command(worker.status, to, code)
+    let decision = Decision::command(worker.status, to, code);
+    match desired {
+        Some(_) => decision.changing(|changes| changes.desired_status = desired),
+        None => decision,
+    }
+}
+
+/// Ends the failed sessions of a worker that was stopped under them: nobody can retry them there any more.
+pub(crate) fn give_up_failed(sessions: &[Session], decision: Decision) -> Decision {
+    let failed = sessions.iter().filter(|session| session.state.standing() == SessionStanding::Failed);
+    failed.fold(decision, |decision, session| {
+        let reason = SessionEnd::WorkerStoppedDuringRetry;
+        decision.doing(Effect::TerminateSession { session: session.id.clone(), reason })
+    })
 }

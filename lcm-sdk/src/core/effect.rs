@@ -30,6 +30,8 @@ pub enum Effect {
     LaunchInstance {
         /// The plan.
         plan: Box<LaunchPlan>,
+        /// What a refusal means.
+        if_refused: IfLaunchRefused,
     },
     /// Start a stopped instance.
     StartInstance {
@@ -52,6 +54,11 @@ pub enum Effect {
         cloud: Option<CloudMetrics>,
         /// From CML, if it answered.
         cml: Option<CmlMetrics>,
+    },
+    /// Note which attempt CML shows before ours, so that its outcome is not taken for ours.
+    RecordLicenseAttempt {
+        /// CML's mark of it.
+        attempted: String,
     },
     /// Tell the control plane how a licence operation goes.
     ReportLicense {
@@ -93,6 +100,19 @@ pub enum Effect {
     },
 }
 
+/// What it means that EC2 refuses a launch. The call that was refused launched nothing, but an earlier one with the
+/// same plan, whose outcome nobody knows, may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IfLaunchRefused {
+    /// The plan is new: it will be refused again.
+    Fail,
+    /// The plan is from before, and nothing has come of it: a new plan may fare better.
+    PlanAnew,
+    /// An earlier call may still show an instance: nothing is given up yet.
+    KeepPlan,
+}
+
 /// What to do with a session that the server does not take back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -112,6 +132,7 @@ impl Effect {
             | Self::StartInstance { .. }
             | Self::StopInstance { .. }
             | Self::TerminateInstance { .. }
+            | Self::RecordLicenseAttempt { .. }
             | Self::ReportLicense { .. }
             | Self::SubmitLicense { .. } => true,
             // One session that cannot be moved says nothing about the next.
@@ -134,7 +155,8 @@ impl Effect {
             | Self::HandBackSession { .. }
             | Self::RetrySession { .. }
             | Self::TerminateSession { .. } => true,
-            Self::ReportLicense { .. }
+            Self::RecordLicenseAttempt { .. }
+            | Self::ReportLicense { .. }
             | Self::SubmitLicense { .. }
             | Self::ReportMetrics { .. }
             | Self::Announce { .. } => false,
@@ -151,6 +173,7 @@ impl Effect {
             | Self::SubmitLicense { .. } => true,
             Self::RecordLaunchPlan { .. }
             | Self::ReportMetrics { .. }
+            | Self::RecordLicenseAttempt { .. }
             | Self::ReportLicense { .. }
             | Self::HandBackSession { .. }
             | Self::RetrySession { .. }
@@ -168,6 +191,7 @@ impl Effect {
             Self::StopInstance { .. } => "stop_instance",
             Self::TerminateInstance { .. } => "terminate_instance",
             Self::ReportMetrics { .. } => "report_metrics",
+            Self::RecordLicenseAttempt { .. } => "record_license_attempt",
             Self::ReportLicense { .. } => "report_license",
             Self::SubmitLicense { .. } => "submit_license",
             Self::HandBackSession { .. } => "hand_back_session",
@@ -182,13 +206,13 @@ impl fmt::Display for Effect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())?;
         match self {
-            Self::RecordLaunchPlan { plan, .. } | Self::LaunchInstance { plan } => {
+            Self::RecordLaunchPlan { plan, .. } | Self::LaunchInstance { plan, .. } => {
                 write!(f, " {} {} in {}", plan.instance_type, plan.image_id, plan.region)
             }
             Self::StartInstance { instance }
             | Self::StopInstance { instance }
             | Self::TerminateInstance { instance } => write!(f, " {instance}"),
-            Self::ReportMetrics { .. } => Ok(()),
+            Self::ReportMetrics { .. } | Self::RecordLicenseAttempt { .. } => Ok(()),
             Self::ReportLicense { report } => write!(f, " {report:?}"),
             Self::SubmitLicense { submission, address } => write!(f, " {submission:?} at {address}"),
             Self::HandBackSession { session, .. } => write!(f, " {session}"),

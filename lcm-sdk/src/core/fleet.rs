@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::status::WorkerStatus;
+use super::placement::{Eligibility, eligibility};
 use super::time::Timestamp;
 use super::worker::Worker;
 
@@ -16,7 +16,7 @@ use super::worker::Worker;
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct FleetView {
-    /// Workers in service; draining ones are on their way out and do not count.
+    /// Workers in service. Those on their way out, draining or wanted stopped, do not count.
     pub running: usize,
     /// The latest scale-down.
     pub last_scale_down_at: Option<Timestamp>,
@@ -26,7 +26,7 @@ impl FleetView {
     /// Reads the view off the records.
     pub fn of<'a>(workers: impl IntoIterator<Item = &'a Worker>) -> Self {
         workers.into_iter().fold(Self::default(), |view, worker| Self {
-            running: view.running + usize::from(worker.status == WorkerStatus::Running),
+            running: view.running + usize::from(eligibility(worker) == Eligibility::Eligible),
             last_scale_down_at: view.last_scale_down_at.max(worker.notes.scaled_down_at),
         })
     }
@@ -34,5 +34,18 @@ impl FleetView {
     /// The view after one worker was scaled down, for the rest of the pass.
     pub fn after_scale_down(self, now: Timestamp) -> Self {
         Self { running: self.running.saturating_sub(1), last_scale_down_at: self.last_scale_down_at.max(Some(now)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::status::{DesiredStatus, WorkerStatus};
+
+    #[test]
+    fn a_worker_that_is_wanted_stopped_is_not_counted_on() {
+        let mut leaving = Worker::new("w-2", WorkerStatus::Running);
+        leaving.desired_status = Some(DesiredStatus::Stopped);
+        assert_eq!(FleetView::of(&[Worker::new("w-1", WorkerStatus::Running), leaving]).running, 1);
     }
 }

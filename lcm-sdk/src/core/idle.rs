@@ -62,10 +62,11 @@ impl AutoPause {
     }
 }
 
-/// Whether an idle check is due: detection is on, and the last check is at least `interval` ago.
-pub fn check_is_due(worker: &Worker, interval: Duration, now: Timestamp) -> bool {
-    worker.is_idle_detection_enabled
-        && worker.last_activity_check_at.is_none_or(|checked| time::age(checked, now) >= interval)
+/// Whether an idle check is due: detection is on, and the last check is at least `interval` ago. `checked_at` is what
+/// the caller remembers, for a server that does not say when it last looked.
+pub fn check_is_due(worker: &Worker, checked_at: Option<Timestamp>, interval: Duration, now: Timestamp) -> bool {
+    let last = worker.last_activity_check_at.max(checked_at);
+    worker.is_idle_detection_enabled && last.is_none_or(|checked| time::age(checked, now) >= interval)
 }
 
 #[cfg(test)]
@@ -87,12 +88,14 @@ mod tests {
         let now = time::parse("2026-02-06T08:05:00Z").expect("valid");
         let interval = Duration::from_secs(300);
         let mut worker = Worker::new("w", WorkerStatus::Running);
-        assert!(check_is_due(&worker, interval, now));
-        worker.last_activity_check_at = time::parse("2026-02-06T08:00:01Z");
-        assert!(!check_is_due(&worker, interval, now));
-        worker.last_activity_check_at = time::parse("2026-02-06T08:00:00Z");
-        assert!(check_is_due(&worker, interval, now));
+        let at = |text| time::parse(text);
+        assert!(check_is_due(&worker, None, interval, now));
+        worker.last_activity_check_at = at("2026-02-06T08:00:01Z");
+        assert!(!check_is_due(&worker, None, interval, now));
+        worker.last_activity_check_at = at("2026-02-06T08:00:00Z");
+        assert!(check_is_due(&worker, None, interval, now));
+        assert!(!check_is_due(&worker, at("2026-02-06T08:01:00Z"), interval, now));
         worker.is_idle_detection_enabled = false;
-        assert!(!check_is_due(&worker, interval, now));
+        assert!(!check_is_due(&worker, None, interval, now));
     }
 }

@@ -29,6 +29,9 @@ pub struct FieldError {
 /// Longest rendering of a bad value in an error; the rest is cut.
 const SHOWN: usize = 80;
 
+/// What is said of a secret that is not text.
+const NOT_SHOWN: &str = "is of the wrong type (value not shown)";
+
 /// The fields of one JSON object, taken out one by one.
 pub(crate) struct Fields {
     record: String,
@@ -67,6 +70,19 @@ impl Fields {
         }
     }
 
+    /// As [`Fields::nested`], for an object that holds secrets: a value of the wrong type is not shown.
+    pub(crate) fn nested_secret(&mut self, field: &str, prefix: &'static str) -> Read<Option<Self>> {
+        match self.map.get(field) {
+            None | Some(Value::Null | Value::Object(_)) => self.nested(field, prefix),
+            Some(_) => Err(self.problem(field, NOT_SHOWN, "an object")),
+        }
+    }
+
+    /// An object with nothing in it.
+    pub(crate) fn empty(&self, prefix: &'static str) -> Self {
+        Self { record: self.record.clone(), prefix, map: Map::new() }
+    }
+
     /// A nested object as it is, or an empty one.
     pub(crate) fn object(&mut self, field: &str) -> Read<Map<String, Value>> {
         Ok(self.nested(field, "")?.map(Self::rest).unwrap_or_default())
@@ -101,7 +117,7 @@ impl Fields {
         match self.map.remove(field) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text).filter(|text| !text.is_empty()).map(Secret::from)),
-            Some(_) => Err(self.problem(field, "is of the wrong type (value not shown)", "text or null")),
+            Some(_) => Err(self.problem(field, NOT_SHOWN, "text or null")),
         }
     }
 
@@ -214,8 +230,13 @@ impl Fields {
     }
 }
 
+/// What a value looks like in an error. Of lists and objects only the kind is shown: they may hold anything.
 fn shown(value: &Value) -> String {
-    let text = value.to_string();
+    let text = match value {
+        Value::Array(_) => return "a list".to_owned(),
+        Value::Object(_) => return "an object".to_owned(),
+        plain => plain.to_string(),
+    };
     match text.char_indices().nth(SHOWN) {
         Some((cut, _)) => format!("{}…", &text[..cut]),
         None => text,

@@ -25,7 +25,7 @@ vocabulary! {
 }
 
 /// The licence part of a worker record. Tokens cannot be printed or serialised.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Clone, Default, PartialEq)]
 pub struct License {
     /// The control plane's word for it, such as `registered`; free text, never matched on.
     pub status: Option<String>,
@@ -46,7 +46,7 @@ impl License {
     pub(crate) fn take(worker: &mut Fields) -> Result<Self, FieldError> {
         let flat_status = worker.text("license_status")?;
         let flat_token = worker.secret("license_token")?;
-        let nested = match worker.nested("license", "license.")? {
+        let nested = match worker.nested_secret("license", "license.")? {
             None => Self::default(),
             Some(mut fields) => Self {
                 status: fields.text("status")?,
@@ -70,21 +70,44 @@ impl License {
     }
 }
 
+/// Shows how the licence stands. Free-form data is left out: nobody knows what it holds.
+impl fmt::Debug for License {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("License")
+            .field("status", &self.status)
+            .field("token", &self.token)
+            .field("pending_token", &self.pending_token)
+            .field("pending_operation", &self.pending_operation)
+            .field("operation_in_progress", &self.operation_in_progress)
+            .finish_non_exhaustive()
+    }
+}
+
 /// What CML's `GET /licensing` says about registration.
 ///
 /// CML's spellings are not all documented, so the word is kept as it came and only sorted into what it means here.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(transparent)]
-pub struct RegistrationStatus(String);
+pub struct RegistrationStatus {
+    /// The word.
+    pub word: String,
+    /// CML's mark of its latest attempt (`register_time.attempted`), as it came: compared, never read as a time.
+    pub attempted: Option<String>,
+}
 
 impl RegistrationStatus {
     /// Takes the word as CML wrote it.
     pub fn from_wire(word: &str) -> Self {
-        Self(word.to_owned())
+        Self { word: word.to_owned(), attempted: None }
+    }
+
+    /// The same with CML's mark of its latest attempt.
+    #[must_use]
+    pub fn attempted(self, mark: &str) -> Self {
+        Self { attempted: Some(mark.to_owned()), ..self }
     }
 
     fn stage(&self) -> RegistrationStage {
-        match self.0.trim().to_ascii_uppercase().as_str() {
+        match self.word.trim().to_ascii_uppercase().as_str() {
             "COMPLETED" => RegistrationStage::Completed,
             "FAILED" | "EXPIRED" | "RETRY_FAILED" => RegistrationStage::Failed,
             "NOT_REGISTERED" | "UNREGISTERED" => RegistrationStage::NotRegistered,
@@ -95,7 +118,7 @@ impl RegistrationStatus {
 
 impl fmt::Display for RegistrationStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.0)
+        f.pad(&self.word)
     }
 }
 
@@ -151,8 +174,9 @@ pub enum Submission {
     Deregister,
 }
 
-/// Decides the next licence step from the intent and from what CML says.
-pub(crate) fn next_step(license: &License, said: &Answer<RegistrationStatus>) -> LicenseStep {
+/// Decides the next licence step from the intent, from what CML says, and from the mark of the attempt that stood
+/// there before ours: until CML shows another mark, what it says is about that earlier attempt.
+pub(crate) fn next_step(license: &License, said: &Answer<RegistrationStatus>, before: Option<&str>) -> LicenseStep {
     let Some(operation) = license.pending_operation else { return LicenseStep::Nothing };
     let status = match said {
         Answer::NotAsked => return LicenseStep::Nothing,
@@ -160,7 +184,7 @@ pub(crate) fn next_step(license: &License, said: &Answer<RegistrationStatus>) ->
         Answer::Found(status) => status,
     };
     match operation {
-        LicenseOperation::Register => next_of_registration(license, &status.stage()),
+        LicenseOperation::Register => next_of_registration(license, status, before),
         // 400 "already de-registered" is success, so sending it again after a crash is safe.
         LicenseOperation::Deregister => match status.stage() {
             RegistrationStage::NotRegistered if license.operation_in_progress => {
@@ -174,22 +198,23 @@ pub(crate) fn next_step(license: &License, said: &Answer<RegistrationStatus>) ->
     }
 }
 
-fn next_of_registration(license: &License, stage: &RegistrationStage) -> LicenseStep {
-    // An intent without a token cannot go on, but it is not ours to drop.
-    if license.pending_token.is_none() && !license.operation_in_progress {
-        return LicenseStep::TryLater;
-    }
-    match (license.operation_in_progress, stage) {
+fn next_of_registration(license: &License, status: &RegistrationStatus, before: Option<&str>) -> LicenseStep {
+    // An intent without a token cannot be submitted, but it is not ours to drop.
+    let submit = |submission| match &license.pending_token {
+        Some(_) => LicenseStep::Submit(submission),
+        None => LicenseStep::TryLater,
+    };
+    let of_an_earlier_attempt = status.attempted.is_some() && status.attempted.as_deref() == before;
+    match (license.operation_in_progress, status.stage()) {
         // A registration from before the intent was submitted is an older one: it is replaced.
-        (false, RegistrationStage::Completed) => LicenseStep::Submit(Submission::Reregister),
-        (false, RegistrationStage::NotRegistered | RegistrationStage::Failed) => {
-            LicenseStep::Submit(Submission::Register)
-        }
+        (false, RegistrationStage::Completed) => submit(Submission::Reregister),
+        (false, RegistrationStage::NotRegistered | RegistrationStage::Failed) => submit(Submission::Register),
         (_, RegistrationStage::InProgress) => LicenseStep::Wait,
+        (true, RegistrationStage::Completed | RegistrationStage::Failed) if of_an_earlier_attempt => LicenseStep::Wait,
         (true, RegistrationStage::Completed) => LicenseStep::Finish(LicenseReport::CompleteRegistration),
         (true, RegistrationStage::Failed) => LicenseStep::Finish(LicenseReport::FailRegistration),
-        // A crash after "start" was reported and before CML had the token.
-        (true, RegistrationStage::NotRegistered) => LicenseStep::Submit(Submission::Register),
+        // CML has forgotten it, by a reset say.
+        (true, RegistrationStage::NotRegistered) => submit(Submission::Register),
     }
 }
 
@@ -205,6 +230,10 @@ mod tests {
             operation_in_progress: in_progress,
             ..License::default()
         }
+    }
+
+    fn next_step(license: &License, said: &Answer<RegistrationStatus>) -> LicenseStep {
+        super::next_step(license, said, None)
     }
 
     fn said(word: &str) -> Answer<RegistrationStatus> {
@@ -227,9 +256,20 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_before_cml_had_the_token_submits_again() {
+    fn a_registration_that_cml_has_forgotten_is_submitted_again() {
         let submitted = license(Some(LicenseOperation::Register), true);
         assert_eq!(next_step(&submitted, &said("NOT_REGISTERED")), LicenseStep::Submit(Submission::Register));
+    }
+
+    #[test]
+    fn what_cml_says_about_an_earlier_attempt_is_not_about_ours() {
+        let submitted = license(Some(LicenseOperation::Register), true);
+        for word in ["COMPLETED", "EXPIRED"] {
+            let marked = |mark| Answer::Found(RegistrationStatus::from_wire(word).attempted(mark));
+            assert_eq!(super::next_step(&submitted, &marked("monday"), Some("monday")), LicenseStep::Wait);
+            let tuesday = super::next_step(&submitted, &marked("tuesday"), Some("monday"));
+            assert!(matches!(tuesday, LicenseStep::Finish(_)), "{tuesday:?}");
+        }
     }
 
     #[test]
@@ -238,8 +278,10 @@ mod tests {
         let unknown = Answer::Unknown(CallFailure::new(FailureKind::Unreachable, "connection refused"));
         assert_eq!(next_step(&fresh, &unknown), LicenseStep::TryLater);
         assert_eq!(next_step(&license(None, false), &unknown), LicenseStep::Nothing);
-        let without_token = License { pending_token: None, ..fresh };
-        assert_eq!(next_step(&without_token, &said("NOT_REGISTERED")), LicenseStep::TryLater);
+        for in_progress in [false, true] {
+            let without_token = License { pending_token: None, operation_in_progress: in_progress, ..fresh.clone() };
+            assert_eq!(next_step(&without_token, &said("NOT_REGISTERED")), LicenseStep::TryLater);
+        }
     }
 
     #[test]

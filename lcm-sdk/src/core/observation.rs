@@ -91,6 +91,8 @@ pub struct Observation {
     pub registration: Answer<RegistrationStatus>,
     /// What idle detection says.
     pub idle: Answer<IdleReport>,
+    /// When idle detection was last asked about this worker, as far as the caller remembers.
+    pub idle_checked_at: Option<Timestamp>,
     /// What the fleet looks like, for scale-down.
     pub fleet: Answer<FleetView>,
 }

@@ -92,7 +92,7 @@ impl Conclusion {
 pub struct Judgement {
     /// One verdict for every record that the scan did not show alive.
     pub verdicts: Vec<Verdict>,
-    /// What to write: one patch for each orphan.
+    /// What to write: one patch for each orphan. `orphans_terminated_count` rises by one for each that is written.
     pub patches: Vec<StatusPatch>,
     /// What to announce: one for each orphan once it is written, or one for a frozen region.
     pub events: Vec<Event>,
@@ -161,23 +161,23 @@ pub fn judge(
 
     let seen_terminated =
         verified.values().any(|answer| answer.found().is_some_and(|i| i.state == Ec2State::Terminated));
-    let frozen = scan.instances.is_empty()
+    let suspicious = scan.instances.is_empty()
         && considered.len() >= policy.orphans.freeze_from_records
         && !seen_terminated
         && subnet == SubnetSight::NotVisible;
     let allowed = policy.orphans.max_terminations_per_pass.unwrap_or(usize::MAX);
     let orphans = verdicts.iter_mut().filter(|(_, conclusion)| *conclusion == Conclusion::Orphan);
     for (number, (_, conclusion)) in orphans.enumerate() {
-        if frozen {
+        if suspicious {
             *conclusion = Conclusion::Frozen;
         } else if number >= allowed {
             *conclusion = Conclusion::Deferred;
         }
     }
-    conclude(scan, verdicts, frozen, now)
+    conclude(scan, verdicts, now)
 }
 
-fn conclude(scan: &Scan, verdicts: Vec<(&Worker, Conclusion)>, frozen: bool, now: Timestamp) -> Judgement {
+fn conclude(scan: &Scan, verdicts: Vec<(&Worker, Conclusion)>, now: Timestamp) -> Judgement {
     let mut judgement = Judgement::default();
     for (worker, conclusion) in verdicts {
         let Some(instance_id) = worker.instance_id.clone() else { continue };
@@ -187,8 +187,8 @@ fn conclude(scan: &Scan, verdicts: Vec<(&Worker, Conclusion)>, frozen: bool, now
         }
         judgement.verdicts.push(Verdict { worker_id: worker.id.clone(), instance_id, conclusion });
     }
-    if frozen {
-        let records = judgement.verdicts.len();
+    let records = judgement.verdicts.iter().filter(|verdict| verdict.conclusion == Conclusion::Frozen).count();
+    if records > 0 {
         judgement.events.push(Event::OrphansFrozen { region: scan.region.clone(), records });
     }
     judgement

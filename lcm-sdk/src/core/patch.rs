@@ -82,6 +82,7 @@ impl Worker {
         let mut worker = self.clone();
         let Changes {
             instance_id,
+            aws_region,
             addresses,
             desired_status,
             start_initiated_at,
@@ -97,6 +98,7 @@ impl Worker {
             worker.terminated_at = (status == WorkerStatus::Terminated).then_some(patch.at).or(worker.terminated_at);
         }
         instance_id.apply(&mut worker.instance_id);
+        worker.aws_region = aws_region.clone().or(worker.aws_region);
         if let Some(addresses) = addresses {
             worker.public_ip.clone_from(&addresses.public_ip);
             worker.private_ip.clone_from(&addresses.private_ip);

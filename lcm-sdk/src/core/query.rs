@@ -105,11 +105,9 @@ pub fn queries(worker: &Worker, seen: &Observation, policy: &Policy, now: Timest
         WorkerStatus::Provisioning
         | WorkerStatus::Starting
         | WorkerStatus::Stopping
+        | WorkerStatus::Stopped
         | WorkerStatus::Terminating
         | WorkerStatus::Unknown => whereabouts(worker, seen),
-        // Without an instance there is nothing to verify; a launch or termination looks for tagged ones itself.
-        WorkerStatus::Stopped if worker.instance_id.is_none() => Queries::NONE,
-        WorkerStatus::Stopped => whereabouts(worker, seen),
         WorkerStatus::Failed if worker.desired_status == Some(DesiredStatus::Terminated) => match worker.instance_id {
             Some(_) => Queries::NONE,
             None => whereabouts(worker, seen),
@@ -182,7 +180,8 @@ fn for_running(worker: &Worker, seen: &Observation, policy: &Policy, now: Timest
         .and_if(!fresh && has_address && seen.cml.is_not_asked(), Query::Cml)
         .and_if(license_is_due && seen.registration.is_not_asked(), Query::Registration)
         .and_if(
-            seen.idle.is_not_asked() && idle::check_is_due(worker, policy.idle_detection_interval, now),
+            seen.idle.is_not_asked()
+                && idle::check_is_due(worker, seen.idle_checked_at, policy.idle_detection_interval, now),
             Query::Idle,
         );
     if together.is_empty() { scale_down::queries(seen, &policy.scale_down, now) } else { together }
@@ -190,10 +189,14 @@ fn for_running(worker: &Worker, seen: &Observation, policy: &Policy, now: Timest
 
 fn for_draining(worker: &Worker, seen: &Observation) -> Queries {
     let first = whereabouts(worker, seen);
-    if !first.is_empty() || found(worker, seen).is_none_or(|instance| instance.state != Ec2State::Running) {
-        return first;
+    let Some(instance) = found(worker, seen).filter(|_| first.is_empty()) else { return first };
+    let sessions = Queries::NONE.and_if(seen.sessions.is_not_asked(), Query::Sessions);
+    match instance.state {
+        Ec2State::Running => {
+            sessions.and_if(worker.template_name.is_some() && seen.template.is_not_asked(), Query::Template)
+        }
+        // Stopped under its sessions: the failed ones cannot be retried any more.
+        Ec2State::Stopping | Ec2State::Stopped => sessions,
+        Ec2State::Pending | Ec2State::ShuttingDown | Ec2State::Terminated | Ec2State::Other => Queries::NONE,
     }
-    Queries::NONE
-        .and_if(seen.sessions.is_not_asked(), Query::Sessions)
-        .and_if(worker.template_name.is_some() && seen.template.is_not_asked(), Query::Template)
 }

@@ -43,7 +43,7 @@ reasons! {
     Launch = "launch", "The worker has no instance: launching one.";
     LaunchResumed = "launch_resumed", "A launch was begun and its outcome is not known: repeating exactly the same call.";
     LaunchInFlight = "launch_in_flight", "Nobody wants the worker launched any more, but a launch may still be under way.";
-    LaunchDied = "launch_died", "The instance on the record is gone: the next launch gets a new generation.";
+    LaunchDied = "launch_died", "The launch has ended and its token is spent: the next one gets a new generation.";
     LaunchFailed = "launch_failed", "EC2 refuses the launch for good.";
     LaunchDelayed = "launch_delayed", "EC2 cannot launch the instance now; the worker stays pending.";
     Adopted = "adopted", "An instance tagged for this worker exists: taking it over instead of launching.";

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::counters::{Counter, Counts};
 use super::decision::{Change, Changes, Decision};
-use super::effect::Effect;
+use super::effect::{Effect, IfLaunchRefused};
 use super::event::{Audit, Event, Notice, SessionEnd};
 use super::failure::{CallFailure, FailureKind};
 use super::ids::InstanceId;
@@ -27,6 +27,9 @@ pub struct Applied {
     pub results: Vec<EffectResult>,
     /// When.
     pub at: Timestamp,
+    /// The version of the record after the pass's own writes (a launch plan, a report, an idle check), if it made
+    /// any. Without it the final write would be refused because of ourselves.
+    pub version: Option<u64>,
 }
 
 /// How an effect went.
@@ -83,7 +86,7 @@ pub struct Record {
 ///
 /// let throttled = CallFailure::coded(FailureKind::Throttled, "RequestLimitExceeded", "slow down");
 /// let results = vec![EffectResult::Failed(throttled)];
-/// let record = record(&worker, &Applied { decision, results, at });
+/// let record = record(&worker, &Applied { decision, results, at, version: None });
 /// assert_eq!(record.outcome, Outcome::Retry);
 /// assert!(record.patch.is_empty());
 /// ```
@@ -129,7 +132,7 @@ fn carried_out(worker: &Worker, applied: &Applied) -> Record {
         look_again: decision.look_again,
         patch: StatusPatch {
             changes: decision.changes.as_deref().cloned().unwrap_or_default(),
-            ..patch(worker, decision.transition, &decision.reason, applied.at)
+            ..patch(worker, applied, decision.transition, &decision.reason)
         },
         notices: decision.notices.clone(),
         counts: decision.counts,
@@ -151,17 +154,17 @@ fn held_up(worker: &Worker, applied: &Applied, effect: &Effect, result: &EffectR
         transition: None,
         reason: Reason::new(code).with(detail.clone()),
         look_again: LookAgain::Backoff,
-        patch: StatusPatch { changes, ..patch(worker, None, &decision.reason, applied.at) },
+        patch: StatusPatch { changes, ..patch(worker, applied, None, &decision.reason) },
         notices: Vec::new(),
         counts: decision.counts.iter().filter(|counter| !counter.follows_transition()).collect(),
     };
-    if let (Effect::LaunchInstance { plan }, EffectResult::Failed(failure)) = (effect, result) {
-        return match after_failed_launch(worker, plan, failure.kind) {
+    if let (Effect::LaunchInstance { plan, if_refused }, EffectResult::Failed(failure)) = (effect, result) {
+        return match after_failed_launch(worker, plan, *if_refused, failure.kind) {
             Launch::Stays(code, changes) => stays(code, changes),
             Launch::Fails(changes) => {
                 let reason = Reason::new(ReasonCode::LaunchFailed).with(detail.clone());
                 let transition = Transition::new(worker.status, WorkerStatus::Failed, EdgeKind::Commanded).ok();
-                let patch = StatusPatch { changes, ..patch(worker, transition, &reason, applied.at) };
+                let patch = StatusPatch { changes, ..patch(worker, applied, transition, &reason) };
                 Record {
                     outcome: Outcome::Success,
                     transition,
@@ -185,26 +188,32 @@ enum Launch {
     Fails(Changes),
 }
 
-fn after_failed_launch(worker: &Worker, plan: &LaunchPlan, kind: FailureKind) -> Launch {
-    let planned_now = worker.notes.launch_plan.is_none();
-    let replan = || Changes { launch_plan: Change::Clear, ..Changes::default() };
-    match kind {
-        // Nothing was launched. A plan from before may be outdated (its AMI withdrawn, say), so it gets a second
-        // chance with a fresh one; a fresh plan that is refused will be refused again.
-        FailureKind::Refused if planned_now => Launch::Fails(replan()),
-        FailureKind::Refused => Launch::Stays(ReasonCode::LaunchDelayed, replan()),
-        FailureKind::LaunchDied => Launch::Stays(
-            ReasonCode::LaunchDied,
-            Changes { launch_generation: Some(plan.generation.saturating_add(1)), ..replan() },
-        ),
-        // Nothing was launched; by the time there is capacity the template may say something else.
-        FailureKind::NoCapacity => Launch::Stays(ReasonCode::LaunchDelayed, replan()),
+fn after_failed_launch(worker: &Worker, plan: &LaunchPlan, if_refused: IfLaunchRefused, kind: FailureKind) -> Launch {
+    let replan = Changes { launch_plan: Change::Clear, ..Changes::default() };
+    // This call launched nothing, so an instance can only stem from the one before: its age counts from there.
+    let keep = Changes { launched_at: worker.notes.launched_at, ..Changes::default() };
+    match (kind, if_refused) {
+        (FailureKind::Refused, IfLaunchRefused::Fail) => Launch::Fails(replan),
+        // The plan may be outdated (its AMI withdrawn, say); by the time there is capacity the template may say
+        // something else.
+        (FailureKind::Refused, IfLaunchRefused::PlanAnew)
+        | (FailureKind::NoCapacity, IfLaunchRefused::PlanAnew | IfLaunchRefused::Fail) => {
+            Launch::Stays(ReasonCode::LaunchDelayed, replan)
+        }
+        (FailureKind::Refused | FailureKind::NoCapacity, IfLaunchRefused::KeepPlan) => {
+            Launch::Stays(ReasonCode::LaunchDelayed, keep)
+        }
+        (FailureKind::LaunchDied, _) => {
+            let next = Some(plan.generation.saturating_add(1));
+            Launch::Stays(ReasonCode::LaunchDied, Changes { launch_generation: next, ..replan })
+        }
+        (FailureKind::Throttled | FailureKind::Unreachable | FailureKind::Conflict, _) => {
+            Launch::Stays(ReasonCode::LaunchDelayed, keep)
+        }
         // Perhaps launched: the plan stays on the record and the same bytes are sent again.
-        FailureKind::Throttled
-        | FailureKind::Unclear
-        | FailureKind::Unreachable
-        | FailureKind::Unparsable
-        | FailureKind::Conflict => Launch::Stays(ReasonCode::LaunchDelayed, Changes::default()),
+        (FailureKind::Unclear | FailureKind::Unparsable, _) => {
+            Launch::Stays(ReasonCode::LaunchDelayed, Changes::default())
+        }
     }
 }
 
@@ -232,6 +241,11 @@ fn follow_up(record: &mut Record, effect: &Effect, result: &EffectResult) {
             // Announced before it was done, with all the others.
             SessionEnd::DrainTimeout => {}
         },
+        Effect::RecordLicenseAttempt { .. } => {
+            if let EffectResult::Failed(failure) = result {
+                license_delayed(record, failure);
+            }
+        }
         Effect::ReportLicense { report } => match result {
             EffectResult::Failed(failure) => license_delayed(record, failure),
             EffectResult::Done => record.notices.push(Notice::Event(Event::License { report: *report })),
@@ -282,15 +296,15 @@ fn license_reason(record: &mut Record, outcome: Outcome, look_again: LookAgain, 
     }
 }
 
-fn patch(worker: &Worker, transition: Option<Transition>, reason: &Reason, at: Timestamp) -> StatusPatch {
+fn patch(worker: &Worker, applied: &Applied, transition: Option<Transition>, reason: &Reason) -> StatusPatch {
     let status = transition.map(Transition::to);
     StatusPatch {
         worker_id: worker.id.clone(),
-        expected_version: worker.version,
+        expected_version: applied.version.or(worker.version),
         status,
         termination: (status == Some(WorkerStatus::Terminated))
             .then(|| Termination { reason: reason.to_string(), terminated_by: super::drain::CONTROLLER.to_owned() }),
         changes: Changes::default(),
-        at,
+        at: applied.at,
     }
 }

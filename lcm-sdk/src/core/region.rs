@@ -82,9 +82,11 @@ fn listed(names: &[String]) -> String {
 }
 
 impl RegionConfigs {
-    /// The region a worker belongs to: its own, else the default. An instance is only ever looked for there.
+    /// The region a worker belongs to: its own, else that of the launch under way, else the default. An instance is
+    /// only ever looked for there.
     pub fn region_of<'a>(&'a self, worker: &'a Worker) -> Option<&'a str> {
-        worker.aws_region.as_deref().or(self.default_region.as_deref())
+        let planned = || worker.notes.launch_plan.as_deref().map(|plan| plan.region.as_str());
+        worker.aws_region.as_deref().or_else(planned).or(self.default_region.as_deref())
     }
 
     /// The region and its complete configuration, or what is missing.

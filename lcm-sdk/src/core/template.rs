@@ -36,7 +36,7 @@ pub struct Template {
     pub ami_name_pattern: String,
     /// How long a drain waits for sessions before it forces them.
     pub drain_timeout: Duration,
-    /// Whether new workers may be made from it.
+    /// Whether the control plane offers it for new workers. A record that exists is launched all the same.
     pub enabled: bool,
     /// Fields this version does not know.
     pub extra: Map<String, Value>,

@@ -87,8 +87,8 @@ pub struct Worker {
 /// What LCM keeps on a record besides the control plane's own fields.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Notes {
-    /// Where on the record these notes live.
-    pub home: NotesHome,
+    /// Which of these notes the server keeps in fields of their own; it is told the others in `metadata`.
+    pub on_record: NotesOnRecord,
     /// When the drain began.
     pub drain_started_at: Option<Timestamp>,
     /// When the worker was last scaled down: the fleet's cooldown is counted from the latest of these.
@@ -97,18 +97,31 @@ pub struct Notes {
     pub launch_generation: u32,
     /// When its instance was launched.
     pub launched_at: Option<Timestamp>,
+    /// CML's mark of the registration attempt that stood there before ours.
+    pub license_attempt: Option<String>,
     /// A launch that was begun and whose outcome is not known: it is repeated byte by byte, never planned anew.
     pub launch_plan: Option<Box<LaunchPlan>>,
 }
 
-/// Where a server keeps our notes: in fields of their own if it knows them, else under `metadata`.
+/// Which notes a server keeps in fields of their own, by name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum NotesHome {
-    /// The server does not know the fields.
-    #[default]
-    Metadata,
-    /// The server has the fields.
-    Record,
+pub struct NotesOnRecord(u8);
+
+impl NotesOnRecord {
+    /// The names of all notes.
+    pub const FIELDS: [&'static str; 6] =
+        ["drain_started_at", "scaled_down_at", "launch_generation", "launched_at", "launch_plan", "license_attempt"];
+
+    /// Those that `has` says the record has, be it as null.
+    pub(crate) fn those(has: impl Fn(&str) -> bool) -> Self {
+        let bits = Self::FIELDS.iter().enumerate().filter(|(_, field)| has(field));
+        Self(bits.fold(0, |set, (bit, _)| set | 1 << bit))
+    }
+
+    /// Whether the server keeps this note in a field of its own.
+    pub fn contains(self, field: &str) -> bool {
+        Self::FIELDS.iter().position(|known| *known == field).is_some_and(|bit| self.0 & (1 << bit) != 0)
+    }
 }
 
 impl Worker {
@@ -151,15 +164,14 @@ impl Worker {
 
     /// The best known moment of its launch or last start; `None` means that nobody may conclude it is old.
     ///
-    /// A record may miss our own note. While it is provisioning its last write is then the best guess, because the
-    /// record itself may be hours older than the launch; later on every metrics report counts as a write, and the
-    /// record's creation is the better one.
+    /// A record may miss our own note. Until it is up its last write is then the best guess, because the record itself
+    /// may be hours older than the launch; later on every metrics report counts as a write, and the record's creation
+    /// is the better one.
     pub fn launch_time(&self) -> Option<Timestamp> {
         let noted = self.notes.launched_at.max(self.start_initiated_at);
         let guessed = match self.status {
-            WorkerStatus::Provisioning => self.updated_at.or(self.created_at),
-            WorkerStatus::Pending
-            | WorkerStatus::Starting
+            WorkerStatus::Pending | WorkerStatus::Provisioning => self.updated_at.or(self.created_at),
+            WorkerStatus::Starting
             | WorkerStatus::Running
             | WorkerStatus::Draining
             | WorkerStatus::Stopping

@@ -5,12 +5,10 @@ use serde_json::{Map, Value};
 
 use super::ids::{InstanceId, WorkerId};
 use super::json::{FieldError, Fields};
+use super::launch::LaunchPlan;
 use super::license::License;
 use super::time::Timestamp;
-use super::worker::{Notes, NotesHome, Worker};
-
-const NOTES_FIELDS: [&str; 5] =
-    ["drain_started_at", "scaled_down_at", "launch_generation", "launched_at", "launch_plan"];
+use super::worker::{Notes, NotesOnRecord, Worker};
 
 impl TryFrom<Value> for Worker {
     type Error = FieldError;
@@ -20,15 +18,8 @@ impl TryFrom<Value> for Worker {
         let id = WorkerId::from(fields.required_text("id")?);
         let status = fields.required_word("status")?;
         let alias = fields.text("aws_instance_id")?;
-        let notes_on_record = NOTES_FIELDS.iter().any(|field| fields.has(field));
-        let mut metadata = fields.nested("metadata", "metadata.")?;
-        let notes = if notes_on_record {
-            take_notes(&mut fields, NotesHome::Record)?
-        } else if let Some(metadata) = &mut metadata {
-            take_notes(metadata, NotesHome::Metadata)?
-        } else {
-            Notes::default()
-        };
+        let mut metadata = fields.nested("metadata", "metadata.")?.unwrap_or_else(|| fields.empty("metadata."));
+        let notes = take_notes(&mut fields, &mut metadata)?;
         Ok(Self {
             id,
             status,
@@ -54,30 +45,53 @@ impl TryFrom<Value> for Worker {
             start_initiated_at: fields.timestamp("start_initiated_at")?,
             last_activity_check_at: fields.timestamp("last_activity_check_at")?,
             notes,
-            metadata: metadata.map(Fields::rest).unwrap_or_default(),
+            metadata: metadata.rest(),
             extra: fields.rest(),
         })
     }
 }
 
-fn take_notes(fields: &mut Fields, home: NotesHome) -> Result<Notes, FieldError> {
-    let generation = fields.whole("launch_generation")?.unwrap_or(0);
-    let plan = Value::Object(fields.object("launch_plan")?);
-    let launch_plan = if plan == Value::Object(Map::new()) {
-        None
-    } else {
-        let read = serde_json::from_value(plan.clone());
-        Some(read.map_err(|error| fields.error("launch_plan", &plan, &format!("a launch plan ({error})")))?)
-    };
+/// Each note from the field of its own if the server has it, else from the metadata.
+fn take_notes(record: &mut Fields, metadata: &mut Fields) -> Result<Notes, FieldError> {
+    struct Homes<'a> {
+        on_record: NotesOnRecord,
+        record: &'a mut Fields,
+        metadata: &'a mut Fields,
+    }
+    impl Homes<'_> {
+        fn of(&mut self, field: &str) -> &mut Fields {
+            if self.on_record.contains(field) { self.record } else { self.metadata }
+        }
+    }
+    let on_record = NotesOnRecord::those(|field| record.has(field));
+    let mut homes = Homes { on_record, record, metadata };
     Ok(Notes {
-        home,
-        drain_started_at: fields.timestamp("drain_started_at")?,
-        scaled_down_at: fields.timestamp("scaled_down_at")?,
-        launch_generation: u32::try_from(generation)
-            .map_err(|_| fields.error("launch_generation", &Value::from(generation), "a number up to 4294967295"))?,
-        launched_at: fields.timestamp("launched_at")?,
-        launch_plan,
+        on_record,
+        drain_started_at: homes.of("drain_started_at").timestamp("drain_started_at")?,
+        scaled_down_at: homes.of("scaled_down_at").timestamp("scaled_down_at")?,
+        launched_at: homes.of("launched_at").timestamp("launched_at")?,
+        launch_generation: take_generation(homes.of("launch_generation"))?,
+        launch_plan: take_plan(homes.of("launch_plan"))?,
+        license_attempt: homes.of("license_attempt").text("license_attempt")?,
     })
+}
+
+fn take_generation(fields: &mut Fields) -> Result<u32, FieldError> {
+    let field = "launch_generation";
+    let generation = fields.whole(field)?.unwrap_or(0);
+    u32::try_from(generation)
+        .map_err(|_| fields.error(field, &Value::from(generation), "a whole number up to 4294967295"))
+}
+
+fn take_plan(fields: &mut Fields) -> Result<Option<Box<LaunchPlan>>, FieldError> {
+    let field = "launch_plan";
+    let plan = fields.object(field)?;
+    if plan.is_empty() {
+        return Ok(None);
+    }
+    let plan = Value::Object(plan);
+    let read = serde_json::from_value(plan.clone());
+    read.map(Some).map_err(|error| fields.error(field, &plan, &format!("a launch plan ({error})")))
 }
 
 impl Notes {
@@ -94,6 +108,7 @@ impl Notes {
         put("launched_at", written(self.launched_at));
         put("launch_generation", Some(self.launch_generation).filter(|generation| *generation > 0).into());
         put("launch_plan", serde_json::to_value(&self.launch_plan).unwrap_or_default());
+        put("license_attempt", self.license_attempt.as_deref().into());
         map
     }
 }
@@ -139,9 +154,9 @@ impl Worker {
             put("version", version.into());
         }
         let mut metadata = self.metadata.clone();
-        match self.notes.home {
-            NotesHome::Metadata => metadata.extend(self.notes.to_json()),
-            NotesHome::Record => map.extend(self.notes.to_json()),
+        for (field, value) in self.notes.to_json() {
+            let home = if self.notes.on_record.contains(&field) { &mut map } else { &mut metadata };
+            home.insert(field, value);
         }
         map.insert("metadata".to_owned(), metadata.into());
         map
@@ -169,6 +184,8 @@ impl<'de> Deserialize<'de> for Worker {
 pub struct UnreadableWorker {
     /// Its id, if that much could be read.
     pub id: Option<WorkerId>,
+    /// The instance it names, if that much could be read: it has an owner.
+    pub instance_id: Option<InstanceId>,
     /// What is wrong with it.
     pub error: FieldError,
 }
@@ -189,10 +206,12 @@ pub struct UnreadableWorker {
 pub fn read_workers(listing: Vec<Value>) -> (Vec<Worker>, Vec<UnreadableWorker>) {
     let (mut workers, mut unreadable) = (Vec::with_capacity(listing.len()), Vec::new());
     for record in listing {
-        let id = record.get("id").and_then(Value::as_str).map(WorkerId::from);
+        let text = |field| record.get(field).and_then(Value::as_str).filter(|text| !text.is_empty());
+        let id = text("id").map(WorkerId::from);
+        let instance_id = text("ec2_instance_id").or(text("aws_instance_id")).map(InstanceId::from);
         match Worker::try_from(record) {
             Ok(worker) => workers.push(worker),
-            Err(error) => unreadable.push(UnreadableWorker { id, error }),
+            Err(error) => unreadable.push(UnreadableWorker { id, instance_id, error }),
         }
     }
     (workers, unreadable)
@@ -235,11 +254,17 @@ mod tests {
     }
 
     #[test]
-    fn notes_live_where_the_server_keeps_them() {
-        let knows = read(json!({"id": "w", "status": "draining", "drain_started_at": null}));
-        assert_eq!(knows.notes.home, NotesHome::Record);
-        let does_not = read(json!({"id": "w", "status": "draining"}));
-        assert_eq!(does_not.notes.home, NotesHome::Metadata);
+    fn each_note_lives_where_the_server_keeps_it() {
+        let record = json!({
+            "id": "w", "status": "pending", "drain_started_at": null, "launch_generation": 2,
+            "metadata": {"launched_at": "2026-02-06T09:00:00Z", "scaled_down_at": "2026-02-05T09:00:00Z"},
+        });
+        let worker = read(record.clone());
+        assert_eq!(worker.notes.launch_generation, 2);
+        assert!(worker.notes.launched_at.is_some() && worker.notes.scaled_down_at.is_some());
+        let written = serde_json::to_value(&worker).expect("serialises");
+        assert_eq!(written["launch_generation"], 2);
+        assert_eq!(written["metadata"], record["metadata"]);
     }
 
     #[test]
@@ -287,7 +312,7 @@ mod tests {
                 .starts_with("worker \"w\": field `status` is 7; accepted: pending, ")
         );
         assert!(error(json!({"id": "w"})).contains("field `status` is missing or empty; accepted: pending, "));
-        assert_eq!(error(json!([1])), "worker: field `(whole record)` is [1]; accepted: a JSON object");
+        assert_eq!(error(json!([1])), "worker: field `(whole record)` is a list; accepted: a JSON object");
         assert_eq!(
             error(json!({"id": "w", "status": "running", "desired_status": "idle"})),
             "worker \"w\": field `desired_status` is \"idle\"; accepted: running, stopped, terminated"
@@ -310,7 +335,7 @@ mod tests {
         );
         assert!(
             error(json!({"id": "w", "status": "provisioning", "metadata": {"launch_plan": {"region": 1}}}))
-                .contains("field `metadata.launch_plan` is {\"region\":1}; accepted: a launch plan (")
+                .contains("field `metadata.launch_plan` is an object; accepted: a launch plan (")
         );
     }
 
@@ -321,6 +346,19 @@ mod tests {
             text,
             "worker \"w\": field `cml_password` is of the wrong type (value not shown); accepted: text or null"
         );
+    }
+
+    #[test]
+    fn no_secret_shows_however_a_record_is_malformed() {
+        for record in [
+            json!({"id": "w", "status": "running", "license": [{"token": "hunter2"}]}),
+            json!({"id": "w", "status": "running", "license": "hunter2"}),
+            json!([{"id": "w", "status": "running", "cml_password": "hunter2"}]),
+            json!({"id": "w", "status": {"cml_password": "hunter2"}}),
+        ] {
+            let text = error(record);
+            assert!(!text.contains("hunter2"), "{text}");
+        }
     }
 
     #[test]

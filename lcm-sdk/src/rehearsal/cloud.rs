@@ -23,6 +23,10 @@ pub struct ModelCloud {
     pub visibility_lag: Duration,
     /// While this is set, EC2 gives no answer at all.
     pub outage: Option<CallFailure>,
+    /// While this is set, EC2 carries out what it is told and the answer is lost.
+    pub answers_lost: bool,
+    /// While this is set, EC2 refuses to change anything, but can still be asked.
+    pub refusing: bool,
     instances: Vec<ModelInstance>,
 }
 
@@ -35,7 +39,14 @@ struct ModelInstance {
 
 impl Default for ModelCloud {
     fn default() -> Self {
-        Self { delay: Duration::from_secs(45), visibility_lag: Duration::ZERO, outage: None, instances: Vec::new() }
+        Self {
+            delay: Duration::from_secs(45),
+            visibility_lag: Duration::ZERO,
+            outage: None,
+            answers_lost: false,
+            refusing: false,
+            instances: Vec::new(),
+        }
     }
 }
 
@@ -92,10 +103,38 @@ impl ModelCloud {
         })
     }
 
-    pub(super) fn run(&mut self, plan: &LaunchPlan, now: Timestamp) -> EffectResult {
-        if let Some(failure) = &self.outage {
-            return EffectResult::Failed(failure.clone());
+    /// Every instance that is coming up falls back to stopped, as one with a broken volume does.
+    pub fn fall_back_to_stopped(&mut self) {
+        for held in self.instances.iter_mut().filter(|held| held.seen_as.state == Ec2State::Pending) {
+            held.seen_as.state = Ec2State::Stopped;
         }
+    }
+
+    pub(super) fn run(&mut self, plan: &LaunchPlan, now: Timestamp) -> EffectResult {
+        if let Some(refusal) = self.refusal() {
+            return refusal;
+        }
+        let result = self.launch(plan, now);
+        self.delivered(result)
+    }
+
+    /// Why nothing is changed now, if so.
+    fn refusal(&self) -> Option<EffectResult> {
+        let denied = || CallFailure::coded(FailureKind::Refused, "UnauthorizedOperation", "not authorized");
+        let failure = self.outage.clone().or_else(|| self.refusing.then(denied));
+        failure.map(EffectResult::Failed)
+    }
+
+    /// The answer as it arrives.
+    fn delivered(&self, result: EffectResult) -> EffectResult {
+        if self.answers_lost {
+            EffectResult::Failed(CallFailure::new(FailureKind::Unclear, "the answer was lost"))
+        } else {
+            result
+        }
+    }
+
+    fn launch(&mut self, plan: &LaunchPlan, now: Timestamp) -> EffectResult {
         let earlier = self.instances.iter().find(|held| held.seen_as.client_token.as_ref() == Some(&plan.client_token));
         match earlier {
             Some(held) if held.seen_as.state.is_live() => EffectResult::Launched(held.seen_as.id.clone()),
@@ -165,8 +204,8 @@ impl ModelCloud {
         now: Timestamp,
         change: impl FnOnce(Ec2State) -> Option<Ec2State>,
     ) -> EffectResult {
-        if let Some(failure) = &self.outage {
-            return EffectResult::Failed(failure.clone());
+        if let Some(refusal) = self.refusal() {
+            return refusal;
         }
         let refused = |code: &str| EffectResult::Failed(CallFailure::coded(FailureKind::Refused, code, id.as_str()));
         let Some(held) = self.instances.iter_mut().find(|held| held.seen_as.id == *id) else {
@@ -181,7 +220,7 @@ impl ModelCloud {
                 held.seen_as.launched_at = Some(now);
             }
         }
-        EffectResult::Done
+        self.delivered(EffectResult::Done)
     }
 }
 

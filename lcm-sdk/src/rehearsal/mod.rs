@@ -32,6 +32,7 @@ use crate::core::idle::IdleReport;
 use crate::core::instance::Image;
 use crate::core::license::{RegistrationStatus, Submission};
 use crate::core::observation::{Answer, CloudMetrics, CmlMetrics, Observation};
+use crate::core::patch::StatusPatch;
 use crate::core::policy::Policy;
 use crate::core::query::{Query, queries};
 use crate::core::record::{Applied, EffectResult, Record, record};
@@ -54,7 +55,7 @@ pub struct Rehearsal {
     /// The worker's template, if it exists.
     pub template: Option<Template>,
     /// How CML's registration stands.
-    pub registration: String,
+    pub registration: RegistrationStatus,
     /// What idle detection would say.
     pub idle: IdleReport,
     /// How many workers of the fleet run.
@@ -83,12 +84,13 @@ impl Rehearsal {
         );
         let now = worker.created_at.unwrap_or(Timestamp::UNIX_EPOCH);
         worker.created_at = Some(now);
+        worker.version = worker.version.or(Some(1));
         Self {
             worker,
             cloud: ModelCloud::default(),
             sessions: Vec::new(),
             template: Some(Template::new(template, "m5zn.metal")),
-            registration: "NOT_REGISTERED".to_owned(),
+            registration: RegistrationStatus::from_wire("NOT_REGISTERED"),
             idle: IdleReport::default(),
             running_workers: 1,
             policy,
@@ -102,8 +104,9 @@ impl Rehearsal {
         let (decision, _) = self.consider();
         let as_read = self.worker.clone();
         let results = self.apply(&decision);
-        let record = record(&as_read, &Applied { decision, results, at: self.now });
-        self.worker = self.worker.patched(&record.patch);
+        let version = self.worker.version;
+        let record = record(&as_read, &Applied { decision, results, at: self.now, version });
+        self.write(&record.patch);
         self.pass_time(self.step);
         record
     }
@@ -124,10 +127,10 @@ impl Rehearsal {
     pub fn play_until_quiet(&mut self, steps: usize) -> Option<Vec<Record>> {
         let mut records = Vec::new();
         for _ in 0..steps {
-            let before = (self.worker.clone(), self.cloud.states());
+            let before = self.cloud.states();
             let record = self.play();
             let quiet = record.patch.is_empty()
-                && (&self.worker, self.cloud.states()) == (&before.0, before.1)
+                && self.cloud.states() == before
                 && !self.cloud.is_in_motion()
                 && !is_waiting(&record);
             records.push(record);
@@ -157,8 +160,8 @@ impl Rehearsal {
         self.now =
             self.now.checked_add_signed(chrono::TimeDelta::from_std(duration).unwrap_or_default()).unwrap_or(self.now);
         self.cloud.settle(self.now);
-        if self.registration == "IN_PROGRESS" {
-            "COMPLETED".clone_into(&mut self.registration);
+        if self.registration.word == "IN_PROGRESS" {
+            "COMPLETED".clone_into(&mut self.registration.word);
         }
     }
 
@@ -183,9 +186,7 @@ impl Rehearsal {
             Query::Sessions => seen.sessions = Answer::Found(self.sessions.clone()),
             Query::CloudMetrics => seen.cloud_metrics = Answer::Found(CloudMetrics::default()),
             Query::Cml => seen.cml = Answer::Found(CmlMetrics::default()),
-            Query::Registration => {
-                seen.registration = Answer::Found(RegistrationStatus::from_wire(&self.registration));
-            }
+            Query::Registration => seen.registration = Answer::Found(self.registration.clone()),
             Query::Idle => seen.idle = Answer::Found(self.idle.clone()),
             Query::Fleet => {
                 let last_scale_down_at = self.worker.notes.scaled_down_at;
@@ -212,22 +213,26 @@ impl Rehearsal {
             Effect::RecordLaunchPlan { plan, begun_at } => {
                 self.worker.notes.launch_plan = Some(plan.clone());
                 self.worker.notes.launched_at = Some(*begun_at);
-                EffectResult::Done
+                self.bump()
             }
-            Effect::LaunchInstance { plan } => self.cloud.run(plan, self.now),
+            Effect::RecordLicenseAttempt { attempted } => {
+                self.worker.notes.license_attempt = Some(attempted.clone());
+                self.bump()
+            }
+            Effect::LaunchInstance { plan, .. } => self.cloud.run(plan, self.now),
             Effect::StartInstance { instance } => self.cloud.start(instance, self.now),
             Effect::StopInstance { instance } => self.cloud.stop(instance, self.now),
             Effect::TerminateInstance { instance } => self.cloud.terminate(instance, self.now),
             Effect::ReportLicense { report } => {
                 self.worker.license_reported(*report);
-                EffectResult::Done
+                self.bump()
             }
             Effect::SubmitLicense { submission, .. } => {
                 let now = match submission {
                     Submission::Register | Submission::Reregister => "IN_PROGRESS",
                     Submission::Deregister => "NOT_REGISTERED",
                 };
-                now.clone_into(&mut self.registration);
+                self.registration = RegistrationStatus::from_wire(now).attempted(&self.now.to_rfc3339());
                 EffectResult::Done
             }
             Effect::HandBackSession { session, if_refused: IfRefused::KeepWaiting | IfRefused::Terminate } => {
@@ -240,8 +245,23 @@ impl Rehearsal {
             Effect::TerminateSession { session, .. } => {
                 self.change_session(session.as_str(), KnownSessionState::Terminated, None)
             }
-            Effect::ReportMetrics { .. } | Effect::Announce { .. } => EffectResult::Done,
+            Effect::ReportMetrics { .. } => self.bump(),
+            Effect::Announce { .. } => EffectResult::Done,
         }
+    }
+
+    /// Writes a patch, unless the record is another version than the patch was made for: then nothing is written, as
+    /// the control plane would have it.
+    pub fn write(&mut self, patch: &StatusPatch) {
+        if !patch.is_empty() && patch.expected_version == self.worker.version {
+            self.worker = self.worker.patched(patch);
+            self.bump();
+        }
+    }
+
+    fn bump(&mut self) -> EffectResult {
+        self.worker.version = self.worker.version.map(|version| version + 1);
+        EffectResult::Done
     }
 
     fn change_session(&mut self, id: &str, state: KnownSessionState, retries: Option<u32>) -> EffectResult {

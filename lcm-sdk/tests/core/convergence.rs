@@ -3,16 +3,19 @@
 
 use std::time::Duration;
 
+use lcm_sdk::core::drain;
+use lcm_sdk::core::idle::IdleReport;
 use lcm_sdk::core::instance::WORKER_ID_TAG;
+use lcm_sdk::core::license::LicenseOperation;
 use lcm_sdk::rehearsal::Rehearsal;
 use lcm_sdk::{
-    Answer, Applied, CallFailure, DesiredStatus, Ec2State, FailureKind, Observation, Record, Worker, WorkerStatus,
-    decide, record,
+    Answer, Applied, CallFailure, Decision, DesiredStatus, Ec2State, FailureKind, Observation, Record, Secret, Session,
+    Worker, WorkerStatus, decide, record,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use crate::common::{DESIRED, LONG, SHORT, ago, instance, now, worker};
+use crate::common::{DESIRED, LONG, SHORT, ago, instance, now, policy, worker};
 
 /// Passes within which every worker must have settled: half an hour of half-minute cycles.
 const BOUND: usize = 60;
@@ -29,13 +32,17 @@ fn settles(mut rehearsal: Rehearsal, story: &str) {
     assert!(live <= 1, "{story}: {live} live instances");
     let arrived = match (worker.status, worker.desired_status) {
         (WorkerStatus::Running, None | Some(DesiredStatus::Running)) => live == 1,
-        (WorkerStatus::Stopped, None | Some(DesiredStatus::Stopped)) => true,
+        // Nothing runs, and what exists is named by the record.
+        (WorkerStatus::Stopped, None | Some(DesiredStatus::Stopped)) => {
+            !rehearsal.cloud.states().contains(&Ec2State::Running) && (live == 0 || worker.instance_id.is_some())
+        }
         (WorkerStatus::Terminated, Some(DesiredStatus::Terminated)) => live == 0,
         // Held back: never launched, and nobody wants it to be.
         (WorkerStatus::Pending, Some(DesiredStatus::Stopped)) => live == 0,
         // Parked, but only with a cause.
         (WorkerStatus::Failed, desired) => {
-            let cause = happened(&["launch_ended", "provisioning_timeout", "instance_never_appeared"]);
+            let causes = ["launch_ended", "provisioning_timeout", "instance_never_appeared", "launch_failed"];
+            let cause = happened(&causes);
             desired != Some(DesiredStatus::Terminated) && (begun_as == WorkerStatus::Failed || cause)
         }
         // Gone for good, though somebody wanted otherwise: nobody brings an instance back from the dead.
@@ -52,7 +59,8 @@ fn settles(mut rehearsal: Rehearsal, story: &str) {
         let again: Record = rehearsal.play();
         assert!(again.patch.is_empty(), "{story}: moves on from rest: {again:?}");
     }
-    assert_eq!(rehearsal.worker, rest, "{story}");
+    // Metrics are reported all the time, and count as writes.
+    assert_eq!(Worker { version: rest.version, ..rehearsal.worker }, rest, "{story}");
 }
 
 /// Whether the record and the tags both lead to the instance, or only the tags: a write that was lost.
@@ -118,7 +126,7 @@ fn a_live_instance_of_a_terminated_record_is_taken_back_when_discovery_hands_it_
             let mut rehearsal = stage(WorkerStatus::Terminated, desired, Some(state), true, LONG);
             let seen = Observation { instance: Answer::Found(instance(state)), ..Observation::default() };
             let decision = decide(&rehearsal.worker, &seen, &rehearsal.policy, rehearsal.now);
-            let applied = Applied { decision, results: Vec::new(), at: rehearsal.now };
+            let applied = Applied { decision, results: Vec::new(), at: rehearsal.now, version: None };
             let record = record(&rehearsal.worker, &applied);
             rehearsal.worker = rehearsal.worker.patched(&record.patch);
             assert_eq!(rehearsal.worker.status, state.worker_status());
@@ -128,6 +136,39 @@ fn a_live_instance_of_a_terminated_record_is_taken_back_when_discovery_hands_it_
             }
         }
     }
+}
+
+#[test]
+fn a_live_instance_with_the_tag_of_a_worker_that_has_lost_it_is_taken_back() {
+    let mut tagged = instance(Ec2State::Running);
+    tagged.id = "i-2".into();
+    let handed_over = Observation { tagged: Answer::Found(vec![tagged]), ..Observation::default() };
+    let adopted = |status, instance_id: Option<&str>| {
+        let mut worker = worker(status, None);
+        worker.instance_id = instance_id.map(Into::into);
+        let decision = decide(&worker, &handed_over, &policy(), now());
+        let applied = Applied { decision, results: Vec::new(), at: now(), version: None };
+        let after = worker.patched(&record(&worker, &applied).patch);
+        (after.status, after.instance_id.map(|id| id.to_string()))
+    };
+    let here = Some("i-2".to_owned());
+    assert_eq!(adopted(WorkerStatus::Terminated, None), (WorkerStatus::Running, here.clone()));
+    assert_eq!(adopted(WorkerStatus::Terminated, Some("i-dead")), (WorkerStatus::Running, here.clone()));
+    assert_eq!(adopted(WorkerStatus::Stopped, None), (WorkerStatus::Running, here.clone()));
+    assert_eq!(adopted(WorkerStatus::Failed, None), (WorkerStatus::Failed, here));
+}
+
+#[test]
+fn an_instance_that_falls_back_to_stopped_after_every_start_is_given_up_in_the_end() {
+    let mut rehearsal = stage(WorkerStatus::Stopped, Some(DesiredStatus::Running), Some(Ec2State::Stopped), true, LONG);
+    let mut starts = 0;
+    while rehearsal.worker.status != WorkerStatus::Failed {
+        starts += usize::from(!rehearsal.consider().0.effects.is_empty());
+        drop(rehearsal.play());
+        rehearsal.cloud.fall_back_to_stopped();
+        assert!(starts < 100, "{:?}", rehearsal.worker);
+    }
+    assert!(starts > 2, "given up after {starts}");
 }
 
 /// Something that happens to a worker's world.
@@ -140,6 +181,13 @@ enum Act {
     ConsoleStop,
     ConsoleStart,
     ConsoleTerminate,
+    LoseAnswers(bool),
+    Refuse(bool),
+    Sessions(Vec<&'static str>),
+    Drain,
+    CancelDrain,
+    License(LicenseOperation),
+    Idle(bool),
     Want(Option<DesiredStatus>),
     Reset,
     Minutes(u64),
@@ -154,6 +202,14 @@ fn any_act() -> impl Strategy<Value = Act> {
         1 => Just(Act::ConsoleStop),
         1 => Just(Act::ConsoleStart),
         1 => Just(Act::ConsoleTerminate),
+        1 => any::<bool>().prop_map(Act::LoseAnswers),
+        1 => any::<bool>().prop_map(Act::Refuse),
+        1 => proptest::collection::vec(select(vec!["scheduled", "running", "failed", "expired"]), 0..3)
+            .prop_map(Act::Sessions),
+        1 => Just(Act::Drain),
+        1 => Just(Act::CancelDrain),
+        1 => select(LicenseOperation::ALL).prop_map(Act::License),
+        1 => any::<bool>().prop_map(Act::Idle),
         2 => select(DESIRED.as_slice()).prop_map(Act::Want),
         1 => Just(Act::Reset),
         1 => (1_u64..90).prop_map(Act::Minutes),
@@ -171,6 +227,38 @@ fn perform(rehearsal: &mut Rehearsal, act: &Act) {
         Act::ConsoleStop => drop(id.map(|id| rehearsal.cloud.stop(&id, now))),
         Act::ConsoleStart => drop(id.map(|id| rehearsal.cloud.start(&id, now))),
         Act::ConsoleTerminate => drop(id.map(|id| rehearsal.cloud.terminate(&id, now))),
+        Act::LoseAnswers(lost) => rehearsal.cloud.answers_lost = *lost,
+        Act::Refuse(refusing) => rehearsal.cloud.refusing = *refusing,
+        Act::Sessions(states) => {
+            let named = |(number, state): (usize, &&str)| Session::new(format!("s-{number}"), state);
+            rehearsal.sessions = states.iter().enumerate().map(named).collect();
+        }
+        Act::Drain => {
+            if let Ok(decision) = drain::initiate(&rehearsal.worker, &rehearsal.sessions, "test", "test", now) {
+                command(rehearsal, decision);
+            }
+        }
+        Act::CancelDrain => {
+            if let Ok(decision) = drain::cancel(&rehearsal.worker, "test", "test") {
+                command(rehearsal, decision);
+            }
+        }
+        Act::License(operation) => {
+            rehearsal.worker.license.pending_operation = Some(*operation);
+            rehearsal.worker.license.pending_token = Some(Secret::from("token"));
+            rehearsal.worker.license.operation_in_progress = false;
+        }
+        Act::Idle(idle) => {
+            rehearsal.policy.scale_down.enabled = true;
+            rehearsal.running_workers = 2;
+            rehearsal.idle = IdleReport {
+                telemetry_fetched: true,
+                idle_check_performed: true,
+                is_idle: *idle,
+                eligible_for_pause: *idle,
+                ..IdleReport::default()
+            };
+        }
         Act::Want(desired) => rehearsal.worker.desired_status = *desired,
         Act::Reset if rehearsal.worker.status == WorkerStatus::Failed => {
             rehearsal.worker.status = WorkerStatus::Pending;
@@ -178,6 +266,22 @@ fn perform(rehearsal: &mut Rehearsal, act: &Act) {
         Act::Reset => {}
         Act::Minutes(minutes) => rehearsal.pass_time(Duration::from_secs(minutes * 60)),
     }
+}
+
+/// What an operator does.
+fn command(rehearsal: &mut Rehearsal, decision: Decision) {
+    let applied = Applied { decision, results: Vec::new(), at: rehearsal.now, version: None };
+    let record = record(&rehearsal.worker, &applied);
+    rehearsal.write(&record.patch);
+}
+
+/// Faults end, users go home, nobody is idle: what is left must settle.
+fn calm(rehearsal: &mut Rehearsal) {
+    rehearsal.cloud.outage = None;
+    rehearsal.cloud.answers_lost = false;
+    rehearsal.cloud.refusing = false;
+    rehearsal.sessions.clear();
+    rehearsal.idle = IdleReport::default();
 }
 
 proptest! {
@@ -194,12 +298,17 @@ proptest! {
         rehearsal.cloud.visibility_lag = Duration::from_secs(lag);
         for act in &acts {
             let before = rehearsal.worker.status;
+            let intent = rehearsal.worker.license.pending_operation;
             let silent = rehearsal.cloud.outage.is_some();
             perform(&mut rehearsal, act);
             let live = rehearsal.cloud.live();
             prop_assert!(live <= 1, "{} live instances after {:?} in {:?}", live, act, acts);
             if rehearsal.worker.status == WorkerStatus::Terminated {
                 prop_assert_eq!(live, 0, "terminated with a live instance after {:?} in {:?}", act, acts);
+            }
+            if intent.is_some() && rehearsal.worker.license.pending_operation.is_none() {
+                let submitted = rehearsal.registration.attempted.is_some();
+                prop_assert!(submitted, "a licence intent was lost after {:?} in {:?}", act, acts);
             }
             // A worker that its owner stops, ends or revives without an instance moves without asking EC2; no other may.
             let asked_by_owner = before == WorkerStatus::Stopped
@@ -208,7 +317,7 @@ proptest! {
                 prop_assert_eq!(rehearsal.worker.status, before, "moved while EC2 was silent: {:?}", acts);
             }
         }
-        perform(&mut rehearsal, &Act::Recovery);
+        calm(&mut rehearsal);
         settles(rehearsal, &format!("{acts:?}"));
     }
 }

@@ -119,7 +119,8 @@ fn sessions_that_cannot_be_listed_never_stop_a_worker() {
 fn sessions_that_have_not_begun_go_back_to_the_scheduler_first() {
     let sessions = vec![Session::new("s-1", "scheduled"), Session::new("s-2", "pending")];
     let decision = decided(&draining_since(Some(SHORT)), &seen(sessions));
-    assert_eq!((decision.transition, decision.look_again), (None, LookAgain::Now));
+    // Not at once: a listing may lag behind what the scheduler has accepted.
+    assert_eq!((decision.transition, decision.look_again), (None, LookAgain::NextCycle));
     let keep = |id: &str| Effect::HandBackSession { session: id.into(), if_refused: IfRefused::KeepWaiting };
     assert_eq!(decision.effects, [keep("s-1"), keep("s-2")]);
 }
@@ -131,7 +132,7 @@ fn a_session_the_server_does_not_take_back_holds_the_worker() {
     rehearsal.sessions = vec![Session::new("s-1", "scheduled")];
     let (decision, _) = rehearsal.consider();
     let refused = EffectResult::Failed(CallFailure::new(FailureKind::Conflict, "not now"));
-    let applied = lcm_sdk::Applied { decision, results: vec![refused], at: rehearsal.now };
+    let applied = lcm_sdk::Applied { decision, results: vec![refused], at: rehearsal.now, version: None };
     let record = lcm_sdk::record(&rehearsal.worker, &applied);
     assert_eq!((record.outcome, record.transition), (Outcome::Retry, None));
     // The clock has started all the same, or a refusal repeated for ever would never reach a deadline.
@@ -186,7 +187,7 @@ fn a_session_that_could_not_be_ended_keeps_the_worker_up() {
     let worker = draining_since(Some(LONG));
     let decision = decided(&worker, &seen(vec![Session::new("a", "running")]));
     let results = vec![EffectResult::Done, EffectResult::Failed(throttled())];
-    let record = lcm_sdk::record(&worker, &lcm_sdk::Applied { decision, results, at: now() });
+    let record = lcm_sdk::record(&worker, &lcm_sdk::Applied { decision, results, at: now(), version: None });
     assert_eq!((record.outcome, record.transition), (Outcome::Retry, None));
     assert!(record.patch.is_empty());
 }
@@ -237,4 +238,22 @@ fn nothing_ec2_shows_brings_a_draining_worker_back_to_running() {
             [WorkerStatus::Stopping, WorkerStatus::Stopped, WorkerStatus::Terminating, WorkerStatus::Terminated];
         assert!(after.is_none_or(|status| settled.contains(&status)), "{state}: {after:?}");
     }
+}
+
+#[test]
+fn a_failed_session_of_a_worker_that_was_stopped_under_it_is_given_up() {
+    let sessions = vec![Session::new("s-1", "failed"), Session::new("s-2", "running")];
+    let found = Answer::Found(instance(Ec2State::Stopped));
+    let decision = decided(&draining_since(Some(SHORT)), &Observation { instance: found, ..seen(sessions) });
+    assert_eq!(status_after(&decision), Some(WorkerStatus::Stopped));
+    let reason = SessionEnd::WorkerStoppedDuringRetry;
+    assert_eq!(decision.effects, [Effect::TerminateSession { session: "s-1".into(), reason }]);
+}
+
+#[test]
+fn a_drain_that_nobody_gave_a_desired_status_ends_with_one() {
+    let mut worker = draining_since(Some(SHORT));
+    worker.desired_status = None;
+    let decision = decided(&worker, &seen(Vec::new()));
+    assert_eq!(decision.changes.expect("changes").desired_status, Some(DesiredStatus::Stopped));
 }

@@ -38,7 +38,7 @@ fn decided(worker: &Worker, seen: &Observation) -> Decision {
 
 fn plan_of(decision: &Decision) -> LaunchPlan {
     let plan = decision.effects.iter().find_map(|effect| match effect {
-        Effect::LaunchInstance { plan } => Some(*plan.clone()),
+        Effect::LaunchInstance { plan, .. } => Some(*plan.clone()),
         _ => None,
     });
     plan.expect("a launch")
@@ -48,7 +48,7 @@ fn plan_of(decision: &Decision) -> LaunchPlan {
 fn after_launch(worker: &Worker, decision: Decision, result: EffectResult) -> Record {
     let mut results = vec![EffectResult::Done; decision.effects.len() - 1];
     results.push(result);
-    record(worker, &Applied { decision, results, at: now() })
+    record(worker, &Applied { decision, results, at: now(), version: None })
 }
 
 fn failed_launch(worker: &Worker, kind: FailureKind) -> Record {
@@ -91,7 +91,7 @@ fn a_plan_that_could_not_be_written_is_not_launched() {
     let decision = decided(&worker, &seen());
     assert!(decision.effects[0].stops_the_rest());
     let results = vec![EffectResult::Failed(CallFailure::new(FailureKind::Conflict, "version 8"))];
-    let record = record(&worker, &Applied { decision, results, at: now() });
+    let record = record(&worker, &Applied { decision, results, at: now(), version: None });
     assert_eq!((record.outcome, record.transition), (Outcome::Retry, None));
     assert!(record.patch.is_empty());
 }
@@ -133,9 +133,50 @@ fn a_refusal_fails_the_worker_unless_the_plan_was_an_old_one() {
 
     let mut resumed = worker.clone();
     resumed.notes.launch_plan = Some(Box::new(plan_of(&decided(&worker, &seen()))));
+    resumed.notes.launched_at = Some(ago(crate::common::LONG));
     let record = failed_launch(&resumed, FailureKind::Refused);
     assert_eq!((record.outcome, record.transition), (Outcome::Retry, None));
     assert_eq!(record.patch.changes.launch_plan, Change::Clear);
+}
+
+/// The response to the first call was lost after EC2 had launched; the second call was refused.
+#[test]
+fn a_refusal_after_an_unclear_call_gives_nothing_up_until_the_instance_would_have_shown() {
+    let mut worker = pending();
+    let first = plan_of(&decided(&worker, &seen()));
+    worker.notes.launch_plan = Some(Box::new(first));
+    worker.notes.launched_at = Some(ago(SHORT));
+    for kind in [FailureKind::Refused, FailureKind::NoCapacity] {
+        let record = failed_launch(&worker, kind);
+        assert_eq!((record.outcome, record.transition), (Outcome::Retry, None));
+        assert_eq!(record.patch.changes.launch_plan, Change::Keep, "{kind:?}");
+        // The refused call launched nothing, so the age of the launch counts from the one before.
+        assert_eq!(worker.patched(&record.patch).notes.launched_at, Some(ago(SHORT)));
+    }
+    worker.notes.launched_at = Some(ago(crate::common::LONG));
+    assert_eq!(failed_launch(&worker, FailureKind::Refused).patch.changes.launch_plan, Change::Clear);
+}
+
+#[test]
+fn an_instance_somebody_else_wrote_to_a_pending_record_is_given_its_time_to_appear() {
+    let mut worker = pending();
+    worker.instance_id = Some("i-1".into());
+    worker.updated_at = Some(ago(SHORT));
+    let decision = decided(&worker, &Observation { instance: Answer::Absent, ..seen() });
+    assert!(decision.does_nothing(), "{decision:?}");
+}
+
+#[test]
+fn a_launch_in_the_default_region_stays_there_whatever_the_default_becomes() {
+    let worker = pending();
+    let decision = decided(&worker, &seen());
+    let mut elsewhere = policy();
+    elsewhere.regions.default_region = Some("eu-west-1".into());
+    let mut in_flight = worker.clone();
+    in_flight.notes.launch_plan = Some(Box::new(plan_of(&decision)));
+    assert_eq!(elsewhere.regions.region_of(&in_flight), Some("us-east-1"));
+    let record = after_launch(&worker, decision, EffectResult::Launched("i-9".into()));
+    assert_eq!(elsewhere.regions.region_of(&worker.patched(&record.patch)), Some("us-east-1"));
 }
 
 #[test]
@@ -152,7 +193,7 @@ fn a_launch_that_died_gets_a_new_generation_and_so_a_new_token() {
     recorded.instance_id = Some("i-1".into());
     let gone = Observation { instance: Answer::Absent, ..seen() };
     let decision = decided(&recorded, &gone);
-    let record = lcm_sdk::record(&recorded, &Applied { decision, results: Vec::new(), at: now() });
+    let record = lcm_sdk::record(&recorded, &Applied { decision, results: Vec::new(), at: now(), version: None });
     let next = recorded.patched(&record.patch);
     assert_eq!((next.instance_id, next.notes.launch_generation), (None, 1));
 }
@@ -179,7 +220,7 @@ fn an_instance_with_the_workers_tag_is_adopted_and_a_second_one_is_reported_unto
 #[test]
 fn nothing_is_launched_while_ec2_cannot_say_whether_there_is_one() {
     let decision = decided(&pending(), &Observation { tagged: Answer::Unknown(throttled()), ..seen() });
-    assert!(decision.is_idle());
+    assert!(decision.does_nothing());
     assert_eq!(decision.outcome, Outcome::Retry);
 }
 
@@ -214,7 +255,7 @@ fn what_could_not_be_read_fails_nobody() {
         Observation { images: Answer::Unknown(throttled()), ..seen() },
     ] {
         let decision = decided(&pending(), &observation);
-        assert_eq!((decision.outcome, decision.is_idle()), (Outcome::Retry, true));
+        assert_eq!((decision.outcome, decision.does_nothing()), (Outcome::Retry, true));
     }
 }
 

@@ -138,6 +138,14 @@ fn an_empty_scan_freezes_the_region_unless_something_proves_it_is_ours() {
     night.verified.insert("i-0".into(), Answer::Found(Instance::new("i-0", Ec2State::Terminated)));
     assert_eq!(night.conclusions(), [Conclusion::Orphan; 3]);
 
+    // Nothing would have been touched, so nothing is said.
+    for number in 0..3 {
+        let id = InstanceId::from(format!("i-{number}"));
+        night.verified.insert(id.clone(), Answer::Found(Instance::new(id, Ec2State::Running)));
+    }
+    assert_eq!(night.conclusions(), [Conclusion::Alive; 3]);
+    assert!(night.judge().events.is_empty());
+
     // Two records may well have vanished together.
     assert_eq!(Night::new(2, 0).conclusions(), [Conclusion::Orphan; 2]);
 }

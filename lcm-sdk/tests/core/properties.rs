@@ -126,6 +126,7 @@ fn any_observation() -> impl Strategy<Value = Observation> {
         idle: rest.1,
         fleet: rest.2,
         metrics_reported_at: rest.3,
+        idle_checked_at: None,
     })
 }
 
@@ -168,7 +169,7 @@ proptest! {
             prop_assert_eq!(transition.from(), worker.status);
         }
         serde_json::to_string(&decision).expect("a decision is JSON");
-        let record = record(&worker, &Applied { decision, results, at });
+        let record = record(&worker, &Applied { decision, results, at, version: None });
         let after = worker.patched(&record.patch);
         prop_assert_eq!(after.status, record.transition.map_or(worker.status, |transition| transition.to()));
         serde_json::to_string(&record).expect("a record is JSON");
@@ -185,7 +186,7 @@ proptest! {
         seen.instance = Answer::Unknown(failure.clone());
         seen.tagged = Answer::Unknown(failure);
         let decision = decide(&worker, &seen, &policy, at);
-        prop_assert!(decision.is_idle(), "{:?}", decision);
+        prop_assert!(decision.does_nothing(), "{:?}", decision);
     }
 
     #[test]

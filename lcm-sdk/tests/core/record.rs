@@ -17,7 +17,7 @@ fn recorded(
     let worker = worker(status, desired);
     let seen = Observation { instance: Answer::Found(instance(state)), ..Observation::default() };
     let decision = decide(&worker, &seen, &policy(), now());
-    record(&worker, &Applied { decision, results, at: now() })
+    record(&worker, &Applied { decision, results, at: now(), version: None })
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn a_patch_is_conditional_on_the_version_that_was_read() {
     let mut worker = worker(WorkerStatus::Running, Some(DesiredStatus::Stopped));
     worker.version = Some(7);
     let decision = decide(&worker, &Observation::default(), &policy(), now());
-    let record = record(&worker, &Applied { decision, results: Vec::new(), at: now() });
+    let record = record(&worker, &Applied { decision, results: Vec::new(), at: now(), version: None });
     assert_eq!(record.patch.expected_version, Some(7));
 }
 

@@ -88,7 +88,7 @@ fn fresh_metrics_are_not_collected_again() {
 #[test]
 fn a_worker_in_service_with_nothing_new_costs_nothing() {
     let decision = decide(&running(), &seen(), &policy(), now());
-    assert!(decision.is_idle());
+    assert!(decision.does_nothing());
     assert_eq!(decision.reason.to_string(), "The worker is in service.");
 }
 
@@ -124,8 +124,8 @@ fn a_changed_address_is_recorded_and_the_licence_goes_to_the_new_one() {
     assert_eq!(
         decision.effects,
         [
-            Effect::ReportLicense { report: LicenseReport::StartRegistration },
             Effect::SubmitLicense { submission: Submission::Register, address: "203.0.113.1".into() },
+            Effect::ReportLicense { report: LicenseReport::StartRegistration },
         ]
     );
     assert!(!format!("{decision:?}").contains("t0ken"));
@@ -157,7 +157,7 @@ fn a_licence_in_progress_never_blocks_a_pass() {
     let decision = decide(&worker, &Observation { registration, ..seen() }, &policy(), now());
     assert_eq!(decision.outcome, Outcome::Requeue);
     assert_eq!(decision.look_again, LookAgain::After(policy().license_poll_interval));
-    assert!(decision.is_idle());
+    assert!(decision.does_nothing());
 }
 
 #[test]
@@ -167,8 +167,7 @@ fn a_final_refusal_is_reported_once_and_any_other_failure_keeps_the_intent() {
     let decision = decide(&worker, &Observation { registration, ..seen() }, &policy(), now());
     let after = |kind| {
         let failed = EffectResult::Failed(CallFailure::new(kind, "400 bad token"));
-        let applied =
-            lcm_sdk::Applied { decision: decision.clone(), results: vec![EffectResult::Done, failed], at: now() };
+        let applied = lcm_sdk::Applied { decision: decision.clone(), results: vec![failed], at: now(), version: None };
         lcm_sdk::record(&worker, &applied)
     };
     let refused = after(FailureKind::Refused);
@@ -181,11 +180,58 @@ fn a_final_refusal_is_reported_once_and_any_other_failure_keeps_the_intent() {
             Notice::Audit(audit) => audit.label(),
         })
         .collect();
-    assert_eq!(types, ["cml_worker.license.registration.started.v1", "cml_worker.license.registration.failed.v1"]);
+    assert_eq!(types, ["cml_worker.license.registration.failed.v1"]);
     let unclear = after(FailureKind::Unclear);
     assert_eq!(unclear.patch.changes.license, None);
     assert_eq!(unclear.outcome, Outcome::Retry);
     assert_eq!(unclear.reason.code.as_str(), "license_delayed");
+}
+
+#[test]
+fn an_intent_that_cml_never_saw_survives_what_cml_says_of_an_earlier_one() {
+    for word in ["EXPIRED", "COMPLETED", "NOT_REGISTERED"] {
+        let mut worker = with_license(LicenseOperation::Register, false);
+        let registration = Answer::Found(RegistrationStatus::from_wire(word).attempted("monday"));
+        let observation = Observation { registration, ..seen() };
+        for _ in 0..3 {
+            let decision = decide(&worker, &observation, &policy(), now());
+            assert_eq!(names(&decision), ["record_license_attempt", "submit_license", "report_license"], "{word}");
+            let unreachable = CallFailure::new(FailureKind::Unreachable, "connection refused");
+            let results = vec![EffectResult::Done, EffectResult::Failed(unreachable)];
+            let applied = lcm_sdk::Applied { decision, results, at: now(), version: None };
+            worker = worker.patched(&lcm_sdk::record(&worker, &applied).patch);
+            assert_eq!(worker.license.pending_operation, Some(LicenseOperation::Register), "{word}");
+        }
+        // Accepted at last: what CML still says of Monday's attempt is waited out.
+        worker.license.operation_in_progress = true;
+        worker.notes.license_attempt = Some("monday".into());
+        if word != "NOT_REGISTERED" {
+            let decision = decide(&worker, &observation, &policy(), now());
+            assert_eq!(decision.reason.code.as_str(), "license_in_progress", "{word}");
+        }
+    }
+}
+
+#[test]
+fn a_record_that_keeps_one_address_only_is_not_written_again_and_again() {
+    let mut worker = running();
+    (worker.public_ip, worker.private_ip) = (None, None);
+    for address in ["203.0.113.1", "10.0.0.1"] {
+        worker.ip_address = Some(address.into());
+        assert!(decide(&worker, &seen(), &policy(), now()).does_nothing(), "{address}");
+    }
+    worker.ip_address = Some("198.51.100.9".into());
+    assert_eq!(decide(&worker, &seen(), &policy(), now()).reason.code.as_str(), "address_changed");
+}
+
+#[test]
+fn a_pass_that_wrote_the_record_itself_goes_on_with_the_version_that_gave() {
+    let mut worker = running();
+    worker.version = Some(7);
+    worker.desired_status = Some(DesiredStatus::Stopped);
+    let decision = decide(&worker, &Observation::default(), &policy(), now());
+    let applied = lcm_sdk::Applied { decision, results: Vec::new(), at: now(), version: Some(9) };
+    assert_eq!(lcm_sdk::record(&worker, &applied).patch.expected_version, Some(9));
 }
 
 #[test]
@@ -250,5 +296,5 @@ fn an_answer_about_another_instance_is_no_answer() {
     let mut stranger = instance(Ec2State::Terminated);
     stranger.id = "i-stranger".into();
     let observation = Observation { instance: Answer::Found(stranger), ..Observation::default() };
-    assert!(decide(&running(), &observation, &policy(), now()).is_idle());
+    assert!(decide(&running(), &observation, &policy(), now()).does_nothing());
 }

@@ -22,7 +22,7 @@ fn adr_043_the_four_cases_of_a_stopped_worker() {
     assert_eq!(after(Stopped, Some(DesiredStatus::Terminated), Ec2State::Stopped), Some(Terminating));
     let seen = Observation::of_ec2("i-1", Ec2State::Stopped);
     let at_rest = decide(&worker(Stopped, Some(DesiredStatus::Stopped)), &seen, &policy(), now());
-    assert_eq!((at_rest.outcome, at_rest.is_idle()), (Outcome::Success, true));
+    assert_eq!((at_rest.outcome, at_rest.does_nothing()), (Outcome::Success, true));
 }
 
 #[test]

@@ -22,9 +22,11 @@ pub(crate) fn handle(pass: Pass<'_>) -> Decision {
 fn observe(pass: Pass<'_>, instance: &Instance) -> Decision {
     match instance.state {
         Ec2State::Running => await_sessions(pass),
-        Ec2State::Stopping | Ec2State::Stopped | Ec2State::ShuttingDown | Ec2State::Terminated => {
-            pass.observe(instance, ReasonCode::Drift)
+        Ec2State::Stopping | Ec2State::Stopped => {
+            let sessions = pass.seen.sessions.found().map_or(&[][..], Vec::as_slice);
+            drain::give_up_failed(sessions, pass.observe(instance, ReasonCode::Drift))
         }
+        Ec2State::ShuttingDown | Ec2State::Terminated => pass.observe(instance, ReasonCode::Drift),
         // Following these would un-drain the worker by a detour; they pass.
         Ec2State::Pending | Ec2State::Other => super::unexpected(instance.state),
     }

@@ -1,7 +1,7 @@
 //! Failed: waiting for an operator.
 
 use super::Pass;
-use super::locate::{Located, adopt, locate, silence};
+use super::locate::{Located, adopt, live, locate, silence};
 use crate::core::decision::Decision;
 use crate::core::reason::ReasonCode;
 use crate::core::status::{DesiredStatus, WorkerStatus};
@@ -9,8 +9,17 @@ use crate::core::status::{DesiredStatus, WorkerStatus};
 /// Cleans up if termination is asked for; everything else is the operator's.
 pub(crate) fn handle(pass: Pass<'_>) -> Decision {
     match pass.worker.desired_status {
-        None | Some(DesiredStatus::Running | DesiredStatus::Stopped) => Decision::skip(ReasonCode::NeedsOperator),
+        None | Some(DesiredStatus::Running | DesiredStatus::Stopped) => keep(pass),
         Some(DesiredStatus::Terminated) => clean_up(pass),
+    }
+}
+
+/// Nothing to do, but an instance that was handed over is written down, for the operator and for the clean-up.
+fn keep(pass: Pass<'_>) -> Decision {
+    let skip = Decision::skip(ReasonCode::NeedsOperator);
+    match (&pass.worker.instance_id, pass.seen.tagged.found().and_then(|instances| live(instances))) {
+        (None, Some(instance)) => adopt(pass, instance, skip),
+        (Some(_), _) | (None, None) => skip,
     }
 }
 

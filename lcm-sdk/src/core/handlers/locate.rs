@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Pass;
-use crate::core::decision::{Changes, Decision};
+use crate::core::decision::{Change, Decision};
 use crate::core::event::Event;
 use crate::core::failure::CallFailure;
 use crate::core::instance::Instance;
@@ -98,21 +98,22 @@ pub(crate) fn live(instances: &[Instance]) -> Option<&Instance> {
         .min_by(|a, b| (a.launched_at, &a.id).cmp(&(b.launched_at, &b.id)))
 }
 
-/// Writes an instance that was found by its tag to the record, and reports every other live one.
+/// Writes an instance that was found by its tag to the record if that names none, and reports every other live one.
 pub(crate) fn adopt(pass: Pass<'_>, instance: &Instance, decision: Decision) -> Decision {
-    if pass.worker.instance_id.is_some() {
-        return decision;
-    }
-    let decision = decision.changing(|changes| adopt_into(changes, instance));
+    let decision = match &pass.worker.instance_id {
+        Some(id) if *id == instance.id => decision,
+        Some(_) | None => decision.changing(|changes| {
+            changes.instance_id = Change::Set(instance.id.clone());
+            changes.launched_at = changes.launched_at.or(instance.launched_at);
+            if pass.worker.aws_region.is_none() {
+                changes.aws_region = pass.policy.regions.region_of(pass.worker).map(str::to_owned);
+            }
+        }),
+    };
     let others = pass.seen.tagged.found().into_iter().flatten();
     others
         .filter(|other| other.state.is_live() && other.id != instance.id)
         .fold(decision, |decision, other| decision.announcing(Event::DuplicateInstance { extra: other.id.clone() }))
-}
-
-fn adopt_into(changes: &mut Changes, instance: &Instance) {
-    changes.instance_id = crate::core::decision::Change::Set(instance.id.clone());
-    changes.launched_at = changes.launched_at.or(instance.launched_at);
 }
 
 /// What EC2 says about why an instance ended.

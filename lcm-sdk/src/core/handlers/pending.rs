@@ -3,7 +3,7 @@
 use super::Pass;
 use super::locate::{self, Located, NotLocated, adopt, locate};
 use crate::core::decision::{Addresses, Change, Decision};
-use crate::core::effect::Effect;
+use crate::core::effect::{Effect, IfLaunchRefused};
 use crate::core::event::Audit;
 use crate::core::instance::{Image, Instance};
 use crate::core::launch::LaunchPlan;
@@ -37,7 +37,7 @@ pub(crate) fn handle(pass: Pass<'_>) -> Decision {
             Err(waiting) => waiting.decision(),
         },
         (Some(DesiredStatus::Stopped | DesiredStatus::Terminated), None) => hold_back(pass),
-        (None | Some(DesiredStatus::Running), Some(plan)) => launched(pass, plan, ReasonCode::LaunchResumed),
+        (None | Some(DesiredStatus::Running), Some(plan)) => resume(pass, plan),
         (None | Some(DesiredStatus::Running), None) => launch(pass, instances),
     }
 }
@@ -108,12 +108,23 @@ fn launch(pass: Pass<'_>, earlier: &[Instance]) -> Decision {
         let detail = Detail::Text(format!("{pattern} in {}", place.0).into());
         return impossible(pass, Reason::new(ReasonCode::NoImage).with(detail));
     };
-    launched(pass, &LaunchPlan::new(pass.worker, template, place, image, earlier), ReasonCode::Launch)
+    let plan = LaunchPlan::new(pass.worker, template, place, image, earlier);
+    launched(pass, &plan, IfLaunchRefused::Fail, ReasonCode::Launch)
+}
+
+/// Repeats a launch. The tag look-up of this pass has shown nothing; once the last call that may have launched is
+/// older than the consistency window, that is proof enough to give the plan up if EC2 refuses it.
+fn resume(pass: Pass<'_>, plan: &LaunchPlan) -> Decision {
+    let if_refused = match locate(pass) {
+        Ok(Located::Nowhere | Located::Gone(_) | Located::Here(_)) => IfLaunchRefused::PlanAnew,
+        Err(_) => IfLaunchRefused::KeepPlan,
+    };
+    launched(pass, plan, if_refused, ReasonCode::LaunchResumed)
 }
 
 /// The plan is written with the time before every call, a repeated one too: whoever looks for the instance must know
 /// from when on it may exist.
-fn launched(pass: Pass<'_>, plan: &LaunchPlan, code: ReasonCode) -> Decision {
+fn launched(pass: Pass<'_>, plan: &LaunchPlan, if_refused: IfLaunchRefused, code: ReasonCode) -> Decision {
     let plan = Box::new(plan.clone());
     pass.command(WorkerStatus::Provisioning, code)
         .auditing(Audit::Provisioned)
@@ -121,9 +132,10 @@ fn launched(pass: Pass<'_>, plan: &LaunchPlan, code: ReasonCode) -> Decision {
             changes.launch_plan = Change::Clear;
             changes.launch_generation = Some(plan.generation);
             changes.launched_at = Some(pass.now);
+            changes.aws_region = pass.worker.aws_region.is_none().then(|| plan.region.clone());
         })
         .doing(Effect::RecordLaunchPlan { plan: plan.clone(), begun_at: pass.now })
-        .doing(Effect::LaunchInstance { plan })
+        .doing(Effect::LaunchInstance { plan, if_refused })
 }
 
 fn impossible(pass: Pass<'_>, reason: Reason) -> Decision {

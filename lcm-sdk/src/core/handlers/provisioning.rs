@@ -14,9 +14,11 @@ pub(crate) fn handle(pass: Pass<'_>) -> Decision {
     match locate(pass) {
         Err(waiting) => waiting.decision(),
         Ok(Located::Gone(remains)) => died(pass, remains),
-        Ok(Located::Nowhere) => pass
-            .command(WorkerStatus::Failed, ReasonCode::InstanceNeverAppeared)
-            .outcome(Outcome::Retry, LookAgain::Backoff),
+        Ok(Located::Nowhere) => match pass.seen.tagged.found().and_then(|dead| dead.last()) {
+            Some(dead) => died(pass, Some(dead)),
+            None => pass.command(WorkerStatus::Failed, ReasonCode::InstanceNeverAppeared),
+        }
+        .outcome(Outcome::Retry, LookAgain::Backoff),
         Ok(Located::Here(instance)) => adopt(pass, instance, observe(pass, instance)),
     }
 }

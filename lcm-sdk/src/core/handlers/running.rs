@@ -57,10 +57,22 @@ fn serve(pass: Pass<'_>, instance: &Instance) -> Decision {
 
 /// A changed address is recorded; the licence step of this very pass uses it already.
 fn note_address(worker: &Worker, instance: &Instance, decision: Decision) -> Decision {
-    let same = worker.public_ip == instance.public_ip && worker.private_ip == instance.private_ip;
-    let preferred = worker.ip_address.as_deref();
-    let known = preferred.is_none() || preferred == instance.address() || preferred == instance.private_ip.as_deref();
-    if same && known {
+    let agrees = match (&worker.public_ip, &worker.private_ip) {
+        // A server that keeps one address only keeps one of EC2's.
+        (None, None) => {
+            let known = worker.ip_address.as_ref();
+            known.is_some() && (known == instance.public_ip.as_ref() || known == instance.private_ip.as_ref())
+                || worker.address() == instance.address()
+        }
+        _ => {
+            let preferred = worker.ip_address.as_deref();
+            let current = preferred.is_none()
+                || preferred == instance.public_ip.as_deref()
+                || preferred == instance.private_ip.as_deref();
+            worker.public_ip == instance.public_ip && worker.private_ip == instance.private_ip && current
+        }
+    };
+    if agrees {
         return decision;
     }
     Decision { reason: ReasonCode::AddressChanged.into(), ..decision }
@@ -80,7 +92,11 @@ fn reconcile_license(pass: Pass<'_>, instance: &Instance, decision: Decision) ->
     // A token must never go to a stranger's address: only to the one EC2 showed in this pass.
     let Some(address) = instance.address() else { return decision };
     let because = |code: ReasonCode, decision: Decision| Decision { reason: Reason::new(code), ..decision };
-    match license::next_step(&pass.worker.license, &pass.seen.registration) {
+    match license::next_step(
+        &pass.worker.license,
+        &pass.seen.registration,
+        pass.worker.notes.license_attempt.as_deref(),
+    ) {
         LicenseStep::Nothing => decision,
         LicenseStep::Wait => because(ReasonCode::LicenseInProgress, decision)
             .outcome(Outcome::Requeue, LookAgain::After(pass.policy.license_poll_interval)),
@@ -91,19 +107,30 @@ fn reconcile_license(pass: Pass<'_>, instance: &Instance, decision: Decision) ->
             .changing(|changes| changes.license = Some(report))
             .looking_again(LookAgain::NextCycle),
         LicenseStep::Submit(submission) => {
-            let start = match submission {
-                Submission::Register | Submission::Reregister => LicenseReport::StartRegistration,
-                Submission::Deregister => LicenseReport::StartDeregistration,
-            };
             let decision = because(ReasonCode::LicenseSubmitted, decision)
                 .outcome(Outcome::Requeue, LookAgain::After(pass.policy.license_poll_interval));
-            let decision = if pass.worker.license.operation_in_progress {
-                decision
-            } else {
-                decision.doing(Effect::ReportLicense { report: start })
-            };
-            decision.doing(Effect::SubmitLicense { submission, address: address.to_owned() })
+            submit_license(pass, submission, address, decision)
         }
+    }
+}
+
+/// CML first, then the record: a record that said "in progress" of something CML has never seen would take the
+/// outcome of an earlier attempt for ours. A crash in between submits again, which CML takes as the same.
+fn submit_license(pass: Pass<'_>, submission: Submission, address: &str, decision: Decision) -> Decision {
+    let start = match submission {
+        Submission::Register | Submission::Reregister => LicenseReport::StartRegistration,
+        Submission::Deregister => LicenseReport::StartDeregistration,
+    };
+    let shown = pass.seen.registration.found().and_then(|status| status.attempted.clone());
+    let decision = match shown.filter(|shown| Some(shown) != pass.worker.notes.license_attempt.as_ref()) {
+        Some(attempted) => decision.doing(Effect::RecordLicenseAttempt { attempted }),
+        None => decision,
+    };
+    let decision = decision.doing(Effect::SubmitLicense { submission, address: address.to_owned() });
+    if pass.worker.license.operation_in_progress {
+        decision
+    } else {
+        decision.doing(Effect::ReportLicense { report: start })
     }
 }
 

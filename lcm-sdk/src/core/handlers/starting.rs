@@ -8,6 +8,7 @@ use crate::core::effect::Effect;
 use crate::core::instance::Instance;
 use crate::core::reason::ReasonCode;
 use crate::core::status::{DesiredStatus, Ec2State, WorkerStatus};
+use crate::core::time;
 
 /// Waits until the instance runs and has an address, and starts it again if it fell back to stopped.
 pub(crate) fn handle(pass: Pass<'_>) -> Decision {
@@ -29,16 +30,22 @@ fn observe(pass: Pass<'_>, instance: &Instance) -> Decision {
         Ec2State::Stopped => match pass.worker.desired_status {
             // Nobody wants it up any more, so it is not started only to be stopped again.
             Some(DesiredStatus::Stopped | DesiredStatus::Terminated) => pass.observe(instance, ReasonCode::Drift),
-            None | Some(DesiredStatus::Running) => start(pass, instance, Decision::requeue(ReasonCode::StartRequested)),
+            None | Some(DesiredStatus::Running) if keeps_falling_back(pass, instance) => {
+                pass.command(WorkerStatus::Failed, ReasonCode::ProvisioningTimeout)
+            }
+            None | Some(DesiredStatus::Running) => Decision::requeue(ReasonCode::StartRequested)
+                .doing(Effect::StartInstance { instance: instance.id.clone() }),
         },
         Ec2State::ShuttingDown | Ec2State::Terminated => pass.observe(instance, ReasonCode::Drift),
         Ec2State::Other => super::unexpected(instance.state),
     }
 }
 
-/// Starts a stopped instance and begins its time to come up.
-pub(super) fn start(pass: Pass<'_>, instance: &Instance, decision: Decision) -> Decision {
-    decision
-        .doing(Effect::StartInstance { instance: instance.id.clone() })
-        .changing(|changes| changes.start_initiated_at = Some(pass.now))
+/// Whether it was started again and again for longer than it may take to come up. EC2 shows the latest start, the
+/// record the first; a controller that was merely away sees no distance between the two.
+fn keeps_falling_back(pass: Pass<'_>, instance: &Instance) -> bool {
+    match (pass.worker.start_initiated_at.max(pass.worker.notes.launched_at), instance.launched_at) {
+        (Some(first), Some(latest)) => time::age(first, latest) >= pass.policy.provisioning_timeout,
+        (None, _) | (_, None) => false,
+    }
 }

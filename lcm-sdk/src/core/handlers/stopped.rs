@@ -1,29 +1,41 @@
 //! Stopped: parked, with its disks (ADR-043).
 
 use super::Pass;
-use super::locate::{Located, locate, silence};
-use super::starting::start;
+use super::locate::{Located, NotLocated, adopt, live, locate};
 use crate::core::decision::Decision;
+use crate::core::effect::Effect;
 use crate::core::instance::Instance;
+use crate::core::observation::Answer;
 use crate::core::reason::ReasonCode;
 use crate::core::status::{DesiredStatus, Ec2State, WorkerStatus};
 
 /// Verifies that the instance is still there and still stopped, then follows the desired status.
 pub(crate) fn handle(pass: Pass<'_>) -> Decision {
-    if let Some(silence) = silence(pass) {
-        return silence.decision();
+    match &pass.worker.instance_id {
+        None => without_instance(pass),
+        Some(_) => match locate(pass) {
+            Err(waiting) => waiting.decision(),
+            Ok(Located::Gone(_) | Located::Nowhere) => pass.gone(),
+            Ok(Located::Here(instance)) => adopt(pass, instance, observe(pass, instance)),
+        },
     }
-    if pass.worker.instance_id.is_none() {
-        return match pass.worker.desired_status {
-            Some(DesiredStatus::Running) => pass.command(WorkerStatus::Pending, ReasonCode::Relaunch),
-            Some(DesiredStatus::Terminated) => pass.command(WorkerStatus::Terminating, ReasonCode::DesiredTerminated),
-            None | Some(DesiredStatus::Stopped) => Decision::success(ReasonCode::AtRest),
-        };
-    }
-    match locate(pass) {
-        Err(waiting) => waiting.decision(),
-        Ok(Located::Gone(_) | Located::Nowhere) => pass.gone(),
-        Ok(Located::Here(instance)) => observe(pass, instance),
+}
+
+/// Nothing was ever launched, or the record has lost it: then its tag finds it again.
+fn without_instance(pass: Pass<'_>) -> Decision {
+    let found = match &pass.seen.tagged {
+        Answer::NotAsked => return NotLocated::NotAsked.decision(),
+        Answer::Unknown(failure) => return NotLocated::Unknown(failure).decision(),
+        Answer::Found(instances) => live(instances),
+        Answer::Absent => None,
+    };
+    match (found, pass.worker.desired_status) {
+        (Some(instance), _) => adopt(pass, instance, observe(pass, instance)),
+        (None, Some(DesiredStatus::Running)) => pass.command(WorkerStatus::Pending, ReasonCode::Relaunch),
+        (None, Some(DesiredStatus::Terminated)) => {
+            pass.command(WorkerStatus::Terminating, ReasonCode::DesiredTerminated)
+        }
+        (None, None | Some(DesiredStatus::Stopped)) => Decision::success(ReasonCode::AtRest),
     }
 }
 
@@ -39,15 +51,21 @@ fn observe(pass: Pass<'_>, instance: &Instance) -> Decision {
             pass.observe(instance, ReasonCode::UnexpectedRestart)
         }
         (Ec2State::Stopped, Some(Desired::Running)) => {
-            start(pass, instance, pass.command(WorkerStatus::Starting, ReasonCode::StartRequested))
+            let start = Effect::StartInstance { instance: instance.id.clone() };
+            starting(pass, ReasonCode::StartRequested).doing(start)
         }
         (Ec2State::Stopped, None | Some(Desired::Stopped)) => Decision::success(ReasonCode::AtRest),
         // Our own start, recorded too late, or somebody else's: either way it is coming up.
-        (Ec2State::Pending, Some(Desired::Running)) => pass.command(WorkerStatus::Starting, ReasonCode::StartUnderWay),
+        (Ec2State::Pending, Some(Desired::Running)) => starting(pass, ReasonCode::StartUnderWay),
         (Ec2State::Pending, None | Some(Desired::Stopped)) => Decision::requeue(ReasonCode::ComingUp),
         (Ec2State::Stopping, None | Some(Desired::Running | Desired::Stopped)) => {
             Decision::requeue(ReasonCode::StopUnderWay)
         }
         (Ec2State::Other, None | Some(Desired::Running | Desired::Stopped)) => super::unexpected(instance.state),
     }
+}
+
+/// On the way back up; its time to come up begins now.
+fn starting(pass: Pass<'_>, code: ReasonCode) -> Decision {
+    pass.command(WorkerStatus::Starting, code).changing(|changes| changes.start_initiated_at = Some(pass.now))
 }
