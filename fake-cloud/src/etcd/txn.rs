@@ -165,12 +165,14 @@ pub(super) fn is_empty_key(keys: &KeyRange) -> bool {
 }
 
 /// The keys and ranges a list of operations writes, or a refusal if it puts a key twice, or puts and deletes it.
-/// The two branches of an inner transaction may write the same key, for only one of them is done.
+/// The two branches of an inner transaction may write the same key, for only one of them is done. Deletes without an
+/// end are not looked at, because the real one does not see that they meet anything.
 fn written(operations: &[Operation]) -> Result<(HashSet<&Bytes>, Vec<&KeyRange>), EtcdError> {
     let mut puts = HashSet::new();
     let mut deletes: Vec<&KeyRange> = operations
         .iter()
         .filter_map(|operation| match operation {
+            Operation::Delete(Delete { keys: KeyRange::From(_) }) => None,
             Operation::Delete(delete) => Some(&delete.keys),
             Operation::Range(_) | Operation::Put(_) | Operation::Txn(_) => None,
         })

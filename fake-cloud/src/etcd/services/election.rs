@@ -1,4 +1,6 @@
 //! `v3electionpb.Election` and `v3lockpb.Lock`.
+//!
+//! A real server is a client of itself here, and passes on the words of a refusal without its code.
 
 use std::sync::Arc;
 
@@ -23,7 +25,7 @@ const UNSEEN_LEADERS: usize = 16;
 
 /// Stands for election and waits until elected. Whoever stops waiting steps back.
 pub(super) async fn campaign(context: Context, request: pb::CampaignRequest) -> Answer<pb::CampaignResponse> {
-    let place = Place::take(&context.store, &request.name, request.lease, &request.value)?;
+    let place = Place::take(&context.store, &request.name, request.lease, &request.value).map_err(secondhand)?;
     wait(&context, &place).await?;
     let header = context.header(place.revision);
     let (key, rev, lease) = (place.key.clone(), place.number, place.lease);
@@ -32,15 +34,16 @@ pub(super) async fn campaign(context: Context, request: pb::CampaignRequest) -> 
     Ok(Response::new(pb::CampaignResponse { header, leader }))
 }
 
-pub(super) fn leader(context: &Context, request: &pb::LeaderRequest) -> Result<pb::LeaderResponse, EtcdError> {
-    let front = queue::front(&context.store, &request.name)?;
+pub(super) fn leader(context: &Context, request: &pb::LeaderRequest) -> Answer<pb::LeaderResponse> {
+    let front = queue::front(&context.store, &request.name).map_err(secondhand)?;
     let record = front.records.first().ok_or(EtcdError::NoLeader)?;
-    Ok(pb::LeaderResponse { header: context.header(front.revision), kv: Some(key_value(record)) })
+    Ok(Response::new(pb::LeaderResponse { header: context.header(front.revision), kv: Some(key_value(record)) }))
 }
 
 pub(super) fn proclaim(context: &Context, request: &pb::ProclaimRequest) -> Answer<pb::ProclaimResponse> {
     let leader = given(request.leader.as_ref())?;
-    let answer = queue::overwrite(&context.store, &leader.key, leader.rev, &request.value, leader.lease)?;
+    let answer =
+        queue::overwrite(&context.store, &leader.key, leader.rev, &request.value, leader.lease).map_err(secondhand)?;
     if !answer.succeeded {
         return Err(EtcdError::NotLeader.into());
     }
@@ -49,7 +52,7 @@ pub(super) fn proclaim(context: &Context, request: &pb::ProclaimRequest) -> Answ
 
 pub(super) fn resign(context: &Context, request: &pb::ResignRequest) -> Answer<pb::ResignResponse> {
     let leader = given(request.leader.as_ref())?;
-    let answer = queue::give_up(&context.store, &leader.key, leader.rev)?;
+    let answer = queue::give_up(&context.store, &leader.key, leader.rev).map_err(secondhand)?;
     Ok(Response::new(pb::ResignResponse { header: context.header(answer.revision) }))
 }
 
@@ -115,12 +118,12 @@ async fn report(context: &Context, seen: &Leaders, revision: i64, record: &Recor
 
 /// Waits for the lock. Whoever stops waiting leaves the line.
 pub(super) async fn lock(context: Context, request: lock::LockRequest) -> Answer<lock::LockResponse> {
-    let place = Place::take(&context.store, &request.name, request.lease, &Bytes::new())?;
-    let front = queue::front(&context.store, &request.name)?;
+    let place = Place::take(&context.store, &request.name, request.lease, &Bytes::new()).map_err(secondhand)?;
+    let front = queue::front(&context.store, &request.name).map_err(secondhand)?;
     let mut revision = place.revision;
     if front.records.first().is_some_and(|first| first.create_revision != place.number) {
         wait(&context, &place).await?;
-        let (is_held, seen_at) = place.is_held()?;
+        let (is_held, seen_at) = place.is_held().map_err(secondhand)?;
         if !is_held {
             return Err(EtcdError::SessionExpired.into());
         }
@@ -131,9 +134,9 @@ pub(super) async fn lock(context: Context, request: lock::LockRequest) -> Answer
     Ok(Response::new(lock::LockResponse { header: context.header(revision), key }))
 }
 
-pub(super) fn unlock(context: &Context, request: &lock::UnlockRequest) -> Result<lock::UnlockResponse, EtcdError> {
-    let answer = context.store.delete(&Delete { keys: KeyRange::One(request.key.clone()) })?;
-    Ok(lock::UnlockResponse { header: context.header(answer.revision) })
+pub(super) fn unlock(context: &Context, request: &lock::UnlockRequest) -> Answer<lock::UnlockResponse> {
+    let answer = context.store.delete(&Delete { keys: KeyRange::One(request.key.clone()) }).map_err(secondhand)?;
+    Ok(Response::new(lock::UnlockResponse { header: context.header(answer.revision) }))
 }
 
 async fn wait(context: &Context, place: &Place) -> Result<(), EtcdError> {
@@ -141,6 +144,10 @@ async fn wait(context: &Context, place: &Place) -> Result<(), EtcdError> {
         turn = place.wait() => turn,
         () = context.stopped() => Err(EtcdError::Stopped),
     }
+}
+
+fn secondhand(error: EtcdError) -> Status {
+    Status::unknown(error.to_string())
 }
 
 fn given(leader: Option<&pb::LeaderKey>) -> Result<&pb::LeaderKey, Status> {

@@ -8,7 +8,7 @@ use super::context::{Context, RAFT_TERM};
 /// What the smallest database file of a real server takes on disk.
 const DATABASE_SIZE: i64 = 20_480;
 
-/// The header of this answer alone has no revision, as in a real server.
+/// The header of this answer has no revision, as in a real server.
 pub(super) fn member_list(context: &Context) -> cluster::MemberListResponse {
     let url = format!("http://{}", context.address);
     let member = cluster::Member {
@@ -43,8 +43,9 @@ pub(super) fn alarm(context: &Context) -> maintenance::AlarmResponse {
     maintenance::AlarmResponse { header: context.header(context.store.revision()), alarms: Vec::new() }
 }
 
-pub(super) fn defragment(context: &Context) -> maintenance::DefragmentResponse {
-    maintenance::DefragmentResponse { header: context.header(context.store.revision()) }
+/// This answer alone has no header at all, as in a real server.
+pub(super) fn defragment() -> maintenance::DefragmentResponse {
+    maintenance::DefragmentResponse { header: None }
 }
 
 pub(super) fn auth_status(context: &Context) -> auth::AuthStatusResponse {

@@ -8,6 +8,8 @@ mod lease;
 mod members;
 mod watch;
 
+use std::future::ready;
+
 pub(super) use context::Context;
 use http::{Request, Response};
 use hyper::body::Incoming;
@@ -68,7 +70,7 @@ async fn answer_rarely_asked(c: &Context, request: Request<Incoming>) -> Respons
             unary(request, |_: maintenance::AlarmRequest| now(Ok(members::alarm(c)))).await
         }
         "/etcdserverpb.Maintenance/Defragment" => {
-            unary(request, |_: maintenance::DefragmentRequest| now(Ok(members::defragment(c)))).await
+            unary(request, |_: maintenance::DefragmentRequest| now(Ok(members::defragment()))).await
         }
         "/etcdserverpb.Auth/Authenticate" => {
             let refused = Err::<auth::AuthenticateResponse, _>(EtcdError::AuthNotEnabled);
@@ -77,14 +79,10 @@ async fn answer_rarely_asked(c: &Context, request: Request<Incoming>) -> Respons
         "/etcdserverpb.Auth/AuthStatus" => {
             unary(request, |_: auth::AuthStatusRequest| now(Ok(members::auth_status(c)))).await
         }
-        "/v3electionpb.Election/Leader" => unary(request, |asked| now(election::leader(c, &asked))).await,
-        "/v3electionpb.Election/Proclaim" => {
-            unary(request, |asked| std::future::ready(election::proclaim(c, &asked))).await
-        }
-        "/v3electionpb.Election/Resign" => {
-            unary(request, |asked| std::future::ready(election::resign(c, &asked))).await
-        }
-        "/v3lockpb.Lock/Unlock" => unary(request, |asked| now(election::unlock(c, &asked))).await,
+        "/v3electionpb.Election/Leader" => unary(request, |asked| ready(election::leader(c, &asked))).await,
+        "/v3electionpb.Election/Proclaim" => unary(request, |asked| ready(election::proclaim(c, &asked))).await,
+        "/v3electionpb.Election/Resign" => unary(request, |asked| ready(election::resign(c, &asked))).await,
+        "/v3lockpb.Lock/Unlock" => unary(request, |asked| ready(election::unlock(c, &asked))).await,
         path => unknown(path),
     }
 }
