@@ -25,7 +25,7 @@ impl KeyRange {
         }
     }
 
-    /// All keys that begin with `prefix`.
+    /// All keys that begin with `prefix`: all there are, if it is empty.
     ///
     /// ```
     /// use fake_cloud::etcd::KeyRange;
@@ -36,6 +36,7 @@ impl KeyRange {
         let prefix = prefix.into();
         match after_prefix(&prefix) {
             Some(end) => Self::Between(prefix, end),
+            None if prefix.is_empty() => Self::From(Bytes::from_static(&[0])),
             None => Self::From(prefix),
         }
     }
@@ -65,7 +66,7 @@ impl KeyRange {
             Self::One(_) => None,
             Self::Between(from, to) => (after_prefix(from).as_ref() == Some(to)).then_some(from.as_ref()),
             // No key is empty, so everything from the smallest key on is everything.
-            Self::From(from) if from.is_empty() || from.as_ref() == [0] => Some(&[]),
+            Self::From(from) if from.as_ref() == [0] => Some(&[]),
             Self::From(_) => None,
         }
     }

@@ -21,6 +21,8 @@ mod record;
 mod server;
 mod services;
 mod store;
+#[cfg(test)]
+mod store_tests;
 mod txn;
 mod watch;
 mod write;

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
-use super::servers::{FakeEtcd, program};
+use super::servers::{FakeEtcd, Running, program};
 use super::session::patiently;
 
 /// Runs a command line, with something to read on its standard input.
@@ -74,10 +74,10 @@ async fn a_watch_sees_history_and_what_comes() {
     let fake = FakeEtcd::start().await;
     etcdctl(&fake.endpoint, &["put", "w", "1"], "").await;
     etcdctl(&fake.endpoint, &["del", "w"], "").await;
-    let mut command = Command::new("timeout");
-    command.arg("20").arg(program("etcdctl")).args(["--endpoints", &fake.endpoint, "watch", "w", "--rev", "2"]);
-    let mut watch = command.stdout(Stdio::piped()).spawn().expect("it runs");
-    let stdout = watch.stdout.take().expect("its output");
+    let mut command = Command::new(program("etcdctl"));
+    command.args(["--endpoints", &fake.endpoint, "watch", "w", "--rev", "2"]);
+    let mut watch = Running::start(command.stdout(Stdio::piped()));
+    let stdout = watch.output();
     let lines = tokio::task::spawn_blocking(move || {
         use std::io::BufRead;
         std::io::BufReader::new(stdout).lines().take(8).collect::<Result<Vec<_>, _>>()
@@ -85,8 +85,7 @@ async fn a_watch_sees_history_and_what_comes() {
     etcdctl(&fake.endpoint, &["put", "w", "2"], "").await;
     let lines = patiently("the watch", lines).await.expect("no panic").expect("lines");
     assert_eq!(lines, ["PUT", "w", "1", "DELETE", "w", "", "PUT", "w"]);
-    watch.kill().expect("it ends");
-    watch.wait().expect("it ended");
+    drop(watch);
     fake.stop().await;
 }
 
@@ -95,9 +94,9 @@ async fn locks_and_elections_run_their_commands() {
     let fake = FakeEtcd::start().await;
     assert_eq!(etcdctl(&fake.endpoint, &["lock", "door", "echo", "inside"], "").await, "inside\n");
     assert_eq!(etcdctl(&fake.endpoint, &["get", "--prefix", "door"], "").await, "", "the lock is released");
-    let mut command = Command::new("timeout");
-    command.arg("20").arg(program("etcdctl")).args(["--endpoints", &fake.endpoint, "elect", "seat", "me"]);
-    let mut candidate = command.stdout(Stdio::piped()).spawn().expect("it runs");
+    let mut command = Command::new(program("etcdctl"));
+    command.args(["--endpoints", &fake.endpoint, "elect", "seat", "me"]);
+    let candidate = Running::start(command.stdout(Stdio::null()));
     let mut client = fake.client().await;
     let leader = patiently("a leader", async {
         loop {
@@ -111,8 +110,7 @@ async fn locks_and_elections_run_their_commands() {
     assert_eq!(leader.kv().expect("a leader").value(), b"me");
     let listened = etcdctl(&fake.endpoint, &["get", "--prefix", "seat/"], "").await;
     assert!(listened.ends_with("\nme\n"), "{listened}");
-    candidate.kill().expect("it ends");
-    candidate.wait().expect("it ended");
+    drop(candidate);
     fake.stop().await;
 }
 

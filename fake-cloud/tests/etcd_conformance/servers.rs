@@ -2,7 +2,7 @@
 
 use std::net::TcpListener as StdListener;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use etcd_client::Client;
@@ -26,9 +26,32 @@ pub(crate) fn program(name: &str) -> PathBuf {
     program
 }
 
+/// A program that runs until the value is dropped. It may be a script that starts the real one, so it gets a group
+/// of its own, and the whole group is ended.
+pub(crate) struct Running(Child);
+
+impl Running {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        std::os::unix::process::CommandExt::process_group(command, 0);
+        Self(command.spawn().expect("it starts"))
+    }
+
+    pub(crate) fn output(&mut self) -> ChildStdout {
+        self.0.stdout.take().expect("its output")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let group = format!("-{}", self.0.id());
+        drop(Command::new("kill").args(["-KILL", "--", &group]).status());
+        drop(self.0.wait());
+    }
+}
+
 /// A real etcd, with a directory of its own.
 pub(crate) struct RealEtcd {
-    process: Child,
+    process: Option<Running>,
     directory: PathBuf,
     pub(crate) endpoint: String,
 }
@@ -43,9 +66,7 @@ impl RealEtcd {
         command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
         command.args(["--initial-cluster", &format!("default={peer}"), "--log-level", "error"]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        // The program may be a script that starts the real one: a group of their own, so that both can be ended.
-        std::os::unix::process::CommandExt::process_group(&mut command, 0);
-        let process = command.spawn().expect("etcd starts");
+        let process = Some(Running::start(&mut command));
         let endpoint = client.trim_start_matches("http://").to_owned();
         let etcd = Self { process, directory, endpoint };
         let deadline = Instant::now() + PATIENCE;
@@ -59,9 +80,7 @@ impl RealEtcd {
 
 impl Drop for RealEtcd {
     fn drop(&mut self) {
-        let group = format!("-{}", self.process.id());
-        drop(Command::new("kill").args(["-KILL", "--", &group]).status());
-        drop(self.process.wait());
+        drop(self.process.take());
         drop(std::fs::remove_dir_all(&self.directory));
     }
 }
