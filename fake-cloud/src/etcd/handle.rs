@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 use tokio::sync::Notify;
 
 use super::delivery::Deliveries;
@@ -40,6 +42,7 @@ pub struct EtcdStore {
 #[derive(Debug)]
 struct Shared {
     store: Mutex<Store>,
+    random: Mutex<StdRng>,
     clock: Clock,
     leases_changed: Notify,
     unavailable: AtomicBool,
@@ -50,14 +53,22 @@ struct Shared {
 impl EtcdStore {
     /// An empty store whose leases follow `clock`.
     pub fn new(clock: Clock) -> Self {
+        Self::with_seed(clock, rand::random())
+    }
+
+    /// The same, with ids of cluster, member and leases that depend on nothing but `seed`.
+    pub fn with_seed(clock: Clock, seed: u64) -> Self {
+        let mut random = StdRng::seed_from_u64(seed);
+        let (cluster_id, member_id) = (random.random(), random.random());
         Self {
             shared: Arc::new(Shared {
                 store: Mutex::new(Store::new()),
+                random: Mutex::new(random),
                 clock,
                 leases_changed: Notify::new(),
                 unavailable: AtomicBool::new(false),
-                cluster_id: rand::random(),
-                member_id: rand::random(),
+                cluster_id,
+                member_id,
             }),
         }
     }
@@ -115,7 +126,7 @@ impl EtcdStore {
         let granted = self.with(|store, now| {
             let mut chosen = id;
             while chosen == 0 || (id == 0 && store.lease_exists(chosen)) {
-                chosen = rand::random_range(1..=i64::MAX);
+                chosen = self.shared.random.lock().random_range(1..=i64::MAX);
             }
             store.lease_grant(chosen, ttl, now).map(|ttl| (chosen, ttl))
         });
@@ -193,6 +204,16 @@ impl EtcdStore {
     /// Opens a stream of watchers; it is closed when the value is dropped.
     pub(super) fn watch(&self) -> WatchStream {
         WatchStream { deliveries: self.with(|store, _| store.watch_open()), store: self.clone() }
+    }
+
+    /// Writes, and lets watchers hear of it before whoever wrote does, if they are quick. A real server does so more
+    /// often than not, and clients that rely on the opposite should find out here.
+    pub(super) async fn write<R>(&self, write: impl FnOnce(&mut Store) -> R) -> R {
+        let (answer, was_heard) = self.with(|store, _| (write(store), store.take_heard()));
+        if was_heard {
+            tokio::task::yield_now().await;
+        }
+        answer
     }
 
     /// Ends leases on time, for watchers who do nothing but listen.

@@ -28,6 +28,7 @@ pub(super) struct Store {
     watchers: Watchers,
     revision: i64,
     compacted: i64,
+    was_heard: bool,
 }
 
 /// The revision being made: its events so far. It becomes real when it is committed with at least one.
@@ -52,11 +53,17 @@ impl Store {
             watchers: Watchers::default(),
             revision: 1,
             compacted: 0,
+            was_heard: false,
         }
     }
 
     pub(super) fn revision(&self) -> i64 {
         self.revision
+    }
+
+    /// Whether watchers were told something since this was last asked.
+    pub(super) fn take_heard(&mut self) -> bool {
+        std::mem::take(&mut self.was_heard)
     }
 
     pub(super) fn range(&self, range: &Range) -> Result<RangeAnswer, EtcdError> {
@@ -229,7 +236,7 @@ impl Store {
         let events: Arc<[Event]> = draft.events.into();
         self.revision = draft.revision;
         self.history.push(Arc::clone(&events));
-        self.watchers.publish(self.revision, &events);
+        self.was_heard |= self.watchers.publish(self.revision, &events);
     }
 
     fn draft_put(&mut self, put: &Put, draft: &mut Draft) -> PutAnswer {

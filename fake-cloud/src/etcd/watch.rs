@@ -159,16 +159,18 @@ impl Watchers {
         }
     }
 
-    /// Tells everybody concerned about a new revision.
-    pub(super) fn publish(&mut self, revision: i64, events: &Arc<[Event]>) {
+    /// Tells everybody concerned about a new revision, and says whether there was anybody.
+    pub(super) fn publish(&mut self, revision: i64, events: &Arc<[Event]>) -> bool {
         if self.watchers.is_empty() {
-            return;
+            return false;
         }
         if let [event] = events.as_ref() {
-            for number in self.interested_in(&event.record.key) {
+            let numbers = self.interested_in(&event.record.key);
+            let is_heard = !numbers.is_empty();
+            for number in numbers {
                 self.deliver(number, revision, || Arc::clone(events));
             }
-            return;
+            return is_heard;
         }
         let mut shares: BTreeMap<u64, Vec<Event>> = BTreeMap::new();
         for event in events.iter() {
@@ -176,9 +178,11 @@ impl Watchers {
                 shares.entry(number).or_default().push(event.clone());
             }
         }
+        let is_heard = !shares.is_empty();
         for (number, share) in shares {
             self.deliver(number, revision, || share.into());
         }
+        is_heard
     }
 
     /// Stops telling anybody anything, or starts again with what was missed.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use etcd_client::{Error, GetOptions, LeaseGrantOptions, PutOptions, WatchOptions};
 use fake_cloud::clock::{Clock, Pace};
-use fake_cloud::etcd::Put;
+use fake_cloud::etcd::{EtcdStore, Put};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::servers::{FakeEtcd, connect};
@@ -209,4 +209,57 @@ async fn health_and_version_are_told_over_plain_http() {
     fake.store.set_unavailable(true);
     assert!(http(&fake.endpoint, "/health").await.starts_with("HTTP/1.1 503"));
     fake.stop().await;
+}
+
+/// In a real etcd the event is often there before the answer to the put. Clients must not rely on either order.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_may_come_before_the_answer_to_the_put_that_caused_it() {
+    let fake = FakeEtcd::start().await;
+    let mut client = fake.client().await;
+    let mut watch = client.watch("k", None).await.expect("a watch");
+    patiently("created", watch.message()).await.expect("a message");
+    let mut events_first = 0;
+    for _ in 0..500 {
+        let mut put = std::pin::pin!(client.put("k", "v", None));
+        let is_event_first = tokio::select! {
+            biased;
+            answer = &mut put => answer.map(|_| false).expect("a put"),
+            event = watch.message() => event.map(|_| true).expect("an event"),
+        };
+        if is_event_first {
+            put.await.expect("a put");
+            events_first += 1;
+        } else {
+            patiently("the event", watch.message()).await.expect("an event");
+        }
+    }
+    println!("{events_first} of 500 events came first");
+    assert!(events_first > 0);
+    fake.stop().await;
+}
+
+#[tokio::test]
+async fn an_idle_watcher_that_asked_for_it_is_told_how_far_it_is_every_ten_minutes() {
+    let clock = Clock::new(Pace::Manual);
+    let fake = FakeEtcd::with_clock(clock.clone()).await;
+    let mut client = fake.client().await;
+    let options = WatchOptions::new().with_progress_notify();
+    let mut watch = client.watch("k", Some(options)).await.expect("a watch");
+    patiently("created", watch.message()).await.expect("a message");
+    client.put("elsewhere", "v", None).await.expect("a put");
+    clock.advance(Duration::from_secs(600));
+    let told = patiently("progress", watch.message()).await.expect("a message").expect("a stream");
+    assert_eq!((told.watch_id(), told.events().len()), (0, 0));
+    assert_eq!(told.header().expect("a header").revision(), 2);
+    fake.stop().await;
+}
+
+#[tokio::test]
+async fn the_same_seed_gives_the_same_ids() {
+    let ids = async |seed| {
+        let store = EtcdStore::with_seed(Clock::new(Pace::Manual), seed);
+        (store.lease_grant(0, 10), store.lease_grant(0, 10))
+    };
+    assert_eq!(ids(1).await, ids(1).await);
+    assert_ne!(ids(1).await, ids(2).await);
 }

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use prost::Message;
+use tonic::Response;
 
 use super::super::error::EtcdError;
 use super::super::key_range::KeyRange;
@@ -11,6 +12,7 @@ use super::super::range::{Detail, Order, Range, RangeAnswer, SortBy};
 use super::super::txn::{Compare, Operand, Operation, OperationAnswer, Relation, Txn, TxnAnswer};
 use super::super::write::{Assign, Delete, DeleteAnswer, Put, PutAnswer};
 use super::context::{Context, key_value};
+use super::grpc::Answer;
 
 /// The largest entry the log of a server with default settings takes.
 const MAX_ENTRY: usize = 1024 * 1024 * 3 / 2;
@@ -23,29 +25,30 @@ pub(super) fn range(context: &Context, request: &pb::RangeRequest) -> Result<pb:
     Ok(range_response(header, answer, request.keys_only))
 }
 
-pub(super) fn put(context: &Context, request: &pb::PutRequest) -> Result<pb::PutResponse, EtcdError> {
-    let put = asked_put(request)?;
-    check_size(request)?;
-    let answer = context.store.put(&put)?;
+pub(super) async fn put(context: &Context, request: pb::PutRequest) -> Answer<pb::PutResponse> {
+    let put = asked_put(&request)?;
+    check_size(&request)?;
+    let answer = context.store.write(|store| store.put(&put)).await?;
     let header = context.header(answer.revision);
-    Ok(put_response(header, &answer, request.prev_kv))
+    Ok(Response::new(put_response(header, &answer, request.prev_kv)))
 }
 
-pub(super) fn delete_range(
+pub(super) async fn delete_range(
     context: &Context,
-    request: &pb::DeleteRangeRequest,
-) -> Result<pb::DeleteRangeResponse, EtcdError> {
-    let answer = context.store.delete(&asked_delete(request))?;
+    request: pb::DeleteRangeRequest,
+) -> Answer<pb::DeleteRangeResponse> {
+    let delete = asked_delete(&request);
+    let answer = context.store.write(|store| store.delete(&delete)).await?;
     let header = context.header(answer.revision);
-    Ok(delete_response(header, &answer, request.prev_kv))
+    Ok(Response::new(delete_response(header, &answer, request.prev_kv)))
 }
 
-pub(super) fn txn(context: &Context, request: &pb::TxnRequest) -> Result<pb::TxnResponse, EtcdError> {
-    let txn = asked_txn(request)?;
-    check_size(request)?;
-    let answer = context.store.txn(&txn)?;
+pub(super) async fn txn(context: &Context, request: pb::TxnRequest) -> Answer<pb::TxnResponse> {
+    let txn = asked_txn(&request)?;
+    check_size(&request)?;
+    let answer = context.store.write(|store| store.txn(&txn)).await?;
     let header = context.header(answer.revision);
-    Ok(txn_response(header, answer, request))
+    Ok(Response::new(txn_response(header, answer, &request)))
 }
 
 pub(super) fn compact(context: &Context, request: &pb::CompactionRequest) -> Result<pb::CompactionResponse, EtcdError> {

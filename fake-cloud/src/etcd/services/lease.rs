@@ -4,12 +4,13 @@ use std::pin::Pin;
 use std::task::{Context as Wakeup, Poll};
 
 use tokio_stream::Stream;
-use tonic::{Status, Streaming};
+use tonic::{Response, Status, Streaming};
 
 use super::super::error::EtcdError;
 use super::super::proto::lease as pb;
+use super::super::store::Store;
 use super::context::Context;
-use super::grpc::too_large;
+use super::grpc::{Answer, too_large};
 
 pub(super) fn grant(context: &Context, request: &pb::LeaseGrantRequest) -> Result<pb::LeaseGrantResponse, EtcdError> {
     let (id, ttl) = context.store.lease_grant(request.id, request.ttl)?;
@@ -17,12 +18,10 @@ pub(super) fn grant(context: &Context, request: &pb::LeaseGrantRequest) -> Resul
     Ok(pb::LeaseGrantResponse { header, id, ttl, error: String::new() })
 }
 
-pub(super) fn revoke(
-    context: &Context,
-    request: &pb::LeaseRevokeRequest,
-) -> Result<pb::LeaseRevokeResponse, EtcdError> {
-    let revision = context.store.lease_revoke(request.id)?;
-    Ok(pb::LeaseRevokeResponse { header: context.header(revision) })
+pub(super) async fn revoke(context: &Context, request: pb::LeaseRevokeRequest) -> Answer<pb::LeaseRevokeResponse> {
+    let revoke = |store: &mut Store| store.lease_revoke(request.id).map(|()| store.revision());
+    let revision = context.store.write(revoke).await?;
+    Ok(Response::new(pb::LeaseRevokeResponse { header: context.header(revision) }))
 }
 
 /// A lease nobody knows is no error, but a lease of -1 seconds.

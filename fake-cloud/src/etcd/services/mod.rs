@@ -39,9 +39,9 @@ pub(super) async fn answer(c: &Context, request: Request<Incoming>) -> Response<
     }
     match request.uri().path() {
         "/etcdserverpb.KV/Range" => unary(request, |asked| now(kv::range(c, &asked))).await,
-        "/etcdserverpb.KV/Put" => unary(request, |asked| now(kv::put(c, &asked))).await,
-        "/etcdserverpb.KV/DeleteRange" => unary(request, |asked| now(kv::delete_range(c, &asked))).await,
-        "/etcdserverpb.KV/Txn" => unary(request, |asked| now(kv::txn(c, &asked))).await,
+        "/etcdserverpb.KV/Put" => unary(request, |asked| kv::put(c, asked)).await,
+        "/etcdserverpb.KV/DeleteRange" => unary(request, |asked| kv::delete_range(c, asked)).await,
+        "/etcdserverpb.KV/Txn" => unary(request, |asked| kv::txn(c, asked)).await,
         "/etcdserverpb.KV/Compact" => unary(request, |asked| now(kv::compact(c, &asked))).await,
         "/etcdserverpb.Watch/Watch" => streaming(request, |asked| watch::watch(c, asked)).await,
         "/etcdserverpb.Lease/LeaseKeepAlive" => streaming(request, |asked| lease::keep_alive(c, asked)).await,
@@ -55,7 +55,7 @@ pub(super) async fn answer(c: &Context, request: Request<Incoming>) -> Response<
 async fn answer_rarely_asked(c: &Context, request: Request<Incoming>) -> Response<Body> {
     match request.uri().path() {
         "/etcdserverpb.Lease/LeaseGrant" => unary(request, |asked| now(lease::grant(c, &asked))).await,
-        "/etcdserverpb.Lease/LeaseRevoke" => unary(request, |asked| now(lease::revoke(c, &asked))).await,
+        "/etcdserverpb.Lease/LeaseRevoke" => unary(request, |asked| lease::revoke(c, asked)).await,
         "/etcdserverpb.Lease/LeaseTimeToLive" => unary(request, |asked| now(Ok(lease::time_to_live(c, &asked)))).await,
         "/etcdserverpb.Lease/LeaseLeases" => {
             unary(request, |_: lease_pb::LeaseLeasesRequest| now(Ok(lease::leases(c)))).await

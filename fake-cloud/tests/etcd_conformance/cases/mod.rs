@@ -69,6 +69,7 @@ pub(crate) const CASES: &[(&str, Case)] = &cases![
     watches::compacted_revisions_cannot_be_watched,
     watches::all_shapes_of_ranges,
     watches::a_long_history,
+    watches::large_messages_come_in_pieces_when_asked,
     watches::revoked_leases_tell_of_all_keys_in_order,
     elections::a_leader_is_elected_proclaims_and_resigns,
     elections::the_next_in_line_follows,
@@ -78,5 +79,6 @@ pub(crate) const CASES: &[(&str, Case)] = &cases![
     elections::locks_are_held_by_one,
     members::a_cluster_of_one,
     members::nobody_needs_a_password,
+    members::health_and_version_over_plain_http,
     members::calls_that_are_not_there,
 ];

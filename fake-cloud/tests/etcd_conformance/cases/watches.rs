@@ -260,3 +260,17 @@ pub(crate) async fn revoked_leases_tell_of_all_keys_in_order(mut s: Session) -> 
     s.watched("all", &mut stream).await;
     s
 }
+
+pub(crate) async fn large_messages_come_in_pieces_when_asked(mut s: Session) -> Session {
+    let start = revision(&mut s).await + 1;
+    for number in 0..3 {
+        s.client.put(format!("big/{number}"), vec![b'x'; 900_000], None).await.expect("an answer");
+    }
+    let options = || WatchOptions::new().with_prefix().with_start_revision(start);
+    let mut stream = watch(&mut s, "big/", options()).await;
+    s.watched("whole", &mut stream).await;
+    let mut stream = watch(&mut s, "big/", options().with_fragment()).await;
+    s.watched("the first piece", &mut stream).await;
+    s.watched("the last piece", &mut stream).await;
+    s
+}
