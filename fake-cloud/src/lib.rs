@@ -1,3 +1,4 @@
 //! A cloud on your laptop.
 
 pub mod clock;
+pub mod etcd;

@@ -1,0 +1,117 @@
+//! What watchers are told, and the queue it waits in.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+
+use super::record::Event;
+
+/// How many messages may wait in one stream before its watchers are served from the history instead.
+const QUEUE_LIMIT: usize = 4096;
+
+/// What a stream of watchers is told. Ids are those of the stream's watchers.
+#[derive(Debug, Clone)]
+pub(super) enum Delivery {
+    /// A watcher was made.
+    Created {
+        /// Which.
+        id: i64,
+        /// The newest revision.
+        revision: i64,
+    },
+    /// A watcher was not made.
+    Refused {
+        /// The newest revision.
+        revision: i64,
+        /// Why not.
+        reason: &'static str,
+    },
+    /// A watcher ended because it was asked to.
+    Canceled {
+        /// Which.
+        id: i64,
+        /// The newest revision.
+        revision: i64,
+    },
+    /// A watcher ended because what it wants to see is compacted away.
+    Compacted {
+        /// Which.
+        id: i64,
+        /// The oldest revision that can be watched.
+        compact_revision: i64,
+    },
+    /// Something happened. All events of one revision come together.
+    Events {
+        /// To which watcher's keys.
+        id: i64,
+        /// The newest revision.
+        revision: i64,
+        /// What.
+        events: Arc<[Event]>,
+    },
+    /// Nothing happened up to this revision that was not told.
+    Progress {
+        /// To which watcher's keys, or -1 for all of the stream.
+        id: i64,
+        /// The newest revision.
+        revision: i64,
+    },
+    /// The reader was too slow to be told everything as it happened: it must ask for the rest.
+    FellBehind,
+}
+
+/// The reading end of a stream of watchers.
+#[derive(Debug)]
+pub(super) struct Deliveries {
+    pub(super) stream: u64,
+    receiver: UnboundedReceiver<Delivery>,
+    queued: Arc<AtomicUsize>,
+}
+
+impl Deliveries {
+    /// The next message, if it is there. None when the stream was cut.
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Delivery>> {
+        let delivery = self.receiver.poll_recv(context);
+        if let Poll::Ready(Some(_)) = &delivery {
+            self.queued.fetch_sub(1, Ordering::Relaxed);
+        }
+        delivery
+    }
+
+    /// Waits for the next message. None when the stream was cut.
+    ///
+    /// # Cancel safety
+    /// Can be dropped at any time; no message is lost.
+    pub(super) async fn next(&mut self) -> Option<Delivery> {
+        std::future::poll_fn(|context| self.poll(context)).await
+    }
+}
+
+/// The writing end of a stream of watchers.
+#[derive(Debug)]
+pub(super) struct Mailbox {
+    sender: UnboundedSender<Delivery>,
+    queued: Arc<AtomicUsize>,
+}
+
+impl Mailbox {
+    pub(super) fn send(&self, delivery: Delivery) {
+        self.queued.fetch_add(1, Ordering::Relaxed);
+        // A reader that is gone closes its stream in a moment; until then nobody misses the message.
+        drop(self.sender.send(delivery));
+    }
+
+    /// Whether the reader should read first, before it is told more.
+    pub(super) fn is_full(&self) -> bool {
+        self.queued.load(Ordering::Relaxed) >= QUEUE_LIMIT
+    }
+}
+
+/// Both ends of a new stream.
+pub(super) fn channel(stream: u64) -> (Mailbox, Deliveries) {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let queued = Arc::new(AtomicUsize::new(0));
+    (Mailbox { sender, queued: Arc::clone(&queued) }, Deliveries { stream, receiver, queued })
+}

@@ -1,0 +1,258 @@
+//! `etcdserverpb.Watch`.
+
+use std::collections::{HashMap, VecDeque};
+use std::pin::Pin;
+use std::task::{Context as Wakeup, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use prost::Message;
+use tokio_stream::Stream;
+use tonic::{Status, Streaming};
+
+use super::super::delivery::Delivery;
+use super::super::error::EtcdError;
+use super::super::handle::WatchStream;
+use super::super::key_range::KeyRange;
+use super::super::proto::watch as pb;
+use super::super::record::Event;
+use super::super::watch::{WatchRequest, Without};
+use super::context::{Context, key_value};
+use super::grpc::{MAX_MESSAGE, too_large};
+
+/// How often an idle watcher that asked for it is told how far it is.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(600);
+
+/// Many watchers on one call.
+///
+/// One stream does it all: it reads what the client asks whenever it is asked for what to tell the client, so a
+/// thousand watchers need no thousand tasks more.
+pub(super) fn watch(context: &Context, requests: Streaming<pb::WatchRequest>) -> Watch {
+    Watch {
+        context: context.clone(),
+        requests: Some(requests),
+        stream: context.store.watch(),
+        options: HashMap::new(),
+        pending: VecDeque::new(),
+        stopped: Box::pin(context.stopped()),
+        progress_due: None,
+        is_over: false,
+    }
+}
+
+pub(super) struct Watch {
+    context: Context,
+    /// None when the client has said all it wants to say.
+    requests: Option<Streaming<pb::WatchRequest>>,
+    stream: WatchStream,
+    options: HashMap<i64, Options>,
+    pending: VecDeque<pb::WatchResponse>,
+    stopped: Pin<Box<dyn Future<Output = ()> + Send>>,
+    progress_due: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    is_over: bool,
+}
+
+/// What a watcher wants to be told, and how.
+#[derive(Clone, Copy)]
+struct Options {
+    previous: bool,
+    fragment: bool,
+    progress: bool,
+    /// Whether it was told nothing since the last round of progress.
+    is_idle: bool,
+}
+
+impl Stream for Watch {
+    type Item = Result<pb::WatchResponse, Status>;
+
+    fn poll_next(self: Pin<&mut Self>, wakeup: &mut Wakeup<'_>) -> Poll<Option<Self::Item>> {
+        let watch = self.get_mut();
+        if watch.is_over {
+            return Poll::Ready(None);
+        }
+        let end = loop {
+            if let Some(response) = watch.pending.pop_front() {
+                return Poll::Ready(Some(Ok(response)));
+            }
+            match watch.requests.as_mut().map(|requests| Pin::new(requests).poll_next(wakeup)) {
+                Some(Poll::Ready(Some(Ok(_)))) if watch.context.store.is_unavailable() => {
+                    break EtcdError::Unavailable.into();
+                }
+                Some(Poll::Ready(Some(Ok(request)))) => {
+                    watch.ask(request);
+                    continue;
+                }
+                Some(Poll::Ready(Some(Err(status)))) => break too_large(status),
+                Some(Poll::Ready(None)) => watch.requests = None,
+                Some(Poll::Pending) | None => {}
+            }
+            match watch.stream.deliveries.poll(wakeup) {
+                Poll::Ready(Some(delivery)) => {
+                    watch.tell(delivery);
+                    continue;
+                }
+                Poll::Ready(None) => break EtcdError::Unavailable.into(),
+                Poll::Pending => {}
+            }
+            if watch.stopped.as_mut().poll(wakeup).is_ready() {
+                break EtcdError::Stopped.into();
+            }
+            match watch.progress_due.as_mut().map(|due| due.as_mut().poll(wakeup)) {
+                Some(Poll::Ready(())) => watch.tell_progress(),
+                Some(Poll::Pending) | None => return Poll::Pending,
+            }
+        };
+        watch.is_over = true;
+        Poll::Ready(Some(Err(end)))
+    }
+}
+
+impl Watch {
+    fn ask(&mut self, request: pb::WatchRequest) {
+        match request.request {
+            Some(pb::RequestUnion::Create(create)) => self.create(&create),
+            Some(pb::RequestUnion::Cancel(cancel)) => self.stream.cancel(cancel.watch_id),
+            Some(pb::RequestUnion::Progress(_)) => self.stream.progress(-1),
+            None => {}
+        }
+    }
+
+    fn create(&mut self, create: &pb::WatchCreateRequest) {
+        // The smallest key there can be stands for no key.
+        let key = if create.key.is_empty() { Bytes::from_static(&[0]) } else { create.key.clone() };
+        let request = WatchRequest {
+            keys: KeyRange::new(key, create.range_end.clone()),
+            start_revision: create.start_revision,
+            id: create.watch_id,
+            without: Without { puts: create.filters.contains(&0), deletes: create.filters.contains(&1) },
+        };
+        let Some(id) = self.stream.create(&request) else { return };
+        let (previous, fragment, progress) = (create.prev_kv, create.fragment, create.progress_notify);
+        self.options.insert(id, Options { previous, fragment, progress, is_idle: true });
+        if progress && self.progress_due.is_none() {
+            self.schedule_progress();
+        }
+    }
+
+    fn schedule_progress(&mut self) {
+        let clock = self.context.store.clock().clone();
+        self.progress_due = Some(Box::pin(async move { clock.sleep(PROGRESS_INTERVAL).await }));
+    }
+
+    fn tell_progress(&mut self) {
+        for (id, options) in &mut self.options {
+            if options.progress && std::mem::replace(&mut options.is_idle, true) {
+                self.stream.progress(*id);
+            }
+        }
+        self.schedule_progress();
+    }
+
+    fn tell(&mut self, delivery: Delivery) {
+        let response = |watch_id, revision| pb::WatchResponse {
+            header: self.context.header(revision),
+            watch_id,
+            ..pb::WatchResponse::default()
+        };
+        let response = match delivery {
+            Delivery::Created { id, revision } => pb::WatchResponse { created: true, ..response(id, revision) },
+            Delivery::Refused { revision, reason } => pb::WatchResponse {
+                created: true,
+                canceled: true,
+                cancel_reason: reason.to_owned(),
+                ..response(-1, revision)
+            },
+            Delivery::Canceled { id, revision } => {
+                let response = pb::WatchResponse { canceled: true, ..response(id, revision) };
+                self.options.remove(&id);
+                response
+            }
+            Delivery::Compacted { id, compact_revision } => {
+                let response = pb::WatchResponse { canceled: true, compact_revision, ..response(id, 0) };
+                self.options.remove(&id);
+                response
+            }
+            Delivery::Events { id, revision, events } => {
+                let mut response = response(id, revision);
+                let options = self.options.get_mut(&id);
+                let previous = options.as_ref().is_some_and(|options| options.previous);
+                response.events = events.iter().map(|event| told(event, previous)).collect();
+                let Some(options) = options else { return self.pending.push_back(response) };
+                options.is_idle = false;
+                if options.fragment {
+                    return self.pending.extend(fragments(response));
+                }
+                response
+            }
+            Delivery::Progress { id, revision } => response(id, revision),
+            Delivery::FellBehind => return self.stream.catch_up(),
+        };
+        self.pending.push_back(response);
+    }
+}
+
+fn told(event: &Event, previous: bool) -> pb::Event {
+    pb::Event {
+        kind: i32::from(event.is_delete()),
+        kv: Some(key_value(&event.record)),
+        prev_kv: event.previous.as_ref().filter(|_| previous).map(|record| key_value(record)),
+    }
+}
+
+/// The response in pieces that fit into a message, unless one event alone is too large.
+fn fragments(mut response: pb::WatchResponse) -> Vec<pb::WatchResponse> {
+    if response.encoded_len() < MAX_MESSAGE || response.events.len() < 2 {
+        return vec![response];
+    }
+    let events = std::mem::take(&mut response.events);
+    let empty = pb::WatchResponse { fragment: true, ..response };
+    let (mut pieces, mut piece, mut size) = (Vec::new(), empty.clone(), empty.encoded_len());
+    for event in events {
+        let length = event.encoded_len();
+        let added = length + 1 + prost::length_delimiter_len(length);
+        if !piece.events.is_empty() && size + added >= MAX_MESSAGE {
+            pieces.push(std::mem::replace(&mut piece, empty.clone()));
+            size = empty.encoded_len();
+        }
+        piece.events.push(event);
+        size += added;
+    }
+    piece.fragment = false;
+    pieces.push(piece);
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_fit_into_messages_and_lose_nothing() {
+        let event = |size| pb::Event {
+            kind: 0,
+            kv: Some(super::super::super::proto::common::KeyValue {
+                value: vec![7; size].into(),
+                ..Default::default()
+            }),
+            prev_kv: None,
+        };
+        let whole = pb::WatchResponse {
+            watch_id: 5,
+            events: [900_000, 900_000, 900_000, 3_000_000, 10].map(event).into(),
+            ..Default::default()
+        };
+        let pieces = fragments(whole.clone());
+        let counts: Vec<_> = pieces.iter().map(|piece| piece.events.len()).collect();
+        assert_eq!(counts, [2, 1, 1, 1]);
+        assert!(pieces.iter().all(|piece| piece.watch_id == 5));
+        let (last, others) = pieces.split_last().expect("pieces");
+        assert!(!last.fragment && others.iter().all(|piece| piece.fragment));
+        assert_eq!(pieces.into_iter().flat_map(|piece| piece.events).collect::<Vec<_>>(), whole.events);
+    }
+
+    #[test]
+    fn what_fits_stays_whole() {
+        let small = pb::WatchResponse { events: vec![pb::Event::default(); 3], ..Default::default() };
+        assert_eq!(fragments(small.clone()), [small]);
+    }
+}

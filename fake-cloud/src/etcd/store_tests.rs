@@ -1,0 +1,287 @@
+//! The rules of the store, without wires. What a real etcd says to the same is in the conformance suite.
+
+use std::task::{Context, Poll, Waker};
+
+use chrono::{DateTime, TimeDelta, Utc};
+
+use super::delivery::{Deliveries, Delivery};
+use super::store::Store;
+use super::watch::{WatchRequest, Without};
+use super::*;
+
+const START: DateTime<Utc> = DateTime::UNIX_EPOCH;
+
+fn after(seconds: i64) -> DateTime<Utc> {
+    START + TimeDelta::seconds(seconds)
+}
+
+fn put(store: &mut Store, key: &'static str, value: &'static str) -> i64 {
+    store.put(&Put::new(key, value)).expect("a put").revision
+}
+
+fn put_on_lease(store: &mut Store, key: &'static str, lease: i64) {
+    store.put(&Put { lease: Assign::Set(lease), ..Put::new(key, "v") }).expect("a put");
+}
+
+fn delete(store: &mut Store, keys: KeyRange) -> DeleteAnswer {
+    store.delete(&Delete { keys }).expect("a delete")
+}
+
+fn one(key: &'static str) -> KeyRange {
+    KeyRange::One(key.into())
+}
+
+/// Keys and values at a revision, as text.
+fn at(store: &Store, revision: i64) -> String {
+    let range = Range { revision, ..Range::of(KeyRange::prefix("")) };
+    match store.range(&range) {
+        Ok(answer) => {
+            let text = |bytes: &bytes::Bytes| String::from_utf8_lossy(bytes).into_owned();
+            let pairs = answer.records.iter().map(|record| format!("{}={}", text(&record.key), text(&record.value)));
+            pairs.collect::<Vec<_>>().join(" ")
+        }
+        Err(error) => error.to_string(),
+    }
+}
+
+fn watch(store: &mut Store, keys: KeyRange, start_revision: i64) -> Deliveries {
+    let stream = store.watch_open();
+    store.watch_create(stream.stream, &WatchRequest { keys, start_revision, id: 0, without: Without::default() });
+    stream
+}
+
+/// What a stream was told so far, as text.
+fn told(stream: &mut Deliveries) -> Vec<String> {
+    let mut told = Vec::new();
+    while let Poll::Ready(Some(delivery)) = stream.poll(&mut Context::from_waker(Waker::noop())) {
+        told.push(match delivery {
+            Delivery::Created { id, revision } => format!("created {id} at {revision}"),
+            Delivery::Refused { revision, reason } => format!("refused at {revision}: {reason}"),
+            Delivery::Canceled { id, revision } => format!("canceled {id} at {revision}"),
+            Delivery::Compacted { id, compact_revision } => format!("canceled {id}, compacted {compact_revision}"),
+            Delivery::Progress { id, revision } => format!("progress {id} at {revision}"),
+            Delivery::FellBehind => "fell behind".to_owned(),
+            Delivery::Events { id, revision, events } => {
+                let sign = |event: &Event| if event.is_delete() { '-' } else { '+' };
+                let name = |event: &Event| String::from_utf8_lossy(&event.record.key).into_owned();
+                let events = events.iter().map(|event| format!("{}{}", sign(event), name(event)));
+                format!("{id} at {revision}: {}", events.collect::<Vec<_>>().join(" "))
+            }
+        });
+    }
+    told
+}
+
+#[test]
+fn every_write_makes_one_revision_and_nothing_else_does() {
+    let mut store = Store::new();
+    assert_eq!(store.revision(), 1);
+    assert_eq!(put(&mut store, "a", "1"), 2);
+    assert_eq!(put(&mut store, "b", "1"), 3);
+    assert_eq!(delete(&mut store, one("none")).revision, 3);
+    assert_eq!(delete(&mut store, KeyRange::prefix("")).revision, 4);
+    let two = vec![Operation::Put(Put::new("c", "1")), Operation::Put(Put::new("d", "1"))];
+    let answer = store.txn(&Txn { success: two, ..Txn::default() }).expect("a txn");
+    assert_eq!((answer.revision, store.revision()), (5, 5));
+    let read = vec![Operation::Range(Range::of(one("c")))];
+    assert_eq!(store.txn(&Txn { success: read, ..Txn::default() }).expect("a txn").revision, 5);
+}
+
+#[test]
+fn the_past_stays_until_it_is_compacted() {
+    let mut store = Store::new();
+    put(&mut store, "a", "1");
+    put(&mut store, "b", "1");
+    put(&mut store, "a", "2");
+    delete(&mut store, one("a"));
+    put(&mut store, "a", "3");
+    let seen: Vec<_> = (1..=7).map(|revision| at(&store, revision)).collect();
+    let future = "etcdserver: mvcc: required revision is a future revision";
+    assert_eq!(seen, ["", "a=1", "a=1 b=1", "a=2 b=1", "b=1", "a=3 b=1", future]);
+
+    store.compact(5).expect("a compaction");
+    let compacted = "etcdserver: mvcc: required revision has been compacted";
+    let seen: Vec<_> = (1..=6).map(|revision| at(&store, revision)).collect();
+    assert_eq!(seen, [compacted, compacted, compacted, compacted, "b=1", "a=3 b=1"]);
+    assert_eq!(at(&store, 0), "a=3 b=1");
+}
+
+#[test]
+fn compaction_step_by_step_shows_the_same_as_all_at_once() {
+    let filled = || {
+        let mut store = Store::new();
+        for round in 0..4 {
+            put(&mut store, "a", "x");
+            put(&mut store, "b", "y");
+            if round % 2 == 0 {
+                delete(&mut store, KeyRange::prefix(""));
+            }
+        }
+        store
+    };
+    let last = filled().revision();
+    for target in 1..=last {
+        let (mut stepwise, mut at_once) = (filled(), filled());
+        for revision in 1..=target {
+            stepwise.compact(revision).expect("a compaction");
+        }
+        at_once.compact(target).expect("a compaction");
+        for revision in 1..=last {
+            assert_eq!(at(&stepwise, revision), at(&at_once, revision), "{revision} after compaction at {target}");
+            let expected = if revision < target { at(&at_once, revision) } else { at(&filled(), revision) };
+            assert_eq!(at(&at_once, revision), expected);
+        }
+    }
+}
+
+#[test]
+fn a_refused_transaction_leaves_no_trace() {
+    let mut store = Store::new();
+    let on_nothing = Put { lease: Assign::Set(404), ..Put::new("b", "1") };
+    let steps = vec![Operation::Put(Put::new("a", "1")), Operation::Put(on_nothing)];
+    let refused = store.txn(&Txn { success: steps, ..Txn::default() });
+    assert_eq!(refused.err(), Some(EtcdError::LeaseNotFound));
+    assert_eq!((store.revision(), at(&store, 0)), (1, String::new()));
+}
+
+#[test]
+fn a_lease_ends_at_its_second_and_its_keys_in_one_revision() {
+    let mut store = Store::new();
+    assert_eq!(store.lease_grant(7, 10, START), Ok(10));
+    for key in ["c", "a", "b"] {
+        put_on_lease(&mut store, key, 7);
+    }
+    let mut stream = watch(&mut store, KeyRange::prefix(""), 0);
+    store.expire(after(9));
+    assert_eq!(store.revision(), 4);
+    assert_eq!(store.lease_keep_alive(7, after(9)), Some(10));
+    store.expire(after(18));
+    assert_eq!(store.lease_status(7, after(18)).map(|status| status.ttl), Some(1));
+    assert_eq!(store.next_expiry(), Some(after(19)));
+    store.expire(after(19));
+    assert_eq!((store.revision(), store.next_expiry()), (5, None));
+    assert_eq!(told(&mut stream), ["created 0 at 4", "0 at 5: -a -b -c"]);
+    assert_eq!(store.lease_keep_alive(7, after(19)), None);
+}
+
+#[test]
+fn leases_have_a_shortest_and_a_longest_life() {
+    let mut store = Store::new();
+    for (id, ttl, granted) in [(1, 1, Ok(2)), (2, -9, Ok(2)), (3, 2, Ok(2)), (4, MAX_TTL, Ok(MAX_TTL))] {
+        assert_eq!(store.lease_grant(id, ttl, START), granted);
+    }
+    assert_eq!(store.lease_grant(5, MAX_TTL + 1, START), Err(EtcdError::LeaseTooLong));
+    assert_eq!(store.lease_grant(1, 60, START), Err(EtcdError::LeaseExists));
+}
+
+#[test]
+fn a_key_is_on_the_lease_it_was_last_put_on() {
+    let mut store = Store::new();
+    for id in [1, 2] {
+        store.lease_grant(id, 60, START).expect("a lease");
+    }
+    put_on_lease(&mut store, "moved", 1);
+    put_on_lease(&mut store, "moved", 2);
+    put_on_lease(&mut store, "freed", 1);
+    put(&mut store, "freed", "v");
+    put_on_lease(&mut store, "kept", 1);
+    store.put(&Put { lease: Assign::Keep, ..Put::new("kept", "w") }).expect("a put");
+    let keys = |store: &Store, id| store.lease_status(id, START).map(|status| status.keys);
+    assert_eq!(keys(&store, 1), Some(vec!["kept".into()]));
+    assert_eq!(keys(&store, 2), Some(vec!["moved".into()]));
+    store.lease_revoke(1).expect("a lease");
+    assert_eq!(at(&store, 0), "freed=v moved=v");
+}
+
+#[test]
+fn watchers_hear_their_keys_whatever_the_shape_of_the_range() {
+    let mut store = Store::new();
+    let ranges = [
+        one("a/1"),
+        KeyRange::prefix("a/"),
+        KeyRange::prefix(""),
+        KeyRange::From("a/2".into()),
+        KeyRange::new("a/0".into(), "a/2".into()),
+    ];
+    let mut streams: Vec<_> = ranges.map(|range| watch(&mut store, range, 0)).into();
+    for key in ["a/1", "a/2", "b"] {
+        put(&mut store, key, "x");
+    }
+    let heard: Vec<_> = streams.iter_mut().map(|stream| told(stream).split_off(1)).collect();
+    let [first, second, third] = ["0 at 2: +a/1", "0 at 3: +a/2", "0 at 4: +b"];
+    assert_eq!(heard, [vec![first], vec![first, second], vec![first, second, third], vec![second, third], vec![first]]);
+
+    for stream in &streams {
+        store.watch_close(stream.stream);
+    }
+    put(&mut store, "a/1", "x");
+    assert!(streams.iter_mut().all(|stream| told(stream).is_empty()), "closed streams hear nothing");
+}
+
+#[test]
+fn history_and_presence_meet_without_gap_or_repetition() {
+    let mut store = Store::new();
+    for _ in 0..3 {
+        put(&mut store, "k", "x");
+    }
+    for start in 1..=6 {
+        let mut stream = watch(&mut store, one("k"), start);
+        put(&mut store, "k", "x");
+        put(&mut store, "k", "x");
+        let heard: usize = told(&mut stream).iter().map(|line| line.matches('+').count()).sum();
+        let first = start.max(2);
+        assert_eq!(i64::try_from(heard), Ok(store.revision() - first + 1), "from {start}");
+    }
+}
+
+#[test]
+fn a_reader_too_slow_is_told_so_and_gets_the_rest_from_history() {
+    let mut store = Store::new();
+    let mut stream = watch(&mut store, one("k"), 0);
+    for _ in 0..10_000 {
+        put(&mut store, "k", "x");
+    }
+    let heard = told(&mut stream);
+    assert_eq!(heard.last().map(String::as_str), Some("fell behind"));
+    assert!(heard.len() < 5_000, "the queue is bounded");
+    store.watch_catch_up(stream.stream);
+    put(&mut store, "k", "x");
+    let rest = told(&mut stream);
+    let events = |lines: &[String]| lines.iter().map(|line| line.matches('+').count()).sum::<usize>();
+    assert_eq!(events(&heard) + events(&rest), 10_001);
+    assert_eq!(rest.last().map(String::as_str), Some("0 at 10002: +k"));
+}
+
+#[test]
+fn stalled_watchers_catch_up_and_those_overtaken_by_compaction_are_canceled() {
+    let mut store = Store::new();
+    let (mut slow, mut late) = (watch(&mut store, one("slow"), 0), watch(&mut store, one("late"), 0));
+    store.watch_stall(true);
+    put(&mut store, "slow", "x");
+    put(&mut store, "other", "x");
+    put(&mut store, "late", "x");
+    store.watch_progress(late.stream, -1);
+    assert_eq!((told(&mut slow).len(), told(&mut late).len()), (1, 1), "only that they were created");
+    store.compact(4).expect("a compaction");
+    store.watch_stall(false);
+    assert_eq!(told(&mut slow), ["canceled 0, compacted 4"]);
+    assert_eq!(told(&mut late), ["0 at 4: +late"]);
+}
+
+#[test]
+fn a_watch_from_the_compacted_revision_sees_its_puts_but_not_what_they_replaced() {
+    let mut store = Store::new();
+    put(&mut store, "k", "1");
+    put(&mut store, "k", "2");
+    store.compact(3).expect("a compaction");
+    let mut stream = store.watch_open();
+    let request = WatchRequest { keys: one("k"), start_revision: 3, id: 0, without: Without::default() };
+    store.watch_create(stream.stream, &request);
+    let mut seen = Vec::new();
+    while let Poll::Ready(Some(delivery)) = stream.poll(&mut Context::from_waker(Waker::noop())) {
+        if let Delivery::Events { events, .. } = delivery {
+            seen.extend(events.iter().map(|event| (event.record.value.clone(), event.previous.is_some())));
+        }
+    }
+    assert_eq!(seen, [("2".into(), false)]);
+}

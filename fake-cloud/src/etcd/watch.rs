@@ -1,0 +1,322 @@
+//! Who watches what, and what they are told.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::delivery::{Deliveries, Delivery, Mailbox, channel};
+use super::history::History;
+use super::key_range::KeyRange;
+use super::record::Event;
+
+/// How many revisions of history go into one message.
+const REVISIONS_PER_MESSAGE: usize = 1000;
+
+/// What to watch.
+#[derive(Debug, Clone)]
+pub(super) struct WatchRequest {
+    /// The keys.
+    pub(super) keys: KeyRange,
+    /// The first revision of interest; 0 is the next one.
+    pub(super) start_revision: i64,
+    /// The id the caller wants, or 0 for any.
+    pub(super) id: i64,
+    /// Which events to leave out.
+    pub(super) without: Without,
+}
+
+/// Which events a watcher does not want.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Without {
+    /// No puts.
+    pub(super) puts: bool,
+    /// No deletions.
+    pub(super) deletes: bool,
+}
+
+impl Without {
+    fn lets_through(self, event: &Event) -> bool {
+        if event.is_delete() { !self.deletes } else { !self.puts }
+    }
+}
+
+/// All watchers of a store.
+///
+/// Watchers of one key and of one prefix are found by hashing, so what a write costs does not grow with the number
+/// of watchers that look elsewhere. Only ranges of other shapes are looked through one by one.
+#[derive(Debug, Default)]
+pub(super) struct Watchers {
+    streams: HashMap<u64, Stream>,
+    watchers: HashMap<u64, Watcher>,
+    by_key: HashMap<Bytes, Vec<u64>>,
+    by_prefix: HashMap<Bytes, Vec<u64>>,
+    prefix_lengths: BTreeMap<usize, usize>,
+    others: Vec<u64>,
+    next_number: u64,
+    stalled: bool,
+}
+
+#[derive(Debug)]
+struct Stream {
+    mailbox: Mailbox,
+    ids: HashMap<i64, u64>,
+    next_id: i64,
+    /// Whether it was told that it fell behind, and did not ask for the rest yet.
+    is_behind: bool,
+}
+
+#[derive(Debug)]
+struct Watcher {
+    stream: u64,
+    id: i64,
+    keys: KeyRange,
+    without: Without,
+    /// The first revision it was not told about.
+    next: i64,
+    /// Whether it is to be served from the history.
+    is_behind: bool,
+}
+
+/// Where the store is, for those who are told about it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Position<'a> {
+    pub(super) revision: i64,
+    pub(super) compacted: i64,
+    pub(super) history: &'a History,
+}
+
+impl Watchers {
+    pub(super) fn open(&mut self) -> Deliveries {
+        let stream = self.number();
+        let (mailbox, deliveries) = channel(stream);
+        self.streams.insert(stream, Stream { mailbox, ids: HashMap::new(), next_id: 0, is_behind: false });
+        deliveries
+    }
+
+    pub(super) fn close(&mut self, stream: u64) {
+        let Some(closed) = self.streams.remove(&stream) else { return };
+        for number in closed.ids.into_values() {
+            self.forget(number);
+        }
+    }
+
+    /// Ends all streams.
+    pub(super) fn cut(&mut self) {
+        let streams: Vec<_> = self.streams.keys().copied().collect();
+        streams.into_iter().for_each(|stream| self.close(stream));
+    }
+
+    pub(super) fn create(&mut self, stream: u64, request: &WatchRequest, position: Position<'_>) -> Option<i64> {
+        let number = self.number();
+        let watched = self.streams.get_mut(&stream)?;
+        let refused = |reason| Delivery::Refused { revision: position.revision, reason };
+        if let KeyRange::Between(from, to) = &request.keys
+            && from >= to
+        {
+            watched.mailbox.send(refused("mvcc: watcher range is empty"));
+            return None;
+        }
+        let id = if request.id == 0 {
+            while watched.ids.contains_key(&watched.next_id) {
+                watched.next_id += 1;
+            }
+            watched.next_id += 1;
+            watched.next_id - 1
+        } else if watched.ids.contains_key(&request.id) {
+            watched.mailbox.send(refused("mvcc: duplicate watch ID provided on the WatchStream"));
+            return None;
+        } else {
+            request.id
+        };
+        watched.ids.insert(id, number);
+        watched.mailbox.send(Delivery::Created { id, revision: position.revision });
+        let next = if request.start_revision > 0 { request.start_revision } else { position.revision + 1 };
+        let is_behind = next <= position.revision;
+        let keys = request.keys.detached();
+        self.enlist(number, &keys);
+        self.watchers.insert(number, Watcher { stream, id, keys, without: request.without, next, is_behind });
+        if is_behind {
+            self.catch_up(number, position);
+        }
+        Some(id)
+    }
+
+    pub(super) fn cancel(&mut self, stream: u64, id: i64, revision: i64) {
+        let Some(watched) = self.streams.get_mut(&stream) else { return };
+        if let Some(number) = watched.ids.remove(&id) {
+            watched.mailbox.send(Delivery::Canceled { id, revision });
+            self.forget(number);
+        }
+    }
+
+    /// Tells a stream, or one of its watchers, that it knows everything up to now.
+    pub(super) fn progress(&mut self, stream: u64, id: i64, revision: i64) {
+        let Some(watched) = self.streams.get(&stream) else { return };
+        let is_known = id < 0 || watched.ids.contains_key(&id);
+        if is_known && !self.stalled && !watched.is_behind {
+            watched.mailbox.send(Delivery::Progress { id, revision });
+        }
+    }
+
+    /// Tells everybody concerned about a new revision, and says whether there was anybody.
+    pub(super) fn publish(&mut self, revision: i64, events: &Arc<[Event]>) -> bool {
+        if self.watchers.is_empty() {
+            return false;
+        }
+        if let [event] = events.as_ref() {
+            let numbers = self.interested_in(&event.record.key);
+            let is_heard = !numbers.is_empty();
+            for number in numbers {
+                self.deliver(number, revision, || Arc::clone(events));
+            }
+            return is_heard;
+        }
+        let mut shares: BTreeMap<u64, Vec<Event>> = BTreeMap::new();
+        for event in events.iter() {
+            for number in self.interested_in(&event.record.key) {
+                shares.entry(number).or_default().push(event.clone());
+            }
+        }
+        let is_heard = !shares.is_empty();
+        for (number, share) in shares {
+            self.deliver(number, revision, || share.into());
+        }
+        is_heard
+    }
+
+    /// Stops telling anybody anything, or starts again with what was missed.
+    pub(super) fn stall(&mut self, stalled: bool, position: Position<'_>) {
+        self.stalled = stalled;
+        if !stalled {
+            let streams: Vec<_> = self.streams.keys().copied().collect();
+            streams.into_iter().for_each(|stream| self.catch_up_stream(stream, position));
+        }
+    }
+
+    /// Serves the watchers of a stream that fell behind from the history.
+    pub(super) fn catch_up_stream(&mut self, stream: u64, position: Position<'_>) {
+        let Some(watched) = self.streams.get_mut(&stream) else { return };
+        watched.is_behind = false;
+        let numbers: Vec<_> = watched.ids.values().copied().collect();
+        numbers.into_iter().for_each(|number| self.catch_up(number, position));
+    }
+
+    fn catch_up(&mut self, number: u64, position: Position<'_>) {
+        if self.stalled {
+            return;
+        }
+        let Some(watcher) = self.watchers.get_mut(&number).filter(|watcher| watcher.is_behind) else { return };
+        let Some(stream) = self.streams.get_mut(&watcher.stream) else { return };
+        let id = watcher.id;
+        if watcher.next < position.compacted {
+            stream.mailbox.send(Delivery::Compacted { id, compact_revision: position.compacted });
+            stream.ids.remove(&id);
+            self.forget(number);
+            return;
+        }
+        let mut batch: Vec<Event> = Vec::new();
+        let mut revisions = 0;
+        let send = |batch: &mut Vec<Event>| {
+            if !batch.is_empty() {
+                let events = std::mem::take(batch).into();
+                stream.mailbox.send(Delivery::Events { id, revision: position.revision, events });
+            }
+        };
+        for (_, events) in position.history.since(watcher.next) {
+            let before = batch.len();
+            batch.extend(events.iter().filter(|event| watcher.wants(event)).cloned());
+            revisions += usize::from(batch.len() > before);
+            if revisions == REVISIONS_PER_MESSAGE {
+                send(&mut batch);
+                revisions = 0;
+            }
+        }
+        send(&mut batch);
+        watcher.next = position.revision + 1;
+        watcher.is_behind = false;
+    }
+
+    fn deliver(&mut self, number: u64, revision: i64, events: impl FnOnce() -> Arc<[Event]>) {
+        let Some(watcher) = self.watchers.get_mut(&number) else { return };
+        let Some(stream) = self.streams.get_mut(&watcher.stream) else { return };
+        if watcher.is_behind || watcher.next > revision {
+            return;
+        }
+        if self.stalled || stream.mailbox.is_full() {
+            watcher.is_behind = true;
+            watcher.next = revision;
+            if !self.stalled && !stream.is_behind {
+                stream.is_behind = true;
+                stream.mailbox.send(Delivery::FellBehind);
+            }
+            return;
+        }
+        watcher.next = revision + 1;
+        let mut events = events();
+        if !events.iter().all(|event| watcher.without.lets_through(event)) {
+            events = events.iter().filter(|event| watcher.without.lets_through(event)).cloned().collect();
+        }
+        if !events.is_empty() {
+            stream.mailbox.send(Delivery::Events { id: watcher.id, revision, events });
+        }
+    }
+
+    fn interested_in(&self, key: &[u8]) -> Vec<u64> {
+        let mut numbers = self.by_key.get(key).cloned().unwrap_or_default();
+        for length in self.prefix_lengths.range(..=key.len()).map(|(length, _)| *length) {
+            numbers.extend(self.by_prefix.get(&key[..length]).into_iter().flatten());
+        }
+        let is_interested = |number: &u64| self.watchers.get(number).is_some_and(|watcher| watcher.keys.contains(key));
+        numbers.extend(self.others.iter().copied().filter(is_interested));
+        numbers
+    }
+
+    fn enlist(&mut self, number: u64, keys: &KeyRange) {
+        if let KeyRange::One(key) = keys {
+            self.by_key.entry(key.clone()).or_default().push(number);
+        } else if let Some(prefix) = keys.as_prefix() {
+            self.by_prefix.entry(Bytes::copy_from_slice(prefix)).or_default().push(number);
+            *self.prefix_lengths.entry(prefix.len()).or_default() += 1;
+        } else {
+            self.others.push(number);
+        }
+    }
+
+    fn forget(&mut self, number: u64) {
+        let Some(watcher) = self.watchers.remove(&number) else { return };
+        if let KeyRange::One(key) = &watcher.keys {
+            strike(&mut self.by_key, key, number);
+        } else if let Some(prefix) = watcher.keys.as_prefix() {
+            strike(&mut self.by_prefix, prefix, number);
+            if let Some(count) = self.prefix_lengths.get_mut(&prefix.len()) {
+                *count -= 1;
+                if *count == 0 {
+                    self.prefix_lengths.remove(&prefix.len());
+                }
+            }
+        } else {
+            self.others.retain(|other| *other != number);
+        }
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+}
+
+impl Watcher {
+    fn wants(&self, event: &Event) -> bool {
+        self.without.lets_through(event) && self.keys.contains(&event.record.key)
+    }
+}
+
+fn strike(index: &mut HashMap<Bytes, Vec<u64>>, key: &[u8], number: u64) {
+    if let Some(numbers) = index.get_mut(key) {
+        numbers.retain(|other| *other != number);
+        if numbers.is_empty() {
+            index.remove(key);
+        }
+    }
+}

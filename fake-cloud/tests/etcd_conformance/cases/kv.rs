@@ -1,0 +1,137 @@
+//! Put, delete, compact.
+
+use etcd_client::{CompactionOptions, DeleteOptions, GetOptions, PutOptions};
+
+use crate::session::Session;
+
+pub(crate) async fn a_fresh_store_is_at_revision_one(mut s: Session) -> Session {
+    s.call("get", async |c| c.get("a", None).await).await;
+    s
+}
+
+pub(crate) async fn a_put_makes_a_revision(mut s: Session) -> Session {
+    s.call("put", async |c| c.put("a", "1", None).await).await;
+    s.call("put again", async |c| c.put("a", "2", None).await).await;
+    s.call("put the same", async |c| c.put("a", "2", None).await).await;
+    s.call("put nothing", async |c| c.put("empty", "", None).await).await;
+    s.call("get", async |c| c.get("a", None).await).await;
+    s.call("get nothing", async |c| c.get("empty", None).await).await;
+    s
+}
+
+pub(crate) async fn a_put_returns_what_was_before_when_asked(mut s: Session) -> Session {
+    let asked = || Some(PutOptions::new().with_prev_key());
+    s.call("first", async |c| c.put("a", "1", asked()).await).await;
+    s.call("second", async |c| c.put("a", "2", asked()).await).await;
+    s.call("delete", async |c| c.delete("a", Some(DeleteOptions::new().with_prev_key())).await).await;
+    s.call("after delete", async |c| c.put("a", "3", asked()).await).await;
+    s
+}
+
+pub(crate) async fn a_put_can_keep_value_or_lease(mut s: Session) -> Session {
+    s.call("grant", async |c| c.lease_grant(600, Some(etcd_client::LeaseGrantOptions::new().with_id(71))).await).await;
+    let keep_value = || PutOptions::new().with_ignore_value();
+    let keep_lease = || PutOptions::new().with_ignore_lease();
+    s.call("keep the value of nothing", async |c| c.put("k", "", Some(keep_value())).await).await;
+    s.call("keep the lease of nothing", async |c| c.put("k", "v", Some(keep_lease())).await).await;
+    s.call("put", async |c| c.put("k", "v", Some(PutOptions::new().with_lease(71))).await).await;
+    s.call("keep lease", async |c| c.put("k", "w", Some(keep_lease())).await).await;
+    s.call("get", async |c| c.get("k", None).await).await;
+    s.call("keep value", async |c| c.put("k", "", Some(keep_value())).await).await;
+    s.call("get", async |c| c.get("k", None).await).await;
+    s.call("keep both", async |c| c.put("k", "", Some(keep_value().with_ignore_lease().with_prev_key())).await).await;
+    s
+}
+
+pub(crate) async fn a_put_without_key_or_with_too_much_is_refused(mut s: Session) -> Session {
+    s.call("no key", async |c| c.put("", "v", None).await).await;
+    s.call("no key to get", async |c| c.get("", None).await).await;
+    s.call("no key to delete", async |c| c.delete("", None).await).await;
+    s.call("value to ignore", async |c| c.put("k", "v", Some(PutOptions::new().with_ignore_value())).await).await;
+    let lease = PutOptions::new().with_lease(5).with_ignore_lease();
+    s.call("lease to ignore", async |c| c.put("k", "v", Some(lease)).await).await;
+    s.call("unknown lease", async |c| c.put("k", "v", Some(PutOptions::new().with_lease(5))).await).await;
+    s
+}
+
+pub(crate) async fn a_delete_makes_a_revision_only_if_something_goes(mut s: Session) -> Session {
+    s.call("nothing there", async |c| c.delete("a", None).await).await;
+    for key in ["a1", "a2", "a3", "b"] {
+        s.call("put", async |c| c.put(key, key, None).await).await;
+    }
+    s.call("one", async |c| c.delete("a1", None).await).await;
+    s.call("again", async |c| c.delete("a1", None).await).await;
+    let prefix = DeleteOptions::new().with_prefix().with_prev_key();
+    s.call("the rest", async |c| c.delete("a", Some(prefix)).await).await;
+    s.call("the wrong way round", async |c| c.delete("c", Some(DeleteOptions::new().with_range("a"))).await).await;
+    s.call("all", async |c| c.delete("", Some(DeleteOptions::new().with_all_keys())).await).await;
+    s
+}
+
+pub(crate) async fn a_deleted_key_begins_anew(mut s: Session) -> Session {
+    s.call("put", async |c| c.put("a", "1", None).await).await;
+    s.call("put", async |c| c.put("a", "2", None).await).await;
+    s.call("delete", async |c| c.delete("a", None).await).await;
+    s.call("gone", async |c| c.get("a", None).await).await;
+    s.call("put", async |c| c.put("a", "3", None).await).await;
+    s.call("anew", async |c| c.get("a", None).await).await;
+    s
+}
+
+pub(crate) async fn bytes_are_bytes(mut s: Session) -> Session {
+    let odd: &[&[u8]] = &[b"\0", b"\xff", b"\xff\xff", b"a\0b", "ключ".as_bytes(), b" "];
+    for key in odd {
+        s.call("put", async |c| c.put(*key, *key, None).await).await;
+    }
+    s.call("all", async |c| c.get("", Some(GetOptions::new().with_all_keys())).await).await;
+    s.call("from the last", async |c| c.get(b"\xff".as_slice(), Some(GetOptions::new().with_from_key())).await).await;
+    s.call("prefix 255", async |c| c.get(b"\xff".as_slice(), Some(GetOptions::new().with_prefix())).await).await;
+    s
+}
+
+pub(crate) async fn large_requests_are_refused(mut s: Session) -> Session {
+    s.call("1 MB", async |c| c.put("big", vec![7; 1_000_000], None).await).await;
+    s.call("get", async |c| c.get("big", None).await).await;
+    s.call("just under the log's limit", async |c| c.put("big", vec![7; 1_572_800], None).await).await;
+    s.call("over the log's limit", async |c| c.put("big", vec![7; 1_600_000], None).await).await;
+    s.call("over the message limit", async |c| c.put("big", vec![7; 2_200_000], None).await).await;
+    s.call("a key of 10 MB", async |c| c.put(vec![b'k'; 10_000_000], "v", None).await).await;
+    s.call("a key of 10 MB to get", async |c| c.get(vec![b'k'; 10_000_000], None).await).await;
+    s.call("alive", async |c| c.get("big", Some(GetOptions::new().with_keys_only())).await).await;
+    s
+}
+
+pub(crate) async fn the_past_can_be_read_until_it_is_compacted(mut s: Session) -> Session {
+    let first = s.call("put", async |c| c.put("a", "1", None).await).await.expect("an answer");
+    let base = first.header().expect("a header").revision();
+    s.call("put", async |c| c.put("b", "1", None).await).await;
+    s.call("put", async |c| c.put("a", "2", None).await).await;
+    s.call("delete", async |c| c.delete("a", None).await).await;
+    s.call("put", async |c| c.put("a", "3", None).await).await;
+    let at = |revision| Some(GetOptions::new().with_all_keys().with_revision(revision));
+    for back in 0..7 {
+        s.call(&format!("at {back}"), async |c| c.get("", at(base - 1 + back)).await).await;
+    }
+    s.call("compact", async |c| c.compact(base + 2, None).await).await;
+    for back in 0..7 {
+        s.call(&format!("compacted, at {back}"), async |c| c.get("", at(base - 1 + back)).await).await;
+    }
+    s.call("compact the deletion", async |c| c.compact(base + 3, None).await).await;
+    s.call("at the deletion", async |c| c.get("", at(base + 3)).await).await;
+    s.call("now", async |c| c.get("", at(0)).await).await;
+    s.call("a negative revision", async |c| c.get("", at(-1)).await).await;
+    s
+}
+
+pub(crate) async fn compaction_refuses_what_it_cannot_do(mut s: Session) -> Session {
+    let put = s.call("put", async |c| c.put("a", "1", None).await).await.expect("an answer");
+    let revision = put.header().expect("a header").revision();
+    s.call("the future", async |c| c.compact(revision + 1, None).await).await;
+    s.call("now", async |c| c.compact(revision, Some(CompactionOptions::new().with_physical())).await).await;
+    s.call("again", async |c| c.compact(revision, None).await).await;
+    s.call("before", async |c| c.compact(revision - 1, None).await).await;
+    s.call("zero", async |c| c.compact(0, None).await).await;
+    s.call("negative", async |c| c.compact(-3, None).await).await;
+    s.call("get", async |c| c.get("a", None).await).await;
+    s
+}

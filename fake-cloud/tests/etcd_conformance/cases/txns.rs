@@ -1,0 +1,205 @@
+//! Transactions.
+
+use etcd_client::{Compare, CompareOp, DeleteOptions, GetOptions, PutOptions, Txn, TxnOp};
+
+use crate::session::Session;
+
+const OPERATORS: [CompareOp; 4] = [CompareOp::Equal, CompareOp::Greater, CompareOp::Less, CompareOp::NotEqual];
+
+fn put(key: &str, value: &str) -> TxnOp {
+    TxnOp::put(key, value, None)
+}
+
+fn get(key: &str) -> TxnOp {
+    TxnOp::get(key, None)
+}
+
+fn delete(key: &str) -> TxnOp {
+    TxnOp::delete(key, None)
+}
+
+fn delete_prefix(key: &str) -> TxnOp {
+    TxnOp::delete(key, Some(DeleteOptions::new().with_prefix().with_prev_key()))
+}
+
+fn absent(key: &str) -> Compare {
+    Compare::create_revision(key, CompareOp::Equal, 0)
+}
+
+pub(crate) async fn branches_and_revisions(mut s: Session) -> Session {
+    let create = || Txn::new().when([absent("t")]).and_then([put("t", "1"), put("u", "1")]).or_else([get("t")]);
+    s.call("succeeds", async |c| c.txn(create()).await).await;
+    s.call("fails", async |c| c.txn(create()).await).await;
+    s.call("empty", async |c| c.txn(Txn::new()).await).await;
+    s.call("only reads", async |c| c.txn(Txn::new().and_then([get("t"), get("u"), get("v")])).await).await;
+    s.call("deletes nothing", async |c| c.txn(Txn::new().and_then([delete("v")])).await).await;
+    s.call("deletes", async |c| c.txn(Txn::new().and_then([delete("t"), delete("u")])).await).await;
+    s.call("nothing to do", async |c| c.txn(Txn::new().when([absent("zz")]).or_else([put("a", "b")])).await).await;
+    let two = [absent("t"), Compare::version("u", CompareOp::Greater, 0)];
+    s.call("all must hold", async |c| c.txn(Txn::new().when(two).and_then([put("w", "1")])).await).await;
+    s
+}
+
+async fn compare_everything(s: &mut Session, key: &str, version: i64, revision: i64) {
+    for operator in OPERATORS {
+        for offset in -1..=1 {
+            for (what, compare) in [
+                ("version", Compare::version(key, operator, version + offset)),
+                ("create", Compare::create_revision(key, operator, revision + offset)),
+                ("mod", Compare::mod_revision(key, operator, revision + offset)),
+                ("lease", Compare::lease(key, operator, offset)),
+            ] {
+                let answer = s.client.txn(Txn::new().when([compare])).await.expect("an answer");
+                s.line(&format!("{what} {operator:?} {offset}"), &answer.succeeded().to_string());
+            }
+        }
+        for value in ["", "m", "n", "o", "nn"] {
+            let compare = Compare::value(key, operator, value);
+            let answer = s.client.txn(Txn::new().when([compare])).await.expect("an answer");
+            s.line(&format!("value {operator:?} {value}"), &answer.succeeded().to_string());
+        }
+    }
+}
+
+pub(crate) async fn every_compare_on_a_key_that_is_there(mut s: Session) -> Session {
+    let answer = s.client.put("there", "n", None).await.expect("an answer");
+    compare_everything(&mut s, "there", 1, answer.header().expect("a header").revision()).await;
+    s
+}
+
+pub(crate) async fn every_compare_on_a_key_that_is_not_there(mut s: Session) -> Session {
+    compare_everything(&mut s, "not there", 0, 0).await;
+    s.client.put("was there", "n", None).await.expect("an answer");
+    s.client.delete("was there", None).await.expect("an answer");
+    compare_everything(&mut s, "was there", 0, 0).await;
+    s
+}
+
+pub(crate) async fn compares_of_ranges(mut s: Session) -> Session {
+    for (key, value) in [("r/1", "x"), ("r/2", "x"), ("r/3", "y"), ("r/3", "y")] {
+        s.client.put(key, value, None).await.expect("an answer");
+    }
+    for (what, compare) in [
+        ("all are x", Compare::value("r/", CompareOp::Equal, "x").with_prefix()),
+        ("the first two are x", Compare::value("r/", CompareOp::Equal, "x").with_range("r/3")),
+        ("all were written", Compare::version("r/", CompareOp::Greater, 0).with_prefix()),
+        ("all were written once", Compare::version("r/", CompareOp::Equal, 1).with_prefix()),
+        ("none is there", Compare::version("q/", CompareOp::Equal, 0).with_prefix()),
+        ("none has a value", Compare::value("q/", CompareOp::NotEqual, "x").with_prefix()),
+        ("the wrong way round", Compare::version("r/3", CompareOp::Equal, 0).with_range("r/1")),
+    ] {
+        s.call(what, async |c| c.txn(Txn::new().when([compare])).await).await;
+    }
+    s
+}
+
+pub(crate) async fn steps_see_the_steps_before(mut s: Session) -> Session {
+    s.call("put", async |c| c.put("o/1", "old", None).await).await;
+    let prefix = || TxnOp::get("o/", Some(GetOptions::new().with_prefix()));
+    let previous = PutOptions::new().with_prev_key();
+    let steps = vec![prefix(), TxnOp::put("o/1", "new", Some(previous)), prefix(), put("o/2", "new"), get("o/2")];
+    s.call("writes and reads", async |c| c.txn(Txn::new().and_then(steps)).await).await;
+    let steps = vec![delete("none"), get("o/1"), delete_prefix("o/"), prefix(), delete_prefix("o/"), get("o/1")];
+    s.call("deletes and reads", async |c| c.txn(Txn::new().and_then(steps)).await).await;
+    s
+}
+
+pub(crate) async fn nested_transactions(mut s: Session) -> Session {
+    let inner = |key: &str| {
+        TxnOp::txn(Txn::new().when([absent(key)]).and_then([put(key, "made"), get(key)]).or_else([get(key)]))
+    };
+    s.call("two levels", async |c| c.txn(Txn::new().and_then([put("n/0", "outer"), inner("n/1")])).await).await;
+    s.call("again", async |c| c.txn(Txn::new().and_then([put("n/0", "outer"), inner("n/1")])).await).await;
+    let deep = TxnOp::txn(Txn::new().and_then([inner("n/2"), inner("n/3")]));
+    s.call("three levels", async |c| c.txn(Txn::new().and_then([deep, inner("n/1")])).await).await;
+    // The inner compare looks at the store before the outer put.
+    let outer = Txn::new().and_then([put("n/9", "outer"), TxnOp::txn(Txn::new().when([absent("n/9")]))]);
+    s.call("before", async |c| c.txn(outer).await).await;
+    let reads = Txn::new().and_then([TxnOp::txn(Txn::new().and_then([get("n/0")]))]);
+    s.call("only reads", async |c| c.txn(reads).await).await;
+    s
+}
+
+pub(crate) async fn a_key_is_written_once(mut s: Session) -> Session {
+    let nested = |success: Vec<TxnOp>, failure: Vec<TxnOp>| TxnOp::txn(Txn::new().and_then(success).or_else(failure));
+    for (what, steps) in [
+        ("put and put", vec![put("d/1", "a"), put("d/1", "b")]),
+        ("put and delete", vec![put("d/1", "a"), delete("d/1")]),
+        ("delete and put", vec![delete("d/1"), put("d/1", "a")]),
+        ("delete a prefix and put", vec![delete_prefix("d/"), put("d/1", "a")]),
+        ("delete a prefix and put elsewhere", vec![delete_prefix("d/"), put("e/1", "a")]),
+        ("delete twice", vec![delete("d/1"), delete_prefix("d/")]),
+        ("put and nested put", vec![put("d/1", "a"), nested(vec![put("d/1", "b")], vec![])]),
+        ("put and nested put in the other branch", vec![put("d/1", "a"), nested(vec![], vec![put("d/1", "b")])]),
+        ("nested put in both branches", vec![nested(vec![put("d/1", "a")], vec![put("d/1", "b")])]),
+        ("nested twice", vec![nested(vec![put("d/1", "a")], vec![]), nested(vec![put("d/1", "b")], vec![])]),
+        ("nested delete and put", vec![nested(vec![delete("d/2")], vec![]), put("d/2", "a")]),
+        ("delete and nested put", vec![delete("d/3"), nested(vec![put("d/3", "a")], vec![])]),
+        (
+            "nested put, then nested delete",
+            vec![nested(vec![put("d/4", "a")], vec![]), nested(vec![delete("d/4")], vec![])],
+        ),
+        (
+            "nested delete, then nested put",
+            vec![nested(vec![delete("d/4")], vec![]), nested(vec![put("d/4", "a")], vec![])],
+        ),
+        ("delete all and put", vec![TxnOp::delete("", Some(DeleteOptions::new().with_all_keys())), put("d/5", "a")]),
+        (
+            "delete from and put before",
+            vec![TxnOp::delete("d/5", Some(DeleteOptions::new().with_from_key())), put("d/4", "a")],
+        ),
+    ] {
+        s.call(what, async |c| c.txn(Txn::new().and_then(steps)).await).await;
+    }
+    let branches = Txn::new().and_then([put("d/6", "a")]).or_else([put("d/6", "b")]);
+    s.call("once in each branch", async |c| c.txn(branches).await).await;
+    let idle = Txn::new().or_else([put("d/7", "a"), put("d/7", "b")]);
+    s.call("twice in the branch not taken", async |c| c.txn(idle).await).await;
+    s
+}
+
+pub(crate) async fn too_many_operations(mut s: Session) -> Session {
+    let puts = |count: usize| (0..count).map(|i| put(&format!("m/{i}"), "x")).collect::<Vec<_>>();
+    let compares = |count: usize| (0..count).map(|i| absent(&format!("m/{i}"))).collect::<Vec<_>>();
+    s.call("128", async |c| c.txn(Txn::new().and_then(puts(128))).await).await;
+    s.call("129", async |c| c.txn(Txn::new().and_then(puts(129))).await).await;
+    s.call("129 in the other branch", async |c| c.txn(Txn::new().or_else(puts(129))).await).await;
+    s.call("129 compares", async |c| c.txn(Txn::new().when(compares(129))).await).await;
+    let mut steps = puts(100);
+    steps.push(TxnOp::txn(Txn::new().and_then([get("a")])));
+    let nested = |count: usize| {
+        let mut steps = puts(99);
+        steps.push(TxnOp::txn(Txn::new().and_then((0..count).map(|_| get("a")).collect::<Vec<_>>())));
+        Txn::new().and_then(steps)
+    };
+    let answer = s.client.txn(nested(28)).await.map(|answer| answer.succeeded());
+    s.note("100 and 28 nested", &answer);
+    let answer = s.client.txn(nested(29)).await.map(|answer| answer.succeeded());
+    s.note("100 and 29 nested", &answer);
+    s
+}
+
+pub(crate) async fn one_bad_step_spoils_all(mut s: Session) -> Session {
+    let on_lease = TxnOp::put("s/2", "x", Some(PutOptions::new().with_lease(404)));
+    s.call("unknown lease", async |c| c.txn(Txn::new().and_then([put("s/1", "x"), on_lease])).await).await;
+    let keeps = TxnOp::put("s/2", "", Some(PutOptions::new().with_ignore_value()));
+    s.call("keeps nothing", async |c| c.txn(Txn::new().and_then([put("s/1", "x"), keeps])).await).await;
+    let future = TxnOp::get("s/1", Some(GetOptions::new().with_revision(1_000_000)));
+    s.call("the future", async |c| c.txn(Txn::new().and_then([put("s/1", "x"), future.clone()])).await).await;
+    s.call("only the future", async |c| c.txn(Txn::new().and_then([future.clone()])).await).await;
+    s.call("the future, not taken", async |c| c.txn(Txn::new().or_else([future])).await).await;
+    let inner = TxnOp::txn(Txn::new().and_then([TxnOp::put("s/2", "x", Some(PutOptions::new().with_lease(404)))]));
+    s.call("nested", async |c| c.txn(Txn::new().and_then([put("s/1", "x"), inner])).await).await;
+    s.call("nothing was written", async |c| c.get("s/", Some(GetOptions::new().with_prefix())).await).await;
+    s
+}
+
+pub(crate) async fn keys_must_be_given(mut s: Session) -> Session {
+    s.call("compare", async |c| c.txn(Txn::new().when([absent("")])).await).await;
+    s.call("put", async |c| c.txn(Txn::new().and_then([put("", "x")])).await).await;
+    s.call("get", async |c| c.txn(Txn::new().and_then([get("")])).await).await;
+    s.call("delete", async |c| c.txn(Txn::new().or_else([delete("")])).await).await;
+    let valued = TxnOp::put("k", "v", Some(PutOptions::new().with_ignore_value()));
+    s.call("value to ignore", async |c| c.txn(Txn::new().and_then([valued])).await).await;
+    s
+}

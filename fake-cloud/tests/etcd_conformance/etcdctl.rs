@@ -1,0 +1,131 @@
+//! The real command line against the fake.
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+use super::servers::{FakeEtcd, Running, program};
+use super::session::patiently;
+
+/// Runs a command line, with something to read on its standard input.
+async fn etcdctl(endpoint: &str, arguments: &[&str], input: &str) -> String {
+    let mut command = Command::new(program("etcdctl"));
+    command.args(["--endpoints", endpoint, "--command-timeout", "10s"]).args(arguments);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let input = input.to_owned();
+    let run = tokio::task::spawn_blocking(move || -> std::io::Result<Output> {
+        let mut child = command.spawn()?;
+        child.stdin.take().map(|mut stdin| stdin.write_all(input.as_bytes())).transpose()?;
+        child.wait_with_output()
+    });
+    let output = patiently("etcdctl", run).await.expect("no panic").expect("it runs");
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?} failed: {told}{complaint}");
+    told
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_are_put_read_and_deleted() {
+    let fake = FakeEtcd::start().await;
+    let run = async |arguments: &[&str]| etcdctl(&fake.endpoint, arguments, "").await;
+    assert_eq!(run(&["put", "/k/1", "one"]).await, "OK\n");
+    assert_eq!(run(&["put", "/k/2", "two"]).await, "OK\n");
+    assert_eq!(run(&["put", "--prev-kv", "/k/2", "zwei"]).await, "OK\n/k/2\ntwo\n");
+    assert_eq!(run(&["get", "/k/1"]).await, "/k/1\none\n");
+    assert_eq!(
+        run(&["get", "--prefix", "/k/", "--order", "DESCEND", "--sort-by", "KEY"]).await,
+        "/k/2\nzwei\n/k/1\none\n"
+    );
+    assert_eq!(run(&["get", "--prefix", "/k/", "--rev", "3"]).await, "/k/1\none\n/k/2\ntwo\n");
+    assert_eq!(run(&["del", "--prefix", "/k/"]).await, "2\n");
+    assert_eq!(run(&["compaction", "4"]).await, "compacted revision 4\n");
+    assert!(run(&["get", "x", "-w", "json"]).await.contains(r#""revision":5"#));
+    fake.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn transactions_are_read_from_standard_input() {
+    let fake = FakeEtcd::start().await;
+    let input = "create(\"job\") = \"0\"\n\nput job mine\n\nget job\n\n";
+    assert_eq!(etcdctl(&fake.endpoint, &["txn"], input).await, "SUCCESS\n\nOK\n");
+    assert_eq!(etcdctl(&fake.endpoint, &["txn"], input).await, "FAILURE\n\njob\nmine\n");
+    fake.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_are_granted_kept_and_revoked() {
+    let fake = FakeEtcd::start().await;
+    let run = async |arguments: &[&str]| etcdctl(&fake.endpoint, arguments, "").await;
+    let granted = run(&["lease", "grant", "100"]).await;
+    let id = granted.split(' ').nth(1).expect("an id").to_owned();
+    assert_eq!(granted, format!("lease {id} granted with TTL(100s)\n"));
+    run(&["put", "--lease", &id, "k", "v"]).await;
+    let status = run(&["lease", "timetolive", "--keys", &id]).await;
+    assert!(status.contains("granted with TTL(100s)") && status.contains("attached keys([k])"), "{status}");
+    assert_eq!(run(&["lease", "list"]).await, format!("found 1 leases\n{id}\n"));
+    assert_eq!(run(&["lease", "keep-alive", "--once", &id]).await, format!("lease {id} keepalived with TTL(100)\n"));
+    assert_eq!(run(&["lease", "revoke", &id]).await, format!("lease {id} revoked\n"));
+    assert_eq!(run(&["get", "k"]).await, "");
+    fake.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_sees_history_and_what_comes() {
+    let fake = FakeEtcd::start().await;
+    etcdctl(&fake.endpoint, &["put", "w", "1"], "").await;
+    etcdctl(&fake.endpoint, &["del", "w"], "").await;
+    let mut command = Command::new(program("etcdctl"));
+    command.args(["--endpoints", &fake.endpoint, "watch", "w", "--rev", "2"]);
+    let mut watch = Running::start(command.stdout(Stdio::piped()));
+    let stdout = watch.output();
+    let lines = tokio::task::spawn_blocking(move || {
+        use std::io::BufRead;
+        std::io::BufReader::new(stdout).lines().take(8).collect::<Result<Vec<_>, _>>()
+    });
+    etcdctl(&fake.endpoint, &["put", "w", "2"], "").await;
+    let lines = patiently("the watch", lines).await.expect("no panic").expect("lines");
+    assert_eq!(lines, ["PUT", "w", "1", "DELETE", "w", "", "PUT", "w"]);
+    drop(watch);
+    fake.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn locks_and_elections_run_their_commands() {
+    let fake = FakeEtcd::start().await;
+    assert_eq!(etcdctl(&fake.endpoint, &["lock", "door", "echo", "inside"], "").await, "inside\n");
+    assert_eq!(etcdctl(&fake.endpoint, &["get", "--prefix", "door"], "").await, "", "the lock is released");
+    let mut command = Command::new(program("etcdctl"));
+    command.args(["--endpoints", &fake.endpoint, "elect", "seat", "me"]);
+    let candidate = Running::start(command.stdout(Stdio::null()));
+    let mut client = fake.client().await;
+    let leader = patiently("a leader", async {
+        loop {
+            match client.leader("seat").await {
+                Ok(answer) => break answer,
+                Err(_) => tokio::time::sleep(std::time::Duration::from_millis(20)).await,
+            }
+        }
+    })
+    .await;
+    assert_eq!(leader.kv().expect("a leader").value(), b"me");
+    let listened = etcdctl(&fake.endpoint, &["get", "--prefix", "seat/"], "").await;
+    assert!(listened.ends_with("\nme\n"), "{listened}");
+    drop(candidate);
+    fake.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_cluster_is_one_healthy_member() {
+    let fake = FakeEtcd::start().await;
+    let run = async |arguments: &[&str]| etcdctl(&fake.endpoint, arguments, "").await;
+    let members = run(&["member", "list"]).await;
+    assert!(
+        members.contains(&format!(", started, default, http://{0}, http://{0}, false", fake.endpoint)),
+        "{members}"
+    );
+    let status = run(&["endpoint", "status"]).await;
+    assert!(status.contains(", 3.5.1, ") && status.contains(", true, false, 2, "), "{status}");
+    run(&["endpoint", "health"]).await;
+    assert_eq!(run(&["alarm", "list"]).await, "");
+    fake.stop().await;
+}

@@ -1,0 +1,136 @@
+//! The two servers that are compared.
+
+use std::net::TcpListener as StdListener;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use etcd_client::Client;
+use fake_cloud::clock::{Clock, Pace};
+use fake_cloud::etcd::{EtcdStore, serve};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+/// How long anything may take before a test gives up on it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A program of the real etcd.
+pub(crate) fn program(name: &str) -> PathBuf {
+    let directory = std::env::var_os("LCM_ETCD_BIN").expect(
+        "LCM_ETCD_BIN is not set: it names the directory with the programs `etcd` and `etcdctl`. \
+         `make setup` installs them and `make test` sets it",
+    );
+    let program = PathBuf::from(directory).join(name);
+    assert!(program.exists(), "{} does not exist: run `make setup`", program.display());
+    program
+}
+
+/// A program that runs until the value is dropped. It may be a script that starts the real one, so it gets a group
+/// of its own, and the whole group is ended.
+pub(crate) struct Running(Child);
+
+impl Running {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        std::os::unix::process::CommandExt::process_group(command, 0);
+        Self(command.spawn().expect("it starts"))
+    }
+
+    pub(crate) fn output(&mut self) -> ChildStdout {
+        self.0.stdout.take().expect("its output")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let group = format!("-{}", self.0.id());
+        drop(Command::new("kill").args(["-KILL", "--", &group]).status());
+        drop(self.0.wait());
+    }
+}
+
+/// A real etcd, with a directory of its own.
+pub(crate) struct RealEtcd {
+    process: Option<Running>,
+    directory: PathBuf,
+    pub(crate) endpoint: String,
+}
+
+impl RealEtcd {
+    pub(crate) async fn start() -> Self {
+        let [client, peer] = [free_port(), free_port()].map(|port| format!("http://127.0.0.1:{port}"));
+        let directory = std::env::temp_dir().join(format!("lcm-etcd-{}-{:x}", std::process::id(), unique()));
+        let mut command = Command::new(program("etcd"));
+        command.arg("--data-dir").arg(&directory);
+        command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
+        command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
+        command.args(["--initial-cluster", &format!("default={peer}"), "--log-level", "error"]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let process = Some(Running::start(&mut command));
+        let endpoint = client.trim_start_matches("http://").to_owned();
+        let etcd = Self { process, directory, endpoint };
+        let deadline = Instant::now() + PATIENCE;
+        while !is_healthy(&etcd.endpoint).await {
+            assert!(Instant::now() < deadline, "the real etcd did not come up");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        etcd
+    }
+}
+
+impl Drop for RealEtcd {
+    fn drop(&mut self) {
+        drop(self.process.take());
+        drop(std::fs::remove_dir_all(&self.directory));
+    }
+}
+
+/// A fake etcd, on a port of its own.
+pub(crate) struct FakeEtcd {
+    pub(crate) store: EtcdStore,
+    pub(crate) endpoint: String,
+    stop: Option<oneshot::Sender<()>>,
+    server: JoinHandle<std::io::Result<()>>,
+}
+
+impl FakeEtcd {
+    pub(crate) async fn start() -> Self {
+        Self::with_clock(Clock::new(Pace::Real)).await
+    }
+
+    pub(crate) async fn with_clock(clock: Clock) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let endpoint = listener.local_addr().expect("an address").to_string();
+        let store = EtcdStore::new(clock);
+        let (stop, stopped) = oneshot::channel::<()>();
+        let server = tokio::spawn(serve(listener, store.clone(), async move { drop(stopped.await) }));
+        Self { store, endpoint, stop: Some(stop), server }
+    }
+
+    pub(crate) async fn client(&self) -> Client {
+        connect(&self.endpoint).await
+    }
+
+    /// Stops it and waits until it has stopped.
+    pub(crate) async fn stop(mut self) {
+        drop(self.stop.take());
+        tokio::time::timeout(PATIENCE, self.server).await.expect("it stops").expect("no panic").expect("no error");
+    }
+}
+
+pub(crate) async fn connect(endpoint: &str) -> Client {
+    Client::connect([endpoint], None).await.expect("a client")
+}
+
+async fn is_healthy(endpoint: &str) -> bool {
+    let mut client = connect(endpoint).await;
+    matches!(tokio::time::timeout(Duration::from_secs(2), client.get("health", None)).await, Ok(Ok(_)))
+}
+
+fn free_port() -> u16 {
+    StdListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port()
+}
+
+fn unique() -> u128 {
+    std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |elapsed| elapsed.as_nanos())
+}
