@@ -133,7 +133,7 @@ impl Armed {
             rule: self.status.id,
             action: self.status.rule.action.clone(),
             instance: self.status.rule.instance.clone(),
-            roll: dice.next(),
+            roll: dice.roll(),
         })
     }
 

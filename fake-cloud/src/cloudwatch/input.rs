@@ -37,7 +37,7 @@ pub(super) struct Dimension {
 pub(super) struct Metric {
     pub(super) namespace: Option<String>,
     pub(super) metric_name: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "list")]
     pub(super) dimensions: Vec<Dimension>,
 }
 
@@ -63,7 +63,7 @@ pub(super) struct MetricDataQuery {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(super) struct GetMetricData {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "list")]
     pub(super) metric_data_queries: Vec<MetricDataQuery>,
     pub(super) start_time: Option<Moment>,
     pub(super) end_time: Option<Moment>,
@@ -80,9 +80,9 @@ pub(super) struct GetMetricStatistics {
     pub(super) start_time: Option<Moment>,
     pub(super) end_time: Option<Moment>,
     pub(super) period: Option<Whole>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "list")]
     pub(super) statistics: Vec<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "list")]
     pub(super) extended_statistics: Vec<String>,
     pub(super) unit: Option<String>,
 }
@@ -100,14 +100,14 @@ pub(super) struct StatisticSet {
 #[serde(rename_all = "PascalCase")]
 pub(super) struct MetricDatum {
     pub(super) metric_name: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "list")]
     pub(super) dimensions: Vec<Dimension>,
     pub(super) timestamp: Option<Moment>,
     pub(super) value: Option<Number>,
     pub(super) statistic_values: Option<StatisticSet>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "list")]
     pub(super) values: Vec<Number>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "list")]
     pub(super) counts: Vec<Number>,
     pub(super) unit: Option<String>,
 }
@@ -116,7 +116,7 @@ pub(super) struct MetricDatum {
 #[serde(rename_all = "PascalCase")]
 pub(super) struct PutMetricData {
     pub(super) namespace: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "list")]
     pub(super) metric_data: Vec<MetricDatum>,
 }
 
@@ -125,7 +125,7 @@ pub(super) struct PutMetricData {
 pub(super) struct ListMetrics {
     pub(super) namespace: Option<String>,
     pub(super) metric_name: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "list")]
     pub(super) dimensions: Vec<Dimension>,
     pub(super) next_token: Option<String>,
 }
@@ -161,6 +161,15 @@ pub(super) fn metric_key(namespace: &str, name: &str, dimensions: &[Dimension]) 
 
 pub(super) fn invalid(parameter: &str, why: &str) -> AwsError {
     AwsError::new("InvalidParameterValue", format!("The value for parameter {parameter} is invalid: {why}."))
+}
+
+/// A list. The older protocol sends an empty one as an empty text.
+fn list<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<Vec<T>, D::Error> {
+    match Value::deserialize(deserializer)? {
+        Value::Null => Ok(Vec::new()),
+        Value::String(text) if text.is_empty() => Ok(Vec::new()),
+        other => serde_json::from_value(other).map_err(D::Error::custom),
+    }
 }
 
 impl<'de> Deserialize<'de> for Number {

@@ -20,7 +20,7 @@ pub(super) fn describe_regions(request: &Request<'_>) -> Result<String, AwsError
     };
     Ok(request.answer("DescribeRegions", REGIONS.len() * 192, |xml| {
         xml.element("regionInfo", |xml| {
-            for region in REGIONS.into_iter().filter(|region| is_asked(&region)) {
+            for region in REGIONS.into_iter().filter(|region| is_asked(region)) {
                 xml.element("item", |xml| {
                     xml.text("regionName", region);
                     xml.plain("regionEndpoint", format_args!("ec2.{region}.amazonaws.com"));

@@ -23,29 +23,29 @@ impl Dice {
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn roll(&mut self) -> u64 {
         self.source.next_u64()
     }
 
     /// A number below `bound`; 0 when there is none.
     pub fn below(&mut self, bound: u64) -> u64 {
-        if bound == 0 { 0 } else { self.next() % bound }
+        if bound == 0 { 0 } else { self.roll() % bound }
     }
 
     /// True with this probability.
     pub fn chance(&mut self, probability: f64) -> bool {
-        unit(self.next()) < probability
+        unit(self.roll()) < probability
     }
 
     /// This many hexadecimal digits.
     pub fn hex(&mut self, digits: usize) -> String {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        (0..digits).map(|_| char::from(DIGITS[(self.next() >> 60) as usize])).collect()
+        (0..digits).map(|_| char::from(DIGITS[(self.roll() >> 60) as usize])).collect()
     }
 
     /// A random UUID.
     pub fn uuid(&mut self) -> String {
-        let (high, low) = (self.next(), self.next());
+        let (high, low) = (self.roll(), self.roll());
         format!(
             "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",
             high >> 32,

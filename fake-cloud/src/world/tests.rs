@@ -272,13 +272,19 @@ fn tags_change_all_or_nothing() {
     };
     assert_eq!(tag(&[id.clone(), "i-12345678".to_owned()]).expect_err("refused").code, "InvalidInstanceID.NotFound");
     assert!(tags().is_empty());
-    tag(&[id.clone()]).expect("tagged");
+    tag(std::slice::from_ref(&id)).expect("tagged");
     assert_eq!(tags().get("a").map(String::as_str), Some("1"));
 
     let remove = |value: Option<&str>| {
         let removals = [TagRemoval { key: "a".to_owned(), value: value.map(str::to_owned) }];
         world.with_ec2(|ec2, now| {
-            ec2.region(HERE, now)?.delete_tags(&[id.clone()], &removals, Intent::Execute, &View::default(), now)
+            ec2.region(HERE, now)?.delete_tags(
+                std::slice::from_ref(&id),
+                &removals,
+                Intent::Execute,
+                &View::default(),
+                now,
+            )
         })
     };
     remove(Some("another value")).expect("nothing to do");
