@@ -26,7 +26,7 @@ use tower::ServiceExt;
 use self::connection::{ResetSwitch, Socket};
 use self::plan::{AnswerFate, Instead, Plan};
 use crate::faults::Occasion;
-use crate::recorder::{Outcome, Record};
+use crate::recorder::{OpenRecord, Outcome, Record};
 use crate::service::Service;
 use crate::world::{AwsError, World};
 use crate::{admin, cloudwatch, ec2};
@@ -163,7 +163,7 @@ impl Exchange<'_> {
             call,
         };
         let plan = Plan::of(self.world.faults().consult(&occasion));
-        let mut record = Record {
+        let record = Record {
             number: 0,
             at: self.world.clock().now(),
             service: scope.service,
@@ -174,25 +174,25 @@ impl Exchange<'_> {
             attempt: incoming::attempt(headers),
             client: incoming::header(headers, "user-agent").map(str::to_owned),
             faults: plan.rules.clone(),
-            outcome: Outcome::Reset,
+            outcome: Outcome::Abandoned,
         };
+        let record = OpenRecord::new(self.world.recorder(), record);
         plan.wait(self.world.clock()).await;
         let result = match plan.instead {
             Some(Instead::Reset) => {
-                self.world.recorder().record(record);
+                record.close(Outcome::Reset);
                 switch.reset();
                 return Err(NoAnswer);
             }
             Some(Instead::Refuse(error)) => Err(error),
             None => asked.and_then(|asked| self.execute(asked, &scope.region, &plan.view)),
         };
-        record.outcome = match (&result, plan.answer) {
+        // Written down before the answer leaves: whoever has the answer finds the record.
+        record.close(match (&result, plan.answer) {
             (_, AnswerFate::Dropped) => Outcome::ResponseDropped,
             (Ok(_), AnswerFate::Sent) => Outcome::Served { status: 200 },
             (Err(error), AnswerFate::Sent) => Outcome::Refused { status: error.status, code: error.code.to_string() },
-        };
-        // Written down before the answer leaves: whoever has the answer finds the record.
-        self.world.recorder().record(record);
+        });
         match plan.answer {
             AnswerFate::Dropped => Err(NoAnswer),
             AnswerFate::Sent => Ok(result.unwrap_or_else(|error| self.refuse(protocol, &error))),

@@ -64,6 +64,8 @@ pub enum Outcome {
     Reset,
     /// It was carried out, and the answer dropped.
     ResponseDropped,
+    /// The caller went away before anything was done.
+    Abandoned,
 }
 
 /// Which records to look at. What is left out matches everything.
@@ -142,11 +144,40 @@ impl Recorder {
     }
 }
 
+/// A record that is written whatever happens: with its outcome once that is known, as abandoned if it never is.
+#[derive(Debug)]
+pub struct OpenRecord<'a> {
+    recorder: &'a Recorder,
+    record: Option<Record>,
+}
+
+impl<'a> OpenRecord<'a> {
+    /// Opens a record. What it says about the outcome does not count yet.
+    pub fn new(recorder: &'a Recorder, record: Record) -> Self {
+        Self { recorder, record: Some(record) }
+    }
+
+    /// Writes it.
+    pub fn close(mut self, outcome: Outcome) {
+        if let Some(record) = self.record.take() {
+            self.recorder.record(Record { outcome, ..record });
+        }
+    }
+}
+
+impl Drop for OpenRecord<'_> {
+    fn drop(&mut self) {
+        if let Some(record) = self.record.take() {
+            self.recorder.record(Record { outcome: Outcome::Abandoned, ..record });
+        }
+    }
+}
+
 impl RecordFilter {
     fn matches(&self, record: &Record) -> bool {
         let code = match &record.outcome {
             Outcome::Refused { code, .. } => Some(code),
-            Outcome::Served { .. } | Outcome::Reset | Outcome::ResponseDropped => None,
+            Outcome::Served { .. } | Outcome::Reset | Outcome::ResponseDropped | Outcome::Abandoned => None,
         };
         self.service.is_none_or(|service| service == record.service)
             && self.operation.as_ref().is_none_or(|operation| *operation == record.operation)

@@ -3,12 +3,14 @@
 mod support;
 
 use std::collections::BTreeSet;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::sync::Arc;
 
 use fake_cloud::faults::{Action, Rule};
-use fake_cloud::recorder::RecordFilter;
+use fake_cloud::recorder::{Outcome, RecordFilter};
 use support::{Cloud, form, signed};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 #[tokio::test]
@@ -178,6 +180,45 @@ async fn it_stops_when_asked_even_with_a_request_under_way() {
     cloud.stop().await;
     assert!(waiting.await.expect("the caller is told").is_none());
     assert!(tokio::net::TcpStream::connect(address).await.is_err(), "nobody listens any more");
+}
+
+#[tokio::test]
+async fn a_reset_is_a_reset_and_a_dropped_answer_is_a_closed_connection() {
+    let cloud = Cloud::start().await;
+    let request = signed("ec2", &[], &form("DescribeRegions", &[]));
+    for (action, kind, outcome) in [
+        (Action::Reset, Some(ErrorKind::ConnectionReset), Outcome::Reset),
+        (Action::DropResponse, None, Outcome::ResponseDropped),
+    ] {
+        cloud.world.reset();
+        cloud.world.faults().add(Rule::always(action)).expect("a good rule");
+        let mut stream = TcpStream::connect(cloud.address).await.expect("somebody listens");
+        stream.write_all(&request).await.expect("it is sent");
+        let ending = stream.read_to_end(&mut Vec::new()).await;
+        assert_eq!(ending.as_ref().err().map(std::io::Error::kind), kind, "{ending:?}");
+        assert_eq!(ending.unwrap_or(0), 0, "not a byte of an answer");
+        let records = cloud.world.recorder().find(&RecordFilter::default());
+        assert_eq!(records.iter().map(|record| &record.outcome).collect::<Vec<_>>(), [&outcome]);
+    }
+}
+
+#[tokio::test]
+async fn a_caller_that_goes_away_while_it_waits_is_recorded_as_such_and_nothing_is_done() {
+    let cloud = Cloud::start().await;
+    let action = Action::Latency { seconds: 3600.0, on: fake_cloud::faults::WaitOn::World };
+    cloud.world.faults().add(Rule::always(action)).expect("a good rule");
+    let image = cloud.image();
+    let body = form("RunInstances", &[("ImageId", &image), ("MinCount", "1"), ("MaxCount", "1")]);
+    let mut stream = TcpStream::connect(cloud.address).await.expect("somebody listens");
+    stream.write_all(&signed("ec2", &[], &body)).await.expect("it is sent");
+    support::eventually(|| cloud.world.faults().list()[0].struck == 1).await;
+    drop(stream);
+    support::eventually(|| cloud.world.recorder().recorded() == 1).await;
+    assert_eq!(cloud.world.recorder().find(&RecordFilter::default())[0].outcome, Outcome::Abandoned);
+    cloud.world.clock().advance(std::time::Duration::from_secs(7200));
+    cloud.world.with_ec2(|ec2, now| {
+        assert_eq!(ec2.region("us-east-1", now).expect("a region").instances().count(), 0);
+    });
 }
 
 #[tokio::test]
