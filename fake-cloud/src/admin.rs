@@ -41,7 +41,7 @@ pub fn router(world: Arc<World>) -> Router {
         .with_state(world)
 }
 
-/// The answer to whoever is not on this machine.
+/// The answer to whoever is not on this machine, or only by way of a web page from elsewhere.
 pub fn forbidden() -> Response<Body> {
     Refusal(StatusCode::FORBIDDEN, "the admin API answers this machine only".to_owned()).into_response()
 }

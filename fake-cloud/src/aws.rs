@@ -112,7 +112,7 @@ impl Door {
     }
 
     async fn administer(&self, request: Request<Incoming>) -> Response<Body> {
-        if !self.peer.ip().to_canonical().is_loopback() {
+        if !self.peer.ip().to_canonical().is_loopback() || is_from_another_page(request.headers()) {
             return admin::forbidden();
         }
         match self.admin.clone().oneshot(request).await {
@@ -120,6 +120,13 @@ impl Door {
             Err(never) => match never {},
         }
     }
+}
+
+/// A web page from elsewhere that a browser on this machine shows must not reach in.
+fn is_from_another_page(headers: &HeaderMap) -> bool {
+    let origin = incoming::header(headers, "origin").and_then(|origin| origin.split_once("://"));
+    origin.is_some_and(|(_, from)| Some(from) != incoming::header(headers, "host"))
+        || headers.get("origin").is_some_and(|_| origin.is_none())
 }
 
 /// One request and the way to its answer.
@@ -271,7 +278,7 @@ impl Asked {
                 let parameters = told.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
                 (action.clone(), parameters, ec2::named_instances(form))
             }
-            Self::Cloudwatch(call) => (call.operation().to_owned(), call.parameters(), Vec::new()),
+            Self::Cloudwatch(call) => (call.operation().to_owned(), call.parameters(), call.named_instances()),
         }
     }
 }

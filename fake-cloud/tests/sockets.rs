@@ -222,6 +222,24 @@ async fn a_caller_that_goes_away_while_it_waits_is_recorded_as_such_and_nothing_
 }
 
 #[tokio::test]
+async fn the_admin_api_does_not_answer_pages_from_elsewhere() {
+    let cloud = Cloud::start().await;
+    let ask = |origin: &str| {
+        let origin = if origin.is_empty() { String::new() } else { format!("origin: {origin}\r\n") };
+        format!("POST /_fake/reset HTTP/1.1\r\nhost: 127.0.0.1:4566\r\n{origin}content-length: 0\r\n\r\n").into_bytes()
+    };
+    for (origin, status) in [
+        ("", 200),
+        ("http://127.0.0.1:4566", 200),
+        ("https://evil.example", 403),
+        ("null", 403),
+        ("http://x:4566", 403),
+    ] {
+        assert_eq!(cloud.raw(&ask(origin)).await.status, status, "{origin}");
+    }
+}
+
+#[tokio::test]
 async fn the_admin_api_refuses_nonsense_kindly() {
     let cloud = Cloud::start().await;
     let post = |path: &str, body: &str| {

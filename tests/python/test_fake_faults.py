@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -148,6 +149,27 @@ def test_cloudwatch_throttles_too(fake_cloud: FakeCloud) -> None:
         fake_cloud.client("cloudwatch").list_metrics()
     assert [record["attempt"] for record in fake_cloud.requests(service="cloudwatch")] == [1, 2, 3]
     fake_cloud.client("ec2").describe_regions()
+
+
+def test_a_fault_can_be_about_the_metrics_of_one_instance(fake_cloud: FakeCloud) -> None:
+    good, bad = fake_cloud.launch(2)
+    fake_cloud.fault({"kind": "error", "code": "InternalServiceError"}, service="cloudwatch", instance=bad)
+    cloudwatch, now = fake_cloud.client("cloudwatch", config=ONE_ATTEMPT), fake_cloud.now()
+
+    def statistics(instance: str) -> Any:
+        return cloudwatch.get_metric_statistics(
+            Namespace="AWS/EC2",
+            MetricName="CPUUtilization",
+            Dimensions=[{"Name": "InstanceId", "Value": instance}],
+            StartTime=now - timedelta(hours=1),
+            EndTime=now,
+            Period=300,
+            Statistics=["Average"],
+        )
+
+    statistics(good)
+    with pytest.raises(cloudwatch.exceptions.InternalServiceFault):
+        statistics(bad)
 
 
 @pytest.mark.parametrize(

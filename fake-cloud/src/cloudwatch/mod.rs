@@ -45,6 +45,13 @@ impl Call {
         members.map(|(name, value)| (name.clone(), print(value))).collect()
     }
 
+    /// The instances the call is about: the values of its `InstanceId` dimensions.
+    pub(crate) fn named_instances(&self) -> Vec<String> {
+        let mut named = Vec::new();
+        collect_instances(&self.input, &mut named);
+        named
+    }
+
     /// Carries the call out and encodes the answer.
     pub(crate) fn handle(
         &self,
@@ -72,4 +79,16 @@ struct Asked<'a> {
     world: &'a World,
     region: &'a str,
     view: &'a View,
+}
+
+/// The readers of all protocols have bounded the depth.
+fn collect_instances(value: &Value, named: &mut Vec<String>) {
+    match value {
+        Value::Array(items) => items.iter().for_each(|item| collect_instances(item, named)),
+        Value::Object(members) => match (members.get("Name"), members.get("Value")) {
+            (Some(Value::String(name)), Some(Value::String(id))) if name == "InstanceId" => named.push(id.clone()),
+            _ => members.values().for_each(|member| collect_instances(member, named)),
+        },
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
 }

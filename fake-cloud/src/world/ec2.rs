@@ -14,7 +14,7 @@ use super::fields::InstanceField;
 use super::filter::Filters;
 use super::instance::Instance;
 use super::page::{Page, PageRequest};
-use super::settings::Delays;
+use super::settings::{Delays, Settings, StopWhilePending};
 use super::tokens::Tokens;
 use super::view::View;
 
@@ -42,8 +42,10 @@ impl Intent {
 pub struct Ec2 {
     pub(super) dice: Dice,
     pub(super) delays: Delays,
+    pub(super) stop_while_pending: StopWhilePending,
     pub(super) addresses: Addresses,
     next_sequence: u64,
+    pub(super) changes: u64,
     regions: BTreeMap<&'static str, Region>,
 }
 
@@ -75,12 +77,14 @@ pub struct InstanceQuery {
 
 impl Ec2 {
     /// EC2 before anything was launched.
-    pub fn new(seed: u64, delays: Delays) -> Self {
+    pub fn new(settings: &Settings) -> Self {
         Self {
-            dice: Dice::new(seed, "ec2"),
-            delays,
+            dice: Dice::new(settings.seed, "ec2"),
+            delays: settings.delays,
+            stop_while_pending: settings.stop_while_pending,
             addresses: Addresses::default(),
             next_sequence: 0,
+            changes: 0,
             regions: REGIONS.into_iter().map(|name| (name, Region::new(name))).collect(),
         }
     }
@@ -99,6 +103,14 @@ impl Ec2 {
     /// All regions, by name.
     pub fn regions(&self) -> impl Iterator<Item = &Region> {
         self.regions.values()
+    }
+
+    /// The instance that runs at an outside address, and its region.
+    pub fn at_address(&self, address: Ipv4Addr, now: DateTime<Utc>) -> Option<(&'static str, Arc<Instance>)> {
+        self.regions.values().find_map(|region| {
+            let instance = region.instances().find(|instance| instance.public_ip(now) == Some(address))?;
+            Some((region.name, Arc::clone(instance)))
+        })
     }
 
     pub(super) fn next_sequence(&mut self) -> u64 {
@@ -256,7 +268,7 @@ mod tests {
 
     #[test]
     fn a_region_nobody_knows_is_a_matter_of_credentials() {
-        let mut ec2 = Ec2::new(0, Delays::default());
+        let mut ec2 = Ec2::new(&Settings::default());
         let error = ec2.region("eu-nowhere-9", DateTime::<Utc>::UNIX_EPOCH).expect_err("no such region");
         assert_eq!((error.code.as_ref(), error.status), ("AuthFailure", 401));
     }

@@ -119,6 +119,7 @@ impl Ec2 {
         groups: &[SecurityGroup],
         now: DateTime<Utc>,
     ) -> Launch {
+        self.changes += 1;
         let reservation_id = format!("r-0{}", self.dice.hex(16));
         let mut made = Vec::with_capacity(request.max_count);
         for launch_index in 0..request.max_count {

@@ -5,6 +5,7 @@ use chrono::{DateTime, Utc};
 use super::ec2::{Ec2, Intent, later};
 use super::error::AwsError;
 use super::instance::{Instance, InstanceState};
+use super::settings::StopWhilePending;
 use super::view::View;
 
 /// What an instance can be told.
@@ -51,7 +52,8 @@ impl Ec2 {
         let instances = self.region(region, now)?.find_all(ids, view, now)?;
         let mut steps = Vec::with_capacity(instances.len());
         for instance in &instances {
-            steps.push((instance.sequence, instance.id.clone(), instance.state(now), step(instance, order, now)?));
+            let step = step(instance, order, self.stop_while_pending, now)?;
+            steps.push((instance.sequence, instance.id.clone(), instance.state(now), step));
         }
         intent.proceed()?;
         let mut changes = Vec::with_capacity(steps.len());
@@ -68,6 +70,7 @@ impl Ec2 {
 
     fn take_step(&mut self, region: &str, sequence: u64, step: Step, now: DateTime<Utc>) -> Result<(), AwsError> {
         let delays = self.delays;
+        self.changes += u64::from(step != Step::Stay);
         match step {
             Step::Stay => {}
             Step::Up => {
@@ -99,17 +102,24 @@ enum Step {
     Out,
 }
 
-fn step(instance: &Instance, order: Order, now: DateTime<Utc>) -> Result<Step, AwsError> {
+fn step(
+    instance: &Instance,
+    order: Order,
+    stop_while_pending: StopWhilePending,
+    now: DateTime<Utc>,
+) -> Result<Step, AwsError> {
     use InstanceState::{Pending, Running, ShuttingDown, Stopped, Stopping, Terminated};
     let id = &instance.id;
     match (order, instance.state(now)) {
         (Order::Start, Stopped) => Ok(Step::Up),
         (Order::Start, Pending | Running) => Ok(Step::Stay),
         (Order::Start, Stopping | ShuttingDown | Terminated) => Err(AwsError::wrong_state(id, "started")),
-        (Order::Stop, Pending) if !instance.has_run(now) => Err(AwsError::new(
-            "IncorrectInstanceState",
-            format!("Instance '{id}' cannot be stopped as it has never reached the 'running' state."),
-        )),
+        (Order::Stop, Pending) if !instance.has_run(now) && stop_while_pending == StopWhilePending::Refused => {
+            Err(AwsError::new(
+                "IncorrectInstanceState",
+                format!("Instance '{id}' cannot be stopped as it has never reached the 'running' state."),
+            ))
+        }
         (Order::Stop, Pending | Running) => Ok(Step::Down),
         (Order::Stop, Stopping | Stopped) => Ok(Step::Stay),
         (Order::Stop, ShuttingDown | Terminated) => Err(AwsError::wrong_state(id, "stopped")),

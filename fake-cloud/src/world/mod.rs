@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
+use tokio::sync::watch;
 
 use crate::clock::Clock;
 use crate::faults::Faults;
@@ -41,7 +42,7 @@ pub use self::instance::{Course, Instance, InstanceState, Monitoring, Profile, R
 pub use self::launch::{Launch, LaunchRequest, Novelty};
 pub use self::lifecycle::{Order, StateChange};
 pub use self::page::{Page, PageRequest};
-pub use self::settings::{AgentDimensions, Delays, Settings};
+pub use self::settings::{AgentDimensions, Delays, Settings, StopWhilePending};
 pub use self::status::{Health, InstanceStatus, StatusField, StatusQuery, StatusScope};
 pub use self::tags::{TagRemoval, TaggedResource, Tags};
 pub use self::view::{Hidden, HiddenReason, PageCut, View};
@@ -77,17 +78,19 @@ pub struct World {
     faults: Faults,
     recorder: Recorder,
     requests: AtomicU64,
+    orders: watch::Sender<()>,
 }
 
 impl World {
     /// A world in which nothing has happened yet.
     pub fn new(settings: Settings) -> Self {
         Self {
-            ec2: Mutex::new(Ec2::new(settings.seed, settings.delays)),
+            ec2: Mutex::new(Ec2::new(&settings)),
             metrics: Mutex::new(Metrics::new(settings.seed, settings.agent_dimensions)),
             faults: Faults::new(settings.seed),
             recorder: Recorder::default(),
             requests: AtomicU64::new(0),
+            orders: watch::Sender::new(()),
             settings,
         }
     }
@@ -117,7 +120,17 @@ impl World {
         let mut ec2 = self.ec2.lock();
         // Read under the lock, so that moments follow on each other as the changes do.
         let now = self.clock().now();
-        work(&mut ec2, now)
+        let before = ec2.changes;
+        let result = work(&mut ec2, now);
+        if ec2.changes != before {
+            self.orders.send_replace(());
+        }
+        result
+    }
+
+    /// Wakes up whenever an instance was launched or told something. What follows from time alone wakes nobody.
+    pub fn orders(&self) -> watch::Receiver<()> {
+        self.orders.subscribe()
     }
 
     /// A fresh request id.
@@ -128,7 +141,8 @@ impl World {
 
     /// Back to the beginning: no instances, no metrics, no faults, no records. The clock goes on.
     pub fn reset(&self) {
-        *self.ec2.lock() = Ec2::new(self.settings.seed, self.settings.delays);
+        *self.ec2.lock() = Ec2::new(&self.settings);
+        self.orders.send_replace(());
         *self.metrics.lock() = Metrics::new(self.settings.seed, self.settings.agent_dimensions);
         self.faults.clear();
         self.recorder.clear();

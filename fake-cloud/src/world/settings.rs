@@ -57,6 +57,16 @@ pub enum AgentDimensions {
     Appended,
 }
 
+/// What StopInstances says to an instance that was launched and does not run yet. Both have been seen in the wild.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum StopWhilePending {
+    /// `IncorrectInstanceState`.
+    #[default]
+    Refused,
+    /// It stops.
+    Allowed,
+}
+
 /// What makes one world differ from another.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -68,6 +78,8 @@ pub struct Settings {
     pub delays: Delays,
     /// How the CloudWatch agents are set up.
     pub agent_dimensions: AgentDimensions,
+    /// Whether a launch can be stopped before it runs.
+    pub stop_while_pending: StopWhilePending,
 }
 
 impl Default for Settings {
@@ -77,6 +89,7 @@ impl Default for Settings {
             clock: Clock::new(Pace::Real),
             delays: Delays::default(),
             agent_dimensions: AgentDimensions::default(),
+            stop_while_pending: StopWhilePending::default(),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The rules of EC2, on a clock moved by hand.
 
+mod random_lives;
+
 use std::time::Duration;
 
 use super::*;
@@ -338,4 +340,47 @@ fn many_instances_come_and_go_without_a_trace() {
         let region = ec2.region(HERE, now).expect("a region");
         assert!(region.instances.is_empty() && region.by_id.is_empty() && region.departures.is_empty());
     });
+}
+
+#[test]
+fn a_launch_can_be_stopped_before_it_runs_where_the_settings_say_so() {
+    let settings = Settings {
+        clock: Clock::new(Pace::Manual),
+        stop_while_pending: StopWhilePending::Allowed,
+        ..Settings::default()
+    };
+    let world = World::new(settings);
+    let id = launch(&world);
+    assert_eq!(order(&world, Order::Stop, &[&id]), Ok(vec![("pending", "stopping")]));
+    pass(&world, 20);
+    assert_eq!(state(&world, &id), Some("stopped"));
+}
+
+#[test]
+fn an_instance_is_found_by_the_address_it_runs_at_and_only_while_it_runs() {
+    let world = world();
+    let id = launch(&world);
+    pass(&world, 15);
+    let address = public_ip(&world, &id).expect("it runs");
+    let found = |world: &World| {
+        world.with_ec2(|ec2, now| ec2.at_address(address, now).map(|(region, instance)| (region, instance.id.clone())))
+    };
+    assert_eq!(found(&world), Some((HERE, id.clone())));
+    order(&world, Order::Stop, &[&id]).expect("it stops");
+    assert_eq!(found(&world), None);
+}
+
+#[test]
+fn orders_wake_whoever_waits_for_them_and_looking_does_not() {
+    let world = world();
+    let mut orders = world.orders();
+    let id = launch(&world);
+    assert!(orders.has_changed().expect("the world exists"));
+    orders.mark_unchanged();
+    pass(&world, 15);
+    assert_eq!(state(&world, &id), Some("running"));
+    order(&world, Order::Start, &[&id]).expect("it runs already");
+    assert!(!orders.has_changed().expect("the world exists"));
+    order(&world, Order::Stop, &[&id]).expect("it stops");
+    assert!(orders.has_changed().expect("the world exists"));
 }
