@@ -148,7 +148,10 @@ impl Exchange<'_> {
         let protocol = cloudwatch::Protocol::of(self.head.uri.path(), headers);
         let scope = match incoming::scope(headers) {
             Ok(scope) => scope,
-            Err(error) => return Ok(self.refuse(protocol, &error)),
+            Err(error) => {
+                self.record_unsigned(protocol, &error);
+                return Ok(self.refuse(protocol, &error));
+            }
         };
         let protocol = match scope.service {
             Service::Ec2 => None,
@@ -159,7 +162,7 @@ impl Exchange<'_> {
         let asked = body.and_then(|body| self.understand(protocol, &body));
         let (operation, parameters, instances) = match &asked {
             Ok(asked) => asked.describe(),
-            Err(_) => ("unreadable".to_owned(), Vec::new(), Vec::new()),
+            Err(_) => (UNREADABLE.to_owned(), Vec::new(), Vec::new()),
         };
         let call = incoming::header(headers, "amz-sdk-invocation-id");
         let occasion = Occasion {
@@ -171,17 +174,11 @@ impl Exchange<'_> {
         };
         let plan = Plan::of(self.world.faults().consult(&occasion));
         let record = Record {
-            number: 0,
-            at: self.world.clock().now(),
-            service: scope.service,
             operation,
             region: Some(scope.region.clone()),
             parameters,
-            call: call.map(str::to_owned),
-            attempt: incoming::attempt(headers),
-            client: incoming::header(headers, "user-agent").map(str::to_owned),
             faults: plan.rules.clone(),
-            outcome: Outcome::Abandoned,
+            ..self.blank_record(scope.service)
         };
         let record = OpenRecord::new(self.world.recorder(), record);
         plan.wait(self.world.clock()).await;
@@ -204,6 +201,31 @@ impl Exchange<'_> {
             AnswerFate::Dropped => Err(NoAnswer),
             AnswerFate::Sent => Ok(result.unwrap_or_else(|error| self.refuse(protocol, &error))),
         }
+    }
+
+    /// What can be said of a request before it is understood.
+    fn blank_record(&self, service: Service) -> Record {
+        let headers = &self.head.headers;
+        Record {
+            number: 0,
+            at: self.world.clock().now(),
+            service,
+            operation: UNREADABLE.to_owned(),
+            region: None,
+            parameters: Vec::new(),
+            call: incoming::header(headers, "amz-sdk-invocation-id").map(str::to_owned),
+            attempt: incoming::attempt(headers),
+            client: incoming::header(headers, "user-agent").map(str::to_owned),
+            faults: Vec::new(),
+            outcome: Outcome::Abandoned,
+        }
+    }
+
+    /// Nobody knows what an unsigned request was for; it is put down to the service whose protocol it speaks.
+    fn record_unsigned(&self, protocol: Option<cloudwatch::Protocol>, error: &AwsError) {
+        let service = if protocol.is_some() { Service::Cloudwatch } else { Service::Ec2 };
+        let outcome = Outcome::Refused { status: error.status, code: error.code.to_string() };
+        self.world.recorder().record(Record { outcome, ..self.blank_record(service) });
     }
 
     fn understand(&self, protocol: Option<cloudwatch::Protocol>, body: &[u8]) -> Result<Asked, AwsError> {
@@ -266,6 +288,8 @@ impl Exchange<'_> {
     }
 }
 
+/// What the operation of a request is called that could not be read.
+const UNREADABLE: &str = "unreadable";
 const XML: &str = "text/xml;charset=UTF-8";
 
 impl Asked {

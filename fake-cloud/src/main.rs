@@ -64,7 +64,9 @@ async fn run(arguments: Arguments) -> Result<(), String> {
     } else {
         println!("AWS    {url}\nadmin  {url}/_fake/\n");
         println!("export AWS_ENDPOINT_URL={url}");
-        println!("export AWS_ACCESS_KEY_ID=fake AWS_SECRET_ACCESS_KEY=fake AWS_REGION=us-east-1");
+        println!("export AWS_ACCESS_KEY_ID=fake AWS_SECRET_ACCESS_KEY=fake");
+        // SDKs read the first, boto3 and the command line the second.
+        println!("export AWS_REGION=us-east-1 AWS_DEFAULT_REGION=us-east-1");
     }
     aws::serve(listener, world, stop_signal()).await.map_err(|error| error.to_string())
 }

@@ -118,6 +118,37 @@ async fn requests_that_nobody_signed_are_refused() {
     let answer = cloud.raw(request).await;
     assert_eq!(answer.status, 401);
     assert!(answer.text().contains("<Code>AuthFailure</Code>"));
+    let refused = RecordFilter { code: Some("AuthFailure".to_owned()), ..RecordFilter::default() };
+    assert_eq!(cloud.world.recorder().find(&refused).len(), 1);
+}
+
+#[tokio::test]
+async fn ten_thousand_instances_are_listed_whole_and_in_pages() {
+    let cloud = Cloud::start().await;
+    let image = cloud.image();
+    for _ in 0..10 {
+        let wish = [("ImageId", image.as_str()), ("MinCount", "1000"), ("MaxCount", "1000")];
+        assert_eq!(cloud.ec2("RunInstances", &wish).await.status, 200);
+    }
+    let ids_on = |answer: &support::Answer| {
+        answer
+            .text()
+            .match_indices("<instanceId>")
+            .map(|(at, mark)| answer.text_at(at + mark.len(), 19))
+            .collect::<Vec<_>>()
+    };
+    let whole = ids_on(&cloud.ec2("DescribeInstances", &[]).await);
+    assert_eq!(whole.iter().collect::<BTreeSet<_>>().len(), 10_000);
+    let (mut paged, mut token) = (Vec::new(), String::new());
+    loop {
+        let page = cloud.ec2("DescribeInstances", &[("MaxResults", "1000"), ("NextToken", &token)]).await;
+        paged.extend(ids_on(&page));
+        if !page.text().contains("<nextToken>") {
+            break;
+        }
+        token = page.between("<nextToken>", "</nextToken>");
+    }
+    assert_eq!(paged, whole);
 }
 
 #[tokio::test(flavor = "multi_thread")]

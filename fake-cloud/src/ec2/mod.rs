@@ -1,4 +1,9 @@
 //! EC2's protocol: form in, XML out. What happens in between is the world's business.
+//!
+//! # Caveats
+//! Signatures are read, not checked: any key will do, in any region there is. Key pairs, instance profiles, user data
+//! and block devices are taken as they come. Parameters nobody here knows are ignored, where EC2 refuses some of them.
+//! Security groups open and close nothing. Volumes and network interfaces exist only as ids on their instance.
 
 mod error;
 mod form;

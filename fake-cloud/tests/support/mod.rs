@@ -38,6 +38,11 @@ impl Answer {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
+    /// This many bytes of the body from here on.
+    pub(crate) fn text_at(&self, at: usize, length: usize) -> String {
+        String::from_utf8_lossy(&self.body[at..at + length]).into_owned()
+    }
+
     /// What stands between two marks.
     pub(crate) fn between(&self, before: &str, after: &str) -> String {
         let text = self.text();
