@@ -1,4 +1,16 @@
 //! A cloud on your laptop.
 
+pub mod admin;
+pub mod aws;
 pub mod clock;
+pub(crate) mod cloudwatch;
+pub mod cml;
+pub mod control_plane;
+pub(crate) mod ec2;
 pub mod etcd;
+pub mod faults;
+mod http_server;
+pub mod interruption;
+pub mod recorder;
+pub mod service;
+pub mod world;

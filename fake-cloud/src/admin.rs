@@ -1,0 +1,197 @@
+//! The admin API under `/_fake/`: look at the world, move its clock, break it, and do things behind everybody's back.
+
+mod hands;
+mod state;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{delete, get, post};
+use axum::{Json, Router};
+use hyper::StatusCode;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::clock::Pace;
+use crate::faults::{Rule, RuleError};
+use crate::recorder::RecordFilter;
+use crate::world::{AwsError, World};
+
+type TheWorld = State<Arc<World>>;
+type Answer<T = Value> = Result<Json<T>, Refusal>;
+
+/// The routes of the admin API.
+pub fn router(world: Arc<World>) -> Router {
+    Router::new()
+        .route("/_fake", get(help))
+        .route("/_fake/", get(help))
+        .route("/_fake/state", get(state::show))
+        .route("/_fake/reset", post(reset))
+        .route("/_fake/clock", get(show_clock).post(set_clock))
+        .route("/_fake/clock/advance", post(advance_clock))
+        .route("/_fake/faults", get(list_faults).post(add_fault).delete(clear_faults))
+        .route("/_fake/faults/{id}", delete(remove_fault))
+        .route("/_fake/requests", get(list_requests).delete(clear_requests))
+        .merge(hands::router())
+        .fallback(unknown)
+        .with_state(world)
+}
+
+/// The answer to whoever is not on this machine, or only by way of a web page from elsewhere.
+pub fn forbidden() -> Response<Body> {
+    Refusal(StatusCode::FORBIDDEN, "the admin API answers this machine only".to_owned()).into_response()
+}
+
+/// Why a request of the admin API came to nothing.
+struct Refusal(StatusCode, String);
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        (self.0, Json(json!({"error": self.1}))).into_response()
+    }
+}
+
+impl From<JsonRejection> for Refusal {
+    fn from(rejection: JsonRejection) -> Self {
+        Self(rejection.status(), rejection.body_text())
+    }
+}
+
+impl From<QueryRejection> for Refusal {
+    fn from(rejection: QueryRejection) -> Self {
+        Self(rejection.status(), rejection.body_text())
+    }
+}
+
+impl From<RuleError> for Refusal {
+    fn from(error: RuleError) -> Self {
+        Self(StatusCode::UNPROCESSABLE_ENTITY, error.to_string())
+    }
+}
+
+impl From<AwsError> for Refusal {
+    fn from(error: AwsError) -> Self {
+        Self(StatusCode::CONFLICT, error.to_string())
+    }
+}
+
+async fn help() -> Json<Value> {
+    Json(json!({
+        "GET /_fake/state": "everything there is",
+        "POST /_fake/reset": "back to the beginning",
+        "GET /_fake/clock": "the time",
+        "POST /_fake/clock": {"pace": "real | manual | x60"},
+        "POST /_fake/clock/advance": {"seconds": 60},
+        "GET /_fake/faults": "all rules and how they fared",
+        "POST /_fake/faults": {"service": "ec2", "operation": "RunInstances", "times": 1, "per": "attempt | call",
+            "action": {"kind": "error", "code": "RequestLimitExceeded"}},
+        "DELETE /_fake/faults": "no more faults",
+        "DELETE /_fake/faults/{id}": "one rule less",
+        "GET /_fake/requests?operation=RunInstances": "what was asked of the world",
+        "DELETE /_fake/requests": "forget what was asked",
+        "POST /_fake/hands/{start|stop|reboot|terminate}": {"region": "us-east-1", "instance": "i-…"},
+        "POST /_fake/hands/tag": {"region": "us-east-1", "instance": "i-…", "key": "k", "value": "v"},
+        "POST /_fake/hands/image": {"region": "us-east-1", "id": "ami-…", "name": "cisco-cml2.9…"},
+        "POST /_fake/hands/subnet": {"region": "us-east-1", "id": "subnet-…"},
+        "POST /_fake/hands/security-group": {"region": "us-east-1", "id": "sg-…", "name": "cml"},
+        "POST /_fake/hands/metric": {"region": "us-east-1", "namespace": "AWS/EC2", "name": "CPUUtilization",
+            "dimensions": {"InstanceId": "i-…"}, "value": 97.5, "unit": "Percent"},
+    }))
+}
+
+async fn unknown() -> Refusal {
+    Refusal(StatusCode::NOT_FOUND, "there is no such page; GET /_fake/ lists them".to_owned())
+}
+
+async fn reset(State(world): TheWorld) -> Json<Value> {
+    world.reset();
+    Json(json!({"reset": true}))
+}
+
+async fn show_clock(State(world): TheWorld) -> Json<Value> {
+    Json(state::clock(&world))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewPace {
+    pace: String,
+}
+
+async fn set_clock(State(world): TheWorld, body: Result<Json<NewPace>, JsonRejection>) -> Answer {
+    let Json(NewPace { pace }) = body?;
+    let pace = parse_pace(&pace).map_err(|hint| Refusal(StatusCode::UNPROCESSABLE_ENTITY, hint))?;
+    world.clock().set_pace(pace);
+    Ok(Json(state::clock(&world)))
+}
+
+/// Reads `real`, `manual` or a factor as in `x60`.
+///
+/// # Errors
+/// Says what would have been understood.
+pub fn parse_pace(text: &str) -> Result<Pace, String> {
+    match text {
+        "real" => Ok(Pace::Real),
+        "manual" => Ok(Pace::Manual),
+        text => text
+            .strip_prefix('x')
+            .and_then(|factor| factor.parse::<f64>().ok())
+            .filter(|factor| factor.is_finite() && *factor > 0.0)
+            .map(Pace::Accelerated)
+            .ok_or_else(|| format!("a clock goes 'real', 'manual' or a factor like 'x60', not '{text}'")),
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Step {
+    seconds: f64,
+}
+
+async fn advance_clock(State(world): TheWorld, body: Result<Json<Step>, JsonRejection>) -> Answer {
+    let Json(Step { seconds }) = body?;
+    let step = Duration::try_from_secs_f64(seconds)
+        .map_err(|_| Refusal(StatusCode::UNPROCESSABLE_ENTITY, "seconds must not be negative".to_owned()))?;
+    world.clock().advance(step);
+    Ok(Json(state::clock(&world)))
+}
+
+async fn list_faults(State(world): TheWorld) -> Json<impl Serialize> {
+    Json(world.faults().list())
+}
+
+async fn add_fault(State(world): TheWorld, body: Result<Json<Rule>, JsonRejection>) -> Answer {
+    let Json(rule) = body?;
+    let id = world.faults().add(rule)?;
+    Ok(Json(json!({"id": id})))
+}
+
+async fn clear_faults(State(world): TheWorld) -> Json<Value> {
+    world.faults().clear();
+    Json(json!({"faults": 0}))
+}
+
+async fn remove_fault(State(world): TheWorld, Path(id): Path<u64>) -> Answer {
+    if world.faults().remove(id) {
+        Ok(Json(json!({"removed": id})))
+    } else {
+        Err(Refusal(StatusCode::NOT_FOUND, format!("there is no rule {id}")))
+    }
+}
+
+async fn list_requests(
+    State(world): TheWorld,
+    filter: Result<Query<RecordFilter>, QueryRejection>,
+) -> Answer<impl Serialize> {
+    let Query(filter) = filter?;
+    Ok(Json(world.recorder().find(&filter)))
+}
+
+async fn clear_requests(State(world): TheWorld) -> Json<Value> {
+    world.recorder().clear();
+    Json(json!({"requests": 0}))
+}

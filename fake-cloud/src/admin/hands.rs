@@ -1,0 +1,168 @@
+//! External hands over HTTP.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::extract::rejection::JsonRejection;
+use axum::routing::post;
+use axum::{Json, Router};
+use chrono::{DateTime, SecondsFormat, Utc};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{Answer, TheWorld};
+use crate::world::metrics::{Datum, MetricKey, Summary};
+use crate::world::{IMAGE_OWNER, Image, Order, SecurityGroup, Subnet, Tags, World};
+
+type Sent<T> = Result<Json<T>, JsonRejection>;
+
+pub(super) fn router() -> Router<Arc<World>> {
+    let order =
+        |order: Order| post(move |State(world): TheWorld, body: Sent<Target>| async move { give(&world, order, body) });
+    Router::new()
+        .route("/_fake/hands/start", order(Order::Start))
+        .route("/_fake/hands/stop", order(Order::Stop))
+        .route("/_fake/hands/reboot", order(Order::Reboot))
+        .route("/_fake/hands/terminate", order(Order::Terminate))
+        .route("/_fake/hands/tag", post(tag))
+        .route("/_fake/hands/image", post(image))
+        .route("/_fake/hands/subnet", post(subnet))
+        .route("/_fake/hands/security-group", post(security_group))
+        .route("/_fake/hands/metric", post(metric))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Target {
+    region: String,
+    instance: String,
+}
+
+fn give(world: &World, order: Order, body: Sent<Target>) -> Answer {
+    let Json(target) = body?;
+    let change = world.hand_order(&target.region, &target.instance, order)?;
+    Ok(Json(json!({
+        "instance": change.instance_id,
+        "previous": change.previous.name(),
+        "current": change.current.name(),
+    })))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewTag {
+    region: String,
+    instance: String,
+    key: String,
+    value: String,
+}
+
+async fn tag(State(world): TheWorld, body: Sent<NewTag>) -> Answer {
+    let Json(new) = body?;
+    world.hand_tag(&new.region, &new.instance, &new.key, &new.value)?;
+    Ok(Json(json!({"instance": new.instance})))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewImage {
+    region: String,
+    id: String,
+    name: String,
+    creation_date: Option<DateTime<Utc>>,
+    owner: Option<String>,
+    #[serde(default)]
+    tags: Tags,
+}
+
+async fn image(State(world): TheWorld, body: Sent<NewImage>) -> Answer {
+    let Json(new) = body?;
+    let created = new.creation_date.unwrap_or_else(|| world.clock().now());
+    let image = Image {
+        id: new.id.clone(),
+        description: new.name.clone(),
+        name: new.name,
+        creation_date: created.to_rfc3339_opts(SecondsFormat::Millis, true),
+        owner: new.owner.unwrap_or_else(|| IMAGE_OWNER.to_owned()),
+        tags: new.tags,
+    };
+    world.hand_image(&new.region, image)?;
+    Ok(Json(json!({"image": new.id})))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewSubnet {
+    region: String,
+    id: String,
+    vpc_id: Option<String>,
+    availability_zone: Option<String>,
+    network: Option<Ipv4Addr>,
+    #[serde(default)]
+    tags: Tags,
+}
+
+async fn subnet(State(world): TheWorld, body: Sent<NewSubnet>) -> Answer {
+    let Json(new) = body?;
+    let vpc_id = new.vpc_id.map_or_else(|| default_vpc(&world, &new.region), Ok)?;
+    let subnet = Subnet {
+        id: new.id.clone(),
+        vpc_id,
+        availability_zone: new.availability_zone.unwrap_or_else(|| format!("{}a", new.region)),
+        network: new.network.unwrap_or(Ipv4Addr::new(10, 200, 0, 0)),
+        tags: new.tags,
+    };
+    world.hand_subnet(&new.region, subnet)?;
+    Ok(Json(json!({"subnet": new.id})))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewGroup {
+    region: String,
+    id: String,
+    name: String,
+    vpc_id: Option<String>,
+}
+
+async fn security_group(State(world): TheWorld, body: Sent<NewGroup>) -> Answer {
+    let Json(new) = body?;
+    let vpc_id = new.vpc_id.map_or_else(|| default_vpc(&world, &new.region), Ok)?;
+    world.hand_group(&new.region, SecurityGroup { id: new.id.clone(), name: new.name, vpc_id })?;
+    Ok(Json(json!({"security_group": new.id})))
+}
+
+fn default_vpc(world: &World, region: &str) -> Result<String, crate::world::AwsError> {
+    world.with_ec2(|ec2, now| {
+        let subnets = &ec2.region(region, now)?.catalog.subnets;
+        Ok(subnets.first().map(|subnet| subnet.vpc_id.clone()).unwrap_or_default())
+    })
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewPoint {
+    region: String,
+    namespace: String,
+    name: String,
+    #[serde(default)]
+    dimensions: BTreeMap<String, String>,
+    value: f64,
+    unit: Option<String>,
+    at: Option<DateTime<Utc>>,
+}
+
+async fn metric(State(world): TheWorld, body: Sent<NewPoint>) -> Answer {
+    let Json(new) = body?;
+    let dimensions = new.dimensions.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    let key = MetricKey::new(&new.namespace, &new.name, dimensions);
+    let datum = Datum {
+        at: new.at.unwrap_or_else(|| world.clock().now()),
+        summary: Summary::of(new.value),
+        unit: new.unit.unwrap_or_else(|| "Percent".to_owned()),
+    };
+    world.hand_metric(&new.region, key, datum)?;
+    Ok(Json(json!({"metric": new.name})))
+}

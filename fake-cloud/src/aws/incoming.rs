@@ -1,0 +1,157 @@
+//! A request as it comes in: who signs it for which service and region, which attempt it is, and its body, bounded.
+
+use std::io::Read;
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use hyper::HeaderMap;
+use hyper::body::Incoming;
+
+use crate::service::Service;
+use crate::world::AwsError;
+
+/// No more than this is read from the wire.
+const LONGEST_BODY: usize = 2 * 1024 * 1024;
+/// What is too long is read up to here and thrown away: a caller that is still sending would miss the refusal.
+const LONGEST_REFUSED: usize = 64 * 1024 * 1024;
+/// No more than this is unpacked.
+const LONGEST_UNPACKED: usize = 8 * 1024 * 1024;
+
+/// Whom a request is for, as its signature says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Scope {
+    pub(super) service: Service,
+    pub(super) region: String,
+}
+
+/// Reads service and region off `Credential=<key>/<date>/<region>/<service>/aws4_request`.
+pub(super) fn scope(headers: &HeaderMap) -> Result<Scope, AwsError> {
+    let authorization = header(headers, "authorization").ok_or_else(|| AwsError::known("AuthFailure"))?;
+    let credential = authorization
+        .strip_prefix("AWS4-HMAC-SHA256")
+        .and_then(|rest| rest.split([',', ' ']).find_map(|part| part.strip_prefix("Credential=")));
+    let mut parts = credential.unwrap_or_default().rsplit('/');
+    let (Some("aws4_request"), Some(service), Some(region), Some(_), Some(_)) =
+        (parts.next(), parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return Err(AwsError::known("AuthFailure"));
+    };
+    let service = match service {
+        "ec2" => Service::Ec2,
+        "monitoring" => Service::Cloudwatch,
+        other => {
+            let message = format!("This cloud has EC2 (ec2) and CloudWatch (monitoring), but no service '{other}'.");
+            return Err(AwsError::new("AuthFailure", message));
+        }
+    };
+    Ok(Scope { service, region: region.to_owned() })
+}
+
+/// Which attempt it is: `amz-sdk-request: attempt=2; max=3`.
+pub(super) fn attempt(headers: &HeaderMap) -> Option<u32> {
+    header(headers, "amz-sdk-request")?
+        .split(';')
+        .find_map(|part| part.trim().strip_prefix("attempt="))
+        .and_then(|number| number.parse().ok())
+}
+
+pub(super) fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
+}
+
+/// Reads a body, and unpacks it if it is packed.
+pub(super) async fn body(headers: &HeaderMap, mut body: Incoming) -> Result<Bytes, AwsError> {
+    let mut bytes = BytesMut::new();
+    let mut length = 0;
+    while let Some(frame) = body.frame().await {
+        let frame = frame
+            .map_err(|_| AwsError::new("IncompleteBody", "The request body ended before it was complete."))?
+            .into_data()
+            .unwrap_or_default();
+        length += frame.len();
+        if length <= LONGEST_BODY {
+            bytes.extend_from_slice(&frame);
+        } else if length > LONGEST_REFUSED {
+            break;
+        }
+    }
+    if length > LONGEST_BODY {
+        return Err(AwsError::known("RequestEntityTooLarge"));
+    }
+    let bytes = bytes.freeze();
+    match header(headers, "content-encoding") {
+        None | Some("" | "identity") => Ok(bytes),
+        Some("gzip") => unpack(&bytes),
+        Some(other) => {
+            Err(AwsError::new("InvalidParameterValue", format!("The content encoding '{other}' is not supported.")))
+        }
+    }
+}
+
+fn unpack(packed: &[u8]) -> Result<Bytes, AwsError> {
+    let mut unpacked = Vec::new();
+    let mut reader = flate2::read::GzDecoder::new(packed).take(LONGEST_UNPACKED as u64 + 1);
+    reader
+        .read_to_end(&mut unpacked)
+        .map_err(|_| AwsError::new("InvalidParameterValue", "The request body is not valid gzip."))?;
+    if unpacked.len() > LONGEST_UNPACKED {
+        return Err(AwsError::known("RequestEntityTooLarge"));
+    }
+    Ok(unpacked.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use hyper::header::HeaderValue;
+
+    use super::*;
+
+    fn signed(authorization: &'static str) -> Result<Scope, AwsError> {
+        let mut headers = HeaderMap::new();
+        headers.insert("authorization", HeaderValue::from_static(authorization));
+        scope(&headers)
+    }
+
+    #[test]
+    fn service_and_region_come_from_the_signature() {
+        let scope = signed(
+            "AWS4-HMAC-SHA256 Credential=AK/IA/20260101/eu-west-1/ec2/aws4_request, SignedHeaders=host, Signature=0",
+        );
+        assert_eq!(scope, Ok(Scope { service: Service::Ec2, region: "eu-west-1".to_owned() }));
+    }
+
+    #[test]
+    fn what_is_not_signed_for_us_is_refused() {
+        for bad in [
+            "",
+            "Basic dXNlcjpwYXNz",
+            "AWS4-HMAC-SHA256 Credential=AKIA, Signature=0",
+            "AWS4-HMAC-SHA256 Credential=ec2/aws4_request",
+            "AWS4-HMAC-SHA256 Credential=AKIA/20260101/us-east-1/s3/aws4_request",
+        ] {
+            assert_eq!(signed(bad).expect_err(bad).code, "AuthFailure");
+        }
+    }
+
+    #[test]
+    fn the_attempt_is_the_callers_own_count() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(attempt(&headers), None);
+        headers.insert("amz-sdk-request", HeaderValue::from_static("ttl=20260101T000000Z; attempt=2; max=3"));
+        assert_eq!(attempt(&headers), Some(2));
+    }
+
+    #[test]
+    fn a_small_body_that_unpacks_to_a_huge_one_is_refused() {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        for _ in 0..9 {
+            encoder.write_all(&vec![0; 1024 * 1024]).expect("it packs");
+        }
+        let packed = encoder.finish().expect("it packs");
+        assert!(packed.len() < 100_000);
+        assert_eq!(unpack(&packed).expect_err("refused").status, 413);
+        assert_eq!(unpack(&packed[..packed.len() / 2]).expect_err("refused").code, "InvalidParameterValue");
+    }
+}

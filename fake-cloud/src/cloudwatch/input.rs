@@ -1,0 +1,226 @@
+//! What CloudWatch is asked, read from the tree all protocols come down to. The older protocol sends texts where the
+//! others send numbers, so both are taken.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+use crate::world::AwsError;
+use crate::world::metrics::MetricKey;
+
+/// A moment: seconds since 1970, or a date in ISO 8601.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Moment(pub(super) DateTime<Utc>);
+
+/// A number.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Number(pub(super) f64);
+
+/// A whole number.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Whole(pub(super) i64);
+
+/// A yes or no.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Flag(pub(super) bool);
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct Dimension {
+    pub(super) name: Option<String>,
+    pub(super) value: Option<String>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct Metric {
+    pub(super) namespace: Option<String>,
+    pub(super) metric_name: Option<String>,
+    #[serde(default, deserialize_with = "list")]
+    pub(super) dimensions: Vec<Dimension>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct MetricStat {
+    pub(super) metric: Option<Metric>,
+    pub(super) period: Option<Whole>,
+    pub(super) stat: Option<String>,
+    pub(super) unit: Option<String>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct MetricDataQuery {
+    pub(super) id: Option<String>,
+    pub(super) metric_stat: Option<MetricStat>,
+    pub(super) expression: Option<String>,
+    pub(super) label: Option<String>,
+    pub(super) return_data: Option<Flag>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct GetMetricData {
+    #[serde(default, deserialize_with = "list")]
+    pub(super) metric_data_queries: Vec<MetricDataQuery>,
+    pub(super) start_time: Option<Moment>,
+    pub(super) end_time: Option<Moment>,
+    pub(super) next_token: Option<String>,
+    pub(super) scan_by: Option<String>,
+    pub(super) max_datapoints: Option<Whole>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct GetMetricStatistics {
+    #[serde(flatten)]
+    pub(super) metric: Metric,
+    pub(super) start_time: Option<Moment>,
+    pub(super) end_time: Option<Moment>,
+    pub(super) period: Option<Whole>,
+    #[serde(default, deserialize_with = "list")]
+    pub(super) statistics: Vec<String>,
+    #[serde(default, deserialize_with = "list")]
+    pub(super) extended_statistics: Vec<String>,
+    pub(super) unit: Option<String>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct StatisticSet {
+    pub(super) sample_count: Option<Number>,
+    pub(super) sum: Option<Number>,
+    pub(super) minimum: Option<Number>,
+    pub(super) maximum: Option<Number>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct MetricDatum {
+    pub(super) metric_name: Option<String>,
+    #[serde(default, deserialize_with = "list")]
+    pub(super) dimensions: Vec<Dimension>,
+    pub(super) timestamp: Option<Moment>,
+    pub(super) value: Option<Number>,
+    pub(super) statistic_values: Option<StatisticSet>,
+    #[serde(default, deserialize_with = "list")]
+    pub(super) values: Vec<Number>,
+    #[serde(default, deserialize_with = "list")]
+    pub(super) counts: Vec<Number>,
+    pub(super) unit: Option<String>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct PutMetricData {
+    pub(super) namespace: Option<String>,
+    #[serde(default, deserialize_with = "list")]
+    pub(super) metric_data: Vec<MetricDatum>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct ListMetrics {
+    pub(super) namespace: Option<String>,
+    pub(super) metric_name: Option<String>,
+    #[serde(default, deserialize_with = "list")]
+    pub(super) dimensions: Vec<Dimension>,
+    pub(super) next_token: Option<String>,
+}
+
+/// Reads an input.
+pub(super) fn read<T: DeserializeOwned>(value: &Value) -> Result<T, AwsError> {
+    T::deserialize(value).map_err(|error| AwsError::new("InvalidParameterValue", error.to_string()))
+}
+
+/// A member that must be there.
+pub(super) fn need<T>(member: Option<T>, name: &str) -> Result<T, AwsError> {
+    member.ok_or_else(|| AwsError::new("MissingParameter", format!("The parameter {name} is required.")))
+}
+
+impl Metric {
+    pub(super) fn key(&self) -> Result<MetricKey, AwsError> {
+        let namespace = need(self.namespace.as_deref(), "Namespace")?;
+        let name = need(self.metric_name.as_deref(), "MetricName")?;
+        metric_key(namespace, name, &self.dimensions)
+    }
+}
+
+pub(super) fn metric_key(namespace: &str, name: &str, dimensions: &[Dimension]) -> Result<MetricKey, AwsError> {
+    if dimensions.len() > 30 {
+        return Err(invalid("Dimensions", "there can be at most 30"));
+    }
+    let mut pairs = Vec::with_capacity(dimensions.len());
+    for dimension in dimensions {
+        pairs.push((need(dimension.name.as_deref(), "Name")?, need(dimension.value.as_deref(), "Value")?));
+    }
+    Ok(MetricKey::new(namespace, name, pairs))
+}
+
+pub(super) fn invalid(parameter: &str, why: &str) -> AwsError {
+    AwsError::new("InvalidParameterValue", format!("The value for parameter {parameter} is invalid: {why}."))
+}
+
+/// A list. The older protocol sends an empty one as an empty text.
+fn list<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<Vec<T>, D::Error> {
+    match Value::deserialize(deserializer)? {
+        Value::Null => Ok(Vec::new()),
+        Value::String(text) if text.is_empty() => Ok(Vec::new()),
+        other => serde_json::from_value(other).map_err(D::Error::custom),
+    }
+}
+
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let number = match Value::deserialize(deserializer)? {
+            Value::Number(number) => number.as_f64(),
+            Value::String(text) => text.trim().parse().ok(),
+            Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+        };
+        number.filter(|number| number.is_finite()).map(Self).ok_or_else(|| D::Error::custom("expected a finite number"))
+    }
+}
+
+impl<'de> Deserialize<'de> for Whole {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Number(number) = Number::deserialize(deserializer)?;
+        if number.fract() == 0.0 && number.abs() < 1e15 {
+            Ok(Self(number as i64))
+        } else {
+            Err(D::Error::custom("expected a whole number"))
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Flag {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match Value::deserialize(deserializer)? {
+            Value::Bool(flag) => Ok(Self(flag)),
+            Value::String(text) if text == "true" => Ok(Self(true)),
+            Value::String(text) if text == "false" => Ok(Self(false)),
+            _ => Err(D::Error::custom("expected true or false")),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Moment {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let moment = match Value::deserialize(deserializer)? {
+            Value::Number(number) => number.as_f64().and_then(from_seconds),
+            Value::String(text) => match DateTime::parse_from_rfc3339(&text) {
+                Ok(moment) => Some(moment.to_utc()),
+                Err(_) => text.parse().ok().and_then(from_seconds),
+            },
+            Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+        };
+        moment.map(Self).ok_or_else(|| D::Error::custom("expected a timestamp"))
+    }
+}
+
+fn from_seconds(seconds: f64) -> Option<DateTime<Utc>> {
+    // Years that have four digits; arithmetic on them cannot run over.
+    let millis = (seconds * 1000.0).round();
+    ((-6.2e13..2.5e14).contains(&millis)).then(|| DateTime::<Utc>::UNIX_EPOCH + TimeDelta::milliseconds(millis as i64))
+}

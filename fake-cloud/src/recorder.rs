@@ -1,0 +1,258 @@
+//! What was asked of the world: every request, without its secrets, as many as fit.
+
+use std::collections::VecDeque;
+
+use chrono::{DateTime, Utc};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use crate::service::Service;
+
+/// At most this many requests are kept…
+const REQUESTS_KEPT: usize = 100_000;
+/// …and at most this many bytes of their parameters.
+const BYTES_KEPT: usize = 64 * 1024 * 1024;
+/// Longer values are cut.
+const LONGEST_VALUE: usize = 1024;
+/// What is written instead of a secret.
+pub const REDACTED: &str = "[redacted]";
+
+/// A request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Record {
+    /// Its number, from 1.
+    pub number: u64,
+    /// When it came in, on the world's clock.
+    pub at: DateTime<Utc>,
+    /// The service.
+    pub service: Service,
+    /// The operation.
+    pub operation: String,
+    /// The region, where there is one.
+    pub region: Option<String>,
+    /// What was asked.
+    pub parameters: Vec<(String, String)>,
+    /// What all attempts of the same call have in common.
+    pub call: Option<String>,
+    /// Which attempt of the caller it was, if the caller says.
+    pub attempt: Option<u32>,
+    /// Who called.
+    pub client: Option<String>,
+    /// The rules that struck.
+    pub faults: Vec<u64>,
+    /// How it ended.
+    pub outcome: Outcome,
+}
+
+/// How a request ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "result", rename_all = "kebab-case")]
+pub enum Outcome {
+    /// It was served.
+    Served {
+        /// The HTTP status.
+        status: u16,
+    },
+    /// It was refused.
+    Refused {
+        /// The HTTP status.
+        status: u16,
+        /// The error code.
+        code: String,
+    },
+    /// The connection was reset before anything was done.
+    Reset,
+    /// It was carried out, and the answer dropped.
+    ResponseDropped,
+    /// The caller went away before anything was done.
+    Abandoned,
+}
+
+/// Which records to look at. What is left out matches everything.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RecordFilter {
+    /// Of this service.
+    pub service: Option<Service>,
+    /// Of this operation.
+    pub operation: Option<String>,
+    /// In this region.
+    pub region: Option<String>,
+    /// Of this call.
+    pub call: Option<String>,
+    /// Refused with this code.
+    pub code: Option<String>,
+    /// After the one of this number.
+    pub after: Option<u64>,
+    /// At most this many, the latest.
+    pub limit: Option<usize>,
+}
+
+/// The records of a world.
+#[derive(Debug, Default)]
+pub struct Recorder {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    recorded: u64,
+    bytes: usize,
+    records: VecDeque<Record>,
+}
+
+impl Recorder {
+    /// Writes a request down; numbers it, takes its secrets out, forgets the oldest if there are too many.
+    pub fn record(&self, mut record: Record) {
+        for (name, value) in &mut record.parameters {
+            if is_secret(name) {
+                REDACTED.clone_into(value);
+            } else if value.len() > LONGEST_VALUE {
+                let end = (0..=LONGEST_VALUE).rev().find(|end| value.is_char_boundary(*end)).unwrap_or(0);
+                value.truncate(end);
+                value.push('…');
+            }
+        }
+        let mut inner = self.inner.lock();
+        inner.recorded += 1;
+        record.number = inner.recorded;
+        inner.bytes += size(&record);
+        inner.records.push_back(record);
+        while inner.records.len() > REQUESTS_KEPT || inner.bytes > BYTES_KEPT {
+            let Some(oldest) = inner.records.pop_front() else { break };
+            inner.bytes -= size(&oldest);
+        }
+    }
+
+    /// How many were written down, forgotten ones included.
+    pub fn recorded(&self) -> u64 {
+        self.inner.lock().recorded
+    }
+
+    /// The records that match, oldest first.
+    pub fn find(&self, filter: &RecordFilter) -> Vec<Record> {
+        let inner = self.inner.lock();
+        let matching = inner.records.iter().rev().filter(|record| filter.matches(record));
+        let mut found: Vec<_> = matching.take(filter.limit.unwrap_or(usize::MAX)).cloned().collect();
+        found.reverse();
+        found
+    }
+
+    /// Forgets everything and counts from 1 again.
+    pub fn clear(&self) {
+        *self.inner.lock() = Inner::default();
+    }
+}
+
+/// A record that is written whatever happens: with its outcome once that is known, as abandoned if it never is.
+#[derive(Debug)]
+pub struct OpenRecord<'a> {
+    recorder: &'a Recorder,
+    record: Option<Record>,
+}
+
+impl<'a> OpenRecord<'a> {
+    /// Opens a record. What it says about the outcome does not count yet.
+    pub fn new(recorder: &'a Recorder, record: Record) -> Self {
+        Self { recorder, record: Some(record) }
+    }
+
+    /// Writes it.
+    pub fn close(mut self, outcome: Outcome) {
+        if let Some(record) = self.record.take() {
+            self.recorder.record(Record { outcome, ..record });
+        }
+    }
+}
+
+impl Drop for OpenRecord<'_> {
+    fn drop(&mut self) {
+        if let Some(record) = self.record.take() {
+            self.recorder.record(Record { outcome: Outcome::Abandoned, ..record });
+        }
+    }
+}
+
+impl RecordFilter {
+    fn matches(&self, record: &Record) -> bool {
+        let code = match &record.outcome {
+            Outcome::Refused { code, .. } => Some(code),
+            Outcome::Served { .. } | Outcome::Reset | Outcome::ResponseDropped | Outcome::Abandoned => None,
+        };
+        self.service.is_none_or(|service| service == record.service)
+            && self.operation.as_ref().is_none_or(|operation| *operation == record.operation)
+            && self.region.as_ref().is_none_or(|region| Some(region) == record.region.as_ref())
+            && self.call.as_ref().is_none_or(|call| Some(call) == record.call.as_ref())
+            && self.code.as_ref().is_none_or(|wanted| Some(wanted) == code)
+            && self.after.is_none_or(|after| record.number > after)
+    }
+}
+
+fn is_secret(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    ["authorization", "security-token", "securitytoken", "userdata", "password", "secret", "api-key", "apikey"]
+        .iter()
+        .any(|secret| name.contains(secret))
+}
+
+fn size(record: &Record) -> usize {
+    256 + record.parameters.iter().map(|(name, value)| name.len() + value.len() + 48).sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(operation: &str, parameters: &[(&str, &str)]) -> Record {
+        Record {
+            number: 0,
+            at: DateTime::<Utc>::UNIX_EPOCH,
+            service: Service::Ec2,
+            operation: operation.to_owned(),
+            region: Some("us-east-1".to_owned()),
+            parameters: parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+            call: None,
+            attempt: Some(1),
+            client: None,
+            faults: Vec::new(),
+            outcome: Outcome::Served { status: 200 },
+        }
+    }
+
+    #[test]
+    fn secrets_do_not_get_in() {
+        let recorder = Recorder::default();
+        let names = ["UserData", "Authorization", "X-Amz-Security-Token", "password", "AdminPassword", "ClientToken"];
+        recorder.record(record("RunInstances", &names.map(|name| (name, "hush"))));
+        let found = recorder.find(&RecordFilter::default());
+        let values: Vec<&str> = found[0].parameters.iter().map(|(_, value)| value.as_str()).collect();
+        assert_eq!(values, [REDACTED, REDACTED, REDACTED, REDACTED, REDACTED, "hush"]);
+    }
+
+    #[test]
+    fn the_latest_are_kept_and_found_in_order() {
+        let recorder = Recorder::default();
+        for number in 0..10 {
+            recorder.record(record(if number % 2 == 0 { "Even" } else { "Odd" }, &[]));
+        }
+        let filter = RecordFilter { operation: Some("Odd".to_owned()), limit: Some(2), ..RecordFilter::default() };
+        let numbers: Vec<u64> = recorder.find(&filter).iter().map(|record| record.number).collect();
+        assert_eq!(numbers, [8, 10]);
+        let filter = RecordFilter { after: Some(9), ..RecordFilter::default() };
+        assert_eq!(recorder.find(&filter).len(), 1);
+    }
+
+    #[test]
+    fn memory_is_bounded_whatever_is_asked() {
+        let recorder = Recorder::default();
+        let long = "ä".repeat(4000);
+        let parameters = vec![("Filter", long.as_str()); 100];
+        for _ in 0..1000 {
+            recorder.record(record("DescribeInstances", &parameters));
+        }
+        let inner = recorder.inner.lock();
+        assert!(inner.bytes <= BYTES_KEPT);
+        assert!(inner.records.len() < 1000);
+        assert_eq!(inner.recorded, 1000);
+    }
+}

@@ -1,0 +1,157 @@
+//! CloudWatch as data: points that were put, and points the instances of the world report by themselves.
+
+mod generated;
+mod statistics;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+
+pub use self::statistics::{Datum, Statistic, Summary, per_period, round_down};
+use super::World;
+use super::instance::Instance;
+use super::settings::AgentDimensions;
+
+/// More points than this in one metric and the oldest are forgotten.
+const POINTS_KEPT: usize = 50_000;
+/// More metrics than this in a region and further ones are refused.
+const METRICS_KEPT: usize = 50_000;
+
+/// What makes a metric that metric. All of it must match, to the last dimension.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MetricKey {
+    /// The namespace.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+    /// The dimensions, in order.
+    pub dimensions: Vec<(String, String)>,
+}
+
+impl MetricKey {
+    /// A metric. The order of the dimensions does not matter.
+    pub fn new<'a>(namespace: &str, name: &str, dimensions: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        let mut dimensions: Vec<_> =
+            dimensions.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        dimensions.sort();
+        Self { namespace: namespace.to_owned(), name: name.to_owned(), dimensions }
+    }
+
+    fn dimension(&self, name: &str) -> Option<&str> {
+        self.dimensions.iter().find(|dimension| dimension.0 == name).map(|dimension| dimension.1.as_str())
+    }
+}
+
+/// Which metrics to list.
+#[derive(Debug, Clone, Default)]
+pub struct MetricFilter {
+    /// Of this namespace.
+    pub namespace: Option<String>,
+    /// Of this name.
+    pub name: Option<String>,
+    /// With these dimensions, of this value if one is given, and maybe with others too.
+    pub dimensions: Vec<(String, Option<String>)>,
+}
+
+impl MetricFilter {
+    fn passes(&self, key: &MetricKey) -> bool {
+        self.namespace.as_ref().is_none_or(|namespace| *namespace == key.namespace)
+            && self.name.as_ref().is_none_or(|name| *name == key.name)
+            && self.dimensions.iter().all(|(name, wanted)| {
+                key.dimension(name).is_some_and(|value| wanted.as_ref().is_none_or(|wanted| wanted == value))
+            })
+    }
+}
+
+/// All metrics.
+#[derive(Debug)]
+pub struct Metrics {
+    seed: u64,
+    agent: AgentDimensions,
+    put: BTreeMap<String, HashMap<MetricKey, BTreeMap<i64, Vec<Datum>>>>,
+}
+
+impl Metrics {
+    pub(super) fn new(seed: u64, agent: AgentDimensions) -> Self {
+        Self { seed, agent, put: BTreeMap::new() }
+    }
+
+    fn put(&mut self, region: &str, key: MetricKey, datum: Datum) -> bool {
+        let metrics = self.put.entry(region.to_owned()).or_default();
+        if metrics.len() >= METRICS_KEPT && !metrics.contains_key(&key) {
+            return false;
+        }
+        let points = metrics.entry(key).or_default();
+        points.entry(datum.at.timestamp()).or_default().push(datum);
+        if points.len() > POINTS_KEPT {
+            points.pop_first();
+        }
+        true
+    }
+
+    fn points(&self, region: &str, key: &MetricKey, from: DateTime<Utc>, to: DateTime<Utc>) -> Vec<Datum> {
+        let (from, to) = (from.timestamp(), to.timestamp());
+        let Some(points) = self.put.get(region).and_then(|metrics| metrics.get(key)).filter(|_| from < to) else {
+            return Vec::new();
+        };
+        points.range(from..to).flat_map(|(_, data)| data.iter().cloned()).collect()
+    }
+}
+
+impl World {
+    /// Puts a point. False when there are too many metrics already.
+    pub fn put_metric(&self, region: &str, key: MetricKey, datum: Datum) -> bool {
+        self.metrics.lock().put(region, key, datum)
+    }
+
+    /// The points of a metric in `from..to`, in order. What was put hides what the instance reports in the same period.
+    pub fn metric_points(&self, region: &str, key: &MetricKey, from: DateTime<Utc>, to: DateTime<Utc>) -> Vec<Datum> {
+        let (instance, now) = self.with_ec2(|ec2, now| {
+            let instance = key
+                .dimension("InstanceId")
+                .and_then(|id| ec2.region(region, now).ok().and_then(|region| region.find(id).map(Arc::clone)));
+            (instance, now)
+        });
+        let (mut points, seed, agent) = {
+            let metrics = self.metrics.lock();
+            (metrics.points(region, key, from, to), metrics.seed, metrics.agent)
+        };
+        let Some(instance) = instance.filter(|instance| generated::keys(instance, agent).contains(key)) else {
+            return points;
+        };
+        let cadence = generated::cadence(&instance, key);
+        let covered: Vec<i64> = points.iter().map(|point| point.at.timestamp().div_euclid(cadence)).collect();
+        let reported = generated::points(seed, &instance, key, from, to, now);
+        let is_free = |point: &Datum| covered.binary_search(&point.at.timestamp().div_euclid(cadence)).is_err();
+        points.extend(reported.into_iter().filter(is_free));
+        points.sort_by_key(|point| point.at);
+        points
+    }
+
+    /// The metrics there are, in order.
+    pub fn list_metrics(&self, region: &str, filter: &MetricFilter) -> Vec<MetricKey> {
+        let only = filter.dimensions.iter().find(|dimension| dimension.0 == "InstanceId").and_then(|one| one.1.clone());
+        let instances: Vec<Arc<Instance>> = self.with_ec2(|ec2, now| match ec2.region(region, now) {
+            Ok(region) => {
+                let is_asked = |instance: &&Arc<Instance>| {
+                    instance.has_run(now) && only.as_ref().is_none_or(|id| *id == instance.id)
+                };
+                region.instances().filter(is_asked).cloned().collect()
+            }
+            Err(_) => Vec::new(),
+        });
+        let metrics = self.metrics.lock();
+        let mut keys: Vec<MetricKey> =
+            instances.iter().flat_map(|instance| generated::keys(instance, metrics.agent)).collect();
+        keys.extend(metrics.put.get(region).into_iter().flat_map(|put| put.keys().cloned()));
+        drop(metrics);
+        keys.retain(|key| filter.passes(key));
+        keys.sort();
+        keys.dedup();
+        keys
+    }
+}
+
+#[cfg(test)]
+mod tests;

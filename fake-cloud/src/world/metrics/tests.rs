@@ -1,0 +1,104 @@
+//! Metrics of instances, on a clock moved by hand.
+
+use std::time::Duration;
+
+use super::*;
+use crate::clock::{Clock, Pace};
+use crate::world::{Intent, LaunchRequest, Monitoring, Order, Settings};
+
+const HERE: &str = "us-east-1";
+
+fn world(agent_dimensions: AgentDimensions) -> (World, Arc<Instance>) {
+    let moment = DateTime::from_timestamp(1_767_225_600, 0).expect("a moment");
+    let clock = Clock::starting_at(Pace::Manual, moment);
+    let world = World::new(Settings { clock, agent_dimensions, ..Settings::default() });
+    let launch = world.with_ec2(|ec2, now| {
+        let image = ec2.region(HERE, now)?.catalog.images[0].id.clone();
+        let wish = LaunchRequest { monitoring: Monitoring::Detailed, ..LaunchRequest::new(image) };
+        ec2.launch(HERE, wish, Intent::Execute, now)
+    });
+    let instance = Arc::clone(&launch.expect("it launches").instances[0]);
+    (world, instance)
+}
+
+fn points(world: &World, key: &MetricKey) -> Vec<Datum> {
+    let now = world.clock().now();
+    world.metric_points(HERE, key, now - chrono::TimeDelta::days(1), now)
+}
+
+fn cpu(instance: &Instance) -> MetricKey {
+    MetricKey::new("AWS/EC2", "CPUUtilization", [("InstanceId", instance.id.as_str())])
+}
+
+#[test]
+fn points_exist_for_the_time_an_instance_ran_and_no_other() {
+    let (world, instance) = world(AgentDimensions::Aggregated);
+    assert!(points(&world, &cpu(&instance)).is_empty());
+    world.clock().advance(Duration::from_secs(600));
+    let while_running = points(&world, &cpu(&instance));
+    assert_eq!(while_running.len(), 9);
+    world.hand_order(HERE, &instance.id, Order::Stop).expect("it stops");
+    world.clock().advance(Duration::from_secs(3600));
+    assert!((9..=10).contains(&points(&world, &cpu(&instance)).len()));
+}
+
+#[test]
+fn values_are_plausible_and_the_same_whenever_asked() {
+    let (world, instance) = world(AgentDimensions::Aggregated);
+    world.clock().advance(Duration::from_secs(7200));
+    let first = points(&world, &cpu(&instance));
+    assert_eq!(first, points(&world, &cpu(&instance)));
+    assert!(first.iter().all(|point| (0.0..=100.0).contains(&point.summary.sum)));
+    assert!(first.windows(2).any(|pair| pair[0].summary != pair[1].summary));
+}
+
+#[test]
+fn dimensions_must_match_to_the_last_one() {
+    for (agent, found) in [(AgentDimensions::Aggregated, true), (AgentDimensions::Appended, false)] {
+        let (world, instance) = world(agent);
+        world.clock().advance(Duration::from_secs(600));
+        let alone = MetricKey::new("CWAgent", "mem_used_percent", [("InstanceId", instance.id.as_str())]);
+        assert_eq!(!points(&world, &alone).is_empty(), found);
+        let all = MetricKey::new(
+            "CWAgent",
+            "mem_used_percent",
+            [
+                ("InstanceType", instance.instance_type.as_str()),
+                ("InstanceId", instance.id.as_str()),
+                ("ImageId", instance.image_id.as_str()),
+            ],
+        );
+        assert!(!points(&world, &all).is_empty());
+        let one_more = MetricKey::new("AWS/EC2", "CPUUtilization", [("InstanceId", &*instance.id), ("path", "/")]);
+        assert!(points(&world, &one_more).is_empty());
+    }
+}
+
+#[test]
+fn what_is_set_hides_what_was_reported_in_the_same_minute() {
+    let (world, instance) = world(AgentDimensions::Aggregated);
+    world.clock().advance(Duration::from_secs(600));
+    let before = points(&world, &cpu(&instance));
+    let at = before[3].at + chrono::TimeDelta::seconds(7);
+    let datum = Datum { at, summary: Summary::of(99.0), unit: "Percent".to_owned() };
+    world.hand_metric(HERE, cpu(&instance), datum).expect("it is set");
+    let after = points(&world, &cpu(&instance));
+    assert_eq!(after.len(), before.len());
+    assert_eq!(after[3].summary, Summary::of(99.0));
+    assert_eq!(after[4], before[4]);
+}
+
+#[test]
+fn listing_filters_by_namespace_name_and_dimensions() {
+    let (world, instance) = world(AgentDimensions::Aggregated);
+    assert!(world.list_metrics(HERE, &MetricFilter::default()).is_empty());
+    world.clock().advance(Duration::from_secs(60));
+    assert_eq!(world.list_metrics(HERE, &MetricFilter::default()).len(), 16);
+    let disk = MetricFilter {
+        namespace: Some("CWAgent".to_owned()),
+        name: Some("disk_used_percent".to_owned()),
+        dimensions: vec![("path".to_owned(), None), ("InstanceId".to_owned(), Some(instance.id.clone()))],
+    };
+    assert_eq!(world.list_metrics(HERE, &disk).len(), 1);
+    assert!(world.list_metrics("eu-west-1", &MetricFilter::default()).is_empty());
+}

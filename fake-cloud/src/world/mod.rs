@@ -1,0 +1,153 @@
+//! The one world behind all protocols: one clock, one seed, one truth.
+//!
+//! Protocol modules decode, call the world, and encode; they keep no state. The world does no I/O: whatever takes time
+//! is a moment on its clock, and what is read is derived from the moment of reading.
+
+mod catalog;
+mod dice;
+mod ec2;
+mod error;
+mod fields;
+mod filter;
+mod hands;
+mod instance;
+mod launch;
+mod lifecycle;
+pub mod metrics;
+mod page;
+mod settings;
+mod status;
+mod tagging;
+mod tags;
+mod tokens;
+mod view;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use chrono::{DateTime, Utc};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::clock::Clock;
+use crate::faults::Faults;
+use crate::recorder::Recorder;
+
+pub use self::catalog::{ACCOUNT, Catalog, IMAGE_OWNER, Image, REGIONS, SecurityGroup, Subnet};
+pub use self::dice::Dice;
+pub use self::ec2::{Ec2, InstanceQuery, Intent, Region};
+pub use self::error::{AwsError, status_of};
+pub use self::fields::{ImageField, InstanceField, RegionField, SubnetField, TagField, TagListField};
+pub use self::filter::{Field, Filter, Filters, Pattern, Piece};
+pub use self::instance::{Course, Instance, InstanceState, Monitoring, Profile, Run};
+pub use self::launch::{Launch, LaunchRequest, Novelty};
+pub use self::lifecycle::{Order, StateChange};
+pub use self::page::{Page, PageRequest};
+pub use self::settings::{AgentDimensions, Delays, Settings, StopWhilePending};
+pub use self::status::{Health, InstanceStatus, StatusField, StatusQuery, StatusScope};
+pub use self::tags::{TagRemoval, TaggedResource, Tags};
+pub use self::view::{Hidden, HiddenReason, PageCut, View};
+
+pub(crate) use self::catalog::is_well_formed;
+pub(crate) use self::dice::{hash_text, mix};
+
+use self::metrics::Metrics;
+
+/// A world. Two of them share nothing.
+///
+/// ```
+/// use std::time::Duration;
+/// use fake_cloud::clock::{Clock, Pace};
+/// use fake_cloud::world::{Intent, InstanceState, LaunchRequest, Settings, World};
+///
+/// let world = World::new(Settings { clock: Clock::new(Pace::Manual), ..Settings::default() });
+/// let launch = world.with_ec2(|ec2, now| {
+///     let image = ec2.region("us-east-1", now)?.catalog.images[0].id.clone();
+///     ec2.launch("us-east-1", LaunchRequest::new(image), Intent::Execute, now)
+/// })?;
+/// let instance = &launch.instances[0];
+/// assert_eq!(instance.state(world.clock().now()), InstanceState::Pending);
+/// world.clock().advance(Duration::from_secs(60));
+/// assert_eq!(instance.state(world.clock().now()), InstanceState::Running);
+/// # Ok::<(), fake_cloud::world::AwsError>(())
+/// ```
+#[derive(Debug)]
+pub struct World {
+    settings: Settings,
+    ec2: Mutex<Ec2>,
+    metrics: Mutex<Metrics>,
+    faults: Faults,
+    recorder: Recorder,
+    requests: AtomicU64,
+    orders: watch::Sender<()>,
+}
+
+impl World {
+    /// A world in which nothing has happened yet.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            ec2: Mutex::new(Ec2::new(&settings)),
+            metrics: Mutex::new(Metrics::new(settings.seed, settings.agent_dimensions)),
+            faults: Faults::new(settings.seed),
+            recorder: Recorder::default(),
+            requests: AtomicU64::new(0),
+            orders: watch::Sender::new(()),
+            settings,
+        }
+    }
+
+    /// Its clock.
+    pub fn clock(&self) -> &Clock {
+        &self.settings.clock
+    }
+
+    /// What it was made with.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Its faults.
+    pub fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
+    /// What was asked of it.
+    pub fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    /// Looks at EC2 or changes it, in one piece, at one moment. Keep it short: everybody else waits.
+    pub fn with_ec2<T>(&self, work: impl FnOnce(&mut Ec2, DateTime<Utc>) -> T) -> T {
+        let mut ec2 = self.ec2.lock();
+        // Read under the lock, so that moments follow on each other as the changes do.
+        let now = self.clock().now();
+        let before = ec2.changes;
+        let result = work(&mut ec2, now);
+        if ec2.changes != before {
+            self.orders.send_replace(());
+        }
+        result
+    }
+
+    /// Wakes up whenever an instance was launched or told something. What follows from time alone wakes nobody.
+    pub fn orders(&self) -> watch::Receiver<()> {
+        self.orders.subscribe()
+    }
+
+    /// A fresh request id.
+    pub fn request_id(&self) -> String {
+        let number = self.requests.fetch_add(1, Ordering::Relaxed);
+        Dice::new(self.settings.seed ^ mix(number), "request").uuid()
+    }
+
+    /// Back to the beginning: no instances, no metrics, no faults, no records. The clock goes on.
+    pub fn reset(&self) {
+        *self.ec2.lock() = Ec2::new(&self.settings);
+        self.orders.send_replace(());
+        *self.metrics.lock() = Metrics::new(self.settings.seed, self.settings.agent_dimensions);
+        self.faults.clear();
+        self.recorder.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,168 @@
+//! A world on a socket, and the plainest of HTTP clients: what goes over the wire is what the test says.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fake_cloud::aws;
+use fake_cloud::clock::{Clock, Pace};
+use fake_cloud::world::{Settings, World};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+/// A world that is served.
+pub(crate) struct Cloud {
+    /// The world.
+    pub(crate) world: Arc<World>,
+    /// Where it is served.
+    pub(crate) address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    server: JoinHandle<std::io::Result<()>>,
+}
+
+/// An answer.
+pub(crate) struct Answer {
+    /// The HTTP status.
+    pub(crate) status: u16,
+    /// The head.
+    pub(crate) head: String,
+    /// The body.
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    /// The body as a text.
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// This many bytes of the body from here on.
+    pub(crate) fn text_at(&self, at: usize, length: usize) -> String {
+        String::from_utf8_lossy(&self.body[at..at + length]).into_owned()
+    }
+
+    /// What stands between two marks.
+    pub(crate) fn between(&self, before: &str, after: &str) -> String {
+        let text = self.text();
+        let (_, rest) = text.split_once(before).expect("the first mark");
+        rest.split_once(after).expect("the second mark").0.to_owned()
+    }
+}
+
+impl Cloud {
+    /// Serves a world whose clock is moved by hand.
+    pub(crate) async fn start() -> Self {
+        let world = Arc::new(World::new(Settings { clock: Clock::new(Pace::Manual), ..Settings::default() }));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let (stop, stopped) = oneshot::channel::<()>();
+        let served = Arc::clone(&world);
+        let server = tokio::spawn(async move { aws::serve(listener, served, async { drop(stopped.await) }).await });
+        Self { world, address, stop, server }
+    }
+
+    /// Stops serving and waits until it has.
+    pub(crate) async fn stop(self) {
+        self.stop.send(()).expect("it still serves");
+        self.server.await.expect("it ends").expect("it ends well");
+    }
+
+    /// Sends exactly these bytes.
+    pub(crate) async fn raw(&self, request: &[u8]) -> Answer {
+        exchange(self.address, request).await.expect("an answer")
+    }
+
+    /// Sends a signed request.
+    pub(crate) async fn send(&self, service: &str, headers: &[&str], body: &[u8]) -> Answer {
+        self.raw(&signed(service, headers, body)).await
+    }
+
+    /// Asks EC2.
+    pub(crate) async fn ec2(&self, action: &str, parameters: &[(&str, &str)]) -> Answer {
+        self.send("ec2", &[], &form(action, parameters)).await
+    }
+
+    /// Asks CloudWatch as the Rust SDK does.
+    pub(crate) async fn cloudwatch_cbor(&self, operation: &str, body: &[u8]) -> Answer {
+        let path = format!("/service/GraniteServiceVersion20100801/operation/{operation}");
+        let headers = ["content-type: application/cbor", "smithy-protocol: rpc-v2-cbor"];
+        self.raw(&signed_for("monitoring", &path, &headers, body)).await
+    }
+
+    /// An image of the first region.
+    pub(crate) fn image(&self) -> String {
+        self.world.with_ec2(|ec2, now| ec2.region("us-east-1", now).expect("a region").catalog.images[0].id.clone())
+    }
+}
+
+/// A form. The values need no escaping.
+pub(crate) fn form(action: &str, parameters: &[(&str, &str)]) -> Vec<u8> {
+    let mut text = format!("Action={action}&Version=2016-11-15");
+    for (name, value) in parameters {
+        text.push_str(&format!("&{name}={value}"));
+    }
+    text.into_bytes()
+}
+
+/// A request signed for a service in us-east-1.
+pub(crate) fn signed(service: &str, headers: &[&str], body: &[u8]) -> Vec<u8> {
+    signed_for(service, "/", headers, body)
+}
+
+fn signed_for(service: &str, path: &str, headers: &[&str], body: &[u8]) -> Vec<u8> {
+    let scope = format!("AKIA/20260101/us-east-1/{service}/aws4_request");
+    let mut head = format!(
+        "POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host, \
+         Signature=0\r\ncontent-length: {}\r\n",
+        body.len()
+    );
+    for header in headers {
+        head.push_str(header);
+        head.push_str("\r\n");
+    }
+    head.push_str("connection: close\r\n\r\n");
+    [head.as_bytes(), body].concat()
+}
+
+/// Sends bytes and reads the answer; none if the connection ends without one.
+pub(crate) async fn exchange(address: SocketAddr, request: &[u8]) -> Option<Answer> {
+    let stream = TcpStream::connect(address).await.expect("somebody listens");
+    let (mut reading, mut writing) = stream.into_split();
+    // A server may answer before it has read everything, so both go on at once and a failed write is no verdict.
+    let (_, answer) = tokio::join!(writing.write_all(request), read_answer(&mut reading));
+    answer
+}
+
+async fn read_answer(stream: &mut (impl AsyncReadExt + Unpin)) -> Option<Answer> {
+    let mut bytes = Vec::new();
+    let mut chunk = vec![0; 64 * 1024];
+    loop {
+        if let Some(answer) = parse(&bytes) {
+            return Some(answer);
+        }
+        match stream.read(&mut chunk).await {
+            Ok(0) | Err(_) => return None,
+            Ok(read) => bytes.extend_from_slice(&chunk[..read]),
+        }
+    }
+}
+
+fn parse(bytes: &[u8]) -> Option<Answer> {
+    let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
+    let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "))?.parse::<usize>().ok()?;
+    let body = bytes.get(end + 4..end + 4 + length)?.to_vec();
+    Some(Answer { status, head, body })
+}
+
+/// Waits until a condition holds.
+pub(crate) async fn eventually(condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !condition() {
+        assert!(Instant::now() < deadline, "it never came to be");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

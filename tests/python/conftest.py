@@ -1,0 +1,135 @@
+"""A fake cloud of its own for every test that asks for one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def fake_cloud_binary() -> Path:
+    """The command under test: named by FAKE_CLOUD_BIN, or built by cargo before."""
+    named = os.environ.get("FAKE_CLOUD_BIN")
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    candidates = [Path(named)] if named else [target / profile / "fake-cloud" for profile in ("debug", "release")]
+    for candidate in candidates:
+        if candidate.exists():
+            return candidate
+    pytest.fail(f"no fake-cloud at {', '.join(map(str, candidates))}: run `cargo build -p fake-cloud` first")
+
+
+class AdminError(Exception):
+    """What the admin API says no with."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(f"{status}: {message}")
+        self.status = status
+
+
+@dataclass
+class FakeCloud:
+    """A running fake cloud and ways to reach into it."""
+
+    url: str
+    process: subprocess.Popen[str]
+
+    def client(self, service: str, region: str = "us-east-1", **options: Any) -> Any:
+        return boto3.client(
+            service,
+            region_name=region,
+            endpoint_url=self.url,
+            aws_access_key_id="fake",
+            aws_secret_access_key="fake",
+            **options,
+        )
+
+    def admin(self, method: str, path: str, body: Any = None, **query: Any) -> Any:
+        url = f"{self.url}/_fake/{path}"
+        if query:
+            url += "?" + urllib.parse.urlencode(query)
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(url, data=data, method=method, headers={"content-type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=30) as response:
+                return json.load(response)
+        except urllib.error.HTTPError as error:
+            raise AdminError(error.code, json.load(error)["error"]) from None
+
+    def advance(self, seconds: float) -> None:
+        self.admin("POST", "clock/advance", {"seconds": seconds})
+
+    def now(self) -> datetime:
+        return datetime.fromisoformat(self.admin("GET", "clock")["now"])
+
+    def fault(self, action: dict[str, Any], **rule: Any) -> int:
+        return int(self.admin("POST", "faults", {**rule, "action": action})["id"])
+
+    def requests(self, **query: Any) -> list[dict[str, Any]]:
+        return list(self.admin("GET", "requests", **query))
+
+    def image(self, region: str = "us-east-1") -> str:
+        """The latest image of a region."""
+        images = self.client("ec2", region).describe_images()["Images"]
+        return str(max(images, key=lambda image: image["CreationDate"])["ImageId"])
+
+    def launch(self, count: int = 1, *, settle: bool = True, **options: Any) -> list[str]:
+        """Launches instances and, unless told otherwise, lets the clock go on until they run."""
+        ec2 = self.client("ec2")
+        launched = ec2.run_instances(
+            ImageId=self.image(), InstanceType="m5.large", MinCount=count, MaxCount=count, **options
+        )
+        if settle:
+            self.advance(60)
+        return [instance["InstanceId"] for instance in launched["Instances"]]
+
+
+def start(*arguments: str) -> FakeCloud:
+    process = subprocess.Popen(
+        [fake_cloud_binary(), "--json", "--ephemeral", *arguments], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        pytest.fail(f"fake-cloud did not start: exit code {process.wait(10)}")
+    return FakeCloud(json.loads(line)["aws_url"], process)
+
+
+@pytest.fixture
+def fake_cloud() -> Iterator[FakeCloud]:
+    """A fake cloud whose clock is moved by hand."""
+    cloud = start("--clock", "manual", "--seed", "42")
+    try:
+        yield cloud
+    finally:
+        cloud.process.terminate()
+        try:
+            code = cloud.process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            cloud.process.kill()
+            raise
+    assert code == 0, "it stops cleanly when asked to"
+
+
+def eventually(condition: Any, timeout: float = 20.0) -> Any:
+    """Waits for a condition to hold and gives back what it came to."""
+    deadline = time.monotonic() + timeout
+    while True:
+        result = condition()
+        if result:
+            return result
+        assert time.monotonic() < deadline, "it never came to be"
+        time.sleep(0.05)

@@ -1,0 +1,237 @@
+"""The fake CloudWatch in all three protocols, each spoken by botocore itself."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import botocore.session
+import pytest
+from botocore.exceptions import ClientError
+from conftest import FakeCloud
+
+PROTOCOLS = ["json", "smithy-rpc-v2-cbor", "query"]
+
+
+def cloudwatch(cloud: FakeCloud, protocol: str) -> Any:
+    """A client that speaks this protocol and no other."""
+    session = botocore.session.Session()
+    loader = session.get_component("data_loader")
+    load = loader.load_service_model
+
+    def load_with_protocol(service: str, kind: str, *arguments: Any, **options: Any) -> Any:
+        model = load(service, kind, *arguments, **options)
+        if service == "cloudwatch" and kind == "service-2":
+            model = {**model, "metadata": {**model["metadata"], "protocol": protocol, "protocols": [protocol]}}
+        return model
+
+    loader.load_service_model = load_with_protocol
+    client = session.create_client(
+        "cloudwatch",
+        region_name="us-east-1",
+        endpoint_url=cloud.url,
+        aws_access_key_id="fake",
+        aws_secret_access_key="fake",
+    )
+    assert client.meta.service_model.resolved_protocol == protocol
+    return client
+
+
+@pytest.fixture(params=PROTOCOLS)
+def client(request: pytest.FixtureRequest, fake_cloud: FakeCloud) -> Any:
+    return cloudwatch(fake_cloud, request.param)
+
+
+def by_instance(instance: str) -> list[dict[str, str]]:
+    return [{"Name": "InstanceId", "Value": instance}]
+
+
+def query(identifier: str, namespace: str, name: str, dimensions: list[dict[str, str]]) -> dict[str, Any]:
+    metric = {"Namespace": namespace, "MetricName": name, "Dimensions": dimensions}
+    return {"Id": identifier, "MetricStat": {"Metric": metric, "Period": 60, "Stat": "Average"}}
+
+
+def test_metrics_of_a_running_instance(fake_cloud: FakeCloud, client: Any) -> None:
+    [instance] = fake_cloud.launch(Monitoring={"Enabled": True})
+    fake_cloud.advance(1800)
+    now = fake_cloud.now()
+    answer = client.get_metric_data(
+        MetricDataQueries=[
+            query("cpu", "AWS/EC2", "CPUUtilization", by_instance(instance)),
+            query("mem", "CWAgent", "mem_used_percent", by_instance(instance)),
+            query("disk", "CWAgent", "disk_used_percent", by_instance(instance)),
+            query("none", "CWAgent", "mem_used_percent", by_instance("i-12345678")),
+        ],
+        StartTime=now - timedelta(hours=1),
+        EndTime=now,
+    )
+    results = {result["Id"]: result for result in answer["MetricDataResults"]}
+    assert list(results) == ["cpu", "mem", "disk", "none"]
+    for name in ("cpu", "mem", "disk"):
+        result = results[name]
+        assert len(result["Values"]) == len(result["Timestamps"]) >= 25
+        assert all(isinstance(value, float) and 0 <= value <= 100 for value in result["Values"])
+        assert result["Timestamps"] == sorted(result["Timestamps"], reverse=True), "newest first"
+        assert result["StatusCode"] == "Complete"
+    assert results["none"]["Values"] == []
+    assert results["none"]["StatusCode"] == "Complete"
+
+
+def test_statistics_of_what_was_put(fake_cloud: FakeCloud, client: Any) -> None:
+    now = fake_cloud.now().replace(second=0, microsecond=0)
+    for value in (2.0, 4.0, 9.0):
+        client.put_metric_data(
+            Namespace="Mine",
+            MetricData=[{"MetricName": "load", "Timestamp": now - timedelta(minutes=2), "Value": value, "Unit": "Count"}],
+        )
+    client.put_metric_data(
+        Namespace="Mine",
+        MetricData=[
+            {
+                "MetricName": "load",
+                "Timestamp": now - timedelta(minutes=1),
+                "StatisticValues": {"SampleCount": 2, "Sum": 10, "Minimum": 4, "Maximum": 6},
+                "Unit": "Count",
+            },
+            {"MetricName": "other", "Values": [1.0, 5.0], "Counts": [98.0, 2.0]},
+        ],
+    )
+    answer = client.get_metric_statistics(
+        Namespace="Mine",
+        MetricName="load",
+        StartTime=now - timedelta(hours=1),
+        EndTime=now + timedelta(minutes=1),
+        Period=60,
+        Statistics=["Average", "Sum", "Minimum", "Maximum", "SampleCount"],
+    )
+    points = sorted(answer["Datapoints"], key=lambda point: point["Timestamp"])
+    numbers = [[p["Average"], p["Sum"], p["Minimum"], p["Maximum"], p["SampleCount"]] for p in points]
+    assert numbers == [[5.0, 15.0, 2.0, 9.0, 3.0], [5.0, 10.0, 4.0, 6.0, 2.0]]
+    assert points[0]["Timestamp"] == now - timedelta(minutes=2)
+    assert points[0]["Unit"] == "Count"
+    answer = client.get_metric_statistics(
+        Namespace="Mine",
+        MetricName="other",
+        StartTime=now - timedelta(hours=1),
+        EndTime=now + timedelta(minutes=5),
+        Period=300,
+        ExtendedStatistics=["p50", "p99"],
+    )
+    assert [point["ExtendedStatistics"] for point in answer["Datapoints"]] == [{"p50": 1.0, "p99": 5.0}]
+
+
+def test_large_bodies_come_packed(fake_cloud: FakeCloud, client: Any) -> None:
+    data = [{"MetricName": f"metric-{number}", "Value": float(number)} for number in range(600)]
+    client.put_metric_data(Namespace="Many", MetricData=data)
+    pages = list(client.get_paginator("list_metrics").paginate(Namespace="Many"))
+    assert [len(page["Metrics"]) for page in pages] == [500, 100]
+
+
+def test_points_come_in_no_order(fake_cloud: FakeCloud, client: Any) -> None:
+    [instance] = fake_cloud.launch(Monitoring={"Enabled": True})
+    fake_cloud.advance(3600)
+    now = fake_cloud.now()
+    answer = client.get_metric_statistics(
+        Namespace="AWS/EC2",
+        MetricName="CPUUtilization",
+        Dimensions=by_instance(instance),
+        StartTime=now - timedelta(hours=1),
+        EndTime=now,
+        Period=60,
+        Statistics=["Average"],
+    )
+    moments = [point["Timestamp"] for point in answer["Datapoints"]]
+    assert len(moments) > 50
+    assert moments != sorted(moments)
+
+
+def test_points_come_in_pages_if_asked(fake_cloud: FakeCloud, client: Any) -> None:
+    [instance] = fake_cloud.launch(Monitoring={"Enabled": True})
+    fake_cloud.advance(1800)
+    now = fake_cloud.now()
+    asked = {
+        "MetricDataQueries": [
+            query("cpu", "AWS/EC2", "CPUUtilization", by_instance(instance)),
+            query("mem", "CWAgent", "mem_used_percent", by_instance(instance)),
+        ],
+        "StartTime": now - timedelta(hours=1),
+        "EndTime": now,
+    }
+    whole = {result["Id"]: result["Values"] for result in client.get_metric_data(**asked)["MetricDataResults"]}
+    parts: dict[str, list[float]] = {}
+    pages = client.get_paginator("get_metric_data").paginate(**asked, MaxDatapoints=7)
+    for page in pages:
+        for result in page["MetricDataResults"]:
+            parts.setdefault(result["Id"], []).extend(result["Values"])
+    assert parts == whole
+
+
+@pytest.mark.parametrize(
+    ("operation", "parameters", "error"),
+    [
+        ("put_metric_data", {"Namespace": "AWS/EC2", "MetricData": [{"MetricName": "x", "Value": 1.0}]}, "Value"),
+        ("put_metric_data", {"Namespace": "A", "MetricData": [{"MetricName": "x"}]}, "Missing"),
+        (
+            "put_metric_data",
+            {"Namespace": "A", "MetricData": [{"MetricName": "x", "Value": 1.0, "Values": [1.0]}]},
+            "Combination",
+        ),
+        (
+            "put_metric_data",
+            {"Namespace": "A", "MetricData": [{"MetricName": "x", "Value": 1.0, "Timestamp": datetime(2001, 1, 1)}]},
+            "Value",
+        ),
+        (
+            "get_metric_statistics",
+            {
+                "Namespace": "A",
+                "MetricName": "x",
+                "StartTime": datetime(2026, 1, 1, tzinfo=timezone.utc),
+                "EndTime": datetime(2026, 1, 3, tzinfo=timezone.utc),
+                "Period": 60,
+                "Statistics": ["Average"],
+            },
+            "Combination",
+        ),
+        ("get_metric_data", {"MetricDataQueries": [], "StartTime": 0, "EndTime": 60, "NextToken": "x"}, "Missing"),
+    ],
+)
+def test_errors_are_typed(client: Any, operation: str, parameters: dict[str, Any], error: str) -> None:
+    code, exception = {
+        "Value": ("InvalidParameterValue", "InvalidParameterValueException"),
+        "Missing": ("MissingParameter", "MissingRequiredParameterException"),
+        "Combination": ("InvalidParameterCombination", "InvalidParameterCombinationException"),
+    }[error]
+    with pytest.raises(getattr(client.exceptions, exception)) as refused:
+        getattr(client, operation)(**parameters)
+    assert refused.value.response["Error"]["Code"] == code
+    assert refused.value.response["ResponseMetadata"]["HTTPStatusCode"] == 400
+    assert refused.value.response["ResponseMetadata"]["RequestId"]
+
+
+def test_an_unknown_operation_is_refused_in_the_protocols_own_way(client: Any) -> None:
+    with pytest.raises(ClientError, match="ListDashboards"):
+        client.list_dashboards()
+
+
+def test_a_metric_can_be_set_by_hand(fake_cloud: FakeCloud, client: Any) -> None:
+    [instance] = fake_cloud.launch(Monitoring={"Enabled": True})
+    fake_cloud.advance(600)
+    now = fake_cloud.now()
+    fake_cloud.admin(
+        "POST",
+        "hands/metric",
+        {
+            "region": "us-east-1",
+            "namespace": "AWS/EC2",
+            "name": "CPUUtilization",
+            "dimensions": {"InstanceId": instance},
+            "value": 99.5,
+        },
+    )
+    answer = client.get_metric_data(
+        MetricDataQueries=[query("cpu", "AWS/EC2", "CPUUtilization", by_instance(instance))],
+        StartTime=now - timedelta(minutes=5),
+        EndTime=now + timedelta(minutes=1),
+    )
+    assert answer["MetricDataResults"][0]["Values"][0] == 99.5

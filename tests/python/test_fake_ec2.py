@@ -1,0 +1,323 @@
+"""The fake EC2, driven by boto3 as its users do."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError, WaiterError
+from conftest import AdminError, FakeCloud
+
+
+def code_of(call: Callable[[], Any]) -> tuple[str, int]:
+    """Code and HTTP status a call is refused with."""
+    with pytest.raises(ClientError) as refused:
+        call()
+    response = refused.value.response
+    assert response["ResponseMetadata"]["RequestId"], "every refusal has a request id"
+    return response["Error"]["Code"], response["ResponseMetadata"]["HTTPStatusCode"]
+
+
+def describe(ec2: Any, *ids: str, **options: Any) -> list[dict[str, Any]]:
+    if ids:
+        options["InstanceIds"] = list(ids)
+    reservations = ec2.describe_instances(**options)["Reservations"]
+    return [instance for reservation in reservations for instance in reservation["Instances"]]
+
+
+def state(ec2: Any, instance: str) -> str:
+    return str(describe(ec2, instance)[0]["State"]["Name"])
+
+
+class TestLaunch:
+    def test_a_newcomer_finds_an_image_and_launches_it(self, fake_cloud: FakeCloud) -> None:
+        ec2 = fake_cloud.client("ec2")
+        images = ec2.describe_images(Filters=[{"Name": "name", "Values": ["*cml2.9*"]}])["Images"]
+        assert len(images) == 2
+        assert len({image["CreationDate"] for image in images}) == 2
+        launched = ec2.run_instances(ImageId=images[0]["ImageId"], InstanceType="m5zn.metal", MinCount=1, MaxCount=1)
+        assert launched["Instances"][0]["State"] == {"Code": 0, "Name": "pending"}
+
+    def test_what_was_asked_for_is_what_is_described(self, fake_cloud: FakeCloud) -> None:
+        ec2 = fake_cloud.client("ec2")
+        subnet = ec2.describe_subnets()["Subnets"][0]
+        [instance] = fake_cloud.launch(
+            SubnetId=subnet["SubnetId"],
+            KeyName="ops",
+            ClientToken="token-1",
+            UserData="#!/bin/sh\necho hush",
+            Monitoring={"Enabled": True},
+            IamInstanceProfile={"Name": "cml"},
+            TagSpecifications=[{"ResourceType": "instance", "Tags": [{"Key": "name", "Value": "a <b> & \"c\" ä"}]}],
+            BlockDeviceMappings=[{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 100, "VolumeType": "gp3"}}],
+            MetadataOptions={"HttpTokens": "required"},
+        )
+        [described] = describe(ec2, instance)
+        assert described["State"] == {"Code": 16, "Name": "running"}
+        assert described["SubnetId"] == subnet["SubnetId"]
+        assert described["VpcId"] == subnet["VpcId"]
+        assert described["KeyName"] == "ops"
+        assert described["ClientToken"] == "token-1"
+        assert described["Monitoring"]["State"] == "enabled"
+        assert described["IamInstanceProfile"]["Arn"].endswith(":instance-profile/cml")
+        assert described["Tags"] == [{"Key": "name", "Value": "a <b> & \"c\" ä"}]
+        assert ipaddress.ip_address(described["PublicIpAddress"]).is_loopback
+        assert ipaddress.ip_address(described["PrivateIpAddress"]) in ipaddress.ip_network(subnet["CidrBlock"])
+
+    def test_the_same_token_launches_once(self, fake_cloud: FakeCloud) -> None:
+        ec2, image = fake_cloud.client("ec2"), fake_cloud.image()
+
+        def run(**options: Any) -> Any:
+            return ec2.run_instances(ImageId=image, MinCount=1, MaxCount=1, ClientToken="once", **options)
+
+        first, again = run(InstanceType="m5.large"), run(InstanceType="m5.large")
+        assert first["ReservationId"] == again["ReservationId"]
+        assert first["Instances"][0]["InstanceId"] == again["Instances"][0]["InstanceId"]
+        assert code_of(lambda: run(InstanceType="c5.large")) == ("IdempotentParameterMismatch", 400)
+        ec2.terminate_instances(InstanceIds=[first["Instances"][0]["InstanceId"]])
+        assert code_of(lambda: run(InstanceType="m5.large")) == ("IdempotentInstanceTerminated", 400)
+
+    @pytest.mark.parametrize(
+        ("options", "code"),
+        [
+            ({"ImageId": "ami-12345678"}, "InvalidAMIID.NotFound"),
+            ({"ImageId": "banana"}, "InvalidAMIID.Malformed"),
+            ({"SubnetId": "subnet-12345678"}, "InvalidSubnetID.NotFound"),
+            ({"SecurityGroupIds": ["sg-12345678"]}, "InvalidGroup.NotFound"),
+            ({"MinCount": 2}, "InvalidParameterValue"),
+            ({"InstanceType": "enormous"}, "InvalidParameterValue"),
+            (
+                {"TagSpecifications": [{"ResourceType": "instance", "Tags": [{"Key": "aws:x", "Value": ""}]}]},
+                "InvalidParameterValue",
+            ),
+        ],
+    )
+    def test_what_cannot_be_launched_is_refused(
+        self, fake_cloud: FakeCloud, options: dict[str, Any], code: str
+    ) -> None:
+        ec2 = fake_cloud.client("ec2")
+        request = {"ImageId": fake_cloud.image(), "InstanceType": "m5.large", "MinCount": 1, "MaxCount": 1, **options}
+        assert code_of(lambda: ec2.run_instances(**request)) == (code, 400)
+        assert describe(ec2) == []
+
+    def test_a_dry_run_says_so_and_does_nothing(self, fake_cloud: FakeCloud) -> None:
+        ec2 = fake_cloud.client("ec2")
+        image = fake_cloud.image()
+        assert code_of(lambda: ec2.run_instances(ImageId=image, MinCount=1, MaxCount=1, DryRun=True)) == (
+            "DryRunOperation",
+            412,
+        )
+        [instance] = fake_cloud.launch()
+        assert code_of(lambda: ec2.terminate_instances(InstanceIds=[instance], DryRun=True))[0] == "DryRunOperation"
+        assert state(ec2, instance) == "running"
+
+
+class TestLifecycle:
+    def test_a_life_from_launch_to_oblivion(self, fake_cloud: FakeCloud) -> None:
+        ec2 = fake_cloud.client("ec2")
+        [instance] = fake_cloud.launch()
+        first_address = describe(ec2, instance)[0]["PublicIpAddress"]
+        change = ec2.stop_instances(InstanceIds=[instance])["StoppingInstances"][0]
+        assert (change["PreviousState"]["Name"], change["CurrentState"]["Name"]) == ("running", "stopping")
+        fake_cloud.advance(60)
+        stopped = describe(ec2, instance)[0]
+        assert stopped["State"] == {"Code": 80, "Name": "stopped"}
+        assert "PublicIpAddress" not in stopped
+        assert stopped["StateReason"]["Code"] == "Client.UserInitiatedShutdown"
+        assert ec2.start_instances(InstanceIds=[instance])["StartingInstances"][0]["CurrentState"]["Name"] == "pending"
+        fake_cloud.advance(60)
+        assert describe(ec2, instance)[0]["PublicIpAddress"] != first_address
+        ec2.reboot_instances(InstanceIds=[instance])
+        change = ec2.terminate_instances(InstanceIds=[instance])["TerminatingInstances"][0]
+        assert change["CurrentState"] == {"Code": 32, "Name": "shutting-down"}
+        fake_cloud.advance(60)
+        terminated = describe(ec2, instance)[0]
+        assert terminated["State"] == {"Code": 48, "Name": "terminated"}
+        assert "PrivateIpAddress" not in terminated
+        fake_cloud.advance(3600)
+        assert describe(ec2) == []
+        assert code_of(lambda: describe(ec2, instance)) == ("InvalidInstanceID.NotFound", 400)
+
+    def test_one_bad_id_and_nothing_happens(self, fake_cloud: FakeCloud) -> None:
+        ec2 = fake_cloud.client("ec2")
+        [good] = fake_cloud.launch()
+        assert code_of(lambda: ec2.terminate_instances(InstanceIds=[good, "i-12345678"])) == (
+            "InvalidInstanceID.NotFound",
+            400,
+        )
+        assert code_of(lambda: ec2.stop_instances(InstanceIds=[good, "banana"])) == ("InvalidInstanceID.Malformed", 400)
+        assert state(ec2, good) == "running"
+
+    def test_the_wrong_state_is_refused(self, fake_cloud: FakeCloud) -> None:
+        ec2 = fake_cloud.client("ec2")
+        [instance] = fake_cloud.launch(settle=False)
+        assert code_of(lambda: ec2.stop_instances(InstanceIds=[instance])) == ("IncorrectInstanceState", 400)
+        ec2.terminate_instances(InstanceIds=[instance])
+        assert code_of(lambda: ec2.start_instances(InstanceIds=[instance])) == ("IncorrectInstanceState", 400)
+
+    def test_waiters_wait(self, fake_cloud: FakeCloud) -> None:
+        fake_cloud.admin("POST", "clock", {"pace": "x600"})
+        ec2 = fake_cloud.client("ec2")
+        [instance] = fake_cloud.launch(settle=False)
+        quickly = {"Delay": 1, "MaxAttempts": 20}
+        ec2.get_waiter("instance_running").wait(InstanceIds=[instance], WaiterConfig=quickly)
+        ec2.get_waiter("instance_status_ok").wait(InstanceIds=[instance], WaiterConfig=quickly)
+        ec2.terminate_instances(InstanceIds=[instance])
+        ec2.get_waiter("instance_terminated").wait(InstanceIds=[instance], WaiterConfig=quickly)
+        with pytest.raises(WaiterError):
+            ec2.get_waiter("instance_running").wait(InstanceIds=[instance], WaiterConfig=quickly)
+
+    def test_status_checks_begin_with_initializing(self, fake_cloud: FakeCloud) -> None:
+        ec2 = fake_cloud.client("ec2")
+        [instance] = fake_cloud.launch(settle=False)
+        assert ec2.describe_instance_status()["InstanceStatuses"] == []
+        everything = ec2.describe_instance_status(IncludeAllInstances=True)["InstanceStatuses"]
+        assert everything[0]["InstanceStatus"]["Status"] == "not-applicable"
+        fake_cloud.advance(20)
+        [status] = ec2.describe_instance_status(InstanceIds=[instance])["InstanceStatuses"]
+        assert status["SystemStatus"] == {
+            "Details": [{"Name": "reachability", "Status": "initializing"}],
+            "Status": "initializing",
+        }
+        fake_cloud.advance(120)
+        ok = [{"Name": "instance-status.status", "Values": ["ok"]}]
+        assert len(ec2.describe_instance_status(Filters=ok)["InstanceStatuses"]) == 1
+
+
+class TestDescribe:
+    def test_filters_narrow_down(self, fake_cloud: FakeCloud) -> None:
+        ec2 = fake_cloud.client("ec2")
+        tag = [{"ResourceType": "instance", "Tags": [{"Key": "lcm:worker_id", "Value": "w-1"}]}]
+        [tagged] = fake_cloud.launch(TagSpecifications=tag, ClientToken="mine")
+        [other] = fake_cloud.launch()
+        ec2.stop_instances(InstanceIds=[other])
+
+        def found(name: str, *values: str) -> set[str]:
+            filters = [{"Name": name, "Values": list(values)}]
+            return {instance["InstanceId"] for instance in describe(ec2, Filters=filters)}
+
+        assert found("tag:lcm:worker_id", "w-*") == {tagged}
+        assert found("tag:lcm:worker_id", "w-") == set()
+        assert found("tag-key", "lcm:worker_id") == {tagged}
+        assert found("client-token", "mine") == {tagged}
+        assert found("instance-state-name", "running", "stopping") == {tagged, other}
+        assert found("instance-state-code", "64") == {other}
+        assert found("instance-id", tagged, "i-unknown") == {tagged}
+        both = [{"Name": "instance-state-name", "Values": ["stopping"]}, {"Name": "tag-key", "Values": ["*"]}]
+        assert describe(ec2, Filters=both) == []
+
+    def test_unknown_filters_and_too_many_values_are_refused(self, fake_cloud: FakeCloud) -> None:
+        ec2 = fake_cloud.client("ec2")
+        for name, values, code in [
+            ("banana", ["x"], "InvalidParameterValue"),
+            ("vpc-id", ["x"] * 201, "FilterLimitExceeded"),
+        ]:
+            filters = [{"Name": name, "Values": values}]
+            assert code_of(lambda filters=filters: ec2.describe_instances(Filters=filters)) == (code, 400)
+
+    def test_pages_add_up(self, fake_cloud: FakeCloud) -> None:
+        ec2 = fake_cloud.client("ec2")
+        launched = fake_cloud.launch(23)
+        pages = list(ec2.get_paginator("describe_instances").paginate(PaginationConfig={"PageSize": 5}))
+        assert len(pages) == 5
+        seen = [i["InstanceId"] for page in pages for r in page["Reservations"] for i in r["Instances"]]
+        assert seen == launched
+
+    def test_ids_and_pages_exclude_each_other(self, fake_cloud: FakeCloud) -> None:
+        ec2 = fake_cloud.client("ec2")
+        [instance] = fake_cloud.launch()
+        assert code_of(lambda: ec2.describe_instances(InstanceIds=[instance], MaxResults=5)) == (
+            "InvalidParameterCombination",
+            400,
+        )
+        assert code_of(lambda: ec2.describe_instances(NextToken="banana")) == ("InvalidNextToken", 400)
+        assert code_of(lambda: ec2.describe_instances(MaxResults=4)) == ("InvalidParameterValue", 400)
+
+    def test_all_unknown_ids_are_named(self, fake_cloud: FakeCloud) -> None:
+        ec2 = fake_cloud.client("ec2")
+        with pytest.raises(ClientError, match="The instance IDs 'i-00000001, i-00000002' do not exist"):
+            ec2.describe_instances(InstanceIds=["i-00000001", "i-00000002"])
+
+    def test_regions_have_their_own_instances_and_images(self, fake_cloud: FakeCloud) -> None:
+        fake_cloud.launch()
+        regions = fake_cloud.client("ec2").describe_regions()["Regions"]
+        assert len(regions) >= 15
+        images = set()
+        for region in regions:
+            ec2 = fake_cloud.client("ec2", region["RegionName"])
+            images.add(ec2.describe_images()["Images"][0]["ImageId"])
+            assert len(describe(ec2)) == (1 if region["RegionName"] == "us-east-1" else 0)
+        assert len(images) == len(regions)
+
+    def test_an_unknown_region_and_an_unknown_action_get_ec2s_own_error(self, fake_cloud: FakeCloud) -> None:
+        assert code_of(lambda: fake_cloud.client("ec2", "xx-nowhere-1").describe_instances()) == ("AuthFailure", 401)
+        assert code_of(lambda: fake_cloud.client("ec2").describe_volumes()) == ("InvalidAction", 400)
+
+    def test_images_by_id_name_and_owner(self, fake_cloud: FakeCloud) -> None:
+        ec2 = fake_cloud.client("ec2")
+        image = fake_cloud.image()
+        [found] = ec2.describe_images(ImageIds=[image])["Images"]
+        assert found["State"] == "available"
+        assert ec2.describe_images(Owners=["self"])["Images"] == []
+        assert len(ec2.describe_images(Owners=[found["OwnerId"]])["Images"]) == 4
+        assert code_of(lambda: ec2.describe_images(ImageIds=["ami-12345678"])) == ("InvalidAMIID.NotFound", 400)
+        assert code_of(lambda: ec2.describe_images(ImageIds=["x"])) == ("InvalidAMIID.Malformed", 400)
+
+
+class TestTags:
+    def test_tags_come_and_go(self, fake_cloud: FakeCloud) -> None:
+        ec2 = fake_cloud.client("ec2")
+        [instance] = fake_cloud.launch()
+        ec2.create_tags(Resources=[instance], Tags=[{"Key": "a", "Value": "1"}, {"Key": "b", "Value": "2"}])
+        tags = ec2.describe_tags(Filters=[{"Name": "resource-id", "Values": [instance]}])["Tags"]
+        assert [(tag["Key"], tag["Value"], tag["ResourceType"]) for tag in tags] == [
+            ("a", "1", "instance"),
+            ("b", "2", "instance"),
+        ]
+        ec2.delete_tags(Resources=[instance], Tags=[{"Key": "a"}, {"Key": "b", "Value": "other"}])
+        assert describe(ec2, instance)[0]["Tags"] == [{"Key": "b", "Value": "2"}]
+
+    def test_tagging_what_is_not_there_is_refused(self, fake_cloud: FakeCloud) -> None:
+        ec2 = fake_cloud.client("ec2")
+        tags = [{"Key": "a", "Value": "1"}]
+        for resource, code in [("i-12345678", "InvalidInstanceID.NotFound"), ("nothing", "InvalidID")]:
+            assert code_of(lambda resource=resource: ec2.create_tags(Resources=[resource], Tags=tags))[0] == code
+
+
+class TestHands:
+    def test_what_hands_do_is_seen_but_not_recorded(self, fake_cloud: FakeCloud) -> None:
+        ec2 = fake_cloud.client("ec2")
+        [instance] = fake_cloud.launch()
+        fake_cloud.admin("DELETE", "requests")
+        target = {"region": "us-east-1", "instance": instance}
+        fake_cloud.admin("POST", "hands/tag", {**target, "key": "who", "value": "console"})
+        answer = fake_cloud.admin("POST", "hands/terminate", target)
+        assert answer == {"instance": instance, "previous": "running", "current": "shutting-down"}
+        assert fake_cloud.requests() == []
+        assert describe(ec2, instance)[0]["Tags"] == [{"Key": "who", "Value": "console"}]
+        with pytest.raises(AdminError, match="IncorrectInstanceState"):
+            fake_cloud.admin("POST", "hands/stop", target)
+
+    def test_images_subnets_and_groups_can_be_added(self, fake_cloud: FakeCloud) -> None:
+        here = {"region": "us-east-1"}
+        fake_cloud.admin("POST", "hands/image", {**here, "id": "ami-0000000a", "name": "cisco-cml2.10-new"})
+        fake_cloud.admin("POST", "hands/subnet", {**here, "id": "subnet-0000000a"})
+        fake_cloud.admin("POST", "hands/security-group", {**here, "id": "sg-0000000a", "name": "cml"})
+        ec2 = fake_cloud.client("ec2")
+        launched = ec2.run_instances(
+            ImageId="ami-0000000a",
+            SubnetId="subnet-0000000a",
+            SecurityGroupIds=["sg-0000000a"],
+            MinCount=1,
+            MaxCount=1,
+        )
+        assert launched["Instances"][0]["SecurityGroups"] == [{"GroupId": "sg-0000000a", "GroupName": "cml"}]
+        assert fake_cloud.image() == "ami-0000000a"
+
+    def test_reset_begins_anew(self, fake_cloud: FakeCloud) -> None:
+        [instance] = fake_cloud.launch()
+        fake_cloud.admin("POST", "reset")
+        assert fake_cloud.admin("GET", "state")["regions"]["us-east-1"]["instances"] == []
+        assert fake_cloud.launch() == [instance], "the same seed makes the same ids"
