@@ -1,3 +1,6 @@
 //! A cloud on your laptop.
 
 pub mod clock;
+pub mod control_plane;
+mod http_server;
+pub mod interruption;
