@@ -1,0 +1,99 @@
+//! A certificate authority of our own, so that clients can verify whom they talk to.
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, KeyUsagePurpose, SanType,
+};
+use rustls::ServerConfig;
+use rustls::pki_types::PrivateKeyDer;
+
+/// An authority that lives as long as the world it belongs to. Its key never leaves it.
+pub struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+/// A certificate for one address, and the key to it.
+#[derive(Clone)]
+pub struct Certificate {
+    pub(super) config: Arc<ServerConfig>,
+}
+
+impl Authority {
+    /// A new authority.
+    ///
+    /// # Errors
+    /// When no key can be made.
+    pub fn new() -> io::Result<Self> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = name("Fake Cloud CA");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages =
+            vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+        let key = KeyPair::generate().map_err(io::Error::other)?;
+        Ok(Self { issuer: CertifiedIssuer::self_signed(params, key).map_err(io::Error::other)? })
+    }
+
+    /// What a client has to trust, as PEM.
+    pub fn pem(&self) -> String {
+        self.issuer.pem()
+    }
+
+    /// Writes [`Self::pem`] to a file.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write_pem(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        std::fs::write(path, self.pem())
+    }
+
+    /// A certificate that is good for exactly this address.
+    ///
+    /// # Errors
+    /// When no key can be made.
+    pub fn issue(&self, address: IpAddr) -> io::Result<Certificate> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = name(&address.to_string());
+        // An address in the common name alone is ignored by clients.
+        params.subject_alt_names = vec![SanType::IpAddress(address)];
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        // Strict clients refuse a certificate that does not name its issuer's key.
+        params.use_authority_key_identifier_extension = true;
+        let key = KeyPair::generate().map_err(io::Error::other)?;
+        let certificate = params.signed_by(&key, &self.issuer).map_err(io::Error::other)?;
+        let chain = vec![certificate.der().clone(), self.issuer.der().clone()];
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(io::Error::other)?
+            .with_no_client_auth()
+            .with_single_cert(chain, PrivateKeyDer::from(key))
+            .map_err(io::Error::other)?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Certificate { config: Arc::new(config) })
+    }
+}
+
+fn name(common: &str) -> DistinguishedName {
+    let mut name = DistinguishedName::new();
+    name.push(DnType::CommonName, common);
+    name
+}
+
+impl fmt::Debug for Authority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Authority")
+    }
+}
+
+impl fmt::Debug for Certificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Certificate")
+    }
+}

@@ -1,0 +1,282 @@
+//! Smart licensing: registration takes its time, deregistration answers at once in several ways.
+
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use serde_json::{Value, json};
+
+use super::refusal::Refusal;
+
+/// How licensing goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LicensingRules {
+    /// How long a registration takes.
+    pub registration: Duration,
+    /// How long the authorization takes after that.
+    pub authorization: Duration,
+    /// The words of the status.
+    pub words: LicensingWords,
+}
+
+impl Default for LicensingRules {
+    fn default() -> Self {
+        Self {
+            registration: Duration::from_secs(10),
+            authorization: Duration::from_secs(2),
+            words: LicensingWords::default(),
+        }
+    }
+}
+
+/// The words of the licensing status. Only `COMPLETED`, `IN_COMPLIANCE` and `FAILED` are certain to be the real
+/// ones, so all can be changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LicensingWords {
+    /// Not registered.
+    pub not_registered: String,
+    /// Registration is on its way.
+    pub in_progress: String,
+    /// Registered.
+    pub completed: String,
+    /// Registration was refused.
+    pub failed: String,
+    /// Nothing is authorized.
+    pub not_authorized: String,
+    /// Authorized.
+    pub in_compliance: String,
+}
+
+impl Default for LicensingWords {
+    fn default() -> Self {
+        Self {
+            not_registered: "NOT_REGISTERED".into(),
+            in_progress: "IN_PROGRESS".into(),
+            completed: "COMPLETED".into(),
+            failed: "FAILED".into(),
+            not_authorized: "INIT".into(),
+            in_compliance: "IN_COMPLIANCE".into(),
+        }
+    }
+}
+
+/// How the next registrations end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Registration {
+    /// With a licence.
+    #[default]
+    Completes,
+    /// With a no from the licensing server.
+    Fails,
+    /// Not at all.
+    Hangs,
+}
+
+/// How the next deregistrations are answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Deregistration {
+    /// Done, here and at the licensing server (204).
+    #[default]
+    Done,
+    /// Done here; the licensing server could not be reached (202).
+    LocalOnly,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Attempt {
+    begun: DateTime<Utc>,
+    ends_as: Registration,
+}
+
+/// Where licensing stands.
+pub(super) struct Licensing {
+    rules: LicensingRules,
+    attempt: Option<Attempt>,
+    product: String,
+    ssms: String,
+    proxy: Value,
+    pub(super) next_registration: Registration,
+    pub(super) next_deregistration: Deregistration,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    Unregistered,
+    InProgress,
+    Failed,
+    Registered,
+    Authorized,
+}
+
+const DEFAULT_SSMS: &str = "https://smartreceiver.cisco.com/licservice/license";
+
+impl Licensing {
+    pub(super) fn new(rules: LicensingRules) -> Self {
+        Self {
+            rules,
+            attempt: None,
+            product: "CML_Enterprise".into(),
+            ssms: DEFAULT_SSMS.into(),
+            proxy: json!({"server": null, "port": null}),
+            next_registration: Registration::default(),
+            next_deregistration: Deregistration::default(),
+        }
+    }
+
+    fn standing(&self, now: DateTime<Utc>) -> Standing {
+        let Some(attempt) = self.attempt else { return Standing::Unregistered };
+        let age = now - attempt.begun;
+        if age < delta(self.rules.registration) {
+            return Standing::InProgress;
+        }
+        match attempt.ends_as {
+            Registration::Hangs => Standing::InProgress,
+            Registration::Fails => Standing::Failed,
+            Registration::Completes
+                if age < delta(self.rules.registration.saturating_add(self.rules.authorization)) =>
+            {
+                Standing::Registered
+            }
+            Registration::Completes => Standing::Authorized,
+        }
+    }
+
+    pub(super) fn is_licensed(&self, now: DateTime<Utc>) -> bool {
+        self.standing(now) == Standing::Authorized
+    }
+
+    /// Accepts a token; the work is done later.
+    ///
+    /// That a second registration without `reregister` is a 400 is an assumption: the real text is not known.
+    pub(super) fn register(&mut self, body: &Value, now: DateTime<Utc>) -> Result<(), Refusal> {
+        let token = body.get("token").and_then(Value::as_str).unwrap_or_default();
+        let valid = |sign: char| sign.is_ascii_alphanumeric() || "+/%=-".contains(sign);
+        if !(1..=256).contains(&token.len()) || !token.chars().all(valid) {
+            // Never the token itself.
+            return Err(Refusal::bad_request("Licensing issue: The registration token is not valid."));
+        }
+        let again = body.get("reregister").and_then(Value::as_bool).unwrap_or(false);
+        match self.standing(now) {
+            Standing::InProgress => return Err(Refusal::conflict("Licensing issue: A registration is in progress.")),
+            Standing::Registered | Standing::Authorized if !again => {
+                return Err(Refusal::bad_request("Licensing issue: The product has already been registered."));
+            }
+            Standing::Registered | Standing::Authorized | Standing::Failed | Standing::Unregistered => {}
+        }
+        self.attempt = Some(Attempt { begun: now, ends_as: self.next_registration });
+        Ok(())
+    }
+
+    /// Gives the licence back; the status is 204 or 202.
+    pub(super) fn deregister(&mut self, running_nodes: u32, now: DateTime<Utc>) -> Result<u16, Refusal> {
+        match self.standing(now) {
+            Standing::Unregistered | Standing::Failed => {
+                let text = "Licensing issue: The product has already been de-registered.";
+                return Err(Refusal::bad_request(text));
+            }
+            Standing::InProgress => return Err(Refusal::conflict("Licensing issue: A registration is in progress.")),
+            Standing::Registered | Standing::Authorized => {}
+        }
+        if running_nodes > 0 {
+            return Err(Refusal::bad_request("Licensing issue: Cannot de-register when nodes are running."));
+        }
+        self.attempt = None;
+        Ok(match self.next_deregistration {
+            Deregistration::Done => 204,
+            Deregistration::LocalOnly => 202,
+        })
+    }
+
+    pub(super) fn renew(&mut self, now: DateTime<Utc>) -> Result<(), Refusal> {
+        match self.standing(now) {
+            Standing::Registered | Standing::Authorized => Ok(()),
+            Standing::Unregistered | Standing::InProgress | Standing::Failed => {
+                Err(Refusal::conflict("Licensing issue: The product is not registered."))
+            }
+        }
+    }
+
+    pub(super) fn set_product(&mut self, body: &Value) -> Result<(), Refusal> {
+        const KNOWN: [&str; 4] = ["CML_Enterprise", "CML_Education", "CML_Personal", "CML_Personal40"];
+        match body.as_str().filter(|product| KNOWN.contains(product)) {
+            Some(product) => {
+                self.product = product.to_owned();
+                Ok(())
+            }
+            None => Err(Refusal::bad_request(format!("Unknown product license; accepted: {}", KNOWN.join(", ")))),
+        }
+    }
+
+    pub(super) fn set_transport(&mut self, body: &Value) -> Result<(), Refusal> {
+        if !body.is_object() {
+            return Err(Refusal::bad_request("Transport: a JSON object with ssms and proxy is needed."));
+        }
+        self.ssms = body.get("ssms").and_then(Value::as_str).unwrap_or(DEFAULT_SSMS).to_owned();
+        self.proxy = body.get("proxy").cloned().unwrap_or(json!({"server": null, "port": null}));
+        Ok(())
+    }
+
+    pub(super) fn status(&self, product_uuid: &str, hostname: &str, now: DateTime<Utc>) -> Value {
+        let words = &self.rules.words;
+        let standing = self.standing(now);
+        let registration = match standing {
+            Standing::Unregistered => &words.not_registered,
+            Standing::InProgress => &words.in_progress,
+            Standing::Failed => &words.failed,
+            Standing::Registered | Standing::Authorized => &words.completed,
+        };
+        let authorized = standing == Standing::Authorized;
+        let authorization = if authorized { &words.in_compliance } else { &words.not_authorized };
+        let is_registered = matches!(standing, Standing::Registered | Standing::Authorized);
+        let attempted = self.attempt.map(|attempt| written(attempt.begun));
+        let finished = self.attempt.map(|attempt| written(attempt.begun + delta(self.rules.registration)));
+        let succeeded = finished.clone().filter(|_| is_registered);
+        let expires =
+            self.attempt.filter(|_| is_registered).map(|attempt| written(attempt.begun + TimeDelta::days(365)));
+        let failure = (standing == Standing::Failed).then_some("The token is not valid or has expired.");
+        json!({
+            "registration": {
+                "status": registration,
+                "smart_account": is_registered.then_some("Fake Smart Account"),
+                "virtual_account": is_registered.then_some("Default"),
+                "expires": expires,
+                "register_time": {
+                    "succeeded": succeeded, "attempted": attempted, "scheduled": null,
+                    "status": registration, "failure": failure, "success": is_registered,
+                },
+                "renew_time": {
+                    "succeeded": null, "attempted": null, "scheduled": expires, "status": null, "failure": null,
+                    "success": null,
+                },
+            },
+            "authorization": {
+                "status": authorization,
+                "expires": expires.clone().filter(|_| authorized),
+                "renew_time": {
+                    "succeeded": succeeded.filter(|_| authorized), "attempted": attempted.filter(|_| authorized),
+                    "scheduled": null, "status": null, "failure": null, "success": authorized.then_some(true),
+                },
+            },
+            "features": [{
+                "id": "regid.2019-10.com.cisco.CML_ENT_BASE,1.0_2607650b-6ca8-46d5-81e5-e6688b7383c4",
+                "name": "CML - Enterprise License", "description": "Cisco Modeling Labs - Enterprise License",
+                "in_use": u8::from(authorized), "status": authorization, "version": "1.0", "min": 0, "max": 1,
+                "minEndDate": null, "maxEndDate": null,
+            }],
+            "reservation_mode": false,
+            "transport": {"ssms": self.ssms, "default_ssms": DEFAULT_SSMS, "proxy": self.proxy},
+            "udi": {"hostname": hostname, "product_uuid": product_uuid},
+            "product_license": {
+                "active": self.product, "is_enterprise": !self.product.starts_with("CML_Personal"),
+            },
+        })
+    }
+}
+
+fn written(moment: DateTime<Utc>) -> String {
+    moment.format("%Y-%m-%d %H:%M:%S").to_string()
+}
+
+fn delta(duration: Duration) -> TimeDelta {
+    // A century is for ever here, and keeps sums of dates in range.
+    TimeDelta::from_std(duration).unwrap_or(TimeDelta::MAX).min(TimeDelta::days(36_500))
+}

@@ -1,0 +1,408 @@
+//! One CML: its state, and everything that can be asked of it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use serde_json::{Value, json};
+
+use super::boot::{Boot, Stage};
+use super::labs::{Action, Lab, NewLab, NewNode};
+use super::licensing::{Deregistration, Licensing, LicensingRules, Registration};
+use super::refusal::Refusal;
+use super::telemetry::Telemetry;
+use super::tokens::Tokens;
+use super::vitals::{self, Hardware, Load, NodeCounts};
+use crate::clock::Clock;
+use crate::interruption::Hook;
+
+/// The id of the user every CML begins with.
+pub const ADMIN_ID: &str = "00000000-0000-4000-a000-000000000000";
+
+/// How a system is set up.
+#[derive(Clone)]
+pub struct Options {
+    /// What it says its version is. Clients choose their way of logging in by it.
+    pub version: String,
+    /// Its host name.
+    pub hostname: String,
+    /// The address it is reached at.
+    pub address: String,
+    /// The instance it runs on; faults name it.
+    pub instance_id: Option<String>,
+    /// The name of its one user.
+    pub username: String,
+    /// That user's password.
+    pub password: String,
+    /// How it boots.
+    pub boot: Boot,
+    /// How long a node boots.
+    pub node_boot: Duration,
+    /// How licensing goes.
+    pub licensing: LicensingRules,
+    /// How long a login is good for.
+    pub token_lifetime: Duration,
+    /// What it runs on.
+    pub hardware: Hardware,
+    /// What ids are drawn from: the same seed gives the same ids.
+    pub seed: u64,
+    /// Asked before each request.
+    pub hook: Hook,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            version: "2.9.1+build.7".into(),
+            hostname: "cml-controller".into(),
+            address: "127.0.0.1".into(),
+            instance_id: None,
+            username: "admin".into(),
+            password: "admin".into(),
+            boot: Boot::INSTANT,
+            node_boot: Duration::from_secs(5),
+            licensing: LicensingRules::default(),
+            token_lifetime: Duration::from_secs(24 * 3600),
+            hardware: Hardware::default(),
+            seed: 0,
+            hook: Hook::default(),
+        }
+    }
+}
+
+impl Options {
+    pub(super) fn is_at_least_2_10(&self) -> bool {
+        let mut numbers = self.version.split(|sign: char| !sign.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
+        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (2_u32, 10_u32)
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("version", &self.version)
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}
+
+/// One CML. Clones are the same one.
+#[derive(Clone)]
+pub struct System {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    clock: Clock,
+    options: Options,
+    state: Mutex<State>,
+}
+
+pub(super) struct State {
+    switched_on_at: DateTime<Utc>,
+    held_at: Option<Stage>,
+    pub(super) compute_id: String,
+    product_uuid: String,
+    pub(super) labs: BTreeMap<String, Lab>,
+    tokens: Tokens,
+    pub(super) licensing: Licensing,
+    telemetry: Telemetry,
+    pub(super) load: Option<Load>,
+    draw: StdRng,
+}
+
+impl State {
+    fn id(&mut self) -> String {
+        let mut bytes = [0; 16];
+        self.draw.fill_bytes(&mut bytes);
+        uuid::Builder::from_random_bytes(bytes).into_uuid().to_string()
+    }
+
+    fn lab(&mut self, id: &str) -> Result<&mut Lab, Refusal> {
+        self.labs.get_mut(id).ok_or_else(|| Refusal::not_found("Lab", id))
+    }
+
+    fn counts(&self) -> NodeCounts {
+        self.labs.values().map(Lab::counts).fold(NodeCounts::default(), |sum, lab| NodeCounts {
+            total: sum.total.saturating_add(lab.total),
+            running: sum.running.saturating_add(lab.running),
+            cpus: sum.cpus.saturating_add(lab.cpus),
+            memory_mib: sum.memory_mib.saturating_add(lab.memory_mib),
+        })
+    }
+}
+
+impl System {
+    /// A system that is switched on now.
+    pub fn new(clock: Clock, options: Options) -> Self {
+        let mut draw = StdRng::seed_from_u64(options.seed);
+        let mut secret = vec![0; 32];
+        draw.fill_bytes(&mut secret);
+        let mut state = State {
+            switched_on_at: clock.now(),
+            held_at: None,
+            compute_id: String::new(),
+            product_uuid: String::new(),
+            labs: BTreeMap::new(),
+            tokens: Tokens::new(secret, options.token_lifetime),
+            licensing: Licensing::new(options.licensing.clone()),
+            telemetry: Telemetry::default(),
+            load: None,
+            draw,
+        };
+        state.compute_id = state.id();
+        state.product_uuid = state.id();
+        Self { shared: Arc::new(Shared { clock, options, state: Mutex::new(state) }) }
+    }
+
+    /// The clock it goes by.
+    pub fn clock(&self) -> &Clock {
+        &self.shared.clock
+    }
+
+    /// How it is set up.
+    pub fn options(&self) -> &Options {
+        &self.shared.options
+    }
+
+    /// How far it has come since it was switched on.
+    pub fn stage(&self) -> Stage {
+        let now = self.shared.clock.now();
+        let state = self.shared.state.lock();
+        state.held_at.unwrap_or_else(|| self.shared.options.boot.stage(state.switched_on_at, now))
+    }
+
+    /// Switches it off: nodes stop. What serves it should drop its listener too.
+    pub fn switch_off(&self) {
+        self.with(|state, now| {
+            for lab in state.labs.values_mut() {
+                // Stopping is possible in every state.
+                drop(lab.apply(None, Action::Stop, now));
+            }
+        });
+    }
+
+    /// Switches it on again: it boots from the beginning.
+    pub fn switch_on(&self) {
+        self.with(|state, now| state.switched_on_at = now);
+    }
+
+    /// Holds it at a stage, whatever the clock says; `None` lets it go on.
+    pub fn hold_at(&self, stage: Option<Stage>) {
+        self.with(|state, _| state.held_at = stage);
+    }
+
+    /// Waits until something listens, on the clock.
+    ///
+    /// # Cancel safety
+    /// Can be dropped and called again at any time.
+    pub async fn answers(&self) {
+        loop {
+            if self.stage() > Stage::Refused {
+                return;
+            }
+            let begins = {
+                let state = self.shared.state.lock();
+                let held = state.held_at.is_some();
+                (!held).then(|| self.shared.options.boot.reaches(Stage::BadGateway, state.switched_on_at))
+            };
+            match begins {
+                Some(begins) => self.shared.clock.sleep_until(begins).await,
+                // Held back by hand: nothing but a hand can change it, so look now and then.
+                None => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        }
+    }
+
+    /// Ends every login, as a restart of the controller does: the next request gets 401.
+    pub fn end_all_logins(&self) {
+        self.with(|state, _| state.tokens.revoke_all());
+    }
+
+    /// Takes everything away that people made, as if from the console.
+    pub fn wipe(&self) {
+        self.with(|state, _| {
+            state.labs.clear();
+            state.telemetry.clear();
+        });
+    }
+
+    /// How busy it says it is; `None` is what its nodes make plausible.
+    pub fn set_load(&self, load: Option<Load>) {
+        self.with(|state, _| state.load = load);
+    }
+
+    /// How the next registrations end.
+    pub fn set_registration(&self, outcome: Registration) {
+        self.with(|state, _| state.licensing.next_registration = outcome);
+    }
+
+    /// How the next deregistrations are answered.
+    pub fn set_deregistration(&self, answer: Deregistration) {
+        self.with(|state, _| state.licensing.next_deregistration = answer);
+    }
+
+    /// Notes that somebody did something, as if from a browser.
+    pub fn note_activity(&self, category: &str, data: Value) {
+        self.with(|state, now| state.telemetry.note(category, data, now));
+    }
+
+    /// Logs in; the answer is a token.
+    ///
+    /// # Errors
+    /// 403 on a wrong name or password.
+    pub fn log_in(&self, username: &str, password: &str) -> Result<String, Refusal> {
+        let options = &self.shared.options;
+        if username != options.username || password != options.password {
+            return Err(Refusal::forbidden());
+        }
+        self.with(|state, now| {
+            let id = state.id();
+            state.telemetry.note("user_activity", json!({"user_id": ADMIN_ID, "action": "login"}), now);
+            state.tokens.issue(id, now)
+        })
+    }
+
+    /// Whether a token is good; the answer is its id.
+    ///
+    /// # Errors
+    /// 401.
+    pub fn check_token(&self, token: &str) -> Result<String, Refusal> {
+        self.with(|state, now| state.tokens.check(token, now))
+    }
+
+    /// Logs one token out.
+    pub fn log_out(&self, id: &str) {
+        self.with(|state, _| state.tokens.revoke(id));
+    }
+
+    /// `system_information`: needs no login.
+    pub fn information(&self) -> Value {
+        vitals::information(&self.shared.options, self.stage())
+    }
+
+    /// `system_stats`.
+    pub fn stats(&self) -> Value {
+        self.with(|state, _| vitals::stats(&self.shared.options, state, state.counts()))
+    }
+
+    /// `system_health`.
+    pub fn health(&self) -> Value {
+        let stage = self.stage();
+        self.with(|state, now| {
+            let licensed = state.licensing.is_licensed(now);
+            vitals::health(&self.shared.options, state, stage, licensed)
+        })
+    }
+
+    /// The one compute host.
+    pub fn compute_host(&self) -> Value {
+        let stage = self.stage();
+        self.with(|state, _| vitals::compute_host(&self.shared.options, state, stage, state.counts()))
+    }
+
+    /// `telemetry/events`.
+    pub fn telemetry_events(&self) -> Value {
+        self.with(|state, _| state.telemetry.list())
+    }
+
+    /// The licensing status.
+    pub fn licensing_status(&self) -> Value {
+        let hostname = &self.shared.options.hostname;
+        self.with(|state, now| state.licensing.status(&state.product_uuid, hostname, now))
+    }
+
+    /// Accepts `{"token", "reregister"}`; the registration itself takes its time on the clock.
+    ///
+    /// # Errors
+    /// 400 for a token that cannot be one or a second registration, 409 while one is on its way.
+    pub fn register(&self, body: &Value) -> Result<(), Refusal> {
+        self.with(|state, now| state.licensing.register(body, now))
+    }
+
+    /// Gives the licence back; the answer is 204, or 202 if the licensing server was out of reach.
+    ///
+    /// # Errors
+    /// 400 when there is no licence or nodes run, 409 while a registration is on its way.
+    pub fn deregister(&self) -> Result<u16, Refusal> {
+        self.with(|state, now| {
+            let running = state.counts().running;
+            state.licensing.deregister(running, now)
+        })
+    }
+
+    /// Makes a lab; the answer is its id.
+    pub fn create_lab(&self, lab: NewLab) -> String {
+        self.with(|state, now| {
+            let id = state.id();
+            state.labs.insert(id.clone(), Lab::new(lab, now));
+            state.telemetry.note("import_lab", json!({"lab_id": id}), now);
+            id
+        })
+    }
+
+    /// Adds a node to a lab; the answer is its id.
+    ///
+    /// # Errors
+    /// 404.
+    pub fn add_node(&self, lab: &str, node: NewNode) -> Result<String, Refusal> {
+        self.with(|state, now| {
+            let id = state.id();
+            state.lab(lab)?.add_node(id.clone(), node, now);
+            Ok(id)
+        })
+    }
+
+    pub(super) fn remove_lab(&self, id: &str) -> Result<(), Refusal> {
+        self.with(|state, _| {
+            state.lab(id)?.check_is_at_rest()?;
+            state.labs.remove(id);
+            Ok(())
+        })
+    }
+
+    /// Starts, stops or wipes a lab or one of its nodes, and remembers it.
+    pub(super) fn apply(&self, lab: &str, node: Option<&str>, action: Action) -> Result<(), Refusal> {
+        self.with(|state, now| {
+            state.lab(lab)?.apply(node, action, now)?;
+            let category = match (node, action) {
+                (None, Action::Start) => "start_lab",
+                (None, Action::Stop) => "stop_lab",
+                (None, Action::Wipe) => "wipe_lab",
+                (Some(_), Action::Start) => "start_node",
+                (Some(_), Action::Stop) => "stop_node",
+                (Some(_), Action::Wipe) => "wipe_node",
+            };
+            state.telemetry.note(category, json!({"lab_id": lab, "node_id": node}), now);
+            Ok(())
+        })
+    }
+
+    /// Looks at one lab.
+    pub(super) fn look_at<T>(
+        &self,
+        id: &str,
+        look: impl FnOnce(&mut Lab, DateTime<Utc>) -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        self.with(|state, now| look(state.lab(id)?, now))
+    }
+
+    pub(super) fn with<T>(&self, change: impl FnOnce(&mut State, DateTime<Utc>) -> T) -> T {
+        let mut state = self.shared.state.lock();
+        change(&mut state, self.shared.clock.now())
+    }
+}
+
+impl fmt::Debug for System {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("System")
+            .field("options", &self.shared.options)
+            .field("stage", &self.stage())
+            .finish_non_exhaustive()
+    }
+}

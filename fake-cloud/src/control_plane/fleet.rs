@@ -1,0 +1,215 @@
+//! The fleet as a whole: listing it, and how workers come to be.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::input::{Input, written};
+use super::measurements::declared_capacity;
+use super::problem::Problem;
+use super::records::{Records, State};
+use super::settings::{Knows, OnKnown};
+use super::words;
+use super::worker::Worker;
+
+/// Which workers are listed.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    /// Only these statuses; all if empty.
+    pub statuses: Vec<&'static str>,
+    /// None of these statuses. A server that does not know the filter ignores it.
+    pub exclude_statuses: Vec<&'static str>,
+    /// Only this region.
+    pub aws_region: Option<String>,
+    /// Terminated ones too; they are hidden otherwise, unless asked for by status.
+    pub include_terminated: bool,
+}
+
+impl Records {
+    /// The workers that pass a filter, by id.
+    pub fn workers(&self, filter: &Filter) -> Vec<Arc<Worker>> {
+        let excludes = self.settings().dialect.exclude_statuses == Knows::Yes;
+        let passes = |worker: &Worker| {
+            let status = worker.status();
+            let wanted = filter.statuses.is_empty() || filter.statuses.contains(&status);
+            let hidden = status == "terminated" && !filter.include_terminated && filter.statuses.is_empty();
+            let excluded = excludes && filter.exclude_statuses.contains(&status);
+            let region = filter.aws_region.as_deref().is_none_or(|region| worker.text("aws_region") == Some(region));
+            wanted && !hidden && !excluded && region
+        };
+        self.read(|state| state.workers.values().filter(|worker| passes(worker)).cloned().collect())
+    }
+
+    /// Makes a worker from the fields of a request; `pending` unless it says otherwise.
+    ///
+    /// # Errors
+    /// 409 if the id is taken, 422.
+    pub fn create_worker(&self, input: Input) -> Result<Arc<Worker>, Problem> {
+        let notes = self.settings().dialect.notes;
+        self.write(|state, now| {
+            let worker = Worker::create(input, state.draw.id(), now, notes)?;
+            if state.workers.contains_key(worker.id()) {
+                return Err(Problem::Exists { kind: "worker", id: worker.id().to_owned() });
+            }
+            state.announce("cml_worker.created.v1", Some(worker.id()), json!({"status": worker.status()}), now);
+            Ok(self.put_worker(state, worker))
+        })
+    }
+
+    /// Puts a record in exactly as given, however wrong: for tests of what others make of it.
+    ///
+    /// # Errors
+    /// 422 when not even an id can be found.
+    pub fn insert_as_given(&self, fields: Map<String, Value>) -> Result<Arc<Worker>, Problem> {
+        let worker = Worker::as_given(fields)?;
+        Ok(self.write(|state, _| self.put_worker(state, worker)))
+    }
+
+    /// Asks for one more worker of a template.
+    ///
+    /// # Errors
+    /// 404 for an unknown template, 409 for a disabled one (both with an entry in the audit), 422.
+    pub fn scale_up(&self, input: &Input) -> Result<Arc<Worker>, Problem> {
+        let field = if input.has("template_name") { "template_name" } else { "template" };
+        let name = input.required_text(field, "the name of a template")?.to_owned();
+        let reason = input.text("reason")?.unwrap_or("scale_up").to_owned();
+        let region = input.text("aws_region")?.unwrap_or("us-east-1").to_owned();
+        let worker_name = input.text("name")?.map(str::to_owned);
+        let notes = self.settings().dialect.notes;
+        self.write(|state, now| {
+            let judged = match state.templates.get(&name) {
+                None => Err(Problem::NotFound { kind: "worker template", id: name.clone() }),
+                Some(template) if template.get("enabled") == Some(&Value::Bool(false)) => Err(Problem::WrongState {
+                    action: "scale up",
+                    current: "template disabled".into(),
+                    accepted: "an enabled template".into(),
+                }),
+                Some(template) => Ok(Arc::clone(template)),
+            };
+            let audit = |state: &mut State, action: &str, worker: Option<&str>| {
+                let entry = json!({"action": action, "worker_id": worker, "template_name": name, "reason": reason});
+                if let Value::Object(entry) = entry {
+                    state.enter_audit(entry, now);
+                }
+            };
+            let template = judged.inspect_err(|_| audit(state, "scale_up_rejected", None))?;
+            let id = state.draw.id();
+            let fields = json!({
+                "id": id, "name": worker_name.unwrap_or_else(|| format!("{name}-{}", &id[..8])),
+                "template_name": name, "template_id": template.get("id"), "aws_region": region,
+                "instance_type": template.get("instance_type"), "desired_status": "running", "origin": "scale_up",
+                "declared_capacity": declared_capacity(&template),
+            });
+            let worker = Worker::create(Input::of(fields)?, id.clone(), now, notes)?;
+            audit(state, "scale_up_accepted", Some(&id));
+            state.announce("cml_worker.created.v1", Some(&id), json!({"status": "pending"}), now);
+            Ok(self.put_worker(state, worker))
+        })
+    }
+
+    /// Imports discovered instances: unknown ones become workers; known ones are rewritten or left, as the dialect
+    /// says.
+    ///
+    /// # Errors
+    /// 422; then nothing at all was imported.
+    pub fn bulk_import(&self, input: &Input) -> Result<Value, Problem> {
+        let region = input.required_text("aws_region", "an AWS region")?.to_owned();
+        let source = input.text("source")?.unwrap_or("ec2_discovery").to_owned();
+        let list = input
+            .list("discovered_instances")?
+            .ok_or_else(|| Problem::missing("discovered_instances", "a list of {instance_id, state, …}"))?;
+        let found = read_discovered(list)?;
+        Ok(self.write(|state, now| {
+            let mut known: BTreeMap<String, Arc<Worker>> = state
+                .workers
+                .values()
+                .filter_map(|worker| Some((worker.instance_id()?.to_owned(), Arc::clone(worker))))
+                .collect();
+            let [mut imported, mut skipped, mut updated] = [const { Vec::<Value>::new() }; 3];
+            for instance in found {
+                if let Some(worker) = known.get(&instance.id).cloned() {
+                    let outcome = json!({"instance_id": instance.id, "worker_id": worker.id()});
+                    if self.settings().dialect.known_workers == OnKnown::Leave || worker.status() == "terminated" {
+                        skipped.push(with_reason(outcome, "already known"));
+                    } else {
+                        let mut rewritten = (*worker).clone();
+                        instance.describe(&mut rewritten);
+                        if rewritten == *worker {
+                            skipped.push(with_reason(outcome, "already up to date"));
+                        } else {
+                            rewritten.set("version", worker.version() + 1);
+                            rewritten.set("updated_at", written(now));
+                            self.put_worker(state, rewritten);
+                            updated.push(outcome);
+                        }
+                    }
+                    continue;
+                }
+                let id = state.draw.id();
+                let name = instance.name.clone().unwrap_or_else(|| format!("discovered-{}", instance.id));
+                let fields = json!({
+                    "id": id, "name": name, "aws_region": region, "origin": "ec2_discovery", "created_by": source,
+                    "ec2_instance_id": instance.id, "launched_at": instance.launch_time,
+                });
+                let created = Input::of(fields)
+                    .and_then(|fields| Worker::create(fields, id.clone(), now, self.settings().dialect.notes));
+                let Ok(mut worker) = created else { continue };
+                instance.describe(&mut worker);
+                state.announce("cml_worker.imported.v1", Some(&id), json!({"ec2_instance_id": instance.id}), now);
+                imported.push(json!({"instance_id": instance.id, "worker_id": id}));
+                known.insert(instance.id.clone(), self.put_worker(state, worker));
+            }
+            json!({
+                "total_found": list.len(), "total_imported": imported.len(), "total_skipped": skipped.len(),
+                "total_updated": updated.len(), "imported": imported, "skipped": skipped, "updated": updated,
+            })
+        }))
+    }
+}
+
+struct Discovered {
+    id: String,
+    state: String,
+    name: Option<String>,
+    launch_time: Value,
+    details: [(&'static str, Value); 4],
+}
+
+impl Discovered {
+    fn describe(&self, worker: &mut Worker) {
+        worker.set("status", words::status_of_instance(&self.state));
+        for (field, value) in &self.details {
+            worker.set(field, value.clone());
+        }
+        let public = worker.get("public_ip").filter(|value| !value.is_null());
+        let address = public.or_else(|| worker.get("private_ip")).cloned().unwrap_or_default();
+        worker.set("ip_address", address);
+    }
+}
+
+fn read_discovered(list: &[Value]) -> Result<Vec<Discovered>, Problem> {
+    let read = |(index, value): (usize, &Value)| {
+        let item = Input::item("discovered_instances", index, value.clone())?;
+        let text = |field: &str| Ok(item.text(field)?.map_or(Value::Null, Value::from));
+        item.moment("launch_time")?;
+        Ok(Discovered {
+            id: item.required_text("instance_id", "an EC2 instance id")?.to_owned(),
+            state: item.required_text("state", "an EC2 instance state")?.to_owned(),
+            name: item.text("name")?.map(str::to_owned),
+            launch_time: text("launch_time")?,
+            details: [
+                ("public_ip", text("public_ip")?),
+                ("private_ip", text("private_ip")?),
+                ("instance_type", text("instance_type")?),
+                ("ami_id", text("image_id")?),
+            ],
+        })
+    };
+    list.iter().enumerate().map(read).collect()
+}
+
+fn with_reason(mut outcome: Value, reason: &str) -> Value {
+    outcome["reason"] = reason.into();
+    outcome
+}

@@ -1,0 +1,130 @@
+//! The records over HTTP: decode, ask, encode.
+
+mod call;
+mod endpoints;
+mod reply;
+
+use std::future::Future;
+
+use axum::Router;
+use axum::body::to_bytes;
+use axum::extract::{FromRequestParts, RawPathParams, Request};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodFilter, on};
+use tokio::net::TcpListener;
+
+pub use self::call::Call;
+pub use self::endpoints::{ENDPOINTS, Endpoint, Verb};
+pub use self::reply::Reply;
+use super::problem::Problem;
+use super::records::Records;
+use crate::http_server::{self, Gate};
+use crate::interruption::{Hook, Interruption, RequestInfo};
+
+/// How the records are served.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// What the header `X-API-Key` must say.
+    pub api_key: String,
+    /// The largest body that is read.
+    pub max_body_bytes: usize,
+    /// Asked before each request.
+    pub hook: Hook,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { api_key: "lcm-dev-key".to_owned(), max_body_bytes: 16 * 1024 * 1024, hook: Hook::default() }
+    }
+}
+
+/// Serves the records until `shutdown` resolves.
+///
+/// # Cancel safety
+/// Dropping it stops the server; requests in flight end without an answer, but never halfway through a change.
+pub async fn serve(listener: TcpListener, records: Records, options: Options, shutdown: impl Future<Output = ()>) {
+    http_server::serve(listener, router(records, options), None, || Gate::Open, shutdown).await;
+}
+
+/// The service without a socket.
+pub fn router(records: Records, options: Options) -> Router {
+    let server = Server { records, options };
+    let mut router = Router::new();
+    for endpoint in ENDPOINTS {
+        let server = server.clone();
+        let filter = match endpoint.verb {
+            Verb::Get => MethodFilter::GET,
+            Verb::Post => MethodFilter::POST,
+            Verb::Put => MethodFilter::PUT,
+            Verb::Delete => MethodFilter::DELETE,
+        };
+        let handler = move |request: Request| async move { server.answer(Some(endpoint), request).await };
+        router = router.route(endpoint.path, on(filter, handler));
+    }
+    let nowhere = server.clone();
+    router
+        .method_not_allowed_fallback(|request: Request| async move {
+            refuse(&Problem::MethodNotAllowed(request.method().to_string()))
+        })
+        .fallback(move |request: Request| async move { nowhere.answer(None, request).await })
+}
+
+#[derive(Clone)]
+struct Server {
+    records: Records,
+    options: Options,
+}
+
+impl Server {
+    async fn answer(&self, endpoint: Option<&'static Endpoint>, request: Request) -> Response {
+        let (mut parts, body) = request.into_parts();
+        let subject = match RawPathParams::from_request_parts(&mut parts, &()).await {
+            Ok(params) => params.iter().next().map(|(_, value)| value.to_owned()),
+            // Not UTF-8: it names nothing we have.
+            Err(_) => return refuse(&Problem::NoSuchPath(parts.uri.path().to_owned())),
+        };
+        let info = RequestInfo {
+            service: "control-plane",
+            operation: endpoint.map_or("unknown", |endpoint| endpoint.operation),
+            method: parts.method.to_string(),
+            path: parts.uri.path().to_owned(),
+            subject: subject.clone(),
+        };
+        let interruption = self.options.hook.ask(&info);
+        match interruption {
+            Some(Interruption::Instead(response)) => return response,
+            Some(Interruption::Cut) => return http_server::cut_connection(),
+            Some(Interruption::Late(delay)) => self.records.clock().sleep(delay).await,
+            Some(Interruption::Afterwards(_)) | None => {}
+        }
+        let Some(endpoint) = endpoint else { return refuse(&Problem::NoSuchPath(info.path)) };
+        let key = parts.headers.get("x-api-key").map(|key| key.as_bytes());
+        if endpoint.access == Access::Key && key != Some(self.options.api_key.as_bytes()) {
+            return refuse(&Problem::Unauthorized);
+        }
+        let limit = self.options.max_body_bytes;
+        let Ok(body) = to_bytes(body, limit).await else { return refuse(&Problem::TooLarge { limit }) };
+        let answer = Call::new(subject, &parts, body)
+            .and_then(|call| (endpoint.handler)(&self.records, &call))
+            .map_or_else(|problem| refuse(&problem), IntoResponse::into_response);
+        match interruption {
+            Some(Interruption::Afterwards(response)) => response,
+            _ => answer,
+        }
+    }
+}
+
+/// Who may call an endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Whoever has the API key.
+    Key,
+    /// Everybody.
+    Open,
+}
+
+fn refuse(problem: &Problem) -> Response {
+    let status = StatusCode::from_u16(problem.http_status()).unwrap_or(StatusCode::BAD_REQUEST);
+    (status, axum::Json(problem.to_json())).into_response()
+}

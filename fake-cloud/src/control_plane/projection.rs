@@ -1,0 +1,85 @@
+//! The mirror in etcd: what watchers see of the records.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::worker::Worker;
+
+/// Where changes are mirrored to. Called in the order of the changes, while the records are locked: an
+/// implementation must not call back into them.
+pub trait Projection: Send + Sync {
+    /// A key has a new value.
+    fn put(&self, key: &str, value: &str);
+    /// A key is gone.
+    fn delete(&self, key: &str);
+}
+
+/// A mirror nobody looks into.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoProjection;
+
+impl Projection for NoProjection {
+    fn put(&self, _key: &str, _value: &str) {}
+    fn delete(&self, _key: &str) {}
+}
+
+/// The keys of one worker and their values; none once it is terminated. Only chosen fields are mirrored, so a secret
+/// cannot slip in, and none that change with every measurement, so a measurement wakes nobody.
+pub(super) fn of_worker(prefix: &str, worker: &Worker) -> BTreeMap<String, String> {
+    let mut keys = BTreeMap::new();
+    if worker.status() == "terminated" {
+        return keys;
+    }
+    let id = worker.id();
+    let part = |name: &str| format!("{prefix}/workers/{id}/{name}");
+    keys.insert(part("state"), worker.status().to_owned());
+    if let Some(desired) = worker.desired() {
+        keys.insert(part("desired_state"), desired.to_owned());
+    }
+    if let Some(Value::Object(license)) = worker.get("license") {
+        keys.insert(part("license"), picked(license, &["status", "pending_operation", "operation_in_progress"]));
+    }
+    let capacity = picked(worker.fields(), &["declared_capacity", "allocated_capacity"]);
+    if capacity != "{}" {
+        keys.insert(part("capacity"), capacity);
+    }
+    let ports = picked(worker.fields(), &["allocated_port_count", "available_port_count"]);
+    if ports != "{}" {
+        keys.insert(part("ports"), ports);
+    }
+    let summary = json!({
+        "id": id, "status": worker.status(), "desired_status": worker.desired(),
+        "ec2_instance_id": worker.instance_id(), "aws_region": worker.text("aws_region"),
+    });
+    keys.insert(format!("/workers/{id}"), summary.to_string());
+    keys
+}
+
+/// The keys of one session and their values; none once it is over.
+pub(super) fn of_session(prefix: &str, session: &Map<String, Value>) -> BTreeMap<String, String> {
+    let text = |field: &str| session.get(field).and_then(Value::as_str);
+    match (text("id"), text("status")) {
+        (Some(id), Some(status)) if !super::words::SESSION_OVER.contains(&status) => {
+            BTreeMap::from([(format!("{prefix}/sessions/{id}/state"), status.to_owned())])
+        }
+        _ => BTreeMap::new(),
+    }
+}
+
+/// Tells the mirror what changed between two sets of keys.
+pub(super) fn mirror(projection: &dyn Projection, before: &BTreeMap<String, String>, after: &BTreeMap<String, String>) {
+    for key in before.keys().filter(|key| !after.contains_key(*key)) {
+        projection.delete(key);
+    }
+    for (key, value) in after.iter().filter(|(key, value)| before.get(*key) != Some(value)) {
+        projection.put(key, value);
+    }
+}
+
+fn picked(fields: &Map<String, Value>, names: &[&str]) -> String {
+    let chosen = names.iter().filter_map(|name| {
+        fields.get(*name).filter(|value| !value.is_null()).map(|value| ((*name).to_owned(), value.clone()))
+    });
+    Value::Object(chosen.collect()).to_string()
+}

@@ -1,0 +1,208 @@
+//! Lab sessions: what users run on workers.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use serde_json::{Map, Value, json};
+
+use super::input::{Input, parse_moment, written};
+use super::problem::Problem;
+use super::records::{Object, Records, State, unknown_worker};
+use super::words;
+
+/// Which sessions are listed.
+#[derive(Debug, Clone, Default)]
+pub struct SessionFilter {
+    /// Only those on this worker.
+    pub worker_id: Option<String>,
+    /// Only these states; all if empty. Any word: sessions may be in states nobody here knows.
+    pub statuses: Vec<String>,
+}
+
+impl Records {
+    /// The sessions that pass a filter, by id.
+    pub fn sessions(&self, filter: &SessionFilter) -> Vec<Object> {
+        let passes = |session: &Map<String, Value>| {
+            let text = |field: &str| session.get(field).and_then(Value::as_str);
+            let worker = filter.worker_id.as_deref().is_none_or(|worker| text("worker_id") == Some(worker));
+            let status = text("status").unwrap_or_default();
+            worker && (filter.statuses.is_empty() || filter.statuses.iter().any(|wanted| wanted == status))
+        };
+        self.read(|state| state.sessions.values().filter(|session| passes(session)).cloned().collect())
+    }
+
+    /// One session.
+    ///
+    /// # Errors
+    /// 404.
+    pub fn session(&self, id: &str) -> Result<Object, Problem> {
+        self.read(|state| state.sessions.get(id).cloned()).ok_or_else(|| unknown_session(id))
+    }
+
+    /// Sessions that are to begin within the window and still need their worker to boot.
+    pub fn imminent_sessions(&self, window: TimeDelta) -> Vec<Object> {
+        let until = self.clock().now().checked_add_signed(window).unwrap_or(DateTime::<Utc>::MAX_UTC);
+        let imminent = |session: &Map<String, Value>| {
+            let text = |field: &str| session.get(field).and_then(Value::as_str);
+            let waits = matches!(text("status"), Some("pending" | "scheduled"));
+            waits && text("timeslot_start").and_then(parse_moment).is_some_and(|start| start <= until)
+        };
+        self.read(|state| state.sessions.values().filter(|session| imminent(session)).cloned().collect())
+    }
+
+    /// Makes a session from the fields of a request; `pending` unless it says otherwise, in any state word.
+    ///
+    /// # Errors
+    /// 404 for an unknown worker, 409 if the id is taken, 422.
+    pub fn create_session(&self, input: Input) -> Result<Object, Problem> {
+        input.moment("timeslot_start")?;
+        input.moment("timeslot_end")?;
+        input.whole("retry_count")?;
+        let given = input.text("id")?.map(str::to_owned);
+        let status = input.text("status")?.unwrap_or("pending").to_owned();
+        let worker = input.text("worker_id")?.map(str::to_owned);
+        self.write(|state, now| {
+            if let Some(worker) = worker.filter(|worker| !state.workers.contains_key(worker)) {
+                return Err(unknown_worker(&worker));
+            }
+            let id = given.unwrap_or_else(|| state.draw.id());
+            if state.sessions.contains_key(&id) {
+                return Err(Problem::Exists { kind: "session", id });
+            }
+            let mut session = Map::from_iter([
+                ("worker_id".to_owned(), Value::Null),
+                ("timeslot_start".to_owned(), Value::Null),
+                ("timeslot_end".to_owned(), Value::Null),
+                ("retry_count".to_owned(), 0.into()),
+                ("created_at".to_owned(), written(now)),
+                ("updated_at".to_owned(), written(now)),
+                ("version".to_owned(), 0.into()),
+            ]);
+            session.extend(input.into_fields());
+            session.insert("id".into(), id.into());
+            session.insert("status".into(), status.into());
+            Ok(self.put_session(state, stamped(session, now)))
+        })
+    }
+
+    /// Moves a session to another state. `pending` takes it off its worker; leaving `failed` counts a retry;
+    /// `worker_id` and `retry_count` are taken over if given.
+    ///
+    /// # Errors
+    /// 404, 409 once the session is over, 422.
+    pub fn transition_session(&self, id: &str, input: &Input) -> Result<Object, Problem> {
+        let word = input.required_text("status", &words::SESSION_STATES.join(", "))?;
+        let to = words::session_state("status", word)?;
+        let worker = input.text("worker_id")?.map(str::to_owned);
+        let retries = input.whole("retry_count")?;
+        let reason = input.text("reason")?.map(str::to_owned);
+        self.write(|state, now| {
+            let before = state.sessions.get(id).cloned().ok_or_else(|| unknown_session(id))?;
+            let from = before.get("status").and_then(Value::as_str).unwrap_or_default();
+            // An archive may still be made of what has stopped; everything else is final.
+            if words::SESSION_OVER.contains(&from) && !(from == "stopped" && to == "archived") {
+                return Err(Problem::WrongState {
+                    action: "move the session",
+                    current: from.to_owned(),
+                    accepted: "a session that is not over".into(),
+                });
+            }
+            if let Some(worker) = worker.as_ref().filter(|worker| !state.workers.contains_key(*worker)) {
+                return Err(unknown_worker(worker));
+            }
+            let mut session = (*before).clone();
+            session.insert("status".into(), to.into());
+            if input.has("worker_id") || to == "pending" {
+                session.insert("worker_id".into(), worker.into());
+            }
+            let counted = session.get("retry_count").and_then(Value::as_u64).unwrap_or(0);
+            let counted = if from == "failed" && to != "failed" { counted + 1 } else { counted };
+            session.insert("retry_count".into(), retries.unwrap_or(counted).into());
+            session.insert("status_reason".into(), reason.into());
+            Ok(self.put_session(state, stamped(session, now)))
+        })
+    }
+
+    /// Gives a session its worker and time.
+    ///
+    /// # Errors
+    /// 404, 409 unless the session waits and the worker runs, 422.
+    pub fn schedule_session(&self, id: &str, input: &Input) -> Result<Object, Problem> {
+        let worker_id = input.required_text("worker_id", "the id of a running worker")?;
+        let start = input.moment("timeslot_start")?.map(written);
+        let end = input.moment("timeslot_end")?.map(written);
+        self.write(|state, now| {
+            let before = state.sessions.get(id).cloned().ok_or_else(|| unknown_session(id))?;
+            let worker = state.workers.get(worker_id).ok_or_else(|| unknown_worker(worker_id))?;
+            if worker.status() != "running" {
+                return Err(super::lifecycle::wrong_state("place a session", worker, "running"));
+            }
+            let from = before.get("status").and_then(Value::as_str).unwrap_or_default();
+            if !matches!(from, "pending" | "scheduled") {
+                let accepted = "pending, scheduled".to_owned();
+                return Err(Problem::WrongState { action: "schedule the session", current: from.into(), accepted });
+            }
+            let mut session = (*before).clone();
+            session.insert("status".into(), "scheduled".into());
+            session.insert("worker_id".into(), worker_id.into());
+            for (field, moment) in [("timeslot_start", start), ("timeslot_end", end)] {
+                if let Some(moment) = moment {
+                    session.insert(field.into(), moment);
+                }
+            }
+            Ok(self.put_session(state, stamped(session, now)))
+        })
+    }
+
+    /// Ends a session. Ending it again does nothing. The flag says whether it had ended before.
+    ///
+    /// # Errors
+    /// 404.
+    pub fn terminate_session(
+        &self,
+        id: &str,
+        reason: Option<&str>,
+        terminated_by: Option<&str>,
+    ) -> Result<(Object, bool), Problem> {
+        self.write(|state, now| {
+            let before = state.sessions.get(id).cloned().ok_or_else(|| unknown_session(id))?;
+            if before.get("status").and_then(Value::as_str) == Some("terminated") {
+                return Ok((before, true));
+            }
+            let ended = self.end_session(state, id, reason, terminated_by, now).ok_or_else(|| unknown_session(id))?;
+            Ok((ended, false))
+        })
+    }
+
+    pub(super) fn end_session(
+        &self,
+        state: &mut State,
+        id: &str,
+        reason: Option<&str>,
+        terminated_by: Option<&str>,
+        now: DateTime<Utc>,
+    ) -> Option<Object> {
+        let mut session = Map::clone(state.sessions.get(id)?);
+        session.insert("status".into(), "terminated".into());
+        session.insert("status_reason".into(), reason.into());
+        session.insert("terminated_by".into(), terminated_by.into());
+        session.insert("terminated_at".into(), written(now));
+        let worker = session.get("worker_id").and_then(Value::as_str).map(str::to_owned);
+        state.announce(
+            "lablet_session.terminated.v1",
+            worker.as_deref(),
+            json!({"session_id": id, "reason": reason}),
+            now,
+        );
+        Some(self.put_session(state, stamped(session, now)))
+    }
+}
+
+fn stamped(mut session: Map<String, Value>, now: DateTime<Utc>) -> Map<String, Value> {
+    let version = session.get("version").and_then(Value::as_u64).unwrap_or(0);
+    session.insert("version".into(), (version + 1).into());
+    session.insert("updated_at".into(), written(now));
+    session
+}
+
+fn unknown_session(id: &str) -> Problem {
+    Problem::NotFound { kind: "session", id: id.to_owned() }
+}

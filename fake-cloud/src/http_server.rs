@@ -1,0 +1,103 @@
+//! The HTTP server under the control plane and CML: plain or over TLS, one connection per task.
+
+use std::future::Future;
+use std::io;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::Response;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tower::ServiceExt;
+
+/// Marks a response that must not be sent: the connection ends instead.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CutConnection;
+
+/// A response that makes the server end the connection without an answer.
+pub(crate) fn cut_connection() -> Response {
+    let mut response = Response::new(Body::empty());
+    response.extensions_mut().insert(CutConnection);
+    response
+}
+
+/// Whether a connection is let in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Gate {
+    Open,
+    /// It is reset at once. A listener that exists cannot refuse; this is as close as it comes.
+    Shut,
+}
+
+/// Serves until `shutdown` resolves, then drops the listener and every connection at once, as a machine does that is
+/// switched off.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    tls: Option<TlsAcceptor>,
+    gate: impl Fn() -> Gate,
+    shutdown: impl Future<Output = ()>,
+) {
+    let mut connections = JoinSet::new();
+    tokio::pin!(shutdown);
+    loop {
+        tokio::select! {
+            () = &mut shutdown => return,
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) if gate() == Gate::Shut => reset(stream),
+                Ok((stream, _)) => {
+                    // Small answers must not wait for the peer's acknowledgement; a failure only costs speed.
+                    drop(stream.set_nodelay(true));
+                    connections.spawn(connection(stream, router.clone(), tls.clone()));
+                }
+                // Out of file descriptors, or a peer that left before it was let in: neither ends the server.
+                Err(_) => tokio::task::yield_now().await,
+            },
+            Some(_) = connections.join_next(), if !connections.is_empty() => {}
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, router: Router, tls: Option<TlsAcceptor>) {
+    match tls {
+        None => talk(stream, router).await,
+        Some(acceptor) => {
+            // A client that does not trust us ends here; it knows why.
+            if let Ok(stream) = acceptor.accept(stream).await {
+                talk(stream, router).await;
+            }
+        }
+    }
+}
+
+async fn talk(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, router: Router) {
+    let service = service_fn(move |request: Request<Incoming>| {
+        let router = router.clone();
+        async move {
+            let response = match router.oneshot(request.map(Body::new)).await {
+                Ok(response) => response,
+                Err(never) => match never {},
+            };
+            if response.extensions().get::<CutConnection>().is_some() {
+                return Err(io::Error::from(io::ErrorKind::ConnectionAborted));
+            }
+            Ok(response)
+        }
+    });
+    let builder = auto::Builder::new(TokioExecutor::new());
+    // Ends with an error whenever a client goes away early, which is the client's business.
+    drop(builder.serve_connection(TokioIo::new(stream), service).await);
+}
+
+fn reset(stream: TcpStream) {
+    // Without lingering, closing sends a reset; if the option fails the peer sees an orderly end, which is no answer
+    // either.
+    drop(stream.set_zero_linger());
+}

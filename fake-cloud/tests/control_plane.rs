@@ -1,0 +1,329 @@
+//! The control plane over a socket, as its clients see it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::response::IntoResponse;
+use fake_cloud::clock::{Clock, Pace};
+use fake_cloud::control_plane::http::{ENDPOINTS, Verb};
+use fake_cloud::control_plane::{Dialect, NoProjection, Options, Records, Settings, serve};
+use fake_cloud::interruption::{Hook, Interruption};
+use reqwest::{Client, Method, StatusCode};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+struct Server {
+    base: String,
+    client: Client,
+    records: Records,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Server {
+    async fn start() -> Self {
+        Self::start_with(Settings::default(), Options::default()).await
+    }
+
+    async fn start_with(settings: Settings, options: Options) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let base = format!("http://{}", listener.local_addr().expect("bound"));
+        let records = Records::with(Clock::new(Pace::Real), settings, NoProjection);
+        let task = tokio::spawn(serve(listener, records.clone(), options, std::future::pending()));
+        let mut headers = reqwest::header::HeaderMap::new();
+        headers.insert("x-api-key", "lcm-dev-key".parse().expect("a header"));
+        let client = Client::builder().default_headers(headers).no_proxy().build().expect("a client");
+        Self { base, client, records, task }
+    }
+
+    fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
+        self.client.request(method, format!("{}{path}", self.base)).timeout(Duration::from_secs(30))
+    }
+
+    async fn get(&self, path: &str) -> (StatusCode, Value) {
+        answer(self.request(Method::GET, path)).await
+    }
+
+    async fn post(&self, path: &str, body: Value) -> (StatusCode, Value) {
+        answer(self.request(Method::POST, path).json(&body)).await
+    }
+
+    async fn worker(&self, id: &str, status: &str) -> Value {
+        let (code, worker) = self.post("/api/internal/workers", json!({"id": id, "status": status})).await;
+        assert_eq!(code, 201, "{worker}");
+        worker
+    }
+}
+
+async fn answer(request: reqwest::RequestBuilder) -> (StatusCode, Value) {
+    let response = request.send().await.expect("an answer");
+    let status = response.status();
+    let text = response.text().await.expect("a body");
+    (status, serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}")))
+}
+
+#[tokio::test]
+async fn without_the_key_nothing_is_served_but_health() {
+    let server = Server::start().await;
+    let stranger = Client::builder().no_proxy().build().expect("a client");
+    for endpoint in ENDPOINTS {
+        let path = endpoint.path.replace("{id}", "w").replace("{name}", "w");
+        let method = match endpoint.verb {
+            Verb::Get => Method::GET,
+            Verb::Post => Method::POST,
+            Verb::Put => Method::PUT,
+            Verb::Delete => Method::DELETE,
+        };
+        let url = format!("{}{path}", server.base);
+        let (status, body) = answer(stranger.request(method.clone(), &url)).await;
+        if endpoint.operation == "health" {
+            assert_eq!(status, 200);
+        } else {
+            assert_eq!((status.as_u16(), &body["error"]), (401, &json!("unauthorized")), "{path}");
+        }
+        let (status, _) = answer(stranger.request(method, &url).header("x-api-key", "wrong")).await;
+        assert!(status == 401 || endpoint.operation == "health", "{path}");
+    }
+}
+
+#[tokio::test]
+async fn every_endpoint_about_one_thing_says_404_for_an_unknown_one() {
+    let server = Server::start().await;
+    let body = json!({
+        "status": "running", "desired_status": "running", "token": "t", "worker_id": "w", "cpu": 1,
+    });
+    for endpoint in ENDPOINTS.iter().filter(|endpoint| endpoint.path.contains('{')) {
+        let path = endpoint.path.replace("{id}", "nobody").replace("{name}", "nobody");
+        let (status, answer) = match endpoint.verb {
+            Verb::Get => server.get(&path).await,
+            Verb::Delete => answer(server.request(Method::DELETE, &path)).await,
+            Verb::Post | Verb::Put => server.post(&path, body.clone()).await,
+        };
+        assert_eq!((status.as_u16(), &answer["error"]), (404, &json!("not_found")), "{path}: {answer}");
+        assert_eq!(answer["id"], "nobody", "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_conditional_write_can_name_its_version_in_a_header_or_in_the_body() {
+    let server = Server::start().await;
+    server.worker("w", "running").await;
+    let path = "/api/internal/workers/w/status";
+    let write =
+        |tag: &str| server.request(Method::POST, path).header("if-match", tag).json(&json!({"status": "stopping"}));
+    let response = write("\"1\"").send().await.expect("an answer");
+    assert_eq!(response.headers()["etag"], "\"2\"");
+    let (status, body) = answer(write("\"1\"")).await;
+    assert_eq!(status, 409);
+    assert_eq!((&body["expected_version"], &body["current_version"]), (&json!(1), &json!(2)));
+    let (status, body) = server.post(path, json!({"status": "stopped", "expected_version": 1})).await;
+    assert_eq!((status.as_u16(), &body["error"]), (409, &json!("version_conflict")));
+    let (status, body) = server.post(path, json!({"status": "stopped", "expected_version": 2})).await;
+    assert_eq!((status.as_u16(), &body["version"]), (200, &json!(3)));
+    let (status, _) = answer(write("\"3\"").json(&json!({"status": "failed", "expected_version": 2}))).await;
+    assert_eq!(status, 422, "the two disagree");
+    let (status, body) = answer(write("three")).await;
+    assert_eq!((status.as_u16(), &body["field"]), (422, &json!("If-Match")));
+    assert_eq!(answer(write("*")).await.0, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_update_is_lost_however_many_write_at_once() {
+    const WRITERS: usize = 24;
+    const ROUNDS: usize = 5;
+    let server = Arc::new(Server::start().await);
+    server.worker("w", "running").await;
+    let conflicts = Arc::new(AtomicUsize::new(0));
+    let writers = (0..WRITERS).map(|_| {
+        let (server, conflicts) = (Arc::clone(&server), Arc::clone(&conflicts));
+        tokio::spawn(async move {
+            for _ in 0..ROUNDS {
+                loop {
+                    let (_, worker) = server.get("/api/internal/workers/w").await;
+                    let count = worker["launch_generation"].as_u64().unwrap_or(0);
+                    let body = json!({"launch_generation": count + 1, "expected_version": worker["version"]});
+                    match server.post("/api/internal/workers/w/status", body).await.0.as_u16() {
+                        200 => break,
+                        409 => drop(conflicts.fetch_add(1, Ordering::Relaxed)),
+                        other => panic!("{other}"),
+                    }
+                }
+            }
+        })
+    });
+    for writer in writers.collect::<Vec<_>>() {
+        writer.await.expect("finished");
+    }
+    let (_, worker) = server.get("/api/internal/workers/w").await;
+    assert_eq!(worker["launch_generation"], json!(WRITERS * ROUNDS));
+    assert_eq!(worker["version"], json!(WRITERS * ROUNDS + 1));
+    assert!(conflicts.load(Ordering::Relaxed) > 0, "nobody got in anybody's way: the test proves nothing");
+}
+
+#[tokio::test]
+async fn wrong_input_is_named_with_what_would_have_been_accepted() {
+    let server = Server::start().await;
+    server.worker("w", "running").await;
+    let cases = [
+        ("/api/internal/workers/w/status", json!({"status": "asleep"}), "status"),
+        ("/api/internal/workers/w/status", json!({}), "status"),
+        ("/api/internal/workers/w/status", json!({"status": 7}), "status"),
+        ("/api/internal/workers/w/status", json!({"status": "running", "launched_at": "noon"}), "launched_at"),
+        ("/api/internal/workers/w/status", json!({"metadata": {"launched_at": "noon"}}), "metadata.launched_at"),
+        ("/api/internal/workers/w/status", json!({"launch_generation": -1}), "launch_generation"),
+        ("/api/internal/workers/w/status", json!({"status": "running", "expected_version": "x"}), "expected_version"),
+        ("/api/internal/workers/w/desired-status", json!({}), "desired_status"),
+        ("/api/internal/workers/w/desired-status", json!({"desired_status": "draining"}), "desired_status"),
+        ("/api/internal/workers/w/ec2-details", json!({"public_ip": 7}), "public_ip"),
+        ("/api/internal/workers/w/metrics", json!({}), "(body)"),
+        ("/api/internal/workers/w/metrics", json!([1]), "(body)"),
+        ("/api/internal/workers/w/detect-idle", json!({"raw_telemetry_events": 1}), "raw_telemetry_events"),
+        (
+            "/api/internal/workers/w/detect-idle",
+            json!({"raw_telemetry_events": [{"category": "start_lab", "timestamp": "x"}]}),
+            "raw_telemetry_events[0].timestamp",
+        ),
+        ("/api/internal/workers/w/license/request-registration", json!({"token": {"a": "hunter2"}}), "token"),
+        ("/api/internal/workers/bulk-import", json!({"aws_region": "us-east-1"}), "discovered_instances"),
+        ("/api/internal/workers/scale-up", json!({}), "template"),
+        ("/api/internal/workers", json!({"id": "a/b"}), "id"),
+        ("/api/internal/worker-templates", json!({"name": "x"}), "instance_type"),
+        ("/api/internal/lablet-sessions", json!({"timeslot_start": "soon"}), "timeslot_start"),
+        ("/api/internal/scaling-audit", json!({}), "action"),
+        ("/api/internal/events", json!({}), "type"),
+    ];
+    for (path, body, field) in cases {
+        let (status, answer) = server.post(path, body.clone()).await;
+        assert_eq!((status.as_u16(), &answer["field"]), (422, &json!(field)), "{path} {body}: {answer}");
+        assert!(answer["accepted"].as_str().is_some_and(|accepted| !accepted.is_empty()), "{answer}");
+        assert!(answer["value"].is_string() && !answer.to_string().contains("hunter2"), "{answer}");
+    }
+    for query in ["status=asleep", "exclude_statuses=x", "include_terminated=perhaps"] {
+        assert_eq!(server.get(&format!("/api/internal/workers?{query}")).await.0, 422, "{query}");
+    }
+    let path = "/api/internal/lablet-sessions/imminent-deadlines?boot_window_minutes=-1";
+    assert_eq!(server.get(path).await.0, 422);
+    assert_eq!(server.records.worker("w").expect("there").version(), 1, "none of it changed anything");
+}
+
+#[tokio::test]
+async fn broken_bytes_get_an_answer_and_the_server_lives() {
+    let options = Options { max_body_bytes: 100_000, ..Options::default() };
+    let server = Server::start_with(Settings::default(), options).await;
+    server.worker("w", "running").await;
+    let path = "/api/internal/workers/w/status";
+    let send = |body: Vec<u8>| answer(server.request(Method::POST, path).body(body));
+    assert_eq!(send(br#"{"status": "stop"#.to_vec()).await.0, 422);
+    assert_eq!(send(b"{\"status\": \"\xff\xfe\"}".to_vec()).await.0, 422);
+    assert_eq!(send(b"\x00\x01\x02".to_vec()).await.0, 422);
+    assert_eq!(send(vec![b'['; 50_000]).await.0, 422, "deep nesting");
+    let (status, body) = send(vec![b' '; 200_000]).await;
+    assert_eq!((status.as_u16(), &body["error"]), (413, &json!("body_too_large")));
+    let (status, body) = server.get("/api/internal/workers/%ff").await;
+    assert_eq!(status, 404, "{body}");
+    let (status, _) = server.get("/api/internal/workers?status=%ff").await;
+    assert!(status == 422 || status == 200, "{status}");
+    let (status, body) = server.get("/api/internal/elsewhere").await;
+    assert_eq!((status.as_u16(), &body["error"]), (404, &json!("no_such_path")));
+    let (status, body) = answer(server.request(Method::PATCH, "/api/internal/workers/w")).await;
+    assert_eq!((status.as_u16(), &body["error"]), (405, &json!("method_not_allowed")));
+    assert_eq!(server.get("/api/internal/workers/w").await.0, 200);
+}
+
+#[tokio::test]
+async fn states_that_do_not_allow_it_answer_409() {
+    let server = Server::start().await;
+    server.worker("w", "stopped").await;
+    server.worker("x", "terminated").await;
+    server.post("/api/internal/lablet-sessions", json!({"id": "s", "status": "expired"})).await;
+    for (path, body) in [
+        ("/api/internal/workers/w/drain?reason=scale_down&requested_by=me", json!({})),
+        ("/api/v1/workers/w/cancel-drain", json!({})),
+        ("/api/internal/workers/x/desired-status", json!({"desired_status": "running"})),
+        ("/api/internal/workers", json!({"id": "w"})),
+        ("/api/internal/lablet-sessions/s/transition", json!({"status": "running"})),
+        ("/api/internal/lablet-sessions/s/schedule", json!({"worker_id": "w"})),
+        ("/api/internal/lablet-sessions", json!({"id": "s"})),
+    ] {
+        let (status, answer) = server.post(path, body).await;
+        assert_eq!(status, 409, "{path}: {answer}");
+        assert!(answer["detail"].is_string(), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn workers_are_filtered_as_asked() {
+    let server = Server::start().await;
+    for (id, status) in [("a", "running"), ("b", "stopped"), ("c", "terminated"), ("d", "failed")] {
+        server.worker(id, status).await;
+    }
+    server.post("/api/internal/workers", json!({"id": "e", "status": "running", "aws_region": "eu-west-1"})).await;
+    for (query, expected) in [
+        ("", "a b d e"),
+        ("?status=RUNNING", "a e"),
+        ("?status=running&status=stopped", "a b e"),
+        ("?status=terminated", "c"),
+        ("?include_terminated=true", "a b c d e"),
+        ("?exclude_statuses=running,failed", "b"),
+        ("?exclude_statuses=terminated&include_terminated=true", "a b d e"),
+        ("?aws_region=eu-west-1", "e"),
+        ("?aws_region=", "a b d e"),
+    ] {
+        let (_, workers) = server.get(&format!("/api/internal/workers{query}")).await;
+        let ids: Vec<_> =
+            workers.as_array().expect("a list").iter().filter_map(|worker| worker["id"].as_str()).collect();
+        assert_eq!(ids.join(" "), expected, "{query}");
+    }
+    let older =
+        Server::start_with(Settings { dialect: Dialect::OLDER, ..Settings::default() }, Options::default()).await;
+    older.worker("a", "running").await;
+    let (_, workers) = older.get("/api/internal/workers?exclude_statuses=running").await;
+    assert_eq!(workers.as_array().map(Vec::len), Some(1));
+}
+
+#[tokio::test]
+async fn a_fault_can_answer_instead_afterwards_or_not_at_all() {
+    let turn = Arc::new(AtomicUsize::new(0));
+    let hook = Hook::new(move |request| {
+        if request.operation != "drain_worker" {
+            return None;
+        }
+        assert_eq!((request.subject.as_deref(), request.service), (Some("w"), "control-plane"));
+        match turn.fetch_add(1, Ordering::Relaxed) {
+            0 => Some(Interruption::Instead(reqwest::StatusCode::SERVICE_UNAVAILABLE.into_response())),
+            1 => Some(Interruption::Cut),
+            2 => Some(Interruption::Late(Duration::from_millis(1))),
+            3 => Some(Interruption::Afterwards(reqwest::StatusCode::BAD_GATEWAY.into_response())),
+            _ => None,
+        }
+    });
+    let server = Server::start_with(Settings::default(), Options { hook, ..Options::default() }).await;
+    server.worker("w", "running").await;
+    let drain = || server.request(Method::POST, "/api/internal/workers/w/drain").send();
+    let status = || server.records.worker("w").expect("there").status().to_owned();
+    assert_eq!(drain().await.expect("an answer").status(), 503);
+    assert!(drain().await.is_err(), "the connection ends");
+    assert_eq!(status(), "running");
+    assert_eq!(drain().await.expect("an answer").status(), 200);
+    server.post("/api/v1/workers/w/cancel-drain", json!({"cancelled_by": "ops"})).await;
+    assert_eq!(drain().await.expect("an answer").status(), 502);
+    assert_eq!(status(), "draining", "carried out, answer lost");
+}
+
+#[tokio::test]
+async fn ten_thousand_records_are_listed_and_counted() {
+    let server = Server::start().await;
+    let instances: Vec<_> = (0..10_000).map(|n| json!({"instance_id": format!("i-{n}"), "state": "running"})).collect();
+    let body = json!({"aws_region": "us-east-1", "discovered_instances": instances});
+    let (status, result) = server.post("/api/internal/workers/bulk-import", body).await;
+    assert_eq!((status.as_u16(), &result["total_imported"]), (200, &json!(10_000)));
+    let (_, workers) = server.get("/api/internal/workers?status=running").await;
+    assert_eq!(workers.as_array().map(Vec::len), Some(10_000));
+}
