@@ -3,6 +3,7 @@
 pub mod admin;
 pub mod aws;
 pub mod clock;
+pub mod cloud;
 pub(crate) mod cloudwatch;
 pub mod cml;
 pub mod control_plane;

@@ -2,22 +2,25 @@
 
 use std::net::IpAddr;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use clap::Parser;
 use fake_cloud::admin::parse_pace;
-use fake_cloud::aws;
 use fake_cloud::clock::{Clock, Pace};
-use fake_cloud::world::{Settings, World};
-use serde_json::json;
-use tokio::net::TcpListener;
+use fake_cloud::cloud::{Endpoints, FakeCloud, Options, Ports};
+use fake_cloud::world::Settings;
 
-/// A cloud on your laptop: EC2 and CloudWatch that real clients can't tell apart.
+/// A cloud on your laptop: EC2, CloudWatch, CML, etcd and the control plane, as real clients know them.
 ///
-/// Start it, export what it prints, and use boto3, the aws command line or any AWS SDK as always.
-/// GET /_fake/ on the same port lists what the admin API can do.
+/// Start it, export what it prints, and use boto3, the aws command line, etcdctl or virl2_client as always:
+///
+///   fake-cloud --clock x60
+///   aws ec2 describe-images --filters Name=name,Values='cisco-cml2.9*'
+///   etcdctl get --prefix /lcm/workers/
+///
+/// GET /_fake/ on the AWS port lists what the admin API can do: move the clock, inject faults, look at requests,
+/// stop and terminate instances as if from the console.
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(version, verbatim_doc_comment)]
 struct Arguments {
     /// Take free ports instead of the usual ones.
     #[arg(long)]
@@ -31,12 +34,21 @@ struct Arguments {
     /// Decides every random choice; the same seed makes the same world.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// The address to listen on.
+    /// The address to listen on. Anything but loopback lets others in.
     #[arg(long, default_value = "127.0.0.1")]
     host: IpAddr,
-    /// The port for AWS and the admin API.
-    #[arg(long, default_value_t = 4566)]
+    /// The port for EC2, CloudWatch and the admin API.
+    #[arg(long, default_value_t = Ports::USUAL.aws)]
     aws_port: u16,
+    /// The port for etcd.
+    #[arg(long, default_value_t = Ports::USUAL.etcd)]
+    etcd_port: u16,
+    /// The port for the control plane.
+    #[arg(long, default_value_t = Ports::USUAL.control_plane)]
+    control_plane_port: u16,
+    /// The port of every CML, each on its instance's own address.
+    #[arg(long, default_value_t = Ports::USUAL.cml)]
+    cml_port: u16,
 }
 
 #[tokio::main]
@@ -51,24 +63,46 @@ async fn main() -> ExitCode {
 }
 
 async fn run(arguments: Arguments) -> Result<(), String> {
-    let port = if arguments.ephemeral { 0 } else { arguments.aws_port };
-    let listener = TcpListener::bind((arguments.host, port)).await.map_err(|error| {
-        format!("cannot listen on {}:{port}: {error}; try --aws-port or --ephemeral", arguments.host)
-    })?;
-    let address = listener.local_addr().map_err(|error| error.to_string())?;
-    let settings = Settings { seed: arguments.seed, clock: Clock::new(arguments.clock), ..Settings::default() };
-    let world = Arc::new(World::new(settings));
-    let url = format!("http://{address}");
-    if arguments.json {
-        println!("{}", json!({"aws_url": url, "admin_url": format!("{url}/_fake/")}));
+    let ports = if arguments.ephemeral {
+        Ports::default()
     } else {
-        println!("AWS    {url}\nadmin  {url}/_fake/\n");
-        println!("export AWS_ENDPOINT_URL={url}");
-        println!("export AWS_ACCESS_KEY_ID=fake AWS_SECRET_ACCESS_KEY=fake");
-        // SDKs read the first, boto3 and the command line the second.
-        println!("export AWS_REGION=us-east-1 AWS_DEFAULT_REGION=us-east-1");
+        Ports {
+            aws: arguments.aws_port,
+            etcd: arguments.etcd_port,
+            control_plane: arguments.control_plane_port,
+            cml: arguments.cml_port,
+        }
+    };
+    let settings = Settings { seed: arguments.seed, clock: Clock::new(arguments.clock), ..Settings::default() };
+    let options = Options { host: arguments.host, ports, settings, ..Options::default() };
+    let cloud = FakeCloud::start(options)
+        .await
+        .map_err(|error| format!("{error}; choose another port (see --help) or use --ephemeral"))?;
+    announce(cloud.endpoints(), arguments.json).map_err(|error| error.to_string())?;
+    stop_signal().await;
+    cloud.stop().await;
+    Ok(())
+}
+
+fn announce(endpoints: &Endpoints, as_json: bool) -> serde_json::Result<()> {
+    let environment = endpoints.environment();
+    if as_json {
+        let mut line = serde_json::to_value(endpoints)?;
+        line["env"] = environment;
+        println!("{line}");
+        return Ok(());
     }
-    aws::serve(listener, world, stop_signal()).await.map_err(|error| error.to_string())
+    println!("EC2, CloudWatch  {}", endpoints.aws_url);
+    println!("admin API        {}", endpoints.admin_url);
+    println!("etcd             {}", endpoints.etcd_endpoint);
+    println!("control plane    {}", endpoints.control_plane_url);
+    println!("CML              https://<public address of an instance>:{}", endpoints.cml_port);
+    println!("CML's authority  {}\n", endpoints.cml_ca_file.display());
+    for (name, value) in environment.as_object().into_iter().flatten() {
+        println!("export {name}={}", value.as_str().unwrap_or_default());
+    }
+    println!("\nCtrl-C stops it.");
+    Ok(())
 }
 
 /// Completes when somebody presses Ctrl-C or asks the process to end.

@@ -1,0 +1,220 @@
+//! The whole cloud: every service of one world, on ports of its own.
+
+mod laboratories;
+mod wiring;
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::aws;
+use crate::cml::{self, Authority};
+use crate::control_plane::{self, Records};
+use crate::etcd::{self, EtcdStore};
+use crate::service::Service;
+use crate::world::{Settings, World};
+
+/// Where a cloud listens, and what it is made of. The default takes free ports on loopback.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The address to listen on. Anything but loopback lets others in.
+    pub host: IpAddr,
+    /// The ports; zero takes a free one.
+    pub ports: Ports,
+    /// The clock, the seed and the delays.
+    pub settings: Settings,
+    /// What the control plane wants to see in `X-API-Key`.
+    pub api_key: String,
+    /// How every CML is set up; address, instance and faults are filled in.
+    pub cml: cml::Options,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            host: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            ports: Ports::default(),
+            settings: Settings::default(),
+            api_key: control_plane::Options::default().api_key,
+            cml: cml::Options::default(),
+        }
+    }
+}
+
+/// The ports of a cloud; zero takes a free one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Ports {
+    /// EC2, CloudWatch and the admin API.
+    pub aws: u16,
+    /// etcd.
+    pub etcd: u16,
+    /// The control plane.
+    pub control_plane: u16,
+    /// Every CML, each on its instance's own address.
+    pub cml: u16,
+}
+
+impl Ports {
+    /// The ports these services usually have.
+    pub const USUAL: Self = Self { aws: 4566, etcd: 2379, control_plane: 8080, cml: 8443 };
+}
+
+/// Where to find a cloud.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Endpoints {
+    /// EC2 and CloudWatch, all regions.
+    pub aws_url: String,
+    /// The admin API.
+    pub admin_url: String,
+    /// etcd, as host and port.
+    pub etcd_endpoint: String,
+    /// The control plane.
+    pub control_plane_url: String,
+    /// What the control plane wants to see in `X-API-Key`.
+    pub control_plane_api_key: String,
+    /// The port of every CML; the address is the instance's public one.
+    pub cml_port: u16,
+    /// The authority that vouches for every CML, as a PEM file.
+    pub cml_ca_file: PathBuf,
+}
+
+impl Endpoints {
+    /// The environment variables that point real clients here.
+    pub fn environment(&self) -> Value {
+        json!({
+            "AWS_ENDPOINT_URL": self.aws_url,
+            "AWS_ACCESS_KEY_ID": "fake",
+            "AWS_SECRET_ACCESS_KEY": "fake",
+            "AWS_REGION": "us-east-1",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "ETCDCTL_ENDPOINTS": self.etcd_endpoint,
+            "ETCD_ENDPOINTS": self.etcd_endpoint,
+            "CONTROL_PLANE_API_URL": self.control_plane_url,
+            "CONTROL_PLANE_API_KEY": self.control_plane_api_key,
+        })
+    }
+}
+
+/// A running cloud. Two of them share nothing; dropping one ends it at once, [`FakeCloud::stop`] cleanly.
+///
+/// ```
+/// use fake_cloud::cloud::{FakeCloud, Options};
+///
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+/// let cloud = FakeCloud::start(Options::default()).await?;
+/// assert!(cloud.endpoints().aws_url.starts_with("http://127.0.0.1:"));
+/// cloud.stop().await;
+/// # Ok::<(), std::io::Error>(())
+/// # }).unwrap();
+/// ```
+#[derive(Debug)]
+pub struct FakeCloud {
+    world: Arc<World>,
+    etcd: EtcdStore,
+    records: Records,
+    endpoints: Endpoints,
+    stop: watch::Sender<bool>,
+    services: JoinSet<()>,
+}
+
+impl FakeCloud {
+    /// Starts every service.
+    ///
+    /// # Errors
+    /// When a port is taken, naming the service and the address, or the authority's file cannot be written.
+    pub async fn start(options: Options) -> io::Result<Self> {
+        let Options { host, ports, settings, api_key, cml } = options;
+        let aws = listen("AWS", host, ports.aws).await?;
+        let etcd_port = listen("etcd", host, ports.etcd).await?;
+        let control_plane = listen("the control plane", host, ports.control_plane).await?;
+        let cml_port = match ports.cml {
+            // A port that is free here is taken to be free on every other loopback address.
+            0 => listen("CML", IpAddr::V4(Ipv4Addr::LOCALHOST), 0).await?.local_addr()?.port(),
+            port => port,
+        };
+        let authority = Authority::new()?;
+        let cml_ca_file = std::env::temp_dir().join(format!("fake-cloud-cml-ca-{}-{cml_port}.pem", std::process::id()));
+        authority.write_pem(&cml_ca_file)?;
+
+        let seed = settings.seed;
+        let clock = settings.clock.clone();
+        let world = Arc::new(World::new(settings));
+        let store = EtcdStore::new(clock.clone());
+        let rules = control_plane::Settings { seed, ..control_plane::Settings::default() };
+        let records = Records::with(clock, rules, wiring::Mirror(store.clone()));
+        let url = |listener: &TcpListener| listener.local_addr().map(|address| format!("http://{address}"));
+        let aws_url = url(&aws)?;
+        let endpoints = Endpoints {
+            admin_url: format!("{aws_url}/_fake/"),
+            aws_url,
+            etcd_endpoint: etcd_port.local_addr()?.to_string(),
+            control_plane_url: url(&control_plane)?,
+            control_plane_api_key: api_key.clone(),
+            cml_port,
+            cml_ca_file,
+        };
+
+        let stop = watch::Sender::new(false);
+        let stopped = || {
+            let mut stopping = stop.subscribe();
+            async move { drop(stopping.wait_for(|stop| *stop).await) }
+        };
+        let mut services = JoinSet::new();
+        let (world_of_aws, until) = (Arc::clone(&world), stopped());
+        services.spawn(async move { drop(aws::serve(aws, world_of_aws, until).await) });
+        let (store_of_etcd, until) = (store.clone(), stopped());
+        services.spawn(async move { drop(etcd::serve(etcd_port, store_of_etcd, until).await) });
+        let hook = wiring::faults(&world, Service::ControlPlane);
+        let served = control_plane::Options { api_key, hook, ..control_plane::Options::default() };
+        services.spawn(control_plane::serve(control_plane, records.clone(), served, stopped()));
+        services.spawn(laboratories::keep(Arc::clone(&world), authority, cml, cml_port, stopped()));
+        Ok(Self { world, etcd: store, records, endpoints, stop, services })
+    }
+
+    /// Where everything is.
+    pub fn endpoints(&self) -> &Endpoints {
+        &self.endpoints
+    }
+
+    /// EC2 and CloudWatch from the inside: instances, faults, the recorder, the clock.
+    pub fn world(&self) -> &Arc<World> {
+        &self.world
+    }
+
+    /// etcd from the inside.
+    pub fn etcd(&self) -> &EtcdStore {
+        &self.etcd
+    }
+
+    /// The control plane from the inside.
+    pub fn records(&self) -> &Records {
+        &self.records
+    }
+
+    /// Ends every service and waits until they have.
+    pub async fn stop(mut self) {
+        self.stop.send_replace(true);
+        while self.services.join_next().await.is_some() {}
+    }
+}
+
+impl Drop for FakeCloud {
+    fn drop(&mut self) {
+        // Best effort: a file in the temporary folder that outlives us harms nobody.
+        drop(std::fs::remove_file(&self.endpoints.cml_ca_file));
+    }
+}
+
+async fn listen(service: &str, host: IpAddr, port: u16) -> io::Result<TcpListener> {
+    let address = SocketAddr::new(host, port);
+    TcpListener::bind(address)
+        .await
+        .map_err(|error| io::Error::new(error.kind(), format!("cannot listen on {address} for {service}: {error}")))
+}

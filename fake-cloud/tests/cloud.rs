@@ -1,0 +1,130 @@
+//! The whole cloud over real sockets: one world behind every port.
+
+use std::time::Duration;
+
+use fake_cloud::clock::{Clock, Pace};
+use fake_cloud::cloud::{FakeCloud, Options};
+use fake_cloud::etcd::{KeyRange, Range};
+use fake_cloud::world::{Intent, LaunchRequest, Order, Settings};
+use serde_json::{Value, json};
+
+const REGION: &str = "us-east-1";
+
+async fn start() -> FakeCloud {
+    let settings = Settings { clock: Clock::new(Pace::Manual), ..Settings::default() };
+    FakeCloud::start(Options { settings, ..Options::default() }).await.expect("it starts on free ports")
+}
+
+/// A client that trusts the cloud's own authority and nobody else's proxy.
+fn client(cloud: &FakeCloud) -> reqwest::Client {
+    let pem = std::fs::read(&cloud.endpoints().cml_ca_file).expect("the authority's file");
+    let root = reqwest::Certificate::from_pem(&pem).expect("a certificate");
+    reqwest::Client::builder().no_proxy().tls_certs_merge([root]).build().expect("a client")
+}
+
+/// Launches an instance from inside; returns its id.
+fn launch(cloud: &FakeCloud) -> String {
+    let launch = cloud.world().with_ec2(|ec2, now| {
+        let image = ec2.region(REGION, now)?.catalog.images[0].id.clone();
+        ec2.launch(REGION, LaunchRequest::new(image), Intent::Execute, now)
+    });
+    launch.expect("it launches").instances[0].id.clone()
+}
+
+fn address(cloud: &FakeCloud, id: &str) -> Option<std::net::Ipv4Addr> {
+    cloud.world().with_ec2(|ec2, now| ec2.region(REGION, now).ok()?.find(id)?.public_ip(now))
+}
+
+/// Tries until `attempt` gives something, for ten seconds at the most.
+async fn eventually<T>(what: &str, mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
+    for _ in 0..500 {
+        if let Some(found) = attempt().await {
+            return found;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("{what} did not happen within ten seconds");
+}
+
+#[tokio::test]
+async fn every_running_instance_answers_as_cml_at_its_own_address_and_a_stopped_one_refuses() {
+    let cloud = start().await;
+    let client = client(&cloud);
+    let [first, second] = [launch(&cloud), launch(&cloud)];
+    cloud.world().clock().advance(Duration::from_secs(3600));
+    let url = |id: &str| {
+        let address = address(&cloud, id).expect("a running instance has an address");
+        format!("https://{address}:{}/api/v0/system_information", cloud.endpoints().cml_port)
+    };
+    let urls = [url(&first), url(&second)];
+    assert_ne!(urls[0], urls[1]);
+    for url in &urls {
+        let said: Value = eventually("CML", async || client.get(url).send().await.ok()?.json().await.ok()).await;
+        assert_eq!(said["version"], "2.9.1+build.7");
+    }
+    cloud.world().hand_order(REGION, &first, Order::Stop).expect("it stops");
+    cloud.world().clock().advance(Duration::from_secs(3600));
+    eventually("the refusal", async || client.get(&urls[0]).send().await.is_err().then_some(())).await;
+    assert!(client.get(&urls[1]).send().await.is_ok(), "the other one goes on");
+    cloud.stop().await;
+}
+
+#[tokio::test]
+async fn a_change_of_a_record_shows_in_etcd() {
+    let cloud = start().await;
+    let client = client(&cloud);
+    let base = format!("{}/api/internal", cloud.endpoints().control_plane_url);
+    let key = &cloud.endpoints().control_plane_api_key;
+    let created = client
+        .post(format!("{base}/workers"))
+        .header("X-API-Key", key)
+        .json(&json!({"name": "blue", "template_name": "metal", "aws_region": REGION}))
+        .send()
+        .await
+        .expect("an answer");
+    assert!(created.status().is_success(), "{}: {}", created.status(), created.text().await.unwrap_or_default());
+    let worker: Value = created.json().await.expect("a record");
+    let id = worker["id"].as_str().expect("an id");
+    let keys = cloud.etcd().range(&Range::of(KeyRange::prefix(format!("/lcm/workers/{id}/")))).expect("a range");
+    let found: Vec<_> = keys.records.iter().map(|record| String::from_utf8_lossy(&record.key).into_owned()).collect();
+    assert!(found.contains(&format!("/lcm/workers/{id}/state")), "{found:?}");
+    cloud.stop().await;
+}
+
+#[tokio::test]
+async fn a_fault_rule_strikes_the_control_plane_too() {
+    let cloud = start().await;
+    let client = client(&cloud);
+    let rule =
+        json!({"service": "control-plane", "times": 1, "action": {"kind": "error", "code": "down", "status": 503}});
+    let added = client.post(format!("{}faults", cloud.endpoints().admin_url)).json(&rule).send().await;
+    assert!(added.expect("an answer").status().is_success());
+    let workers = || {
+        client
+            .get(format!("{}/api/internal/workers", cloud.endpoints().control_plane_url))
+            .header("X-API-Key", &cloud.endpoints().control_plane_api_key)
+            .send()
+    };
+    assert_eq!(workers().await.expect("an answer").status(), 503);
+    assert_eq!(workers().await.expect("an answer").status(), 200);
+    cloud.stop().await;
+}
+
+#[tokio::test]
+async fn many_clouds_share_nothing_and_a_port_that_is_taken_is_named() {
+    let [one, other] = [start().await, start().await];
+    launch(&one);
+    let count = |cloud: &FakeCloud| {
+        cloud.world().with_ec2(|ec2, now| ec2.region(REGION, now).map(|region| region.instances().count()))
+    };
+    assert_eq!((count(&one).expect("a region"), count(&other).expect("a region")), (1, 0));
+
+    let taken: u16 =
+        one.endpoints().etcd_endpoint.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
+    let mut options = Options::default();
+    options.ports.etcd = taken;
+    let error = FakeCloud::start(options).await.expect_err("the port is taken").to_string();
+    assert!(error.starts_with(&format!("cannot listen on 127.0.0.1:{taken} for etcd: ")), "{error}");
+    one.stop().await;
+    other.stop().await;
+}
