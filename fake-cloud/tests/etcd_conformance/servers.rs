@@ -65,7 +65,7 @@ impl RealEtcd {
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
         command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
         command.args(["--initial-cluster", &format!("default={peer}"), "--log-level", "error"]);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit());
         let process = Some(Running::start(&mut command));
         let endpoint = client.trim_start_matches("http://").to_owned();
         let etcd = Self { process, directory, endpoint };
