@@ -36,6 +36,24 @@ const WINDOW: u32 = 4 * 1024 * 1024;
 /// # Guarantees
 /// Nothing a client sends stops the server. When this returns, no connection is left.
 ///
+/// ```
+/// use fake_cloud::clock::{Clock, Pace};
+/// use fake_cloud::etcd::{EtcdStore, serve};
+/// use tokio::net::TcpListener;
+/// use tokio::sync::oneshot;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// let listener = TcpListener::bind("127.0.0.1:0").await?;
+/// println!("export ETCDCTL_ENDPOINTS={}", listener.local_addr()?);
+/// let (stop, stopped) = oneshot::channel::<()>();
+/// let store = EtcdStore::new(Clock::new(Pace::Real));
+/// let server = tokio::spawn(serve(listener, store, async { drop(stopped.await) }));
+/// drop(stop);
+/// server.await.expect("no panic")
+/// # }
+/// ```
+///
 /// # Errors
 /// When the listener is not one that can listen and has an address.
 pub async fn serve(

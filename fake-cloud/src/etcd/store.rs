@@ -57,6 +57,15 @@ impl Store {
         }
     }
 
+    /// Becomes a fresh store. All watch streams end.
+    pub(super) fn reset(&mut self) {
+        // The watchers stay, empty: streams that are still being closed must not be taken for new ones.
+        let mut watchers = std::mem::take(&mut self.watchers);
+        watchers.cut();
+        watchers.stall(false, Position { revision: 1, compacted: 0, history: &History::new() });
+        *self = Self { watchers, ..Self::new() };
+    }
+
     pub(super) fn revision(&self) -> i64 {
         self.revision
     }

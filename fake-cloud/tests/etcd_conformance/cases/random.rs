@@ -20,7 +20,7 @@ const END: &str = "~end";
 
 /// The same seed asks the same, of whichever server.
 pub(crate) async fn long_conversations_about_anything(mut s: Session) -> Session {
-    for seed in 0..60 {
+    for seed in 0..CONVERSATIONS {
         let mut random = Random(StdRng::seed_from_u64(seed));
         let watch = WatchOptions::new().with_all_keys().with_prev_key();
         let mut stream = s.client.watch("", Some(watch)).await.expect("a watch");
