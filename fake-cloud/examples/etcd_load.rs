@@ -27,6 +27,7 @@ async fn main() -> Result<(), Error> {
     load.call("txn create, 8 clients", Call::Create, 8).await?;
     load.watch("put to event, 1 watcher", 1).await?;
     load.watch("put to event, 32 watchers", 32).await?;
+    load.watch("put to event, 1000 watchers", 1000).await?;
     let _crowd = load.crowd(1000).await?;
     load.call("put, 8 clients, 1000 watch", Call::Put, 8).await
 }

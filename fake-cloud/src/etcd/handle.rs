@@ -157,6 +157,12 @@ impl EtcdStore {
         self.with(|store, _| store.lease_ids())
     }
 
+    /// Forgets everything: keys, history, leases, watches and faults. Whoever serves it goes on serving.
+    pub fn reset(&self) {
+        self.with(|store, _| store.reset());
+        self.set_unavailable(false);
+    }
+
     /// Fault: ends a lease as if nobody had kept it alive. Says whether there was one.
     pub fn lose_lease(&self, id: i64) -> bool {
         self.lease_revoke(id).is_ok()

@@ -21,6 +21,12 @@ impl Keyspace {
         self.keys.get(key).and_then(|versions| newest(versions))
     }
 
+    /// The key as it was just before `revision`, if it existed.
+    pub(super) fn before(&self, key: &[u8], revision: i64) -> Option<&Arc<Record>> {
+        let versions = self.keys.get(key)?;
+        newest(&versions[..versions.partition_point(|record| record.mod_revision < revision)])
+    }
+
     /// The keys of the range as they are now, in key order.
     pub(super) fn now<'a>(&'a self, range: &KeyRange) -> impl Iterator<Item = &'a Arc<Record>> {
         self.versions(range).filter_map(|versions| newest(versions))

@@ -6,6 +6,11 @@
 //! - [`EtcdStore`]: the same behind a lock, on the world's clock, with faults to inject;
 //! - `proto` and `services`: etcd's messages and calls, decoded, passed on, encoded;
 //! - [`serve`]: all of it on a port.
+//!
+//! What a real etcd 3.5.1 answers, and this one does not: everything that changes the cluster or its passwords
+//! (members, users, roles), moving the leader, snapshots and hashes are refused as unknown calls. Sizes of the database
+//! and positions in the log are made up. A transaction that deletes without an end and then puts a deleted key, keeping
+//! its value, crashes the real one; here the value is empty.
 
 mod delivery;
 mod error;

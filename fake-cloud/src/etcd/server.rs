@@ -11,6 +11,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
+use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -24,6 +25,9 @@ use super::{CLUSTER_VERSION, VERSION};
 const GRACE: Duration = Duration::from_secs(1);
 /// How long to wait before accepting again when the system has no more sockets to give.
 const BREATHER: Duration = Duration::from_millis(10);
+/// How many clients may wait to be let in. The default of 128 makes the rest of a crowd wait for seconds, or gives up
+/// on them.
+const WAITING_CLIENTS: i32 = 4096;
 /// How much a client may send ahead, per call and in all: enough for the largest message.
 const WINDOW: u32 = 4 * 1024 * 1024;
 
@@ -32,13 +36,32 @@ const WINDOW: u32 = 4 * 1024 * 1024;
 /// # Guarantees
 /// Nothing a client sends stops the server. When this returns, no connection is left.
 ///
+/// ```
+/// use fake_cloud::clock::{Clock, Pace};
+/// use fake_cloud::etcd::{EtcdStore, serve};
+/// use tokio::net::TcpListener;
+/// use tokio::sync::oneshot;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// let listener = TcpListener::bind("127.0.0.1:0").await?;
+/// println!("export ETCDCTL_ENDPOINTS={}", listener.local_addr()?);
+/// let (stop, stopped) = oneshot::channel::<()>();
+/// let store = EtcdStore::new(Clock::new(Pace::Real));
+/// let server = tokio::spawn(serve(listener, store, async { drop(stopped.await) }));
+/// drop(stop);
+/// server.await.expect("no panic")
+/// # }
+/// ```
+///
 /// # Errors
-/// When the listener has no address.
+/// When the listener is not one that can listen and has an address.
 pub async fn serve(
     listener: TcpListener,
     store: EtcdStore,
     shutdown: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
+    SockRef::from(&listener).listen(WAITING_CLIENTS)?;
     let (stop, stopping) = watch::channel(false);
     let context = Context { store: store.clone(), address: listener.local_addr()?, stopping };
     let graceful = GracefulShutdown::new();

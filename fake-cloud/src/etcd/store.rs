@@ -57,6 +57,15 @@ impl Store {
         }
     }
 
+    /// Becomes a fresh store. All watch streams end.
+    pub(super) fn reset(&mut self) {
+        // The watchers stay, empty: streams that are still being closed must not be taken for new ones.
+        let mut watchers = std::mem::take(&mut self.watchers);
+        watchers.cut();
+        watchers.stall(false, Position { revision: 1, compacted: 0, history: &History::new() });
+        *self = Self { watchers, ..Self::new() };
+    }
+
     pub(super) fn revision(&self) -> i64 {
         self.revision
     }
@@ -274,8 +283,8 @@ impl Store {
             self.leases.detach(old_lease, &record.key);
             self.leases.attach(lease, &record.key);
         }
-        self.keyspace.push(Arc::clone(&record));
-        draft.events.push(Event { record, previous: previous.clone() });
+        let event = self.event(record, &previous, draft);
+        draft.events.push(event);
         PutAnswer { revision: draft.revision, previous }
     }
 
@@ -284,10 +293,23 @@ impl Store {
         for record in &previous {
             self.leases.detach(record.lease, &record.key);
             let tombstone = Arc::new(Record::tombstone(record.key.clone(), draft.revision));
-            self.keyspace.push(Arc::clone(&tombstone));
-            draft.events.push(Event { record: tombstone, previous: Some(Arc::clone(record)) });
+            let event = self.event(tombstone, &Some(Arc::clone(record)), draft);
+            draft.events.push(event);
         }
         DeleteAnswer { revision: draft.newest(), previous }
+    }
+
+    /// Adds a version to the keyspace. If the key is changed twice in one revision, watchers are told what was there
+    /// before the first change; and never that there was something before a creation.
+    fn event(&mut self, record: Arc<Record>, previous: &Option<Arc<Record>>, draft: &Draft) -> Event {
+        let is_creation = record.version == 1;
+        let previous = match previous {
+            previous if draft.events.is_empty() => previous.clone(),
+            _ if is_creation => None,
+            _ => self.keyspace.before(&record.key, draft.revision).cloned(),
+        };
+        self.keyspace.push(Arc::clone(&record));
+        Event { record, previous }
     }
 
     fn plan<'a>(&self, txn: &'a Txn) -> Plan<'a> {

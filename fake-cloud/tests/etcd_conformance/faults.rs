@@ -161,9 +161,8 @@ async fn two_servers_share_nothing_and_stopping_one_ends_its_streams() {
 
     let mut watch = first.watch("k", None).await.expect("a watch");
     patiently("created", watch.message()).await.expect("a message");
-    let mut beats = first.lease_grant(60, None).await.expect("a lease");
-    let (_keeper, mut kept) = first.lease_keep_alive(beats.id()).await.expect("a keeper");
-    drop(beats.take_header());
+    let lease = first.lease_grant(60, None).await.expect("a lease");
+    let (_keeper, mut kept) = first.lease_keep_alive(lease.id()).await.expect("a keeper");
     let mut campaigner = first.clone();
     first.campaign("e", "x", 0).await.expect("a leader");
     let waiting = tokio::spawn(async move { campaigner.campaign("e", "y", 0).await });
@@ -262,4 +261,27 @@ async fn the_same_seed_gives_the_same_ids() {
     };
     assert_eq!(ids(1).await, ids(1).await);
     assert_ne!(ids(1).await, ids(2).await);
+}
+
+#[tokio::test]
+async fn a_reset_store_is_fresh_and_still_served() {
+    let fake = FakeEtcd::start().await;
+    let mut client = fake.client().await;
+    let mut watch = client.watch("k", None).await.expect("a watch");
+    patiently("created", watch.message()).await.expect("a message");
+    client.lease_grant(600, Some(LeaseGrantOptions::new().with_id(7))).await.expect("a lease");
+    client.put("k", "v", Some(PutOptions::new().with_lease(7))).await.expect("a put");
+    fake.store.stall_watches(true);
+    fake.store.set_unavailable(true);
+    fake.store.reset();
+    let fresh = client.get("k", None).await.expect("it serves");
+    assert_eq!((fresh.count(), fresh.header().expect("a header").revision()), (0, 1));
+    assert!(client.leases().await.expect("an answer").leases().is_empty());
+    let mut anew = client.watch("k", None).await.expect("a watch");
+    patiently("created", anew.message()).await.expect("a message");
+    drop(watch);
+    client.put("k", "v", None).await.expect("a put");
+    let told = patiently("event", anew.message()).await.expect("a message").expect("a stream");
+    assert_eq!(told.header().expect("a header").revision(), 2);
+    fake.stop().await;
 }

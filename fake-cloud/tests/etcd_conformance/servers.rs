@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 /// How long anything may take before a test gives up on it.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A program of the real etcd.
 pub(crate) fn program(name: &str) -> PathBuf {
@@ -65,7 +65,7 @@ impl RealEtcd {
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
         command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
         command.args(["--initial-cluster", &format!("default={peer}"), "--log-level", "error"]);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit());
         let process = Some(Running::start(&mut command));
         let endpoint = client.trim_start_matches("http://").to_owned();
         let etcd = Self { process, directory, endpoint };
@@ -104,6 +104,7 @@ impl FakeEtcd {
         let store = EtcdStore::new(clock);
         let (stop, stopped) = oneshot::channel::<()>();
         let server = tokio::spawn(serve(listener, store.clone(), async move { drop(stopped.await) }));
+        assert!(is_healthy(&endpoint).await, "the fake etcd did not come up");
         Self { store, endpoint, stop: Some(stop), server }
     }
 
@@ -124,7 +125,7 @@ pub(crate) async fn connect(endpoint: &str) -> Client {
 
 async fn is_healthy(endpoint: &str) -> bool {
     let mut client = connect(endpoint).await;
-    matches!(tokio::time::timeout(Duration::from_secs(2), client.get("health", None)).await, Ok(Ok(_)))
+    matches!(tokio::time::timeout(PATIENCE, client.get("health", None)).await, Ok(Ok(_)))
 }
 
 fn free_port() -> u16 {

@@ -46,6 +46,23 @@ async fn no_update_is_lost_among_many_clients() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_clients_at_once_lose_nothing() {
+    let fake = FakeEtcd::start().await;
+    let mut clients = JoinSet::new();
+    for number in 0..1000 {
+        let mut client = fake.client().await;
+        clients.spawn(async move { increment(&mut client, &format!("counter/{}", number % 200)).await });
+    }
+    patiently("the counting", clients.join_all()).await;
+    let all = GetOptions::new().with_prefix();
+    let found = fake.client().await.get("counter/", Some(all)).await.expect("an answer");
+    assert_eq!(found.count(), 200);
+    assert!(found.kvs().iter().all(|kv| kv.value() == b"5" && kv.version() == 5), "each counted to 5");
+    assert_eq!(found.header().expect("a header").revision(), 1001);
+    fake.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_watchers_on_one_connection_hear_their_own_and_in_order() {
     const WATCHERS: usize = 1000;
     let fake = FakeEtcd::start().await;

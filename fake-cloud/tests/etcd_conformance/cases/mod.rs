@@ -4,6 +4,7 @@ mod elections;
 mod kv;
 mod leases;
 mod members;
+mod random;
 mod ranges;
 mod txns;
 mod watches;
@@ -71,6 +72,7 @@ pub(crate) const CASES: &[(&str, Case)] = &cases![
     watches::a_long_history,
     watches::large_messages_come_in_pieces_when_asked,
     watches::revoked_leases_tell_of_all_keys_in_order,
+    random::long_conversations_about_anything,
     elections::a_leader_is_elected_proclaims_and_resigns,
     elections::the_next_in_line_follows,
     elections::nobody_leads,

@@ -1,0 +1,130 @@
+"""aetcd, the client the Python services use, against the fake etcd."""
+
+import asyncio
+import os
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aetcd
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE = 10
+
+
+@pytest.fixture(scope="module")
+def etcd() -> Iterator[tuple[str, int]]:
+    """A fake etcd on a free port."""
+    command = ["cargo", "run", "--quiet", "--package", "fake-cloud", "--example", "etcd", "--", "127.0.0.1:0"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=os.environ) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        host, port = line.removeprefix("etcd on ").split(",")[0].split(":")
+        yield host, int(port)
+        process.terminate()
+
+
+@asynccontextmanager
+async def connected(etcd: tuple[str, int]) -> AsyncIterator[aetcd.Client]:
+    host, port = etcd
+    async with aetcd.Client(host=host, port=port) as client:
+        yield client
+
+
+def run(etcd: tuple[str, int], conversation) -> None:
+    async def talk() -> None:
+        async with connected(etcd) as client:
+            await asyncio.wait_for(conversation(client), PATIENCE)
+
+    asyncio.run(talk())
+
+
+def test_keys_are_put_read_replaced_and_deleted(etcd: tuple[str, int]) -> None:
+    async def conversation(client: aetcd.Client) -> None:
+        assert await client.get(b"/k/none") is None
+        await client.put(b"/k/1", b"one")
+        await client.put(b"/k/2", b"two")
+        found = await client.get(b"/k/1")
+        assert (found.value, found.version) == (b"one", 1)
+        pairs = [(kv.key, kv.value) for kv in await client.get_prefix(b"/k/", sort_order="descend", sort_target="key")]
+        assert pairs == [(b"/k/2", b"two"), (b"/k/1", b"one")]
+        assert await client.replace(b"/k/1", b"one", b"eins")
+        assert not await client.replace(b"/k/1", b"one", b"uno")
+        before = await client.put(b"/k/2", b"zwei", prev_kv=True)
+        assert before.prev_kv.value == b"two"
+        await client.delete_prefix(b"/k/")
+        assert list(await client.get_prefix(b"/k/")) == []
+
+    run(etcd, conversation)
+
+
+def test_a_transaction_creates_a_key_once(etcd: tuple[str, int]) -> None:
+    async def conversation(client: aetcd.Client) -> None:
+        async def create(value: bytes) -> bool:
+            succeeded, _ = await client.transaction(
+                compare=[client.transactions.version(b"/once") == 0],
+                success=[client.transactions.put(b"/once", value)],
+                failure=[client.transactions.get(b"/once")],
+            )
+            return succeeded
+
+        assert await create(b"first")
+        assert not await create(b"second")
+        assert (await client.get(b"/once")).value == b"first"
+
+    run(etcd, conversation)
+
+
+def test_a_lease_takes_its_keys_along(etcd: tuple[str, int]) -> None:
+    async def conversation(client: aetcd.Client) -> None:
+        lease = await client.lease(60)
+        await client.put(b"/leased", b"x", lease=lease)
+        info = await client.get_lease_info(lease.id)
+        assert list(info.keys) == [b"/leased"]
+        assert 50 <= await lease.remaining_ttl() <= 60
+        await lease.refresh()
+        await lease.revoke()
+        assert await client.get(b"/leased") is None
+
+    run(etcd, conversation)
+
+
+def test_a_watch_sees_puts_and_deletes_in_order(etcd: tuple[str, int]) -> None:
+    async def conversation(client: aetcd.Client) -> None:
+        watch = await client.watch_prefix(b"/seen/")
+        await client.put(b"/seen/1", b"a")
+        await client.put(b"/seen/2", b"b")
+        await client.delete(b"/seen/1")
+        told = []
+        async for event in watch:
+            told.append((event.kind, event.kv.key))
+            if len(told) == 3:
+                break
+        await watch.cancel()
+        assert told == [("PUT", b"/seen/1"), ("PUT", b"/seen/2"), ("DELETE", b"/seen/1")]
+
+    run(etcd, conversation)
+
+
+def test_a_lock_is_held_by_one(etcd: tuple[str, int]) -> None:
+    async def conversation(client: aetcd.Client) -> None:
+        first, second = client.lock(b"door"), client.lock(b"door")
+        assert await first.acquire(timeout=5)
+        assert not await second.acquire(timeout=0.2)
+        await first.release()
+        assert await second.acquire(timeout=5)
+        await second.release()
+
+    run(etcd, conversation)
+
+
+def test_the_cluster_has_one_member_that_leads(etcd: tuple[str, int]) -> None:
+    async def conversation(client: aetcd.Client) -> None:
+        status = await client.status()
+        members = [member async for member in client.members()]
+        assert len(members) == 1
+        assert status.leader.id == members[0].id
+
+    run(etcd, conversation)
