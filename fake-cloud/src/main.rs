@@ -8,7 +8,7 @@ use clap::Parser;
 use fake_cloud::admin::parse_pace;
 use fake_cloud::aws;
 use fake_cloud::clock::{Clock, Pace};
-use fake_cloud::world::{Settings, World};
+use fake_cloud::world::{Delays, Settings, World};
 use serde_json::json;
 use tokio::net::TcpListener;
 
@@ -28,6 +28,11 @@ struct Arguments {
     /// How time goes: real, manual (POST /_fake/clock/advance moves it), or a factor like x60.
     #[arg(long, default_value = "real", value_parser = parse_pace)]
     clock: Pace,
+    /// How long things take, in seconds on that clock: none, or what differs, as in starting=5,stopping=1.
+    ///
+    /// There are starting, stopping, terminating, terminated-visible, token-remembered and status-checks.
+    #[arg(long, default_value = "")]
+    delays: Delays,
     /// Decides every random choice; the same seed makes the same world.
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -56,7 +61,12 @@ async fn run(arguments: Arguments) -> Result<(), String> {
         format!("cannot listen on {}:{port}: {error}; try --aws-port or --ephemeral", arguments.host)
     })?;
     let address = listener.local_addr().map_err(|error| error.to_string())?;
-    let settings = Settings { seed: arguments.seed, clock: Clock::new(arguments.clock), ..Settings::default() };
+    let settings = Settings {
+        seed: arguments.seed,
+        clock: Clock::new(arguments.clock),
+        delays: arguments.delays,
+        ..Settings::default()
+    };
     let world = Arc::new(World::new(settings));
     let url = format!("http://{address}");
     if arguments.json {

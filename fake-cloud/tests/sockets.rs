@@ -30,6 +30,7 @@ async fn bad_forms_get_ec2s_error_and_the_server_lives() {
         (b"Action=DescribeInstances&Filter.1.Value.1=x", "MissingParameter"),
         (b"Action=DescribeInstances&MaxResults=-1", "InvalidParameterValue"),
         (b"Action=DescribeInstances&DryRun=perhaps", "InvalidParameterValue"),
+        (b"Action=DescribeInstances&InstanceId.1=i-12345678&MaxResults=5", "InvalidParameterCombination"),
         (b"Action=<script>", "InvalidAction"),
     ] {
         let answer = cloud.send("ec2", &[], body).await;
