@@ -1,6 +1,6 @@
 //! The command: starts a fake cloud and says where it is.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -68,7 +68,7 @@ async fn run(arguments: Arguments) -> Result<(), String> {
         ..Settings::default()
     };
     let world = Arc::new(World::new(settings));
-    let url = format!("http://{address}");
+    let url = format!("http://{}", reachable(address));
     if arguments.json {
         println!("{}", json!({"aws_url": url, "admin_url": format!("{url}/_fake/")}));
     } else {
@@ -79,6 +79,16 @@ async fn run(arguments: Arguments) -> Result<(), String> {
         println!("export AWS_REGION=us-east-1 AWS_DEFAULT_REGION=us-east-1");
     }
     aws::serve(listener, world, stop_signal()).await.map_err(|error| error.to_string())
+}
+
+/// Whoever listens everywhere is reached on this machine by its loopback address.
+fn reachable(mut address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+        IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+        IpAddr::V4(_) | IpAddr::V6(_) => {}
+    }
+    address
 }
 
 /// Completes when somebody presses Ctrl-C or asks the process to end.
