@@ -7,7 +7,7 @@ use clap::Parser;
 use fake_cloud::admin::parse_pace;
 use fake_cloud::clock::{Clock, Pace};
 use fake_cloud::cloud::{Endpoints, FakeCloud, Options, Ports};
-use fake_cloud::world::Settings;
+use fake_cloud::world::{Delays, Settings};
 
 /// A cloud on your laptop: EC2, CloudWatch, CML, etcd and the control plane, as real clients know them.
 ///
@@ -31,6 +31,11 @@ struct Arguments {
     /// How time goes: real, manual (POST /_fake/clock/advance moves it), or a factor like x60.
     #[arg(long, default_value = "real", value_parser = parse_pace)]
     clock: Pace,
+    /// How long things take, in seconds on that clock: none, or what differs, as in starting=5,stopping=1.
+    ///
+    /// There are starting, stopping, terminating, terminated-visible, token-remembered and status-checks.
+    #[arg(long, default_value = "")]
+    delays: Delays,
     /// Decides every random choice; the same seed makes the same world.
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -73,7 +78,12 @@ async fn run(arguments: Arguments) -> Result<(), String> {
             cml: arguments.cml_port,
         }
     };
-    let settings = Settings { seed: arguments.seed, clock: Clock::new(arguments.clock), ..Settings::default() };
+    let settings = Settings {
+        seed: arguments.seed,
+        clock: Clock::new(arguments.clock),
+        delays: arguments.delays,
+        ..Settings::default()
+    };
     let options = Options { host: arguments.host, ports, settings, ..Options::default() };
     let cloud = FakeCloud::start(options)
         .await

@@ -12,8 +12,8 @@ use crate::service::Service;
 const REQUESTS_KEPT: usize = 100_000;
 /// …and at most this many bytes of their parameters.
 const BYTES_KEPT: usize = 64 * 1024 * 1024;
-/// Longer values are cut.
-const LONGEST_VALUE: usize = 1024;
+/// Longer texts are cut.
+const LONGEST_TEXT: usize = 1024;
 /// What is written instead of a secret.
 pub const REDACTED: &str = "[redacted]";
 
@@ -107,12 +107,12 @@ impl Recorder {
         for (name, value) in &mut record.parameters {
             if is_secret(name) {
                 REDACTED.clone_into(value);
-            } else if value.len() > LONGEST_VALUE {
-                let end = (0..=LONGEST_VALUE).rev().find(|end| value.is_char_boundary(*end)).unwrap_or(0);
-                value.truncate(end);
-                value.push('…');
             }
+            shorten(name);
+            shorten(value);
         }
+        shorten(&mut record.operation);
+        [&mut record.region, &mut record.call, &mut record.client].into_iter().flatten().for_each(shorten);
         let mut inner = self.inner.lock();
         inner.recorded += 1;
         record.number = inner.recorded;
@@ -195,8 +195,20 @@ fn is_secret(name: &str) -> bool {
         .any(|secret| name.contains(secret))
 }
 
+fn shorten(text: &mut String) {
+    if text.len() > LONGEST_TEXT {
+        let end = (0..=LONGEST_TEXT).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        text.truncate(end);
+        text.push('…');
+        text.shrink_to_fit();
+    }
+}
+
 fn size(record: &Record) -> usize {
-    256 + record.parameters.iter().map(|(name, value)| name.len() + value.len() + 48).sum::<usize>()
+    let texts = [&record.region, &record.call, &record.client].into_iter().flatten().map(String::len).sum::<usize>();
+    256 + record.operation.len()
+        + texts
+        + record.parameters.iter().map(|(name, value)| name.len() + value.len() + 48).sum::<usize>()
 }
 
 #[cfg(test)]
@@ -248,11 +260,12 @@ mod tests {
         let long = "ä".repeat(4000);
         let parameters = vec![("Filter", long.as_str()); 100];
         for _ in 0..1000 {
-            recorder.record(record("DescribeInstances", &parameters));
+            recorder.record(record(&long, &parameters));
         }
         let inner = recorder.inner.lock();
         assert!(inner.bytes <= BYTES_KEPT);
         assert!(inner.records.len() < 1000);
+        assert!(inner.records[0].operation.len() < 1100 && inner.records[0].operation.ends_with('…'));
         assert_eq!(inner.recorded, 1000);
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use fake_cloud::faults::{Action, Rule};
 use fake_cloud::recorder::{Outcome, RecordFilter};
+use fake_cloud::world::Dice;
 use support::{Cloud, form, signed};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -30,6 +31,7 @@ async fn bad_forms_get_ec2s_error_and_the_server_lives() {
         (b"Action=DescribeInstances&Filter.1.Value.1=x", "MissingParameter"),
         (b"Action=DescribeInstances&MaxResults=-1", "InvalidParameterValue"),
         (b"Action=DescribeInstances&DryRun=perhaps", "InvalidParameterValue"),
+        (b"Action=DescribeInstances&InstanceId.1=i-12345678&MaxResults=5", "InvalidParameterCombination"),
         (b"Action=<script>", "InvalidAction"),
     ] {
         let answer = cloud.send("ec2", &[], body).await;
@@ -80,6 +82,51 @@ async fn bad_cbor_and_json_get_their_protocols_error() {
     assert!(answer.text().contains("<Code>InvalidParameterValue</Code>"), "{}", answer.text());
     let answer = cloud.send("monitoring", &["x-amz-target: Nonsense"], b"{}").await;
     assert_eq!(answer.status, 404);
+}
+
+/// Good requests with bytes changed, lost and added: refused or served, but never an answer of the 500 kind.
+#[tokio::test]
+async fn noise_does_no_harm() {
+    let cloud = Cloud::start().await;
+    let image = cloud.image();
+    let run = form("RunInstances", &[("ImageId", &image), ("MinCount", "1"), ("MaxCount", "2"), ("ClientToken", "t")]);
+    let list =
+        form("DescribeInstances", &[("Filter.1.Name", "tag:a"), ("Filter.1.Value.1", "b*"), ("MaxResults", "5")]);
+    let data = form("GetMetricData", &[("StartTime", "0"), ("MetricDataQueries.member.1.Id", "a"), ("EndTime", "60")]);
+    let json =
+        br#"{"Namespace":"A","MetricData":[{"MetricName":"m","Value":1,"Dimensions":[{"Name":"a","Value":"b"}]}]}"#;
+    let cbor = b"\xbf\x69Namespace\x61A\x6aMetricData\x81\xbf\x6aMetricName\x61m\x65Value\xfb\0\0\0\0\0\0\0\0\xff\xff";
+    let target = "x-amz-target: GraniteServiceVersion20100801.PutMetricData";
+    let mut dice = Dice::new(1, "noise");
+    for _ in 0..300 {
+        for (body, service, headers) in [
+            (&run[..], "ec2", &[][..]),
+            (&list, "ec2", &[]),
+            (&data, "monitoring", &[]),
+            (json, "monitoring", &[target]),
+            (json, "monitoring", &[target, "content-encoding: gzip"]),
+        ] {
+            let answer = cloud.send(service, headers, &noisy(body, &mut dice)).await;
+            assert!((200..500).contains(&answer.status), "{} {}", answer.status, answer.text());
+        }
+        let answer = cloud.cloudwatch_cbor("PutMetricData", &noisy(cbor, &mut dice)).await;
+        assert!((200..500).contains(&answer.status), "{} {}", answer.status, answer.text());
+    }
+    assert_eq!(cloud.ec2("DescribeInstances", &[]).await.status, 200);
+}
+
+fn noisy(body: &[u8], dice: &mut Dice) -> Vec<u8> {
+    let mut bytes = body.to_vec();
+    for _ in 0..=dice.below(3) {
+        let at = dice.below(bytes.len() as u64) as usize;
+        match dice.below(4) {
+            0 => bytes[at] = dice.roll() as u8,
+            1 => bytes.insert(at, dice.roll() as u8),
+            2 if bytes.len() > 1 => drop(bytes.remove(at)),
+            _ => bytes.truncate(at.max(1)),
+        }
+    }
+    bytes
 }
 
 #[tokio::test]

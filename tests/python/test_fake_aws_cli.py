@@ -8,7 +8,7 @@ import subprocess
 import sys
 from typing import Any
 
-from conftest import FakeCloud
+from conftest import FakeCloud, start
 
 
 def aws(cloud: FakeCloud, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -66,3 +66,14 @@ def test_a_port_in_use_is_a_clear_error(fake_cloud: FakeCloud) -> None:
     )
     assert done.returncode == 1
     assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
+
+
+def test_nothing_takes_time_if_told_so() -> None:
+    cloud = start("--clock", "manual", "--delays", "none")
+    try:
+        [instance] = cloud.launch(settle=False)
+        status = cloud.client("ec2").describe_instance_status(InstanceIds=[instance])["InstanceStatuses"]
+        assert [one["InstanceStatus"]["Status"] for one in status] == ["ok"]
+    finally:
+        cloud.process.terminate()
+        assert cloud.process.wait(10) == 0

@@ -46,12 +46,12 @@ pub(super) fn instance(xml: &mut Xml, instance: &Instance, shown: InstanceState,
     state(xml, "instanceState", shown);
     xml.element("privateDnsName", |xml| {
         if is_there {
-            dns_name(xml, "ip-", &private, instance, ".compute.internal");
+            private_name(xml, &private, instance);
         }
     });
     xml.element("dnsName", |xml| {
         if let Some(public) = &public {
-            dns_name(xml, "ec2-", public, instance, ".compute.amazonaws.com");
+            public_name(xml, public, instance);
         }
     });
     reason(xml, instance);
@@ -119,12 +119,35 @@ pub(super) fn instance(xml: &mut Xml, instance: &Instance, shown: InstanceState,
     xml.close("item");
 }
 
-fn dns_name(xml: &mut Xml, prefix: &str, address: &str, instance: &Instance, suffix: &str) {
-    xml.raw(prefix);
+/// The oldest region has names of its own, from before there were others.
+fn private_name(xml: &mut Xml, address: &str, instance: &Instance) {
+    xml.raw("ip-");
     xml.raw(&address.replace('.', "-"));
-    xml.raw(".");
-    xml.raw(instance.availability_zone.trim_end_matches(|character: char| character.is_ascii_lowercase()));
-    xml.raw(suffix);
+    match region(instance) {
+        "us-east-1" => xml.raw(".ec2.internal"),
+        region => {
+            xml.raw(".");
+            xml.escaped(region);
+            xml.raw(".compute.internal");
+        }
+    }
+}
+
+fn public_name(xml: &mut Xml, address: &str, instance: &Instance) {
+    xml.raw("ec2-");
+    xml.raw(&address.replace('.', "-"));
+    match region(instance) {
+        "us-east-1" => xml.raw(".compute-1.amazonaws.com"),
+        region => {
+            xml.raw(".");
+            xml.escaped(region);
+            xml.raw(".compute.amazonaws.com");
+        }
+    }
+}
+
+fn region(instance: &Instance) -> &str {
+    instance.availability_zone.trim_end_matches(|character: char| character.is_ascii_lowercase())
 }
 
 /// Why it is not running, in the words EC2 uses for what users do.

@@ -86,3 +86,6 @@ pub(crate) fn named_instances(form: &Form) -> Vec<String> {
     named.extend(form.list("ResourceId").into_iter().filter(|id| id.starts_with("i-")));
     named
 }
+
+#[cfg(test)]
+mod tests;

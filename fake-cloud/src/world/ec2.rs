@@ -12,7 +12,7 @@ use super::dice::Dice;
 use super::error::AwsError;
 use super::fields::InstanceField;
 use super::filter::Filters;
-use super::instance::Instance;
+use super::instance::{Course, Instance};
 use super::page::{Page, PageRequest};
 use super::settings::{Delays, Settings, StopWhilePending};
 use super::tokens::Tokens;
@@ -208,8 +208,8 @@ impl Region {
             self.departures.remove(&(moment, sequence));
             if let Some(instance) = self.instances.remove(&sequence) {
                 self.by_id.remove(&instance.id);
-                if let Some(token) = &instance.client_token {
-                    self.tokens.forget_at(token, later(moment, remembered));
+                if let (Some(token), Course::Out { terminated_at, .. }) = (&instance.client_token, instance.course) {
+                    self.tokens.forget_at(token, later(terminated_at, remembered));
                 }
             }
         }

@@ -1,5 +1,7 @@
 //! EC2's filters: names that must be known, values with wildcards, OR within a filter, AND between filters.
 
+use std::str::Chars;
+
 use chrono::{DateTime, Utc};
 
 use super::error::AwsError;
@@ -109,38 +111,36 @@ impl Pattern {
     pub fn matches(&self, value: &str) -> bool {
         match self {
             Self::Exactly(text) => text == value,
-            Self::Like(pieces) => like(pieces, &value.chars().collect::<Vec<_>>()),
+            Self::Like(pieces) => like(pieces, value),
         }
     }
 }
 
 /// Greedy with one point to come back to, so a hostile pattern costs pieces × characters and not more.
-fn like(pieces: &[Piece], value: &[char]) -> bool {
-    let (mut piece, mut at) = (0, 0);
-    let mut last_star: Option<(usize, usize)> = None;
-    while at < value.len() {
-        match pieces.get(piece) {
-            Some(Piece::AnyMany) => {
-                last_star = Some((piece, at));
+fn like(pieces: &[Piece], value: &str) -> bool {
+    let (mut piece, mut rest) = (0, value.chars());
+    // The piece after the last star, and what that star has not swallowed yet.
+    let mut retry: Option<(usize, Chars<'_>)> = None;
+    loop {
+        let before = rest.clone();
+        match (pieces.get(piece), rest.next()) {
+            (Some(Piece::AnyMany), _) => {
+                rest = before;
                 piece += 1;
+                retry = Some((piece, rest.clone()));
             }
-            Some(Piece::AnyOne) => {
-                piece += 1;
-                at += 1;
-            }
-            Some(Piece::One(wanted)) if *wanted == value[at] => {
-                piece += 1;
-                at += 1;
-            }
-            Some(Piece::One(_)) | None => {
-                let Some((star, from)) = last_star else { return false };
-                last_star = Some((star, from + 1));
-                piece = star + 1;
-                at = from + 1;
+            (None, None) => return true,
+            (Some(Piece::AnyOne), Some(_)) => piece += 1,
+            (Some(Piece::One(wanted)), Some(found)) if *wanted == found => piece += 1,
+            (Some(Piece::AnyOne | Piece::One(_)), None) => return false,
+            (Some(Piece::One(_)) | None, Some(_)) => {
+                let Some((after_star, unswallowed)) = &mut retry else { return false };
+                unswallowed.next();
+                piece = *after_star;
+                rest = unswallowed.clone();
             }
         }
     }
-    pieces[piece..].iter().all(|left| *left == Piece::AnyMany)
 }
 
 #[cfg(test)]
@@ -162,8 +162,49 @@ mod tests {
             (r"\*", "x", false),
             ("Case", "case", false),
             ("ä?ü", "äöü", true),
+            ("*ö*", "äöü", true),
+            ("**", "", true),
+            ("a*", "a", true),
+            ("*a", "ba", true),
+            ("*a?", "aaa", true),
+            ("*ab", "aab", true),
+            ("a*a", "a", false),
+            ("", "", true),
+            ("", "a", false),
         ] {
             assert_eq!(Pattern::new(pattern).matches(value), fits, "{pattern} {value}");
+        }
+    }
+
+    /// The matcher against the plainest definition there is, over all short patterns and values.
+    #[test]
+    fn the_matcher_agrees_with_the_definition() {
+        fn defined(pattern: &str, value: &str) -> bool {
+            match (pattern.chars().next(), value.chars().next()) {
+                (None, None) => true,
+                (Some('*'), None) => defined(&pattern[1..], value),
+                (Some('*'), Some(_)) => defined(&pattern[1..], value) || defined(pattern, &value[1..]),
+                (Some('?'), Some(_)) => defined(&pattern[1..], &value[1..]),
+                (Some(wanted), Some(found)) => wanted == found && defined(&pattern[1..], &value[1..]),
+                (Some(_), None) | (None, Some(_)) => false,
+            }
+        }
+        fn words(letters: &str, longest: usize) -> Vec<String> {
+            let mut words = vec![String::new()];
+            let mut from = 0;
+            for _ in 0..longest {
+                let until = words.len();
+                for place in from..until {
+                    words.extend(letters.chars().map(|letter| format!("{}{letter}", words[place])).collect::<Vec<_>>());
+                }
+                from = until;
+            }
+            words
+        }
+        for pattern in words("ab*?", 5) {
+            for value in words("ab", 5) {
+                assert_eq!(Pattern::new(&pattern).matches(&value), defined(&pattern, &value), "{pattern} {value}");
+            }
         }
     }
 

@@ -42,7 +42,7 @@ pub use self::instance::{Course, Instance, InstanceState, Monitoring, Profile, R
 pub use self::launch::{Launch, LaunchRequest, Novelty};
 pub use self::lifecycle::{Order, StateChange};
 pub use self::page::{Page, PageRequest};
-pub use self::settings::{AgentDimensions, Delays, Settings, StopWhilePending};
+pub use self::settings::{AgentDimensions, DelayError, Delays, Settings, StopWhilePending};
 pub use self::status::{Health, InstanceStatus, StatusField, StatusQuery, StatusScope};
 pub use self::tags::{TagRemoval, TaggedResource, Tags};
 pub use self::view::{Hidden, HiddenReason, PageCut, View};

@@ -195,7 +195,9 @@ fn the_token_of_a_terminated_instance_is_spent_for_a_day() {
     pass(&world, 20 + 3600 + 10);
     assert_eq!(state(&world, &id), None);
     assert_eq!(refused(&world), "IdempotentInstanceTerminated");
-    pass(&world, 24 * 3600);
+    pass(&world, 23 * 3600 - 10 - 1);
+    assert_eq!(refused(&world), "IdempotentInstanceTerminated");
+    pass(&world, 1);
     assert_eq!(try_launch(&world, wish).expect("forgotten by now").novelty, Novelty::New);
 }
 

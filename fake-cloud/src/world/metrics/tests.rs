@@ -102,3 +102,13 @@ fn listing_filters_by_namespace_name_and_dimensions() {
     assert_eq!(world.list_metrics(HERE, &disk).len(), 1);
     assert!(world.list_metrics("eu-west-1", &MetricFilter::default()).is_empty());
 }
+
+#[test]
+fn an_instance_that_ended_before_it_ran_has_no_metrics_ever() {
+    let (world, instance) = world(AgentDimensions::Aggregated);
+    world.clock().advance(Duration::from_secs(5));
+    world.hand_order(HERE, &instance.id, Order::Terminate).expect("it ends");
+    world.clock().advance(Duration::from_secs(600));
+    assert!(points(&world, &cpu(&instance)).is_empty());
+    assert!(world.list_metrics(HERE, &MetricFilter::default()).is_empty());
+}
