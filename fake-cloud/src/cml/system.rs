@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -140,9 +141,12 @@ impl State {
 impl System {
     /// A system that is switched on now.
     pub fn new(clock: Clock, options: Options) -> Self {
-        let mut draw = StdRng::seed_from_u64(options.seed);
-        let mut secret = vec![0; 32];
-        draw.fill_bytes(&mut secret);
+        // Systems of one world share its seed and must not share their ids.
+        let mut own = DefaultHasher::new();
+        (&options.instance_id, &options.address).hash(&mut own);
+        let draw = StdRng::seed_from_u64(options.seed ^ own.finish());
+        // The one thing no seed decides, or a token of one system could be good for another.
+        let secret = [uuid::Uuid::new_v4(), uuid::Uuid::new_v4()].map(uuid::Uuid::into_bytes).concat();
         let mut state = State {
             switched_on_at: clock.now(),
             held_at: None,
