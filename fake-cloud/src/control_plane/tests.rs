@@ -335,6 +335,19 @@ fn scaling_up_needs_an_enabled_template() {
 }
 
 #[test]
+fn a_reset_forgets_everything_here_and_in_the_mirror() {
+    let (records, mirror) = store();
+    running(&records, "w");
+    records.create_session(input(json!({"id": "s", "worker_id": "w", "status": "running"}))).expect("created");
+    records.delete_template("metal").expect("there");
+    assert!(!mirror.keys.lock().is_empty());
+    records.reset();
+    assert!(mirror.keys.lock().is_empty(), "{mirror:?}");
+    assert!(records.worker("w").is_err() && records.session("s").is_err() && records.template("metal").is_ok());
+    assert!(records.events(None, None).is_empty());
+}
+
+#[test]
 fn the_same_seed_gives_the_same_ids() {
     let ids = || {
         let records = Records::new(Clock::new(Pace::Manual));
