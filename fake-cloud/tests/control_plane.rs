@@ -167,6 +167,29 @@ async fn no_update_is_lost_however_many_write_at_once() {
     assert!(conflicts.load(Ordering::Relaxed) > 0, "nobody got in anybody's way: the test proves nothing");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hundreds_of_clients_at_once_are_all_served() {
+    // Each has a connection of its own, and both ends of it are ours: more would pass the usual limit of open files.
+    const CLIENTS: usize = 400;
+    let server = Arc::new(Server::start().await);
+    let together = Arc::new(tokio::sync::Barrier::new(CLIENTS));
+    let clients = (0..CLIENTS).map(|n| {
+        let (server, together) = (Arc::clone(&server), Arc::clone(&together));
+        tokio::spawn(async move {
+            together.wait().await;
+            let id = format!("w-{n}");
+            server.worker(&id, "running").await;
+            let (status, worker) = server.post(&format!("/api/internal/workers/{id}/drain"), json!({})).await;
+            assert_eq!((status.as_u16(), &worker["version"]), (200, &json!(2)));
+        })
+    });
+    for client in clients.collect::<Vec<_>>() {
+        client.await.expect("served");
+    }
+    let (_, drained) = server.get("/api/internal/workers?status=draining").await;
+    assert_eq!(drained.as_array().map(Vec::len), Some(CLIENTS));
+}
+
 #[tokio::test]
 async fn wrong_input_is_named_with_what_would_have_been_accepted() {
     let server = Server::start().await;

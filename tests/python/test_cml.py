@@ -173,6 +173,30 @@ def test_an_expired_token_makes_the_client_log_in_again(binary: str) -> None:
         eventually(is_turned_away)
 
 
+def test_a_booting_system_is_seen_to_come_up_step_by_step(binary: str) -> None:
+    steps = ["no connection", "bad gateway", "not ready", "ready"]
+    seen: list[str] = []
+
+    def look() -> str:
+        try:
+            return "ready" if connect(servers).is_system_ready() else "not ready"
+        except httpx.TransportError:
+            return "no connection"
+        except APIError as error:
+            assert error.response.status_code == 502
+            assert "<html>" in str(error)
+            return "bad gateway"
+
+    def is_up() -> bool:
+        seen.append(look())
+        return seen[-1] == "ready"
+
+    with lab_servers(binary, "--stage-seconds", "60", "--clock", "x60") as servers:
+        eventually(is_up)
+    assert seen == sorted(seen, key=steps.index), "never a step back"
+    assert len(set(seen)) > 1, "it was not ready from the start"
+
+
 def test_a_logout_ends_the_login(servers: dict[str, str]) -> None:
     client = connect(servers)
     old = client.jwtoken
