@@ -177,7 +177,7 @@ def test_a_booting_system_is_seen_to_come_up_step_by_step(binary: str) -> None:
     steps = ["no connection", "bad gateway", "not ready", "ready"]
     seen: list[str] = []
 
-    def look() -> str:
+    def look(servers: dict[str, str]) -> str:
         try:
             return "ready" if connect(servers).is_system_ready() else "not ready"
         except httpx.TransportError:
@@ -187,11 +187,12 @@ def test_a_booting_system_is_seen_to_come_up_step_by_step(binary: str) -> None:
             assert "<html>" in str(error)
             return "bad gateway"
 
-    def is_up() -> bool:
-        seen.append(look())
-        return seen[-1] == "ready"
+    with lab_servers(binary, "--stage-seconds", "60", "--clock", "x60") as booting:
 
-    with lab_servers(binary, "--stage-seconds", "60", "--clock", "x60") as servers:
+        def is_up() -> bool:
+            seen.append(look(booting))
+            return seen[-1] == "ready"
+
         eventually(is_up)
     assert seen == sorted(seen, key=steps.index), "never a step back"
     assert len(set(seen)) > 1, "it was not ready from the start"
