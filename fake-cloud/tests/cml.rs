@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use axum::response::IntoResponse;
 use fake_cloud::clock::{Clock, Pace};
 use fake_cloud::cml::{
-    Authority, Boot, Options, Refusal, Stage, System, bad_gateway_page, serve_http, serve_http_at, serve_tls,
+    Authority, Boot, NewLab, Options, Refusal, Stage, System, bad_gateway_page, serve_http, serve_http_at, serve_tls,
 };
 use fake_cloud::interruption::{Hook, Interruption};
 use reqwest::{Client, Method};
@@ -117,6 +117,34 @@ async fn nothing_listens_before_its_time() {
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
     clock.advance(Duration::from_secs(60));
     eventually(|| tokio::net::TcpStream::connect(address), Result::is_ok).await.expect("it listens");
+}
+
+#[tokio::test]
+async fn a_system_that_is_started_again_is_the_same_one_at_the_same_address() {
+    let system = System::new(Clock::new(Pace::Manual), Options::default());
+    let lab = system.create_lab(NewLab::default());
+    let mut address = SocketAddr::from(([127, 0, 0, 1], 0));
+    for round in 0..2 {
+        // A client of its own each time: the old connections died with the old server.
+        let client = Client::builder().no_proxy().timeout(Duration::from_secs(30)).build().expect("a client");
+        if round == 0 {
+            address = TcpListener::bind(address).await.and_then(|free| free.local_addr()).expect("a free port");
+        } else {
+            system.switch_on();
+        }
+        let (stop, stopped) = oneshot::channel::<()>();
+        let server = tokio::spawn(serve_http_at(address, system.clone(), async { drop(stopped.await) }));
+        let url = format!("http://{address}/api/v0");
+        let ask = || client.get(format!("{url}/system_information")).send();
+        eventually(ask, Result::is_ok).await.expect("it answers");
+        let token = system.log_in("admin", "admin").expect("logged in");
+        let labs = client.get(format!("{url}/labs")).bearer_auth(token).send().await.expect("an answer");
+        assert_eq!(labs.json::<Value>().await.expect("JSON"), json!([lab]));
+        system.switch_off();
+        drop(stop);
+        server.await.expect("it ends").expect("it could listen");
+        assert!(tokio::net::TcpStream::connect(address).await.is_err(), "nothing listens any more");
+    }
 }
 
 #[tokio::test]

@@ -38,7 +38,9 @@ fn store() -> (Records, Mirror) {
 
 fn store_with(settings: Settings) -> (Records, Mirror) {
     let mirror = Mirror::default();
-    (Records::with(Clock::new(Pace::Manual), settings, mirror.clone()), mirror)
+    // A whole second: times are written to the microsecond, and a test about an exact hour must not lose the rest.
+    let start = super::input::parse_moment("2026-02-06T08:00:00Z").expect("a time");
+    (Records::with(Clock::starting_at(Pace::Manual, start), settings, mirror.clone()), mirror)
 }
 
 fn running(records: &Records, id: &str) {
