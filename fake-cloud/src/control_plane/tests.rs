@@ -40,7 +40,7 @@ fn store_with(settings: Settings) -> (Records, Mirror) {
     let mirror = Mirror::default();
     // A whole second: times are written to the microsecond, and a test about an exact hour must not lose the rest.
     let start = super::input::parse_moment("2026-02-06T08:00:00Z").expect("a time");
-    (Records::with(Clock::starting_at(Pace::Manual, start), settings, mirror.clone()), mirror)
+    (Records::with(Clock::starting_at(Pace::Manual, start), settings, Arc::new(mirror.clone())), mirror)
 }
 
 fn running(records: &Records, id: &str) {
