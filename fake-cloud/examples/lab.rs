@@ -1,7 +1,8 @@
 //! One CML and one control plane on free ports, for tests in other languages.
 //!
 //! Prints one line of JSON, then serves until its standard input ends, so it never outlives whoever started it.
-//! Options: `--version 2.10.0+build.1`, `--token-seconds 5`, `--clock x60`.
+//! Options: `--version 2.10.0+build.1`, `--token-seconds 5`, `--stage-seconds 60` (how long each stage of booting
+//! takes), `--clock x60`.
 
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr};
@@ -23,6 +24,10 @@ async fn main() -> std::io::Result<()> {
         match name.as_str() {
             "--version" => options.version = value,
             "--token-seconds" => options.token_lifetime = Duration::from_secs(number(&value)?),
+            "--stage-seconds" => {
+                let each = Duration::from_secs(number(&value)?);
+                options.boot = cml::Boot { refused: each, bad_gateway: each, not_ready: each };
+            }
             "--clock" => pace = Pace::Accelerated(number(value.trim_start_matches('x'))?),
             _ => return Err(std::io::Error::other(format!("unknown option {name}"))),
         }

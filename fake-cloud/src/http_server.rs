@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -58,7 +59,7 @@ pub(crate) async fn serve(
                     connections.spawn(connection(stream, router.clone(), tls.clone()));
                 }
                 // Out of file descriptors, or a peer that left before it was let in: neither ends the server.
-                Err(_) => tokio::task::yield_now().await,
+                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
             },
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
         }

@@ -34,6 +34,12 @@ pub enum Interruption {
     Cut,
 }
 
+impl From<Response> for Interruption {
+    fn from(response: Response) -> Self {
+        Self::Instead(response)
+    }
+}
+
 /// Asked before each request. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Hook(Option<Arc<HookFunction>>);

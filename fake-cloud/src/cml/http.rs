@@ -134,6 +134,14 @@ const ENDPOINTS: &[Endpoint] = &[
         let username = &system.options().username;
         json(system.look_at(call.param(0), |lab, _| Ok(lab.to_json(call.param(0), username)))?)
     }),
+    login("update_lab", PATCH, "/labs/{lab}", |system, call| {
+        let fields = call.object()?;
+        let username = &system.options().username;
+        json(system.look_at(call.param(0), |lab, now| {
+            lab.update(&fields, now);
+            Ok(lab.to_json(call.param(0), username))
+        })?)
+    }),
     login("delete_lab", DELETE, "/labs/{lab}", |system, call| nothing(system.remove_lab(call.param(0)))),
     login("lab_topology", GET, "/labs/{lab}/topology", |system, call| {
         let boot = system.options().node_boot;
@@ -153,9 +161,12 @@ const ENDPOINTS: &[Endpoint] = &[
     login("simulation_stats", GET, "/labs/{lab}/simulation_stats", |system, call| {
         json(system.look_at(call.param(0), |lab, _| Ok(lab.simulation_stats()))?)
     }),
-    login("lab_resource_pools", GET, "/labs/{lab}/resource_pools", |system, call| {
-        json(system.look_at(call.param(0), |_, _| Ok(json!([])))?)
-    }),
+    login("lab_resource_pools", GET, "/labs/{lab}/resource_pools", |system, call| empty(system, call, json!([]))),
+    // Nodes have no interfaces here, so there is nothing to link, to address or to hear from.
+    login("lab_interfaces", GET, "/labs/{lab}/interfaces", |system, call| empty(system, call, json!([]))),
+    login("lab_links", GET, "/labs/{lab}/links", |system, call| empty(system, call, json!([]))),
+    login("lab_events", GET, "/labs/{lab}/events", |system, call| empty(system, call, json!([]))),
+    login("layer3_addresses", GET, "/labs/{lab}/layer3_addresses", |system, call| empty(system, call, json!({}))),
     login("start_lab", PUT, "/labs/{lab}/start", |system, call| {
         nothing(system.apply(call.param(0), None, Action::Start))
     }),
@@ -180,6 +191,11 @@ const ENDPOINTS: &[Endpoint] = &[
         let boot = system.options().node_boot;
         let node = system.look_at(call.param(0), |lab, now| lab.node(call.param(0), call.param(1), boot, now))?;
         json(node["state"].clone())
+    }),
+    login("node_converged", GET, "/labs/{lab}/nodes/{node}/check_if_converged", |system, call| {
+        let boot = system.options().node_boot;
+        let node = system.look_at(call.param(0), |lab, now| lab.node(call.param(0), call.param(1), boot, now))?;
+        json((node["state"] != "STARTED").into())
     }),
     login("start_node", PUT, "/labs/{lab}/nodes/{node}/state/start", |system, call| {
         nothing(system.apply(call.param(0), Some(call.param(1)), Action::Start))
@@ -329,6 +345,11 @@ fn admin(system: &System) -> Value {
         "admin": true, "groups": [], "labs": system.with(|state, _| json!(state.labs.keys().collect::<Vec<_>>())),
         "opt_in": null, "resource_pool": null, "pubkey": "",
     })
+}
+
+/// A list of a lab that exists, which has nothing on it.
+fn empty(system: &System, call: &Call, nothing: Value) -> Answer {
+    json(system.look_at(call.param(0), |_, _| Ok(nothing))?)
 }
 
 fn json(value: Value) -> Answer {

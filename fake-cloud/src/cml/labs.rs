@@ -133,6 +133,16 @@ impl Lab {
         self.made.title.clone().unwrap_or_else(made_up)
     }
 
+    pub(super) fn update(&mut self, fields: &Map<String, Value>, now: DateTime<Utc>) {
+        let text = |field: &str| fields.get(field).and_then(Value::as_str).map(str::to_owned);
+        self.made = NewLab {
+            title: text("title").or(self.made.title.take()),
+            description: text("description").unwrap_or_else(|| self.made.description.clone()),
+            notes: text("notes").unwrap_or_else(|| self.made.notes.clone()),
+        };
+        self.modified = now;
+    }
+
     pub(super) fn state_json(&self) -> Value {
         self.state().into()
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,85 +12,18 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 
-use super::boot::{Boot, Stage};
+use super::boot::Stage;
 use super::labs::{Action, Lab, NewLab, NewNode};
-use super::licensing::{Deregistration, Licensing, LicensingRules, Registration};
+use super::licensing::{Deregistration, Licensing, Registration};
+use super::options::Options;
 use super::refusal::Refusal;
 use super::telemetry::Telemetry;
 use super::tokens::Tokens;
-use super::vitals::{self, Hardware, Load, NodeCounts};
+use super::vitals::{self, Load, NodeCounts};
 use crate::clock::Clock;
-use crate::interruption::Hook;
 
 /// The id of the user every CML begins with.
 pub const ADMIN_ID: &str = "00000000-0000-4000-a000-000000000000";
-
-/// How a system is set up.
-#[derive(Clone)]
-pub struct Options {
-    /// What it says its version is. Clients choose their way of logging in by it.
-    pub version: String,
-    /// Its host name.
-    pub hostname: String,
-    /// The address it is reached at.
-    pub address: String,
-    /// The instance it runs on; faults name it.
-    pub instance_id: Option<String>,
-    /// The name of its one user.
-    pub username: String,
-    /// That user's password.
-    pub password: String,
-    /// How it boots.
-    pub boot: Boot,
-    /// How long a node boots.
-    pub node_boot: Duration,
-    /// How licensing goes.
-    pub licensing: LicensingRules,
-    /// How long a login is good for.
-    pub token_lifetime: Duration,
-    /// What it runs on.
-    pub hardware: Hardware,
-    /// What ids are drawn from: the same seed gives the same ids.
-    pub seed: u64,
-    /// Asked before each request.
-    pub hook: Hook,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            version: "2.9.1+build.7".into(),
-            hostname: "cml-controller".into(),
-            address: "127.0.0.1".into(),
-            instance_id: None,
-            username: "admin".into(),
-            password: "admin".into(),
-            boot: Boot::INSTANT,
-            node_boot: Duration::from_secs(5),
-            licensing: LicensingRules::default(),
-            token_lifetime: Duration::from_secs(24 * 3600),
-            hardware: Hardware::default(),
-            seed: 0,
-            hook: Hook::default(),
-        }
-    }
-}
-
-impl Options {
-    pub(super) fn is_at_least_2_10(&self) -> bool {
-        let mut numbers = self.version.split(|sign: char| !sign.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
-        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (2_u32, 10_u32)
-    }
-}
-
-impl fmt::Debug for Options {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Options")
-            .field("version", &self.version)
-            .field("address", &self.address)
-            .finish_non_exhaustive()
-    }
-}
 
 /// One CML. Clones are the same one.
 #[derive(Clone)]
@@ -140,9 +74,12 @@ impl State {
 impl System {
     /// A system that is switched on now.
     pub fn new(clock: Clock, options: Options) -> Self {
-        let mut draw = StdRng::seed_from_u64(options.seed);
-        let mut secret = vec![0; 32];
-        draw.fill_bytes(&mut secret);
+        // Systems of one world share its seed and must not share their ids.
+        let mut own = DefaultHasher::new();
+        (&options.instance_id, &options.address).hash(&mut own);
+        let draw = StdRng::seed_from_u64(options.seed ^ own.finish());
+        // The one thing no seed decides, or a token of one system could be good for another.
+        let secret = [uuid::Uuid::new_v4(), uuid::Uuid::new_v4()].map(uuid::Uuid::into_bytes).concat();
         let mut state = State {
             switched_on_at: clock.now(),
             held_at: None,

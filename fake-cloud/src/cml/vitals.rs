@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::boot::Stage;
-use super::system::{Options, State};
+use super::options::Options;
+use super::system::State;
 
 /// What the system runs on.
 #[derive(Debug, Clone, PartialEq)]

@@ -173,9 +173,9 @@ pub(super) fn parse_moment(text: &str) -> Option<DateTime<Utc>> {
         .map(|moment| moment.and_utc())
 }
 
-/// Writes a time as the control plane does.
+/// Writes a time as the control plane does: to the microsecond, which is all that Python can hold.
 pub(super) fn written(moment: DateTime<Utc>) -> Value {
-    moment.to_rfc3339_opts(chrono::SecondsFormat::AutoSi, true).into()
+    moment.to_rfc3339_opts(chrono::SecondsFormat::Micros, true).into()
 }
 
 const fn kind_of(value: &Value) -> &'static str {

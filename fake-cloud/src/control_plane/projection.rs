@@ -1,6 +1,7 @@
 //! The mirror in etcd: what watchers see of the records.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
@@ -13,6 +14,16 @@ pub trait Projection: Send + Sync {
     fn put(&self, key: &str, value: &str);
     /// A key is gone.
     fn delete(&self, key: &str);
+}
+
+impl<P: Projection + ?Sized> Projection for Arc<P> {
+    fn put(&self, key: &str, value: &str) {
+        (**self).put(key, value);
+    }
+
+    fn delete(&self, key: &str) {
+        (**self).delete(key);
+    }
 }
 
 /// A mirror nobody looks into.

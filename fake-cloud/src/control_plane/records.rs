@@ -122,21 +122,7 @@ impl Records {
 
     /// A control plane set up in every detail.
     pub fn with(clock: Clock, settings: Settings, projection: impl Projection + 'static) -> Self {
-        let now = clock.now();
-        let state = State {
-            workers: BTreeMap::new(),
-            sessions: BTreeMap::new(),
-            templates: catalogue::templates(now).map(|(name, fields)| (name, Arc::new(fields))).collect(),
-            discovery: Arc::new(Map::from_iter([
-                ("enabled".to_owned(), Value::from(true)),
-                ("regions".to_owned(), json!(["us-east-1"])),
-                ("ami_name_pattern".to_owned(), "cisco-cml2.9*".into()),
-                ("scan_interval_seconds".to_owned(), 300.into()),
-            ])),
-            audit: VecDeque::new(),
-            events: VecDeque::new(),
-            draw: Draw(StdRng::seed_from_u64(settings.seed)),
-        };
+        let state = State::fresh(clock.now(), settings.seed);
         Self {
             shared: Arc::new(Shared { clock, settings, projection: Box::new(projection), state: Mutex::new(state) }),
         }
@@ -155,6 +141,19 @@ impl Records {
     /// One worker.
     pub fn worker(&self, id: &str) -> Result<Arc<Worker>, Problem> {
         self.read(|state| state.workers.get(id).cloned()).ok_or_else(|| unknown_worker(id))
+    }
+
+    /// Forgets everything but how it is set up, as if it had just been made. The mirror forgets it too.
+    pub fn reset(&self) {
+        self.write(|state, now| {
+            let prefix = &self.shared.settings.etcd_prefix;
+            let workers = state.workers.values().map(|worker| projection::of_worker(prefix, worker));
+            let sessions = state.sessions.values().map(|session| projection::of_session(prefix, session));
+            for key in workers.chain(sessions).flat_map(BTreeMap::into_keys) {
+                self.shared.projection.delete(&key);
+            }
+            *state = State::fresh(now, self.shared.settings.seed);
+        });
     }
 
     pub(super) fn read<T>(&self, look: impl FnOnce(&State) -> T) -> T {
@@ -225,6 +224,24 @@ impl Records {
 }
 
 impl State {
+    /// What every control plane begins with.
+    fn fresh(now: DateTime<Utc>, seed: u64) -> Self {
+        Self {
+            workers: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            templates: catalogue::templates(now).map(|(name, fields)| (name, Arc::new(fields))).collect(),
+            discovery: Arc::new(Map::from_iter([
+                ("enabled".to_owned(), Value::from(true)),
+                ("regions".to_owned(), json!(["us-east-1"])),
+                ("ami_name_pattern".to_owned(), "cisco-cml2.9*".into()),
+                ("scan_interval_seconds".to_owned(), 300.into()),
+            ])),
+            audit: VecDeque::new(),
+            events: VecDeque::new(),
+            draw: Draw(StdRng::seed_from_u64(seed)),
+        }
+    }
+
     /// Remembers an event, as a CloudEvent.
     pub(super) fn announce(&mut self, event: &str, worker: Option<&str>, data: Value, now: DateTime<Utc>) -> Object {
         let id = self.draw.id();

@@ -38,7 +38,9 @@ fn store() -> (Records, Mirror) {
 
 fn store_with(settings: Settings) -> (Records, Mirror) {
     let mirror = Mirror::default();
-    (Records::with(Clock::new(Pace::Manual), settings, mirror.clone()), mirror)
+    // A whole second: times are written to the microsecond, and a test about an exact hour must not lose the rest.
+    let start = super::input::parse_moment("2026-02-06T08:00:00Z").expect("a time");
+    (Records::with(Clock::starting_at(Pace::Manual, start), settings, Arc::new(mirror.clone())), mirror)
 }
 
 fn running(records: &Records, id: &str) {
@@ -332,6 +334,19 @@ fn scaling_up_needs_an_enabled_template() {
     assert_eq!(records.scale_up(&input(json!({"template": "off"}))).expect_err("disabled").http_status(), 409);
     let actions: Vec<_> = records.audit(None, None).iter().map(|entry| entry["action"].clone()).collect();
     assert_eq!(actions, ["scale_up_accepted", "scale_up_rejected", "scale_up_rejected"]);
+}
+
+#[test]
+fn a_reset_forgets_everything_here_and_in_the_mirror() {
+    let (records, mirror) = store();
+    running(&records, "w");
+    records.create_session(input(json!({"id": "s", "worker_id": "w", "status": "running"}))).expect("created");
+    records.delete_template("metal").expect("there");
+    assert!(!mirror.keys.lock().is_empty());
+    records.reset();
+    assert!(mirror.keys.lock().is_empty(), "{mirror:?}");
+    assert!(records.worker("w").is_err() && records.session("s").is_err() && records.template("metal").is_ok());
+    assert!(records.events(None, None).is_empty());
 }
 
 #[test]

@@ -1,0 +1,276 @@
+//! CML over sockets, as its clients see it.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use axum::response::IntoResponse;
+use fake_cloud::clock::{Clock, Pace};
+use fake_cloud::cml::{
+    Authority, Boot, NewLab, Options, Refusal, Stage, System, bad_gateway_page, serve_http, serve_http_at, serve_tls,
+};
+use fake_cloud::interruption::{Hook, Interruption};
+use reqwest::{Client, Method};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+
+struct Served {
+    base: String,
+    system: System,
+    client: Client,
+    stop: Option<oneshot::Sender<()>>,
+}
+
+impl Served {
+    async fn start(options: Options) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let base = format!("http://{}/api/v0", listener.local_addr().expect("bound"));
+        let system = System::new(Clock::new(Pace::Manual), options);
+        let (stop, stopped) = oneshot::channel();
+        tokio::spawn(serve_http(listener, system.clone(), async { drop(stopped.await) }));
+        let client = Client::builder().no_proxy().timeout(Duration::from_secs(30)).build().expect("a client");
+        Self { base, system, client, stop: Some(stop) }
+    }
+
+    fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
+        self.client.request(method, format!("{}{path}", self.base))
+    }
+
+    async fn log_in(&self) -> String {
+        let body = json!({"username": "admin", "password": "admin"});
+        let answer = self.request(Method::POST, "/authenticate").json(&body).send().await.expect("an answer");
+        assert_eq!(answer.status(), 200);
+        answer.json().await.expect("a bare JSON string")
+    }
+
+    async fn get(&self, path: &str, token: &str) -> (u16, Value) {
+        let answer = self.request(Method::GET, path).bearer_auth(token).send().await.expect("an answer");
+        (answer.status().as_u16(), answer.json().await.expect("JSON"))
+    }
+}
+
+/// Asks until the answer is as expected, or a generous deadline passes.
+async fn eventually<T, F: Future<Output = T>>(ask: impl Fn() -> F, expected: impl Fn(&T) -> bool) -> T {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let answer = ask().await;
+        if expected(&answer) {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "the answer never came");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_trusts_the_authority_is_served_at_that_address_only() {
+    let authority = Authority::new().expect("an authority");
+    let (here, elsewhere) = (IpAddr::from([127, 0, 0, 1]), IpAddr::from([127, 0, 0, 2]));
+    let trusting = Client::builder()
+        .no_proxy()
+        .tls_certs_only([reqwest::Certificate::from_pem(authority.pem().as_bytes()).expect("PEM")])
+        .build()
+        .expect("a client");
+    let stranger = Client::builder().no_proxy().build().expect("a client");
+    for (name, certified) in [("right", here), ("wrong", elsewhere)] {
+        let listener = TcpListener::bind((here, 0)).await.expect("a free port");
+        let url = format!("https://{}/api/v0/system_information", listener.local_addr().expect("bound"));
+        let certificate = authority.issue(certified).expect("a certificate");
+        let system = System::new(Clock::new(Pace::Real), Options::default());
+        tokio::spawn(serve_tls(listener, system, certificate, std::future::pending()));
+        let answer = trusting.get(&url).send().await;
+        assert_eq!(answer.is_ok(), name == "right", "{name}: {answer:?}");
+        assert!(stranger.get(&url).send().await.is_err(), "nobody has heard of this authority");
+    }
+    let file = std::env::temp_dir().join(format!("fake-cloud-test-ca-{}.pem", std::process::id()));
+    authority.write_pem(&file).expect("written");
+    assert_eq!(std::fs::read_to_string(&file).expect("there"), authority.pem());
+    std::fs::remove_file(file).expect("there");
+}
+
+#[tokio::test]
+async fn a_stopped_system_refuses_and_cuts_who_is_connected() {
+    let mut served = Served::start(Options::default()).await;
+    let token = served.log_in().await;
+    assert_eq!(served.get("/authok", &token).await.0, 200);
+    drop(served.stop.take());
+    let ask = || served.request(Method::GET, "/system_information").send();
+    let refused = eventually(ask, Result::is_err).await.expect_err("refused");
+    assert!(refused.is_connect() || refused.is_request(), "{refused:?}");
+}
+
+#[tokio::test]
+async fn nothing_listens_before_its_time() {
+    let clock = Clock::new(Pace::Manual);
+    let boot = Boot { refused: Duration::from_secs(60), ..Boot::INSTANT };
+    let system = System::new(clock.clone(), Options { boot, ..Options::default() });
+    // A port that is free now: taken and given back.
+    let address: SocketAddr = {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        listener.local_addr().expect("bound")
+    };
+    tokio::spawn(serve_http_at(address, system, std::future::pending()));
+    tokio::task::yield_now().await;
+    let error = tokio::net::TcpStream::connect(address).await.expect_err("refused");
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
+    clock.advance(Duration::from_secs(60));
+    eventually(|| tokio::net::TcpStream::connect(address), Result::is_ok).await.expect("it listens");
+}
+
+#[tokio::test]
+async fn a_system_that_is_started_again_is_the_same_one_at_the_same_address() {
+    let system = System::new(Clock::new(Pace::Manual), Options::default());
+    let lab = system.create_lab(NewLab::default());
+    let mut address = SocketAddr::from(([127, 0, 0, 1], 0));
+    for round in 0..2 {
+        // A client of its own each time: the old connections died with the old server.
+        let client = Client::builder().no_proxy().timeout(Duration::from_secs(30)).build().expect("a client");
+        if round == 0 {
+            address = TcpListener::bind(address).await.and_then(|free| free.local_addr()).expect("a free port");
+        } else {
+            system.switch_on();
+        }
+        let (stop, stopped) = oneshot::channel::<()>();
+        let server = tokio::spawn(serve_http_at(address, system.clone(), async { drop(stopped.await) }));
+        let url = format!("http://{address}/api/v0");
+        let ask = || client.get(format!("{url}/system_information")).send();
+        eventually(ask, Result::is_ok).await.expect("it answers");
+        let token = system.log_in("admin", "admin").expect("logged in");
+        let labs = client.get(format!("{url}/labs")).bearer_auth(token).send().await.expect("an answer");
+        assert_eq!(labs.json::<Value>().await.expect("JSON"), json!([lab]));
+        system.switch_off();
+        drop(stop);
+        server.await.expect("it ends").expect("it could listen");
+        assert!(tokio::net::TcpStream::connect(address).await.is_err(), "nothing listens any more");
+    }
+}
+
+#[tokio::test]
+async fn a_booting_system_goes_from_html_to_not_ready_to_ready() {
+    let boot = Boot {
+        refused: Duration::from_secs(10),
+        bad_gateway: Duration::from_secs(10),
+        not_ready: Duration::from_secs(10),
+    };
+    let served = Served::start(Options { boot, ..Options::default() }).await;
+    let ask = || served.request(Method::GET, "/system_information").send();
+    assert!(ask().await.is_err(), "reset");
+    served.system.clock().advance(Duration::from_secs(10));
+    let answer = ask().await.expect("nginx answers");
+    assert_eq!(answer.status(), 502);
+    assert_eq!(answer.headers()["content-type"], "text/html");
+    assert!(answer.text().await.expect("a page").starts_with("<html>"));
+    served.system.clock().advance(Duration::from_secs(10));
+    let answer: Value = ask().await.expect("an answer").json().await.expect("JSON");
+    assert_eq!((&answer["ready"], &answer["version"]), (&json!(false), &json!("2.9.1+build.7")));
+    served.system.clock().advance(Duration::from_secs(10));
+    let answer: Value = ask().await.expect("an answer").json().await.expect("JSON");
+    assert_eq!(answer["ready"], true);
+}
+
+#[tokio::test]
+async fn logging_in_is_403_on_a_wrong_password_and_401_without_a_token() {
+    let served = Served::start(Options::default()).await;
+    for path in ["/authenticate", "/auth_extended"] {
+        let body = json!({"username": "admin", "password": "wrong"});
+        let answer = served.request(Method::POST, path).json(&body).send().await.expect("an answer");
+        assert_eq!(answer.status(), 403);
+        assert_eq!(answer.json::<Value>().await.expect("JSON")["code"], 403);
+        for body in ["", "{", "[]", "{\"username\": 7, \"password\": null}", "{\"username\": \"admin\"}"] {
+            let answer = served.request(Method::POST, path).body(body).send().await.expect("an answer");
+            assert_eq!(answer.status(), 400, "{body}");
+        }
+    }
+    for token in ["", "nonsense", "a.b.c"] {
+        let (status, body) = served.get("/labs", token).await;
+        assert_eq!((status, &body["code"]), (401, &json!(401)));
+        assert!(body["description"].is_string());
+    }
+    let token = served.log_in().await;
+    assert_eq!(served.get("/labs", &token).await, (200, json!([])));
+    served.system.clock().advance(Duration::from_secs(24 * 3600));
+    assert_eq!(served.get("/labs", &token).await.0, 401);
+    let token = served.log_in().await;
+    let out = served.request(Method::DELETE, "/logout").bearer_auth(&token).send().await.expect("an answer");
+    assert_eq!(out.json::<Value>().await.expect("JSON"), json!(true));
+    assert_eq!(served.get("/labs", &token).await.0, 401);
+}
+
+#[tokio::test]
+async fn each_generation_of_clients_finds_its_own_probe() {
+    let old = Served::start(Options::default()).await;
+    let token = old.log_in().await;
+    assert_eq!(old.get("/authok", &token).await, (200, json!("OK")));
+    assert_eq!(old.get("/authentication", &token).await.0, 404);
+    let new = Served::start(Options { version: "2.10.0+build.1".into(), ..Options::default() }).await;
+    let token = new.log_in().await;
+    let (status, who) = new.get("/authentication", &token).await;
+    assert_eq!((status, &who["username"], &who["admin"]), (200, &json!("admin"), &json!(true)));
+    assert_eq!(who["id"], fake_cloud::cml::ADMIN_ID);
+}
+
+#[tokio::test]
+async fn bad_input_gets_cmls_own_error_and_the_server_lives() {
+    let served = Served::start(Options::default()).await;
+    let token = served.log_in().await;
+    let send = |method: Method, path: &'static str, body: Vec<u8>| {
+        let request = served.request(method, path).bearer_auth(&token).body(body);
+        async move { request.send().await.expect("an answer") }
+    };
+    for (method, path, body, code) in [
+        (Method::POST, "/licensing/registration", b"{\"token\": \"tr".to_vec(), 400),
+        (Method::POST, "/licensing/registration", b"{\"token\": \"\xff\"}".to_vec(), 400),
+        (Method::POST, "/licensing/registration", br#"{"token": "not a token"}"#.to_vec(), 400),
+        (Method::PUT, "/licensing/product_license", b"\"CML_Imaginary\"".to_vec(), 400),
+        (Method::PUT, "/licensing/product_license", b"\"CML_Personal\"".to_vec(), 204),
+        (Method::PUT, "/licensing/registration/renew", Vec::new(), 409),
+        (Method::PATCH, "/licensing/features", b"[{\"id\": \"x\", \"count\": 1}]".to_vec(), 204),
+        (Method::POST, "/labs", b"[]".to_vec(), 400),
+        (Method::POST, "/labs", vec![b' '; 5 * 1024 * 1024], 413),
+        (Method::GET, "/labs/nobody", Vec::new(), 404),
+        (Method::GET, "/labs/%ff", Vec::new(), 404),
+        (Method::GET, "/nowhere", Vec::new(), 404),
+    ] {
+        let answer = send(method, path, body).await;
+        assert_eq!(answer.status(), code, "{path}");
+        if code >= 400 {
+            let body: Value = answer.json().await.expect("JSON");
+            assert_eq!(body["code"], json!(code), "{path}");
+            assert!(body["description"].is_string());
+        }
+    }
+    assert_eq!(served.get("/labs/nobody", &token).await.1["description"], "Lab not found: nobody");
+    assert_eq!(served.get("/authok", &token).await.0, 200);
+}
+
+#[tokio::test]
+async fn faults_come_between_a_request_and_its_answer() {
+    let turn = Arc::new(AtomicUsize::new(0));
+    let hook = Hook::new(move |request| {
+        assert_eq!((request.service, request.subject.as_deref()), ("cml", Some("i-1")));
+        if request.operation != "create_lab" {
+            return None;
+        }
+        match turn.fetch_add(1, Ordering::Relaxed) {
+            0 => Some(Interruption::Instead(bad_gateway_page())),
+            1 => Some(Interruption::Instead(Refusal::unauthorized().into_response())),
+            2 => Some(Interruption::Cut),
+            3 => Some(Interruption::Afterwards(bad_gateway_page())),
+            _ => None,
+        }
+    });
+    let served = Served::start(Options { hook, instance_id: Some("i-1".into()), ..Options::default() }).await;
+    let token = served.log_in().await;
+    let create = || served.request(Method::POST, "/labs").bearer_auth(&token).send();
+    assert_eq!(create().await.expect("an answer").status(), 502);
+    assert_eq!(create().await.expect("an answer").status(), 401);
+    assert!(create().await.is_err(), "cut");
+    assert_eq!(served.get("/labs", &token).await.1, json!([]), "none of these did anything");
+    assert_eq!(create().await.expect("an answer").status(), 502);
+    assert_eq!(served.get("/labs", &token).await.1.as_array().map(Vec::len), Some(1), "this one did");
+    served.system.hold_at(Some(Stage::NotReady));
+    let answer = served.request(Method::GET, "/system_information").send().await.expect("an answer");
+    assert_eq!(answer.json::<Value>().await.expect("JSON")["ready"], false);
+}

@@ -1,0 +1,207 @@
+"""The fake CML, driven by Cisco's own client."""
+
+import json
+import os
+import ssl
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import virl2_client.virl2_client
+from virl2_client import ClientLibrary, InitializationError
+from virl2_client.exceptions import APIError, LabNotFound
+
+PROJECT = Path(__file__).parents[2]
+VERSIONS = ["2.9.1+build.7", "2.10.0+build.1"]
+
+pytestmark = [
+    # The first test may have to build the servers.
+    pytest.mark.timeout(900),
+    # Cisco's client hands the path of a CA bundle to httpx in a way that httpx would like to see go.
+    pytest.mark.filterwarnings("ignore:`verify=<str>` is deprecated:DeprecationWarning"),
+]
+
+
+@pytest.fixture(scope="session")
+def binary() -> str:
+    """The example that serves one CML and one control plane, built if nobody says where it is."""
+    given = os.environ.get("FAKE_CLOUD_LAB")
+    if given:
+        return given
+    command = ["cargo", "build", "--locked", "--package", "fake-cloud", "--example", "lab", "--message-format", "json"]
+    built = subprocess.run(command, cwd=PROJECT, check=True, stdout=subprocess.PIPE, text=True)
+    artifacts = [json.loads(line) for line in built.stdout.splitlines()]
+    return next(str(it["executable"]) for it in artifacts if it.get("target", {}).get("name") == "lab")
+
+
+@contextmanager
+def lab_servers(binary: str, *options: str) -> Iterator[dict[str, str]]:
+    """The servers, for as long as the block runs. They end with their standard input, however we end."""
+    with subprocess.Popen([binary, *options], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin and process.stdout
+        try:
+            yield json.loads(process.stdout.readline())
+        finally:
+            process.stdin.close()
+            assert process.wait(timeout=30) == 0
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def servers(binary: str, request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
+    """Servers of each version, on a clock that goes sixty times as fast."""
+    with lab_servers(binary, "--version", request.param, "--clock", "x60") as addresses:
+        yield addresses | {"version": request.param}
+
+
+@pytest.fixture(autouse=True)
+def closed_sessions(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Cisco's client never closes its connections, and loses sight of them when it fails; we close them for it."""
+    sessions: list[httpx.Client] = []
+    original = virl2_client.virl2_client.make_session
+
+    def make_session(*arguments: Any, **options: Any) -> httpx.Client:
+        sessions.append(original(*arguments, **options))
+        return sessions[-1]
+
+    monkeypatch.setattr(virl2_client.virl2_client, "make_session", make_session)
+    yield
+    for session in sessions:
+        session.close()
+
+
+def connect(servers: dict[str, str], **options: Any) -> Any:
+    settings = {"ssl_verify": servers["cml_ca_file"], "raise_for_auth_failure": True, "convergence_wait_time": 0.05}
+    return ClientLibrary(servers["cml_url"], **({"username": "admin", "password": "admin"} | settings | options))
+
+
+def eventually(check: Callable[[], bool]) -> None:
+    """Asks again until the answer is yes; gives up after a minute, which no healthy machine needs."""
+    deadline = time.monotonic() + 60
+    while not check():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.05)
+
+
+def test_a_client_connects_over_tls_and_finds_a_ready_system(servers: dict[str, str]) -> None:
+    client = connect(servers)
+    assert client.system_info()["version"] == servers["version"]
+    assert client.is_system_ready()
+    assert client.get_system_health()["controller"]["valid"]
+    [compute] = client.get_system_stats()["computes"].values()
+    assert isinstance(compute["stats"]["memory"]["total"], float)
+    assert client.system_management.controller.hostname == compute["hostname"]
+
+
+def test_a_client_without_the_authority_does_not_trust_us(servers: dict[str, str]) -> None:
+    with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+        connect(servers, ssl_verify=True)
+    assert ssl.create_default_context(cafile=servers["cml_ca_file"]).get_ca_certs()
+
+
+def test_plain_http_is_served_too(servers: dict[str, str]) -> None:
+    client = connect(servers | {"cml_url": servers["cml_http_url"]}, allow_http=True)
+    assert isinstance(client.get_lab_list(), list)
+
+
+def test_a_wrong_password_is_refused(servers: dict[str, str]) -> None:
+    with pytest.raises(InitializationError, match="check your username and password"):
+        connect(servers, password="wrong")
+
+
+def test_a_lab_is_made_started_stopped_wiped_and_removed(servers: dict[str, str]) -> None:
+    client = connect(servers)
+    lab = client.create_lab("a lab")
+    node = lab.create_node("r1", "iosv", 10, 20)
+    assert lab.id in client.get_lab_list(show_all=True)
+    assert [found.id for found in client.find_labs_by_title("a lab")] == [lab.id]
+    lab.start(wait=True)
+    assert lab.state() == "STARTED"
+    lab.sync_states()
+    assert node.state == "BOOTED"
+    other = connect(servers).join_existing_lab(lab.id)
+    assert [(it.label, it.node_definition, it.x) for it in other.nodes()] == [("r1", "iosv", 10)]
+    assert other.owner == "admin"
+    with pytest.raises(APIError, match="running nodes"):
+        lab.wipe()
+    lab.stop(wait=True)
+    assert lab.state() == "STOPPED"
+    lab.wipe(wait=True)
+    assert lab.state() == "DEFINED_ON_CORE"
+    categories = [event["category"] for event in client.system_management.get_telemetry_events()]
+    assert [it for it in categories if it.endswith("_lab")][-3:] == ["start_lab", "stop_lab", "wipe_lab"]
+    lab.remove()
+    with pytest.raises(LabNotFound):
+        other.sync()
+
+
+def test_a_licence_is_registered_in_time_and_given_back(servers: dict[str, str]) -> None:
+    licensing = connect(servers).licensing
+    with pytest.raises(APIError, match=r"already been de-registered"):
+        licensing.deregister()
+    with pytest.raises(APIError, match="token is not valid"):
+        licensing.register("not a token")
+    assert licensing.set_product_license("CML_Enterprise")
+    assert licensing.set_default_transport()
+    assert licensing.status()["registration"]["status"] == "NOT_REGISTERED"
+    assert licensing.register_wait("abcDEF-123")
+    status = licensing.status()
+    assert (status["registration"]["status"], status["authorization"]["status"]) == ("COMPLETED", "IN_COMPLIANCE")
+    assert licensing.register_renew()
+    assert licensing.deregister() == 204
+
+
+def test_an_expired_token_makes_the_client_log_in_again(binary: str) -> None:
+    with lab_servers(binary, "--token-seconds", "120", "--clock", "x60") as servers:
+        client = connect(servers)
+        first = client.jwtoken
+        eventually(lambda: client.get_lab_list() == [] and client.jwtoken != first)
+        second = client.jwtoken
+
+        def is_turned_away() -> bool:
+            try:
+                connect(servers, username="", password="", jwtoken=second)
+            except APIError as error:
+                assert error.response.status_code == 401
+                return True
+            return False
+
+        eventually(is_turned_away)
+
+
+def test_a_booting_system_is_seen_to_come_up_step_by_step(binary: str) -> None:
+    steps = ["no connection", "bad gateway", "not ready", "ready"]
+    seen: list[str] = []
+
+    def look(servers: dict[str, str]) -> str:
+        try:
+            return "ready" if connect(servers).is_system_ready() else "not ready"
+        except httpx.TransportError:
+            return "no connection"
+        except APIError as error:
+            assert error.response.status_code == 502
+            assert "<html>" in str(error)
+            return "bad gateway"
+
+    with lab_servers(binary, "--stage-seconds", "60", "--clock", "x60") as booting:
+
+        def is_up() -> bool:
+            seen.append(look(booting))
+            return seen[-1] == "ready"
+
+        eventually(is_up)
+    assert seen == sorted(seen, key=steps.index), "never a step back"
+    assert len(set(seen)) > 1, "it was not ready from the start"
+
+
+def test_a_logout_ends_the_login(servers: dict[str, str]) -> None:
+    client = connect(servers)
+    old = client.jwtoken
+    assert client.logout() is True
+    assert httpx.get(
+        f"{servers['cml_http_url']}/api/v0/labs", headers={"Authorization": f"Bearer {old}"}, trust_env=False
+    ).json() == {"code": 401, "description": "Unauthorized: the token is missing, invalid or has expired."}
