@@ -11,8 +11,10 @@ CARGO := cargo --locked
 
 # etcd's client is generated at build time; the compiler for that comes with the virtual environment.
 export PROTOC := $(BIN)/protoc
+# The tests compare the fake etcd with a real one, which comes with the virtual environment too.
+export LCM_ETCD_BIN := $(BIN)
 
-.PHONY: help setup demo test test-core test-rust test-python lint format bench docs clean
+.PHONY: help setup demo test test-core test-rust test-python lint format bench docs fake-cloud clean
 
 help: ## Show this list
 	@echo "Targets:"
@@ -40,12 +42,16 @@ test-core: ## The pure core alone: no network, no runtime, seconds
 test-rust: setup ## All crates with all features (the first build takes minutes: the EC2 client is large)
 	$(CARGO) test --workspace
 
-test-python: setup ## The Python package: wheel built and installed, then pytest, mypy and ruff
+test-python: setup ## The Python package, and the fake cloud under boto3, aws, virl2_client: pytest, mypy and ruff
 	$(BIN)/maturin develop --locked --quiet
+	$(CARGO) build --quiet --package fake-cloud --bins --examples
 	$(BIN)/pytest
 	$(BIN)/mypy
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+
+fake-cloud: ## Run a cloud on this machine, sixty times as fast; ARGS="--help" tells more
+	$(CARGO) run --quiet --release --package fake-cloud -- $(or $(ARGS),--clock x60)
 
 lint: setup ## Formatting, clippy and documentation, with warnings as errors
 	cargo fmt --all --check
