@@ -3,7 +3,7 @@
 import asyncio
 import os
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -28,12 +28,14 @@ def etcd() -> Iterator[tuple[str, int]]:
 
 @asynccontextmanager
 async def connected(etcd: tuple[str, int]) -> AsyncIterator[aetcd.Client]:
+    """A client of the fake, as long as it is needed."""
     host, port = etcd
     async with aetcd.Client(host=host, port=port) as client:
         yield client
 
 
-def run(etcd: tuple[str, int], conversation) -> None:
+def run(etcd: tuple[str, int], conversation: Callable[[aetcd.Client], Awaitable[None]]) -> None:
+    """Has a conversation with the fake, and gives up on it after a while."""
     async def talk() -> None:
         async with connected(etcd) as client:
             await asyncio.wait_for(conversation(client), PATIENCE)

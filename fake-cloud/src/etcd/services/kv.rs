@@ -22,7 +22,7 @@ const ENTRY_OVERHEAD: usize = 18;
 pub(super) fn range(context: &Context, request: &pb::RangeRequest) -> Result<pb::RangeResponse, EtcdError> {
     let answer = context.store.range(&asked_range(request))?;
     let header = context.header(answer.revision);
-    Ok(range_response(header, answer, request.keys_only))
+    Ok(range_response(header, answer, request))
 }
 
 pub(super) async fn put(context: &Context, request: pb::PutRequest) -> Answer<pb::PutResponse> {
@@ -30,7 +30,7 @@ pub(super) async fn put(context: &Context, request: pb::PutRequest) -> Answer<pb
     check_size(&request)?;
     let answer = context.store.write(|store| store.put(&put)).await?;
     let header = context.header(answer.revision);
-    Ok(Response::new(put_response(header, &answer, request.prev_kv)))
+    Ok(Response::new(put_response(header, &answer, &request)))
 }
 
 pub(super) async fn delete_range(
@@ -40,7 +40,7 @@ pub(super) async fn delete_range(
     let delete = asked_delete(&request);
     let answer = context.store.write(|store| store.delete(&delete)).await?;
     let header = context.header(answer.revision);
-    Ok(Response::new(delete_response(header, &answer, request.prev_kv)))
+    Ok(Response::new(delete_response(header, &answer, &request)))
 }
 
 pub(super) async fn txn(context: &Context, request: pb::TxnRequest) -> Answer<pb::TxnResponse> {
@@ -153,25 +153,25 @@ fn asked_compare(compare: &pb::Compare) -> Compare {
     Compare { keys: KeyRange::new(compare.key.clone(), compare.range_end.clone()), relation, operand }
 }
 
-fn range_response(header: Option<ResponseHeader>, answer: RangeAnswer, keys_only: bool) -> pb::RangeResponse {
+fn range_response(header: Option<ResponseHeader>, answer: RangeAnswer, asked: &pb::RangeRequest) -> pb::RangeResponse {
     let mut kvs: Vec<_> = answer.records.iter().map(|record| key_value(record)).collect();
-    if keys_only {
+    if asked.keys_only {
         kvs.iter_mut().for_each(|kv| kv.value = Bytes::new());
     }
     pb::RangeResponse { header, kvs, more: answer.more, count: answer.count }
 }
 
-fn put_response(header: Option<ResponseHeader>, answer: &PutAnswer, with_previous: bool) -> pb::PutResponse {
-    let previous = answer.previous.as_ref().filter(|_| with_previous);
+fn put_response(header: Option<ResponseHeader>, answer: &PutAnswer, asked: &pb::PutRequest) -> pb::PutResponse {
+    let previous = answer.previous.as_ref().filter(|_| asked.prev_kv);
     pb::PutResponse { header, prev_kv: previous.map(|record| key_value(record)) }
 }
 
 fn delete_response(
     header: Option<ResponseHeader>,
     answer: &DeleteAnswer,
-    with_previous: bool,
+    asked: &pb::DeleteRangeRequest,
 ) -> pb::DeleteRangeResponse {
-    let previous = answer.previous.iter().filter(|_| with_previous);
+    let previous = answer.previous.iter().filter(|_| asked.prev_kv);
     pb::DeleteRangeResponse {
         header,
         deleted: i64::try_from(answer.previous.len()).unwrap_or(i64::MAX),
@@ -190,13 +190,13 @@ fn step_response(answer: OperationAnswer, asked: &pb::RequestOp) -> pb::Response
     let header = |revision| Some(ResponseHeader { revision, ..ResponseHeader::default() });
     let response = match (answer, &asked.request) {
         (OperationAnswer::Range(answer), Some(pb::Request::Range(asked))) => {
-            Some(pb::Response::Range(range_response(header(answer.revision), answer, asked.keys_only)))
+            Some(pb::Response::Range(range_response(header(answer.revision), answer, asked)))
         }
         (OperationAnswer::Put(answer), Some(pb::Request::Put(asked))) => {
-            Some(pb::Response::Put(put_response(header(answer.revision), &answer, asked.prev_kv)))
+            Some(pb::Response::Put(put_response(header(answer.revision), &answer, asked)))
         }
         (OperationAnswer::Delete(answer), Some(pb::Request::DeleteRange(asked))) => {
-            Some(pb::Response::DeleteRange(delete_response(header(answer.revision), &answer, asked.prev_kv)))
+            Some(pb::Response::DeleteRange(delete_response(header(answer.revision), &answer, asked)))
         }
         (OperationAnswer::Txn(answer), Some(pb::Request::Txn(asked))) => {
             Some(pb::Response::Txn(txn_response(header(answer.revision), answer, asked)))

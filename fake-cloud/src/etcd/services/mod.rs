@@ -9,6 +9,7 @@ mod members;
 mod watch;
 
 use std::future::ready;
+use std::pin::Pin;
 
 pub(super) use context::Context;
 use http::{Request, Response};
@@ -32,57 +33,57 @@ const SERVICES: [&str; 8] = [
     "v3lockpb.Lock",
 ];
 
-/// Answers one call.
-pub(super) async fn answer(c: &Context, request: Request<Incoming>) -> Response<Body> {
-    if c.store.is_unavailable() {
-        return Status::from(EtcdError::Unavailable).into_http();
-    }
-    match request.uri().path() {
-        "/etcdserverpb.KV/Range" => unary(request, |asked| now(kv::range(c, &asked))).await,
-        "/etcdserverpb.KV/Put" => unary(request, |asked| kv::put(c, asked)).await,
-        "/etcdserverpb.KV/DeleteRange" => unary(request, |asked| kv::delete_range(c, asked)).await,
-        "/etcdserverpb.KV/Txn" => unary(request, |asked| kv::txn(c, asked)).await,
-        "/etcdserverpb.KV/Compact" => unary(request, |asked| now(kv::compact(c, &asked))).await,
-        "/etcdserverpb.Watch/Watch" => streaming(request, |asked| watch::watch(c, asked)).await,
-        "/etcdserverpb.Lease/LeaseKeepAlive" => streaming(request, |asked| lease::keep_alive(c, asked)).await,
-        "/v3electionpb.Election/Campaign" => unary(request, |asked| election::campaign(c.clone(), asked)).await,
-        "/v3electionpb.Election/Observe" => server_streaming(request, |asked| election::observe(c, &asked)).await,
-        "/v3lockpb.Lock/Lock" => unary(request, |asked| election::lock(c.clone(), asked)).await,
-        _ => answer_rarely_asked(c, request).await,
-    }
-}
+/// A call being answered.
+type Answering<'a> = Pin<Box<dyn Future<Output = Response<Body>> + Send + 'a>>;
 
-async fn answer_rarely_asked(c: &Context, request: Request<Incoming>) -> Response<Body> {
+/// Answers one call. Each kind of call is boxed by itself: a future with room for all of them would be as large as the
+/// largest, and moved around with every call.
+pub(super) fn answer(c: &Context, request: Request<Incoming>) -> Answering<'_> {
+    if c.store.is_unavailable() {
+        return Box::pin(ready(Status::from(EtcdError::Unavailable).into_http()));
+    }
     match request.uri().path() {
-        "/etcdserverpb.Lease/LeaseGrant" => unary(request, |asked| now(lease::grant(c, &asked))).await,
-        "/etcdserverpb.Lease/LeaseRevoke" => unary(request, |asked| lease::revoke(c, asked)).await,
-        "/etcdserverpb.Lease/LeaseTimeToLive" => unary(request, |asked| now(Ok(lease::time_to_live(c, &asked)))).await,
+        "/etcdserverpb.KV/Range" => Box::pin(unary(request, |asked| now(kv::range(c, &asked)))),
+        "/etcdserverpb.KV/Put" => Box::pin(unary(request, |asked| kv::put(c, asked))),
+        "/etcdserverpb.KV/DeleteRange" => Box::pin(unary(request, |asked| kv::delete_range(c, asked))),
+        "/etcdserverpb.KV/Txn" => Box::pin(unary(request, |asked| kv::txn(c, asked))),
+        "/etcdserverpb.KV/Compact" => Box::pin(unary(request, |asked| now(kv::compact(c, &asked)))),
+        "/etcdserverpb.Watch/Watch" => Box::pin(streaming(request, |asked| watch::watch(c, asked))),
+        "/etcdserverpb.Lease/LeaseGrant" => Box::pin(unary(request, |asked| now(lease::grant(c, &asked)))),
+        "/etcdserverpb.Lease/LeaseRevoke" => Box::pin(unary(request, |asked| lease::revoke(c, asked))),
+        "/etcdserverpb.Lease/LeaseKeepAlive" => Box::pin(streaming(request, |asked| lease::keep_alive(c, asked))),
+        "/etcdserverpb.Lease/LeaseTimeToLive" => {
+            Box::pin(unary(request, |asked| now(Ok(lease::time_to_live(c, &asked)))))
+        }
         "/etcdserverpb.Lease/LeaseLeases" => {
-            unary(request, |_: lease_pb::LeaseLeasesRequest| now(Ok(lease::leases(c)))).await
+            Box::pin(unary(request, |_: lease_pb::LeaseLeasesRequest| now(Ok(lease::leases(c)))))
         }
         "/etcdserverpb.Cluster/MemberList" => {
-            unary(request, |_: cluster::MemberListRequest| now(Ok(members::member_list(c)))).await
+            Box::pin(unary(request, |_: cluster::MemberListRequest| now(Ok(members::member_list(c)))))
         }
         "/etcdserverpb.Maintenance/Status" => {
-            unary(request, |_: maintenance::StatusRequest| now(Ok(members::status(c)))).await
+            Box::pin(unary(request, |_: maintenance::StatusRequest| now(Ok(members::status(c)))))
         }
         "/etcdserverpb.Maintenance/Alarm" => {
-            unary(request, |_: maintenance::AlarmRequest| now(Ok(members::alarm(c)))).await
+            Box::pin(unary(request, |_: maintenance::AlarmRequest| now(Ok(members::alarm(c)))))
         }
         "/etcdserverpb.Maintenance/Defragment" => {
-            unary(request, |_: maintenance::DefragmentRequest| now(Ok(members::defragment()))).await
+            Box::pin(unary(request, |_: maintenance::DefragmentRequest| now(Ok(members::defragment()))))
         }
         "/etcdserverpb.Auth/Authenticate" => {
-            let refused = Err::<auth::AuthenticateResponse, _>(EtcdError::AuthNotEnabled);
-            unary(request, move |_: auth::AuthenticateRequest| now(refused.clone())).await
+            let refused = || now(Err::<auth::AuthenticateResponse, _>(EtcdError::AuthNotEnabled));
+            Box::pin(unary(request, move |_: auth::AuthenticateRequest| refused()))
         }
         "/etcdserverpb.Auth/AuthStatus" => {
-            unary(request, |_: auth::AuthStatusRequest| now(Ok(members::auth_status(c)))).await
+            Box::pin(unary(request, |_: auth::AuthStatusRequest| now(Ok(members::auth_status(c)))))
         }
-        "/v3electionpb.Election/Leader" => unary(request, |asked| ready(election::leader(c, &asked))).await,
-        "/v3electionpb.Election/Proclaim" => unary(request, |asked| ready(election::proclaim(c, &asked))).await,
-        "/v3electionpb.Election/Resign" => unary(request, |asked| ready(election::resign(c, &asked))).await,
-        "/v3lockpb.Lock/Unlock" => unary(request, |asked| ready(election::unlock(c, &asked))).await,
-        path => unknown(path),
+        "/v3electionpb.Election/Campaign" => Box::pin(unary(request, |asked| election::campaign(c.clone(), asked))),
+        "/v3electionpb.Election/Leader" => Box::pin(unary(request, |asked| ready(election::leader(c, &asked)))),
+        "/v3electionpb.Election/Observe" => Box::pin(server_streaming(request, |asked| election::observe(c, &asked))),
+        "/v3electionpb.Election/Proclaim" => Box::pin(unary(request, |asked| ready(election::proclaim(c, &asked)))),
+        "/v3electionpb.Election/Resign" => Box::pin(unary(request, |asked| ready(election::resign(c, &asked)))),
+        "/v3lockpb.Lock/Lock" => Box::pin(unary(request, |asked| election::lock(c.clone(), asked))),
+        "/v3lockpb.Lock/Unlock" => Box::pin(unary(request, |asked| ready(election::unlock(c, &asked)))),
+        path => Box::pin(ready(unknown(path))),
     }
 }

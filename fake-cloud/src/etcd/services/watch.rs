@@ -175,8 +175,7 @@ impl Watch {
             Delivery::Events { id, revision, events } => {
                 let mut response = response(id, revision);
                 let options = self.options.get_mut(&id);
-                let previous = options.as_ref().is_some_and(|options| options.previous);
-                response.events = events.iter().map(|event| told(event, previous)).collect();
+                response.events = events.iter().map(|event| told(event, options.as_deref())).collect();
                 let Some(options) = options else { return self.pending.push_back(response) };
                 options.is_idle = false;
                 if options.fragment {
@@ -191,11 +190,12 @@ impl Watch {
     }
 }
 
-fn told(event: &Event, previous: bool) -> pb::Event {
+fn told(event: &Event, options: Option<&Options>) -> pb::Event {
+    let is_previous_asked = options.is_some_and(|options| options.previous);
     pb::Event {
         kind: i32::from(event.is_delete()),
         kv: Some(key_value(&event.record)),
-        prev_kv: event.previous.as_ref().filter(|_| previous).map(|record| key_value(record)),
+        prev_kv: event.previous.as_ref().filter(|_| is_previous_asked).map(|record| key_value(record)),
     }
 }
 
