@@ -20,7 +20,9 @@ MOTO_MILLISECONDS = {3: 17.1, 100: 308.0, 1000: 3800.0}
 REPETITIONS = {3: 20_000, 100: 3_000, 1_000: 300, 10_000: 30}
 SCOPE = "Credential=fake/20260101/us-east-1/ec2/aws4_request"
 HEADERS = {"authorization": f"AWS4-HMAC-SHA256 {SCOPE}, SignedHeaders=host, Signature=0"}
-TAGS = "".join(f"&TagSpecification.1.Tag.{n}.Key=key-{n}&TagSpecification.1.Tag.{n}.Value=value-{n}" for n in range(1, 5))
+TAGS = "".join(
+    f"&TagSpecification.1.Tag.{n}.Key=key-{n}&TagSpecification.1.Tag.{n}.Value=value-{n}" for n in range(1, 5)
+)
 
 
 def cpu_seconds(process: int) -> float:

@@ -108,6 +108,17 @@ def start(*arguments: str) -> FakeCloud:
     return FakeCloud(json.loads(line)["aws_url"], process)
 
 
+def stop(cloud: FakeCloud) -> int:
+    """Asks it to end, closes what we read from it, and gives back its exit code."""
+    with cloud.process:
+        cloud.process.terminate()
+        try:
+            return cloud.process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            cloud.process.kill()
+            raise
+
+
 @pytest.fixture
 def fake_cloud() -> Iterator[FakeCloud]:
     """A fake cloud whose clock is moved by hand."""
@@ -115,12 +126,7 @@ def fake_cloud() -> Iterator[FakeCloud]:
     try:
         yield cloud
     finally:
-        cloud.process.terminate()
-        try:
-            code = cloud.process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            cloud.process.kill()
-            raise
+        code = stop(cloud)
     assert code == 0, "it stops cleanly when asked to"
 
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from typing import Any
 
-from conftest import FakeCloud, start
+from conftest import FakeCloud, start, stop
 
 
 def aws(cloud: FakeCloud, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -75,5 +75,4 @@ def test_nothing_takes_time_if_told_so() -> None:
         status = cloud.client("ec2").describe_instance_status(InstanceIds=[instance])["InstanceStatuses"]
         assert [one["InstanceStatus"]["Status"] for one in status] == ["ok"]
     finally:
-        cloud.process.terminate()
-        assert cloud.process.wait(10) == 0
+        assert stop(cloud) == 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import botocore.session
@@ -82,7 +82,9 @@ def test_statistics_of_what_was_put(fake_cloud: FakeCloud, client: Any) -> None:
     for value in (2.0, 4.0, 9.0):
         client.put_metric_data(
             Namespace="Mine",
-            MetricData=[{"MetricName": "load", "Timestamp": now - timedelta(minutes=2), "Value": value, "Unit": "Count"}],
+            MetricData=[
+                {"MetricName": "load", "Timestamp": now - timedelta(minutes=2), "Value": value, "Unit": "Count"}
+            ],
         )
     client.put_metric_data(
         Namespace="Mine",
@@ -186,8 +188,8 @@ def test_points_come_in_pages_if_asked(fake_cloud: FakeCloud, client: Any) -> No
             {
                 "Namespace": "A",
                 "MetricName": "x",
-                "StartTime": datetime(2026, 1, 1, tzinfo=timezone.utc),
-                "EndTime": datetime(2026, 1, 3, tzinfo=timezone.utc),
+                "StartTime": datetime(2026, 1, 1, tzinfo=UTC),
+                "EndTime": datetime(2026, 1, 3, tzinfo=UTC),
                 "Period": 60,
                 "Statistics": ["Average"],
             },

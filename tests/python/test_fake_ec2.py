@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import boto3
@@ -51,7 +52,7 @@ class TestLaunch:
             UserData="#!/bin/sh\necho hush",
             Monitoring={"Enabled": True},
             IamInstanceProfile={"Name": "cml"},
-            TagSpecifications=[{"ResourceType": "instance", "Tags": [{"Key": "name", "Value": "a <b> & \"c\" ä"}]}],
+            TagSpecifications=[{"ResourceType": "instance", "Tags": [{"Key": "name", "Value": 'a <b> & "c" ä'}]}],
             BlockDeviceMappings=[{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 100, "VolumeType": "gp3"}}],
             MetadataOptions={"HttpTokens": "required"},
         )
@@ -63,7 +64,7 @@ class TestLaunch:
         assert described["ClientToken"] == "token-1"
         assert described["Monitoring"]["State"] == "enabled"
         assert described["IamInstanceProfile"]["Arn"].endswith(":instance-profile/cml")
-        assert described["Tags"] == [{"Key": "name", "Value": "a <b> & \"c\" ä"}]
+        assert described["Tags"] == [{"Key": "name", "Value": 'a <b> & "c" ä'}]
         assert ipaddress.ip_address(described["PublicIpAddress"]).is_loopback
         assert ipaddress.ip_address(described["PrivateIpAddress"]) in ipaddress.ip_network(subnet["CidrBlock"])
 
@@ -240,7 +241,7 @@ class TestDescribe:
             ("vpc-id", ["x"] * 201, "FilterLimitExceeded"),
         ]:
             filters = [{"Name": name, "Values": values}]
-            assert code_of(lambda filters=filters: ec2.describe_instances(Filters=filters)) == (code, 400)
+            assert code_of(partial(ec2.describe_instances, Filters=filters)) == (code, 400)
 
     def test_pages_add_up(self, fake_cloud: FakeCloud) -> None:
         ec2 = fake_cloud.client("ec2")
@@ -308,7 +309,7 @@ class TestTags:
         ec2 = fake_cloud.client("ec2")
         tags = [{"Key": "a", "Value": "1"}]
         for resource, code in [("i-12345678", "InvalidInstanceID.NotFound"), ("nothing", "InvalidID")]:
-            assert code_of(lambda resource=resource: ec2.create_tags(Resources=[resource], Tags=tags))[0] == code
+            assert code_of(partial(ec2.create_tags, Resources=[resource], Tags=tags))[0] == code
 
 
 class TestHands:

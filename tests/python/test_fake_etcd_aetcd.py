@@ -36,6 +36,7 @@ async def connected(etcd: tuple[str, int]) -> AsyncIterator[aetcd.Client]:
 
 def run(etcd: tuple[str, int], conversation: Callable[[aetcd.Client], Awaitable[None]]) -> None:
     """Has a conversation with the fake, and gives up on it after a while."""
+
     async def talk() -> None:
         async with connected(etcd) as client:
             await asyncio.wait_for(conversation(client), PATIENCE)
@@ -70,7 +71,7 @@ def test_a_transaction_creates_a_key_once(etcd: tuple[str, int]) -> None:
                 success=[client.transactions.put(b"/once", value)],
                 failure=[client.transactions.get(b"/once")],
             )
-            return succeeded
+            return bool(succeeded)
 
         assert await create(b"first")
         assert not await create(b"second")

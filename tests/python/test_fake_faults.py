@@ -32,9 +32,7 @@ def ids(answer: dict[str, Any]) -> list[str]:
         ("InvalidInstanceID.NotFound", 400, 1),
     ],
 )
-def test_boto3_tries_as_often_as_it_does_with_aws(
-    fake_cloud: FakeCloud, code: str, status: int, attempts: int
-) -> None:
+def test_boto3_tries_as_often_as_it_does_with_aws(fake_cloud: FakeCloud, code: str, status: int, attempts: int) -> None:
     fake_cloud.fault({"kind": "error", "code": code, "status": status}, service="ec2", operation="DescribeInstances")
     with pytest.raises(ClientError) as refused:
         fake_cloud.client("ec2").describe_instances()
