@@ -178,8 +178,10 @@ def test_a_booting_system_is_seen_to_come_up_step_by_step(binary: str) -> None:
     seen: list[str] = []
 
     def look(servers: dict[str, str]) -> str:
+        # Over plain HTTP: Python loses sight of a socket that is reset just before its TLS handshake.
+        plain = servers | {"cml_url": servers["cml_http_url"]}
         try:
-            return "ready" if connect(servers).is_system_ready() else "not ready"
+            return "ready" if connect(plain, allow_http=True).is_system_ready() else "not ready"
         except httpx.TransportError:
             return "no connection"
         except APIError as error:
