@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::wiring;
-use crate::cml::{self, Authority, System};
+use crate::cml::{self, Authority, Laboratories, System};
 use crate::service::Service;
 use crate::world::{InstanceState, Region, World};
 
@@ -35,32 +35,44 @@ pub(super) async fn keep(
     world: Arc<World>,
     authority: Authority,
     options: cml::Options,
+    known: Laboratories,
     port: u16,
     shutdown: impl Future<Output = ()>,
 ) {
     let mut orders = world.orders();
     let mut laboratories: HashMap<String, Laboratory> = HashMap::new();
     let mut servers = JoinSet::new();
-    let options = cml::Options { hook: wiring::faults(&world, Service::Cml), ..options };
+    let options = cml::Options { hook: wiring::oversee(&world, Service::Cml), ..options };
     tokio::pin!(shutdown);
     loop {
         orders.mark_unchanged();
         let (running, in_motion) = look(&world);
         laboratories.retain(|id, laboratory| {
+            if !known.is_current(id, &laboratory.system) {
+                // The world began anew, and may have an instance of the same id.
+                switch_off(laboratory);
+                return false;
+            }
             let address = running.get(id);
             if laboratory.listening.as_ref().is_some_and(|listening| Some(&listening.address) != address) {
                 switch_off(laboratory);
             }
-            address.is_some() || world.with_ec2(|ec2, _| ec2.regions().any(|region| region.find(id).is_some()))
+            let exists =
+                address.is_some() || world.with_ec2(|ec2, _| ec2.regions().any(|region| region.find(id).is_some()));
+            if !exists {
+                known.remove(id);
+            }
+            exists
         });
         for (id, address) in running.into_iter().take(MOST) {
-            let laboratory = laboratories.entry(id.clone()).or_insert_with(|| Laboratory {
-                system: System::new(
-                    world.clock().clone(),
-                    cml::Options { instance_id: Some(id), address: address.to_string(), ..options.clone() },
-                ),
-                listening: None,
-            });
+            let make = || {
+                let instance_id = Some(id.clone());
+                let options = cml::Options { instance_id, address: address.to_string(), ..options.clone() };
+                System::new(world.clock().clone(), options)
+            };
+            let laboratory = laboratories
+                .entry(id.clone())
+                .or_insert_with(|| Laboratory { system: known.find_or_insert(&id, make), listening: None });
             if laboratory.listening.is_none() {
                 switch_on(laboratory, &authority, address, port, &mut servers);
             }

@@ -122,21 +122,7 @@ impl Records {
 
     /// A control plane set up in every detail.
     pub fn with(clock: Clock, settings: Settings, projection: impl Projection + 'static) -> Self {
-        let now = clock.now();
-        let state = State {
-            workers: BTreeMap::new(),
-            sessions: BTreeMap::new(),
-            templates: catalogue::templates(now).map(|(name, fields)| (name, Arc::new(fields))).collect(),
-            discovery: Arc::new(Map::from_iter([
-                ("enabled".to_owned(), Value::from(true)),
-                ("regions".to_owned(), json!(["us-east-1"])),
-                ("ami_name_pattern".to_owned(), "cisco-cml2.9*".into()),
-                ("scan_interval_seconds".to_owned(), 300.into()),
-            ])),
-            audit: VecDeque::new(),
-            events: VecDeque::new(),
-            draw: Draw(StdRng::seed_from_u64(settings.seed)),
-        };
+        let state = State::new(&clock, &settings);
         Self {
             shared: Arc::new(Shared { clock, settings, projection: Box::new(projection), state: Mutex::new(state) }),
         }
@@ -155,6 +141,11 @@ impl Records {
     /// One worker.
     pub fn worker(&self, id: &str) -> Result<Arc<Worker>, Problem> {
         self.read(|state| state.workers.get(id).cloned()).ok_or_else(|| unknown_worker(id))
+    }
+
+    /// Back to the beginning: the usual templates, no workers, no sessions, no events. Mirrored keys are left alone.
+    pub fn reset(&self) {
+        self.write(|state, _| *state = State::new(&self.shared.clock, &self.shared.settings));
     }
 
     pub(super) fn read<T>(&self, look: impl FnOnce(&State) -> T) -> T {
@@ -225,6 +216,25 @@ impl Records {
 }
 
 impl State {
+    /// Before anything has happened.
+    fn new(clock: &Clock, settings: &Settings) -> Self {
+        let now = clock.now();
+        Self {
+            workers: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            templates: catalogue::templates(now).map(|(name, fields)| (name, Arc::new(fields))).collect(),
+            discovery: Arc::new(Map::from_iter([
+                ("enabled".to_owned(), Value::from(true)),
+                ("regions".to_owned(), json!(["us-east-1"])),
+                ("ami_name_pattern".to_owned(), "cisco-cml2.9*".into()),
+                ("scan_interval_seconds".to_owned(), 300.into()),
+            ])),
+            audit: VecDeque::new(),
+            events: VecDeque::new(),
+            draw: Draw(StdRng::seed_from_u64(settings.seed)),
+        }
+    }
+
     /// Remembers an event, as a CloudEvent.
     pub(super) fn announce(&mut self, event: &str, worker: Option<&str>, data: Value, now: DateTime<Utc>) -> Object {
         let id = self.draw.id();

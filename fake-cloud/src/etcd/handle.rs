@@ -188,6 +188,13 @@ impl EtcdStore {
         self.shared.unavailable.load(Ordering::Relaxed)
     }
 
+    /// Back to the beginning: revision 1, no keys, no leases, no faults. Watch streams end.
+    pub fn reset(&self) {
+        self.with(|store, _| store.reset());
+        self.set_unavailable(false);
+        self.shared.leases_changed.notify_waiters();
+    }
+
     /// The clock it goes by.
     pub fn clock(&self) -> &Clock {
         &self.shared.clock

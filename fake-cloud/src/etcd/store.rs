@@ -193,6 +193,15 @@ impl Store {
         watchers.stall(stalled, position);
     }
 
+    /// Back to the beginning. Watch streams end; their numbers are not given out again, since those who hold one will
+    /// still close it.
+    pub(super) fn reset(&mut self) {
+        self.watch_stall(false);
+        self.watch_cut();
+        let watchers = std::mem::take(&mut self.watchers);
+        *self = Self { watchers, ..Self::new() };
+    }
+
     pub(super) fn watch_cut(&mut self) {
         self.watchers.cut();
     }

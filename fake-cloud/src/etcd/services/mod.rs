@@ -6,9 +6,11 @@ mod grpc;
 mod kv;
 mod lease;
 mod members;
+mod request;
 mod watch;
 
 use std::future::ready;
+use std::sync::OnceLock;
 
 pub(super) use context::Context;
 use http::{Request, Response};
@@ -17,7 +19,8 @@ use tonic::Status;
 use tonic::body::Body;
 
 use super::error::EtcdError;
-use super::proto::{auth, cluster, lease as lease_pb, maintenance};
+use super::proto::{auth, cluster, kv as kv_pb, lease as lease_pb, maintenance};
+use crate::interruption::{Ending, Interruption};
 use grpc::{now, server_streaming, streaming, unary, unknown};
 
 /// The services that are known, whole or in part.
@@ -32,27 +35,87 @@ const SERVICES: [&str; 8] = [
     "v3lockpb.Lock",
 ];
 
-/// Answers one call.
-pub(super) async fn answer(c: &Context, request: Request<Incoming>) -> Response<Body> {
+/// The call ends without an answer, as a fault rule asked.
+#[derive(Debug, thiserror::Error)]
+#[error("the call ends without an answer, as a fault rule asked")]
+pub(super) struct NoAnswer;
+
+/// What a call turns out to be about, once it is decoded.
+type Subject = OnceLock<String>;
+
+/// Takes one call through what may come in between, and answers it.
+pub(super) async fn answer(c: &Context, request: Request<Incoming>) -> Result<Response<Body>, NoAnswer> {
+    let mut admitted = c.hook.admit(request::describe(request.uri().path()), c.store.clock().now());
+    let interruption = admitted.interruption.take();
+    match interruption {
+        Some(Interruption::Instead(response)) => {
+            let response = response.map(Body::new);
+            admitted.close(request::ending(&response));
+            return Ok(response);
+        }
+        Some(Interruption::Cut) => {
+            admitted.close(Ending::Cut);
+            return Err(NoAnswer);
+        }
+        Some(Interruption::Late(delay)) => c.store.clock().sleep(delay).await,
+        Some(Interruption::Afterwards(_)) | None => {}
+    }
+    let subject = Subject::new();
+    let response = carry_out(c, request, &subject).await;
+    admitted.request.subject = subject.into_inner();
+    if let Some(Interruption::Afterwards(_)) = interruption {
+        admitted.close(Ending::Lost);
+        return Err(NoAnswer);
+    }
+    admitted.close(request::ending(&response));
+    Ok(response)
+}
+
+async fn carry_out(c: &Context, request: Request<Incoming>, subject: &Subject) -> Response<Body> {
+    let about = |key: &[u8]| drop(subject.set(request::readable(key)));
     if c.store.is_unavailable() {
         return Status::from(EtcdError::Unavailable).into_http();
     }
     match request.uri().path() {
-        "/etcdserverpb.KV/Range" => unary(request, |asked| now(kv::range(c, &asked))).await,
-        "/etcdserverpb.KV/Put" => unary(request, |asked| kv::put(c, asked)).await,
-        "/etcdserverpb.KV/DeleteRange" => unary(request, |asked| kv::delete_range(c, asked)).await,
-        "/etcdserverpb.KV/Txn" => unary(request, |asked| kv::txn(c, asked)).await,
+        "/etcdserverpb.KV/Range" => {
+            let range = |asked: kv_pb::RangeRequest| {
+                about(&asked.key);
+                now(kv::range(c, &asked))
+            };
+            unary(request, range).await
+        }
+        "/etcdserverpb.KV/Put" => {
+            let put = |asked: kv_pb::PutRequest| {
+                about(&asked.key);
+                kv::put(c, asked)
+            };
+            unary(request, put).await
+        }
+        "/etcdserverpb.KV/DeleteRange" => {
+            let delete = |asked: kv_pb::DeleteRangeRequest| {
+                about(&asked.key);
+                kv::delete_range(c, asked)
+            };
+            unary(request, delete).await
+        }
+        "/etcdserverpb.KV/Txn" => {
+            let txn = |asked: kv_pb::TxnRequest| {
+                asked.compare.first().into_iter().for_each(|compare| about(&compare.key));
+                kv::txn(c, asked)
+            };
+            unary(request, txn).await
+        }
         "/etcdserverpb.KV/Compact" => unary(request, |asked| now(kv::compact(c, &asked))).await,
         "/etcdserverpb.Watch/Watch" => streaming(request, |asked| watch::watch(c, asked)).await,
         "/etcdserverpb.Lease/LeaseKeepAlive" => streaming(request, |asked| lease::keep_alive(c, asked)).await,
         "/v3electionpb.Election/Campaign" => unary(request, |asked| election::campaign(c.clone(), asked)).await,
         "/v3electionpb.Election/Observe" => server_streaming(request, |asked| election::observe(c, &asked)).await,
         "/v3lockpb.Lock/Lock" => unary(request, |asked| election::lock(c.clone(), asked)).await,
-        _ => answer_rarely_asked(c, request).await,
+        _ => carry_out_rarely_asked(c, request).await,
     }
 }
 
-async fn answer_rarely_asked(c: &Context, request: Request<Incoming>) -> Response<Body> {
+async fn carry_out_rarely_asked(c: &Context, request: Request<Incoming>) -> Response<Body> {
     match request.uri().path() {
         "/etcdserverpb.Lease/LeaseGrant" => unary(request, |asked| now(lease::grant(c, &asked))).await,
         "/etcdserverpb.Lease/LeaseRevoke" => unary(request, |asked| lease::revoke(c, asked)).await,
