@@ -16,7 +16,7 @@ use fake_cloud::world::Settings;
 /// Start it, paste the `export` lines it prints, and use boto3, the aws command line, etcdctl or virl2_client as
 /// always. Nothing leaves this machine, nothing costs anything, and all of it is gone when you press Ctrl-C.
 #[derive(Debug, Parser)]
-#[command(version, after_help = EXAMPLES)]
+#[command(version, verbatim_doc_comment, after_long_help = EXAMPLES, after_help = "--help shows examples.")]
 struct Arguments {
     /// Take free ports instead of the usual ones.
     #[arg(long)]
@@ -33,8 +33,7 @@ struct Arguments {
     /// Print the ready scenarios with a sentence each, and end.
     #[arg(long)]
     list_scenarios: bool,
-    /// How time goes: real, manual (POST /_fake/clock/advance moves it), or a factor like x60 [default: the
-    /// scenario's, or else real]
+    /// How time goes: real, manual, or a factor like x60 [default: the scenario's, or else real]
     #[arg(long, value_parser = parse_pace)]
     clock: Option<Pace>,
     /// Decides every random choice; the same seed makes the same world [default: the scenario's, or else 0]

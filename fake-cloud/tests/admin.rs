@@ -88,6 +88,28 @@ async fn etcd_breaks_and_mends_by_admin_call() {
 }
 
 #[tokio::test]
+async fn watches_stall_resume_and_are_cut_by_admin_call() {
+    let here = Setting::start().await;
+    let endpoint = &here.cloud.endpoints().etcd_endpoint;
+    let mut etcd = etcd_client::Client::connect([endpoint], None).await.expect("a connection");
+    let mut watch = etcd.watch("/a", None).await.expect("a watch");
+    etcd.put("/a", "0", None).await.expect("written");
+    // The first message only says that the watch exists.
+    while watch.message().await.expect("heard").expect("a message").events().is_empty() {}
+    assert_eq!(here.post("etcd/watch-stall", json!({})).await.0, 200);
+    etcd.put("/a", "1", None).await.expect("written");
+    let silence = tokio::time::timeout(Duration::from_millis(100), watch.message()).await;
+    assert!(silence.is_err(), "nothing is heard while watches stall");
+    assert_eq!(here.post("etcd/watch-resume", json!({})).await.0, 200);
+    let heard = watch.message().await.expect("heard").expect("what was missed");
+    assert_eq!(heard.events()[0].kv().map(|kv| kv.value().to_vec()), Some(b"1".to_vec()));
+    assert_eq!(here.post("etcd/watch-cut", json!({})).await.0, 200);
+    let end = tokio::time::timeout(Duration::from_secs(5), watch.message()).await.expect("it ends");
+    assert!(!matches!(end, Ok(Some(_))), "{end:?}");
+    here.cloud.stop().await;
+}
+
+#[tokio::test]
 async fn a_cml_is_wiped_by_hand_and_a_cml_that_is_not_there_cannot_be() {
     let here = Setting::start().await;
     let id = here.laboratory().await;

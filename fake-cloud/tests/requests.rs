@@ -1,8 +1,10 @@
 //! What was asked of the whole cloud can be looked up, whichever service was asked.
 
+use std::time::Duration;
+
 use fake_cloud::clock::{Clock, Pace};
 use fake_cloud::cloud::{FakeCloud, Options};
-use fake_cloud::world::Settings;
+use fake_cloud::world::{Intent, LaunchRequest, Settings};
 use serde_json::{Value, json};
 
 async fn start() -> (FakeCloud, reqwest::Client) {
@@ -51,6 +53,39 @@ async fn calls_to_etcd_are_recorded_with_their_key_and_their_grpc_code() {
     assert_eq!((&found[0]["subject"], &found[0]["outcome"]["result"]), (&json!("/colour"), &json!("served")));
     assert_eq!(found[1]["outcome"]["code"], "InvalidArgument");
     assert!(!json!(found).to_string().contains("blue"), "values may be secrets");
+    cloud.stop().await;
+}
+
+#[tokio::test]
+async fn requests_to_a_cml_are_recorded_with_its_instance_and_without_the_password() {
+    let (cloud, client) = start().await;
+    let launch = cloud.world().with_ec2(|ec2, now| {
+        let image = ec2.region("us-east-1", now)?.catalog.images[0].id.clone();
+        ec2.launch("us-east-1", LaunchRequest::new(image), Intent::Execute, now)
+    });
+    let instance = launch.expect("it launches").instances[0].clone();
+    cloud.world().clock().advance(Duration::from_secs(60));
+    let address = instance.public_ip(cloud.world().clock().now()).expect("a running instance has an address");
+    let base = format!("https://{address}:{}/api/v0", cloud.endpoints().cml_port);
+    let pem = std::fs::read(&cloud.endpoints().cml_ca_file).expect("the authority's file");
+    let root = reqwest::Certificate::from_pem(&pem).expect("a certificate");
+    let trusting = reqwest::Client::builder().no_proxy().tls_certs_merge([root]).build().expect("a client");
+    let login = json!({"username": "admin", "password": "hunter2"});
+    for attempt in 0.. {
+        assert!(attempt < 500, "no CML within ten seconds");
+        match trusting.post(format!("{base}/authenticate")).json(&login).send().await {
+            Ok(answer) => {
+                assert_eq!(answer.status(), 403);
+                break;
+            }
+            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+    }
+    trusting.get(format!("{base}/labs")).send().await.expect("an answer");
+    let found = requests(&cloud, &client, &format!("service=cml&subject={}", instance.id)).await;
+    let seen: Vec<_> = found.iter().map(|record| (&record["operation"], &record["outcome"]["status"])).collect();
+    assert_eq!(seen, [(&json!("authenticate"), &json!(403)), (&json!("labs"), &json!(401))]);
+    assert!(!json!(found).to_string().contains("hunter2"));
     cloud.stop().await;
 }
 
