@@ -71,6 +71,14 @@ Time, and what has happened already:
   fake-cloud --scenario drain -v             one of them, with every request shown as it happens
   fake-cloud --scenario mine.yaml            one of your own
 
+A scenario of your own is a file like this; every part may be left out:
+  clock: x60
+  fleet:     [{name: blue, region: us-east-1, state: running, age: 2h, tags: {team: a}}]
+  templates: [{name: huge, instance_type: m5zn.metal}]
+  workers:   [{id: w-1, status: running, desired_status: running, template: huge, instance: blue}]
+  sessions:  [{id: s-1, worker: w-1, status: running, began: 30m, lasts: 2h}]
+  faults:    [{service: ec2, probability: 0.1, action: {kind: error, code: RequestLimitExceeded}}]
+
 While it runs, the admin API on the AWS port (loopback only):
   curl localhost:4566/_fake/                 all it can do
   curl localhost:4566/_fake/state            everything there is

@@ -16,7 +16,10 @@ impl Setting {
     async fn start() -> Self {
         let settings = Settings { clock: Clock::new(Pace::Manual), ..Settings::default() };
         let cloud = FakeCloud::start(Options { settings, ..Options::default() }).await.expect("it starts");
-        Self { cloud, client: reqwest::Client::builder().no_proxy().build().expect("a client") }
+        let pem = std::fs::read(&cloud.endpoints().cml_ca_file).expect("the authority's file");
+        let root = reqwest::Certificate::from_pem(&pem).expect("a certificate");
+        let client = reqwest::Client::builder().no_proxy().tls_certs_merge([root]).build().expect("a client");
+        Self { cloud, client }
     }
 
     async fn state(&self) -> Value {
@@ -39,7 +42,8 @@ impl Setting {
         let id = launch.expect("it launches").instances[0].id.clone();
         self.cloud.world().clock().advance(Duration::from_secs(60));
         for _ in 0..500 {
-            if self.state().await["cml"][0]["instance"] == id.as_str() {
+            let shown = &self.state().await["cml"][0];
+            if shown["instance"] == id.as_str() && shown["address"].is_string() {
                 return id;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -133,7 +137,17 @@ async fn a_reset_takes_the_whole_world_back_to_its_beginning() {
     }
     assert_eq!(state["etcd"], json!({"revision": 1, "keys": 0, "leases": [], "available": true}));
     assert_eq!(state["regions"]["us-east-1"]["instances"], json!([]));
-    // The same seed makes the same ids again; the new instance gets a CML of its own all the same.
+    // The same seed makes the same id and the same address again; the new instance has a CML of its own all the same.
     here.laboratory().await;
+    let address = here.state().await["cml"][0]["address"].clone();
+    let address = address.as_str().expect("it listens");
+    let url = format!("https://{address}:{}/api/v0/system_information", here.cloud.endpoints().cml_port);
+    for attempt in 0..=500 {
+        assert!(attempt < 500, "nobody listens at {url}");
+        if here.client.get(&url).send().await.is_ok() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     here.cloud.stop().await;
 }

@@ -4,6 +4,9 @@ use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::process::{Child, Command, Output, Stdio};
 
+use fake_cloud::control_plane::Records;
+use fake_cloud::scenario::Scenario;
+use fake_cloud::world::{Settings, World};
 use serde_json::Value;
 
 fn fake_cloud(arguments: &[&str]) -> Command {
@@ -76,6 +79,22 @@ fn help_teaches_the_first_steps() {
     }
     let widest = help.lines().map(|line| line.chars().count()).max();
     assert!(widest <= Some(120), "a line of {widest:?} characters does not fit a terminal:\n{help}");
+}
+
+#[test]
+fn the_scenario_that_help_shows_is_one_that_works() {
+    let help = text(&run(&["--help"]).stdout);
+    let example: Vec<&str> = help
+        .lines()
+        .skip_while(|line| !line.starts_with("A scenario of your own"))
+        .skip(1)
+        .take_while(|line| !line.is_empty())
+        .map(|line| line.strip_prefix("  ").expect("indented"))
+        .collect();
+    let scenario = Scenario::parse("--help", &example.join("\n")).expect("it can be read");
+    let world = World::new(Settings::default());
+    scenario.settle(&world, &Records::new(world.clock().clone())).expect("it can be meant");
+    assert_eq!(world.faults().list().len(), 1);
 }
 
 #[test]

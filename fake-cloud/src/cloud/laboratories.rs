@@ -1,6 +1,7 @@
 //! One CML for each running instance, at the instance's own address.
 
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +18,11 @@ use crate::world::{InstanceState, Region, World};
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// At most this many instances have a CML at the same time: each has a socket, and a laptop has only so many.
 const MOST: usize = 512;
+
+/// How often an address that is still taken is tried…
+const ATTEMPTS: usize = 100;
+/// …and how long to wait in between.
+const BREATHER: Duration = Duration::from_millis(10);
 
 /// An instance's CML: its state outlives a stop, its socket does not.
 struct Laboratory {
@@ -56,6 +62,7 @@ pub(super) async fn keep(
             let address = running.get(id);
             if laboratory.listening.as_ref().is_some_and(|listening| Some(&listening.address) != address) {
                 switch_off(laboratory);
+                known.note_address(id, None);
             }
             let exists =
                 address.is_some() || world.with_ec2(|ec2, _| ec2.regions().any(|region| region.find(id).is_some()));
@@ -75,6 +82,7 @@ pub(super) async fn keep(
                 .or_insert_with(|| Laboratory { system: known.find_or_insert(&id, make), listening: None });
             if laboratory.listening.is_none() {
                 switch_on(laboratory, &authority, address, port, &mut servers);
+                known.note_address(&id, laboratory.listening.as_ref().map(|listening| listening.address));
             }
         }
         tokio::select! {
@@ -113,13 +121,22 @@ fn switch_on(
     // Without a certificate nobody could trust it; the next look tries again.
     let Ok(certificate) = authority.issue(IpAddr::V4(address)) else { return };
     let stop = watch::Sender::new(false);
-    let mut stopping = stop.subscribe();
+    let stopping = stop.subscribe();
     let system = laboratory.system.clone();
     system.switch_on();
     servers.spawn(async move {
-        let stopped = async move { drop(stopping.wait_for(|stop| *stop).await) };
         let socket = SocketAddr::new(IpAddr::V4(address), port);
-        drop(cml::serve_tls_at(socket, system, certificate, stopped).await);
+        for _ in 0..ATTEMPTS {
+            let mut stopped = stopping.clone();
+            let stopped = async move { drop(stopped.wait_for(|stop| *stop).await) };
+            match cml::serve_tls_at(socket, system.clone(), certificate.clone(), stopped).await {
+                // After a reset, whoever had the address before may still be on the way out.
+                Err(error) if error.kind() == ErrorKind::AddrInUse && !*stopping.borrow() => {
+                    tokio::time::sleep(BREATHER).await;
+                }
+                Ok(()) | Err(_) => return,
+            }
+        }
     });
     laboratory.listening = Some(Listening { address, stop });
 }

@@ -72,10 +72,10 @@ impl Records {
         input.switch("enabled")?;
         input.text("ami_name_pattern")?;
         input.whole("scan_interval_seconds")?;
-        if let Some(regions) = input.list("regions")? {
-            if let Some(bad) = regions.iter().find(|region| !region.is_string()) {
-                return Err(Problem::invalid("regions", bad, "a list of region names"));
-            }
+        if let Some(regions) = input.list("regions")?
+            && let Some(bad) = regions.iter().find(|region| !region.is_string())
+        {
+            return Err(Problem::invalid("regions", bad, "a list of region names"));
         }
         Ok(self.write(|state, _| {
             Arc::make_mut(&mut state.discovery).extend(input.into_fields());

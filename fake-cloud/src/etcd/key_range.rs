@@ -15,6 +15,9 @@ pub enum KeyRange {
     From(Bytes),
 }
 
+/// Where a range begins and ends, as maps want to know it.
+pub(super) type Bounds<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
+
 impl KeyRange {
     /// Reads etcd's two fields: no end is one key, an end of one zero byte is no end at all.
     pub fn new(key: Bytes, range_end: Bytes) -> Self {
@@ -51,7 +54,7 @@ impl KeyRange {
     }
 
     /// The bounds for an ordered map, or none when no key can be between them.
-    pub(super) fn bounds(&self) -> Option<(Bound<&[u8]>, Bound<&[u8]>)> {
+    pub(super) fn bounds(&self) -> Option<Bounds<'_>> {
         match self {
             Self::One(one) => Some((Bound::Included(one), Bound::Included(one))),
             Self::Between(from, to) if from < to => Some((Bound::Included(from), Bound::Excluded(to))),

@@ -163,7 +163,7 @@ async fn two_servers_share_nothing_and_stopping_one_ends_its_streams() {
     patiently("created", watch.message()).await.expect("a message");
     let mut beats = first.lease_grant(60, None).await.expect("a lease");
     let (_keeper, mut kept) = first.lease_keep_alive(beats.id()).await.expect("a keeper");
-    drop(beats.take_header());
+    let _ = beats.take_header();
     let mut campaigner = first.clone();
     first.campaign("e", "x", 0).await.expect("a leader");
     let waiting = tokio::spawn(async move { campaigner.campaign("e", "y", 0).await });
