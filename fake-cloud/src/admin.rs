@@ -1,5 +1,6 @@
 //! The admin API under `/_fake/`: look at the world, move its clock, break it, and do things behind everybody's back.
 
+mod backstage;
 mod hands;
 mod state;
 
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::rejection::{JsonRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::{FromRef, Path, Query, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
@@ -21,11 +22,35 @@ use crate::faults::{Rule, RuleError};
 use crate::recorder::RecordFilter;
 use crate::world::{AwsError, World};
 
+pub use self::backstage::Backstage;
+
 type TheWorld = State<Arc<World>>;
 type Answer<T = Value> = Result<Json<T>, Refusal>;
 
-/// The routes of the admin API.
+/// The routes of the admin API, for a world that is AWS and nothing else.
 pub fn router(world: Arc<World>) -> Router {
+    routes().with_state(House { world, backstage: None })
+}
+
+/// The routes of the admin API, for AWS and the services around it.
+pub fn router_of_everything(world: Arc<World>, backstage: Backstage) -> Router {
+    backstage::router(backstage.clone()).merge(routes().with_state(House { world, backstage: Some(backstage) }))
+}
+
+/// What the admin API reaches.
+#[derive(Clone)]
+struct House {
+    world: Arc<World>,
+    backstage: Option<Backstage>,
+}
+
+impl FromRef<House> for Arc<World> {
+    fn from_ref(house: &House) -> Self {
+        Self::clone(&house.world)
+    }
+}
+
+fn routes() -> Router<House> {
     Router::new()
         .route("/_fake", get(help))
         .route("/_fake/", get(help))
@@ -38,7 +63,6 @@ pub fn router(world: Arc<World>) -> Router {
         .route("/_fake/requests", get(list_requests).delete(clear_requests))
         .merge(hands::router())
         .fallback(unknown)
-        .with_state(world)
 }
 
 /// The answer to whoever is not on this machine, or only by way of a web page from elsewhere.
@@ -95,6 +119,11 @@ async fn help() -> Json<Value> {
         "DELETE /_fake/requests": "forget what was asked",
         "POST /_fake/hands/{start|stop|reboot|terminate}": {"region": "us-east-1", "instance": "i-…"},
         "POST /_fake/hands/tag": {"region": "us-east-1", "instance": "i-…", "key": "k", "value": "v"},
+        "POST /_fake/hands/cml/wipe": {"instance": "i-…"},
+        "POST /_fake/hands/worker": {"id": "w-1", "name": "blue", "status": "running", "template_name": "metal"},
+        "POST /_fake/hands/session": {"id": "s-1", "worker_id": "w-1", "status": "running"},
+        "POST /_fake/etcd/{compact|watch-stall|watch-resume|watch-cut|unavailable|available}": "it happens at once",
+        "POST /_fake/etcd/lease-lost": {"lease": "a number, or hexadecimal text; left out: every lease"},
         "POST /_fake/hands/image": {"region": "us-east-1", "id": "ami-…", "name": "cisco-cml2.9…"},
         "POST /_fake/hands/subnet": {"region": "us-east-1", "id": "subnet-…"},
         "POST /_fake/hands/security-group": {"region": "us-east-1", "id": "sg-…", "name": "cml"},
@@ -107,8 +136,12 @@ async fn unknown() -> Refusal {
     Refusal(StatusCode::NOT_FOUND, "there is no such page; GET /_fake/ lists them".to_owned())
 }
 
-async fn reset(State(world): TheWorld) -> Json<Value> {
-    world.reset();
+async fn reset(State(house): State<House>) -> Json<Value> {
+    // The world last: its end wakes whoever keeps the CMLs.
+    if let Some(backstage) = &house.backstage {
+        backstage.reset();
+    }
+    house.world.reset();
     Json(json!({"reset": true}))
 }
 

@@ -43,6 +43,22 @@ const GRACE: Duration = Duration::from_millis(500);
 /// Dropping it closes the listener and all connections at once.
 pub async fn serve(listener: TcpListener, world: Arc<World>, shutdown: impl Future<Output = ()>) -> io::Result<()> {
     let admin = admin::router(Arc::clone(&world));
+    serve_with(listener, world, admin, shutdown).await
+}
+
+/// The same, with an admin API that knows more than the world of AWS.
+///
+/// # Errors
+/// As [`serve`].
+///
+/// # Cancel safety
+/// As [`serve`].
+pub async fn serve_with(
+    listener: TcpListener,
+    world: Arc<World>,
+    admin: axum::Router,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()> {
     let (stop, stopped) = watch::channel(());
     let mut connections = JoinSet::new();
     let mut shutdown = pin!(shutdown);
@@ -176,6 +192,7 @@ impl Exchange<'_> {
         let record = Record {
             operation,
             region: Some(scope.region.clone()),
+            subject: (!instances.is_empty()).then(|| instances.join(",")),
             parameters,
             faults: plan.rules.clone(),
             ..self.blank_record(scope.service)
@@ -212,6 +229,7 @@ impl Exchange<'_> {
             service,
             operation: UNREADABLE.to_owned(),
             region: None,
+            subject: None,
             parameters: Vec::new(),
             call: incoming::header(headers, "amz-sdk-invocation-id").map(str::to_owned),
             attempt: incoming::attempt(headers),

@@ -13,5 +13,6 @@ pub mod faults;
 mod http_server;
 pub mod interruption;
 pub mod recorder;
+pub mod scenario;
 pub mod service;
 pub mod world;

@@ -1,5 +1,6 @@
 //! The command: starts a fake cloud and says where it is.
 
+use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::process::ExitCode;
 
@@ -7,38 +8,42 @@ use clap::Parser;
 use fake_cloud::admin::parse_pace;
 use fake_cloud::clock::{Clock, Pace};
 use fake_cloud::cloud::{Endpoints, FakeCloud, Options, Ports};
+use fake_cloud::scenario::{READY, Scenario};
 use fake_cloud::world::{Delays, Settings};
 
 /// A cloud on your laptop: EC2, CloudWatch, CML, etcd and the control plane, as real clients know them.
 ///
-/// Start it, export what it prints, and use boto3, the aws command line, etcdctl or virl2_client as always:
-///
-///   fake-cloud --clock x60
-///   aws ec2 describe-images --filters Name=name,Values='cisco-cml2.9*'
-///   etcdctl get --prefix /lcm/workers/
-///
-/// GET /_fake/ on the AWS port lists what the admin API can do: move the clock, inject faults, look at requests,
-/// stop and terminate instances as if from the console.
+/// Start it, paste the `export` lines it prints, and use boto3, the aws command line, etcdctl or virl2_client as
+/// always. Nothing leaves this machine, nothing costs anything, and all of it is gone when you press Ctrl-C.
 #[derive(Debug, Parser)]
-#[command(version, verbatim_doc_comment)]
+#[command(version, verbatim_doc_comment, after_long_help = EXAMPLES, after_help = "--help shows examples.")]
 struct Arguments {
     /// Take free ports instead of the usual ones.
     #[arg(long)]
     ephemeral: bool,
+    /// Print each request as it happens, to stderr.
+    #[arg(short, long)]
+    verbose: bool,
     /// Print one line of JSON instead of a table.
     #[arg(long)]
     json: bool,
-    /// How time goes: real, manual (POST /_fake/clock/advance moves it), or a factor like x60.
-    #[arg(long, default_value = "real", value_parser = parse_pace)]
-    clock: Pace,
+    /// What has happened before it starts: the name of a ready scenario, or a YAML file.
+    #[arg(long, value_name = "NAME|FILE")]
+    scenario: Option<String>,
+    /// Print the ready scenarios with a sentence each, and end.
+    #[arg(long)]
+    list_scenarios: bool,
+    /// How time goes: real, manual, or a factor like x60 [default: the scenario's, or else real]
+    #[arg(long, value_parser = parse_pace)]
+    clock: Option<Pace>,
     /// How long things take, in seconds on that clock: none, or what differs, as in starting=5,stopping=1.
     ///
     /// There are starting, stopping, terminating, terminated-visible, token-remembered and status-checks.
     #[arg(long, default_value = "")]
     delays: Delays,
-    /// Decides every random choice; the same seed makes the same world.
-    #[arg(long, default_value_t = 0)]
-    seed: u64,
+    /// Decides every random choice; the same seed makes the same world [default: the scenario's, or else 0]
+    #[arg(long)]
+    seed: Option<u64>,
     /// The address to listen on. Anything but loopback lets others in.
     #[arg(long, default_value = "127.0.0.1")]
     host: IpAddr,
@@ -56,6 +61,39 @@ struct Arguments {
     cml_port: u16,
 }
 
+/// What `--help` ends with.
+const EXAMPLES: &str = "\
+First steps:
+  fake-cloud                                 everything on its usual port
+  fake-cloud --ephemeral --json              free ports, and one line of JSON that says which
+  aws ec2 describe-images --filters 'Name=name,Values=cisco-cml2.9*'
+  etcdctl get --prefix /lcm/workers/
+
+Time, and what has happened already:
+  fake-cloud --clock x60                     an hour takes a minute
+  fake-cloud --clock manual                  time stands still until you move it
+  fake-cloud --list-scenarios                worlds that are ready to use
+  fake-cloud --scenario drain -v             one of them, with every request shown as it happens
+  fake-cloud --scenario mine.yaml            one of your own
+
+A scenario of your own is a file like this; every part may be left out:
+  clock: x60
+  fleet:     [{name: blue, region: us-east-1, state: running, age: 2h, tags: {team: a}}]
+  templates: [{name: huge, instance_type: m5zn.metal}]
+  workers:   [{id: w-1, status: running, desired_status: running, template: huge, instance: blue}]
+  sessions:  [{id: s-1, worker: w-1, status: running, began: 30m, lasts: 2h}]
+  faults:    [{service: ec2, probability: 0.1, action: {kind: error, code: RequestLimitExceeded}}]
+
+While it runs, the admin API on the AWS port (loopback only):
+  curl localhost:4566/_fake/                 all it can do
+  curl localhost:4566/_fake/state            everything there is
+  curl 'localhost:4566/_fake/requests?service=control-plane'
+  curl localhost:4566/_fake/clock/advance -H 'content-type: application/json' -d '{\"seconds\": 3600}'
+  curl localhost:4566/_fake/faults -H 'content-type: application/json' \\
+    -d '{\"service\": \"ec2\", \"times\": 3, \"action\": {\"kind\": \"error\", \"code\": \"RequestLimitExceeded\"}}'
+
+Exit codes: 0 stopped as asked, 1 could not start (a port in use, a scenario that cannot be meant), 2 wrong usage.";
+
 #[tokio::main]
 async fn main() -> ExitCode {
     match run(Arguments::parse()).await {
@@ -68,6 +106,10 @@ async fn main() -> ExitCode {
 }
 
 async fn run(arguments: Arguments) -> Result<(), String> {
+    if arguments.list_scenarios {
+        return list_scenarios();
+    }
+    let scenario = arguments.scenario.as_deref().map(Scenario::find).transpose().map_err(|error| error.to_string())?;
     let ports = if arguments.ephemeral {
         Ports::default()
     } else {
@@ -78,19 +120,30 @@ async fn run(arguments: Arguments) -> Result<(), String> {
             cml: arguments.cml_port,
         }
     };
-    let settings = Settings {
-        seed: arguments.seed,
-        clock: Clock::new(arguments.clock),
-        delays: arguments.delays,
-        ..Settings::default()
-    };
-    let options = Options { host: arguments.host, ports, settings, ..Options::default() };
-    let cloud = FakeCloud::start(options)
-        .await
-        .map_err(|error| format!("{error}; choose another port (see --help) or use --ephemeral"))?;
+    // What is said on the command line counts more than what a file says.
+    let seed = arguments.seed.or_else(|| scenario.as_ref()?.seed()).unwrap_or_default();
+    let pace = arguments.clock.or_else(|| scenario.as_ref()?.pace()).unwrap_or(Pace::Real);
+    let settings = Settings { seed, clock: Clock::new(pace), delays: arguments.delays, ..Settings::default() };
+    let options = Options { host: arguments.host, ports, settings, scenario, ..Options::default() };
+    let cloud = FakeCloud::start(options).await.map_err(|error| match error.kind() {
+        ErrorKind::AddrInUse => format!("{error}; choose another port (see --help) or use --ephemeral"),
+        _ => error.to_string(),
+    })?;
+    if arguments.verbose {
+        // To stderr, so that whoever reads the endpoints from stdout reads nothing else there.
+        cloud.world().recorder().listen(|record| eprintln!("{record}"));
+    }
     announce(cloud.endpoints(), arguments.json).map_err(|error| error.to_string())?;
     stop_signal().await;
     cloud.stop().await;
+    Ok(())
+}
+
+fn list_scenarios() -> Result<(), String> {
+    for ready in READY {
+        let scenario = ready.scenario().map_err(|error| error.to_string())?;
+        println!("{:<9}  {}", ready.name, scenario.about());
+    }
     Ok(())
 }
 

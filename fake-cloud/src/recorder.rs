@@ -1,6 +1,9 @@
 //! What was asked of the world: every request, without its secrets, as many as fit.
 
+mod line;
+
 use std::collections::VecDeque;
+use std::fmt;
 
 use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
@@ -30,6 +33,8 @@ pub struct Record {
     pub operation: String,
     /// The region, where there is one.
     pub region: Option<String>,
+    /// Whom it is about: instances, a worker, a session, a key.
+    pub subject: Option<String>,
     /// What was asked.
     pub parameters: Vec<(String, String)>,
     /// What all attempts of the same call have in common.
@@ -78,6 +83,8 @@ pub struct RecordFilter {
     pub operation: Option<String>,
     /// In this region.
     pub region: Option<String>,
+    /// About exactly this.
+    pub subject: Option<String>,
     /// Of this call.
     pub call: Option<String>,
     /// Refused with this code.
@@ -89,10 +96,13 @@ pub struct RecordFilter {
 }
 
 /// The records of a world.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Recorder {
     inner: Mutex<Inner>,
+    listener: Mutex<Option<Box<Listener>>>,
 }
+
+type Listener = dyn Fn(&Record) + Send + Sync;
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -116,12 +126,22 @@ impl Recorder {
         let mut inner = self.inner.lock();
         inner.recorded += 1;
         record.number = inner.recorded;
+        // Under the lock, so that the listener hears of them in the order of their numbers.
+        if let Some(listener) = &*self.listener.lock() {
+            listener(&record);
+        }
         inner.bytes += size(&record);
         inner.records.push_back(record);
         while inner.records.len() > REQUESTS_KEPT || inner.bytes > BYTES_KEPT {
             let Some(oldest) = inner.records.pop_front() else { break };
             inner.bytes -= size(&oldest);
         }
+    }
+
+    /// Has `listener` told about every request from now on, as soon as it is written down. It must not ask the recorder
+    /// anything.
+    pub fn listen(&self, listener: impl Fn(&Record) + Send + Sync + 'static) {
+        *self.listener.lock() = Some(Box::new(listener));
     }
 
     /// How many were written down, forgotten ones included.
@@ -141,6 +161,12 @@ impl Recorder {
     /// Forgets everything and counts from 1 again.
     pub fn clear(&self) {
         *self.inner.lock() = Inner::default();
+    }
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorder").field("recorded", &self.recorded()).finish_non_exhaustive()
     }
 }
 
@@ -182,6 +208,7 @@ impl RecordFilter {
         self.service.is_none_or(|service| service == record.service)
             && self.operation.as_ref().is_none_or(|operation| *operation == record.operation)
             && self.region.as_ref().is_none_or(|region| Some(region) == record.region.as_ref())
+            && self.subject.as_ref().is_none_or(|subject| Some(subject) == record.subject.as_ref())
             && self.call.as_ref().is_none_or(|call| Some(call) == record.call.as_ref())
             && self.code.as_ref().is_none_or(|wanted| Some(wanted) == code)
             && self.after.is_none_or(|after| record.number > after)
@@ -222,6 +249,7 @@ mod tests {
             service: Service::Ec2,
             operation: operation.to_owned(),
             region: Some("us-east-1".to_owned()),
+            subject: None,
             parameters: parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
             call: None,
             attempt: Some(1),

@@ -17,3 +17,16 @@ pub enum Service {
     /// The control plane.
     ControlPlane,
 }
+
+impl Service {
+    /// Its name in rules, records and logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ec2 => "ec2",
+            Self::Cloudwatch => "cloudwatch",
+            Self::Cml => "cml",
+            Self::Etcd => "etcd",
+            Self::ControlPlane => "control-plane",
+        }
+    }
+}

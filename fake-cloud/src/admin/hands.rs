@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
-use std::sync::Arc;
 
 use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
@@ -12,13 +11,13 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Answer, TheWorld};
+use super::{Answer, House, TheWorld};
 use crate::world::metrics::{Datum, MetricKey, Summary};
 use crate::world::{IMAGE_OWNER, Image, Order, SecurityGroup, Subnet, Tags, World};
 
 type Sent<T> = Result<Json<T>, JsonRejection>;
 
-pub(super) fn router() -> Router<Arc<World>> {
+pub(super) fn router() -> Router<House> {
     let order =
         |order: Order| post(move |State(world): TheWorld, body: Sent<Target>| async move { give(&world, order, body) });
     Router::new()

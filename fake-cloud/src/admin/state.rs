@@ -5,11 +5,12 @@ use axum::extract::State;
 use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 
-use super::TheWorld;
+use super::House;
 use crate::clock::Pace;
 use crate::world::{Instance, Region, World};
 
-pub(super) async fn show(State(world): TheWorld) -> Json<Value> {
+pub(super) async fn show(State(house): State<House>) -> Json<Value> {
+    let world = &house.world;
     let (regions, now) = world.with_ec2(|ec2, now| {
         let names: Vec<&'static str> = ec2.regions().map(|region| region.name).collect();
         // Going through each by name lets what is over depart first.
@@ -19,13 +20,17 @@ pub(super) async fn show(State(world): TheWorld) -> Json<Value> {
             .collect();
         (regions, now)
     });
-    Json(json!({
+    let mut shown = json!({
         "seed": world.settings().seed,
-        "clock": clock_at(&world, now),
+        "clock": clock_at(world, now),
         "regions": regions,
         "faults": world.faults().list(),
         "requests": world.recorder().recorded(),
-    }))
+    });
+    if let (Some(backstage), Some(shown)) = (&house.backstage, shown.as_object_mut()) {
+        shown.extend(backstage.show());
+    }
+    Json(shown)
 }
 
 pub(super) fn clock(world: &World) -> Value {

@@ -1,5 +1,6 @@
 //! The whole cloud: every service of one world, on ports of its own.
 
+mod etcd_faults;
 mod laboratories;
 mod wiring;
 
@@ -14,10 +15,12 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::admin::{self, Backstage};
 use crate::aws;
-use crate::cml::{self, Authority};
+use crate::cml::{self, Authority, Laboratories};
 use crate::control_plane::{self, Records};
 use crate::etcd::{self, EtcdStore};
+use crate::scenario::Scenario;
 use crate::service::Service;
 use crate::world::{Settings, World};
 
@@ -34,6 +37,8 @@ pub struct Options {
     pub api_key: String,
     /// How every CML is set up; address, instance and faults are filled in.
     pub cml: cml::Options,
+    /// What has happened before it starts. Its clock and seed are not looked at: those of the settings count.
+    pub scenario: Option<Scenario>,
 }
 
 impl Default for Options {
@@ -44,6 +49,7 @@ impl Default for Options {
             settings: Settings::default(),
             api_key: control_plane::Options::default().api_key,
             cml: cml::Options::default(),
+            scenario: None,
         }
     }
 }
@@ -128,9 +134,9 @@ impl FakeCloud {
     /// Starts every service.
     ///
     /// # Errors
-    /// When a port is taken, naming the service and the address, or the authority's file cannot be written.
+    /// When the scenario asks for the impossible; when a port is taken, naming the service and the address, or the authority's file cannot be written.
     pub async fn start(options: Options) -> io::Result<Self> {
-        let Options { host, ports, settings, api_key, cml } = options;
+        let Options { host, ports, settings, api_key, cml, scenario } = options;
         let aws = listen("AWS", host, ports.aws).await?;
         let etcd_port = listen("etcd", host, ports.etcd).await?;
         let control_plane = listen("the control plane", host, ports.control_plane).await?;
@@ -149,6 +155,10 @@ impl FakeCloud {
         let store = EtcdStore::new(clock.clone());
         let rules = control_plane::Settings { seed, ..control_plane::Settings::default() };
         let records = Records::with(clock, rules, wiring::Mirror(store.clone()));
+        if let Some(scenario) = scenario {
+            let settled = scenario.settle(&world, &records);
+            settled.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        }
         let url = |listener: &TcpListener| listener.local_addr().map(|address| format!("http://{address}"));
         let aws_url = url(&aws)?;
         let endpoints = Endpoints {
@@ -167,14 +177,18 @@ impl FakeCloud {
             async move { drop(stopping.wait_for(|stop| *stop).await) }
         };
         let mut services = JoinSet::new();
+        let laboratories = Laboratories::default();
+        let backstage = Backstage { records: records.clone(), etcd: store.clone(), laboratories: laboratories.clone() };
+        let admin = admin::router_of_everything(Arc::clone(&world), backstage);
         let (world_of_aws, until) = (Arc::clone(&world), stopped());
-        services.spawn(async move { drop(aws::serve(aws, world_of_aws, until).await) });
+        services.spawn(async move { drop(aws::serve_with(aws, world_of_aws, admin, until).await) });
         let (store_of_etcd, until) = (store.clone(), stopped());
-        services.spawn(async move { drop(etcd::serve(etcd_port, store_of_etcd, until).await) });
-        let hook = wiring::faults(&world, Service::ControlPlane);
+        let hook = wiring::oversee_etcd(&world, &store);
+        services.spawn(async move { drop(etcd::serve_with(etcd_port, store_of_etcd, hook, until).await) });
+        let hook = wiring::oversee(&world, Service::ControlPlane);
         let served = control_plane::Options { api_key, hook, ..control_plane::Options::default() };
         services.spawn(control_plane::serve(control_plane, records.clone(), served, stopped()));
-        services.spawn(laboratories::keep(Arc::clone(&world), authority, cml, cml_port, stopped()));
+        services.spawn(laboratories::keep(Arc::clone(&world), authority, cml, laboratories, cml_port, stopped()));
         Ok(Self { world, etcd: store, records, endpoints, stop, services })
     }
 

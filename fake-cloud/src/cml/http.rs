@@ -1,8 +1,9 @@
 //! A system over HTTP: decode, ask, encode.
 
 use axum::Router;
-use axum::body::{Bytes, to_bytes};
+use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{FromRequestParts, Query, RawPathParams, Request};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
@@ -13,7 +14,7 @@ use super::labs::{Action, NewLab, NewNode};
 use super::refusal::{Refusal, bad_gateway_page};
 use super::system::{ADMIN_ID, System};
 use crate::http_server;
-use crate::interruption::{Interruption, RequestInfo};
+use crate::interruption::RequestInfo;
 
 /// The largest body that is read.
 const MAX_BODY: usize = 4 * 1024 * 1024;
@@ -258,7 +259,7 @@ pub fn router(system: System) -> Router {
 }
 
 async fn answer(system: &System, endpoint: Option<&'static Endpoint>, request: Request) -> Response {
-    let (mut parts, body) = request.into_parts();
+    let (parts, body) = request.into_parts();
     let info = RequestInfo {
         service: "cml",
         operation: endpoint.map_or("unknown", |endpoint| endpoint.operation),
@@ -266,22 +267,21 @@ async fn answer(system: &System, endpoint: Option<&'static Endpoint>, request: R
         path: parts.uri.path().to_owned(),
         subject: system.options().instance_id.clone(),
     };
-    let interruption = system.options().hook.ask(&info);
-    match interruption {
-        Some(Interruption::Instead(response)) => return response,
-        Some(Interruption::Cut) => return http_server::cut_connection(),
-        Some(Interruption::Late(delay)) => system.clock().sleep(delay).await,
-        Some(Interruption::Afterwards(_)) | None => {}
-    }
+    let work = carry_out(system, endpoint, parts, body);
+    system.options().hook.pass(system.clock(), info, work).await
+}
+
+async fn carry_out(system: &System, endpoint: Option<&'static Endpoint>, mut parts: Parts, body: Body) -> Response {
+    let nowhere = |parts: &Parts| Refusal::not_found("Path", parts.uri.path()).into_response();
     match system.stage() {
         // It was switched off while the connection stood.
         Stage::Refused => return http_server::cut_connection(),
         Stage::BadGateway => return bad_gateway_page(),
         Stage::NotReady | Stage::Ready => {}
     }
-    let Some(endpoint) = endpoint else { return Refusal::not_found("Path", &info.path).into_response() };
+    let Some(endpoint) = endpoint else { return nowhere(&parts) };
     let Ok(params) = RawPathParams::from_request_parts(&mut parts, &()).await else {
-        return Refusal::not_found("Path", &info.path).into_response();
+        return nowhere(&parts);
     };
     let params = params.iter().map(|(_, value)| value.to_owned()).collect();
     let token = match (endpoint.access, bearer(&parts.headers)) {
@@ -295,12 +295,7 @@ async fn answer(system: &System, endpoint: Option<&'static Endpoint>, request: R
         return Refusal::new(413, format!("The body is larger than {MAX_BODY} bytes.")).into_response();
     };
     let query = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri).map(|query| query.0).unwrap_or_default();
-    let answer =
-        (endpoint.handler)(system, &Call { params, query, body, token }).unwrap_or_else(Refusal::into_response);
-    match interruption {
-        Some(Interruption::Afterwards(response)) => response,
-        _ => answer,
-    }
+    (endpoint.handler)(system, &Call { params, query, body, token }).unwrap_or_else(Refusal::into_response)
 }
 
 fn bearer(headers: &HeaderMap) -> &str {

@@ -9,6 +9,7 @@
 mod authority;
 mod boot;
 pub mod http;
+mod laboratories;
 mod labs;
 mod licensing;
 mod options;
@@ -24,6 +25,7 @@ mod vitals;
 pub use authority::{Authority, Certificate};
 pub use boot::{Boot, Stage};
 pub use http::router;
+pub use laboratories::Laboratories;
 pub use labs::{NewLab, NewNode};
 pub use licensing::{Deregistration, LicensingRules, LicensingWords, Registration};
 pub use options::Options;

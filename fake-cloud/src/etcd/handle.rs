@@ -157,12 +157,6 @@ impl EtcdStore {
         self.with(|store, _| store.lease_ids())
     }
 
-    /// Forgets everything: keys, history, leases, watches and faults. Whoever serves it goes on serving.
-    pub fn reset(&self) {
-        self.with(|store, _| store.reset());
-        self.set_unavailable(false);
-    }
-
     /// Fault: ends a lease as if nobody had kept it alive. Says whether there was one.
     pub fn lose_lease(&self, id: i64) -> bool {
         self.lease_revoke(id).is_ok()
@@ -192,6 +186,13 @@ impl EtcdStore {
     /// Whether calls over the wire are refused at the moment.
     pub fn is_unavailable(&self) -> bool {
         self.shared.unavailable.load(Ordering::Relaxed)
+    }
+
+    /// Back to the beginning: revision 1, no keys, no leases, no faults. Watch streams end.
+    pub fn reset(&self) {
+        self.with(|store, _| store.reset());
+        self.set_unavailable(false);
+        self.shared.leases_changed.notify_waiters();
     }
 
     /// The clock it goes by.

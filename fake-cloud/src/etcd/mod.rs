@@ -14,6 +14,7 @@
 
 mod delivery;
 mod error;
+mod fault;
 mod handle;
 mod history;
 mod key_range;
@@ -33,12 +34,13 @@ mod watch;
 mod write;
 
 pub use error::EtcdError;
+pub use fault::Fault;
 pub use handle::EtcdStore;
 pub use key_range::KeyRange;
 pub use lease::{LeaseStatus, MAX_TTL, MIN_TTL};
 pub use range::{Detail, EVERY_REVISION, Order, Range, RangeAnswer, SortBy};
 pub use record::{Event, Record};
-pub use server::serve;
+pub use server::{serve, serve_with};
 pub use txn::{Compare, MAX_OPERATIONS, Operand, Operation, OperationAnswer, Relation, Txn, TxnAnswer};
 pub use write::{Assign, Delete, DeleteAnswer, Put, PutAnswer};
 

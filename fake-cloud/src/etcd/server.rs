@@ -1,6 +1,5 @@
 //! The store on a port: gRPC over HTTP/2 without TLS, and a little HTTP/1.1 for health checks.
 
-use std::convert::Infallible;
 use std::io;
 use std::time::Duration;
 
@@ -18,8 +17,9 @@ use tokio::task::JoinSet;
 use tonic::body::Body;
 
 use super::handle::EtcdStore;
-use super::services::{self, Context};
+use super::services::{self, Context, NoAnswer};
 use super::{CLUSTER_VERSION, VERSION};
+use crate::interruption::Hook;
 
 /// How long calls in progress may take to end when the server stops.
 const GRACE: Duration = Duration::from_secs(1);
@@ -61,9 +61,25 @@ pub async fn serve(
     store: EtcdStore,
     shutdown: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
+    serve_with(listener, store, Hook::default(), shutdown).await
+}
+
+/// The same, with a hook that is asked before each call and told after it.
+///
+/// # Guarantees
+/// As [`serve`].
+///
+/// # Errors
+/// As [`serve`].
+pub async fn serve_with(
+    listener: TcpListener,
+    store: EtcdStore,
+    hook: Hook,
+    shutdown: impl Future<Output = ()> + Send,
+) -> io::Result<()> {
     SockRef::from(&listener).listen(WAITING_CLIENTS)?;
     let (stop, stopping) = watch::channel(false);
-    let context = Context { store: store.clone(), address: listener.local_addr()?, stopping };
+    let context = Context { store: store.clone(), address: listener.local_addr()?, stopping, hook };
     let graceful = GracefulShutdown::new();
     // Dropped, and with it every connection that is left, when this function ends or is dropped itself.
     let mut connections = JoinSet::new();
@@ -101,19 +117,19 @@ async fn connection(stream: TcpStream, context: Context, watcher: hyper_util::se
         .initial_connection_window_size(WINDOW);
     let service = service_fn(|request| {
         let context = context.clone();
-        async move { Ok::<_, Infallible>(respond(&context, request).await) }
+        async move { respond(&context, request).await }
     });
     let served = builder.serve_connection(TokioIo::new(stream), service);
     // A client that breaks off or speaks nonsense concerns nobody else.
     drop(watcher.watch(served.into_owned()).await);
 }
 
-async fn respond(context: &Context, request: Request<Incoming>) -> Response<Body> {
+async fn respond(context: &Context, request: Request<Incoming>) -> Result<Response<Body>, NoAnswer> {
     let content_type = request.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
     if content_type.is_some_and(|content_type| content_type.starts_with(b"application/grpc")) {
         return services::answer(context, request).await;
     }
-    match (request.method(), request.uri().path()) {
+    Ok(match (request.method(), request.uri().path()) {
         (&Method::GET, "/health") if context.store.is_unavailable() => {
             let text = r#"{"health":"false","reason":"RAFT NO LEADER"}"#.to_owned();
             plain(StatusCode::SERVICE_UNAVAILABLE, "text/plain; charset=utf-8", text)
@@ -130,7 +146,7 @@ async fn respond(context: &Context, request: Request<Incoming>) -> Response<Body
             plain(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", "404 page not found\n".to_owned())
         }
         (_, _) => plain(StatusCode::METHOD_NOT_ALLOWED, "text/plain; charset=utf-8", "Method Not Allowed\n".to_owned()),
-    }
+    })
 }
 
 fn plain(status: StatusCode, content_type: &'static str, text: String) -> Response<Body> {

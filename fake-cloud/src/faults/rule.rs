@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::etcd::Fault;
 use crate::service::Service;
 use crate::world::Pattern;
 
@@ -149,6 +150,9 @@ pub enum RuleError {
     /// Not the status of an error.
     #[error("status must be between 400 and 599, not {0}")]
     Status(u16),
+    /// Nothing etcd knows.
+    #[error("{0}")]
+    Etcd(String),
     /// It would never strike.
     #[error("times must be at least 1; leave it out for a rule that always strikes")]
     Never,
@@ -187,6 +191,9 @@ impl Rule {
                 if !(0.0..=86_400.0).contains(seconds) =>
             {
                 Err(RuleError::Seconds(*seconds))
+            }
+            Action::Custom { name, parameters } if self.service == Some(Service::Etcd) => {
+                Fault::named(name, parameters.get("lease")).map(|_| ()).map_err(RuleError::Etcd)
             }
             Action::Omit { fraction } => check_share("fraction", *fraction),
             Action::Error { .. }
@@ -267,6 +274,9 @@ mod tests {
         assert_eq!(never.check(), Err(RuleError::Never));
         let fine = Action::Error { code: "X".to_owned(), status: Some(200), message: None };
         assert_eq!(Rule::always(fine).check(), Err(RuleError::Status(200)));
+        let meteor = Action::Custom { name: "meteor".to_owned(), parameters: BTreeMap::new() };
+        let meteor = Rule { service: Some(Service::Etcd), ..Rule::always(meteor) };
+        assert!(meteor.check().is_err_and(|error| error.to_string().contains("accepted: lease-lost, compact")));
         assert!(Rule::always(Action::VisibilityLag { seconds: f64::NAN }).check().is_err());
     }
 }

@@ -7,9 +7,10 @@ mod reply;
 use std::future::Future;
 
 use axum::Router;
-use axum::body::to_bytes;
+use axum::body::{Body, to_bytes};
 use axum::extract::{FromRequestParts, RawPathParams, Request};
 use axum::http::StatusCode;
+use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
 use tokio::net::TcpListener;
@@ -20,7 +21,7 @@ pub use self::reply::Reply;
 use super::problem::Problem;
 use super::records::Records;
 use crate::http_server::{self, Gate};
-use crate::interruption::{Hook, Interruption, RequestInfo};
+use crate::interruption::{Hook, RefusalCode, RequestInfo};
 
 /// How the records are served.
 #[derive(Debug, Clone)]
@@ -62,11 +63,9 @@ pub fn router(records: Records, options: Options) -> Router {
         let handler = move |request: Request| async move { server.answer(Some(endpoint), request).await };
         router = router.route(endpoint.path, on(filter, handler));
     }
-    let nowhere = server.clone();
+    let (nowhere, otherwise) = (server.clone(), server);
     router
-        .method_not_allowed_fallback(|request: Request| async move {
-            refuse(&Problem::MethodNotAllowed(request.method().to_string()))
-        })
+        .method_not_allowed_fallback(move |request: Request| async move { otherwise.refuse_method(request).await })
         .fallback(move |request: Request| async move { nowhere.answer(None, request).await })
 }
 
@@ -91,27 +90,40 @@ impl Server {
             path: parts.uri.path().to_owned(),
             subject: subject.clone(),
         };
-        let interruption = self.options.hook.ask(&info);
-        match interruption {
-            Some(Interruption::Instead(response)) => return response,
-            Some(Interruption::Cut) => return http_server::cut_connection(),
-            Some(Interruption::Late(delay)) => self.records.clock().sleep(delay).await,
-            Some(Interruption::Afterwards(_)) | None => {}
-        }
-        let Some(endpoint) = endpoint else { return refuse(&Problem::NoSuchPath(info.path)) };
+        let work = self.carry_out(endpoint, subject, parts, body);
+        self.options.hook.pass(self.records.clock(), info, work).await
+    }
+
+    async fn carry_out(
+        &self,
+        endpoint: Option<&'static Endpoint>,
+        subject: Option<String>,
+        parts: Parts,
+        body: Body,
+    ) -> Response {
+        let Some(endpoint) = endpoint else { return refuse(&Problem::NoSuchPath(parts.uri.path().to_owned())) };
         let key = parts.headers.get("x-api-key").map(|key| key.as_bytes());
         if endpoint.access == Access::Key && key != Some(self.options.api_key.as_bytes()) {
             return refuse(&Problem::Unauthorized);
         }
         let limit = self.options.max_body_bytes;
         let Ok(body) = to_bytes(body, limit).await else { return refuse(&Problem::TooLarge { limit }) };
-        let answer = Call::new(subject, &parts, body)
+        Call::new(subject, &parts, body)
             .and_then(|call| (endpoint.handler)(&self.records, &call))
-            .map_or_else(|problem| refuse(&problem), IntoResponse::into_response);
-        match interruption {
-            Some(Interruption::Afterwards(response)) => response,
-            _ => answer,
-        }
+            .map_or_else(|problem| refuse(&problem), IntoResponse::into_response)
+    }
+
+    async fn refuse_method(&self, request: Request) -> Response {
+        let method = request.method().to_string();
+        let info = RequestInfo {
+            service: "control-plane",
+            operation: "unknown",
+            method: method.clone(),
+            path: request.uri().path().to_owned(),
+            subject: None,
+        };
+        let work = async { refuse(&Problem::MethodNotAllowed(method)) };
+        self.options.hook.pass(self.records.clock(), info, work).await
     }
 }
 
@@ -126,5 +138,7 @@ pub enum Access {
 
 fn refuse(problem: &Problem) -> Response {
     let status = StatusCode::from_u16(problem.http_status()).unwrap_or(StatusCode::BAD_REQUEST);
-    (status, axum::Json(problem.to_json())).into_response()
+    let mut response = (status, axum::Json(problem.to_json())).into_response();
+    response.extensions_mut().insert(RefusalCode(problem.code()));
+    response
 }

@@ -6,10 +6,11 @@ mod grpc;
 mod kv;
 mod lease;
 mod members;
+mod request;
 mod watch;
 
 use std::future::ready;
-use std::pin::Pin;
+use std::sync::OnceLock;
 
 pub(super) use context::Context;
 use http::{Request, Response};
@@ -18,7 +19,8 @@ use tonic::Status;
 use tonic::body::Body;
 
 use super::error::EtcdError;
-use super::proto::{auth, cluster, lease as lease_pb, maintenance};
+use super::proto::{auth, cluster, kv as kv_pb, lease as lease_pb, maintenance};
+use crate::interruption::{Ending, Interruption};
 use grpc::{now, server_streaming, streaming, unary, unknown};
 
 /// The services that are known, whole or in part.
@@ -33,57 +35,117 @@ const SERVICES: [&str; 8] = [
     "v3lockpb.Lock",
 ];
 
-/// A call being answered.
-type Answering<'a> = Pin<Box<dyn Future<Output = Response<Body>> + Send + 'a>>;
+/// The call ends without an answer, as a fault rule asked.
+#[derive(Debug, thiserror::Error)]
+#[error("the call ends without an answer, as a fault rule asked")]
+pub(super) struct NoAnswer;
 
-/// Answers one call. Each kind of call is boxed by itself: a future with room for all of them would be as large as the
-/// largest, and moved around with every call.
-pub(super) fn answer(c: &Context, request: Request<Incoming>) -> Answering<'_> {
+/// What a call turns out to be about, once it is decoded.
+type Subject = OnceLock<String>;
+
+/// Takes one call through what may come in between, and answers it.
+pub(super) async fn answer(c: &Context, request: Request<Incoming>) -> Result<Response<Body>, NoAnswer> {
+    let mut admitted = c.hook.admit(request::describe(request.uri().path()), c.store.clock().now());
+    let interruption = admitted.interruption.take();
+    match interruption {
+        Some(Interruption::Instead(response)) => {
+            let response = response.map(Body::new);
+            admitted.close(request::ending(&response));
+            return Ok(response);
+        }
+        Some(Interruption::Cut) => {
+            admitted.close(Ending::Cut);
+            return Err(NoAnswer);
+        }
+        Some(Interruption::Late(delay)) => c.store.clock().sleep(delay).await,
+        Some(Interruption::Afterwards(_)) | None => {}
+    }
+    let subject = Subject::new();
+    let response = carry_out(c, request, &subject).await;
+    admitted.request.subject = subject.into_inner();
+    if let Some(Interruption::Afterwards(_)) = interruption {
+        admitted.close(Ending::Lost);
+        return Err(NoAnswer);
+    }
+    admitted.close(request::ending(&response));
+    Ok(response)
+}
+
+async fn carry_out(c: &Context, request: Request<Incoming>, subject: &Subject) -> Response<Body> {
+    let about = |key: &[u8]| drop(subject.set(request::readable(key)));
     if c.store.is_unavailable() {
-        return Box::pin(ready(Status::from(EtcdError::Unavailable).into_http()));
+        return Status::from(EtcdError::Unavailable).into_http();
     }
     match request.uri().path() {
-        "/etcdserverpb.KV/Range" => Box::pin(unary(request, |asked| now(kv::range(c, &asked)))),
-        "/etcdserverpb.KV/Put" => Box::pin(unary(request, |asked| kv::put(c, asked))),
-        "/etcdserverpb.KV/DeleteRange" => Box::pin(unary(request, |asked| kv::delete_range(c, asked))),
-        "/etcdserverpb.KV/Txn" => Box::pin(unary(request, |asked| kv::txn(c, asked))),
-        "/etcdserverpb.KV/Compact" => Box::pin(unary(request, |asked| now(kv::compact(c, &asked)))),
-        "/etcdserverpb.Watch/Watch" => Box::pin(streaming(request, |asked| watch::watch(c, asked))),
-        "/etcdserverpb.Lease/LeaseGrant" => Box::pin(unary(request, |asked| now(lease::grant(c, &asked)))),
-        "/etcdserverpb.Lease/LeaseRevoke" => Box::pin(unary(request, |asked| lease::revoke(c, asked))),
-        "/etcdserverpb.Lease/LeaseKeepAlive" => Box::pin(streaming(request, |asked| lease::keep_alive(c, asked))),
-        "/etcdserverpb.Lease/LeaseTimeToLive" => {
-            Box::pin(unary(request, |asked| now(Ok(lease::time_to_live(c, &asked)))))
+        "/etcdserverpb.KV/Range" => {
+            let range = |asked: kv_pb::RangeRequest| {
+                about(&asked.key);
+                now(kv::range(c, &asked))
+            };
+            unary(request, range).await
         }
+        "/etcdserverpb.KV/Put" => {
+            let put = |asked: kv_pb::PutRequest| {
+                about(&asked.key);
+                kv::put(c, asked)
+            };
+            unary(request, put).await
+        }
+        "/etcdserverpb.KV/DeleteRange" => {
+            let delete = |asked: kv_pb::DeleteRangeRequest| {
+                about(&asked.key);
+                kv::delete_range(c, asked)
+            };
+            unary(request, delete).await
+        }
+        "/etcdserverpb.KV/Txn" => {
+            let txn = |asked: kv_pb::TxnRequest| {
+                asked.compare.first().into_iter().for_each(|compare| about(&compare.key));
+                kv::txn(c, asked)
+            };
+            unary(request, txn).await
+        }
+        "/etcdserverpb.KV/Compact" => unary(request, |asked| now(kv::compact(c, &asked))).await,
+        "/etcdserverpb.Watch/Watch" => streaming(request, |asked| watch::watch(c, asked)).await,
+        "/etcdserverpb.Lease/LeaseKeepAlive" => streaming(request, |asked| lease::keep_alive(c, asked)).await,
+        "/v3electionpb.Election/Campaign" => unary(request, |asked| election::campaign(c.clone(), asked)).await,
+        "/v3electionpb.Election/Observe" => server_streaming(request, |asked| election::observe(c, &asked)).await,
+        "/v3lockpb.Lock/Lock" => unary(request, |asked| election::lock(c.clone(), asked)).await,
+        _ => carry_out_rarely_asked(c, request).await,
+    }
+}
+
+async fn carry_out_rarely_asked(c: &Context, request: Request<Incoming>) -> Response<Body> {
+    match request.uri().path() {
+        "/etcdserverpb.Lease/LeaseGrant" => unary(request, |asked| now(lease::grant(c, &asked))).await,
+        "/etcdserverpb.Lease/LeaseRevoke" => unary(request, |asked| lease::revoke(c, asked)).await,
+        "/etcdserverpb.Lease/LeaseTimeToLive" => unary(request, |asked| now(Ok(lease::time_to_live(c, &asked)))).await,
         "/etcdserverpb.Lease/LeaseLeases" => {
-            Box::pin(unary(request, |_: lease_pb::LeaseLeasesRequest| now(Ok(lease::leases(c)))))
+            unary(request, |_: lease_pb::LeaseLeasesRequest| now(Ok(lease::leases(c)))).await
         }
         "/etcdserverpb.Cluster/MemberList" => {
-            Box::pin(unary(request, |_: cluster::MemberListRequest| now(Ok(members::member_list(c)))))
+            unary(request, |_: cluster::MemberListRequest| now(Ok(members::member_list(c)))).await
         }
         "/etcdserverpb.Maintenance/Status" => {
-            Box::pin(unary(request, |_: maintenance::StatusRequest| now(Ok(members::status(c)))))
+            unary(request, |_: maintenance::StatusRequest| now(Ok(members::status(c)))).await
         }
         "/etcdserverpb.Maintenance/Alarm" => {
-            Box::pin(unary(request, |_: maintenance::AlarmRequest| now(Ok(members::alarm(c)))))
+            unary(request, |_: maintenance::AlarmRequest| now(Ok(members::alarm(c)))).await
         }
         "/etcdserverpb.Maintenance/Defragment" => {
-            Box::pin(unary(request, |_: maintenance::DefragmentRequest| now(Ok(members::defragment()))))
+            unary(request, |_: maintenance::DefragmentRequest| now(Ok(members::defragment()))).await
         }
         "/etcdserverpb.Auth/Authenticate" => {
-            let refused = || now(Err::<auth::AuthenticateResponse, _>(EtcdError::AuthNotEnabled));
-            Box::pin(unary(request, move |_: auth::AuthenticateRequest| refused()))
+            let refused = Err::<auth::AuthenticateResponse, _>(EtcdError::AuthNotEnabled);
+            unary(request, move |_: auth::AuthenticateRequest| now(refused.clone())).await
         }
         "/etcdserverpb.Auth/AuthStatus" => {
-            Box::pin(unary(request, |_: auth::AuthStatusRequest| now(Ok(members::auth_status(c)))))
+            unary(request, |_: auth::AuthStatusRequest| now(Ok(members::auth_status(c)))).await
         }
-        "/v3electionpb.Election/Campaign" => Box::pin(unary(request, |asked| election::campaign(c.clone(), asked))),
-        "/v3electionpb.Election/Leader" => Box::pin(unary(request, |asked| ready(election::leader(c, &asked)))),
-        "/v3electionpb.Election/Observe" => Box::pin(server_streaming(request, |asked| election::observe(c, &asked))),
-        "/v3electionpb.Election/Proclaim" => Box::pin(unary(request, |asked| ready(election::proclaim(c, &asked)))),
-        "/v3electionpb.Election/Resign" => Box::pin(unary(request, |asked| ready(election::resign(c, &asked)))),
-        "/v3lockpb.Lock/Lock" => Box::pin(unary(request, |asked| election::lock(c.clone(), asked))),
-        "/v3lockpb.Lock/Unlock" => Box::pin(unary(request, |asked| ready(election::unlock(c, &asked)))),
-        path => Box::pin(ready(unknown(path))),
+        "/v3electionpb.Election/Leader" => unary(request, |asked| ready(election::leader(c, &asked))).await,
+        "/v3electionpb.Election/Proclaim" => unary(request, |asked| ready(election::proclaim(c, &asked))).await,
+        "/v3electionpb.Election/Resign" => unary(request, |asked| ready(election::resign(c, &asked))).await,
+        "/v3lockpb.Lock/Unlock" => unary(request, |asked| ready(election::unlock(c, &asked))).await,
+        path => unknown(path),
     }
 }

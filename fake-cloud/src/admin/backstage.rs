@@ -1,0 +1,139 @@
+//! What stands behind the services that are not AWS, as far as the admin API reaches.
+
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{Path, State};
+use axum::routing::post;
+use axum::{Json, Router};
+use hyper::StatusCode;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::{Answer, Refusal};
+use crate::cml::Laboratories;
+use crate::control_plane::{Filter, Input, Problem, Records, SessionFilter};
+use crate::etcd::{EtcdStore, Fault, KeyRange, Range};
+
+/// Handles to the services that are not AWS. Clones reach the same ones; none of them knows the admin API.
+#[derive(Debug, Clone)]
+pub struct Backstage {
+    /// The control plane's records.
+    pub records: Records,
+    /// etcd.
+    pub etcd: EtcdStore,
+    /// The CML of every instance.
+    pub laboratories: Laboratories,
+}
+
+impl Backstage {
+    /// Back to the beginning.
+    pub(super) fn reset(&self) {
+        self.laboratories.reset();
+        self.records.reset();
+        // After the records: what they had mirrored goes with the rest.
+        self.etcd.reset();
+    }
+
+    /// Everything there is, without passwords and tokens.
+    pub(super) fn show(&self) -> Map<String, Value> {
+        let everyone = Filter { include_terminated: true, ..Filter::default() };
+        let workers = self.records.workers(&everyone);
+        let sessions = self.records.sessions(&SessionFilter::default());
+        let shown = |fields: &Map<String, Value>, names: &[&str]| -> Value {
+            names.iter().map(|name| ((*name).to_owned(), fields.get(*name).cloned().unwrap_or_default())).collect()
+        };
+        let workers: Vec<_> = workers.iter().map(|worker| shown(worker.fields(), &WORKER_FIELDS)).collect();
+        let sessions: Vec<_> = sessions.iter().map(|session| shown(session, &SESSION_FIELDS)).collect();
+        Map::from_iter([
+            ("workers".to_owned(), workers.into()),
+            ("sessions".to_owned(), sessions.into()),
+            ("etcd".to_owned(), self.show_etcd()),
+            ("cml".to_owned(), self.laboratories.show()),
+        ])
+    }
+
+    fn show_etcd(&self) -> Value {
+        let leases = self.etcd.leases().into_iter().filter_map(|id| {
+            let status = self.etcd.lease_status(id)?;
+            let keys: Vec<_> = status.keys.iter().map(|key| String::from_utf8_lossy(key).into_owned()).collect();
+            let (granted, left) = (status.granted_ttl, status.ttl);
+            Some(json!({"id": format!("{id:x}"), "granted_seconds": granted, "seconds_left": left, "keys": keys}))
+        });
+        let keys = self.etcd.range(&Range::of(KeyRange::prefix(""))).map_or(0, |found| found.count);
+        json!({
+            "revision": self.etcd.revision(),
+            "keys": keys,
+            "leases": leases.collect::<Vec<_>>(),
+            "available": !self.etcd.is_unavailable(),
+        })
+    }
+}
+
+/// What is shown of a worker. Its password and its licence token are not.
+const WORKER_FIELDS: [&str; 8] =
+    ["id", "name", "status", "desired_status", "aws_region", "ec2_instance_id", "template_name", "version"];
+/// What is shown of a session.
+const SESSION_FIELDS: [&str; 5] = ["id", "status", "worker_id", "timeslot_start", "timeslot_end"];
+
+pub(super) fn router(backstage: Backstage) -> Router {
+    Router::new()
+        .route("/_fake/hands/worker", post(worker))
+        .route("/_fake/hands/session", post(session))
+        .route("/_fake/hands/cml/wipe", post(wipe))
+        .route("/_fake/etcd/{fault}", post(etcd_fault))
+        .with_state(backstage)
+}
+
+impl From<Problem> for Refusal {
+    fn from(problem: Problem) -> Self {
+        let status = StatusCode::from_u16(problem.http_status()).unwrap_or(StatusCode::BAD_REQUEST);
+        Self(status, problem.to_string())
+    }
+}
+
+async fn worker(State(stage): State<Backstage>, body: Result<Json<Value>, JsonRejection>) -> Answer {
+    let Json(fields) = body?;
+    let worker = stage.records.create_worker(Input::of(fields)?)?;
+    Ok(Json(json!({"id": worker.id(), "status": worker.status(), "version": worker.version()})))
+}
+
+async fn session(State(stage): State<Backstage>, body: Result<Json<Value>, JsonRejection>) -> Answer {
+    let Json(fields) = body?;
+    let session = stage.records.create_session(Input::of(fields)?)?;
+    Ok(Json(json!({"id": session.get("id"), "status": session.get("status")})))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Laboratory {
+    instance: String,
+}
+
+async fn wipe(State(stage): State<Backstage>, body: Result<Json<Laboratory>, JsonRejection>) -> Answer {
+    let Json(Laboratory { instance }) = body?;
+    let system = stage.laboratories.find(&instance).ok_or_else(|| {
+        Refusal(StatusCode::NOT_FOUND, format!("instance {instance:?} has no CML: it has not run, or does not exist"))
+    })?;
+    system.wipe();
+    Ok(Json(json!({"wiped": instance})))
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct Details {
+    lease: Option<Value>,
+}
+
+async fn etcd_fault(
+    State(stage): State<Backstage>,
+    Path(name): Path<String>,
+    body: Result<Option<Json<Details>>, JsonRejection>,
+) -> Answer {
+    let details = body?.map(|Json(details)| details).unwrap_or_default();
+    let fault =
+        Fault::named(&name, details.lease.as_ref()).map_err(|hint| Refusal(StatusCode::UNPROCESSABLE_ENTITY, hint))?;
+    if stage.etcd.inflict(fault) {
+        Ok(Json(json!({"fault": name, "revision": stage.etcd.revision()})))
+    } else {
+        Err(Refusal(StatusCode::NOT_FOUND, "there is no such lease; GET /_fake/state lists them".to_owned()))
+    }
+}

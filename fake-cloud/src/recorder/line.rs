@@ -1,0 +1,67 @@
+//! A record as one line of a log that a person reads while it grows.
+
+use std::fmt;
+
+use super::{Outcome, Record};
+
+impl fmt::Display for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let time = self.at.format("%H:%M:%S%.3f");
+        let about = match (&self.region, &self.subject) {
+            (Some(region), Some(subject)) => format!("{region} {subject}"),
+            (Some(one), None) | (None, Some(one)) => one.clone(),
+            (None, None) => "-".to_owned(),
+        };
+        write!(f, "{time}  {:<13}  {:<22}  {about}  {}", self.service.name(), self.operation, self.outcome)?;
+        if let Some(attempt) = self.attempt {
+            write!(f, "  attempt {attempt}")?;
+        }
+        for rule in &self.faults {
+            write!(f, "  fault {rule}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Served { status } => write!(f, "{status}"),
+            Self::Refused { status, code } => write!(f, "{status} {code}"),
+            Self::Reset => f.write_str("reset"),
+            Self::ResponseDropped => f.write_str("done, answer dropped"),
+            Self::Abandoned => f.write_str("abandoned by the caller"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::{DateTime, Utc};
+
+    use super::*;
+    use crate::service::Service;
+
+    #[test]
+    fn a_line_says_when_what_about_whom_and_how_it_ended() {
+        let record = Record {
+            number: 7,
+            at: DateTime::<Utc>::UNIX_EPOCH,
+            service: Service::Ec2,
+            operation: "StartInstances".to_owned(),
+            region: Some("us-east-1".to_owned()),
+            subject: Some("i-0abc".to_owned()),
+            parameters: vec![("UserData".to_owned(), "hush".to_owned())],
+            call: None,
+            attempt: Some(2),
+            client: None,
+            faults: vec![3],
+            outcome: Outcome::Refused { status: 503, code: "RequestLimitExceeded".to_owned() },
+        };
+        assert_eq!(
+            record.to_string(),
+            "00:00:00.000  ec2            StartInstances          us-east-1 i-0abc  503 RequestLimitExceeded  attempt 2  \
+             fault 3"
+        );
+    }
+}

@@ -1,0 +1,62 @@
+//! How long ago: `90s`, `45m`, `2h`, `3d`; with a minus, how far ahead.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use serde::de::{Deserialize, Deserializer, Error};
+
+/// A span of time, as a person writes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Age(TimeDelta);
+
+impl Default for Age {
+    /// Long enough for everything to have settled.
+    fn default() -> Self {
+        Self(TimeDelta::hours(1))
+    }
+}
+
+impl Age {
+    pub(super) const fn span(self) -> TimeDelta {
+        self.0
+    }
+
+    pub(super) fn before(self, now: DateTime<Utc>) -> DateTime<Utc> {
+        now.checked_sub_signed(self.0).unwrap_or(now)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (number, unit) = text.trim().split_at_checked(text.trim().len().checked_sub(1)?)?;
+        let seconds: i64 = match unit {
+            "s" => 1,
+            "m" => 60,
+            "h" => 3600,
+            "d" => 86_400,
+            _ => return None,
+        };
+        let seconds = number.parse::<i64>().ok()?.checked_mul(seconds)?;
+        // Ten years: further back nothing in the cloud has happened.
+        (seconds.abs() <= 315_360_000).then(|| Self(TimeDelta::seconds(seconds)))
+    }
+}
+
+impl<'de> Deserialize<'de> for Age {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text)
+            .ok_or_else(|| D::Error::custom(format!("{text:?} is no span of time; accepted: 90s, 45m, 2h, 3d")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_read_as_people_write_them() {
+        for (text, seconds) in [("90s", 90), ("45m", 2700), ("2h", 7200), ("3d", 259_200), ("-5m", -300)] {
+            assert_eq!(Age::parse(text).map(|age| age.span().num_seconds()), Some(seconds), "{text}");
+        }
+        for text in ["", "h", "2", "2 weeks", "2.5h", "é", "99999999999999d"] {
+            assert_eq!(Age::parse(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! The instances of a scenario: launched in the past, told what brings them to their state.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, TimeDelta, Utc};
+
+use super::{Machine, MachineState, Scenario, ScenarioError};
+use crate::world::{AwsError, Delays, Ec2, Intent, LaunchRequest, Order, REGIONS, View, World};
+
+/// An instance, as workers refer to it.
+#[derive(Debug, Clone)]
+pub(super) struct Placed {
+    pub(super) id: String,
+    pub(super) region: String,
+}
+
+/// Launches the fleet. The answer is by name.
+pub(super) fn launch(scenario: &Scenario, world: &World) -> Result<BTreeMap<String, Placed>, ScenarioError> {
+    let delays = world.settings().delays;
+    let mut placed = BTreeMap::new();
+    for (index, machine) in scenario.script.fleet.iter().enumerate() {
+        if !REGIONS.contains(&machine.region.as_str()) {
+            let why = format!("{:?} is no region; accepted: {}", machine.region, REGIONS.join(", "));
+            return Err(scenario.refuse(format!("fleet[{index}].region"), why));
+        }
+        if placed.contains_key(&machine.name) {
+            let why = format!("{:?} is the name of another instance; accepted: a name of its own", machine.name);
+            return Err(scenario.refuse(format!("fleet[{index}].name"), why));
+        }
+        let id = world
+            .with_ec2(|ec2, now| bring_up(ec2, machine, &delays, now))
+            .map_err(|error| scenario.refuse(format!("fleet[{index}]"), error))?;
+        placed.insert(machine.name.clone(), Placed { id, region: machine.region.clone() });
+    }
+    Ok(placed)
+}
+
+fn bring_up(ec2: &mut Ec2, machine: &Machine, delays: &Delays, now: DateTime<Utc>) -> Result<String, AwsError> {
+    let ago = |span: std::time::Duration| now - TimeDelta::from_std(span).unwrap_or_default();
+    // Told in time to be where it should be by now, and launched in time to be told.
+    let (told, launched) = match machine.state {
+        MachineState::Pending => (None, now),
+        MachineState::Running => (None, ago(delays.starting)),
+        MachineState::Stopping => (Some((Order::Stop, now)), ago(delays.starting)),
+        MachineState::Stopped => (Some((Order::Stop, ago(delays.stopping))), ago(delays.starting + delays.stopping)),
+        MachineState::ShuttingDown => (Some((Order::Terminate, now)), ago(delays.starting)),
+        MachineState::Terminated => {
+            (Some((Order::Terminate, ago(delays.terminating))), ago(delays.starting + delays.terminating))
+        }
+    };
+    let launched = match machine.state {
+        MachineState::Pending => launched,
+        MachineState::Running
+        | MachineState::Stopping
+        | MachineState::Stopped
+        | MachineState::ShuttingDown
+        | MachineState::Terminated => launched.min(machine.age.before(now)),
+    };
+    let images = &ec2.region(&machine.region, launched)?.catalog.images;
+    let image = images.last().map(|image| image.id.clone()).unwrap_or_default();
+    let mut request = LaunchRequest::new(image);
+    request.instance_type = machine.instance_type.clone().unwrap_or(request.instance_type);
+    request.tags = machine.tags.clone().into_iter().collect();
+    if !machine.tags.contains_key("Name") {
+        request.tags.push(("Name".to_owned(), machine.name.clone()));
+    }
+    let launch = ec2.launch(&machine.region, request, Intent::Execute, launched)?;
+    let id = launch.instances.first().map(|instance| instance.id.clone()).unwrap_or_default();
+    if let Some((order, at)) = told {
+        ec2.order(&machine.region, std::slice::from_ref(&id), order, Intent::Execute, &View::default(), at)?;
+    }
+    Ok(id)
+}

@@ -1,0 +1,108 @@
+//! The records of a scenario: templates, workers, sessions.
+
+use std::collections::BTreeMap;
+
+use chrono::SecondsFormat;
+use serde_json::{Map, Value};
+
+use super::fleet::Placed;
+use super::{Scenario, ScenarioError, SessionEntry, WorkerEntry};
+use crate::clock::Clock;
+use crate::control_plane::{Input, Problem, Records, SESSION_STATES};
+
+/// Fills the control plane.
+pub(super) fn fill(
+    scenario: &Scenario,
+    records: &Records,
+    instances: &BTreeMap<String, Placed>,
+) -> Result<(), ScenarioError> {
+    let script = &scenario.script;
+    for (index, template) in script.templates.iter().enumerate() {
+        Input::of(template.clone().into())
+            .and_then(|input| records.put_template(input))
+            .map_err(|problem| refuse(scenario, "templates", index, &problem))?;
+    }
+    for (index, entry) in script.workers.iter().enumerate() {
+        let instance = match &entry.instance {
+            None => None,
+            Some(name) => Some(instances.get(name).ok_or_else(|| {
+                let names: Vec<&str> = instances.keys().map(String::as_str).collect();
+                let why = format!("{name:?} is not in the fleet; accepted: {}", names.join(", "));
+                scenario.refuse(format!("workers[{index}].instance"), why)
+            })?),
+        };
+        Input::of(worker(entry, instance, records.clock()).into())
+            .and_then(|input| records.create_worker(input))
+            .map_err(|problem| refuse(scenario, "workers", index, &problem))?;
+    }
+    for (index, entry) in script.sessions.iter().enumerate() {
+        let status = entry.status.as_deref().unwrap_or("pending");
+        if !SESSION_STATES.contains(&status) {
+            let why = format!("{status:?} is no state of a session; accepted: {}", SESSION_STATES.join(", "));
+            return Err(scenario.refuse(format!("sessions[{index}].status"), why));
+        }
+        Input::of(session(entry, records.clock()).into())
+            .and_then(|input| records.create_session(input))
+            .map_err(|problem| refuse(scenario, "sessions", index, &problem))?;
+    }
+    Ok(())
+}
+
+fn worker(entry: &WorkerEntry, instance: Option<&Placed>, clock: &Clock) -> Map<String, Value> {
+    let region = entry.region.clone().or_else(|| instance.map(|placed| placed.region.clone()));
+    let instance_id = entry.instance_id.clone().or_else(|| instance.map(|placed| placed.id.clone()));
+    let created_at = entry.age.map(|age| written(age.before(clock.now())));
+    let mut fields = entry.fields.clone();
+    let named = [
+        ("id", Some(entry.id.clone())),
+        ("name", Some(entry.name.clone().unwrap_or_else(|| entry.id.clone()))),
+        ("status", entry.status.clone()),
+        ("desired_status", entry.desired_status.clone()),
+        ("aws_region", Some(region.unwrap_or_else(super::usual_region))),
+        ("template_name", entry.template.clone()),
+        ("ec2_instance_id", instance_id),
+        ("created_at", created_at),
+    ];
+    for (field, value) in named {
+        fields.extend(value.map(|value| (field.to_owned(), Value::from(value))));
+    }
+    fields
+}
+
+fn session(entry: &SessionEntry, clock: &Clock) -> Map<String, Value> {
+    let began = entry.began.map(|age| age.before(clock.now()));
+    let ends = began.zip(entry.lasts).and_then(|(began, lasts)| began.checked_add_signed(lasts.span()));
+    let mut fields = entry.fields.clone();
+    let named = [
+        ("id", Some(entry.id.clone())),
+        ("worker_id", entry.worker.clone()),
+        ("status", entry.status.clone()),
+        ("timeslot_start", began.map(written)),
+        ("timeslot_end", ends.map(written)),
+    ];
+    for (field, value) in named {
+        fields.extend(value.map(|value| (field.to_owned(), Value::from(value))));
+    }
+    fields
+}
+
+fn written(moment: chrono::DateTime<chrono::Utc>) -> String {
+    moment.to_rfc3339_opts(SecondsFormat::Secs, true)
+}
+
+/// A refusal of the control plane, at the field it is about.
+fn refuse(scenario: &Scenario, list: &str, index: usize, problem: &Problem) -> ScenarioError {
+    match problem {
+        Problem::Invalid { field, value, accepted } => {
+            scenario.refuse(format!("{list}[{index}].{field}"), format!("{value}; accepted: {accepted}"))
+        }
+        Problem::Unauthorized
+        | Problem::NotFound { .. }
+        | Problem::NoSuchPath(_)
+        | Problem::MethodNotAllowed(_)
+        | Problem::VersionConflict { .. }
+        | Problem::WrongState { .. }
+        | Problem::Exists { .. }
+        | Problem::TooLarge { .. } => scenario.refuse(format!("{list}[{index}]"), problem),
+    }
+}

@@ -1,0 +1,91 @@
+use super::*;
+use crate::clock::Clock;
+use crate::control_plane::{Filter, SessionFilter};
+use crate::world::{InstanceState, Region, Settings};
+
+fn settle(scenario: &Scenario) -> Result<(World, Records), ScenarioError> {
+    let clock = Clock::new(Pace::Manual);
+    let world = World::new(Settings { clock: clock.clone(), ..Settings::default() });
+    let records = Records::new(clock);
+    scenario.settle(&world, &records)?;
+    Ok((world, records))
+}
+
+fn refusal(text: &str) -> String {
+    let scenario = match Scenario::parse("mine.yaml", text) {
+        Ok(scenario) => scenario,
+        Err(error) => return error.to_string(),
+    };
+    settle(&scenario).expect_err(text).to_string()
+}
+
+#[test]
+fn every_ready_scenario_settles_and_says_what_it_is() {
+    let counts = READY.map(|ready| {
+        let scenario = ready.scenario().expect(ready.name);
+        assert!(scenario.about().ends_with('.'), "{}", ready.name);
+        let (world, records) = settle(&scenario).expect(ready.name);
+        let instances = world.with_ec2(|ec2, _| ec2.regions().flat_map(Region::instances).count());
+        let workers = records.workers(&Filter::default()).len();
+        let sessions = records.sessions(&SessionFilter::default()).len();
+        (ready.name, instances, workers, sessions, world.faults().list().len())
+    });
+    assert_eq!(counts, [("orphans", 3, 13, 0, 0), ("drain", 2, 2, 8, 0), ("bad-day", 10, 10, 2, 7)]);
+}
+
+#[test]
+fn an_instance_is_in_the_state_and_of_the_age_that_the_file_says() {
+    let states = ["pending", "running", "stopping", "stopped", "shutting-down", "terminated"];
+    let machines = states.map(|state| format!("{{name: {state}, region: eu-west-1, state: {state}, age: 3d}}"));
+    let scenario = Scenario::parse("mine.yaml", &format!("fleet: [{}]", machines.join(", "))).expect("it is fine");
+    let (world, _) = settle(&scenario).expect("it settles");
+    world.with_ec2(|ec2, now| {
+        let region = ec2.region("eu-west-1", now).expect("a region");
+        for instance in region.instances() {
+            assert_eq!(Some(&instance.state(now).name().to_owned()), instance.tags.get("Name"));
+            let age = (now - instance.created_at).num_days();
+            assert_eq!(age, if instance.state(now) == InstanceState::Pending { 0 } else { 3 }, "{}", instance.id);
+        }
+        assert_eq!(region.instances().count(), states.len());
+    });
+}
+
+#[test]
+fn a_worker_has_the_instance_it_names_in_the_region_it_is_in() {
+    let text = "fleet: [{name: blue, region: eu-west-1}]\nworkers: [{id: w-1, status: running, instance: blue}]";
+    let (world, records) = settle(&Scenario::parse("mine.yaml", text).expect("it is fine")).expect("it settles");
+    let worker = records.worker("w-1").expect("there");
+    let id = worker.instance_id().expect("an instance").to_owned();
+    assert_eq!(worker.text("aws_region"), Some("eu-west-1"));
+    assert!(world.with_ec2(|ec2, now| ec2.region("eu-west-1", now).expect("a region").find(&id).is_some()));
+}
+
+#[test]
+fn mistakes_are_named_with_file_place_value_and_what_is_accepted() {
+    for (text, hints) in [
+        ("flet: []", ["mine.yaml: ", "flet", "unknown field", "fleet"]),
+        ("fleet: [{name: a, state: flying}]", ["mine.yaml: ", "fleet[0].state", "flying", "shutting-down"]),
+        ("fleet: [{name: a, region: mars}]", ["mine.yaml: ", "fleet[0].region", "mars", "us-east-1"]),
+        ("fleet: [{name: a, age: long}]", ["mine.yaml: ", "fleet[0].age", "long", "45m"]),
+        ("fleet: [{name: a}, {name: a}]", ["mine.yaml: ", "fleet[1].name", "\"a\"", "a name of its own"]),
+        ("workers: [{id: w, status: asleep}]", ["mine.yaml: ", "workers[0].status", "asleep", "draining"]),
+        ("fleet: [{name: a}]\nworkers: [{id: w, instance: b}]", ["mine.yaml: ", "workers[0].instance", "\"b\"", ": a"]),
+        ("sessions: [{id: s, status: bored}]", ["mine.yaml: ", "sessions[0].status", "bored", "grading"]),
+        ("sessions: [{id: s, worker: w-9}]", ["mine.yaml: ", "sessions[0]", "w-9", "no worker"]),
+        ("clock: slow", ["mine.yaml: ", "clock", "slow", "x60"]),
+        ("seed: many", ["mine.yaml: ", "seed", "many", "u64"]),
+        ("faults: [{probability: 7, action: {kind: reset}}]", ["mine.yaml: ", "faults[0]", "7", "between 0 and 1"]),
+        ("templates: [{name: big}]", ["mine.yaml: ", "templates[0].instance_type", "missing", "EC2"]),
+    ] {
+        let error = refusal(text);
+        for hint in hints {
+            assert!(error.contains(hint), "{text}: {error:?} does not say {hint:?}");
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named_with_the_scenarios_there_are() {
+    let error = Scenario::find("no-such-file.yaml").expect_err("no such file").to_string();
+    assert!(error.starts_with("no-such-file.yaml: ") && error.contains("orphans, drain, bad-day"), "{error}");
+}

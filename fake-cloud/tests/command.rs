@@ -1,0 +1,157 @@
+//! The command as a newcomer meets it.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::process::{Child, Command, Output, Stdio};
+
+use fake_cloud::control_plane::Records;
+use fake_cloud::scenario::Scenario;
+use fake_cloud::world::{Settings, World};
+use serde_json::Value;
+
+fn fake_cloud(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fake-cloud"));
+    command.args(arguments);
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    fake_cloud(arguments).output().expect("it runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("UTF-8")
+}
+
+/// A cloud in a process of its own, which ends with the test.
+struct Running {
+    child: Child,
+    endpoints: Value,
+}
+
+impl Running {
+    fn start(arguments: &[&str]) -> Self {
+        let mut child = fake_cloud(&["--ephemeral", "--json"])
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("stdout")).read_line(&mut line).expect("a line");
+        let endpoints = serde_json::from_str(&line).expect("one line of JSON");
+        Self { child, endpoints }
+    }
+
+    async fn get(&self, url: &str, path: &str) -> reqwest::Response {
+        let client = reqwest::Client::builder().no_proxy().build().expect("a client");
+        let base = self.endpoints[url].as_str().expect("an address");
+        client.get(format!("{base}{path}")).send().await.expect("an answer")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended already, which is as well.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn help_teaches_the_first_steps() {
+    let output = run(&["--help"]);
+    assert!(output.status.success());
+    let help = text(&output.stdout);
+    for lesson in [
+        "A cloud on your laptop",
+        "fake-cloud --clock x60",
+        "--scenario",
+        "--list-scenarios",
+        "/_fake/requests?service=control-plane",
+        "[default: 4566]",
+        "[default: 2379]",
+        "[default: 8080]",
+        "[default: 8443]",
+        "Exit codes:",
+    ] {
+        assert!(help.contains(lesson), "{lesson:?} is not in:\n{help}");
+    }
+    let widest = help.lines().map(|line| line.chars().count()).max();
+    assert!(widest <= Some(120), "a line of {widest:?} characters does not fit a terminal:\n{help}");
+}
+
+#[test]
+fn the_scenario_that_help_shows_is_one_that_works() {
+    let help = text(&run(&["--help"]).stdout);
+    let example: Vec<&str> = help
+        .lines()
+        .skip_while(|line| !line.starts_with("A scenario of your own"))
+        .skip(1)
+        .take_while(|line| !line.is_empty())
+        .map(|line| line.strip_prefix("  ").expect("indented"))
+        .collect();
+    let scenario = Scenario::parse("--help", &example.join("\n")).expect("it can be read");
+    let world = World::new(Settings::default());
+    scenario.settle(&world, &Records::new(world.clock().clone())).expect("it can be meant");
+    assert_eq!(world.faults().list().len(), 1);
+}
+
+#[test]
+fn a_port_in_use_is_one_clear_line_and_exit_code_1() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = taken.local_addr().expect("an address").port().to_string();
+    let free = ["--etcd-port", "0", "--control-plane-port", "0", "--cml-port", "0"];
+    let output = run(&[&["--aws-port", &port], &free[..]].concat());
+    assert_eq!(output.status.code(), Some(1));
+    assert!(output.stdout.is_empty());
+    let said = text(&output.stderr);
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.starts_with(&format!("fake-cloud: cannot listen on 127.0.0.1:{port} for AWS: ")), "{said}");
+    assert!(said.contains("--ephemeral"), "{said}");
+}
+
+#[test]
+fn a_bad_scenario_is_one_clear_line_and_exit_code_1() {
+    let path = std::env::temp_dir().join(format!("fake-cloud-bad-scenario-{}.yaml", std::process::id()));
+    std::fs::write(&path, "workers:\n  - {id: w-1, status: asleep}\n").expect("written");
+    let path = path.to_str().expect("UTF-8");
+    let output = run(&["--ephemeral", "--scenario", path]);
+    std::fs::remove_file(path).expect("removed");
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.starts_with(&format!("fake-cloud: {path}: workers[0].status: \"asleep\"; accepted: ")), "{said}");
+}
+
+#[test]
+fn the_ready_scenarios_are_listed_with_a_sentence_each() {
+    let output = run(&["--list-scenarios"]);
+    assert!(output.status.success());
+    let listed = text(&output.stdout);
+    let names: Vec<&str> = listed.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(names, ["orphans", "drain", "bad-day"]);
+    assert!(listed.lines().all(|line| line.ends_with('.')), "{listed}");
+}
+
+#[tokio::test]
+async fn a_scenario_is_there_from_the_first_request_and_the_log_shows_that_request() {
+    let mut cloud = Running::start(&["--scenario", "orphans", "-v"]);
+    let state: Value = cloud.get("admin_url", "state").await.json().await.expect("JSON");
+    assert_eq!(state["workers"].as_array().map(Vec::len), Some(13));
+    assert_eq!(state["regions"]["us-east-1"]["instances"].as_array().map(Vec::len), Some(3));
+    assert_eq!(state["seed"], 13, "the scenario's own");
+    assert!(state["etcd"]["revision"].as_i64() > Some(13), "the records are mirrored");
+    assert_eq!(cloud.get("control_plane_url", "/api/internal/workers").await.status(), 401);
+    let mut line = String::new();
+    BufReader::new(cloud.child.stderr.take().expect("stderr")).read_line(&mut line).expect("a line");
+    assert!(line.contains("control-plane") && line.trim_end().ends_with("401 unauthorized"), "{line}");
+}
+
+#[tokio::test]
+async fn the_command_line_counts_more_than_the_scenario() {
+    let cloud = Running::start(&["--scenario", "bad-day", "--clock", "manual", "--seed", "5"]);
+    let state: Value = cloud.get("admin_url", "state").await.json().await.expect("JSON");
+    assert_eq!((&state["clock"]["pace"], &state["seed"]), (&Value::from("manual"), &Value::from(5)));
+    assert_eq!(state["faults"].as_array().map(Vec::len), Some(7));
+}
