@@ -1,6 +1,6 @@
 //! The command: starts a fake cloud and says where it is.
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::net::IpAddr;
 use std::process::ExitCode;
 
@@ -131,7 +131,8 @@ async fn run(arguments: Arguments) -> Result<(), String> {
     })?;
     if arguments.verbose {
         // To stderr, so that whoever reads the endpoints from stdout reads nothing else there.
-        cloud.world().recorder().listen(|record| eprintln!("{record}"));
+        // Whoever reads the log may stop reading; the cloud goes on.
+        cloud.world().recorder().listen(|record| drop(writeln!(std::io::stderr(), "{record}")));
     }
     announce(cloud.endpoints(), arguments.json).map_err(|error| error.to_string())?;
     stop_signal().await;

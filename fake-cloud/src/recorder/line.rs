@@ -4,15 +4,18 @@ use std::fmt;
 
 use super::{Outcome, Record};
 
+/// Of what a caller sent, at most this many signs are shown.
+const LONGEST: usize = 96;
+
 impl fmt::Display for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let time = self.at.format("%H:%M:%S%.3f");
         let about = match (&self.region, &self.subject) {
-            (Some(region), Some(subject)) => format!("{region} {subject}"),
-            (Some(one), None) | (None, Some(one)) => one.clone(),
+            (Some(region), Some(subject)) => format!("{} {}", plain(region), plain(subject)),
+            (Some(one), None) | (None, Some(one)) => plain(one),
             (None, None) => "-".to_owned(),
         };
-        write!(f, "{time}  {:<13}  {:<22}  {about}  {}", self.service.name(), self.operation, self.outcome)?;
+        write!(f, "{time}  {:<13}  {:<22}  {about}  {}", self.service.name(), plain(&self.operation), self.outcome)?;
         if let Some(attempt) = self.attempt {
             write!(f, "  attempt {attempt}")?;
         }
@@ -35,12 +38,28 @@ impl fmt::Display for Outcome {
     }
 }
 
+/// What a caller sent, fit for one line of a terminal: no control characters, and not too much of it.
+fn plain(text: &str) -> String {
+    let mut signs = text.chars().map(|sign| if sign.is_control() { '\u{fffd}' } else { sign });
+    let mut plain: String = signs.by_ref().take(LONGEST).collect();
+    if signs.next().is_some() {
+        plain.push('…');
+    }
+    plain
+}
+
 #[cfg(test)]
 mod tests {
     use chrono::{DateTime, Utc};
 
     use super::*;
     use crate::service::Service;
+
+    #[test]
+    fn what_a_caller_sends_stays_on_its_line() {
+        assert_eq!(plain("w\n\u{1b}[2J"), "w\u{fffd}\u{fffd}[2J");
+        assert_eq!(plain(&"i".repeat(10_000)).chars().count(), LONGEST + 1);
+    }
 
     #[test]
     fn a_line_says_when_what_about_whom_and_how_it_ended() {
