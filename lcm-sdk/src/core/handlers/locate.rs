@@ -100,6 +100,10 @@ pub(crate) fn live(instances: &[Instance]) -> Option<&Instance> {
 
 /// Writes an instance that was found by its tag to the record if that names none, and reports every other live one.
 pub(crate) fn adopt(pass: Pass<'_>, instance: &Instance, decision: Decision) -> Decision {
+    // The usual case, on the hot path of every pass: the record names it and nobody has looked for others.
+    if pass.seen.tagged.is_not_asked() && pass.worker.instance_id.as_ref() == Some(&instance.id) {
+        return decision;
+    }
     let decision = match &pass.worker.instance_id {
         Some(id) if *id == instance.id => decision,
         Some(_) | None => decision.changing(|changes| {
