@@ -98,7 +98,8 @@ pub(crate) fn live(instances: &[Instance]) -> Option<&Instance> {
         .min_by(|a, b| (a.launched_at, &a.id).cmp(&(b.launched_at, &b.id)))
 }
 
-/// Writes an instance that was found by its tag to the record if that names none, and reports every other live one.
+/// Writes an instance that was found by its tag to the record unless that names it already, and reports every other
+/// live one.
 pub(crate) fn adopt(pass: Pass<'_>, instance: &Instance, decision: Decision) -> Decision {
     // The usual case, on the hot path of every pass: the record names it and nobody has looked for others.
     if pass.seen.tagged.is_not_asked() && pass.worker.instance_id.as_ref() == Some(&instance.id) {

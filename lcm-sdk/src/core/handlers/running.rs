@@ -57,19 +57,16 @@ fn serve(pass: Pass<'_>, instance: &Instance) -> Decision {
 
 /// A changed address is recorded; the licence step of this very pass uses it already.
 fn note_address(worker: &Worker, instance: &Instance, decision: Decision) -> Decision {
+    let is_ec2s = |address: &String| {
+        instance.public_ip.as_ref() == Some(address) || instance.private_ip.as_ref() == Some(address)
+    };
     let agrees = match (&worker.public_ip, &worker.private_ip) {
         // A server that keeps one address only keeps one of EC2's.
-        (None, None) => {
-            let known = worker.ip_address.as_ref();
-            known.is_some() && (known == instance.public_ip.as_ref() || known == instance.private_ip.as_ref())
-                || worker.address() == instance.address()
-        }
-        _ => {
-            let preferred = worker.ip_address.as_deref();
-            let current = preferred.is_none()
-                || preferred == instance.public_ip.as_deref()
-                || preferred == instance.private_ip.as_deref();
-            worker.public_ip == instance.public_ip && worker.private_ip == instance.private_ip && current
+        (None, None) => worker.ip_address.as_ref().map_or(instance.address().is_none(), is_ec2s),
+        (public, private) => {
+            *public == instance.public_ip
+                && *private == instance.private_ip
+                && worker.ip_address.as_ref().is_none_or(is_ec2s)
         }
     };
     if agrees {
