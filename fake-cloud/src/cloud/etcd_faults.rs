@@ -18,7 +18,9 @@ pub(super) fn interruption(store: &EtcdStore, action: &Action) -> Option<Interru
             let status = Status::new(grpc_code(code), words);
             Some(Interruption::Instead(status.into_http::<Body>()))
         }
-        Action::Latency { seconds, .. } => Duration::try_from_secs_f64(*seconds).ok().map(Interruption::Late),
+        Action::Latency { seconds, on } => {
+            Duration::try_from_secs_f64(*seconds).ok().map(|delay| Interruption::Late(delay, *on))
+        }
         Action::Reset => Some(Interruption::Cut),
         Action::DropResponse => Some(Interruption::Afterwards(axum::response::Response::default())),
         Action::Custom { name, parameters } => {

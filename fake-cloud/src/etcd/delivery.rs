@@ -8,8 +8,19 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use super::record::Event;
 
-/// How many messages may wait in one stream before its watchers are served from the history instead.
+/// How many messages may wait in one stream before its watchers are served from the history instead…
 const QUEUE_LIMIT: usize = 4096;
+/// …and how many bytes of keys and values: what waits is kept even when the history forgets it.
+const QUEUE_BYTES: usize = 64 * 1024 * 1024;
+
+/// How a watcher wants to be told of events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Telling {
+    /// With what was there before.
+    pub(super) previous: bool,
+    /// In pieces, if it is too much for one message.
+    pub(super) fragment: bool,
+}
 
 /// What a stream of watchers is told. Ids are those of the stream's watchers.
 #[derive(Debug, Clone)]
@@ -50,6 +61,8 @@ pub(super) enum Delivery {
         revision: i64,
         /// What.
         events: Arc<[Event]>,
+        /// How. The watcher may be gone, and its id taken by another, when this is read.
+        telling: Telling,
     },
     /// Nothing happened up to this revision that was not told.
     Progress {
@@ -62,20 +75,44 @@ pub(super) enum Delivery {
     FellBehind,
 }
 
+impl Delivery {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Events { events, .. } => {
+                events.iter().map(|event| event.record.key.len() + event.record.value.len()).sum()
+            }
+            Self::Created { .. }
+            | Self::Refused { .. }
+            | Self::Canceled { .. }
+            | Self::Compacted { .. }
+            | Self::Progress { .. }
+            | Self::FellBehind => 0,
+        }
+    }
+}
+
+/// What waits in a stream.
+#[derive(Debug, Default)]
+struct Queued {
+    messages: AtomicUsize,
+    bytes: AtomicUsize,
+}
+
 /// The reading end of a stream of watchers.
 #[derive(Debug)]
 pub(super) struct Deliveries {
     pub(super) stream: u64,
     receiver: UnboundedReceiver<Delivery>,
-    queued: Arc<AtomicUsize>,
+    queued: Arc<Queued>,
 }
 
 impl Deliveries {
     /// The next message, if it is there. None when the stream was cut.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Delivery>> {
         let delivery = self.receiver.poll_recv(context);
-        if let Poll::Ready(Some(_)) = &delivery {
-            self.queued.fetch_sub(1, Ordering::Relaxed);
+        if let Poll::Ready(Some(delivery)) = &delivery {
+            self.queued.messages.fetch_sub(1, Ordering::Relaxed);
+            self.queued.bytes.fetch_sub(delivery.bytes(), Ordering::Relaxed);
         }
         delivery
     }
@@ -93,25 +130,27 @@ impl Deliveries {
 #[derive(Debug)]
 pub(super) struct Mailbox {
     sender: UnboundedSender<Delivery>,
-    queued: Arc<AtomicUsize>,
+    queued: Arc<Queued>,
 }
 
 impl Mailbox {
     pub(super) fn send(&self, delivery: Delivery) {
-        self.queued.fetch_add(1, Ordering::Relaxed);
+        self.queued.messages.fetch_add(1, Ordering::Relaxed);
+        self.queued.bytes.fetch_add(delivery.bytes(), Ordering::Relaxed);
         // A reader that is gone closes its stream in a moment; until then nobody misses the message.
         drop(self.sender.send(delivery));
     }
 
     /// Whether the reader should read first, before it is told more.
     pub(super) fn is_full(&self) -> bool {
-        self.queued.load(Ordering::Relaxed) >= QUEUE_LIMIT
+        self.queued.messages.load(Ordering::Relaxed) >= QUEUE_LIMIT
+            || self.queued.bytes.load(Ordering::Relaxed) >= QUEUE_BYTES
     }
 }
 
 /// Both ends of a new stream.
 pub(super) fn channel(stream: u64) -> (Mailbox, Deliveries) {
     let (sender, receiver) = mpsc::unbounded_channel();
-    let queued = Arc::new(AtomicUsize::new(0));
+    let queued = Arc::<Queued>::default();
     (Mailbox { sender, queued: Arc::clone(&queued) }, Deliveries { stream, receiver, queued })
 }

@@ -30,6 +30,8 @@ pub enum EtcdError {
     LeaseTooLong,
     /// A request larger than the log takes.
     RequestTooLarge,
+    /// The store is full.
+    NoSpace,
     /// Nobody leads the election.
     NoLeader,
     /// The caller does not lead the election.
@@ -59,6 +61,7 @@ impl fmt::Display for EtcdError {
             Self::LeaseExists => "etcdserver: lease already exists",
             Self::LeaseTooLong => "etcdserver: too large lease TTL",
             Self::RequestTooLarge => "etcdserver: request is too large",
+            Self::NoSpace => "etcdserver: mvcc: database space exceeded",
             Self::NoLeader => "election: no leader",
             Self::NotLeader => "election: not leader",
             Self::SessionExpired => "mutex: session is expired",

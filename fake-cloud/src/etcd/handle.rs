@@ -107,6 +107,7 @@ impl EtcdStore {
     /// # Errors
     /// When it is too large, writes a key twice, or one of its operations would be refused alone.
     pub fn txn(&self, txn: &Txn) -> Result<TxnAnswer, EtcdError> {
+        txn.check()?;
         self.with(|store, _| store.txn(txn))
     }
 
@@ -263,9 +264,14 @@ impl WatchStream {
         self.store.with(|store, _| store.watch_cancel(self.deliveries.stream, id));
     }
 
-    /// Asks to be told how far it is, for one watcher or, with -1, for all.
-    pub(super) fn progress(&self, id: i64) {
-        self.store.with(|store, _| store.watch_progress(self.deliveries.stream, id));
+    /// Asks to be told how far the stream is.
+    pub(super) fn progress(&self) {
+        self.store.with(|store, _| store.watch_progress(self.deliveries.stream));
+    }
+
+    /// Asks to be told how far the watchers are that want it and had nothing else to hear.
+    pub(super) fn idle_progress(&self) {
+        self.store.with(|store, _| store.watch_idle_progress(self.deliveries.stream));
     }
 
     /// Asks for what was not told because the stream was read too slowly.

@@ -13,9 +13,18 @@ use super::record::Record;
 #[derive(Debug, Default)]
 pub(super) struct Keyspace {
     keys: BTreeMap<Bytes, Vec<Arc<Record>>>,
+    bytes: usize,
 }
 
+/// What a version costs beside its key and value.
+const VERSION_OVERHEAD: usize = 200;
+
 impl Keyspace {
+    /// What all versions together take.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// The key as it is now, if it exists.
     pub(super) fn latest(&self, key: &[u8]) -> Option<&Arc<Record>> {
         self.keys.get(key).and_then(|versions| newest(versions))
@@ -42,6 +51,7 @@ impl Keyspace {
 
     /// Adds a version. It must be newer than all versions of its key.
     pub(super) fn push(&mut self, record: Arc<Record>) {
+        self.bytes += size(&record);
         match self.keys.entry(record.key.clone()) {
             Entry::Occupied(mut versions) => versions.get_mut().push(record),
             Entry::Vacant(place) => drop(place.insert(vec![record])),
@@ -52,10 +62,9 @@ impl Keyspace {
     pub(super) fn compact(&mut self, key: &[u8], revision: i64) {
         let Some(versions) = self.keys.get_mut(key) else { return };
         let visible_from = versions.partition_point(|record| record.mod_revision <= revision).saturating_sub(1);
-        versions.drain(..visible_from);
-        if versions.first().is_some_and(|first| first.is_tombstone() && first.mod_revision <= revision) {
-            versions.remove(0);
-        }
+        let is_gone = versions.get(visible_from).is_some_and(|r| r.is_tombstone() && r.mod_revision <= revision);
+        let forgotten = versions.drain(..visible_from + usize::from(is_gone));
+        self.bytes -= forgotten.map(|record| size(&record)).sum::<usize>();
         if versions.is_empty() {
             self.keys.remove(key);
         }
@@ -64,6 +73,10 @@ impl Keyspace {
     fn versions<'a>(&'a self, range: &KeyRange) -> impl Iterator<Item = &'a Vec<Arc<Record>>> {
         range.bounds().into_iter().flat_map(|bounds| self.keys.range::<[u8], _>(bounds)).map(|(_, versions)| versions)
     }
+}
+
+fn size(record: &Record) -> usize {
+    record.key.len() + record.value.len() + VERSION_OVERHEAD
 }
 
 fn newest(versions: &[Arc<Record>]) -> Option<&Arc<Record>> {

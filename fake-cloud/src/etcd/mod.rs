@@ -9,7 +9,8 @@
 //!
 //! What a real etcd 3.5.1 answers, and this one does not: everything that changes the cluster or its passwords
 //! (members, users, roles), moving the leader, snapshots and hashes are refused as unknown calls. Sizes of the database
-//! and positions in the log are made up. A transaction that deletes without an end and then puts a deleted key, keeping
+//! and positions in the log are made up. A full store takes writes again after a compaction, without an alarm to switch
+//! off or a defragmentation. A transaction that deletes without an end and then puts a deleted key, keeping
 //! its value, crashes the real one; here the value is empty.
 
 mod delivery;
@@ -20,6 +21,7 @@ mod history;
 mod key_range;
 mod keyspace;
 mod lease;
+mod outbox;
 mod proto;
 mod queue;
 mod range;

@@ -108,7 +108,7 @@ impl Place {
     async fn deletion(&self, key: &Bytes, start_revision: i64) {
         let mut stream = self.store.watch();
         let without = Without { puts: true, deletes: false };
-        stream.create(&WatchRequest { keys: KeyRange::One(key.clone()), start_revision, id: 0, without });
+        stream.create(&WatchRequest { without, ..WatchRequest::of(KeyRange::One(key.clone()), start_revision) });
         loop {
             match stream.deliveries.next().await {
                 Some(Delivery::Created { .. } | Delivery::Progress { .. }) => {}

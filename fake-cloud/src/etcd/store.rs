@@ -19,6 +19,9 @@ use super::txn::{Operation, OperationAnswer, Txn, TxnAnswer, is_empty_key};
 use super::watch::{Position, WatchRequest, Watchers};
 use super::write::{Assign, Delete, DeleteAnswer, Put, PutAnswer};
 
+/// How many bytes of keys and values a server with default settings keeps before it refuses to take more.
+const QUOTA: usize = 2 * 1024 * 1024 * 1024;
+
 /// A multi-version store with etcd's rules.
 #[derive(Debug)]
 pub(super) struct Store {
@@ -29,6 +32,7 @@ pub(super) struct Store {
     revision: i64,
     compacted: i64,
     was_heard: bool,
+    quota: usize,
 }
 
 /// The revision being made: its events so far. It becomes real when it is committed with at least one.
@@ -46,7 +50,13 @@ impl Draft {
 
 impl Store {
     pub(super) fn new() -> Self {
+        Self::with_quota(QUOTA)
+    }
+
+    /// One that keeps so many bytes.
+    pub(super) fn with_quota(quota: usize) -> Self {
         Self {
+            quota,
             keyspace: Keyspace::default(),
             history: History::new(),
             leases: Leases::default(),
@@ -63,7 +73,7 @@ impl Store {
         let mut watchers = std::mem::take(&mut self.watchers);
         watchers.cut();
         watchers.stall(false, Position { revision: 1, compacted: 0, history: &History::new() });
-        *self = Self { watchers, ..Self::new() };
+        *self = Self { watchers, ..Self::with_quota(self.quota) };
     }
 
     pub(super) fn revision(&self) -> i64 {
@@ -85,6 +95,7 @@ impl Store {
 
     pub(super) fn put(&mut self, put: &Put) -> Result<PutAnswer, EtcdError> {
         put.check()?;
+        self.check_space()?;
         self.check_put(put)?;
         let mut draft = self.draft();
         let answer = self.draft_put(put, &mut draft);
@@ -93,17 +104,18 @@ impl Store {
     }
 
     pub(super) fn delete(&mut self, delete: &Delete) -> Result<DeleteAnswer, EtcdError> {
-        if is_empty_key(&delete.keys) {
-            return Err(EtcdError::EmptyKey);
-        }
+        delete.check()?;
         let mut draft = self.draft();
         let answer = self.draft_delete(&delete.keys, &mut draft);
         self.commit(draft);
         Ok(answer)
     }
 
+    /// Carries out a transaction that was [checked](Txn::check), which takes its time and nothing from here.
     pub(super) fn txn(&mut self, txn: &Txn) -> Result<TxnAnswer, EtcdError> {
-        txn.check()?;
+        if txn.may_write() {
+            self.check_space()?;
+        }
         // All compares, also those of inner transactions, look at the store as it was before.
         let plan = self.plan(txn);
         self.check_plan(&plan)?;
@@ -129,6 +141,7 @@ impl Store {
     }
 
     pub(super) fn lease_grant(&mut self, id: i64, ttl: i64, now: DateTime<Utc>) -> Result<i64, EtcdError> {
+        self.check_space()?;
         self.leases.grant(id, ttl, now)
     }
 
@@ -188,8 +201,12 @@ impl Store {
         self.watchers.cancel(stream, id, self.revision);
     }
 
-    pub(super) fn watch_progress(&mut self, stream: u64, id: i64) {
-        self.watchers.progress(stream, id, self.revision);
+    pub(super) fn watch_progress(&mut self, stream: u64) {
+        self.watchers.progress(stream, self.revision);
+    }
+
+    pub(super) fn watch_idle_progress(&mut self, stream: u64) {
+        self.watchers.idle_progress(stream, self.revision);
     }
 
     pub(super) fn watch_catch_up(&mut self, stream: u64) {
@@ -219,6 +236,11 @@ impl Store {
             return Err(EtcdError::Compacted);
         }
         Ok(())
+    }
+
+    /// Deletions are always taken, and compaction makes room.
+    fn check_space(&self) -> Result<(), EtcdError> {
+        if self.keyspace.bytes() < self.quota { Ok(()) } else { Err(EtcdError::NoSpace) }
     }
 
     fn check_put(&self, put: &Put) -> Result<(), EtcdError> {

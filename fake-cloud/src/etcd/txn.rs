@@ -138,6 +138,14 @@ impl Txn {
         Ok(())
     }
 
+    /// Whether it may write anything, as far as the real one sees: it does not look into inner transactions.
+    pub(super) fn may_write(&self) -> bool {
+        self.success.iter().chain(&self.failure).any(|operation| match operation {
+            Operation::Range(_) => false,
+            Operation::Put(_) | Operation::Delete(_) | Operation::Txn(_) => true,
+        })
+    }
+
     fn check_size_and_keys(&self, allowed: usize) -> Result<(), EtcdError> {
         let operations = self.compares.len().max(self.success.len()).max(self.failure.len());
         let Some(left) = allowed.checked_sub(operations) else { return Err(EtcdError::TooManyOperations) };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::delivery::{Deliveries, Delivery, Mailbox, channel};
+use super::delivery::{Deliveries, Delivery, Mailbox, Telling, channel};
 use super::history::History;
 use super::key_range::KeyRange;
 use super::record::Event;
@@ -24,6 +24,18 @@ pub(super) struct WatchRequest {
     pub(super) id: i64,
     /// Which events to leave out.
     pub(super) without: Without,
+    /// How to tell the others.
+    pub(super) telling: Telling,
+    /// Whether to be told now and then how far it is.
+    pub(super) progress: bool,
+}
+
+impl WatchRequest {
+    /// All that happens to some keys from a revision on, or from now on for 0.
+    pub(super) fn of(keys: KeyRange, start_revision: i64) -> Self {
+        let (without, telling) = (Without::default(), Telling::default());
+        Self { keys, start_revision, id: 0, without, telling, progress: false }
+    }
 }
 
 /// Which events a watcher does not want.
@@ -64,6 +76,8 @@ struct Stream {
     next_id: i64,
     /// Whether it was told that it fell behind, and did not ask for the rest yet.
     is_behind: bool,
+    /// Whether it asked how far it is while it was behind.
+    owes_progress: bool,
 }
 
 #[derive(Debug)]
@@ -72,10 +86,22 @@ struct Watcher {
     id: i64,
     keys: KeyRange,
     without: Without,
+    telling: Telling,
+    wants_progress: bool,
+    /// Whether it was told nothing since the last round of progress.
+    is_idle: bool,
     /// The first revision it was not told about.
     next: i64,
     /// Whether it is to be served from the history.
     is_behind: bool,
+}
+
+/// Watchers that look at the same keys, and are told the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Group<'a> {
+    Key(&'a [u8]),
+    Prefix(&'a [u8]),
+    Other(u64),
 }
 
 /// Where the store is, for those who are told about it.
@@ -90,7 +116,10 @@ impl Watchers {
     pub(super) fn open(&mut self) -> Deliveries {
         let stream = self.number();
         let (mailbox, deliveries) = channel(stream);
-        self.streams.insert(stream, Stream { mailbox, ids: HashMap::new(), next_id: 0, is_behind: false });
+        self.streams.insert(
+            stream,
+            Stream { mailbox, ids: HashMap::new(), next_id: 0, is_behind: false, owes_progress: false },
+        );
         deliveries
     }
 
@@ -135,7 +164,18 @@ impl Watchers {
         let is_behind = next <= position.revision;
         let keys = request.keys.detached();
         self.enlist(number, &keys);
-        self.watchers.insert(number, Watcher { stream, id, keys, without: request.without, next, is_behind });
+        let watcher = Watcher {
+            stream,
+            id,
+            keys,
+            without: request.without,
+            telling: request.telling,
+            wants_progress: request.progress,
+            is_idle: true,
+            next,
+            is_behind,
+        };
+        self.watchers.insert(number, watcher);
         if is_behind {
             self.catch_up(number, position);
         }
@@ -150,12 +190,27 @@ impl Watchers {
         }
     }
 
-    /// Tells a stream, or one of its watchers, that it knows everything up to now.
-    pub(super) fn progress(&mut self, stream: u64, id: i64, revision: i64) {
-        let Some(watched) = self.streams.get(&stream) else { return };
-        let is_known = id < 0 || watched.ids.contains_key(&id);
-        if is_known && !self.stalled && !watched.is_behind {
-            watched.mailbox.send(Delivery::Progress { id, revision });
+    /// Tells a stream that it knows everything up to now: at once, or as soon as it does.
+    pub(super) fn progress(&mut self, stream: u64, revision: i64) {
+        let Some(watched) = self.streams.get_mut(&stream) else { return };
+        if self.stalled || watched.is_behind {
+            watched.owes_progress = true;
+        } else {
+            watched.mailbox.send(Delivery::Progress { id: -1, revision });
+        }
+    }
+
+    /// Tells those watchers of a stream that want it, and were told nothing since this was last called, how far they
+    /// are.
+    pub(super) fn idle_progress(&mut self, stream: u64, revision: i64) {
+        let Some(watched) = self.streams.get(&stream).filter(|_| !self.stalled) else { return };
+        for number in watched.ids.values() {
+            let Some(watcher) = self.watchers.get_mut(number).filter(|watcher| watcher.wants_progress) else {
+                continue;
+            };
+            if std::mem::replace(&mut watcher.is_idle, true) && !watcher.is_behind {
+                watched.mailbox.send(Delivery::Progress { id: watcher.id, revision });
+            }
         }
     }
 
@@ -165,22 +220,21 @@ impl Watchers {
             return false;
         }
         if let [event] = events.as_ref() {
-            let numbers = self.interested_in(&event.record.key);
-            let is_heard = !numbers.is_empty();
-            for number in numbers {
-                self.deliver(number, revision, || Arc::clone(events));
-            }
-            return is_heard;
+            let groups = self.interested_in(&event.record.key);
+            groups.iter().for_each(|group| self.deliver_to(*group, revision, events));
+            return !groups.is_empty();
         }
-        let mut shares: BTreeMap<u64, Vec<Event>> = BTreeMap::new();
+        // Put together once for each group, however many watchers are in it.
+        let mut shares: BTreeMap<Group<'_>, Vec<Event>> = BTreeMap::new();
         for event in events.iter() {
-            for number in self.interested_in(&event.record.key) {
-                shares.entry(number).or_default().push(event.clone());
+            for group in self.interested_in(&event.record.key) {
+                shares.entry(group).or_default().push(event.clone());
             }
         }
         let is_heard = !shares.is_empty();
-        for (number, share) in shares {
-            self.deliver(number, revision, || share.into());
+        for (group, share) in shares {
+            let share = if share.len() == events.len() { Arc::clone(events) } else { share.into() };
+            self.deliver_to(group, revision, &share);
         }
         is_heard
     }
@@ -194,12 +248,18 @@ impl Watchers {
         }
     }
 
-    /// Serves the watchers of a stream that fell behind from the history.
+    /// Serves the watchers of a stream that fell behind from the history, each with one message; the stream is told to
+    /// ask again if that was not all.
     pub(super) fn catch_up_stream(&mut self, stream: u64, position: Position<'_>) {
         let Some(watched) = self.streams.get_mut(&stream) else { return };
         watched.is_behind = false;
         let numbers: Vec<_> = watched.ids.values().copied().collect();
         numbers.into_iter().for_each(|number| self.catch_up(number, position));
+        let Some(watched) = self.streams.get_mut(&stream) else { return };
+        if watched.owes_progress && !watched.is_behind && !self.stalled {
+            watched.owes_progress = false;
+            watched.mailbox.send(Delivery::Progress { id: -1, revision: position.revision });
+        }
     }
 
     fn catch_up(&mut self, number: u64, position: Position<'_>) {
@@ -217,27 +277,42 @@ impl Watchers {
         }
         let mut batch: Vec<Event> = Vec::new();
         let mut revisions = 0;
-        let send = |batch: &mut Vec<Event>| {
-            if !batch.is_empty() {
-                let events = std::mem::take(batch).into();
-                stream.mailbox.send(Delivery::Events { id, revision: position.revision, events });
+        watcher.is_behind = false;
+        let mut next = position.revision + 1;
+        for (revision, events) in position.history.since(watcher.next) {
+            if revisions == REVISIONS_PER_MESSAGE {
+                // The rest when this is read: a reader that is gone, or slow, must not be given all there is.
+                (next, watcher.is_behind) = (revision, true);
+                break;
             }
-        };
-        for (_, events) in position.history.since(watcher.next) {
             let before = batch.len();
             batch.extend(events.iter().filter(|event| watcher.wants(event)).cloned());
             revisions += usize::from(batch.len() > before);
-            if revisions == REVISIONS_PER_MESSAGE {
-                send(&mut batch);
-                revisions = 0;
-            }
         }
-        send(&mut batch);
-        watcher.next = position.revision + 1;
-        watcher.is_behind = false;
+        watcher.next = next;
+        if !batch.is_empty() {
+            watcher.is_idle = false;
+            let (events, telling) = (batch.into(), watcher.telling);
+            stream.mailbox.send(Delivery::Events { id, revision: position.revision, events, telling });
+        }
+        if watcher.is_behind && !stream.is_behind {
+            stream.is_behind = true;
+            stream.mailbox.send(Delivery::FellBehind);
+        }
     }
 
-    fn deliver(&mut self, number: u64, revision: i64, events: impl FnOnce() -> Arc<[Event]>) {
+    fn deliver_to(&mut self, group: Group<'_>, revision: i64, events: &Arc<[Event]>) {
+        let numbers = match group {
+            Group::Key(key) => self.by_key.get(key),
+            Group::Prefix(prefix) => self.by_prefix.get(prefix),
+            Group::Other(number) => return self.deliver(number, revision, events),
+        };
+        for number in numbers.cloned().unwrap_or_default() {
+            self.deliver(number, revision, events);
+        }
+    }
+
+    fn deliver(&mut self, number: u64, revision: i64, events: &Arc<[Event]>) {
         let Some(watcher) = self.watchers.get_mut(&number) else { return };
         let Some(stream) = self.streams.get_mut(&watcher.stream) else { return };
         if watcher.is_behind || watcher.next > revision {
@@ -253,23 +328,25 @@ impl Watchers {
             return;
         }
         watcher.next = revision + 1;
-        let mut events = events();
-        if !events.iter().all(|event| watcher.without.lets_through(event)) {
-            events = events.iter().filter(|event| watcher.without.lets_through(event)).cloned().collect();
-        }
+        let events = if events.iter().all(|event| watcher.without.lets_through(event)) {
+            Arc::clone(events)
+        } else {
+            events.iter().filter(|event| watcher.without.lets_through(event)).cloned().collect()
+        };
         if !events.is_empty() {
-            stream.mailbox.send(Delivery::Events { id: watcher.id, revision, events });
+            watcher.is_idle = false;
+            let (id, telling) = (watcher.id, watcher.telling);
+            stream.mailbox.send(Delivery::Events { id, revision, events, telling });
         }
     }
 
-    fn interested_in(&self, key: &[u8]) -> Vec<u64> {
-        let mut numbers = self.by_key.get(key).cloned().unwrap_or_default();
-        for length in self.prefix_lengths.range(..=key.len()).map(|(length, _)| *length) {
-            numbers.extend(self.by_prefix.get(&key[..length]).into_iter().flatten());
-        }
+    fn interested_in<'a>(&self, key: &'a [u8]) -> Vec<Group<'a>> {
+        let lengths = self.prefix_lengths.range(..=key.len()).map(|(length, _)| *length);
+        let prefixes = lengths.map(|length| &key[..length]).filter(|prefix| self.by_prefix.contains_key(*prefix));
         let is_interested = |number: &u64| self.watchers.get(number).is_some_and(|watcher| watcher.keys.contains(key));
-        numbers.extend(self.others.iter().copied().filter(is_interested));
-        numbers
+        let others = self.others.iter().copied().filter(is_interested);
+        let exact = self.by_key.contains_key(key).then_some(Group::Key(key));
+        exact.into_iter().chain(prefixes.map(Group::Prefix)).chain(others.map(Group::Other)).collect()
     }
 
     fn enlist(&mut self, number: u64, keys: &KeyRange) {

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use super::error::EtcdError;
 use super::key_range::KeyRange;
 use super::record::Record;
+use super::txn::is_empty_key;
 
 /// A key to write.
 #[derive(Debug, Clone)]
@@ -58,6 +59,12 @@ pub struct PutAnswer {
 pub struct Delete {
     /// The keys.
     pub keys: KeyRange,
+}
+
+impl Delete {
+    pub(super) fn check(&self) -> Result<(), EtcdError> {
+        if is_empty_key(&self.keys) { Err(EtcdError::EmptyKey) } else { Ok(()) }
+    }
 }
 
 /// What a delete did.

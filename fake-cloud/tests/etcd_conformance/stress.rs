@@ -213,3 +213,44 @@ async fn ten_thousand_keys_are_listed_in_pages() {
     assert_eq!(seen, 10_000);
     fake.stop().await;
 }
+
+/// Calls that are given up are normal among clients with deadlines, and must not end the connection for the others on it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_calls_given_up_at_once_leave_the_connection_alone() {
+    let fake = FakeEtcd::start().await;
+    let mut client = fake.client().await;
+    let mut watch = client.watch("k", None).await.expect("a watch");
+    watch.message().await.expect("created");
+    for _ in 0..20 {
+        let calls: Vec<_> = (0..100)
+            .map(|_| {
+                let mut client = client.clone();
+                tokio::spawn(async move { client.get("k", None).await })
+            })
+            .collect();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        calls.iter().for_each(|call| call.abort());
+    }
+    client.put("k", "v", None).await.expect("a put");
+    let told = patiently("the watch", watch.message()).await.expect("the connection lives").expect("a stream");
+    assert_eq!(told.events().len(), 1);
+    fake.stop().await;
+}
+
+/// A stream that asks and asks is told in between, so what it has not been told yet does not pile up.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_asks_without_end_is_told_in_between() {
+    let fake = FakeEtcd::start().await;
+    let mut watch = fake.client().await.watch("k", None).await.expect("a watch");
+    watch.message().await.expect("created");
+    let asked = async {
+        for _ in 0..20_000 {
+            watch.request_progress().await.expect("a request");
+        }
+        for _ in 0..20_000 {
+            watch.message().await.expect("an answer").expect("a stream");
+        }
+    };
+    patiently("the answers", asked).await;
+    fake.stop().await;
+}

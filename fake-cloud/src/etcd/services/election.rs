@@ -15,7 +15,7 @@ use super::super::key_range::KeyRange;
 use super::super::proto::{election as pb, lock};
 use super::super::queue::{self, Place};
 use super::super::record::Record;
-use super::super::watch::{WatchRequest, Without};
+use super::super::watch::WatchRequest;
 use super::super::write::Delete;
 use super::context::{Context, key_value};
 use super::grpc::Answer;
@@ -80,8 +80,7 @@ async fn follow(context: &Context, name: &Bytes, seen: &Leaders) {
     loop {
         let Ok(mut front) = queue::front(&context.store, name) else { return };
         let mut stream = context.store.watch();
-        let (keys, start_revision) = (queue::line(name), front.revision + 1);
-        stream.create(&WatchRequest { keys, start_revision, id: 0, without: Without::default() });
+        stream.create(&WatchRequest::of(queue::line(name), front.revision + 1));
         let found = front.records.pop();
         if found != leader
             && let Some(record) = &found
@@ -97,13 +96,12 @@ async fn follow(context: &Context, name: &Bytes, seen: &Leaders) {
                 Some(_) | None => break,
             };
             for event in events.iter() {
-                let is_leader = leader.as_ref().is_some_and(|leader| leader.key == event.record.key);
-                if leader.is_none() || (is_leader && event.is_delete()) {
-                    break 'told;
-                }
-                if is_leader {
+                let is_news = leader.as_ref().is_none_or(|leader| leader.key == event.record.key);
+                if is_news && !event.is_delete() {
                     report(context, seen, event.record.mod_revision, &event.record).await;
                     leader = Some(Arc::clone(&event.record));
+                } else if is_news && leader.is_some() {
+                    break 'told;
                 }
             }
         }

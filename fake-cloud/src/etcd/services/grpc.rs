@@ -1,6 +1,7 @@
 //! One gRPC call: decode, ask, encode.
 
 use std::future::{Future, Ready, ready};
+use std::pin::Pin;
 
 use http::{HeaderValue, Request, Response};
 use hyper::body::Incoming;
@@ -28,6 +29,7 @@ impl From<EtcdError> for Status {
             | EtcdError::RequestTooLarge => Code::InvalidArgument,
             EtcdError::Compacted | EtcdError::FutureRevision | EtcdError::LeaseTooLong => Code::OutOfRange,
             EtcdError::LeaseNotFound => Code::NotFound,
+            EtcdError::NoSpace => Code::ResourceExhausted,
             EtcdError::LeaseExists | EtcdError::AuthNotEnabled => Code::FailedPrecondition,
             EtcdError::NoLeader | EtcdError::NotLeader | EtcdError::SessionExpired => Code::Unknown,
             EtcdError::Unavailable | EtcdError::Stopped => Code::Unavailable,
@@ -36,47 +38,55 @@ impl From<EtcdError> for Status {
     }
 }
 
+/// A call being carried out. Each kind has a box of its own: in one future together they would be as large as the
+/// largest of them, and that much would be copied with every call.
+pub(super) type Work<'a> = Pin<Box<dyn Future<Output = Response<Body>> + Send + 'a>>;
+
 /// One message in, one message out.
-pub(super) async fn unary<Asked, Answered, Work>(
+pub(super) fn unary<'a, Asked, Answered, Answering>(
     request: Request<Incoming>,
-    work: impl FnMut(Asked) -> Work + Send,
-) -> Response<Body>
+    work: impl FnMut(Asked) -> Answering + Send + 'a,
+) -> Work<'a>
 where
     Asked: Message + Default + 'static,
     Answered: Message + Default + 'static,
-    Work: Future<Output = Answer<Answered>> + Send,
+    Answering: Future<Output = Answer<Answered>> + Send + 'a,
 {
-    let mut response = grpc::<Asked, Answered>().unary(Handler(work), request).await;
-    rephrase(&mut response);
-    response
+    Box::pin(async move {
+        let mut response = grpc::<Asked, Answered>().unary(Handler(work), request).await;
+        rephrase(&mut response);
+        response
+    })
 }
 
 /// One message in, many out.
-pub(super) async fn server_streaming<Asked, Answered, Answers>(
+pub(super) fn server_streaming<'a, Asked, Answered, Answers>(
     request: Request<Incoming>,
-    work: impl FnMut(Asked) -> Answers + Send,
-) -> Response<Body>
+    work: impl FnMut(Asked) -> Answers + Send + 'a,
+) -> Work<'a>
 where
     Asked: Message + Default + 'static,
     Answered: Message + Default + 'static,
     Answers: Stream<Item = Result<Answered, Status>> + Send + 'static,
 {
-    let mut response = grpc::<Asked, Answered>().server_streaming(Handler(work), request).await;
-    rephrase(&mut response);
-    response
+    Box::pin(async move {
+        let mut response = grpc::<Asked, Answered>().server_streaming(Handler(work), request).await;
+        rephrase(&mut response);
+        response
+    })
 }
 
 /// Many messages in, many out.
-pub(super) async fn streaming<Asked, Answered, Answers>(
+pub(super) fn streaming<'a, Asked, Answered, Answers>(
     request: Request<Incoming>,
-    work: impl FnMut(Streaming<Asked>) -> Answers + Send,
-) -> Response<Body>
+    work: impl FnMut(Streaming<Asked>) -> Answers + Send + 'a,
+) -> Work<'a>
 where
     Asked: Message + Default + 'static,
     Answered: Message + Default + 'static,
     Answers: Stream<Item = Result<Answered, Status>> + Send + 'static,
 {
-    grpc::<Asked, Answered>().streaming(Handler(work), request).await
+    Box::pin(async move { grpc::<Asked, Answered>().streaming(Handler(work), request).await })
 }
 
 /// What a unary call comes to.

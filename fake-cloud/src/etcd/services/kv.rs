@@ -9,7 +9,7 @@ use super::super::key_range::KeyRange;
 use super::super::proto::common::ResponseHeader;
 use super::super::proto::kv as pb;
 use super::super::range::{Detail, Order, Range, RangeAnswer, SortBy};
-use super::super::txn::{Compare, Operand, Operation, OperationAnswer, Relation, Txn, TxnAnswer};
+use super::super::txn::{Compare, MAX_OPERATIONS, Operand, Operation, OperationAnswer, Relation, Txn, TxnAnswer};
 use super::super::write::{Assign, Delete, DeleteAnswer, Put, PutAnswer};
 use super::context::{Context, key_value};
 use super::grpc::Answer;
@@ -26,8 +26,9 @@ pub(super) fn range(context: &Context, request: &pb::RangeRequest) -> Result<pb:
 }
 
 pub(super) async fn put(context: &Context, request: pb::PutRequest) -> Answer<pb::PutResponse> {
-    let put = asked_put(&request)?;
+    check_put(&request)?;
     check_size(&request)?;
+    let put = asked_put(&request);
     let answer = context.store.write(|store| store.put(&put)).await?;
     let header = context.header(answer.revision);
     Ok(Response::new(put_response(header, &answer, &request)))
@@ -38,14 +39,21 @@ pub(super) async fn delete_range(
     request: pb::DeleteRangeRequest,
 ) -> Answer<pb::DeleteRangeResponse> {
     let delete = asked_delete(&request);
+    delete.check()?;
+    check_size(&request)?;
     let answer = context.store.write(|store| store.delete(&delete)).await?;
     let header = context.header(answer.revision);
     Ok(Response::new(delete_response(header, &answer, &request)))
 }
 
 pub(super) async fn txn(context: &Context, request: pb::TxnRequest) -> Answer<pb::TxnResponse> {
+    check_txn(&request, MAX_OPERATIONS)?;
     let txn = asked_txn(&request)?;
-    check_size(&request)?;
+    txn.check()?;
+    // What only reads does not go through the log.
+    if txn.may_write() {
+        check_size(&request)?;
+    }
     let answer = context.store.write(|store| store.txn(&txn)).await?;
     let header = context.header(answer.revision);
     Ok(Response::new(txn_response(header, answer, &request)))
@@ -59,6 +67,36 @@ pub(super) fn compact(context: &Context, request: &pb::CompactionRequest) -> Res
 fn check_size(request: &impl Message) -> Result<(), EtcdError> {
     let is_too_large = request.encoded_len() + ENTRY_OVERHEAD > MAX_ENTRY;
     if is_too_large { Err(EtcdError::RequestTooLarge) } else { Ok(()) }
+}
+
+/// Refuses what is wrong by itself, in the order in which a real server looks at it.
+fn check_txn(request: &pb::TxnRequest, allowed: usize) -> Result<(), EtcdError> {
+    let operations = request.compare.len().max(request.success.len()).max(request.failure.len());
+    let left = allowed.checked_sub(operations).ok_or(EtcdError::TooManyOperations)?;
+    if request.compare.iter().any(|compare| compare.key.is_empty()) {
+        return Err(EtcdError::EmptyKey);
+    }
+    request.success.iter().chain(&request.failure).try_for_each(|operation| match &operation.request {
+        Some(pb::Request::Range(range)) if range.key.is_empty() => Err(EtcdError::EmptyKey),
+        Some(pb::Request::DeleteRange(delete)) if delete.key.is_empty() => Err(EtcdError::EmptyKey),
+        Some(pb::Request::Range(_) | pb::Request::DeleteRange(_)) => Ok(()),
+        Some(pb::Request::Put(put)) => check_put(put),
+        Some(pb::Request::Txn(txn)) => check_txn(txn, left),
+        None => Err(EtcdError::KeyNotFound),
+    })
+}
+
+fn check_put(request: &pb::PutRequest) -> Result<(), EtcdError> {
+    if request.key.is_empty() {
+        return Err(EtcdError::EmptyKey);
+    }
+    if request.ignore_value && !request.value.is_empty() {
+        return Err(EtcdError::ValueProvided);
+    }
+    if request.ignore_lease && request.lease != 0 {
+        return Err(EtcdError::LeaseProvided);
+    }
+    Ok(())
 }
 
 fn asked_range(request: &pb::RangeRequest) -> Range {
@@ -90,21 +128,12 @@ fn asked_range(request: &pb::RangeRequest) -> Range {
     }
 }
 
-fn asked_put(request: &pb::PutRequest) -> Result<Put, EtcdError> {
-    if request.key.is_empty() {
-        return Err(EtcdError::EmptyKey);
-    }
-    if request.ignore_value && !request.value.is_empty() {
-        return Err(EtcdError::ValueProvided);
-    }
-    if request.ignore_lease && request.lease != 0 {
-        return Err(EtcdError::LeaseProvided);
-    }
-    Ok(Put {
+fn asked_put(request: &pb::PutRequest) -> Put {
+    Put {
         key: request.key.clone(),
         value: if request.ignore_value { Assign::Keep } else { Assign::Set(request.value.clone()) },
         lease: if request.ignore_lease { Assign::Keep } else { Assign::Set(request.lease) },
-    })
+    }
 }
 
 fn asked_delete(request: &pb::DeleteRangeRequest) -> Delete {
@@ -122,7 +151,7 @@ fn asked_txn(request: &pb::TxnRequest) -> Result<Txn, EtcdError> {
 fn asked_operation(operation: &pb::RequestOp) -> Result<Operation, EtcdError> {
     Ok(match &operation.request {
         Some(pb::Request::Range(range)) => Operation::Range(asked_range(range)),
-        Some(pb::Request::Put(put)) => Operation::Put(asked_put(put)?),
+        Some(pb::Request::Put(put)) => Operation::Put(asked_put(put)),
         Some(pb::Request::DeleteRange(delete)) => Operation::Delete(asked_delete(delete)),
         Some(pb::Request::Txn(txn)) => Operation::Txn(asked_txn(txn)?),
         None => return Err(EtcdError::KeyNotFound),

@@ -2,6 +2,7 @@
 
 mod context;
 mod election;
+mod encounter;
 mod grpc;
 mod kv;
 mod lease;
@@ -10,7 +11,6 @@ mod request;
 mod watch;
 
 use std::future::ready;
-use std::sync::OnceLock;
 
 pub(super) use context::Context;
 use http::{Request, Response};
@@ -20,8 +20,9 @@ use tonic::body::Body;
 
 use super::error::EtcdError;
 use super::proto::{auth, cluster, kv as kv_pb, lease as lease_pb, maintenance};
-use crate::interruption::{Ending, Interruption};
-use grpc::{now, server_streaming, streaming, unary, unknown};
+use crate::interruption::{Ending, Instead};
+use encounter::Encounter;
+use grpc::{Work, now, server_streaming, streaming, unary, unknown};
 
 /// The services that are known, whole or in part.
 const SERVICES: [&str; 8] = [
@@ -40,30 +41,30 @@ const SERVICES: [&str; 8] = [
 #[error("the call ends without an answer, as a fault rule asked")]
 pub(super) struct NoAnswer;
 
-/// What a call turns out to be about, once it is decoded.
-type Subject = OnceLock<String>;
-
 /// Takes one call through what may come in between, and answers it.
 pub(super) async fn answer(c: &Context, request: Request<Incoming>) -> Result<Response<Body>, NoAnswer> {
     let mut admitted = c.hook.admit(request::describe(request.uri().path()), c.store.clock().now());
-    let interruption = admitted.interruption.take();
-    match interruption {
-        Some(Interruption::Instead(response)) => {
-            let response = response.map(Body::new);
-            admitted.close(request::ending(&response));
-            return Ok(response);
-        }
-        Some(Interruption::Cut) => {
+    let mut fate = admitted.take_fate();
+    fate.wait(c.store.clock()).await;
+    let response = match fate.instead {
+        Some(Instead::Cut) => {
             admitted.close(Ending::Cut);
             return Err(NoAnswer);
         }
-        Some(Interruption::Late(delay)) => c.store.clock().sleep(delay).await,
-        Some(Interruption::Afterwards(_)) | None => {}
-    }
-    let subject = Subject::new();
-    let response = carry_out(c, request, &subject).await;
-    admitted.request.subject = subject.into_inner();
-    if let Some(Interruption::Afterwards(_)) = interruption {
+        Some(Instead::Answer(response)) => response.map(Body::new),
+        None => {
+            let encounter = Encounter::new(admitted);
+            let response = carry_out(c, request, &encounter).await;
+            let silence;
+            (admitted, silence) = encounter.end();
+            if let Some(ending) = silence {
+                admitted.close(ending);
+                return Err(NoAnswer);
+            }
+            response
+        }
+    };
+    if fate.lost.is_some() {
         admitted.close(Ending::Lost);
         return Err(NoAnswer);
     }
@@ -71,81 +72,80 @@ pub(super) async fn answer(c: &Context, request: Request<Incoming>) -> Result<Re
     Ok(response)
 }
 
-async fn carry_out(c: &Context, request: Request<Incoming>, subject: &Subject) -> Response<Body> {
-    let about = |key: &[u8]| drop(subject.set(request::readable(key)));
+fn carry_out<'a>(c: &'a Context, request: Request<Incoming>, encounter: &'a Encounter) -> Work<'a> {
     if c.store.is_unavailable() {
-        return Status::from(EtcdError::Unavailable).into_http();
+        return Box::pin(ready(Status::from(EtcdError::Unavailable).into_http()));
     }
     match request.uri().path() {
         "/etcdserverpb.KV/Range" => {
-            let range = |asked: kv_pb::RangeRequest| {
-                about(&asked.key);
-                now(kv::range(c, &asked))
+            let range = move |asked: kv_pb::RangeRequest| async move {
+                encounter.meet(c, &[&asked.key]).await?;
+                now(kv::range(c, &asked)).await
             };
-            unary(request, range).await
+            unary(request, range)
         }
         "/etcdserverpb.KV/Put" => {
-            let put = |asked: kv_pb::PutRequest| {
-                about(&asked.key);
-                kv::put(c, asked)
+            let put = move |asked: kv_pb::PutRequest| async move {
+                encounter.meet(c, &[&asked.key]).await?;
+                kv::put(c, asked).await
             };
-            unary(request, put).await
+            unary(request, put)
         }
         "/etcdserverpb.KV/DeleteRange" => {
-            let delete = |asked: kv_pb::DeleteRangeRequest| {
-                about(&asked.key);
-                kv::delete_range(c, asked)
+            let delete = move |asked: kv_pb::DeleteRangeRequest| async move {
+                encounter.meet(c, &[&asked.key]).await?;
+                kv::delete_range(c, asked).await
             };
-            unary(request, delete).await
+            unary(request, delete)
         }
         "/etcdserverpb.KV/Txn" => {
-            let txn = |asked: kv_pb::TxnRequest| {
-                asked.compare.first().into_iter().for_each(|compare| about(&compare.key));
-                kv::txn(c, asked)
+            let txn = move |asked: kv_pb::TxnRequest| async move {
+                encounter.meet(c, &encounter::keys_of(&asked)).await?;
+                kv::txn(c, asked).await
             };
-            unary(request, txn).await
+            unary(request, txn)
         }
-        "/etcdserverpb.KV/Compact" => unary(request, |asked| now(kv::compact(c, &asked))).await,
-        "/etcdserverpb.Watch/Watch" => streaming(request, |asked| watch::watch(c, asked)).await,
-        "/etcdserverpb.Lease/LeaseKeepAlive" => streaming(request, |asked| lease::keep_alive(c, asked)).await,
-        "/v3electionpb.Election/Campaign" => unary(request, |asked| election::campaign(c.clone(), asked)).await,
-        "/v3electionpb.Election/Observe" => server_streaming(request, |asked| election::observe(c, &asked)).await,
-        "/v3lockpb.Lock/Lock" => unary(request, |asked| election::lock(c.clone(), asked)).await,
-        _ => carry_out_rarely_asked(c, request).await,
+        "/etcdserverpb.KV/Compact" => unary(request, move |asked| now(kv::compact(c, &asked))),
+        "/etcdserverpb.Watch/Watch" => streaming(request, move |asked| watch::watch(c, asked)),
+        "/etcdserverpb.Lease/LeaseKeepAlive" => streaming(request, move |asked| lease::keep_alive(c, asked)),
+        "/v3electionpb.Election/Campaign" => unary(request, move |asked| election::campaign(c.clone(), asked)),
+        "/v3electionpb.Election/Observe" => server_streaming(request, move |asked| election::observe(c, &asked)),
+        "/v3lockpb.Lock/Lock" => unary(request, move |asked| election::lock(c.clone(), asked)),
+        _ => carry_out_rarely_asked(c, request),
     }
 }
 
-async fn carry_out_rarely_asked(c: &Context, request: Request<Incoming>) -> Response<Body> {
+fn carry_out_rarely_asked(c: &Context, request: Request<Incoming>) -> Work<'_> {
     match request.uri().path() {
-        "/etcdserverpb.Lease/LeaseGrant" => unary(request, |asked| now(lease::grant(c, &asked))).await,
-        "/etcdserverpb.Lease/LeaseRevoke" => unary(request, |asked| lease::revoke(c, asked)).await,
-        "/etcdserverpb.Lease/LeaseTimeToLive" => unary(request, |asked| now(Ok(lease::time_to_live(c, &asked)))).await,
+        "/etcdserverpb.Lease/LeaseGrant" => unary(request, move |asked| now(lease::grant(c, &asked))),
+        "/etcdserverpb.Lease/LeaseRevoke" => unary(request, move |asked| lease::revoke(c, asked)),
+        "/etcdserverpb.Lease/LeaseTimeToLive" => unary(request, move |asked| now(Ok(lease::time_to_live(c, &asked)))),
         "/etcdserverpb.Lease/LeaseLeases" => {
-            unary(request, |_: lease_pb::LeaseLeasesRequest| now(Ok(lease::leases(c)))).await
+            unary(request, move |_: lease_pb::LeaseLeasesRequest| now(Ok(lease::leases(c))))
         }
         "/etcdserverpb.Cluster/MemberList" => {
-            unary(request, |_: cluster::MemberListRequest| now(Ok(members::member_list(c)))).await
+            unary(request, move |_: cluster::MemberListRequest| now(Ok(members::member_list(c))))
         }
         "/etcdserverpb.Maintenance/Status" => {
-            unary(request, |_: maintenance::StatusRequest| now(Ok(members::status(c)))).await
+            unary(request, move |_: maintenance::StatusRequest| now(Ok(members::status(c))))
         }
         "/etcdserverpb.Maintenance/Alarm" => {
-            unary(request, |_: maintenance::AlarmRequest| now(Ok(members::alarm(c)))).await
+            unary(request, move |_: maintenance::AlarmRequest| now(Ok(members::alarm(c))))
         }
         "/etcdserverpb.Maintenance/Defragment" => {
-            unary(request, |_: maintenance::DefragmentRequest| now(Ok(members::defragment()))).await
+            unary(request, move |_: maintenance::DefragmentRequest| now(Ok(members::defragment())))
         }
         "/etcdserverpb.Auth/Authenticate" => {
             let refused = Err::<auth::AuthenticateResponse, _>(EtcdError::AuthNotEnabled);
-            unary(request, move |_: auth::AuthenticateRequest| now(refused.clone())).await
+            unary(request, move |_: auth::AuthenticateRequest| now(refused.clone()))
         }
         "/etcdserverpb.Auth/AuthStatus" => {
-            unary(request, |_: auth::AuthStatusRequest| now(Ok(members::auth_status(c)))).await
+            unary(request, move |_: auth::AuthStatusRequest| now(Ok(members::auth_status(c))))
         }
-        "/v3electionpb.Election/Leader" => unary(request, |asked| ready(election::leader(c, &asked))).await,
-        "/v3electionpb.Election/Proclaim" => unary(request, |asked| ready(election::proclaim(c, &asked))).await,
-        "/v3electionpb.Election/Resign" => unary(request, |asked| ready(election::resign(c, &asked))).await,
-        "/v3lockpb.Lock/Unlock" => unary(request, |asked| ready(election::unlock(c, &asked))).await,
-        path => unknown(path),
+        "/v3electionpb.Election/Leader" => unary(request, move |asked| ready(election::leader(c, &asked))),
+        "/v3electionpb.Election/Proclaim" => unary(request, move |asked| ready(election::proclaim(c, &asked))),
+        "/v3electionpb.Election/Resign" => unary(request, move |asked| ready(election::resign(c, &asked))),
+        "/v3lockpb.Lock/Unlock" => unary(request, move |asked| ready(election::unlock(c, &asked))),
+        path => Box::pin(ready(unknown(path))),
     }
 }

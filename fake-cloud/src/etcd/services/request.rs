@@ -45,6 +45,7 @@ pub(super) fn describe(path: &str) -> RequestInfo {
         method: "POST".to_owned(),
         path: path.to_owned(),
         subject: None,
+        fencing_token: None,
     }
 }
 

@@ -1,6 +1,6 @@
 //! `etcdserverpb.Watch`.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context as Wakeup, Poll};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use prost::Message;
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
-use super::super::delivery::Delivery;
+use super::super::delivery::{Delivery, Telling};
 use super::super::error::EtcdError;
 use super::super::handle::WatchStream;
 use super::super::key_range::KeyRange;
@@ -32,7 +32,6 @@ pub(super) fn watch(context: &Context, requests: Streaming<pb::WatchRequest>) ->
         context: context.clone(),
         requests: Some(requests),
         stream: context.store.watch(),
-        options: HashMap::new(),
         pending: VecDeque::new(),
         stopped: Box::pin(context.stopped()),
         progress_due: None,
@@ -45,21 +44,10 @@ pub(super) struct Watch {
     /// None when the client has said all it wants to say.
     requests: Option<Streaming<pb::WatchRequest>>,
     stream: WatchStream,
-    options: HashMap<i64, Options>,
     pending: VecDeque<pb::WatchResponse>,
     stopped: Pin<Box<dyn Future<Output = ()> + Send>>,
     progress_due: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     is_over: bool,
-}
-
-/// What a watcher wants to be told, and how.
-#[derive(Clone, Copy)]
-struct Options {
-    previous: bool,
-    fragment: bool,
-    progress: bool,
-    /// Whether it was told nothing since the last round of progress.
-    is_idle: bool,
 }
 
 impl Stream for Watch {
@@ -74,13 +62,16 @@ impl Stream for Watch {
             if let Some(response) = watch.pending.pop_front() {
                 return Poll::Ready(Some(Ok(response)));
             }
+            // One request, one delivery, in turns: a client that asks without end must hear what it asked for, or that
+            // piles up; and one that is told without end must be able to say that it is enough.
+            let mut is_asked = false;
             match watch.requests.as_mut().map(|requests| Pin::new(requests).poll_next(wakeup)) {
                 Some(Poll::Ready(Some(Ok(_)))) if watch.context.store.is_unavailable() => {
                     break EtcdError::Unavailable.into();
                 }
                 Some(Poll::Ready(Some(Ok(request)))) => {
                     watch.ask(request);
-                    continue;
+                    is_asked = true;
                 }
                 Some(Poll::Ready(Some(Err(status)))) => break too_large(status),
                 Some(Poll::Ready(None)) => watch.requests = None,
@@ -92,6 +83,7 @@ impl Stream for Watch {
                     continue;
                 }
                 Poll::Ready(None) => break EtcdError::Unavailable.into(),
+                Poll::Pending if is_asked => continue,
                 Poll::Pending => {}
             }
             if watch.stopped.as_mut().poll(wakeup).is_ready() {
@@ -112,7 +104,7 @@ impl Watch {
         match request.request {
             Some(pb::RequestUnion::Create(create)) => self.create(&create),
             Some(pb::RequestUnion::Cancel(cancel)) => self.stream.cancel(cancel.watch_id),
-            Some(pb::RequestUnion::Progress(_)) => self.stream.progress(-1),
+            Some(pb::RequestUnion::Progress(_)) => self.stream.progress(),
             None => {}
         }
     }
@@ -125,11 +117,11 @@ impl Watch {
             start_revision: create.start_revision,
             id: create.watch_id,
             without: Without { puts: create.filters.contains(&0), deletes: create.filters.contains(&1) },
+            telling: Telling { previous: create.prev_kv, fragment: create.fragment },
+            progress: create.progress_notify,
         };
-        let Some(id) = self.stream.create(&request) else { return };
-        let (previous, fragment, progress) = (create.prev_kv, create.fragment, create.progress_notify);
-        self.options.insert(id, Options { previous, fragment, progress, is_idle: true });
-        if progress && self.progress_due.is_none() {
+        self.stream.create(&request);
+        if create.progress_notify && self.progress_due.is_none() {
             self.schedule_progress();
         }
     }
@@ -140,11 +132,7 @@ impl Watch {
     }
 
     fn tell_progress(&mut self) {
-        for (id, options) in &mut self.options {
-            if options.progress && std::mem::replace(&mut options.is_idle, true) {
-                self.stream.progress(*id);
-            }
-        }
+        self.stream.idle_progress();
         self.schedule_progress();
     }
 
@@ -162,23 +150,14 @@ impl Watch {
                 cancel_reason: reason.to_owned(),
                 ..response(-1, revision)
             },
-            Delivery::Canceled { id, revision } => {
-                let response = pb::WatchResponse { canceled: true, ..response(id, revision) };
-                self.options.remove(&id);
-                response
-            }
+            Delivery::Canceled { id, revision } => pb::WatchResponse { canceled: true, ..response(id, revision) },
             Delivery::Compacted { id, compact_revision } => {
-                let response = pb::WatchResponse { canceled: true, compact_revision, ..response(id, 0) };
-                self.options.remove(&id);
-                response
+                pb::WatchResponse { canceled: true, compact_revision, ..response(id, 0) }
             }
-            Delivery::Events { id, revision, events } => {
-                let mut response = response(id, revision);
-                let options = self.options.get_mut(&id);
-                response.events = events.iter().map(|event| told(event, options.as_deref())).collect();
-                let Some(options) = options else { return self.pending.push_back(response) };
-                options.is_idle = false;
-                if options.fragment {
+            Delivery::Events { id, revision, events, telling } => {
+                let events = events.iter().map(|event| told(event, telling)).collect();
+                let response = pb::WatchResponse { events, ..response(id, revision) };
+                if telling.fragment {
                     return self.pending.extend(fragments(response));
                 }
                 response
@@ -190,12 +169,11 @@ impl Watch {
     }
 }
 
-fn told(event: &Event, options: Option<&Options>) -> pb::Event {
-    let is_previous_asked = options.is_some_and(|options| options.previous);
+fn told(event: &Event, telling: Telling) -> pb::Event {
     pb::Event {
         kind: i32::from(event.is_delete()),
         kv: Some(key_value(&event.record)),
-        prev_kv: event.previous.as_ref().filter(|_| is_previous_asked).map(|record| key_value(record)),
+        prev_kv: event.previous.as_ref().filter(|_| telling.previous).map(|record| key_value(record)),
     }
 }
 

@@ -92,6 +92,35 @@ pub(crate) async fn observers_see_every_leader(mut s: Session) -> Session {
     s
 }
 
+/// Who begins to look before anybody leads sees the first leader as of its election, whatever happens meanwhile.
+pub(crate) async fn an_observer_waits_for_the_first_leader(mut s: Session) -> Session {
+    for id in [0x91, 0x92] {
+        grant(&mut s, id).await;
+    }
+    let mut observer = s.client.clone();
+    // A real server says nothing at all before there is a leader.
+    let first = tokio::spawn(async move {
+        let mut seen = observer.observe("v").await.expect("a stream");
+        (seen.message().await, seen)
+    });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    s.client.put("elsewhere", "x", None).await.expect("an answer");
+    let all = [("v/91", 0x91), ("v/92", 0x92)]
+        .map(|(key, lease)| etcd_client::TxnOp::put(key, "x", Some(etcd_client::PutOptions::new().with_lease(lease))));
+    s.call("two at once", async |c| c.txn(etcd_client::Txn::new().and_then(all)).await).await;
+    s.client.put("elsewhere", "y", None).await.expect("an answer");
+    let (told, mut seen) = patiently("the first", first).await.expect("no panic");
+    s.note("the first", &told);
+    s.client.put("v/92", "unseen", None).await.expect("an answer");
+    s.client.put("v/91", "seen", None).await.expect("an answer");
+    let told = patiently("its value", seen.message()).await;
+    s.note("its value", &told);
+    s.call("it goes", async |c| c.delete("v/91", None).await).await;
+    let told = patiently("the next", seen.message()).await;
+    s.note("the next", &told);
+    s
+}
+
 pub(crate) async fn candidates_need_a_lease_that_lives(mut s: Session) -> Session {
     s.call("campaign", async |c| c.campaign("n", "x", 404).await).await;
     s.call("lock", async |c| c.lock("n", Some(LockOptions::new().with_lease(404))).await).await;
@@ -121,5 +150,46 @@ pub(crate) async fn locks_are_held_by_one(mut s: Session) -> Session {
     s.note("the second holds it", &second);
     s.call("unlock again", async |c| c.unlock(held.key()).await).await;
     s.call("unlock nothing", async |c| c.unlock("").await).await;
+    s
+}
+
+/// The second in line goes first: the third still waits for the first.
+pub(crate) async fn somebody_in_the_middle_of_the_line_goes(mut s: Session) -> Session {
+    for id in [0xd1, 0xd2, 0xd3] {
+        grant(&mut s, id).await;
+    }
+    s.call("first", async |c| c.campaign("g", "one", 0xd1).await).await;
+    let mut waiting = Vec::new();
+    for (id, value, length) in [(0xd2, "two", 2), (0xd3, "three", 3)] {
+        let mut client = s.client.clone();
+        waiting.push(tokio::spawn(async move { client.campaign("g", value, id).await }));
+        line_of(&mut s.client, "g/", length).await;
+    }
+    s.call("the second goes", async |c| c.lease_revoke(0xd2).await).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let third = waiting.pop().expect("a candidate");
+    s.line("the third waits", &(!third.is_finished()).to_string());
+    s.call("the first goes", async |c| c.lease_revoke(0xd1).await).await;
+    let won = patiently("the third", third).await.expect("no panic");
+    s.note("the third leads", &won);
+    // Whose key is gone finds out, or leads without a key; either way the line moves on.
+    let gone = patiently("the second", waiting.remove(0)).await.expect("no panic");
+    s.note("the second, whose lease is gone", &gone);
+    s
+}
+
+/// A lock whose lease ends while waiting is not held.
+pub(crate) async fn a_lease_ends_in_line_for_a_lock(mut s: Session) -> Session {
+    grant(&mut s, 0xf1).await;
+    grant(&mut s, 0xf2).await;
+    let by = |lease| Some(LockOptions::new().with_lease(lease));
+    let held = s.call("lock", async |c| c.lock("lx", by(0xf1)).await).await.expect("an answer");
+    let mut client = s.client.clone();
+    let second = tokio::spawn(async move { client.lock("lx", by(0xf2)).await });
+    line_of(&mut s.client, "lx/", 2).await;
+    s.call("its lease ends", async |c| c.lease_revoke(0xf2).await).await;
+    s.call("unlock", async |c| c.unlock(held.key()).await).await;
+    let second = patiently("the second", second).await.expect("no panic");
+    s.note("the second", &second);
     s
 }

@@ -1,6 +1,6 @@
 //! Put, delete, compact.
 
-use etcd_client::{CompactionOptions, DeleteOptions, GetOptions, PutOptions};
+use etcd_client::{CompactionOptions, Compare, CompareOp, DeleteOptions, GetOptions, PutOptions, Txn, TxnOp};
 
 use crate::session::Session;
 
@@ -133,5 +133,57 @@ pub(crate) async fn compaction_refuses_what_it_cannot_do(mut s: Session) -> Sess
     s.call("zero", async |c| c.compact(0, None).await).await;
     s.call("negative", async |c| c.compact(-3, None).await).await;
     s.call("get", async |c| c.get("a", None).await).await;
+    s
+}
+
+pub(crate) async fn large_requests_of_every_kind(mut s: Session) -> Session {
+    let large = || vec![b'k'; 1_600_000];
+    s.call("delete", async |c| c.delete(large(), None).await).await;
+    s.call("get", async |c| c.get(large(), None).await).await;
+    let get = || TxnOp::get(large(), None);
+    s.call("a transaction that reads", async |c| c.txn(Txn::new().and_then([get()])).await).await;
+    s.call("one that might write", async |c| c.txn(Txn::new().and_then([get()]).or_else([put("a")])).await).await;
+    s.call("one that deletes", async |c| c.txn(Txn::new().and_then([TxnOp::delete(large(), None)])).await).await;
+    s.call("nested", async |c| c.txn(Txn::new().and_then([TxnOp::txn(Txn::new().and_then([get()]))])).await).await;
+    s
+}
+
+fn put(key: &str) -> TxnOp {
+    TxnOp::put(key, "x", None)
+}
+
+/// A request that is wrong in two ways is refused for the one a server looks at first.
+pub(crate) async fn wrong_in_two_ways(mut s: Session) -> Session {
+    let valued = || TxnOp::put("k", "v", Some(PutOptions::new().with_ignore_value()));
+    let leased = || TxnOp::put("k", "v", Some(PutOptions::new().with_lease(5).with_ignore_lease()));
+    let absent = |key: &str| Compare::version(key, CompareOp::Equal, 0);
+    let too_many = || (0..129).map(|number| put(&format!("m/{number}"))).collect::<Vec<_>>();
+    for (what, txn) in [
+        ("no compared key, a value", Txn::new().when([absent("")]).and_then([valued()])),
+        ("a value, too many elsewhere", Txn::new().and_then([valued()]).or_else(too_many())),
+        ("a value, and twice", Txn::new().and_then([put("a"), put("a"), valued()])),
+        ("a lease elsewhere, and twice", Txn::new().and_then([put("a"), put("a")]).or_else([leased()])),
+        ("no key, then a value", Txn::new().and_then([put(""), valued()])),
+        ("a value, then no key", Txn::new().and_then([valued(), put("")])),
+        (
+            "a nested value, no compared key",
+            Txn::new().when([absent("")]).and_then([TxnOp::txn(Txn::new().and_then([valued()]))]),
+        ),
+        ("too large, and twice", Txn::new().and_then([TxnOp::put("a", vec![7; 1_600_000], None), put("a")])),
+        (
+            "too large, and nothing there",
+            Txn::new().and_then([TxnOp::put("a", vec![7; 1_600_000], Some(PutOptions::new().with_lease(404)))]),
+        ),
+    ] {
+        s.call(what, async |c| c.txn(txn).await).await;
+    }
+    let both = PutOptions::new().with_ignore_value().with_lease(5).with_ignore_lease();
+    s.call("value and lease", async |c| c.put("k", "v", Some(both.clone())).await).await;
+    s.call("no key, value and lease", async |c| c.put("", "v", Some(both)).await).await;
+    let unknown = PutOptions::new().with_lease(404).with_ignore_value();
+    s.call("nothing to keep, unknown lease", async |c| c.put("k", "", Some(unknown)).await).await;
+    s.call("put", async |c| c.put("k", "v", None).await).await;
+    let unknown = PutOptions::new().with_lease(404).with_ignore_value();
+    s.call("kept, unknown lease", async |c| c.put("k", "", Some(unknown)).await).await;
     s
 }

@@ -134,3 +134,47 @@ pub(crate) async fn expiry_deletes_all_keys_at_once(mut s: Session) -> Session {
     s.call("time to live", async |c| c.lease_time_to_live(501, None).await).await;
     s
 }
+
+/// Every beat is answered, however fast they come; a stream outlives its lease, and serves the next one of that id.
+pub(crate) async fn many_beats_on_one_stream(mut s: Session) -> Session {
+    grant(&mut s, 601, 600).await;
+    let (mut keeper, mut beats) = s.client.lease_keep_alive(601).await.expect("a keeper");
+    for _ in 0..20 {
+        keeper.keep_alive().await.expect("a beat");
+    }
+    for _ in 0..20 {
+        let beat = patiently("beat", beats.message()).await;
+        s.note("beat", &beat);
+    }
+    s.call("revoke", async |c| c.lease_revoke(601).await).await;
+    keeper.keep_alive().await.expect("a beat");
+    let beat = patiently("beat", beats.message()).await;
+    s.note("beat of the dead", &beat);
+    grant(&mut s, 601, 500).await;
+    keeper.keep_alive().await.expect("a beat");
+    let beat = patiently("beat", beats.message()).await;
+    s.note("a new lease of the same id", &beat);
+    s
+}
+
+/// A lease that is revoked while its key moves on leaves the key where it went.
+pub(crate) async fn leases_in_transactions(mut s: Session) -> Session {
+    use etcd_client::{Compare, CompareOp, Txn, TxnOp};
+    grant(&mut s, 701, 600).await;
+    grant(&mut s, 702, 600).await;
+    let put = |key: &str, lease| TxnOp::put(key, "v", Some(PutOptions::new().with_lease(lease)));
+    s.call("put", async |c| c.txn(Txn::new().and_then([put("t/1", 701), put("t/2", 702)])).await).await;
+    let on = Compare::lease("t/1", CompareOp::Equal, 701);
+    s.call("move", async |c| c.txn(Txn::new().when([on]).and_then([put("t/1", 702)])).await).await;
+    status(&mut s, "empty", 701).await;
+    status(&mut s, "both", 702).await;
+    let keep = PutOptions::new().with_ignore_lease();
+    s.call("keep", async |c| c.txn(Txn::new().and_then([TxnOp::put("t/1", "w", Some(keep))])).await).await;
+    status(&mut s, "still both", 702).await;
+    s.call("delete", async |c| c.txn(Txn::new().and_then([TxnOp::delete("t/1", None)])).await).await;
+    status(&mut s, "one", 702).await;
+    s.call("revoke", async |c| c.lease_revoke(702).await).await;
+    grant(&mut s, 702, 600).await;
+    status(&mut s, "a new one of the same id has no keys", 702).await;
+    s
+}

@@ -5,7 +5,7 @@ use etcd_client::{
     WatchStream,
 };
 
-use crate::session::Session;
+use crate::session::{Session, patiently};
 
 async fn revision(s: &mut Session) -> i64 {
     s.client.get("none", None).await.expect("an answer").header().expect("a header").revision()
@@ -244,7 +244,7 @@ pub(crate) async fn a_long_history(mut s: Session) -> Session {
     let mut stream = watch(&mut s, "long", options).await;
     let mut events = 0;
     while events < 1500 {
-        let message = stream.message().await.expect("a message").expect("a stream");
+        let message = patiently("a message", stream.message()).await.expect("a message").expect("a stream");
         events += message.events().len();
         let last = message.events().last().and_then(|event| event.kv()).expect("an event").mod_revision();
         let (count, revision) = (message.events().len(), message.header().expect("a header").revision());
@@ -275,5 +275,80 @@ pub(crate) async fn large_messages_come_in_pieces_when_asked(mut s: Session) -> 
     let mut stream = watch(&mut s, "big/", options().with_fragment()).await;
     s.watched("the first piece", &mut stream).await;
     s.watched("the last piece", &mut stream).await;
+    s
+}
+
+/// A watcher takes its wishes with it when it goes, and not those of the next one with its id.
+pub(crate) async fn an_id_taken_again_brings_its_own_wishes(mut s: Session) -> Session {
+    put(&mut s, "again", "0").await;
+    let mut stream = watch(&mut s, "again", WatchOptions::new().with_watch_id(7)).await;
+    for round in 1..=5 {
+        // Without waiting in between, so that the server learns of both at once.
+        stream.cancel(7).await.expect("a request");
+        let wishes = WatchOptions::new().with_watch_id(7).with_prev_key();
+        stream.watch("again", Some(wishes)).await.expect("a request");
+        s.watched("canceled", &mut stream).await;
+        s.watched("created", &mut stream).await;
+        put(&mut s, "again", &round.to_string()).await;
+        s.watched("with what was before", &mut stream).await;
+    }
+    s
+}
+
+/// History longer than one message, while more happens: nothing is left out, repeated or told early.
+pub(crate) async fn history_goes_over_into_the_present(mut s: Session) -> Session {
+    let start = revision(&mut s).await + 1;
+    for number in 0..2500 {
+        put(&mut s, &format!("over/{}", number % 7), "old").await;
+    }
+    let options = WatchOptions::new().with_prefix().with_start_revision(start);
+    let mut stream = watch(&mut s, "over/", options).await;
+    for number in 0..500 {
+        put(&mut s, &format!("over/{}", number % 7), "new").await;
+    }
+    let mut expected = start;
+    while expected < start + 3000 {
+        let message = patiently("a message", stream.message()).await.expect("a message").expect("a stream");
+        for event in message.events() {
+            let told = event.kv().expect("a key").mod_revision();
+            assert_eq!(told, expected, "no gap, no repetition");
+            expected += 1;
+        }
+    }
+    s.line("told", &format!("{} revisions in a row", expected - start));
+    stream.request_progress().await.expect("a request");
+    s.watched("progress", &mut stream).await;
+    s
+}
+
+/// Every request for progress is answered, however fast they come, and events are told in between.
+pub(crate) async fn progress_asked_for_many_times(mut s: Session) -> Session {
+    let mut stream = watch(&mut s, "many", WatchOptions::new()).await;
+    for _ in 0..50 {
+        stream.request_progress().await.expect("a request");
+    }
+    for _ in 0..50 {
+        s.watched("progress", &mut stream).await;
+    }
+    put(&mut s, "many", "x").await;
+    s.watched("event", &mut stream).await;
+    s
+}
+
+/// One deletion of very many keys reaches all who watch them, each with their share.
+pub(crate) async fn a_large_deletion_is_told_at_once(mut s: Session) -> Session {
+    for number in 0..300 {
+        put(&mut s, &format!("mass/{}/{number:03}", number % 3), "x").await;
+    }
+    let mut all = watch(&mut s, "mass/", WatchOptions::new().with_prefix()).await;
+    let mut again = watch(&mut s, "mass/", WatchOptions::new().with_prefix()).await;
+    let mut third = watch(&mut s, "mass/1/", WatchOptions::new().with_prefix()).await;
+    let mut one = watch(&mut s, "mass/2/002", WatchOptions::new()).await;
+    let mut some = watch(&mut s, "mass/0/1", WatchOptions::new().with_range("mass/1/15")).await;
+    s.client.delete("mass/", Some(DeleteOptions::new().with_prefix())).await.expect("an answer");
+    for (what, stream) in [("all", &mut all), ("again", &mut again), ("a third", &mut third), ("one", &mut one)] {
+        s.watched(what, stream).await;
+    }
+    s.watched("some", &mut some).await;
     s
 }
