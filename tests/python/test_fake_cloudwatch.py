@@ -237,3 +237,32 @@ def test_a_metric_can_be_set_by_hand(fake_cloud: FakeCloud, client: Any) -> None
         EndTime=now + timedelta(minutes=1),
     )
     assert answer["MetricDataResults"][0]["Values"][0] == 99.5
+
+
+def test_arithmetic_over_ids_is_evaluated_and_the_rest_is_a_typed_refusal(fake_cloud: FakeCloud) -> None:
+    cloudwatch = fake_cloud.client("cloudwatch")
+    now = fake_cloud.now()
+    for name, value in (("errors", 3.0), ("calls", 12.0)):
+        cloudwatch.put_metric_data(Namespace="Mine", MetricData=[{"MetricName": name, "Value": value}])
+
+    def metric(name: str) -> dict[str, Any]:
+        stat = {"Metric": {"Namespace": "Mine", "MetricName": name}, "Period": 60, "Stat": "Sum"}
+        return {"Id": name, "MetricStat": stat, "ReturnData": False}
+
+    def evaluate(expression: str, **options: Any) -> list[dict[str, Any]]:
+        queries = [metric("errors"), metric("calls"), {"Id": "e1", "Expression": expression, **options}]
+        window = {"StartTime": now - timedelta(minutes=3), "EndTime": now + timedelta(minutes=2)}
+        return list(cloudwatch.get_metric_data(MetricDataQueries=queries, **window)["MetricDataResults"])
+
+    (rate,) = evaluate("errors / calls * 100", Label="error rate")
+    assert (rate["Id"], rate["Label"], rate["Values"]) == ("e1", "error rate", [25.0])
+    (total,) = evaluate("SUM(METRICS())")
+    assert total["Values"] == [15.0]
+    (filled,) = evaluate("FILL(errors, 0)")
+    assert sorted(set(filled["Values"])) == [0.0, 3.0]
+    assert [part["Label"] for part in evaluate("METRICS() * 2", Label="twice")] == ["twice errors", "twice calls"]
+    for expression in ("errors +", "nobody", "SEARCH('{Mine}', 'Sum')", "SUM(errors)", "e1"):
+        with pytest.raises(ClientError) as refusal:
+            evaluate(expression)
+        assert refusal.value.response["Error"]["Code"] == "ValidationError"
+        assert "'e1'" in refusal.value.response["Error"]["Message"]

@@ -3,6 +3,8 @@
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::Asked;
+use super::evaluate::{self, Query, Sheet, Value};
+use super::expression::Expression;
 use super::input::{GetMetricData, MetricDataQuery, MetricStat, invalid, need};
 use super::shape::Shape;
 use crate::world::metrics::{Statistic, per_period, round_down};
@@ -39,19 +41,14 @@ pub(super) fn get_metric_data(asked: &Asked<'_>, input: &GetMetricData) -> Resul
         Some(_) => return Err(invalid("MaxDatapoints", "it must be between 1 and 100800")),
         None => MOST_POINTS as usize,
     };
-    let mut series = Vec::new();
-    for query in &input.metric_data_queries {
-        let read = read_series(asked, query, from, to)?;
-        if query.return_data.is_none_or(|flag| flag.0) {
-            series.push(read);
-        }
-    }
-    for one in &mut series {
-        match input.scan_by.as_deref() {
-            None | Some("TimestampDescending") => one.points.reverse(),
-            Some("TimestampAscending") => {}
-            Some(_) => return Err(invalid("ScanBy", "it must be TimestampDescending or TimestampAscending")),
-        }
+    let is_newest_first = match input.scan_by.as_deref() {
+        None | Some("TimestampDescending") => true,
+        Some("TimestampAscending") => false,
+        Some(_) => return Err(invalid("ScanBy", "it must be TimestampDescending or TimestampAscending")),
+    };
+    let mut series = read_all(asked, &input.metric_data_queries, from, to)?;
+    if is_newest_first {
+        series.iter_mut().for_each(|one| one.points.reverse());
     }
     let skip = input.next_token.as_deref().map(parse_token).transpose()?.unwrap_or(0);
     Ok(page(series, skip, limit))
@@ -73,20 +70,65 @@ fn check_ids(queries: &[MetricDataQuery]) -> Result<(), AwsError> {
     Ok(())
 }
 
-fn read_series(
+/// Reads the metrics, evaluates the expressions over them, and keeps what the caller wants back.
+fn read_all(
     asked: &Asked<'_>,
-    query: &MetricDataQuery,
+    sent: &[MetricDataQuery],
     from: DateTime<Utc>,
     to: DateTime<Utc>,
-) -> Result<Series, AwsError> {
-    let stat = match (&query.metric_stat, &query.expression) {
-        (Some(stat), None) => stat,
-        (None, Some(_)) => return Err(invalid("Expression", "this cloud does not evaluate expressions")),
-        (Some(_), Some(_)) | (None, None) => {
-            let message = "Exactly one of MetricStat and Expression must be given.";
-            return Err(AwsError::new("InvalidParameterCombination", message));
-        }
-    };
+) -> Result<Vec<Series>, AwsError> {
+    let mut queries = Vec::with_capacity(sent.len());
+    for query in sent {
+        let id = query.id.clone().unwrap_or_default();
+        queries.push(match (&query.metric_stat, &query.expression) {
+            (Some(stat), None) => (id, Query::Metric(read_metric(asked, query, stat, from, to)?)),
+            (None, Some(text)) => {
+                let expression = Expression::parse(text).map_err(|why| wrong_expression(&id, &why))?;
+                (id, Query::Expression(expression))
+            }
+            (Some(_), Some(_)) | (None, None) => {
+                let message = "Exactly one of MetricStat and Expression must be given.";
+                return Err(AwsError::new("InvalidParameterCombination", message));
+            }
+        });
+    }
+    let mut sheet = Sheet::new(&queries, from, to);
+    let mut wanted = Vec::new();
+    for query in sent.iter().filter(|query| query.return_data.is_none_or(|flag| flag.0)) {
+        let id = query.id.as_deref().unwrap_or_default();
+        let value = sheet.value(id).map_err(|why| wrong_expression(id, &why))?;
+        // An expression is called what the caller calls it, or else by its id; an array's parts by their own names too.
+        let own = query.label.clone().unwrap_or_else(|| id.to_owned());
+        let is_metric = query.metric_stat.is_some();
+        let all = match value {
+            Value::Number(_) => return Err(wrong_expression(id, "it comes to a number, not to a time series")),
+            Value::One(one) if is_metric => vec![one],
+            Value::One(one) => vec![evaluate::Series { label: own, ..one }],
+            Value::Many(many) => {
+                many.into_iter().map(|one| evaluate::Series { label: format!("{own} {}", one.label), ..one }).collect()
+            }
+        };
+        let series = |one: evaluate::Series| Series {
+            id: id.to_owned(),
+            label: one.label,
+            points: one.points.into_iter().collect(),
+        };
+        wanted.extend(all.into_iter().map(series));
+    }
+    Ok(wanted)
+}
+
+fn wrong_expression(id: &str, why: &str) -> AwsError {
+    AwsError::new("ValidationError", format!("Error in expression '{id}': {why}."))
+}
+
+fn read_metric(
+    asked: &Asked<'_>,
+    query: &MetricDataQuery,
+    stat: &MetricStat,
+    from: DateTime<Utc>,
+    to: DateTime<Utc>,
+) -> Result<evaluate::Series, AwsError> {
     let metric = need(stat.metric.as_ref(), "MetricStat.Metric")?;
     let key = metric.key()?;
     let period = read_period(stat)?;
@@ -100,18 +142,15 @@ fn read_series(
         PageCut::Empty => Vec::new(),
         PageCut::AsAsked | PageCut::AtMost(_) => asked.world.metric_points(asked.region, &key, begin, to),
     };
-    let mut series = Series {
-        id: query.id.clone().unwrap_or_default(),
-        label: query.label.clone().unwrap_or(key.name),
-        points: per_period(&points, period, stat.unit.as_deref())
-            .into_iter()
-            .filter_map(|(at, (summary, _))| Some((at, summary.get(statistic)?)))
-            .collect(),
+    let most = match asked.view.page {
+        PageCut::AtMost(most) => most,
+        PageCut::AsAsked | PageCut::Empty => usize::MAX,
     };
-    if let PageCut::AtMost(most) = asked.view.page {
-        series.points.truncate(most);
-    }
-    Ok(series)
+    let values = per_period(&points, period, stat.unit.as_deref())
+        .into_iter()
+        .filter_map(|(at, (summary, _))| Some((at, summary.get(statistic)?)));
+    let label = query.label.clone().unwrap_or(key.name);
+    Ok(evaluate::Series { label, period, points: values.take(most).collect() })
 }
 
 fn read_period(stat: &MetricStat) -> Result<i64, AwsError> {

@@ -1,5 +1,7 @@
 //! CloudWatch's protocols, all three that are on the wire today: a tree in, an answer out.
 
+mod evaluate;
+mod expression;
 mod get_data;
 mod get_statistics;
 mod input;

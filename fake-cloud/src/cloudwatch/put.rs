@@ -48,13 +48,22 @@ fn read_datum(namespace: &str, datum: &MetricDatum, now: DateTime<Utc>) -> Resul
 fn read_summary(datum: &MetricDatum) -> Result<Summary, AwsError> {
     match (&datum.value, &datum.statistic_values, &datum.values[..]) {
         (Some(value), None, []) => Ok(Summary::of(value.0)),
-        (None, Some(set), []) => Ok(Summary {
-            count: need(set.sample_count, "StatisticValues.SampleCount")?.0,
-            sum: need(set.sum, "StatisticValues.Sum")?.0,
-            minimum: need(set.minimum, "StatisticValues.Minimum")?.0,
-            maximum: need(set.maximum, "StatisticValues.Maximum")?.0,
-            values: Vec::new(),
-        }),
+        (None, Some(set), []) => {
+            let summary = Summary {
+                count: need(set.sample_count, "StatisticValues.SampleCount")?.0,
+                sum: need(set.sum, "StatisticValues.Sum")?.0,
+                minimum: need(set.minimum, "StatisticValues.Minimum")?.0,
+                maximum: need(set.maximum, "StatisticValues.Maximum")?.0,
+                values: Vec::new(),
+            };
+            if summary.count <= 0.0 {
+                return Err(invalid("StatisticValues.SampleCount", "it must be greater than 0"));
+            }
+            if summary.minimum > summary.maximum {
+                return Err(invalid("StatisticValues", "Minimum must not be greater than Maximum"));
+            }
+            Ok(summary)
+        }
         (None, None, []) => {
             Err(AwsError::new("MissingParameter", "At least one of Value, Values and StatisticValues is required."))
         }
@@ -73,6 +82,9 @@ fn read_values(values: impl ExactSizeIterator<Item = f64>, datum: &MetricDatum) 
     if !datum.counts.is_empty() && datum.counts.len() != values.len() {
         let message = "The parameters Values and Counts must have the same number of members.";
         return Err(AwsError::new("InvalidParameterCombination", message));
+    }
+    if datum.counts.iter().any(|count| count.0 <= 0.0) {
+        return Err(invalid("Counts", "each must be greater than 0"));
     }
     let count = |place: usize| datum.counts.get(place).map_or(1.0, |count| count.0);
     let summaries = values.enumerate().map(|(place, value)| Summary::of_many(value, count(place)));

@@ -15,6 +15,8 @@ use super::settings::AgentDimensions;
 
 /// More points than this in one metric and the oldest are forgotten.
 const POINTS_KEPT: usize = 50_000;
+/// More units than this at one moment and further ones are forgotten.
+const UNITS_KEPT: usize = 32;
 /// More metrics than this in a region and further ones are refused.
 const METRICS_KEPT: usize = 50_000;
 
@@ -83,11 +85,23 @@ impl Metrics {
             return false;
         }
         let points = metrics.entry(key).or_default();
-        points.entry(datum.at.timestamp()).or_default().push(datum);
+        let second = points.entry(datum.at.timestamp()).or_default();
+        // What is put again and again at one moment comes to one summary, or memory would grow without a bound.
+        if let Some(known) = second.iter_mut().find(|known| known.unit == datum.unit) {
+            known.summary.add(&datum.summary);
+        } else if second.len() < UNITS_KEPT {
+            second.push(datum);
+        }
         if points.len() > POINTS_KEPT {
             points.pop_first();
         }
         true
+    }
+
+    fn forget(&mut self, region: &str, key: &MetricKey, at: DateTime<Utc>) {
+        if let Some(points) = self.put.get_mut(region).and_then(|metrics| metrics.get_mut(key)) {
+            points.remove(&at.timestamp());
+        }
     }
 
     fn points(&self, region: &str, key: &MetricKey, from: DateTime<Utc>, to: DateTime<Utc>) -> Vec<Datum> {
@@ -103,6 +117,13 @@ impl World {
     /// Puts a point. False when there are too many metrics already.
     pub fn put_metric(&self, region: &str, key: MetricKey, datum: Datum) -> bool {
         self.metrics.lock().put(region, key, datum)
+    }
+
+    /// Sets a point: what was put at the same moment before counts no more.
+    pub fn set_metric(&self, region: &str, key: MetricKey, datum: Datum) {
+        let mut metrics = self.metrics.lock();
+        metrics.forget(region, &key, datum.at);
+        metrics.put(region, key, datum);
     }
 
     /// The points of a metric in `from..to`, in order. What was put hides what the instance reports in the same period.

@@ -112,3 +112,21 @@ fn an_instance_that_ended_before_it_ran_has_no_metrics_ever() {
     assert!(points(&world, &cpu(&instance)).is_empty());
     assert!(world.list_metrics(HERE, &MetricFilter::default()).is_empty());
 }
+
+#[test]
+fn what_is_put_again_at_one_moment_adds_up_in_bounded_memory_and_what_is_set_replaces_it() {
+    let (world, _) = world(AgentDimensions::Aggregated);
+    let key = MetricKey::new("Mine", "load", [("host", "a")]);
+    let at = world.clock().now();
+    world.clock().advance(Duration::from_secs(1));
+    let datum = |value| Datum { at, summary: Summary::of(value), unit: "None".to_owned() };
+    for value in 0..10_000 {
+        assert!(world.put_metric("us-east-1", key.clone(), datum(f64::from(value))));
+    }
+    let found = points(&world, &key);
+    assert_eq!(found.len(), 1);
+    assert_eq!((found[0].summary.count, found[0].summary.maximum), (10_000.0, 9_999.0));
+    assert!(found[0].summary.values.len() < 2_000);
+    world.set_metric("us-east-1", key.clone(), datum(7.0));
+    assert_eq!(points(&world, &key)[0].summary, Summary::of(7.0));
+}
