@@ -122,7 +122,7 @@ async fn nothing_listens_before_its_time() {
 #[tokio::test]
 async fn a_system_that_is_started_again_is_the_same_one_at_the_same_address() {
     let system = System::new(Clock::new(Pace::Manual), Options::default());
-    let lab = system.create_lab(NewLab::default());
+    let lab = system.create_lab(NewLab::default()).expect("made");
     let mut address = SocketAddr::from(([127, 0, 0, 1], 0));
     for round in 0..2 {
         // A client of its own each time: the old connections died with the old server.

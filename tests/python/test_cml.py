@@ -207,3 +207,27 @@ def test_a_logout_ends_the_login(servers: dict[str, str]) -> None:
     assert httpx.get(
         f"{servers['cml_http_url']}/api/v0/labs", headers={"Authorization": f"Bearer {old}"}, trust_env=False
     ).json() == {"code": 401, "description": "Unauthorized: the token is missing, invalid or has expired."}
+
+
+def test_nodes_are_linked_and_a_topology_is_exported_and_imported(servers: dict[str, str]) -> None:
+    client = connect(servers)
+    lab = client.create_lab("wired")
+    one, other = lab.create_node("r1", "iosv"), lab.create_node("r2", "iosv")
+    lab.create_node("r3", "iosv", populate_interfaces=True)
+    link = lab.connect_two_nodes(one, other)
+    assert {link.node_a.label, link.node_b.label} == {"r1", "r2"}
+    lab.start(wait=True)
+    lab.sync_states()
+    assert link.state == "STARTED"
+    seen = connect(servers).join_existing_lab(lab.id)
+    assert (len(seen.nodes()), len(seen.links()), len(seen.interfaces())) == (3, 1, 6)
+    lab.stop(wait=True)
+    imported = client.import_lab(lab.download(), title="again")
+    assert imported.id != lab.id
+    assert (len(imported.nodes()), len(imported.links())) == (3, 1)
+    assert imported.title == "again"
+    with pytest.raises(APIError, match="cannot be read"):
+        client.import_lab("{")
+    for each in (lab, imported):
+        each.wipe(wait=True)
+        each.remove()

@@ -6,6 +6,7 @@ use std::time::Duration;
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use serde_json::{Map, Value, json};
 
+use super::links::Cabling;
 use super::refusal::Refusal;
 use super::system::ADMIN_ID;
 use super::vitals::NodeCounts;
@@ -49,7 +50,11 @@ pub(super) struct Lab {
     created: DateTime<Utc>,
     modified: DateTime<Utc>,
     nodes: BTreeMap<String, Node>,
+    pub(super) cabling: Cabling,
 }
+
+/// More nodes than this in a lab are refused.
+const MOST_NODES: usize = 1000;
 
 /// What is done to a lab or a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +92,7 @@ impl Node {
         Ok(())
     }
 
-    fn to_json(&self, id: &str, lab: &str, boot: Duration, now: DateTime<Utc>) -> Value {
+    fn to_json(&self, id: &str, lab: &str, boot: Duration, now: DateTime<Utc>) -> Map<String, Value> {
         let mut node = self.made.rest.clone();
         for (field, default) in [
             ("x", json!(0)),
@@ -108,14 +113,13 @@ impl Node {
         let state = self.state(boot, now);
         node.insert("state".into(), state.into());
         node.insert("boot_progress".into(), if state == "BOOTED" { "Booted" } else { "Not running" }.into());
-        node.insert("interfaces".into(), json!([]));
-        node.into()
+        node
     }
 }
 
 impl Lab {
     pub(super) fn new(made: NewLab, now: DateTime<Utc>) -> Self {
-        Self { made, created: now, modified: now, nodes: BTreeMap::new() }
+        Self { made, created: now, modified: now, nodes: BTreeMap::new(), cabling: Cabling::default() }
     }
 
     fn state(&self) -> &'static str {
@@ -153,7 +157,7 @@ impl Lab {
             "id": id, "created": written(self.created), "modified": written(self.modified),
             "lab_title": self.title(), "lab_description": self.made.description, "lab_notes": self.made.notes,
             "owner": ADMIN_ID, "owner_username": username, "owner_fullname": "", "state": self.state(),
-            "node_count": self.nodes.len(), "link_count": 0, "groups": [],
+            "node_count": self.nodes.len(), "link_count": self.cabling.link_count(), "groups": [],
             "effective_permissions": ["lab_view", "lab_edit", "lab_exec", "lab_admin"],
         })
     }
@@ -164,14 +168,23 @@ impl Lab {
                 "title": self.title(), "description": self.made.description, "notes": self.made.notes,
                 "owner": ADMIN_ID, "version": "0.3.0",
             },
-            "nodes": self.nodes.iter().map(|(node, it)| it.to_json(node, id, boot, now)).collect::<Vec<_>>(),
-            "links": [], "annotations": [], "smart_annotations": [],
+            "nodes": self.nodes(id, boot, now), "links": self.links_json(id), "annotations": [], "smart_annotations": [],
         })
     }
 
-    pub(super) fn element_states(&self, boot: Duration, now: DateTime<Utc>) -> Value {
-        let nodes: Map<_, _> = self.nodes.iter().map(|(id, node)| (id.clone(), node.state(boot, now).into())).collect();
-        json!({"nodes": nodes, "links": {}, "interfaces": {}})
+    pub(super) fn node_states(&self, boot: Duration, now: DateTime<Utc>) -> Map<String, Value> {
+        self.nodes.iter().map(|(id, node)| (id.clone(), node.state(boot, now).into())).collect()
+    }
+
+    /// Whether a node is on; none if there is no such node.
+    pub(super) fn node_is_on(&self, node: &str) -> Option<bool> {
+        self.nodes.get(node).map(Node::is_on)
+    }
+
+    fn node_json(&self, id: &str, node: &str, it: &Node, boot: Duration, now: DateTime<Utc>) -> Value {
+        let mut shown = it.to_json(node, id, boot, now);
+        shown.insert("interfaces".into(), self.interfaces_of(id, node).into());
+        shown.into()
     }
 
     pub(super) fn simulation_stats(&self) -> Value {
@@ -186,13 +199,17 @@ impl Lab {
         self.nodes.values().all(|node| node.state(boot, now) != "STARTED")
     }
 
-    pub(super) fn add_node(&mut self, id: String, made: NewNode, now: DateTime<Utc>) {
+    pub(super) fn add_node(&mut self, id: String, made: NewNode, now: DateTime<Utc>) -> Result<(), Refusal> {
+        if self.nodes.len() >= MOST_NODES {
+            return Err(Refusal::bad_request(format!("A lab has at most {MOST_NODES} nodes.")));
+        }
         self.modified = now;
         self.nodes.insert(id, Node { made, power: Power::Defined });
+        Ok(())
     }
 
     pub(super) fn nodes(&self, id: &str, boot: Duration, now: DateTime<Utc>) -> Vec<Value> {
-        self.nodes.iter().map(|(node, it)| it.to_json(node, id, boot, now)).collect()
+        self.nodes.iter().map(|(node, it)| self.node_json(id, node, it, boot, now)).collect()
     }
 
     pub(super) fn node_ids(&self) -> Vec<&String> {
@@ -201,7 +218,7 @@ impl Lab {
 
     pub(super) fn node(&self, id: &str, node: &str, boot: Duration, now: DateTime<Utc>) -> Result<Value, Refusal> {
         let found = self.nodes.get(node).ok_or_else(|| Refusal::not_found("Node", node))?;
-        Ok(found.to_json(node, id, boot, now))
+        Ok(self.node_json(id, node, found, boot, now))
     }
 
     pub(super) fn remove_node(&mut self, node: &str) -> Result<(), Refusal> {
@@ -210,6 +227,7 @@ impl Lab {
             Some(found) if found.is_on() => Err(Refusal::bad_request(format!("Node is running: {node}"))),
             Some(_) => {
                 self.nodes.remove(node);
+                self.cabling.remove_node(node);
                 Ok(())
             }
         }

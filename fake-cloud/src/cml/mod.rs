@@ -8,10 +8,13 @@
 
 mod authority;
 mod boot;
+mod hands;
 pub mod http;
+mod import;
 mod laboratories;
 mod labs;
 mod licensing;
+mod links;
 mod options;
 mod refusal;
 mod serve;
@@ -21,11 +24,12 @@ mod telemetry;
 mod tests;
 mod tokens;
 mod vitals;
+mod workbench;
 
 pub use authority::{Authority, Certificate};
 pub use boot::{Boot, Stage};
 pub use http::router;
-pub use laboratories::Laboratories;
+pub use laboratories::{Laboratories, Presence};
 pub use labs::{NewLab, NewNode};
 pub use licensing::{Deregistration, LicensingRules, LicensingWords, Registration};
 pub use options::Options;

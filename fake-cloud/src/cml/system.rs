@@ -13,8 +13,8 @@ use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 
 use super::boot::Stage;
-use super::labs::{Action, Lab, NewLab, NewNode};
-use super::licensing::{Deregistration, Licensing, Registration};
+use super::labs::{Action, Lab};
+use super::licensing::Licensing;
 use super::options::Options;
 use super::refusal::Refusal;
 use super::telemetry::Telemetry;
@@ -39,25 +39,25 @@ struct Shared {
 
 pub(super) struct State {
     switched_on_at: DateTime<Utc>,
-    held_at: Option<Stage>,
+    pub(super) held_at: Option<Stage>,
     pub(super) compute_id: String,
     product_uuid: String,
     pub(super) labs: BTreeMap<String, Lab>,
-    tokens: Tokens,
+    pub(super) tokens: Tokens,
     pub(super) licensing: Licensing,
-    telemetry: Telemetry,
+    pub(super) telemetry: Telemetry,
     pub(super) load: Option<Load>,
     draw: StdRng,
 }
 
 impl State {
-    fn id(&mut self) -> String {
+    pub(super) fn id(&mut self) -> String {
         let mut bytes = [0; 16];
         self.draw.fill_bytes(&mut bytes);
         uuid::Builder::from_random_bytes(bytes).into_uuid().to_string()
     }
 
-    fn lab(&mut self, id: &str) -> Result<&mut Lab, Refusal> {
+    pub(super) fn lab(&mut self, id: &str) -> Result<&mut Lab, Refusal> {
         self.labs.get_mut(id).ok_or_else(|| Refusal::not_found("Lab", id))
     }
 
@@ -131,12 +131,12 @@ impl System {
 
     /// Switches it on again: it boots from the beginning.
     pub fn switch_on(&self) {
-        self.with(|state, now| state.switched_on_at = now);
+        self.switch_on_at(self.shared.clock.now());
     }
 
-    /// Holds it at a stage, whatever the clock says; `None` lets it go on.
-    pub fn hold_at(&self, stage: Option<Stage>) {
-        self.with(|state, _| state.held_at = stage);
+    /// The same, from a moment that may have passed already.
+    pub fn switch_on_at(&self, moment: DateTime<Utc>) {
+        self.with(|state, _| state.switched_on_at = moment);
     }
 
     /// Waits until something listens, on the clock.
@@ -159,39 +159,6 @@ impl System {
                 None => tokio::time::sleep(Duration::from_millis(10)).await,
             }
         }
-    }
-
-    /// Ends every login, as a restart of the controller does: the next request gets 401.
-    pub fn end_all_logins(&self) {
-        self.with(|state, _| state.tokens.revoke_all());
-    }
-
-    /// Takes everything away that people made, as if from the console.
-    pub fn wipe(&self) {
-        self.with(|state, _| {
-            state.labs.clear();
-            state.telemetry.clear();
-        });
-    }
-
-    /// How busy it says it is; `None` is what its nodes make plausible.
-    pub fn set_load(&self, load: Option<Load>) {
-        self.with(|state, _| state.load = load);
-    }
-
-    /// How the next registrations end.
-    pub fn set_registration(&self, outcome: Registration) {
-        self.with(|state, _| state.licensing.next_registration = outcome);
-    }
-
-    /// How the next deregistrations are answered.
-    pub fn set_deregistration(&self, answer: Deregistration) {
-        self.with(|state, _| state.licensing.next_deregistration = answer);
-    }
-
-    /// Notes that somebody did something, as if from a browser.
-    pub fn note_activity(&self, category: &str, data: Value) {
-        self.with(|state, now| state.telemetry.note(category, data, now));
     }
 
     /// Logs in; the answer is a token.
@@ -276,62 +243,6 @@ impl System {
             let running = state.counts().running;
             state.licensing.deregister(running, now)
         })
-    }
-
-    /// Makes a lab; the answer is its id.
-    pub fn create_lab(&self, lab: NewLab) -> String {
-        self.with(|state, now| {
-            let id = state.id();
-            state.labs.insert(id.clone(), Lab::new(lab, now));
-            state.telemetry.note("import_lab", json!({"lab_id": id}), now);
-            id
-        })
-    }
-
-    /// Adds a node to a lab; the answer is its id.
-    ///
-    /// # Errors
-    /// 404.
-    pub fn add_node(&self, lab: &str, node: NewNode) -> Result<String, Refusal> {
-        self.with(|state, now| {
-            let id = state.id();
-            state.lab(lab)?.add_node(id.clone(), node, now);
-            Ok(id)
-        })
-    }
-
-    pub(super) fn remove_lab(&self, id: &str) -> Result<(), Refusal> {
-        self.with(|state, _| {
-            state.lab(id)?.check_is_at_rest()?;
-            state.labs.remove(id);
-            Ok(())
-        })
-    }
-
-    /// Starts, stops or wipes a lab or one of its nodes, and remembers it.
-    pub(super) fn apply(&self, lab: &str, node: Option<&str>, action: Action) -> Result<(), Refusal> {
-        self.with(|state, now| {
-            state.lab(lab)?.apply(node, action, now)?;
-            let category = match (node, action) {
-                (None, Action::Start) => "start_lab",
-                (None, Action::Stop) => "stop_lab",
-                (None, Action::Wipe) => "wipe_lab",
-                (Some(_), Action::Start) => "start_node",
-                (Some(_), Action::Stop) => "stop_node",
-                (Some(_), Action::Wipe) => "wipe_node",
-            };
-            state.telemetry.note(category, json!({"lab_id": lab, "node_id": node}), now);
-            Ok(())
-        })
-    }
-
-    /// Looks at one lab.
-    pub(super) fn look_at<T>(
-        &self,
-        id: &str,
-        look: impl FnOnce(&mut Lab, DateTime<Utc>) -> Result<T, Refusal>,
-    ) -> Result<T, Refusal> {
-        self.with(|state, now| look(state.lab(id)?, now))
     }
 
     pub(super) fn with<T>(&self, change: impl FnOnce(&mut State, DateTime<Utc>) -> T) -> T {

@@ -145,7 +145,7 @@ fn deregistration_has_all_its_answers() {
         pass(&system, 12);
     };
     register();
-    let lab = system.create_lab(NewLab::default());
+    let lab = system.create_lab(NewLab::default()).expect("made");
     system.add_node(&lab, node("r1")).expect("added");
     system.apply(&lab, None, Action::Start).expect("started");
     let refusal = system.deregister().expect_err("nodes run");
@@ -162,7 +162,7 @@ fn deregistration_has_all_its_answers() {
 #[test]
 fn nodes_boot_stop_and_are_wiped() {
     let system = system();
-    let lab = system.create_lab(NewLab::default());
+    let lab = system.create_lab(NewLab::default()).expect("made");
     let id = system.add_node(&lab, node("r1")).expect("added");
     let boot = system.options().node_boot;
     let states =
@@ -189,7 +189,7 @@ fn nodes_boot_stop_and_are_wiped() {
 #[test]
 fn what_people_do_is_remembered_in_order() {
     let system = system();
-    let lab = system.create_lab(NewLab::default());
+    let lab = system.create_lab(NewLab::default()).expect("made");
     let node = system.add_node(&lab, node("r1")).expect("added");
     system.apply(&lab, None, Action::Start).expect("started");
     system.apply(&lab, Some(&node), Action::Stop).expect("stopped");
@@ -251,4 +251,61 @@ fn versions_are_compared_as_numbers() {
 fn a_debug_print_shows_no_password() {
     let system = system_with(|options| options.password = "hunter2".into());
     assert!(!format!("{system:?} {:?}", system.options()).contains("hunter2"));
+}
+
+#[test]
+fn nodes_have_interfaces_and_links_follow_the_nodes_at_their_ends() {
+    let system = system();
+    let lab = system.create_lab(NewLab::default()).expect("made");
+    let [one, other] = ["r1", "r2"].map(|label| system.add_node(&lab, node(label)).expect("added"));
+    let first = system.add_interfaces(&lab, &one, None).expect("added").remove(0);
+    assert_eq!(
+        system.add_interfaces(&lab, &one, Some(3)).expect("added").len(),
+        3,
+        "all free slots up to the one named"
+    );
+    assert_eq!(system.add_interfaces(&lab, &one, Some(2)).expect_err("taken").code(), 400);
+    assert_eq!(system.add_interfaces(&lab, &one, Some(4_000_000_000)).expect_err("absurd").code(), 400);
+    let second = system.add_interfaces(&lab, &other, None).expect("added").remove(0);
+    let link = system.add_link(&lab, [first.clone(), second.clone()]).expect("linked");
+    assert_eq!(system.add_link(&lab, [first.clone(), second]).expect_err("taken").code(), 400);
+    assert_eq!(system.add_link(&lab, [first, "nobody".into()]).expect_err("unknown").code(), 400);
+    let state = || system.look_at(&lab, |it, _| it.link(&lab, &link)).map(|shown| shown["state"].clone());
+    assert_eq!(state().expect("there"), "DEFINED_ON_CORE");
+    system.apply(&lab, None, Action::Start).expect("started");
+    assert_eq!(state().expect("there"), "STARTED");
+    system.apply(&lab, Some(&other), Action::Stop).expect("stopped");
+    assert_eq!(state().expect("there"), "DEFINED_ON_CORE");
+    system.look_at(&lab, |it, _| it.remove_node(&other)).expect("removed");
+    assert_eq!(state().expect_err("gone with its node").code(), 404);
+}
+
+#[test]
+fn a_topology_is_imported_whole_or_not_at_all() {
+    let system = system();
+    let good = "
+lab: {title: two routers, description: d, notes: n, version: 0.2.0}
+nodes:
+  - {id: n0, label: r1, node_definition: iosv, x: 1, y: 2, interfaces: [{id: i0, label: Gi0, slot: 0, type: physical}]}
+  - {id: n1, label: r2, node_definition: iosv, x: 3, y: 4, interfaces: [{id: i0, label: Gi0, slot: 0, type: physical}]}
+links: [{id: l0, n1: n0, n2: n1, i1: i0, i2: i0}]
+";
+    let lab = system.import_lab(good.as_bytes(), None).expect("imported");
+    let shown = system.look_at(&lab, |it, now| Ok(it.topology(&lab, Duration::ZERO, now))).expect("there");
+    assert_eq!(shown["lab"]["title"], "two routers");
+    assert_eq!((shown["nodes"].as_array().map(Vec::len), shown["links"].as_array().map(Vec::len)), (Some(2), Some(1)));
+    let named = system.import_lab(good.as_bytes(), Some("mine".into())).expect("imported");
+    assert_ne!(named, lab);
+    let labs = || system.with(|state, _| state.labs.len());
+    for bad in [
+        good.replace("i2: i0", "i2: i9"),
+        good.replace("id: n1", "id: n0"),
+        "{".to_owned(),
+        "nodes: [{id: 7}]".to_owned(),
+        "a: &a [*a]".to_owned(),
+        "\u{0}".to_owned(),
+    ] {
+        assert_eq!(system.import_lab(bad.as_bytes(), None).expect_err(&bad).code() / 100, 4);
+        assert_eq!(labs(), 2, "{bad}");
+    }
 }

@@ -1,70 +1,15 @@
-//! A system over HTTP: decode, ask, encode.
+//! Every endpoint, as a table.
 
-use axum::Router;
-use axum::body::{Body, Bytes, to_bytes};
-use axum::extract::{FromRequestParts, Query, RawPathParams, Request};
-use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode};
-use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodFilter, on};
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use axum::routing::MethodFilter;
 use serde_json::{Map, Value, json};
 
-use super::boot::Stage;
-use super::labs::{Action, NewLab, NewNode};
-use super::refusal::{Refusal, bad_gateway_page};
-use super::system::{ADMIN_ID, System};
-use crate::http_server;
-use crate::interruption::RequestInfo;
-
-/// The largest body that is read.
-const MAX_BODY: usize = 4 * 1024 * 1024;
-
-/// One endpoint: its name for faults, its method, its path under `/api/v0`, whether it needs a login, what it does.
-struct Endpoint {
-    operation: &'static str,
-    verb: MethodFilter,
-    path: &'static str,
-    access: Access,
-    handler: fn(&System, &Call) -> Answer,
-}
-
-type Answer = Result<Response, Refusal>;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Access {
-    Open,
-    Login,
-}
-
-/// A request, decoded as far as every endpoint needs it.
-struct Call {
-    params: Vec<String>,
-    query: Vec<(String, String)>,
-    body: Bytes,
-    /// The id of the token it came with.
-    token: String,
-}
-
-impl Call {
-    fn param(&self, index: usize) -> &str {
-        self.params.get(index).map(String::as_str).unwrap_or_default()
-    }
-
-    fn is_asked_for(&self, name: &str) -> bool {
-        self.query.iter().any(|(key, value)| key == name && matches!(value.as_str(), "true" | "True" | "1"))
-    }
-
-    fn json(&self) -> Result<Value, Refusal> {
-        serde_json::from_slice(&self.body).map_err(|error| Refusal::bad_request(format!("Invalid JSON: {error}")))
-    }
-
-    fn object(&self) -> Result<Map<String, Value>, Refusal> {
-        match self.json()? {
-            Value::Object(fields) => Ok(fields),
-            _ => Err(Refusal::bad_request("A JSON object is needed.")),
-        }
-    }
-}
+use super::super::labs::{Action, Lab, NewLab, NewNode};
+use super::super::links::POPULATED;
+use super::super::refusal::Refusal;
+use super::super::system::{ADMIN_ID, System};
+use super::{Access, Answer, Call, Endpoint};
 
 const fn open(operation: &'static str, verb: MethodFilter, path: &'static str, handler: Handler) -> Endpoint {
     Endpoint { operation, verb, path, access: Access::Open, handler }
@@ -82,7 +27,7 @@ const POST: MethodFilter = MethodFilter::POST;
 const PATCH: MethodFilter = MethodFilter::PATCH;
 const DELETE: MethodFilter = MethodFilter::DELETE;
 
-const ENDPOINTS: &[Endpoint] = &[
+pub(super) const ENDPOINTS: &[Endpoint] = &[
     open("system_information", GET, "/system_information", |system, _| json(system.information())),
     open("authenticate", POST, "/authenticate", |system, call| json(log_in(system, call)?.1.into())),
     open("auth_extended", POST, "/auth_extended", |system, call| {
@@ -128,7 +73,7 @@ const ENDPOINTS: &[Endpoint] = &[
     login("create_lab", POST, "/labs", create_lab),
     login("lab_tiles", GET, "/populate_lab_tiles", |system, _| {
         let username = &system.options().username;
-        let tile = |(id, lab): (&String, &super::labs::Lab)| (id.clone(), lab.to_json(id, username));
+        let tile = |(id, lab): (&String, &Lab)| (id.clone(), lab.to_json(id, username));
         json(json!({"lab_tiles": system.with(|state, _| state.labs.iter().map(tile).collect::<Map<_, _>>())}))
     }),
     login("lab", GET, "/labs/{lab}", |system, call| {
@@ -148,6 +93,12 @@ const ENDPOINTS: &[Endpoint] = &[
         let boot = system.options().node_boot;
         json(system.look_at(call.param(0), |lab, now| Ok(lab.topology(call.param(0), boot, now)))?)
     }),
+    login("download_lab", GET, "/labs/{lab}/download", |system, call| {
+        let boot = system.options().node_boot;
+        let topology = system.look_at(call.param(0), |lab, now| Ok(lab.topology(call.param(0), boot, now)))?;
+        let text = serde_yaml_ng::to_string(&topology).map_err(|error| Refusal::new(500, error.to_string()))?;
+        Ok(text.into_response())
+    }),
     login("lab_state", GET, "/labs/{lab}/state", |system, call| {
         json(system.look_at(call.param(0), |lab, _| Ok(lab.state_json()))?)
     }),
@@ -163,9 +114,60 @@ const ENDPOINTS: &[Endpoint] = &[
         json(system.look_at(call.param(0), |lab, _| Ok(lab.simulation_stats()))?)
     }),
     login("lab_resource_pools", GET, "/labs/{lab}/resource_pools", |system, call| empty(system, call, json!([]))),
-    // Nodes have no interfaces here, so there is nothing to link, to address or to hear from.
-    login("lab_interfaces", GET, "/labs/{lab}/interfaces", |system, call| empty(system, call, json!([]))),
-    login("lab_links", GET, "/labs/{lab}/links", |system, call| empty(system, call, json!([]))),
+    login("import_lab", POST, "/import", |system, call| {
+        let id = system.import_lab(&call.body, call.query("title").map(str::to_owned))?;
+        json(json!({"id": id, "warnings": []}))
+    }),
+    login("lab_interfaces", GET, "/labs/{lab}/interfaces", |system, call| {
+        json(system.look_at(call.param(0), |lab, _| Ok(json!(lab.cabling.interface_ids())))?)
+    }),
+    login("create_interface", POST, "/labs/{lab}/interfaces", create_interface),
+    login("interface", GET, "/labs/{lab}/interfaces/{interface}", |system, call| {
+        json(system.look_at(call.param(0), |lab, _| lab.interface(call.param(0), call.param(1)))?)
+    }),
+    login("interface_state", GET, "/labs/{lab}/interfaces/{interface}/state", |system, call| {
+        let shown = system.look_at(call.param(0), |lab, _| lab.interface(call.param(0), call.param(1)))?;
+        json(json!({"label": shown["label"], "state": shown["state"], "node": shown["node"]}))
+    }),
+    login("start_interface", PUT, "/labs/{lab}/interfaces/{interface}/state/start", |system, call| {
+        nothing(system.look_at(call.param(0), |lab, _| lab.cabling.set_interface(call.param(1), true)))
+    }),
+    login("stop_interface", PUT, "/labs/{lab}/interfaces/{interface}/state/stop", |system, call| {
+        nothing(system.look_at(call.param(0), |lab, _| lab.cabling.set_interface(call.param(1), false)))
+    }),
+    login("delete_interface", DELETE, "/labs/{lab}/interfaces/{interface}", |system, call| {
+        nothing(system.look_at(call.param(0), |lab, _| lab.cabling.remove_interface(call.param(1))))
+    }),
+    login("node_interfaces", GET, "/labs/{lab}/nodes/{node}/interfaces", |system, call| {
+        json(system.look_at(call.param(0), |lab, _| {
+            lab.node_is_on(call.param(1)).ok_or_else(|| Refusal::not_found("Node", call.param(1)))?;
+            let own = lab.cabling.of_node(call.param(1));
+            Ok(json!(own.into_iter().map(|(id, _)| id).collect::<Vec<_>>()))
+        })?)
+    }),
+    login("lab_links", GET, "/labs/{lab}/links", |system, call| {
+        json(system.look_at(call.param(0), |lab, _| Ok(json!(lab.cabling.link_ids())))?)
+    }),
+    login("create_link", POST, "/labs/{lab}/links", create_link),
+    login("link", GET, "/labs/{lab}/links/{link}", |system, call| {
+        json(system.look_at(call.param(0), |lab, _| lab.link(call.param(0), call.param(1)))?)
+    }),
+    login("link_state", GET, "/labs/{lab}/links/{link}/state", |system, call| {
+        let shown = system.look_at(call.param(0), |lab, _| lab.link(call.param(0), call.param(1)))?;
+        json(json!({"label": shown["label"], "state": shown["state"]}))
+    }),
+    login("link_converged", GET, "/labs/{lab}/links/{link}/check_if_converged", |system, call| {
+        json(system.look_at(call.param(0), |lab, _| lab.link(call.param(0), call.param(1)).map(|_| true.into()))?)
+    }),
+    login("start_link", PUT, "/labs/{lab}/links/{link}/state/start", |system, call| {
+        nothing(system.look_at(call.param(0), |lab, _| lab.cabling.set_link(call.param(1), true)))
+    }),
+    login("stop_link", PUT, "/labs/{lab}/links/{link}/state/stop", |system, call| {
+        nothing(system.look_at(call.param(0), |lab, _| lab.cabling.set_link(call.param(1), false)))
+    }),
+    login("delete_link", DELETE, "/labs/{lab}/links/{link}", |system, call| {
+        nothing(system.look_at(call.param(0), |lab, _| lab.cabling.remove_link(call.param(1))))
+    }),
     login("lab_events", GET, "/labs/{lab}/events", |system, call| empty(system, call, json!([]))),
     login("layer3_addresses", GET, "/labs/{lab}/layer3_addresses", |system, call| empty(system, call, json!({}))),
     login("start_lab", PUT, "/labs/{lab}/start", |system, call| {
@@ -244,65 +246,6 @@ const ENDPOINTS: &[Endpoint] = &[
     }),
 ];
 
-/// The service without a socket.
-pub fn router(system: System) -> Router {
-    let mut router = Router::new();
-    for endpoint in ENDPOINTS {
-        let system = system.clone();
-        let handler = move |request: Request| async move { answer(&system, Some(endpoint), request).await };
-        router = router.route(&format!("/api/v0{}", endpoint.path), on(endpoint.verb, handler));
-    }
-    let (elsewhere, otherwise) = (system.clone(), system);
-    router
-        .method_not_allowed_fallback(move |request: Request| async move { answer(&otherwise, None, request).await })
-        .fallback(move |request: Request| async move { answer(&elsewhere, None, request).await })
-}
-
-async fn answer(system: &System, endpoint: Option<&'static Endpoint>, request: Request) -> Response {
-    let (parts, body) = request.into_parts();
-    let info = RequestInfo {
-        service: "cml",
-        operation: endpoint.map_or("unknown", |endpoint| endpoint.operation),
-        method: parts.method.to_string(),
-        path: parts.uri.path().to_owned(),
-        subject: system.options().instance_id.clone(),
-    };
-    let work = carry_out(system, endpoint, parts, body);
-    system.options().hook.pass(system.clock(), info, work).await
-}
-
-async fn carry_out(system: &System, endpoint: Option<&'static Endpoint>, mut parts: Parts, body: Body) -> Response {
-    let nowhere = |parts: &Parts| Refusal::not_found("Path", parts.uri.path()).into_response();
-    match system.stage() {
-        // It was switched off while the connection stood.
-        Stage::Refused => return http_server::cut_connection(),
-        Stage::BadGateway => return bad_gateway_page(),
-        Stage::NotReady | Stage::Ready => {}
-    }
-    let Some(endpoint) = endpoint else { return nowhere(&parts) };
-    let Ok(params) = RawPathParams::from_request_parts(&mut parts, &()).await else {
-        return nowhere(&parts);
-    };
-    let params = params.iter().map(|(_, value)| value.to_owned()).collect();
-    let token = match (endpoint.access, bearer(&parts.headers)) {
-        (Access::Open, _) => String::new(),
-        (Access::Login, token) => match system.check_token(token) {
-            Ok(id) => id,
-            Err(refusal) => return refusal.into_response(),
-        },
-    };
-    let Ok(body) = to_bytes(body, MAX_BODY).await else {
-        return Refusal::new(413, format!("The body is larger than {MAX_BODY} bytes.")).into_response();
-    };
-    let query = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri).map(|query| query.0).unwrap_or_default();
-    (endpoint.handler)(system, &Call { params, query, body, token }).unwrap_or_else(Refusal::into_response)
-}
-
-fn bearer(headers: &HeaderMap) -> &str {
-    let header = headers.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default();
-    header.strip_prefix("Bearer ").unwrap_or_default()
-}
-
 fn log_in(system: &System, call: &Call) -> Result<(String, String), Refusal> {
     let fields = call.object()?;
     let text = |field: &str| fields.get(field).and_then(Value::as_str);
@@ -319,7 +262,7 @@ fn create_lab(system: &System, call: &Call) -> Answer {
         title: text("title"),
         description: text("description").unwrap_or_default(),
         notes: text("notes").unwrap_or_default(),
-    });
+    })?;
     let username = &system.options().username;
     json(system.look_at(&id, |lab, _| Ok(lab.to_json(&id, username)))?)
 }
@@ -331,7 +274,40 @@ fn create_node(system: &System, call: &Call) -> Answer {
         _ => Err(Refusal::bad_request(format!("Field {field} is needed, as text."))),
     };
     let node = NewNode { label: take("label")?, node_definition: take("node_definition")?, rest };
-    json(json!({"id": system.add_node(call.param(0), node)?}))
+    let id = system.add_node(call.param(0), node)?;
+    if call.is_asked_for("populate_interfaces") {
+        system.add_interfaces(call.param(0), &id, Some(POPULATED - 1))?;
+    }
+    json(json!({"id": id}))
+}
+
+fn create_interface(system: &System, call: &Call) -> Answer {
+    let fields = call.object()?;
+    let node = fields.get("node").and_then(Value::as_str);
+    let node = node.ok_or_else(|| Refusal::bad_request("Field node is needed, as text."))?;
+    let slot = match fields.get("slot") {
+        None | Some(Value::Null) => None,
+        Some(slot) => {
+            let slot = slot.as_u64().and_then(|slot| u32::try_from(slot).ok());
+            Some(slot.ok_or_else(|| Refusal::bad_request("Field slot must be a whole number from 0 up."))?)
+        }
+    };
+    let added = system.add_interfaces(call.param(0), node, slot)?;
+    let mut shown = system.look_at(call.param(0), |lab, _| {
+        added.iter().map(|id| lab.interface(call.param(0), id)).collect::<Result<Vec<_>, _>>()
+    })?;
+    // One comes alone, several as a list.
+    json(if shown.len() == 1 { shown.remove(0) } else { shown.into() })
+}
+
+fn create_link(system: &System, call: &Call) -> Answer {
+    let fields = call.object()?;
+    let end = |field: &str| match fields.get(field) {
+        Some(Value::String(text)) => Ok(text.clone()),
+        _ => Err(Refusal::bad_request(format!("Field {field} is needed, as text."))),
+    };
+    let id = system.add_link(call.param(0), [end("src_int")?, end("dst_int")?])?;
+    json(system.look_at(call.param(0), |lab, _| lab.link(call.param(0), &id))?)
 }
 
 fn admin(system: &System) -> Value {

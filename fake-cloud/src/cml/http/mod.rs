@@ -1,0 +1,133 @@
+//! A system over HTTP: decode, ask, encode.
+
+mod endpoints;
+
+use axum::Router;
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{FromRequestParts, Query, RawPathParams, Request};
+use axum::http::HeaderMap;
+use axum::http::request::Parts;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodFilter, on};
+use serde_json::{Map, Value};
+
+use self::endpoints::ENDPOINTS;
+use super::boot::Stage;
+use super::refusal::{Refusal, bad_gateway_page};
+use super::system::System;
+use crate::http_server;
+use crate::interruption::RequestInfo;
+
+/// The largest body that is read.
+const MAX_BODY: usize = 4 * 1024 * 1024;
+
+/// One endpoint: its name for faults, its method, its path under `/api/v0`, whether it needs a login, what it does.
+struct Endpoint {
+    operation: &'static str,
+    verb: MethodFilter,
+    path: &'static str,
+    access: Access,
+    handler: fn(&System, &Call) -> Answer,
+}
+
+type Answer = Result<Response, Refusal>;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Open,
+    Login,
+}
+
+/// A request, decoded as far as every endpoint needs it.
+struct Call {
+    params: Vec<String>,
+    query: Vec<(String, String)>,
+    body: Bytes,
+    /// The id of the token it came with.
+    token: String,
+}
+
+impl Call {
+    fn param(&self, index: usize) -> &str {
+        self.params.get(index).map(String::as_str).unwrap_or_default()
+    }
+
+    fn is_asked_for(&self, name: &str) -> bool {
+        self.query.iter().any(|(key, value)| key == name && matches!(value.as_str(), "true" | "True" | "1"))
+    }
+
+    fn query(&self, name: &str) -> Option<&str> {
+        self.query.iter().find(|(key, value)| key == name && !value.is_empty()).map(|(_, value)| value.as_str())
+    }
+
+    fn json(&self) -> Result<Value, Refusal> {
+        serde_json::from_slice(&self.body).map_err(|error| Refusal::bad_request(format!("Invalid JSON: {error}")))
+    }
+
+    fn object(&self) -> Result<Map<String, Value>, Refusal> {
+        match self.json()? {
+            Value::Object(fields) => Ok(fields),
+            _ => Err(Refusal::bad_request("A JSON object is needed.")),
+        }
+    }
+}
+
+/// The service without a socket.
+pub fn router(system: System) -> Router {
+    let mut router = Router::new();
+    for endpoint in ENDPOINTS {
+        let system = system.clone();
+        let handler = move |request: Request| async move { answer(&system, Some(endpoint), request).await };
+        router = router.route(&format!("/api/v0{}", endpoint.path), on(endpoint.verb, handler));
+    }
+    let (elsewhere, otherwise) = (system.clone(), system);
+    router
+        .method_not_allowed_fallback(move |request: Request| async move { answer(&otherwise, None, request).await })
+        .fallback(move |request: Request| async move { answer(&elsewhere, None, request).await })
+}
+
+async fn answer(system: &System, endpoint: Option<&'static Endpoint>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let info = RequestInfo {
+        service: "cml",
+        operation: endpoint.map_or("unknown", |endpoint| endpoint.operation),
+        method: parts.method.to_string(),
+        path: parts.uri.path().to_owned(),
+        subject: system.options().instance_id.clone(),
+        fencing_token: None,
+    };
+    let work = carry_out(system, endpoint, parts, body);
+    system.options().hook.pass(system.clock(), info, work).await
+}
+
+async fn carry_out(system: &System, endpoint: Option<&'static Endpoint>, mut parts: Parts, body: Body) -> Response {
+    let nowhere = |parts: &Parts| Refusal::not_found("Path", parts.uri.path()).into_response();
+    match system.stage() {
+        // It was switched off while the connection stood.
+        Stage::Refused => return http_server::cut_connection(http_server::CutConnection::Reset),
+        Stage::BadGateway => return bad_gateway_page(),
+        Stage::NotReady | Stage::Ready => {}
+    }
+    let Some(endpoint) = endpoint else { return nowhere(&parts) };
+    let Ok(params) = RawPathParams::from_request_parts(&mut parts, &()).await else {
+        return nowhere(&parts);
+    };
+    let params = params.iter().map(|(_, value)| value.to_owned()).collect();
+    let token = match (endpoint.access, bearer(&parts.headers)) {
+        (Access::Open, _) => String::new(),
+        (Access::Login, token) => match system.check_token(token) {
+            Ok(id) => id,
+            Err(refusal) => return refusal.into_response(),
+        },
+    };
+    let Ok(body) = to_bytes(body, MAX_BODY).await else {
+        return Refusal::new(413, format!("The body is larger than {MAX_BODY} bytes.")).into_response();
+    };
+    let query = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri).map(|query| query.0).unwrap_or_default();
+    (endpoint.handler)(system, &Call { params, query, body, token }).unwrap_or_else(Refusal::into_response)
+}
+
+fn bearer(headers: &HeaderMap) -> &str {
+    let header = headers.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    header.strip_prefix("Bearer ").unwrap_or_default()
+}
