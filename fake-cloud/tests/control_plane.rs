@@ -8,6 +8,7 @@ use axum::response::IntoResponse;
 use fake_cloud::clock::{Clock, Pace};
 use fake_cloud::control_plane::http::{ENDPOINTS, Verb};
 use fake_cloud::control_plane::{Dialect, NoProjection, Options, Records, Settings, serve};
+use fake_cloud::faults::WaitOn;
 use fake_cloud::interruption::{Hook, Interruption};
 use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};
@@ -322,7 +323,7 @@ async fn a_fault_can_answer_instead_afterwards_or_not_at_all() {
         match turn.fetch_add(1, Ordering::Relaxed) {
             0 => Some(reqwest::StatusCode::SERVICE_UNAVAILABLE.into_response().into()),
             1 => Some(Interruption::Cut),
-            2 => Some(Interruption::Late(Duration::from_millis(1))),
+            2 => Some(Interruption::Late(Duration::from_millis(1), WaitOn::Real)),
             3 => Some(Interruption::Afterwards(reqwest::StatusCode::BAD_GATEWAY.into_response())),
             _ => None,
         }
@@ -349,4 +350,75 @@ async fn ten_thousand_records_are_listed_and_counted() {
     assert_eq!((status.as_u16(), &result["total_imported"]), (200, &json!(10_000)));
     let (_, workers) = server.get("/api/internal/workers?status=running").await;
     assert_eq!(workers.as_array().map(Vec::len), Some(10_000));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_clients_at_once_lose_no_update() {
+    const CLIENTS: usize = 1_000;
+    const WORKERS: usize = 100;
+    let server = Arc::new(Server::start().await);
+    for number in 0..WORKERS {
+        server.worker(&format!("w-{number}"), "running").await;
+    }
+    let everybody = Arc::new(tokio::sync::Barrier::new(CLIENTS));
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|number| {
+            let (server, everybody) = (Arc::clone(&server), Arc::clone(&everybody));
+            tokio::spawn(async move {
+                let path = format!("/api/internal/workers/w-{}", number % WORKERS);
+                everybody.wait().await;
+                // As a controller does: read, decide, write if nobody wrote since, and begin anew if somebody did.
+                let mut conflicts = 0;
+                loop {
+                    let (_, record) = server.get(&path).await;
+                    let count = record["metadata"]["count"].as_u64().unwrap_or(0);
+                    let body = json!({"expected_version": record["version"], "metadata": {"count": count + 1}});
+                    match server.post(&format!("{path}/status"), body).await {
+                        (StatusCode::OK, _) => return conflicts,
+                        (StatusCode::CONFLICT, _) => conflicts += 1,
+                        (status, answer) => panic!("{status}: {answer}"),
+                    }
+                }
+            })
+        })
+        .collect();
+    let mut conflicts = 0;
+    for client in clients {
+        conflicts += client.await.expect("it ends well");
+    }
+    assert!(conflicts > 0, "they met, or this shows nothing");
+    for number in 0..WORKERS {
+        let worker = server.records.worker(&format!("w-{number}")).expect("there");
+        let count = worker.get("metadata").and_then(|metadata| metadata["count"].as_u64());
+        assert_eq!(count, Some((CLIENTS / WORKERS) as u64), "w-{number}");
+        assert_eq!(worker.version(), 1 + (CLIENTS / WORKERS) as u64);
+    }
+}
+
+#[tokio::test]
+async fn a_session_expires_once_and_says_what_it_should_be_until_then() {
+    let server = Server::start().await;
+    server.worker("w", "running").await;
+    let sessions = "/api/internal/lablet-sessions";
+    server.post(sessions, json!({"id": "s", "worker_id": "w", "status": "running"})).await;
+    let (status, session) =
+        server.post(&format!("{sessions}/s/desired-status"), json!({"desired_status": "STOPPED"})).await;
+    assert_eq!((status.as_u16(), &session["desired_status"]), (200, &json!("stopped")));
+    for (body, expected) in [(json!({}), 422), (json!({"desired_status": "asleep"}), 422)] {
+        assert_eq!(server.post(&format!("{sessions}/s/desired-status"), body).await.0.as_u16(), expected);
+    }
+    for already in [false, true] {
+        let (status, session) = server.post(&format!("{sessions}/s/expire"), json!({"reason": "over"})).await;
+        assert_eq!((status.as_u16(), &session["status"]), (200, &json!("expired")));
+        assert_eq!(session["already_expired"], already);
+    }
+    let (status, refusal) = server.post(&format!("{sessions}/s/desired-status"), json!({"desired_status": null})).await;
+    assert_eq!((status.as_u16(), &refusal["current_state"]), (409, &json!("expired")));
+    server.post(sessions, json!({"id": "t", "status": "stopped"})).await;
+    assert_eq!(server.post(&format!("{sessions}/t/expire"), json!({})).await.0, 409, "it ended in another way");
+    assert_eq!(server.post(&format!("{sessions}/nobody/expire"), json!({})).await.0, 404);
+    assert_eq!(server.post(sessions, json!({"id": "a/b"})).await.0, 422, "an id is part of a path");
+    server.post(sessions, json!({"id": "u", "status": "RUNNING"})).await;
+    let (_, found) = server.get(&format!("{sessions}?status=running")).await;
+    assert_eq!(found[0]["id"], "u", "states are compared in any case");
 }

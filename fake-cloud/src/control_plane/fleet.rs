@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::input::{Input, written};
+use super::input::Input;
 use super::measurements::declared_capacity;
 use super::problem::Problem;
 use super::records::{Records, State};
@@ -46,9 +46,9 @@ impl Records {
     /// # Errors
     /// 409 if the id is taken, 422.
     pub fn create_worker(&self, input: Input) -> Result<Arc<Worker>, Problem> {
-        let notes = self.settings().dialect.notes;
+        let dialect = self.settings().dialect;
         self.write(|state, now| {
-            let worker = Worker::create(input, state.draw.id(), now, notes)?;
+            let worker = Worker::create(input, state.draw.id(), now, dialect)?;
             if state.workers.contains_key(worker.id()) {
                 return Err(Problem::Exists { kind: "worker", id: worker.id().to_owned() });
             }
@@ -62,7 +62,7 @@ impl Records {
     /// # Errors
     /// 422 when not even an id can be found.
     pub fn insert_as_given(&self, fields: Map<String, Value>) -> Result<Arc<Worker>, Problem> {
-        let worker = Worker::as_given(fields)?;
+        let worker = Worker::as_given(fields, self.settings().dialect)?;
         Ok(self.write(|state, _| self.put_worker(state, worker)))
     }
 
@@ -76,7 +76,7 @@ impl Records {
         let reason = input.text("reason")?.unwrap_or("scale_up").to_owned();
         let region = input.text("aws_region")?.unwrap_or("us-east-1").to_owned();
         let worker_name = input.text("name")?.map(str::to_owned);
-        let notes = self.settings().dialect.notes;
+        let dialect = self.settings().dialect;
         self.write(|state, now| {
             let judged = match state.templates.get(&name) {
                 None => Err(Problem::NotFound { kind: "worker template", id: name.clone() }),
@@ -101,7 +101,7 @@ impl Records {
                 "instance_type": template.get("instance_type"), "desired_status": "running", "origin": "scale_up",
                 "declared_capacity": declared_capacity(&template),
             });
-            let worker = Worker::create(Input::of(fields)?, id.clone(), now, notes)?;
+            let worker = Worker::create(Input::of(fields)?, id.clone(), now, dialect)?;
             audit(state, "scale_up_accepted", Some(&id));
             state.announce("cml_worker.created.v1", Some(&id), json!({"status": "pending"}), now);
             Ok(self.put_worker(state, worker))
@@ -138,8 +138,7 @@ impl Records {
                         if rewritten == *worker {
                             skipped.push(with_reason(outcome, "already up to date"));
                         } else {
-                            rewritten.set("version", worker.version() + 1);
-                            rewritten.set("updated_at", written(now));
+                            self.stamp(&mut rewritten, now);
                             self.put_worker(state, rewritten);
                             updated.push(outcome);
                         }
@@ -153,7 +152,7 @@ impl Records {
                     "ec2_instance_id": instance.id, "launched_at": instance.launch_time,
                 });
                 let created = Input::of(fields)
-                    .and_then(|fields| Worker::create(fields, id.clone(), now, self.settings().dialect.notes));
+                    .and_then(|fields| Worker::create(fields, id.clone(), now, self.settings().dialect));
                 let Ok(mut worker) = created else { continue };
                 instance.describe(&mut worker);
                 state.announce("cml_worker.imported.v1", Some(&id), json!({"ec2_instance_id": instance.id}), now);

@@ -54,6 +54,30 @@ impl Records {
         Ok(written?.0)
     }
 
+    /// Writes fields as they are, as somebody else's hands would. The id and the version stay the server's.
+    ///
+    /// # Errors
+    /// 404, 422 on a known field of the wrong kind.
+    pub fn edit_worker(&self, id: &str, input: Input) -> Result<Arc<Worker>, Problem> {
+        worker::check(&input)?;
+        let status = input.text("status")?.map(|word| words::status("status", word)).transpose()?;
+        let edited = self.change(id, None, |draft| {
+            if input.has("desired_status") {
+                draft.desire(input.text("desired_status")?)?;
+            }
+            if let Some(status) = status {
+                draft.enter(status, Some("edited"));
+            }
+            let own = ["id", "version", "status", "desired_status"];
+            for (field, value) in input.into_fields().into_iter().filter(|(field, _)| !own.contains(&field.as_str())) {
+                draft.worker.set(&field, value);
+            }
+            draft.worker.settle_notes(draft.settings.dialect.notes);
+            Ok(())
+        });
+        Ok(edited?.0)
+    }
+
     /// Says what a worker should be; `None` withdraws the opinion.
     ///
     /// # Errors
@@ -145,10 +169,7 @@ impl Records {
                 draft.weight = Weight::Measurement;
                 return Ok(None);
             }
-            let current = draft.worker.version();
-            if let Some(expected) = expected.filter(|expected| *expected != current) {
-                return Err(Problem::VersionConflict { expected, current });
-            }
+            self.check_version(&draft.worker, expected)?;
             draft.enter("terminated", reason);
             draft.end(reason, terminated_by);
             let live = draft.sessions().filter(|(_, status)| !words::SESSION_OVER.contains(&status.as_str()));

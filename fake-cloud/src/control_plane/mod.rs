@@ -26,6 +26,7 @@ mod measurements;
 mod problem;
 mod projection;
 mod records;
+mod session_endings;
 mod sessions;
 mod settings;
 #[cfg(test)]
@@ -44,6 +45,6 @@ pub use problem::Problem;
 pub use projection::{NoProjection, Projection};
 pub use records::{Object, Records};
 pub use sessions::SessionFilter;
-pub use settings::{AutoPause, Dialect, IdleRules, Knows, OnKnown, Settings};
+pub use settings::{AutoPause, Dialect, Generation, IdleRules, Knows, OnKnown, Settings};
 pub use words::{DESIRED, SESSION_OVER, SESSION_STATES, STATUSES};
 pub use worker::{NOTES, Worker};

@@ -105,6 +105,19 @@ impl Problem {
         }
     }
 
+    /// The HTTP status a machine-readable name travels with, if it is one of ours.
+    pub(crate) fn usual_status(code: &str) -> Option<u16> {
+        Some(match code {
+            "unauthorized" => 401,
+            "not_found" | "no_such_path" => 404,
+            "method_not_allowed" => 405,
+            "version_conflict" | "wrong_state" | "already_exists" => 409,
+            "body_too_large" => 413,
+            "invalid_input" => 422,
+            _ => return None,
+        })
+    }
+
     /// The body of the answer.
     pub fn to_json(&self) -> Value {
         let mut body = Map::new();

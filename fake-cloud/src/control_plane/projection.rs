@@ -72,7 +72,11 @@ pub(super) fn of_session(prefix: &str, session: &Map<String, Value>) -> BTreeMap
     let text = |field: &str| session.get(field).and_then(Value::as_str);
     match (text("id"), text("status")) {
         (Some(id), Some(status)) if !super::words::SESSION_OVER.contains(&status) => {
-            BTreeMap::from([(format!("{prefix}/sessions/{id}/state"), status.to_owned())])
+            let mut keys = BTreeMap::from([(format!("{prefix}/sessions/{id}/state"), status.to_owned())]);
+            if let Some(desired) = text("desired_status") {
+                keys.insert(format!("{prefix}/sessions/{id}/desired_state"), desired.to_owned());
+            }
+            keys
         }
         _ => BTreeMap::new(),
     }

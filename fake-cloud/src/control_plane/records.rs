@@ -14,7 +14,7 @@ use super::catalogue;
 use super::input::written;
 use super::problem::Problem;
 use super::projection::{self, NoProjection, Projection};
-use super::settings::Settings;
+use super::settings::{Knows, Settings};
 use super::worker::Worker;
 use crate::clock::Clock;
 
@@ -176,9 +176,7 @@ impl Records {
     ) -> Result<(Arc<Worker>, T), Problem> {
         self.write(|state, now| {
             let before = state.workers.get(id).cloned().ok_or_else(|| unknown_worker(id))?;
-            if let Some(expected) = expected.filter(|expected| *expected != before.version()) {
-                return Err(Problem::VersionConflict { expected, current: before.version() });
-            }
+            self.check_version(&before, expected)?;
             let mut draft = Draft {
                 worker: (*before).clone(),
                 now,
@@ -190,8 +188,7 @@ impl Records {
             let result = change(&mut draft)?;
             let Draft { mut worker, weight, events, .. } = draft;
             if weight == Weight::Change {
-                worker.set("version", before.version() + 1);
-                worker.set("updated_at", written(now));
+                self.stamp(&mut worker, now);
             }
             let worker = self.put_worker(state, worker);
             for (event, data) in events {
@@ -199,6 +196,23 @@ impl Records {
             }
             Ok((worker, result))
         })
+    }
+
+    /// Refuses what was decided on another version. A server without versions has nothing to refuse by.
+    pub(super) fn check_version(&self, worker: &Worker, expected: Option<u64>) -> Result<(), Problem> {
+        let current = worker.version();
+        match (self.shared.settings.dialect.versions, expected) {
+            (Knows::Yes, Some(expected)) if expected != current => Err(Problem::VersionConflict { expected, current }),
+            (Knows::Yes | Knows::No, _) => Ok(()),
+        }
+    }
+
+    /// Marks a worker as changed now.
+    pub(super) fn stamp(&self, worker: &mut Worker, now: DateTime<Utc>) {
+        if self.shared.settings.dialect.versions == Knows::Yes {
+            worker.set("version", worker.version() + 1);
+        }
+        worker.set("updated_at", written(now));
     }
 
     /// Stores a worker and mirrors it.
@@ -211,8 +225,13 @@ impl Records {
         worker
     }
 
-    /// Stores a session and mirrors it.
-    pub(super) fn put_session(&self, state: &mut State, session: Map<String, Value>) -> Object {
+    /// Stores a session as changed now, and mirrors it.
+    pub(super) fn put_session(&self, state: &mut State, mut session: Map<String, Value>, now: DateTime<Utc>) -> Object {
+        if self.shared.settings.dialect.versions == Knows::Yes {
+            let version = session.get("version").and_then(Value::as_u64).unwrap_or(0);
+            session.insert("version".into(), (version + 1).into());
+        }
+        session.insert("updated_at".into(), written(now));
         let session = Arc::new(session);
         let id = session.get("id").and_then(Value::as_str).unwrap_or_default().to_owned();
         let prefix = &self.shared.settings.etcd_prefix;

@@ -1,11 +1,11 @@
 //! Lab sessions: what users run on workers.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::input::{Input, parse_moment, written};
 use super::problem::Problem;
-use super::records::{Object, Records, State, unknown_worker};
+use super::records::{Object, Records, unknown_worker};
 use super::words;
 
 /// Which sessions are listed.
@@ -24,7 +24,9 @@ impl Records {
             let text = |field: &str| session.get(field).and_then(Value::as_str);
             let worker = filter.worker_id.as_deref().is_none_or(|worker| text("worker_id") == Some(worker));
             let status = text("status").unwrap_or_default();
-            worker && (filter.statuses.is_empty() || filter.statuses.iter().any(|wanted| wanted == status))
+            worker
+                && (filter.statuses.is_empty()
+                    || filter.statuses.iter().any(|wanted| wanted.eq_ignore_ascii_case(status)))
         };
         self.read(|state| state.sessions.values().filter(|session| passes(session)).cloned().collect())
     }
@@ -56,7 +58,13 @@ impl Records {
         input.moment("timeslot_start")?;
         input.moment("timeslot_end")?;
         input.whole("retry_count")?;
-        let given = input.text("id")?.map(str::to_owned);
+        let given = match input.text("id")? {
+            // It becomes a part of a path and of a key.
+            Some(id) if id.is_empty() || id.contains('/') => {
+                return Err(input.invalid("id", &id.into(), "non-empty text without a slash"));
+            }
+            given => given.map(str::to_owned),
+        };
         let status = input.text("status")?.unwrap_or("pending").to_owned();
         let worker = input.text("worker_id")?.map(str::to_owned);
         self.write(|state, now| {
@@ -72,14 +80,13 @@ impl Records {
                 ("timeslot_start".to_owned(), Value::Null),
                 ("timeslot_end".to_owned(), Value::Null),
                 ("retry_count".to_owned(), 0.into()),
+                ("desired_status".to_owned(), Value::Null),
                 ("created_at".to_owned(), written(now)),
-                ("updated_at".to_owned(), written(now)),
-                ("version".to_owned(), 0.into()),
             ]);
             session.extend(input.into_fields());
             session.insert("id".into(), id.into());
             session.insert("status".into(), status.into());
-            Ok(self.put_session(state, stamped(session, now)))
+            Ok(self.put_session(state, session, now))
         })
     }
 
@@ -96,14 +103,10 @@ impl Records {
         let reason = input.text("reason")?.map(str::to_owned);
         self.write(|state, now| {
             let before = state.sessions.get(id).cloned().ok_or_else(|| unknown_session(id))?;
-            let from = before.get("status").and_then(Value::as_str).unwrap_or_default();
+            let from = status_of(&before);
             // An archive may still be made of what has stopped; everything else is final.
-            if words::SESSION_OVER.contains(&from) && !(from == "stopped" && to == "archived") {
-                return Err(Problem::WrongState {
-                    action: "move the session",
-                    current: from.to_owned(),
-                    accepted: "a session that is not over".into(),
-                });
+            if !(from == "stopped" && to == "archived") {
+                check_is_not_over("move the session", &before)?;
             }
             if let Some(worker) = worker.as_ref().filter(|worker| !state.workers.contains_key(*worker)) {
                 return Err(unknown_worker(worker));
@@ -117,7 +120,26 @@ impl Records {
             let counted = if from == "failed" && to != "failed" { counted + 1 } else { counted };
             session.insert("retry_count".into(), retries.unwrap_or(counted).into());
             session.insert("status_reason".into(), reason.into());
-            Ok(self.put_session(state, stamped(session, now)))
+            Ok(self.put_session(state, session, now))
+        })
+    }
+
+    /// Says what a session should be; null withdraws the opinion.
+    ///
+    /// # Errors
+    /// 404, 409 once the session is over, 422 on an unknown word.
+    pub fn set_session_desired(&self, id: &str, input: &Input) -> Result<Object, Problem> {
+        if !input.has("desired_status") {
+            return Err(Problem::missing("desired_status", &format!("{} or null", words::SESSION_STATES.join(", "))));
+        }
+        let desired = input.text("desired_status")?;
+        let desired = desired.map(|word| words::session_state("desired_status", word)).transpose()?;
+        self.write(|state, now| {
+            let before = state.sessions.get(id).cloned().ok_or_else(|| unknown_session(id))?;
+            check_is_not_over("set a desired status", &before)?;
+            let mut session = (*before).clone();
+            session.insert("desired_status".into(), desired.into());
+            Ok(self.put_session(state, session, now))
         })
     }
 
@@ -148,61 +170,24 @@ impl Records {
                     session.insert(field.into(), moment);
                 }
             }
-            Ok(self.put_session(state, stamped(session, now)))
+            Ok(self.put_session(state, session, now))
         })
-    }
-
-    /// Ends a session. Ending it again does nothing. The flag says whether it had ended before.
-    ///
-    /// # Errors
-    /// 404.
-    pub fn terminate_session(
-        &self,
-        id: &str,
-        reason: Option<&str>,
-        terminated_by: Option<&str>,
-    ) -> Result<(Object, bool), Problem> {
-        self.write(|state, now| {
-            let before = state.sessions.get(id).cloned().ok_or_else(|| unknown_session(id))?;
-            if before.get("status").and_then(Value::as_str) == Some("terminated") {
-                return Ok((before, true));
-            }
-            let ended = self.end_session(state, id, reason, terminated_by, now).ok_or_else(|| unknown_session(id))?;
-            Ok((ended, false))
-        })
-    }
-
-    pub(super) fn end_session(
-        &self,
-        state: &mut State,
-        id: &str,
-        reason: Option<&str>,
-        terminated_by: Option<&str>,
-        now: DateTime<Utc>,
-    ) -> Option<Object> {
-        let mut session = Map::clone(state.sessions.get(id)?);
-        session.insert("status".into(), "terminated".into());
-        session.insert("status_reason".into(), reason.into());
-        session.insert("terminated_by".into(), terminated_by.into());
-        session.insert("terminated_at".into(), written(now));
-        let worker = session.get("worker_id").and_then(Value::as_str).map(str::to_owned);
-        state.announce(
-            "lablet_session.terminated.v1",
-            worker.as_deref(),
-            json!({"session_id": id, "reason": reason}),
-            now,
-        );
-        Some(self.put_session(state, stamped(session, now)))
     }
 }
 
-fn stamped(mut session: Map<String, Value>, now: DateTime<Utc>) -> Map<String, Value> {
-    let version = session.get("version").and_then(Value::as_u64).unwrap_or(0);
-    session.insert("version".into(), (version + 1).into());
-    session.insert("updated_at".into(), written(now));
-    session
+pub(super) fn check_is_not_over(action: &'static str, session: &Map<String, Value>) -> Result<(), Problem> {
+    let current = status_of(session);
+    if !words::SESSION_OVER.contains(&current) {
+        return Ok(());
+    }
+    let accepted = "a session that is not over".to_owned();
+    Err(Problem::WrongState { action, current: current.to_owned(), accepted })
 }
 
-fn unknown_session(id: &str) -> Problem {
+pub(super) fn status_of(session: &Map<String, Value>) -> &str {
+    session.get("status").and_then(Value::as_str).unwrap_or_default()
+}
+
+pub(super) fn unknown_session(id: &str) -> Problem {
     Problem::NotFound { kind: "session", id: id.to_owned() }
 }

@@ -1,6 +1,9 @@
 //! How a control plane is set up: what kind of server it imitates, and its own rules.
 
+use std::str::FromStr;
 use std::time::Duration;
+
+use serde::Deserialize;
 
 /// What [`Records`](super::Records) are made with.
 #[derive(Debug, Clone)]
@@ -30,11 +33,56 @@ pub struct Dialect {
     pub notes: Knows,
     /// What bulk import does to workers it knows already.
     pub known_workers: OnKnown,
+    /// Whether records have versions; without them every write is unconditional.
+    pub versions: Knows,
+    /// Whether `POST /workers/{id}/terminate` exists.
+    pub terminate: Knows,
 }
 
 impl Dialect {
-    /// A server from before the additions: ignores `exclude_statuses`, and keeps notes in `metadata` only.
-    pub const OLDER: Self = Self { exclude_statuses: Knows::No, notes: Knows::No, known_workers: OnKnown::Rewrite };
+    /// A server from before the additions: ignores `exclude_statuses`, keeps notes in `metadata` only, has no versions
+    /// and no way to terminate but a status write.
+    pub const OLDER: Self = Self {
+        exclude_statuses: Knows::No,
+        notes: Knows::No,
+        known_workers: OnKnown::Rewrite,
+        versions: Knows::No,
+        terminate: Knows::No,
+    };
+}
+
+/// Which server is imitated, in one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Generation {
+    /// One with everything in the contract.
+    #[default]
+    Current,
+    /// One from before the additions: [`Dialect::OLDER`].
+    Older,
+}
+
+impl Generation {
+    /// Where it differs.
+    pub fn dialect(self) -> Dialect {
+        match self {
+            Self::Current => Dialect::default(),
+            Self::Older => Dialect::OLDER,
+        }
+    }
+}
+
+/// Reads `current` or `older`.
+impl FromStr for Generation {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "current" => Ok(Self::Current),
+            "older" => Ok(Self::Older),
+            other => Err(format!("{other:?} is no generation; accepted: current, older")),
+        }
+    }
 }
 
 /// Whether the server knows a thing. What it does not know, it ignores.

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::input::{Input, parse_moment, written};
 use super::problem::Problem;
-use super::settings::Knows;
+use super::settings::{Dialect, Knows};
 use super::words;
 
 /// The notes of a worker's lifecycle. Newer servers keep them as fields; older ones only in `metadata`.
@@ -51,7 +51,7 @@ impl Worker {
     ///
     /// # Errors
     /// [`Problem::Invalid`] for a known field of the wrong kind.
-    pub fn create(input: Input, fresh_id: String, now: DateTime<Utc>, notes: Knows) -> Result<Self, Problem> {
+    pub fn create(input: Input, fresh_id: String, now: DateTime<Utc>, dialect: Dialect) -> Result<Self, Problem> {
         check(&input)?;
         let status = match input.text("status")? {
             Some(word) => words::status("status", word)?,
@@ -75,13 +75,13 @@ impl Worker {
         worker.set("id", id);
         worker.set("status", status);
         worker.set("desired_status", desired);
-        worker.set("version", 1);
+        worker.begin_counting(dialect.versions);
         for field in ["created_at", "updated_at"] {
             if worker.0.get(field).is_none_or(Value::is_null) {
                 worker.set(field, written(now));
             }
         }
-        worker.settle_notes(notes);
+        worker.settle_notes(dialect.notes);
         Ok(worker)
     }
 
@@ -89,11 +89,21 @@ impl Worker {
     ///
     /// # Errors
     /// [`Problem::Invalid`] when not even an id can be found.
-    pub fn as_given(fields: Map<String, Value>) -> Result<Self, Problem> {
+    pub fn as_given(fields: Map<String, Value>, dialect: Dialect) -> Result<Self, Problem> {
         Input::of(fields.clone().into())?.required_text("id", "non-empty text")?;
         let mut worker = Self(fields);
-        worker.0.entry("version").or_insert_with(|| 1.into());
+        if dialect.versions == Knows::Yes {
+            worker.0.entry("version").or_insert_with(|| 1.into());
+        }
         Ok(worker)
+    }
+
+    /// A version is the server's to give; one that knows none has no such field.
+    fn begin_counting(&mut self, versions: Knows) {
+        match versions {
+            Knows::Yes => self.set("version", 1),
+            Knows::No => drop(self.0.remove("version")),
+        }
     }
 
     fn skeleton() -> Self {

@@ -13,6 +13,7 @@ use crate::control_plane::measurements::Report;
 use crate::control_plane::problem::Problem;
 use crate::control_plane::records::Records;
 use crate::control_plane::sessions::SessionFilter;
+use crate::control_plane::settings::{Dialect, Knows};
 use crate::control_plane::words;
 
 /// One endpoint.
@@ -27,6 +28,13 @@ pub struct Endpoint {
     /// Who may call it.
     pub access: Access,
     pub(super) handler: Handler,
+}
+
+impl Endpoint {
+    /// Whether a server that speaks like this has it.
+    pub fn exists_in(&self, dialect: Dialect) -> bool {
+        self.operation != "terminate_worker" || dialect.terminate == Knows::Yes
+    }
 }
 
 type Handler = fn(&Records, &Call) -> Answer;
@@ -180,6 +188,13 @@ pub const ENDPOINTS: &[Endpoint] = &[
         Ok(Reply::json(&*records.transition_session(call.subject(), &call.input()?)?))
     }),
     keyed("terminate_session", Verb::Post, "/api/internal/lablet-sessions/{id}/terminate", terminate_session),
+    keyed("expire_session", Verb::Post, "/api/internal/lablet-sessions/{id}/expire", expire_session),
+    keyed(
+        "set_session_desired_status",
+        Verb::Post,
+        "/api/internal/lablet-sessions/{id}/desired-status",
+        |records, call| Ok(Reply::json(&*records.set_session_desired(call.subject(), &call.input()?)?)),
+    ),
     keyed("list_audit", Verb::Get, "/api/internal/scaling-audit", |records, call| {
         Ok(Reply::objects(&records.audit(call.query("worker_id"), call.query("action"))))
     }),
@@ -200,7 +215,11 @@ fn list_workers(records: &Records, call: &Call) -> Answer {
     };
     let filter = Filter {
         statuses: statuses("status")?,
-        exclude_statuses: statuses("exclude_statuses")?,
+        exclude_statuses: match records.settings().dialect.exclude_statuses {
+            Knows::Yes => statuses("exclude_statuses")?,
+            // What a server does not know, it does not read either.
+            Knows::No => Vec::new(),
+        },
         aws_region: call.query("aws_region").map(str::to_owned),
         include_terminated: call.query_switch("include_terminated")?,
     };
@@ -266,5 +285,14 @@ fn terminate_session(records: &Records, call: &Call) -> Answer {
     let (session, already_terminated) = records.terminate_session(call.subject(), reason, by)?;
     let mut body = serde_json::Map::clone(&session);
     body.insert("already_terminated".into(), already_terminated.into());
+    Ok(Reply::json(&body))
+}
+
+fn expire_session(records: &Records, call: &Call) -> Answer {
+    let input = call.input()?;
+    let reason = call.text(&input, "reason")?;
+    let (session, already_expired) = records.expire_session(call.subject(), reason)?;
+    let mut body = serde_json::Map::clone(&session);
+    body.insert("already_expired".into(), already_expired.into());
     Ok(Reply::json(&body))
 }

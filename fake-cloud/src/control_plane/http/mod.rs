@@ -9,8 +9,8 @@ use std::future::Future;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::{FromRequestParts, RawPathParams, Request};
-use axum::http::StatusCode;
 use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
 use tokio::net::TcpListener;
@@ -52,7 +52,8 @@ pub async fn serve(listener: TcpListener, records: Records, options: Options, sh
 pub fn router(records: Records, options: Options) -> Router {
     let server = Server { records, options };
     let mut router = Router::new();
-    for endpoint in ENDPOINTS {
+    let dialect = server.records.settings().dialect;
+    for endpoint in ENDPOINTS.iter().filter(|endpoint| endpoint.exists_in(dialect)) {
         let server = server.clone();
         let filter = match endpoint.verb {
             Verb::Get => MethodFilter::GET,
@@ -80,15 +81,17 @@ impl Server {
         let (mut parts, body) = request.into_parts();
         let subject = match RawPathParams::from_request_parts(&mut parts, &()).await {
             Ok(params) => params.iter().next().map(|(_, value)| value.to_owned()),
-            // Not UTF-8: it names nothing we have.
-            Err(_) => return refuse(&Problem::NoSuchPath(parts.uri.path().to_owned())),
+            // Not UTF-8: it names nothing we have, but it was asked, and is told and recorded as everything else.
+            Err(_) => None,
         };
+        let endpoint = endpoint.filter(|endpoint| subject.is_some() || !endpoint.path.contains('{'));
         let info = RequestInfo {
             service: "control-plane",
             operation: endpoint.map_or("unknown", |endpoint| endpoint.operation),
             method: parts.method.to_string(),
             path: parts.uri.path().to_owned(),
             subject: subject.clone(),
+            fencing_token: fencing_token(&parts.headers),
         };
         let work = self.carry_out(endpoint, subject, parts, body);
         self.options.hook.pass(self.records.clock(), info, work).await
@@ -121,6 +124,7 @@ impl Server {
             method: method.clone(),
             path: request.uri().path().to_owned(),
             subject: None,
+            fencing_token: fencing_token(request.headers()),
         };
         let work = async { refuse(&Problem::MethodNotAllowed(method)) };
         self.options.hook.pass(self.records.clock(), info, work).await
@@ -136,9 +140,13 @@ pub enum Access {
     Open,
 }
 
+fn fencing_token(headers: &HeaderMap) -> Option<i64> {
+    headers.get("x-fencing-token")?.to_str().ok()?.parse().ok()
+}
+
 fn refuse(problem: &Problem) -> Response {
     let status = StatusCode::from_u16(problem.http_status()).unwrap_or(StatusCode::BAD_REQUEST);
     let mut response = (status, axum::Json(problem.to_json())).into_response();
-    response.extensions_mut().insert(RefusalCode(problem.code()));
+    response.extensions_mut().insert(RefusalCode(problem.code().into()));
     response
 }

@@ -25,9 +25,10 @@ impl Reply {
         Self { status: StatusCode::OK, version: None, body }
     }
 
-    /// A worker's record, with its version in `ETag`.
+    /// A worker's record, with its version in `ETag` if it has one.
     pub fn worker(worker: &Arc<Worker>) -> Self {
-        Self { version: Some(worker.version()), ..Self::json(worker.fields()) }
+        let version = worker.get("version").and_then(Value::as_u64);
+        Self { version, ..Self::json(worker.fields()) }
     }
 
     /// Many records.
