@@ -7,7 +7,7 @@ mod state;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{FromRef, Path, Query, State};
 use axum::response::{IntoResponse, Response};
@@ -22,7 +22,7 @@ use crate::faults::{Rule, RuleError};
 use crate::recorder::RecordFilter;
 use crate::world::{AwsError, World};
 
-pub use self::backstage::Backstage;
+pub use self::backstage::{Backstage, ResetTo};
 
 type TheWorld = State<Arc<World>>;
 type Answer<T = Value> = Result<Json<T>, Refusal>;
@@ -106,7 +106,7 @@ impl From<AwsError> for Refusal {
 async fn help() -> Json<Value> {
     Json(json!({
         "GET /_fake/state": "everything there is",
-        "POST /_fake/reset": "back to the beginning",
+        "POST /_fake/reset": {"to": "scenario (the one it was started with, also without a body) | empty"},
         "GET /_fake/clock": "the time",
         "POST /_fake/clock": {"pace": "real | manual | x60"},
         "POST /_fake/clock/advance": {"seconds": 60},
@@ -121,6 +121,7 @@ async fn help() -> Json<Value> {
         "POST /_fake/hands/tag": {"region": "us-east-1", "instance": "i-…", "key": "k", "value": "v"},
         "POST /_fake/hands/cml/wipe": {"instance": "i-…"},
         "POST /_fake/hands/worker": {"id": "w-1", "name": "blue", "status": "running", "template_name": "metal"},
+        "POST /_fake/hands/worker/{id}": {"status": "running", "any_field": "any value"},
         "POST /_fake/hands/session": {"id": "s-1", "worker_id": "w-1", "status": "running"},
         "POST /_fake/etcd/{compact|watch-stall|watch-resume|watch-cut|unavailable|available}": "it happens at once",
         "POST /_fake/etcd/lease-lost": {"lease": "a number, or hexadecimal text; left out: every lease"},
@@ -136,13 +137,21 @@ async fn unknown() -> Refusal {
     Refusal(StatusCode::NOT_FOUND, "there is no such page; GET /_fake/ lists them".to_owned())
 }
 
-async fn reset(State(house): State<House>) -> Json<Value> {
-    // The world last: its end wakes whoever keeps the CMLs.
-    if let Some(backstage) = &house.backstage {
-        backstage.reset();
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct Beginning {
+    to: ResetTo,
+}
+
+async fn reset(State(house): State<House>, body: Bytes) -> Answer {
+    let Beginning { to } = if body.is_empty() { Beginning::default() } else { Json::from_bytes(&body)?.0 };
+    match &house.backstage {
+        Some(backstage) => backstage
+            .reset(&house.world, to)
+            .map_err(|error| Refusal(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?,
+        None => house.world.reset(),
     }
-    house.world.reset();
-    Json(json!({"reset": true}))
+    Ok(Json(json!({"reset": true})))
 }
 
 async fn show_clock(State(world): TheWorld) -> Json<Value> {
@@ -173,9 +182,11 @@ pub fn parse_pace(text: &str) -> Result<Pace, String> {
         text => text
             .strip_prefix('x')
             .and_then(|factor| factor.parse::<f64>().ok())
-            .filter(|factor| factor.is_finite() && *factor > 0.0)
+            .filter(|factor| (0.001..=1_000_000.0).contains(factor))
             .map(Pace::Accelerated)
-            .ok_or_else(|| format!("a clock goes 'real', 'manual' or a factor like 'x60', not '{text}'")),
+            .ok_or_else(|| {
+                format!("a clock goes 'real', 'manual' or a factor like 'x60' (0.001 to 1000000), not '{text}'")
+            }),
     }
 }
 
@@ -187,8 +198,12 @@ struct Step {
 
 async fn advance_clock(State(world): TheWorld, body: Result<Json<Step>, JsonRejection>) -> Answer {
     let Json(Step { seconds }) = body?;
-    let step = Duration::try_from_secs_f64(seconds)
-        .map_err(|_| Refusal(StatusCode::UNPROCESSABLE_ENTITY, "seconds must not be negative".to_owned()))?;
+    let step = Duration::try_from_secs_f64(seconds).map_err(|_| {
+        Refusal(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "seconds must be a number from 0 up that a clock can count to".to_owned(),
+        )
+    })?;
     world.clock().advance(step);
     Ok(Json(state::clock(&world)))
 }

@@ -1,12 +1,11 @@
 //! The front door of AWS: one port for all regions, EC2 and CloudWatch, and the admin API under `/_fake/`.
 
-mod connection;
 mod incoming;
 mod plan;
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,11 +22,11 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tower::ServiceExt;
 
-use self::connection::{ResetSwitch, Socket};
 use self::plan::{AnswerFate, Instead, Plan};
 use crate::faults::Occasion;
 use crate::recorder::{OpenRecord, Outcome, Record};
 use crate::service::Service;
+use crate::socket::{ResetSwitch, Socket};
 use crate::world::{AwsError, World};
 use crate::{admin, cloudwatch, ec2};
 
@@ -128,7 +127,7 @@ impl Door {
     }
 
     async fn administer(&self, request: Request<Incoming>) -> Response<Body> {
-        if !self.peer.ip().to_canonical().is_loopback() || is_from_another_page(request.headers()) {
+        if !may_administer(self.peer.ip(), request.headers()) {
             return admin::forbidden();
         }
         match self.admin.clone().oneshot(request).await {
@@ -136,6 +135,19 @@ impl Door {
             Err(never) => match never {},
         }
     }
+}
+
+/// Only this machine may, and on it nobody who was sent by a page from elsewhere.
+fn may_administer(peer: IpAddr, headers: &HeaderMap) -> bool {
+    peer.to_canonical().is_loopback() && !is_from_another_page(headers) && is_meant_for_this_machine(headers)
+}
+
+/// A name of somebody else's that has come to mean this machine brings a page from there with it.
+fn is_meant_for_this_machine(headers: &HeaderMap) -> bool {
+    let Some(host) = incoming::header(headers, "host") else { return !headers.contains_key("host") };
+    let Ok(authority) = host.parse::<hyper::http::uri::Authority>() else { return false };
+    let name = authority.host().trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
+    name == "localhost" || name.ends_with(".localhost") || name.parse::<IpAddr>().is_ok()
 }
 
 /// A web page from elsewhere that a browser on this machine shows must not reach in.
@@ -186,6 +198,7 @@ impl Exchange<'_> {
             operation: &operation,
             region: Some(&scope.region),
             instances: &instances,
+            keys: &[],
             call,
         };
         let plan = Plan::of(self.world.faults().consult(&occasion));
@@ -321,6 +334,30 @@ impl Asked {
                 (action.clone(), parameters, ec2::named_instances(form))
             }
             Self::Cloudwatch(call) => (call.operation().to_owned(), call.parameters(), call.named_instances()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_this_machine_administers_and_only_by_a_name_of_its_own() {
+        let asks = |peer: &str, host: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert("host", HeaderValue::from_str(host).expect("a host"));
+            may_administer(peer.parse().expect("an address"), &headers)
+        };
+        for host in ["127.0.0.1:4566", "localhost:4566", "[::1]:4566", "LOCALHOST", "fake.localhost"] {
+            assert!(asks("127.0.0.1", host), "{host}");
+        }
+        for host in ["evil.example:4566", "localhost.evil.example", "x", ""] {
+            assert!(!asks("127.0.0.1", host), "{host}");
+        }
+        assert!(asks("::ffff:127.0.0.1", "localhost"));
+        for peer in ["10.0.0.7", "::ffff:10.0.0.7", "fe80::1"] {
+            assert!(!asks(peer, "localhost:4566"), "{peer}");
         }
     }
 }

@@ -57,8 +57,9 @@ impl Hand {
             Pace::Accelerated(factor) => factor,
             Pace::Manual => 0.0,
         };
-        let passed = TimeDelta::from_std(self.since.elapsed().mul_f64(factor)).unwrap_or(TimeDelta::MAX);
-        self.stood_at.checked_add_signed(passed).unwrap_or(DateTime::<Utc>::MAX_UTC)
+        // Not `mul_f64`, which panics where a factor is absurd.
+        let passed = Duration::try_from_secs_f64(self.since.elapsed().as_secs_f64() * factor.max(0.0));
+        ahead(self.stood_at, passed.unwrap_or(Duration::MAX))
     }
 }
 
@@ -91,10 +92,7 @@ impl Clock {
 
     /// Moves it forward, at any pace. Whoever waits for a moment that has come now wakes up.
     pub fn advance(&self, duration: Duration) {
-        let step = TimeDelta::from_std(duration).unwrap_or(TimeDelta::MAX);
-        self.change(|hand| {
-            hand.stood_at = hand.stood_at.checked_add_signed(step).unwrap_or(DateTime::<Utc>::MAX_UTC);
-        });
+        self.change(|hand| hand.stood_at = ahead(hand.stood_at, duration));
     }
 
     /// Waits until the clock shows `moment`.
@@ -115,8 +113,9 @@ impl Clock {
             }
             let real = match pace {
                 Pace::Real => Some(left),
-                Pace::Accelerated(factor) if factor > 0.0 => Some(left.div_f64(factor)),
-                Pace::Accelerated(_) | Pace::Manual => None,
+                // What would take longer than any number can say is not waited for: only a moved clock brings it near.
+                Pace::Accelerated(factor) => Duration::try_from_secs_f64(left.as_secs_f64() / factor).ok(),
+                Pace::Manual => None,
             };
             // The sender lives as long as `self`, so `changed` fails only while everything is torn down.
             match real {
@@ -128,8 +127,7 @@ impl Clock {
 
     /// Waits for a while on this clock.
     pub async fn sleep(&self, duration: Duration) {
-        let step = TimeDelta::from_std(duration).unwrap_or(TimeDelta::MAX);
-        self.sleep_until(self.now().checked_add_signed(step).unwrap_or(DateTime::<Utc>::MAX_UTC)).await;
+        self.sleep_until(ahead(self.now(), duration)).await;
     }
 
     fn change(&self, change: impl FnOnce(&mut Hand)) {
@@ -140,6 +138,17 @@ impl Clock {
         }
         self.shared.moved.send_replace(());
     }
+}
+
+/// The end of time. A year of four digits, so that every client can read it, and far enough from the last moment there
+/// is that nothing added to it runs over.
+fn end_of_time() -> DateTime<Utc> {
+    DateTime::from_timestamp(253_370_764_800, 0).unwrap_or(DateTime::<Utc>::MAX_UTC)
+}
+
+fn ahead(moment: DateTime<Utc>, by: Duration) -> DateTime<Utc> {
+    let by = TimeDelta::from_std(by).unwrap_or(TimeDelta::MAX);
+    moment.checked_add_signed(by).unwrap_or(DateTime::<Utc>::MAX_UTC).min(end_of_time())
 }
 
 #[cfg(test)]
@@ -184,6 +193,21 @@ mod tests {
         let clock = Clock::new(Pace::Manual);
         clock.advance(Duration::MAX);
         clock.advance(Duration::MAX);
-        assert_eq!(clock.now(), DateTime::<Utc>::MAX_UTC);
+        assert_eq!(clock.now().to_rfc3339(), "9999-01-01T00:00:00+00:00");
+        assert!(
+            clock.now().checked_add_signed(TimeDelta::days(36_500)).is_some(),
+            "what is added to it does not run over"
+        );
+    }
+
+    #[tokio::test]
+    async fn an_absurd_factor_is_not_a_panic() {
+        for factor in [1e300, f64::INFINITY, f64::NAN, -5.0, 1e-300] {
+            let clock = Clock::new(Pace::Accelerated(factor));
+            let before = clock.now();
+            assert!(clock.now() >= before, "{factor}");
+            let long = clock.sleep(Duration::from_secs(3600));
+            drop(tokio::time::timeout(Duration::from_millis(5), long).await);
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! What goes wrong on purpose: rules, and what they say about a request.
 
+mod meaning;
 mod rule;
 
 use std::collections::{HashMap, VecDeque};
@@ -7,6 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use parking_lot::Mutex;
 use serde::Serialize;
 
+use crate::interruption::Keys;
 use crate::service::Service;
 use crate::world::Dice;
 
@@ -26,6 +28,8 @@ pub struct Occasion<'a> {
     pub region: Option<&'a str>,
     /// The instances it names.
     pub instances: &'a [String],
+    /// The keys it names, where they are what it is judged by: rules that look at keys count then, and no others.
+    pub keys: Keys<'a>,
     /// What all attempts of the same call have in common.
     pub call: Option<&'a str>,
 }
@@ -178,6 +182,7 @@ mod tests {
             operation: "DescribeInstances",
             region: Some("us-east-1"),
             instances: &[],
+            keys: &[],
             call,
         }
     }
@@ -235,6 +240,23 @@ mod tests {
             faults.add(rule.clone()).expect("a good rule");
             assert_eq!(count(&faults, &occasion, 1) == 1, strikes, "{rule:?}");
         }
+    }
+
+    #[test]
+    fn a_rule_about_keys_waits_until_they_are_known_and_is_asked_once() {
+        let faults = Faults::new(0);
+        let about = |prefix: &str| Rule {
+            service: Some(Service::Etcd),
+            key_prefix: Some(prefix.to_owned()),
+            ..Rule::always(Action::Reset)
+        };
+        faults.add(about("/lcm/workers/")).expect("a good rule");
+        faults.add(Rule { service: Some(Service::Etcd), ..Rule::always(Action::Reset) }).expect("a good rule");
+        let coming_in = Occasion { service: Service::Etcd, operation: "Put", region: None, ..describe(None) };
+        let rules = |occasion: &Occasion<'_>| faults.consult(occasion).iter().map(|one| one.rule).collect::<Vec<_>>();
+        assert_eq!(rules(&coming_in), [2]);
+        assert_eq!(rules(&Occasion { keys: &[b"/a", b"/lcm/workers/w-1/state"], ..coming_in }), [1]);
+        assert!(rules(&Occasion { keys: &[b"/lcm/worker"], ..coming_in }).is_empty());
     }
 
     #[test]

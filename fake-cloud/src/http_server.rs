@@ -18,14 +18,21 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 
+use crate::socket::{ResetSwitch, Socket};
+
 /// Marks a response that must not be sent: the connection ends instead.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct CutConnection;
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CutConnection {
+    /// With a reset, as from a machine that is gone.
+    Reset,
+    /// In order, as from a server that died at its work.
+    Closed,
+}
 
 /// A response that makes the server end the connection without an answer.
-pub(crate) fn cut_connection() -> Response {
+pub(crate) fn cut_connection(how: CutConnection) -> Response {
     let mut response = Response::new(Body::empty());
-    response.extensions_mut().insert(CutConnection);
+    response.extensions_mut().insert(how);
     response
 }
 
@@ -67,29 +74,33 @@ pub(crate) async fn serve(
 }
 
 async fn connection(stream: TcpStream, router: Router, tls: Option<TlsAcceptor>) {
+    let switch = ResetSwitch::default();
+    let socket = Socket::new(stream, switch.clone());
     match tls {
-        None => talk(stream, router).await,
+        None => talk(socket, router, switch).await,
         Some(acceptor) => {
             // A client that does not trust us ends here; it knows why.
-            if let Ok(stream) = acceptor.accept(stream).await {
-                talk(stream, router).await;
+            if let Ok(stream) = acceptor.accept(socket).await {
+                talk(stream, router, switch).await;
             }
         }
     }
 }
 
-async fn talk(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, router: Router) {
+async fn talk(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, router: Router, switch: ResetSwitch) {
     let service = service_fn(move |request: Request<Incoming>| {
-        let router = router.clone();
+        let (router, switch) = (router.clone(), switch.clone());
         async move {
             let response = match router.oneshot(request.map(Body::new)).await {
                 Ok(response) => response,
                 Err(never) => match never {},
             };
-            if response.extensions().get::<CutConnection>().is_some() {
-                return Err(io::Error::from(io::ErrorKind::ConnectionAborted));
+            match response.extensions().get::<CutConnection>() {
+                Some(CutConnection::Reset) => switch.reset(),
+                Some(CutConnection::Closed) => {}
+                None => return Ok(response),
             }
-            Ok(response)
+            Err(io::Error::from(io::ErrorKind::ConnectionAborted))
         }
     });
     let builder = auto::Builder::new(TokioExecutor::new());

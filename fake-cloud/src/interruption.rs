@@ -10,6 +10,7 @@ use axum::response::Response;
 use chrono::{DateTime, Utc};
 
 use crate::clock::Clock;
+use crate::faults::WaitOn;
 use crate::http_server::{CutConnection, cut_connection};
 
 /// A request, as far as a fault may want to know it. Nothing here is secret.
@@ -25,6 +26,8 @@ pub struct RequestInfo {
     pub path: String,
     /// Whom it is about: the worker's or session's id, the instance a CML runs on, a key or a lease.
     pub subject: Option<String>,
+    /// The leader's fencing token, where the caller sent one.
+    pub fencing_token: Option<i64>,
 }
 
 /// What happens instead of, before or after the usual answer.
@@ -32,11 +35,11 @@ pub struct RequestInfo {
 pub enum Interruption {
     /// The request is not carried out; this is the answer.
     Instead(Response),
-    /// The request is carried out after a while on the world's clock.
-    Late(Duration),
+    /// The request is carried out after a while, on one clock or the other.
+    Late(Duration, WaitOn),
     /// The request is carried out, and its answer is lost: the caller gets this one.
     Afterwards(Response),
-    /// The request is not carried out, and the connection ends without an answer.
+    /// The request is not carried out, and the connection is reset.
     Cut,
 }
 
@@ -47,10 +50,13 @@ impl From<Response> for Interruption {
 }
 
 /// What is to happen to a request, and by which rules.
+///
+/// All of it happens: the waits add up; of several interruptions that end a request the first one counts; an answer
+/// that is to be lost is lost whatever it says.
 #[derive(Debug, Default)]
 pub struct Verdict {
-    /// What comes in between, if anything.
-    pub interruption: Option<Interruption>,
+    /// What comes in between, in order.
+    pub interruptions: Vec<Interruption>,
     /// The numbers of the rules that struck.
     pub rules: Vec<u64>,
 }
@@ -75,7 +81,7 @@ pub enum Ending {
 
 /// Marks a refusal with the service's own word for it.
 #[derive(Debug, Clone)]
-pub(crate) struct RefusalCode(pub(crate) &'static str);
+pub(crate) struct RefusalCode(pub(crate) Cow<'static, str>);
 
 impl Ending {
     /// How a request ended that was answered like this.
@@ -85,7 +91,7 @@ impl Ending {
         }
         let status = response.status();
         let failed = status.is_client_error() || status.is_server_error();
-        let named = response.extensions().get::<RefusalCode>().map(|code| Cow::Borrowed(code.0));
+        let named = response.extensions().get::<RefusalCode>().map(|code| code.0.clone());
         let usual = || status.canonical_reason().map_or_else(|| status.as_u16().to_string().into(), Cow::Borrowed);
         Self::Answered { status: status.as_u16(), code: failed.then(|| named.unwrap_or_else(usual)) }
     }
@@ -104,6 +110,9 @@ pub struct Exchange<'a> {
     pub ending: Ending,
 }
 
+/// The keys a request turned out to name once it was decoded; none before that.
+pub type Keys<'a> = &'a [&'a [u8]];
+
 /// Asked before each request, told after it. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Hook {
@@ -111,17 +120,21 @@ pub struct Hook {
     witness: Option<Arc<Witness>>,
 }
 
-type Judge = dyn Fn(&RequestInfo) -> Verdict + Send + Sync;
+type Judge = dyn Fn(&RequestInfo, Keys<'_>) -> Verdict + Send + Sync;
 type Witness = dyn Fn(&Exchange<'_>) + Send + Sync;
 
 impl Hook {
     /// A hook that asks `decide` about every request.
     pub fn new(decide: impl Fn(&RequestInfo) -> Option<Interruption> + Send + Sync + 'static) -> Self {
-        Self::judging(move |request| Verdict { interruption: decide(request), rules: Vec::new() })
+        Self::judging(move |request, keys| {
+            let interruptions = if keys.is_empty() { decide(request).into_iter().collect() } else { Vec::new() };
+            Verdict { interruptions, rules: Vec::new() }
+        })
     }
 
-    /// A hook that asks `judge` about every request, and learns which rules it went by.
-    pub fn judging(judge: impl Fn(&RequestInfo) -> Verdict + Send + Sync + 'static) -> Self {
+    /// A hook that asks `judge` about every request, and learns which rules it went by. A request that names keys is
+    /// judged twice: when it comes in, without them, and once they are known, with them.
+    pub fn judging(judge: impl Fn(&RequestInfo, Keys<'_>) -> Verdict + Send + Sync + 'static) -> Self {
         Self { judge: Some(Arc::new(judge)), witness: None }
     }
 
@@ -133,14 +146,16 @@ impl Hook {
 
     /// Lets a request in: asks what is to happen to it, and sees to it that its end is told, whatever happens.
     pub(crate) fn admit(&self, request: RequestInfo, now: DateTime<Utc>) -> Admitted {
-        let verdict = self.judge.as_ref().map(|judge| judge(&request)).unwrap_or_default();
-        Admitted {
+        let mut admitted = Admitted {
             request,
-            interruption: verdict.interruption,
+            fate: Fate::default(),
             at: now,
-            rules: verdict.rules,
+            rules: Vec::new(),
+            judge: self.judge.clone(),
             witness: self.witness.clone(),
-        }
+        };
+        admitted.ask(&[]);
+        admitted
     }
 
     /// Takes an HTTP request through: `work` is what answers it, unless something comes in between.
@@ -151,37 +166,106 @@ impl Hook {
         work: impl Future<Output = Response>,
     ) -> Response {
         let mut admitted = self.admit(request, clock.now());
-        let response = match admitted.interruption.take() {
-            Some(Interruption::Instead(response)) => response,
-            Some(Interruption::Cut) => cut_connection(),
-            Some(Interruption::Late(delay)) => {
-                clock.sleep(delay).await;
-                work.await
+        let mut fate = admitted.take_fate();
+        fate.wait(clock).await;
+        let response = match fate.instead {
+            Some(Instead::Cut) => {
+                admitted.close(Ending::Cut);
+                return cut_connection(CutConnection::Reset);
             }
-            Some(Interruption::Afterwards(response)) => {
-                drop(work.await);
-                admitted.close(Ending::Lost);
-                return response;
-            }
+            Some(Instead::Answer(response)) => response,
             None => work.await,
         };
+        if let Some(lost) = fate.lost {
+            admitted.close(Ending::Lost);
+            return lost;
+        }
         admitted.close(Ending::of(&response));
         response
+    }
+}
+
+/// What becomes of a request, all rules taken together.
+#[derive(Debug, Default)]
+pub(crate) struct Fate {
+    waits: Vec<(Duration, WaitOn)>,
+    /// What happens instead of it.
+    pub(crate) instead: Option<Instead>,
+    /// What the caller gets in place of the answer.
+    pub(crate) lost: Option<Response>,
+}
+
+/// What happens instead of a request.
+#[derive(Debug)]
+pub(crate) enum Instead {
+    /// This is the answer.
+    Answer(Response),
+    /// The connection is reset.
+    Cut,
+}
+
+impl Fate {
+    fn take(&mut self, interruption: Interruption) {
+        match interruption {
+            Interruption::Instead(response) => {
+                self.instead.get_or_insert(Instead::Answer(response));
+            }
+            Interruption::Cut => {
+                self.instead.get_or_insert(Instead::Cut);
+            }
+            Interruption::Late(delay, on) => self.waits.push((delay, on)),
+            Interruption::Afterwards(response) => {
+                self.lost.get_or_insert(response);
+            }
+        }
+    }
+
+    /// Waits for everything there is to wait for.
+    pub(crate) async fn wait(&mut self, clock: &Clock) {
+        for (delay, on) in std::mem::take(&mut self.waits) {
+            match on {
+                WaitOn::World => clock.sleep(delay).await,
+                WaitOn::Real => tokio::time::sleep(delay).await,
+            }
+        }
     }
 }
 
 /// A request under way. Dropped without an ending, it was abandoned.
 pub(crate) struct Admitted {
     pub(crate) request: RequestInfo,
-    pub(crate) interruption: Option<Interruption>,
+    fate: Fate,
     at: DateTime<Utc>,
     rules: Vec<u64>,
+    judge: Option<Arc<Judge>>,
     witness: Option<Arc<Witness>>,
 }
 
 impl Admitted {
+    /// What becomes of it, as far as was known when it came in.
+    pub(crate) fn take_fate(&mut self) -> Fate {
+        std::mem::take(&mut self.fate)
+    }
+
+    /// What becomes of it by the rules that look at keys, now that they are known.
+    pub(crate) fn meet(&mut self, keys: Keys<'_>) -> Fate {
+        if !keys.is_empty() {
+            self.ask(keys);
+        }
+        self.take_fate()
+    }
+
     pub(crate) fn close(mut self, ending: Ending) {
         self.tell(ending);
+    }
+
+    fn ask(&mut self, keys: Keys<'_>) {
+        let Some(judge) = &self.judge else { return };
+        let verdict = judge(&self.request, keys);
+        self.rules.extend(verdict.rules);
+        for interruption in verdict.interruptions {
+            self.fate.take(interruption);
+        }
     }
 
     fn tell(&mut self, ending: Ending) {

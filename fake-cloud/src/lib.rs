@@ -46,4 +46,5 @@ pub mod interruption;
 pub mod recorder;
 pub mod scenario;
 pub mod service;
+mod socket;
 pub mod world;

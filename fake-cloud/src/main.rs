@@ -7,7 +7,9 @@ use std::process::ExitCode;
 use clap::Parser;
 use fake_cloud::admin::parse_pace;
 use fake_cloud::clock::{Clock, Pace};
-use fake_cloud::cloud::{Endpoints, FakeCloud, Options, Ports};
+use fake_cloud::cloud::{Endpoints, FakeCloud, LeaseClock, Options, Ports};
+use fake_cloud::cml::{self, Boot};
+use fake_cloud::control_plane::Generation;
 use fake_cloud::scenario::{READY, Scenario};
 use fake_cloud::world::{Delays, Settings};
 
@@ -59,6 +61,20 @@ struct Arguments {
     /// The port of every CML, each on its instance's own address.
     #[arg(long, default_value_t = Ports::USUAL.cml)]
     cml_port: u16,
+    /// At most this many CMLs are on at the same time; each takes a socket.
+    #[arg(long, default_value_t = Options::default().cml_limit)]
+    cml_limit: usize,
+    /// How a CML boots: instant, or realistic, which takes four minutes.
+    #[arg(long, default_value = "instant", value_parser = parse_boot)]
+    cml_boot: Boot,
+    /// What etcd leases are counted on: world, wall, or sensible: the world's clock unless that is accelerated.
+    #[arg(long, default_value = "sensible")]
+    leases: LeaseClock,
+    /// Which control plane: current or older [default: the scenario's, or else current]
+    ///
+    /// The older one has no versions, no exclude_statuses and no terminate.
+    #[arg(long)]
+    control_plane_generation: Option<Generation>,
 }
 
 /// What `--help` ends with.
@@ -69,6 +85,10 @@ First steps:
   aws ec2 describe-images --filters 'Name=name,Values=cisco-cml2.9*'
   etcdctl get --prefix /lcm/workers/
 
+A controller that keeps this cloud's fleet honest, in another window with the same exports:
+  worker-controller --once --dry-run         what it would do
+  worker-controller                          doing it
+
 Time, and what has happened already:
   fake-cloud --clock x60                     an hour takes a minute
   fake-cloud --clock manual                  time stands still until you move it
@@ -78,6 +98,7 @@ Time, and what has happened already:
 
 A scenario of your own is a file like this; every part may be left out:
   clock: x60
+  control_plane: older
   fleet:     [{name: blue, region: us-east-1, state: running, age: 2h, tags: {team: a}}]
   templates: [{name: huge, instance_type: m5zn.metal}]
   workers:   [{id: w-1, status: running, desired_status: running, template: huge, instance: blue}]
@@ -124,11 +145,23 @@ async fn run(arguments: Arguments) -> Result<(), String> {
     let seed = arguments.seed.or_else(|| scenario.as_ref()?.seed()).unwrap_or_default();
     let pace = arguments.clock.or_else(|| scenario.as_ref()?.pace()).unwrap_or(Pace::Real);
     let settings = Settings { seed, clock: Clock::new(pace), delays: arguments.delays, ..Settings::default() };
-    let options = Options { host: arguments.host, ports, settings, scenario, ..Options::default() };
+    let options = Options {
+        host: arguments.host,
+        ports,
+        settings,
+        cml: cml::Options { boot: arguments.cml_boot, ..cml::Options::default() },
+        cml_limit: arguments.cml_limit,
+        leases: arguments.leases,
+        control_plane_generation: arguments.control_plane_generation,
+        scenario,
+        ..Options::default()
+    };
     let cloud = FakeCloud::start(options).await.map_err(|error| match error.kind() {
         ErrorKind::AddrInUse => format!("{error}; choose another port (see --help) or use --ephemeral"),
         _ => error.to_string(),
     })?;
+    // Asked for or not: what cannot be reached is easily taken for a bug of whoever tries.
+    cloud.world().recorder().listen_to_notices(|notice| drop(writeln!(std::io::stderr(), "{notice}")));
     if arguments.verbose {
         // To stderr, so that whoever reads the endpoints from stdout reads nothing else there.
         // Whoever reads the log may stop reading; the cloud goes on.
@@ -138,6 +171,14 @@ async fn run(arguments: Arguments) -> Result<(), String> {
     stop_signal().await;
     cloud.stop().await;
     Ok(())
+}
+
+fn parse_boot(text: &str) -> Result<Boot, String> {
+    match text {
+        "instant" => Ok(Boot::INSTANT),
+        "realistic" => Ok(Boot::REALISTIC),
+        other => Err(format!("a CML boots 'instant' or 'realistic', not '{other}'")),
+    }
 }
 
 fn list_scenarios() -> Result<(), String> {
@@ -163,10 +204,16 @@ fn announce(endpoints: &Endpoints, as_json: bool) -> serde_json::Result<()> {
     println!("CML              https://<public address of an instance>:{}", endpoints.cml_port);
     println!("CML's authority  {}\n", endpoints.cml_ca_file.display());
     for (name, value) in environment.as_object().into_iter().flatten() {
-        println!("export {name}={}", value.as_str().unwrap_or_default());
+        println!("export {name}={}", quoted(value.as_str().unwrap_or_default()));
     }
     println!("\nCtrl-C stops it.");
     Ok(())
+}
+
+/// A value as a shell takes it.
+fn quoted(value: &str) -> String {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-._:/".contains(letter);
+    if value.chars().all(plain) { value.to_owned() } else { format!("'{}'", value.replace('\'', r"'\''")) }
 }
 
 /// Completes when somebody presses Ctrl-C or asks the process to end.

@@ -15,6 +15,8 @@ use crate::service::Service;
 const REQUESTS_KEPT: usize = 100_000;
 /// …and at most this many bytes of their parameters.
 const BYTES_KEPT: usize = 64 * 1024 * 1024;
+/// At most this many notices are kept.
+const NOTICES_KEPT: usize = 1000;
 /// Longer texts are cut.
 const LONGEST_TEXT: usize = 1024;
 /// What is written instead of a secret.
@@ -83,7 +85,7 @@ pub struct RecordFilter {
     pub operation: Option<String>,
     /// In this region.
     pub region: Option<String>,
-    /// About exactly this.
+    /// About this, alone or with others.
     pub subject: Option<String>,
     /// Of this call.
     pub call: Option<String>,
@@ -100,9 +102,21 @@ pub struct RecordFilter {
 pub struct Recorder {
     inner: Mutex<Inner>,
     listener: Mutex<Option<Box<Listener>>>,
+    notices: Mutex<VecDeque<Notice>>,
+    notice_listener: Mutex<Option<Box<NoticeListener>>>,
 }
 
 type Listener = dyn Fn(&Record) + Send + Sync;
+type NoticeListener = dyn Fn(&Notice) + Send + Sync;
+
+/// Something the world could not do as it should, which nobody asked for and somebody should know.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Notice {
+    /// When, on the world's clock.
+    pub at: DateTime<Utc>,
+    /// What.
+    pub text: String,
+}
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -122,7 +136,8 @@ impl Recorder {
             shorten(value);
         }
         shorten(&mut record.operation);
-        [&mut record.region, &mut record.call, &mut record.client].into_iter().flatten().for_each(shorten);
+        let texts = [&mut record.region, &mut record.subject, &mut record.call, &mut record.client];
+        texts.into_iter().flatten().for_each(shorten);
         let mut inner = self.inner.lock();
         inner.recorded += 1;
         record.number = inner.recorded;
@@ -144,6 +159,36 @@ impl Recorder {
         *self.listener.lock() = Some(Box::new(listener));
     }
 
+    /// Writes down that something could not be done as it should.
+    pub fn notice(&self, at: DateTime<Utc>, text: String) {
+        let notice = Notice { at, text };
+        if let Some(listener) = &*self.notice_listener.lock() {
+            listener(&notice);
+        }
+        let mut notices = self.notices.lock();
+        if notices.len() == NOTICES_KEPT {
+            notices.pop_front();
+        }
+        notices.push_back(notice);
+    }
+
+    /// Has `listener` told about every notice from now on. It must not ask the recorder anything.
+    pub fn listen_to_notices(&self, listener: impl Fn(&Notice) + Send + Sync + 'static) {
+        *self.notice_listener.lock() = Some(Box::new(listener));
+    }
+
+    /// The notices, oldest first.
+    pub fn notices(&self) -> Vec<Notice> {
+        self.notices.lock().iter().cloned().collect()
+    }
+
+    /// How many match.
+    pub fn count(&self, filter: &RecordFilter) -> usize {
+        let inner = self.inner.lock();
+        let matching = inner.records.iter().filter(|record| filter.matches(record)).count();
+        filter.limit.map_or(matching, |limit| matching.min(limit))
+    }
+
     /// How many were written down, forgotten ones included.
     pub fn recorded(&self) -> u64 {
         self.inner.lock().recorded
@@ -161,6 +206,7 @@ impl Recorder {
     /// Forgets everything and counts from 1 again.
     pub fn clear(&self) {
         *self.inner.lock() = Inner::default();
+        self.notices.lock().clear();
     }
 }
 
@@ -208,11 +254,16 @@ impl RecordFilter {
         self.service.is_none_or(|service| service == record.service)
             && self.operation.as_ref().is_none_or(|operation| *operation == record.operation)
             && self.region.as_ref().is_none_or(|region| Some(region) == record.region.as_ref())
-            && self.subject.as_ref().is_none_or(|subject| Some(subject) == record.subject.as_ref())
+            && self.subject.as_ref().is_none_or(|subject| record.subject.as_ref().is_some_and(|of| names(of, subject)))
             && self.call.as_ref().is_none_or(|call| Some(call) == record.call.as_ref())
             && self.code.as_ref().is_none_or(|wanted| Some(wanted) == code)
             && self.after.is_none_or(|after| record.number > after)
     }
+}
+
+/// Whether a record's subject is this one, or a list with this one on it.
+fn names(of: &str, subject: &str) -> bool {
+    of == subject || of.split(',').any(|one| one == subject)
 }
 
 fn is_secret(name: &str) -> bool {
@@ -232,7 +283,8 @@ fn shorten(text: &mut String) {
 }
 
 fn size(record: &Record) -> usize {
-    let texts = [&record.region, &record.call, &record.client].into_iter().flatten().map(String::len).sum::<usize>();
+    let texts = [&record.region, &record.subject, &record.call, &record.client];
+    let texts = texts.into_iter().flatten().map(String::len).sum::<usize>();
     256 + record.operation.len()
         + texts
         + record.parameters.iter().map(|(name, value)| name.len() + value.len() + 48).sum::<usize>()
@@ -288,12 +340,36 @@ mod tests {
         let long = "ä".repeat(4000);
         let parameters = vec![("Filter", long.as_str()); 100];
         for _ in 0..1000 {
-            recorder.record(record(&long, &parameters));
+            recorder.record(Record { subject: Some(long.clone()), ..record(&long, &parameters) });
         }
         let inner = recorder.inner.lock();
         assert!(inner.bytes <= BYTES_KEPT);
         assert!(inner.records.len() < 1000);
         assert!(inner.records[0].operation.len() < 1100 && inner.records[0].operation.ends_with('…'));
+        assert!(inner.records[0].subject.as_ref().is_some_and(|subject| subject.len() < 1100));
         assert_eq!(inner.recorded, 1000);
+    }
+
+    #[test]
+    fn a_request_about_several_is_found_by_each_of_them() {
+        let recorder = Recorder::default();
+        recorder.record(Record { subject: Some("i-1,i-2".to_owned()), ..record("StopInstances", &[]) });
+        let found = |subject: &str| {
+            recorder.find(&RecordFilter { subject: Some(subject.to_owned()), ..RecordFilter::default() }).len()
+        };
+        assert_eq!(["i-1", "i-2", "i-1,i-2", "i-", "i-3"].map(found), [1, 1, 1, 0, 0]);
+    }
+
+    #[test]
+    fn a_notice_is_told_and_kept_and_the_oldest_go() {
+        let recorder = Recorder::default();
+        let (tell, told) = std::sync::mpsc::channel();
+        recorder.listen_to_notices(move |notice| drop(tell.send(notice.to_string())));
+        for number in 0..=NOTICES_KEPT {
+            recorder.notice(DateTime::<Utc>::UNIX_EPOCH, format!("notice {number}"));
+        }
+        assert_eq!(told.recv().expect("told"), "00:00:00.000  notice 0");
+        let kept = recorder.notices();
+        assert_eq!((kept.len(), kept[0].text.as_str()), (NOTICES_KEPT, "notice 1"));
     }
 }

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::clock::Pace;
-use crate::control_plane::Records;
+use crate::control_plane::{Generation, Records};
 use crate::faults::Rule;
 use crate::world::World;
 
@@ -52,6 +52,9 @@ struct Script {
     clock: Option<String>,
     #[serde(default)]
     seed: Option<u64>,
+    /// Which control plane: `current` or `older`.
+    #[serde(default)]
+    control_plane: Option<Generation>,
     #[serde(default)]
     fleet: Vec<Machine>,
     #[serde(default)]
@@ -189,6 +192,11 @@ impl Scenario {
     /// Its seed, if it says so.
     pub fn seed(&self) -> Option<u64> {
         self.script.seed
+    }
+
+    /// Which control plane it needs, if it says so.
+    pub fn generation(&self) -> Option<Generation> {
+        self.script.control_plane
     }
 
     /// Makes the world so.

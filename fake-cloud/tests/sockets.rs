@@ -321,7 +321,7 @@ async fn the_admin_api_does_not_answer_pages_from_elsewhere() {
 async fn the_admin_api_refuses_nonsense_kindly() {
     let cloud = Cloud::start().await;
     let post = |path: &str, body: &str| {
-        let head = format!("POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n");
+        let head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n");
         format!("{head}content-length: {}\r\n\r\n{body}", body.len()).into_bytes()
     };
     for (request, status) in [
@@ -330,8 +330,8 @@ async fn the_admin_api_refuses_nonsense_kindly() {
         (post("/_fake/clock", r#"{"pace": "fast"}"#), 422),
         (post("/_fake/nowhere", "{}"), 404),
         (post("/_fake/hands/stop", r#"{"region": "us-east-1", "instance": "i-12345678"}"#), 409),
-        (b"GET /_fake/requests?colour=blue HTTP/1.1\r\nhost: x\r\n\r\n".to_vec(), 400),
-        (b"GET /_fake/ HTTP/1.1\r\nhost: x\r\n\r\n".to_vec(), 200),
+        (b"GET /_fake/requests?colour=blue HTTP/1.1\r\nhost: localhost\r\n\r\n".to_vec(), 400),
+        (b"GET /_fake/ HTTP/1.1\r\nhost: localhost\r\n\r\n".to_vec(), 200),
     ] {
         let answer = cloud.raw(&request).await;
         assert_eq!(answer.status, status, "{}", answer.text());

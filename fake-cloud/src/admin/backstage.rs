@@ -12,6 +12,8 @@ use super::{Answer, Refusal};
 use crate::cml::Laboratories;
 use crate::control_plane::{Filter, Input, Problem, Records, SessionFilter};
 use crate::etcd::{EtcdStore, Fault, KeyRange, Range};
+use crate::scenario::{Scenario, ScenarioError};
+use crate::world::World;
 
 /// Handles to the services that are not AWS. Clones reach the same ones; none of them knows the admin API.
 #[derive(Debug, Clone)]
@@ -22,15 +24,37 @@ pub struct Backstage {
     pub etcd: EtcdStore,
     /// The CML of every instance.
     pub laboratories: Laboratories,
+    /// What had happened before it all began.
+    pub scenario: Option<Scenario>,
+}
+
+/// What a reset goes back to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ResetTo {
+    /// The scenario it was started with; the empty world if there was none.
+    #[default]
+    Scenario,
+    /// A world in which nothing has happened.
+    Empty,
 }
 
 impl Backstage {
-    /// Back to the beginning.
-    pub(super) fn reset(&self) {
+    /// Back to the beginning. The clock goes on.
+    ///
+    /// # Errors
+    /// What the scenario cannot do.
+    pub(crate) fn reset(&self, world: &World, to: ResetTo) -> Result<(), ScenarioError> {
         self.laboratories.reset();
         self.records.reset();
         // After the records: what they had mirrored goes with the rest.
         self.etcd.reset();
+        // Last: its end wakes whoever keeps the CMLs.
+        world.reset();
+        match (to, &self.scenario) {
+            (ResetTo::Scenario, Some(scenario)) => scenario.settle(world, &self.records),
+            (ResetTo::Scenario, None) | (ResetTo::Empty, _) => Ok(()),
+        }
     }
 
     /// Everything there is, without passwords and tokens.
@@ -77,6 +101,7 @@ const SESSION_FIELDS: [&str; 5] = ["id", "status", "worker_id", "timeslot_start"
 pub(super) fn router(backstage: Backstage) -> Router {
     Router::new()
         .route("/_fake/hands/worker", post(worker))
+        .route("/_fake/hands/worker/{id}", post(edit_worker))
         .route("/_fake/hands/session", post(session))
         .route("/_fake/hands/cml/wipe", post(wipe))
         .route("/_fake/etcd/{fault}", post(etcd_fault))
@@ -93,6 +118,16 @@ impl From<Problem> for Refusal {
 async fn worker(State(stage): State<Backstage>, body: Result<Json<Value>, JsonRejection>) -> Answer {
     let Json(fields) = body?;
     let worker = stage.records.create_worker(Input::of(fields)?)?;
+    Ok(Json(json!({"id": worker.id(), "status": worker.status(), "version": worker.version()})))
+}
+
+async fn edit_worker(
+    State(stage): State<Backstage>,
+    Path(id): Path<String>,
+    body: Result<Json<Value>, JsonRejection>,
+) -> Answer {
+    let Json(fields) = body?;
+    let worker = stage.records.edit_worker(&id, Input::of(fields)?)?;
     Ok(Json(json!({"id": worker.id(), "status": worker.status(), "version": worker.version()})))
 }
 

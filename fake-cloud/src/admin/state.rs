@@ -26,6 +26,7 @@ pub(super) async fn show(State(house): State<House>) -> Json<Value> {
         "regions": regions,
         "faults": world.faults().list(),
         "requests": world.recorder().recorded(),
+        "notices": world.recorder().notices(),
     });
     if let (Some(backstage), Some(shown)) = (&house.backstage, shown.as_object_mut()) {
         shown.extend(backstage.show());

@@ -1,6 +1,8 @@
 //! The whole cloud: every service of one world, on ports of its own.
 
 mod etcd_faults;
+mod handle;
+mod http_faults;
 mod laboratories;
 mod wiring;
 
@@ -17,12 +19,12 @@ use tokio::task::JoinSet;
 
 use crate::admin::{self, Backstage};
 use crate::aws;
+use crate::clock::{Clock, Pace};
 use crate::cml::{self, Authority, Laboratories};
-use crate::control_plane::{self, Records};
+use crate::control_plane::{self, Generation, Records};
 use crate::etcd::{self, EtcdStore};
 use crate::scenario::Scenario;
-use crate::service::Service;
-use crate::world::{Settings, World};
+use crate::world::{Catalog, Settings, World};
 
 /// Where a cloud listens, and what it is made of. The default takes free ports on loopback.
 #[derive(Debug, Clone)]
@@ -37,6 +39,12 @@ pub struct Options {
     pub api_key: String,
     /// How every CML is set up; address, instance and faults are filled in.
     pub cml: cml::Options,
+    /// At most this many instances have a CML at the same time: each has a socket, and a machine has only so many.
+    pub cml_limit: usize,
+    /// What the time to live of an etcd lease is counted on.
+    pub leases: LeaseClock,
+    /// Which control plane is imitated; the scenario's if none is given, or else the current one.
+    pub control_plane_generation: Option<Generation>,
     /// What has happened before it starts. Its clock and seed are not looked at: those of the settings count.
     pub scenario: Option<Scenario>,
 }
@@ -49,7 +57,47 @@ impl Default for Options {
             settings: Settings::default(),
             api_key: control_plane::Options::default().api_key,
             cml: cml::Options::default(),
+            cml_limit: 512,
+            leases: LeaseClock::default(),
+            control_plane_generation: None,
             scenario: None,
+        }
+    }
+}
+
+/// What the time to live of an etcd lease is counted on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LeaseClock {
+    /// The world's clock, unless that is accelerated: who renews a lease does so in real time, and would always come too
+    /// late.
+    #[default]
+    Sensible,
+    /// The world's clock, whatever it does.
+    World,
+    /// The clock on the wall.
+    Wall,
+}
+
+impl LeaseClock {
+    fn choose(self, world: &Clock) -> Clock {
+        match (self, world.pace()) {
+            (Self::World, _) | (Self::Sensible, Pace::Real | Pace::Manual) => world.clone(),
+            (Self::Wall, _) | (Self::Sensible, Pace::Accelerated(_)) => Clock::new(Pace::Real),
+        }
+    }
+}
+
+impl std::str::FromStr for LeaseClock {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "sensible" => Ok(Self::Sensible),
+            "world" => Ok(Self::World),
+            "wall" => Ok(Self::Wall),
+            other => {
+                Err(format!("leases follow the 'world' clock, the 'wall' clock, or what is 'sensible', not '{other}'"))
+            }
         }
     }
 }
@@ -89,6 +137,10 @@ pub struct Endpoints {
     pub cml_port: u16,
     /// The authority that vouches for every CML, as a PEM file.
     pub cml_ca_file: PathBuf,
+    /// The user of every CML.
+    pub cml_username: String,
+    /// That user's password.
+    pub cml_password: String,
 }
 
 impl Endpoints {
@@ -104,8 +156,25 @@ impl Endpoints {
             "ETCD_ENDPOINTS": self.etcd_endpoint,
             "CONTROL_PLANE_API_URL": self.control_plane_url,
             "CONTROL_PLANE_API_KEY": self.control_plane_api_key,
+            "CML_PORT": self.cml_port.to_string(),
+            "CML_CA_FILE": self.cml_ca_file,
+            "CML_DEFAULT_USERNAME": self.cml_username,
+            "CML_DEFAULT_PASSWORD": self.cml_password,
+            "AWS_REGION_CONFIGS": region_configs().to_string(),
         })
     }
+}
+
+/// Where a controller launches in this cloud: the subnet and the group that are there, in a few regions. More of them
+/// would only be more to scan.
+fn region_configs() -> Value {
+    let regions = ["us-east-1", "us-west-2", "eu-west-1"].map(|region| {
+        let Catalog { subnets, groups, .. } = Catalog::of(region);
+        let subnet = subnets.first().map(|subnet| subnet.id.clone());
+        let groups: Vec<String> = groups.into_iter().take(1).map(|group| group.id).collect();
+        (region.to_owned(), json!({"subnet_id": subnet, "security_group_ids": groups}))
+    });
+    json!({"default_region": "us-east-1", "regions": Value::Object(regions.into_iter().collect())})
 }
 
 /// A running cloud. Two of them share nothing; dropping one ends it at once, [`FakeCloud::stop`] cleanly.
@@ -123,8 +192,7 @@ impl Endpoints {
 #[derive(Debug)]
 pub struct FakeCloud {
     world: Arc<World>,
-    etcd: EtcdStore,
-    records: Records,
+    backstage: Backstage,
     endpoints: Endpoints,
     stop: watch::Sender<bool>,
     services: JoinSet<()>,
@@ -136,7 +204,8 @@ impl FakeCloud {
     /// # Errors
     /// When the scenario asks for the impossible; when a port is taken, naming the service and the address, or the authority's file cannot be written.
     pub async fn start(options: Options) -> io::Result<Self> {
-        let Options { host, ports, settings, api_key, cml, scenario } = options;
+        let Options { host, ports, settings, api_key, cml, cml_limit, leases, control_plane_generation, scenario } =
+            options;
         let aws = listen("AWS", host, ports.aws).await?;
         let etcd_port = listen("etcd", host, ports.etcd).await?;
         let control_plane = listen("the control plane", host, ports.control_plane).await?;
@@ -152,10 +221,12 @@ impl FakeCloud {
         let seed = settings.seed;
         let clock = settings.clock.clone();
         let world = Arc::new(World::new(settings));
-        let store = EtcdStore::new(clock.clone());
-        let rules = control_plane::Settings { seed, ..control_plane::Settings::default() };
+        let store = EtcdStore::new(leases.choose(&clock));
+        let generation = control_plane_generation.or_else(|| scenario.as_ref()?.generation()).unwrap_or_default();
+        let rules =
+            control_plane::Settings { seed, dialect: generation.dialect(), ..control_plane::Settings::default() };
         let records = Records::with(clock, rules, wiring::Mirror(store.clone()));
-        if let Some(scenario) = scenario {
+        if let Some(scenario) = &scenario {
             let settled = scenario.settle(&world, &records);
             settled.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         }
@@ -169,6 +240,8 @@ impl FakeCloud {
             control_plane_api_key: api_key.clone(),
             cml_port,
             cml_ca_file,
+            cml_username: cml.username.clone(),
+            cml_password: cml.password.clone(),
         };
 
         let stop = watch::Sender::new(false);
@@ -178,18 +251,20 @@ impl FakeCloud {
         };
         let mut services = JoinSet::new();
         let laboratories = Laboratories::default();
-        let backstage = Backstage { records: records.clone(), etcd: store.clone(), laboratories: laboratories.clone() };
-        let admin = admin::router_of_everything(Arc::clone(&world), backstage);
+        let backstage =
+            Backstage { records: records.clone(), etcd: store.clone(), laboratories: laboratories.clone(), scenario };
+        let admin = admin::router_of_everything(Arc::clone(&world), backstage.clone());
         let (world_of_aws, until) = (Arc::clone(&world), stopped());
         services.spawn(async move { drop(aws::serve_with(aws, world_of_aws, admin, until).await) });
         let (store_of_etcd, until) = (store.clone(), stopped());
         let hook = wiring::oversee_etcd(&world, &store);
         services.spawn(async move { drop(etcd::serve_with(etcd_port, store_of_etcd, hook, until).await) });
-        let hook = wiring::oversee(&world, Service::ControlPlane);
+        let hook = wiring::oversee_control_plane(&world);
         let served = control_plane::Options { api_key, hook, ..control_plane::Options::default() };
         services.spawn(control_plane::serve(control_plane, records.clone(), served, stopped()));
-        services.spawn(laboratories::keep(Arc::clone(&world), authority, cml, laboratories, cml_port, stopped()));
-        Ok(Self { world, etcd: store, records, endpoints, stop, services })
+        let site = laboratories::Site { port: cml_port, limit: cml_limit };
+        services.spawn(laboratories::keep(Arc::clone(&world), authority, cml, laboratories, site, stopped()));
+        Ok(Self { world, backstage, endpoints, stop, services })
     }
 
     /// Where everything is.
@@ -204,12 +279,12 @@ impl FakeCloud {
 
     /// etcd from the inside.
     pub fn etcd(&self) -> &EtcdStore {
-        &self.etcd
+        &self.backstage.etcd
     }
 
     /// The control plane from the inside.
     pub fn records(&self) -> &Records {
-        &self.records
+        &self.backstage.records
     }
 
     /// Ends every service and waits until they have.
@@ -231,4 +306,26 @@ async fn listen(service: &str, host: IpAddr, port: u16) -> io::Result<TcpListene
     TcpListener::bind(address)
         .await
         .map_err(|error| io::Error::new(error.kind(), format!("cannot listen on {address} for {service}: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leases_are_counted_in_real_time_where_the_world_runs_ahead() {
+        let pace = |leases: LeaseClock, world| leases.choose(&Clock::new(world)).pace();
+        assert_eq!(pace(LeaseClock::Sensible, Pace::Accelerated(60.0)), Pace::Real);
+        assert_eq!(pace(LeaseClock::Sensible, Pace::Manual), Pace::Manual);
+        assert_eq!(pace(LeaseClock::World, Pace::Accelerated(60.0)), Pace::Accelerated(60.0));
+        assert_eq!(pace(LeaseClock::Wall, Pace::Manual), Pace::Real);
+        assert!("lunar".parse::<LeaseClock>().is_err_and(|error| error.contains("'world'")));
+    }
+
+    #[test]
+    fn a_controller_is_told_where_to_launch() {
+        let configs = region_configs();
+        assert!(configs["regions"]["us-east-1"]["subnet_id"].as_str().is_some_and(|id| id.starts_with("subnet-")));
+        assert!(configs["regions"]["eu-west-1"]["security_group_ids"][0].as_str().is_some());
+    }
 }

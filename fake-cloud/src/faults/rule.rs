@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::meaning;
 use crate::etcd::Fault;
 use crate::service::Service;
 use crate::world::Pattern;
@@ -33,9 +34,13 @@ pub struct Rule {
     /// Requests in this region.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
-    /// Requests that name this instance. For actions that hide instances: the one to hide.
+    /// Requests that name this instance; outside AWS, requests about this: a worker, a session, the instance of a CML.
+    /// For actions that hide instances: the one to hide.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
+    /// Requests to etcd that read or write a key that begins like this: Range, Put, DeleteRange and Txn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_prefix: Option<String>,
     /// Lets this many matching requests pass first.
     #[serde(default)]
     pub after: u64,
@@ -153,6 +158,19 @@ pub enum RuleError {
     /// Nothing etcd knows.
     #[error("{0}")]
     Etcd(String),
+    /// It would strike and nothing would happen.
+    #[error("action {action} means nothing to {service}; accepted: {accepted}")]
+    Meaningless {
+        /// The action.
+        action: String,
+        /// The service.
+        service: &'static str,
+        /// What the service understands.
+        accepted: &'static str,
+    },
+    /// Only etcd has keys.
+    #[error("key_prefix is for rules with service: etcd")]
+    Keys,
     /// It would never strike.
     #[error("times must be at least 1; leave it out for a rule that always strikes")]
     Never,
@@ -166,6 +184,7 @@ impl Rule {
             operation: None,
             region: None,
             instance: None,
+            key_prefix: None,
             after: 0,
             times: None,
             probability: certain(),
@@ -182,6 +201,12 @@ impl Rule {
         check_share("probability", self.probability)?;
         if self.times == Some(0) {
             return Err(RuleError::Never);
+        }
+        if self.key_prefix.is_some() && self.service != Some(Service::Etcd) {
+            return Err(RuleError::Keys);
+        }
+        if let Some(service) = self.service {
+            meaning::check(&self.action, service)?;
         }
         match &self.action {
             Action::Error { status: Some(status), .. } if !(400..=599).contains(status) => {
@@ -213,6 +238,10 @@ impl Rule {
             && self.operation.as_ref().is_none_or(|pattern| Pattern::new(pattern).matches(occasion.operation))
             && self.region.as_ref().is_none_or(|region| Some(region.as_str()) == occasion.region)
             && self.instance.as_ref().is_none_or(|id| self.action.hides() || occasion.instances.contains(id))
+            && match &self.key_prefix {
+                None => occasion.keys.is_empty(),
+                Some(prefix) => occasion.keys.iter().any(|key| key.starts_with(prefix.as_bytes())),
+            }
     }
 }
 
@@ -264,6 +293,24 @@ mod tests {
             let error = serde_json::from_str::<Rule>(text).expect_err(text).to_string();
             assert!(error.contains(hint), "{error}");
         }
+    }
+
+    #[test]
+    fn a_rule_that_would_strike_for_nothing_is_refused_with_what_would_not() {
+        for (service, action, hint) in [
+            ("control-plane", r#"{"kind":"shuffle"}"#, "action shuffle means nothing to control-plane"),
+            ("cml", r#"{"kind":"custom","name":"meteor"}"#, "accepted: error, latency, reset, drop-response"),
+            ("ec2", r#"{"kind":"custom","name":"bad-gateway"}"#, "action bad-gateway means nothing to ec2"),
+            ("cloudwatch", r#"{"kind":"visibility-lag","seconds":1}"#, "means nothing to cloudwatch"),
+            ("etcd", r#"{"kind":"empty-page"}"#, "means nothing to etcd"),
+        ] {
+            let text = format!(r#"{{"service":"{service}","action":{action}}}"#);
+            let rule: Rule = serde_json::from_str(&text).expect("well-formed");
+            let error = rule.check().expect_err(&text).to_string();
+            assert!(error.contains(hint), "{error}");
+        }
+        let keyed = Rule { key_prefix: Some("/".to_owned()), ..Rule::always(Action::Reset) };
+        assert_eq!(keyed.check(), Err(RuleError::Keys));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Outcome, Record};
+use super::{Notice, Outcome, Record};
 
 /// Of what a caller sent, at most this many signs are shown.
 const LONGEST: usize = 96;
@@ -23,6 +23,12 @@ impl fmt::Display for Record {
             write!(f, "  fault {rule}")?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}  {}", self.at.format("%H:%M:%S%.3f"), self.text)
     }
 }
 

@@ -208,7 +208,9 @@ impl Region {
             self.departures.remove(&(moment, sequence));
             if let Some(instance) = self.instances.remove(&sequence) {
                 self.by_id.remove(&instance.id);
-                if let (Some(token), Course::Out { terminated_at, .. }) = (&instance.client_token, instance.course) {
+                if let (Some(token), Course::Out { terminated_at, .. }) = (&instance.client_token, instance.course)
+                    && self.tokens.is_last(token, |sequence| self.instances.contains_key(&sequence))
+                {
                     self.tokens.forget_at(token, later(terminated_at, remembered));
                 }
             }

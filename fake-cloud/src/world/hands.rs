@@ -1,9 +1,13 @@
 //! External hands: what somebody does in the console, behind the back of whoever uses the API. Nothing of it is recorded.
 
+use std::sync::Arc;
+
 use super::World;
 use super::catalog::{Image, SecurityGroup, Subnet};
 use super::ec2::Intent;
 use super::error::AwsError;
+use super::instance::Instance;
+use super::launch::LaunchRequest;
 use super::lifecycle::{Order, StateChange};
 use super::metrics::{Datum, MetricKey};
 use super::view::View;
@@ -18,6 +22,15 @@ impl World {
         let changes =
             self.with_ec2(|ec2, now| ec2.order(region, &ids, order, Intent::Execute, &View::default(), now))?;
         changes.into_iter().next().ok_or_else(|| AwsError::unknown_instances(&[instance]))
+    }
+
+    /// Launches instances.
+    ///
+    /// # Errors
+    /// As the API.
+    pub fn hand_launch(&self, region: &str, request: LaunchRequest) -> Result<Vec<Arc<Instance>>, AwsError> {
+        let launch = self.with_ec2(|ec2, now| ec2.launch(region, request, Intent::Execute, now))?;
+        Ok(launch.instances)
     }
 
     /// Tags an instance.
@@ -76,7 +89,7 @@ impl World {
     /// An unknown region.
     pub fn hand_metric(&self, region: &str, key: MetricKey, datum: Datum) -> Result<(), AwsError> {
         self.with_ec2(|ec2, now| ec2.region(region, now).map(|_| ()))?;
-        self.put_metric(region, key, datum);
+        self.set_metric(region, key, datum);
         Ok(())
     }
 }

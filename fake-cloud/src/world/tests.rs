@@ -1,6 +1,7 @@
 //! The rules of EC2, on a clock moved by hand.
 
 mod random_lives;
+mod tokens;
 
 use std::time::Duration;
 

@@ -29,6 +29,11 @@ impl Tokens {
         self.used.get(token)
     }
 
+    /// Whether nothing that a token launched is there any more.
+    pub(super) fn is_last(&self, token: &str, is_there: impl Fn(u64) -> bool) -> bool {
+        self.used.get(token).is_none_or(|used| !used.sequences.iter().any(|sequence| is_there(*sequence)))
+    }
+
     pub(super) fn remember(&mut self, token: &str, used: UsedToken) {
         self.used.insert(token.to_owned(), used);
     }

@@ -1,4 +1,4 @@
-//! One connection: hyper on a socket that can be reset instead of closed.
+//! A socket that can be reset instead of closed.
 
 use std::io;
 use std::pin::Pin;
@@ -11,23 +11,23 @@ use tokio::net::TcpStream;
 
 /// Says how a connection ends: closed, or reset.
 #[derive(Debug, Clone, Default)]
-pub(super) struct ResetSwitch(Arc<AtomicBool>);
+pub(crate) struct ResetSwitch(Arc<AtomicBool>);
 
 impl ResetSwitch {
-    pub(super) fn reset(&self) {
+    pub(crate) fn reset(&self) {
         self.0.store(true, Ordering::Release);
     }
 }
 
 /// A socket that is reset when it goes, if the switch says so.
 #[derive(Debug)]
-pub(super) struct Socket {
+pub(crate) struct Socket {
     stream: TcpStream,
     switch: ResetSwitch,
 }
 
 impl Socket {
-    pub(super) fn new(stream: TcpStream, switch: ResetSwitch) -> Self {
+    pub(crate) fn new(stream: TcpStream, switch: ResetSwitch) -> Self {
         Self { stream, switch }
     }
 }
