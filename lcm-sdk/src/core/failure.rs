@@ -57,6 +57,11 @@ impl FailureKind {
         }
     }
 
+    /// Whether repeating the same call may succeed.
+    pub const fn is_retryable(self) -> bool {
+        !self.is_permanent()
+    }
+
     /// Whether it is certain that the far side did nothing.
     pub const fn did_nothing(self) -> bool {
         match self {

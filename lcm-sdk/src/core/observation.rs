@@ -12,6 +12,7 @@ use super::session::Session;
 use super::status::Ec2State;
 use super::template::Template;
 use super::time::Timestamp;
+use super::worker::Worker;
 
 /// What somebody said when asked.
 ///
@@ -60,6 +61,22 @@ impl<T> Answer<T> {
     }
 }
 
+impl<T> From<Result<T, CallFailure>> for Answer<T> {
+    fn from(result: Result<T, CallFailure>) -> Self {
+        result.map_or_else(Self::Unknown, Self::Found)
+    }
+}
+
+impl<T> From<Result<Option<T>, CallFailure>> for Answer<T> {
+    fn from(result: Result<Option<T>, CallFailure>) -> Self {
+        match result {
+            Ok(Some(value)) => Self::Found(value),
+            Ok(None) => Self::Absent,
+            Err(failure) => Self::Unknown(failure),
+        }
+    }
+}
+
 /// What was seen of one worker's world. Start from the default and fill in what `queries` asks for.
 ///
 /// ```
@@ -101,6 +118,15 @@ impl Observation {
     /// An observation in which EC2 shows the instance in a state, and nothing else was asked.
     pub fn of_ec2(id: &str, state: Ec2State) -> Self {
         Self { instance: Answer::Found(Instance::new(id, state)), ..Self::default() }
+    }
+
+    /// The worker's instance, once it was found by the id on the record, or by its tag if the record names none.
+    pub fn instance_of(&self, worker: &Worker) -> Option<&Instance> {
+        if worker.instance_id.is_some() {
+            self.instance.found()
+        } else {
+            super::handlers::locate::live(self.tagged.found()?)
+        }
     }
 }
 

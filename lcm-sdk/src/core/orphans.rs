@@ -248,6 +248,7 @@ fn termination(worker: &Worker, now: Timestamp) -> Option<StatusPatch> {
             reason: TERMINATED_REASON.to_owned(),
             terminated_by: TERMINATED_BY.to_owned(),
         }),
+        drain: None,
         changes: super::decision::Changes::default(),
         at: now,
     })

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::decision::Changes;
+use super::event::Event;
 use super::ids::WorkerId;
 use super::license::{LicenseOperation, LicenseReport};
 use super::status::WorkerStatus;
@@ -21,6 +22,8 @@ pub struct StatusPatch {
     pub status: Option<WorkerStatus>,
     /// Who terminated it and why, when that is the new status.
     pub termination: Option<Termination>,
+    /// Who asked for the drain, or called it off, and why.
+    pub drain: Option<DrainRequest>,
     /// Everything else that changes.
     pub changes: Changes,
     /// When the pass was made.
@@ -34,6 +37,35 @@ pub struct Termination {
     pub reason: String,
     /// Who.
     pub terminated_by: String,
+}
+
+/// Who asked for a drain, or called it off, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DrainRequest {
+    /// Why.
+    pub reason: String,
+    /// Who.
+    pub requested_by: String,
+}
+
+impl DrainRequest {
+    /// The request an event speaks of, if it is about one.
+    pub fn of(event: &Event) -> Option<Self> {
+        let (reason, requested_by) = match event {
+            Event::DrainStarted { reason, requested_by, .. } => (reason, requested_by),
+            Event::DrainCancelled { cancelled_by, reason } => (reason, cancelled_by),
+            Event::DrainCompleted
+            | Event::DrainTimedOut { .. }
+            | Event::SessionRetried { .. }
+            | Event::SessionGivenUp { .. }
+            | Event::OrphanTerminated { .. }
+            | Event::OrphansFrozen { .. }
+            | Event::Resurrected { .. }
+            | Event::DuplicateInstance { .. }
+            | Event::License { .. } => return None,
+        };
+        Some(Self { reason: reason.clone(), requested_by: requested_by.clone() })
+    }
 }
 
 /// Which call of the control plane carries a status change.
@@ -51,6 +83,19 @@ pub enum Route {
 }
 
 impl StatusPatch {
+    /// A patch that leaves the status as it is.
+    pub fn of_changes(worker: &Worker, changes: Changes, at: Timestamp) -> Self {
+        Self {
+            worker_id: worker.id.clone(),
+            expected_version: worker.version,
+            status: None,
+            termination: None,
+            drain: None,
+            changes,
+            at,
+        }
+    }
+
     /// Whether there is nothing to write.
     pub fn is_empty(&self) -> bool {
         self.status.is_none() && self.changes == Changes::default()
@@ -91,6 +136,7 @@ impl Worker {
             launched_at,
             launch_generation,
             launch_plan,
+            license_attempt,
             license,
         } = &patch.changes;
         if let Some(status) = patch.status {
@@ -111,6 +157,7 @@ impl Worker {
         worker.notes.launched_at = launched_at.or(worker.notes.launched_at);
         worker.notes.launch_generation = launch_generation.unwrap_or(worker.notes.launch_generation);
         launch_plan.apply(&mut worker.notes.launch_plan);
+        worker.notes.license_attempt = license_attempt.clone().or(worker.notes.license_attempt);
         if let Some(report) = license {
             worker.license_reported(*report);
         }

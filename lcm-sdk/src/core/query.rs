@@ -6,7 +6,6 @@
 use std::fmt;
 
 use super::idle;
-use super::instance::Instance;
 use super::license::LicenseOperation;
 use super::observation::{Answer, Observation};
 use super::policy::Policy;
@@ -102,9 +101,9 @@ pub fn queries(worker: &Worker, seen: &Observation, policy: &Policy, now: Timest
         WorkerStatus::Pending => for_pending(worker, seen, policy),
         WorkerStatus::Running => for_running(worker, seen, policy, now),
         WorkerStatus::Draining => for_draining(worker, seen),
+        WorkerStatus::Stopping => for_stopping(worker, seen),
         WorkerStatus::Provisioning
         | WorkerStatus::Starting
-        | WorkerStatus::Stopping
         | WorkerStatus::Stopped
         | WorkerStatus::Terminating
         | WorkerStatus::Unknown => whereabouts(worker, seen),
@@ -123,15 +122,6 @@ fn whereabouts(worker: &Worker, seen: &Observation) -> Queries {
         Queries::NONE.and_if(seen.instance.is_not_asked(), Query::Instance)
     } else {
         Queries::NONE.and_if(seen.tagged.is_not_asked(), Query::Tagged)
-    }
-}
-
-/// The instance, once it was found by either way.
-fn found<'a>(worker: &Worker, seen: &'a Observation) -> Option<&'a Instance> {
-    if worker.instance_id.is_some() {
-        seen.instance.found()
-    } else {
-        super::handlers::locate::live(seen.tagged.found()?)
     }
 }
 
@@ -166,7 +156,7 @@ fn for_running(worker: &Worker, seen: &Observation, policy: &Policy, now: Timest
     if !first.is_empty() {
         return first;
     }
-    let Some(instance) = found(worker, seen).filter(|instance| instance.state == Ec2State::Running) else {
+    let Some(instance) = seen.instance_of(worker).filter(|instance| instance.state == Ec2State::Running) else {
         return Queries::NONE;
     };
     let has_address = instance.address().is_some();
@@ -189,7 +179,7 @@ fn for_running(worker: &Worker, seen: &Observation, policy: &Policy, now: Timest
 
 fn for_draining(worker: &Worker, seen: &Observation) -> Queries {
     let first = whereabouts(worker, seen);
-    let Some(instance) = found(worker, seen).filter(|_| first.is_empty()) else { return first };
+    let Some(instance) = seen.instance_of(worker).filter(|_| first.is_empty()) else { return first };
     let sessions = Queries::NONE.and_if(seen.sessions.is_not_asked(), Query::Sessions);
     match instance.state {
         Ec2State::Running => {
@@ -199,4 +189,13 @@ fn for_draining(worker: &Worker, seen: &Observation) -> Queries {
         Ec2State::Stopping | Ec2State::Stopped => sessions,
         Ec2State::Pending | Ec2State::ShuttingDown | Ec2State::Terminated | Ec2State::Other => Queries::NONE,
     }
+}
+
+fn for_stopping(worker: &Worker, seen: &Observation) -> Queries {
+    let first = whereabouts(worker, seen);
+    if !first.is_empty() || !super::handlers::stopping::spares_sessions(worker) {
+        return first;
+    }
+    let is_up = seen.instance_of(worker).is_some_and(|instance| instance.state == Ec2State::Running);
+    Queries::NONE.and_if(is_up && seen.sessions.is_not_asked(), Query::Sessions)
 }

@@ -106,6 +106,10 @@ reasons! {
     StillUnknown = "still_unknown", "EC2 still shows a state that has no name here.";
     Reidentified = "reidentified", "EC2 shows a state we know again.";
     // Doing
+    NotRecorded = "not_recorded", "What was done could not be written to the record; the next pass looks again.";
+    RecordKeepsChanging = "record_keeps_changing", "The record changed under every attempt to write it; the next pass looks again.";
+    RecordGone = "record_gone", "The record does not exist any more.";
+    RecordUnknown = "record_unknown", "The record could not be read.";
     EffectFailed = "effect_failed", "Something that had to be done was not done; the status stays.";
     NoSuchTransition = "no_such_transition", "The transition table does not allow this change.";
 }

@@ -11,7 +11,7 @@ use super::ids::InstanceId;
 use super::launch::LaunchPlan;
 use super::license::{LicenseReport, Submission};
 use super::outcome::{LookAgain, Outcome};
-use super::patch::{StatusPatch, Termination};
+use super::patch::{DrainRequest, StatusPatch, Termination};
 use super::reason::{Detail, Reason, ReasonCode};
 use super::status::WorkerStatus;
 use super::time::Timestamp;
@@ -100,6 +100,9 @@ pub fn record(worker: &Worker, applied: &Applied) -> Record {
     };
     for (effect, result) in pairs() {
         follow_up(&mut record, effect, result);
+    }
+    if may_have_registered(worker, decision, pairs()) {
+        record.patch.changes.license = Some(LicenseReport::StartRegistration);
     }
     if let Some(report) = record.patch.changes.license {
         record.notices.push(Notice::Event(Event::License { report }));
@@ -264,6 +267,23 @@ fn follow_up(record: &mut Record, effect: &Effect, result: &EffectResult) {
     }
 }
 
+/// Whether the first registration CML was ever asked for had its answer lost. It is recorded as handed over: if CML
+/// then shows no registration it is given the token again, and if it shows one, that is ours and not to be repeated.
+/// After earlier attempts this could not be told from their outcome.
+fn may_have_registered<'a>(
+    worker: &Worker,
+    decision: &Decision,
+    mut pairs: impl Iterator<Item = (&'a Effect, &'a EffectResult)>,
+) -> bool {
+    let notes_earlier = decision.effects.iter().any(|effect| matches!(effect, Effect::RecordLicenseAttempt { .. }));
+    let is_first = worker.notes.license_attempt.is_none() && !notes_earlier;
+    let answer_lost = pairs.any(|pair| {
+        matches!(pair, (Effect::SubmitLicense { submission: Submission::Register, .. }, EffectResult::Failed(failure))
+            if !failure.kind.did_nothing())
+    });
+    is_first && answer_lost && !worker.license.operation_in_progress
+}
+
 fn license_submitted(record: &mut Record, submission: Submission, result: &EffectResult) {
     let (report, reason) = match (submission, result) {
         (_, EffectResult::Launched(_) | EffectResult::NotTried) => return,
@@ -304,6 +324,10 @@ fn patch(worker: &Worker, applied: &Applied, transition: Option<Transition>, rea
         status,
         termination: (status == Some(WorkerStatus::Terminated))
             .then(|| Termination { reason: reason.to_string(), terminated_by: super::drain::CONTROLLER.to_owned() }),
+        drain: applied.decision.notices.iter().find_map(|notice| match notice {
+            Notice::Event(event) => DrainRequest::of(event),
+            Notice::Audit(_) => None,
+        }),
         changes: Changes::default(),
         at: applied.at,
     }

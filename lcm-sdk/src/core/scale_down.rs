@@ -123,7 +123,8 @@ fn worker_guards(report: &IdleReport) -> Option<ScaleDownVerdict> {
     }
 }
 
-fn fleet_guards(fleet: &FleetView, policy: &ScaleDownPolicy, now: Timestamp) -> Option<ScaleDownVerdict> {
+/// Why the fleet as a whole lets no worker go now, if so.
+pub fn fleet_guards(fleet: &FleetView, policy: &ScaleDownPolicy, now: Timestamp) -> Option<ScaleDownVerdict> {
     if fleet.running <= policy.min_workers {
         Some(ScaleDownVerdict::SkippedMinWorkers)
     } else if fleet.last_scale_down_at.is_some_and(|at| time::age(at, now) < policy.cooldown) {

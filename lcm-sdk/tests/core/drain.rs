@@ -257,3 +257,24 @@ fn a_drain_that_nobody_gave_a_desired_status_ends_with_one() {
     let decision = decided(&worker, &seen(Vec::new()));
     assert_eq!(decision.changes.expect("changes").desired_status, Some(DesiredStatus::Stopped));
 }
+
+#[test]
+fn a_stop_meant_for_an_empty_worker_looks_at_its_sessions_once_more() {
+    let mut stopping = worker(WorkerStatus::Stopping, Some(DesiredStatus::Stopped));
+    stopping.notes.drain_started_at = Some(now());
+    let stops = |decision: &Decision| decision.effects.iter().any(|effect| effect.name() == "stop_instance");
+
+    let empty = decided(&stopping, &seen(vec![Session::new("old", "stopped")]));
+    assert!(stops(&empty) && empty.transition.is_none());
+    let placed = decided(&stopping, &seen(vec![Session::new("new", "scheduled")]));
+    assert_eq!((status_after(&placed), stops(&placed)), (Some(WorkerStatus::Running), false));
+    let changes = placed.changes.expect("it is wanted again");
+    assert_eq!((changes.desired_status, changes.drain_started_at), (Some(DesiredStatus::Running), Change::Clear));
+    let blind = Observation { sessions: Answer::Unknown(throttled()), ..seen(Vec::new()) };
+    let blind = decided(&stopping, &blind);
+    assert_eq!((blind.outcome, stops(&blind)), (Outcome::Retry, false));
+
+    // An operator's stop is not a question.
+    stopping.notes.drain_started_at = None;
+    assert!(stops(&decided(&stopping, &seen(vec![Session::new("busy", "running")]))));
+}

@@ -181,10 +181,16 @@ fn a_final_refusal_is_reported_once_and_any_other_failure_keeps_the_intent() {
         })
         .collect();
     assert_eq!(types, ["cml_worker.license.registration.failed.v1"]);
-    let unclear = after(FailureKind::Unclear);
-    assert_eq!(unclear.patch.changes.license, None);
-    assert_eq!(unclear.outcome, Outcome::Retry);
-    assert_eq!(unclear.reason.code.as_str(), "license_delayed");
+    for (kind, report) in [
+        (FailureKind::Unreachable, None),
+        // CML may have it: then what it shows next is ours and must not be done again.
+        (FailureKind::Unclear, Some(LicenseReport::StartRegistration)),
+    ] {
+        let delayed = after(kind);
+        assert_eq!(delayed.patch.changes.license, report);
+        assert_eq!((delayed.outcome, delayed.reason.code.as_str()), (Outcome::Retry, "license_delayed"));
+        assert_eq!(worker.patched(&delayed.patch).license.pending_operation, Some(LicenseOperation::Register));
+    }
 }
 
 #[test]
@@ -297,4 +303,17 @@ fn an_answer_about_another_instance_is_no_answer() {
     stranger.id = "i-stranger".into();
     let observation = Observation { instance: Answer::Found(stranger), ..Observation::default() };
     assert!(decide(&running(), &observation, &policy(), now()).does_nothing());
+}
+
+#[test]
+fn a_pause_by_the_server_is_counted_and_audited_although_the_record_says_stopped_by_then() {
+    let mut paused = running();
+    paused.desired_status = Some(DesiredStatus::Stopped);
+    let seen = Observation { idle: Answer::Found(IdleReport { auto_pause_triggered: true, ..idle() }), ..seen() };
+    let decision = decide(&paused, &seen, &scaling(), now());
+    assert_eq!(decision.transition.map(|transition| transition.to()), Some(WorkerStatus::Stopping));
+    assert_eq!(decision.counts.iter().collect::<Vec<_>>(), [Counter::IdleDetection, Counter::AutoPause]);
+    let audited = |notice: &Notice| matches!(notice, Notice::Audit(audit) if audit.label() == "skipped_auto_pause");
+    assert!(decision.notices.iter().any(audited));
+    assert_eq!(decide(&paused, &seen, &policy(), now()).notices, [], "without scale-down there is nothing to skip");
 }

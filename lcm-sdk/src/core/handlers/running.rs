@@ -3,7 +3,7 @@
 use super::Pass;
 use super::locate::{Located, adopt, locate, silence};
 use crate::core::counters::Counter;
-use crate::core::decision::Decision;
+use crate::core::decision::{Change, Decision};
 use crate::core::effect::Effect;
 use crate::core::event::Audit;
 use crate::core::idle::IdleReport;
@@ -22,9 +22,12 @@ pub(crate) fn handle(pass: Pass<'_>) -> Decision {
         return silence.decision();
     }
     match pass.worker.desired_status {
-        Some(DesiredStatus::Stopped) => return pass.command(WorkerStatus::Stopping, ReasonCode::DesiredStopped),
+        Some(DesiredStatus::Stopped) => {
+            let stopping = pass.command(WorkerStatus::Stopping, ReasonCode::DesiredStopped);
+            return keep_idle_check(pass, drain::forget(pass.worker, stopping));
+        }
         Some(DesiredStatus::Terminated) => {
-            return pass.command(WorkerStatus::Terminating, ReasonCode::DesiredTerminated);
+            return keep_idle_check(pass, pass.command(WorkerStatus::Terminating, ReasonCode::DesiredTerminated));
         }
         None | Some(DesiredStatus::Running) => {}
     }
@@ -131,6 +134,18 @@ fn submit_license(pass: Pass<'_>, submission: Submission, address: &str, decisio
     }
 }
 
+/// The desired status changed while this very pass looked: most likely idle detection paused the worker. What it did
+/// is counted and audited all the same.
+fn keep_idle_check(pass: Pass<'_>, decision: Decision) -> Decision {
+    match &pass.seen.idle {
+        Answer::Found(report) if report.auto_pause_triggered => {
+            consider_scale_down(pass, report, count_idle_check(report, decision))
+        }
+        Answer::Found(report) => count_idle_check(report, decision),
+        Answer::NotAsked | Answer::Absent | Answer::Unknown(_) => decision,
+    }
+}
+
 fn count_idle_check(report: &IdleReport, decision: Decision) -> Decision {
     let decision = if report.idle_check_performed { decision.counting(Counter::IdleDetection) } else { decision };
     if report.auto_pause_triggered { decision.counting(Counter::AutoPause) } else { decision }
@@ -154,6 +169,8 @@ fn consider_scale_down(pass: Pass<'_>, report: &IdleReport, decision: Decision) 
             .changing(|changes| {
                 changes.desired_status = Some(DesiredStatus::Stopped);
                 changes.scaled_down_at = Some(pass.now);
+                // For the stopping handler: a session may have come in since its worker was seen empty.
+                changes.drain_started_at = Change::Set(pass.now);
             }),
         ScaleDownVerdict::Drained => {
             let sessions = pass.seen.sessions.found().map_or(0, |sessions| drain::active(sessions));
