@@ -1,0 +1,375 @@
+//! What every [`ControlPlane`] does.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+
+use crate::core::decision::{Addresses, Change, Changes};
+use crate::core::event::{Audit, SessionEnd};
+use crate::core::failure::FailureKind;
+use crate::core::idle::AutoPause;
+use crate::core::ids::{SessionId, WorkerId};
+use crate::core::instance::Instance;
+use crate::core::launch::LaunchPlan;
+use crate::core::license::LicenseReport;
+use crate::core::observation::{CloudMetrics, CmlMetrics};
+use crate::core::patch::{DrainRequest, StatusPatch, Termination};
+use crate::core::scale_down::ScaleDownVerdict;
+use crate::core::status::{DesiredStatus, Ec2State, WorkerStatus};
+use crate::core::time::Timestamp;
+use crate::core::worker::Worker;
+use crate::ports::{ControlPlane, Fence, Scope, SessionMove};
+
+/// A control plane, and a hand that puts things into it.
+#[async_trait]
+pub trait ControlPlaneWorld: Send + Sync {
+    /// The port under test.
+    fn control_plane(&self) -> &dyn ControlPlane;
+    /// Puts a record in, as JSON of the control plane.
+    async fn put_worker(&self, record: Value);
+    /// Puts in a record that cannot be read.
+    async fn put_unreadable(&self, record: Value);
+    /// Puts a session in.
+    async fn put_session(&self, session: Value);
+    /// Puts a template in.
+    async fn put_template(&self, template: Value);
+    /// The labels in the audit of a worker, oldest first.
+    async fn audit(&self, worker: &str) -> Vec<String>;
+}
+
+const FENCE: Fence = Fence(Some(7));
+
+/// Runs the whole suite.
+///
+/// # Panics
+/// When the port does not do what its docs say.
+pub async fn suite(world: &dyn ControlPlaneWorld) {
+    listings_are_filtered_and_tell_the_unreadable_apart(world).await;
+    what_is_not_there_is_none(world).await;
+    a_write_is_conditional(world).await;
+    everything_in_a_patch_arrives_and_nothing_else_is_lost(world).await;
+    what_is_cleared_is_gone(world).await;
+    terminating_ends_the_sessions_and_can_be_repeated(world).await;
+    a_drain_begins_and_is_called_off(world).await;
+    a_drain_is_refused_unless_the_worker_runs(world).await;
+    a_licence_report_moves_the_token(world).await;
+    measurements_disturb_nobody(world).await;
+    idle_is_concluded_only_from_telemetry(world).await;
+    sessions_are_handed_back_retried_and_ended(world).await;
+    unknown_instances_are_imported(world).await;
+    the_audit_is_written(world).await;
+}
+
+fn moment(minutes: i64) -> Timestamp {
+    Timestamp::UNIX_EPOCH + chrono::TimeDelta::minutes(minutes)
+}
+
+async fn read(world: &dyn ControlPlaneWorld, id: &str) -> Worker {
+    let read = world.control_plane().worker(&WorkerId::from(id)).await.expect("a worker can be read");
+    read.unwrap_or_else(|| panic!("{id} is there"))
+}
+
+async fn put(world: &dyn ControlPlaneWorld, id: &str, status: &str, more: Value) -> Worker {
+    let mut record = json!({"id": id, "status": status, "aws_region": "us-east-1"});
+    if let (Some(record), Some(more)) = (record.as_object_mut(), more.as_object()) {
+        record.extend(more.clone());
+    }
+    world.put_worker(record).await;
+    read(world, id).await
+}
+
+async fn listings_are_filtered_and_tell_the_unreadable_apart(world: &dyn ControlPlaneWorld) {
+    put(world, "list-here", "running", json!({})).await;
+    put(world, "list-there", "running", json!({"aws_region": "eu-west-1"})).await;
+    put(world, "list-gone", "terminated", json!({})).await;
+    world.put_unreadable(json!({"id": "list-odd", "status": "asleep", "aws_region": "us-east-1"})).await;
+    let listed = async |scope: Scope| {
+        let listing = world.control_plane().workers(&scope).await.expect("a listing");
+        let odd = listing.unreadable.iter().filter_map(|odd| odd.id.clone());
+        let ids = listing.workers.into_iter().map(|worker| worker.id).chain(odd);
+        let mut ids: Vec<_> = ids.map(|id| id.to_string()).filter(|id| id.starts_with("list-")).collect();
+        ids.sort();
+        ids
+    };
+    assert_eq!(listed(Scope::living()).await, ["list-here", "list-odd", "list-there"]);
+    assert_eq!(listed(Scope::everything()).await, ["list-gone", "list-here", "list-odd", "list-there"]);
+    let region = Some("us-east-1".to_owned());
+    assert_eq!(listed(Scope { region, with_terminated: true }).await, ["list-gone", "list-here", "list-odd"]);
+}
+
+async fn what_is_not_there_is_none(world: &dyn ControlPlaneWorld) {
+    let control_plane = world.control_plane();
+    assert_eq!(control_plane.worker(&"nobody".into()).await.expect("an answer"), None);
+    assert_eq!(control_plane.template("nothing").await.expect("an answer"), None);
+    world.put_template(json!({"name": "metal-of-ours", "instance_type": "m5zn.metal", "drain_timeout_hours": 2})).await;
+    let template = control_plane.template("metal-of-ours").await.expect("an answer").expect("a template");
+    assert_eq!((template.instance_type.as_str(), template.drain_timeout.as_secs()), ("m5zn.metal", 7200));
+    control_plane.discovery_settings().await.expect("settings, or none");
+    let nobody = Worker::new("nobody", WorkerStatus::Running);
+    let changes = Changes { desired_status: Some(DesiredStatus::Stopped), ..Changes::default() };
+    let patch = StatusPatch::of_changes(&nobody, changes, moment(0));
+    let failure = control_plane.write(&nobody, &patch, FENCE).await.expect_err("nobody to write to");
+    assert_eq!(failure.kind, FailureKind::Refused, "{failure}");
+}
+
+async fn a_write_is_conditional(world: &dyn ControlPlaneWorld) {
+    let worker = put(world, "conditional", "stopped", json!({})).await;
+    let changes = |desired| Changes { desired_status: Some(desired), ..Changes::default() };
+    let first = StatusPatch::of_changes(&worker, changes(DesiredStatus::Running), moment(1));
+    let version = world.control_plane().write(&worker, &first, FENCE).await.expect("nobody wrote in between");
+    let empty = StatusPatch::of_changes(&worker, Changes::default(), moment(1));
+    world.control_plane().write(&worker, &empty, FENCE).await.expect("nothing to write is no conflict");
+    if worker.version.is_none() {
+        return;
+    }
+    assert_eq!(version, read(world, "conditional").await.version, "a write tells the new version");
+    let late = StatusPatch {
+        status: Some(WorkerStatus::Starting),
+        ..StatusPatch::of_changes(&worker, changes(DesiredStatus::Stopped), moment(2))
+    };
+    let failure = world.control_plane().write(&worker, &late, FENCE).await.expect_err("the version is old");
+    assert_eq!(failure.kind, FailureKind::Conflict, "{failure}");
+    let after = read(world, "conditional").await;
+    assert_eq!((after.status, after.desired_status), (WorkerStatus::Stopped, Some(DesiredStatus::Running)));
+}
+
+async fn everything_in_a_patch_arrives_and_nothing_else_is_lost(world: &dyn ControlPlaneWorld) {
+    let foreign = json!({
+        "rack": 9, "metadata": {"theirs": {"deep": true}}, "instance_type": "m5zn.metal", "ami_name": "cml",
+        "aws_tags": {"team": "a"},
+    });
+    let worker = put(world, "whole", "pending", foreign).await;
+    let plan = LaunchPlan {
+        region: "us-east-1".into(),
+        image_id: "ami-1".into(),
+        instance_type: "m5zn.metal".into(),
+        subnet_id: "subnet-1".into(),
+        security_group_ids: vec!["sg-1".into()],
+        key_name: None,
+        tags: BTreeMap::from([("Name".to_owned(), "cml-worker-whole".to_owned())]),
+        generation: 3,
+        client_token: "token".into(),
+    };
+    let changes = Changes {
+        instance_id: Change::Set("i-1".into()),
+        addresses: Some(Addresses { public_ip: Some("203.0.113.7".into()), private_ip: Some("10.0.0.7".into()) }),
+        desired_status: Some(DesiredStatus::Running),
+        start_initiated_at: Some(moment(1)),
+        drain_started_at: Change::Set(moment(2)),
+        scaled_down_at: Some(moment(3)),
+        launched_at: Some(moment(4)),
+        launch_generation: Some(3),
+        launch_plan: Change::Set(Box::new(plan)),
+        license_attempt: Some("monday".into()),
+        ..Changes::default()
+    };
+    let patch = StatusPatch {
+        status: Some(WorkerStatus::Provisioning),
+        ..StatusPatch::of_changes(&worker, changes, moment(5))
+    };
+    let version = world.control_plane().write(&worker, &patch, FENCE).await.expect("written");
+    let after = read(world, "whole").await;
+    assert_eq!(after.version, version, "the version after the last of all calls");
+    let mut expected = worker.patched(&patch);
+    expected.version = after.version;
+    expected.updated_at = after.updated_at;
+    expected.extra = after.extra.clone();
+    expected.notes.on_record = after.notes.on_record;
+    assert_eq!(after.notes, expected.notes, "notes");
+    assert_eq!(after.metadata, expected.metadata, "metadata of others");
+    assert_eq!(after.aws_tags, expected.aws_tags, "tags");
+    assert!(after == expected, "{after:?} is not {expected:?}");
+    assert_eq!(after.extra.get("rack"), Some(&json!(9)), "fields of others");
+}
+
+async fn what_is_cleared_is_gone(world: &dyn ControlPlaneWorld) {
+    let worker = read(world, "whole").await;
+    let changes = Changes {
+        instance_id: Change::Clear,
+        addresses: Some(Addresses::default()),
+        drain_started_at: Change::Clear,
+        launch_plan: Change::Clear,
+        ..Changes::default()
+    };
+    let patch = StatusPatch::of_changes(&worker, changes, moment(6));
+    world.control_plane().write(&worker, &patch, FENCE).await.expect("written");
+    let after = read(world, "whole").await;
+    assert_eq!((after.instance_id.as_ref(), after.address()), (None, None));
+    assert_eq!((after.notes.drain_started_at, after.notes.launch_plan.as_ref()), (None, None));
+    assert_eq!(after.notes.launch_generation, 3, "what was not cleared stays");
+    assert_eq!(after.metadata, worker.metadata, "metadata of others");
+    assert_eq!(after.instance_type.as_deref(), Some("m5zn.metal"), "what travels with the addresses stays");
+}
+
+async fn terminating_ends_the_sessions_and_can_be_repeated(world: &dyn ControlPlaneWorld) {
+    let worker = put(world, "ending", "terminating", json!({"ec2_instance_id": "i-2"})).await;
+    world.put_session(json!({"id": "ending-1", "status": "running", "worker_id": "ending"})).await;
+    let patch = StatusPatch {
+        status: Some(WorkerStatus::Terminated),
+        termination: Some(Termination { reason: "gone".into(), terminated_by: "suite".into() }),
+        ..StatusPatch::of_changes(&worker, Changes::default(), moment(1))
+    };
+    for _ in 0..2 {
+        world.control_plane().write(&worker, &patch, FENCE).await.expect("ended, now or before");
+    }
+    let after = read(world, "ending").await;
+    assert_eq!(after.status, WorkerStatus::Terminated);
+    assert!(after.terminated_at.is_some(), "it says when");
+    let sessions = world.control_plane().sessions(&worker.id).await.expect("sessions");
+    assert!(sessions.iter().all(|session| session.state.to_string() == "terminated"), "{sessions:?}");
+    assert_eq!(sessions.len(), 1);
+}
+
+async fn a_drain_begins_and_is_called_off(world: &dyn ControlPlaneWorld) {
+    let worker = put(world, "draining", "running", json!({"desired_status": "running"})).await;
+    let request = DrainRequest { reason: "scale_down".into(), requested_by: "suite".into() };
+    let changes = Changes {
+        desired_status: Some(DesiredStatus::Stopped),
+        drain_started_at: Change::Set(moment(1)),
+        scaled_down_at: Some(moment(1)),
+        ..Changes::default()
+    };
+    let drain = StatusPatch {
+        status: Some(WorkerStatus::Draining),
+        drain: Some(request.clone()),
+        ..StatusPatch::of_changes(&worker, changes, moment(1))
+    };
+    let version = world.control_plane().write(&worker, &drain, FENCE).await.expect("it drains");
+    let draining = read(world, "draining").await;
+    assert_eq!(version, draining.version);
+    assert_eq!((draining.status, draining.desired_status), (WorkerStatus::Draining, Some(DesiredStatus::Stopped)));
+    assert!(draining.notes.drain_started_at.is_some(), "the clock runs");
+    assert_eq!(draining.notes.scaled_down_at, Some(moment(1)), "the cooldown runs");
+    let changes =
+        Changes { desired_status: Some(DesiredStatus::Running), drain_started_at: Change::Clear, ..Changes::default() };
+    let cancel = StatusPatch {
+        status: Some(WorkerStatus::Running),
+        drain: Some(request),
+        ..StatusPatch::of_changes(&draining, changes, moment(2))
+    };
+    let version = world.control_plane().write(&draining, &cancel, FENCE).await.expect("called off");
+    let after = read(world, "draining").await;
+    assert_eq!(version, after.version);
+    assert_eq!((after.status, after.desired_status), (WorkerStatus::Running, Some(DesiredStatus::Running)));
+    assert_eq!(after.notes.drain_started_at, None, "or the next drain would be cut short");
+}
+
+async fn a_drain_is_refused_unless_the_worker_runs(world: &dyn ControlPlaneWorld) {
+    put(world, "not-running", "stopped", json!({"desired_status": "running"})).await;
+    let believed = Worker::new("not-running", WorkerStatus::Running);
+    let changes = Changes {
+        desired_status: Some(DesiredStatus::Stopped),
+        drain_started_at: Change::Set(moment(1)),
+        ..Changes::default()
+    };
+    let patch =
+        StatusPatch { status: Some(WorkerStatus::Draining), ..StatusPatch::of_changes(&believed, changes, moment(1)) };
+    let failure = world.control_plane().write(&believed, &patch, FENCE).await.expect_err("it is stopped");
+    assert_eq!(failure.kind, FailureKind::Conflict, "{failure}");
+    let after = read(world, "not-running").await;
+    assert_eq!((after.status, after.desired_status), (WorkerStatus::Stopped, Some(DesiredStatus::Running)));
+    assert_eq!(after.notes.drain_started_at, None, "a drain that never began has no beginning");
+}
+
+async fn a_licence_report_moves_the_token(world: &dyn ControlPlaneWorld) {
+    let license = json!({"license": {"pending_operation": "register", "pending_token": "t0ken"}});
+    let worker = put(world, "licensed", "running", license).await;
+    for _ in 0..2 {
+        let report = LicenseReport::StartRegistration;
+        world.control_plane().report_license(&worker.id, report, FENCE).await.expect("told, now or before");
+    }
+    let started = read(world, "licensed").await;
+    assert!(started.license.operation_in_progress, "it is under way");
+    let changes = Changes { license: Some(LicenseReport::CompleteRegistration), ..Changes::default() };
+    let patch = StatusPatch::of_changes(&started, changes, moment(1));
+    world.control_plane().write(&started, &patch, FENCE).await.expect("written");
+    let license = read(world, "licensed").await.license;
+    assert_eq!(license.token.as_ref().map(|token| token.expose()), Some("t0ken"));
+    assert_eq!((license.pending_operation, license.operation_in_progress), (None, false));
+    assert!(license.pending_token.is_none());
+}
+
+async fn measurements_disturb_nobody(world: &dyn ControlPlaneWorld) {
+    let worker = put(world, "measured", "running", json!({})).await;
+    let cloud = CloudMetrics { cpu_utilization: Some(12.5), ..CloudMetrics::default() };
+    let cml = CmlMetrics { labs_count: Some(1), ..CmlMetrics::default() };
+    let report = world.control_plane().report_metrics(&worker.id, Some(&cloud), Some(&cml), moment(1), FENCE);
+    let version = report.await.expect("reported");
+    assert_eq!(version, worker.version, "a measurement makes no decision stale");
+    let nothing = world.control_plane().report_metrics(&worker.id, None, None, moment(1), FENCE);
+    nothing.await.expect("nothing to report");
+}
+
+async fn idle_is_concluded_only_from_telemetry(world: &dyn ControlPlaneWorld) {
+    let long_ago = json!({"created_at": "2020-01-01T00:00:00Z", "desired_status": "running"});
+    let worker = put(world, "idle", "running", long_ago).await;
+    let control_plane = world.control_plane();
+    let without = control_plane.detect_idle(&worker.id, None, AutoPause::ServerDecides, FENCE);
+    let without = without.await.expect("a report").report;
+    assert!(!without.is_conclusive() && !without.auto_pause_triggered, "{without:?}");
+    let watched = control_plane.detect_idle(&worker.id, Some(Vec::new()), AutoPause::Suppressed, FENCE);
+    let watched = watched.await.expect("a report").report;
+    assert!(watched.is_conclusive() && watched.is_idle && !watched.auto_pause_triggered, "{watched:?}");
+    assert_eq!(read(world, "idle").await.desired_status, Some(DesiredStatus::Running), "nobody was paused");
+    assert!(control_plane.idle_status(&worker.id).await.expect("a status").is_idle);
+}
+
+async fn sessions_are_handed_back_retried_and_ended(world: &dyn ControlPlaneWorld) {
+    put(world, "hosting", "draining", json!({})).await;
+    put(world, "hosting-too", "running", json!({})).await;
+    let control_plane = world.control_plane();
+    for (id, status, worker) in [
+        ("s-waiting", "scheduled", "hosting"),
+        ("s-broken", "failed", "hosting"),
+        ("s-odd", "hibernating", "hosting"),
+        ("s-elsewhere", "running", "hosting-too"),
+    ] {
+        world.put_session(json!({"id": id, "status": status, "worker_id": worker})).await;
+    }
+    let seen = async || {
+        let sessions = control_plane.sessions(&"hosting".into()).await.expect("sessions");
+        let mut seen: Vec<_> = sessions
+            .iter()
+            .map(|session| format!("{} {} {}", session.id, session.state, session.retry_count))
+            .collect();
+        seen.sort();
+        seen
+    };
+    assert_eq!(seen().await, ["s-broken failed 0", "s-odd hibernating 0", "s-waiting scheduled 0"]);
+    let id = |id: &str| SessionId::from(id);
+    control_plane.move_session(&id("s-waiting"), SessionMove::BackToScheduler, FENCE).await.expect("handed back");
+    control_plane.move_session(&id("s-broken"), SessionMove::Retry { attempt: 1 }, FENCE).await.expect("retried");
+    assert_eq!(seen().await, ["s-broken instantiating 1", "s-odd hibernating 0"]);
+    for _ in 0..2 {
+        let ended = control_plane.terminate_session(&id("s-odd"), SessionEnd::DrainTimeout, FENCE).await;
+        ended.expect("ended, now or before");
+    }
+    assert_eq!(seen().await, ["s-broken instantiating 1", "s-odd terminated 0"]);
+    let over = control_plane.move_session(&id("s-odd"), SessionMove::BackToScheduler, FENCE).await;
+    assert!(over.is_err(), "what is over stays over");
+}
+
+async fn unknown_instances_are_imported(world: &dyn ControlPlaneWorld) {
+    let mut instance = Instance::new("i-unknown", Ec2State::Running);
+    instance.public_ip = Some("203.0.113.9".into());
+    instance.launched_at = Some(moment(1));
+    instance.tags.insert("Name".into(), "found".into());
+    let control_plane = world.control_plane();
+    let summary = control_plane.import("us-east-1", &[instance], FENCE).await.expect("imported");
+    assert_eq!((summary.imported, summary.skipped, summary.updated), (1, 0, 0));
+    let listing = control_plane.workers(&Scope::living()).await.expect("a listing");
+    let found = listing.workers.iter().find(|worker| worker.instance_id == Some("i-unknown".into()));
+    let found = found.expect("a record for it");
+    assert_eq!((found.status, found.address()), (WorkerStatus::Running, Some("203.0.113.9")));
+    let nothing = control_plane.import("us-east-1", &[], FENCE).await.expect("nothing to import");
+    assert_eq!(nothing.imported, 0);
+}
+
+async fn the_audit_is_written(world: &dyn ControlPlaneWorld) {
+    let worker = put(world, "audited", "running", json!({})).await;
+    for audit in [Audit::Provisioned, Audit::ScaleDown(ScaleDownVerdict::SkippedCooldown)] {
+        world.control_plane().audit(&worker.id, audit, "why", FENCE).await.expect("written");
+    }
+    assert_eq!(world.audit("audited").await, ["ec2_provisioned", "skipped_cooldown"]);
+}
