@@ -6,7 +6,13 @@
 
 #[cfg(feature = "aws")]
 pub mod aws;
+#[cfg(feature = "cml")]
+pub mod cml;
+#[cfg(feature = "control-plane")]
+pub mod control_plane;
 #[cfg(feature = "etcd")]
 pub mod etcd;
+pub mod events;
 #[cfg(any(feature = "cml", feature = "control-plane"))]
 pub mod http;
+pub mod memory;

@@ -5,6 +5,12 @@ use crate::core::failure::FailureKind;
 /// The instance does not exist. From a describe this is an answer, not a failure.
 pub const INSTANCE_NOT_FOUND: &[&str] = &["InvalidInstanceID.NotFound"];
 
+/// What was asked for is no instance id.
+pub const INSTANCE_MALFORMED: &[&str] = &["InvalidInstanceID.Malformed"];
+
+/// The subnet does not exist. Asked whether it does, this is an answer.
+pub const SUBNET_NOT_FOUND: &[&str] = &["InvalidSubnetID.NotFound"];
+
 /// We ask too fast; nothing was done.
 pub const THROTTLED: &[&str] = &[
     "RequestLimitExceeded",
@@ -65,8 +71,6 @@ pub const REFUSED: &[&str] = &[
     "InvalidAMIID.NotFound",
     "InvalidAMIID.Malformed",
     "InvalidAMIID.Unavailable",
-    "InvalidInstanceID.Malformed",
-    "InvalidSubnetID.NotFound",
     "InvalidSubnet",
     "InvalidGroup.NotFound",
     "InvalidSecurityGroupID.NotFound",
@@ -97,6 +101,8 @@ pub fn kind(code: &str) -> Option<FailureKind> {
         (CONFLICT, FailureKind::Conflict),
         (UNCLEAR, FailureKind::Unclear),
         (INSTANCE_NOT_FOUND, FailureKind::Refused),
+        (INSTANCE_MALFORMED, FailureKind::Refused),
+        (SUBNET_NOT_FOUND, FailureKind::Refused),
         (REFUSED, FailureKind::Refused),
     ]
     .into_iter()
@@ -118,7 +124,17 @@ mod tests {
 
     #[test]
     fn no_code_stands_in_two_sets() {
-        let sets = [THROTTLED, NO_CAPACITY, LAUNCH_DIED, CONFLICT, UNCLEAR, INSTANCE_NOT_FOUND, REFUSED];
+        let sets = [
+            THROTTLED,
+            NO_CAPACITY,
+            LAUNCH_DIED,
+            CONFLICT,
+            UNCLEAR,
+            INSTANCE_NOT_FOUND,
+            INSTANCE_MALFORMED,
+            SUBNET_NOT_FOUND,
+            REFUSED,
+        ];
         let mut all: Vec<_> = sets.concat();
         let count = all.len();
         all.sort_unstable();

@@ -1,6 +1,32 @@
 //! AWS: EC2 and CloudWatch.
+//!
+//! ```no_run
+//! use lcm_sdk::adapters::aws::{Account, CloudWatch, Ec2, Tuning};
+//! use lcm_sdk::ports::Compute;
+//! use lcm_sdk::runtime::telemetry::Telemetry;
+//!
+//! # async fn example() {
+//! let account = Account::from_environment(Tuning::default(), &Telemetry::default()).await;
+//! let (ec2, cloudwatch) = (Ec2::new(account.clone()), CloudWatch::new(account));
+//! println!("{:?}", ec2.instance("us-east-1", &"i-0c71f2b3d4e5f6a7b".into()).await);
+//! # }
+//! ```
 
+mod account;
+mod agents;
+mod clients;
+mod cloudwatch;
 pub mod codes;
+mod convert;
+mod describe;
+mod ec2;
+mod guard;
+mod image_cache;
+mod series;
+
+pub use account::{Account, Tuning};
+pub use cloudwatch::CloudWatch;
+pub use ec2::Ec2;
 
 use aws_sdk_ec2::config::http::HttpResponse;
 use aws_sdk_ec2::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
@@ -21,15 +47,21 @@ where
             let said = service.err().message().map_or_else(message, str::to_owned);
             CallFailure { kind, code: code.map(str::to_owned), message: said }
         }
-        SdkError::DispatchFailure(dispatch) if dispatch.is_io() => {
-            // The SDK does not tell a refused connection from one cut in the middle of a call.
-            CallFailure::new(FailureKind::Unclear, message())
+        SdkError::DispatchFailure(_) if is_refused_connection(error) => {
+            CallFailure::new(FailureKind::Unreachable, message())
         }
         SdkError::ResponseError(_) => CallFailure::new(FailureKind::Unparsable, message()),
         SdkError::ConstructionFailure(_) => CallFailure::new(FailureKind::Refused, message()),
-        // Timeouts, other dispatch failures, and whatever the SDK adds: the call may have been carried out.
+        // Time-outs, connections cut in the middle, and whatever the SDK adds: the call may have been carried out.
         _ => CallFailure::new(FailureKind::Unclear, message()),
     }
+}
+
+/// Whether nobody listened. The SDK does not say; the cause of its cause does.
+fn is_refused_connection(error: &(dyn std::error::Error + 'static)) -> bool {
+    std::iter::successors(Some(error), |error| error.source())
+        .filter_map(|error| error.downcast_ref::<std::io::Error>())
+        .any(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
 }
 
 #[cfg(test)]

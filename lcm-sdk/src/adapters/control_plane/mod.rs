@@ -1,0 +1,230 @@
+//! The control plane, over its HTTP API.
+//!
+//! # Guarantees
+//! - Writes to a record carry `If-Match` where its version is known, and each call of a longer write goes by the
+//!   version the one before gave. Somebody else's write in between is a [`Conflict`](crate::FailureKind::Conflict).
+//! - Nothing is repeated blindly. What never reached the server is sent again; what may have reached it (time-out, cut
+//!   connection, 502 to 504) is sent again only if doing it twice is doing it once: every read, ending a worker or a
+//!   session, licence, metrics and event reports.
+//!   Never repeated are status writes, addresses, drains and their cancelling, moves of sessions, idle checks,
+//!   imports and audit entries: the next pass looks at what came of them.
+//! - "There is none" is believed only from the service itself, in JSON, about the thing that was asked for. A page of
+//!   a proxy, or a path the server does not serve, is a failure.
+//! - A listing that says there is more of it is no answer: a drain that saw half of its sessions would end the others.
+//! - The key shows in no error, in no `Debug` and in no log.
+
+mod answers;
+mod bodies;
+mod call;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+
+use self::call::{Call, Repeat};
+pub use self::call::{ControlPlaneClient, Options};
+use crate::adapters::http::{Reply, whole};
+use crate::core::drain::CONTROLLER;
+use crate::core::event::{Audit, SessionEnd};
+use crate::core::failure::{CallFailure, FailureKind};
+use crate::core::idle::{AutoPause, IdleReport};
+use crate::core::ids::{SessionId, WorkerId};
+use crate::core::instance::Instance;
+use crate::core::license::LicenseReport;
+use crate::core::observation::{CloudMetrics, CmlMetrics};
+use crate::core::patch::StatusPatch;
+use crate::core::session::{Session, SessionStanding};
+use crate::core::status::WorkerStatus;
+use crate::core::template::Template;
+use crate::core::time::Timestamp;
+use crate::core::worker::Worker;
+use crate::ports::{
+    ControlPlane, DiscoverySettings, Fence, IdleCheck, ImportSummary, Scope, SessionMove, Version, WorkerListing,
+};
+
+/// How many instances are imported in one call.
+const IMPORTED_AT_ONCE: usize = 1000;
+
+#[async_trait]
+impl ControlPlane for ControlPlaneClient {
+    async fn workers(&self, scope: &Scope) -> Result<WorkerListing, CallFailure> {
+        let mut call = Call::get(&["workers"]);
+        // A server that hides terminated ones by default needs the first, one that does not the second.
+        if scope.with_terminated {
+            call = call.query("include_terminated", "true");
+        } else {
+            call = call.query("exclude_statuses", WorkerStatus::Terminated.as_str());
+        }
+        if let Some(region) = &scope.region {
+            call = call.query("aws_region", region);
+        }
+        let reply = self.call(call).await?.success()?;
+        answers::workers(reply.json()?, scope)
+    }
+
+    async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, CallFailure> {
+        let reply = self.call(Call::get(&["workers", id.as_str()])).await?;
+        let Some(record) = answers::found(reply)? else { return Ok(None) };
+        let worker = Worker::try_from(record);
+        worker.map(Some).map_err(|error| CallFailure::new(FailureKind::Unparsable, error.to_string()))
+    }
+
+    async fn write(&self, worker: &Worker, patch: &StatusPatch, fence: Fence) -> Result<Version, CallFailure> {
+        write::write(self, worker, patch, fence).await
+    }
+
+    async fn report_metrics(
+        &self,
+        id: &WorkerId,
+        cloud: Option<&CloudMetrics>,
+        cml: Option<&CmlMetrics>,
+        at: Timestamp,
+        fence: Fence,
+    ) -> Result<Version, CallFailure> {
+        let cloud = cloud.map(|cloud| ("metrics", bodies::report(cloud, at)));
+        let cml = cml.map(|cml| ("cml-data", bodies::report(cml, at)));
+        let mut version = None;
+        for (endpoint, body) in cloud.into_iter().chain(cml) {
+            let call = Call::post(&["workers", id.as_str(), endpoint], body).fenced(fence).repeat(Repeat::Freely);
+            version = answers::version(&self.call(call).await?.success()?);
+        }
+        Ok(version)
+    }
+
+    async fn report_license(&self, id: &WorkerId, report: LicenseReport, fence: Fence) -> Result<Version, CallFailure> {
+        let step = answers::license_step(report);
+        let call = Call::post(&["workers", id.as_str(), "license", step], json!({})).fenced(fence);
+        Ok(answers::version(&self.call(call.repeat(Repeat::Freely)).await?.success()?))
+    }
+
+    async fn detect_idle(
+        &self,
+        id: &WorkerId,
+        telemetry: Option<Vec<Value>>,
+        auto_pause: AutoPause,
+        fence: Fence,
+    ) -> Result<IdleCheck, CallFailure> {
+        let suppress = match auto_pause {
+            AutoPause::ServerDecides => false,
+            AutoPause::Suppressed => true,
+        };
+        let body = json!({"raw_telemetry_events": telemetry, "suppress_auto_pause": suppress});
+        let call = Call::post(&["workers", id.as_str(), "detect-idle"], body).fenced(fence);
+        let reply = self.call(call).await?.success()?;
+        Ok(IdleCheck { report: answers::idle(reply.json()?)?, version: answers::version(&reply) })
+    }
+
+    async fn idle_status(&self, id: &WorkerId) -> Result<IdleReport, CallFailure> {
+        let reply = self.call(Call::get(&["workers", id.as_str(), "idle-status"])).await?;
+        answers::idle(reply.success()?.json()?)
+    }
+
+    async fn template(&self, name: &str) -> Result<Option<Template>, CallFailure> {
+        let reply = self.call(Call::get(&["worker-templates", "by-name", name])).await?;
+        let Some(record) = answers::found(reply)? else { return Ok(None) };
+        let template = Template::try_from(record);
+        template.map(Some).map_err(|error| CallFailure::new(FailureKind::Unparsable, error.to_string()))
+    }
+
+    async fn sessions(&self, worker: &WorkerId) -> Result<Vec<Session>, CallFailure> {
+        let call = Call::get(&["lablet-sessions"]).query("worker_id", worker.as_str());
+        answers::sessions(self.call(call).await?.success()?.json()?, worker)
+    }
+
+    async fn move_session(&self, session: &SessionId, to: SessionMove, fence: Fence) -> Result<(), CallFailure> {
+        let body = match to {
+            SessionMove::BackToScheduler => {
+                json!({"status": "pending", "worker_id": null, "reason": "worker_draining"})
+            }
+            SessionMove::Retry { attempt } => {
+                json!({"status": "instantiating", "retry_count": attempt, "reason": "retry_while_draining"})
+            }
+        };
+        let call = Call::post(&["lablet-sessions", session.as_str(), "transition"], body).fenced(fence);
+        self.call(call).await?.success().map(drop)
+    }
+
+    async fn terminate_session(
+        &self,
+        session: &SessionId,
+        reason: SessionEnd,
+        fence: Fence,
+    ) -> Result<(), CallFailure> {
+        self.end_session(session, reason.as_str(), Some(CONTROLLER), fence).await
+    }
+
+    async fn import(&self, region: &str, instances: &[Instance], fence: Fence) -> Result<ImportSummary, CallFailure> {
+        let mut total = ImportSummary::default();
+        for some in instances.chunks(IMPORTED_AT_ONCE) {
+            let call = Call::post(&["workers", "bulk-import"], bodies::import(region, some)).fenced(fence);
+            let summary = answers::import(&self.call(call).await?.success()?.json()?);
+            total.imported += summary.imported;
+            total.skipped += summary.skipped;
+            total.updated += summary.updated;
+        }
+        Ok(total)
+    }
+
+    async fn discovery_settings(&self) -> Result<Option<DiscoverySettings>, CallFailure> {
+        let reply = self.call(Call::get(&["settings", "discovery"])).await?;
+        if answers::is_route_missing(&reply) {
+            return Ok(None);
+        }
+        let Some(settings) = answers::found(reply)? else { return Ok(None) };
+        Ok(Some(DiscoverySettings {
+            enabled: settings["enabled"].as_bool().unwrap_or(true),
+            regions: answers::texts(&settings["regions"]),
+            ami_name_pattern: settings["ami_name_pattern"].as_str().map(str::to_owned),
+            scan_interval: whole(&settings["scan_interval_seconds"]).map(Duration::from_secs),
+        }))
+    }
+
+    async fn audit(&self, id: &WorkerId, audit: Audit, detail: &str, fence: Fence) -> Result<(), CallFailure> {
+        let body = json!({
+            "action": audit.label(), "worker_id": id, "reason": detail, "requested_by": CONTROLLER,
+        });
+        self.call(Call::post(&["scaling-audit"], body).fenced(fence)).await?.success().map(drop)
+    }
+}
+
+/// The record in an answer, if it can be read.
+fn found_worker(reply: &Reply) -> Option<Worker> {
+    reply.json().ok().and_then(|record| Worker::try_from(record).ok())
+}
+
+impl ControlPlaneClient {
+    /// Publishes an event in the control plane's own ledger. Its id tells a listener that it saw the same one twice.
+    pub(crate) async fn publish(&self, event: Value) -> Result<(), CallFailure> {
+        self.call(Call::post(&["events"], event).repeat(Repeat::Freely)).await?.success().map(drop)
+    }
+
+    /// Ends a session. One that is over stays as it is.
+    async fn end_session(
+        &self,
+        session: &SessionId,
+        reason: &str,
+        by: Option<&str>,
+        fence: Fence,
+    ) -> Result<(), CallFailure> {
+        let body = json!({"reason": reason, "terminated_by": by});
+        let call = Call::post(&["lablet-sessions", session.as_str(), "terminate"], body).fenced(fence);
+        match self.call(call.repeat(Repeat::Freely)).await?.success() {
+            Ok(_) => Ok(()),
+            // A server may refuse to end what is over.
+            Err(failure) if failure.kind == FailureKind::Conflict && self.is_over(session).await => Ok(()),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    async fn is_over(&self, session: &SessionId) -> bool {
+        let read = async || -> Result<Option<Session>, CallFailure> {
+            let reply: Reply = self.call(Call::get(&["lablet-sessions", session.as_str()])).await?;
+            Ok(answers::found(reply)?.and_then(|record| Session::try_from(record).ok()))
+        };
+        matches!(read().await, Ok(Some(session)) if session.state.standing() == SessionStanding::Over)
+    }
+}
