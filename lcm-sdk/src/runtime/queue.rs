@@ -1,0 +1,438 @@
+//! Who is next: a queue that knows every resource, runs none twice at once, and forgets no trigger.
+//!
+//! A data structure without a clock or a task: the time is an argument, and what is due next is returned. The
+//! controller drives it; a simulation can as well.
+//!
+//! # Guarantees
+//! - A resource is handed out to one caller at a time. A trigger that arrives meanwhile makes it run once more.
+//! - A look that is owed (demanded, due, or part of a resync) is never given up because a change that was told in the
+//!   meantime turns out to be none.
+//! - Changed resources come before due ones, and those before the ones of a resync; but whoever has waited longer than
+//!   the patience of the queue comes first, so nobody starves.
+//! - A resync never shortens a backoff; a change does not wait for it.
+
+mod terms;
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::admin::ResourceStatus;
+use crate::core::outcome::{LookAgain, Outcome};
+
+pub use terms::{Ending, Job, Key, Lane, QueueConfig, ResourceState};
+
+/// The queue itself.
+#[derive(Debug)]
+pub struct WorkQueue<R> {
+    config: QueueConfig,
+    entries: HashMap<Key, Entry<R>>,
+    lanes: [VecDeque<(Key, u64)>; 3],
+    due: BTreeSet<(Instant, Key)>,
+    waiting: [usize; 3],
+    running: usize,
+    next_ticket: u64,
+}
+
+#[derive(Debug)]
+struct Entry<R> {
+    stage: Stage,
+    /// It has to be looked at even if it has not changed: who only told of a change is not the only one waiting.
+    owed: bool,
+    resource: Option<R>,
+    due_at: Option<Instant>,
+    retries: u32,
+    last_reconciled_at: Option<Instant>,
+    last: Option<Ending>,
+    last_ended_at: Option<Instant>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Resting,
+    /// In a lane under a ticket; a lane's place with another ticket is left over and skipped.
+    Waiting {
+        lane: Lane,
+        ticket: u64,
+        since: Instant,
+    },
+    /// `again` if it was told to have changed since, `offered` if a resync has met it.
+    Running {
+        again: bool,
+        offered: bool,
+    },
+}
+
+impl<R> Default for Entry<R> {
+    fn default() -> Self {
+        Self {
+            stage: Stage::Resting,
+            owed: false,
+            resource: None,
+            due_at: None,
+            retries: 0,
+            last_reconciled_at: None,
+            last: None,
+            last_ended_at: None,
+        }
+    }
+}
+
+impl<R> WorkQueue<R> {
+    /// An empty queue.
+    pub fn new(config: QueueConfig) -> Self {
+        Self {
+            config,
+            entries: HashMap::new(),
+            lanes: Default::default(),
+            due: BTreeSet::new(),
+            waiting: [0; 3],
+            running: 0,
+            next_ticket: 0,
+        }
+    }
+
+    /// Somebody says that a resource changed. True if it has to be handed out now.
+    pub fn changed(&mut self, key: &str, now: Instant) -> bool {
+        let key = self.known(key);
+        let Some(entry) = self.entries.get_mut(&key) else { return false };
+        match &mut entry.stage {
+            Stage::Running { again, .. } => {
+                *again = true;
+                false
+            }
+            Stage::Waiting { lane: Lane::Changed, .. } => {
+                // What a listing gave is older than the change.
+                entry.resource = None;
+                false
+            }
+            Stage::Waiting { lane: Lane::Due | Lane::Resync, .. } => {
+                entry.owed = true;
+                entry.resource = None;
+                self.wait(&key, Lane::Changed, now);
+                true
+            }
+            Stage::Resting => {
+                entry.resource = None;
+                self.wait(&key, Lane::Changed, now);
+                true
+            }
+        }
+    }
+
+    /// Somebody wants a resource looked at now, changed or not. True if it has to be handed out now.
+    pub fn demand(&mut self, key: &str, now: Instant) -> bool {
+        let key = self.known(key);
+        let Some(entry) = self.entries.get_mut(&key) else { return false };
+        entry.resource = None;
+        match &mut entry.stage {
+            Stage::Running { again, .. } => {
+                *again = true;
+                entry.owed = true;
+                false
+            }
+            Stage::Waiting { lane: Lane::Changed, .. } => {
+                entry.owed = true;
+                false
+            }
+            Stage::Waiting { lane: Lane::Due, .. } => false,
+            Stage::Waiting { lane: Lane::Resync, .. } | Stage::Resting => {
+                self.wait(&key, Lane::Due, now);
+                true
+            }
+        }
+    }
+
+    /// A resync offers a resource. True if it was taken: not if it runs, waits already, or is in its backoff.
+    pub fn offer(&mut self, key: &str, resource: R, now: Instant) -> bool {
+        let key = self.known(key);
+        let Some(entry) = self.entries.get_mut(&key) else { return false };
+        let in_backoff = entry.retries > 0 && entry.due_at.is_some_and(|due| due > now);
+        match entry.stage {
+            Stage::Running { again, .. } => {
+                entry.stage = Stage::Running { again, offered: true };
+                entry.owed |= !in_backoff;
+                false
+            }
+            Stage::Waiting { lane: Lane::Changed, .. } => {
+                entry.owed |= !in_backoff;
+                false
+            }
+            Stage::Waiting { lane: Lane::Due, .. } => false,
+            Stage::Waiting { lane: Lane::Resync, .. } => {
+                entry.resource = Some(resource);
+                false
+            }
+            Stage::Resting if in_backoff => false,
+            Stage::Resting => {
+                entry.resource = Some(resource);
+                self.wait(&key, Lane::Resync, now);
+                true
+            }
+        }
+    }
+
+    /// Hands out who is next. One that only changed, and is owed a look besides, is handed out as due.
+    pub fn take(&mut self, now: Instant) -> Option<Job<R>> {
+        self.promote_due(now);
+        let lane = self.next_lane(now)?;
+        let (key, _) = self.lanes[lane as usize].pop_front()?;
+        let entry = self.entries.get_mut(&key)?;
+        entry.stage = Stage::Running { again: false, offered: false };
+        let resource = entry.resource.take();
+        let owed = std::mem::take(&mut entry.owed);
+        self.waiting[lane as usize] -= 1;
+        self.running += 1;
+        let lane = if owed && lane == Lane::Changed { Lane::Due } else { lane };
+        Some(Job { key, lane, resource })
+    }
+
+    /// Takes a resource back after a pass. `fraction` is a random number from 0 to 1 that spreads retries. True if it
+    /// has to be handed out again at once.
+    pub fn finish(&mut self, key: &Key, ending: Ending, fraction: f64, now: Instant) -> bool {
+        let Some(entry) = self.entries.get_mut(key) else { return false };
+        let Stage::Running { again, offered } = entry.stage else { return false };
+        entry.stage = Stage::Resting;
+        self.running -= 1;
+        if let Some(due) = entry.due_at.take() {
+            self.due.remove(&(due, Arc::clone(key)));
+        }
+        let delay = match ending.outcome {
+            Outcome::Retry => {
+                let delay = self.config.backoff.delay_with_jitter(entry.retries, fraction);
+                entry.retries = entry.retries.saturating_add(1);
+                Some(delay)
+            }
+            Outcome::Success | Outcome::Requeue | Outcome::Skip => {
+                entry.retries = 0;
+                entry.last_reconciled_at = Some(now);
+                match ending.look_again {
+                    LookAgain::Now => Some(Duration::ZERO),
+                    LookAgain::After(delay) => Some(delay),
+                    LookAgain::NextCycle => self.config.next_cycle,
+                    LookAgain::Backoff => Some(self.config.backoff.delay_with_jitter(0, fraction)),
+                    LookAgain::OnChange => None,
+                }
+            }
+        };
+        // The pass may have begun on a record that is older than the listing; a retry looks again by itself.
+        let outdated = offered && ending.outcome != Outcome::Retry;
+        entry.last = Some(ending);
+        entry.last_ended_at = Some(now);
+        if let Some(due) = delay.map(|delay| now + delay) {
+            entry.due_at = Some(due);
+            self.due.insert((due, Arc::clone(key)));
+        }
+        if again {
+            entry.owed |= outdated;
+            self.wait(key, Lane::Changed, now);
+            return true;
+        }
+        // This pass was the look that was owed.
+        entry.owed = false;
+        if outdated {
+            self.wait(key, Lane::Resync, now);
+            return true;
+        }
+        delay == Some(Duration::ZERO)
+    }
+
+    /// Takes a resource back that turned out not to have changed: everything stays as it was planned. True if it has to
+    /// be handed out again at once, because a look was owed in the meantime.
+    pub fn put_back(&mut self, key: &Key, now: Instant) -> bool {
+        let Some(entry) = self.entries.get_mut(key) else { return false };
+        let Stage::Running { again, .. } = entry.stage else { return false };
+        entry.stage = Stage::Resting;
+        self.running -= 1;
+        let again = again || entry.owed;
+        if again {
+            self.wait(key, Lane::Changed, now);
+        }
+        again
+    }
+
+    /// Takes a resource back that does not exist, and forgets it; unless somebody told of it in the meantime: it may
+    /// have come into being since. True if it has to be handed out again at once.
+    pub fn gone(&mut self, key: &Key, now: Instant) -> bool {
+        let told = self.entries.get(key).filter(|entry| matches!(entry.stage, Stage::Running { again: true, .. }));
+        let owed = told.map(|entry| entry.owed);
+        self.forget(key);
+        match owed {
+            None => false,
+            Some(true) => self.demand(key, now),
+            Some(false) => self.changed(key, now),
+        }
+    }
+
+    fn forget(&mut self, key: &Key) {
+        if let Some(entry) = self.entries.remove(key) {
+            match entry.stage {
+                Stage::Running { .. } => self.running -= 1,
+                Stage::Waiting { lane, .. } => self.waiting[lane as usize] -= 1,
+                Stage::Resting => {}
+            }
+            if let Some(due) = entry.due_at {
+                self.due.remove(&(due, Arc::clone(key)));
+            }
+        }
+    }
+
+    /// Forgets every resting resource that a complete listing does not name, so that memory stays in bounds. One that
+    /// was looked at after the listing `began` exists: it is younger than the listing.
+    pub fn retain(&mut self, began: Instant, listed: impl Fn(&str) -> bool) {
+        let is_older = |entry: &Entry<R>| entry.last_ended_at.is_none_or(|ended| ended < began);
+        let gone: Vec<Key> = self
+            .entries
+            .iter()
+            .filter(|(key, entry)| entry.stage == Stage::Resting && is_older(entry) && !listed(key))
+            .map(|(key, _)| Arc::clone(key))
+            .collect();
+        for key in gone {
+            self.forget(&key);
+        }
+    }
+
+    /// Whether somebody waits or will be due: then somebody else has to look after them while a pass is made.
+    pub fn expects_more(&self) -> bool {
+        !self.due.is_empty() || self.waiting.iter().any(|waiting| *waiting > 0)
+    }
+
+    /// When the next resource is due, if nobody can be handed out before.
+    pub fn next_due(&self) -> Option<Instant> {
+        self.due.first().map(|(due, _)| *due)
+    }
+
+    /// How many are being reconciled.
+    pub fn running(&self) -> usize {
+        self.running
+    }
+
+    /// How many wait in each lane.
+    pub fn waiting(&self) -> [(&'static str, usize); 3] {
+        Lane::ALL.map(|lane| (lane.as_str(), self.waiting[lane as usize]))
+    }
+
+    /// How many resources are known.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether no resource is known.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// What is known about one resource.
+    pub fn state(&self, key: &str) -> Option<ResourceState> {
+        self.entries.get_key_value(key).map(|(key, entry)| entry.state(key))
+    }
+
+    /// What is known about all of them.
+    pub fn states(&self) -> impl Iterator<Item = ResourceState> {
+        self.entries.iter().map(|(key, entry)| entry.state(key))
+    }
+
+    fn known(&mut self, key: &str) -> Key {
+        if let Some((key, _)) = self.entries.get_key_value(key) {
+            return Arc::clone(key);
+        }
+        let key: Key = key.into();
+        self.entries.insert(Arc::clone(&key), Entry::default());
+        key
+    }
+
+    fn wait(&mut self, key: &Key, lane: Lane, now: Instant) {
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        let since = match entry.stage {
+            Stage::Waiting { lane, since, .. } => {
+                self.waiting[lane as usize] -= 1;
+                since
+            }
+            Stage::Resting | Stage::Running { .. } => now,
+        };
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        entry.stage = Stage::Waiting { lane, ticket, since };
+        self.waiting[lane as usize] += 1;
+        self.lanes[lane as usize].push_back((Arc::clone(key), ticket));
+        self.tidy(lane);
+    }
+
+    /// Drops places that were left once they are the most of a lane: they would pile up behind a head that waits.
+    fn tidy(&mut self, lane: Lane) {
+        let places = &mut self.lanes[lane as usize];
+        if places.len() > 2 * self.waiting[lane as usize] + 64 {
+            let entries = &self.entries;
+            places.retain(|(key, ticket)| entries.get(key).is_some_and(|entry| entry.holds(*ticket)));
+        }
+    }
+
+    fn promote_due(&mut self, now: Instant) {
+        while let Some((due, _)) = self.due.first()
+            && *due <= now
+        {
+            let Some((due, key)) = self.due.pop_first() else { return };
+            let Some(entry) = self.entries.get_mut(&key) else { continue };
+            entry.due_at = None;
+            match &mut entry.stage {
+                // Being looked at anyway, unless it has not changed at all.
+                Stage::Running { .. } | Stage::Waiting { lane: Lane::Changed, .. } => entry.owed = true,
+                Stage::Waiting { lane: Lane::Due, .. } => {}
+                Stage::Waiting { lane: Lane::Resync, .. } | Stage::Resting => self.wait(&key, Lane::Due, due),
+            }
+        }
+    }
+
+    /// The lane to serve: the most urgent, unless the head of another has waited too long.
+    fn next_lane(&mut self, now: Instant) -> Option<Lane> {
+        let heads = Lane::ALL.map(|lane| self.head(lane).map(|since| (since, lane)));
+        let overdue = heads
+            .iter()
+            .flatten()
+            .filter(|(since, _)| now.saturating_duration_since(*since) > self.config.patience)
+            .min();
+        overdue.or_else(|| heads.iter().flatten().next()).map(|(_, lane)| *lane)
+    }
+
+    /// Since when the first of a lane waits, dropping places that were left for another lane.
+    fn head(&mut self, lane: Lane) -> Option<Instant> {
+        while let Some((key, ticket)) = self.lanes[lane as usize].front() {
+            match self.entries.get(key).map(|entry| entry.stage) {
+                Some(Stage::Waiting { ticket: held, since, .. }) if held == *ticket => return Some(since),
+                Some(Stage::Waiting { .. } | Stage::Resting | Stage::Running { .. }) | None => {
+                    self.lanes[lane as usize].pop_front();
+                }
+            }
+        }
+        None
+    }
+}
+
+impl<R> Entry<R> {
+    fn holds(&self, place: u64) -> bool {
+        matches!(self.stage, Stage::Waiting { ticket, .. } if ticket == place)
+    }
+
+    fn state(&self, key: &Key) -> ResourceState {
+        let status = match (self.stage, self.last.as_ref().map(|last| last.outcome)) {
+            (Stage::Running { .. }, _) => ResourceStatus::InProgress,
+            (Stage::Waiting { .. }, _) | (Stage::Resting, None | Some(Outcome::Requeue)) => ResourceStatus::Pending,
+            (Stage::Resting, Some(Outcome::Retry)) => ResourceStatus::Failed,
+            (Stage::Resting, Some(Outcome::Success | Outcome::Skip)) => ResourceStatus::Success,
+        };
+        ResourceState {
+            resource_id: Arc::clone(key),
+            status,
+            retry_count: self.retries,
+            next_retry_at: self.due_at,
+            last_reconciled_at: self.last_reconciled_at,
+            last: self.last.clone(),
+            last_ended_at: self.last_ended_at,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

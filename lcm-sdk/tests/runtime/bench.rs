@@ -1,0 +1,163 @@
+//! A whole world in memory around a reconciler: on paused time, every run of a test is the same.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lcm_sdk::adapters::memory::{
+    ComputeCall, ManualClock, MemoryCml, MemoryCmlSystem, MemoryCompute, MemoryControlPlane, MemoryEvents,
+    MemoryMetrics,
+};
+use lcm_sdk::ports::Ports;
+use lcm_sdk::runtime::reconcile::{Reconciler, Reconciliation};
+use lcm_sdk::{
+    Ec2State, Instance, Policy, RegionConfig, RegionConfigs, Session, Template, Timestamp, Worker, WorkerId,
+    WorkerStatus,
+};
+
+/// Where everything is, unless it is said otherwise.
+pub(crate) const HERE: &str = "us-east-1";
+/// Another region, for what has to be slower than here.
+pub(crate) const ELSEWHERE: &str = "eu-west-1";
+
+pub(crate) struct Bench {
+    pub(crate) clock: ManualClock,
+    pub(crate) compute: Arc<MemoryCompute>,
+    pub(crate) metrics: Arc<MemoryMetrics>,
+    pub(crate) cml: Arc<MemoryCml>,
+    pub(crate) control_plane: Arc<MemoryControlPlane>,
+    pub(crate) events: Arc<MemoryEvents>,
+    pub(crate) policy: Policy,
+}
+
+impl Bench {
+    pub(crate) fn new() -> Self {
+        Self::with(|control_plane| control_plane)
+    }
+
+    /// A bench with another kind of control plane.
+    pub(crate) fn with(control_plane: impl FnOnce(MemoryControlPlane) -> MemoryControlPlane) -> Self {
+        let clock = ManualClock::at("2026-02-06T08:00:00Z".parse().expect("a moment"));
+        let shared = || Arc::new(clock.clone());
+        let bench = Self {
+            compute: Arc::new(MemoryCompute::new(shared())),
+            metrics: Arc::default(),
+            cml: Arc::new(MemoryCml::new(shared())),
+            control_plane: Arc::new(control_plane(MemoryControlPlane::new(shared()))),
+            events: Arc::default(),
+            policy: Policy {
+                regions: RegionConfigs {
+                    default_region: Some(HERE.to_owned()),
+                    regions: [HERE, ELSEWHERE].map(|region| (region.to_owned(), region_config())).into(),
+                },
+                ..Policy::default()
+            },
+            clock,
+        };
+        bench.control_plane.put_template(Template::new("metal", "m5zn.metal"));
+        bench
+    }
+
+    pub(crate) fn ports(&self) -> Ports {
+        Ports {
+            compute: Arc::clone(&self.compute) as _,
+            metrics: Arc::clone(&self.metrics) as _,
+            cml: Arc::clone(&self.cml) as _,
+            control_plane: Arc::clone(&self.control_plane) as _,
+            events: Arc::clone(&self.events) as _,
+            clock: Arc::new(self.clock.clone()),
+        }
+    }
+
+    pub(crate) fn reconciler(&self) -> Reconciler {
+        Reconciler::new(self.ports(), self.policy.clone())
+    }
+
+    /// A worker of yesterday with an instance of its own, whose number is its address as well.
+    pub(crate) fn worker(&self, number: u8, status: WorkerStatus, ec2: Ec2State) -> Worker {
+        self.worker_in(HERE, number, status, ec2)
+    }
+
+    pub(crate) fn worker_in(&self, region: &str, number: u8, status: WorkerStatus, ec2: Ec2State) -> Worker {
+        let yesterday: Timestamp = "2026-02-05T08:00:00Z".parse().expect("a moment");
+        let address = format!("10.0.0.{number}");
+        let mut instance = Instance::new(format!("i-{number}").as_str(), ec2);
+        instance.launched_at = Some(yesterday);
+        instance.private_ip = Some(address.clone());
+        instance.tags = BTreeMap::from([("lcm:worker_id".to_owned(), format!("w-{number}"))]);
+        self.compute.put(region, instance);
+        let system = MemoryCmlSystem::default();
+        let mut worker = Worker::new(format!("w-{number}").as_str(), status);
+        worker.instance_id = Some(format!("i-{number}").as_str().into());
+        worker.aws_region = Some(region.to_owned());
+        worker.template_name = Some("metal".to_owned());
+        worker.private_ip = Some(address.clone());
+        worker.ip_address = Some(address.clone());
+        worker.cml_username = Some(system.username.clone());
+        worker.cml_password = Some(system.password.clone());
+        worker.is_idle_detection_enabled = true;
+        worker.created_at = Some(yesterday);
+        worker.notes.launched_at = Some(yesterday);
+        self.cml.install(&address, system);
+        self.control_plane.put_worker(worker.clone());
+        self.look(number)
+    }
+
+    /// A session on a worker.
+    pub(crate) fn session(&self, id: &str, state: &str, number: u8) {
+        let mut session = Session::new(id, state);
+        session.worker_id = Some(worker_id(number));
+        self.control_plane.put_session(session);
+    }
+
+    pub(crate) fn state_of_session(&self, id: &str) -> String {
+        self.control_plane.look_at_session(&id.into()).expect("it exists").state.to_string()
+    }
+
+    pub(crate) fn look(&self, number: u8) -> Worker {
+        self.control_plane.look(&worker_id(number)).expect("it exists")
+    }
+
+    /// One pass over the record as it is.
+    pub(crate) async fn pass(&self, reconciler: &Reconciler, number: u8) -> Reconciliation {
+        reconciler.reconcile(&self.look(number)).await
+    }
+
+    pub(crate) fn starts(&self) -> usize {
+        self.count(|call| matches!(call, ComputeCall::Start { .. }))
+    }
+
+    pub(crate) fn stops(&self) -> usize {
+        self.count(|call| matches!(call, ComputeCall::Stop { .. }))
+    }
+
+    fn count(&self, which: impl Fn(&ComputeCall) -> bool) -> usize {
+        self.compute.calls().iter().filter(|call| which(call)).count()
+    }
+
+    pub(crate) fn ec2_state(&self, region: &str, number: u8) -> Ec2State {
+        let id = format!("i-{number}");
+        let found = self.compute.all(region).into_iter().find(|instance| instance.id.as_str() == id);
+        found.expect("it exists").state
+    }
+}
+
+pub(crate) fn worker_id(number: u8) -> WorkerId {
+    format!("w-{number}").as_str().into()
+}
+
+/// Lets time pass in steps small enough for every task to take its turn.
+pub(crate) async fn pass_time(seconds: u64) {
+    for _ in 0..seconds * 4 {
+        tokio::time::advance(Duration::from_millis(250)).await;
+        tokio::task::yield_now().await;
+    }
+}
+
+fn region_config() -> RegionConfig {
+    RegionConfig {
+        security_group_ids: vec!["sg-1".to_owned()],
+        subnet_id: "subnet-1".to_owned(),
+        ..RegionConfig::default()
+    }
+}

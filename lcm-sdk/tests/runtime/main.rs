@@ -1,0 +1,9 @@
+//! The runtime as its users see it, on paused time and in-memory ports.
+
+mod bench;
+mod controller;
+mod drains;
+mod loops;
+mod mortal;
+mod passes;
+mod simulation;
