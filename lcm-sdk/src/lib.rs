@@ -34,15 +34,25 @@
 //! | [`rehearsal`] | a worker's life against a model of EC2: see what would happen | always |
 //! | `adapters` | what the real clients say, put into the core's words | `aws`, `etcd`, `cml`, `control-plane` |
 //! | `runtime` | drives the core on tokio | `runtime` |
+//! | `settings` | everything that can be tuned from outside | `runtime` |
+//! | `conformance` | what every implementation of a port must do | `conformance` |
 //!
 //! With `default-features = false` the crate is the first two rooms: no network, no runtime, seconds to build.
 
-#[cfg(any(feature = "aws", feature = "etcd", feature = "cml", feature = "control-plane"))]
+#[cfg(feature = "runtime")]
 pub mod adapters;
+#[cfg(feature = "worker-controller")]
+pub mod assembly;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 pub mod core;
+#[cfg(feature = "runtime")]
+pub mod ports;
 pub mod rehearsal;
 #[cfg(feature = "runtime")]
 pub mod runtime;
+#[cfg(feature = "runtime")]
+pub mod settings;
 
 pub use crate::core::backoff::Backoff;
 pub use crate::core::decide::decide;
@@ -70,6 +80,6 @@ pub use crate::core::transition::{EdgeKind, InvalidTransition, Transition};
 pub use crate::core::worker::Worker;
 
 /// The examples of the README, run as tests.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "worker-controller"))]
 #[doc = include_str!("../../README.md")]
 struct Readme;

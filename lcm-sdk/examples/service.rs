@@ -1,0 +1,25 @@
+//! A service that keeps a fleet honest, in a few lines.
+//!
+//! Everything comes from the environment; `worker-controller --print-settings` lists it. On a laptop:
+//! `fake-cloud --ephemeral` prints the variables to export.
+
+use lcm_sdk::assembly;
+use lcm_sdk::runtime::shutdown::Shutdown;
+use lcm_sdk::settings::Settings;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let controller = assembly::worker_controller(&Settings::from_env()?).await?;
+    let shutdown = Shutdown::new();
+    let signals = tokio::spawn({
+        let shutdown = shutdown.clone();
+        async move { shutdown.on_signals().await }
+    });
+    tokio::spawn({
+        let controller = controller.clone();
+        async move { println!("ready: {:?}", controller.ready().await) }
+    });
+    controller.run(&shutdown).await;
+    signals.abort();
+    Ok(())
+}

@@ -1,0 +1,63 @@
+//! What a single sweep did, as a table for people.
+
+use std::collections::BTreeMap;
+
+use lcm_sdk::Outcome;
+use lcm_sdk::runtime::reconcile::{Action, ActionResult, Mode, Reconciliation};
+use lcm_sdk::runtime::worker_controller::OneSweep;
+
+/// One line for each worker, what was done about it below, and a last line with the counts.
+pub(crate) fn table(sweep: &OneSweep) -> String {
+    let mut passes: Vec<&Reconciliation> = sweep.passes.iter().collect();
+    passes.sort_by(|a, b| a.worker_id.cmp(&b.worker_id));
+    let width = |column: fn(&Reconciliation) -> String, title: &str| {
+        passes.iter().map(|pass| column(pass).chars().count()).max().unwrap_or(0).max(title.len())
+    };
+    let (worker, status) = (|pass: &Reconciliation| pass.worker_id.to_string(), change);
+    let (wide, wider) = (width(worker, "WORKER"), width(status, "STATUS"));
+    let mut text = format!("{:wide$}  {:wider$}  {:8}  WHY\n", "WORKER", "STATUS", "OUTCOME");
+    for pass in &passes {
+        let line = (worker(pass), status(pass), pass.outcome, &pass.reason);
+        text += &format!("{:wide$}  {:wider$}  {:8}  {}\n", line.0, line.1, line.2, line.3);
+        for action in &pass.actions {
+            text += &format!("{:wide$}  {}\n", "", done(action));
+        }
+    }
+    for name in &sweep.report.unfinished {
+        text += &format!("{name:wide$}  not looked at in time\n");
+    }
+    text + &counts(sweep)
+}
+
+/// Whether a worker was left that needs another look soon.
+pub(crate) fn needs_another_look(sweep: &OneSweep) -> bool {
+    !sweep.report.is_complete() || sweep.passes.iter().any(|pass| pass.outcome == Outcome::Retry)
+}
+
+fn change(pass: &Reconciliation) -> String {
+    if pass.from == pass.to { pass.from.to_string() } else { format!("{} → {}", pass.from, pass.to) }
+}
+
+fn done(action: &Action) -> String {
+    let effect = action.effect.to_string().replacen(action.effect.name(), &action.effect.name().replace('_', " "), 1);
+    match &action.result {
+        ActionResult::Planned => format!("would {effect}"),
+        ActionResult::Done => format!("✓ {effect}"),
+        ActionResult::Launched(instance) => format!("✓ {effect}: {instance}"),
+        ActionResult::Failed(failure) => format!("✗ {effect}: {failure}"),
+        ActionResult::NotTried => format!("– {effect}: not tried"),
+    }
+}
+
+fn counts(sweep: &OneSweep) -> String {
+    let mut outcomes: BTreeMap<&str, usize> = BTreeMap::new();
+    for pass in &sweep.passes {
+        *outcomes.entry(pass.outcome.as_str()).or_default() += 1;
+    }
+    let changed = sweep.passes.iter().filter(|pass| pass.from != pass.to).count();
+    let would = if sweep.passes.iter().any(|pass| pass.mode == Mode::DryRun) { "would change" } else { "changed" };
+    let outcomes: Vec<_> = outcomes.iter().map(|(outcome, count)| format!("{count} {outcome}")).collect();
+    let took = sweep.report.took.as_secs_f64();
+    let workers = sweep.report.listed;
+    format!("{workers} workers in {took:.1} s: {changed} {would} status; {}\n", outcomes.join(", "))
+}

@@ -1,0 +1,287 @@
+//! Settings: everything that can be tuned from outside, read once from environment variables.
+//!
+//! One table holds every setting with its name, variables, default, what is accepted and what it means; reading,
+//! `--print-settings` and `docs/settings.md` all come from it.
+//!
+//! ```
+//! use lcm_sdk::settings::Settings;
+//!
+//! let settings = Settings::from_map([("RECONCILE_INTERVAL", "10"), ("cml_default_password", "hunter2")])?;
+//! assert_eq!(settings.reconciliation.reconcile_interval.as_secs(), 10);
+//! assert_eq!(settings.policy().consistency_window.as_secs(), 120);
+//! assert!(!format!("{settings:?} {}", settings.report()).contains("hunter2"));
+//!
+//! let error = Settings::from_map([("MIN_WORKERS", "-1"), ("LEASE_TTL", "soon")]).unwrap_err();
+//! assert_eq!(error.problems.len(), 2);
+//! assert!(error.to_string().contains(r#"MIN_WORKERS="-1" is not accepted; accepted: a whole number from 0 to"#));
+//! # Ok::<(), lcm_sdk::settings::SettingsError>(())
+//! ```
+
+mod form;
+mod form_file;
+mod form_network;
+mod problem;
+mod reader;
+mod report;
+mod table;
+mod typo;
+mod words;
+
+pub use problem::{Problem, SettingsError, Warning};
+pub use reader::Origin;
+pub use report::{Reading, Report, Setting};
+pub use table::{
+    AdminSettings, AwsSettings, CmlSettings, ControlPlaneSettings, DiscoverySettings, ElectionSettings, EtcdSettings,
+    LifecycleSettings, LogSettings, ReconciliationSettings, ScaleDownSettings, StartupSettings, WatchSettings,
+};
+pub use words::{LogFormat, LogLevel};
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+
+use crate::core::backoff::Backoff;
+use crate::core::policy::{OrphanPolicy, Policy, ScaleDownPolicy};
+use crate::core::region::RegionConfigs;
+use crate::ports::DiscoveryFilter;
+use reader::Reader;
+
+macro_rules! settings {
+    ($( $(#[$doc:meta])* $field:ident: $group:ty, )+) => {
+        /// Every setting, by concern. It can be logged: secrets cannot be printed.
+        #[derive(Debug, Clone, PartialEq)]
+        pub struct Settings {
+            $( $(#[$doc])* pub $field: $group, )+
+            origins: BTreeMap<&'static str, Origin>,
+            warnings: Vec<Warning>,
+        }
+
+        impl Settings {
+            fn read(reader: &mut Reader) -> Option<Self> {
+                $( let $field = <$group>::read(reader); )+
+                Some(Self { $( $field: $field?, )+ origins: BTreeMap::new(), warnings: Vec::new() })
+            }
+
+            /// The table of all settings.
+            pub fn table() -> Vec<Setting> {
+                [$( <$group>::settings() ),+].concat()
+            }
+
+            /// Every setting with its value and where that came from.
+            pub fn report(&self) -> Report {
+                Report { readings: [$( self.$field.readings(&self.origins) ),+].concat() }
+            }
+        }
+    };
+}
+
+settings! {
+    /// How often workers are looked at.
+    reconciliation: ReconciliationSettings,
+    /// The look at all workers on becoming leader.
+    startup: StartupSettings,
+    /// What decisions about one worker depend on.
+    lifecycle: LifecycleSettings,
+    /// When an idle worker may go.
+    scale_down: ScaleDownSettings,
+    /// What exists in the cloud.
+    discovery: DiscoverySettings,
+    /// Who may change the cloud.
+    election: ElectionSettings,
+    /// Where leaders are elected.
+    etcd: EtcdSettings,
+    /// How changes lead to reconciles at once.
+    watch: WatchSettings,
+    /// The service that owns the records.
+    control_plane: ControlPlaneSettings,
+    /// The CML on a worker.
+    cml: CmlSettings,
+    /// Where workers are launched.
+    aws: AwsSettings,
+    /// Statistics, metrics and health over HTTP.
+    admin: AdminSettings,
+    /// What is logged.
+    logs: LogSettings,
+}
+
+impl Settings {
+    /// Reads the environment of this process.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, at once.
+    pub fn from_env() -> Result<Self, SettingsError> {
+        // Names that are not UTF-8 cannot be ours.
+        Self::from_variables(std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value))))
+    }
+
+    /// Reads variables from anywhere; the environment of the process is not looked at.
+    ///
+    /// # Errors
+    /// Everything that is wrong with them, at once.
+    pub fn from_map<N: Into<String>, V: Into<String>>(
+        variables: impl IntoIterator<Item = (N, V)>,
+    ) -> Result<Self, SettingsError> {
+        Self::from_variables(variables.into_iter().map(|(name, value)| (name.into(), value.into().into())))
+    }
+
+    /// The reference of all settings, in Markdown: `docs/settings.md`.
+    pub fn reference() -> String {
+        report::reference(&Self::table())
+    }
+
+    /// What is probably not meant, though it can be used.
+    pub fn warnings(&self) -> &[Warning] {
+        &self.warnings
+    }
+
+    /// What decisions depend on.
+    pub fn policy(&self) -> Policy {
+        let (lifecycle, scale_down) = (&self.lifecycle, &self.scale_down);
+        Policy {
+            consistency_window: lifecycle.consistency_window,
+            provisioning_timeout: lifecycle.provisioning_timeout,
+            external_stop_policy: lifecycle.external_stop_policy,
+            resurrect_terminated: lifecycle.resurrect_terminated,
+            max_session_retries: lifecycle.max_session_retries,
+            metrics_interval: self.reconciliation.metrics_poll_interval,
+            idle_detection_interval: scale_down.idle_detection_interval,
+            license_poll_interval: lifecycle.license_poll_interval,
+            scale_down: ScaleDownPolicy {
+                enabled: scale_down.scale_down_enabled,
+                min_workers: scale_down.min_workers,
+                cooldown: scale_down.scale_down_cooldown_seconds,
+                look_ahead: scale_down.scale_down_look_ahead,
+            },
+            orphans: OrphanPolicy {
+                freeze_from_records: self.discovery.gc_freeze_from_records,
+                max_terminations_per_pass: self.discovery.gc_max_terminations_per_pass,
+            },
+            backoff: Backoff {
+                base: self.reconciliation.backoff_base,
+                multiplier: self.reconciliation.backoff_multiplier,
+                max: self.reconciliation.max_backoff,
+            },
+            regions: RegionConfigs {
+                default_region: Some(self.aws.aws_default_region.clone()),
+                regions: self.aws.aws_region_configs.regions.clone(),
+            },
+        }
+    }
+
+    /// The key that the leader holds.
+    pub fn leader_key(&self) -> String {
+        format!("{}/{}/leader", self.election.election_key_prefix, self.election.service_name)
+    }
+
+    /// The prefixes to watch, each with a slash at its end: the watch's own, and the control plane's.
+    pub fn watch_prefixes(&self) -> Vec<String> {
+        let own = format!("{}/", self.watch.watch_prefix);
+        let control_plane = format!("{}/workers/", self.etcd.etcd_key_prefix);
+        if own == control_plane { vec![own] } else { vec![own, control_plane] }
+    }
+
+    /// The regions to scan: those that were named, else all configured ones and the default.
+    pub fn discovery_regions(&self) -> Vec<String> {
+        if !self.discovery.worker_discovery_regions.is_empty() {
+            return self.discovery.worker_discovery_regions.clone();
+        }
+        let configured = self.aws.aws_region_configs.regions.keys();
+        let all: BTreeSet<&String> = configured.chain([&self.aws.aws_default_region]).collect();
+        all.into_iter().cloned().collect()
+    }
+
+    /// Which instances discovery looks for.
+    pub fn discovery_filter(&self) -> DiscoveryFilter {
+        DiscoveryFilter {
+            ami_name_pattern: self.discovery.worker_discovery_ami_filter.clone(),
+            tags: self.discovery.worker_discovery_tag_filter.clone(),
+        }
+    }
+
+    fn from_variables(variables: impl IntoIterator<Item = (String, OsString)>) -> Result<Self, SettingsError> {
+        let mut reader = Reader::new(variables);
+        let settings = Self::read(&mut reader);
+        reader.look_for_misspellings();
+        match settings {
+            Some(mut settings) => {
+                settings.complete(&mut reader);
+                settings.check(&mut reader);
+                if !reader.problems.is_empty() {
+                    return Err(SettingsError { problems: reader.problems });
+                }
+                (settings.origins, settings.warnings) = (reader.origins, reader.warnings);
+                Ok(settings)
+            }
+            None => Err(SettingsError { problems: reader.problems }),
+        }
+    }
+
+    /// Fills in what depends on more than one variable.
+    fn complete(&mut self, reader: &mut Reader) {
+        if self.election.instance_id.is_empty() {
+            let host = reader.variable("HOSTNAME").map(str::to_owned).or_else(host_name).unwrap_or_default();
+            let plain = |letter: &char| letter.is_ascii_alphanumeric() || "-._".contains(*letter);
+            let host: String = host.chars().filter(plain).take(64).collect();
+            let host = if host.is_empty() { &self.election.service_name } else { &host };
+            self.election.instance_id = format!("{host}-{:08x}", rand::random::<u32>());
+            reader.origins.insert("instance_id", Origin::Generated);
+        }
+        if reader.origins.get("aws_default_region") == Some(&Origin::Default)
+            && let Some(region) = self.aws.aws_region_configs.default_region.clone().filter(|name| !name.is_empty())
+        {
+            self.aws.aws_default_region = region;
+            if let Some(origin) = reader.origins.get("aws_region_configs").cloned() {
+                reader.origins.insert("aws_default_region", origin);
+            }
+        }
+    }
+
+    /// Looks for settings that contradict each other, or that somebody should know about.
+    fn check(&self, reader: &mut Reader) {
+        let (reconciliation, etcd, election) = (&self.reconciliation, &self.etcd, &self.election);
+        let grows = reconciliation.backoff_base <= reconciliation.max_backoff;
+        let fits = election.lease_margin * 2 < election.lease_ttl;
+        let certified = etcd.etcd_cert_file.is_some() == etcd.etcd_key_file.is_some();
+        let signed_in = etcd.etcd_username.is_some() == etcd.etcd_password.is_some();
+        let rules = [
+            (grows, "BACKOFF_BASE", "MAX_BACKOFF", "the first wait must not be longer than the longest"),
+            (fits, "LEASE_MARGIN", "LEASE_TTL", "the margin must be less than half of the lease"),
+            (certified, "ETCD_CERT_FILE", "ETCD_KEY_FILE", "set both or neither"),
+            (signed_in, "ETCD_USERNAME", "ETCD_PASSWORD", "set both or neither"),
+        ];
+        let broken = rules.into_iter().filter(|(holds, ..)| !holds);
+        let contradiction = |(_, first, second, rule)| Problem::Contradiction { first, second, rule };
+        reader.problems.extend(broken.map(contradiction));
+
+        let (regions, default) = (&self.aws.aws_region_configs.regions, &self.aws.aws_default_region);
+        if !regions.is_empty() && !regions.contains_key(default) {
+            reader.warnings.push(Warning::DefaultRegionNotConfigured { region: default.clone() });
+        }
+        if etcd.etcd_endpoints.is_empty() {
+            reader.warnings.push(Warning::MockMode);
+        }
+        if !self.cml.cml_verify_tls {
+            reader.warnings.push(Warning::CmlNotVerified);
+        }
+    }
+}
+
+impl EtcdSettings {
+    /// The endpoints as URLs. One without a scheme is taken for TLS when certificates are configured.
+    pub fn urls(&self) -> Vec<String> {
+        let tls = self.etcd_ca_file.is_some() || self.etcd_cert_file.is_some();
+        let scheme = if tls { "https" } else { "http" };
+        let url = |endpoint: &String| {
+            if endpoint.contains("://") { endpoint.clone() } else { format!("{scheme}://{endpoint}") }
+        };
+        self.etcd_endpoints.iter().map(url).collect()
+    }
+
+    /// Whether this controller leads without an election.
+    pub fn is_mock(&self) -> bool {
+        self.etcd_endpoints.is_empty()
+    }
+}
+
+fn host_name() -> Option<String> {
+    ["/proc/sys/kernel/hostname", "/etc/hostname"].iter().find_map(|path| std::fs::read_to_string(path).ok())
+}

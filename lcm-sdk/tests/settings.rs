@@ -1,0 +1,359 @@
+//! Settings as their users see them: variables in, values, errors, warnings and documents out.
+
+#![cfg(feature = "runtime")]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use lcm_sdk::core::policy::ExternalStopPolicy;
+use lcm_sdk::settings::{LogFormat, LogLevel, Origin, Settings, SettingsError, Warning};
+use lcm_sdk::{Policy, RegionConfigs};
+use proptest::prelude::*;
+
+fn read(variables: &[(&str, &str)]) -> Result<Settings, SettingsError> {
+    Settings::from_map(variables.iter().copied())
+}
+
+fn usable(variables: &[(&str, &str)]) -> Settings {
+    read(variables).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn refused(variables: &[(&str, &str)]) -> String {
+    read(variables).expect_err("refused").to_string()
+}
+
+/// Name, variable and default as the design documents and the running control plane have them.
+#[test]
+fn the_settings_of_the_documents_have_their_names_variables_and_defaults() {
+    let documented = [
+        ("reconcile_interval", "RECONCILE_INTERVAL", "30"),
+        ("reconcile_interval", "INTERVAL_SECONDS", "30"),
+        ("initial_delay", "INITIAL_DELAY", "5"),
+        ("reconcile_polling_enabled", "RECONCILE_POLLING_ENABLED", "true"),
+        ("reconcile_polling_enabled", "POLLING_ENABLED", "true"),
+        ("max_concurrent", "MAX_CONCURRENT", "5"),
+        ("max_concurrent", "MAX_CONCURRENT_RECONCILES", "5"),
+        ("backoff_base", "BACKOFF_BASE", "1"),
+        ("max_backoff", "MAX_BACKOFF", "60"),
+        ("backoff_multiplier", "BACKOFF_MULTIPLIER", "2"),
+        ("metric_prefix", "METRIC_PREFIX", "reconciliation"),
+        ("idle_detection_interval", "IDLE_DETECTION_INTERVAL", "300"),
+        ("cml_default_username", "CML_DEFAULT_USERNAME", "admin"),
+        ("cml_default_username", "CML_WORKER_API_USERNAME", "admin"),
+        ("cml_default_password", "CML_DEFAULT_PASSWORD", "(not set)"),
+        ("cml_default_password", "CML_WORKER_API_PASSWORD", "(not set)"),
+        ("scale_down_enabled", "SCALE_DOWN_ENABLED", "false"),
+        ("min_workers", "MIN_WORKERS", "0"),
+        ("scale_down_cooldown_seconds", "SCALE_DOWN_COOLDOWN_SECONDS", "600"),
+        ("etcd_endpoints", "ETCD_ENDPOINTS", "localhost:2379"),
+        ("lease_ttl", "LEASE_TTL", "15"),
+        ("retry_interval", "RETRY_INTERVAL", "5"),
+        ("instance_id", "INSTANCE_ID", "(generated)"),
+        ("watch_enabled", "WATCH_ENABLED", "true"),
+        ("watch_prefix", "WATCH_PREFIX", "/workers/"),
+        ("reconnect_delay", "RECONNECT_DELAY", "1"),
+        ("max_reconnect_attempts", "MAX_RECONNECT_ATTEMPTS", "10"),
+        ("debounce_seconds", "DEBOUNCE_SECONDS", "0.5"),
+        ("worker_discovery_enabled", "WORKER_DISCOVERY_ENABLED", "true"),
+        ("discovery_interval", "WORKER_DISCOVERY_INTERVAL", "300"),
+        ("worker_discovery_tag_filter", "WORKER_DISCOVERY_TAG_FILTER", "(none)"),
+        ("worker_discovery_ami_filter", "WORKER_DISCOVERY_AMI_NAME", "(not set)"),
+        ("startup_reconcile_enabled", "STARTUP_RECONCILE_ENABLED", "true"),
+        ("startup_reconcile_delay", "STARTUP_RECONCILE_DELAY", "2"),
+        ("consistency_window", "CONSISTENCY_WINDOW", "120"),
+        ("provisioning_timeout", "PROVISIONING_TIMEOUT_SECONDS", "900"),
+        ("metrics_poll_interval", "METRICS_POLL_INTERVAL", "60"),
+        ("aws_default_region", "AWS_REGION", "us-east-1"),
+        ("aws_default_region", "AWS_DEFAULT_REGION", "us-east-1"),
+        ("worker_idle_timeout_minutes", "WORKER_IDLE_TIMEOUT_MINUTES", "60"),
+        ("worker_auto_pause_enabled", "WORKER_AUTO_PAUSE_ENABLED", "true"),
+        ("worker_auto_pause_snooze_minutes", "WORKER_AUTO_PAUSE_SNOOZE_MINUTES", "60"),
+        ("etcd_key_prefix", "ETCD_KEY_PREFIX", "/lcm"),
+    ];
+    let table = Settings::table();
+    for (name, variable, default) in documented {
+        let setting = table.iter().find(|setting| setting.name == name).unwrap_or_else(|| panic!("{name} is missing"));
+        assert!(setting.variables.contains(&variable), "{name} is not read from {variable}");
+        assert_eq!(setting.default, default, "{name}");
+    }
+}
+
+#[test]
+fn no_two_settings_share_a_name_or_a_variable() {
+    let mut owners = BTreeMap::new();
+    for setting in Settings::table() {
+        for variable in setting.variables {
+            assert_eq!(owners.insert(*variable, setting.name), None, "{variable}");
+        }
+        assert_eq!(owners.insert(setting.name, setting.name), None, "{}", setting.name);
+    }
+}
+
+#[test]
+fn without_variables_decisions_are_made_as_the_policy_says_by_itself() {
+    let settings = usable(&[]);
+    let regions = RegionConfigs { default_region: Some("us-east-1".to_owned()), ..RegionConfigs::default() };
+    assert_eq!(settings.policy(), Policy { regions, ..Policy::default() });
+    assert_eq!(settings.leader_key(), "/lcm/worker-controller/leader");
+    assert_eq!(settings.watch_prefixes(), ["/workers/", "/lcm/workers/"]);
+    assert_eq!(settings.etcd.urls(), ["http://localhost:2379"]);
+    assert!(settings.admin.admin_host.is_loopback());
+    assert!(settings.discovery_filter().is_empty());
+    assert_eq!(settings.warnings(), []);
+}
+
+#[test]
+fn variables_are_read_in_any_case_and_reach_the_policy() {
+    let settings = usable(&[
+        ("min_workers", "2"),
+        ("Scale_Down_Enabled", "YES"),
+        ("EXTERNAL_STOP_POLICY", "Respect"),
+        ("gc_max_terminations_per_pass", "7"),
+        ("CONSISTENCY_WINDOW", "0.5"),
+        ("LOG_FORMAT", "JSON"),
+        ("LOG_LEVEL", "WARNING"),
+        ("election_key_prefix", "/elections/"),
+        ("ETCD_KEY_PREFIX", ""),
+    ]);
+    let policy = settings.policy();
+    assert_eq!((policy.scale_down.min_workers, policy.scale_down.enabled), (2, true));
+    assert_eq!(policy.external_stop_policy, ExternalStopPolicy::Respect);
+    assert_eq!(policy.orphans.max_terminations_per_pass, Some(7));
+    assert_eq!(policy.consistency_window.as_millis(), 500);
+    assert_eq!((settings.logs.log_format, settings.logs.log_level), (LogFormat::Json, LogLevel::Warn));
+    assert_eq!(settings.leader_key(), "/elections/worker-controller/leader");
+    assert_eq!(settings.watch_prefixes(), ["/workers/"]);
+}
+
+#[test]
+fn the_spelling_of_the_documents_wins_whatever_order_the_environment_comes_in() {
+    let one_way = [("min_workers", "1"), ("MIN_WORKERS", "2"), ("Min_Workers", "3")];
+    for turn in 0..one_way.len() {
+        let mut variables = one_way;
+        variables.rotate_left(turn);
+        assert_eq!(usable(&variables).scale_down.min_workers, 2, "{variables:?}");
+    }
+}
+
+#[test]
+fn everything_that_is_wrong_is_said_at_once_with_what_would_be_right() {
+    let error = refused(&[
+        ("RECONCILE_INTERVAL", "soon"),
+        ("lease_ttl", "1.5"),
+        ("CML_VERIFY_TLS", "maybe"),
+        ("ETCD_CA_FILE", "/nowhere/ca.pem"),
+        ("CONTROL_PLANE_API_URL", "http://admin:hunter2@cp"),
+        ("CONTROL_PLANE_API_KEY", "hunter3\n"),
+    ]);
+    for part in [
+        "6 settings cannot be used",
+        r#"RECONCILE_INTERVAL="soon" is not accepted; accepted: seconds from 0.1 to 86400"#,
+        r#"lease_ttl="1.5" is not accepted; accepted: whole seconds from 2 to 3600"#,
+        r#"CML_VERIFY_TLS="maybe" is not accepted; accepted: true, false, 1, 0, yes, no, on, off"#,
+        "cannot read /nowhere/ca.pem",
+        r#"CONTROL_PLANE_API_URL="[redacted]@cp" is not accepted (it carries a user or password)"#,
+        "CONTROL_PLANE_API_KEY=[redacted] is not accepted; accepted: one line of text",
+    ] {
+        assert!(error.contains(part), "{part} is not in\n{error}");
+    }
+    assert!(!error.contains("hunter"), "{error}");
+}
+
+#[test]
+fn settings_that_contradict_each_other_are_refused() {
+    for (variables, rule) in [
+        (&[("BACKOFF_BASE", "61")], "BACKOFF_BASE and MAX_BACKOFF: "),
+        (&[("LEASE_TTL", "4")], "LEASE_MARGIN and LEASE_TTL: "),
+        (&[("ETCD_USERNAME", "root")], "ETCD_USERNAME and ETCD_PASSWORD: set both or neither"),
+        (&[("ETCD_KEY_FILE", "Cargo.toml")], "ETCD_CERT_FILE and ETCD_KEY_FILE: set both or neither"),
+    ] {
+        let error = refused(variables);
+        assert!(error.contains(rule), "{error}");
+    }
+}
+
+#[test]
+fn of_two_variables_the_first_counts_unless_it_is_empty_and_a_difference_is_said() {
+    let both = [("CML_DEFAULT_USERNAME", "first"), ("CML_WORKER_API_USERNAME", "second")];
+    let settings = usable(&both);
+    assert_eq!(settings.cml.cml_default_username, "first");
+    let [warning] = settings.warnings() else { panic!("{:?}", settings.warnings()) };
+    assert_eq!(
+        warning.to_string(),
+        "CML_DEFAULT_USERNAME and CML_WORKER_API_USERNAME differ; CML_DEFAULT_USERNAME counts"
+    );
+
+    let settings = usable(&[("CML_DEFAULT_PASSWORD", ""), ("CML_WORKER_API_PASSWORD", "hunter2")]);
+    assert_eq!(settings.cml.cml_default_password.map(|secret| secret.expose().to_owned()).as_deref(), Some("hunter2"));
+
+    let settings = usable(&[("AWS_REGION", "eu-west-1"), ("AWS_DEFAULT_REGION", "eu-west-1")]);
+    assert_eq!(settings.warnings(), [], "two that agree are no news");
+}
+
+#[test]
+fn an_empty_list_of_endpoints_is_mock_mode_and_said_aloud() {
+    let settings = usable(&[("ETCD_ENDPOINTS", "")]);
+    assert!(settings.etcd.is_mock());
+    assert_eq!(settings.warnings(), [Warning::MockMode]);
+    assert!(refused(&[("ETCD_ENDPOINTS", ",")]).contains("ETCD_ENDPOINTS"), "a stray comma must not make a leader");
+    assert!(!usable(&[]).etcd.is_mock());
+}
+
+#[test]
+fn a_misspelled_variable_is_pointed_out_without_its_value() {
+    let settings = usable(&[
+        ("CML_DEFAULT_PASSWRD", "hunter2"),
+        ("reconcile_intervall", "10"),
+        ("PATH", "/bin"),
+        ("AWS_PROFILE", "dev"),
+        ("ETCDCTL_ENDPOINTS", "x"),
+    ]);
+    let said: Vec<String> = settings.warnings().iter().map(ToString::to_string).collect();
+    assert_eq!(
+        said,
+        [
+            "CML_DEFAULT_PASSWRD is not a setting; did you mean CML_DEFAULT_PASSWORD?",
+            "reconcile_intervall is not a setting; did you mean RECONCILE_INTERVAL?",
+        ]
+    );
+}
+
+#[test]
+fn the_default_region_comes_from_the_variable_else_from_the_configurations() {
+    let configs =
+        r#"{"default_region": "eu-west-1", "regions": {"eu-west-1": {"subnet_id": "s", "security_group_ids": ["g"]}}}"#;
+    let settings = usable(&[("AWS_REGION_CONFIGS", configs)]);
+    assert_eq!(settings.aws.aws_default_region, "eu-west-1");
+    assert_eq!(settings.discovery_regions(), ["eu-west-1"]);
+    let settings = usable(&[("AWS_REGION_CONFIGS", configs), ("AWS_REGION", "us-east-1")]);
+    assert_eq!(settings.policy().regions.default_region.as_deref(), Some("us-east-1"));
+    assert_eq!(settings.discovery_regions(), ["eu-west-1", "us-east-1"]);
+    let unconfigured = Warning::DefaultRegionNotConfigured { region: "us-east-1".to_owned() };
+    assert_eq!(settings.warnings(), [unconfigured]);
+    let settings = usable(&[("WORKER_DISCOVERY_REGIONS", "ap-south-1, eu-west-3")]);
+    assert_eq!(settings.discovery_regions(), ["ap-south-1", "eu-west-3"]);
+}
+
+#[test]
+fn region_configurations_can_be_in_a_file() {
+    let file = std::env::temp_dir().join(format!("lcm-regions-{}.json", std::process::id()));
+    std::fs::write(&file, r#"{"us-east-1": {"subnet_id": "subnet-1", "security_group_ids": ["sg-1"]}}"#)
+        .expect("written");
+    let settings = usable(&[("AWS_REGION_CONFIGS", &format!("@{}", file.display()))]);
+    std::fs::remove_file(&file).expect("removed");
+    assert_eq!(settings.policy().regions.regions["us-east-1"].subnet_id, "subnet-1");
+}
+
+#[test]
+fn every_controller_has_a_name_of_its_own() {
+    let name = |variables: &[(&str, &str)]| usable(variables).election.instance_id;
+    let host = [("HOSTNAME", "pod-7")];
+    assert!(name(&host).starts_with("pod-7-"), "{}", name(&host));
+    assert_ne!(name(&host), name(&host));
+    assert_eq!(name(&[("INSTANCE_ID", "blue")]), "blue");
+}
+
+#[test]
+fn the_report_shows_where_a_value_came_from_and_no_secret() {
+    let settings = usable(&[
+        ("reconcile_interval", "10"),
+        ("CONTROL_PLANE_API_KEY", "hunter2"),
+        ("ETCD_USERNAME", "root"),
+        ("ETCD_PASSWORD", "hunter3"),
+        ("EVENT_SINK_URL", "https://hooks.example/hunter4"),
+    ]);
+    let report = settings.report();
+    let row = |name: &str| report.readings.iter().find(|row| row.setting.name == name).expect("a row").clone();
+    assert_eq!(row("reconcile_interval").value, "10");
+    assert_eq!(row("reconcile_interval").origin, Origin::Variable("reconcile_interval".to_owned()));
+    assert_eq!(row("control_plane_api_key").value, "[redacted]");
+    assert_eq!(row("cml_default_password").value, "(not set)");
+    assert_eq!(row("min_workers").origin, Origin::Default);
+    assert_eq!(row("instance_id").origin, Origin::Generated);
+    let json = serde_json::to_string(&report).expect("JSON");
+    let printed = format!("{report}{report:?}{settings:?}{json}");
+    assert!(!printed.contains("hunter"), "{printed}");
+    for setting in Settings::table() {
+        assert!(printed.contains(setting.description) && printed.contains(setting.variables[0]), "{}", setting.name);
+    }
+}
+
+#[test]
+fn what_the_fake_cloud_tells_to_set_is_understood() {
+    let settings = usable(&[
+        ("AWS_ENDPOINT_URL", "http://127.0.0.1:4566"),
+        ("AWS_ACCESS_KEY_ID", "fake"),
+        ("AWS_SECRET_ACCESS_KEY", "fake"),
+        ("AWS_REGION", "us-east-1"),
+        ("AWS_DEFAULT_REGION", "us-east-1"),
+        ("ETCDCTL_ENDPOINTS", "127.0.0.1:23790"),
+        ("ETCD_ENDPOINTS", "127.0.0.1:23790"),
+        ("CONTROL_PLANE_API_URL", "http://127.0.0.1:8080"),
+        ("CONTROL_PLANE_API_KEY", "fake-key"),
+    ]);
+    assert_eq!(settings.warnings(), []);
+    assert_eq!(settings.etcd.urls(), ["http://127.0.0.1:23790"]);
+}
+
+/// `UPDATE_DOCS=1` writes the page instead.
+#[test]
+fn the_reference_in_the_documents_is_what_the_table_says() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/settings.md");
+    let expected = Settings::reference();
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&page, &expected).expect("docs/settings.md can be written");
+    }
+    let written = std::fs::read_to_string(&page).unwrap_or_default();
+    assert!(
+        written == expected,
+        "docs/settings.md is out of date: run this test with UPDATE_DOCS=1 and commit the page"
+    );
+}
+
+fn variable() -> impl Strategy<Value = String> {
+    let known: Vec<&str> = Settings::table().iter().flat_map(|setting| setting.variables.to_vec()).collect();
+    prop_oneof![9 => proptest::sample::select(known).prop_map(str::to_owned), 1 => any::<String>()]
+}
+
+fn value() -> impl Strategy<Value = String> {
+    prop_oneof![
+        any::<String>(),
+        "[-+0-9.eEinfa]{0,12}",
+        r#"[\[\]{}",:@/=a-z0-9 ]{0,40}"#,
+        "(https?://)?[a-z0-9.:@/\\[\\]]{0,30}",
+        any::<f64>().prop_map(|number| number.to_string()),
+        any::<i128>().prop_map(|number| number.to_string()),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_environment_makes_reading_panic_and_what_is_usable_is_bounded(
+        variables in proptest::collection::vec((variable(), value()), 0..12),
+    ) {
+        match Settings::from_map(variables) {
+            Ok(settings) => {
+                let _ = (settings.report().to_string(), settings.policy(), settings.etcd.urls());
+                prop_assert!(settings.reconciliation.max_concurrent > 0);
+                prop_assert!(settings.reconciliation.reconcile_interval.as_secs_f64() >= 0.1);
+                prop_assert!(settings.leader_key().starts_with('/'));
+                prop_assert!(settings.watch_prefixes().iter().all(|prefix| prefix.len() > 2 && prefix.ends_with('/')));
+            }
+            Err(error) => prop_assert!(!error.problems.is_empty() && !error.to_string().is_empty()),
+        }
+    }
+
+    #[test]
+    fn a_secret_is_never_shown(secret in "[A-Z]{3}-[0-9]{6}\n?") {
+        let hidden = ["CML_DEFAULT_PASSWORD", "CONTROL_PLANE_API_KEY", "ETCD_PASSWORD", "EVENT_SINK_URL"];
+        for variable in hidden {
+            let said = match Settings::from_map([(variable, secret.as_str())]) {
+                Ok(settings) => format!("{settings:?}{}{:?}", settings.report(), settings.warnings()),
+                Err(error) => format!("{error}{error:?}"),
+            };
+            prop_assert!(!said.contains(secret.trim()), "{}", said);
+        }
+    }
+}
