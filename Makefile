@@ -14,7 +14,7 @@ export PROTOC := $(BIN)/protoc
 # The tests compare the fake etcd with a real one, which comes with the virtual environment too.
 export LCM_ETCD_BIN := $(BIN)
 
-.PHONY: help setup demo test test-core test-rust test-python lint format bench docs fake-cloud clean
+.PHONY: help setup demo rehearse controller test test-core test-rust test-python lint format bench docs fake-cloud clean
 
 help: ## Show this list
 	@echo "Targets:"
@@ -31,7 +31,11 @@ $(VENV)/.ready: requirements-dev.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-dev.txt
 	@touch $@
 
-demo: ## A worker's life in a minute: crash, outside hands, drain, loss, told by the real decisions
+demo: setup ## A controller keeps a fleet honest on the embedded fake cloud (the first build takes minutes)
+	@echo "Building (the EC2 client is large; a few minutes the first time) …"
+	@$(CARGO) run --quiet --example demo
+
+rehearse: ## A worker's life without any cloud: what would be decided, and why; builds in seconds
 	@$(CARGO) run --quiet --package lcm-sdk --no-default-features --example rehearse
 
 test: lint test-core test-rust test-python ## Everything CI runs: lint, and all tests of Rust and Python
@@ -44,7 +48,7 @@ test-rust: setup ## All crates with all features (the first build takes minutes:
 
 test-python: setup ## The Python package, and the fake cloud under boto3, aws, virl2_client: pytest, mypy and ruff
 	$(BIN)/maturin develop --locked --quiet
-	$(CARGO) build --quiet --package fake-cloud --bins --examples
+	$(CARGO) build --quiet --workspace --bins --examples
 	$(BIN)/pytest
 	$(BIN)/mypy
 	$(BIN)/ruff check
@@ -52,6 +56,9 @@ test-python: setup ## The Python package, and the fake cloud under boto3, aws, v
 
 fake-cloud: ## Run a cloud on this machine, sixty times as fast; ARGS="--help" tells more
 	$(CARGO) run --quiet --release --package fake-cloud -- $(or $(ARGS),--clock x60)
+
+controller: setup ## Run the worker controller on the environment; ARGS="--once --dry-run" shows what it would do
+	$(CARGO) run --quiet --bin worker-controller -- $(ARGS)
 
 lint: setup ## Formatting, clippy and documentation, with warnings as errors
 	cargo fmt --all --check

@@ -1,1 +1,3 @@
-//! Tests that look at more than one crate. They live in `tests/`.
+//! Tests that look at more than one crate. They live in `tests/`; here is what several of them need.
+
+pub mod etcd;

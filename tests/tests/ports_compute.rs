@@ -1,0 +1,372 @@
+//! The compute port on EC2's real client, over real sockets, against the fake cloud.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use fake_cloud::clock::{Clock, Pace};
+use fake_cloud::cloud::{FakeCloud, Options};
+use fake_cloud::recorder::RecordFilter;
+use fake_cloud::world::{Catalog, Image, Intent, LaunchRequest, Settings};
+use futures_util::future::join_all;
+use lcm_sdk::adapters::aws::{Account, Ec2, Tuning};
+use lcm_sdk::conformance::compute::{ComputeWorld, suite};
+use lcm_sdk::core::discovery::Completeness;
+use lcm_sdk::core::instance::WORKER_ID_TAG;
+use lcm_sdk::core::launch::LaunchPlan;
+use lcm_sdk::core::observation::Answer;
+use lcm_sdk::ports::{Compute, DiscoveryFilter};
+use lcm_sdk::runtime::batcher::{BatchSettings, Batched};
+use lcm_sdk::runtime::telemetry::{Mishap, Telemetry};
+use lcm_sdk::{CallFailure, Ec2State, FailureKind, InstanceId, Secret};
+use serde_json::{Value, json};
+
+const REGION: &str = "us-east-1";
+
+struct Fixture {
+    cloud: FakeCloud,
+    ec2: Arc<Ec2>,
+    telemetry: Telemetry,
+}
+
+impl Fixture {
+    async fn start() -> Self {
+        // Fast enough never to be held back by our own rates, patient enough for a busy machine.
+        Self::tuned(Tuning { speed: 1000.0, attempt: Duration::from_secs(20), ..Tuning::default() }).await
+    }
+
+    async fn tuned(tuning: Tuning) -> Self {
+        let settings = Settings { clock: Clock::new(Pace::Manual), ..Settings::default() };
+        let cloud = FakeCloud::start(Options { settings, ..Options::default() }).await.expect("it starts");
+        let telemetry = Telemetry::default();
+        let account = Account::at(&cloud.endpoints().aws_url, "fake", &Secret::from("fake"), tuning, &telemetry);
+        Self { cloud, ec2: Arc::new(Ec2::new(account)), telemetry }
+    }
+
+    fn fault(&self, rule: Value) -> u64 {
+        let rule = serde_json::from_value(rule).expect("a rule");
+        self.cloud.world().faults().add(rule).expect("a good rule")
+    }
+
+    fn asked(&self, operation: &str) -> usize {
+        let filter = RecordFilter { operation: Some(operation.to_owned()), ..RecordFilter::default() };
+        self.cloud.world().recorder().find(&filter).len()
+    }
+
+    fn pass(&self, time: Duration) {
+        self.cloud.world().clock().advance(time);
+    }
+
+    fn plan_for(&self, worker: &str) -> LaunchPlan {
+        let tags = BTreeMap::from([(WORKER_ID_TAG.to_owned(), worker.to_owned())]);
+        LaunchPlan { tags, client_token: format!("token-{worker}"), ..self.plan() }
+    }
+
+    /// Launches many behind the API's back.
+    fn populate(&self, count: usize, image_id: &str) -> Vec<InstanceId> {
+        let request = LaunchRequest { min_count: count, max_count: count, ..LaunchRequest::new(image_id) };
+        let launch = self.cloud.world().with_ec2(|ec2, now| ec2.launch(REGION, request, Intent::Execute, now));
+        launch.expect("they launch").instances.iter().map(|instance| instance.id.as_str().into()).collect()
+    }
+}
+
+#[async_trait]
+impl ComputeWorld for Fixture {
+    fn compute(&self) -> &dyn Compute {
+        &*self.ec2
+    }
+
+    fn region(&self) -> &str {
+        REGION
+    }
+
+    fn other_region(&self) -> &str {
+        "eu-west-1"
+    }
+
+    fn plan(&self) -> LaunchPlan {
+        let catalog = Catalog::of(REGION);
+        LaunchPlan {
+            region: REGION.to_owned(),
+            image_id: catalog.images[3].id.clone(),
+            instance_type: "m5zn.metal".to_owned(),
+            subnet_id: catalog.subnets[0].id.clone(),
+            security_group_ids: vec![catalog.groups[0].id.clone()],
+            key_name: Some("operators".to_owned()),
+            tags: BTreeMap::new(),
+            generation: 0,
+            client_token: String::new(),
+        }
+    }
+
+    fn image_pattern(&self) -> String {
+        "cisco-cml2.9.?-*v0.1.7".to_owned()
+    }
+
+    async fn settle(&self) {
+        self.pass(Duration::from_secs(60));
+    }
+
+    async fn forget_terminated(&self) {
+        self.pass(Duration::from_secs(2 * 3600));
+    }
+
+    async fn fail(&self, failure: &CallFailure) {
+        self.fault(json!({"service": "ec2", "action": {"kind": "error", "code": failure.code}}));
+    }
+
+    async fn recover(&self) {
+        self.cloud.world().faults().clear();
+    }
+}
+
+#[tokio::test]
+async fn ec2_keeps_every_promise_of_the_port() {
+    let fixture = Fixture::start().await;
+    suite(&fixture).await;
+    fixture.cloud.stop().await;
+}
+
+#[tokio::test]
+async fn a_throttled_call_is_repeated_more_slowly_and_gives_up_as_throttled() {
+    let fixture = Fixture::start().await;
+    let throttle = |times: u64| {
+        json!({"service": "ec2", "operation": "DescribeSubnets", "times": times,
+               "action": {"kind": "error", "code": "RequestLimitExceeded"}})
+    };
+    let subnet = fixture.plan().subnet_id;
+    fixture.fault(throttle(2));
+    assert_eq!(fixture.ec2.sees_subnet(REGION, &subnet).await, Ok(true));
+    assert_eq!(fixture.asked("DescribeSubnets"), 3);
+    fixture.fault(throttle(3));
+    let failure = fixture.ec2.sees_subnet(REGION, &subnet).await.expect_err("throttled three times");
+    assert_eq!(failure.kind, FailureKind::Throttled);
+    assert_eq!(fixture.telemetry.mishaps(Mishap::Throttled), 5);
+    fixture.cloud.stop().await;
+}
+
+#[tokio::test]
+async fn a_launch_whose_answer_is_lost_makes_one_instance() {
+    let fixture = Fixture::start().await;
+    fixture.fault(json!({"service": "ec2", "operation": "RunInstances", "times": 1,
+                         "action": {"kind": "drop-response"}}));
+    let plan = fixture.plan_for("w-1");
+    let id = fixture.ec2.launch(&plan).await.expect("the second attempt finds it");
+    assert_eq!(fixture.asked("RunInstances"), 2);
+    let tagged = fixture.ec2.tagged(REGION, &"w-1".into()).await.expect("a list");
+    assert_eq!(tagged.iter().map(|instance| &instance.id).collect::<Vec<_>>(), [&id]);
+
+    // If every attempt is lost nobody knows, and the same plan finds it later.
+    let rule = fixture.fault(json!({"service": "ec2", "operation": "RunInstances",
+                                    "action": {"kind": "drop-response"}}));
+    let plan = fixture.plan_for("w-2");
+    let failure = fixture.ec2.launch(&plan).await.expect_err("no answer comes through");
+    assert_eq!(failure.kind, FailureKind::Unclear, "{failure}");
+    fixture.cloud.world().faults().remove(rule);
+    let id = fixture.ec2.launch(&plan).await.expect("it is there");
+    let tagged = fixture.ec2.tagged(REGION, &"w-2".into()).await.expect("a list");
+    assert_eq!(tagged.iter().map(|instance| &instance.id).collect::<Vec<_>>(), [&id]);
+    fixture.cloud.stop().await;
+}
+
+#[tokio::test]
+async fn no_capacity_is_an_answer_and_not_asked_for_again() {
+    let fixture = Fixture::start().await;
+    fixture.fault(json!({"service": "ec2", "operation": "RunInstances",
+                         "action": {"kind": "error", "code": "InsufficientInstanceCapacity"}}));
+    let failure = fixture.ec2.launch(&fixture.plan_for("w-1")).await.expect_err("no capacity");
+    assert_eq!(failure.kind, FailureKind::NoCapacity);
+    assert_eq!(fixture.asked("RunInstances"), 1);
+    fixture.cloud.stop().await;
+}
+
+#[tokio::test]
+async fn what_ec2_does_not_show_yet_is_absent_and_then_found() {
+    let fixture = Fixture::start().await;
+    fixture.fault(json!({"service": "ec2", "action": {"kind": "visibility-lag", "seconds": 30.0}}));
+    let id = fixture.ec2.launch(&fixture.plan_for("w-1")).await.expect("it launches");
+    assert_eq!(fixture.ec2.instance(REGION, &id).await, Answer::Absent);
+    assert_eq!(fixture.ec2.tagged(REGION, &"w-1".into()).await, Ok(Vec::new()));
+    fixture.pass(Duration::from_secs(31));
+    let found = fixture.ec2.instance(REGION, &id).await;
+    assert_eq!(found.found().map(|instance| instance.state), Some(Ec2State::Running));
+    fixture.cloud.stop().await;
+}
+
+#[tokio::test]
+async fn bad_ids_in_a_batch_of_many_spoil_no_other_answer() {
+    let fixture = Fixture::start().await;
+    let mut ids = fixture.populate(1000, &fixture.plan().image_id);
+    ids.extend(fixture.populate(200, &fixture.plan().image_id));
+    let real = ids.clone();
+    for (place, bad) in [(3, "i-0123456789abcdef0"), (777, "banana"), (400, "i-deadbeef"), (1100, "i-xyz")] {
+        ids.insert(place, bad.into());
+    }
+    let answers = fixture.ec2.instances(REGION, &ids).await;
+    let mut found = Vec::new();
+    for (id, answer) in ids.iter().zip(&answers) {
+        match id.as_str() {
+            "banana" | "i-xyz" => {
+                assert_eq!(answer.failure().map(|failure| failure.kind), Some(FailureKind::Refused), "{id}");
+            }
+            "i-0123456789abcdef0" | "i-deadbeef" => assert_eq!(*answer, Answer::Absent, "{id}"),
+            _ => found.extend(answer.found().map(|instance| instance.id.clone())),
+        }
+    }
+    assert_eq!(found, real);
+    // Two batches, each asked for again without what it does not know.
+    assert_eq!(fixture.asked("DescribeInstances"), 4);
+    fixture.cloud.stop().await;
+}
+
+#[tokio::test]
+async fn describes_of_many_workers_are_few_calls_on_the_wire() {
+    let fixture = Fixture::start().await;
+    let mut ids = fixture.populate(1000, &fixture.plan().image_id);
+    ids.extend(fixture.populate(500, &fixture.plan().image_id));
+    let window = Duration::from_millis(500);
+    let settings = BatchSettings { window, ..BatchSettings::default() };
+    let inner: Arc<dyn Compute> = Arc::clone(&fixture.ec2) as _;
+    let batched = Batched::new(inner, settings, fixture.telemetry.clone());
+    let answers = join_all(ids.iter().map(|id| batched.instance(REGION, id))).await;
+    assert!(answers.iter().zip(&ids).all(|(answer, id)| answer.found().is_some_and(|found| found.id == *id)));
+    assert_eq!(fixture.asked("DescribeInstances"), 2);
+    assert!(fixture.telemetry.to_prometheus().contains("lcm_describe_batch_size_sum 1500.0"));
+    fixture.cloud.stop().await;
+}
+
+#[tokio::test]
+async fn a_scan_reads_every_page_and_one_that_fails_makes_it_partial() {
+    let fixture = Fixture::start().await;
+    let all: Vec<InstanceId> = (0..3).flat_map(|_| fixture.populate(1000, &fixture.plan().image_id)).collect();
+    let filter = DiscoveryFilter { ami_name_pattern: Some("cisco-cml2.9*".to_owned()), tags: Vec::new() };
+    let scan = fixture.ec2.scan(REGION, &filter).await;
+    assert_eq!(scan.completeness, Completeness::Complete);
+    assert_eq!(scan.instances.len(), all.len());
+    assert_eq!(fixture.asked("DescribeInstances"), 3);
+
+    fixture.fault(json!({"service": "ec2", "operation": "DescribeInstances", "after": 1,
+                         "action": {"kind": "error", "code": "UnauthorizedOperation"}}));
+    let scan = fixture.ec2.scan(REGION, &filter).await;
+    assert_eq!(scan.instances.len(), 1000, "what was read until then is in it");
+    match scan.completeness {
+        Completeness::Partial(failure) => assert_eq!(failure.kind, FailureKind::Refused),
+        Completeness::Complete => panic!("two pages are missing"),
+    }
+    fixture.cloud.stop().await;
+}
+
+#[tokio::test]
+async fn a_scan_of_more_images_than_one_filter_takes_finds_every_instance_once() {
+    let fixture = Fixture::start().await;
+    let image = |number: usize| Image {
+        id: format!("ami-{number:08x}"),
+        name: format!("many-{number}"),
+        description: String::new(),
+        creation_date: "2026-01-01T00:00:00.000Z".to_owned(),
+        owner: "123456789012".to_owned(),
+        tags: Default::default(),
+    };
+    for number in 0..450 {
+        fixture.cloud.world().hand_image(REGION, image(number)).expect("a region");
+    }
+    let mut expected: Vec<InstanceId> =
+        [0, 199, 200, 449].iter().flat_map(|number| fixture.populate(2, &image(*number).id)).collect();
+    let filter = DiscoveryFilter { ami_name_pattern: Some("many-*".to_owned()), tags: Vec::new() };
+    let scan = fixture.ec2.scan(REGION, &filter).await;
+    assert_eq!(scan.completeness, Completeness::Complete);
+    let mut found: Vec<InstanceId> = scan.instances.into_iter().map(|instance| instance.id).collect();
+    found.sort();
+    expected.sort();
+    assert_eq!(found, expected);
+    fixture.cloud.stop().await;
+}
+
+#[tokio::test]
+async fn a_region_that_does_not_exist_is_never_an_answer() {
+    let fixture = Fixture::start().await;
+    let id = fixture.ec2.launch(&fixture.plan_for("w-1")).await.expect("it launches");
+    for region in ["mars-1", "", "us-east-1.example.com"] {
+        let answer = fixture.ec2.instance(region, &id).await;
+        assert_eq!(answer.failure().map(|failure| failure.kind), Some(FailureKind::Refused), "{region}: {answer:?}");
+    }
+    fixture.cloud.stop().await;
+}
+
+#[tokio::test]
+async fn images_are_asked_for_once_and_failures_are_not_remembered() {
+    let fixture = Fixture::start().await;
+    fixture.fault(json!({"service": "ec2", "operation": "DescribeImages", "times": 1,
+                         "action": {"kind": "error", "code": "UnauthorizedOperation"}}));
+    fixture.ec2.images(REGION, "cisco*").await.expect_err("denied once");
+    for _ in 0..10 {
+        assert_eq!(fixture.ec2.images(REGION, "cisco*").await.expect("images").len(), 4);
+    }
+    assert_eq!(fixture.asked("DescribeImages"), 2);
+    fixture.cloud.stop().await;
+}
+
+#[tokio::test]
+async fn a_hanging_ec2_costs_a_time_out_and_then_nothing() {
+    let tuning = Tuning { attempt: Duration::from_secs(1), ..Tuning::default() };
+    let fixture = Fixture::tuned(tuning).await;
+    fixture.fault(json!({"service": "ec2", "region": REGION,
+                         "action": {"kind": "latency", "seconds": 3600.0, "on": "real"}}));
+    let id = InstanceId::from("i-0123456789abcdef0");
+    for (kind, requests) in [(FailureKind::Unclear, 3), (FailureKind::Unclear, 5), (FailureKind::Unreachable, 5)] {
+        let answer = fixture.ec2.instance(REGION, &id).await;
+        assert_eq!(answer.failure().map(|failure| failure.kind), Some(kind), "{answer:?}");
+        // A request that is given up is not recorded, but the rule has seen it.
+        assert_eq!(fixture.cloud.world().faults().list()[0].matched, requests);
+    }
+    assert!(fixture.telemetry.to_prometheus().contains("lcm_breaker_open{target=\"ec2/us-east-1\"} 1"));
+    assert_eq!(fixture.ec2.instance("eu-west-1", &id).await, Answer::Absent, "another region is another matter");
+}
+
+#[tokio::test]
+async fn nobody_listening_is_unreachable_and_did_nothing() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+    let telemetry = Telemetry::default();
+    let secret = Secret::from("never-to-be-seen");
+    let account = Account::at(&format!("http://{free}"), "fake", &secret, Tuning::default(), &telemetry);
+    let failure = Ec2::new(account.clone()).sees_subnet(REGION, "subnet-1").await.expect_err("nobody is there");
+    assert_eq!(failure.kind, FailureKind::Unreachable, "{failure}");
+    assert!(!format!("{failure:?} {account:?}").contains("never-to-be-seen"));
+}
+
+/// Set in the process that is started to see the environment; its value is what that process looks for.
+const LOOK_FOR: &str = "LCM_TEST_LOOK_FOR";
+
+#[tokio::test]
+async fn the_standard_environment_leads_to_ec2() {
+    if let Ok(id) = std::env::var(LOOK_FOR) {
+        let account = Account::from_environment(Tuning::default(), &Telemetry::default()).await;
+        let answer = Ec2::new(account).instance(REGION, &id.as_str().into()).await;
+        assert!(answer.found().is_some(), "{answer:?}");
+        return;
+    }
+    let fixture = Fixture::start().await;
+    let id = fixture.populate(1, &fixture.plan().image_id).remove(0);
+    let url = fixture.cloud.endpoints().aws_url.clone();
+    // The endpoint of a service wins over that of all.
+    let nobody = "http://127.0.0.1:1".to_owned();
+    for endpoints in
+        [vec![("AWS_ENDPOINT_URL", &url)], vec![("AWS_ENDPOINT_URL", &nobody), ("AWS_ENDPOINT_URL_EC2", &url)]]
+    {
+        // Variables of a process can only be set safely when it starts, so this test starts itself.
+        let mut itself = std::process::Command::new(std::env::current_exe().expect("this test"));
+        itself
+            .args(["--exact", "the_standard_environment_leads_to_ec2"])
+            .env(LOOK_FOR, id.as_str())
+            .env("AWS_ACCESS_KEY_ID", "fake")
+            .env("AWS_SECRET_ACCESS_KEY", "fake")
+            .env("AWS_EC2_METADATA_DISABLED", "true")
+            .env_remove("AWS_PROFILE")
+            .envs(endpoints);
+        let output = tokio::task::spawn_blocking(move || itself.output()).await.expect("it ends").expect("it starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+    assert_eq!(fixture.asked("DescribeInstances"), 2);
+    fixture.cloud.stop().await;
+}

@@ -1,0 +1,178 @@
+//! The control plane's client, over real sockets: the whole contract, an older server, and answers that get lost.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fake_cloud::clock::{Clock, Pace};
+use fake_cloud::cloud::{self, FakeCloud};
+use fake_cloud::control_plane::{self, Dialect, Input, NoProjection, Records, Settings};
+use fake_cloud::faults::{Action, Rule};
+use fake_cloud::service::Service;
+use lcm_sdk::adapters::control_plane::{ControlPlaneClient, Options};
+use lcm_sdk::adapters::events::ControlPlaneEvents;
+use lcm_sdk::conformance::control_plane::{ControlPlaneWorld, suite};
+use lcm_sdk::conformance::events::{self, EventsWorld};
+use lcm_sdk::core::decision::Changes;
+use lcm_sdk::core::patch::Termination;
+use lcm_sdk::ports::{ControlPlane, Events, Fence};
+use lcm_sdk::{FailureKind, Secret, StatusPatch, Worker, WorkerStatus};
+use serde_json::Value;
+use tokio::net::TcpListener;
+
+struct World {
+    client: Arc<ControlPlaneClient>,
+    events: ControlPlaneEvents,
+    records: Records,
+}
+
+impl World {
+    fn new(url: &str, key: &str, records: Records) -> Self {
+        let retries = vec![Duration::from_millis(5); 3];
+        let options = Options { retries, ..Options::new(url, Secret::from(key)) };
+        let client = Arc::new(ControlPlaneClient::new(options).expect("a client"));
+        Self { events: ControlPlaneEvents::new(Arc::clone(&client)), client, records }
+    }
+
+    fn of(cloud: &FakeCloud) -> Self {
+        let endpoints = cloud.endpoints();
+        Self::new(&endpoints.control_plane_url, &endpoints.control_plane_api_key, cloud.records().clone())
+    }
+
+    async fn read(&self, id: &str) -> Worker {
+        self.client.worker(&id.into()).await.expect("an answer").expect("a worker")
+    }
+}
+
+fn input(value: Value) -> Input {
+    Input::of(value).expect("an object")
+}
+
+#[async_trait::async_trait]
+impl ControlPlaneWorld for World {
+    fn control_plane(&self) -> &dyn ControlPlane {
+        &*self.client
+    }
+
+    async fn put_worker(&self, record: Value) {
+        self.records.create_worker(input(record)).expect("a record");
+    }
+
+    async fn put_unreadable(&self, record: Value) {
+        let Value::Object(fields) = record else { panic!("an object") };
+        self.records.insert_as_given(fields).expect("a record");
+    }
+
+    async fn put_session(&self, session: Value) {
+        self.records.create_session(input(session)).expect("a session");
+    }
+
+    async fn put_template(&self, template: Value) {
+        self.records.put_template(input(template)).expect("a template");
+    }
+
+    async fn audit(&self, worker: &str) -> Vec<String> {
+        let entries = self.records.audit(Some(worker), None);
+        entries.iter().filter_map(|entry| entry.get("action")?.as_str().map(str::to_owned)).collect()
+    }
+}
+
+#[async_trait::async_trait]
+impl EventsWorld for World {
+    fn events(&self) -> &dyn Events {
+        &self.events
+    }
+
+    async fn arrived(&self) -> Vec<(String, String)> {
+        let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
+        let events = self.records.events(None, None);
+        events.iter().map(|event| (text(event.get("type")), text(event.get("subject")))).collect()
+    }
+}
+
+async fn cloud() -> FakeCloud {
+    let settings = fake_cloud::world::Settings { clock: Clock::new(Pace::Manual), ..Default::default() };
+    FakeCloud::start(cloud::Options { settings, ..Default::default() }).await.expect("a cloud")
+}
+
+fn terminated(worker: &Worker) -> StatusPatch {
+    StatusPatch {
+        status: Some(WorkerStatus::Terminated),
+        termination: Some(Termination { reason: "gone".into(), terminated_by: "worker-controller".into() }),
+        ..StatusPatch::of_changes(worker, Changes::default(), "2026-02-06T08:00:00Z".parse().expect("valid"))
+    }
+}
+
+#[tokio::test]
+async fn the_client_conforms_on_the_fake_cloud() {
+    let cloud = cloud().await;
+    suite(&World::of(&cloud)).await;
+    cloud.stop().await;
+}
+
+#[tokio::test]
+async fn the_client_conforms_on_an_older_server() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    let settings = Settings { dialect: Dialect::OLDER, ..Settings::default() };
+    let records = Records::with(Clock::new(Pace::Manual), settings, NoProjection);
+    let served = control_plane::Options::default();
+    let key = served.api_key.clone();
+    let server = tokio::spawn(control_plane::serve(listener, records.clone(), served, std::future::pending()));
+    suite(&World::new(&url, &key, records)).await;
+    server.abort();
+}
+
+#[tokio::test]
+async fn events_reach_the_control_planes_ledger() {
+    let cloud = cloud().await;
+    events::suite(&World::of(&cloud)).await;
+    cloud.stop().await;
+}
+
+#[tokio::test]
+async fn ending_a_worker_is_repeated_until_it_is_known_to_be_done() {
+    let cloud = cloud().await;
+    let world = World::of(&cloud);
+    world.put_worker(serde_json::json!({"id": "w-1", "status": "running"})).await;
+    let worker = world.read("w-1").await;
+    let lost = Rule {
+        service: Some(Service::ControlPlane),
+        operation: Some("terminate_worker".into()),
+        times: Some(1),
+        ..Rule::always(Action::DropResponse)
+    };
+    cloud.world().faults().add(lost).expect("a rule");
+    world.client.write(&worker, &terminated(&worker), Fence(Some(1))).await.expect("the second call says: already");
+    assert_eq!(world.read("w-1").await.status, WorkerStatus::Terminated);
+    cloud.stop().await;
+}
+
+#[tokio::test]
+async fn a_status_write_whose_answer_is_lost_is_unclear_and_sent_once() {
+    let cloud = cloud().await;
+    let world = World::of(&cloud);
+    world.put_worker(serde_json::json!({"id": "w-1", "status": "running"})).await;
+    let worker = world.read("w-1").await;
+    let lost = Rule {
+        service: Some(Service::ControlPlane),
+        operation: Some("write_status".into()),
+        ..Rule::always(Action::DropResponse)
+    };
+    cloud.world().faults().add(lost).expect("a rule");
+    let patch = StatusPatch { status: Some(WorkerStatus::Stopped), termination: None, ..terminated(&worker) };
+    let failure = world.client.write(&worker, &patch, Fence(Some(1))).await.expect_err("lost");
+    assert_eq!(failure.kind, FailureKind::Unclear, "{failure}");
+    let after = world.read("w-1").await;
+    assert_eq!((after.status, after.version), (WorkerStatus::Stopped, worker.version.map(|version| version + 1)));
+    cloud.stop().await;
+}
+
+#[tokio::test]
+async fn a_wrong_key_is_a_refusal_that_does_not_show_it() {
+    let cloud = cloud().await;
+    let world = World::new(&cloud.endpoints().control_plane_url, "n0t-the-key", cloud.records().clone());
+    let failure = world.client.worker(&"w-1".into()).await.expect_err("refused");
+    assert_eq!(failure.kind, FailureKind::Refused);
+    assert!(!format!("{failure:?} {:?}", world.client).contains("n0t-the-key"));
+    cloud.stop().await;
+}

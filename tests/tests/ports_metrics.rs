@@ -1,0 +1,190 @@
+//! The metrics port on CloudWatch's real client, over real sockets, against the fake cloud.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use chrono::TimeDelta;
+use fake_cloud::clock::{Clock, Pace};
+use fake_cloud::cloud::{FakeCloud, Options};
+use fake_cloud::recorder::RecordFilter;
+use fake_cloud::world::metrics::{Datum, MetricKey, Summary};
+use fake_cloud::world::{AgentDimensions, Catalog, Intent, LaunchRequest, Settings};
+use lcm_sdk::adapters::aws::{Account, CloudWatch, Tuning};
+use lcm_sdk::conformance::metrics::{MetricsWorld, suite};
+use lcm_sdk::core::observation::{Answer, CloudMetrics};
+use lcm_sdk::ports::Metrics;
+use lcm_sdk::runtime::telemetry::Telemetry;
+use lcm_sdk::{CallFailure, FailureKind, InstanceId, Secret, Timestamp};
+use serde_json::{Value, json};
+
+const REGION: &str = "us-east-1";
+
+struct Fixture {
+    cloud: FakeCloud,
+    cloudwatch: CloudWatch,
+    made_up: std::sync::atomic::AtomicUsize,
+}
+
+impl Fixture {
+    async fn start(agent_dimensions: AgentDimensions) -> Self {
+        let settings = Settings { clock: Clock::new(Pace::Manual), agent_dimensions, ..Settings::default() };
+        let cloud = FakeCloud::start(Options { settings, ..Options::default() }).await.expect("it starts");
+        let tuning = Tuning { attempt: Duration::from_secs(20), ..Tuning::default() };
+        let url = &cloud.endpoints().aws_url;
+        let account = Account::at(url, "fake", &Secret::from("fake"), tuning, &Telemetry::default());
+        Self { cloud, cloudwatch: CloudWatch::new(account), made_up: Default::default() }
+    }
+
+    /// Instances that have been running for an hour.
+    fn running(&self, count: usize) -> Vec<InstanceId> {
+        let image = &Catalog::of(REGION).images[0].id;
+        let request = LaunchRequest { min_count: count, max_count: count, ..LaunchRequest::new(image) };
+        let launch = self.cloud.world().with_ec2(|ec2, now| ec2.launch(REGION, request, Intent::Execute, now));
+        let ids = launch.expect("they launch").instances.iter().map(|instance| instance.id.as_str().into()).collect();
+        self.cloud.world().clock().advance(Duration::from_secs(3600));
+        ids
+    }
+
+    async fn ask(&self, ids: &[InstanceId]) -> Vec<Answer<CloudMetrics>> {
+        self.cloudwatch.utilization(REGION, ids, self.now()).await
+    }
+
+    fn fault(&self, rule: Value) {
+        let rule = serde_json::from_value(rule).expect("a rule");
+        self.cloud.world().faults().add(rule).expect("a good rule");
+    }
+
+    fn asked(&self, operation: &str) -> usize {
+        let filter = RecordFilter { operation: Some(operation.to_owned()), ..RecordFilter::default() };
+        self.cloud.world().recorder().find(&filter).len()
+    }
+}
+
+fn is_complete(metrics: &CloudMetrics) -> bool {
+    [metrics.cpu_utilization, metrics.memory_utilization, metrics.disk_utilization]
+        .iter()
+        .all(|value| value.is_some_and(|percent| (0.0..=100.0).contains(&percent)))
+}
+
+#[async_trait]
+impl MetricsWorld for Fixture {
+    fn metrics(&self) -> &dyn Metrics {
+        &self.cloudwatch
+    }
+
+    fn region(&self) -> &str {
+        REGION
+    }
+
+    fn now(&self) -> Timestamp {
+        self.cloud.world().clock().now()
+    }
+
+    async fn silent_instances(&self, count: usize) -> Vec<InstanceId> {
+        // CloudWatch does not know which instances there are; these exist nowhere, so nothing reports by itself.
+        let first = self.made_up.fetch_add(count, std::sync::atomic::Ordering::Relaxed);
+        (first..first + count).map(|number| format!("i-{number:017x}").into()).collect()
+    }
+
+    async fn report(&self, id: &InstanceId, minutes_ago: i64, metrics: CloudMetrics) {
+        let at = self.now() - TimeDelta::minutes(minutes_ago);
+        for (namespace, name, value) in [
+            ("AWS/EC2", "CPUUtilization", metrics.cpu_utilization),
+            ("CWAgent", "mem_used_percent", metrics.memory_utilization),
+            ("CWAgent", "disk_used_percent", metrics.disk_utilization),
+        ] {
+            let Some(value) = value else { continue };
+            let key = MetricKey::new(namespace, name, [("InstanceId", id.as_str())]);
+            let datum = Datum { at, summary: Summary::of(value), unit: "Percent".to_owned() };
+            self.cloud.world().hand_metric(REGION, key, datum).expect("a region");
+        }
+    }
+
+    async fn fail(&self, failure: &CallFailure) {
+        self.fault(json!({"service": "cloudwatch", "action": {"kind": "error", "code": failure.code}}));
+    }
+
+    async fn recover(&self) {
+        self.cloud.world().faults().clear();
+    }
+}
+
+#[tokio::test]
+async fn cloudwatch_keeps_every_promise_of_the_port() {
+    let fixture = Fixture::start(AgentDimensions::Aggregated).await;
+    suite(&fixture).await;
+    fixture.cloud.stop().await;
+}
+
+#[tokio::test]
+async fn three_hundred_instances_cost_two_calls() {
+    let fixture = Fixture::start(AgentDimensions::Aggregated).await;
+    let ids = fixture.running(300);
+    let answers = fixture.ask(&ids).await;
+    assert!(answers.iter().all(|answer| answer.found().is_some_and(is_complete)), "{answers:?}");
+    assert_eq!(fixture.asked("GetMetricData"), 2);
+    fixture.cloud.stop().await;
+}
+
+#[tokio::test]
+async fn a_call_that_fails_makes_only_its_own_instances_unknown() {
+    let fixture = Fixture::start(AgentDimensions::Aggregated).await;
+    let ids = fixture.running(300);
+    fixture.fault(json!({"service": "cloudwatch", "operation": "GetMetricData", "times": 1,
+                         "action": {"kind": "error", "code": "AccessDenied"}}));
+    let answers = fixture.ask(&ids).await;
+    let unknown = answers.iter().filter(|answer| answer.failure().is_some()).count();
+    let found = answers.iter().filter(|answer| answer.found().is_some_and(is_complete)).count();
+    assert!(unknown > 0 && found > 0 && unknown + found == 300, "{unknown} unknown, {found} found");
+    fixture.cloud.stop().await;
+}
+
+#[tokio::test]
+async fn an_agent_that_reports_under_its_own_dimensions_is_found_and_listed_once() {
+    let fixture = Fixture::start(AgentDimensions::Appended).await;
+    let ids = fixture.running(20);
+    for _ in 0..3 {
+        let answers = fixture.ask(&ids).await;
+        assert!(answers.iter().all(|answer| answer.found().is_some_and(is_complete)), "{answers:?}");
+    }
+    assert_eq!(fixture.asked("ListMetrics"), 2);
+    fixture.cloud.stop().await;
+}
+
+#[tokio::test]
+async fn without_leave_to_list_what_agents_report_the_rest_is_told_all_the_same() {
+    let fixture = Fixture::start(AgentDimensions::Appended).await;
+    let ids = fixture.running(2);
+    fixture.fault(json!({"service": "cloudwatch", "operation": "ListMetrics",
+                         "action": {"kind": "error", "code": "AccessDenied"}}));
+    for _ in 0..3 {
+        for answer in fixture.ask(&ids).await {
+            let found = answer.found().expect("CloudWatch answered");
+            assert!(found.cpu_utilization.is_some() && found.memory_utilization.is_none(), "{found:?}");
+        }
+    }
+    assert_eq!(fixture.asked("ListMetrics"), 1, "what is forbidden is not asked for again and again");
+    fixture.cloud.stop().await;
+}
+
+#[tokio::test]
+async fn a_bad_id_spoils_no_other_answer() {
+    let fixture = Fixture::start(AgentDimensions::Aggregated).await;
+    let mut ids = fixture.running(2);
+    ids.insert(1, "".into());
+    let answers = fixture.ask(&ids).await;
+    assert_eq!(answers[1].failure().map(|failure| failure.kind), Some(FailureKind::Refused));
+    assert!([0, 2].iter().all(|place| answers[*place].found().is_some_and(is_complete)), "{answers:?}");
+    fixture.cloud.stop().await;
+}
+
+#[tokio::test]
+async fn throttling_is_waited_out() {
+    let fixture = Fixture::start(AgentDimensions::Aggregated).await;
+    let ids = fixture.running(2);
+    fixture.fault(json!({"service": "cloudwatch", "operation": "GetMetricData", "times": 2,
+                         "action": {"kind": "error", "code": "ThrottlingException"}}));
+    let answers = fixture.ask(&ids).await;
+    assert!(answers.iter().all(|answer| answer.found().is_some_and(is_complete)), "{answers:?}");
+    fixture.cloud.stop().await;
+}

@@ -1,0 +1,144 @@
+//! The same stories with a control plane from before the additions: no versions, no `exclude_statuses`, no `/terminate`,
+//! and notes in `metadata` only.
+
+use std::time::Duration;
+
+use fake_cloud::clock::{Clock, Pace};
+use fake_cloud::cloud::Options;
+use fake_cloud::control_plane::Generation;
+use fake_cloud::service::Service;
+use fake_cloud::world::{Delays, Settings};
+use lcm_sdk::{Outcome, WorkerStatus};
+use serde_json::json;
+
+use crate::stage::{REGION, Stage, eventually};
+use crate::{launch, orphans};
+
+#[tokio::test]
+async fn a_worker_lives_its_whole_life() {
+    let stage = older().await;
+    stage.add_worker("w-1", json!({"desired_status": "running", "metadata": {"rack": 9}}));
+    let launch = stage.pass("w-1").await;
+    assert_eq!((launch.outcome, launch.to), (Outcome::Success, WorkerStatus::Provisioning), "{}", launch.reason);
+    let record = stage.cloud.worker("w-1").expect("it exists");
+    assert!(record.get("version").is_none() && record.get("launched_at").is_none(), "the server keeps neither");
+    assert!(record.get("metadata").is_some_and(|metadata| metadata["launched_at"].is_string()));
+    assert!(record.get("metadata").is_some_and(|metadata| metadata.get("launch_plan").is_none()));
+
+    stage.cloud.advance(Duration::from_secs(30)).await;
+    stage.pass_until("w-1", WorkerStatus::Running).await;
+    assert!(stage.worker("w-1").await.address().is_some());
+    for (desired, status) in [("stopped", WorkerStatus::Stopped), ("running", WorkerStatus::Running)] {
+        stage.cloud.update_worker("w-1", json!({"desired_status": desired})).expect("a wish");
+        stage.pass_until("w-1", status).await;
+    }
+    stage.cloud.update_worker("w-1", json!({"desired_status": "terminated"})).expect("a wish");
+    stage.pass_until("w-1", WorkerStatus::Terminated).await;
+
+    let record = stage.cloud.worker("w-1").expect("it is kept");
+    assert_eq!(record.status(), "terminated");
+    assert!(record.text("terminated_at").is_some() && record.text("terminated_reason").is_some());
+    assert_eq!(record.get("metadata").map(|metadata| &metadata["rack"]), Some(&json!(9)), "nobody's keys are lost");
+    assert_eq!(stage.ec2_calls("RunInstances"), 1);
+    assert!(stage.living_instances().is_empty());
+    for (counter, count) in
+        [("provisioned_count", 1), ("started_count", 2), ("stopped_count", 1), ("terminated_count", 1)]
+    {
+        assert_eq!(stage.counter(counter), count, "{counter}");
+    }
+}
+
+#[tokio::test]
+async fn a_drain_waits_for_its_session_and_its_clock_is_kept_in_metadata() {
+    let stage = older().await;
+    stage.add_running_worker("w-1").await;
+    stage.cloud.add_session(json!({"id": "s-1", "worker_id": "w-1", "status": "running"})).expect("a session");
+    stage.cloud.records().drain("w-1", None, "maintenance", "operator").expect("it runs");
+
+    let waiting = stage.pass("w-1").await;
+    assert_eq!((waiting.from, waiting.to), (WorkerStatus::Draining, WorkerStatus::Draining), "{}", waiting.reason);
+    let record = stage.cloud.worker("w-1").expect("it exists");
+    assert!(record.get("metadata").is_some_and(|metadata| metadata["drain_started_at"].is_string()));
+    stage.cloud.advance(Duration::from_secs(3 * 3600)).await;
+    assert_eq!(stage.pass("w-1").await.to, WorkerStatus::Draining);
+    stage.cloud.advance(Duration::from_secs(3600)).await;
+    stage.pass_until("w-1", WorkerStatus::Stopped).await;
+    assert_eq!(stage.counter("stopped_count"), 1);
+    let record = stage.cloud.worker("w-1").expect("it exists");
+    assert!(
+        record.get("metadata").is_some_and(|metadata| metadata.get("drain_started_at").is_none()),
+        "it is forgotten"
+    );
+}
+
+#[tokio::test]
+async fn thirteen_records_and_three_instances_make_exactly_ten_orphans() {
+    let stage = older().await;
+    orphans::ten_of_thirteen_are_gone(&stage).await;
+    let report = orphans::collect(&stage).await;
+    assert_eq!(orphans::terminated(&report), orphans::ghosts(10));
+    for worker in orphans::ghosts(10) {
+        let record = stage.cloud.worker(&worker).expect("soft delete only");
+        assert_eq!(record.status(), "terminated");
+        assert_eq!(record.text("terminated_by"), Some("discovery-gc"));
+        assert_eq!(record.text("terminated_reason"), Some("EC2 instance not found during discovery"));
+    }
+    assert_eq!(stage.counter("orphans_terminated_count"), 10);
+    assert_eq!(orphans::collect(&stage).await.orphans_terminated(), 0);
+}
+
+#[tokio::test]
+async fn a_record_that_changes_while_it_is_verified_is_left_alone() {
+    orphans::a_relaunch_during_the_verification_survives(&older().await).await;
+}
+
+#[tokio::test]
+async fn a_process_that_dies_anywhere_in_a_launch_leaves_one_instance_to_the_next() {
+    launch::crash_at_every_request(&older().await).await;
+}
+
+#[tokio::test]
+async fn a_process_that_is_overtaken_anywhere_in_a_launch_launches_nothing_of_its_own() {
+    launch::overtake_at_every_request(&older().await).await;
+}
+
+#[tokio::test]
+async fn a_process_that_sleeps_through_a_workers_whole_life_does_not_begin_another() {
+    launch::outlive_at_every_request(&older().await).await;
+}
+
+#[tokio::test]
+async fn processes_that_know_nothing_of_each_other_launch_once() {
+    launch::race(&older().await).await;
+}
+
+#[tokio::test]
+async fn a_controller_sweeps_polls_and_skips_what_is_at_rest() {
+    let settings = Settings { delays: Delays::none(), ..Settings::default() };
+    let stage =
+        Stage::with(Options { settings, control_plane_generation: Some(Generation::Older), ..Options::default() })
+            .await;
+    let workers = ["w-1", "w-2", "w-3"];
+    workers.iter().for_each(|worker| stage.add_worker(worker, json!({"desired_status": "running"})));
+    stage.add_worker("w-over", json!({"status": "terminated"}));
+    let actor = stage.controller("leader", |config| config.discovery = None);
+    assert_eq!(actor.controller.ready().await.listed, 3, "the terminated one is not looked at");
+    for (desired, status) in [("running", "running"), ("stopped", "stopped"), ("terminated", "terminated")] {
+        for worker in workers {
+            stage.cloud.update_worker(worker, json!({"desired_status": desired})).expect("a wish");
+        }
+        eventually(status, async || {
+            workers.iter().all(|worker| stage.cloud.worker(worker).is_ok_and(|it| it.status() == status))
+        })
+        .await;
+    }
+    actor.stop().await;
+    assert!(stage.living_instances().is_empty());
+    assert_eq!(stage.cloud.count(Service::Ec2, "RunInstances"), 3);
+    assert_eq!(stage.cloud.instances(REGION).len(), 3);
+}
+
+async fn older() -> Stage {
+    let settings = Settings { clock: Clock::new(Pace::Manual), ..Settings::default() };
+    Stage::with(Options { settings, control_plane_generation: Some(Generation::Older), ..Options::default() }).await
+}

@@ -1,0 +1,251 @@
+//! A fleet with a secret in every place that has room for one: none of them comes out anywhere.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use fake_cloud::cloud::Options;
+use fake_cloud::etcd::{KeyRange, Range};
+use fake_cloud::world::{Delays, Settings as WorldSettings};
+use lcm_sdk::adapters::etcd::{Etcd, EtcdOptions, EtcdUser};
+use lcm_sdk::adapters::events::{Fanout, HttpEvents, SinkOptions};
+use lcm_sdk::core::license::RegistrationStatus;
+use lcm_sdk::core::observation::CmlMetrics;
+use lcm_sdk::ports::{Cml, CmlTarget, Events};
+use lcm_sdk::runtime::CmlDefaults;
+use lcm_sdk::runtime::admin::AdminSource as _;
+use lcm_sdk::runtime::logging::{self, Colours};
+use lcm_sdk::runtime::telemetry::Mishap;
+use lcm_sdk::settings::Settings;
+use lcm_sdk::{CallFailure, Secret, WorkerStatus};
+use serde_json::{Value, json};
+
+use crate::eavesdropper::secrets_in;
+use crate::stage::{AWS_SECRET, REGION, Stage, eventually};
+
+/// What was logged, of everything and by everybody.
+#[derive(Clone, Default)]
+struct Paper(Arc<Mutex<String>>);
+
+impl Paper {
+    fn text(&self) -> String {
+        self.0.lock().expect("no panic while it was held").clone()
+    }
+}
+
+impl io::Write for Paper {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().expect("no panic while it was held").push_str(&String::from_utf8_lossy(bytes));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A CML client that panics over one worker, with all it knows about it.
+struct Panicking(Arc<dyn Cml>);
+
+#[async_trait]
+impl Cml for Panicking {
+    async fn system(&self, at: &CmlTarget) -> Result<CmlMetrics, CallFailure> {
+        assert_ne!(at.username, "panic", "cannot talk to {at:?}");
+        self.0.system(at).await
+    }
+
+    async fn telemetry(&self, at: &CmlTarget) -> Result<Vec<Value>, CallFailure> {
+        self.0.telemetry(at).await
+    }
+
+    async fn registration(&self, at: &CmlTarget) -> Result<RegistrationStatus, CallFailure> {
+        self.0.registration(at).await
+    }
+
+    async fn register(&self, at: &CmlTarget, token: &Secret) -> Result<(), CallFailure> {
+        self.0.register(at, token).await
+    }
+
+    async fn reregister(&self, at: &CmlTarget, token: &Secret) -> Result<(), CallFailure> {
+        self.0.reregister(at, token).await
+    }
+
+    async fn deregister(&self, at: &CmlTarget) -> Result<(), CallFailure> {
+        self.0.deregister(at).await
+    }
+}
+
+/// An event sink that takes every fourth request, and answers the others with everything it was sent.
+fn indiscreet_sink(received: Paper) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        for (number, mut stream) in listener.incoming().flatten().enumerate() {
+            drop(stream.set_read_timeout(Some(Duration::from_secs(5))));
+            let (head, body) = request(&mut stream);
+            let status = if number % 4 < 3 { "400 Bad Request" } else { "200 OK" };
+            let length = head.len() + body.len();
+            drop(write!(
+                stream,
+                "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{head}{body}"
+            ));
+            drop(received.clone().write_all(body.as_bytes()));
+        }
+    });
+    format!("http://{address}/events?key=sink-secret-query")
+}
+
+/// A request, as far as it comes.
+fn request(stream: &mut TcpStream) -> (String, String) {
+    let (mut text, mut bytes) = (String::new(), [0; 4096]);
+    loop {
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let lowercase = head.to_ascii_lowercase();
+            let length = lowercase.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+            if body.len() >= length.unwrap_or(0) {
+                return (head.to_owned(), body.to_owned());
+            }
+        }
+        match stream.read(&mut bytes) {
+            Ok(0) | Err(_) => return (text, String::new()),
+            Ok(more) => text.push_str(&String::from_utf8_lossy(&bytes[..more])),
+        }
+    }
+}
+
+#[tokio::test]
+async fn no_secret_comes_out_whatever_goes_right_or_wrong() {
+    let (paper, sent_events) = (Paper::default(), Paper::default());
+    let trace = Settings::from_map([("RUST_LOG", "trace")]).expect("good settings");
+    let writer = paper.clone();
+    let subscriber = logging::subscriber(&trace.logs, Colours::Off, move || writer.clone()).expect("directives");
+    // Everything in this story happens on this thread, so it hears everything.
+    let _hearing = tracing::subscriber::set_default(subscriber);
+
+    let mut options = Options {
+        api_key: "control-plane-secret-key".to_owned(),
+        settings: WorldSettings { delays: Delays::none(), ..WorldSettings::default() },
+        ..Options::default()
+    };
+    options.cml.password = "cml-secret-password".to_owned();
+    options.cml.boot = fake_cloud::cml::Boot::INSTANT;
+    options.cml.licensing.registration = Duration::ZERO;
+    let stage = Stage::with(options).await;
+    let endpoint = stage.cloud.endpoints().etcd_endpoint.clone();
+
+    stage.add_running_worker("w-licensed").await;
+    stage
+        .cloud
+        .update_worker(
+            "w-licensed",
+            json!({"license": {
+                "status": "unregistered", "pending_operation": "register", "pending_token": "licence-token-0451",
+                "token": "licence-token-0451",
+            }}),
+        )
+        .expect("an operator's wish");
+    for (id, login) in [
+        ("w-wrong", json!({"cml_password": "cml-wrong-password"})),
+        ("w-default", json!({"cml_username": null, "cml_password": null})),
+        ("w-panic", json!({"cml_username": "panic"})),
+    ] {
+        stage.add_running_worker(id).await;
+        stage.cloud.update_worker(id, login).expect("a login");
+    }
+    stage.add_worker("w-denied", json!({"desired_status": "running"}));
+    stage.fault(json!({
+        "service": "ec2", "operation": "RunInstances", "times": 1,
+        "action": {"kind": "error", "code": "InternalError"},
+    }));
+    stage.fault(json!({
+        "service": "control-plane", "operation": "report_*", "probability": 0.3,
+        "action": {"kind": "error", "code": "unauthorized", "message": "control-plane-secret-key is not welcome"},
+    }));
+    stage.fault(json!({
+        "service": "cml", "operation": "system*", "probability": 0.2,
+        "action": {"kind": "error", "code": "418", "message": "cml-secret-password is no good"},
+    }));
+    stage.fault(json!({
+        "service": "cml", "operation": "register", "times": 1,
+        "action": {"kind": "error", "code": "503", "message": "cannot take licence-token-0451 now"},
+    }));
+
+    let sink = SinkOptions {
+        token: Some(Secret::from("sink-secret-token")),
+        ..SinkOptions::new(indiscreet_sink(sent_events.clone()))
+    };
+    let sink: Arc<dyn Events> = Arc::new(HttpEvents::new(sink).expect("a good address"));
+    let actor = stage.controller_on(&endpoint, "only", |config, ports| {
+        config.cml = CmlDefaults { username: "admin".to_owned(), password: Secret::from("cml-default-password") };
+        ports.cml = Arc::new(Panicking(Arc::clone(&ports.cml)));
+        ports.events = Arc::new(Fanout::new([Arc::clone(&ports.events), sink]));
+    });
+    assert!(actor.controller.ready().await.is_complete());
+    let registered = || async { stage.worker("w-licensed").await.license.status.as_deref() == Some("registered") };
+    eventually("the licence is registered", registered).await;
+    eventually("w-denied runs", || async { stage.status("w-denied").await == WorkerStatus::Running }).await;
+    eventually("a pass has panicked", || async { actor.telemetry.mishaps(Mishap::Panic) > 0 }).await;
+    for id in ["w-denied", "w-wrong"] {
+        stage.cloud.update_worker(id, json!({"desired_status": "terminated"})).expect("an operator's wish");
+        eventually("it ends", || async { stage.status(id).await == WorkerStatus::Terminated }).await;
+    }
+
+    // Somebody ends an instance from outside, which is an event.
+    let instance = stage.worker("w-default").await.instance_id.expect("it has one").to_string();
+    stage.cloud.terminate_instance(REGION, &instance).expect("it exists");
+    eventually("its end is noticed", || async { stage.status("w-default").await == WorkerStatus::Terminated }).await;
+    eventually("the sink hears of it", || async { !sent_events.text().is_empty() }).await;
+
+    // An etcd that does not know the user.
+    let user = EtcdUser { name: "lcm".to_owned(), password: Secret::from("etcd-secret-password") };
+    let options = EtcdOptions { user: Some(user), ..EtcdOptions::new([format!("http://{endpoint}")]) };
+    let told = format!("{options:?}");
+    let stranger: Arc<dyn lcm_sdk::ports::Coordination> = Arc::new(Etcd::new(options).expect("good options"));
+    let refused = stranger.list("/workers/").await;
+
+    let stored = stage.cloud.etcd().range(&Range::of(KeyRange::From("\0".into()))).expect("all keys");
+    let stored: Vec<_> = stored.records.iter().map(|record| String::from_utf8_lossy(&record.value)).collect();
+    assert!(!stored.is_empty());
+    let settings = Settings::from_map([
+        ("CONTROL_PLANE_API_KEY", "control-plane-secret-key"),
+        ("CML_DEFAULT_PASSWORD", "cml-default-password"),
+        ("ETCD_USERNAME", "lcm"),
+        ("ETCD_PASSWORD", "etcd-secret-password"),
+        ("EVENT_SINK_URL", "https://lcm:sink-secret-token@events/?key=sink-secret-query"),
+        ("AWS_SECRET_ACCESS_KEY", AWS_SECRET),
+    ]);
+    let settings = settings.expect("good settings");
+    let worker = stage.worker("w-licensed").await;
+    let pass = stage.pass("w-licensed").await;
+    let resources = serde_json::to_string(&actor.controller.resources()).expect("JSON");
+    assert!(resources.contains("w-panic"), "{resources}");
+    for (place, text) in [
+        ("/metrics", actor.telemetry.to_prometheus()),
+        ("/admin/stats", serde_json::to_string(&actor.controller.stats()).expect("JSON")),
+        ("/admin/resources", resources),
+        ("events", format!("{:?}", stage.cloud.events())),
+        ("events at the sink", sent_events.text()),
+        ("audit", format!("{:?}", stage.cloud.audit())),
+        ("etcd", stored.join("\n")),
+        ("--print-settings", settings.report().to_string()),
+        ("settings in a debugger", format!("{settings:?}")),
+        ("options of etcd", told),
+        ("a refusal of etcd", format!("{refused:?}")),
+        ("a worker in a debugger", format!("{worker:?}")),
+        ("a pass", format!("{pass:?} {}", serde_json::to_string(&pass).expect("JSON"))),
+        ("the controller in a debugger", format!("{:?} {:?}", actor.controller, stage.reconciler())),
+    ] {
+        assert_eq!(secrets_in(&text), [""; 0], "{place} tells a secret: {text}");
+    }
+    actor.stop().await;
+
+    let logged = paper.text();
+    for expected in ["lcm::apply", "lcm::reconcile", "a pass panicked", "cannot talk to", "not delivered"] {
+        assert!(logged.contains(expected), "{expected} was not logged: the story has lost a part");
+    }
+    let told: Vec<_> = logged.lines().filter(|line| !secrets_in(line).is_empty()).collect();
+    assert_eq!(told, [""; 0], "{} lines tell secrets", told.len());
+    println!("{} lines of log, {} bytes, no secret", logged.lines().count(), logged.len());
+}

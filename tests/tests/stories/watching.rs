@@ -1,0 +1,155 @@
+//! How fast a change is noticed, and that nothing depends on it.
+
+use std::time::Duration;
+
+use fake_cloud::etcd::Fault;
+use fake_cloud::recorder::RecordFilter;
+use lcm_sdk::runtime::admin::{self, AdminSource as _};
+use lcm_sdk::runtime::controller::Polling;
+use lcm_sdk::runtime::telemetry::Mishap;
+use lcm_sdk::runtime::watch::{WatchConfig, WatchState};
+use lcm_sdk::runtime::worker_controller::WorkerControllerConfig;
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::stage::{Actor, Stage, eventually};
+
+const DEBOUNCE: Duration = Duration::from_millis(500);
+
+/// Nobody looks at anything unless the watch says so.
+fn by_watch_alone(config: &mut WorkerControllerConfig) {
+    config.controller.polling = Polling::Disabled;
+    config.controller.interval = Duration::from_secs(3600);
+    config.discovery = None;
+    config.metrics_interval = Duration::from_secs(3600);
+    config.watch = Some(attentive());
+}
+
+/// A watch that notices soon when it hears nothing.
+fn attentive() -> WatchConfig {
+    WatchConfig {
+        debounce: DEBOUNCE,
+        silence: Duration::from_secs(1),
+        probe_timeout: Duration::from_secs(1),
+        reconnect_delay: Duration::from_millis(100),
+        max_reconnect_attempts: 2,
+        ..WatchConfig::new(["/workers/", "/lcm/workers/"])
+    }
+}
+
+/// A controller that has looked at everything and watches.
+async fn watching(stage: &Stage, workers: &[&str], change: impl FnOnce(&mut WorkerControllerConfig)) -> Actor {
+    for id in workers.iter().chain(&["w-first"]) {
+        stage.add_running_worker(id).await;
+    }
+    let actor = stage.controller("only", change);
+    assert!(actor.controller.ready().await.is_complete());
+    eventually("it watches", || async { actor.controller.watch_state() == Some(WatchState::Connected) }).await;
+    // A watch that has just begun has everything looked at once. That is over when the first change is acted on.
+    stop(stage, "w-first");
+    is_stopped(stage, "w-first").await;
+    actor
+}
+
+/// EC2 was asked to stop its instance.
+async fn is_stopped(stage: &Stage, id: &str) {
+    let instance = stage.worker(id).await.instance_id.expect("it has an instance");
+    let filter = RecordFilter {
+        operation: Some("StopInstances".to_owned()),
+        subject: Some(instance.to_string()),
+        ..RecordFilter::default()
+    };
+    eventually(&format!("{id} is stopped"), || async { !stage.cloud.requests(&filter).is_empty() }).await;
+}
+
+fn stop(stage: &Stage, id: &str) {
+    stage.cloud.update_worker(id, json!({"desired_status": "stopped"})).expect("an operator's wish");
+}
+
+#[tokio::test]
+async fn a_change_is_acted_on_after_the_debounce_and_little_more() {
+    let stage = Stage::live().await;
+    let actor = watching(&stage, &["w-1", "w-2"], by_watch_alone).await;
+    let passes =
+        |id: &str| actor.controller.controller().and_then(|it| it.resource(id)).and_then(|it| it.last_ended_at);
+    let untouched = passes("w-2");
+    let changed = Instant::now();
+    stop(&stage, "w-1");
+    is_stopped(&stage, "w-1").await;
+    let took = changed.elapsed();
+    println!("acted on {took:?} after the change, with a debounce of {DEBOUNCE:?}");
+    assert!(took < DEBOUNCE + Duration::from_secs(8), "acted on after {took:?}");
+    assert_eq!(stage.ec2_calls("StopInstances"), 2, "each was stopped once");
+    assert_eq!(passes("w-2"), untouched, "nobody looked at the other");
+    actor.stop().await;
+}
+
+#[tokio::test]
+async fn when_every_event_is_lost_polling_finds_the_change() {
+    let stage = Stage::live().await;
+    let actor = watching(&stage, &["w-1"], |_| {}).await;
+    stage.cloud.etcd().inflict(Fault::WatchStall);
+    stop(&stage, "w-1");
+    is_stopped(&stage, "w-1").await;
+    assert_eq!(stage.ec2_calls("StopInstances"), 2, "each was stopped once");
+    assert_eq!(actor.telemetry.mishaps(Mishap::WatchRelisted), 0, "the watch had not noticed yet");
+    actor.stop().await;
+}
+
+#[tokio::test]
+async fn a_watch_that_stalls_is_cut_or_meets_a_compaction_misses_nothing() {
+    let stage = Stage::live().await;
+    let actor = watching(&stage, &["w-stall", "w-cut", "w-compact", "w-after"], by_watch_alone).await;
+    let etcd = stage.cloud.etcd();
+
+    etcd.inflict(Fault::WatchStall);
+    stop(&stage, "w-stall");
+    is_stopped(&stage, "w-stall").await;
+    etcd.inflict(Fault::WatchResume);
+    assert!(actor.telemetry.mishaps(Mishap::WatchRelisted) >= 1);
+
+    etcd.inflict(Fault::WatchCut);
+    stop(&stage, "w-cut");
+    is_stopped(&stage, "w-cut").await;
+
+    etcd.inflict(Fault::WatchStall);
+    stop(&stage, "w-compact");
+    etcd.inflict(Fault::Compact);
+    etcd.inflict(Fault::WatchResume);
+    is_stopped(&stage, "w-compact").await;
+
+    stop(&stage, "w-after");
+    is_stopped(&stage, "w-after").await;
+    assert_eq!(stage.ec2_calls("StopInstances"), 5, "each was stopped once");
+    assert_eq!(actor.telemetry.mishaps(Mishap::WatchGivenUp), 0);
+    actor.stop().await;
+}
+
+#[tokio::test]
+async fn a_watch_that_gives_up_says_so_polling_carries_on_and_brings_it_back() {
+    let stage = Stage::live().await;
+    let actor = watching(&stage, &["w-1", "w-2"], |config| config.watch = Some(attentive())).await;
+    for prefix in ["/workers/", "/lcm/workers/"] {
+        stage.fault(json!({
+            "service": "etcd", "operation": "Range", "key_prefix": prefix,
+            "action": {"kind": "error", "code": "unavailable"},
+        }));
+    }
+    stage.cloud.etcd().inflict(Fault::WatchCut);
+    eventually("it has given up", || async { actor.controller.watch_state() == Some(WatchState::GivenUp) }).await;
+    assert!(actor.telemetry.mishaps(Mishap::WatchGivenUp) >= 1);
+    assert_eq!(actor.controller.stats().watch, admin::WatchState::GivenUp);
+    assert!(actor.telemetry.to_prometheus().contains(r#"kind="watch_given_up""#));
+    assert!(actor.controller.leadership().is_some(), "only the watch is in trouble");
+
+    stop(&stage, "w-1");
+    is_stopped(&stage, "w-1").await;
+    let said = actor.telemetry.mishaps(Mishap::WatchGivenUp);
+    assert!(said <= 2, "said once for each prefix, not with every cycle: {said}");
+
+    stage.cloud.clear_faults();
+    eventually("it watches again", || async { actor.controller.watch_state() == Some(WatchState::Connected) }).await;
+    stop(&stage, "w-2");
+    is_stopped(&stage, "w-2").await;
+    actor.stop().await;
+}

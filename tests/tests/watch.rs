@@ -1,0 +1,248 @@
+//! Watches over real sockets: on the fake cloud's etcd, and on a real one.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fake_cloud::clock::{Clock, Pace};
+use fake_cloud::cloud::{FakeCloud, Options};
+use fake_cloud::etcd::Fault;
+use fake_cloud::world::Settings;
+use lcm_sdk::adapters::etcd::{Etcd, EtcdOptions};
+use lcm_sdk::runtime::shutdown::Shutdown;
+use lcm_sdk::runtime::telemetry::{Mishap, Telemetry};
+use lcm_sdk::runtime::watch::{ResyncCause, WatchConfig, WatchHandle, WatchNotice, WatchState, Watcher, first_segment};
+use lcm_tests::etcd::{Keys, PATIENCE, RealEtcd};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, timeout};
+
+struct Watching {
+    handle: WatchHandle,
+    notices: mpsc::Receiver<WatchNotice<String>>,
+    telemetry: Telemetry,
+    shutdown: Shutdown,
+    task: tokio::task::JoinHandle<()>,
+}
+
+/// A watcher that has begun, with little patience.
+async fn watching(endpoint: &str) -> Watching {
+    let config = WatchConfig {
+        silence: Duration::from_secs(1),
+        probe_timeout: Duration::from_secs(3),
+        reconnect_delay: Duration::from_millis(100),
+        max_reconnect_attempts: 3,
+        ..WatchConfig::default()
+    };
+    let options = EtcdOptions { call_timeout: Duration::from_secs(2), ..EtcdOptions::new([endpoint]) };
+    let etcd = Arc::new(Etcd::new(options).expect("options that can be meant"));
+    let (telemetry, shutdown) = (Telemetry::default(), Shutdown::new());
+    let (watcher, handle, notices) = Watcher::new(etcd, config, telemetry.clone(), first_segment);
+    let task = tokio::spawn(watcher.run(shutdown.clone()));
+    let mut watching = Watching { handle, notices, telemetry, shutdown, task };
+    reached(&watching, WatchState::Connected).await;
+    // One for all prefixes, or one for each if they connect slowly.
+    assert_eq!(next(&mut watching).await, WatchNotice::Resync(ResyncCause::Began));
+    while let Ok(notice) = timeout(Duration::from_millis(800), next(&mut watching)).await {
+        assert_eq!(notice, WatchNotice::Resync(ResyncCause::Began));
+    }
+    watching
+}
+
+async fn next(watching: &mut Watching) -> WatchNotice<String> {
+    timeout(PATIENCE, watching.notices.recv()).await.expect("told in time").expect("it still runs")
+}
+
+/// Waits until all of these were named. Names may come in several batches and more than once, but no others.
+async fn named(watching: &mut Watching, ids: &[&str]) {
+    let mut missing: BTreeSet<_> = ids.iter().map(|id| (*id).to_owned()).collect();
+    while !missing.is_empty() {
+        match next(watching).await {
+            WatchNotice::Changed(changed) => {
+                for id in changed {
+                    assert!(ids.contains(&id.as_str()), "{id} did not change");
+                    missing.remove(&id);
+                }
+            }
+            WatchNotice::Resync(cause) => panic!("nothing was hidden, yet {cause:?}"),
+        }
+    }
+}
+
+fn names(notice: &WatchNotice<String>, wanted: &str) -> bool {
+    match notice {
+        WatchNotice::Changed(ids) => ids.iter().any(|id| id == wanted),
+        WatchNotice::Resync(_) => false,
+    }
+}
+
+/// Changes something until it is told by name: as long as everything is to be looked at anyway, it is not.
+async fn goes_on(watching: &mut Watching, keys: &Keys) {
+    let told = async {
+        loop {
+            keys.put("/workers/afterwards", "1").await;
+            if timeout(Duration::from_secs(2), next(watching)).await.is_ok_and(|told| names(&told, "afterwards")) {
+                return;
+            }
+        }
+    };
+    timeout(PATIENCE, told).await.expect("the watch goes on");
+}
+
+async fn reached(watching: &Watching, state: WatchState) {
+    let mut states = watching.handle.state();
+    let reached = timeout(PATIENCE, states.wait_for(|now| *now == state)).await;
+    drop(reached.expect("in time").expect("it still runs"));
+}
+
+async fn fake_cloud() -> (FakeCloud, String) {
+    let settings = Settings { clock: Clock::new(Pace::Real), ..Settings::default() };
+    let cloud = FakeCloud::start(Options { settings, ..Options::default() }).await.expect("it starts on free ports");
+    let endpoint = cloud.endpoints().etcd_endpoint.clone();
+    (cloud, endpoint)
+}
+
+/// A change is told within the window and little more, once, however often it happens.
+async fn changes_are_told(endpoint: &str) {
+    let keys = Keys::of(endpoint).await;
+    keys.put("/workers/old", "1").await;
+    let mut watching = watching(endpoint).await;
+    let before = Instant::now();
+    for value in 0..50 {
+        keys.put("/workers/w-1", &value.to_string()).await;
+        keys.put("/lcm/workers/w-2/desired_state", &value.to_string()).await;
+        keys.put("/sessions/s-1", "1").await;
+    }
+    named(&mut watching, &["w-1", "w-2"]).await;
+    assert!(before.elapsed() < Duration::from_secs(15), "told after {:?}", before.elapsed());
+    keys.delete("/workers/old").await;
+    let deleted = async {
+        // What came after the first window comes before, or along with it.
+        while !names(&next(&mut watching).await, "old") {}
+    };
+    timeout(PATIENCE, deleted).await.expect("a deletion is told");
+    watching.shutdown.request();
+    timeout(PATIENCE, watching.task).await.expect("it stops").expect("no panic");
+}
+
+#[tokio::test]
+async fn on_the_fake_cloud_changes_are_told() {
+    let (_cloud, endpoint) = fake_cloud().await;
+    changes_are_told(&endpoint).await;
+}
+
+#[tokio::test]
+async fn on_a_real_etcd_changes_are_told() {
+    changes_are_told(&RealEtcd::start().await.endpoint()).await;
+}
+
+#[tokio::test]
+async fn nothing_is_lost_when_watches_are_cut() {
+    let (cloud, endpoint) = fake_cloud().await;
+    let keys = Keys::of(&endpoint).await;
+    keys.put("/workers/gone", "1").await;
+    keys.put("/workers/same", "1").await;
+    let mut watching = watching(&endpoint).await;
+    for round in ["a", "b", "c"] {
+        cloud.etcd().inflict(Fault::WatchCut);
+        keys.put(&format!("/workers/{round}"), "1").await;
+        named(&mut watching, &[round]).await;
+    }
+    cloud.etcd().inflict(Fault::WatchCut);
+    keys.delete("/workers/gone").await;
+    named(&mut watching, &["gone"]).await;
+    assert!(watching.telemetry.mishaps(Mishap::WatchRelisted) >= 1);
+}
+
+#[tokio::test]
+async fn nothing_is_lost_when_watches_stall() {
+    let (cloud, endpoint) = fake_cloud().await;
+    let keys = Keys::of(&endpoint).await;
+    let mut watching = watching(&endpoint).await;
+    // Long enough to be probed, and answer.
+    sleep(Duration::from_millis(2_500)).await;
+    assert_eq!(watching.telemetry.mishaps(Mishap::WatchRelisted), 0, "silence alone is no reason to connect again");
+    cloud.etcd().inflict(Fault::WatchStall);
+    keys.put("/workers/w-1", "1").await;
+    named(&mut watching, &["w-1"]).await;
+    cloud.etcd().inflict(Fault::WatchResume);
+    keys.put("/workers/w-1", "2").await;
+    named(&mut watching, &["w-1"]).await;
+}
+
+#[tokio::test]
+async fn a_compaction_that_hides_something_is_told() {
+    let (cloud, endpoint) = fake_cloud().await;
+    let keys = Keys::of(&endpoint).await;
+    keys.put("/workers/gone", "1").await;
+    let mut watching = watching(&endpoint).await;
+    cloud.etcd().inflict(Fault::WatchStall);
+    keys.delete("/workers/gone").await;
+    keys.put("/elsewhere", "1").await;
+    cloud.etcd().inflict(Fault::Compact);
+    cloud.etcd().inflict(Fault::WatchResume);
+    let told = async { while next(&mut watching).await != WatchNotice::Resync(ResyncCause::Compacted) {} };
+    timeout(PATIENCE, told).await.expect("a gap is told");
+    goes_on(&mut watching, &keys).await;
+}
+
+#[tokio::test]
+async fn it_gives_up_and_is_revived() {
+    let (cloud, endpoint) = fake_cloud().await;
+    let keys = Keys::of(&endpoint).await;
+    let mut watching = watching(&endpoint).await;
+    cloud.etcd().inflict(Fault::Unavailable);
+    cloud.etcd().inflict(Fault::WatchCut);
+    reached(&watching, WatchState::GivenUp).await;
+    let polling = {
+        let handle = watching.handle.clone();
+        tokio::spawn(async move {
+            loop {
+                sleep(Duration::from_millis(200)).await;
+                handle.revive();
+            }
+        })
+    };
+    sleep(Duration::from_secs(2)).await;
+    assert!(watching.telemetry.mishaps(Mishap::WatchGivenUp) <= 2, "said once for each prefix");
+    cloud.etcd().inflict(Fault::Available);
+    keys.put("/workers/w-1", "1").await;
+    named(&mut watching, &["w-1"]).await;
+    reached(&watching, WatchState::Connected).await;
+    polling.abort();
+}
+
+#[tokio::test]
+async fn a_store_that_begins_anew_is_told_and_watched() {
+    let (cloud, endpoint) = fake_cloud().await;
+    let keys = Keys::of(&endpoint).await;
+    for _ in 0..20 {
+        keys.put("/workers/w-1", "1").await;
+    }
+    let mut watching = watching(&endpoint).await;
+    cloud.etcd().reset();
+    cloud.etcd().inflict(Fault::WatchCut);
+    let told = async { while next(&mut watching).await != WatchNotice::Resync(ResyncCause::Rewound) {} };
+    timeout(PATIENCE, told).await.expect("the past was replaced");
+    // A watch from the old revision would wait for the future.
+    goes_on(&mut watching, &keys).await;
+}
+
+#[tokio::test]
+async fn nothing_is_lost_when_a_real_etcd_is_killed_or_frozen() {
+    let mut etcd = RealEtcd::start().await;
+    let keys = Keys::of(&etcd.endpoint()).await;
+    keys.put("/workers/gone", "1").await;
+    let mut watching = watching(&etcd.endpoint()).await;
+    etcd.kill();
+    sleep(Duration::from_millis(300)).await;
+    etcd.begin().await;
+    Keys::of(&etcd.endpoint()).await.delete("/workers/gone").await;
+    watching.handle.revive();
+    named(&mut watching, &["gone"]).await;
+    etcd.pause();
+    sleep(Duration::from_secs(4)).await;
+    etcd.resume();
+    Keys::of(&etcd.endpoint()).await.put("/workers/w-1", "1").await;
+    watching.handle.revive();
+    named(&mut watching, &["w-1"]).await;
+}
