@@ -1,70 +1,131 @@
 """LCM keeps a fleet of cloud workers honest.
 
-The pure part of the lifecycle, callable without a network:
+Deciding is pure and needs no network:
 
 >>> import lcm
+>>> worker = lcm.Worker("w-1", "running", desired_status="running", ec2_instance_id="i-1")
+>>> decision = lcm.decide(worker, lcm.Observation(ec2="stopped"))
+>>> print(decision)
+w-1: running → stopped: EC2 shows another state than the record: recording what EC2 says (EC2: stopped).
 >>> [lcm.backoff_delay(retries) for retries in range(8)]
 [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
 >>> lcm.transitions()[0]
 Transition(source='pending', target='provisioning', kind='commanded', when='launched or adopted')
 """
 
-from typing import Literal, NamedTuple
+from lcm._lcm import Worker
+from lcm.clients import Clients
+from lcm.controller import Controller, ResourceController
+from lcm.data import ABSENT, Absent, CallFailure, FrozenMap
+from lcm.exceptions import (
+    ConfigError,
+    FakeCloudError,
+    ForkError,
+    InvalidRecord,
+    InvalidTransition,
+    LcmError,
+    PortError,
+)
+from lcm.observation import (
+    CloudMetrics,
+    CmlMetrics,
+    FleetView,
+    IdleReport,
+    Image,
+    Instance,
+    Observation,
+    Session,
+    Template,
+)
+from lcm.policy import Backoff, OrphanPolicy, Policy, RegionConfig, ScaleDownPolicy
+from lcm.pure import (
+    Decisions,
+    backoff_delay,
+    cancel_drain,
+    check_drain,
+    decide,
+    decide_many,
+    diagram,
+    eligible_workers,
+    find_orphans,
+    initiate_drain,
+    transitions,
+)
+from lcm.reconciling import reconcile, reconcile_async
+from lcm.results import Action, Decision, OrphanReport, Outcome, Reason, Transition, Verdict
+from lcm.words import (
+    ActionName,
+    ActionResult,
+    Conclusion,
+    DesiredStatus,
+    Ec2State,
+    ExternalStopPolicy,
+    FailureKind,
+    LookAgain,
+    OutcomeKind,
+    ReasonCode,
+    WorkerStatus,
+)
 
-from lcm import _lcm
-
-__all__ = ["Transition", "backoff_delay", "diagram", "transitions"]
-
-
-class Transition(NamedTuple):
-    """One legal change of a worker's status."""
-
-    source: str
-    """The status left."""
-    target: str
-    """The status entered."""
-    kind: str
-    """``commanded`` by the lifecycle, or ``observed`` in EC2."""
-    when: str
-    """When it happens, in a few words."""
-
-
-def transitions() -> tuple[Transition, ...]:
-    """Every legal change of status.
-
-    >>> {edge.target for edge in transitions() if edge.source == "draining" and edge.kind == "commanded"} == {
-    ...     "running", "stopping", "terminating"}
-    True
-    """
-    return tuple(Transition(*edge) for edge in _lcm.transitions())
-
-
-def diagram(format: Literal["mermaid", "dot"] = "mermaid") -> str:
-    """Draw the state machine from the same table that decides.
-
-    >>> print(diagram().splitlines()[0])
-    stateDiagram-v2
-    >>> diagram("svg")
-    Traceback (most recent call last):
-    ...
-    ValueError: 'svg' is not a diagram format; accepted: dot, mermaid
-    """
-    diagrams = _lcm.diagrams()
-    if format not in diagrams:
-        raise ValueError(f"{format!r} is not a diagram format; accepted: {', '.join(sorted(diagrams))}")
-    return diagrams[format]
-
-
-def backoff_delay(retries: int) -> float:
-    """Seconds to wait before a retry, counted from zero.
-
-    >>> backoff_delay(3)
-    8.0
-    >>> backoff_delay(-1)
-    Traceback (most recent call last):
-    ...
-    ValueError: retries is -1; accepted: a whole number from 0 up
-    """
-    if retries < 0:
-        raise ValueError(f"retries is {retries}; accepted: a whole number from 0 up")
-    return _lcm.backoff_seconds(min(retries, 2**32 - 1))
+__all__ = [
+    "ABSENT",
+    "Absent",
+    "Action",
+    "ActionName",
+    "ActionResult",
+    "Backoff",
+    "CallFailure",
+    "Clients",
+    "CloudMetrics",
+    "CmlMetrics",
+    "Conclusion",
+    "ConfigError",
+    "Controller",
+    "Decision",
+    "Decisions",
+    "DesiredStatus",
+    "Ec2State",
+    "ExternalStopPolicy",
+    "FailureKind",
+    "FakeCloudError",
+    "FleetView",
+    "ForkError",
+    "FrozenMap",
+    "IdleReport",
+    "Image",
+    "Instance",
+    "InvalidRecord",
+    "InvalidTransition",
+    "LcmError",
+    "LookAgain",
+    "Observation",
+    "OrphanPolicy",
+    "OrphanReport",
+    "Outcome",
+    "OutcomeKind",
+    "Policy",
+    "PortError",
+    "Reason",
+    "ReasonCode",
+    "RegionConfig",
+    "ResourceController",
+    "ScaleDownPolicy",
+    "Session",
+    "Template",
+    "Transition",
+    "Verdict",
+    "Worker",
+    "WorkerStatus",
+    "backoff_delay",
+    "cancel_drain",
+    "check_drain",
+    "decide",
+    "decide_many",
+    "diagram",
+    "eligible_workers",
+    "find_orphans",
+    "initiate_drain",
+    "reconcile",
+    "reconcile_async",
+    "transitions",
+]

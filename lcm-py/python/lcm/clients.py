@@ -1,0 +1,97 @@
+"""Whom a pass asks: EC2, CloudWatch, CML and the control plane."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Mapping
+
+from lcm import _lcm
+from lcm.ports import Bridge, Compute, ControlPlane, Events
+
+__all__ = ["Clients"]
+
+
+class Clients:
+    """Clients for everything that a pass asks, as settings say. Threads can share them.
+
+    Settings have the names of the environment variables, such as ``CONTROL_PLANE_API_URL``. Left out, they are taken
+    from the environment. AWS is reached as the environment of the process says, unless the settings name
+    ``AWS_ENDPOINT_URL``, ``AWS_ACCESS_KEY_ID`` and ``AWS_SECRET_ACCESS_KEY``. ``control_plane``, ``compute``
+    and ``events`` may be objects of your own: see :mod:`lcm.ports`.
+
+    >>> import lcm
+    >>> lcm.Clients({"CONTROL_PLANE_API_URL": "http://localhost:8080", "CML_PORT": "many"})
+    Traceback (most recent call last):
+    ...
+    lcm.exceptions.ConfigError: 1 setting cannot be used
+      CML_PORT="many" is not accepted; accepted: a whole number from 1 to 65535
+    """
+
+    __slots__ = ("__weakref__", "_bridges", "_native")
+
+    def __init__(
+        self,
+        settings: Mapping[str, str] | None = None,
+        *,
+        control_plane: ControlPlane | None = None,
+        compute: Compute | None = None,
+        events: Events | None = None,
+        clock: _lcm.FakeCloud | None = None,
+    ) -> None:
+        given = dict(os.environ if settings is None else settings)
+        for name, value in given.items():
+            if not isinstance(name, str) or not isinstance(value, str):
+                raise TypeError(f"the setting {name!r} is a {type(value).__name__}; accepted: text")
+        records = None if control_plane is None else Bridge(control_plane, ControlPlane)
+        cloud = None if compute is None else Bridge(compute, Compute)
+        listener = None if events is None else Bridge(events, Events)
+        self._bridges = [bridge for bridge in (records, cloud, listener) if bridge is not None]
+        self._native = _lcm.Clients(given, clock, records, cloud, listener)
+
+    def use_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let the coroutines of ports written in Python run on this loop. Whoever waits with asyncio does this."""
+        for bridge in self._bridges:
+            bridge.loop = loop
+
+    def refuse_own_loop(self) -> None:
+        """Refuse to wait on the very loop that the ports need to answer."""
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        if any(bridge.loop is running for bridge in self._bridges):
+            raise RuntimeError(
+                "this would wait for ports that run on this very loop; use `await lcm.reconcile_async(…)`"
+            )
+
+    def __repr__(self) -> str:
+        return "<lcm.Clients>"
+
+
+_lock = threading.Lock()
+_from_environment: tuple[dict[str, str], Clients] | None = None
+
+
+def clients_or_environment(clients: Clients | None) -> _lcm.Clients:
+    """The clients given, or those of the environment: the same ones as long as it does not change."""
+    global _from_environment
+    if clients is not None:
+        if not isinstance(clients, Clients):
+            raise TypeError(f"clients is a {type(clients).__name__}; accepted: lcm.Clients or None")
+        return clients._native
+    environment = dict(os.environ)
+    with _lock:
+        if _from_environment is None or _from_environment[0] != environment:
+            _from_environment = environment, Clients(environment)
+        return _from_environment[1]._native
+
+
+def _forget() -> None:
+    global _from_environment, _lock
+    _lock = threading.Lock()
+    _from_environment = None
+
+
+os.register_at_fork(after_in_child=_forget)

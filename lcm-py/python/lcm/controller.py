@@ -1,0 +1,132 @@
+"""Controllers in your own process: election, watch, start-up sweep, polling, backoff and metrics, from Rust."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from lcm import _lcm
+from lcm.clients import Clients, clients_or_environment
+from lcm.policy import Policy
+from lcm.ports import Bridge, Resources
+from lcm.pure import native_policy
+from lcm.reconciling import begin, wait
+
+__all__ = ["Controller", "ResourceController"]
+
+R = TypeVar("R")
+
+
+class Running(ABC):
+    """What can be run, watched and stopped."""
+
+    def __init__(self, native: _lcm.Controller | _lcm.ResourceController) -> None:
+        self._native = native
+        self._started = False
+        self._task: asyncio.Task[None] | None = None
+
+    @abstractmethod
+    def _use_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have what is written in Python awaited on this loop."""
+
+    async def run(self) -> None:
+        """Run until :meth:`stop`. Cancelled, it finishes what is under way, gives the lease up, and then ends."""
+        if self._started:
+            raise RuntimeError("a controller runs once; make another one")
+        self._started = True
+        self._use_loop(asyncio.get_running_loop())
+        ended: asyncio.Future[None]
+        _, ended = begin(self._native.start)
+        try:
+            await asyncio.shield(ended)
+        except asyncio.CancelledError:
+            self.stop()
+            await ended
+            raise
+
+    def stop(self) -> None:
+        """Ask it to finish what is under way and end. Returns at once; again is fine."""
+        self._native.stop()
+
+    def trigger(self, key: str) -> bool:
+        """Ask for a look at one resource now. False while somebody else leads."""
+        return self._native.trigger(key)
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """What it is doing: its role, its queue and more."""
+        return self._native.stats()
+
+    def metrics(self) -> str:
+        """Its metrics, as Prometheus reads them."""
+        return self._native.metrics()
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self.run())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        if self._task is not None:
+            await self._task
+
+
+class Controller(Running):
+    """Keeps a fleet of workers honest for as long as it runs and leads.
+
+    How often it looks, where leaders are elected and what it discovers is said by the settings of its clients. With
+    ``ETCD_ENDPOINTS`` empty it leads at once, alone.
+
+    Run it as a task of your service, or use it with ``async with``::
+
+        async with lcm.Controller() as controller:
+            await controller.ready()
+            ...
+    """
+
+    _native: _lcm.Controller
+
+    def __init__(self, clients: Clients | None = None, *, policy: Policy | None = None) -> None:
+        super().__init__(_lcm.Controller(clients_or_environment(clients), native_policy(policy)))
+        self._clients = clients
+
+    def _use_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._clients is not None:
+            self._clients.use_loop(loop)
+
+    async def ready(self) -> dict[str, Any]:
+        """Wait until it leads and has looked at every worker once; tells how many, and who could not be looked at."""
+        return await wait(self._native.start_ready)
+
+
+class ResourceController(Running, Generic[R]):
+    """Keeps any resources reconciled for as long as it runs and leads: a scheduler or a lablet controller, say.
+
+    ``resources`` says what there is and what to do about each; see :class:`lcm.ports.Resources`. ``name`` is what it is
+    elected as: one of that name leads. ``watch`` names prefixes in etcd, each with a slash at its end; the segment
+    after the prefix is the key of what changed. Settings are those of :class:`lcm.Clients`, from the environment unless
+    they are given.
+    """
+
+    def __init__(
+        self,
+        resources: Resources[R],
+        *,
+        name: str,
+        watch: Sequence[str] = (),
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self._bridge = Bridge(resources, Resources)
+        if isinstance(watch, str):
+            raise TypeError(f"watch is {watch!r}; accepted: a list of prefixes")
+        variables = {**(os.environ if settings is None else settings), "SERVICE_NAME": name}
+        super().__init__(_lcm.ResourceController(variables, self._bridge, resources.key, list(watch)))
+
+    def _use_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._bridge.loop = loop

@@ -1,0 +1,114 @@
+"""What all values have in common: frozen, hashable, picklable, ready for JSON and for ``match``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Any, Final
+
+from lcm.words import FailureKind
+
+__all__ = ["ABSENT", "Absent", "CallFailure", "Data", "FrozenMap"]
+
+
+class FrozenMap(Mapping[str, Any]):
+    """A mapping that cannot be changed, and so can be hashed.
+
+    >>> details = FrozenMap({"instance": "i-1"})
+    >>> details["instance"], details == {"instance": "i-1"}, len({details, details})
+    ('i-1', True, 1)
+    """
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Mapping[str, Any] | None = None) -> None:
+        self._items = dict(items or {})
+
+    def __getitem__(self, key: str) -> Any:
+        return self._items[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._items.items()))
+
+    def __repr__(self) -> str:
+        return repr(self._items)
+
+    def __reduce__(self) -> tuple[type[FrozenMap], tuple[dict[str, Any]]]:
+        return FrozenMap, (self._items,)
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON can hold it."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple) and not hasattr(value, "_asdict"):
+        return [plain(item) for item in value]
+    if hasattr(value, "_asdict"):
+        return {key: plain(item) for key, item in value._asdict().items()}
+    if isinstance(value, Data):
+        return value.to_dict()
+    return value
+
+
+class Data:
+    """What all our dataclasses can do."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as a dict that JSON can hold; times are ISO 8601, durations seconds."""
+        shown = (item for item in fields(self) if item.repr)  # type: ignore[arg-type]
+        return {item.name: plain(getattr(self, item.name)) for item in shown}
+
+
+class Absent(Enum):
+    """The answer *there is none*, which is not the same as no answer."""
+
+    ABSENT = "absent"
+
+    def __repr__(self) -> str:
+        return "lcm.ABSENT"
+
+
+ABSENT: Final = Absent.ABSENT
+"""EC2, or whoever was asked, answered that there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallFailure(Data):
+    """A call that gave no answer, and why.
+
+    >>> CallFailure("throttled", "slow down", "RequestLimitExceeded").kind
+    <FailureKind.THROTTLED: 'throttled'>
+    >>> CallFailure("tired", "slow down")
+    Traceback (most recent call last):
+    ...
+    ValueError: 'tired' is not a valid FailureKind
+    """
+
+    kind: FailureKind | str
+    """What kind of failure."""
+    message: str = ""
+    """What happened, for a person."""
+    code: str | None = None
+    """The far side's own code, such as ``RequestLimitExceeded``."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", FailureKind(self.kind))
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message}" if self.code else self.message

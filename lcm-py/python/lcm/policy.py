@@ -1,0 +1,133 @@
+"""The knobs of every decision, with the defaults of the design."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import timedelta
+from typing import Any
+
+from lcm import _lcm
+from lcm.data import Data, FrozenMap
+from lcm.words import ExternalStopPolicy
+
+__all__ = ["Backoff", "OrphanPolicy", "Policy", "RegionConfig", "ScaleDownPolicy"]
+
+
+def _check_times(policy: Any) -> None:
+    for item in fields(policy):
+        if item.type == "timedelta" and not isinstance(getattr(policy, item.name), timedelta):
+            value = getattr(policy, item.name)
+            raise TypeError(f"{item.name} is {value!r}; accepted: a timedelta, such as timedelta(seconds=90)")
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleDownPolicy(Data):
+    """When an idle worker may go."""
+
+    enabled: bool = False
+    """Whether idle workers are scaled down at all."""
+    min_workers: int = 0
+    """Never fewer running workers than this."""
+    cooldown: timedelta = timedelta(seconds=600)
+    """Shortest time between two scale-downs."""
+    look_ahead: timedelta = timedelta(minutes=30)
+    """A session scheduled within this time keeps its worker."""
+
+    def __post_init__(self) -> None:
+        _check_times(self)
+
+
+@dataclass(frozen=True, slots=True)
+class OrphanPolicy(Data):
+    """How far garbage collection may go."""
+
+    freeze_from_records: int = 3
+    """From this many records on, a scan that shows nothing at all freezes the region."""
+    max_terminations_per_pass: int | None = None
+    """At most this many records are marked terminated in one pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff(Data):
+    """How long to wait before a retry: ``min(base * multiplier ** retries, max)``."""
+
+    base: timedelta = timedelta(seconds=1)
+    """The first delay."""
+    multiplier: float = 2.0
+    """What each retry multiplies it by."""
+    max: timedelta = timedelta(seconds=60)
+    """The longest delay."""
+
+    def __post_init__(self) -> None:
+        _check_times(self)
+
+
+@dataclass(frozen=True, slots=True)
+class RegionConfig(Data):
+    """What a launch in one region needs."""
+
+    subnet_id: str
+    """The subnet to launch in."""
+    security_group_ids: tuple[str, ...]
+    """Security groups of the instance; at least one."""
+    key_name: str | None = None
+    """The key pair, if any."""
+    default_tags: Mapping[str, str] = field(default_factory=FrozenMap)
+    """Tags for every instance of the region; a worker's own tags win over these."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "security_group_ids", tuple(self.security_group_ids))
+        object.__setattr__(self, "default_tags", FrozenMap(self.default_tags))
+
+
+@dataclass(frozen=True, slots=True)
+class Policy(Data):
+    """Everything a decision may depend on besides the worker, what was observed, and the time.
+
+    >>> Policy().consistency_window.total_seconds()
+    120.0
+    >>> Policy(external_stop_policy="respect").external_stop_policy
+    <ExternalStopPolicy.RESPECT: 'respect'>
+    >>> Policy(metrics_interval=timedelta(seconds=-1))
+    Traceback (most recent call last):
+    ...
+    ValueError: policy.metrics_interval is -1 s; accepted: a time from 0 up
+    """
+
+    consistency_window: timedelta = timedelta(seconds=120)
+    """How long EC2 may fail to show an instance that was just launched."""
+    provisioning_timeout: timedelta = timedelta(seconds=900)
+    """How long an instance may take to come up."""
+    external_stop_policy: ExternalStopPolicy | str = ExternalStopPolicy.RESTART
+    """What a stop from outside means."""
+    resurrect_terminated: bool = True
+    """Whether a live instance of a terminated record brings the record back."""
+    max_session_retries: int = 3
+    """How often a failed session is retried on a draining worker."""
+    metrics_interval: timedelta = timedelta(seconds=60)
+    """How old collected metrics may be before a pass asks again."""
+    idle_detection_interval: timedelta = timedelta(seconds=300)
+    """Shortest time between two idle checks of one worker."""
+    license_poll_interval: timedelta = timedelta(seconds=5)
+    """When to look again at a licence that CML works on."""
+    scale_down: ScaleDownPolicy = field(default_factory=ScaleDownPolicy)
+    """Scale-down."""
+    orphans: OrphanPolicy = field(default_factory=OrphanPolicy)
+    """Garbage collection of orphans."""
+    backoff: Backoff = field(default_factory=Backoff)
+    """Waiting between retries."""
+    default_region: str | None = None
+    """The region of a worker that names none."""
+    regions: Mapping[str, RegionConfig] = field(default_factory=FrozenMap)
+    """Where workers are launched."""
+    _native: _lcm.Policy = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _check_times(self)
+        object.__setattr__(self, "external_stop_policy", ExternalStopPolicy(self.external_stop_policy))
+        object.__setattr__(self, "regions", FrozenMap(self.regions))
+        object.__setattr__(self, "_native", _lcm.Policy(self.to_dict()))
+
+    def __reduce__(self) -> tuple[type[Policy], tuple[Any, ...]]:
+        return Policy, tuple(getattr(self, item.name) for item in fields(self) if item.init)

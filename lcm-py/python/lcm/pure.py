@@ -1,0 +1,255 @@
+"""Deciding, without a network: data in, decision and reason out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal, TypeVar, overload
+
+from lcm import _lcm
+from lcm.data import Absent, CallFailure
+from lcm.observation import Instance, Observation, Session, Template
+from lcm.policy import Policy
+from lcm.results import Decision, OrphanReport, Transition
+
+__all__ = [
+    "Decisions",
+    "backoff_delay",
+    "cancel_drain",
+    "check_drain",
+    "decide",
+    "decide_many",
+    "diagram",
+    "eligible_workers",
+    "find_orphans",
+    "initiate_drain",
+    "transitions",
+]
+
+AnyWorker = _lcm.Worker | Mapping[str, Any]
+"""A worker, or the control plane's dict."""
+WorkerT = TypeVar("WorkerT", bound=AnyWorker)
+
+
+def native_policy(policy: Policy | None) -> _lcm.Policy | None:
+    if policy is None:
+        return None
+    if not isinstance(policy, Policy):
+        raise TypeError(f"policy is a {type(policy).__name__}; accepted: lcm.Policy or None")
+    return policy._native
+
+
+def _seen(observation: Observation) -> _lcm.Observation:
+    if not isinstance(observation, Observation):
+        raise TypeError(f"an observation is a {type(observation).__name__}; accepted: lcm.Observation")
+    return observation._native
+
+
+def decide(
+    worker: AnyWorker, observation: Observation, *, policy: Policy | None = None, now: datetime | None = None
+) -> Decision:
+    """Decide what to do about a worker, given what was seen of its world. Pure: nothing is called, nothing changes.
+
+    >>> import lcm
+    >>> worker = lcm.Worker("w-1", "stopped", desired_status="running", ec2_instance_id="i-1")
+    >>> decision = lcm.decide(worker, lcm.Observation(ec2="stopped"))
+    >>> print(decision)
+    w-1: stopped → starting: The instance is stopped and should run: starting it.
+    >>> [str(action) for action in decision.actions]
+    ['start_instance i-1']
+    >>> match decision:
+    ...     case lcm.Decision(target=lcm.WorkerStatus.STARTING, reason=lcm.Reason(code="start_requested")):
+    ...         print("it starts")
+    it starts
+    """
+    return _lcm.decide(worker, _seen(observation), native_policy(policy), now)
+
+
+class Decisions(Sequence[Decision]):
+    """Decisions about a fleet. Each becomes a Python object when it is looked at."""
+
+    __slots__ = ("_native",)
+
+    def __init__(self, native: _lcm.Decisions) -> None:
+        self._native = native
+
+    def __len__(self) -> int:
+        return len(self._native)
+
+    @overload
+    def __getitem__(self, index: int) -> Decision: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Decision]: ...
+    def __getitem__(self, index: int | slice) -> Decision | list[Decision]:
+        if isinstance(index, slice):
+            return [self._native[place] for place in range(*index.indices(len(self)))]
+        place = index + len(self) if index < 0 else index
+        if not 0 <= place < len(self):
+            raise IndexError(f"there are {len(self)} decisions, and none at {index}")
+        return self._native[place]
+
+    def changing(self) -> list[Decision]:
+        """Those that change a status."""
+        return [self._native[place] for place in self._native.changing()]
+
+    def reasons(self) -> dict[str, int]:
+        """How many there are of each reason."""
+        return self._native.reasons()
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} decisions: {self.reasons()}>"
+
+
+def decide_many(
+    workers: Iterable[AnyWorker],
+    observations: Observation | Sequence[Observation],
+    *,
+    policy: Policy | None = None,
+    now: datetime | None = None,
+) -> Decisions:
+    """Decide about a whole fleet: one observation for all workers, or one for each.
+
+    >>> import lcm
+    >>> fleet = [{"id": f"w-{n}", "status": "running", "ec2_instance_id": f"i-{n}"} for n in range(3)]
+    >>> lcm.decide_many(fleet, lcm.Observation(ec2="stopped"))
+    <3 decisions: {'drift': 3}>
+    """
+    seen = _seen(observations) if isinstance(observations, Observation) else [_seen(one) for one in observations]
+    return Decisions(_lcm.decide_many(workers, seen, native_policy(policy), now))
+
+
+def eligible_workers(workers: Iterable[WorkerT]) -> list[WorkerT]:
+    """The workers that may take a new session: running, and not wanted stopped or terminated.
+
+    >>> import lcm
+    >>> fleet = [lcm.Worker("w-1", "running"), lcm.Worker("w-2", "draining")]
+    >>> [worker.id for worker in lcm.eligible_workers(fleet)]
+    ['w-1']
+    """
+    listed = list(workers)
+    return [worker for worker, eligible in zip(listed, _lcm.eligible(listed), strict=True) if eligible]
+
+
+def initiate_drain(
+    worker: AnyWorker,
+    sessions: Iterable[Session | Mapping[str, Any]] = (),
+    *,
+    reason: str,
+    requested_by: str,
+    now: datetime | None = None,
+) -> Decision:
+    """Begin a drain. Only a running worker can be drained.
+
+    >>> import lcm
+    >>> decision = lcm.initiate_drain(lcm.Worker("w-1", "running"), reason="maintenance", requested_by="alice")
+    >>> decision.target.value, decision.changes["desired_status"]
+    ('draining', 'stopped')
+    >>> lcm.initiate_drain(lcm.Worker("w-2", "stopped"), reason="maintenance", requested_by="alice")
+    Traceback (most recent call last):
+    ...
+    lcm.exceptions.InvalidTransition: worker w-2 is stopped; only a running worker can be drained
+    """
+    return _lcm.initiate_drain(worker, list(sessions), reason, requested_by, now)
+
+
+def cancel_drain(worker: AnyWorker, *, cancelled_by: str, reason: str) -> Decision:
+    """Call a drain off: back to running, and wanted running. Only a draining worker can go back this way.
+
+    >>> import lcm
+    >>> lcm.cancel_drain(lcm.Worker("w-1", "draining"), cancelled_by="alice", reason="class goes on").target.value
+    'running'
+    """
+    return _lcm.cancel_drain(worker, cancelled_by, reason)
+
+
+def check_drain(
+    worker: AnyWorker,
+    sessions: Iterable[Session | Mapping[str, Any]],
+    *,
+    template: Template | Mapping[str, Any] | Absent | CallFailure | None = None,
+    policy: Policy | None = None,
+    now: datetime | None = None,
+) -> Decision:
+    """What a draining worker's sessions mean for it. Without a template a drain may take four hours.
+
+    >>> import lcm
+    >>> worker = lcm.Worker("w-1", "draining")
+    >>> print(lcm.check_drain(worker, [lcm.Session("s-1", "running")]).reason)
+    Sessions are still active: waiting for them (1 active, 4 h until the deadline).
+    >>> lcm.check_drain(worker, []).target.value
+    'stopping'
+    """
+    return _lcm.check_drain(worker, list(sessions), template, native_policy(policy), now)
+
+
+def find_orphans(
+    workers: Iterable[AnyWorker],
+    discovered: Iterable[Instance | Mapping[str, Any]],
+    *,
+    region: str,
+    verified: Mapping[str, Instance | Mapping[str, Any] | str | Absent | CallFailure] | None = None,
+    complete: bool = True,
+    subnet_visible: bool = False,
+    policy: Policy | None = None,
+    now: datetime | None = None,
+) -> OrphanReport:
+    """Find the records of a region whose instance is gone.
+
+    ``discovered`` is what a scan of the region showed, all pages of it (else say ``complete=False``: nothing is
+    concluded then). What the scan did not show must be asked for directly; ``verified`` holds those answers by
+    instance id, and the report's ``unverified`` says which are missing.
+
+    >>> import lcm
+    >>> old = {"status": "running", "aws_region": "us-east-1", "created_at": "2026-02-05T08:00:00Z"}
+    >>> records = [{"id": "w-1", "ec2_instance_id": "i-1", **old}, {"id": "w-2", "ec2_instance_id": "i-2", **old}]
+    >>> seen = [lcm.Instance("running", id="i-1")]
+    >>> lcm.find_orphans(records, seen, region="us-east-1").unverified
+    ('i-2',)
+    >>> lcm.find_orphans(records, seen, region="us-east-1", verified={"i-2": lcm.ABSENT}).orphans
+    ('w-2',)
+    """
+    verdicts, unverified = _lcm.find_orphans(
+        workers, list(discovered), verified or {}, region, complete, subnet_visible, native_policy(policy), now
+    )
+    return OrphanReport(region, tuple(verdicts), tuple(unverified))
+
+
+def transitions() -> tuple[Transition, ...]:
+    """Every legal change of status.
+
+    >>> {edge.target for edge in transitions() if edge.source == "draining" and edge.kind == "commanded"} == {
+    ...     "running", "stopping", "terminating"}
+    True
+    """
+    return tuple(Transition(*edge) for edge in _lcm.transitions())
+
+
+def diagram(format: Literal["mermaid", "dot"] = "mermaid") -> str:
+    """Draw the state machine from the same table that decides.
+
+    >>> print(diagram().splitlines()[0])
+    stateDiagram-v2
+    >>> diagram("svg")
+    Traceback (most recent call last):
+    ...
+    ValueError: 'svg' is not a diagram format; accepted: dot, mermaid
+    """
+    diagrams = _lcm.diagrams()
+    if format not in diagrams:
+        raise ValueError(f"{format!r} is not a diagram format; accepted: {', '.join(sorted(diagrams))}")
+    return diagrams[format]
+
+
+def backoff_delay(retries: int, *, policy: Policy | None = None) -> float:
+    """Seconds to wait before a retry, counted from zero.
+
+    >>> backoff_delay(3)
+    8.0
+    >>> backoff_delay(-1)
+    Traceback (most recent call last):
+    ...
+    ValueError: retries is -1; accepted: a whole number from 0 up
+    """
+    if retries < 0:
+        raise ValueError(f"retries is {retries}; accepted: a whole number from 0 up")
+    return _lcm.backoff_seconds(min(retries, 2**32 - 1), native_policy(policy))

@@ -1,0 +1,113 @@
+"""One pass over one worker: look, decide, do, record."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TypeVar
+
+from lcm import _lcm
+from lcm.clients import Clients, clients_or_environment
+from lcm.policy import Policy
+from lcm.pure import AnyWorker, native_policy
+from lcm.results import Outcome
+
+__all__ = ["reconcile", "reconcile_async"]
+
+T = TypeVar("T")
+
+
+def reconcile(
+    worker: AnyWorker,
+    *,
+    clients: Clients | None = None,
+    policy: Policy | None = None,
+    dry_run: bool = False,
+    timeout: float | timedelta | None = None,
+) -> Outcome:
+    """Bring one worker a step closer to what its owner wants, and say how that went.
+
+    Without ``clients`` those of the environment are used. With ``dry_run`` everything is read and nothing is done.
+    Other threads go on meanwhile, and Ctrl-C works.
+
+    A call that fails is part of the outcome: RETRY, with its ``error``. Raised are :class:`lcm.ConfigError` for
+    settings that cannot be used, :class:`lcm.InvalidRecord` for a record that cannot be read, and ``TimeoutError``.
+    Whatever interrupts a pass, what it has begun is finished and recorded.
+
+    >>> import lcm
+    >>> from lcm.testing import FakeCloud
+    >>> with FakeCloud() as cloud:
+    ...     instance = cloud.run()
+    ...     cloud.advance(60)
+    ...     worker = cloud.add_worker(id="w-1", status="stopped", ec2_instance_id=instance.id)
+    ...     print(lcm.reconcile(worker, clients=cloud.clients()))
+    w-1: stopped → running: The instance was started from outside (EC2: running).
+    """
+    native = clients_or_environment(clients)
+    if clients is not None:
+        clients.refuse_own_loop()
+    return _lcm.reconcile(worker, native, native_policy(policy), dry_run, _seconds(timeout))
+
+
+async def reconcile_async(
+    worker: AnyWorker,
+    *,
+    clients: Clients | None = None,
+    policy: Policy | None = None,
+    dry_run: bool = False,
+    timeout: float | timedelta | None = None,
+) -> Outcome:
+    """The same as :func:`reconcile`, for asyncio. Cancelling it ends the pass before its next action."""
+    # Making clients reads files; the loop has better things to do.
+    native = await asyncio.to_thread(clients_or_environment, clients)
+    limit = _seconds(timeout)
+    if clients is not None:
+        clients.use_loop(asyncio.get_running_loop())
+
+    def start(done: Callable[[Outcome | None, BaseException | None], None]) -> _lcm.Task:
+        return _lcm.start_reconcile(done, worker, native, native_policy(policy), dry_run, limit)
+
+    return await wait(start)
+
+
+Start = Callable[[Callable[[T | None, BaseException | None], None]], _lcm.Task]
+"""Starts something in Rust that calls back with a result or an error."""
+
+
+def begin(start: Start[T]) -> tuple[_lcm.Task, asyncio.Future[T]]:
+    """Start something in Rust, with a future for its end."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def finish(result: T | None, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)  # type: ignore[arg-type]
+
+    def done(result: T | None, error: BaseException | None) -> None:
+        # Called from another thread.
+        loop.call_soon_threadsafe(finish, result, error)
+
+    return start(done), future
+
+
+async def wait(start: Start[T]) -> T:
+    """Start something in Rust and wait for its end; cancelled, it is dropped there too."""
+    task, future = begin(start)
+    try:
+        return await future
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+
+
+def _seconds(timeout: float | timedelta | None) -> float | None:
+    return timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+
+
+atexit.register(_lcm.shut_down)

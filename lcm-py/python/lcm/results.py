@@ -1,0 +1,166 @@
+"""What comes out: decisions, outcomes and verdicts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import NamedTuple
+
+from lcm import _html
+from lcm.data import CallFailure, Data, FrozenMap
+from lcm.words import ActionName, ActionResult, Conclusion, LookAgain, OutcomeKind, ReasonCode, WorkerStatus
+
+__all__ = ["Action", "Decision", "OrphanReport", "Outcome", "Reason", "Transition", "Verdict"]
+
+
+class Transition(NamedTuple):
+    """One legal change of a worker's status."""
+
+    source: str
+    """The status left."""
+    target: str
+    """The status entered."""
+    kind: str
+    """``commanded`` by the lifecycle, or ``observed`` in EC2."""
+    when: str
+    """When it happens, in a few words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason(Data):
+    """Why something was decided: a stable code for machines and a sentence for people."""
+
+    code: ReasonCode
+    """The code."""
+    sentence: str
+    """The sentence."""
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+@dataclass(frozen=True, slots=True)
+class Action(Data):
+    """One thing that is planned or was done."""
+
+    name: ActionName
+    """What."""
+    text: str
+    """What and to whom, in a few words."""
+    details: FrozenMap = field(default_factory=FrozenMap)
+    """All the particulars."""
+    result: ActionResult = ActionResult.PLANNED
+    """How it went."""
+    instance_id: str | None = None
+    """The instance that was launched."""
+    error: CallFailure | None = None
+    """Why it failed."""
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Data):
+    """What to do about a worker, and why. Nothing has happened yet."""
+
+    worker_id: str
+    """The worker."""
+    outcome: OutcomeKind
+    """How the pass ends if every action succeeds."""
+    source: WorkerStatus
+    """The status the worker is in."""
+    target: WorkerStatus
+    """The status it gets; the same if it stays."""
+    transition: Transition | None
+    """The change of status, if any."""
+    actions: tuple[Action, ...]
+    """What to do, in order."""
+    reason: Reason
+    """Why."""
+    look_again: LookAgain
+    """When to look again."""
+    after: timedelta | None
+    """How long until then, where ``look_again`` says *after*."""
+    changes: FrozenMap
+    """What else to write to the record; None clears a field."""
+    notices: tuple[FrozenMap, ...]
+    """What to announce once that is written."""
+    counts: tuple[str, ...]
+    """What to count once that is written."""
+
+    def __str__(self) -> str:
+        return f"{self.worker_id}: {_arrow(self.source, self.target)}: {self.reason}"
+
+    def _repr_html_(self) -> str:
+        return _html.card(self, self.outcome)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Data):
+    """How a pass over a worker went."""
+
+    kind: OutcomeKind
+    """How it ended."""
+    worker_id: str
+    """The worker."""
+    source: WorkerStatus
+    """The status at the beginning."""
+    target: WorkerStatus
+    """The status at the end: recorded, or planned in a dry run."""
+    actions: tuple[Action, ...]
+    """What was done or is planned, in order."""
+    reason: Reason
+    """Why."""
+    look_again: LookAgain
+    """When to look again."""
+    after: timedelta | None = None
+    """How long until then, where ``look_again`` says *after*."""
+    error: CallFailure | None = None
+    """The call that failed, if one decided the outcome."""
+    dry_run: bool = False
+    """Whether nothing was done."""
+
+    def __str__(self) -> str:
+        return f"{self.worker_id}: {_arrow(self.source, self.target)}: {self.reason}"
+
+    def _repr_html_(self) -> str:
+        return _html.card(self, self.kind)
+
+
+def _arrow(source: WorkerStatus, target: WorkerStatus) -> str:
+    return str(source) if source == target else f"{source} → {target}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict(Data):
+    """What garbage collection concluded about one record."""
+
+    worker_id: str
+    """The record."""
+    instance_id: str
+    """Its instance."""
+    conclusion: Conclusion
+    """The conclusion."""
+
+
+@dataclass(frozen=True, slots=True)
+class OrphanReport(Data):
+    """What garbage collection concludes about a region."""
+
+    region: str
+    """The region."""
+    verdicts: tuple[Verdict, ...]
+    """One for every record that the scan did not show alive."""
+    unverified: tuple[str, ...]
+    """Instances that the scan did not show and that EC2 was not asked about directly: ask, and judge again."""
+
+    @property
+    def orphans(self) -> tuple[str, ...]:
+        """The workers to mark terminated."""
+        return tuple(verdict.worker_id for verdict in self.verdicts if verdict.conclusion is Conclusion.ORPHAN)
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether the region is frozen: the scan shows nothing at all, which wrong credentials would explain too."""
+        return any(verdict.conclusion is Conclusion.FROZEN for verdict in self.verdicts)

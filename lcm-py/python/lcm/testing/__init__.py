@@ -1,0 +1,255 @@
+"""A cloud on this machine, for tests and notebooks.
+
+>>> from lcm.testing import FakeCloud
+>>> with FakeCloud() as cloud:
+...     instance = cloud.run(tags={"team": "blue"})
+...     cloud.advance(60)
+...     [(seen.state.value, seen.tags["team"]) for seen in cloud.instances()]
+[('running', 'blue')]
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Self
+
+from lcm import _lcm
+from lcm._lcm import Worker
+from lcm.clients import Clients
+from lcm.exceptions import FakeCloudError
+from lcm.observation import Instance, Session
+from lcm.ports import Compute, ControlPlane, Events
+
+__all__ = ["FakeCloud"]
+
+REGION = "us-east-1"
+"""Where things happen unless another region is named."""
+
+
+class FakeCloud:
+    """EC2, CloudWatch, CML, etcd and the control plane, on free ports of this machine, as real clients know them.
+
+    Use it with ``with`` or ``async with``; two of them share nothing. Its clock stands still until it is moved
+    (``clock="manual"``), goes as the one on the wall (``"real"``) or faster (``"x60"``).
+
+    The verbs act behind everybody's back, as a colleague with the console would. None of them is recorded among the
+    :meth:`requests`.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: str = "manual",
+        seed: int = 0,
+        delays: str = "",
+        scenario: str | None = None,
+        control_plane: str | None = None,
+    ) -> None:
+        self._options = (clock, seed, delays, scenario, control_plane)
+        self._cloud: _lcm.FakeCloud | None = None
+
+    def start(self) -> Self:
+        """Start every service."""
+        if self._cloud is not None:
+            raise FakeCloudError("the fake cloud is running already")
+        self._cloud = _lcm.FakeCloud(*self._options)
+        return self
+
+    def stop(self) -> None:
+        """End every service. Again is fine."""
+        if self._cloud is not None:
+            self._cloud.stop()
+            self._cloud = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        return await asyncio.to_thread(self.start)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.stop)
+
+    @property
+    def _native(self) -> _lcm.FakeCloud:
+        if self._cloud is None:
+            raise FakeCloudError("the fake cloud is not running; use it with `with FakeCloud() as cloud:`")
+        return self._cloud
+
+    @property
+    def endpoints(self) -> dict[str, Any]:
+        """Where everything is: ``aws_url``, ``etcd_endpoint``, ``control_plane_url`` and more."""
+        return self._native.endpoints()
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The environment variables that point boto3, etcdctl and ``lcm`` itself here."""
+        return self._native.environment()
+
+    def clients(
+        self,
+        settings: Mapping[str, str] | None = None,
+        *,
+        control_plane: ControlPlane | None = None,
+        compute: Compute | None = None,
+        events: Events | None = None,
+    ) -> Clients:
+        """Clients for this cloud, on its clock. ``settings`` win over the cloud's own :attr:`env`."""
+        merged = {**self.env, **(settings or {})}
+        return Clients(merged, control_plane=control_plane, compute=compute, events=events, clock=self._native)
+
+    # Time
+
+    @property
+    def now(self) -> datetime:
+        """The time in this world."""
+        return self._native.now()
+
+    def advance(self, step: float | timedelta) -> None:
+        """Move the clock forward, by seconds or a timedelta, and wait until every CML has followed."""
+        self._native.advance(step.total_seconds() if isinstance(step, timedelta) else step)
+
+    def settle(self) -> None:
+        """Wait until every CML is where its instance is."""
+        self._native.settle()
+
+    def reset(self, *, empty: bool = False) -> None:
+        """Go back to the scenario it was started with, or to an empty world. The clock goes on."""
+        self._native.reset(empty)
+
+    # EC2 and CloudWatch
+
+    def run(self, *, region: str = REGION, tags: Mapping[str, str] | None = None) -> Instance:
+        """Launch an instance of the region's newest image."""
+        return Instance(**self._native.run(region, list((tags or {}).items())))
+
+    def start_instance(self, instance: str | Instance, *, region: str = REGION) -> None:
+        """Start a stopped instance."""
+        self._native.start_instance(region, _id(instance))
+
+    def stop_instance(self, instance: str | Instance, *, region: str = REGION) -> None:
+        """Stop an instance."""
+        self._native.stop_instance(region, _id(instance))
+
+    def terminate(self, instance: str | Instance, *, region: str = REGION) -> None:
+        """Terminate an instance."""
+        self._native.terminate_instance(region, _id(instance))
+
+    def tag(self, instance: str | Instance, key: str, value: str, *, region: str = REGION) -> None:
+        """Tag an instance."""
+        self._native.tag(region, _id(instance), key, value)
+
+    def instances(self, *, region: str = REGION) -> list[Instance]:
+        """All instances that are still visible, in the order of their launches."""
+        return [Instance(**shown) for shown in self._native.instances(region)]
+
+    def instance(self, instance: str | Instance, *, region: str = REGION) -> Instance | None:
+        """One instance as it is now; None when it is not visible any more."""
+        return next((seen for seen in self.instances(region=region) if seen.id == _id(instance)), None)
+
+    def set_metric(
+        self, instance: str | Instance, name: str, value: float, *, namespace: str = "AWS/EC2", region: str = REGION
+    ) -> None:
+        """Set what CloudWatch knows about an instance now, in percent."""
+        self._native.set_metric(region, namespace, name, _id(instance), value)
+
+    # The control plane
+
+    def add_worker(self, **fields: Any) -> Worker:
+        """Add a worker's record."""
+        return Worker.from_dict(self._native.add_worker({"name": fields.get("id", "worker"), **fields}))
+
+    def update_worker(self, id: str, **fields: Any) -> Worker:
+        """Write fields of a worker's record, as somebody else would: its version goes up, watchers hear of it."""
+        return Worker.from_dict(self._native.update_worker(id, fields))
+
+    def worker(self, id: str) -> Worker:
+        """One worker's record, as it is now."""
+        return Worker.from_dict(self._native.worker(id))
+
+    def workers(self) -> list[Worker]:
+        """All records, terminated ones too, by id."""
+        return [Worker.from_dict(record) for record in self._native.workers()]
+
+    def add_session(self, **fields: Any) -> Session:
+        """Add a session."""
+        return _session(self._native.add_session(fields))
+
+    def sessions(self) -> list[Session]:
+        """All sessions, by id."""
+        return [_session(record) for record in self._native.sessions()]
+
+    def add_template(self, **fields: Any) -> dict[str, Any]:
+        """Add a template, or replace the one of the same name."""
+        return self._native.add_template(fields)
+
+    def audit(self) -> list[dict[str, Any]]:
+        """The scaling audit, oldest first."""
+        return self._native.audit()
+
+    def events(self) -> list[dict[str, Any]]:
+        """The events that were published, oldest first."""
+        return self._native.events()
+
+    # What goes wrong, and what was asked
+
+    def inject(self, action: Mapping[str, Any], **rule: Any) -> int:
+        """Make something go wrong; gives the rule's number.
+
+        ``action`` says what: ``{"kind": "error", "code": "RequestLimitExceeded"}``, ``{"kind": "reset"}``,
+        ``{"kind": "drop-response"}``, ``{"kind": "latency", "seconds": 3}`` and more. ``rule`` says when: ``service``,
+        ``operation``, ``region``, ``instance``, ``after``, ``times``, ``probability``, ``per``.
+        """
+        return self._native.inject({**rule, "action": dict(action)})
+
+    def fail_next(
+        self, operation: str, *, service: str = "ec2", code: str = "RequestLimitExceeded", times: int = 1
+    ) -> int:
+        """Refuse the next calls of an operation, however often the caller tries each."""
+        return self.inject(
+            {"kind": "error", "code": code}, service=service, operation=operation, times=times, per="call"
+        )
+
+    def clear_faults(self) -> None:
+        """Let nothing go wrong any more."""
+        self._native.clear_faults()
+
+    def requests(self, **filter: Any) -> list[dict[str, Any]]:
+        """What was asked, oldest first; by ``service``, ``operation``, ``region``, ``subject``, ``code``."""
+        return self._native.requests(filter)
+
+    def count(self, operation: str | None = None, **filter: Any) -> int:
+        """How often something was asked."""
+        return self._native.count({"operation": operation, **filter})
+
+    def forget_requests(self) -> None:
+        """Forget what was asked so far."""
+        self._native.forget_requests()
+
+    def __repr__(self) -> str:
+        return f"<FakeCloud at {self.endpoints['aws_url']}>" if self._cloud else "<FakeCloud, not running>"
+
+
+def _id(instance: str | Instance) -> str:
+    return instance.id if isinstance(instance, Instance) else instance
+
+
+def _session(record: Mapping[str, Any]) -> Session:
+    start = record.get("timeslot_start")
+    return Session(
+        id=record["id"],
+        status=record["status"],
+        worker_id=record.get("worker_id"),
+        timeslot_start=datetime.fromisoformat(start) if start else None,
+        retry_count=int(record.get("retry_count") or 0),
+    )

@@ -1,0 +1,87 @@
+//! The whole controller, from Python: election, watch, sweep, polling, discovery and metrics.
+
+use lcm_sdk::assembly;
+use lcm_sdk::runtime::admin::AdminSource;
+use lcm_sdk::runtime::shutdown::Shutdown;
+use lcm_sdk::runtime::telemetry::Telemetry;
+use lcm_sdk::runtime::worker_controller::{Readiness, WorkerController};
+use pyo3::prelude::*;
+use serde_json::json;
+
+use crate::clients::{Clients, config_error};
+use crate::convert::to_python;
+use crate::door::{Task, spawn};
+use crate::policy::Policy;
+
+/// A controller that does nothing until it is started, and is started once.
+#[pyclass(frozen, module = "lcm._lcm")]
+pub(crate) struct Controller {
+    controller: WorkerController,
+    telemetry: Telemetry,
+    shutdown: Shutdown,
+}
+
+#[pymethods]
+impl Controller {
+    #[new]
+    #[pyo3(signature = (clients, policy=None))]
+    fn new(py: Python<'_>, clients: &Bound<'_, Clients>, policy: Option<&Bound<'_, Policy>>) -> PyResult<Self> {
+        let clients = clients.get();
+        let (settings, telemetry) = (clients.settings(), clients.telemetry().clone());
+        // The client for etcd wants to be made where it will run.
+        let coordination = crate::door::block_on(py, async { assembly::coordination(settings) })?;
+        let coordination = coordination.map_err(|error| config_error(py, &error))?;
+        let config = assembly::controller_config(settings);
+        let (ports, policy) = (clients.ports().clone(), clients.policy(policy));
+        let controller = WorkerController::new(ports, policy, coordination, config, telemetry.clone());
+        let controller = controller.map_err(|error| config_error(py, &error))?;
+        Ok(Self { controller, telemetry, shutdown: Shutdown::new() })
+    }
+
+    /// Runs until asked to stop, then calls `done(None, None)`.
+    fn start(&self, py: Python<'_>, done: Py<PyAny>) -> PyResult<Task> {
+        let (controller, shutdown) = (self.controller.clone(), self.shutdown.clone());
+        spawn(py, done, async move { controller.run(&shutdown).await }, |py, ()| Ok(py.None()))
+    }
+
+    /// Calls `done(report, None)` once everything was looked at for the first time.
+    fn start_ready(&self, py: Python<'_>, done: Py<PyAny>) -> PyResult<Task> {
+        let controller = self.controller.clone();
+        spawn(py, done, async move { controller.ready().await }, |py, report| {
+            let shown = json!({
+                "listed": report.listed,
+                "unfinished": report.unfinished.iter().map(ToString::to_string).collect::<Vec<_>>(),
+                "seconds": report.took.as_secs_f64(),
+            });
+            to_python(py, &shown).map(Bound::unbind)
+        })
+    }
+
+    /// Asks it to finish what is under way and give the lease up.
+    fn stop(&self) {
+        self.shutdown.request();
+    }
+
+    /// Asks for a look at a worker now. False while somebody else leads.
+    fn trigger(&self, worker: &str) -> bool {
+        self.controller.controller().map(|controller| controller.demand(worker)).is_some()
+    }
+
+    /// What it is doing.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let readiness = match &*self.controller.readiness().borrow() {
+            Readiness::Standby => "standby",
+            Readiness::Sweeping => "sweeping",
+            Readiness::Ready(_) => "ready",
+        };
+        let mut shown = serde_json::to_value(AdminSource::stats(&self.controller)).unwrap_or_default();
+        shown["readiness"] = readiness.into();
+        shown["counters"] = json!(self.telemetry.counters());
+        to_python(py, &shown)
+    }
+
+    /// Its metrics as Prometheus reads them.
+    fn metrics(&self) -> String {
+        self.telemetry.to_prometheus()
+    }
+}

@@ -1,0 +1,104 @@
+//! The Python half of the package, as the native half reaches it: its classes, words and exceptions.
+
+use lcm_sdk::CallFailure;
+use lcm_sdk::core::drain::DrainError;
+use lcm_sdk::core::json::FieldError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyString, PyType};
+
+macro_rules! classes {
+    ($( $function:ident = $module:literal, $name:literal; )+) => {
+        $(
+            pub(crate) fn $function(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
+                static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+                CLASS.import(py, $module, $name)
+            }
+        )+
+    };
+}
+
+classes! {
+    absent_class = "lcm.data", "Absent";
+    action_class = "lcm.results", "Action";
+    call_failure_class = "lcm.data", "CallFailure";
+    decision_class = "lcm.results", "Decision";
+    frozen_map_class = "lcm.data", "FrozenMap";
+    outcome_class = "lcm.results", "Outcome";
+    patch_class = "lcm.ports", "Patch";
+    reason_class = "lcm.results", "Reason";
+    transition_class = "lcm.results", "Transition";
+    verdict_class = "lcm.results", "Verdict";
+}
+
+macro_rules! vocabularies {
+    ($( $function:ident = $name:literal; )+) => {
+        $(
+            /// The member of a Python enum that stands for a word.
+            pub(crate) fn $function<'py>(py: Python<'py>, word: &str) -> PyResult<Bound<'py, PyAny>> {
+                static MEMBERS: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+                let members = MEMBERS.get_or_try_init(py, || members(py, $name))?;
+                member(members.bind(py), $name, word)
+            }
+        )+
+    };
+}
+
+vocabularies! {
+    action_name = "ActionName";
+    action_result = "ActionResult";
+    conclusion = "Conclusion";
+    desired_status = "DesiredStatus";
+    failure_kind = "FailureKind";
+    look_again = "LookAgain";
+    outcome_kind = "OutcomeKind";
+    reason_code = "ReasonCode";
+    worker_status = "WorkerStatus";
+}
+
+fn members(py: Python<'_>, class: &str) -> PyResult<Py<PyDict>> {
+    let class = py.import("lcm.words")?.getattr(class)?;
+    Ok(class.getattr("_value2member_map_")?.cast_into::<PyDict>()?.unbind())
+}
+
+fn member<'py>(members: &Bound<'py, PyDict>, class: &str, word: &str) -> PyResult<Bound<'py, PyAny>> {
+    let found = members.get_item(PyString::intern(members.py(), word))?;
+    found.ok_or_else(|| pyo3::exceptions::PySystemError::new_err(format!("lcm.{class} has no member for {word:?}")))
+}
+
+/// A mapping that cannot be changed.
+pub(crate) fn frozen_map<'py>(py: Python<'py>, dict: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyAny>> {
+    frozen_map_class(py)?.call1((dict,))
+}
+
+/// A failed call as `lcm.CallFailure`.
+pub(crate) fn failure_to_python<'py>(py: Python<'py>, failure: &CallFailure) -> PyResult<Bound<'py, PyAny>> {
+    let kind = failure_kind(py, failure.kind.as_str())?;
+    call_failure_class(py)?.call1((kind, failure.message.as_str(), failure.code.as_deref()))
+}
+
+/// An exception of `lcm.exceptions`, by name.
+pub(crate) fn exception<'py>(py: Python<'py>, class: &str, arguments: impl pyo3::call::PyCallArgs<'py>) -> PyErr {
+    let made = py.import("lcm.exceptions").and_then(|module| module.getattr(class)?.call1(arguments));
+    made.map_or_else(|error| error, PyErr::from_value)
+}
+
+/// A record that cannot be read.
+pub(crate) fn invalid_record(py: Python<'_>, error: &FieldError) -> PyErr {
+    exception(py, "InvalidRecord", (error.to_string(), error.field.as_str(), error.accepted.as_str()))
+}
+
+/// What is wrong with an argument that is no record.
+pub(crate) fn invalid_argument(path: &str, error: &serde_json::Error) -> PyErr {
+    pyo3::exceptions::PyValueError::new_err(format!("{path}: {error}"))
+}
+
+/// A change of status that the table does not know.
+pub(crate) fn invalid_transition(py: Python<'_>, error: &DrainError) -> PyErr {
+    exception(py, "InvalidTransition", (error.to_string(),))
+}
+
+/// Whether an object is an instance of one of our Python classes.
+pub(crate) fn is_a(object: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> bool {
+    object.get_type().is(class)
+}

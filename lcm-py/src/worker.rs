@@ -1,0 +1,373 @@
+//! `lcm.Worker`: a record that cannot be changed.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use chrono::{DateTime, Utc};
+use lcm_sdk::core::placement::{Eligibility, eligibility};
+use lcm_sdk::{InstanceId, Secret};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple, PyType};
+use serde_json::{Map, Value};
+
+use crate::convert::{to_python, to_value};
+use crate::python::{desired_status, invalid_record, worker_status};
+
+/// The fields that a worker can be made with, by their names on the wire.
+const FIELDS: [&str; 30] = [
+    "id",
+    "status",
+    "desired_status",
+    "ec2_instance_id",
+    "version",
+    "name",
+    "aws_region",
+    "ip_address",
+    "public_ip",
+    "private_ip",
+    "template_name",
+    "instance_type",
+    "ami_name",
+    "aws_tags",
+    "cml_username",
+    "cml_password",
+    "license",
+    "is_idle_detection_enabled",
+    "created_at",
+    "updated_at",
+    "terminated_at",
+    "start_initiated_at",
+    "last_activity_check_at",
+    "drain_started_at",
+    "scaled_down_at",
+    "launch_generation",
+    "launched_at",
+    "launch_plan",
+    "license_attempt",
+    "metadata",
+];
+
+/// A worker's record. It cannot be changed; `replace` gives a changed copy.
+///
+/// Its fields have the names of the control plane's JSON. `Worker.from_dict` reads such a record and keeps the fields
+/// this version does not know; `to_dict` gives the record back without its passwords and tokens. They are never shown,
+/// but a pickle holds them, because a worker without them could not be used by the process it is sent to.
+///
+/// >>> import lcm
+/// >>> worker = lcm.Worker("w-1", "running", desired_status="stopped", ec2_instance_id="i-1")
+/// >>> worker
+/// Worker(id='w-1', status='running', desired_status='stopped', ec2_instance_id='i-1')
+/// >>> worker.replace(status="stopped").status
+/// <WorkerStatus.STOPPED: 'stopped'>
+/// >>> lcm.Worker("w-1", "asleep")
+/// Traceback (most recent call last):
+/// ...
+/// lcm.exceptions.InvalidRecord: worker "w-1": field `status` is "asleep"; accepted: pending, provisioning, ...
+#[pyclass(frozen, module = "lcm")]
+pub(crate) struct Worker {
+    pub(crate) record: lcm_sdk::Worker,
+}
+
+#[pymethods]
+impl Worker {
+    #[new]
+    #[pyo3(signature = (id, status, **fields))]
+    fn new(id: &Bound<'_, PyAny>, status: &Bound<'_, PyAny>, fields: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let py = id.py();
+        let record = PyDict::new(py);
+        for (name, value) in fields.into_iter().flatten() {
+            accept(&name)?;
+            record.set_item(name, value)?;
+        }
+        record.set_item("id", id)?;
+        record.set_item("status", status)?;
+        read_worker(record.as_any()).map(|record| Self { record })
+    }
+
+    /// Reads a record as the control plane writes it.
+    ///
+    /// >>> import lcm
+    /// >>> worker = lcm.Worker.from_dict({"id": "w-1", "status": "RUNNING", "aws_instance_id": "i-1", "rack": 9})
+    /// >>> worker.status.value, worker.ec2_instance_id, worker.to_dict()["rack"]
+    /// ('running', 'i-1', 9)
+    #[classmethod]
+    fn from_dict(_class: &Bound<'_, PyType>, record: &Bound<'_, PyAny>) -> PyResult<Self> {
+        read_worker(record).map(|record| Self { record })
+    }
+
+    /// The record as the control plane writes it, ready for JSON, without passwords and tokens.
+    fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        to_python(py, &Value::Object(self.record.to_json()))
+    }
+
+    /// A copy with other values in some fields.
+    ///
+    /// >>> import lcm
+    /// >>> lcm.Worker("w-1", "running").replace(desired_status="terminated")
+    /// Worker(id='w-1', status='running', desired_status='terminated', ec2_instance_id=None)
+    #[pyo3(signature = (**fields))]
+    fn replace(&self, py: Python<'_>, fields: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let mut record = self.everything();
+        for (name, value) in fields.into_iter().flatten() {
+            let name = accept(&name)?;
+            let value = to_value(&value, &format!("worker.{name}"))?;
+            record.insert(name, value);
+        }
+        let record = Value::Object(record).try_into().map_err(|error| invalid_record(py, &error))?;
+        Ok(Self { record })
+    }
+
+    /// Its id.
+    #[getter]
+    fn id(&self) -> &str {
+        self.record.id.as_str()
+    }
+
+    /// Where it stands.
+    #[getter]
+    fn status<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        worker_status(py, self.record.status.as_str())
+    }
+
+    /// What its owner wants; None is no opinion.
+    #[getter]
+    fn desired_status<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.record.desired_status.map(|desired| desired_status(py, desired.as_str())).transpose()
+    }
+
+    /// Its instance, once it has one.
+    #[getter]
+    fn ec2_instance_id(&self) -> Option<&str> {
+        self.record.instance_id.as_ref().map(InstanceId::as_str)
+    }
+
+    /// The version of the record; writes are conditional on it.
+    #[getter]
+    fn version(&self) -> Option<u64> {
+        self.record.version
+    }
+
+    /// A name for people.
+    #[getter]
+    fn name(&self) -> Option<&str> {
+        self.record.name.as_deref()
+    }
+
+    /// The AWS region of its instance.
+    #[getter]
+    fn aws_region(&self) -> Option<&str> {
+        self.record.aws_region.as_deref()
+    }
+
+    /// The address the control plane prefers.
+    #[getter]
+    fn ip_address(&self) -> Option<&str> {
+        self.record.ip_address.as_deref()
+    }
+
+    /// Public address.
+    #[getter]
+    fn public_ip(&self) -> Option<&str> {
+        self.record.public_ip.as_deref()
+    }
+
+    /// Private address.
+    #[getter]
+    fn private_ip(&self) -> Option<&str> {
+        self.record.private_ip.as_deref()
+    }
+
+    /// The template it is made from.
+    #[getter]
+    fn template_name(&self) -> Option<&str> {
+        self.record.template_name.as_deref()
+    }
+
+    /// EC2 instance type.
+    #[getter]
+    fn instance_type(&self) -> Option<&str> {
+        self.record.instance_type.as_deref()
+    }
+
+    /// An AMI name or pattern of its own, which wins over the template's.
+    #[getter]
+    fn ami_name(&self) -> Option<&str> {
+        self.record.ami_name.as_deref()
+    }
+
+    /// CML user.
+    #[getter]
+    fn cml_username(&self) -> Option<&str> {
+        self.record.cml_username.as_deref()
+    }
+
+    /// When the record was made.
+    #[getter]
+    fn created_at(&self) -> Option<DateTime<Utc>> {
+        self.record.created_at
+    }
+
+    /// When the record was last written.
+    #[getter]
+    fn updated_at(&self) -> Option<DateTime<Utc>> {
+        self.record.updated_at
+    }
+
+    /// When it was terminated.
+    #[getter]
+    fn terminated_at(&self) -> Option<DateTime<Utc>> {
+        self.record.terminated_at
+    }
+
+    /// When its instance was last told to start.
+    #[getter]
+    fn start_initiated_at(&self) -> Option<DateTime<Utc>> {
+        self.record.start_initiated_at
+    }
+
+    /// When idle detection last looked at it.
+    #[getter]
+    fn last_activity_check_at(&self) -> Option<DateTime<Utc>> {
+        self.record.last_activity_check_at
+    }
+
+    /// When the drain began.
+    #[getter]
+    fn drain_started_at(&self) -> Option<DateTime<Utc>> {
+        self.record.notes.drain_started_at
+    }
+
+    /// When the worker was last scaled down.
+    #[getter]
+    fn scaled_down_at(&self) -> Option<DateTime<Utc>> {
+        self.record.notes.scaled_down_at
+    }
+
+    /// When its instance was launched.
+    #[getter]
+    fn launched_at(&self) -> Option<DateTime<Utc>> {
+        self.record.notes.launched_at
+    }
+
+    /// Tags for its instance, which win over the region's.
+    #[getter]
+    fn aws_tags(&self) -> std::collections::BTreeMap<String, String> {
+        self.record.aws_tags.clone()
+    }
+
+    /// Whether idle detection looks at it.
+    #[getter]
+    fn is_idle_detection_enabled(&self) -> bool {
+        self.record.is_idle_detection_enabled
+    }
+
+    /// How many launches of this worker have died.
+    #[getter]
+    fn launch_generation(&self) -> u32 {
+        self.record.notes.launch_generation
+    }
+
+    /// Its licence, without the tokens.
+    #[getter]
+    fn license<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        to_python(py, self.record.to_json().get("license").unwrap_or(&Value::Null))
+    }
+
+    /// Free-form data of the control plane.
+    #[getter]
+    fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        to_python(py, &Value::Object(self.record.metadata.clone()))
+    }
+
+    /// The address to reach it at: `ip_address`, else public, else private.
+    #[getter]
+    fn address(&self) -> Option<&str> {
+        self.record.address()
+    }
+
+    /// Whether nothing will happen to it until somebody changes the record or the cloud.
+    #[getter]
+    fn is_at_rest(&self) -> bool {
+        self.record.is_at_rest()
+    }
+
+    /// Whether it may take a new session.
+    #[getter]
+    fn is_eligible(&self) -> bool {
+        eligibility(&self.record) == Eligibility::Eligible
+    }
+
+    #[classattr]
+    fn __match_args__() -> (&'static str, &'static str, &'static str) {
+        ("id", "status", "desired_status")
+    }
+
+    fn __eq__<'py>(&self, py: Python<'py>, other: &Bound<'py, PyAny>) -> Bound<'py, PyAny> {
+        match other.cast::<Self>() {
+            Ok(other) => pyo3::types::PyBool::new(py, self.record == other.get().record).to_owned().into_any(),
+            Err(_) => py.NotImplemented().into_bound(py),
+        }
+    }
+
+    fn __hash__(&self) -> u64 {
+        // Workers that are equal have all of these in common.
+        let mut hasher = DefaultHasher::new();
+        let record = &self.record;
+        (&record.id, record.status, record.desired_status, &record.instance_id, record.version).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let shown = |word: Option<&str>| word.into_pyobject(py)?.repr().map(|text| text.to_string());
+        Ok(format!(
+            "Worker(id={}, status={}, desired_status={}, ec2_instance_id={})",
+            shown(Some(self.id()))?,
+            shown(Some(self.record.status.as_str()))?,
+            shown(self.record.desired_status.map(|desired| desired.as_str()))?,
+            shown(self.ec2_instance_id())?,
+        ))
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+        let py = slf.py();
+        let record = to_python(py, &Value::Object(slf.get().everything()))?;
+        Ok((slf.get_type().getattr("from_dict")?, PyTuple::new(py, [record])?))
+    }
+}
+
+impl Worker {
+    /// The whole record, secrets included.
+    fn everything(&self) -> Map<String, Value> {
+        let mut record = self.record.to_json();
+        let exposed = |secret: &Option<Secret>| Value::from(secret.as_ref().map(Secret::expose));
+        record.insert("cml_password".to_owned(), exposed(&self.record.cml_password));
+        if let Some(license) = record.get_mut("license").and_then(Value::as_object_mut) {
+            license.insert("token".to_owned(), exposed(&self.record.license.token));
+            license.insert("pending_token".to_owned(), exposed(&self.record.license.pending_token));
+        }
+        record
+    }
+}
+
+/// Reads an `lcm.Worker` or the control plane's dict.
+pub(crate) fn read_worker(object: &Bound<'_, PyAny>) -> PyResult<lcm_sdk::Worker> {
+    if let Ok(worker) = object.cast::<Worker>() {
+        return Ok(worker.get().record.clone());
+    }
+    let value = to_value(object, "worker")?;
+    value.try_into().map_err(|error| invalid_record(object.py(), &error))
+}
+
+/// Reads many of them.
+pub(crate) fn read_workers(workers: &Bound<'_, PyAny>) -> PyResult<Vec<lcm_sdk::Worker>> {
+    workers.try_iter()?.map(|worker| read_worker(&worker?)).collect()
+}
+
+fn accept(name: &Bound<'_, PyAny>) -> PyResult<String> {
+    let name: String = name.extract()?;
+    if FIELDS.contains(&name.as_str()) {
+        return Ok(name);
+    }
+    let accepted = FIELDS.join(", ");
+    Err(PyTypeError::new_err(format!("a worker has no field {name:?}; accepted: {accepted}")))
+}

@@ -1,0 +1,289 @@
+"""Deciding from Python: what goes in, what comes out, and what is said about what cannot go in."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import lcm
+import lcm.words
+import pytest
+from lcm import _lcm
+
+NOW = datetime(2026, 2, 6, 8, tzinfo=UTC)
+RECORD: dict[str, Any] = {
+    "id": "w-1",
+    "status": "stopped",
+    "desired_status": "running",
+    "aws_instance_id": "i-1",
+    "aws_region": "us-east-1",
+    "cml_password": "hunter2",
+    "license": {"status": "registered", "token": "s3cret", "seats": 5},
+    "created_at": "2026-02-05T08:00:00Z",
+    "metadata": {"team": "blue"},
+    "rack": {"row": 9},
+}
+
+
+@pytest.mark.parametrize("name", sorted(_lcm.vocabularies()))
+def test_every_enum_has_exactly_the_words_of_the_core(name: str) -> None:
+    assert [member.value for member in getattr(lcm.words, name)] == _lcm.vocabularies()[name]
+
+
+def test_a_worker_and_its_dict_lead_to_the_same_decision() -> None:
+    seen = lcm.Observation(ec2="stopped")
+    from_dict = lcm.decide(RECORD, seen, now=NOW)
+    from_worker = lcm.decide(lcm.Worker.from_dict(RECORD), seen, now=NOW)
+    assert from_dict == from_worker
+    assert from_dict.outcome is lcm.OutcomeKind.SUCCESS
+    assert (from_dict.source, from_dict.target) == (lcm.WorkerStatus.STOPPED, lcm.WorkerStatus.STARTING)
+    assert from_dict.transition == lcm.Transition("stopped", "starting", "commanded", "desired running")
+    assert [(action.name, action.result) for action in from_dict.actions] == [
+        (lcm.ActionName.START_INSTANCE, lcm.ActionResult.PLANNED)
+    ]
+    assert from_dict.actions[0].details == {"instance": "i-1"}
+
+
+def test_a_worker_keeps_what_it_does_not_know_and_shows_no_secret() -> None:
+    worker = lcm.Worker.from_dict(RECORD)
+    assert worker.to_dict()["rack"] == {"row": 9}
+    assert worker.license["seats"] == 5
+    assert worker.created_at == datetime(2026, 2, 5, 8, tzinfo=UTC)
+    shown = repr(worker) + str(worker) + json.dumps(worker.to_dict()) + repr(worker.license)
+    assert "hunter2" not in shown and "s3cret" not in shown
+
+
+def test_a_worker_can_be_pickled_copied_hashed_and_matched_but_not_changed() -> None:
+    worker = lcm.Worker.from_dict(RECORD)
+    again = pickle.loads(pickle.dumps(worker))
+    assert again == worker and hash(again) == hash(worker)
+    assert copy.copy(worker) == copy.deepcopy(worker) == worker
+    assert len({worker, again}) == 1
+    assert worker != RECORD and worker != worker.replace(status="running")
+    match worker:
+        case lcm.Worker(id, lcm.WorkerStatus.STOPPED, lcm.DesiredStatus.RUNNING):
+            assert id == "w-1"
+        case _:
+            pytest.fail("a worker matches by id, status and desired status")
+    with pytest.raises(AttributeError):
+        worker.status = lcm.WorkerStatus.RUNNING  # type: ignore[misc]
+
+
+def test_a_replaced_field_is_read_like_any_other() -> None:
+    worker = lcm.Worker.from_dict(RECORD).replace(drain_started_at=NOW, status="draining", version=7)
+    assert (worker.status, worker.drain_started_at, worker.version) == ("draining", NOW, 7)
+    with pytest.raises(TypeError, match='a worker has no field "desired"; accepted: id, status, desired_status'):
+        worker.replace(desired="running")
+    with pytest.raises(TypeError, match="has no field"):
+        lcm.Worker("w-1", "running", desired="running")
+
+
+@pytest.mark.parametrize(
+    ("record", "error", "said"),
+    [
+        ({"id": "w-1", "status": "asleep"}, lcm.InvalidRecord, 'field `status` is "asleep"; accepted: pending, '),
+        ({"status": "running"}, lcm.InvalidRecord, "field `id` is missing or empty; accepted: non-empty text"),
+        ({"id": 7, "status": "running"}, lcm.InvalidRecord, "field `id` is 7; accepted: non-empty text"),
+        ({"id": "w", "status": "running", "rack": {1, 2}}, TypeError, "worker.rack is a set; accepted: text, a number"),
+        ({"id": "w", "status": "running", 3: 4}, TypeError, "worker has the key 3; accepted: text"),
+        ({"id": "w", "status": "running", "x": float("nan")}, ValueError, "worker.x is not a finite number"),
+        ({"id": "w", "status": "running", "x": 2**80}, ValueError, "worker.x is too large a number"),
+        ({"id": "w", "status": "running", "created_at": datetime(2026, 2, 6)}, ValueError, "has no time zone"),
+        ("w-1", lcm.InvalidRecord, "a JSON object"),
+        (None, lcm.InvalidRecord, "a JSON object"),
+        (object(), TypeError, "worker is a object; accepted: "),
+    ],
+)
+def test_what_cannot_be_a_worker_is_said(record: Any, error: type[Exception], said: str) -> None:
+    with pytest.raises(error) as raised:
+        lcm.decide(record, lcm.Observation())
+    assert said in str(raised.value)
+
+
+def test_a_record_that_holds_itself_is_refused() -> None:
+    record: dict[str, Any] = {"id": "w-1", "status": "running"}
+    record["metadata"] = record
+    with pytest.raises(ValueError, match="nested more than 64 deep"):
+        lcm.Worker.from_dict(record)
+
+
+def test_a_naive_now_could_mean_any_hour_and_is_refused() -> None:
+    with pytest.raises(ValueError, match="now is 2026-02-06 08:00:00, which has no time zone"):
+        lcm.decide(RECORD, lcm.Observation(ec2="stopped"), now=datetime(2026, 2, 6, 8))
+    with pytest.raises(TypeError, match="now is a str; accepted: a datetime with a time zone"):
+        lcm.decide(RECORD, lcm.Observation(ec2="stopped"), now="2026-02-06")  # type: ignore[arg-type]
+    elsewhere = NOW.astimezone(timezone(timedelta(hours=-8)))
+    seen = lcm.Observation(ec2="stopped")
+    assert lcm.decide(RECORD, seen, now=elsewhere) == lcm.decide(RECORD, seen, now=NOW)
+
+
+def test_absent_and_no_answer_are_never_the_same() -> None:
+    running = {**RECORD, "status": "running"}
+    gone = lcm.decide(running, lcm.Observation(ec2=lcm.ABSENT), now=NOW)
+    assert (gone.target, gone.reason.code) == (lcm.WorkerStatus.TERMINATED, lcm.ReasonCode.GONE)
+    throttled = lcm.CallFailure("throttled", "slow down", "RequestLimitExceeded")
+    unknown = lcm.decide(running, lcm.Observation(ec2=throttled), now=NOW)
+    assert (unknown.target, unknown.outcome) == (lcm.WorkerStatus.RUNNING, lcm.OutcomeKind.RETRY)
+    assert "RequestLimitExceeded: slow down" in str(unknown.reason)
+    not_asked = lcm.decide(running, lcm.Observation(), now=NOW)
+    assert not_asked.reason.code is lcm.ReasonCode.NOT_OBSERVED
+
+
+def test_a_record_without_an_instance_is_told_what_carries_its_tag() -> None:
+    pending = {"id": "w-1", "status": "pending", "template_name": "metal"}
+    adopted = lcm.decide(pending, lcm.Observation(ec2=lcm.Instance("running", id="i-7")), now=NOW)
+    assert adopted.reason.code is lcm.ReasonCode.ADOPTED and adopted.changes["instance_id"] == "i-7"
+
+
+def test_a_launch_is_planned_whole() -> None:
+    region = lcm.RegionConfig("subnet-1", ("sg-1",), default_tags={"owner": "lab"})
+    policy = lcm.Policy(default_region="us-east-1", regions={"us-east-1": region})
+    seen = lcm.Observation(
+        ec2=lcm.ABSENT,
+        template=lcm.Template("metal", "m5zn.metal"),
+        images=[lcm.Image("ami-1", "cisco-cml2.9.1", "2026-01-01T00:00:00.000Z")],
+    )
+    pending = {"id": "w-1", "status": "pending", "template_name": "metal"}
+    decision = lcm.decide(pending, seen, policy=policy, now=NOW)
+    assert [action.name.value for action in decision.actions] == ["record_launch_plan", "launch_instance"]
+    plan = decision.actions[1].details["plan"]
+    assert plan["subnet_id"] == "subnet-1" and plan["tags"]["lcm:worker_id"] == "w-1"
+    assert pickle.loads(pickle.dumps(decision)) == decision
+    assert hash(decision) == hash(lcm.decide(pending, seen, policy=policy, now=NOW))
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ({"ec2": "sleeping"}, "accepted: pending, running, stopping, stopped, shutting-down, terminated"),
+        ({"ec2": {"state": "running", "colour": "red"}}, "unknown field `colour`"),
+        ({"sessions": "s-1"}, "sessions is a str; accepted: a list"),
+        ({"sessions": [{"id": "s-1"}]}, "field `state` is missing"),
+        ({"idle_checked_at": datetime(2026, 2, 6)}, "idle_checked_at is 2026-02-06 00:00:00, which has no time zone"),
+    ],
+)
+def test_an_observation_that_cannot_be_meant_is_refused_when_it_is_made(parts: dict[str, Any], said: str) -> None:
+    with pytest.raises((ValueError, TypeError)) as raised:
+        lcm.Observation(**parts)
+    assert said in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("knobs", "said"),
+    [
+        ({"consistency_window": 120}, "consistency_window is 120; accepted: a timedelta"),
+        ({"metrics_interval": timedelta(seconds=-1)}, "policy.metrics_interval is -1 s; accepted: a time from 0 up"),
+        ({"external_stop_policy": "shrug"}, "'shrug' is not a valid ExternalStopPolicy"),
+        ({"max_session_retries": -1}, "policy: invalid value"),
+    ],
+)
+def test_a_policy_that_cannot_be_meant_is_refused_when_it_is_made(knobs: dict[str, Any], said: str) -> None:
+    with pytest.raises((ValueError, TypeError)) as raised:
+        lcm.Policy(**knobs)
+    assert said in str(raised.value)
+
+
+def test_inputs_can_be_pickled_and_compared_too() -> None:
+    seen = lcm.Observation(ec2=lcm.Instance("running", tags={"a": "b"}), sessions=[{"id": "s-1", "status": "running"}])
+    policy = lcm.Policy(scale_down=lcm.ScaleDownPolicy(enabled=True, min_workers=2))
+    for value in (seen, policy, lcm.ABSENT, lcm.CallFailure("refused", "no")):
+        assert pickle.loads(pickle.dumps(value)) == value
+    assert hash(seen) == hash(pickle.loads(pickle.dumps(seen)))
+    assert json.loads(json.dumps(policy.to_dict()))["scale_down"]["min_workers"] == 2
+    assert json.loads(json.dumps(seen.to_dict()))["ec2"]["tags"] == {"a": "b"}
+
+
+def test_a_decision_is_ready_for_json() -> None:
+    decision = lcm.decide(RECORD, lcm.Observation(ec2="stopped"), now=NOW)
+    shown = json.loads(json.dumps(decision.to_dict()))
+    assert shown["outcome"] == "success" and shown["reason"]["code"] == "start_requested"
+    assert shown["transition"] == {
+        "source": "stopped", "target": "starting", "kind": "commanded", "when": "desired running"
+    }  # fmt: skip
+    assert shown["actions"][0]["details"] == {"instance": "i-1"}
+
+
+def test_html_escapes_what_comes_from_outside() -> None:
+    evil = {"id": "<script>alert(1)</script>", "status": "running", "ec2_instance_id": "<i>"}
+    failure = lcm.CallFailure("refused", "<b>no</b>", "<Code>")
+    html = lcm.decide(evil, lcm.Observation(ec2=failure))._repr_html_()
+    assert "<script>" not in html and "<b>no" not in html and "<Code>" not in html
+    assert "&lt;script&gt;" in html and "ec2_unknown" in html and "retry" in html
+    stopping = {**evil, "status": "stopping"}
+    assert "stop_instance &lt;i&gt;" in lcm.decide(stopping, lcm.Observation(ec2="running"))._repr_html_()
+
+
+def test_a_fleet_is_decided_like_its_workers_one_by_one() -> None:
+    statuses = [status.value for status in lcm.WorkerStatus]
+    fleet = [{**RECORD, "id": f"w-{status}", "status": status} for status in statuses]
+    seen = lcm.Observation(ec2="stopped")
+    many = lcm.decide_many(fleet, seen, now=NOW)
+    assert list(many) == [lcm.decide(worker, seen, now=NOW) for worker in fleet]
+    assert many[-1] == many[len(fleet) - 1] and many[1:3] == [many[1], many[2]]
+    assert all(decision.transition for decision in many.changing())
+    assert sum(many.reasons().values()) == len(many) == len(statuses)
+    each = lcm.decide_many(fleet, [seen] * len(fleet), now=NOW)
+    assert list(each) == list(many)
+    with pytest.raises(ValueError, match="there are 1 observations for 11 workers; accepted: one for each"):
+        lcm.decide_many(fleet, [seen])
+    with pytest.raises(IndexError, match="there are 11 decisions, and none at 11"):
+        many[11]
+    with pytest.raises(TypeError, match=r"an observation is a str; accepted: lcm.Observation"):
+        lcm.decide_many(fleet, ["stopped"])  # type: ignore[list-item]
+
+
+def test_placement_takes_workers_in_service_only_and_gives_them_back_as_they_came() -> None:
+    fleet = [{**RECORD, "status": "running"}, {**RECORD, "status": "draining"}]
+    leaving = {**RECORD, "status": "running", "desired_status": "stopped"}
+    assert lcm.eligible_workers([*fleet, leaving]) == [fleet[0]]
+
+
+def test_a_drain_is_begun_watched_and_called_off() -> None:
+    running = lcm.Worker("w-1", "running")
+    begun = lcm.initiate_drain(
+        running, [{"id": "s-1", "status": "running"}], reason="upgrade", requested_by="alice", now=NOW
+    )
+    assert begun.changes == {"desired_status": "stopped", "drain_started_at": "2026-02-06T08:00:00Z"}
+    assert begun.notices[0]["event"]["running_sessions"] == 1
+    draining = running.replace(status="draining", desired_status="stopped", drain_started_at=NOW)
+    template = lcm.Template("metal", "m5zn.metal", drain_timeout_hours=1)
+    sessions = [lcm.Session("s-1", "running")]
+    soon = lcm.check_drain(draining, sessions, template=template, now=NOW + timedelta(minutes=59))
+    assert soon.reason.code is lcm.ReasonCode.DRAIN_WAITING
+    late = lcm.check_drain(draining, sessions, template=template, now=NOW + timedelta(minutes=60))
+    assert late.reason.code is lcm.ReasonCode.DRAIN_TIMEOUT and late.target is lcm.WorkerStatus.STOPPING
+    off = lcm.cancel_drain(draining, cancelled_by="bob", reason="class goes on")
+    assert off.changes == {"desired_status": "running", "drain_started_at": None}
+    with pytest.raises(lcm.InvalidTransition, match="worker w-1 is running; only a draining worker"):
+        lcm.check_drain(running, [])
+    with pytest.raises(lcm.InvalidTransition, match="worker w-1 is running; only a draining worker"):
+        lcm.cancel_drain(running, cancelled_by="bob", reason="-")
+    with pytest.raises(lcm.InvalidTransition, match="worker w-1 is draining; only a running worker"):
+        lcm.initiate_drain(draining, reason="-", requested_by="bob")
+
+
+def test_thirteen_records_and_three_instances_are_ten_orphans() -> None:
+    old = {"status": "running", "aws_region": "us-east-1", "created_at": "2026-02-05T08:00:00Z"}
+    records = [{"id": f"w-{n}", "ec2_instance_id": f"i-{n}", **old} for n in range(13)]
+    scan = [lcm.Instance("running", id=f"i-{n}") for n in range(3)]
+    first = lcm.find_orphans(records, scan, region="us-east-1", now=NOW)
+    assert first.orphans == () and len(first.unverified) == 10
+    verified = dict.fromkeys(first.unverified, lcm.ABSENT)
+    assert len(lcm.find_orphans(records, scan, region="us-east-1", verified=verified, now=NOW).orphans) == 10
+    throttled = dict.fromkeys(first.unverified, lcm.CallFailure("throttled"))
+    assert lcm.find_orphans(records, scan, region="us-east-1", verified=throttled, now=NOW).orphans == ()
+    partial = lcm.find_orphans(records, scan, region="us-east-1", verified=verified, complete=False, now=NOW)
+    assert partial.verdicts == ()
+    nothing = {record["ec2_instance_id"]: lcm.ABSENT for record in records}
+    frozen = lcm.find_orphans(records, [], region="us-east-1", verified=nothing, now=NOW)
+    assert frozen.is_frozen and frozen.orphans == ()
+    sure = lcm.find_orphans(records, [], region="us-east-1", verified=nothing, subnet_visible=True, now=NOW)
+    assert len(sure.orphans) == 13
+
+
+def test_backoff_follows_the_policy() -> None:
+    policy = lcm.Policy(backoff=lcm.Backoff(base=timedelta(seconds=2), multiplier=3.0, max=timedelta(seconds=20)))
+    assert [lcm.backoff_delay(n, policy=policy) for n in range(4)] == [2.0, 6.0, 18.0, 20.0]

@@ -1,0 +1,245 @@
+"""One pass over one worker, from Python, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import lcm
+import pytest
+from lcm.testing import FakeCloud
+
+
+@pytest.fixture
+def fake_cloud() -> Iterator[FakeCloud]:
+    """The package's own, in place of the command that the other tests use."""
+    with FakeCloud() as cloud:
+        yield cloud
+
+
+def add_running(cloud: FakeCloud, id: str = "w-1", **fields: Any) -> lcm.Worker:
+    instance = cloud.run(tags={"lcm:worker_id": id})
+    cloud.advance(60)
+    known = {"status": "running", "ec2_instance_id": instance.id, "aws_region": "us-east-1"}
+    return cloud.add_worker(id=id, **{**known, **fields})
+
+
+def run_python(script: str, cloud: FakeCloud | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **(cloud.env if cloud else {})}
+    return subprocess.run(
+        [sys.executable, "-W", "error::ResourceWarning", "-c", textwrap.dedent(script)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
+def test_a_worker_is_launched_from_nothing(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
+    fake_cloud.add_template(name="metal", instance_type="m5zn.metal")
+    fake_cloud.add_worker(id="w-1", status="pending", template_name="metal", aws_region="us-east-1")
+    launched = lcm.reconcile(fake_cloud.worker("w-1"), clients=lcm_clients)
+    assert (launched.kind, launched.target) == (lcm.OutcomeKind.SUCCESS, lcm.WorkerStatus.PROVISIONING)
+    assert [action.result.value for action in launched.actions] == ["done", "launched"]
+    instance = fake_cloud.instances()[0]
+    assert launched.actions[1].instance_id == instance.id == fake_cloud.worker("w-1").ec2_instance_id
+    assert instance.tags["lcm:worker_id"] == "w-1"
+    fake_cloud.advance(120)
+    up = lcm.reconcile(fake_cloud.worker("w-1"), clients=lcm_clients)
+    assert up.target is lcm.WorkerStatus.RUNNING
+    assert fake_cloud.count("RunInstances") == 1
+
+
+def test_a_dry_run_reads_everything_and_does_nothing(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
+    worker = add_running(fake_cloud, status="stopping")
+    plan = lcm.reconcile(worker, clients=lcm_clients, dry_run=True)
+    assert plan.dry_run and [str(action.result) for action in plan.actions] == ["planned"]
+    assert fake_cloud.count("StopInstances") == 0 and fake_cloud.worker("w-1") == worker
+
+
+def test_a_call_that_fails_is_an_outcome_and_no_exception(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
+    worker = add_running(fake_cloud, status="stopping")
+    fake_cloud.fail_next("DescribeInstances", times=9)
+    outcome = lcm.reconcile(worker, clients=lcm_clients)
+    assert outcome.kind is lcm.OutcomeKind.RETRY and outcome.target is lcm.WorkerStatus.STOPPING
+    assert outcome.error is not None
+    assert (outcome.error.kind, outcome.error.code) == (lcm.FailureKind.THROTTLED, "RequestLimitExceeded")
+    assert pickle.loads(pickle.dumps(outcome)) == outcome and hash(outcome)
+    assert json.loads(json.dumps(outcome.to_dict()))["error"]["code"] == "RequestLimitExceeded"
+    assert "retry" in outcome._repr_html_()
+
+
+def test_the_environment_is_enough(fake_cloud: FakeCloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    instance = fake_cloud.run()
+    fake_cloud.advance(60)
+    worker = fake_cloud.add_worker(id="w-1", status="stopped", ec2_instance_id=instance.id, aws_region="us-east-1")
+    for name, value in fake_cloud.env.items():
+        monkeypatch.setenv(name, value)
+    assert lcm.reconcile(worker.to_dict()).target is lcm.WorkerStatus.RUNNING
+    monkeypatch.setenv("CML_PORT", "many")
+    with pytest.raises(lcm.ConfigError, match='CML_PORT="many" is not accepted; accepted: a whole number from 1'):
+        lcm.reconcile(worker)
+
+
+def test_wrong_arguments_are_named(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
+    worker = lcm.Worker("w-1", "terminated")
+    with pytest.raises(TypeError, match=r"clients is a dict; accepted: lcm.Clients or None"):
+        lcm.reconcile(worker, clients={})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"policy is a str; accepted: lcm.Policy or None"):
+        lcm.reconcile(worker, clients=lcm_clients, policy="default")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="timeout is not a time; accepted: seconds from 0 up"):
+        lcm.reconcile(worker, clients=lcm_clients, timeout=-1)
+    with pytest.raises(TypeError, match="the setting 'CML_PORT' is a int; accepted: text"):
+        lcm.Clients({"CML_PORT": 443})  # type: ignore[dict-item]
+    with pytest.raises(lcm.InvalidRecord, match="asleep"):
+        lcm.reconcile({"id": "w-1", "status": "asleep"}, clients=lcm_clients)
+
+
+def test_a_policy_keeps_the_regions_of_the_settings(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
+    fake_cloud.add_template(name="metal", instance_type="m5zn.metal")
+    worker = fake_cloud.add_worker(id="w-1", status="pending", template_name="metal")
+    plan = lcm.reconcile(worker, clients=lcm_clients, policy=lcm.Policy(max_session_retries=1), dry_run=True)
+    assert plan.target is lcm.WorkerStatus.PROVISIONING, str(plan)
+
+
+def test_a_pass_that_takes_too_long_is_given_up(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
+    worker = add_running(fake_cloud, status="stopping")
+    fake_cloud.inject({"kind": "latency", "seconds": 60, "on": "real"}, service="ec2")
+    with pytest.raises(TimeoutError, match=r"the pass took longer than 0.2 s"):
+        lcm.reconcile(worker, clients=lcm_clients, timeout=0.2)
+    with pytest.raises(TimeoutError):
+        asyncio.run(lcm.reconcile_async(worker, clients=lcm_clients, timeout=0.2))
+
+
+def test_many_threads_reconcile_at_once(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
+    workers = [add_running(fake_cloud, f"w-{n}", status="stopping") for n in range(8)]
+    with ThreadPoolExecutor(8) as threads:
+        outcomes = list(threads.map(lambda worker: lcm.reconcile(worker, clients=lcm_clients), workers))
+    assert [outcome.worker_id for outcome in outcomes] == [worker.id for worker in workers]
+    assert all(outcome.actions[0].result is lcm.ActionResult.DONE for outcome in outcomes)
+
+
+def test_other_threads_go_on_while_one_waits(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
+    worker = add_running(fake_cloud, status="stopping")
+    fake_cloud.inject({"kind": "latency", "seconds": 1, "on": "real"}, service="ec2", times=1)
+    waiting = threading.Thread(target=lambda: lcm.reconcile(worker, clients=lcm_clients))
+    waiting.start()
+    turns = 0
+    while waiting.is_alive():
+        turns += 1
+        time.sleep(0.01)
+    assert turns > 5
+
+
+def test_asyncio_waits_for_many_at_once(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
+    workers = [add_running(fake_cloud, f"w-{n}", status="stopping") for n in range(5)]
+
+    async def story() -> list[lcm.Outcome]:
+        return await asyncio.gather(*(lcm.reconcile_async(worker, clients=lcm_clients) for worker in workers))
+
+    outcomes = asyncio.run(story())
+    assert {outcome.worker_id for outcome in outcomes} == {f"w-{n}" for n in range(5)}
+    with pytest.raises(lcm.InvalidRecord):
+        asyncio.run(lcm.reconcile_async({"id": "w", "status": "asleep"}, clients=lcm_clients))
+
+
+def test_a_cancelled_pass_does_nothing_any_more(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
+    worker = add_running(fake_cloud, status="stopping")
+    fake_cloud.inject(
+        {"kind": "latency", "seconds": 1, "on": "real"}, service="ec2", operation="DescribeInstances", times=1
+    )
+
+    async def story() -> None:
+        task = asyncio.create_task(lcm.reconcile_async(worker, clients=lcm_clients))
+        await asyncio.sleep(0.3)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        # Longer than the answer takes that it no longer waits for.
+        await asyncio.sleep(1.5)
+
+    asyncio.run(story())
+    assert fake_cloud.count("StopInstances") == 0
+    assert fake_cloud.worker("w-1").status is lcm.WorkerStatus.STOPPING
+
+
+def test_logs_arrive_in_python(
+    fake_cloud: FakeCloud, lcm_clients: lcm.Clients, caplog: pytest.LogCaptureFixture
+) -> None:
+    instance = fake_cloud.run()
+    fake_cloud.advance(60)
+    worker = fake_cloud.add_worker(id="w-1", status="stopped", ec2_instance_id=instance.id)
+    caplog.set_level(logging.INFO, logger="lcm")
+    lcm.reconcile(worker, clients=lcm_clients)
+    told = [record for record in caplog.records if record.name == "lcm.reconcile"]
+    assert any("The instance was started from outside" in record.getMessage() for record in told)
+
+
+def test_a_forked_process_is_told_instead_of_left_hanging(fake_cloud: FakeCloud) -> None:
+    run = run_python(
+        """
+        import os, lcm
+        from lcm.testing import FakeCloud
+
+        with FakeCloud() as cloud:
+            clients = cloud.clients()
+            child = os.fork()
+            if child == 0:
+                for use in (lambda: lcm.reconcile(lcm.Worker("w", "stopped"), clients=clients), cloud.workers,
+                            FakeCloud().start):
+                    try:
+                        use()
+                    except lcm.ForkError as error:
+                        print(str(error)[:26], flush=True)
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+        """
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines() == ["this process was forked af"] * 3
+
+
+def test_ctrl_c_ends_a_pass_at_once(fake_cloud: FakeCloud) -> None:
+    worker = add_running(fake_cloud, status="stopping")
+    fake_cloud.inject({"kind": "latency", "seconds": 60, "on": "real"}, service="ec2")
+    script = f"import lcm; print('ready', flush=True); lcm.reconcile({worker.to_dict()!r})"
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        env={**os.environ, **fake_cloud.env},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline() == "ready\n"
+        # A request is on record only when it has ended. Early or late, the signal has to end the process.
+        time.sleep(1.5)
+        process.send_signal(signal.SIGINT)
+        # Far less than the minute that the answer takes.
+        assert process.wait(timeout=30) != 0
+        assert "KeyboardInterrupt" in process.stderr.read()
+
+
+def test_a_process_ends_cleanly_with_everything_still_open(fake_cloud: FakeCloud) -> None:
+    run = run_python(
+        """
+        import lcm
+        from lcm.testing import FakeCloud
+        cloud = FakeCloud(clock="real").start()
+        print(lcm.reconcile(lcm.Worker("w-1", "terminated"), clients=cloud.clients()).kind)
+        """
+    )
+    assert (run.returncode, run.stdout, run.stderr) == (0, "skip\n", "")

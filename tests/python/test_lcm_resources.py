@@ -1,0 +1,132 @@
+"""Controllers over resources written in Python."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import lcm
+import pytest
+from lcm.testing import FakeCloud
+
+
+@pytest.fixture
+def fake_cloud() -> Iterator[FakeCloud]:
+    """A cloud on the real clock."""
+    with FakeCloud(clock="real", delays="none") as cloud:
+        yield cloud
+
+
+async def eventually(holds: Callable[[], bool], limit: float = 60.0) -> None:
+    async with asyncio.timeout(limit):
+        while not holds():
+            await asyncio.sleep(0.02)
+
+
+def settings(cloud: FakeCloud, **more: str) -> dict[str, str]:
+    quick = {"RECONCILE_INTERVAL": "3600", "INITIAL_DELAY": "0", "BACKOFF_BASE": "0.05", "DEBOUNCE_SECONDS": "0.05"}
+    return {**cloud.env, **quick, **more}
+
+
+class Jobs:
+    """Some jobs, and what is to come of each."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.answers = answers
+        self.passes: Counter[str] = Counter()
+        self.busy: Counter[str] = Counter()
+
+    def key(self, job: str, /) -> str:
+        return job
+
+    async def list(self, everything: bool, /) -> list[str]:
+        return list(self.answers)
+
+    def fetch(self, key: str, /) -> str | None:
+        return key if key in self.answers else None
+
+    async def reconcile(self, job: str, /) -> Any:
+        self.busy[job] += 1
+        assert self.busy[job] == 1, "never two passes over one resource"
+        await asyncio.sleep(0.01)
+        self.busy[job] -= 1
+        self.passes[job] += 1
+        answer = self.answers[job]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def test_each_is_looked_at_again_as_its_last_pass_says(fake_cloud: FakeCloud) -> None:
+    jobs = Jobs(
+        done=None,
+        soon=timedelta(milliseconds=20),
+        again=lcm.OutcomeKind.RETRY,
+        parked="skip",
+        broken=KeyError("shelf"),
+        nonsense=42,
+    )
+
+    async def story() -> None:
+        async with lcm.ResourceController(jobs, name="jobs", settings=settings(fake_cloud)) as controller:
+            await eventually(lambda: all(jobs.passes[job] >= 3 for job in ("soon", "again", "broken", "nonsense")))
+            assert jobs.passes["done"] == jobs.passes["parked"] == 1
+            assert controller.trigger("parked")
+            await eventually(lambda: jobs.passes["parked"] == 2)
+            assert controller.stats["role"] == "leader"
+            told = controller.stats["resources"]
+            assert told["broken"]["last"]["error"] == "KeyError: 'shelf'"
+            assert "reconcile gave 42; accepted: None, a timedelta" in told["nonsense"]["last"]["error"]
+            assert "reconciliation_reconcile_total" in controller.metrics()
+        assert controller.stats["role"] == "standby" and not controller.trigger("done")
+
+    asyncio.run(story())
+
+
+def test_one_leads_and_another_takes_over_when_it_stops(fake_cloud: FakeCloud) -> None:
+    first, second = Jobs(one=None), Jobs(one=None)
+
+    async def story() -> None:
+        patient = settings(fake_cloud, LEASE_TTL="600")
+        leader = lcm.ResourceController(first, name="jobs", settings=patient)
+        leading = asyncio.create_task(leader.run())
+        await eventually(lambda: first.passes["one"] == 1)
+        async with lcm.ResourceController(second, name="jobs", settings=patient) as standby:
+            await asyncio.sleep(0.5)
+            assert second.passes["one"] == 0 and standby.stats["role"] == "standby"
+            leader.stop()
+            await leading
+            # Far less than the ten minutes that the lease would have lasted.
+            await eventually(lambda: second.passes["one"] == 1)
+
+    asyncio.run(story())
+
+
+def test_a_change_in_etcd_is_heard_of_without_polling(fake_cloud: FakeCloud) -> None:
+    jobs = Jobs(**{"w-1": None})
+
+    async def story() -> None:
+        watched = lcm.ResourceController(jobs, name="jobs", watch=["/lcm/workers/"], settings=settings(fake_cloud))
+        async with watched:
+            await eventually(lambda: jobs.passes["w-1"] >= 1)
+            await asyncio.sleep(1)
+            before, began = jobs.passes["w-1"], time.monotonic()
+            # The control plane mirrors its records to etcd.
+            fake_cloud.add_worker(id="w-1", status="pending")
+            await eventually(lambda: jobs.passes["w-1"] > before)
+            assert time.monotonic() - began < 60, "polling would have taken an hour"
+
+    asyncio.run(story())
+
+
+def test_what_cannot_be_meant_is_refused(fake_cloud: FakeCloud) -> None:
+    with pytest.raises(TypeError, match=r"a object is no lcm.ports.Resources: it lacks key, list, fetch, reconcile"):
+        lcm.ResourceController(object(), name="jobs")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"watch is '/jobs/'; accepted: a list of prefixes"):
+        lcm.ResourceController(Jobs(), name="jobs", watch="/jobs/")
+    with pytest.raises(lcm.ConfigError, match="SERVICE_NAME"):
+        lcm.ResourceController(Jobs(), name="/", settings=settings(fake_cloud))

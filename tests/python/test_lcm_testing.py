@@ -1,0 +1,133 @@
+"""The fake cloud in Python's hands."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import boto3
+import lcm
+import pytest
+from lcm.testing import FakeCloud
+
+
+@pytest.fixture
+def fake_cloud() -> Iterator[FakeCloud]:
+    """The package's own, in place of the command that the other tests use."""
+    with FakeCloud() as cloud:
+        yield cloud
+
+
+def test_instances_live_on_its_clock(fake_cloud: FakeCloud) -> None:
+    began = fake_cloud.now
+    instance = fake_cloud.run(tags={"team": "blue"})
+    assert instance.state is lcm.Ec2State.PENDING and instance.tags == {"team": "blue"}
+    fake_cloud.advance(timedelta(minutes=1))
+    assert (fake_cloud.now - began) == timedelta(minutes=1)
+    fake_cloud.tag(instance, "lcm:protect", "yes")
+    running = fake_cloud.instance(instance)
+    assert running is not None and running.state is lcm.Ec2State.RUNNING and running.tags["lcm:protect"] == "yes"
+    fake_cloud.stop_instance(instance)
+    fake_cloud.advance(600)
+    fake_cloud.start_instance(instance.id)
+    fake_cloud.terminate(instance.id)
+    fake_cloud.advance(7200)
+    assert fake_cloud.instances() == [] and fake_cloud.instance(instance) is None
+
+
+def test_real_clients_find_it(fake_cloud: FakeCloud) -> None:
+    fake_cloud.run()
+    ec2 = boto3.client(
+        "ec2",
+        region_name="us-east-1",
+        endpoint_url=fake_cloud.env["AWS_ENDPOINT_URL"],
+        aws_access_key_id="fake",
+        aws_secret_access_key="fake",
+    )
+    assert len(ec2.describe_instances()["Reservations"]) == 1
+    assert fake_cloud.count("DescribeInstances") == 1
+    assert fake_cloud.requests(service="ec2")[0]["operation"] == "DescribeInstances"
+    fake_cloud.forget_requests()
+    assert fake_cloud.requests() == []
+
+
+def test_records_and_sessions_are_the_control_planes(fake_cloud: FakeCloud) -> None:
+    fake_cloud.add_template(name="tiny", instance_type="m5.large")
+    worker = fake_cloud.add_worker(id="w-1", status="running", template_name="tiny")
+    assert isinstance(worker, lcm.Worker) and worker.template_name == "tiny"
+    changed = fake_cloud.update_worker("w-1", desired_status="stopped")
+    assert changed.desired_status is lcm.DesiredStatus.STOPPED and changed.version != worker.version
+    assert fake_cloud.workers() == [fake_cloud.worker("w-1")]
+    session = fake_cloud.add_session(id="s-1", worker_id="w-1", status="running")
+    assert fake_cloud.sessions() == [session] and session.worker_id == "w-1"
+    fake_cloud.reset(empty=True)
+    assert fake_cloud.workers() == []
+
+
+def test_what_it_refuses_it_explains(fake_cloud: FakeCloud) -> None:
+    for refused, said in (
+        (lambda: fake_cloud.worker("nobody"), "nobody"),
+        (lambda: fake_cloud.terminate("i-none"), "i-none"),
+        (lambda: fake_cloud.inject({"kind": "error", "code": "X"}, times=0), "times must be at least 1"),
+        (lambda: fake_cloud.inject({"kind": "tantrum"}), "unknown variant `tantrum`"),
+        (lambda: fake_cloud.requests(colour="red"), "unknown field `colour`"),
+        (lambda: fake_cloud.advance(-1), "seconds must be a number from 0 up"),
+        (lambda: FakeCloud(clock="sundial").start(), "a clock goes 'real', 'manual' or a factor"),
+        (lambda: FakeCloud(scenario="no-such").start(), "no-such"),
+        (lambda: FakeCloud().run(), "the fake cloud is not running; use it with"),
+        (fake_cloud.start, "the fake cloud is running already"),
+    ):
+        with pytest.raises(lcm.FakeCloudError) as raised:
+            refused()
+        assert said in str(raised.value)
+
+
+def test_two_of_them_share_nothing_and_asyncio_can_have_one_too() -> None:
+    async def story() -> None:
+        async with FakeCloud() as one, FakeCloud(seed=1) as other:
+            one.add_worker(id="w-1", status="pending")
+            assert len(one.workers()) == 1 and other.workers() == []
+            assert one.endpoints["aws_url"] != other.endpoints["aws_url"]
+
+    asyncio.run(story())
+
+
+def test_a_stopped_one_is_gone_and_can_be_started_again() -> None:
+    cloud = FakeCloud()
+    with cloud:
+        url = cloud.endpoints["aws_url"]
+    cloud.stop()
+    assert repr(cloud) == "<FakeCloud, not running>"
+    with cloud:
+        assert cloud.endpoints["aws_url"] != url
+
+
+def test_the_fixtures_come_with_the_package(tmp_path: Path) -> None:
+    test = tmp_path / "test_mine.py"
+    test.write_text(
+        textwrap.dedent(
+            """
+            import lcm
+
+            def test_mine(fake_cloud, lcm_clients):
+                instance = fake_cloud.run()
+                fake_cloud.advance(60)
+                worker = fake_cloud.add_worker(id="w-1", status="stopped", ec2_instance_id=instance.id)
+                assert lcm.reconcile(worker, clients=lcm_clients).target == "running"
+                assert fake_cloud.worker("w-1").status == "running"
+            """
+        )
+    )
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", str(test)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
