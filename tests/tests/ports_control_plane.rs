@@ -129,19 +129,25 @@ async fn events_reach_the_control_planes_ledger() {
     cloud.stop().await;
 }
 
-#[tokio::test]
-async fn ending_a_worker_is_repeated_until_it_is_known_to_be_done() {
+/// A running worker in a cloud that does as it is told, but loses its answer to one call.
+async fn losing_one_answer_to(operation: &str) -> (FakeCloud, World, Worker) {
     let cloud = cloud().await;
     let world = World::of(&cloud);
     world.put_worker(serde_json::json!({"id": "w-1", "status": "running"})).await;
     let worker = world.read("w-1").await;
     let lost = Rule {
         service: Some(Service::ControlPlane),
-        operation: Some("terminate_worker".into()),
+        operation: Some(operation.into()),
         times: Some(1),
         ..Rule::always(Action::DropResponse)
     };
     cloud.world().faults().add(lost).expect("a rule");
+    (cloud, world, worker)
+}
+
+#[tokio::test]
+async fn ending_a_worker_is_repeated_until_it_is_known_to_be_done() {
+    let (cloud, world, worker) = losing_one_answer_to("terminate_worker").await;
     world.client.write(&worker, &terminated(&worker), Fence(Some(1))).await.expect("the second call says: already");
     assert_eq!(world.read("w-1").await.status, WorkerStatus::Terminated);
     cloud.stop().await;
@@ -149,16 +155,7 @@ async fn ending_a_worker_is_repeated_until_it_is_known_to_be_done() {
 
 #[tokio::test]
 async fn a_status_write_whose_answer_is_lost_is_unclear_and_sent_once() {
-    let cloud = cloud().await;
-    let world = World::of(&cloud);
-    world.put_worker(serde_json::json!({"id": "w-1", "status": "running"})).await;
-    let worker = world.read("w-1").await;
-    let lost = Rule {
-        service: Some(Service::ControlPlane),
-        operation: Some("write_status".into()),
-        ..Rule::always(Action::DropResponse)
-    };
-    cloud.world().faults().add(lost).expect("a rule");
+    let (cloud, world, worker) = losing_one_answer_to("write_status").await;
     let patch = StatusPatch { status: Some(WorkerStatus::Stopped), termination: None, ..terminated(&worker) };
     let failure = world.client.write(&worker, &patch, Fence(Some(1))).await.expect_err("lost");
     assert_eq!(failure.kind, FailureKind::Unclear, "{failure}");

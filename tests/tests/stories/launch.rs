@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use fake_cloud::recorder::RecordFilter;
 use futures_util::future::join_all;
+use lcm_sdk::runtime::reconcile::Reconciliation;
 use lcm_sdk::{Outcome, ReasonCode, WorkerStatus};
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 
 use crate::stage::{REGION, Stage, eventually};
 
@@ -289,21 +291,27 @@ pub(crate) async fn crash_at_every_request(stage: &Stage) {
     panic!("the pass makes more than {MORE_THAN_A_PASS} requests");
 }
 
+/// A process that launches a worker and stands still before its nth request; none if the pass makes fewer.
+async fn held_up(stage: &Stage, worker: &str, number: u64, time: Duration) -> Option<JoinHandle<Reconciliation>> {
+    stage.add_worker(worker, json!({"desired_status": "running"}));
+    let record = stage.worker(worker).await;
+    stage.fault(json!({"after": number, "times": 1, "action": {"kind": "latency", "seconds": time.as_secs()}}));
+    let slow = stage.another_reconciler();
+    let pass = tokio::spawn(async move { slow.reconcile(&record).await });
+    eventually("it hangs or has ended", async || stage.strikes() == 1 || pass.is_finished()).await;
+    if stage.strikes() == 0 {
+        assert!(number >= 6, "a launch makes more than {number} requests");
+        return None;
+    }
+    Some(pass)
+}
+
 /// A process stands still before its nth request, for every n; another one does all there is to do, and then the first
 /// goes on as if nothing had happened.
 pub(crate) async fn overtake_at_every_request(stage: &Stage) {
     for number in 0..MORE_THAN_A_PASS {
         let worker = format!("w-{number}");
-        stage.add_worker(&worker, json!({"desired_status": "running"}));
-        let record = stage.worker(&worker).await;
-        stage.fault(json!({"after": number, "times": 1, "action": {"kind": "latency", "seconds": 60}}));
-        let slow = stage.another_reconciler();
-        let pass = tokio::spawn(async move { slow.reconcile(&record).await });
-        eventually("it hangs or has ended", async || stage.strikes() == 1 || pass.is_finished()).await;
-        if stage.strikes() == 0 {
-            assert!(number >= 6, "a launch makes more than {number} requests");
-            return;
-        }
+        let Some(pass) = held_up(stage, &worker, number, Duration::from_secs(60)).await else { return };
         let quick = stage.another_reconciler();
         for _ in 0..3 {
             let _ = quick.reconcile(&stage.worker(&worker).await).await;
@@ -324,16 +332,7 @@ pub(crate) async fn overtake_at_every_request(stage: &Stage) {
 pub(crate) async fn outlive_at_every_request(stage: &Stage) {
     for number in 0..MORE_THAN_A_PASS {
         let worker = format!("w-{number}");
-        stage.add_worker(&worker, json!({"desired_status": "running"}));
-        let record = stage.worker(&worker).await;
-        stage.fault(json!({"after": number, "times": 1, "action": {"kind": "latency", "seconds": 600}}));
-        let slow = stage.another_reconciler();
-        let pass = tokio::spawn(async move { slow.reconcile(&record).await });
-        eventually("it hangs or has ended", async || stage.strikes() == 1 || pass.is_finished()).await;
-        if stage.strikes() == 0 {
-            assert!(number >= 6, "a launch makes more than {number} requests");
-            return;
-        }
+        let Some(pass) = held_up(stage, &worker, number, Duration::from_secs(600)).await else { return };
         stage.pass_until(&worker, WorkerStatus::Running).await;
         stage.cloud.update_worker(&worker, json!({"desired_status": "terminated"})).expect("a wish");
         stage.pass_until(&worker, WorkerStatus::Terminated).await;
