@@ -175,12 +175,13 @@ def test_it_says_what_it_is_and_under_which_licence(installed: Installed) -> Non
 def test_importing_it_is_quick(installed: Installed) -> None:
     measured = """
         import sys, time
-        began = time.perf_counter()
+        began = time.process_time()
         import lcm
-        took = time.perf_counter() - began
+        took = time.process_time() - began
         print(took, "asyncio" in sys.modules, "logging" in sys.modules)
     """
     runs = [installed.script(measured).split() for _ in range(5)]
+    # What this process spent, so that a busy machine does not count; nothing is waited for here.
     assert min(float(took) for took, *_ in runs) < 0.150
     assert all(heavy == ["False", "False"] for _, *heavy in runs), "asyncio and logging can wait until they are needed"
 
