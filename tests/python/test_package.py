@@ -15,6 +15,8 @@ import venv
 from dataclasses import dataclass
 from pathlib import Path
 
+import lcm
+import lcm.reconciling
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -210,3 +212,13 @@ def test_a_build_finds_the_compiler_that_etcds_client_needs(tmp_path: Path) -> N
     with pytest.raises(AssertionError, match="there is nothing to build"):
         run(sys.executable, "-m", "pip", "wheel", "--no-deps", tmp_path, PATH=path)
     assert (tmp_path / "said").read_text().startswith("libprotoc ")
+
+
+def test_every_public_name_is_found_listed_and_imported_with_a_star() -> None:
+    imported: dict[str, object] = {}
+    exec("from lcm import *", imported)
+    assert set(lcm.__all__) <= imported.keys() and set(lcm.__all__) <= set(dir(lcm))
+    assert imported["reconcile"] is lcm.reconcile is lcm.reconciling.reconcile
+    unknown = "recouncil"
+    with pytest.raises(AttributeError, match="module 'lcm' has no attribute 'recouncil'"):
+        getattr(lcm, unknown)
