@@ -14,7 +14,7 @@ export PROTOC := $(BIN)/protoc
 # The tests compare the fake etcd with a real one, which comes with the virtual environment too.
 export LCM_ETCD_BIN := $(BIN)
 
-.PHONY: help setup demo rehearse controller test test-core test-rust test-python lint format bench docs fake-cloud clean
+.PHONY: help setup demo rehearse controller test test-core test-rust test-python wheel lint format bench docs fake-cloud clean
 
 help: ## Show this list
 	@echo "Targets:"
@@ -46,13 +46,19 @@ test-core: ## The pure core alone: no network, no runtime, seconds
 test-rust: setup ## All crates with all features (the first build takes minutes: the EC2 client is large)
 	$(CARGO) test --workspace
 
-test-python: setup ## The Python package, and the fake cloud under boto3, aws, virl2_client: pytest, mypy and ruff
+test-python: setup ## The Python package, its wheel and its types, and the fake cloud under boto3, aws, virl2_client
 	$(BIN)/maturin develop --locked --quiet
 	$(CARGO) build --quiet --workspace --bins --examples
 	$(BIN)/pytest
 	$(BIN)/mypy
+	$(BIN)/pyright
+	$(BIN)/python -m mypy.stubtest --mypy-config-file pyproject.toml lcm
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+
+wheel: setup ## The wheel and the source distribution, ready to publish, in dist (takes many minutes the first time)
+	$(BIN)/maturin build --release --out dist
+	$(BIN)/maturin sdist --out dist
 
 fake-cloud: ## Run a cloud on this machine, sixty times as fast; ARGS="--help" tells more
 	$(CARGO) run --quiet --release --package fake-cloud -- $(or $(ARGS),--clock x60)

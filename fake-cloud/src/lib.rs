@@ -22,7 +22,7 @@
 //! # The map
 //! | question | room |
 //! |---|---|
-//! | How is it all started? | [`cloud`] |
+//! | How is it all started? | [`cloud`], [`command`] |
 //! | What exists, and what time is it? | [`world`], [`clock`] |
 //! | What goes wrong on purpose? | [`faults`], [`interruption`] |
 //! | What was asked? | [`recorder`] |
@@ -37,6 +37,7 @@ pub mod clock;
 pub mod cloud;
 pub(crate) mod cloudwatch;
 pub mod cml;
+pub mod command;
 pub mod control_plane;
 pub(crate) mod ec2;
 pub mod etcd;

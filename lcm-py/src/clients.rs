@@ -56,6 +56,7 @@ impl Clients {
         let explicit = ["AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
         let explicit = explicit.map(|name| variables.get(name).cloned());
         let settings = Settings::from_map(variables).map_err(|error| config_error(py, &error))?;
+        crate::logs::listen(py)?;
         for warning in settings.warnings() {
             tracing::warn!(target: "lcm::settings", "{warning}");
         }

@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::AbortHandle;
 
+use crate::logs;
 use crate::python::exception;
 
 /// How often a blocking call looks for Ctrl-C.
@@ -30,6 +31,8 @@ static STARTED: Mutex<Option<Started>> = Mutex::new(None);
 /// `ForkError` in a process that was forked after its parent had started the runtime: the threads stayed behind, and
 /// whatever waited for them would wait for ever.
 pub(crate) fn runtime(py: Python<'_>) -> PyResult<Handle> {
+    // Before the lock is taken: an import may let other threads run, and one of them may want the lock.
+    logs::listen(py)?;
     let mut started = STARTED.lock();
     if let Some(Started { process, runtime }) = &*started {
         return if *process == std::process::id() { Ok(runtime.handle().clone()) } else { Err(forked(py)) };

@@ -2,6 +2,7 @@
 
 mod bridge;
 mod clients;
+mod command;
 mod compute;
 mod controller;
 mod convert;
@@ -23,13 +24,13 @@ use pyo3::prelude::*;
 /// The module `lcm._lcm`.
 #[pymodule]
 fn _lcm(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    logs::listen(module.py())?;
     pure::register(module)?;
     module.add_class::<controller::Controller>()?;
     module.add_class::<resources::ResourceController>()?;
     module.add_class::<door::Task>()?;
     module.add_class::<fake_cloud::FakeCloud>()?;
     module.add_class::<clients::Clients>()?;
+    module.add_function(wrap_pyfunction!(command::fake_cloud_command, module)?)?;
     module.add_function(wrap_pyfunction!(door::shut_down, module)?)?;
     module.add_function(wrap_pyfunction!(reconcile::reconcile, module)?)?;
     module.add_function(wrap_pyfunction!(reconcile::start_reconcile, module)?)?;

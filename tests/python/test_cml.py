@@ -75,8 +75,9 @@ def closed_sessions(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def connect(servers: dict[str, str], **options: Any) -> Any:
-    settings = {"ssl_verify": servers["cml_ca_file"], "raise_for_auth_failure": True, "convergence_wait_time": 0.05}
-    return ClientLibrary(servers["cml_url"], **({"username": "admin", "password": "admin"} | settings | options))
+    settings: dict[str, Any] = {"username": "admin", "password": "admin", "ssl_verify": servers["cml_ca_file"]}
+    settings |= {"raise_for_auth_failure": True, "convergence_wait_time": 0.05}
+    return ClientLibrary(servers["cml_url"], **(settings | options))
 
 
 def eventually(check: Callable[[], bool]) -> None:

@@ -173,7 +173,7 @@ class TestLifecycle:
             ec2.get_waiter("instance_running").wait(InstanceIds=[instance], WaiterConfig=quickly)
 
     def test_the_resource_style_of_boto3_works_too(self, fake_cloud: FakeCloud) -> None:
-        ec2 = boto3.resource(
+        ec2: Any = boto3.resource(
             "ec2",
             region_name="eu-central-1",
             endpoint_url=fake_cloud.url,

@@ -13,9 +13,9 @@ w-1: running → stopped: EC2 shows another state than the record: recording wha
 Transition(source='pending', target='provisioning', kind='commanded', when='launched or adopted')
 """
 
+from typing import TYPE_CHECKING
+
 from lcm._lcm import Worker
-from lcm.clients import Clients
-from lcm.controller import Controller, ResourceController
 from lcm.data import ABSENT, Absent, CallFailure, FrozenMap
 from lcm.exceptions import (
     ConfigError,
@@ -51,7 +51,6 @@ from lcm.pure import (
     initiate_drain,
     transitions,
 )
-from lcm.reconciling import reconcile, reconcile_async
 from lcm.results import Action, Decision, OrphanReport, Outcome, Reason, Transition, Verdict
 from lcm.words import (
     ActionName,
@@ -66,6 +65,32 @@ from lcm.words import (
     ReasonCode,
     WorkerStatus,
 )
+
+if TYPE_CHECKING:
+    from lcm.clients import Clients
+    from lcm.controller import Controller, ResourceController
+    from lcm.reconciling import reconcile, reconcile_async
+else:
+    # Imported when they are first asked for: they need asyncio, which takes as long to import as all the rest.
+    _LATER = {
+        "Clients": "lcm.clients",
+        "Controller": "lcm.controller",
+        "ResourceController": "lcm.controller",
+        "reconcile": "lcm.reconciling",
+        "reconcile_async": "lcm.reconciling",
+    }
+
+    def __getattr__(name):
+        if name not in _LATER:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        found = globals()[name] = getattr(import_module(_LATER[name]), name)
+        return found
+
+    def __dir__():
+        return sorted(globals().keys() | _LATER.keys())
+
 
 __all__ = [
     "ABSENT",

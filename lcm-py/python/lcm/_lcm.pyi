@@ -1,6 +1,6 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Literal, final
 
 from lcm.results import Decision, Outcome, Verdict
 from lcm.words import DesiredStatus, WorkerStatus
@@ -22,6 +22,7 @@ __all__ = [
     "decide_many",
     "diagrams",
     "eligible",
+    "fake_cloud_command",
     "find_orphans",
     "initiate_drain",
     "reconcile",
@@ -33,7 +34,7 @@ __all__ = [
 
 @final
 class Worker:
-    __match_args__: ClassVar[tuple[str, str, str]]
+    __match_args__: ClassVar[tuple[Literal["id"], Literal["status"], Literal["desired_status"]]]
     def __new__(cls, id: str, status: str, **fields: Any) -> Worker: ...
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Worker: ...
@@ -232,6 +233,7 @@ class FakeCloud:
     def audit(self) -> list[dict[str, Any]]: ...
     def events(self) -> list[dict[str, Any]]: ...
 
+def fake_cloud_command(program: str, words: Sequence[str]) -> int: ...
 def shut_down() -> None: ...
 def reconcile(
     worker: Worker | Mapping[str, Any],

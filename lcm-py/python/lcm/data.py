@@ -55,10 +55,10 @@ def plain(value: Any) -> Any:
         return value.total_seconds()
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple) and not hasattr(value, "_asdict"):
-        return [plain(item) for item in value]
     if hasattr(value, "_asdict"):
         return {key: plain(item) for key, item in value._asdict().items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
     if isinstance(value, Data):
         return value.to_dict()
     return value

@@ -1,0 +1,14 @@
+//! The command `fake-cloud`, for whoever has the wheel and no binary.
+
+use std::ffi::OsString;
+
+use fake_cloud::command;
+use pyo3::prelude::*;
+
+use crate::door::block_on;
+
+/// Runs the command until it is told to stop, and gives its exit code.
+#[pyfunction]
+pub(crate) fn fake_cloud_command(py: Python<'_>, program: &str, words: Vec<OsString>) -> PyResult<u8> {
+    block_on(py, command::run(program, words)).map(command::Ending::code)
+}

@@ -1,0 +1,89 @@
+"""`python -m lcm.fake_cloud` is the same command as the binary."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+from conftest import fake_cloud_binary
+
+MODULE = [sys.executable, "-m", "lcm.fake_cloud"]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*MODULE, *arguments], capture_output=True, text=True, timeout=60)
+
+
+def binary(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([fake_cloud_binary(), *arguments], capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["--speed", "11"], ["--clock", "soon"]])
+def test_help_and_wrong_usage_differ_from_the_binary_by_the_name_alone(arguments: list[str]) -> None:
+    ours, theirs = run(*arguments), binary(*arguments)
+    assert ours.returncode == theirs.returncode == (0 if "h" in arguments[0][:3] else 2)
+    renamed = {"Usage: fake-cloud": "Usage: python -m lcm.fake_cloud"}
+    for one, other in [(ours.stdout, theirs.stdout), (ours.stderr, theirs.stderr)]:
+        for name, our_name in renamed.items():
+            other = other.replace(name, our_name)
+        assert one == other
+    assert bool(ours.stdout) != bool(ours.stderr), "what was asked for goes to stdout, what is wrong to stderr"
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--list-scenarios"], ["--scenario", "nowhere.yaml"]])
+def test_what_needs_no_cloud_is_said_in_the_same_words(arguments: list[str]) -> None:
+    ours, theirs = run(*arguments), binary(*arguments)
+    assert (ours.returncode, ours.stdout, ours.stderr) == (theirs.returncode, theirs.stdout, theirs.stderr)
+    assert ours.stdout or ours.stderr
+
+
+def test_a_port_in_use_is_one_clear_line_and_exit_code_1() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        ended = run("--aws-port", port, "--etcd-port=0", "--control-plane-port=0", "--cml-port=0")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    [line] = ended.stderr.splitlines()
+    assert line.startswith(f"fake-cloud: cannot listen on 127.0.0.1:{port} for AWS: ") and "--ephemeral" in line
+
+
+@pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_a_request_to_end_stop_it_cleanly(asked: signal.Signals) -> None:
+    command = [*MODULE, "--ephemeral", "--json", "--scenario", "orphans", "-v"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None and process.stderr is not None
+            endpoints = json.loads(process.stdout.readline())
+            with urllib.request.urlopen(f"{endpoints['admin_url']}state", timeout=30) as answer:
+                assert len(json.load(answer)["workers"]) == 13
+            request = urllib.request.Request(f"{endpoints['control_plane_url']}/health")
+            urllib.request.urlopen(request, timeout=30).close()
+            logged = process.stderr.readline()
+            process.send_signal(asked)
+            rest, complaints = process.communicate(timeout=20)
+        finally:
+            process.kill()
+    assert "control-plane" in logged, "with -v every request is shown as it happens"
+    assert (process.returncode, rest, complaints) == (0, "", "")
+    assert not Path(endpoints["cml_ca_file"]).exists(), "nothing is left behind"
+
+
+def test_whoever_reads_only_the_first_line_does_not_end_it() -> None:
+    with subprocess.Popen(
+        [*MODULE, "--ephemeral"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("EC2, CloudWatch  http://127.0.0.1:")
+            process.stdout.close()
+            process.stdout = None
+            process.send_signal(signal.SIGTERM)
+            _, complaints = process.communicate(timeout=20)
+        finally:
+            process.kill()
+    assert (process.returncode, complaints) == (0, "")

@@ -1,0 +1,224 @@
+"""The wheel and the source distribution, each installed into an empty virtual environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import textwrap
+import time
+import tomllib
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+
+import lcm
+import lcm.reconciling
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
+TOOLS = Path(sys.executable).parent
+
+# Three crates are compiled once more for the source distribution; all they depend on is shared with other builds.
+pytestmark = pytest.mark.timeout(1200)
+
+
+def run(*command: str | Path, cwd: Path | None = None, **variables: str) -> str:
+    """Runs a program without what this process was set up with, and gives back what it said."""
+    kept = {name: value for name, value in os.environ.items() if name not in {"PROTOC", "PYTHONPATH", "VIRTUAL_ENV"}}
+    environment = kept | {"CARGO_TARGET_DIR": str(TARGET)} | variables
+    ended = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
+    assert ended.returncode == 0, f"{command} failed:\n{ended.stdout}\n{ended.stderr}"
+    return ended.stdout
+
+
+def only(folder: Path, pattern: str) -> Path:
+    [found] = folder.glob(pattern)
+    return found
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this source tree, as it is compiled for all tests."""
+    out = tmp_path_factory.mktemp("wheel")
+    # Stored, not compressed: it is large with the dev profile, and thrown away.
+    options = ["--profile", "dev", "--compatibility", "linux", "--compression-method", "stored"]
+    run(TOOLS / "maturin", "build", "--out", out, *options, cwd=ROOT, PROTOC=str(TOOLS / "protoc"))
+    return only(out, "*.whl")
+
+
+@pytest.fixture(scope="session")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("sdist")
+    run(TOOLS / "maturin", "sdist", "--out", out, cwd=ROOT)
+    return only(out, "*.tar.gz")
+
+
+@pytest.fixture(scope="session")
+def wheel_of_sdist(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel that pip makes of the source distribution, with nothing at hand but what that asks for."""
+    # Always the same place, so that what is compiled there takes the place of what was compiled before.
+    unpacked = TARGET / "sdist-under-test"
+    shutil.rmtree(unpacked, ignore_errors=True)
+    with tarfile.open(sdist) as archive:
+        archive.extractall(unpacked, filter=_as_of_now)
+    out = tmp_path_factory.mktemp("wheel-of-sdist")
+    options = ["--no-deps", "--no-cache-dir", "--config-settings=build-args=--profile=dev --compression-method=stored"]
+    run(sys.executable, "-m", "pip", "wheel", "--wheel-dir", out, *options, only(unpacked, "lcm-*"))
+    return only(out, "*.whl")
+
+
+def _as_of_now(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo | None:
+    # Cargo compiles what is newer than its last build; in the archive everything is equally old.
+    return tarfile.data_filter(member.replace(mtime=time.time()), path)
+
+
+@dataclass
+class Installed:
+    """An environment with the package and nothing else in it."""
+
+    folder: Path
+
+    @property
+    def python(self) -> Path:
+        return self.folder / "bin" / "python"
+
+    @property
+    def site_packages(self) -> Path:
+        return only(self.folder, "lib/python*/site-packages")
+
+    def script(self, text: str) -> str:
+        return run(self.python, "-I", "-W", "error", "-c", textwrap.dedent(text))
+
+
+@pytest.fixture(scope="session", params=["wheel", "wheel_of_sdist"])
+def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    package: Path = request.getfixturevalue(request.param)
+    environment = Installed(tmp_path_factory.mktemp("environment"))
+    venv.create(environment.folder)
+    pip: list[str | Path] = [sys.executable, "-m", "pip", "--python", environment.python]
+    run(*pip, "install", "--no-index", "--quiet", package)
+    assert [each["name"] for each in json.loads(run(*pip, "list", "--format", "json"))] == ["lcm"]
+    return environment
+
+
+def test_it_decides_and_reconciles_on_a_fake_cloud_of_its_own(installed: Installed) -> None:
+    said = installed.script("""
+        import lcm
+        from lcm.testing import FakeCloud
+        worker = lcm.Worker("w-1", "running", desired_status="running", ec2_instance_id="i-1")
+        print(lcm.decide(worker, lcm.Observation(ec2="stopped")).target)
+        with FakeCloud() as cloud:
+            instance = cloud.run()
+            cloud.advance(60)
+            record = cloud.add_worker(id="w-2", status="stopped", ec2_instance_id=instance.id)
+            print(lcm.reconcile(record, clients=cloud.clients()))
+    """)
+    assert said.splitlines() == [
+        "stopped",
+        "w-2: stopped → running: The instance was started from outside (EC2: running).",
+    ]
+
+
+def test_the_command_is_there_as_a_module_and_as_a_program(installed: Installed) -> None:
+    assert "Usage: python -m lcm.fake_cloud [OPTIONS]" in run(installed.python, "-m", "lcm.fake_cloud", "--help")
+    assert "Usage: fake-cloud [OPTIONS]" in run(installed.folder / "bin" / "fake-cloud", "--help")
+
+
+def test_it_brings_its_types(installed: Installed, tmp_path: Path) -> None:
+    for name in ["py.typed", "_lcm.pyi"]:
+        assert (installed.site_packages / "lcm" / name).is_file()
+    user = tmp_path / "user.py"
+    user.write_text(
+        textwrap.dedent("""
+            import lcm
+            from lcm.testing import FakeCloud
+
+            def next_status(worker: lcm.Worker) -> lcm.WorkerStatus:
+                return lcm.decide(worker, lcm.Observation(ec2="stopped")).target
+
+            async def pass_over(worker: lcm.Worker, cloud: FakeCloud) -> lcm.Outcome:
+                return await lcm.reconcile_async(worker, clients=cloud.clients(), timeout=5)
+        """)
+    )
+    run(TOOLS / "mypy", "--strict", "--python-executable", installed.python, user, cwd=tmp_path)
+    run(TOOLS / "pyright", "--pythonpath", installed.python, user, cwd=tmp_path)
+    user.write_text(user.read_text().replace("timeout=5", 'timeout="soon"'))
+    with pytest.raises(AssertionError, match="timeout"):
+        run(TOOLS / "mypy", "--strict", "--python-executable", installed.python, user, cwd=tmp_path)
+
+
+def test_the_type_of_everything_public_is_known(installed: Installed) -> None:
+    options = ["--verifytypes", "lcm", "--ignoreexternal"]
+    report = run(TOOLS / "pyright", "--pythonpath", installed.python, *options, cwd=installed.folder)
+    assert "Type completeness score: 100%" in report, report
+
+
+def test_it_says_what_it_is_and_under_which_licence(installed: Installed) -> None:
+    information = only(installed.site_packages, "lcm-*.dist-info")
+    metadata = (information / "METADATA").read_text(encoding="utf-8")
+    cargo = tomllib.loads((ROOT / "Cargo.toml").read_text(encoding="utf-8"))
+    for line in [
+        f"Version: {cargo['workspace']['package']['version']}",
+        "License-Expression: Apache-2.0",
+        "Requires-Python: >=3.11",
+        "Classifier: Typing :: Typed",
+    ]:
+        assert line in metadata.splitlines()
+    assert (ROOT / "README.md").read_text(encoding="utf-8").strip() in metadata
+    licence = only(information, "**/LICENSE").read_text(encoding="utf-8")
+    assert licence == (ROOT / "LICENSE").read_text(encoding="utf-8")
+
+
+def test_importing_it_is_quick(installed: Installed) -> None:
+    measured = """
+        import sys, time
+        began = time.process_time()
+        import lcm
+        took = time.process_time() - began
+        print(took, "asyncio" in sys.modules, "logging" in sys.modules)
+    """
+    runs = [installed.script(measured).split() for _ in range(5)]
+    # What this process spent, so that a busy machine does not count; nothing is waited for here.
+    assert min(float(took) for took, *_ in runs) < 0.150
+    assert all(heavy == ["False", "False"] for _, *heavy in runs), "asyncio and logging can wait until they are needed"
+
+
+def test_a_build_finds_the_compiler_that_etcds_client_needs(tmp_path: Path) -> None:
+    # That client is compiled already where the other tests build; here a build of nothing looks for `protoc` itself.
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    requires = json.dumps(project["build-system"]["requires"])
+    (tmp_path / "pyproject.toml").write_text(
+        f'[build-system]\nrequires = {requires}\nbuild-backend = "looking"\nbackend-path = ["."]\n'
+        '[project]\nname = "nothing"\nversion = "1"\n'
+    )
+    (tmp_path / "looking.py").write_text(
+        textwrap.dedent("""
+            import pathlib, subprocess
+
+            def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+                said = subprocess.run(["protoc", "--version"], check=True, capture_output=True, text=True).stdout
+                pathlib.Path(__file__).with_name("said").write_text(said)
+                raise SystemExit("there is nothing to build")
+        """)
+    )
+    path = os.pathsep.join(
+        part for part in os.environ["PATH"].split(os.pathsep) if not (Path(part) / "protoc").exists()
+    )
+    with pytest.raises(AssertionError, match="there is nothing to build"):
+        run(sys.executable, "-m", "pip", "wheel", "--no-deps", tmp_path, PATH=path)
+    assert (tmp_path / "said").read_text().startswith("libprotoc ")
+
+
+def test_every_public_name_is_found_listed_and_imported_with_a_star() -> None:
+    imported: dict[str, object] = {}
+    exec("from lcm import *", imported)
+    assert set(lcm.__all__) <= imported.keys() and set(lcm.__all__) <= set(dir(lcm))
+    assert imported["reconcile"] is lcm.reconcile is lcm.reconciling.reconcile
+    unknown = "recouncil"
+    with pytest.raises(AttributeError, match="module 'lcm' has no attribute 'recouncil'"):
+        getattr(lcm, unknown)
