@@ -7,6 +7,7 @@ use chrono::{DateTime, Utc};
 use fake_cloud::admin::{ResetTo, parse_pace};
 use fake_cloud::clock::Clock;
 use fake_cloud::cloud::{self, Options};
+use fake_cloud::control_plane::{Input, Worker};
 use fake_cloud::scenario::Scenario;
 use fake_cloud::world::{Catalog, Instance, REGIONS, Settings, World};
 use lcm_sdk::Timestamp;
@@ -180,25 +181,52 @@ impl FakeCloud {
 
     fn add_worker<'py>(&self, py: Python<'py>, fields: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let fields = to_value(fields, "worker")?;
-        self.ask(py, |cloud| cloud.add_worker(fields).map(|worker| Value::Object(worker.fields().clone())))
+        self.ask(py, |cloud| cloud.add_worker(fields).map(|worker| record(&worker)))
     }
 
     fn update_worker<'py>(&self, py: Python<'py>, id: &str, fields: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let fields = to_value(fields, "worker")?;
-        self.ask(py, |cloud| cloud.update_worker(id, fields).map(|worker| Value::Object(worker.fields().clone())))
+        self.ask(py, |cloud| cloud.update_worker(id, fields).map(|worker| record(&worker)))
     }
 
     fn worker<'py>(&self, py: Python<'py>, id: &str) -> PyResult<Bound<'py, PyAny>> {
-        self.ask(py, |cloud| cloud.worker(id).map(|worker| Value::Object(worker.fields().clone())))
+        self.ask(py, |cloud| cloud.worker(id).map(|worker| record(&worker)))
     }
 
     fn workers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.show(py, |cloud| cloud.workers().iter().map(|worker| Value::Object(worker.fields().clone())).collect())
+        self.show(py, |cloud| cloud.workers().iter().map(|worker| record(worker)).collect())
+    }
+
+    fn drain<'py>(&self, py: Python<'py>, id: &str, reason: &str, requested_by: &str) -> PyResult<Bound<'py, PyAny>> {
+        self.ask(py, |cloud| {
+            let drained = cloud.records().drain(id, None, reason, requested_by);
+            drained.map(|worker| record(&worker))
+        })
+    }
+
+    fn cancel_drain<'py>(
+        &self,
+        py: Python<'py>,
+        id: &str,
+        reason: &str,
+        cancelled_by: &str,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.ask(py, |cloud| {
+            let cancelled = cloud.records().cancel_drain(id, None, reason, cancelled_by);
+            cancelled.map(|worker| record(&worker))
+        })
     }
 
     fn add_session<'py>(&self, py: Python<'py>, fields: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let fields = to_value(fields, "session")?;
         self.ask(py, |cloud| cloud.add_session(fields).map(|session| object(&session)))
+    }
+
+    fn move_session<'py>(&self, py: Python<'py>, id: &str, status: &str) -> PyResult<Bound<'py, PyAny>> {
+        self.ask(py, |cloud| {
+            let input = Input::of(json!({"status": status}))?;
+            cloud.records().transition_session(id, &input).map(|session| object(&session))
+        })
     }
 
     fn sessions<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -261,6 +289,10 @@ fn refused(py: Python<'_>, error: impl std::fmt::Display) -> PyErr {
 
 fn parsed<T: DeserializeOwned>(py: Python<'_>, given: &Bound<'_, PyAny>, what: &str) -> PyResult<T> {
     serde_json::from_value(to_value(given, what)?).map_err(|error| refused(py, format!("{what}: {error}")))
+}
+
+fn record(worker: &Worker) -> Value {
+    Value::Object(worker.fields().clone())
 }
 
 fn object(fields: &Arc<Map<String, Value>>) -> Value {

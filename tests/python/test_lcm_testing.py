@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import boto3
 import lcm
 import pytest
-from lcm.testing import FakeCloud
+from lcm.testing import FakeCloud, crash
 
 
 @pytest.fixture
@@ -69,6 +70,51 @@ def test_records_and_sessions_are_the_control_planes(fake_cloud: FakeCloud) -> N
     assert fake_cloud.workers() == []
 
 
+def test_operators_drain_and_call_it_off_and_sessions_move(fake_cloud: FakeCloud) -> None:
+    worker = fake_cloud.add_worker(id="w-1", status="running", desired_status="running")
+    session = fake_cloud.add_session(id="s-1", worker_id="w-1", status="running")
+    drained = fake_cloud.drain(worker, reason="new image", requested_by="alice")
+    assert (drained.status, drained.desired_status) == ("draining", "stopped")
+    assert drained.drain_started_at is not None and abs(drained.drain_started_at - fake_cloud.now) < timedelta(
+        seconds=1
+    )
+    back = fake_cloud.cancel_drain("w-1", reason="class goes on", cancelled_by="bob")
+    assert (back.status, back.desired_status, back.drain_started_at) == ("running", "running", None)
+    told = {event["type"]: event["data"] for event in fake_cloud.events()}
+    assert told["cml_worker.drain.started.v1"]["requested_by"] == "alice"
+    assert told["cml_worker.drain.cancelled.v1"] == {"cancelled_by": "bob", "reason": "class goes on"}
+    assert fake_cloud.move_session(session, "stopped").status == "stopped"
+    assert fake_cloud.sessions()[0].status == "stopped" and fake_cloud.count() == 0
+
+
+def test_a_crashed_controller_keeps_its_lease_until_it_runs_out() -> None:
+    quick = {
+        "INITIAL_DELAY": "0",
+        "STARTUP_RECONCILE_DELAY": "0",
+        "LEASE_MARGIN": "0.5",
+        "WORKER_DISCOVERY_ENABLED": "0",
+    }
+
+    async def story() -> float:
+        async with FakeCloud(clock="real") as cloud:
+            first = lcm.Controller(cloud.clients({**quick, "LEASE_TTL": "2"}))
+            running = asyncio.create_task(first.run())
+            await asyncio.wait_for(first.ready(), 60)
+            renewed = time.monotonic()
+            crash(first)
+            await asyncio.wait_for(running, 10)
+            async with lcm.Controller(cloud.clients({**quick, "LEASE_TTL": "30"})) as second:
+                await asyncio.wait_for(second.ready(), 60)
+            assert cloud.count("LeaseRevoke") == 1, "only the second gave its lease up"
+            return time.monotonic() - renewed
+
+    assert asyncio.run(story()) > 1, "nobody leads before the lease of the dead has run out"
+
+
+def test_crashing_what_does_not_run_does_nothing(fake_cloud: FakeCloud) -> None:
+    crash(lcm.Controller(fake_cloud.clients()))
+
+
 def test_what_it_refuses_it_explains(fake_cloud: FakeCloud) -> None:
     for refused, said in (
         (lambda: fake_cloud.worker("nobody"), "nobody"),
@@ -81,6 +127,9 @@ def test_what_it_refuses_it_explains(fake_cloud: FakeCloud) -> None:
         (lambda: FakeCloud(scenario="no-such").start(), "no-such"),
         (lambda: FakeCloud().run(), "the fake cloud is not running; use it with"),
         (fake_cloud.start, "the fake cloud is running already"),
+        (lambda: fake_cloud.drain("w-stopped"), "w-stopped"),
+        (lambda: fake_cloud.cancel_drain("nobody"), "nobody"),
+        (lambda: fake_cloud.move_session("s-none", "stopped"), "s-none"),
     ):
         with pytest.raises(lcm.FakeCloudError) as raised:
             refused()

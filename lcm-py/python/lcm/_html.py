@@ -5,27 +5,10 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from lcm.results import Action, Decision, Outcome
+from lcm.palette import colour, ink
 
-# Dark enough for white text on each.
-COLOURS = {
-    "pending": "#6b7280",
-    "provisioning": "#1d4ed8",
-    "starting": "#0369a1",
-    "running": "#15803d",
-    "draining": "#a16207",
-    "stopping": "#b45309",
-    "stopped": "#475569",
-    "terminating": "#9a3412",
-    "terminated": "#1f2937",
-    "failed": "#b91c1c",
-    "unknown": "#7e22ce",
-    "success": "#15803d",
-    "requeue": "#1d4ed8",
-    "retry": "#b91c1c",
-    "skip": "#475569",
-}
+if TYPE_CHECKING:
+    from lcm.results import Action, Decision, OrphanReport, Outcome
 
 SIGNS = {"planned": "○", "done": "✓", "launched": "✓", "failed": "✗", "not_tried": "·"}
 
@@ -42,17 +25,30 @@ def card(shown: Decision | Outcome, ending: str) -> str:
         when = f"in {shown.after.total_seconds():g} s"
     return (
         '<div style="border-left:4px solid '
-        f'{COLOURS.get(str(ending), "#6b7280")};padding:4px 10px;margin:4px 0;line-height:1.5">'
+        f'{colour(ending)};padding:4px 10px;margin:4px 0;line-height:1.5">'
         f"<div><b>{escape(shown.worker_id)}</b> {statuses} {badge(ending)}"
         f' <span style="opacity:.7">look again: {when}</span></div>'
         f"<div>{escape(shown.reason.sentence)} <code>{escape(str(shown.reason.code))}</code></div>{listed}</div>"
     )
 
 
+def verdicts(report: OrphanReport) -> str:
+    """A region, and what was concluded about each record that its scan did not show."""
+    rows = "".join(
+        f"<tr><td>{escape(verdict.worker_id)}</td><td><code>{escape(verdict.instance_id)}</code></td>"
+        f"<td>{badge(verdict.conclusion)}</td></tr>"
+        for verdict in report.verdicts
+    )
+    heading = f"<b>{escape(report.region)}</b>: {len(report.orphans)} of {len(report.verdicts)} suspects are orphans"
+    if report.unverified:
+        heading += f"; EC2 was not asked about {len(report.unverified)} of them yet"
+    return f"<div>{heading}</div><table>{rows}</table>"
+
+
 def badge(word: str) -> str:
     """A word on its colour."""
-    colour = COLOURS.get(str(word), "#6b7280")
-    style = f"background:{colour};color:#fff;border-radius:4px;padding:1px 6px"
+    background = colour(word)
+    style = f"background:{background};color:{ink(background)};border-radius:4px;padding:1px 6px"
     return f'<span style="{style}">{escape(str(word))}</span>'
 
 
@@ -62,5 +58,5 @@ def line(action: Action) -> str:
     if action.instance_id:
         text += f" → {escape(action.instance_id)}"
     if action.error is not None:
-        text += f' <span style="color:#b91c1c">{escape(str(action.error))}</span>'
+        text += f' <span style="color:{colour("failed")}">{escape(str(action.error))}</span>'
     return text

@@ -27,6 +27,7 @@ class Running(ABC):
     def __init__(self, native: _lcm.Controller | _lcm.ResourceController) -> None:
         self._native = native
         self._started = False
+        self._begun: tuple[_lcm.Task, asyncio.Future[None]] | None = None
         self._task: asyncio.Task[None] | None = None
 
     @abstractmethod
@@ -39,8 +40,8 @@ class Running(ABC):
             raise RuntimeError("a controller runs once; make another one")
         self._started = True
         self._use_loop(asyncio.get_running_loop())
-        ended: asyncio.Future[None]
-        _, ended = begin(self._native.start)
+        self._begun = begin(self._native.start)
+        ended = self._begun[1]
         try:
             await asyncio.shield(ended)
         except asyncio.CancelledError:
@@ -51,6 +52,13 @@ class Running(ABC):
     def stop(self) -> None:
         """Ask it to finish what is under way and end. Returns at once; again is fine."""
         self._native.stop()
+
+    def _crash(self) -> None:
+        if self._begun is not None:
+            task, ended = self._begun
+            task.cancel()
+            if not ended.done():
+                ended.set_result(None)
 
     def trigger(self, key: str) -> bool:
         """Ask for a look at one resource now. False while somebody else leads."""

@@ -164,3 +164,6 @@ class OrphanReport(Data):
     def is_frozen(self) -> bool:
         """Whether the region is frozen: the scan shows nothing at all, which wrong credentials would explain too."""
         return any(verdict.conclusion is Conclusion.FROZEN for verdict in self.verdicts)
+
+    def _repr_html_(self) -> str:
+        return _html.verdicts(self)

@@ -19,11 +19,12 @@ from typing import Any, Self
 from lcm import _lcm
 from lcm._lcm import Worker
 from lcm.clients import Clients
+from lcm.controller import Controller, ResourceController
 from lcm.exceptions import FakeCloudError
 from lcm.observation import Instance, Session
 from lcm.ports import Compute, ControlPlane, Events
 
-__all__ = ["FakeCloud"]
+__all__ = ["FakeCloud", "crash"]
 
 REGION = "us-east-1"
 """Where things happen unless another region is named."""
@@ -181,9 +182,24 @@ class FakeCloud:
         """All records, terminated ones too, by id."""
         return [Worker.from_dict(record) for record in self._native.workers()]
 
+    def drain(self, worker: str | Worker, *, reason: str = "maintenance", requested_by: str = "operator") -> Worker:
+        """Ask the control plane to drain a worker, as an operator would. Only a running one can be drained."""
+        return Worker.from_dict(self._native.drain(_worker_id(worker), reason, requested_by))
+
+    def cancel_drain(
+        self, worker: str | Worker, *, reason: str = "called off", cancelled_by: str = "operator"
+    ) -> Worker:
+        """Ask the control plane to call a drain off, as an operator would."""
+        return Worker.from_dict(self._native.cancel_drain(_worker_id(worker), reason, cancelled_by))
+
     def add_session(self, **fields: Any) -> Session:
         """Add a session."""
         return _session(self._native.add_session(fields))
+
+    def move_session(self, session: str | Session, status: str) -> Session:
+        """Move a session to another state: ``stopped`` when its user is done, ``failed`` when it broke, and so on."""
+        id = session.id if isinstance(session, Session) else session
+        return _session(self._native.move_session(id, status))
 
     def sessions(self) -> list[Session]:
         """All sessions, by id."""
@@ -240,8 +256,21 @@ class FakeCloud:
         return f"<FakeCloud at {self.endpoints['aws_url']}>" if self._cloud else "<FakeCloud, not running>"
 
 
+def crash(controller: Controller | ResourceController[Any]) -> None:
+    """End a controller as a killed process ends: at once, and without giving its lease up.
+
+    Somebody else leads when the lease has run out. Call it on the loop that runs the controller; its
+    :meth:`~lcm.Controller.run` returns.
+    """
+    controller._crash()
+
+
 def _id(instance: str | Instance) -> str:
     return instance.id if isinstance(instance, Instance) else instance
+
+
+def _worker_id(worker: str | Worker) -> str:
+    return worker.id if isinstance(worker, Worker) else worker
 
 
 def _session(record: Mapping[str, Any]) -> Session:

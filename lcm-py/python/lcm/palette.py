@@ -1,0 +1,64 @@
+"""The colours of statuses, outcomes and conclusions, in notebooks and wherever you draw them.
+
+Each two statuses differ for eyes with protanopia, deuteranopia and tritanopia as well; a test measures that.
+
+>>> colour("running"), ink(colour("running")), ink(colour("draining"))
+('#107665', '#ffffff', '#16181d')
+"""
+
+from __future__ import annotations
+
+__all__ = ["STATUSES", "colour", "ink"]
+
+DARK = "#16181d"
+LIGHT = "#ffffff"
+
+STATUSES = {
+    "pending": "#e6e9ee",
+    "provisioning": "#6ad2fd",
+    "starting": "#152f99",
+    "running": "#107665",
+    "draining": "#ffd60f",
+    "stopping": "#d58503",
+    "stopped": "#9397a1",
+    "terminating": "#522418",
+    "terminated": "#11121a",
+    "failed": "#b63b16",
+    "unknown": "#b756e8",
+}
+"""What each status of a worker is drawn in."""
+
+_LIKE = {
+    "shutting-down": "terminating",
+    "success": "running",
+    "requeue": "starting",
+    "retry": "failed",
+    "skip": "stopped",
+    "orphan": "terminated",
+    "alive": "running",
+    "young": "draining",
+    "protected": "starting",
+    "frozen": "provisioning",
+    "deferred": "stopping",
+}
+
+
+def colour(word: str) -> str:
+    """The colour of a status, an outcome or a conclusion; that of ``stopped`` for any other word."""
+    return STATUSES.get(_LIKE.get(str(word), str(word)), STATUSES["stopped"])
+
+
+def ink(background: str) -> str:
+    """Dark or light, whichever is easier to read on a background such as ``#107665``."""
+    light = _luminance(background)
+    on_dark, on_light = (light + 0.05) / (_luminance(DARK) + 0.05), 1.05 / (light + 0.05)
+    return DARK if on_dark > on_light else LIGHT
+
+
+def _luminance(colour: str) -> float:
+    red, green, blue = (_linear(int(colour[place : place + 2], 16) / 255) for place in (1, 3, 5))
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def _linear(part: float) -> float:
+    return part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
