@@ -66,6 +66,7 @@ impl Story<'_> {
         self.tell(&format!(
             "{records} records say that they have an instance. Somebody cleaned up in the console: only {alive} exist."
         ))?;
+        self.beat().await?;
         let refusal = self.stage.refuse("DescribeInstances")?;
         self.stage.enter("alpha", LATE)?;
         self.until("alpha leads", |stage| stage.is_led_by("alpha")).await?;
@@ -203,6 +204,7 @@ impl Story<'_> {
         let new = self.stage.leader().and_then(|leader| leader.fencing_token());
         ensure(new > old, || format!("the new leader's token is {new:?}, the old one's was {old:?}"))?;
         self.tell(&format!("… and after {gap:.1} s the other one leads, with a higher token than the dead one had."))?;
+        self.beat().await?;
         self.until("grace runs", |stage| stage.status("grace") == WorkerStatus::Running).await?;
         self.has_one_instance("grace")?;
         self.tell("It finds what the dead one left half done and finishes it: grace runs, on one instance, not two.")?;

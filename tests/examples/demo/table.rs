@@ -25,9 +25,8 @@ pub(crate) fn lines(view: &View, elapsed: Duration, width: usize, height: usize)
     if let Some(left_out) = view.rows.len().checked_sub(room).filter(|left_out| *left_out > 0) {
         lines.push(dim(&format!("… and {left_out} more; a higher terminal shows them")));
     }
-    if let (Some(first), Some(last)) = (view.folded.first(), view.folded.last()) {
-        let all = if first == last { first.clone() } else { format!("{first} … {last}") };
-        lines.push(dim(&format!("and {} terminated: {all}", view.folded.len())));
+    if !view.folded.is_empty() {
+        lines.push(dim(&format!("and {} terminated: {}", view.folded.len(), view.folded.join(" "))));
     }
     lines.into_iter().map(|line| truncate_str(&line, width, "…").into_owned()).collect()
 }
@@ -78,7 +77,7 @@ impl Columns {
         let end = instance.char_indices().rev().nth(6).map_or(instance, |(at, _)| &instance[at..]);
         let short = if self.0[3] < instance.len() { format!("…{end}") } else { instance.to_owned() };
         let sessions = if row.sessions == 0 { String::new() } else { row.sessions.to_string() };
-        let cells = [&row.worker, status.as_str(), row.ec2.words(), &short, &sessions, &row.now];
+        let cells = [&row.worker, status.as_str(), row.ec2.words(), &short, &sessions, row.now.trim_end_matches('.')];
         let styles =
             [Style::new(), colour(row.status), ec2_colour(row), Style::new().dim(), Style::new(), Style::new()];
         let shown = self.0.iter().zip(styles).filter(|(width, _)| **width > 0).map(|(_, style)| style);
@@ -159,11 +158,11 @@ mod tests {
     fn where_there_is_room_everything_is_shown() {
         let text = lines(&view(), Duration::from_secs(12), 120, 40).join("\n");
         for part in
-            ["12.0 s", "alpha leads", "EC2 calls 123", "w-13", "provisioning", "no such one", "i-0dead000000000004"]
+            ["12.0 s", "alpha leads", "EC2 calls 123", "w-13", "provisioning", "not found", "i-0dead000000000004"]
         {
             assert!(text.contains(part), "{part} is missing:\n{text}");
         }
-        assert!(text.contains("and 2 terminated: w-20 … w-21"), "{text}");
+        assert!(text.contains("and 2 terminated: w-20 w-21"), "{text}");
     }
 
     #[test]

@@ -47,7 +47,7 @@ impl Ec2Says {
     pub(crate) const fn words(self) -> &'static str {
         match self {
             Self::NotAsked => "–",
-            Self::NoSuchInstance => "no such one",
+            Self::NoSuchInstance => "not found",
             Self::State(name) => name,
         }
     }
