@@ -31,8 +31,9 @@ $(VENV)/.ready: requirements-dev.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-dev.txt
 	@touch $@
 
-demo: setup ## A controller keeps a fleet honest on the embedded fake cloud (the first build takes minutes)
-	@echo "Building (the EC2 client is large; a few minutes the first time) …"
+demo: setup ## Controllers keep a fleet honest on the embedded fake cloud (the first build takes minutes)
+	@echo "Building the demo: minutes the first time, because the EC2 client is large, and seconds from then on."
+	@$(CARGO) build --workspace --example demo
 	@$(CARGO) run --quiet --example demo
 
 rehearse: ## A worker's life without any cloud: what would be decided, and why; builds in seconds
