@@ -6,8 +6,7 @@ use lcm_sdk::core::discovery::{Completeness, Scan};
 use lcm_sdk::core::drain::{self, DrainError};
 use lcm_sdk::core::orphans::{self, SubnetSight};
 use lcm_sdk::core::transition;
-use lcm_sdk::{Answer, CallFailure, FailureKind, InstanceId, WorkerId, WorkerStatus};
-use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
+use lcm_sdk::{Answer, CallFailure, FailureKind, InstanceId, WorkerStatus};
 use pyo3::prelude::*;
 use pyo3::types::PyMapping;
 

@@ -117,7 +117,7 @@ def decide_many(
     >>> lcm.decide_many(fleet, lcm.Observation(ec2="stopped"))
     <3 decisions: {'drift': 3}>
     >>> lcm.decide_many(fleet, ["running", "running", "terminated"]).reasons()
-    {'drift': 1, 'in_service': 2}
+    {'gone': 1, 'in_service': 2}
     """
     return Decisions(_lcm.decide_many(workers, observations, native_policy(policy), now))
 
