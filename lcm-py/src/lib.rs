@@ -9,6 +9,7 @@ mod convert;
 mod decision;
 mod door;
 mod fake_cloud;
+mod fleet;
 mod logs;
 mod observation;
 mod policy;
@@ -16,6 +17,7 @@ mod ports;
 mod pure;
 mod python;
 mod reconcile;
+mod records;
 mod resources;
 mod worker;
 
@@ -28,10 +30,12 @@ fn _lcm(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<controller::Controller>()?;
     module.add_class::<resources::ResourceController>()?;
     module.add_class::<door::Task>()?;
+    module.add_class::<fleet::Decisions>()?;
     module.add_class::<fake_cloud::FakeCloud>()?;
     module.add_class::<clients::Clients>()?;
     module.add_function(wrap_pyfunction!(command::fake_cloud_command, module)?)?;
     module.add_function(wrap_pyfunction!(door::shut_down, module)?)?;
+    module.add_function(wrap_pyfunction!(fleet::decide_many, module)?)?;
     module.add_function(wrap_pyfunction!(reconcile::reconcile, module)?)?;
     module.add_function(wrap_pyfunction!(reconcile::start_reconcile, module)?)?;
     Ok(())

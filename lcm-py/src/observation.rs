@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use lcm_sdk::core::idle::IdleReport;
 use lcm_sdk::core::license::RegistrationStatus;
 use lcm_sdk::core::observation::{CloudMetrics, CmlMetrics};
+use lcm_sdk::core::vocabulary::UnknownWord;
 use lcm_sdk::{Answer, CallFailure, Ec2State, FailureKind, FleetView, Image, Instance, Session, Template, Timestamp};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -19,8 +20,18 @@ use crate::python::{absent_class, call_failure_class, invalid_argument, invalid_
 #[pyclass(frozen, module = "lcm._lcm")]
 pub(crate) struct Observation {
     seen: lcm_sdk::Observation,
-    /// The instance was given without an id: it is that of whichever worker is looked at.
-    anonymous: bool,
+    identity: Identity,
+}
+
+/// Which instance was seen.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Identity {
+    /// The one it says.
+    Named,
+    /// That of whichever worker is looked at, because it was given without an id.
+    TheWorkers,
+    /// The same, and its addresses are those of the record too, because nothing but its state was given.
+    TheWorkersAsRecorded,
 }
 
 #[pymethods]
@@ -35,7 +46,11 @@ impl Observation {
             if given.is_none() { Ok(None) } else { to_moment(&given, name).map(Some) }
         };
         let instance = answer(&field("ec2")?, "ec2", read_instance)?;
-        let anonymous = instance.found().is_some_and(|instance| instance.id.as_str().is_empty());
+        let identity = match instance.found() {
+            Some(_) if field("ec2")?.is_instance_of::<PyString>() => Identity::TheWorkersAsRecorded,
+            Some(instance) if instance.id.as_str().is_empty() => Identity::TheWorkers,
+            Some(_) | None => Identity::Named,
+        };
         let seen = lcm_sdk::Observation {
             instance,
             tagged: answer(&field("tagged")?, "tagged", |given, path| read_list(given, path, read_instance))?,
@@ -50,29 +65,80 @@ impl Observation {
             idle_checked_at: moment("idle_checked_at")?,
             fleet: answer(&field("fleet")?, "fleet", read_fleet)?,
         };
-        Ok(Self { seen, anonymous })
+        Ok(Self { seen, identity })
     }
 }
 
 impl Observation {
+    /// What was seen, to be made that of one worker after the other.
+    pub(crate) fn seen(&self) -> Seen {
+        Seen { seen: self.seen.clone(), by_tag: None, identity: self.identity }
+    }
+}
+
+/// An observation that fits itself to the worker that is looked at.
+pub(crate) struct Seen {
+    seen: lcm_sdk::Observation,
+    /// What is seen of a worker whose record names no instance. Made when the first such worker comes.
+    by_tag: Option<Box<lcm_sdk::Observation>>,
+    identity: Identity,
+}
+
+impl Seen {
+    /// EC2 shows the worker's instance in a state, and nothing else was asked.
+    pub(crate) fn of_state(state: Ec2State) -> Self {
+        let seen = lcm_sdk::Observation::of_ec2("", state);
+        Self { seen, by_tag: None, identity: Identity::TheWorkersAsRecorded }
+    }
+
     /// What was seen of this worker.
-    pub(crate) fn of(&self, worker: &lcm_sdk::Worker) -> lcm_sdk::Observation {
-        let mut seen = self.seen.clone();
-        if self.anonymous
-            && let Answer::Found(instance) = &mut seen.instance
-        {
-            instance.id = worker.instance_id.clone().unwrap_or_else(|| "i-observed".into());
+    pub(crate) fn of(&mut self, worker: &lcm_sdk::Worker) -> &lcm_sdk::Observation {
+        if worker.instance_id.is_none() && self.seen.tagged.is_not_asked() {
+            return self.by_tag(worker);
         }
-        if worker.instance_id.is_none() && seen.tagged.is_not_asked() {
-            // A record that names no instance is asked about by its tag.
+        if let Answer::Found(instance) = &mut self.seen.instance {
+            self.identity.give(instance, worker);
+        }
+        &self.seen
+    }
+
+    /// A record that names no instance is asked about by its tag.
+    fn by_tag(&mut self, worker: &lcm_sdk::Worker) -> &lcm_sdk::Observation {
+        let (seen, identity) = (&self.seen, self.identity);
+        let seen = self.by_tag.get_or_insert_with(|| {
+            let mut seen = Box::new(seen.clone());
             seen.tagged = match std::mem::take(&mut seen.instance) {
                 Answer::Found(instance) => Answer::Found(vec![instance]),
                 Answer::Absent => Answer::Found(Vec::new()),
                 Answer::Unknown(failure) => Answer::Unknown(failure),
                 Answer::NotAsked => Answer::NotAsked,
             };
+            seen
+        });
+        if let Answer::Found(instances) = &mut seen.tagged {
+            instances.iter_mut().for_each(|instance| identity.give(instance, worker));
         }
         seen
+    }
+}
+
+impl Identity {
+    fn give(self, instance: &mut Instance, worker: &lcm_sdk::Worker) {
+        match self {
+            Self::Named => return,
+            Self::TheWorkers => {}
+            Self::TheWorkersAsRecorded => {
+                instance.public_ip.clone_from(&worker.public_ip);
+                instance.private_ip.clone_from(&worker.private_ip);
+                if instance.address().is_none() {
+                    instance.public_ip.clone_from(&worker.ip_address);
+                }
+            }
+        }
+        match &worker.instance_id {
+            Some(id) => instance.id.clone_from(id),
+            None => instance.id = "i-observed".into(),
+        }
     }
 }
 
@@ -120,13 +186,17 @@ struct InstanceFields {
     tags: BTreeMap<String, String>,
 }
 
+/// Reads EC2's word for the state of an instance.
+pub(crate) fn read_state(word: &Bound<'_, PyString>, path: &str) -> PyResult<Ec2State> {
+    word.to_cow()?.parse().map_err(|unknown: UnknownWord| {
+        PyValueError::new_err(format!("{path}: {unknown}, lcm.ABSENT, an lcm.Instance or an lcm.CallFailure"))
+    })
+}
+
 /// Reads an instance: `lcm.Instance`, a dict, or just its state.
 pub(crate) fn read_instance(given: &Bound<'_, PyAny>, path: &str) -> PyResult<Instance> {
     if let Ok(state) = given.cast::<PyString>() {
-        let state = state.to_cow()?.parse::<Ec2State>().map_err(|unknown| {
-            PyValueError::new_err(format!("{path}: {unknown}, lcm.ABSENT, an lcm.Instance or an lcm.CallFailure"))
-        })?;
-        return Ok(Instance::new("", state));
+        return Ok(Instance::new("", read_state(state, path)?));
     }
     let fields: InstanceFields = read_json(given, path)?;
     Ok(Instance {

@@ -6,8 +6,7 @@ use lcm_sdk::core::discovery::{Completeness, Scan};
 use lcm_sdk::core::drain::{self, DrainError};
 use lcm_sdk::core::orphans::{self, SubnetSight};
 use lcm_sdk::core::transition;
-use lcm_sdk::{Answer, CallFailure, FailureKind, InstanceId, WorkerId, WorkerStatus};
-use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
+use lcm_sdk::{Answer, CallFailure, FailureKind, InstanceId, WorkerStatus};
 use pyo3::prelude::*;
 use pyo3::types::PyMapping;
 
@@ -66,92 +65,16 @@ pub(crate) fn decide<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let now = moment_or_now(now)?;
     let about = |worker: &lcm_sdk::Worker| {
-        let seen = observation.get().of(worker);
+        let mut seen = observation.get().seen();
         let decision = match policy {
-            Some(policy) => lcm_sdk::decide(worker, &seen, &policy.get().policy, now),
-            None => lcm_sdk::decide(worker, &seen, &lcm_sdk::Policy::default(), now),
+            Some(policy) => lcm_sdk::decide(worker, seen.of(worker), &policy.get().policy, now),
+            None => lcm_sdk::decide(worker, seen.of(worker), &lcm_sdk::Policy::default(), now),
         };
         decision_to_python(observation.py(), &worker.id, worker.status, &decision)
     };
     match worker.cast::<Worker>() {
         Ok(worker) => about(&worker.get().record),
         Err(_) => about(&read_worker(worker)?),
-    }
-}
-
-/// Decides about many workers at once. `observations` is one for all of them, or a list with one for each.
-#[pyfunction]
-#[pyo3(signature = (workers, observations, policy=None, now=None))]
-pub(crate) fn decide_many(
-    workers: &Bound<'_, PyAny>,
-    observations: &Bound<'_, PyAny>,
-    policy: Option<&Bound<'_, Policy>>,
-    now: Option<&Bound<'_, PyAny>>,
-) -> PyResult<Decisions> {
-    let py = workers.py();
-    let now = moment_or_now(now)?;
-    let workers = read_workers(workers)?;
-    let seen: Vec<_> = match observations.cast::<Observation>() {
-        Ok(observation) => workers.iter().map(|worker| observation.get().of(worker)).collect(),
-        Err(_) => {
-            let given = observations.try_iter()?.collect::<PyResult<Vec<_>>>()?;
-            if given.len() != workers.len() {
-                return Err(PyValueError::new_err(format!(
-                    "there are {} observations for {} workers; accepted: one for each, or one for all",
-                    given.len(),
-                    workers.len()
-                )));
-            }
-            let of = |(worker, given): (&lcm_sdk::Worker, &Bound<'_, PyAny>)| {
-                Ok(given.cast::<Observation>().map_err(|_| not_an_observation(given))?.get().of(worker))
-            };
-            workers.iter().zip(&given).map(of).collect::<PyResult<_>>()?
-        }
-    };
-    let policy = policy_or_default(policy);
-    let decided = py.detach(|| {
-        let pairs = workers.iter().zip(&seen);
-        pairs.map(|(worker, seen)| lcm_sdk::decide(worker, seen, &policy, now)).collect::<Vec<_>>()
-    });
-    let about = workers.into_iter().map(|worker| (worker.id, worker.status));
-    Ok(Decisions { decided: about.zip(decided).collect() })
-}
-
-fn not_an_observation(given: &Bound<'_, PyAny>) -> PyErr {
-    let found = given.get_type().name().map_or_else(|_| "?".to_owned(), |name| name.to_string());
-    PyTypeError::new_err(format!("an observation is a {found}; accepted: lcm.Observation"))
-}
-
-/// Decisions that become Python objects when somebody looks at them.
-#[pyclass(frozen, module = "lcm._lcm")]
-pub(crate) struct Decisions {
-    decided: Vec<((WorkerId, WorkerStatus), lcm_sdk::Decision)>,
-}
-
-#[pymethods]
-impl Decisions {
-    fn __len__(&self) -> usize {
-        self.decided.len()
-    }
-
-    fn __getitem__<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, PyAny>> {
-        let found = self.decided.get(index);
-        let ((worker, status), decision) = found.ok_or_else(|| PyIndexError::new_err("there is no such decision"))?;
-        decision_to_python(py, worker, *status, decision)
-    }
-
-    /// The places of those that change a status.
-    fn changing(&self) -> Vec<usize> {
-        let changes = self.decided.iter().enumerate().filter(|(_, (_, decision))| decision.transition.is_some());
-        changes.map(|(place, _)| place).collect()
-    }
-
-    /// How many there are of each reason.
-    fn reasons(&self) -> BTreeMap<&'static str, usize> {
-        self.decided.iter().fold(BTreeMap::new(), |mut counts, (_, decision)| {
-            *counts.entry(decision.reason.code.as_str()).or_default() += 1;
-            counts
-        })
     }
 }
 
@@ -274,13 +197,11 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Worker>()?;
     module.add_class::<Observation>()?;
     module.add_class::<Policy>()?;
-    module.add_class::<Decisions>()?;
     module.add_function(wrap_pyfunction!(transitions, module)?)?;
     module.add_function(wrap_pyfunction!(diagrams, module)?)?;
     module.add_function(wrap_pyfunction!(backoff_seconds, module)?)?;
     module.add_function(wrap_pyfunction!(vocabularies, module)?)?;
     module.add_function(wrap_pyfunction!(decide, module)?)?;
-    module.add_function(wrap_pyfunction!(decide_many, module)?)?;
     module.add_function(wrap_pyfunction!(eligible, module)?)?;
     module.add_function(wrap_pyfunction!(initiate_drain, module)?)?;
     module.add_function(wrap_pyfunction!(cancel_drain, module)?)?;

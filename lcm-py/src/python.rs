@@ -24,6 +24,7 @@ classes! {
     call_failure_class = "lcm.data", "CallFailure";
     decision_class = "lcm.results", "Decision";
     frozen_map_class = "lcm.data", "FrozenMap";
+    observation_class = "lcm.observation", "Observation";
     outcome_class = "lcm.results", "Outcome";
     patch_class = "lcm.ports", "Patch";
     reason_class = "lcm.results", "Reason";

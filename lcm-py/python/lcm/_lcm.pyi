@@ -2,6 +2,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Literal, final
 
+from lcm import observation as _observation
 from lcm.results import Decision, Outcome, Verdict
 from lcm.words import DesiredStatus, WorkerStatus
 
@@ -130,7 +131,7 @@ def decide(
 ) -> Decision: ...
 def decide_many(
     workers: Iterable[Worker | Mapping[str, Any]],
-    observations: Observation | Sequence[Observation],
+    observations: _observation.Observation | str | Sequence[_observation.Observation | str],
     policy: Policy | None = None,
     now: datetime | None = None,
 ) -> Decisions: ...

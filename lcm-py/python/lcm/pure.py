@@ -102,20 +102,24 @@ class Decisions(Sequence[Decision]):
 
 def decide_many(
     workers: Iterable[AnyWorker],
-    observations: Observation | Sequence[Observation],
+    observations: Observation | str | Sequence[Observation | str],
     *,
     policy: Policy | None = None,
     now: datetime | None = None,
 ) -> Decisions:
     """Decide about a whole fleet: one observation for all workers, or one for each.
 
+    Where all that was seen is the state of an instance, EC2's word for it will do. It stands for an instance with the
+    id and the addresses that the record has.
+
     >>> import lcm
     >>> fleet = [{"id": f"w-{n}", "status": "running", "ec2_instance_id": f"i-{n}"} for n in range(3)]
     >>> lcm.decide_many(fleet, lcm.Observation(ec2="stopped"))
     <3 decisions: {'drift': 3}>
+    >>> lcm.decide_many(fleet, ["running", "running", "terminated"]).reasons()
+    {'gone': 1, 'in_service': 2}
     """
-    seen = _seen(observations) if isinstance(observations, Observation) else [_seen(one) for one in observations]
-    return Decisions(_lcm.decide_many(workers, seen, native_policy(policy), now))
+    return Decisions(_lcm.decide_many(workers, observations, native_policy(policy), now))
 
 
 def eligible_workers(workers: Iterable[WorkerT]) -> list[WorkerT]:

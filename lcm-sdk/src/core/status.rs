@@ -77,7 +77,7 @@ vocabulary! {
     ///
     /// EC2 may one day answer with a word that is not here; [`Ec2State::from_wire`] keeps that case as
     /// [`Ec2State::Other`] instead of failing.
-    Ec2State, "EC2 state" {
+    Ec2State, "state of an EC2 instance" {
         /// Being prepared, after a launch or a start.
         Pending = "pending",
         /// Up, and billed.
