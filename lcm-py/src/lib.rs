@@ -8,8 +8,10 @@ mod convert;
 mod decision;
 mod door;
 mod fake_cloud;
+mod limit;
 mod logs;
 mod observation;
+mod orphans;
 mod policy;
 mod ports;
 mod pure;
@@ -31,6 +33,8 @@ fn _lcm(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<fake_cloud::FakeCloud>()?;
     module.add_class::<clients::Clients>()?;
     module.add_function(wrap_pyfunction!(door::shut_down, module)?)?;
+    module.add_function(wrap_pyfunction!(orphans::collect_orphans, module)?)?;
+    module.add_function(wrap_pyfunction!(orphans::start_collect_orphans, module)?)?;
     module.add_function(wrap_pyfunction!(reconcile::reconcile, module)?)?;
     module.add_function(wrap_pyfunction!(reconcile::start_reconcile, module)?)?;
     Ok(())

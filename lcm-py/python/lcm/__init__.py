@@ -37,6 +37,7 @@ from lcm.observation import (
     Session,
     Template,
 )
+from lcm.orphans import DiscoveryReport, RegionReport, collect_orphans, collect_orphans_async
 from lcm.policy import Backoff, OrphanPolicy, Policy, RegionConfig, ScaleDownPolicy
 from lcm.pure import (
     Decisions,
@@ -53,6 +54,7 @@ from lcm.pure import (
 )
 from lcm.reconciling import reconcile, reconcile_async
 from lcm.results import Action, Decision, OrphanReport, Outcome, Reason, Transition, Verdict
+from lcm.sweep import SweepReport
 from lcm.words import (
     ActionName,
     ActionResult,
@@ -84,6 +86,7 @@ __all__ = [
     "Decision",
     "Decisions",
     "DesiredStatus",
+    "DiscoveryReport",
     "Ec2State",
     "ExternalStopPolicy",
     "FailureKind",
@@ -108,9 +111,11 @@ __all__ = [
     "Reason",
     "ReasonCode",
     "RegionConfig",
+    "RegionReport",
     "ResourceController",
     "ScaleDownPolicy",
     "Session",
+    "SweepReport",
     "Template",
     "Transition",
     "Verdict",
@@ -119,6 +124,8 @@ __all__ = [
     "backoff_delay",
     "cancel_drain",
     "check_drain",
+    "collect_orphans",
+    "collect_orphans_async",
     "decide",
     "decide_many",
     "diagram",

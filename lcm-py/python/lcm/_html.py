@@ -49,9 +49,9 @@ def card(shown: Decision | Outcome, ending: str) -> str:
     )
 
 
-def badge(word: str) -> str:
+def badge(word: str, colour: str | None = None) -> str:
     """A word on its colour."""
-    colour = COLOURS.get(str(word), "#6b7280")
+    colour = colour or COLOURS.get(str(word), "#6b7280")
     style = f"background:{colour};color:#fff;border-radius:4px;padding:1px 6px"
     return f'<span style="{style}">{escape(str(word))}</span>'
 

@@ -2,7 +2,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, final
 
+from lcm.orphans import DiscoveryReport
 from lcm.results import Decision, Outcome, Verdict
+from lcm.sweep import SweepReport
 from lcm.words import DesiredStatus, WorkerStatus
 
 __all__ = [
@@ -18,6 +20,7 @@ __all__ = [
     "backoff_seconds",
     "cancel_drain",
     "check_drain",
+    "collect_orphans",
     "decide",
     "decide_many",
     "diagrams",
@@ -26,6 +29,7 @@ __all__ = [
     "initiate_drain",
     "reconcile",
     "shut_down",
+    "start_collect_orphans",
     "start_reconcile",
     "transitions",
     "vocabularies",
@@ -179,7 +183,7 @@ class Clients:
 class Controller:
     def __new__(cls, clients: Clients, policy: Policy | None = None) -> Controller: ...
     def start(self, done: Callable[[None, BaseException | None], None]) -> Task: ...
-    def start_ready(self, done: Callable[[dict[str, Any] | None, BaseException | None], None]) -> Task: ...
+    def start_ready(self, done: Callable[[SweepReport | None, BaseException | None], None]) -> Task: ...
     def stop(self) -> None: ...
     def trigger(self, worker: str) -> bool: ...
     def stats(self) -> dict[str, Any]: ...
@@ -233,6 +237,21 @@ class FakeCloud:
     def events(self) -> list[dict[str, Any]]: ...
 
 def shut_down() -> None: ...
+def collect_orphans(
+    clients: Clients,
+    policy: Policy | None,
+    regions: list[str] | None,
+    dry_run: bool,
+    timeout: float | None = None,
+) -> DiscoveryReport: ...
+def start_collect_orphans(
+    done: Callable[[DiscoveryReport | None, BaseException | None], None],
+    clients: Clients,
+    policy: Policy | None,
+    regions: list[str] | None,
+    dry_run: bool,
+    timeout: float | None = None,
+) -> Task: ...
 def reconcile(
     worker: Worker | Mapping[str, Any],
     clients: Clients,

@@ -55,16 +55,14 @@ class Clients:
         for bridge in self._bridges:
             bridge.loop = loop
 
-    def refuse_own_loop(self) -> None:
+    def refuse_own_loop(self, instead: str) -> None:
         """Refuse to wait on the very loop that the ports need to answer."""
         try:
             running = asyncio.get_running_loop()
         except RuntimeError:
             return
         if any(bridge.loop is running for bridge in self._bridges):
-            raise RuntimeError(
-                "this would wait for ports that run on this very loop; use `await lcm.reconcile_async(…)`"
-            )
+            raise RuntimeError(f"this would wait for ports that run on this very loop; use `await lcm.{instead}(…)`")
 
     def __repr__(self) -> str:
         return "<lcm.Clients>"

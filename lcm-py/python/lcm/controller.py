@@ -15,6 +15,7 @@ from lcm.policy import Policy
 from lcm.ports import Bridge, Resources
 from lcm.pure import native_policy
 from lcm.reconciling import begin, wait
+from lcm.sweep import SweepReport
 
 __all__ = ["Controller", "ResourceController"]
 
@@ -27,6 +28,7 @@ class Running(ABC):
     def __init__(self, native: _lcm.Controller | _lcm.ResourceController) -> None:
         self._native = native
         self._started = False
+        self._ended = False
         self._task: asyncio.Task[None] | None = None
 
     @abstractmethod
@@ -35,18 +37,32 @@ class Running(ABC):
 
     async def run(self) -> None:
         """Run until :meth:`stop`. Cancelled, it finishes what is under way, gives the lease up, and then ends."""
+        self._start_once()
+        await self._run()
+
+    def _start_once(self) -> None:
         if self._started:
             raise RuntimeError("a controller runs once; make another one")
         self._started = True
-        self._use_loop(asyncio.get_running_loop())
-        ended: asyncio.Future[None]
-        _, ended = begin(self._native.start)
+
+    async def _run(self) -> None:
         try:
-            await asyncio.shield(ended)
-        except asyncio.CancelledError:
-            self.stop()
-            await ended
-            raise
+            self._use_loop(asyncio.get_running_loop())
+            ended: asyncio.Future[None]
+            _, ended = begin(self._native.start)
+            try:
+                await asyncio.shield(ended)
+            except asyncio.CancelledError:
+                self.stop()
+                await ended
+                raise
+        finally:
+            self._ended = True
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and has not ended. One that stands by runs, too."""
+        return self._started and not self._ended
 
     def stop(self) -> None:
         """Ask it to finish what is under way and end. Returns at once; again is fine."""
@@ -66,7 +82,8 @@ class Running(ABC):
         return self._native.metrics()
 
     async def __aenter__(self) -> Self:
-        self._task = asyncio.create_task(self.run())
+        self._start_once()
+        self._task = asyncio.create_task(self._run())
         return self
 
     async def __aexit__(
@@ -100,8 +117,8 @@ class Controller(Running):
         if self._clients is not None:
             self._clients.use_loop(loop)
 
-    async def ready(self) -> dict[str, Any]:
-        """Wait until it leads and has looked at every worker once; tells how many, and who could not be looked at."""
+    async def ready(self) -> SweepReport:
+        """Wait until it leads and has looked at every worker once; tells how that went, and who was not in time."""
         return await wait(self._native.start_ready)
 
 

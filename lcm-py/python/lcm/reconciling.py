@@ -47,8 +47,8 @@ def reconcile(
     """
     native = clients_or_environment(clients)
     if clients is not None:
-        clients.refuse_own_loop()
-    return _lcm.reconcile(worker, native, native_policy(policy), dry_run, _seconds(timeout))
+        clients.refuse_own_loop("reconcile_async")
+    return _lcm.reconcile(worker, native, native_policy(policy), dry_run, seconds(timeout))
 
 
 async def reconcile_async(
@@ -62,7 +62,7 @@ async def reconcile_async(
     """The same as :func:`reconcile`, for asyncio. Cancelling it ends the pass before its next action."""
     # Making clients reads files; the loop has better things to do.
     native = await asyncio.to_thread(clients_or_environment, clients)
-    limit = _seconds(timeout)
+    limit = seconds(timeout)
     if clients is not None:
         clients.use_loop(asyncio.get_running_loop())
 
@@ -106,7 +106,8 @@ async def wait(start: Start[T]) -> T:
         raise
 
 
-def _seconds(timeout: float | timedelta | None) -> float | None:
+def seconds(timeout: float | timedelta | None) -> float | None:
+    """A time limit as Rust takes it."""
     return timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
 
 
