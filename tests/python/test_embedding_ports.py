@@ -53,7 +53,7 @@ class Shelf(ControlPlane):
             self.records[patch.worker_id] = {**patch.record.to_dict(), "version": version + 1}
             return version + 1
 
-    async def template(self, name: str, /) -> lcm.Template | None:  # type: ignore[override]
+    async def template(self, name: str, /) -> lcm.Template | None:
         await asyncio.sleep(0.001)
         return lcm.Template(name, "m5.large")
 
@@ -168,17 +168,21 @@ def test_sessions_that_cannot_be_read_stop_nobody(fake_cloud: FakeCloud, answer:
     assert fake_cloud.count("StopInstances") == 0
 
 
+LCM: Any = lcm
+"""The same, for what no type checker would let pass."""
+
+
 @pytest.mark.parametrize(
     ("use", "error", "said"),
     [
-        (lambda c: lcm.reconcile({**DRAINING, "created_at": datetime(2026, 2, 6)}, clients=c), ValueError, "time zone"),
-        (lambda c: lcm.reconcile({**DRAINING, "status": "asleep"}, clients=c), lcm.InvalidRecord, "accepted: pending"),
-        (lambda c: lcm.reconcile([], clients=c), lcm.InvalidRecord, "a JSON object"),
-        (lambda c: lcm.reconcile(DRAINING, clients=c, timeout="soon"), TypeError, "soon|str"),
-        (lambda c: lcm.reconcile(DRAINING, clients=c, timeout=float("nan")), ValueError, "accepted: seconds from 0 up"),
-        (lambda c: lcm.Controller("mine"), TypeError, r"clients is a str; accepted: lcm.Clients or None"),
-        (lambda c: lcm.Controller(c, policy=7), TypeError, r"policy is a int; accepted: lcm.Policy or None"),
-        (lambda c: lcm.Controller(c).trigger(7), TypeError, "str"),
+        (lambda c: LCM.reconcile({**DRAINING, "created_at": datetime(2026, 2, 6)}, clients=c), ValueError, "time zone"),
+        (lambda c: LCM.reconcile({**DRAINING, "status": "asleep"}, clients=c), lcm.InvalidRecord, "accepted: pending"),
+        (lambda c: LCM.reconcile([], clients=c), lcm.InvalidRecord, "a JSON object"),
+        (lambda c: LCM.reconcile(DRAINING, clients=c, timeout="soon"), TypeError, "soon|str"),
+        (lambda c: LCM.reconcile(DRAINING, clients=c, timeout=float("nan")), ValueError, "accepted: seconds from 0 up"),
+        (lambda c: LCM.Controller("mine"), TypeError, r"clients is a str; accepted: lcm.Clients or None"),
+        (lambda c: LCM.Controller(c, policy=7), TypeError, r"policy is a int; accepted: lcm.Policy or None"),
+        (lambda c: LCM.Controller(c).trigger(7), TypeError, "str"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(
