@@ -149,7 +149,7 @@ DRAINING = {"id": "w-1", "status": "draining", "desired_status": "stopped", "aws
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        ([lcm.Session("s-1", "scheduled", timeslot_start=datetime(2026, 2, 6))], "has no time zone"),
+        ([{"id": "s-1", "status": "scheduled", "timeslot_start": datetime(2026, 2, 6)}], "has no time zone"),
         ([{"id": "s-1", "status": 7}], "field `status` is 7"),
         (None, "'NoneType' object"),
         (42, "'int' object"),
@@ -177,6 +177,9 @@ LCM: Any = lcm
     [
         (lambda c: LCM.reconcile({**DRAINING, "created_at": datetime(2026, 2, 6)}, clients=c), ValueError, "time zone"),
         (lambda c: LCM.reconcile({**DRAINING, "status": "asleep"}, clients=c), lcm.InvalidRecord, "accepted: pending"),
+        (lambda c: lcm.Session("s-1", "scheduled", timeslot_start=datetime(2026, 2, 6)), ValueError, "time zone"),
+        (lambda c: lcm.Instance("running", launched_at=datetime(2026, 2, 6)), ValueError, "launched_at is 2026-02-06"),
+        (lambda c: lcm.FleetView(3, datetime(2026, 2, 6)), ValueError, "last_scale_down_at is 2026-02-06"),
         (lambda c: LCM.reconcile([], clients=c), lcm.InvalidRecord, "a JSON object"),
         (lambda c: LCM.reconcile(DRAINING, clients=c, timeout="soon"), TypeError, "soon|str"),
         (lambda c: LCM.reconcile(DRAINING, clients=c, timeout=float("nan")), ValueError, "accepted: seconds from 0 up"),
