@@ -205,3 +205,12 @@ assert os.waitpid(child, 0)[1] == 0
         said, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     assert said.splitlines() == ["this process was forked af"] * 6
+
+
+GUIDE = Path(__file__).parents[2] / "docs" / "embedding.md"
+
+
+@pytest.mark.parametrize("example", re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL))
+def test_an_example_of_the_guide_runs(example: str) -> None:
+    run = subprocess.run([sys.executable, "-W", "error", "-c", example], capture_output=True, text=True, timeout=100)
+    assert run.returncode == 0, run.stderr

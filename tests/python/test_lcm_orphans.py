@@ -54,7 +54,7 @@ def test_a_dry_run_reads_everything_and_does_nothing(fake_cloud: FakeCloud, lcm_
     before = fake_cloud.workers(), fake_cloud.events()
     plan = lcm.collect_orphans(clients=lcm_clients, dry_run=True)
     assert plan.dry_run and plan.orphans == GONE and plan.terminated == () and plan.regions[0].imported == 1
-    assert str(plan) == "us-east-1: 4 seen, 1 to import, 10 orphans."
+    assert str(plan) == "us-east-1: 4 seen, 1 to import, orphans: 10."
     assert (fake_cloud.workers(), fake_cloud.events()) == before
     asked = {told["operation"] for told in fake_cloud.requests()}
     assert asked == {"DescribeImages", "DescribeInstances", "list_workers", "get_discovery_settings"}
@@ -93,9 +93,8 @@ def test_at_most_as_many_are_marked_as_the_policy_allows(fake_cloud: FakeCloud, 
     report = lcm.collect_orphans(clients=lcm_clients, policy=careful)
     assert report.terminated == GONE[:4]
     assert [verdict.conclusion.value for verdict in report.regions[0].verdicts].count("deferred") == 6
-    assert report.regions[0].notes == (
-        "6 more are gone, but this pass has marked as many as it may; the next one goes on.",
-    )
+    assert report.regions[0].notes == ("As many are marked as one pass may mark; left for the next one: 6.",)
+    assert "left for the next one: 6" in report.regions[0]._repr_html_()
     assert len(lcm.collect_orphans(clients=lcm_clients, policy=careful).terminated) == 4
     assert len(lcm.collect_orphans(clients=lcm_clients, policy=careful).terminated) == 2
 
@@ -259,19 +258,24 @@ def test_a_pass_that_would_take_the_whole_account_is_refused_and_so_is_one_that_
 
 @pytest.mark.parametrize("ending", ["cancel", "timeout"])
 def test_a_pass_that_is_given_up_writes_the_record_under_way_and_no_other(fake_cloud: FakeCloud, ending: str) -> None:
-    records = Records(*fake_cloud.workers(), slow=0.5)
+    records = Records(*fake_cloud.workers(), slow=6 if ending == "timeout" else 0.5)
     clients = fake_cloud.clients(FILTER, control_plane=records)
 
     async def story() -> None:
-        limit = 0.3 if ending == "timeout" else None
+        # Looking takes far less than that, and writing one record longer.
+        limit = 3 if ending == "timeout" else None
         task = asyncio.create_task(lcm.collect_orphans_async(clients=clients, timeout=limit))
-        await asyncio.to_thread(records.writing.wait, 60)
+        assert await asyncio.to_thread(records.writing.wait, 60)
+        # The next one would be quick.
+        records.slow = 0
         if ending == "cancel":
             task.cancel()
         with pytest.raises(asyncio.CancelledError if ending == "cancel" else TimeoutError):
             await task
-        # Long enough for several more.
-        await asyncio.sleep(2)
+        async with asyncio.timeout(60):
+            while not records.gone:
+                await asyncio.sleep(0.05)
+        await asyncio.sleep(1)
 
     asyncio.run(story())
     assert records.gone == ["w-04"]

@@ -29,8 +29,13 @@ def discovery(report: DiscoveryReport) -> str:
     """A pass of discovery, region by region."""
     title = "<b>discovery</b>" + (f" {badge('dry run', COLOURS['stopped'])}" if report.dry_run else "")
     why = "" if report.error is None else f"<div>{_wrong(f'Nothing was done: {report.error}')}</div>"
-    shown = "".join(_region(region) for region in report.regions)
+    shown = "".join(f'<div style="margin-top:6px">{_region(region)}</div>' for region in report.regions)
     return _box("failed" if report.error is not None else "success", f"<div>{title}</div>{why}{shown}")
+
+
+def region(report: RegionReport) -> str:
+    """A pass of discovery over one region."""
+    return _box("failed" if report.notes else "success", _region(report))
 
 
 def orphans(report: OrphanReport) -> str:
@@ -38,7 +43,7 @@ def orphans(report: OrphanReport) -> str:
     unverified = ""
     if report.unverified:
         unverified = f"<div>not asked about yet: {escape(', '.join(report.unverified))}</div>"
-    text = f"<div><b>{escape(report.region)}</b> {len(report.orphans)} orphans</div>{unverified}"
+    text = f"<div><b>{escape(report.region)}</b> orphans: {len(report.orphans)}</div>{unverified}"
     return _box("failed" if report.is_frozen else "success", text + _verdicts(report.verdicts))
 
 
@@ -51,10 +56,10 @@ def sweep(report: SweepReport) -> str:
     return _box("retry" if late else "success", f"<div><b>sweep</b> {text} {outcomes}</div>{late}")
 
 
-def _region(region: RegionReport) -> str:
-    notes = "".join(f"<div>{_wrong(note)}</div>" for note in region.notes)
-    summary = f"<div><b>{escape(region.region)}</b> {escape(region.summary)}</div>"
-    return f'<div style="margin-top:6px">{summary}{notes}{_verdicts(region.verdicts)}</div>'
+def _region(report: RegionReport) -> str:
+    notes = "".join(f"<div>{_wrong(note)}</div>" for note in report.notes)
+    summary = f"<div><b>{escape(report.region)}</b> {escape(report.summary)}</div>"
+    return f"{summary}{notes}{_verdicts(report.verdicts)}"
 
 
 def _verdicts(verdicts: Iterable[Verdict]) -> str:

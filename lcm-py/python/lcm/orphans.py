@@ -51,7 +51,7 @@ class RegionReport(OrphanReport):
                 f"{self._count(Conclusion.FROZEN)} records have one. It thaws when the region's subnet is visible."
             )
         if late := self._count(Conclusion.DEFERRED):
-            notes.append(f"{late} more are gone, but this pass has marked as many as it may; the next one goes on.")
+            notes.append(f"As many are marked as one pass may mark; left for the next one: {late}.")
         return tuple(notes)
 
     @property
@@ -63,8 +63,11 @@ class RegionReport(OrphanReport):
             (len(self.resurrected), "alive although terminated"),
         )
         told = [f"{self.seen} seen", *(f"{count} {what}" for count, what in found if count)]
-        told.append(f"{len(self.orphans)} orphans" if self.dry_run else f"{len(self.terminated)} marked terminated")
+        told.append(f"orphans: {len(self.orphans)}" if self.dry_run else f"{len(self.terminated)} marked terminated")
         return ", ".join(told)
+
+    def _repr_html_(self) -> str:
+        return _html_reports.region(self)
 
     def __str__(self) -> str:
         return " ".join((f"{self.region}: {self.summary}.", *self.notes))
@@ -130,7 +133,7 @@ def collect_orphans(
     ...     print(lcm.collect_orphans(clients=cloud.clients(), dry_run=True))
     ...     print(lcm.collect_orphans(clients=cloud.clients()))
     ...     print(lcm.collect_orphans(clients=cloud.clients()))
-    us-east-1: 3 seen, 10 orphans.
+    us-east-1: 3 seen, orphans: 10.
     us-east-1: 3 seen, 10 marked terminated.
     us-east-1: 3 seen, 0 marked terminated.
     """
