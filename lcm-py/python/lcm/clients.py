@@ -50,8 +50,8 @@ class Clients:
         self._bridges = [bridge for bridge in (records, cloud, listener) if bridge is not None]
         self._native = _lcm.Clients(given, clock, records, cloud, listener)
 
-    def use_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Let the coroutines of ports written in Python run on this loop. Whoever waits with asyncio does this."""
+    def use_loop(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Let the coroutines of ports written in Python run on this loop, or on one of our own."""
         for bridge in self._bridges:
             bridge.loop = loop
 

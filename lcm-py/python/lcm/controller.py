@@ -6,10 +6,12 @@ import asyncio
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from lcm import _lcm
+from lcm._loops import answering
 from lcm.clients import Clients, clients_or_environment
 from lcm.policy import Policy
 from lcm.ports import Bridge, Resources
@@ -32,8 +34,8 @@ class Running(ABC):
         self._task: asyncio.Task[None] | None = None
 
     @abstractmethod
-    def _use_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Have what is written in Python awaited on this loop."""
+    def _answering(self) -> AbstractContextManager[None]:
+        """Have what is written in Python awaited on the running loop meanwhile."""
 
     async def run(self) -> None:
         """Run until :meth:`stop`. Cancelled, it finishes what is under way, gives the lease up, and then ends."""
@@ -47,15 +49,15 @@ class Running(ABC):
 
     async def _run(self) -> None:
         try:
-            self._use_loop(asyncio.get_running_loop())
-            ended: asyncio.Future[None]
-            _, ended = begin(self._native.start)
-            try:
-                await asyncio.shield(ended)
-            except asyncio.CancelledError:
-                self.stop()
-                await ended
-                raise
+            with self._answering():
+                ended: asyncio.Future[None]
+                _, ended = begin(self._native.start)
+                try:
+                    await asyncio.shield(ended)
+                except asyncio.CancelledError:
+                    self.stop()
+                    await ended
+                    raise
         finally:
             self._ended = True
 
@@ -113,9 +115,8 @@ class Controller(Running):
         super().__init__(_lcm.Controller(clients_or_environment(clients), native_policy(policy)))
         self._clients = clients
 
-    def _use_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._clients is not None:
-            self._clients.use_loop(loop)
+    def _answering(self) -> AbstractContextManager[None]:
+        return answering(self._clients)
 
     async def ready(self) -> SweepReport:
         """Wait until it leads and has looked at every worker once; tells how that went, and who was not in time."""
@@ -145,5 +146,6 @@ class ResourceController(Running, Generic[R]):
         variables = {**(os.environ if settings is None else settings), "SERVICE_NAME": name}
         super().__init__(_lcm.ResourceController(variables, self._bridge, resources.key, list(watch)))
 
-    def _use_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._bridge.loop = loop
+    def _answering(self) -> AbstractContextManager[None]:
+        self._bridge.loop = asyncio.get_running_loop()
+        return nullcontext()

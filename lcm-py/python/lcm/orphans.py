@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from lcm import _html_reports, _lcm
+from lcm._loops import answering
 from lcm.clients import Clients, clients_or_environment
 from lcm.data import CallFailure, Data
 from lcm.policy import Policy
@@ -155,13 +156,12 @@ async def collect_orphans_async(
     # Making clients reads files; the loop has better things to do.
     native = await asyncio.to_thread(clients_or_environment, clients)
     wanted, limit = _regions(regions), seconds(timeout)
-    if clients is not None:
-        clients.use_loop(asyncio.get_running_loop())
 
     def start(done: Callable[[DiscoveryReport | None, BaseException | None], None]) -> _lcm.Task:
         return _lcm.start_collect_orphans(done, native, native_policy(policy), wanted, dry_run, limit)
 
-    return await wait(start)
+    with answering(clients):
+        return await wait(start)
 
 
 def _regions(regions: Sequence[str] | None) -> list[str] | None:

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 from lcm import _lcm
+from lcm._loops import answering
 from lcm.clients import Clients, clients_or_environment
 from lcm.policy import Policy
 from lcm.pure import AnyWorker, native_policy
@@ -63,13 +64,12 @@ async def reconcile_async(
     # Making clients reads files; the loop has better things to do.
     native = await asyncio.to_thread(clients_or_environment, clients)
     limit = seconds(timeout)
-    if clients is not None:
-        clients.use_loop(asyncio.get_running_loop())
 
     def start(done: Callable[[Outcome | None, BaseException | None], None]) -> _lcm.Task:
         return _lcm.start_reconcile(done, worker, native, native_policy(policy), dry_run, limit)
 
-    return await wait(start)
+    with answering(clients):
+        return await wait(start)
 
 
 Start = Callable[[Callable[[T | None, BaseException | None], None]], _lcm.Task]
