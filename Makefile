@@ -28,7 +28,7 @@ $(VENV)/.ready: requirements-dev.txt
 	@command -v cargo > /dev/null || { echo "LCM needs Rust (cargo) on the PATH" >&2; exit 1; }
 	@echo "Setting up .venv …"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-dev.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement requirements-dev.txt
 	@touch $@
 
 demo: setup ## Controllers keep a fleet honest on the embedded fake cloud (the first build takes minutes)

@@ -3,15 +3,18 @@
 use lcm_sdk::assembly;
 use lcm_sdk::runtime::admin::AdminSource;
 use lcm_sdk::runtime::shutdown::Shutdown;
+use lcm_sdk::runtime::sweep::SweepReport;
 use lcm_sdk::runtime::telemetry::Telemetry;
 use lcm_sdk::runtime::worker_controller::{Readiness, WorkerController};
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
 use serde_json::json;
 
 use crate::clients::{Clients, config_error};
-use crate::convert::to_python;
+use crate::convert::{to_python, to_timedelta};
 use crate::door::{Task, spawn};
 use crate::policy::Policy;
+use crate::python::{frozen_map, outcome_kind, sweep_report_class};
 
 /// A controller that does nothing until it is started, and is started once.
 #[pyclass(frozen, module = "lcm._lcm")]
@@ -47,14 +50,7 @@ impl Controller {
     /// Calls `done(report, None)` once everything was looked at for the first time.
     fn start_ready(&self, py: Python<'_>, done: Py<PyAny>) -> PyResult<Task> {
         let controller = self.controller.clone();
-        spawn(py, done, async move { controller.ready().await }, |py, report| {
-            let shown = json!({
-                "listed": report.listed,
-                "unfinished": report.unfinished.iter().map(ToString::to_string).collect::<Vec<_>>(),
-                "seconds": report.took.as_secs_f64(),
-            });
-            to_python(py, &shown).map(Bound::unbind)
-        })
+        spawn(py, done, async move { controller.ready().await }, sweep_to_python)
     }
 
     /// Asks it to finish what is under way and give the lease up.
@@ -84,4 +80,16 @@ impl Controller {
     fn metrics(&self) -> String {
         self.telemetry.to_prometheus()
     }
+}
+
+/// What a sweep came to, as `lcm.SweepReport`.
+fn sweep_to_python(py: Python<'_>, report: SweepReport) -> PyResult<Py<PyAny>> {
+    let outcomes = PyDict::new(py);
+    for (outcome, passes) in &report.outcomes {
+        outcomes.set_item(outcome_kind(py, outcome)?, passes)?;
+    }
+    let unfinished = PyTuple::new(py, &report.unfinished)?;
+    let took = to_timedelta(py, report.took)?;
+    let report = sweep_report_class(py)?.call1((report.listed, frozen_map(py, &outcomes)?, unfinished, took))?;
+    Ok(report.unbind())
 }

@@ -10,8 +10,10 @@ mod decision;
 mod door;
 mod fake_cloud;
 mod fleet;
+mod limit;
 mod logs;
 mod observation;
+mod orphans;
 mod policy;
 mod ports;
 mod pure;
@@ -36,6 +38,8 @@ fn _lcm(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(command::fake_cloud_command, module)?)?;
     module.add_function(wrap_pyfunction!(door::shut_down, module)?)?;
     module.add_function(wrap_pyfunction!(fleet::decide_many, module)?)?;
+    module.add_function(wrap_pyfunction!(orphans::collect_orphans, module)?)?;
+    module.add_function(wrap_pyfunction!(orphans::start_collect_orphans, module)?)?;
     module.add_function(wrap_pyfunction!(reconcile::reconcile, module)?)?;
     module.add_function(wrap_pyfunction!(reconcile::start_reconcile, module)?)?;
     Ok(())

@@ -15,8 +15,9 @@ use crate::decision::decision_to_python;
 use crate::observation::{
     Observation, answer, read_instance, read_list, read_named_instance, read_sessions, read_template,
 };
+use crate::orphans::verdict_to_python;
 use crate::policy::{Policy, policy_or_default};
-use crate::python::{conclusion, invalid_transition, verdict_class};
+use crate::python::invalid_transition;
 use crate::worker::{Worker, read_worker, read_workers};
 
 /// The transition table: one `(from, to, kind, when)` for each legal edge.
@@ -185,11 +186,8 @@ pub(crate) fn find_orphans<'py>(
     let unverified = suspects.into_iter().filter_map(|worker| worker.instance_id.as_ref());
     let unverified = unverified.filter(|id| !answers.contains_key(*id)).map(ToString::to_string).collect();
     let judgement = orphans::judge(&scan, &workers, &answers, subnet, &policy, moment_or_now(now)?);
-    let verdict = |verdict: &orphans::Verdict| {
-        let word = conclusion(py, verdict.conclusion.as_str())?;
-        verdict_class(py)?.call1((verdict.worker_id.as_str(), verdict.instance_id.as_str(), word))
-    };
-    Ok((judgement.verdicts.iter().map(verdict).collect::<PyResult<_>>()?, unverified))
+    let verdicts = judgement.verdicts.iter().map(|verdict| verdict_to_python(py, verdict));
+    Ok((verdicts.collect::<PyResult<_>>()?, unverified))
 }
 
 /// Adds these functions and classes to the module.

@@ -23,11 +23,14 @@ classes! {
     action_class = "lcm.results", "Action";
     call_failure_class = "lcm.data", "CallFailure";
     decision_class = "lcm.results", "Decision";
+    discovery_report_class = "lcm.orphans", "DiscoveryReport";
     frozen_map_class = "lcm.data", "FrozenMap";
     observation_class = "lcm.observation", "Observation";
     outcome_class = "lcm.results", "Outcome";
     patch_class = "lcm.ports", "Patch";
     reason_class = "lcm.results", "Reason";
+    region_report_class = "lcm.orphans", "RegionReport";
+    sweep_report_class = "lcm.sweep", "SweepReport";
     transition_class = "lcm.results", "Transition";
     verdict_class = "lcm.results", "Verdict";
 }

@@ -1,14 +1,12 @@
 //! One pass over one worker, from Python: waiting for it, or with asyncio waiting for it.
 
-use std::time::Duration;
-
 use lcm_sdk::runtime::reconcile::{Handover, Mode, Reconciliation};
-use pyo3::exceptions::{PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::clients::Clients;
 use crate::decision::outcome_to_python;
 use crate::door::{Task, block_on, spawn};
+use crate::limit::{Limit, TimedOut};
 use crate::policy::Policy;
 use crate::worker::read_worker;
 
@@ -43,8 +41,6 @@ pub(crate) fn start_reconcile(
     spawn(py, done, pass, finish)
 }
 
-struct TimedOut(Duration);
-
 fn pass(
     py: Python<'_>,
     worker: &Bound<'_, PyAny>,
@@ -55,25 +51,15 @@ fn pass(
 ) -> PyResult<impl Future<Output = Result<Reconciliation, TimedOut>> + Send + 'static> {
     let worker = read_worker(worker)?;
     let reconciler = clients.get().reconciler(py, policy)?;
-    let mode = if dry_run { Mode::DryRun } else { Mode::Real };
-    let limit = timeout.map(Duration::try_from_secs_f64).transpose();
-    let limit =
-        limit.map_err(|_| PyValueError::new_err("timeout is not a time; accepted: seconds from 0 up, or None"))?;
-    Ok(async move {
-        let pass = reconciler.pass(&worker, Handover::default(), mode);
-        match limit {
-            None => Ok(pass.await),
-            Some(limit) => tokio::time::timeout(limit, pass).await.map_err(|_| TimedOut(limit)),
-        }
-    })
+    let limit = Limit::read(timeout)?;
+    Ok(async move { limit.wait_for(reconciler.pass(&worker, Handover::default(), mode(dry_run))).await })
+}
+
+/// Python's switch as what it means.
+pub(crate) fn mode(dry_run: bool) -> Mode {
+    if dry_run { Mode::DryRun } else { Mode::Real }
 }
 
 fn finish(py: Python<'_>, result: Result<Reconciliation, TimedOut>) -> PyResult<Py<PyAny>> {
-    match result {
-        Ok(result) => outcome_to_python(py, &result).map(Bound::unbind),
-        Err(TimedOut(limit)) => Err(PyTimeoutError::new_err(format!(
-            "the pass took longer than {} s; what it had begun is finished and recorded, the rest was not tried",
-            limit.as_secs_f64()
-        ))),
-    }
+    outcome_to_python(py, &result?).map(Bound::unbind)
 }

@@ -123,7 +123,7 @@ pub fn coordination(settings: &Settings) -> Result<Option<Arc<dyn Coordination>>
 /// How the controller works, as the settings say.
 pub fn controller_config(settings: &Settings) -> WorkerControllerConfig {
     let (reconciliation, startup) = (&settings.reconciliation, &settings.startup);
-    let (election, watch, discovery) = (&settings.election, &settings.watch, &settings.discovery);
+    let (election, watch) = (&settings.election, &settings.watch);
     WorkerControllerConfig {
         controller: ControllerConfig {
             interval: reconciliation.reconcile_interval,
@@ -148,18 +148,23 @@ pub fn controller_config(settings: &Settings) -> WorkerControllerConfig {
             max_reconnect_attempts: watch.max_reconnect_attempts,
             ..WatchConfig::new(settings.watch_prefixes())
         }),
-        discovery: discovery.worker_discovery_enabled.then(|| DiscoveryConfig {
-            interval: discovery.discovery_interval,
-            initial_delay: discovery.discovery_initial_delay,
-            regions: settings.discovery_regions(),
-            filter: settings.discovery_filter(),
-        }),
+        discovery: settings.discovery.worker_discovery_enabled.then(|| discovery_config(settings)),
         metrics_interval: reconciliation.metrics_poll_interval,
         startup: StartupConfig {
             delay: startup.startup_reconcile_delay,
             limit: startup.startup_reconcile_enabled.then_some(startup.startup_reconcile_timeout),
         },
         cml: cml_defaults(settings),
+    }
+}
+
+/// How discovery works, as the settings say; whether the controller does it is another setting.
+pub fn discovery_config(settings: &Settings) -> DiscoveryConfig {
+    DiscoveryConfig {
+        interval: settings.discovery.discovery_interval,
+        initial_delay: settings.discovery.discovery_initial_delay,
+        regions: settings.discovery_regions(),
+        filter: settings.discovery_filter(),
     }
 }
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import pickle
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
@@ -78,7 +80,10 @@ def test_a_fleet_comes_up_and_is_stopped_as_wished(fake_cloud: FakeCloud) -> Non
     async def story() -> None:
         async with lcm.Controller(fake_cloud.clients(QUICK)) as controller:
             report = await asyncio.wait_for(controller.ready(), 60)
-            assert report["listed"] == 3 and report["unfinished"] == []
+            assert report.listed == 3 and report.is_complete and sum(report.outcomes.values()) == 3
+            assert json.loads(json.dumps(report.to_dict()))["unfinished"] == []
+            assert pickle.loads(pickle.dumps(report)) == report and hash(report)
+            assert "3 of 3" in str(report) and "3 of 3" in report._repr_html_()
             assert controller.stats["role"] == "leader" and controller.stats["readiness"] == "ready"
             await eventually(lambda: all(worker.status == "running" for worker in fake_cloud.workers()))
             fake_cloud.update_worker("w-0", desired_status="stopped")
@@ -86,9 +91,11 @@ def test_a_fleet_comes_up_and_is_stopped_as_wished(fake_cloud: FakeCloud) -> Non
             await eventually(lambda: fake_cloud.worker("w-0").status == "stopped")
             assert controller.stats["counters"]["provisioned_count"] == 3
             assert "reconciliation_reconcile_total" in controller.metrics()
-        assert controller.stats["role"] == "standby"
+        assert controller.stats["role"] == "standby" and not controller.is_running
         with pytest.raises(RuntimeError, match="a controller runs once; make another one"):
             await controller.run()
+        with pytest.raises(RuntimeError, match="a controller runs once; make another one"):
+            await controller.__aenter__()
 
     asyncio.run(story())
     assert fake_cloud.count("RunInstances") == 3

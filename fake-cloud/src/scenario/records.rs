@@ -53,6 +53,10 @@ fn worker(entry: &WorkerEntry, instance: Option<&Placed>, clock: &Clock) -> Map<
     let instance_id = entry.instance_id.clone().or_else(|| instance.map(|placed| placed.id.clone()));
     let created_at = entry.age.map(|age| written(age.before(clock.now())));
     let mut fields = entry.fields.clone();
+    if let Some(created_at) = &created_at {
+        // Nobody has touched it since, unless the scenario says so.
+        fields.entry("updated_at").or_insert_with(|| created_at.as_str().into());
+    }
     let named = [
         ("id", Some(entry.id.clone())),
         ("name", Some(entry.name.clone().unwrap_or_else(|| entry.id.clone()))),

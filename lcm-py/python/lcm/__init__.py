@@ -52,6 +52,7 @@ from lcm.pure import (
     transitions,
 )
 from lcm.results import Action, Decision, OrphanReport, Outcome, Reason, Transition, Verdict
+from lcm.sweep import SweepReport
 from lcm.words import (
     ActionName,
     ActionResult,
@@ -69,13 +70,18 @@ from lcm.words import (
 if TYPE_CHECKING:
     from lcm.clients import Clients
     from lcm.controller import Controller, ResourceController
+    from lcm.orphans import DiscoveryReport, RegionReport, collect_orphans, collect_orphans_async
     from lcm.reconciling import reconcile, reconcile_async
 else:
     # Imported when they are first asked for: they need asyncio, which takes as long to import as all the rest.
     _LATER = {
         "Clients": "lcm.clients",
         "Controller": "lcm.controller",
+        "DiscoveryReport": "lcm.orphans",
+        "RegionReport": "lcm.orphans",
         "ResourceController": "lcm.controller",
+        "collect_orphans": "lcm.orphans",
+        "collect_orphans_async": "lcm.orphans",
         "reconcile": "lcm.reconciling",
         "reconcile_async": "lcm.reconciling",
     }
@@ -109,6 +115,7 @@ __all__ = [
     "Decision",
     "Decisions",
     "DesiredStatus",
+    "DiscoveryReport",
     "Ec2State",
     "ExternalStopPolicy",
     "FailureKind",
@@ -133,9 +140,11 @@ __all__ = [
     "Reason",
     "ReasonCode",
     "RegionConfig",
+    "RegionReport",
     "ResourceController",
     "ScaleDownPolicy",
     "Session",
+    "SweepReport",
     "Template",
     "Transition",
     "Verdict",
@@ -144,6 +153,8 @@ __all__ = [
     "backoff_delay",
     "cancel_drain",
     "check_drain",
+    "collect_orphans",
+    "collect_orphans_async",
     "decide",
     "decide_many",
     "diagram",

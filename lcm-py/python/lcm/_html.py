@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lcm.palette import colour, ink
 
 if TYPE_CHECKING:
-    from lcm.results import Action, Decision, OrphanReport, Outcome
+    from lcm.results import Action, Decision, Outcome
 
 SIGNS = {"planned": "○", "done": "✓", "launched": "✓", "failed": "✗", "not_tried": "·"}
 
@@ -30,19 +30,6 @@ def card(shown: Decision | Outcome, ending: str) -> str:
         f' <span style="opacity:.7">look again: {when}</span></div>'
         f"<div>{escape(shown.reason.sentence)} <code>{escape(str(shown.reason.code))}</code></div>{listed}</div>"
     )
-
-
-def verdicts(report: OrphanReport) -> str:
-    """A region, and what was concluded about each record that its scan did not show."""
-    rows = "".join(
-        f"<tr><td>{escape(verdict.worker_id)}</td><td><code>{escape(verdict.instance_id)}</code></td>"
-        f"<td>{badge(verdict.conclusion)}</td></tr>"
-        for verdict in report.verdicts
-    )
-    heading = f"<b>{escape(report.region)}</b>: {len(report.orphans)} of {len(report.verdicts)} suspects are orphans"
-    if report.unverified:
-        heading += f"; EC2 was not asked about {len(report.unverified)} of them yet"
-    return f"<div>{heading}</div><table>{rows}</table>"
 
 
 def badge(word: str) -> str:

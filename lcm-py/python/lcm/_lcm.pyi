@@ -3,7 +3,9 @@ from datetime import datetime
 from typing import Any, ClassVar, Literal, final
 
 from lcm import observation as _observation
+from lcm.orphans import DiscoveryReport
 from lcm.results import Decision, Outcome, Verdict
+from lcm.sweep import SweepReport
 from lcm.words import DesiredStatus, WorkerStatus
 
 __all__ = [
@@ -19,6 +21,7 @@ __all__ = [
     "backoff_seconds",
     "cancel_drain",
     "check_drain",
+    "collect_orphans",
     "decide",
     "decide_many",
     "diagrams",
@@ -28,6 +31,7 @@ __all__ = [
     "initiate_drain",
     "reconcile",
     "shut_down",
+    "start_collect_orphans",
     "start_reconcile",
     "transitions",
     "vocabularies",
@@ -181,7 +185,7 @@ class Clients:
 class Controller:
     def __new__(cls, clients: Clients, policy: Policy | None = None) -> Controller: ...
     def start(self, done: Callable[[None, BaseException | None], None]) -> Task: ...
-    def start_ready(self, done: Callable[[dict[str, Any] | None, BaseException | None], None]) -> Task: ...
+    def start_ready(self, done: Callable[[SweepReport | None, BaseException | None], None]) -> Task: ...
     def stop(self) -> None: ...
     def trigger(self, worker: str) -> bool: ...
     def stats(self) -> dict[str, Any]: ...
@@ -239,6 +243,21 @@ class FakeCloud:
 
 def fake_cloud_command(program: str, words: Sequence[str]) -> int: ...
 def shut_down() -> None: ...
+def collect_orphans(
+    clients: Clients,
+    policy: Policy | None,
+    regions: list[str] | None,
+    dry_run: bool,
+    timeout: float | None = None,
+) -> DiscoveryReport: ...
+def start_collect_orphans(
+    done: Callable[[DiscoveryReport | None, BaseException | None], None],
+    clients: Clients,
+    policy: Policy | None,
+    regions: list[str] | None,
+    dry_run: bool,
+    timeout: float | None = None,
+) -> Task: ...
 def reconcile(
     worker: Worker | Mapping[str, Any],
     clients: Clients,

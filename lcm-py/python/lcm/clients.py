@@ -50,21 +50,19 @@ class Clients:
         self._bridges = [bridge for bridge in (records, cloud, listener) if bridge is not None]
         self._native = _lcm.Clients(given, clock, records, cloud, listener)
 
-    def use_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Let the coroutines of ports written in Python run on this loop. Whoever waits with asyncio does this."""
+    def use_loop(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Let the coroutines of ports written in Python run on this loop, or on one of our own."""
         for bridge in self._bridges:
             bridge.loop = loop
 
-    def refuse_own_loop(self) -> None:
+    def refuse_own_loop(self, instead: str) -> None:
         """Refuse to wait on the very loop that the ports need to answer."""
         try:
             running = asyncio.get_running_loop()
         except RuntimeError:
             return
         if any(bridge.loop is running for bridge in self._bridges):
-            raise RuntimeError(
-                "this would wait for ports that run on this very loop; use `await lcm.reconcile_async(…)`"
-            )
+            raise RuntimeError(f"this would wait for ports that run on this very loop; use `await lcm.{instead}(…)`")
 
     def __repr__(self) -> str:
         return "<lcm.Clients>"

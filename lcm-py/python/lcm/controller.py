@@ -6,15 +6,18 @@ import asyncio
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from lcm import _lcm
+from lcm._loops import answering
 from lcm.clients import Clients, clients_or_environment
 from lcm.policy import Policy
 from lcm.ports import Bridge, Resources
 from lcm.pure import native_policy
 from lcm.reconciling import begin, wait
+from lcm.sweep import SweepReport
 
 __all__ = ["Controller", "ResourceController"]
 
@@ -27,27 +30,42 @@ class Running(ABC):
     def __init__(self, native: _lcm.Controller | _lcm.ResourceController) -> None:
         self._native = native
         self._started = False
+        self._ended = False
         self._begun: tuple[_lcm.Task, asyncio.Future[None]] | None = None
         self._task: asyncio.Task[None] | None = None
 
     @abstractmethod
-    def _use_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Have what is written in Python awaited on this loop."""
+    def _answering(self) -> AbstractContextManager[None]:
+        """Have what is written in Python awaited on the running loop meanwhile."""
 
     async def run(self) -> None:
         """Run until :meth:`stop`. Cancelled, it finishes what is under way, gives the lease up, and then ends."""
+        self._start_once()
+        await self._run()
+
+    def _start_once(self) -> None:
         if self._started:
             raise RuntimeError("a controller runs once; make another one")
         self._started = True
-        self._use_loop(asyncio.get_running_loop())
-        self._begun = begin(self._native.start)
-        ended = self._begun[1]
+
+    async def _run(self) -> None:
         try:
-            await asyncio.shield(ended)
-        except asyncio.CancelledError:
-            self.stop()
-            await ended
-            raise
+            with self._answering():
+                self._begun = begin(self._native.start)
+                ended = self._begun[1]
+                try:
+                    await asyncio.shield(ended)
+                except asyncio.CancelledError:
+                    self.stop()
+                    await ended
+                    raise
+        finally:
+            self._ended = True
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and has not ended. One that stands by runs, too."""
+        return self._started and not self._ended
 
     def stop(self) -> None:
         """Ask it to finish what is under way and end. Returns at once; again is fine."""
@@ -74,7 +92,8 @@ class Running(ABC):
         return self._native.metrics()
 
     async def __aenter__(self) -> Self:
-        self._task = asyncio.create_task(self.run())
+        self._start_once()
+        self._task = asyncio.create_task(self._run())
         return self
 
     async def __aexit__(
@@ -104,12 +123,11 @@ class Controller(Running):
         super().__init__(_lcm.Controller(clients_or_environment(clients), native_policy(policy)))
         self._clients = clients
 
-    def _use_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._clients is not None:
-            self._clients.use_loop(loop)
+    def _answering(self) -> AbstractContextManager[None]:
+        return answering(self._clients)
 
-    async def ready(self) -> dict[str, Any]:
-        """Wait until it leads and has looked at every worker once; tells how many, and who could not be looked at."""
+    async def ready(self) -> SweepReport:
+        """Wait until it leads and has looked at every worker once; tells how that went, and who was not in time."""
         return await wait(self._native.start_ready)
 
 
@@ -136,5 +154,6 @@ class ResourceController(Running, Generic[R]):
         variables = {**(os.environ if settings is None else settings), "SERVICE_NAME": name}
         super().__init__(_lcm.ResourceController(variables, self._bridge, resources.key, list(watch)))
 
-    def _use_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._bridge.loop = loop
+    def _answering(self) -> AbstractContextManager[None]:
+        self._bridge.loop = asyncio.get_running_loop()
+        return nullcontext()

@@ -75,6 +75,13 @@ class Data:
         return {item.name: plain(getattr(self, item.name)) for item in shown}
 
 
+def refuse_naive(name: str, moment: datetime | None) -> None:
+    """Refuse a moment without a time zone: it could mean any hour."""
+    if isinstance(moment, datetime) and moment.utcoffset() is None:
+        accepted = "a datetime with one, such as datetime.now(timezone.utc)"
+        raise ValueError(f"{name} is {moment}, which has no time zone; accepted: {accepted}")
+
+
 class Absent(Enum):
     """The answer *there is none*, which is not the same as no answer."""
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from lcm import _lcm
-from lcm.data import Absent, CallFailure, Data, FrozenMap
+from lcm.data import Absent, CallFailure, Data, FrozenMap, refuse_naive
 from lcm.words import Ec2State
 
 __all__ = [
@@ -54,6 +54,7 @@ class Instance(Data):
     """Its tags."""
 
     def __post_init__(self) -> None:
+        refuse_naive("launched_at", self.launched_at)
         object.__setattr__(self, "state", Ec2State(self.state))
         object.__setattr__(self, "tags", FrozenMap(self.tags))
 
@@ -84,6 +85,9 @@ class Session(Data):
     """When it is to begin."""
     retry_count: int = 0
     """How often it was retried after a failure."""
+
+    def __post_init__(self) -> None:
+        refuse_naive("timeslot_start", self.timeslot_start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +162,9 @@ class FleetView(Data):
     """Workers in service."""
     last_scale_down_at: datetime | None = None
     """The latest scale-down."""
+
+    def __post_init__(self) -> None:
+        refuse_naive("last_scale_down_at", self.last_scale_down_at)
 
 
 @dataclass(frozen=True, slots=True)

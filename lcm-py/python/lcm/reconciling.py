@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 from lcm import _lcm
+from lcm._loops import answering
 from lcm.clients import Clients, clients_or_environment
 from lcm.policy import Policy
 from lcm.pure import AnyWorker, native_policy
@@ -47,8 +48,8 @@ def reconcile(
     """
     native = clients_or_environment(clients)
     if clients is not None:
-        clients.refuse_own_loop()
-    return _lcm.reconcile(worker, native, native_policy(policy), dry_run, _seconds(timeout))
+        clients.refuse_own_loop("reconcile_async")
+    return _lcm.reconcile(worker, native, native_policy(policy), dry_run, seconds(timeout))
 
 
 async def reconcile_async(
@@ -62,14 +63,13 @@ async def reconcile_async(
     """The same as :func:`reconcile`, for asyncio. Cancelling it ends the pass before its next action."""
     # Making clients reads files; the loop has better things to do.
     native = await asyncio.to_thread(clients_or_environment, clients)
-    limit = _seconds(timeout)
-    if clients is not None:
-        clients.use_loop(asyncio.get_running_loop())
+    limit = seconds(timeout)
 
     def start(done: Callable[[Outcome | None, BaseException | None], None]) -> _lcm.Task:
         return _lcm.start_reconcile(done, worker, native, native_policy(policy), dry_run, limit)
 
-    return await wait(start)
+    with answering(clients):
+        return await wait(start)
 
 
 Start = Callable[[Callable[[T | None, BaseException | None], None]], _lcm.Task]
@@ -106,7 +106,8 @@ async def wait(start: Start[T]) -> T:
         raise
 
 
-def _seconds(timeout: float | timedelta | None) -> float | None:
+def seconds(timeout: float | timedelta | None) -> float | None:
+    """A time limit as Rust takes it."""
     return timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import NamedTuple
 
-from lcm import _html
+from lcm import _html, _html_reports
 from lcm.data import CallFailure, Data, FrozenMap
 from lcm.words import ActionName, ActionResult, Conclusion, LookAgain, OutcomeKind, ReasonCode, WorkerStatus
 
@@ -143,6 +143,22 @@ class Verdict(Data):
     conclusion: Conclusion
     """The conclusion."""
 
+    @property
+    def why(self) -> str:
+        """The conclusion in words."""
+        return _WHY[self.conclusion]
+
+
+_WHY = {
+    Conclusion.ORPHAN: "EC2 says that the instance is gone",
+    Conclusion.ALIVE: "EC2 shows the instance when asked about it; the scan looks for others",
+    Conclusion.UNKNOWN: "EC2 gave no answer, so nothing is concluded",
+    Conclusion.YOUNG: "EC2 may not show an instance yet that was launched so recently, or nobody knows when",
+    Conclusion.PROTECTED: "the instance carries the tag lcm:protect",
+    Conclusion.FROZEN: "the region is frozen: nothing at all is seen there, as with the wrong credentials",
+    Conclusion.DEFERRED: "the instance is gone, but the pass has marked as many as it may; the next one goes on",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class OrphanReport(Data):
@@ -166,4 +182,4 @@ class OrphanReport(Data):
         return any(verdict.conclusion is Conclusion.FROZEN for verdict in self.verdicts)
 
     def _repr_html_(self) -> str:
-        return _html.verdicts(self)
+        return _html_reports.orphans(self)

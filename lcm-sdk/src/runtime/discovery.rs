@@ -8,26 +8,27 @@
 //! The cloud is listed before the records, so a worker that was launched in between is never taken for a stranger. A
 //! region that could not be scanned completely is not garbage-collected, and never stops another one.
 
+mod collection;
+mod report;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use serde::Serialize;
+use tracing::Instrument as _;
 
-use super::memory::Write;
 use super::reconcile::{Handover, Mode, Reconciler};
 use super::shutdown::Shutdown;
 use super::telemetry::Mishap;
-use crate::core::counters::{Counter, Counts};
 use crate::core::discovery::{Completeness, Finding, Scan, explore};
 use crate::core::event::Event;
-use crate::core::failure::{CallFailure, FailureKind};
 use crate::core::ids::WorkerId;
 use crate::core::instance::Instance;
-use crate::core::orphans::{Conclusion, Judgement, SubnetSight, Verdict, judge, suspects};
 use crate::core::worker::Worker;
 use crate::ports::{DiscoveryFilter, DiscoverySettings, Scope, WorkerListing};
+
+pub use report::{DiscoveryReport, RegionReport};
 
 /// What discovery looks for when the control plane does not say.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,44 +61,15 @@ pub struct Discovery {
     config: DiscoveryConfig,
     /// Asks for a pass over a worker.
     demand: Arc<dyn Fn(&WorkerId) + Send + Sync>,
+    /// The regions to scan, whatever else is set.
+    only: Option<Vec<String>>,
 }
 
-/// What a pass of discovery came to.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-#[must_use]
-pub struct DiscoveryReport {
-    /// One entry for each region.
-    pub regions: Vec<RegionReport>,
-    /// Why nothing was done at all, if so.
-    pub error: Option<CallFailure>,
-}
-
-/// What discovery found in one region.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct RegionReport {
-    /// The region.
-    pub region: String,
-    /// Instances seen.
-    pub seen: usize,
-    /// Instances imported.
-    pub imported: usize,
-    /// Workers that were handed to the reconciler.
-    pub handed_over: Vec<WorkerId>,
-    /// Workers whose instance lives although the record says terminated.
-    pub resurrected: Vec<WorkerId>,
-    /// Records that were marked terminated.
-    pub terminated: Vec<WorkerId>,
-    /// What was concluded about every record that the scan did not show alive.
-    pub verdicts: Vec<Verdict>,
-    /// Why the scan is not complete, if so.
-    pub error: Option<CallFailure>,
-}
-
-impl DiscoveryReport {
-    /// How many records were marked terminated.
-    pub fn orphans_terminated(&self) -> usize {
-        self.regions.iter().map(|region| region.terminated.len()).sum()
-    }
+/// How one pass is made, and what ends it early.
+#[derive(Clone, Copy)]
+struct Pass<'a> {
+    mode: Mode,
+    shutdown: &'a Shutdown,
 }
 
 impl Discovery {
@@ -107,7 +79,13 @@ impl Discovery {
         config: DiscoveryConfig,
         demand: impl Fn(&WorkerId) + Send + Sync + 'static,
     ) -> Self {
-        Self { reconciler, config, demand: Arc::new(demand) }
+        Self { reconciler, config, demand: Arc::new(demand), only: None }
+    }
+
+    /// The same, in these regions alone, whatever the control plane and the configuration say.
+    #[must_use]
+    pub fn only_in(self, regions: Vec<String>) -> Self {
+        Self { only: Some(regions), ..self }
     }
 
     /// Scans again and again until asked to stop; a pass under way stops looking at once, and finishes what it writes.
@@ -126,7 +104,7 @@ impl Discovery {
             if !settings.enabled {
                 continue;
             }
-            let report = self.pass(&settings, shutdown).await;
+            let report = self.pass(&settings, Pass { mode: Mode::Real, shutdown }).await;
             tracing::info!(
                 target: "lcm::discovery",
                 regions = report.regions.len(),
@@ -139,9 +117,43 @@ impl Discovery {
     }
 
     /// One pass, under the settings of the control plane.
+    ///
+    /// # Cancel safety
+    /// Dropped, it stops looking at once; a record that is being written is written and announced.
     pub async fn run_once(&self) -> DiscoveryReport {
-        let settings = self.settings().await;
-        if settings.enabled { self.pass(&settings, &Shutdown::new()).await } else { DiscoveryReport::default() }
+        self.once(Mode::Real).await
+    }
+
+    /// What a pass would do: performs every read and no write, and announces nothing.
+    pub async fn dry_run(&self) -> DiscoveryReport {
+        self.once(Mode::DryRun).await
+    }
+
+    async fn once(&self, mode: Mode) -> DiscoveryReport {
+        let shutdown = Shutdown::new();
+        let _stops_when_dropped = StopOnDrop(shutdown.clone());
+        let discovery = self.clone();
+        let task = tokio::spawn(
+            async move {
+                let Some(settings) = unless_stopped(&shutdown, discovery.settings()).await else {
+                    return DiscoveryReport::default();
+                };
+                if settings.enabled {
+                    discovery.pass(&settings, Pass { mode, shutdown: &shutdown }).await
+                } else {
+                    DiscoveryReport::refused("discovery is switched off in the control plane's settings")
+                }
+            }
+            .in_current_span(),
+        );
+        match task.await {
+            Ok(report) => report,
+            // Let the panic surface in the caller, who isolates it.
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(error) => DiscoveryReport::refused(&error.to_string()),
+            },
+        }
     }
 
     /// What operators set, completed by our own configuration; ours alone if the control plane does not tell.
@@ -152,7 +164,7 @@ impl Discovery {
             ami_name_pattern: self.config.filter.ami_name_pattern.clone(),
             scan_interval: Some(self.config.interval),
         };
-        match self.reconciler.ports().control_plane.discovery_settings().await {
+        let settings = match self.reconciler.ports().control_plane.discovery_settings().await {
             Ok(Some(theirs)) => DiscoverySettings {
                 enabled: theirs.enabled,
                 regions: if theirs.regions.is_empty() { own.regions } else { theirs.regions },
@@ -164,19 +176,19 @@ impl Discovery {
                 tracing::warn!(target: "lcm::discovery", %failure, "discovery settings could not be read; using our own");
                 own
             }
-        }
+        };
+        DiscoverySettings { regions: self.only.clone().unwrap_or(settings.regions), ..settings }
     }
 
-    async fn pass(&self, settings: &DiscoverySettings, shutdown: &Shutdown) -> DiscoveryReport {
+    async fn pass(&self, settings: &DiscoverySettings, how: Pass<'_>) -> DiscoveryReport {
         let filter = DiscoveryFilter {
             ami_name_pattern: settings.ami_name_pattern.clone(),
             tags: self.config.filter.tags.clone(),
         };
         if filter.is_empty() {
             let message = "discovery has neither an AMI name pattern nor a tag filter; it would take the whole account";
-            let failure = CallFailure::new(FailureKind::Refused, message);
             tracing::error!(target: "lcm::discovery", "{message}");
-            return DiscoveryReport { regions: Vec::new(), error: Some(failure) };
+            return DiscoveryReport::refused(message);
         }
         let ports = self.reconciler.ports();
         let looking = async {
@@ -184,7 +196,7 @@ impl Discovery {
             // After the scans, never before: what was launched in between has a record already.
             (scans, ports.control_plane.workers(&Scope::everything()).await)
         };
-        let (scans, listing) = match unless_stopped(shutdown, looking).await {
+        let (scans, listing) = match unless_stopped(how.shutdown, looking).await {
             None => return DiscoveryReport::default(),
             Some((scans, Ok(listing))) => (scans, listing),
             Some((_, Err(failure))) => {
@@ -192,11 +204,11 @@ impl Discovery {
                 return DiscoveryReport { regions: Vec::new(), error: Some(failure) };
             }
         };
-        let regions = join_all(scans.iter().map(|scan| self.region(scan, &listing, shutdown))).await;
+        let regions = join_all(scans.iter().map(|scan| self.region(scan, &listing, how))).await;
         DiscoveryReport { regions, error: None }
     }
 
-    async fn region(&self, scan: &Scan, listing: &WorkerListing, shutdown: &Shutdown) -> RegionReport {
+    async fn region(&self, scan: &Scan, listing: &WorkerListing, how: Pass<'_>) -> RegionReport {
         let error = match &scan.completeness {
             Completeness::Complete => None,
             Completeness::Partial(failure) => {
@@ -207,13 +219,14 @@ impl Discovery {
         };
         let mut report =
             RegionReport { region: scan.region.clone(), seen: scan.instances.len(), error, ..RegionReport::default() };
-        self.take_in(scan, listing, &mut report, shutdown).await;
-        self.collect(scan, &listing.workers, &mut report, shutdown).await;
+        self.take_in(scan, listing, &mut report, how).await;
+        self.collect(scan, &listing.workers, &mut report, how).await;
         report
     }
 
     /// Imports strangers and hands over what belongs to somebody.
-    async fn take_in(&self, scan: &Scan, listing: &WorkerListing, report: &mut RegionReport, shutdown: &Shutdown) {
+    async fn take_in(&self, scan: &Scan, listing: &WorkerListing, report: &mut RegionReport, how: Pass<'_>) {
+        let Pass { mode, shutdown } = how;
         let instances: HashMap<&str, &Instance> =
             scan.instances.iter().map(|instance| (instance.id.as_str(), instance)).collect();
         let workers: HashMap<&WorkerId, &Worker> = listing.workers.iter().map(|worker| (&worker.id, worker)).collect();
@@ -228,11 +241,13 @@ impl Discovery {
                 }
                 Finding::HandOver { instance, worker } => {
                     let other = workers.get(&worker).and_then(|worker| worker.instance_id.as_ref());
-                    if other.is_some_and(|other| *other != instance) {
-                        let event = Event::DuplicateInstance { extra: instance };
-                        drop(self.reconciler.announce(worker.as_str(), &event, self.now()).await);
+                    if mode == Mode::Real {
+                        if other.is_some_and(|other| *other != instance) {
+                            let event = Event::DuplicateInstance { extra: instance };
+                            drop(self.reconciler.announce(worker.as_str(), &event, self.now()).await);
+                        }
+                        (self.demand)(&worker);
                     }
-                    (self.demand)(&worker);
                     report.handed_over.push(worker);
                 }
                 Finding::Resurrect { instance, worker } => {
@@ -242,12 +257,18 @@ impl Discovery {
                     if let (Some(worker), Some(instance)) = (workers.get(&worker), answer.found())
                         && instance.state.is_live()
                     {
-                        self.reconciler.telemetry().mishap(Mishap::Resurrection);
-                        self.resurrect(worker, instance, shutdown).await;
+                        if mode == Mode::Real {
+                            self.reconciler.telemetry().mishap(Mishap::Resurrection);
+                            self.resurrect(worker, instance, shutdown).await;
+                        }
                         report.resurrected.push(worker.id.clone());
                     }
                 }
             }
+        }
+        if mode == Mode::DryRun {
+            report.imported = strangers.len();
+            return;
         }
         if strangers.is_empty() || !self.reconciler.leadership().is_valid() {
             return;
@@ -277,89 +298,6 @@ impl Discovery {
         }
     }
 
-    /// Verifies what is missing by direct describe, and marks what is gone.
-    async fn collect(&self, scan: &Scan, workers: &[Worker], report: &mut RegionReport, shutdown: &Shutdown) {
-        let policy = self.reconciler.policy();
-        let ids: Vec<_> =
-            suspects(scan, workers, policy).iter().filter_map(|worker| worker.instance_id.clone()).collect();
-        let looking = async {
-            let answers = match ids.is_empty() {
-                true => Vec::new(),
-                false => self.reconciler.ports().compute.instances(&scan.region, &ids).await,
-            };
-            (answers, self.subnet_sight(scan).await)
-        };
-        let Some((answers, subnet)) = unless_stopped(shutdown, looking).await else { return };
-        let verified = ids.into_iter().zip(answers).collect();
-        let Judgement { verdicts, patches, events } = judge(scan, workers, &verified, subnet, policy, self.now());
-        for event in events.iter().filter(|event| matches!(event, Event::OrphansFrozen { .. })) {
-            self.reconciler.telemetry().mishap(Mishap::RegionFrozen);
-            tracing::error!(target: "lcm::discovery", region = scan.region, "the scan shows nothing where records exist; the region is frozen");
-            drop(self.reconciler.announce(&scan.region, event, self.now()).await);
-        }
-        let by_id: HashMap<&WorkerId, &Worker> = workers.iter().map(|worker| (&worker.id, worker)).collect();
-        for patch in patches {
-            let Some(worker) = by_id.get(&patch.worker_id) else { continue };
-            let turn = self.reconciler.memory().turn(&worker.id);
-            let Some(_turn) = unless_stopped(shutdown, turn).await else { break };
-            // After the wait for the turn, which may have been long.
-            if !self.reconciler.leadership().is_valid() {
-                break;
-            }
-            if !self.is_as_listed(worker).await {
-                tracing::info!(target: "lcm::discovery", worker = %worker.id, "an orphan's record has changed; the next pass looks again");
-                continue;
-            }
-            let fence = self.reconciler.leadership().fence();
-            match self.reconciler.ports().control_plane.write(worker, &patch, fence).await {
-                Ok(version) => {
-                    self.reconciler.departed();
-                    self.reconciler.memory().wrote(&worker.id, version, Write::Conditional);
-                    self.reconciler.telemetry().count(Counts::default().and(Counter::OrphansTerminated));
-                    if let Some(instance) = worker.instance_id.clone() {
-                        tracing::warn!(target: "lcm::discovery", worker = %worker.id, %instance, "the instance is gone: marked terminated");
-                        let event = Event::OrphanTerminated { instance };
-                        drop(self.reconciler.announce(worker.id.as_str(), &event, patch.at).await);
-                    }
-                    report.terminated.push(patch.worker_id);
-                }
-                Err(failure) => {
-                    tracing::warn!(target: "lcm::discovery", worker = %worker.id, %failure, "an orphan could not be marked; the next pass tries again");
-                }
-            }
-        }
-        let unsure = verdicts.iter().filter(|verdict| verdict.conclusion == Conclusion::Unknown).count();
-        if unsure > 0 {
-            tracing::warn!(target: "lcm::discovery", region = scan.region, unsure, "EC2 gave no answer about missing instances; nothing is concluded");
-        }
-        report.verdicts = verdicts;
-    }
-
-    /// Whether nobody has changed a record since it was listed. Where there are versions, the server sees to that.
-    async fn is_as_listed(&self, worker: &Worker) -> bool {
-        match worker.version {
-            Some(_) => true,
-            None => self.reconciler.ports().control_plane.worker(&worker.id).await.is_ok_and(|current| {
-                current
-                    .is_some_and(|current| current.status == worker.status && current.instance_id == worker.instance_id)
-            }),
-        }
-    }
-
-    /// The proof that an empty answer comes from the right account; asked for only where it matters.
-    async fn subnet_sight(&self, scan: &Scan) -> SubnetSight {
-        if !scan.instances.is_empty() || scan.completeness != Completeness::Complete {
-            return SubnetSight::NotVisible;
-        }
-        let Some(config) = self.reconciler.policy().regions.regions.get(&scan.region) else {
-            return SubnetSight::NotVisible;
-        };
-        match self.reconciler.ports().compute.sees_subnet(&scan.region, &config.subnet_id).await {
-            Ok(true) => SubnetSight::Visible,
-            Ok(false) | Err(_) => SubnetSight::NotVisible,
-        }
-    }
-
     fn now(&self) -> crate::core::time::Timestamp {
         self.reconciler.ports().clock.now()
     }
@@ -368,8 +306,17 @@ impl Discovery {
 /// Looks, or stops looking when asked to.
 async fn unless_stopped<T>(shutdown: &Shutdown, looking: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
+        biased;
         () = shutdown.requested() => None,
         seen = looking => Some(seen),
+    }
+}
+
+struct StopOnDrop(Shutdown);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.request();
     }
 }
 

@@ -68,6 +68,28 @@ async fn without_versions_an_orphan_that_has_a_new_instance_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_rehearsal_of_discovery_says_what_it_would_do_and_does_nothing() {
+    let bench = Bench::new();
+    bench.worker(1, WorkerStatus::Running, Ec2State::Running);
+    bench.worker(2, WorkerStatus::Running, Ec2State::Running);
+    bench.compute.forget(HERE, &"i-1".into());
+    bench.worker(3, WorkerStatus::Terminated, Ec2State::Running);
+    bench.worker_in(ELSEWHERE, 4, WorkerStatus::Running, Ec2State::Running);
+    bench.compute.forget(ELSEWHERE, &"i-4".into());
+    let discovery = Discovery::new(bench.reconciler(), everywhere(), |worker| panic!("{worker} was asked for"));
+    let plan = discovery.clone().only_in(vec![HERE.to_owned()]).dry_run().await;
+    assert_eq!(plan.regions.len(), 1, "{plan:?}");
+    let concluded: Vec<_> = plan.regions[0].verdicts.iter().map(|verdict| verdict.conclusion.as_str()).collect();
+    assert_eq!(concluded, ["orphan"]);
+    assert_eq!(plan.regions[0].resurrected, [worker_id(3)]);
+    assert_eq!((plan.orphans_terminated(), bench.look(1).status), (0, WorkerStatus::Running));
+    assert_eq!(bench.look(3).status, WorkerStatus::Terminated);
+    let real = discovery.only_in(vec![HERE.to_owned()]).run_once().await;
+    assert_eq!(real.regions[0].terminated, [worker_id(1)]);
+    assert_eq!(bench.look(4).status, WorkerStatus::Running, "nobody asked about that region");
+}
+
+#[tokio::test(start_paused = true)]
 async fn metrics_that_had_to_wait_are_not_reported_without_the_lead() {
     let bench = Bench::new();
     bench.worker(1, WorkerStatus::Running, Ec2State::Running);

@@ -152,6 +152,8 @@ async fn without_the_records_nothing_is_concluded_and_without_permission_nothing
     stage.cloud.clear_faults();
     stage.cloud.set_discovery(json!({"enabled": false})).expect("a switch");
     let before = stage.ec2_calls("DescribeInstances");
-    assert_eq!(collect(&stage).await, DiscoveryReport::default());
+    let DiscoveryReport { regions, error } = collect(&stage).await;
+    assert!(regions.is_empty());
+    assert!(error.is_some_and(|error| error.message.contains("switched off")));
     assert_eq!(stage.ec2_calls("DescribeInstances"), before);
 }

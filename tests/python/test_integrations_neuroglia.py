@@ -1,0 +1,151 @@
+"""Controllers as hosted services of the real neuroglia."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import lcm
+import pytest
+import uvicorn
+from fastapi import FastAPI
+from lcm.integrations.neuroglia import ControllerService
+from lcm.testing import FakeCloud
+from neuroglia.dependency_injection import ServiceCollection
+from neuroglia.hosting import WebApplicationBuilder
+from neuroglia.hosting.abstractions import ApplicationBuilder, HostedService
+
+QUICK = {
+    "RECONCILE_INTERVAL": "1",
+    "INITIAL_DELAY": "0",
+    "STARTUP_RECONCILE_DELAY": "0",
+    "WORKER_DISCOVERY_ENABLED": "false",
+    "LEASE_TTL": "600",
+}
+
+
+@pytest.fixture
+def fake_cloud() -> Iterator[FakeCloud]:
+    """A cloud on the real clock in which instances take no time, with two workers to launch."""
+    with FakeCloud(clock="real", delays="none") as cloud:
+        cloud.add_template(name="tiny", instance_type="m5.large")
+        for n in range(2):
+            cloud.add_worker(id=f"w-{n}", status="pending", template_name="tiny", aws_region="us-east-1")
+        yield cloud
+
+
+@pytest.fixture(autouse=True)
+def services(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Services of the test's own: all builders of a process share theirs."""
+    for builder in (WebApplicationBuilder, ApplicationBuilder):
+        monkeypatch.setattr(builder, "services", ServiceCollection())
+
+
+async def eventually(holds: Callable[[], bool], limit: float = 60.0) -> None:
+    async with asyncio.timeout(limit):
+        while not holds():
+            await asyncio.sleep(0.05)
+
+
+def all_run(cloud: FakeCloud) -> bool:
+    return all(worker.status is lcm.WorkerStatus.RUNNING for worker in cloud.workers())
+
+
+class Jobs:
+    """Some other resources."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    def key(self, job: str, /) -> str:
+        return job
+
+    def list(self, everything: bool, /) -> list[str]:
+        return ["backup"]
+
+    def fetch(self, key: str, /) -> str | None:
+        return key
+
+    def reconcile(self, job: str, /) -> None:
+        self.done.append(job)
+
+
+def test_a_web_application_runs_both_kinds_of_controllers_while_it_serves(fake_cloud: FakeCloud) -> None:
+    jobs = Jobs()
+    builder = WebApplicationBuilder()
+    workers = ControllerService.configure(builder, lcm.Controller(fake_cloud.clients(QUICK)))
+    others = lcm.ResourceController(jobs, name="jobs", settings={**fake_cloud.env, **QUICK})
+    ControllerService.configure(builder, others)
+    app: FastAPI = builder.build_app_with_lifespan(title="control plane")
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
+
+    async def story() -> None:
+        serving = asyncio.create_task(server.serve())
+        await eventually(lambda: server.started)
+        await eventually(lambda: all_run(fake_cloud) and bool(jobs.done))
+        assert workers.controller.is_running and others.is_running
+        server.should_exit = True
+        await serving
+        assert not workers.controller.is_running and not others.is_running
+        # Its lease would have lasted ten minutes: it was given up.
+        async with lcm.Controller(fake_cloud.clients(QUICK)) as successor:
+            await asyncio.wait_for(successor.ready(), 60)
+
+    asyncio.run(story())
+    assert fake_cloud.count("RunInstances") == 2
+
+
+def test_a_plain_host_starts_and_stops_it_and_again_is_fine(fake_cloud: FakeCloud) -> None:
+    async def story() -> None:
+        builder = WebApplicationBuilder()
+        service = ControllerService.configure(builder, lcm.Controller(fake_cloud.clients(QUICK)))
+        host: Any = builder.build()
+        assert host.services.get_services(HostedService) == [service]
+        await host.stop_async()
+        await host.start_async()
+        await host.start_async()
+        await eventually(lambda: all_run(fake_cloud))
+        await host.stop_async()
+        await host.stop_async()
+        assert not service.controller.is_running
+
+    asyncio.run(story())
+
+
+def test_a_host_that_is_cancelled_leaves_no_lease_behind(fake_cloud: FakeCloud) -> None:
+    """Its own ``run`` ends as soon as everything is started, and ends what was started with it."""
+
+    def run() -> lcm.Controller:
+        controller = lcm.Controller(fake_cloud.clients(QUICK))
+        builder: Any = ApplicationBuilder()  # type: ignore[no-untyped-call]
+        builder.services.clear()
+        ControllerService.configure(builder, controller)
+        with builder.build() as host:
+            host.run()
+        return controller
+
+    assert not run().is_running and not run().is_running
+
+
+def test_what_is_no_controller_is_refused(fake_cloud: FakeCloud) -> None:
+    with pytest.raises(TypeError, match=r"controller is a str; accepted: lcm.Controller or lcm.ResourceController"):
+        ControllerService("mine")  # type: ignore[arg-type]
+
+
+def test_without_neuroglia_it_says_what_to_install() -> None:
+    script = """
+import sys
+sys.modules["neuroglia"] = None
+import lcm
+try:
+    import lcm.integrations.neuroglia
+except ModuleNotFoundError as error:
+    print(error.name, "|", error)
+"""
+    run = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, timeout=100)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith("neuroglia")
+    assert "lcm.integrations.neuroglia needs neuroglia-python 0.9: pip install 'lcm[neuroglia]'" in run.stdout
