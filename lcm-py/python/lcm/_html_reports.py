@@ -68,4 +68,4 @@ def _box(ending: str, text: str) -> str:
 
 
 def _wrong(text: str) -> str:
-    return f'<span style="color:{colour('failed')}">{escape(text)}</span>'
+    return f'<span style="color:{colour("failed")}">{escape(text)}</span>'
