@@ -86,4 +86,4 @@ docs: ## The API documentation, in target/doc
 
 clean: ## Remove everything that was built or set up
 	cargo clean
-	rm -rf $(VENV)
+	rm -rf $(VENV) dist
