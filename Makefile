@@ -93,4 +93,4 @@ notebooks: setup ## Run the notebooks and write them as pages to target/notebook
 
 clean: ## Remove everything that was built or set up
 	cargo clean
-	rm -rf $(VENV)
+	rm -rf $(VENV) dist

@@ -42,9 +42,18 @@ def only(folder: Path, pattern: str) -> Path:
 
 
 @pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def workshop() -> Path:
+    """Where packages are made and tried: always the same place, for they are large and must not pile up."""
+    folder = TARGET / "packages-under-test"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def wheel(workshop: Path) -> Path:
     """The wheel of this source tree, as it is compiled for all tests."""
-    out = tmp_path_factory.mktemp("wheel")
+    out = workshop / "wheel"
     # Stored, not compressed: it is large with the dev profile, and thrown away.
     options = ["--profile", "dev", "--compatibility", "linux", "--compression-method", "stored"]
     run(TOOLS / "maturin", "build", "--out", out, *options, cwd=ROOT, PROTOC=str(TOOLS / "protoc"))
@@ -52,23 +61,20 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("sdist")
+def sdist(workshop: Path) -> Path:
+    out = workshop / "sdist"
     run(TOOLS / "maturin", "sdist", "--out", out, cwd=ROOT)
     return only(out, "*.tar.gz")
 
 
 @pytest.fixture(scope="session")
-def wheel_of_sdist(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel_of_sdist(sdist: Path, workshop: Path) -> Path:
     """The wheel that pip makes of the source distribution, with nothing at hand but what that asks for."""
-    # Always the same place, so that what is compiled there takes the place of what was compiled before.
-    unpacked = TARGET / "sdist-under-test"
-    shutil.rmtree(unpacked, ignore_errors=True)
     with tarfile.open(sdist) as archive:
-        archive.extractall(unpacked, filter=_as_of_now)
-    out = tmp_path_factory.mktemp("wheel-of-sdist")
+        archive.extractall(workshop, filter=_as_of_now)
+    out = workshop / "wheel-of-sdist"
     options = ["--no-deps", "--no-cache-dir", "--config-settings=build-args=--profile=dev --compression-method=stored"]
-    run(sys.executable, "-m", "pip", "wheel", "--wheel-dir", out, *options, only(unpacked, "lcm-*"))
+    run(sys.executable, "-m", "pip", "wheel", "--wheel-dir", out, *options, only(workshop, "lcm-*"))
     return only(out, "*.whl")
 
 
@@ -96,9 +102,9 @@ class Installed:
 
 
 @pytest.fixture(scope="session", params=["wheel", "wheel_of_sdist"])
-def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+def installed(request: pytest.FixtureRequest, workshop: Path) -> Installed:
     package: Path = request.getfixturevalue(request.param)
-    environment = Installed(tmp_path_factory.mktemp("environment"))
+    environment = Installed(workshop / f"{request.param}-installed")
     venv.create(environment.folder)
     pip: list[str | Path] = [sys.executable, "-m", "pip", "--python", environment.python]
     run(*pip, "install", "--no-index", "--quiet", package)
