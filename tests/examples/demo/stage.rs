@@ -228,10 +228,10 @@ impl Stage {
         self.ec2_requests().iter().any(|request| request.operation == "DescribeImages" && about(request))
     }
 
-    /// Whether EC2 was asked to stop an instance.
-    pub(crate) fn was_asked_to_stop(&self, instance: &str) -> bool {
-        let (operation, subject) = (Some("StopInstances".to_owned()), Some(instance.to_owned()));
-        self.cloud.world().recorder().count(&RecordFilter { operation, subject, ..of_ec2() }) > 0
+    /// How often EC2 was asked for an operation on an instance, alone or with others.
+    pub(crate) fn calls_about(&self, instance: &str, operation: &str) -> usize {
+        let (operation, subject) = (Some(operation.to_owned()), Some(instance.to_owned()));
+        self.cloud.world().recorder().count(&RecordFilter { operation, subject, ..of_ec2() })
     }
 
     /// Every change of a record since this was last asked, oldest first.
