@@ -1,17 +1,23 @@
 //! The native half of the Python package `lcm`. Thin: it converts and calls, and decides nothing.
 
+mod answers;
 mod bridge;
 mod clients;
+mod cml;
 mod compute;
+mod conformance;
+mod control_plane;
 mod controller;
 mod convert;
+mod coordination;
 mod decision;
 mod door;
+mod events;
 mod fake_cloud;
 mod logs;
+mod metrics;
 mod observation;
 mod policy;
-mod ports;
 mod pure;
 mod python;
 mod reconcile;
@@ -30,6 +36,7 @@ fn _lcm(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<door::Task>()?;
     module.add_class::<fake_cloud::FakeCloud>()?;
     module.add_class::<clients::Clients>()?;
+    module.add_function(wrap_pyfunction!(conformance::check_port, module)?)?;
     module.add_function(wrap_pyfunction!(door::shut_down, module)?)?;
     module.add_function(wrap_pyfunction!(reconcile::reconcile, module)?)?;
     module.add_function(wrap_pyfunction!(reconcile::start_reconcile, module)?)?;

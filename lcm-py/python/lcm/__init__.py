@@ -16,7 +16,7 @@ Transition(source='pending', target='provisioning', kind='commanded', when='laun
 from lcm._lcm import Worker
 from lcm.clients import Clients
 from lcm.controller import Controller, ResourceController
-from lcm.data import ABSENT, Absent, CallFailure, FrozenMap
+from lcm.data import ABSENT, Absent, CallFailure, FrozenMap, Secret
 from lcm.exceptions import (
     ConfigError,
     FakeCloudError,
@@ -110,6 +110,7 @@ __all__ = [
     "RegionConfig",
     "ResourceController",
     "ScaleDownPolicy",
+    "Secret",
     "Session",
     "Template",
     "Transition",
