@@ -1,10 +1,13 @@
 //! Calling an object written in Python from tokio: its methods may be plain or `async`.
 
+use lcm_sdk::ports::Fence;
 use lcm_sdk::{CallFailure, FailureKind};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyCFunction, PyTuple};
 use tokio::sync::oneshot;
+
+use crate::python::{bridge_class, port_error_class};
 
 /// An object written in Python, as `lcm.ports.Bridge` holds it.
 pub(crate) struct Bridge {
@@ -13,32 +16,69 @@ pub(crate) struct Bridge {
 
 enum Begun<T, R> {
     Answered(Result<T, CallFailure>),
-    Awaiting(Py<PyAny>, R),
+    Awaiting(CancelOnDrop, R),
 }
 
 impl Bridge {
-    pub(crate) fn new(bridge: Py<PyAny>) -> Self {
-        Self { bridge }
+    /// # Errors
+    /// `TypeError` for anything but an `lcm.ports.Bridge`.
+    pub(crate) fn new(bridge: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if !bridge.is_instance(bridge_class(bridge.py())?)? {
+            let found = bridge.get_type().name()?.to_string();
+            return Err(pyo3::exceptions::PyTypeError::new_err(format!("a {found} is no lcm.ports.Bridge")));
+        }
+        Ok(Self { bridge: bridge.clone().unbind() })
     }
 
-    /// Calls a method and reads its answer. What it raises is a failure.
+    /// A bridge to something that this port gave, which must have the methods of a protocol.
+    pub(crate) fn beside(&self, given: &Bound<'_, PyAny>, protocol: &str) -> PyResult<Self> {
+        let required = given.py().import("lcm.ports")?.getattr(protocol)?;
+        Self::new(&self.bridge.bind(given.py()).call_method1("beside", (given, required))?)
+    }
+
+    /// The same bridge once more.
+    ///
+    /// # Errors
+    /// When the interpreter is gone.
+    pub(crate) fn again(&self) -> Result<Self, CallFailure> {
+        Python::try_attach(|py| Self { bridge: self.bridge.clone_ref(py) }).ok_or_else(gone)
+    }
+
+    /// Calls a method that changes nothing, and reads its answer. What it raises is a failure.
     ///
     /// # Cancel safety
     /// Dropping the future cancels the coroutine; a plain method runs to its end.
-    pub(crate) async fn call<T, A, R>(&self, method: &'static str, arguments: A, read: R) -> Result<T, CallFailure>
+    pub(crate) async fn ask<T, A, R>(&self, method: &'static str, arguments: A, read: R) -> Result<T, CallFailure>
     where
         T: Send + 'static,
         A: for<'py> FnOnce(Python<'py>) -> PyResult<Bound<'py, PyTuple>> + Send + 'static,
         R: FnOnce(&Bound<'_, PyAny>) -> PyResult<T> + Send + 'static,
     {
-        let Some(bridge) = Python::try_attach(|py| self.bridge.clone_ref(py)) else { return Err(gone()) };
+        self.order(method, Fence::default(), arguments, read).await
+    }
+
+    /// Calls a method in the name of a leader; everything else as [`Bridge::ask`].
+    pub(crate) async fn order<T, A, R>(
+        &self,
+        method: &'static str,
+        fence: Fence,
+        arguments: A,
+        read: R,
+    ) -> Result<T, CallFailure>
+    where
+        T: Send + 'static,
+        A: for<'py> FnOnce(Python<'py>) -> PyResult<Bound<'py, PyTuple>> + Send + 'static,
+        R: FnOnce(&Bound<'_, PyAny>) -> PyResult<T> + Send + 'static,
+    {
+        let Self { bridge } = self.again()?;
         // On a thread of its own: a plain method may wait, and everybody may have to wait for the interpreter.
         let begun = blocking(move |py| {
-            let begun = arguments(py).and_then(|arguments| bridge.bind(py).call_method1("begin", (method, arguments)));
+            let begin = |arguments| bridge.bind(py).call_method1("begin", (method, arguments, fence.0));
+            let begun = arguments(py).and_then(begin);
             match begun.and_then(|begun| begun.extract::<(bool, Bound<'_, PyAny>)>()) {
-                Ok((true, future)) => Begun::Awaiting(future.unbind(), read),
-                Ok((false, answer)) => Begun::Answered(read(&answer).map_err(|error| failure(py, method, &error))),
-                Err(error) => Begun::Answered(Err(failure(py, method, &error))),
+                Ok((true, future)) => Begun::Awaiting(CancelOnDrop(Some(future.unbind())), read),
+                Ok((false, answer)) => Begun::Answered(read(&answer).map_err(|error| nonsense(py, method, error))),
+                Err(error) => Begun::Answered(Err(raised(py, method, error))),
             }
         });
         match begun.await? {
@@ -46,8 +86,8 @@ impl Bridge {
             Begun::Awaiting(future, read) => {
                 let future = finished(future).await?;
                 blocking(move |py| {
-                    let answer = future.bind(py).call_method0("result").and_then(|answer| read(&answer));
-                    answer.map_err(|error| failure(py, method, &error))
+                    let answer = future.bind(py).call_method0("result").map_err(|error| raised(py, method, error))?;
+                    read(&answer).map_err(|error| nonsense(py, method, error))
                 })
                 .await?
             }
@@ -56,9 +96,8 @@ impl Bridge {
 }
 
 /// Waits for a `concurrent.futures.Future`, and cancels it when nobody waits any more.
-async fn finished(future: Py<PyAny>) -> Result<Py<PyAny>, CallFailure> {
+async fn finished(mut future: CancelOnDrop) -> Result<Py<PyAny>, CallFailure> {
     let (tell, told) = oneshot::channel();
-    let mut guard = CancelOnDrop(Some(future));
     let tell = Mutex::new(Some(tell));
     Python::try_attach(|py| {
         let done = PyCFunction::new_closure(py, None, None, move |_, _| {
@@ -67,14 +106,15 @@ async fn finished(future: Py<PyAny>) -> Result<Py<PyAny>, CallFailure> {
                 let _ = tell.send(());
             }
         })?;
-        guard.0.as_ref().map_or(Ok(()), |future| future.call_method1(py, "add_done_callback", (done,)).map(drop))
+        future.0.as_ref().map_or(Ok(()), |future| future.call_method1(py, "add_done_callback", (done,)).map(drop))
     })
     .ok_or_else(gone)?
     .map_err(|error| CallFailure::new(FailureKind::Unclear, error.to_string()))?;
     told.await.map_err(|_| gone())?;
-    guard.0.take().ok_or_else(gone)
+    future.0.take().ok_or_else(gone)
 }
 
+/// A future that nobody may wait for any more. Wherever it is dropped, its coroutine ends.
 struct CancelOnDrop(Option<Py<PyAny>>);
 
 impl Drop for CancelOnDrop {
@@ -91,20 +131,32 @@ async fn blocking<T: Send + 'static>(act: impl FnOnce(Python<'_>) -> T + Send + 
 }
 
 /// What an exception means: a `PortError` says so itself; after any other nobody knows what was done.
-fn failure(py: Python<'_>, method: &str, error: &PyErr) -> CallFailure {
+fn raised(py: Python<'_>, method: &str, error: PyErr) -> CallFailure {
     let value = error.value(py);
-    let text = value.str().map_or_else(|_| String::new(), |text| text.to_string());
-    let class = error.get_type(py).name().map_or_else(|_| "?".to_owned(), |name| name.to_string());
     let word = |name: &str| value.getattr(name).and_then(|word| word.extract::<Option<String>>()).ok().flatten();
-    let failure = match word("kind") {
-        Some(kind) if class == "PortError" => {
-            let kind = FailureKind::ALL.iter().find(|known| known.as_str() == kind);
-            CallFailure { kind: *kind.unwrap_or(&FailureKind::Unclear), code: word("code"), message: text }
-        }
-        Some(_) | None => CallFailure::coded(FailureKind::Unclear, class, text),
+    let failure = if port_error_class(py).is_ok_and(|class| value.is_instance(class).unwrap_or(false)) {
+        let kind = word("kind").and_then(|kind| FailureKind::ALL.iter().find(|known| known.as_str() == kind));
+        let message = word("message").unwrap_or_else(|| text(value));
+        CallFailure { code: word("code"), ..CallFailure::new(*kind.unwrap_or(&FailureKind::Unclear), message) }
+    } else {
+        let class = error.get_type(py).name().map_or_else(|_| "?".to_owned(), |name| name.to_string());
+        CallFailure::coded(FailureKind::Unclear, class, text(value))
     };
-    tracing::debug!(target: "lcm::ports", method, %failure, "a port written in Python raised");
-    failure
+    // Not what it says: that may hold the password it was given.
+    let (kind, code) = (failure.kind.as_str(), failure.code.as_deref());
+    tracing::debug!(target: "lcm::ports", method, kind, code, "a port written in Python raised");
+    failure.caused_by(error)
+}
+
+/// An answer that cannot be read. Whatever was asked for may have been done.
+fn nonsense(py: Python<'_>, method: &str, error: PyErr) -> CallFailure {
+    let failure = CallFailure::new(FailureKind::Unparsable, text(error.value(py)));
+    tracing::debug!(target: "lcm::ports", method, "a port written in Python answered what cannot be read");
+    failure.caused_by(error)
+}
+
+fn text(value: &Bound<'_, PyAny>) -> String {
+    value.str().map_or_else(|_| String::new(), |text| text.to_string())
 }
 
 fn gone() -> CallFailure {

@@ -4,12 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use lcm_sdk::Secret;
-use lcm_sdk::adapters::aws::{Account, CloudWatch, Ec2, Tuning};
-use lcm_sdk::adapters::cml::{self, CmlClient, Security};
-use lcm_sdk::adapters::control_plane::{self, ControlPlaneClient};
-use lcm_sdk::adapters::events::{ControlPlaneEvents, Fanout, LogEvents};
-use lcm_sdk::assembly::{self, AssemblyError};
-use lcm_sdk::ports::{Clock, Events, Ports, SystemClock};
+use lcm_sdk::adapters::aws::{Account, Tuning};
+use lcm_sdk::adapters::events::{Fanout, LogEvents};
+use lcm_sdk::assembly;
+use lcm_sdk::ports::{Clock, Coordination, Events, Ports};
 use lcm_sdk::runtime::batcher::{BatchSettings, Batched};
 use lcm_sdk::runtime::reconcile::Reconciler;
 use lcm_sdk::runtime::telemetry::Telemetry;
@@ -18,11 +16,15 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 
 use crate::bridge::Bridge;
+use crate::cml::PythonCml;
 use crate::compute::PythonCompute;
+use crate::control_plane::PythonControlPlane;
+use crate::coordination::PythonCoordination;
 use crate::door::{block_on, forked};
+use crate::events::PythonEvents;
 use crate::fake_cloud::FakeCloud;
+use crate::metrics::PythonMetrics;
 use crate::policy::Policy;
-use crate::ports::{PythonControlPlane, PythonEvents};
 use crate::python::exception;
 
 /// Different policies remembered at the same time. Passes under one policy share what they remember of a worker.
@@ -43,14 +45,17 @@ impl Clients {
     /// Clients as these variables say. AWS is reached as the process's own environment says, unless the variables
     /// name an endpoint and credentials. `clock` is the fake cloud whose time counts.
     #[new]
-    #[pyo3(signature = (variables, clock=None, control_plane=None, compute=None, events=None))]
+    #[pyo3(signature = (variables, clock=None, control_plane=None, compute=None, metrics=None, cml=None, events=None))]
+    #[expect(clippy::too_many_arguments, reason = "one for each port, by name")]
     fn new(
         py: Python<'_>,
         variables: BTreeMap<String, String>,
         clock: Option<&Bound<'_, FakeCloud>>,
-        control_plane: Option<Py<PyAny>>,
-        compute: Option<Py<PyAny>>,
-        events: Option<Py<PyAny>>,
+        control_plane: Option<&Bound<'_, PyAny>>,
+        compute: Option<&Bound<'_, PyAny>>,
+        metrics: Option<&Bound<'_, PyAny>>,
+        cml: Option<&Bound<'_, PyAny>>,
+        events: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let clock = clock.map(|cloud| cloud.get().clock(py)).transpose()?;
         let explicit = ["AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
@@ -65,9 +70,9 @@ impl Clients {
             [Some(endpoint), Some(key), Some(secret)] => {
                 // A fake cloud has no quota to be careful with.
                 let speed = if clock.is_some() { 1000.0 } else { 1.0 };
-                let tuning = Tuning { speed, ..Tuning::default() };
+                let tuning = Tuning { speed, ..assembly::tuning(&settings) };
                 let account = Account::at(&endpoint, &key, &Secret::from(secret), tuning, &telemetry);
-                block_on(py, async { ports_at(account, &settings, &telemetry) })?
+                block_on(py, async { assembly::ports_with(&settings, account, &telemetry) })?
             }
             _ => block_on(py, assembly::ports(&settings, &telemetry))?,
         };
@@ -76,16 +81,21 @@ impl Clients {
             ports.clock = Arc::new(clock) as Arc<dyn Clock>;
         }
         if let Some(bridge) = control_plane {
-            ports.control_plane = Arc::new(PythonControlPlane(Bridge::new(bridge)));
+            ports.control_plane = Arc::new(PythonControlPlane(Bridge::new(bridge)?));
         }
         if let Some(bridge) = compute {
-            ports.compute = Arc::new(PythonCompute(Bridge::new(bridge)));
+            let compute = Arc::new(PythonCompute(Bridge::new(bridge)?));
+            ports.compute = Arc::new(Batched::new(compute, BatchSettings::default(), telemetry.clone()));
+        }
+        if let Some(bridge) = metrics {
+            ports.metrics = Arc::new(PythonMetrics(Bridge::new(bridge)?));
+        }
+        if let Some(bridge) = cml {
+            ports.cml = Arc::new(PythonCml(Bridge::new(bridge)?));
         }
         if let Some(bridge) = events {
-            ports.events = Arc::new(Fanout::new([
-                Arc::new(LogEvents) as Arc<dyn Events>,
-                Arc::new(PythonEvents(Bridge::new(bridge))),
-            ]));
+            let listener = Arc::new(PythonEvents(Bridge::new(bridge)?));
+            ports.events = Arc::new(Fanout::new([Arc::new(LogEvents) as Arc<dyn Events>, listener]));
         }
         let (reconcilers, process) = (Mutex::default(), std::process::id());
         Ok(Self { settings, ports, telemetry, reconcilers, process })
@@ -142,39 +152,20 @@ impl Clients {
     }
 }
 
-/// The real adapters with AWS at an endpoint of its own. The environment of the process is not looked at, nor is the
-/// metadata service of the machine, which the AWS SDK asks for a region wherever none is configured.
-fn ports_at(account: Account, settings: &Settings, telemetry: &Telemetry) -> Result<Ports, AssemblyError> {
-    let client = |whom| move |source| AssemblyError::Client { whom, source };
-    let security = match (&settings.cml.cml_ca_file, settings.cml.cml_verify_tls) {
-        (_, false) => Security::Unverified,
-        (Some(file), true) => Security::VerifiedWith(file.clone()),
-        (None, true) => Security::Verified,
-    };
-    let cml = cml::Options {
-        security,
-        port: settings.cml.cml_port,
-        timeout: settings.cml.cml_timeout,
-        ..cml::Options::default()
-    };
-    let key = settings.control_plane.control_plane_api_key.clone().unwrap_or_else(|| Secret::from(""));
-    let mut options = control_plane::Options::new(&settings.control_plane.control_plane_api_url, key);
-    options.timeout = settings.control_plane.control_plane_api_timeout;
-    options.retries.truncate(settings.control_plane.control_plane_api_retries as usize);
-    let control_plane = Arc::new(ControlPlaneClient::new(options).map_err(client("the control plane"))?);
-    let told: Arc<dyn Events> = Arc::new(ControlPlaneEvents::new(Arc::clone(&control_plane)));
-    let ec2 = Arc::new(Ec2::new(account.clone()));
-    Ok(Ports {
-        compute: Arc::new(Batched::new(ec2, BatchSettings::default(), telemetry.clone())),
-        metrics: Arc::new(CloudWatch::new(account)),
-        cml: Arc::new(CmlClient::new(cml).map_err(client("CML"))?),
-        control_plane,
-        events: Arc::new(Fanout::new([Arc::new(LogEvents) as Arc<dyn Events>, told])),
-        clock: Arc::new(SystemClock),
-    })
-}
-
 /// Settings that cannot be used.
 pub(crate) fn config_error(py: Python<'_>, error: &impl std::fmt::Display) -> PyErr {
     exception(py, "ConfigError", (error.to_string(),))
+}
+
+/// What elects a leader: that of Python's, or etcd as the settings say.
+pub(crate) fn coordination(
+    py: Python<'_>,
+    settings: &Settings,
+    own: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Option<Arc<dyn Coordination>>> {
+    if let Some(bridge) = own {
+        return Ok(Some(Arc::new(PythonCoordination(Bridge::new(bridge)?))));
+    }
+    // The client for etcd wants to be made where it will run.
+    block_on(py, async { assembly::coordination(settings) })?.map_err(|error| config_error(py, &error))
 }

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use serde_json::json;
 
-use crate::clients::{Clients, config_error};
+use crate::clients::{Clients, config_error, coordination as elector};
 use crate::convert::{to_python, to_timedelta};
 use crate::door::{Task, spawn};
 use crate::policy::Policy;
@@ -27,13 +27,16 @@ pub(crate) struct Controller {
 #[pymethods]
 impl Controller {
     #[new]
-    #[pyo3(signature = (clients, policy=None))]
-    fn new(py: Python<'_>, clients: &Bound<'_, Clients>, policy: Option<&Bound<'_, Policy>>) -> PyResult<Self> {
+    #[pyo3(signature = (clients, policy=None, coordination=None))]
+    fn new(
+        py: Python<'_>,
+        clients: &Bound<'_, Clients>,
+        policy: Option<&Bound<'_, Policy>>,
+        coordination: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
         let clients = clients.get();
         let (settings, telemetry) = (clients.settings(), clients.telemetry().clone());
-        // The client for etcd wants to be made where it will run.
-        let coordination = crate::door::block_on(py, async { assembly::coordination(settings) })?;
-        let coordination = coordination.map_err(|error| config_error(py, &error))?;
+        let coordination = elector(py, settings, coordination)?;
         let config = assembly::controller_config(settings);
         let (ports, policy) = (clients.ports().clone(), clients.policy(policy));
         let controller = WorkerController::new(ports, policy, coordination, config, telemetry.clone());

@@ -1,21 +1,27 @@
 //! The native half of the Python package `lcm`. Thin: it converts and calls, and decides nothing.
 
+mod answers;
 mod bridge;
 mod clients;
+mod cml;
 mod command;
 mod compute;
+mod conformance;
+mod control_plane;
 mod controller;
 mod convert;
+mod coordination;
 mod decision;
 mod door;
+mod events;
 mod fake_cloud;
 mod fleet;
 mod limit;
 mod logs;
+mod metrics;
 mod observation;
 mod orphans;
 mod policy;
-mod ports;
 mod pure;
 mod python;
 mod reconcile;
@@ -36,6 +42,7 @@ fn _lcm(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<fake_cloud::FakeCloud>()?;
     module.add_class::<clients::Clients>()?;
     module.add_function(wrap_pyfunction!(command::fake_cloud_command, module)?)?;
+    module.add_function(wrap_pyfunction!(conformance::check_port, module)?)?;
     module.add_function(wrap_pyfunction!(door::shut_down, module)?)?;
     module.add_function(wrap_pyfunction!(fleet::decide_many, module)?)?;
     module.add_function(wrap_pyfunction!(orphans::collect_orphans, module)?)?;

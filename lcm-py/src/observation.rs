@@ -165,7 +165,10 @@ pub(crate) fn read_failure(given: &Bound<'_, PyAny>) -> PyResult<CallFailure> {
     let word: String = given.getattr("kind")?.extract()?;
     let kind = FailureKind::ALL.iter().find(|kind| kind.as_str() == word);
     let kind = *kind.ok_or_else(|| PyValueError::new_err(format!("{word:?} is not a kind of failure")))?;
-    Ok(CallFailure { kind, code: given.getattr("code")?.extract()?, message: given.getattr("message")?.extract()? })
+    let message: String = given.getattr("message")?.extract()?;
+    let failure = CallFailure { code: given.getattr("code")?.extract()?, ..CallFailure::new(kind, message) };
+    let cause = given.getattr("cause")?;
+    Ok(if cause.is_none() { failure } else { failure.caused_by(PyErr::from_value(cause)) })
 }
 
 /// An instance as Python tells it. Text alone is its state.
@@ -240,11 +243,12 @@ pub(crate) fn read_list<T>(
     path: &str,
     read: impl Fn(&Bound<'_, PyAny>, &str) -> PyResult<T>,
 ) -> PyResult<Vec<T>> {
-    if given.is_instance_of::<PyString>() || given.is_instance_of::<PyDict>() {
+    let is_list = !given.is_instance_of::<PyString>() && !given.is_instance_of::<PyDict>();
+    let Some(items) = given.try_iter().ok().filter(|_| is_list) else {
         let found = given.get_type().name()?.to_string();
         return Err(PyTypeError::new_err(format!("{path} is a {found}; accepted: a list")));
-    }
-    given.try_iter()?.enumerate().map(|(index, item)| read(&item?, &format!("{path}[{index}]"))).collect()
+    };
+    items.enumerate().map(|(index, item)| read(&item?, &format!("{path}[{index}]"))).collect()
 }
 
 fn read_json<T: for<'a> Deserialize<'a>>(given: &Bound<'_, PyAny>, path: &str) -> PyResult<T> {
@@ -274,7 +278,8 @@ struct CloudFields {
     disk_utilization: Option<f64>,
 }
 
-fn read_cloud_metrics(given: &Bound<'_, PyAny>, path: &str) -> PyResult<CloudMetrics> {
+/// Reads utilisation: an `lcm.CloudMetrics` or a dict.
+pub(crate) fn read_cloud_metrics(given: &Bound<'_, PyAny>, path: &str) -> PyResult<CloudMetrics> {
     let CloudFields { cpu_utilization, memory_utilization, disk_utilization } = read_json(given, path)?;
     Ok(CloudMetrics { cpu_utilization, memory_utilization, disk_utilization })
 }
@@ -288,7 +293,8 @@ struct CmlFields {
     ready: Option<bool>,
 }
 
-fn read_cml_metrics(given: &Bound<'_, PyAny>, path: &str) -> PyResult<CmlMetrics> {
+/// Reads what CML tells: an `lcm.CmlMetrics` or a dict.
+pub(crate) fn read_cml_metrics(given: &Bound<'_, PyAny>, path: &str) -> PyResult<CmlMetrics> {
     let CmlFields { labs_count, nodes_count, version, ready } = read_json(given, path)?;
     Ok(CmlMetrics { labs_count, nodes_count, version, ready })
 }
@@ -306,7 +312,7 @@ fn read_fleet(given: &Bound<'_, PyAny>, path: &str) -> PyResult<FleetView> {
 }
 
 /// CML's word, or a dict with CML's mark of its latest attempt.
-fn read_registration(given: &Bound<'_, PyAny>, path: &str) -> PyResult<RegistrationStatus> {
+pub(crate) fn read_registration(given: &Bound<'_, PyAny>, path: &str) -> PyResult<RegistrationStatus> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct RegistrationFields {

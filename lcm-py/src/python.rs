@@ -21,18 +21,30 @@ macro_rules! classes {
 classes! {
     absent_class = "lcm.data", "Absent";
     action_class = "lcm.results", "Action";
+    bridge_class = "lcm.ports", "Bridge";
     call_failure_class = "lcm.data", "CallFailure";
+    changed_class = "lcm.ports", "Changed";
+    cloud_metrics_class = "lcm.observation", "CloudMetrics";
+    cml_target_class = "lcm.ports", "CmlTarget";
+    compacted_class = "lcm.ports", "Compacted";
     decision_class = "lcm.results", "Decision";
     discovery_report_class = "lcm.orphans", "DiscoveryReport";
     frozen_map_class = "lcm.data", "FrozenMap";
+    held_class = "lcm.ports", "Held";
+    lease_class = "lcm.ports", "Lease";
+    listing_class = "lcm.ports", "Listing";
     observation_class = "lcm.observation", "Observation";
     outcome_class = "lcm.results", "Outcome";
     patch_class = "lcm.ports", "Patch";
+    port_error_class = "lcm.exceptions", "PortError";
+    progress_class = "lcm.ports", "Progress";
     reason_class = "lcm.results", "Reason";
     region_report_class = "lcm.orphans", "RegionReport";
+    secret_class = "lcm.data", "Secret";
     sweep_report_class = "lcm.sweep", "SweepReport";
     transition_class = "lcm.results", "Transition";
     verdict_class = "lcm.results", "Verdict";
+    won_class = "lcm.ports", "Won";
 }
 
 macro_rules! vocabularies {
@@ -78,7 +90,36 @@ pub(crate) fn frozen_map<'py>(py: Python<'py>, dict: &Bound<'py, PyDict>) -> PyR
 /// A failed call as `lcm.CallFailure`.
 pub(crate) fn failure_to_python<'py>(py: Python<'py>, failure: &CallFailure) -> PyResult<Bound<'py, PyAny>> {
     let kind = failure_kind(py, failure.kind.as_str())?;
-    call_failure_class(py)?.call1((kind, failure.message.as_str(), failure.code.as_deref()))
+    let told = (kind, failure.message.as_str(), failure.code.as_deref());
+    let Some(cause) = failure.cause.error().and_then(|cause| cause.downcast_ref::<PyErr>()) else {
+        return call_failure_class(py)?.call1(told);
+    };
+    let kept = PyDict::new(py);
+    kept.set_item("cause", cause.value(py))?;
+    call_failure_class(py)?.call(told, Some(&kept))
+}
+
+/// A failed call as `lcm.PortError`, with what a port written in Python raised as its cause.
+pub(crate) fn port_error(py: Python<'_>, failure: &CallFailure) -> PyErr {
+    let made = failure_to_python(py, failure).and_then(|failure| failure.call_method0("to_exception"));
+    made.map_or_else(|error| error, PyErr::from_value)
+}
+
+/// Logs a failed call through Python's own logging, with the traceback of what was raised.
+pub(crate) fn log_failure(logger: &str, message: &str, failure: &CallFailure) {
+    Python::try_attach(|py| {
+        let raised = failure.cause.error().and_then(|cause| cause.downcast_ref::<PyErr>());
+        let told = || -> PyResult<()> {
+            let particulars = PyDict::new(py);
+            particulars.set_item("exc_info", raised.map(|raised| raised.value(py)))?;
+            let logger = py.import("logging")?.call_method1("getLogger", (logger,))?;
+            logger.call_method("warning", ("%s: %s", message, failure.to_string()), Some(&particulars)).map(drop)
+        };
+        if let Err(error) = told() {
+            // A handler of the application's own that raises must not stop what it was told of.
+            tracing::error!(target: "lcm::ports", %error, "a failure could not be logged");
+        }
+    });
 }
 
 /// An exception of `lcm.exceptions`, by name.

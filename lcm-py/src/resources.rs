@@ -23,9 +23,10 @@ use pyo3::types::{PyDelta, PyTuple};
 use serde_json::json;
 
 use crate::bridge::Bridge;
-use crate::clients::config_error;
+use crate::clients::{config_error, coordination as elector};
 use crate::convert::to_python;
-use crate::door::{Task, block_on, spawn};
+use crate::door::{Task, spawn};
+use crate::python::log_failure;
 
 /// A controller that does nothing until it is started, and is started once.
 #[pyclass(frozen, module = "lcm._lcm")]
@@ -48,22 +49,22 @@ struct Inner {
 #[pymethods]
 impl ResourceController {
     #[new]
+    #[pyo3(signature = (variables, bridge, key, prefixes, coordination=None))]
     fn new(
         py: Python<'_>,
         variables: BTreeMap<String, String>,
-        bridge: Py<PyAny>,
+        bridge: &Bound<'_, PyAny>,
         key: Py<PyAny>,
         prefixes: Vec<String>,
+        coordination: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let settings = Settings::from_map(variables).map_err(|error| config_error(py, &error))?;
-        // The client for etcd wants to be made where it will run.
-        let coordination = block_on(py, async { assembly::coordination(&settings) })?;
-        let coordination = coordination.map_err(|error| config_error(py, &error))?;
+        let coordination = elector(py, &settings, coordination)?;
         let config = assembly::controller_config(&settings);
         config.election.check().map_err(|error| config_error(py, &error))?;
         let watch = config.watch.filter(|_| !prefixes.is_empty());
         let inner = Inner {
-            resources: Resources { bridge: Arc::new(Bridge::new(bridge)), key: Arc::new(key), watch: None },
+            resources: Resources { bridge: Arc::new(Bridge::new(bridge)?), key: Arc::new(key), watch: None },
             coordination,
             election: config.election,
             config: config.controller,
@@ -219,7 +220,7 @@ impl Reconcile for Resources {
         let read = move |answer: &Bound<'_, PyAny>| {
             answer.try_iter()?.map(|resource| named(&key, &resource?)).collect::<PyResult<Vec<_>>>()
         };
-        let resources = self.bridge.call("list", move |py| PyTuple::new(py, [everything]), read).await?;
+        let resources = self.bridge.ask("list", move |py| PyTuple::new(py, [everything]), read).await?;
         Ok(Listing { resources, resting: Vec::new() })
     }
 
@@ -228,13 +229,13 @@ impl Reconcile for Resources {
         let read = move |answer: &Bound<'_, PyAny>| {
             if answer.is_none() { Ok(Fetched::Gone) } else { named(&name, answer).map(Fetched::Resource) }
         };
-        self.bridge.call("fetch", move |py| PyTuple::new(py, [wanted]), read).await
+        self.bridge.ask("fetch", move |py| PyTuple::new(py, [wanted]), read).await
     }
 
     async fn reconcile(&self, resource: Resource) -> Ending {
-        let ending = self.bridge.call("reconcile", move |py| PyTuple::new(py, [resource.value]), read_ending).await;
+        let ending = self.bridge.ask("reconcile", move |py| PyTuple::new(py, [resource.value]), read_ending).await;
         ending.unwrap_or_else(|failure| {
-            tracing::warn!(target: "lcm::controller", resource = resource.key, %failure, "a reconcile raised");
+            log_failure("lcm.controller", &format!("the reconcile of {} raised", resource.key), &failure);
             Ending::retry("raised", failure.to_string())
         })
     }

@@ -8,7 +8,7 @@ use crate::adapters::aws::{Account, CloudWatch, Ec2, Tuning};
 use crate::adapters::cml::{self, CmlClient, Security};
 use crate::adapters::control_plane::{self, ControlPlaneClient};
 use crate::adapters::etcd::{ClientCertificate, Etcd, EtcdOptions, EtcdTls, EtcdUser};
-use crate::adapters::events::{Fanout, HttpEvents, LogEvents, SinkOptions};
+use crate::adapters::events::{ControlPlaneEvents, Fanout, HttpEvents, LogEvents, SinkOptions};
 use crate::adapters::http::SetupError;
 use crate::core::failure::CallFailure;
 use crate::core::secret::Secret;
@@ -48,7 +48,7 @@ pub enum AssemblyError {
 /// # Errors
 /// If a client cannot be made, because a file of certificates cannot be read, say. Nobody is called yet.
 pub async fn ports(settings: &Settings, telemetry: &Telemetry) -> Result<Ports, AssemblyError> {
-    ports_in(settings, Account::from_environment(tuning(settings), telemetry).await, telemetry)
+    ports_with(settings, Account::from_environment(tuning(settings), telemetry).await, telemetry)
 }
 
 /// The same in a cloud at an address of its own, such as a fake one. The environment is not looked at.
@@ -57,14 +57,19 @@ pub async fn ports(settings: &Settings, telemetry: &Telemetry) -> Result<Ports, 
 /// As [`ports`].
 pub fn ports_at(settings: &Settings, aws_url: &str, telemetry: &Telemetry) -> Result<Ports, AssemblyError> {
     let account = Account::at(aws_url, "fake", &Secret::from("fake"), tuning(settings), telemetry);
-    ports_in(settings, account, telemetry)
+    ports_with(settings, account, telemetry)
 }
 
-fn tuning(settings: &Settings) -> Tuning {
+/// How AWS is called, as the settings say.
+pub fn tuning(settings: &Settings) -> Tuning {
     Tuning { image_owners: settings.aws.ami_owners.clone(), ..Tuning::default() }
 }
 
-fn ports_in(settings: &Settings, account: Account, telemetry: &Telemetry) -> Result<Ports, AssemblyError> {
+/// The same with AWS as this account reaches it; [`tuning`] is what to make one with.
+///
+/// # Errors
+/// As [`ports`].
+pub fn ports_with(settings: &Settings, account: Account, telemetry: &Telemetry) -> Result<Ports, AssemblyError> {
     let client = |whom| move |source| AssemblyError::Client { whom, source };
     let ec2 = Arc::new(Ec2::new(account.clone()));
 
@@ -85,7 +90,12 @@ fn ports_in(settings: &Settings, account: Account, telemetry: &Telemetry) -> Res
     control_plane.timeout = settings.control_plane.control_plane_api_timeout;
     control_plane.retries.truncate(settings.control_plane.control_plane_api_retries as usize);
 
+    let control_plane = Arc::new(ControlPlaneClient::new(control_plane).map_err(client("the control plane"))?);
+
     let mut places: Vec<Arc<dyn Events>> = vec![Arc::new(LogEvents)];
+    if settings.control_plane.control_plane_events {
+        places.push(Arc::new(ControlPlaneEvents::new(Arc::clone(&control_plane))));
+    }
     if let Some(url) = &settings.control_plane.event_sink_url {
         let sink = HttpEvents::new(SinkOptions::new(url.clone())).map_err(client("the event sink"))?;
         places.push(Arc::new(sink));
@@ -94,7 +104,7 @@ fn ports_in(settings: &Settings, account: Account, telemetry: &Telemetry) -> Res
         compute: Arc::new(Batched::new(ec2, BatchSettings::default(), telemetry.clone())),
         metrics: Arc::new(CloudWatch::new(account)),
         cml: Arc::new(CmlClient::new(cml).map_err(client("CML"))?),
-        control_plane: Arc::new(ControlPlaneClient::new(control_plane).map_err(client("the control plane"))?),
+        control_plane,
         events: Arc::new(Fanout::new(places)),
         clock: Arc::new(SystemClock),
     })

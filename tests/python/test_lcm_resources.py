@@ -87,6 +87,21 @@ def test_each_is_looked_at_again_as_its_last_pass_says(fake_cloud: FakeCloud) ->
     asyncio.run(story())
 
 
+def test_what_a_reconcile_raises_is_logged_with_its_traceback(
+    fake_cloud: FakeCloud, caplog: pytest.LogCaptureFixture
+) -> None:
+    jobs = Jobs(broken=KeyError("shelf"))
+
+    async def story() -> None:
+        async with lcm.ResourceController(jobs, name="jobs", settings=settings(fake_cloud)):
+            await eventually(lambda: jobs.passes["broken"] >= 2)
+
+    asyncio.run(story())
+    told = [record for record in caplog.records if record.name == "lcm.controller" and record.exc_info]
+    assert told and told[0].getMessage() == "the reconcile of broken raised: KeyError: 'shelf'"
+    assert "raise answer" in caplog.text, "it says where"
+
+
 def test_one_leads_and_another_takes_over_when_it_stops(fake_cloud: FakeCloud) -> None:
     first, second = Jobs(one=None), Jobs(one=None)
 

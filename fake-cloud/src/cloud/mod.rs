@@ -156,6 +156,7 @@ impl Endpoints {
             "ETCD_ENDPOINTS": self.etcd_endpoint,
             "CONTROL_PLANE_API_URL": self.control_plane_url,
             "CONTROL_PLANE_API_KEY": self.control_plane_api_key,
+            "CONTROL_PLANE_EVENTS": "true",
             "CML_PORT": self.cml_port.to_string(),
             "CML_CA_FILE": self.cml_ca_file,
             "CML_DEFAULT_USERNAME": self.cml_username,

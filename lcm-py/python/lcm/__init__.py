@@ -16,7 +16,7 @@ Transition(source='pending', target='provisioning', kind='commanded', when='laun
 from typing import TYPE_CHECKING
 
 from lcm._lcm import Worker
-from lcm.data import ABSENT, Absent, CallFailure, FrozenMap
+from lcm.data import ABSENT, Absent, CallFailure, FrozenMap, Secret
 from lcm.exceptions import (
     ConfigError,
     FakeCloudError,
@@ -143,6 +143,7 @@ __all__ = [
     "RegionReport",
     "ResourceController",
     "ScaleDownPolicy",
+    "Secret",
     "Session",
     "SweepReport",
     "Template",

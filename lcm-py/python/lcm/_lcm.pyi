@@ -21,6 +21,7 @@ __all__ = [
     "backoff_seconds",
     "cancel_drain",
     "check_drain",
+    "check_port",
     "collect_orphans",
     "decide",
     "decide_many",
@@ -178,12 +179,16 @@ class Clients:
         clock: FakeCloud | None = None,
         control_plane: object | None = None,
         compute: object | None = None,
+        metrics: object | None = None,
+        cml: object | None = None,
         events: object | None = None,
     ) -> Clients: ...
 
 @final
 class Controller:
-    def __new__(cls, clients: Clients, policy: Policy | None = None) -> Controller: ...
+    def __new__(
+        cls, clients: Clients, policy: Policy | None = None, coordination: object | None = None
+    ) -> Controller: ...
     def start(self, done: Callable[[None, BaseException | None], None]) -> Task: ...
     def start_ready(self, done: Callable[[SweepReport | None, BaseException | None], None]) -> Task: ...
     def stop(self) -> None: ...
@@ -194,7 +199,12 @@ class Controller:
 @final
 class ResourceController:
     def __new__(
-        cls, variables: Mapping[str, str], bridge: object, key: Callable[[Any], str], prefixes: Sequence[str]
+        cls,
+        variables: Mapping[str, str],
+        bridge: object,
+        key: Callable[[Any], str],
+        prefixes: Sequence[str],
+        coordination: object | None = None,
     ) -> ResourceController: ...
     def start(self, done: Callable[[None, BaseException | None], None]) -> Task: ...
     def stop(self) -> None: ...
@@ -242,6 +252,7 @@ class FakeCloud:
     def events(self) -> list[dict[str, Any]]: ...
 
 def fake_cloud_command(program: str, words: Sequence[str]) -> int: ...
+def check_port(name: str, port: object, world: object) -> tuple[str, str, str] | None: ...
 def shut_down() -> None: ...
 def collect_orphans(
     clients: Clients,

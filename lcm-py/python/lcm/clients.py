@@ -8,7 +8,7 @@ import threading
 from collections.abc import Mapping
 
 from lcm import _lcm
-from lcm.ports import Bridge, Compute, ControlPlane, Events
+from lcm.ports import Bridge, Cml, Compute, ControlPlane, Events, Metrics
 
 __all__ = ["Clients"]
 
@@ -18,8 +18,8 @@ class Clients:
 
     Settings have the names of the environment variables, such as ``CONTROL_PLANE_API_URL``. Left out, they are taken
     from the environment. AWS is reached as the environment of the process says, unless the settings name
-    ``AWS_ENDPOINT_URL``, ``AWS_ACCESS_KEY_ID`` and ``AWS_SECRET_ACCESS_KEY``. ``control_plane``, ``compute``
-    and ``events`` may be objects of your own: see :mod:`lcm.ports`.
+    ``AWS_ENDPOINT_URL``, ``AWS_ACCESS_KEY_ID`` and ``AWS_SECRET_ACCESS_KEY``. ``control_plane``, ``compute``,
+    ``metrics``, ``cml`` and ``events`` may be objects of your own: see :mod:`lcm.ports`. Events go to the log as well.
 
     >>> import lcm
     >>> lcm.Clients({"CONTROL_PLANE_API_URL": "http://localhost:8080", "CML_PORT": "many"})
@@ -37,6 +37,8 @@ class Clients:
         *,
         control_plane: ControlPlane | None = None,
         compute: Compute | None = None,
+        metrics: Metrics | None = None,
+        cml: Cml | None = None,
         events: Events | None = None,
         clock: _lcm.FakeCloud | None = None,
     ) -> None:
@@ -44,11 +46,16 @@ class Clients:
         for name, value in given.items():
             if not isinstance(name, str) or not isinstance(value, str):
                 raise TypeError(f"the setting {name!r} is a {type(value).__name__}; accepted: text")
-        records = None if control_plane is None else Bridge(control_plane, ControlPlane)
-        cloud = None if compute is None else Bridge(compute, Compute)
-        listener = None if events is None else Bridge(events, Events)
-        self._bridges = [bridge for bridge in (records, cloud, listener) if bridge is not None]
-        self._native = _lcm.Clients(given, clock, records, cloud, listener)
+        own = {
+            "control_plane": (control_plane, ControlPlane),
+            "compute": (compute, Compute),
+            "metrics": (metrics, Metrics),
+            "cml": (cml, Cml),
+            "events": (events, Events),
+        }
+        bridges = {name: Bridge(port, required) for name, (port, required) in own.items() if port is not None}
+        self._bridges = list(bridges.values())
+        self._native = _lcm.Clients(given, clock, **bridges)
 
     def use_loop(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """Let the coroutines of ports written in Python run on this loop, or on one of our own."""

@@ -14,7 +14,7 @@ from lcm import _lcm
 from lcm._loops import answering
 from lcm.clients import Clients, clients_or_environment
 from lcm.policy import Policy
-from lcm.ports import Bridge, Resources
+from lcm.ports import Bridge, Coordination, Resources
 from lcm.pure import native_policy
 from lcm.reconciling import begin, wait
 from lcm.sweep import SweepReport
@@ -108,7 +108,8 @@ class Controller(Running):
     """Keeps a fleet of workers honest for as long as it runs and leads.
 
     How often it looks, where leaders are elected and what it discovers is said by the settings of its clients. With
-    ``ETCD_ENDPOINTS`` empty it leads at once, alone.
+    ``ETCD_ENDPOINTS`` empty it leads at once, alone. ``coordination`` elects leaders and is watched in place of etcd:
+    see :class:`lcm.ports.Coordination`.
 
     Run it as a task of your service, or use it with ``async with``::
 
@@ -119,11 +120,21 @@ class Controller(Running):
 
     _native: _lcm.Controller
 
-    def __init__(self, clients: Clients | None = None, *, policy: Policy | None = None) -> None:
-        super().__init__(_lcm.Controller(clients_or_environment(clients), native_policy(policy)))
+    def __init__(
+        self,
+        clients: Clients | None = None,
+        *,
+        policy: Policy | None = None,
+        coordination: Coordination | None = None,
+    ) -> None:
+        elected = None if coordination is None else Bridge(coordination, Coordination)
+        super().__init__(_lcm.Controller(clients_or_environment(clients), native_policy(policy), elected))
         self._clients = clients
+        self._elected = elected
 
     def _answering(self) -> AbstractContextManager[None]:
+        if self._elected is not None:
+            self._elected.loop = asyncio.get_running_loop()
         return answering(self._clients)
 
     async def ready(self) -> SweepReport:
@@ -137,7 +148,7 @@ class ResourceController(Running, Generic[R]):
     ``resources`` says what there is and what to do about each; see :class:`lcm.ports.Resources`. ``name`` is what it is
     elected as: one of that name leads. ``watch`` names prefixes in etcd, each with a slash at its end; the segment
     after the prefix is the key of what changed. Settings are those of :class:`lcm.Clients`, from the environment unless
-    they are given.
+    they are given. ``coordination`` takes etcd's place: see :class:`lcm.ports.Coordination`.
     """
 
     def __init__(
@@ -147,13 +158,17 @@ class ResourceController(Running, Generic[R]):
         name: str,
         watch: Sequence[str] = (),
         settings: Mapping[str, str] | None = None,
+        coordination: Coordination | None = None,
     ) -> None:
         self._bridge = Bridge(resources, Resources)
+        self._elected = None if coordination is None else Bridge(coordination, Coordination)
         if isinstance(watch, str):
             raise TypeError(f"watch is {watch!r}; accepted: a list of prefixes")
         variables = {**(os.environ if settings is None else settings), "SERVICE_NAME": name}
-        super().__init__(_lcm.ResourceController(variables, self._bridge, resources.key, list(watch)))
+        super().__init__(_lcm.ResourceController(variables, self._bridge, resources.key, list(watch), self._elected))
 
     def _answering(self) -> AbstractContextManager[None]:
-        self._bridge.loop = asyncio.get_running_loop()
+        for bridge in (self._bridge, self._elected):
+            if bridge is not None:
+                bridge.loop = asyncio.get_running_loop()
         return nullcontext()

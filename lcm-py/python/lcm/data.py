@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, Final
 
+from lcm.exceptions import PortError
 from lcm.words import FailureKind
 
-__all__ = ["ABSENT", "Absent", "CallFailure", "Data", "FrozenMap"]
+__all__ = ["ABSENT", "Absent", "CallFailure", "Data", "FrozenMap", "Secret"]
 
 
 class FrozenMap(Mapping[str, Any]):
@@ -82,6 +83,35 @@ def refuse_naive(name: str, moment: datetime | None) -> None:
         raise ValueError(f"{name} is {moment}, which has no time zone; accepted: {accepted}")
 
 
+class Secret:
+    """A password or token. It is not shown by ``print``, ``repr`` or a log; :meth:`expose` gives the text itself.
+
+    >>> password = Secret("hunter2")
+    >>> print(password, [password], password.expose())
+    [redacted] [[redacted]] hunter2
+    """
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        if not isinstance(text, str):
+            raise TypeError(f"a secret is a {type(text).__name__}; accepted: text")
+        self._text = text
+
+    def expose(self) -> str:
+        """The secret itself. Every call of this is a place to look at in a review."""
+        return self._text
+
+    def __repr__(self) -> str:
+        return "[redacted]"
+
+    def __eq__(self, other: object) -> bool:
+        return self._text == other._text if isinstance(other, Secret) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+
 class Absent(Enum):
     """The answer *there is none*, which is not the same as no answer."""
 
@@ -113,9 +143,27 @@ class CallFailure(Data):
     """What happened, for a person."""
     code: str | None = None
     """The far side's own code, such as ``RequestLimitExceeded``."""
+    cause: BaseException | None = field(default=None, kw_only=True, repr=False, compare=False)
+    """What a port that is written in Python raised. It stays in this process: no copy or pickle has it."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kind", FailureKind(self.kind))
 
     def __str__(self) -> str:
         return f"{self.code}: {self.message}" if self.code else self.message
+
+    def __reduce__(self) -> tuple[type[CallFailure], tuple[FailureKind | str, str, str | None]]:
+        # An exception may not be picklable, and its traceback never is.
+        return CallFailure, (self.kind, self.message, self.code)
+
+    def to_exception(self) -> PortError:
+        """The same as an exception that can be raised, with what it came from as its ``__cause__``.
+
+        >>> raise CallFailure("throttled", "slow down").to_exception()
+        Traceback (most recent call last):
+        ...
+        lcm.exceptions.PortError: slow down
+        """
+        error = PortError(self.message, self.kind, self.code)
+        error.__cause__ = self.cause
+        return error

@@ -6,6 +6,8 @@ A call to EC2 or the control plane that fails inside a pass is not among them: i
 
 from __future__ import annotations
 
+from lcm.words import FailureKind
+
 __all__ = ["ConfigError", "FakeCloudError", "ForkError", "InvalidRecord", "InvalidTransition", "LcmError", "PortError"]
 
 
@@ -48,17 +50,29 @@ class PortError(LcmError):
 
     Raise it from a port written in Python to say what kind of failure it was; any other exception counts as
     ``unclear``: the call may or may not have been carried out.
+
+    >>> PortError("closed for lunch", "unreachable").kind
+    <FailureKind.UNREACHABLE: 'unreachable'>
+    >>> PortError("closed for lunch", "hungry")
+    Traceback (most recent call last):
+    ...
+    ValueError: 'hungry' is not a kind of failure; accepted: throttled, no_capacity, unclear, ...
     """
 
-    def __init__(self, message: str, kind: str = "unclear", code: str | None = None) -> None:
-        super().__init__(message, kind, code)
-        self.kind = kind
-        """One of the words of :class:`lcm.FailureKind`."""
+    def __init__(self, message: str, kind: FailureKind | str = "unclear", code: str | None = None) -> None:
+        if kind not in list(FailureKind):
+            accepted = ", ".join(FailureKind)
+            raise ValueError(f"{kind!r} is not a kind of failure; accepted: {accepted}")
+        super().__init__(message, str(kind), code)
+        self.message = message
+        """What happened, for a person."""
+        self.kind = FailureKind(kind)
+        """What kind of failure."""
         self.code = code
         """The far side's own code, such as ``RequestLimitExceeded``."""
 
     def __str__(self) -> str:
-        return str(self.args[0])
+        return f"{self.code}: {self.message}" if self.code else self.message
 
 
 class ForkError(LcmError, RuntimeError):

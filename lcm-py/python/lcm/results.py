@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from lcm import _html, _html_reports
 from lcm.data import CallFailure, Data, FrozenMap
@@ -123,6 +123,15 @@ class Outcome(Data):
 
     def __str__(self) -> str:
         return f"{self.worker_id}: {_arrow(self.source, self.target)}: {self.reason}"
+
+    def raise_for_error(self) -> Self:
+        """Raise the call that failed as :class:`lcm.PortError`, if one decided the outcome; give this back if none did.
+
+        What a port that is written in Python raised is its ``__cause__``.
+        """
+        if self.error is not None:
+            raise self.error.to_exception()
+        return self
 
     def _repr_html_(self) -> str:
         return _html.card(self, self.kind)

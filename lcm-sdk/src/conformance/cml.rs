@@ -53,12 +53,12 @@ pub enum Registration {
 /// # Panics
 /// When the port does not do what its docs say.
 pub async fn suite(world: &dyn CmlWorld) {
-    a_system_tells_about_itself(world).await;
-    nobody_home_and_booting_are_never_refusals(world).await;
-    a_wrong_password_is_no_refusal_and_is_not_shown(world).await;
-    telemetry_is_told_as_it_is(world).await;
-    a_licence_comes_and_goes(world).await;
-    a_registration_can_fail(world).await;
+    promise!(a_system_tells_about_itself(world));
+    promise!(nobody_home_and_booting_are_never_refusals(world));
+    promise!(a_wrong_password_is_no_refusal_and_is_not_shown(world));
+    promise!(telemetry_is_told_as_it_is(world));
+    promise!(a_licence_comes_and_goes(world));
+    promise!(a_registration_can_fail(world));
 }
 
 async fn a_system_tells_about_itself(world: &dyn CmlWorld) {

@@ -50,16 +50,16 @@ pub trait ComputeWorld: Send + Sync {
 /// With the promise that was broken.
 pub async fn suite(world: &dyn ComputeWorld) {
     let suite = Suite { world, compute: world.compute(), region: world.region() };
-    suite.a_launch_carries_its_token_and_tags_and_happens_once().await;
-    suite.a_launch_that_cannot_be_is_refused().await;
-    suite.every_id_gets_its_own_answer_in_order().await;
-    suite.an_instance_goes_through_its_life().await;
-    suite.what_ec2_forgot_is_absent_and_needs_no_terminating().await;
-    suite.images_are_found_by_name().await;
-    suite.a_scan_finds_what_meets_all_conditions().await;
-    suite.a_scan_for_nothing_is_refused().await;
-    suite.subnets_are_seen_or_not().await;
-    suite.no_answer_is_never_taken_for_one().await;
+    promise!(suite.a_launch_carries_its_token_and_tags_and_happens_once());
+    promise!(suite.a_launch_that_cannot_be_is_refused());
+    promise!(suite.every_id_gets_its_own_answer_in_order());
+    promise!(suite.an_instance_goes_through_its_life());
+    promise!(suite.what_ec2_forgot_is_absent_and_needs_no_terminating());
+    promise!(suite.images_are_found_by_name());
+    promise!(suite.a_scan_finds_what_meets_all_conditions());
+    promise!(suite.a_scan_for_nothing_is_refused());
+    promise!(suite.subnets_are_seen_or_not());
+    promise!(suite.no_answer_is_never_taken_for_one());
 }
 
 struct Suite<'a> {

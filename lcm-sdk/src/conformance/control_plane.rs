@@ -45,20 +45,20 @@ const FENCE: Fence = Fence(Some(7));
 /// # Panics
 /// When the port does not do what its docs say.
 pub async fn suite(world: &dyn ControlPlaneWorld) {
-    listings_are_filtered_and_tell_the_unreadable_apart(world).await;
-    what_is_not_there_is_none(world).await;
-    a_write_is_conditional(world).await;
-    everything_in_a_patch_arrives_and_nothing_else_is_lost(world).await;
-    what_is_cleared_is_gone(world).await;
-    terminating_ends_the_sessions_and_can_be_repeated(world).await;
-    a_drain_begins_and_is_called_off(world).await;
-    a_drain_is_refused_unless_the_worker_runs(world).await;
-    a_licence_report_moves_the_token(world).await;
-    measurements_disturb_nobody(world).await;
-    idle_is_concluded_only_from_telemetry(world).await;
-    sessions_are_handed_back_retried_and_ended(world).await;
-    unknown_instances_are_imported(world).await;
-    the_audit_is_written(world).await;
+    promise!(listings_are_filtered_and_tell_the_unreadable_apart(world));
+    promise!(what_is_not_there_is_none(world));
+    promise!(a_write_is_conditional(world));
+    promise!(everything_in_a_patch_arrives_and_nothing_else_is_lost(world));
+    promise!(what_is_cleared_is_gone(world));
+    promise!(terminating_ends_the_sessions_and_can_be_repeated(world));
+    promise!(a_drain_begins_and_is_called_off(world));
+    promise!(a_drain_is_refused_unless_the_worker_runs(world));
+    promise!(a_licence_report_moves_the_token(world));
+    promise!(measurements_disturb_nobody(world));
+    promise!(idle_is_concluded_only_from_telemetry(world));
+    promise!(sessions_are_handed_back_retried_and_ended(world));
+    promise!(unknown_instances_are_imported(world));
+    promise!(the_audit_is_written(world));
 }
 
 fn moment(minutes: i64) -> Timestamp {

@@ -33,15 +33,15 @@ pub trait CoordinationWorld: Send + Sync {
 /// # Panics
 /// With what was broken.
 pub async fn suite(world: &dyn CoordinationWorld) {
-    a_lease_lives_until_it_is_revoked(world).await;
-    a_key_is_claimed_once(world).await;
-    a_claim_needs_a_lease_that_lives(world).await;
-    a_lease_that_is_not_renewed_ends_and_takes_its_key_along(world).await;
-    a_listing_is_of_one_revision_and_of_its_prefix_only(world).await;
-    a_watch_has_no_gap(world).await;
-    a_watch_can_be_left_and_taken_up_again(world).await;
-    a_compacted_revision_is_told(world).await;
-    a_sign_of_life_is_given_when_asked_for(world).await;
+    promise!(a_lease_lives_until_it_is_revoked(world));
+    promise!(a_key_is_claimed_once(world));
+    promise!(a_claim_needs_a_lease_that_lives(world));
+    promise!(a_lease_that_is_not_renewed_ends_and_takes_its_key_along(world));
+    promise!(a_listing_is_of_one_revision_and_of_its_prefix_only(world));
+    promise!(a_watch_has_no_gap(world));
+    promise!(a_watch_can_be_left_and_taken_up_again(world));
+    promise!(a_compacted_revision_is_told(world));
+    promise!(a_sign_of_life_is_given_when_asked_for(world));
 }
 
 async fn a_lease_lives_until_it_is_revoked(world: &dyn CoordinationWorld) {

@@ -20,6 +20,10 @@ pub trait EventsWorld: Send + Sync {
 /// # Panics
 /// When the port does not do what its docs say.
 pub async fn suite(world: &dyn EventsWorld) {
+    promise!(events_arrive_in_the_order_they_were_published(world));
+}
+
+async fn events_arrive_in_the_order_they_were_published(world: &dyn EventsWorld) {
     let at: Timestamp = Timestamp::UNIX_EPOCH;
     let started =
         Event::DrainStarted { running_sessions: 2, reason: "scale_down".into(), requested_by: "somebody".into() };

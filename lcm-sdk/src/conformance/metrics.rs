@@ -38,11 +38,11 @@ pub trait MetricsWorld: Send + Sync {
 /// # Panics
 /// With the promise that was broken.
 pub async fn suite(world: &dyn MetricsWorld) {
-    the_latest_values_come_in_the_order_of_the_ids(world).await;
-    what_is_not_reported_is_missing_alone(world).await;
-    nothing_from_after_the_moment_is_told(world).await;
-    many_instances_are_asked_for_at_once(world).await;
-    no_answer_is_never_taken_for_one(world).await;
+    promise!(the_latest_values_come_in_the_order_of_the_ids(world));
+    promise!(what_is_not_reported_is_missing_alone(world));
+    promise!(nothing_from_after_the_moment_is_told(world));
+    promise!(many_instances_are_asked_for_at_once(world));
+    promise!(no_answer_is_never_taken_for_one(world));
 }
 
 fn all(cpu: f64, memory: f64, disk: f64) -> CloudMetrics {

@@ -3,10 +3,12 @@
 //! "EC2 said no" and "we could not ask" are different things. A [`CallFailure`] keeps them apart for good: its
 //! kind says whether the far side definitely did nothing, and whether asking again can ever help.
 
+use std::error::Error;
 use std::fmt;
 
 use serde::Serialize;
-use thiserror::Error;
+
+use super::cause::Cause;
 
 /// What kind of failure it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -92,8 +94,19 @@ impl FailureKind {
 
 /// A call that gave no answer, and why.
 ///
-/// The message must be free of secrets; adapters build it from what the far side said, never from what was sent.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Error)]
+/// The message must be free of secrets; adapters build it from what the far side said, never from what was sent. What
+/// was at the bottom of it may be kept as [`CallFailure::cause`], for whoever has to find out.
+///
+/// ```
+/// use std::error::Error as _;
+/// use lcm_sdk::{CallFailure, FailureKind};
+///
+/// let plain = CallFailure::new(FailureKind::Unreachable, "nobody home");
+/// let traced = plain.clone().caused_by(std::io::Error::other("the cable is cut"));
+/// assert_eq!(traced, plain, "what happened is the same, however much is known about it");
+/// assert!(traced.source().is_some_and(|cause| cause.is::<std::io::Error>()));
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash, Serialize)]
 pub struct CallFailure {
     /// What kind of failure.
     pub kind: FailureKind,
@@ -101,17 +114,27 @@ pub struct CallFailure {
     pub code: Option<String>,
     /// What happened, for a person.
     pub message: String,
+    /// What it came from, where that is known.
+    #[serde(skip)]
+    pub cause: Cause,
 }
 
 impl CallFailure {
     /// A failure without a code of its own.
     pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
-        Self { kind, code: None, message: message.into() }
+        Self { kind, code: None, message: message.into(), cause: Cause::default() }
     }
 
     /// A failure with the far side's code.
     pub fn coded(kind: FailureKind, code: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { kind, code: Some(code.into()), message: message.into() }
+        Self { code: Some(code.into()), ..Self::new(kind, message) }
+    }
+
+    /// The same, with the error that it came from. It is kept as its [`source`](Error::source) and never printed: only
+    /// the message is known to be free of secrets.
+    #[must_use]
+    pub fn caused_by(self, error: impl Error + Send + Sync + 'static) -> Self {
+        Self { cause: Cause::of(error), ..self }
     }
 }
 
@@ -121,5 +144,46 @@ impl fmt::Display for CallFailure {
             Some(code) => write!(f, "{code}: {}", self.message),
             None => f.write_str(&self.message),
         }
+    }
+}
+
+/// The cause is left out: nobody vouches that it holds no secret.
+impl fmt::Debug for CallFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallFailure")
+            .field("kind", &self.kind)
+            .field("code", &self.code)
+            .field("message", &self.message)
+            .finish()
+    }
+}
+
+impl Error for CallFailure {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.cause.error()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+    use super::*;
+
+    #[test]
+    fn a_cause_is_found_again_and_is_no_part_of_what_is_compared_shown_or_written() {
+        let hash = |failure: &CallFailure| {
+            let mut hasher = DefaultHasher::new();
+            failure.hash(&mut hasher);
+            hasher.finish()
+        };
+        let plain = CallFailure::coded(FailureKind::Throttled, "SlowDown", "later");
+        let caused = plain.clone().caused_by(std::io::Error::other("hunter2"));
+        assert_eq!((&plain, hash(&plain)), (&caused, hash(&caused)));
+        assert_eq!(format!("{plain} {plain:?}"), format!("{caused} {caused:?}"));
+        assert_eq!(serde_json::to_value(&plain).ok(), serde_json::to_value(&caused).ok());
+        assert!(plain.source().is_none());
+        let copied = caused.clone();
+        assert_eq!(copied.source().map(ToString::to_string).as_deref(), Some("hunter2"));
     }
 }

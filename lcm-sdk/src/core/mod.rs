@@ -7,7 +7,7 @@
 //! |---|---|
 //! | What states are there, and how may they change? | [`status`], [`transition`] |
 //! | What does the control plane tell us? | [`worker`], [`worker_json`], [`template`], [`session`], [`license`], [`region`] |
-//! | What does EC2 tell us? | [`instance`], [`observation`], [`failure`] |
+//! | What does EC2 tell us? | [`instance`], [`observation`], [`failure`], [`cause`] |
 //! | What may be tuned? | [`policy`], [`backoff`] |
 //! | What must be looked at? | [`query`] |
 //! | What is decided? | [`mod@decide`] → one handler for each status → [`decision`], [`effect`], [`reason`], [`outcome`] |
@@ -19,6 +19,7 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::wildcard_enum_match_arm)]
 
 pub mod backoff;
+pub mod cause;
 pub mod counters;
 pub mod decide;
 pub mod decision;

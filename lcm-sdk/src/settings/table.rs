@@ -200,6 +200,8 @@ group! { ControlPlaneSettings, "Control plane", "The service that owns the recor
         "Seconds that one call may take.";
     control_plane_api_retries: u32, ["CONTROL_PLANE_API_RETRIES"], "3", Whole { from: 0, to: 10 },
         "How often a call that is safe to repeat is repeated.";
+    control_plane_events: bool, ["CONTROL_PLANE_EVENTS"], "false", Switch,
+        "Whether events are posted to it as well, so that it shows them among its own. A server from before that call refuses them.";
     event_sink_url: Option<Secret>, ["EVENT_SINK_URL"], "", Optional(HiddenUrl),
         "Where CloudEvents are posted. Treated as a secret, because such addresses often carry a token.";
 } }

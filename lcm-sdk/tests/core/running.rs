@@ -7,6 +7,7 @@ use lcm_sdk::core::idle::IdleReport;
 use lcm_sdk::core::license::{LicenseOperation, LicenseReport, RegistrationStatus, Submission};
 use lcm_sdk::core::observation::{CloudMetrics, CmlMetrics};
 use lcm_sdk::core::policy::ExternalStopPolicy;
+use lcm_sdk::core::reason::Detail;
 use lcm_sdk::rehearsal::Rehearsal;
 use lcm_sdk::{
     Answer, CallFailure, Decision, DesiredStatus, Ec2State, Effect, EffectResult, FailureKind, FleetView, LookAgain,
@@ -191,6 +192,17 @@ fn a_final_refusal_is_reported_once_and_any_other_failure_keeps_the_intent() {
         assert_eq!((delayed.outcome, delayed.reason.code.as_str()), (Outcome::Retry, "license_delayed"));
         assert_eq!(worker.patched(&delayed.patch).license.pending_operation, Some(LicenseOperation::Register));
     }
+}
+
+#[test]
+fn a_licence_that_waits_for_a_cml_nobody_could_ask_says_why() {
+    let worker = with_license(LicenseOperation::Register, false);
+    let failure = CallFailure::new(FailureKind::Unreachable, "connection refused").caused_by(std::fmt::Error);
+    let observation = Observation { registration: Answer::Unknown(failure), ..seen() };
+    let decision = decide(&worker, &observation, &policy(), now());
+    assert_eq!((decision.outcome, decision.reason.code.as_str()), (Outcome::Retry, "license_delayed"));
+    let Detail::Failure(told) = &decision.reason.detail else { panic!("no failure: {decision:?}") };
+    assert!(std::error::Error::source(&**told).is_some(), "what is at the bottom of it travels along");
 }
 
 #[test]

@@ -22,7 +22,7 @@ from lcm.clients import Clients
 from lcm.controller import Controller, ResourceController
 from lcm.exceptions import FakeCloudError
 from lcm.observation import Instance, Session
-from lcm.ports import Compute, ControlPlane, Events
+from lcm.ports import Cml, Compute, ControlPlane, Events, Metrics
 
 __all__ = ["FakeCloud", "crash"]
 
@@ -103,11 +103,21 @@ class FakeCloud:
         *,
         control_plane: ControlPlane | None = None,
         compute: Compute | None = None,
+        metrics: Metrics | None = None,
+        cml: Cml | None = None,
         events: Events | None = None,
     ) -> Clients:
         """Clients for this cloud, on its clock. ``settings`` win over the cloud's own :attr:`env`."""
         merged = {**self.env, **(settings or {})}
-        return Clients(merged, control_plane=control_plane, compute=compute, events=events, clock=self._native)
+        return Clients(
+            merged,
+            control_plane=control_plane,
+            compute=compute,
+            metrics=metrics,
+            cml=cml,
+            events=events,
+            clock=self._native,
+        )
 
     # Time
 

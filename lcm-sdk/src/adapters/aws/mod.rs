@@ -45,7 +45,7 @@ where
             let (code, status) = (service.err().code(), service.raw().status().as_u16());
             let kind = code.and_then(codes::kind).unwrap_or_else(|| codes::kind_of_status(status));
             let said = service.err().message().map_or_else(message, str::to_owned);
-            CallFailure { kind, code: code.map(str::to_owned), message: said }
+            CallFailure { code: code.map(str::to_owned), ..CallFailure::new(kind, said) }
         }
         SdkError::DispatchFailure(_) if is_refused_connection(error) => {
             CallFailure::new(FailureKind::Unreachable, message())

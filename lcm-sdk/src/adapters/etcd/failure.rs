@@ -37,7 +37,7 @@ fn failure_of_status(status: &Status) -> CallFailure {
         _ if is_about_connecting(status) => FailureKind::Unreachable,
         _ => FailureKind::Unclear,
     };
-    CallFailure { kind, code: Some(format!("{:?}", status.code())), message: status.message().to_owned() }
+    CallFailure::coded(kind, format!("{:?}", status.code()), status.message())
 }
 
 /// Whether there was no connection to send it over: then nobody did anything.

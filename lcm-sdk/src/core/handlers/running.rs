@@ -101,7 +101,9 @@ fn reconcile_license(pass: Pass<'_>, instance: &Instance, decision: Decision) ->
         LicenseStep::Wait => because(ReasonCode::LicenseInProgress, decision)
             .outcome(Outcome::Requeue, LookAgain::After(pass.policy.license_poll_interval)),
         LicenseStep::TryLater => {
-            because(ReasonCode::LicenseDelayed, decision).outcome(Outcome::Retry, LookAgain::Backoff)
+            let delayed = |failure| Reason::failed(ReasonCode::LicenseDelayed, failure);
+            let reason = pass.seen.registration.failure().map_or(ReasonCode::LicenseDelayed.into(), delayed);
+            Decision { reason, ..decision }.outcome(Outcome::Retry, LookAgain::Backoff)
         }
         LicenseStep::Finish(report) => because(ReasonCode::LicenseFinished, decision)
             .changing(|changes| changes.license = Some(report))

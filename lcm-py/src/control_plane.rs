@@ -1,4 +1,6 @@
-//! Ports that are written in Python. What each method means is documented on `lcm.ports`.
+//! The owner of the records, written in Python. What each method means is documented on `lcm.ports`.
+
+use std::time::Duration;
 
 use async_trait::async_trait;
 use lcm_sdk::core::event::{Audit, SessionEnd};
@@ -7,21 +9,21 @@ use lcm_sdk::core::license::LicenseReport;
 use lcm_sdk::core::observation::{CloudMetrics, CmlMetrics};
 use lcm_sdk::core::worker_json;
 use lcm_sdk::ports::{
-    CloudEvent, ControlPlane, DiscoverySettings, Events, Fence, IdleCheck, ImportSummary, Scope, SessionMove, Version,
-    WorkerListing,
+    ControlPlane, DiscoverySettings, Fence, IdleCheck, ImportSummary, Scope, SessionMove, Version, WorkerListing,
 };
 use lcm_sdk::{CallFailure, Instance, Session, SessionId, StatusPatch, Template, Timestamp, WorkerId};
 use pyo3::IntoPyObjectExt as _;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
 
+use crate::answers::{deserialized, json, nothing, optional, plain, refused, tuple};
 use crate::bridge::Bridge;
 use crate::convert::{to_frozen, to_python, to_value};
 use crate::decision::changes_to_python;
-use crate::observation::{read_sessions, read_template};
-use crate::python::{invalid_argument, patch_class, worker_status};
+use crate::observation::{read_list, read_sessions, read_template};
+use crate::python::{patch_class, worker_status};
 use crate::worker::{Worker, read_worker};
 
 /// The owner of the records, written in Python.
@@ -32,7 +34,7 @@ impl ControlPlane for PythonControlPlane {
     async fn workers(&self, scope: &Scope) -> Result<WorkerListing, CallFailure> {
         let Scope { region, with_terminated } = scope.clone();
         let wanted = region.clone();
-        let listing = self.0.call("workers", move |py| tuple(py, (region, with_terminated)), read_listing).await?;
+        let listing = self.0.ask("workers", move |py| tuple(py, (region, with_terminated)), read_listing).await?;
         // A port may ignore the scope and tell everything.
         let belongs = |worker: &lcm_sdk::Worker| {
             let here = wanted.is_none() || worker.aws_region.is_none() || worker.aws_region == wanted;
@@ -45,12 +47,16 @@ impl ControlPlane for PythonControlPlane {
     async fn worker(&self, id: &WorkerId) -> Result<Option<lcm_sdk::Worker>, CallFailure> {
         let id = id.to_string();
         let read = |answer: &Bound<'_, PyAny>| optional(answer, read_worker);
-        self.0.call("worker", move |py| tuple(py, (id,)), read).await
+        self.0.ask("worker", move |py| tuple(py, (id,)), read).await
     }
 
     async fn write(&self, worker: &lcm_sdk::Worker, patch: &StatusPatch, fence: Fence) -> Result<Version, CallFailure> {
+        if patch.is_empty() {
+            return Ok(patch.expected_version);
+        }
         let (worker, patch) = (worker.clone(), patch.clone());
-        self.0.call("write", move |py| tuple(py, (patch_to_python(py, &worker, &patch, fence)?,)), read_version).await
+        let written = move |py: Python<'_>| patch_to_python(py, &worker, &patch, fence).map(Bound::unbind);
+        self.0.order("write", fence, move |py| tuple(py, (written(py)?,)), read_version("write")).await
     }
 
     async fn report_metrics(
@@ -59,26 +65,23 @@ impl ControlPlane for PythonControlPlane {
         cloud: Option<&CloudMetrics>,
         cml: Option<&CmlMetrics>,
         at: Timestamp,
-        _fence: Fence,
+        fence: Fence,
     ) -> Result<Version, CallFailure> {
         let (id, cloud, cml) = (id.to_string(), json(&cloud), json(&cml));
         self.0
-            .call(
+            .order(
                 "report_metrics",
+                fence,
                 move |py| tuple(py, (id, to_python(py, &cloud)?, to_python(py, &cml)?, at)),
-                read_version,
+                read_version("report_metrics"),
             )
             .await
     }
 
-    async fn report_license(
-        &self,
-        id: &WorkerId,
-        report: LicenseReport,
-        _fence: Fence,
-    ) -> Result<Version, CallFailure> {
+    async fn report_license(&self, id: &WorkerId, report: LicenseReport, fence: Fence) -> Result<Version, CallFailure> {
         let (id, report) = (id.to_string(), json(&report));
-        self.0.call("report_license", move |py| tuple(py, (id, to_python(py, &report)?)), read_version).await
+        let read = read_version("report_license");
+        self.0.order("report_license", fence, move |py| tuple(py, (id, to_python(py, &report)?)), read).await
     }
 
     async fn detect_idle(
@@ -86,11 +89,12 @@ impl ControlPlane for PythonControlPlane {
         id: &WorkerId,
         telemetry: Option<Vec<Value>>,
         auto_pause: AutoPause,
-        _fence: Fence,
+        fence: Fence,
     ) -> Result<IdleCheck, CallFailure> {
         let (id, telemetry, auto_pause) = (id.to_string(), json(&telemetry), json(&auto_pause));
-        let report = self.0.call(
+        let report = self.0.order(
             "detect_idle",
+            fence,
             move |py| tuple(py, (id, to_python(py, &telemetry)?, to_python(py, &auto_pause)?)),
             |answer| deserialized(answer, "detect_idle"),
         );
@@ -99,29 +103,31 @@ impl ControlPlane for PythonControlPlane {
 
     async fn idle_status(&self, id: &WorkerId) -> Result<IdleReport, CallFailure> {
         let id = id.to_string();
-        self.0.call("idle_status", move |py| tuple(py, (id,)), |answer| deserialized(answer, "idle_status")).await
+        self.0.ask("idle_status", move |py| tuple(py, (id,)), |answer| deserialized(answer, "idle_status")).await
     }
 
     async fn template(&self, name: &str) -> Result<Option<Template>, CallFailure> {
         let name = name.to_owned();
         let read = |answer: &Bound<'_, PyAny>| optional(answer, |answer| read_template(answer, "template"));
-        self.0.call("template", move |py| tuple(py, (name,)), read).await
+        self.0.ask("template", move |py| tuple(py, (name,)), read).await
     }
 
     async fn sessions(&self, worker: &WorkerId) -> Result<Vec<Session>, CallFailure> {
         let worker = worker.to_string();
-        self.0.call("sessions", move |py| tuple(py, (worker,)), read_sessions).await
+        self.0.ask("sessions", move |py| tuple(py, (worker,)), read_sessions).await
     }
 
-    async fn move_session(&self, session: &SessionId, to: SessionMove, _fence: Fence) -> Result<(), CallFailure> {
+    async fn move_session(&self, session: &SessionId, to: SessionMove, fence: Fence) -> Result<(), CallFailure> {
         let session = session.to_string();
         let attempt = match to {
             SessionMove::BackToScheduler => None,
             SessionMove::Retry { attempt } => Some(attempt),
         };
         match attempt {
-            None => self.0.call("hand_back_session", move |py| tuple(py, (session,)), nothing).await,
-            Some(attempt) => self.0.call("retry_session", move |py| tuple(py, (session, attempt)), nothing).await,
+            None => self.0.order("hand_back_session", fence, move |py| tuple(py, (session,)), nothing).await,
+            Some(attempt) => {
+                self.0.order("retry_session", fence, move |py| tuple(py, (session, attempt)), nothing).await
+            }
         }
     }
 
@@ -129,18 +135,19 @@ impl ControlPlane for PythonControlPlane {
         &self,
         session: &SessionId,
         reason: SessionEnd,
-        _fence: Fence,
+        fence: Fence,
     ) -> Result<(), CallFailure> {
         let session = session.to_string();
-        self.0.call("terminate_session", move |py| tuple(py, (session, reason.as_str())), nothing).await
+        self.0.order("terminate_session", fence, move |py| tuple(py, (session, reason.as_str())), nothing).await
     }
 
-    async fn import(&self, region: &str, instances: &[Instance], _fence: Fence) -> Result<ImportSummary, CallFailure> {
+    async fn import(&self, region: &str, instances: &[Instance], fence: Fence) -> Result<ImportSummary, CallFailure> {
         let (region, instances) = (region.to_owned(), json(&instances));
-        let imported = self.0.call(
+        let imported = self.0.order(
             "import_instances",
+            fence,
             move |py| tuple(py, (region, to_python(py, &instances)?)),
-            |answer| answer.extract(),
+            |answer| plain(answer, "import_instances", "how many records were made, a whole number from 0 up"),
         );
         let imported = imported.await?;
         Ok(ImportSummary { imported, ..ImportSummary::default() })
@@ -154,73 +161,38 @@ impl ControlPlane for PythonControlPlane {
             #[serde(default)]
             regions: Vec<String>,
             ami_name_pattern: Option<String>,
+            scan_interval: Option<f64>,
         }
-        let read = |answer: &Bound<'_, PyAny>| optional(answer, |answer| deserialized(answer, "discovery_settings"));
-        let fields: Option<Fields> = self.0.call("discovery_settings", |py| Ok(PyTuple::empty(py)), read).await?;
-        Ok(fields.map(|Fields { enabled, regions, ami_name_pattern }| DiscoverySettings {
-            enabled,
-            regions,
-            ami_name_pattern,
-            scan_interval: None,
-        }))
+        let read = |answer: &Bound<'_, PyAny>| {
+            let fields = optional(answer, |answer| deserialized::<Fields>(answer, "discovery_settings"))?;
+            let Some(Fields { enabled, regions, ami_name_pattern, scan_interval }) = fields else { return Ok(None) };
+            let scan_interval = scan_interval.map(Duration::try_from_secs_f64).transpose();
+            let scan_interval =
+                scan_interval.map_err(|_| refused("discovery_settings", answer, "a scan_interval from 0 up"))?;
+            Ok(Some(DiscoverySettings { enabled, regions, ami_name_pattern, scan_interval }))
+        };
+        self.0.ask("discovery_settings", |py| Ok(PyTuple::empty(py)), read).await
     }
 
-    async fn audit(&self, id: &WorkerId, audit: Audit, detail: &str, _fence: Fence) -> Result<(), CallFailure> {
+    async fn audit(&self, id: &WorkerId, audit: Audit, detail: &str, fence: Fence) -> Result<(), CallFailure> {
         let (id, detail) = (id.to_string(), detail.to_owned());
-        self.0.call("audit", move |py| tuple(py, (id, audit.label(), detail)), nothing).await
+        self.0.order("audit", fence, move |py| tuple(py, (id, audit.label(), detail)), nothing).await
     }
 }
 
-/// Whoever listens, written in Python.
-pub(crate) struct PythonEvents(pub(crate) Bridge);
-
-#[async_trait]
-impl Events for PythonEvents {
-    async fn publish(&self, event: &CloudEvent) -> Result<(), CallFailure> {
-        let event = json(event);
-        self.0.call("publish", move |py| tuple(py, (to_python(py, &event)?,)), nothing).await
-    }
-}
-
-/// The arguments of a call.
-pub(crate) fn tuple<'py>(
-    py: Python<'py>,
-    arguments: impl IntoPyObject<'py, Target = PyTuple, Output = Bound<'py, PyTuple>, Error = PyErr>,
-) -> PyResult<Bound<'py, PyTuple>> {
-    arguments.into_pyobject(py)
-}
-
-/// A value as JSON.
-pub(crate) fn json(value: &impl Serialize) -> Value {
-    serde_json::to_value(value).unwrap_or_default()
-}
-
-fn deserialized<T: for<'a> Deserialize<'a>>(answer: &Bound<'_, PyAny>, method: &str) -> PyResult<T> {
-    serde_json::from_value(to_value(answer, method)?).map_err(|error| invalid_argument(method, &error))
-}
-
-fn optional<T>(answer: &Bound<'_, PyAny>, read: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>) -> PyResult<Option<T>> {
-    if answer.is_none() { Ok(None) } else { read(answer).map(Some) }
-}
-
-fn read_version(answer: &Bound<'_, PyAny>) -> PyResult<Version> {
-    answer.extract()
-}
-
-/// Reads an answer that says nothing.
-pub(crate) fn nothing(_: &Bound<'_, PyAny>) -> PyResult<()> {
-    Ok(())
+fn read_version(method: &'static str) -> impl FnOnce(&Bound<'_, PyAny>) -> PyResult<Version> {
+    move |answer| plain(answer, method, "the version of the record, a whole number from 0 up, or None")
 }
 
 /// Record by record, so that one bad record never hides the others.
 fn read_listing(answer: &Bound<'_, PyAny>) -> PyResult<WorkerListing> {
     let mut listing = WorkerListing::default();
-    for record in answer.try_iter()? {
-        let record = record?;
+    for record in read_list(answer, "workers", |record, _| Ok(record.clone().unbind()))? {
+        let record = record.bind(answer.py());
         if record.cast::<Worker>().is_ok() {
-            listing.workers.push(read_worker(&record)?);
+            listing.workers.push(read_worker(record)?);
         } else {
-            let (workers, unreadable) = worker_json::read_workers(vec![to_value(&record, "worker")?]);
+            let (workers, unreadable) = worker_json::read_workers(vec![to_value(record, "worker")?]);
             listing.workers.extend(workers);
             listing.unreadable.extend(unreadable);
         }

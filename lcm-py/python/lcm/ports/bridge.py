@@ -1,0 +1,82 @@
+"""How Rust calls a port written in Python: from threads of its own, whether a method is plain or ``async``."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Awaitable
+from concurrent.futures import Future
+from contextvars import ContextVar
+from typing import Any, TypeAlias, TypeVar
+
+T = TypeVar("T")
+Answer: TypeAlias = T | Awaitable[T]
+"""What a plain method gives back, or what an ``async`` one does."""
+
+_fence: ContextVar[int | None] = ContextVar("lcm_fence", default=None)
+
+
+def fence() -> int | None:
+    """The leader's fencing token, in a method that changes something; None where nobody is elected.
+
+    It grows with every leader. A port that remembers the highest one it has seen can refuse, with
+    ``PortError("…", "conflict")``, what a leader that was still wants done.
+
+    >>> fence() is None
+    True
+    """
+    return _fence.get()
+
+
+class Bridge:
+    """An object whose methods Rust calls."""
+
+    def __init__(self, port: object, required: type, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        if isinstance(port, type):
+            raise TypeError(f"{port.__name__} is a class; accepted: an instance of it")
+        names = [name for name in vars(required) if not name.startswith("_")]
+        missing = [name for name in names if not callable(getattr(port, name, None))]
+        if missing:
+            house = "lcm.ports" if required.__module__.startswith("lcm.ports.") else required.__module__
+            raise TypeError(f"a {type(port).__name__} is no {house}.{required.__name__}: it lacks {', '.join(missing)}")
+        self._port = port
+        self.loop = loop
+        """Where coroutines run; a loop of our own if nobody waits with asyncio."""
+
+    def begin(self, method: str, arguments: tuple[Any, ...], fence: int | None) -> tuple[bool, Any]:
+        """Call a method; gives whether the answer is to be waited for, and the answer or its future."""
+        token = _fence.set(fence)
+        try:
+            answer = getattr(self._port, method)(*arguments)
+            if not inspect.isawaitable(answer):
+                return False, answer
+            loop = self.loop
+            if loop is None or loop.is_closed() or not loop.is_running():
+                loop = _background()
+            # The coroutine sees the context of this very moment, the fencing token included.
+            future: Future[Any] = asyncio.run_coroutine_threadsafe(_awaited(answer), loop)
+            return True, future
+        finally:
+            _fence.reset(token)
+
+    def beside(self, port: object, required: type) -> Bridge:
+        """A bridge to something that this port gave, on the same loop."""
+        return Bridge(port, required, self.loop)
+
+
+async def _awaited(answer: Awaitable[T]) -> T:
+    return await answer
+
+
+_lock = threading.Lock()
+_loop: asyncio.AbstractEventLoop | None = None
+
+
+def _background() -> asyncio.AbstractEventLoop:
+    global _loop
+    with _lock:
+        if _loop is None:
+            _loop = asyncio.new_event_loop()
+            threading.Thread(target=_loop.run_forever, name="lcm-ports", daemon=True).start()
+        return _loop

@@ -1,0 +1,38 @@
+"""What a controller of your own keeps reconciled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Protocol, TypeVar
+
+from lcm.ports.bridge import Answer
+from lcm.words import OutcomeKind
+
+__all__ = ["Resources"]
+
+R = TypeVar("R")
+
+
+class Resources(Protocol[R]):
+    """What an :class:`lcm.ResourceController` keeps reconciled. Nothing is reconciled twice at the same time."""
+
+    def key(self, resource: R, /) -> str:
+        """Name a resource. Must not wait."""
+        ...
+
+    def list(self, everything: bool, /) -> Answer[Iterable[R]]:
+        """List resources: everything there is, or what may need something done."""
+        ...
+
+    def fetch(self, key: str, /) -> Answer[R | None]:
+        """Read one resource that was told as changed; None if it is gone."""
+        ...
+
+    def reconcile(self, resource: R, /) -> Answer[OutcomeKind | str | timedelta | None]:
+        """One pass over a resource.
+
+        None is a success, a timedelta says when to look again, and a word is an outcome. What it raises is logged and
+        retried after the backoff.
+        """
+        ...

@@ -1,0 +1,79 @@
+//! Reading what a port that is written in Python answered, and what it is told.
+
+use lcm_sdk::{Answer, CallFailure, FailureKind};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyMapping, PyTuple};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::convert::to_value;
+use crate::observation::answer;
+use crate::python::invalid_argument;
+
+/// The arguments of a call.
+pub(crate) fn tuple<'py>(
+    py: Python<'py>,
+    arguments: impl IntoPyObject<'py, Target = PyTuple, Output = Bound<'py, PyTuple>, Error = PyErr>,
+) -> PyResult<Bound<'py, PyTuple>> {
+    arguments.into_pyobject(py)
+}
+
+/// A value as JSON.
+pub(crate) fn json(value: &impl Serialize) -> Value {
+    serde_json::to_value(value).unwrap_or_default()
+}
+
+/// Reads an answer that says nothing.
+pub(crate) fn nothing(_: &Bound<'_, PyAny>) -> PyResult<()> {
+    Ok(())
+}
+
+/// Reads an answer in the shape of JSON.
+pub(crate) fn deserialized<T: for<'a> Deserialize<'a>>(answer: &Bound<'_, PyAny>, method: &str) -> PyResult<T> {
+    serde_json::from_value(to_value(answer, method)?).map_err(|error| invalid_argument(method, &error))
+}
+
+/// Reads an answer that may be None.
+pub(crate) fn optional<T>(
+    answer: &Bound<'_, PyAny>,
+    read: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>,
+) -> PyResult<Option<T>> {
+    if answer.is_none() { Ok(None) } else { read(answer).map(Some) }
+}
+
+/// The error of a method that gave something else than it may.
+pub(crate) fn refused(method: &str, answer: &Bound<'_, PyAny>, accepted: &str) -> PyErr {
+    let shown = answer.repr().map_or_else(|_| "something".to_owned(), |shown| shown.to_string());
+    PyTypeError::new_err(format!("{method} gave {shown}; accepted: {accepted}"))
+}
+
+/// Reads an answer of a plain kind, such as a number.
+pub(crate) fn plain<T: for<'a, 'py> FromPyObject<'a, 'py>>(
+    answer: &Bound<'_, PyAny>,
+    method: &str,
+    accepted: &str,
+) -> PyResult<T> {
+    answer.extract().map_err(|_| refused(method, answer, accepted))
+}
+
+/// One answer for each id. What was left out was not answered: only `lcm.ABSENT` says that there is none.
+pub(crate) fn by_id<T>(
+    told: &Bound<'_, PyAny>,
+    ids: &[String],
+    method: &str,
+    read: impl Fn(&Bound<'_, PyAny>, &str) -> PyResult<T>,
+) -> PyResult<Vec<Answer<T>>> {
+    let told = told.cast::<PyMapping>().map_err(|_| refused(method, told, "a dict by id"))?;
+    let unknown = |message| Ok(Answer::Unknown(CallFailure::new(FailureKind::Unclear, message)));
+    let one = |id: &String| {
+        if !told.contains(id)? {
+            return unknown(format!("nothing was said about {id}"));
+        }
+        match answer(&told.get_item(id)?, id, &read)? {
+            Answer::NotAsked => unknown(format!("None was said of {id}")),
+            said @ (Answer::Found(_) | Answer::Absent | Answer::Unknown(_)) => Ok(said),
+        }
+    };
+    ids.iter().map(one).collect()
+}

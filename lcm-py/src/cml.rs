@@ -1,0 +1,79 @@
+//! The CML on a worker, written in Python. What each method means is documented on `lcm.ports`.
+
+use async_trait::async_trait;
+use lcm_sdk::core::license::RegistrationStatus;
+use lcm_sdk::core::observation::CmlMetrics;
+use lcm_sdk::ports::{Cml, CmlTarget};
+use lcm_sdk::{CallFailure, Secret};
+use pyo3::prelude::*;
+use serde_json::Value;
+
+use crate::answers::{nothing, tuple};
+use crate::bridge::Bridge;
+use crate::convert::to_value;
+use crate::observation::{read_cml_metrics, read_list, read_registration};
+use crate::python::{cml_target_class, secret_class};
+
+/// The CML on a worker, written in Python.
+pub(crate) struct PythonCml(pub(crate) Bridge);
+
+impl PythonCml {
+    async fn ask<T: Send + 'static>(
+        &self,
+        method: &'static str,
+        at: &CmlTarget,
+        read: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T> + Send + 'static,
+    ) -> Result<T, CallFailure> {
+        let target = at.clone();
+        let answer = self.0.ask(method, move |py| tuple(py, (target_to_python(py, &target)?,)), read).await;
+        answer.map_err(|failure| scrubbed(failure, &[&at.password]))
+    }
+
+    async fn submit(&self, method: &'static str, at: &CmlTarget, token: &Secret) -> Result<(), CallFailure> {
+        let (target, secret) = (at.clone(), token.clone());
+        let secret = move |py: Python<'_>| secret_class(py)?.call1((secret.expose(),)).map(Bound::unbind);
+        let answer =
+            self.0.ask(method, move |py| tuple(py, (target_to_python(py, &target)?, secret(py)?)), nothing).await;
+        answer.map_err(|failure| scrubbed(failure, &[&at.password, token]))
+    }
+}
+
+#[async_trait]
+impl Cml for PythonCml {
+    async fn system(&self, at: &CmlTarget) -> Result<CmlMetrics, CallFailure> {
+        self.ask("system", at, |told| read_cml_metrics(told, "system")).await
+    }
+
+    async fn telemetry(&self, at: &CmlTarget) -> Result<Vec<Value>, CallFailure> {
+        self.ask("telemetry", at, |told| read_list(told, "telemetry", to_value)).await
+    }
+
+    async fn registration(&self, at: &CmlTarget) -> Result<RegistrationStatus, CallFailure> {
+        self.ask("registration", at, |told| read_registration(told, "registration")).await
+    }
+
+    async fn register(&self, at: &CmlTarget, token: &Secret) -> Result<(), CallFailure> {
+        self.submit("register", at, token).await
+    }
+
+    async fn reregister(&self, at: &CmlTarget, token: &Secret) -> Result<(), CallFailure> {
+        self.submit("reregister", at, token).await
+    }
+
+    async fn deregister(&self, at: &CmlTarget) -> Result<(), CallFailure> {
+        self.ask("deregister", at, nothing).await
+    }
+}
+
+fn target_to_python<'py>(py: Python<'py>, at: &CmlTarget) -> PyResult<Bound<'py, PyAny>> {
+    let password = secret_class(py)?.call1((at.password.expose(),))?;
+    cml_target_class(py)?.call1((at.address.as_str(), at.username.as_str(), password))
+}
+
+/// Exceptions like to repeat what they were given.
+fn scrubbed(mut failure: CallFailure, secrets: &[&Secret]) -> CallFailure {
+    for secret in secrets.iter().map(|secret| secret.expose()).filter(|secret| !secret.is_empty()) {
+        failure.message = failure.message.replace(secret, "[redacted]");
+    }
+    failure
+}

@@ -1,0 +1,87 @@
+//! The CML on a worker written in Python, under the suite.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lcm_sdk::Secret;
+use lcm_sdk::conformance::cml::{Booting, CmlWorld, Registration};
+use lcm_sdk::ports::{Cml, CmlTarget};
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use super::world::World;
+use crate::answers::{plain, refused, tuple};
+use crate::bridge::Bridge;
+use crate::cml::PythonCml;
+use crate::convert::to_timedelta;
+use crate::python::{cml_target_class, is_a};
+
+pub(super) struct Laboratory {
+    port: PythonCml,
+    world: World,
+    target: CmlTarget,
+    nowhere: CmlTarget,
+}
+
+impl Laboratory {
+    pub(super) async fn new(port: Bridge, world: World) -> Self {
+        let target = world.get("target", |py| Ok(PyTuple::empty(py)), |told| read_target(told, "target")).await;
+        let nowhere = world.get("nowhere", |py| Ok(PyTuple::empty(py)), |told| read_target(told, "nowhere")).await;
+        Self { port: PythonCml(port), world, target, nowhere }
+    }
+}
+
+fn read_target(told: &Bound<'_, PyAny>, method: &str) -> PyResult<CmlTarget> {
+    if !is_a(told, cml_target_class(told.py())?) {
+        return Err(refused(method, told, "an lcm.ports.CmlTarget"));
+    }
+    let password: String = told.getattr("password")?.call_method0("expose")?.extract()?;
+    Ok(CmlTarget {
+        address: plain(&told.getattr("address")?, "address", "text")?,
+        username: plain(&told.getattr("username")?, "username", "text")?,
+        password: Secret::from(password),
+    })
+}
+
+#[async_trait]
+impl CmlWorld for Laboratory {
+    fn cml(&self) -> &dyn Cml {
+        &self.port
+    }
+
+    fn target(&self) -> CmlTarget {
+        self.target.clone()
+    }
+
+    fn nowhere(&self) -> CmlTarget {
+        self.nowhere.clone()
+    }
+
+    async fn set_booting(&self, booting: Booting) {
+        let booting = match booting {
+            Booting::Yes => true,
+            Booting::No => false,
+        };
+        self.world.tell("set_booting", move |py| PyTuple::new(py, [booting])).await;
+    }
+
+    async fn pass(&self, time: Duration) {
+        self.world.tell("pass_time", move |py| tuple(py, (to_timedelta(py, time)?,))).await;
+    }
+
+    async fn start_lab(&self) {
+        self.world.command("start_lab").await;
+    }
+
+    async fn end_logins(&self) {
+        self.world.command("end_logins").await;
+    }
+
+    async fn next_registration(&self, end: Registration) {
+        let end = match end {
+            Registration::Completes => "completes",
+            Registration::Fails => "fails",
+        };
+        self.world.tell("next_registration", move |py| tuple(py, (end,))).await;
+    }
+}

@@ -1,0 +1,38 @@
+//! A listener written in Python, under the suite.
+
+use async_trait::async_trait;
+use lcm_sdk::conformance::events::EventsWorld;
+use lcm_sdk::ports::Events;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use super::world::World;
+use crate::answers::plain;
+use crate::bridge::Bridge;
+use crate::events::PythonEvents;
+use crate::observation::read_list;
+
+pub(super) struct Listener {
+    port: PythonEvents,
+    world: World,
+}
+
+impl Listener {
+    pub(super) fn new(port: Bridge, world: World) -> Self {
+        Self { port: PythonEvents(port), world }
+    }
+}
+
+#[async_trait]
+impl EventsWorld for Listener {
+    fn events(&self) -> &dyn Events {
+        &self.port
+    }
+
+    async fn arrived(&self) -> Vec<(String, String)> {
+        let read = |told: &Bound<'_, PyAny>| {
+            read_list(told, "arrived", |pair, path| plain(pair, path, "the type and the subject of an event"))
+        };
+        self.world.get("arrived", |py| Ok(PyTuple::empty(py)), read).await
+    }
+}

@@ -1,0 +1,74 @@
+//! CloudWatch written in Python, under the suite.
+
+use async_trait::async_trait;
+use lcm_sdk::conformance::metrics::MetricsWorld;
+use lcm_sdk::core::observation::CloudMetrics;
+use lcm_sdk::ports::Metrics;
+use lcm_sdk::{CallFailure, InstanceId, Timestamp};
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use super::world::World;
+use crate::answers::{plain, refused, tuple};
+use crate::bridge::Bridge;
+use crate::convert::to_moment;
+use crate::metrics::PythonMetrics;
+use crate::observation::read_list;
+use crate::python::cloud_metrics_class;
+
+pub(super) struct Gauges {
+    port: PythonMetrics,
+    world: World,
+    region: String,
+    now: Timestamp,
+}
+
+impl Gauges {
+    pub(super) async fn new(port: Bridge, world: World) -> Self {
+        let region = world.text("region").await;
+        let now = world.get("now", |py| Ok(PyTuple::empty(py)), |told| to_moment(told, "now")).await;
+        Self { port: PythonMetrics(port), world, region, now }
+    }
+}
+
+#[async_trait]
+impl MetricsWorld for Gauges {
+    fn metrics(&self) -> &dyn Metrics {
+        &self.port
+    }
+
+    fn region(&self) -> &str {
+        &self.region
+    }
+
+    fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    async fn silent_instances(&self, count: usize) -> Vec<InstanceId> {
+        let read = move |told: &Bound<'_, PyAny>| {
+            let ids = read_list(told, "silent_instances", |id, path| plain::<String>(id, path, "text"))?;
+            let enough = ids.len() == count;
+            let accepted = format!("{count} ids");
+            if enough { Ok(ids) } else { Err(refused("silent_instances", told, &accepted)) }
+        };
+        let ids = self.world.get("silent_instances", move |py| tuple(py, (count,)), read).await;
+        ids.into_iter().map(InstanceId::from).collect()
+    }
+
+    async fn report(&self, id: &InstanceId, minutes_ago: i64, metrics: CloudMetrics) {
+        let (id, at) = (id.to_string(), self.now - chrono::TimeDelta::minutes(minutes_ago));
+        let CloudMetrics { cpu_utilization, memory_utilization, disk_utilization } = metrics;
+        let measured = (cpu_utilization, memory_utilization, disk_utilization);
+        let measured = move |py: Python<'_>| cloud_metrics_class(py)?.call1(measured).map(Bound::unbind);
+        self.world.tell("report", move |py| tuple(py, (id, at, measured(py)?))).await;
+    }
+
+    async fn fail(&self, failure: &CallFailure) {
+        self.world.fail(failure).await;
+    }
+
+    async fn recover(&self) {
+        self.world.command("recover").await;
+    }
+}

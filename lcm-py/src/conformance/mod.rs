@@ -1,0 +1,106 @@
+//! The suites of the ports, over ports written in Python.
+
+mod cml;
+mod compute;
+mod control_plane;
+mod coordination;
+mod events;
+mod metrics;
+mod world;
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::panic;
+use std::sync::{Arc, Once};
+
+use lcm_sdk::CallFailure;
+use lcm_sdk::conformance::{self as suites, PROMISE};
+use parking_lot::Mutex;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use tokio::task::JoinSet;
+
+use self::world::{Unprepared, World};
+use crate::bridge::Bridge;
+use crate::door::{block_on, runtime};
+use crate::python::port_error;
+
+/// A promise that was broken: in words, how that showed, and where it is written down.
+type Broken = (String, String, String);
+
+tokio::task_local! {
+    /// The promise that was broken, and where it is written down.
+    static BROKEN: Arc<Mutex<(String, String)>>;
+}
+
+/// Runs the suite of a port. Gives the promise that was broken; None if all were kept.
+///
+/// # Errors
+/// What the world raised when it was told to set something up.
+#[pyfunction]
+pub(crate) fn check_port(
+    py: Python<'_>,
+    name: &str,
+    port: &Bound<'_, PyAny>,
+    world: &Bound<'_, PyAny>,
+) -> PyResult<Option<Broken>> {
+    let (port, world) = (Bridge::new(port)?, World(Bridge::new(world)?));
+    match name {
+        "control_plane" => {
+            run(py, async { suites::control_plane::suite(&control_plane::Records::new(port, world)).await })
+        }
+        "compute" => run(py, async { suites::compute::suite(&compute::Cloud::new(port, world).await).await }),
+        "metrics" => run(py, async { suites::metrics::suite(&metrics::Gauges::new(port, world).await).await }),
+        "cml" => run(py, async { suites::cml::suite(&cml::Laboratory::new(port, world).await).await }),
+        "coordination" => run(py, async { suites::coordination::suite(&coordination::Keys::new(port, world)).await }),
+        "events" => run(py, async { suites::events::suite(&events::Listener::new(port, world)).await }),
+        other => Err(PyValueError::new_err(format!(
+            "{other:?} is no port; accepted: control_plane, compute, metrics, cml, coordination, events"
+        ))),
+    }
+}
+
+fn run(py: Python<'_>, suite: impl Future<Output = ()> + Send + 'static) -> PyResult<Option<Broken>> {
+    listen_for_panics();
+    let broken = Arc::new(Mutex::default());
+    let suite = BROKEN.scope(Arc::clone(&broken), PROMISE.scope(RefCell::default(), suite));
+    // Dropped with everything in it when somebody presses Ctrl-C.
+    let mut running = JoinSet::new();
+    running.spawn_on(suite, &runtime(py)?);
+    let ended = block_on(py, running.join_next())?;
+    let Some(Err(error)) = ended else { return Ok(None) };
+    match error.into_panic().downcast::<Unprepared>() {
+        Ok(unprepared) => Err(unprepared_error(py, &unprepared.0)),
+        Err(panic) => {
+            let (promise, place) = std::mem::take(&mut *broken.lock());
+            Ok(Some((promise, said(&*panic), place)))
+        }
+    }
+}
+
+/// What the world raised, or why it could not even be asked.
+fn unprepared_error(py: Python<'_>, failure: &CallFailure) -> PyErr {
+    let raised = failure.cause.error().and_then(|cause| cause.downcast_ref::<PyErr>());
+    raised.map_or_else(|| port_error(py, failure), |raised| raised.clone_ref(py))
+}
+
+fn said(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default().to_owned()
+}
+
+/// The suites panic, and Rust would write to standard error of it. Whoever runs one is told instead; all other panics
+/// are shown as before.
+fn listen_for_panics() {
+    static LISTENING: Once = Once::new();
+    LISTENING.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            let place = info.location().map(|place| format!("{}:{}", place.file(), place.line())).unwrap_or_default();
+            let promise = PROMISE.try_with(|promise| promise.borrow().clone()).unwrap_or_default();
+            if BROKEN.try_with(|broken| *broken.lock() = (promise, place)).is_err() {
+                before(info);
+            }
+        }));
+    });
+}

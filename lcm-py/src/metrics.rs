@@ -1,0 +1,25 @@
+//! CloudWatch, written in Python. What each method means is documented on `lcm.ports`.
+
+use async_trait::async_trait;
+use lcm_sdk::core::observation::CloudMetrics;
+use lcm_sdk::ports::Metrics;
+use lcm_sdk::{Answer, InstanceId, Timestamp};
+use pyo3::prelude::*;
+
+use crate::answers::{by_id, tuple};
+use crate::bridge::Bridge;
+use crate::observation::read_cloud_metrics;
+
+/// CloudWatch, written in Python.
+pub(crate) struct PythonMetrics(pub(crate) Bridge);
+
+#[async_trait]
+impl Metrics for PythonMetrics {
+    async fn utilization(&self, region: &str, ids: &[InstanceId], until: Timestamp) -> Vec<Answer<CloudMetrics>> {
+        let (region, names) = (region.to_owned(), ids.iter().map(ToString::to_string).collect::<Vec<_>>());
+        let wanted = names.clone();
+        let read = move |told: &Bound<'_, PyAny>| by_id(told, &wanted, "utilization", read_cloud_metrics);
+        let answers = self.0.ask("utilization", move |py| tuple(py, (region, names, until)), read).await;
+        answers.unwrap_or_else(|failure| vec![Answer::Unknown(failure); ids.len()])
+    }
+}

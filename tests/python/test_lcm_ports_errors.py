@@ -1,0 +1,224 @@
+"""What a port written in Python raises, or answers wrongly, and who hears of it."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import lcm
+import pytest
+from lcm.ports import Patch
+from lcm.testing import FakeCloud
+from own_cloud import REGION, SUBNET, OwnCloud
+from own_records import OwnRecords
+
+PENDING = {"id": "w-1", "status": "pending", "template_name": "tiny", "aws_region": REGION}
+STOPPING = {"id": "w-1", "status": "stopping", "ec2_instance_id": "i-1", "aws_region": REGION}
+
+
+@pytest.fixture
+def fake_cloud() -> Iterator[FakeCloud]:
+    with FakeCloud() as cloud:
+        yield cloud
+
+
+def records(*given: dict[str, Any]) -> OwnRecords:
+    made = OwnRecords(*given)
+    made.templates["tiny"] = {"name": "tiny", "instance_type": "m5.large"}
+    return made
+
+
+def cloud_with(state: str) -> OwnCloud:
+    cloud = OwnCloud()
+    cloud.regions[REGION].instances["i-1"] = lcm.Instance(state, "i-1")
+    return cloud
+
+
+class Odd(OwnRecords):
+    """Answers or raises what it is told to."""
+
+    def __init__(self, method: str, answer: object, *given: dict[str, Any]) -> None:
+        super().__init__(*given)
+
+        async def later(*_: object) -> object:
+            if isinstance(answer, BaseException):
+                raise answer
+            return answer
+
+        setattr(self, method, later)
+
+
+@pytest.mark.parametrize("waiting", ["blocking", "asyncio"])
+def test_the_exception_itself_is_reached_from_the_outcome(fake_cloud: FakeCloud, waiting: str) -> None:
+    error = ConnectionError("the cable is cut")
+    clients = fake_cloud.clients(control_plane=Odd("template", error, PENDING))
+    if waiting == "asyncio":
+        outcome = asyncio.run(lcm.reconcile_async(PENDING, clients=clients))
+    else:
+        outcome = lcm.reconcile(PENDING, clients=clients)
+    assert outcome.error == lcm.CallFailure("unclear", "the cable is cut", "ConnectionError")
+    assert outcome.error.cause is error
+    assert error.__traceback__ is not None, "it says where it came from"
+    with pytest.raises(lcm.PortError, match="ConnectionError: the cable is cut") as raised:
+        outcome.raise_for_error()
+    assert raised.value.__cause__ is error and raised.value.kind is lcm.FailureKind.UNCLEAR
+
+
+def test_an_action_that_failed_has_its_cause_too(fake_cloud: FakeCloud) -> None:
+    error = lcm.PortError("the switch is stuck", "refused", "STUCK")
+
+    class Stuck(OwnCloud):
+        def stop(self, region: str, id: str, /) -> None:
+            raise error from OSError("rust")
+
+    cloud = Stuck()
+    cloud.regions[REGION].instances["i-1"] = lcm.Instance("running", "i-1")
+    outcome = lcm.reconcile(STOPPING, clients=fake_cloud.clients(control_plane=records(STOPPING), compute=cloud))
+    (action,) = outcome.actions
+    assert action.error == lcm.CallFailure("refused", "the switch is stuck", "STUCK")
+    assert action.error.cause is error and isinstance(error.__cause__, OSError)
+
+
+def test_a_cause_is_no_part_of_what_is_compared_shown_copied_or_sent() -> None:
+    plain = lcm.CallFailure("unclear", "lost", "X")
+    caused = lcm.CallFailure("unclear", "lost", "X", cause=OSError("lock"))
+    assert plain == caused and hash(plain) == hash(caused) and repr(plain) == repr(caused)
+    assert plain.to_dict() == caused.to_dict() and json.dumps(caused.to_dict())
+    for copied in (pickle.loads(pickle.dumps(caused)), copy.deepcopy(caused), copy.copy(caused)):
+        assert copied == caused and copied.cause is None
+    match caused:
+        case lcm.CallFailure(kind, message, code):
+            assert (kind, message, code) == ("unclear", "lost", "X")
+
+
+def test_an_outcome_without_an_error_raises_nothing(fake_cloud: FakeCloud) -> None:
+    outcome = lcm.reconcile(lcm.Worker("w-1", "terminated"), clients=fake_cloud.clients())
+    assert outcome.raise_for_error() is outcome
+
+
+def test_a_cause_that_a_port_names_in_its_answer_comes_back(fake_cloud: FakeCloud) -> None:
+    error = TimeoutError("nobody answered")
+
+    class Partly(OwnCloud):
+        def instances(self, region: str, ids: list[str], /) -> dict[str, Any]:
+            return {id: lcm.CallFailure("unreachable", "no answer", cause=error) for id in ids}
+
+    outcome = lcm.reconcile(STOPPING, clients=fake_cloud.clients(control_plane=records(STOPPING), compute=Partly()))
+    assert outcome.error is not None and outcome.error.cause is error
+
+
+@pytest.mark.parametrize("kind", list(lcm.FailureKind))
+def test_a_port_error_says_what_kind_of_failure_it_was(fake_cloud: FakeCloud, kind: lcm.FailureKind) -> None:
+    class Ours(lcm.PortError):
+        """A class of one's own says the same."""
+
+    error = Ours("no", kind, "OWN")
+    outcome = lcm.reconcile(PENDING, clients=fake_cloud.clients(control_plane=Odd("template", error, PENDING)))
+    assert outcome.error == lcm.CallFailure(kind, "no", "OWN") and outcome.error.cause is error
+
+
+def test_a_kind_that_is_none_is_refused_where_it_is_made() -> None:
+    with pytest.raises(ValueError, match="'hungry' is not a kind of failure; accepted: throttled, no_capacity"):
+        lcm.PortError("closed for lunch", "hungry")
+    error = pickle.loads(pickle.dumps(lcm.PortError("closed", "unreachable", "LUNCH")))
+    assert (str(error), error.message, error.kind, error.code) == ("LUNCH: closed", "closed", "unreachable", "LUNCH")
+
+
+NONSENSE = [
+    ("template", 7, "worker template: field `(whole record)` is 7; accepted: a JSON object"),
+    ("template", {"name": "tiny"}, "field `instance_type` is missing"),
+    ("write", "done", "write gave 'done'; accepted: the version of the record, a whole number from 0 up, or None"),
+    ("write", -1, "write gave -1; accepted: the version of the record"),
+]
+
+
+@pytest.mark.parametrize(("method", "answer", "told"), NONSENSE)
+def test_an_answer_that_cannot_be_read_says_what_would_have_been_right(
+    fake_cloud: FakeCloud, method: str, answer: object, told: str
+) -> None:
+    odd = Odd(method, answer, PENDING)
+    odd.templates["tiny"] = {"name": "tiny", "instance_type": "m5.large"}
+    outcome = lcm.reconcile(PENDING, clients=fake_cloud.clients(control_plane=odd, compute=OwnCloud()))
+    errors = [failure for failure in (outcome.error, *(action.error for action in outcome.actions)) if failure]
+    assert outcome.kind is lcm.OutcomeKind.RETRY and errors, str(outcome)
+    assert errors[0].kind is lcm.FailureKind.UNPARSABLE and told in errors[0].message, errors[0].message
+    assert isinstance(errors[0].cause, TypeError | ValueError)
+
+
+CLOUD_NONSENSE = [
+    (STOPPING, "instances", ["i-1"], "instances gave ['i-1']; accepted: a dict by id"),
+    (STOPPING, "instances", {"i-1": "asleep"}, 'i-1: "asleep" is not a EC2 state; accepted: pending'),
+    (PENDING, "tagged", "i-1", "tagged is a str; accepted: a list"),
+    (PENDING, "tagged", 7, "tagged is a int; accepted: a list"),
+    (PENDING, "tagged", ["running"], "tagged[0] has no id; accepted: an lcm.Instance with one"),
+    (PENDING, "images", [{"id": "ami-1"}], "images[0]: missing field `name`"),
+    (PENDING, "launch", None, "launch gave None; accepted: the id of the instance"),
+]
+
+
+@pytest.mark.parametrize(("worker", "method", "answer", "told"), CLOUD_NONSENSE)
+def test_a_cloud_that_answers_nonsense_is_told_so(
+    fake_cloud: FakeCloud, worker: dict[str, Any], method: str, answer: object, told: str
+) -> None:
+    cloud = cloud_with("running")
+    setattr(cloud, method, lambda *_: answer)
+    own = records(worker)
+    outcome = lcm.reconcile(own.records["w-1"], clients=fake_cloud.clients(control_plane=own, compute=cloud))
+    errors = [failure for failure in (outcome.error, *(action.error for action in outcome.actions)) if failure]
+    assert errors and told in errors[0].message, str(errors)
+    assert errors[0].kind is lcm.FailureKind.UNPARSABLE
+
+
+def test_what_is_no_port_is_refused_before_anything_happens(fake_cloud: FakeCloud) -> None:
+    with pytest.raises(TypeError, match="OwnRecords is a class; accepted: an instance of it"):
+        fake_cloud.clients(control_plane=OwnRecords)  # type: ignore[arg-type]
+    half = OwnCloud()
+    half.launch = None  # type: ignore[assignment,method-assign]
+    with pytest.raises(TypeError, match=r"a OwnCloud is no lcm.ports.Compute: it lacks launch"):
+        fake_cloud.clients(compute=half)
+    with pytest.raises(TypeError, match=r"a OwnCloud is no lcm.ports.Metrics: it lacks utilization"):
+        fake_cloud.clients(metrics=OwnCloud())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"a OwnCloud is no lcm.ports.Cml: it lacks system, telemetry, registration"):
+        fake_cloud.clients(cml=OwnCloud())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"a OwnCloud is no lcm.ports.Coordination: it lacks grant, renew"):
+        lcm.Controller(fake_cloud.clients(), coordination=OwnCloud())  # type: ignore[arg-type]
+
+
+def test_nobody_is_written_to_for_nothing_and_every_write_names_its_leader(fake_cloud: FakeCloud) -> None:
+    fences: list[int | None] = []
+
+    class Watched(OwnRecords):
+        async def write(self, patch: Patch, /) -> int:
+            fences.append(patch.fence)
+            assert lcm.ports.fence() == patch.fence
+            return await super().write(patch)
+
+        async def audit(self, id: str, label: str, detail: str, /) -> None:
+            fences.append(lcm.ports.fence())
+
+    own = Watched({**PENDING, "aws_region": REGION})
+    own.templates["tiny"] = {"name": "tiny", "instance_type": "m5.large"}
+
+    async def story() -> None:
+        quick = {"INITIAL_DELAY": "0", "STARTUP_RECONCILE_DELAY": "0", "WORKER_DISCOVERY_ENABLED": "false"}
+        clients = fake_cloud.clients(
+            {**quick, "RECONCILE_INTERVAL": "0.2", "AWS_REGION_CONFIGS": regions()},
+            control_plane=own,
+            compute=(cloud := OwnCloud()),
+        )
+        async with lcm.Controller(clients), asyncio.timeout(60):
+            while own.records["w-1"]["status"] != "running":
+                await asyncio.sleep(0.05)
+                cloud.settle()
+
+    asyncio.run(story())
+    assert len(fences) >= 3 and len(set(fences)) == 1 and isinstance(fences[0], int)
+
+
+def regions() -> str:
+    region = {"subnet_id": SUBNET, "security_group_ids": ["sg-1"]}
+    return json.dumps({"default_region": REGION, "regions": {REGION: region}})
