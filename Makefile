@@ -14,7 +14,7 @@ export PROTOC := $(BIN)/protoc
 # The tests compare the fake etcd with a real one, which comes with the virtual environment too.
 export LCM_ETCD_BIN := $(BIN)
 
-.PHONY: help setup demo rehearse controller test test-core test-rust test-python lint format bench docs fake-cloud clean
+.PHONY: help setup demo rehearse controller test test-core test-rust test-python lint format bench docs notebooks fake-cloud clean
 
 help: ## Show this list
 	@echo "Targets:"
@@ -77,6 +77,12 @@ bench: ## What a decision costs, over a mixed fleet of 10,000 workers
 docs: ## The API documentation, in target/doc
 	$(CARGO) doc --workspace --no-deps
 	@echo "Open target/doc/lcm_sdk/index.html"
+
+notebooks: setup ## Run the notebooks and write them as pages to target/notebooks
+	$(BIN)/maturin develop --locked --quiet
+	$(BIN)/jupyter-nbconvert --execute --to html --output-dir target/notebooks \
+		--KernelManager.transport=ipc --KernelManager.ip="$$(mktemp -d)/kernel" notebooks/*.ipynb
+	@echo "Open target/notebooks/01-lifecycle.html. To work in them: $(BIN)/pip install jupyterlab, then $(BIN)/jupyter-lab notebooks"
 
 clean: ## Remove everything that was built or set up
 	cargo clean

@@ -1,0 +1,89 @@
+"""The notebooks run as they stand, show what they promise, and are kept without their results."""
+
+from __future__ import annotations
+
+import base64
+import io
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from PIL import Image
+from traitlets.config import Config
+
+FOLDER = Path(__file__).parents[2] / "notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+PLOTS = {"01-lifecycle": 4, "02-orphans": 4, "03-draining": 4, "04-a-bad-day": 2}
+CARDS = {"01-lifecycle": 5, "02-orphans": 1, "03-draining": 2, "04-a-bad-day": 0}
+LIMIT = 60.0
+"""Seconds that a notebook may take."""
+
+every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+
+@pytest.fixture
+def settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[Config]:
+    """For a fresh Python that shows every warning. It listens on files of its own: no port is opened."""
+    # Not pytest's own folder: the path of a socket must be short.
+    home = Path(tempfile.mkdtemp(prefix="lcm-"))
+    monkeypatch.setenv("IPYTHONDIR", str(home / "ipython"))
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(home / "runtime"))
+    monkeypatch.setenv("PYTHONWARNINGS", "default")
+    yield Config({"KernelManager": {"transport": "ipc", "ip": str(home / "socket")}})
+    shutil.rmtree(home)
+
+
+def load(path: Path) -> Any:
+    return nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
+
+
+def code(notebook: Any) -> list[Any]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def shown(notebook: Any, kind: str) -> list[str]:
+    outputs = [output for cell in code(notebook) for output in cell.outputs]
+    return [output.data[kind] for output in outputs if kind in output.get("data", {})]
+
+
+def test_every_notebook_promises_something() -> None:
+    assert {path.stem for path in NOTEBOOKS} == set(PLOTS) == set(CARDS)
+
+
+@every_notebook
+def test_a_notebook_is_kept_without_its_results(path: Path) -> None:
+    notebook = load(path)
+    nbformat.validate(notebook)
+    for cell in code(notebook):
+        assert cell.outputs == [] and cell.execution_count is None, f"{path.name} holds results; clear all outputs"
+        assert cell.metadata == {}, f"{path.name} holds traces of an editor: {cell.metadata}"
+
+
+@every_notebook
+@pytest.mark.timeout(2 * LIMIT)
+def test_a_notebook_runs_and_shows_what_it_promises(path: Path, settings: Config) -> None:
+    notebook = load(path)
+    began = time.monotonic()
+    NotebookClient(
+        notebook, config=settings, timeout=int(LIMIT), resources={"metadata": {"path": str(FOLDER)}}
+    ).execute()
+    took = time.monotonic() - began
+    assert took < LIMIT, f"it took {took:.0f} s"
+
+    for cell in code(notebook):
+        said = [output.text for output in cell.outputs if output.get("name") == "stderr"]
+        assert said == [], "a reader would see this"
+    pictures = [Image.open(io.BytesIO(base64.b64decode(picture))) for picture in shown(notebook, "image/png")]
+    assert len(pictures) == PLOTS[path.stem]
+    for picture in pictures:
+        assert picture.width > 600 and picture.height > 150
+        colours = picture.convert("RGB").getcolors(maxcolors=picture.width * picture.height)
+        assert colours is not None and len(colours) > 100, "a plot without anything on it"
+    cards = [card for card in shown(notebook, "text/html") if "background:" in card]
+    assert len(cards) == CARDS[path.stem]
