@@ -115,10 +115,12 @@ impl Discovery {
         let mut wait = self.config.initial_delay;
         loop {
             tokio::select! {
+                biased;
                 () = shutdown.requested() => return,
                 () = tokio::time::sleep(wait) => {}
             }
             let settings = tokio::select! {
+                biased;
                 () = shutdown.requested() => return,
                 settings = self.settings() => settings,
             };
@@ -368,6 +370,7 @@ impl Discovery {
 /// Looks, or stops looking when asked to.
 async fn unless_stopped<T>(shutdown: &Shutdown, looking: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
+        biased;
         () = shutdown.requested() => None,
         seen = looking => Some(seen),
     }
