@@ -237,6 +237,11 @@ impl Discovery {
                     (self.demand)(&worker);
                     report.handed_over.push(worker);
                 }
+                Finding::Drifted { instance, worker } => {
+                    tracing::info!(target: "lcm::discovery", %worker, %instance, "a stopped worker's instance is not stopped");
+                    (self.demand)(&worker);
+                    report.handed_over.push(worker);
+                }
                 Finding::Resurrect { instance, worker } => {
                     // The scan is older than the listing: a worker that was terminated in between is none that lives.
                     let live = self.reconciler.ports().compute.instance(&scan.region, &instance);
