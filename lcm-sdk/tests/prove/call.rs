@@ -18,6 +18,17 @@ pub(crate) struct Call {
     pub(crate) matter: Matter,
 }
 
+/// What a call does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Does {
+    /// It changes nothing that anybody decides on.
+    Ask,
+    /// It changes something.
+    Change,
+    /// It changes a record.
+    Write,
+}
+
 /// What a call is about.
 #[derive(Debug, Clone)]
 pub(crate) enum Matter {
@@ -72,6 +83,15 @@ impl Call {
             | Matter::MoveSession(..)
             | Matter::Import(_)
             | Matter::Note => false,
+        }
+    }
+
+    /// What it does, as far as it matters where a script is broken.
+    pub(crate) fn does(&self) -> Does {
+        match self.matter {
+            Matter::Write(..) => Does::Write,
+            _ if self.is_effect() => Does::Change,
+            _ => Does::Ask,
         }
     }
 

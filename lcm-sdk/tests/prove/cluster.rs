@@ -69,7 +69,7 @@ impl Cluster {
         let world = &self.world;
         world.tell("quiet from here on");
         let mut trouble = world.trouble.lock();
-        (trouble.permille, trouble.lags) = (0, false);
+        (trouble.permille, trouble.lags, trouble.lag_permille) = (0, false, 0);
         drop(trouble);
         world.etcd.make_available();
         world.etcd.resume_watches();
@@ -79,14 +79,14 @@ impl Cluster {
     }
 
     /// Everybody is where he should be, stays there, and is left alone.
-    pub(crate) async fn settle(&self, seconds: u64) {
+    pub(crate) async fn settle(&self, seconds: u64, rest: u64) {
         self.live(seconds).await;
         self.check_the_end();
         self.world.ledger.lock().effects = 0;
-        self.live(300).await;
+        self.live(rest).await;
         let mut ledger = self.world.ledger.lock();
         let effects = ledger.effects;
-        ledger.rule(effects == 0, || format!("a fleet at rest was changed {effects} times in five minutes"));
+        ledger.rule(effects == 0, || format!("a fleet at rest was changed {effects} times in {rest} s"));
     }
 
     fn check_the_end(&self) {

@@ -27,6 +27,7 @@ pub(crate) fn setup_of(seed: u64) -> Setup {
 pub(crate) fn a_day(setup: Setup) -> Verdict {
     on_paused_time(async {
         let cluster = Cluster::start(setup, people);
+        cluster.world.trouble.lock().lag_permille = 400;
         cluster.live(10).await;
         for _ in 0..MISHAPS {
             cluster.mishap();
@@ -34,7 +35,7 @@ pub(crate) fn a_day(setup: Setup) -> Verdict {
             cluster.live(pause).await;
         }
         cluster.calm_down();
-        cluster.settle(UNTIL_QUIET).await;
+        cluster.settle(UNTIL_QUIET, 300).await;
         cluster.verdict()
     })
 }

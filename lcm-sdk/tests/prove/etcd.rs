@@ -43,7 +43,7 @@ impl Coordination for Door {
 
     async fn renew(&self, lease: LeaseId) -> Told<Renewal> {
         self.reach().await?;
-        if self.world.is_broken(Broken::NoFencing) {
+        if self.world.is_broken(Broken::NoLease) {
             // Whoever does not look at its lease leads for ever.
             return Ok(Renewal::Renewed(Duration::from_secs(15)));
         }
@@ -71,7 +71,7 @@ impl Coordination for Door {
 
     async fn list(&self, prefix: &str) -> Told<Listing> {
         self.reach().await?;
-        if self.world.is_broken(Broken::NoFencing) && prefix.contains("leader") {
+        if self.world.is_broken(Broken::NoLease) && prefix.contains("leader") {
             let (revision, _) =
                 self.world.ledger.lock().terms.get(&self.number).copied().unwrap_or((0, Instant::now()));
             if revision > 0 {
@@ -83,7 +83,7 @@ impl Coordination for Door {
 
     async fn watch(&self, prefix: &str, from_revision: i64) -> Told<Box<dyn WatchStream>> {
         self.reach().await?;
-        if self.world.is_broken(Broken::NoFencing) && prefix.contains("leader") {
+        if self.world.is_broken(Broken::NoLease) && prefix.contains("leader") {
             let leads = self.world.ledger.lock().terms.contains_key(&self.number);
             if leads {
                 return Ok(Box::new(Silence));

@@ -52,6 +52,8 @@ pub(crate) struct Trouble {
     pub(crate) planned: Option<(u64, What)>,
     /// The next launch is not shown for a while.
     pub(crate) lags: bool,
+    /// So many launches in a thousand are not, without anything going wrong.
+    pub(crate) lag_permille: u64,
     /// Whether answers are remembered, to be given once more.
     pub(crate) remembers: bool,
     answers: BTreeMap<String, Remembered>,
@@ -106,7 +108,7 @@ pub(crate) fn by_chance(dice: &mut Dice, call: &Call) -> (Fault, &'static str) {
         Matter::Launch(_) => match dice.roll(5) {
             0 => (Fault::Fail(NoCapacity), "no capacity"),
             1 => (Fault::LoseAnswer, "timed out after it was carried out"),
-            2 | 3 => (Fault::Lag, "visibility lag"),
+            2 | 3 => (Fault::Lag, "slow to show"),
             _ => failing(dice),
         },
         Matter::Read if call.name == "scan" => match dice.roll(2) {

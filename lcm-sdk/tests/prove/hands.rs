@@ -138,7 +138,9 @@ impl Cluster {
 
     fn operator(&self, worker: &Worker) -> &'static str {
         let world = &self.world;
-        let roll = world.dice.lock().roll(10);
+        let living = |worker: &Worker| worker.status != WorkerStatus::Terminated;
+        let is_small = world.workers().iter().filter(|worker| living(worker)).count() < 7;
+        let roll = world.dice.lock().roll(12);
         match roll {
             0..3 => world.want(&worker.id, DesiredStatus::Running),
             3 | 4 => world.want(&worker.id, DesiredStatus::Stopped),
@@ -156,7 +158,7 @@ impl Cluster {
             }
             _ => {
                 let id = format!("w-{}", world.number());
-                if world.workers().len() < 7 {
+                if is_small {
                     let id = world.add_worker(&id, WorkerStatus::Pending);
                     world.want(&id, DesiredStatus::Running);
                 }

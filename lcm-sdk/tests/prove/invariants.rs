@@ -40,6 +40,7 @@ impl World {
             let mut ledger = self.ledger.lock();
             ledger.steps += 1;
             ledger.effects += u64::from(call.is_effect());
+            ledger.calls.push(call.does());
             ledger.steps
         };
         self.check_lead(process, call);
@@ -66,9 +67,13 @@ impl World {
             None => {}
             Some(What::Happens(planned)) => {
                 fault = planned;
+                self.ledger.lock().struck |= planned != Fault::Stale;
                 self.tell(format!("here: {planned:?} at {} {}", call.name, call.about));
             }
-            Some(What::Pair(pair)) => self.cancel_out(pair),
+            Some(What::Pair(pair)) => {
+                self.ledger.lock().struck = true;
+                self.cancel_out(pair);
+            }
         }
         Sending { way, back, fault, has_left }
     }
@@ -88,7 +93,13 @@ impl World {
     /// EC2 launched something, and may not show it yet.
     pub(crate) fn launched(&self, id: &InstanceId) {
         self.nature.lock().born.entry(id.clone()).or_insert_with(Instant::now);
-        if std::mem::take(&mut self.trouble.lock().lags) {
+        let lags = {
+            let mut trouble = self.trouble.lock();
+            let by_chance = self.dice.lock().chance(trouble.lag_permille);
+            std::mem::take(&mut trouble.lags) || by_chance
+        };
+        if lags {
+            self.ledger.lock().fault("visibility lag");
             let lag = self.dice.lock().millis(5_000, LONGEST_LAG * 1000);
             self.hide(id, lag);
         }
@@ -131,7 +142,13 @@ impl World {
         }
         if let Some(fence) = call.fence() {
             let is_own = fence.0.is_some() && fence.0 == term.map(|(token, _)| token);
-            ledger.rule(is_own, || format!("{} writes with {fence:?}, its own token is {term:?}", process.identity));
+            ledger.rule(is_own, || {
+                format!(
+                    "{} writes with {fence:?}, its own token is {:?}",
+                    process.identity,
+                    term.map(|(token, _)| token)
+                )
+            });
             let recent = term.is_some_and(|(_, held_at)| held_at.elapsed() < LATE);
             ledger.rule(recent, || {
                 format!("{} writes long after it led: {} {}", process.identity, call.name, call.about)

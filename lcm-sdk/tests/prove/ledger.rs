@@ -6,6 +6,7 @@ use std::time::Duration;
 use lcm_sdk::{InstanceId, WorkerId};
 use tokio::time::Instant;
 
+use super::call::Does;
 use super::clock::SimClock;
 
 /// How much of a story is kept to be shown.
@@ -17,6 +18,10 @@ pub(crate) struct Ledger {
     clock: SimClock,
     /// Calls that were made.
     pub(crate) steps: u64,
+    /// Every call, by what it does.
+    pub(crate) calls: Vec<Does>,
+    /// Whether what was planned came about.
+    pub(crate) struck: bool,
     /// Calls that change something, since the last time this was set to zero.
     pub(crate) effects: u64,
     /// Rules that were looked at.
@@ -68,6 +73,8 @@ impl Ledger {
         Self {
             clock: clock.clone(),
             steps: 0,
+            calls: Vec::new(),
+            struck: false,
             effects: 0,
             checks: 0,
             faults: BTreeMap::new(),
@@ -120,6 +127,12 @@ impl Ledger {
 
     pub(crate) fn wish(&mut self, worker: &WorkerId, wish: Wish) {
         self.wishes.entry(worker.clone()).or_default().push((wish, Instant::now()));
+    }
+
+    /// A worker is drained since longer ago than this world exists.
+    pub(crate) fn drained_before(&mut self, worker: &WorkerId, by: Duration) {
+        let since = Instant::now().checked_sub(by).unwrap_or_else(Instant::now);
+        self.wishes.insert(worker.clone(), vec![(Wish::Drain, since)]);
     }
 
     /// Whether a wish held at some time within a while before now.

@@ -56,9 +56,6 @@ impl Compute for Door {
     async fn tagged(&self, region: &str, worker: &WorkerId) -> Told<Vec<Instance>> {
         let call = Call::read("tagged", worker.as_str());
         let answer = self.ask(call, self.world.compute.tagged(region, worker)).await;
-        if self.world.is_broken(Broken::NeverAdopts) && answer.is_ok() {
-            return Ok(Vec::new());
-        }
         for instance in answer.iter().flatten() {
             self.world.heard(self, &instance.id, &Answer::Found(instance.clone()));
         }
@@ -141,7 +138,11 @@ impl ControlPlane for Door {
     }
 
     async fn write(&self, worker: &Worker, patch: &StatusPatch, fence: Fence) -> Told<Version> {
-        let (world, worker, patch, fence) = (Arc::clone(&self.world), worker.clone(), patch.clone(), self.fence(fence));
+        let (world, worker, mut patch, fence) =
+            (Arc::clone(&self.world), worker.clone(), patch.clone(), self.fence(fence));
+        if self.world.is_broken(Broken::LicenceNotNoted) {
+            patch.changes.license_attempt = None;
+        }
         let status = patch.status.map_or("notes", WorkerStatus::as_str);
         let about = format!("{} {} → {status}", worker.id, worker.status);
         let call = Call::new("write", about, Matter::Write(Box::new((worker.clone(), patch.clone())), fence));
@@ -240,6 +241,7 @@ impl Door {
     fn misread(&self, worker: &mut Worker) {
         if self.world.is_broken(Broken::DrainIsStop) && worker.status == WorkerStatus::Draining {
             worker.status = WorkerStatus::Stopping;
+            worker.notes.drain_started_at = None;
         }
     }
 

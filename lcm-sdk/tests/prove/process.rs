@@ -76,6 +76,7 @@ impl Process {
             controller: ControllerConfig {
                 jitter: Arc::new(|| 0.5),
                 polling: self.world.setup.polling,
+                interval: self.world.setup.interval,
                 ..usual.controller
             },
             election: ElectionConfig { identity: self.identity.clone(), ..usual.election },
@@ -131,7 +132,11 @@ impl Process {
                 let mut trouble = self.world.trouble.lock();
                 let older = if trouble.remembers { trouble.older(&call, &reply) } else { None };
                 match (fault, older) {
-                    (Fault::Stale, Some(older)) => older,
+                    (Fault::Stale, Some(older)) => {
+                        drop(trouble);
+                        self.world.ledger.lock().struck = true;
+                        older
+                    }
                     _ => reply,
                 }
             }

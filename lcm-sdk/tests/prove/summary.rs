@@ -32,6 +32,8 @@ pub(crate) struct Summary {
     pub(crate) caught: Vec<&'static str>,
     pub(crate) missed: Vec<&'static str>,
     pub(crate) states: Vec<(String, usize)>,
+    /// What is told besides the table.
+    pub(crate) notes: Vec<String>,
     pub(crate) violations: Vec<String>,
 }
 
@@ -65,6 +67,7 @@ impl Summary {
         self.caught.extend(other.caught);
         self.missed.extend(other.missed);
         self.states.extend(other.states);
+        self.notes.extend(other.notes);
         self.violations.extend(other.violations);
     }
 

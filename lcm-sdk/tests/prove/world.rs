@@ -46,6 +46,9 @@ pub(crate) struct Setup {
     pub(crate) versions: Versions,
     pub(crate) fencing: Fencing,
     pub(crate) polling: Polling,
+    pub(crate) interval: Duration,
+    /// Whether sessions come to an end by themselves.
+    pub(crate) ends_sessions: bool,
     /// Who of us is broken on purpose.
     pub(crate) broken: Option<Broken>,
 }
@@ -58,6 +61,8 @@ impl Setup {
             versions: Versions::Kept,
             fencing: Fencing::Ignored,
             polling: Polling::Enabled,
+            interval: Duration::from_secs(30),
+            ends_sessions: true,
             broken: None,
         }
     }
@@ -113,6 +118,10 @@ impl World {
                 regions: RegionConfigs {
                     default_region: Some(HERE.to_owned()),
                     regions: [(HERE.to_owned(), region)].into(),
+                },
+                consistency_window: match setup.broken {
+                    Some(Broken::AbsentIsGone) => Duration::ZERO,
+                    _ => Policy::default().consistency_window,
                 },
                 ..Policy::default()
             },
@@ -273,7 +282,9 @@ impl World {
                 (SessionState::Known(KnownSessionState::Instantiating | KnownSessionState::Running), 20) => {
                     KnownSessionState::Failed
                 }
-                (SessionState::Known(KnownSessionState::Running) | SessionState::Other(_), 0) => {
+                (SessionState::Known(KnownSessionState::Running) | SessionState::Other(_), 0)
+                    if self.setup.ends_sessions =>
+                {
                     KnownSessionState::Stopped
                 }
                 _ => continue,
@@ -281,6 +292,12 @@ impl World {
             session.state = SessionState::Known(next);
             self.control_plane.put_session(session);
         }
+    }
+
+    /// Sessions that everybody had the time to see.
+    pub(crate) fn sessions_are_old(&self) {
+        let long_ago = Instant::now().checked_sub(Duration::from_secs(3600));
+        self.nature.lock().sessions.values_mut().for_each(|since| *since = long_ago);
     }
 
     fn has_power(&self, session: &Session) -> bool {
