@@ -2,6 +2,7 @@
 
 mod broken;
 mod call;
+mod check;
 mod clock;
 mod cluster;
 mod days;
@@ -11,6 +12,7 @@ mod faults;
 mod hands;
 mod invariants;
 mod ledger;
+mod model;
 mod pairs;
 mod points;
 mod ports;
@@ -21,6 +23,15 @@ mod world;
 
 fn main() {
     let mut summary = summary::Summary::default();
+    if std::env::var("LCM_MODEL").is_ok() {
+        let began = std::time::Instant::now();
+        let found = check::check();
+        for violation in &found.violations {
+            println!("{violation}");
+        }
+        println!("{found} {:?} {:?}", found.missed, began.elapsed());
+        return;
+    }
     let number = |name: &str| std::env::var(name).ok().and_then(|number| number.parse().ok());
     if let Ok(which) = std::env::var("LCM_BROKEN") {
         for broken in broken::Broken::ALL.into_iter().filter(|broken| broken.name().contains(&which)) {
