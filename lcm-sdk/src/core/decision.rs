@@ -77,7 +77,7 @@ pub struct Changes {
     pub launch_generation: Option<u32>,
     /// The launch under way.
     pub launch_plan: Change<Box<LaunchPlan>>,
-    /// CML's mark of the registration attempt that stood there before ours.
+    /// CML's mark of the registration attempt that stood there before ours, and a fingerprint of our token.
     pub license_attempt: Option<String>,
     /// How the licence operation went.
     pub license: Option<LicenseReport>,

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::failure::CallFailure;
 use super::ids::{InstanceId, WorkerId};
 use super::instance::Instance;
-use super::status::WorkerStatus;
+use super::status::{Ec2State, WorkerStatus};
 use super::worker::Worker;
 use super::worker_json::UnreadableWorker;
 
@@ -47,6 +47,13 @@ pub enum Finding {
         /// The worker its tags name.
         worker: WorkerId,
     },
+    /// Its record is at rest as a stopped one, and nobody would look at it, but it is not stopped: the reconciler looks.
+    Drifted {
+        /// The instance.
+        instance: InstanceId,
+        /// Its worker.
+        worker: WorkerId,
+    },
     /// Its record says terminated, but it lives: reported, and handed to the reconciler.
     Resurrect {
         /// The instance.
@@ -57,7 +64,7 @@ pub enum Finding {
 }
 
 /// Sorts out what a scan found. Known instances and dead ones give nothing: a known record's status is not
-/// discovery's business. Nor does an instance of a record that could not be read: it has an owner, whoever that is.
+/// discovery's business, though it may wake one that nobody looks at any more. Nor does an instance of a record that could not be read: it has an owner, whoever that is.
 ///
 /// ```
 /// use lcm_sdk::core::discovery::{explore, Completeness, Finding, Scan};
@@ -97,7 +104,10 @@ pub fn explore(scan: &Scan, workers: &[Worker], unreadable: &[UnreadableWorker])
                 Some(worker) if worker.status == WorkerStatus::Terminated => {
                     Some(Finding::Resurrect { instance: id, worker: worker.id.clone() })
                 }
-                Some(_) if recorded.is_some() => None,
+                Some(worker) if recorded.is_some() => (worker.status == WorkerStatus::Stopped
+                    && worker.is_at_rest()
+                    && instance.state != Ec2State::Stopped)
+                    .then(|| Finding::Drifted { instance: id, worker: worker.id.clone() }),
                 Some(worker) => Some(Finding::HandOver { instance: id, worker: worker.id.clone() }),
                 None => Some(Finding::Import { instance: id }),
             }
@@ -109,7 +119,6 @@ pub fn explore(scan: &Scan, workers: &[Worker], unreadable: &[UnreadableWorker])
 mod tests {
     use super::*;
     use crate::core::instance::WORKER_ID_TAG;
-    use crate::core::status::Ec2State;
     use crate::core::worker_json::read_workers;
 
     #[test]
@@ -137,6 +146,8 @@ mod tests {
                 instance("i-tagged-over", Ec2State::Running, Some("w-over")),
                 instance("i-unreadable", Ec2State::Running, None),
                 instance("i-of-unreadable", Ec2State::Running, Some("w-odd")),
+                instance("i-parked", Ec2State::Stopped, Some("w-parked")),
+                instance("i-woken", Ec2State::Running, Some("w-woken")),
             ],
             completeness: Completeness::Complete,
         };
@@ -146,6 +157,8 @@ mod tests {
             worker("w-over", WorkerStatus::Terminated, Some("i-back")),
             worker("w-old", WorkerStatus::Terminated, Some("i-succeeded")),
             worker("w-new", WorkerStatus::Running, Some("i-succeeded")),
+            worker("w-parked", WorkerStatus::Stopped, Some("i-parked")),
+            worker("w-woken", WorkerStatus::Stopped, Some("i-woken")),
         ];
         let odd = serde_json::json!([{"id": "w-odd", "status": "hibernating", "ec2_instance_id": "i-unreadable"}]);
         let (_, unreadable) = read_workers(odd.as_array().expect("a list").clone());
@@ -157,6 +170,7 @@ mod tests {
                 Finding::HandOver { instance: "i-unrecorded".into(), worker: "w-pending".into() },
                 Finding::Resurrect { instance: "i-back".into(), worker: "w-over".into() },
                 Finding::Resurrect { instance: "i-tagged-over".into(), worker: "w-over".into() },
+                Finding::Drifted { instance: "i-woken".into(), worker: "w-woken".into() },
             ]
         );
     }

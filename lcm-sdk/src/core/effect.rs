@@ -57,7 +57,7 @@ pub enum Effect {
     },
     /// Note which attempt CML shows before ours, so that its outcome is not taken for ours.
     RecordLicenseAttempt {
-        /// CML's mark of it.
+        /// CML's mark of it, if it shows one, and a fingerprint of our token.
         attempted: String,
     },
     /// Tell the control plane how a licence operation goes.

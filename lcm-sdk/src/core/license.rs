@@ -8,6 +8,7 @@ use std::fmt;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
 
 use super::json::{FieldError, Fields};
 use super::observation::Answer;
@@ -154,6 +155,8 @@ pub(crate) enum LicenseStep {
     Nothing,
     /// Say that it starts, then hand it to CML.
     Submit(Submission),
+    /// CML has it already, and only the record does not know: say so.
+    Acknowledge,
     /// CML works on it.
     Wait,
     /// CML is done: report it.
@@ -174,9 +177,49 @@ pub enum Submission {
     Deregister,
 }
 
-/// Decides the next licence step from the intent, from what CML says, and from the mark of the attempt that stood
+/// What is noted on the record before a token is handed to CML: the mark of the attempt that CML shows until then, and
+/// which token this is about. With it, what CML shows after a crash can be told from what it showed before.
+///
+/// Of the token only enough of a digest is kept to tell two of them apart.
+pub(crate) fn attempt_note(shown: Option<&str>, token: Option<&Secret>) -> String {
+    let fingerprint = token.map(fingerprint).unwrap_or_default();
+    format!("{}#{fingerprint}", shown.unwrap_or_default())
+}
+
+fn fingerprint(token: &Secret) -> String {
+    Sha256::digest(token.expose().as_bytes()).iter().take(4).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Such a note, read back.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct AttemptNote<'a> {
+    /// The mark CML showed before; `None` if it showed none.
+    mark: Option<&'a str>,
+    token: Option<&'a str>,
+}
+
+impl<'a> AttemptNote<'a> {
+    pub(crate) fn read(note: Option<&'a str>) -> Self {
+        let note = note.unwrap_or_default();
+        let (mark, token) = note.rsplit_once('#').map_or((note, None), |(mark, token)| (mark, Some(token)));
+        Self { mark: Some(mark).filter(|mark| !mark.is_empty()), token }
+    }
+
+    /// Whether CML had shown no attempt at all.
+    pub(crate) const fn is_of_the_first(self) -> bool {
+        self.mark.is_none()
+    }
+
+    /// Whether what CML shows came after this was noted, for the token that is wanted now: then it is ours.
+    fn precedes(self, status: &RegistrationStatus, wanted: Option<&Secret>) -> bool {
+        let same_token = self.token.is_some() && self.token == wanted.map(fingerprint).as_deref();
+        same_token && status.attempted.is_some() && status.attempted.as_deref() != self.mark
+    }
+}
+
+/// Decides the next licence step from the intent, from what CML says, and from the note about the attempt that stood
 /// there before ours: until CML shows another mark, what it says is about that earlier attempt.
-pub(crate) fn next_step(license: &License, said: &Answer<RegistrationStatus>, before: Option<&str>) -> LicenseStep {
+pub(crate) fn next_step(license: &License, said: &Answer<RegistrationStatus>, note: Option<&str>) -> LicenseStep {
     let Some(operation) = license.pending_operation else { return LicenseStep::Nothing };
     let status = match said {
         Answer::NotAsked => return LicenseStep::Nothing,
@@ -184,7 +227,7 @@ pub(crate) fn next_step(license: &License, said: &Answer<RegistrationStatus>, be
         Answer::Found(status) => status,
     };
     match operation {
-        LicenseOperation::Register => next_of_registration(license, status, before),
+        LicenseOperation::Register => next_of_registration(license, status, AttemptNote::read(note)),
         // 400 "already de-registered" is success, so sending it again after a crash is safe.
         LicenseOperation::Deregister => match status.stage() {
             RegistrationStage::NotRegistered if license.operation_in_progress => {
@@ -198,14 +241,21 @@ pub(crate) fn next_step(license: &License, said: &Answer<RegistrationStatus>, be
     }
 }
 
-fn next_of_registration(license: &License, status: &RegistrationStatus, before: Option<&str>) -> LicenseStep {
+fn next_of_registration(license: &License, status: &RegistrationStatus, note: AttemptNote<'_>) -> LicenseStep {
     // An intent without a token cannot be submitted, but it is not ours to drop.
     let submit = |submission| match &license.pending_token {
         Some(_) => LicenseStep::Submit(submission),
         None => LicenseStep::TryLater,
     };
-    let of_an_earlier_attempt = status.attempted.is_some() && status.attempted.as_deref() == before;
+    let of_an_earlier_attempt = status.attempted.is_some() && status.attempted.as_deref() == note.mark;
+    let is_ours = note.precedes(status, license.pending_token.as_ref());
     match (license.operation_in_progress, status.stage()) {
+        // Handed over by a pass that did not live to tell; handing it over again would do it twice.
+        (false, RegistrationStage::InProgress | RegistrationStage::Completed | RegistrationStage::Failed)
+            if is_ours =>
+        {
+            LicenseStep::Acknowledge
+        }
         // A registration from before the intent was submitted is an older one: it is replaced.
         (false, RegistrationStage::Completed) => submit(Submission::Reregister),
         (false, RegistrationStage::NotRegistered | RegistrationStage::Failed) => submit(Submission::Register),
@@ -269,6 +319,27 @@ mod tests {
             assert_eq!(super::next_step(&submitted, &marked("monday"), Some("monday")), LicenseStep::Wait);
             let tuesday = super::next_step(&submitted, &marked("tuesday"), Some("monday"));
             assert!(matches!(tuesday, LicenseStep::Finish(_)), "{tuesday:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_handed_over_by_a_pass_that_did_not_live_to_tell_is_not_handed_over_again() {
+        let fresh = license(Some(LicenseOperation::Register), false);
+        for before in [None, Some("monday")] {
+            let note = attempt_note(before, fresh.pending_token.as_ref());
+            for word in ["IN_PROGRESS", "COMPLETED", "FAILED"] {
+                let shown = |mark| Answer::Found(RegistrationStatus::from_wire(word).attempted(mark));
+                let step = super::next_step(&fresh, &shown("tuesday"), Some(&note));
+                assert_eq!(step, LicenseStep::Acknowledge, "{word} after {before:?}");
+                let other = License { pending_token: Some(Secret::from("another")), ..fresh.clone() };
+                let step = super::next_step(&other, &shown("tuesday"), Some(&note));
+                assert_ne!(step, LicenseStep::Acknowledge, "{word} is of another token");
+                if let Some(before) = before {
+                    let step = super::next_step(&fresh, &shown(before), Some(&note));
+                    assert_ne!(step, LicenseStep::Acknowledge, "{word} is of an earlier attempt");
+                }
+            }
+            assert!(!note.contains("token"), "{note}");
         }
     }
 

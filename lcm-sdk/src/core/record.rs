@@ -9,7 +9,7 @@ use super::event::{Audit, Event, Notice, SessionEnd};
 use super::failure::{CallFailure, FailureKind};
 use super::ids::InstanceId;
 use super::launch::LaunchPlan;
-use super::license::{LicenseReport, Submission};
+use super::license::{AttemptNote, LicenseReport, Submission};
 use super::outcome::{LookAgain, Outcome};
 use super::patch::{DrainRequest, StatusPatch, Termination};
 use super::reason::{Detail, Reason, ReasonCode};
@@ -275,8 +275,11 @@ fn may_have_registered<'a>(
     decision: &Decision,
     mut pairs: impl Iterator<Item = (&'a Effect, &'a EffectResult)>,
 ) -> bool {
-    let notes_earlier = decision.effects.iter().any(|effect| matches!(effect, Effect::RecordLicenseAttempt { .. }));
-    let is_first = worker.notes.license_attempt.is_none() && !notes_earlier;
+    let noted = decision.effects.iter().find_map(|effect| {
+        let Effect::RecordLicenseAttempt { attempted } = effect else { return None };
+        Some(attempted.as_str())
+    });
+    let is_first = AttemptNote::read(noted.or(worker.notes.license_attempt.as_deref())).is_of_the_first();
     let answer_lost = pairs.any(|pair| {
         matches!(pair, (Effect::SubmitLicense { submission: Submission::Register, .. }, EffectResult::Failed(failure))
             if !failure.kind.did_nothing())

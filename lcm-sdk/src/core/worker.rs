@@ -97,7 +97,7 @@ pub struct Notes {
     pub launch_generation: u32,
     /// When its instance was launched.
     pub launched_at: Option<Timestamp>,
-    /// CML's mark of the registration attempt that stood there before ours.
+    /// CML's mark of the registration attempt that stood there before ours, and a fingerprint of our token.
     pub license_attempt: Option<String>,
     /// A launch that was begun and whose outcome is not known: it is repeated byte by byte, never planned anew.
     pub launch_plan: Option<Box<LaunchPlan>>,

@@ -77,7 +77,7 @@ pub struct Lease {
 }
 
 /// The id of a lease.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(pub i64);
 
 /// What the server said to a renewal.

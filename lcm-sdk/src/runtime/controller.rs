@@ -180,6 +180,7 @@ impl<C: Reconcile> Controller<C> {
         let serving = self.serve(shutdown);
         let beside = async {
             tokio::select! {
+                biased;
                 () = beside => {}
                 () = shutdown.requested() => {}
             }
@@ -228,6 +229,7 @@ impl<C: Reconcile> Controller<C> {
             }
         };
         tokio::select! {
+            biased;
             () = finishing => {}
             () = self.measure() => {}
             () = async {
@@ -328,6 +330,7 @@ impl<C: Reconcile> Inner<C> {
                 }
             };
             tokio::select! {
+                biased;
                 () = woken => {}
                 () = due => {}
                 () = shutdown.requested() => return None,

@@ -93,10 +93,12 @@ impl Discovery {
         let mut wait = self.config.initial_delay;
         loop {
             tokio::select! {
+                biased;
                 () = shutdown.requested() => return,
                 () = tokio::time::sleep(wait) => {}
             }
             let settings = tokio::select! {
+                biased;
                 () = shutdown.requested() => return,
                 settings = self.settings() => settings,
             };
@@ -248,6 +250,11 @@ impl Discovery {
                         }
                         (self.demand)(&worker);
                     }
+                    report.handed_over.push(worker);
+                }
+                Finding::Drifted { instance, worker } => {
+                    tracing::info!(target: "lcm::discovery", %worker, %instance, "a stopped worker's instance is not stopped");
+                    (self.demand)(&worker);
                     report.handed_over.push(worker);
                 }
                 Finding::Resurrect { instance, worker } => {

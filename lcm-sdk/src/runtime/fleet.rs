@@ -1,6 +1,6 @@
 //! The fleet of workers, as the resource of a controller.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -121,7 +121,7 @@ impl Reconcile for WorkerFleet {
     async fn prepare(&self, workers: &[ReadWorker]) {
         let policy = self.reconciler.policy();
         let now = self.reconciler.ports().clock.now();
-        let mut by_region: HashMap<&str, (Vec<InstanceId>, Vec<&WorkerId>)> = HashMap::new();
+        let mut by_region: BTreeMap<&str, (Vec<InstanceId>, Vec<&WorkerId>)> = BTreeMap::new();
         for ReadWorker { worker, .. } in workers {
             let asks = queries(worker, &Observation::default(), policy, now).contains(Query::Instance);
             if let (true, Some(region), Some(id)) = (asks, policy.regions.region_of(worker), &worker.instance_id) {

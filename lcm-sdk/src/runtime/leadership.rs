@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::ports::Fence;
@@ -30,7 +31,9 @@ pub struct Leadership {
 #[derive(Debug)]
 struct Right {
     token: i64,
-    valid_until: watch::Receiver<Option<Instant>>,
+    valid_until: Mutex<Option<Instant>>,
+    /// Wakes those who wait in the order they came, so that a simulated history can be repeated.
+    changed: Notify,
 }
 
 impl Leadership {
@@ -41,15 +44,16 @@ impl Leadership {
 
     /// A right that holds until `valid_until`, and the keeper that prolongs or ends it.
     pub fn leased(token: i64, valid_until: Instant) -> (Self, LeadershipKeeper) {
-        let (sender, receiver) = watch::channel(Some(valid_until));
-        (Self { right: Some(Arc::new(Right { token, valid_until: receiver })) }, LeadershipKeeper { sender })
+        let right = Right { token, valid_until: Mutex::new(Some(valid_until)), changed: Notify::new() };
+        let right = Arc::new(right);
+        (Self { right: Some(Arc::clone(&right)) }, LeadershipKeeper { right })
     }
 
     /// Whether it holds at this moment.
     pub fn is_valid(&self) -> bool {
         match &self.right {
             None => true,
-            Some(right) => right.valid_until.borrow().is_some_and(|until| Instant::now() < until),
+            Some(right) => right.valid_until.lock().is_some_and(|until| Instant::now() < until),
         }
     }
 
@@ -61,7 +65,7 @@ impl Leadership {
     /// How long it still holds; `None` for one that needs no election.
     pub fn remaining(&self) -> Option<Duration> {
         let right = self.right.as_ref()?;
-        let until = *right.valid_until.borrow();
+        let until = *right.valid_until.lock();
         Some(until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now())))
     }
 
@@ -71,22 +75,20 @@ impl Leadership {
     /// Can be dropped and called again at any time.
     pub async fn lost(&self) {
         let Some(right) = &self.right else { return std::future::pending().await };
-        let mut valid_until = right.valid_until.clone();
         loop {
-            let Some(until) = *valid_until.borrow_and_update() else { return };
+            let changed = right.changed.notified();
+            tokio::pin!(changed);
+            // From here on no change is missed.
+            changed.as_mut().enable();
+            let Some(until) = *right.valid_until.lock() else { return };
             tokio::select! {
+                biased;
                 () = tokio::time::sleep_until(until) => {
                     if !self.is_valid() {
                         return;
                     }
                 }
-                changed = valid_until.changed() => {
-                    // The keeper is gone: nobody will renew it, so it runs out.
-                    if changed.is_err() {
-                        tokio::time::sleep_until(until).await;
-                        return;
-                    }
-                }
+                () = changed => {}
             }
         }
     }
@@ -95,24 +97,24 @@ impl Leadership {
 /// The other end of a leased right: held by the one who renews the lease.
 #[derive(Debug)]
 pub struct LeadershipKeeper {
-    sender: watch::Sender<Option<Instant>>,
+    right: Arc<Right>,
 }
 
 impl LeadershipKeeper {
     /// Prolongs the right. One that has ended stays ended.
     pub fn prolong(&self, valid_until: Instant) {
-        self.sender.send_if_modified(|until| match until {
-            Some(current) if Instant::now() < *current => {
-                *until = Some(valid_until);
-                true
-            }
-            Some(_) | None => false,
-        });
+        let mut until = self.right.valid_until.lock();
+        if until.is_some_and(|until| Instant::now() < until) {
+            *until = Some(valid_until);
+            drop(until);
+            self.right.changed.notify_waiters();
+        }
     }
 
     /// Ends the right at once.
     pub fn end(&self) {
-        self.sender.send_replace(None);
+        *self.right.valid_until.lock() = None;
+        self.right.changed.notify_waiters();
     }
 }
 

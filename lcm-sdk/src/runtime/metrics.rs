@@ -1,6 +1,6 @@
 //! The metrics loop: collects utilisation for all running workers at once, so that no pass has to ask alone.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
@@ -55,6 +55,7 @@ impl MetricsLoop {
                 tokio::time::sleep(self.interval).await;
             };
             tokio::select! {
+                biased;
                 () = shutdown.requested() => return,
                 () = round => {}
             }
@@ -68,7 +69,7 @@ impl MetricsLoop {
     pub async fn run_once(&self) -> Result<MetricsReport, CallFailure> {
         let listing = self.reconciler.ports().control_plane.workers(&Scope::living()).await?;
         let policy = self.reconciler.policy();
-        let mut by_region: HashMap<&str, Vec<(&Worker, InstanceId)>> = HashMap::new();
+        let mut by_region: BTreeMap<&str, Vec<(&Worker, InstanceId)>> = BTreeMap::new();
         for worker in listing.workers.iter().filter(|worker| worker.status == WorkerStatus::Running) {
             if let (Some(region), Some(id)) = (policy.regions.region_of(worker), &worker.instance_id) {
                 by_region.entry(region).or_default().push((worker, id.clone()));

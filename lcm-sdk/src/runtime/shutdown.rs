@@ -1,6 +1,9 @@
 //! Asking everything to stop, once, from anywhere.
 
-use tokio::sync::watch;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::Notify;
 
 /// A request to stop that any number of tasks can wait for. Clones are the same request.
 ///
@@ -17,23 +20,31 @@ use tokio::sync::watch;
 /// ```
 #[derive(Debug, Clone)]
 pub struct Shutdown {
-    requested: watch::Sender<bool>,
+    inner: Arc<Inner>,
+}
+
+/// A `Notify` wakes those who wait in the order they came, so that a simulated history can be repeated.
+#[derive(Debug, Default)]
+struct Inner {
+    is_requested: AtomicBool,
+    requested: Notify,
 }
 
 impl Shutdown {
     /// Nobody has asked yet.
     pub fn new() -> Self {
-        Self { requested: watch::Sender::new(false) }
+        Self { inner: Arc::default() }
     }
 
     /// Asks everyone to stop. Asking again changes nothing.
     pub fn request(&self) {
-        self.requested.send_replace(true);
+        self.inner.is_requested.store(true, Ordering::Release);
+        self.inner.requested.notify_waiters();
     }
 
     /// Whether somebody has asked.
     pub fn is_requested(&self) -> bool {
-        *self.requested.borrow()
+        self.inner.is_requested.load(Ordering::Acquire)
     }
 
     /// Waits until somebody asks.
@@ -41,8 +52,13 @@ impl Shutdown {
     /// # Cancel safety
     /// Can be dropped and called again at any time; a request is never missed.
     pub async fn requested(&self) {
-        // Fails only when every sender is gone, and this one is here.
-        let _ = self.requested.subscribe().wait_for(|requested| *requested).await;
+        let requested = self.inner.requested.notified();
+        tokio::pin!(requested);
+        // From here on no request is missed.
+        requested.as_mut().enable();
+        if !self.is_requested() {
+            requested.await;
+        }
     }
 
     /// Asks when the process is told to end: SIGTERM, or Ctrl-C. Runs until then.

@@ -157,6 +157,7 @@ impl WorkerController {
         electing.spawn(election.run(shutdown.clone()));
         loop {
             let leadership = tokio::select! {
+                biased;
                 () = shutdown.requested() => break,
                 elected = handle.elected() => elected,
             };
@@ -300,6 +301,7 @@ impl WorkerController {
                     let heeding = heed(notices, &controller, &listed, config.controller.backoff);
                     tokio::join!(watcher.run(ended.clone()), async {
                         tokio::select! {
+                            biased;
                             () = ended.requested() => {}
                             () = heeding => {}
                         }
@@ -320,6 +322,7 @@ impl WorkerController {
         let keeping = controller.run_with(self.sweep_then_poll(&controller, &listed), &ended);
         let ending = async {
             tokio::select! {
+                biased;
                 () = shutdown.requested() => tracing::info!(target: "lcm::controller", "stopping: finishing what is under way"),
                 () = leadership.lost() => tracing::warn!(target: "lcm::controller", "not the leader any more: stopping"),
             }

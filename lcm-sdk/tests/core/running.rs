@@ -125,6 +125,8 @@ fn a_changed_address_is_recorded_and_the_licence_goes_to_the_new_one() {
     assert_eq!(
         decision.effects,
         [
+            // Which token this is about, in a few digits of its digest; CML shows no earlier attempt.
+            Effect::RecordLicenseAttempt { attempted: "#b46c0967".into() },
             Effect::SubmitLicense { submission: Submission::Register, address: "203.0.113.1".into() },
             Effect::ReportLicense { report: LicenseReport::StartRegistration },
         ]
@@ -168,7 +170,12 @@ fn a_final_refusal_is_reported_once_and_any_other_failure_keeps_the_intent() {
     let decision = decide(&worker, &Observation { registration, ..seen() }, &policy(), now());
     let after = |kind| {
         let failed = EffectResult::Failed(CallFailure::new(kind, "400 bad token"));
-        let applied = lcm_sdk::Applied { decision: decision.clone(), results: vec![failed], at: now(), version: None };
+        let applied = lcm_sdk::Applied {
+            decision: decision.clone(),
+            results: vec![EffectResult::Done, failed],
+            at: now(),
+            version: None,
+        };
         lcm_sdk::record(&worker, &applied)
     };
     let refused = after(FailureKind::Refused);
@@ -211,13 +218,20 @@ fn an_intent_that_cml_never_saw_survives_what_cml_says_of_an_earlier_one() {
         let mut worker = with_license(LicenseOperation::Register, false);
         let registration = Answer::Found(RegistrationStatus::from_wire(word).attempted("monday"));
         let observation = Observation { registration, ..seen() };
-        for _ in 0..3 {
+        for attempt in 0..3 {
             let decision = decide(&worker, &observation, &policy(), now());
-            assert_eq!(names(&decision), ["record_license_attempt", "submit_license", "report_license"], "{word}");
+            // Once noted, it needs no second note.
+            let all = ["record_license_attempt", "submit_license", "report_license"];
+            assert_eq!(names(&decision), all[usize::from(attempt > 0)..], "{word}");
             let unreachable = CallFailure::new(FailureKind::Unreachable, "connection refused");
-            let results = vec![EffectResult::Done, EffectResult::Failed(unreachable)];
+            let noted = decision.effects.iter().find_map(|effect| match effect {
+                Effect::RecordLicenseAttempt { attempted } => Some(attempted.clone()),
+                _ => None,
+            });
+            let results = noted.iter().map(|_| EffectResult::Done).chain([EffectResult::Failed(unreachable)]).collect();
             let applied = lcm_sdk::Applied { decision, results, at: now(), version: None };
             worker = worker.patched(&lcm_sdk::record(&worker, &applied).patch);
+            worker.notes.license_attempt = noted.or(worker.notes.license_attempt);
             assert_eq!(worker.license.pending_operation, Some(LicenseOperation::Register), "{word}");
         }
         // Accepted at last: what CML still says of Monday's attempt is waited out.

@@ -227,7 +227,7 @@ async fn a_dry_run_reads_everything_writes_nothing_and_tells_the_plan() {
     );
     let idle = plan("w-idle").await;
     assert_eq!(idle.to, WorkerStatus::Stopping, "idle and without a session: {}", idle.reason);
-    assert_eq!(names(&idle), ["report_metrics", "submit_license", "report_license"]);
+    assert_eq!(names(&idle), ["report_metrics", "record_license_attempt", "submit_license", "report_license"]);
     let draining = plan("w-draining").await;
     assert_eq!((names(&draining), draining.to), (vec!["retry_session", "hand_back_session"], WorkerStatus::Draining));
     let start = plan("w-stopped").await;

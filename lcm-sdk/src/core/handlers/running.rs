@@ -98,6 +98,9 @@ fn reconcile_license(pass: Pass<'_>, instance: &Instance, decision: Decision) ->
         pass.worker.notes.license_attempt.as_deref(),
     ) {
         LicenseStep::Nothing => decision,
+        LicenseStep::Acknowledge => because(ReasonCode::LicenseInProgress, decision)
+            .outcome(Outcome::Requeue, LookAgain::After(pass.policy.license_poll_interval))
+            .doing(Effect::ReportLicense { report: LicenseReport::StartRegistration }),
         LicenseStep::Wait => because(ReasonCode::LicenseInProgress, decision)
             .outcome(Outcome::Requeue, LookAgain::After(pass.policy.license_poll_interval)),
         LicenseStep::TryLater => {
@@ -106,7 +109,11 @@ fn reconcile_license(pass: Pass<'_>, instance: &Instance, decision: Decision) ->
             Decision { reason, ..decision }.outcome(Outcome::Retry, LookAgain::Backoff)
         }
         LicenseStep::Finish(report) => because(ReasonCode::LicenseFinished, decision)
-            .changing(|changes| changes.license = Some(report))
+            .changing(|changes| {
+                changes.license = Some(report);
+                // The same token may be wanted once more one day.
+                changes.license_attempt = pass.worker.notes.license_attempt.as_ref().map(|_| String::new());
+            })
             .looking_again(LookAgain::NextCycle),
         LicenseStep::Submit(submission) => {
             let decision = because(ReasonCode::LicenseSubmitted, decision)
@@ -117,16 +124,16 @@ fn reconcile_license(pass: Pass<'_>, instance: &Instance, decision: Decision) ->
 }
 
 /// CML first, then the record: a record that said "in progress" of something CML has never seen would take the
-/// outcome of an earlier attempt for ours. A crash in between submits again, which CML takes as the same.
+/// outcome of an earlier attempt for ours. What CML shows before is noted before anything, so that after a crash in
+/// between it can be told whether CML has it.
 fn submit_license(pass: Pass<'_>, submission: Submission, address: &str, decision: Decision) -> Decision {
     let start = match submission {
         Submission::Register | Submission::Reregister => LicenseReport::StartRegistration,
         Submission::Deregister => LicenseReport::StartDeregistration,
     };
-    let shown = pass.seen.registration.found().and_then(|status| status.attempted.clone());
-    let decision = match shown.filter(|shown| Some(shown) != pass.worker.notes.license_attempt.as_ref()) {
-        Some(attempted) => decision.doing(Effect::RecordLicenseAttempt { attempted }),
-        None => decision,
+    let decision = match submission {
+        Submission::Register | Submission::Reregister => note_attempt(pass, decision),
+        Submission::Deregister => decision,
     };
     let decision = decision.doing(Effect::SubmitLicense { submission, address: address.to_owned() });
     if pass.worker.license.operation_in_progress {
@@ -134,6 +141,15 @@ fn submit_license(pass: Pass<'_>, submission: Submission, address: &str, decisio
     } else {
         decision.doing(Effect::ReportLicense { report: start })
     }
+}
+
+fn note_attempt(pass: Pass<'_>, decision: Decision) -> Decision {
+    let shown = pass.seen.registration.found().and_then(|status| status.attempted.as_deref());
+    let attempted = license::attempt_note(shown, pass.worker.license.pending_token.as_ref());
+    if pass.worker.notes.license_attempt.as_ref() == Some(&attempted) {
+        return decision;
+    }
+    decision.doing(Effect::RecordLicenseAttempt { attempted })
 }
 
 /// The desired status changed while this very pass looked: most likely idle detection paused the worker. What it did

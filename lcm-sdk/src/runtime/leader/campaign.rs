@@ -108,6 +108,7 @@ impl Campaign<'_> {
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
+                biased;
                 update = watch.next() => match update {
                     WatchUpdate::Changed { keys, .. } => {
                         if keys.iter().any(|changed| changed == key.as_bytes()) {

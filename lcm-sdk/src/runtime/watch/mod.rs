@@ -157,6 +157,7 @@ impl<K: Ord + Send + 'static> Watcher<K> {
     async fn tell(&self, pending: &Pending<K>) {
         loop {
             let first = tokio::select! {
+                biased;
                 first = pending.first() => first,
                 () = self.notices.closed() => return,
             };

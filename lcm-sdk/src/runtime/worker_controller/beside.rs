@@ -56,6 +56,7 @@ pub(super) async fn heed(
         }
     };
     tokio::select! {
+        biased;
         () = listening => {}
         () = resyncing => {}
     }
@@ -66,6 +67,7 @@ pub(super) async fn supervised<F: Future<Output = ()>>(name: &str, ended: &Shutd
     while std::panic::AssertUnwindSafe(run()).catch_unwind().await.is_err() {
         tracing::error!(target: "lcm::controller", name, "a loop panicked; starting it again");
         tokio::select! {
+            biased;
             () = ended.requested() => return,
             () = tokio::time::sleep(REST_AFTER_PANIC) => {}
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use tokio::sync::watch::Sender;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use self::state::{Granted, State};
@@ -47,8 +47,9 @@ pub struct MemoryCoordination {
 #[derive(Debug)]
 struct Server {
     state: Mutex<State>,
-    /// Bumped whenever a watcher may have something to hear.
-    news: Sender<u64>,
+    /// Whenever a watcher may have something to hear. It wakes them in the order they came, so that a simulated history
+    /// can be repeated.
+    news: Notify,
 }
 
 /// What goes wrong between one client and the server.
@@ -69,7 +70,7 @@ impl MemoryCoordination {
     /// A client of a fresh server.
     pub fn new() -> Self {
         let state = State { revision: 1, ..State::default() };
-        let server = Server { state: Mutex::new(state), news: Sender::new(0) };
+        let server = Server { state: Mutex::new(state), news: Notify::new() };
         Self { server: Arc::new(server), link: Arc::default() }
     }
 
@@ -244,7 +245,6 @@ impl Coordination for MemoryCoordination {
         });
         Ok(Box::new(MemoryWatch {
             client: self.clone(),
-            news: self.server.news.subscribe(),
             prefix: prefix.as_bytes().to_vec(),
             next,
             round,
@@ -261,7 +261,7 @@ impl Server {
         state.expire();
         let result = change(&mut state);
         drop(state);
-        self.news.send_modify(|news| *news = news.wrapping_add(1));
+        self.news.notify_waiters();
         result
     }
 }

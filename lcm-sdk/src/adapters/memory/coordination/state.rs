@@ -1,6 +1,6 @@
 //! What the etcd in memory holds.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -16,7 +16,7 @@ pub(super) struct State {
     pub(super) revision: i64,
     pub(super) compacted: i64,
     pub(super) keys: BTreeMap<Vec<u8>, Entry>,
-    pub(super) leases: HashMap<LeaseId, Granted>,
+    pub(super) leases: BTreeMap<LeaseId, Granted>,
     pub(super) history: VecDeque<(i64, Vec<u8>)>,
     pub(super) next_lease: i64,
     /// Watches that began in an earlier round were cut.

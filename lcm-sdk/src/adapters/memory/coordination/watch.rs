@@ -1,7 +1,8 @@
 //! A watch of the etcd in memory.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::MemoryCoordination;
@@ -11,7 +12,6 @@ use crate::ports::{WatchStream, WatchUpdate};
 /// A watch of the etcd in memory.
 pub(super) struct MemoryWatch {
     pub(super) client: MemoryCoordination,
-    pub(super) news: watch::Receiver<u64>,
     pub(super) prefix: Vec<u8>,
     pub(super) next: i64,
     pub(super) round: u64,
@@ -63,7 +63,11 @@ impl MemoryWatch {
 impl WatchStream for MemoryWatch {
     async fn next(&mut self) -> WatchUpdate {
         loop {
-            self.news.mark_unchanged();
+            let server = Arc::clone(&self.client.server);
+            let news = server.news.notified();
+            tokio::pin!(news);
+            // From here on nothing is missed.
+            news.as_mut().enable();
             let until = match self.hear() {
                 Ok(update) => return update,
                 Err(until) => until,
@@ -75,7 +79,8 @@ impl WatchStream for MemoryWatch {
                 }
             };
             tokio::select! {
-                _ = self.news.changed() => {}
+                biased;
+                () = news => {}
                 () = expiry => {}
             }
         }

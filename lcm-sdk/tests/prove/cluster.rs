@@ -1,0 +1,141 @@
+//! Controllers over a world: started, killed, started again, while nature takes its course.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::time::Duration;
+
+use lcm_sdk::{DesiredStatus, Ec2State, WorkerStatus};
+use parking_lot::Mutex;
+use tokio::sync::mpsc::unbounded_channel;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use super::process::Process;
+use super::summary::Verdict;
+use super::world::{Setup, World};
+
+type Running = (Arc<Process>, JoinHandle<()>);
+
+pub(crate) struct Cluster {
+    pub(crate) world: Arc<World>,
+    slots: Arc<Mutex<Vec<Running>>>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Cluster {
+    /// A world with these people in it, and as many controllers as it wants.
+    pub(crate) fn start(setup: Setup, people: impl FnOnce(&World)) -> Self {
+        let (deaths, mut died) = unbounded_channel();
+        let world = Arc::new(World::new(setup, deaths));
+        people(&world);
+        let lives = Arc::new(AtomicU32::new(0));
+        let running = (0..setup.controllers).map(|slot| Process::start(&world, slot, &lives)).collect();
+        let slots: Arc<Mutex<Vec<Running>>> = Arc::new(Mutex::new(running));
+        let undertaker = {
+            let (world, slots) = (Arc::clone(&world), Arc::clone(&slots));
+            tokio::spawn(async move {
+                while let Some(slot) = died.recv().await {
+                    slots.lock()[slot].1.abort();
+                    let pause = world.dice.lock().millis(200, 9_000);
+                    sleep(pause).await;
+                    let reborn = Process::start(&world, slot, &lives);
+                    world.tell(format!("{} begins", reborn.0.identity));
+                    slots.lock()[slot] = reborn;
+                }
+            })
+        };
+        let nature = {
+            let world = Arc::clone(&world);
+            tokio::spawn(async move {
+                loop {
+                    sleep(Duration::from_secs(1)).await;
+                    world.pass();
+                }
+            })
+        };
+        Self { world, slots, tasks: vec![undertaker, nature] }
+    }
+
+    pub(crate) fn process(&self, slot: usize) -> Arc<Process> {
+        Arc::clone(&self.slots.lock()[slot].0)
+    }
+
+    pub(crate) async fn live(&self, seconds: u64) {
+        sleep(Duration::from_secs(seconds)).await;
+    }
+
+    /// Nothing goes wrong any more, and nobody wants anything new.
+    pub(crate) fn calm_down(&self) {
+        let world = &self.world;
+        world.tell("quiet from here on");
+        let mut trouble = world.trouble.lock();
+        (trouble.permille, trouble.lags, trouble.lag_permille) = (0, false, 0);
+        drop(trouble);
+        world.etcd.make_available();
+        world.etcd.resume_watches();
+        self.slots.lock().iter().for_each(|(process, _)| process.etcd.reconnect());
+        world.clock.set_wrong_by(0);
+        world.show_all();
+    }
+
+    /// Everybody is where he should be, stays there, and is left alone.
+    pub(crate) async fn settle(&self, seconds: u64, rest: u64) {
+        self.live(seconds).await;
+        self.check_the_end();
+        self.world.ledger.lock().effects = 0;
+        self.live(rest).await;
+        let mut ledger = self.world.ledger.lock();
+        let effects = ledger.effects;
+        ledger.rule(effects == 0, || format!("a fleet at rest was changed {effects} times in {rest} s"));
+    }
+
+    fn check_the_end(&self) {
+        let world = &self.world;
+        for worker in world.workers() {
+            let ec2 = worker.instance_id.as_ref().and_then(|id| world.instance(id)).map(|instance| instance.state);
+            let fine = match (worker.status, worker.desired_status) {
+                (WorkerStatus::Running, None | Some(DesiredStatus::Running)) => ec2 == Some(Ec2State::Running),
+                (WorkerStatus::Stopped, None | Some(DesiredStatus::Stopped)) => ec2 == Some(Ec2State::Stopped),
+                // Held back.
+                (WorkerStatus::Pending, Some(DesiredStatus::Stopped)) => ec2.is_none(),
+                (WorkerStatus::Terminated, _) => ec2.is_none_or(|state| state == Ec2State::Terminated),
+                // An operator has to look at it.
+                (WorkerStatus::Failed, desired) => desired != Some(DesiredStatus::Terminated),
+                _ => false,
+            };
+            let intent = worker.license.pending_operation;
+            let carried_out = worker.status != WorkerStatus::Running || intent.is_none();
+            let (id, status, desired) = (&worker.id, worker.status, worker.desired_status);
+            let mut ledger = world.ledger.lock();
+            ledger.rule(fine, || format!("{id} ended {status}, wanted {desired:?}, EC2 says {ec2:?}"));
+            ledger.rule(carried_out, || format!("{id} still waits for {intent:?}"));
+        }
+    }
+
+    pub(crate) fn verdict(&self) -> Verdict {
+        let ledger = self.world.ledger.lock();
+        Verdict {
+            setup: self.world.setup,
+            steps: ledger.steps,
+            checks: ledger.checks,
+            faults: ledger.faults.clone(),
+            simulated: Duration::from_secs_f64(self.world.clock.seconds()),
+            violations: ledger.violations.clone(),
+            digest: ledger.digest(),
+            story: if ledger.violations.is_empty() { String::new() } else { ledger.story() },
+        }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+        self.slots.lock().iter().for_each(|(_, running)| running.abort());
+    }
+}
+
+/// Runs a history on a clock of its own, which moves whenever nobody has anything to do.
+pub(crate) fn on_paused_time<T>(history: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.expect("a runtime").block_on(history)
+}

@@ -1,0 +1,170 @@
+//! etcd as a controller sees it: late, silent, forgetful, and sometimes telling things twice or in another order.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lcm_sdk::ports::{Claim, Coordination, Lease, LeaseId, Listing, Renewal, WatchStream, WatchUpdate};
+use lcm_sdk::{CallFailure, FailureKind};
+use tokio::time::{Instant, sleep};
+
+use super::broken::Broken;
+use super::faults::failure;
+use super::ports::Door;
+use super::process::Process;
+
+type Told<T> = Result<T, CallFailure>;
+
+impl Process {
+    /// Lets a call to etcd through, late or not at all.
+    async fn reach(&self) -> Told<()> {
+        self.lives().await;
+        let (late, fails) = {
+            let permille = self.world.trouble.lock().permille;
+            let mut dice = self.world.dice.lock();
+            (dice.millis(1, 20), dice.chance(permille / 2))
+        };
+        sleep(late).await;
+        self.lives().await;
+        if fails {
+            self.world.ledger.lock().fault("etcd call failed");
+            return Err(failure(FailureKind::Unclear));
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Coordination for Door {
+    async fn grant(&self, ttl: Duration) -> Told<Lease> {
+        self.reach().await?;
+        self.etcd.grant(ttl).await
+    }
+
+    async fn renew(&self, lease: LeaseId) -> Told<Renewal> {
+        self.reach().await?;
+        if self.world.is_broken(Broken::NoLease) {
+            // Whoever does not look at its lease leads for ever.
+            return Ok(Renewal::Renewed(Duration::from_secs(15)));
+        }
+        let renewed = self.etcd.renew(lease).await?;
+        if let (Renewal::Renewed(_), Some(term)) = (renewed, self.world.ledger.lock().terms.get_mut(&self.number)) {
+            term.1 = Instant::now();
+        }
+        Ok(renewed)
+    }
+
+    async fn revoke(&self, lease: LeaseId) -> Told<()> {
+        self.reach().await?;
+        self.etcd.revoke(lease).await
+    }
+
+    async fn claim(&self, key: &str, value: &str, lease: LeaseId) -> Told<Claim> {
+        self.reach().await?;
+        let claim = self.etcd.claim(key, value, lease).await?;
+        if let Claim::Won { revision } = claim {
+            self.world.tell(format!("{} leads with token {revision}", self.identity));
+            self.world.ledger.lock().terms.insert(self.number, (revision, Instant::now()));
+        }
+        Ok(claim)
+    }
+
+    async fn list(&self, prefix: &str) -> Told<Listing> {
+        self.reach().await?;
+        if self.world.is_broken(Broken::NoLease) && prefix.contains("leader") {
+            let (revision, _) =
+                self.world.ledger.lock().terms.get(&self.number).copied().unwrap_or((0, Instant::now()));
+            if revision > 0 {
+                return Ok(Listing { revision, keys: vec![(prefix.as_bytes().to_vec(), revision)] });
+            }
+        }
+        self.etcd.list(prefix).await
+    }
+
+    async fn watch(&self, prefix: &str, from_revision: i64) -> Told<Box<dyn WatchStream>> {
+        self.reach().await?;
+        if self.world.is_broken(Broken::NoLease) && prefix.contains("leader") {
+            let leads = self.world.ledger.lock().terms.contains_key(&self.number);
+            if leads {
+                return Ok(Box::new(Silence));
+            }
+        }
+        let stream = self.etcd.watch(prefix, from_revision).await?;
+        let gapless = !self.world.is_broken(Broken::WatchGap);
+        Ok(Box::new(Stream { process: Arc::clone(&self.0), prefix: prefix.to_owned(), stream, held: None, gapless }))
+    }
+}
+
+/// A watch that never says anything.
+struct Silence;
+
+#[async_trait]
+impl WatchStream for Silence {
+    async fn next(&mut self) -> WatchUpdate {
+        std::future::pending().await
+    }
+
+    async fn probe(&mut self) -> Told<()> {
+        Ok(())
+    }
+}
+
+struct Stream {
+    process: Arc<Process>,
+    prefix: String,
+    stream: Box<dyn WatchStream>,
+    /// An update that is told after the next one, or twice.
+    held: Option<WatchUpdate>,
+    gapless: bool,
+}
+
+#[async_trait]
+impl WatchStream for Stream {
+    async fn next(&mut self) -> WatchUpdate {
+        loop {
+            if let Some(held) = self.held.take() {
+                return held;
+            }
+            let update = self.stream.next().await;
+            self.process.lives().await;
+            if !self.gapless && matches!(update, WatchUpdate::Compacted { .. } | WatchUpdate::Ended(_)) {
+                // What a careless watcher does: it goes on from now, and says nothing.
+                match self.process.etcd.watch(&self.prefix, 0).await {
+                    Ok(stream) => self.stream = stream,
+                    Err(_) => sleep(Duration::from_secs(1)).await,
+                }
+                continue;
+            }
+            let WatchUpdate::Changed { revision, mut keys } = update else { return update };
+            let world = &self.process.world;
+            let permille = world.trouble.lock().permille;
+            if !world.dice.lock().chance(permille * 3) {
+                return WatchUpdate::Changed { revision, keys };
+            }
+            // The election has its own key; losing that is what a cut-off client is for.
+            let which = if self.prefix.contains("leader") { 1 } else { world.dice.lock().roll(3) };
+            match which {
+                0 => {
+                    world.ledger.lock().fault("watch event lost");
+                }
+                1 => {
+                    world.ledger.lock().fault("watch event duplicated");
+                    self.held = Some(WatchUpdate::Changed { revision, keys: keys.clone() });
+                    return WatchUpdate::Changed { revision, keys };
+                }
+                _ => {
+                    world.ledger.lock().fault("watch events reordered");
+                    keys.reverse();
+                    let later = keys.split_off(keys.len() / 2);
+                    self.held = Some(WatchUpdate::Changed { revision: revision - 1, keys });
+                    return WatchUpdate::Changed { revision, keys: later };
+                }
+            }
+        }
+    }
+
+    async fn probe(&mut self) -> Told<()> {
+        self.process.lives().await;
+        self.stream.probe().await
+    }
+}

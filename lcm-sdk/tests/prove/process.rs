@@ -1,0 +1,198 @@
+//! A controller that can die between any two calls, and what stands between it and the world.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use lcm_sdk::adapters::memory::MemoryCoordination;
+use lcm_sdk::ports::{DiscoveryFilter, Ports};
+use lcm_sdk::runtime::CmlDefaults;
+use lcm_sdk::runtime::controller::ControllerConfig;
+use lcm_sdk::runtime::discovery::DiscoveryConfig;
+use lcm_sdk::runtime::leader::ElectionConfig;
+use lcm_sdk::runtime::shutdown::Shutdown;
+use lcm_sdk::runtime::telemetry::Telemetry;
+use lcm_sdk::runtime::worker_controller::{WorkerController, WorkerControllerConfig};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use super::call::{Call, Reply};
+use super::faults::{Fault, failure};
+use super::ports::Door;
+use super::world::{HERE, World};
+
+/// One life of a controller.
+pub(crate) struct Process {
+    pub(crate) world: Arc<World>,
+    /// Which life it is, over all controllers of the world.
+    pub(crate) number: u32,
+    /// Which of the controllers it is.
+    pub(crate) slot: usize,
+    pub(crate) identity: String,
+    pub(crate) etcd: MemoryCoordination,
+    lives: AtomicBool,
+}
+
+/// A call on its way.
+pub(crate) struct Sending {
+    pub(crate) way: Duration,
+    pub(crate) back: Duration,
+    pub(crate) fault: Fault,
+    /// Whether it arrives even if the one who sent it dies in the meantime.
+    pub(crate) has_left: bool,
+}
+
+impl Process {
+    /// Starts a controller; it runs until it is aborted.
+    pub(crate) fn start(world: &Arc<World>, slot: usize, lives: &AtomicU32) -> (Arc<Self>, JoinHandle<()>) {
+        let number = lives.fetch_add(1, Ordering::Relaxed) + 1;
+        let process = Arc::new(Self {
+            world: Arc::clone(world),
+            number,
+            slot,
+            identity: format!("controller-{slot}-{number}"),
+            etcd: world.etcd.another_client(),
+            lives: AtomicBool::new(true),
+        });
+        let door = Arc::new(Door(Arc::clone(&process)));
+        let ports = Ports {
+            compute: Arc::clone(&door) as _,
+            metrics: Arc::clone(&door) as _,
+            cml: Arc::clone(&door) as _,
+            control_plane: Arc::clone(&door) as _,
+            events: Arc::clone(&door) as _,
+            clock: Arc::new(world.clock.clone()),
+        };
+        let coordination = (world.setup.controllers > 1).then(|| Arc::clone(&door) as _);
+        let config = process.config();
+        let controller = WorkerController::new(ports, world.policy.clone(), coordination, config, Telemetry::default());
+        let controller = controller.expect("the election works");
+        (process, tokio::spawn(async move { controller.run(&Shutdown::new()).await }))
+    }
+
+    fn config(&self) -> WorkerControllerConfig {
+        let usual = WorkerControllerConfig::default();
+        WorkerControllerConfig {
+            controller: ControllerConfig {
+                jitter: Arc::new(|| 0.5),
+                polling: self.world.setup.polling,
+                interval: self.world.setup.interval,
+                ..usual.controller
+            },
+            election: ElectionConfig { identity: self.identity.clone(), ..usual.election },
+            discovery: Some(DiscoveryConfig {
+                interval: Duration::from_secs(60),
+                regions: vec![HERE.to_owned()],
+                filter: DiscoveryFilter {
+                    tags: vec![("lcm:worker_id".to_owned(), None)],
+                    ..DiscoveryFilter::default()
+                },
+                ..DiscoveryConfig::default()
+            }),
+            cml: CmlDefaults { username: "admin".to_owned(), password: "admin".into() },
+            ..usual
+        }
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        self.lives.load(Ordering::Acquire)
+    }
+
+    /// It dies where it is: nothing of it goes on, but for what has left it already.
+    pub(crate) fn die(&self) {
+        if self.lives.swap(false, Ordering::AcqRel) {
+            self.world.tell(format!("{} dies", self.identity));
+            self.world.ledger.lock().fault("controller crash");
+            // Nobody listens once the world ends.
+            let _ = self.world.deaths.send(self.slot);
+        }
+    }
+
+    /// Goes on only while it lives.
+    pub(crate) async fn lives(&self) {
+        if !self.is_alive() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Asks something, or notes something that may get lost.
+    pub(crate) async fn ask<R: Reply>(&self, call: Call, act: impl Future<Output = R> + Send) -> R {
+        self.lives().await;
+        let sending = self.world.send(self, &call);
+        sleep(sending.way).await;
+        self.lives().await;
+        let reply = match sending.fault {
+            Fault::CrashBefore => self.end().await,
+            Fault::Fail(kind) => R::failed(&call, failure(kind)),
+            fault => {
+                let mut reply = act.await;
+                if fault == Fault::PartialPages {
+                    reply.lose_pages();
+                }
+                let mut trouble = self.world.trouble.lock();
+                let older = if trouble.remembers { trouble.older(&call, &reply) } else { None };
+                match (fault, older) {
+                    (Fault::Stale, Some(older)) => {
+                        drop(trouble);
+                        self.world.ledger.lock().struck = true;
+                        older
+                    }
+                    _ => reply,
+                }
+            }
+        };
+        self.arrive(&call, sending, reply).await
+    }
+
+    /// Changes something. Once it has left, it is carried out whoever waits for it.
+    pub(crate) async fn change<R: Reply>(
+        self: &Arc<Self>,
+        call: Call,
+        act: impl Future<Output = R> + Send + 'static,
+    ) -> R {
+        self.lives().await;
+        let sending = self.world.send(self, &call);
+        let (process, sent, fault, has_left) = (Arc::clone(self), call.clone(), sending.fault, sending.has_left);
+        let way = sending.way;
+        let carried_out = tokio::spawn(async move {
+            sleep(way).await;
+            if !process.is_alive() && !has_left {
+                process.lives().await;
+            }
+            match fault {
+                Fault::CrashBefore => process.end().await,
+                Fault::Fail(kind) => R::failed(&sent, failure(kind)),
+                fault => {
+                    process.world.prepare(&sent, fault);
+                    process.world.judge(&process, &sent);
+                    let reply = act.await;
+                    process.world.carried_out(&sent, reply.is_answer());
+                    reply
+                }
+            }
+        });
+        let reply = carried_out.await.expect("no panic");
+        self.lives().await;
+        self.arrive(&call, sending, reply).await
+    }
+
+    async fn arrive<R: Reply>(&self, call: &Call, sending: Sending, reply: R) -> R {
+        if sending.fault == Fault::CrashAfter {
+            self.end().await
+        }
+        sleep(sending.back).await;
+        self.lives().await;
+        let reply = match sending.fault {
+            Fault::LoseAnswer => R::failed(call, failure(lcm_sdk::FailureKind::Unclear)),
+            _ => reply,
+        };
+        let went = if reply.is_answer() { "ok" } else { "failed" };
+        self.world.tell(format!("  {} {} {}: {went}", self.identity, call.name, call.about));
+        reply
+    }
+
+    async fn end<T>(&self) -> T {
+        self.die();
+        std::future::pending().await
+    }
+}

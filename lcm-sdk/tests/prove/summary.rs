@@ -1,0 +1,116 @@
+//! What was tried and what came of it, as a table.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use super::world::Setup;
+
+/// How one history went.
+#[derive(Debug)]
+pub(crate) struct Verdict {
+    pub(crate) setup: Setup,
+    pub(crate) steps: u64,
+    pub(crate) checks: u64,
+    pub(crate) faults: BTreeMap<&'static str, u64>,
+    pub(crate) simulated: Duration,
+    pub(crate) violations: Vec<String>,
+    pub(crate) digest: u64,
+    pub(crate) story: String,
+}
+
+/// Everything that was tried.
+#[derive(Debug, Default)]
+pub(crate) struct Summary {
+    pub(crate) histories: u64,
+    pub(crate) steps: u64,
+    pub(crate) checks: u64,
+    pub(crate) simulated: Duration,
+    pub(crate) faults: BTreeMap<&'static str, u64>,
+    /// Points of scripted histories at which something was made to happen, by what.
+    pub(crate) points: BTreeMap<&'static str, u64>,
+    pub(crate) caught: Vec<&'static str>,
+    pub(crate) missed: Vec<&'static str>,
+    pub(crate) states: Vec<(String, usize)>,
+    /// What is told besides the table.
+    pub(crate) notes: Vec<String>,
+    pub(crate) violations: Vec<String>,
+}
+
+impl Summary {
+    /// Adds a history, and keeps its story if a rule was broken in it.
+    pub(crate) fn add(&mut self, what: &str, verdict: Verdict) {
+        self.histories += 1;
+        self.steps += verdict.steps;
+        self.checks += verdict.checks;
+        self.simulated += verdict.simulated;
+        for (kind, count) in verdict.faults {
+            *self.faults.entry(kind).or_default() += count;
+        }
+        if !verdict.violations.is_empty() {
+            let broken = verdict.violations.join("\n  ");
+            self.violations.push(format!("{what}, {:?}\n{}\n  {broken}", verdict.setup, verdict.story));
+        }
+    }
+
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.histories += other.histories;
+        self.steps += other.steps;
+        self.checks += other.checks;
+        self.simulated += other.simulated;
+        for (kind, count) in other.faults {
+            *self.faults.entry(kind).or_default() += count;
+        }
+        for (kind, count) in other.points {
+            *self.points.entry(kind).or_default() += count;
+        }
+        self.caught.extend(other.caught);
+        self.missed.extend(other.missed);
+        self.states.extend(other.states);
+        self.notes.extend(other.notes);
+        self.violations.extend(other.violations);
+    }
+
+    pub(crate) fn holds(&self) -> bool {
+        self.violations.is_empty() && self.missed.is_empty()
+    }
+}
+
+/// A table in Markdown, so that it can be put where it is needed.
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "| what | how much |\n|---|---:|")?;
+        writeln!(f, "| histories | {} |", grouped(self.histories))?;
+        writeln!(f, "| simulated hours | {:.0} |", self.simulated.as_secs_f64() / 3600.0)?;
+        writeln!(f, "| calls made by controllers | {} |", grouped(self.steps))?;
+        writeln!(f, "| rules checked | {} |", grouped(self.checks))?;
+        writeln!(f, "| points tried, one history each | {} |", grouped(self.points.values().sum()))?;
+        for (what, count) in &self.points {
+            writeln!(f, "| – {what} | {} |", grouped(*count))?;
+        }
+        writeln!(f, "| faults injected by chance | {} |", grouped(self.faults.values().sum()))?;
+        for (kind, count) in &self.faults {
+            writeln!(f, "| – {kind} | {} |", grouped(*count))?;
+        }
+        for (model, states) in &self.states {
+            writeln!(f, "| states of {model}, all of them | {} |", grouped(*states as u64))?;
+        }
+        if !self.caught.is_empty() || !self.missed.is_empty() {
+            let all = self.caught.len() + self.missed.len();
+            writeln!(f, "| broken variants caught | {} of {all} |", self.caught.len())?;
+        }
+        writeln!(f, "| violations | {} |", self.violations.len())
+    }
+}
+
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
