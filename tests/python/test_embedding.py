@@ -78,7 +78,7 @@ def take_over(cloud: FakeCloud) -> None:
 
 
 def test_a_service_of_forty_lines_with_records_of_its_own_runs_a_fleet(fake_cloud: FakeCloud) -> None:
-    service = EXAMPLES / "own_records.py"
+    service = EXAMPLES / "asyncio_service.py"
     assert len(service.read_text().splitlines()) <= 40
     names = [f"w-{n}" for n in range(5)]
     said: list[str] = []

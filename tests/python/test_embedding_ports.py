@@ -151,8 +151,8 @@ DRAINING = {"id": "w-1", "status": "draining", "desired_status": "stopped", "aws
     [
         ([{"id": "s-1", "status": "scheduled", "timeslot_start": datetime(2026, 2, 6)}], "has no time zone"),
         ([{"id": "s-1", "status": 7}], "field `status` is 7"),
-        (None, "'NoneType' object"),
-        (42, "'int' object"),
+        (None, "sessions is a NoneType; accepted: a list"),
+        (42, "sessions is a int; accepted: a list"),
     ],
 )
 def test_sessions_that_cannot_be_read_stop_nobody(fake_cloud: FakeCloud, answer: Any, said: str) -> None:

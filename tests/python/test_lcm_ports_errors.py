@@ -61,7 +61,7 @@ def test_the_exception_itself_is_reached_from_the_outcome(fake_cloud: FakeCloud,
     else:
         outcome = lcm.reconcile(PENDING, clients=clients)
     assert outcome.error == lcm.CallFailure("unclear", "the cable is cut", "ConnectionError")
-    assert outcome.error.cause is error
+    assert outcome.error is not None and outcome.error.cause is error
     assert error.__traceback__ is not None, "it says where it came from"
     with pytest.raises(lcm.PortError, match="ConnectionError: the cable is cut") as raised:
         outcome.raise_for_error()
@@ -80,7 +80,7 @@ def test_an_action_that_failed_has_its_cause_too(fake_cloud: FakeCloud) -> None:
     outcome = lcm.reconcile(STOPPING, clients=fake_cloud.clients(control_plane=records(STOPPING), compute=cloud))
     (action,) = outcome.actions
     assert action.error == lcm.CallFailure("refused", "the switch is stuck", "STUCK")
-    assert action.error.cause is error and isinstance(error.__cause__, OSError)
+    assert action.error is not None and action.error.cause is error and isinstance(error.__cause__, OSError)
 
 
 def test_a_cause_is_no_part_of_what_is_compared_shown_copied_or_sent() -> None:
@@ -118,7 +118,8 @@ def test_a_port_error_says_what_kind_of_failure_it_was(fake_cloud: FakeCloud, ki
 
     error = Ours("no", kind, "OWN")
     outcome = lcm.reconcile(PENDING, clients=fake_cloud.clients(control_plane=Odd("template", error, PENDING)))
-    assert outcome.error == lcm.CallFailure(kind, "no", "OWN") and outcome.error.cause is error
+    assert outcome.error is not None and outcome.error.cause is error
+    assert outcome.error == lcm.CallFailure(kind, "no", "OWN")
 
 
 def test_a_kind_that_is_none_is_refused_where_it_is_made() -> None:
@@ -151,7 +152,7 @@ def test_an_answer_that_cannot_be_read_says_what_would_have_been_right(
 
 CLOUD_NONSENSE = [
     (STOPPING, "instances", ["i-1"], "instances gave ['i-1']; accepted: a dict by id"),
-    (STOPPING, "instances", {"i-1": "asleep"}, 'i-1: "asleep" is not a EC2 state; accepted: pending'),
+    (STOPPING, "instances", {"i-1": "asleep"}, 'i-1: "asleep" is not a state of an EC2 instance; accepted: pending'),
     (PENDING, "tagged", "i-1", "tagged is a str; accepted: a list"),
     (PENDING, "tagged", 7, "tagged is a int; accepted: a list"),
     (PENDING, "tagged", ["running"], "tagged[0] has no id; accepted: an lcm.Instance with one"),

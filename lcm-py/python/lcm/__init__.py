@@ -68,6 +68,7 @@ from lcm.words import (
 )
 
 if TYPE_CHECKING:
+    from lcm import ports
     from lcm.clients import Clients
     from lcm.controller import Controller, ResourceController
     from lcm.orphans import DiscoveryReport, RegionReport, collect_orphans, collect_orphans_async
@@ -82,6 +83,7 @@ else:
         "ResourceController": "lcm.controller",
         "collect_orphans": "lcm.orphans",
         "collect_orphans_async": "lcm.orphans",
+        "ports": "lcm",
         "reconcile": "lcm.reconciling",
         "reconcile_async": "lcm.reconciling",
     }
@@ -91,7 +93,9 @@ else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module
 
-        found = globals()[name] = getattr(import_module(_LATER[name]), name)
+        home = _LATER[name]
+        found = import_module(f"lcm.{name}") if home == "lcm" else getattr(import_module(home), name)
+        globals()[name] = found
         return found
 
     def __dir__():
@@ -162,6 +166,7 @@ __all__ = [
     "eligible_workers",
     "find_orphans",
     "initiate_drain",
+    "ports",
     "reconcile",
     "reconcile_async",
     "transitions",

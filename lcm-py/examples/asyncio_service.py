@@ -1,4 +1,4 @@
-"""A service that keeps its own records, and has LCM keep their workers honest: python own_records.py w-1 w-2 …"""
+"""A service that keeps its own records, and has LCM keep their workers honest: python asyncio_service.py w-1 w-2 …"""
 
 import asyncio
 import signal
