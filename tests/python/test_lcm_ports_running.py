@@ -218,6 +218,35 @@ def test_a_cancelled_pass_finishes_the_action_it_is_in_and_begins_no_other(fake_
     assert cloud.count == 1
 
 
+def test_a_pass_that_is_cancelled_between_two_actions_ends_there(fake_cloud: FakeCloud) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    class Slow(OwnRecords):
+        async def write(self, patch: Patch, /) -> int:
+            begun.set()
+            await go_on.wait()
+            return await super().write(patch)
+
+    cloud = OwnCloud()
+    records = Slow({"id": "w-1", "status": "pending", "template_name": "tiny", "aws_region": REGION})
+    records.templates["tiny"] = {"name": "tiny", "instance_type": "m5.large"}
+
+    async def story() -> None:
+        clients = fake_cloud.clients(control_plane=records, compute=cloud)
+        task = asyncio.create_task(lcm.reconcile_async(records.records["w-1"], clients=clients))
+        await asyncio.wait_for(begun.wait(), 30)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        go_on.set()
+        await eventually(lambda: "launch_plan" in records.records["w-1"].get("metadata", {}))
+        # The launch would have come next.
+        await asyncio.sleep(0.5)
+
+    asyncio.run(story())
+    assert "launch" not in cloud.asked and records.records["w-1"]["status"] == "pending"
+
+
 def test_a_pass_that_is_cancelled_while_it_looks_does_nothing(fake_cloud: FakeCloud) -> None:
     ended: list[str] = []
     looking = asyncio.Event()
