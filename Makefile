@@ -14,7 +14,7 @@ export PROTOC := $(BIN)/protoc
 # The tests compare the fake etcd with a real one, which comes with the virtual environment too.
 export LCM_ETCD_BIN := $(BIN)
 
-.PHONY: help setup demo rehearse controller test test-core test-rust test-python lint format bench docs fake-cloud clean
+.PHONY: help setup demo rehearse controller test test-core test-rust test-python prove soak lint format bench docs fake-cloud clean
 
 help: ## Show this list
 	@echo "Targets:"
@@ -53,6 +53,15 @@ test-python: setup ## The Python package, and the fake cloud under boto3, aws, v
 	$(BIN)/mypy
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+
+# Everything but the EC2 client, which the prover does not need and which takes minutes to build.
+PROVER := $(CARGO) test --quiet --package lcm-sdk --no-default-features --features runtime --test prove --
+
+prove: ## Break the controllers at every point, on bad days and in a model; prints a table of what was tried
+	$(PROVER)
+
+soak: ## The same with other dice for SECONDS=600; progress, then the table
+	LCM_SOAK_SECONDS=$(or $(SECONDS),600) $(PROVER)
 
 fake-cloud: ## Run a cloud on this machine, sixty times as fast; ARGS="--help" tells more
 	$(CARGO) run --quiet --release --package fake-cloud -- $(or $(ARGS),--clock x60)
