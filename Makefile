@@ -14,7 +14,7 @@ export PROTOC := $(BIN)/protoc
 # The tests compare the fake etcd with a real one, which comes with the virtual environment too.
 export LCM_ETCD_BIN := $(BIN)
 
-.PHONY: help setup demo rehearse controller test test-core test-rust test-python wheel lint format bench docs fake-cloud clean notebooks
+.PHONY: help setup demo rehearse controller test test-core test-rust test-python wheel prove soak lint format bench bench-core docs notebooks fake-cloud clean
 
 help: ## Show this list
 	@echo "Targets:"
@@ -61,6 +61,15 @@ wheel: setup ## The wheel and the source distribution, ready to publish, in dist
 	$(BIN)/maturin build --release --out dist
 	$(BIN)/maturin sdist --out dist
 
+# Everything but the EC2 client, which the prover does not need and which takes minutes to build.
+PROVER := $(CARGO) test --quiet --package lcm-sdk --no-default-features --features runtime --test prove --
+
+prove: ## Break the controllers at every point, on bad days and in a model; prints a table of what was tried
+	$(PROVER)
+
+soak: ## The same with other dice for SECONDS=600; progress, then the table
+	LCM_SOAK_SECONDS=$(or $(SECONDS),600) $(PROVER)
+
 fake-cloud: ## Run a cloud on this machine, sixty times as fast; ARGS="--help" tells more
 	$(CARGO) run --quiet --release --package fake-cloud -- $(or $(ARGS),--clock x60)
 
@@ -78,7 +87,13 @@ format: setup ## Put all code into shape
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-bench: ## What a decision costs, over a mixed fleet of 10,000 workers
+# The wheel as it is shipped, beside the one that is worked on.
+bench: setup ## LCM next to what one would use instead (many minutes the first time); ARGS="--help" tells more
+	$(BIN)/maturin build --locked --release --out target/bench/wheels
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --no-deps --target target/bench/site target/bench/wheels/lcm-*.whl
+	PYTHONPATH=target/bench/site $(BIN)/python bench/run.py $(ARGS)
+
+bench-core: ## What a decision costs in Rust, over a mixed fleet of 10,000 workers
 	$(CARGO) bench --package lcm-sdk --no-default-features --bench decide
 
 docs: ## The API documentation, in target/doc

@@ -72,10 +72,11 @@ impl Broken {
         let haunt = scenarios::ALL.iter().filter(|scenario| scenario.name == self.haunt());
         let found = scenarios::ALL
             .iter()
-            .map(|scenario| (format!("\"{}\"", scenario.name), scenario.play(None, Some(self)).verdict))
+            .map(|scenario| (format!("\"{}\"", scenario.name), scenario.play(0, None, Some(self)).verdict))
             .chain(haunt.flat_map(|scenario| {
-                let points = points::of(scenario, Some(self), &mut Summary::default());
-                points.into_iter().map(|point| (point.to_string(), point.play(Some(self)).verdict))
+                points::of_broken(scenario, self)
+                    .into_iter()
+                    .map(|point| (point.to_string(), point.play(Some(self)).verdict))
             }))
             .chain((0..DAYS).map(|seed| {
                 let setup = Setup { broken: Some(self), ..days::setup_of(seed) };

@@ -36,16 +36,15 @@ pub(crate) enum Matter {
     Describe(Vec<InstanceId>),
     /// Any other question.
     Read,
-    /// A launch for a worker.
-    Launch(WorkerId),
-    Start(InstanceId),
+    Launch,
+    Start,
     Stop(InstanceId),
     Terminate(InstanceId),
     /// A patch for a record.
     Write(Box<(Worker, StatusPatch)>, Fence),
     License(WorkerId, LicenseReport, Fence),
     EndSession(SessionId, SessionEnd, Fence),
-    MoveSession(SessionId, Fence),
+    MoveSession(Fence),
     Import(Fence),
     /// A licence operation handed to the CML at an address, with its token if it has one.
     Submit {
@@ -72,15 +71,13 @@ impl Call {
     /// Whether only a leader may make it, at the very moment it is sent.
     pub(crate) fn changes_cloud(&self) -> bool {
         match self.matter {
-            Matter::Launch(_) | Matter::Start(_) | Matter::Stop(_) | Matter::Terminate(_) | Matter::Submit { .. } => {
-                true
-            }
+            Matter::Launch | Matter::Start | Matter::Stop(_) | Matter::Terminate(_) | Matter::Submit { .. } => true,
             Matter::Describe(_)
             | Matter::Read
             | Matter::Write(..)
             | Matter::License(..)
             | Matter::EndSession(..)
-            | Matter::MoveSession(..)
+            | Matter::MoveSession(_)
             | Matter::Import(_)
             | Matter::Note => false,
         }
@@ -106,12 +103,12 @@ impl Call {
             Matter::Write(_, fence)
             | Matter::License(_, _, fence)
             | Matter::EndSession(_, _, fence)
-            | Matter::MoveSession(_, fence)
+            | Matter::MoveSession(fence)
             | Matter::Import(fence) => Some(fence),
             Matter::Describe(_)
             | Matter::Read
-            | Matter::Launch(_)
-            | Matter::Start(_)
+            | Matter::Launch
+            | Matter::Start
             | Matter::Stop(_)
             | Matter::Terminate(_)
             | Matter::Submit { .. }

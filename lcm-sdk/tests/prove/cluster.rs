@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
+use lcm_sdk::runtime::telemetry::Mishap;
 use lcm_sdk::{DesiredStatus, Ec2State, WorkerStatus};
 use parking_lot::Mutex;
 use tokio::sync::mpsc::unbounded_channel;
@@ -69,7 +70,7 @@ impl Cluster {
         let world = &self.world;
         world.tell("quiet from here on");
         let mut trouble = world.trouble.lock();
-        (trouble.permille, trouble.lags, trouble.lag_permille) = (0, false, 0);
+        (trouble.permille, trouble.lag_permille) = (0, 0);
         drop(trouble);
         world.etcd.make_available();
         world.etcd.resume_watches();
@@ -84,7 +85,9 @@ impl Cluster {
         self.check_the_end();
         self.world.ledger.lock().effects = 0;
         self.live(rest).await;
+        let panics: u64 = self.world.telemetries.lock().iter().map(|told| told.mishaps(Mishap::Panic)).sum();
         let mut ledger = self.world.ledger.lock();
+        ledger.rule(panics == 0, || format!("{panics} passes panicked"));
         let effects = ledger.effects;
         ledger.rule(effects == 0, || format!("a fleet at rest was changed {effects} times in {rest} s"));
     }

@@ -4,7 +4,7 @@ use lcm_sdk::adapters::memory::{Fencing, Versions};
 use lcm_sdk::{DesiredStatus, WorkerStatus};
 
 use super::cluster::{Cluster, on_paused_time};
-use super::summary::Verdict;
+use super::summary::{Summary, Verdict};
 use super::world::{Setup, World};
 
 /// How many things happen in a day.
@@ -18,9 +18,17 @@ pub(crate) fn setup_of(seed: u64) -> Setup {
     Setup {
         controllers: [2, 2, 3, 1][usize::try_from(seed % 4).expect("few")],
         versions: if seed % 5 == 4 { Versions::NotKept } else { Versions::Kept },
-        fencing: if seed % 3 == 0 { Fencing::Enforced } else { Fencing::Ignored },
+        fencing: if seed.is_multiple_of(3) { Fencing::Enforced } else { Fencing::Ignored },
         ..Setup::of(seed)
     }
+}
+
+/// How many days make the quick set: more than a hundred thousand calls.
+pub(crate) const QUICK: u64 = 120;
+
+/// A whole day, and what it shows.
+pub(crate) fn try_out(seed: u64, summary: &mut Summary) {
+    summary.add(&format!("a bad day: LCM_FIRST_DAY={seed} LCM_DAYS=1"), a_day(setup_of(seed)));
 }
 
 /// A whole day.

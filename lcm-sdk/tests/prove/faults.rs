@@ -31,8 +31,6 @@ pub(crate) enum Fault {
     Meddle,
     /// Some pages of a scan fail.
     PartialPages,
-    /// EC2 does not show for a while what it launched.
-    Lag,
 }
 
 /// What happens at a chosen point.
@@ -50,9 +48,7 @@ pub(crate) struct Trouble {
     pub(crate) permille: u64,
     /// Something that happens at the call with this number.
     pub(crate) planned: Option<(u64, What)>,
-    /// The next launch is not shown for a while.
-    pub(crate) lags: bool,
-    /// So many launches in a thousand are not, without anything going wrong.
+    /// How many launches in a thousand EC2 does not show for a while.
     pub(crate) lag_permille: u64,
     /// Whether answers are remembered, to be given once more.
     pub(crate) remembers: bool,
@@ -105,10 +101,9 @@ pub(crate) fn by_chance(dice: &mut Dice, call: &Call) -> (Fault, &'static str) {
         (Fault::Fail(kind), word)
     };
     match &call.matter {
-        Matter::Launch(_) => match dice.roll(5) {
+        Matter::Launch => match dice.roll(3) {
             0 => (Fault::Fail(NoCapacity), "no capacity"),
             1 => (Fault::LoseAnswer, "timed out after it was carried out"),
-            2 | 3 => (Fault::Lag, "slow to show"),
             _ => failing(dice),
         },
         Matter::Read if call.name == "scan" => match dice.roll(2) {
@@ -121,12 +116,12 @@ pub(crate) fn by_chance(dice: &mut Dice, call: &Call) -> (Fault, &'static str) {
             3 | 4 => (Fault::LoseAnswer, "timed out after it was carried out"),
             _ => failing(dice),
         },
-        Matter::Start(_)
+        Matter::Start
         | Matter::Stop(_)
         | Matter::Terminate(_)
         | Matter::License(..)
         | Matter::EndSession(..)
-        | Matter::MoveSession(..)
+        | Matter::MoveSession(_)
         | Matter::Import(_)
         | Matter::Submit { .. } => match dice.roll(2) {
             0 => (Fault::LoseAnswer, "timed out after it was carried out"),

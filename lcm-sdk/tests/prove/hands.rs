@@ -11,6 +11,9 @@ use super::cluster::Cluster;
 use super::ledger::Wish;
 use super::world::{HERE, LONGEST_LAG, WRONG_CLOCK, World};
 
+/// Somebody meant to do something, and it could not be done.
+const NOTHING: &str = "nothing came of it";
+
 impl World {
     /// An operator wants something of a worker.
     pub(crate) fn want(&self, id: &WorkerId, desired: DesiredStatus) {
@@ -92,7 +95,7 @@ impl Cluster {
         let place = usize::try_from(roll(workers.len() as u64)).expect("few");
         let worker = &workers[place];
         world.ledger.lock().disturbed_at = Instant::now();
-        let kind = match roll(28) {
+        let kind = match roll(34) {
             0..4 => self.operator(worker),
             4..9 => self.hands_on_ec2(worker),
             9..12 => {
@@ -126,14 +129,25 @@ impl Cluster {
                 world.edit(&worker.id, |worker| worker.name = Some("renamed".to_owned()));
                 "record edited"
             }
+            25..28 => {
+                world.drain(&worker.id);
+                "drain begun"
+            }
+            28 | 29 => {
+                world.cancel_drain(&worker.id);
+                "drain called off"
+            }
             _ => {
                 let permille = world.dice.lock().pick(&[0, 30, 100, 250]);
                 world.trouble.lock().permille = permille;
-                "change of weather"
+                world.tell(format!("{permille} calls in a thousand go wrong"));
+                return;
             }
         };
         world.tell(format!("{kind}: {}", worker.id));
-        world.ledger.lock().fault(kind);
+        if kind != NOTHING {
+            world.ledger.lock().fault(kind);
+        }
     }
 
     fn operator(&self, worker: &Worker) -> &'static str {
@@ -171,7 +185,7 @@ impl Cluster {
     fn hands_on_ec2(&self, worker: &Worker) -> &'static str {
         let world = &self.world;
         let Some(instance) = worker.instance_id.as_ref().and_then(|id| world.instance(id)) else {
-            return "hand that found nothing";
+            return NOTHING;
         };
         let roll = world.dice.lock().roll(8);
         match (roll, instance.state) {
@@ -203,7 +217,7 @@ impl Cluster {
                 world.enter(&instance.id, Ec2State::Other);
                 "state nobody knows"
             }
-            _ => "hand that did nothing",
+            _ => NOTHING,
         }
     }
 

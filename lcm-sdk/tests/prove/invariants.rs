@@ -85,7 +85,6 @@ impl World {
                 self.edit(&about.0.id, |worker| worker.name = Some("renamed".to_owned()));
             }
             (Matter::Write(..), Fault::CutWrite) => self.control_plane.cut_next_write(),
-            (Matter::Launch(_), Fault::Lag) => self.trouble.lock().lags = true,
             _ => {}
         }
     }
@@ -93,12 +92,8 @@ impl World {
     /// EC2 launched something, and may not show it yet.
     pub(crate) fn launched(&self, id: &InstanceId) {
         self.nature.lock().born.entry(id.clone()).or_insert_with(Instant::now);
-        let lags = {
-            let mut trouble = self.trouble.lock();
-            let by_chance = self.dice.lock().chance(trouble.lag_permille);
-            std::mem::take(&mut trouble.lags) || by_chance
-        };
-        if lags {
+        let permille = self.trouble.lock().lag_permille;
+        if self.dice.lock().chance(permille) {
             self.ledger.lock().fault("visibility lag");
             let lag = self.dice.lock().millis(5_000, LONGEST_LAG * 1000);
             self.hide(id, lag);
@@ -178,16 +173,18 @@ impl World {
                 let fine = match reason {
                     SessionEnd::DrainTimeout => may_force(&ledger, worker),
                     SessionEnd::MaxRetriesExceeded => session.retry_count >= self.policy.max_session_retries,
-                    SessionEnd::WorkerStoppedDuringRetry => session.state.standing() != SessionStanding::Active,
+                    SessionEnd::WorkerStoppedDuringRetry => {
+                        matches!(session.state.standing(), SessionStanding::Failed | SessionStanding::Over)
+                    }
                 };
                 ledger.rule(fine, || format!("{} on {worker} is ended too early: {reason:?}", session.id));
             }
             Matter::Submit { .. }
             | Matter::Describe(_)
             | Matter::Read
-            | Matter::Launch(_)
-            | Matter::Start(_)
-            | Matter::MoveSession(..)
+            | Matter::Launch
+            | Matter::Start
+            | Matter::MoveSession(_)
             | Matter::Import(_)
             | Matter::Note => {}
         }

@@ -1,4 +1,14 @@
-//! The prover: the real controllers over a world that is against them.
+//! The prover: the real controllers over a world that is against them, and every rule held against every step.
+//!
+//! It is a test that prints a table. `make prove` runs it alone; with `LCM_SOAK_SECONDS` it goes on for that long.
+//! A history that breaks a rule is told with what repeats it:
+//!
+//! | variable | what |
+//! |---|---|
+//! | `LCM_FIRST_DAY`, `LCM_DAYS` | which bad days |
+//! | `LCM_SCRIPT`, `LCM_CALL`, `LCM_ROUND` | which script, the call it is broken at, and which throw of the dice |
+//! | `LCM_STORY` | print everything that happens, as it happens |
+//! | `LCM_JOBS` | histories at a time |
 
 mod broken;
 mod call;
@@ -11,6 +21,7 @@ mod etcd;
 mod faults;
 mod hands;
 mod invariants;
+mod jobs;
 mod ledger;
 mod model;
 mod pairs;
@@ -21,74 +32,105 @@ mod scenarios;
 mod summary;
 mod world;
 
-fn main() {
-    let mut summary = summary::Summary::default();
-    if std::env::var("LCM_MODEL").is_ok() {
-        let began = std::time::Instant::now();
-        let found = check::check();
-        for violation in &found.violations {
-            println!("{violation}");
-        }
-        println!("{found} {:?} {:?}", found.missed, began.elapsed());
-        return;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use self::broken::Broken;
+use self::jobs::number;
+use self::summary::Summary;
+
+/// What is claimed, and how it is tried.
+type Claim = (&'static str, fn() -> Summary);
+
+const CLAIMS: [Claim; 5] = [
+    ("the_same_seed_makes_the_same_day", repeatable),
+    ("after_a_bad_day_everybody_is_where_he_should_be", bad_days),
+    ("a_script_can_be_broken_at_every_point", every_point),
+    ("a_controller_that_is_broken_is_caught", every_broken_one),
+    ("every_history_of_the_model_keeps_the_rules", check::check),
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.iter().any(|argument| argument == "--list") {
+        CLAIMS.iter().for_each(|(name, _)| println!("{name}: test"));
+        return ExitCode::SUCCESS;
     }
-    let number = |name: &str| std::env::var(name).ok().and_then(|number| number.parse().ok());
-    if let Ok(which) = std::env::var("LCM_BROKEN") {
-        for broken in broken::Broken::ALL.into_iter().filter(|broken| broken.name().contains(&which)) {
-            let began = std::time::Instant::now();
-            let found = broken.hunt();
-            println!("{:?} {:?}", found.notes, began.elapsed());
+    // Options are the test harness's; everything else says which claims are meant.
+    let filters: Vec<_> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
+    let is_meant = |name: &str| filters.is_empty() || filters.iter().any(|filter| name.contains(filter.as_str()));
+    let mut summary = Summary::default();
+    let began = Instant::now();
+    if let Some(seconds) = number("LCM_SOAK_SECONDS") {
+        println!("soaking for {seconds} s");
+        summary = soak(Duration::from_secs(seconds));
+    } else {
+        for (name, attempt) in CLAIMS.iter().filter(|(name, _)| is_meant(name)) {
+            let since = Instant::now();
+            let result = attempt();
+            let held = if result.holds() { "ok" } else { "FAILED" };
+            println!("{name} ... {held} ({:.1} s)", since.elapsed().as_secs_f64());
+            result.notes.iter().for_each(|note| println!("  {note}"));
+            summary.merge(result);
         }
-        return;
     }
-    if let Ok(which) = std::env::var("LCM_SCENARIO") {
-        for scenario in scenarios::ALL.iter().filter(|scenario| scenario.name.contains(&which)) {
-            let began = std::time::Instant::now();
-            let before = summary.violations.len();
-            let br =
-                broken::Broken::ALL.into_iter().find(|b| std::env::var("LCM_BR").is_ok_and(|n| b.name().contains(&n)));
-            let points = points::of(scenario, br, &mut summary);
-            println!(
-                "{}: {} points, {:?}, violations {}",
-                scenario.name,
-                points.len(),
-                began.elapsed(),
-                summary.violations.len() - before
-            );
-            if number("LCM_POINTS").unwrap_or(0) == 1 {
-                let before = summary.violations.len();
-                let wanted = number("LCM_AT");
-                for point in points.into_iter().filter(|point| wanted.is_none_or(|wanted| wanted == point.at)) {
-                    point.try_out(None, &mut summary);
-                }
-                println!("   {:?} violations {}", began.elapsed(), summary.violations.len() - before);
-            }
+    summary.violations.sort();
+    for violation in summary.violations.iter().take(3) {
+        println!("\n{violation}");
+    }
+    if summary.tried_anything() {
+        println!("\n{summary}\n{:.0} s", began.elapsed().as_secs_f64());
+    }
+    if summary.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Two runs of a day are one history: what is told of one can be repeated.
+fn repeatable() -> Summary {
+    let seeds: Vec<u64> = (0..8).collect();
+    jobs::all(&seeds, |seed, summary| {
+        let [first, second] = [(); 2].map(|()| days::a_day(days::setup_of(*seed)).digest);
+        if first != second {
+            summary.violations.push(format!("day {seed} is not the same twice: {first:x}, {second:x}"));
         }
-        for violation in &summary.violations {
-            println!("{}", violation.lines().next().unwrap());
-            println!("{}", violation.lines().last().unwrap());
+    })
+}
+
+fn bad_days() -> Summary {
+    let (first, days) = (number("LCM_FIRST_DAY").unwrap_or(0), number("LCM_DAYS"));
+    let seeds: Vec<u64> = (first..first + days.unwrap_or(days::QUICK)).collect();
+    let mut summary = jobs::all(&seeds, |seed, summary| days::try_out(*seed, summary));
+    if days.is_none() {
+        summary.expect_variety();
+    }
+    summary
+}
+
+fn every_point() -> Summary {
+    let script = std::env::var("LCM_SCRIPT").ok();
+    let (call, round) = (number::<u64>("LCM_CALL"), number("LCM_ROUND").unwrap_or(0));
+    let scripts: Vec<_> = scenarios::ALL
+        .iter()
+        .filter(|scenario| script.as_ref().is_none_or(|script| scenario.name.contains(script.as_str())))
+        .collect();
+    let mut summary = Summary::default();
+    let points: Vec<_> = scripts.into_iter().flat_map(|script| points::of(script, round, &mut summary)).collect();
+    let points: Vec<_> = points.into_iter().filter(|point| call.is_none_or(|call| call == point.at)).collect();
+    summary.merge(jobs::all(&points, |point, summary| point.try_out(summary)));
+    summary
+}
+
+fn every_broken_one() -> Summary {
+    jobs::all(&Broken::ALL, |broken, summary| summary.merge(broken.hunt()))
+}
+
+/// Bad days and broken scripts, each with other dice, until the time is over.
+fn soak(budget: Duration) -> Summary {
+    let first: u64 = number("LCM_FIRST_DAY").unwrap_or(1_000_000);
+    jobs::until_over(budget, |job, summary| {
+        if job % 4 < 3 {
+            days::try_out(first + job, summary);
+        } else {
+            points::any(first + job, summary);
         }
-        if let Some(violation) = summary.violations.first() {
-            println!("{violation}");
-        }
-        println!("{summary}");
-        return;
-    }
-    let (first, days) = (number("LCM_FIRST_DAY").unwrap_or(0), number("LCM_DAYS").unwrap_or(8));
-    for seed in first..first + days {
-        let began = std::time::Instant::now();
-        let verdict = days::a_day(days::setup_of(seed));
-        println!(
-            "day {seed}: {} steps {:x} {:?} {:?}",
-            verdict.steps,
-            verdict.digest,
-            began.elapsed(),
-            verdict.violations
-        );
-        summary.add("a day", verdict);
-    }
-    for violation in summary.violations.iter().take(1) {
-        println!("{violation}");
-    }
-    println!("{summary}");
+    })
 }

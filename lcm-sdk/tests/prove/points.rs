@@ -6,6 +6,7 @@ use lcm_sdk::FailureKind;
 
 use super::broken::Broken;
 use super::call::Does;
+use super::dice::Dice;
 use super::faults::{Fault, What};
 use super::pairs::Pair;
 use super::scenarios::{ALL, Run, Scenario};
@@ -15,6 +16,8 @@ use super::summary::Summary;
 #[derive(Clone, Copy)]
 pub(crate) struct Point {
     pub(crate) scenario: &'static Scenario,
+    /// Which throw of the dice.
+    pub(crate) round: u64,
     pub(crate) at: u64,
     pub(crate) what: What,
 }
@@ -31,8 +34,8 @@ impl Point {
     }
 
     /// Plays it and adds what it shows.
-    pub(crate) fn try_out(self, broken: Option<Broken>, summary: &mut Summary) {
-        let run = self.play(broken);
+    pub(crate) fn try_out(self, summary: &mut Summary) {
+        let run = self.play(None);
         if run.struck {
             *summary.points.entry(self.word()).or_default() += 1;
         }
@@ -40,37 +43,50 @@ impl Point {
     }
 
     pub(crate) fn play(self, broken: Option<Broken>) -> Run {
-        self.scenario.play(Some((self.at, self.what)), broken)
+        self.scenario.play(self.round, Some((self.at, self.what)), broken)
     }
 }
 
 impl fmt::Display for Point {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} at call {} of \"{}\"", self.what, self.at, self.scenario.name)
+        let Self { scenario, round, at, what } = self;
+        write!(f, "{what:?}: LCM_SCRIPT={:?} LCM_CALL={at} LCM_ROUND={round}", scenario.name)
     }
 }
 
-/// Plays every script as it is, and lists all points at which it can be broken.
-pub(crate) fn all(broken: Option<Broken>, summary: &mut Summary) -> Vec<Point> {
-    ALL.iter().flat_map(|scenario| of(scenario, broken, summary)).collect()
+/// Plays a script as it is, and lists all points at which it can be broken.
+pub(crate) fn of(scenario: &'static Scenario, round: u64, summary: &mut Summary) -> Vec<Point> {
+    let run = scenario.play(round, None, None);
+    summary.add(scenario.name, run.verdict);
+    listed(scenario, round, &run.calls)
 }
 
-/// The same for one script.
-pub(crate) fn of(scenario: &'static Scenario, broken: Option<Broken>, summary: &mut Summary) -> Vec<Point> {
-    let run = scenario.play(None, broken);
-    summary.add(scenario.name, run.verdict);
+/// One point of one script, with other dice.
+pub(crate) fn any(seed: u64, summary: &mut Summary) {
+    let mut dice = Dice::new(seed);
+    let place = usize::try_from(dice.roll(ALL.len() as u64)).expect("few");
+    let points = of(&ALL[place], seed, summary);
+    dice.pick(&points).try_out(summary);
+}
+
+/// Every point of a script, for one that is broken on purpose.
+pub(crate) fn of_broken(scenario: &'static Scenario, broken: Broken) -> Vec<Point> {
+    listed(scenario, 0, &scenario.play(0, None, Some(broken)).calls)
+}
+
+fn listed(scenario: &'static Scenario, round: u64, calls: &[Does]) -> Vec<Point> {
     let mut points = Vec::new();
     let mut before = Does::Change;
-    for (at, does) in (1..).zip(run.calls) {
+    for (at, does) in (1..).zip(calls.iter().copied()) {
         let faults: &[Fault] = match does {
             Does::Ask => &[Fault::CrashBefore, Fault::Stale, Fault::Fail(FailureKind::Unclear)],
             Does::Change => &CHANGE,
             Does::Write => &WRITE,
         };
-        points.extend(faults.iter().map(|fault| Point { scenario, at, what: What::Happens(*fault) }));
+        points.extend(faults.iter().map(|fault| Point { scenario, round, at, what: What::Happens(*fault) }));
         // Between two questions that follow each other nothing is gained by trying both.
         if (before, does) != (Does::Ask, Does::Ask) {
-            points.extend(Pair::ALL.map(|pair| Point { scenario, at, what: What::Pair(pair) }));
+            points.extend(Pair::ALL.map(|pair| Point { scenario, round, at, what: What::Pair(pair) }));
         }
         before = does;
     }

@@ -86,10 +86,8 @@ impl Compute for Door {
         if self.world.is_broken(Broken::NoClientToken) {
             plan.client_token = format!("{}-{}", plan.client_token, self.world.number());
         }
-        let worker = plan.tags.get("lcm:worker_id").map(|owner| owner.as_str().into());
-        let matter = Matter::Launch(worker.unwrap_or_else(|| "(nobody)".into()));
         let (world, about) = (Arc::clone(&self.world), plan.client_token.chars().take(12).collect::<String>());
-        let launched = self.change(Call::new("launch", about, matter), async move {
+        let launched = self.change(Call::new("launch", about, Matter::Launch), async move {
             let launched = world.compute.launch(&plan).await;
             if let Ok(id) = &launched {
                 world.launched(id);
@@ -105,7 +103,7 @@ impl Compute for Door {
 
     async fn start(&self, region: &str, id: &InstanceId) -> Told<()> {
         let (world, region, id) = (Arc::clone(&self.world), region.to_owned(), id.clone());
-        let call = Call::new("start", id.as_str(), Matter::Start(id.clone()));
+        let call = Call::new("start", id.as_str(), Matter::Start);
         self.change(call, async move { world.compute.start(&region, &id).await }).await
     }
 
@@ -203,7 +201,7 @@ impl ControlPlane for Door {
 
     async fn move_session(&self, session: &SessionId, to: SessionMove, fence: Fence) -> Told<()> {
         let (world, id, fence) = (Arc::clone(&self.world), session.clone(), self.fence(fence));
-        let call = Call::new("move_session", format!("{id} {to:?}"), Matter::MoveSession(id.clone(), fence));
+        let call = Call::new("move_session", format!("{id} {to:?}"), Matter::MoveSession(fence));
         self.change(call, async move { world.control_plane.move_session(&id, to, fence).await }).await
     }
 

@@ -65,7 +65,9 @@ impl Process {
         };
         let coordination = (world.setup.controllers > 1).then(|| Arc::clone(&door) as _);
         let config = process.config();
-        let controller = WorkerController::new(ports, world.policy.clone(), coordination, config, Telemetry::default());
+        let telemetry = Telemetry::default();
+        world.telemetries.lock().push(telemetry.clone());
+        let controller = WorkerController::new(ports, world.policy.clone(), coordination, config, telemetry);
         let controller = controller.expect("the election works");
         (process, tokio::spawn(async move { controller.run(&Shutdown::new()).await }))
     }

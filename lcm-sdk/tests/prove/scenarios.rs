@@ -40,9 +40,11 @@ pub(crate) struct Run {
 
 impl Scenario {
     /// Plays the script, with something happening at one of its calls.
-    pub(crate) fn play(&self, planned: Option<(u64, What)>, broken: Option<Broken>) -> Run {
+    pub(crate) fn play(&self, round: u64, planned: Option<(u64, What)>, broken: Option<Broken>) -> Run {
+        let usual = (self.setup)();
+        let setup = Setup { broken, seed: usual.seed + 100 * round, ..usual };
         on_paused_time(async {
-            let cluster = Cluster::start(Setup { broken, ..(self.setup)() }, self.people);
+            let cluster = Cluster::start(setup, self.people);
             {
                 let mut trouble = cluster.world.trouble.lock();
                 trouble.planned = planned;

@@ -71,10 +71,65 @@ impl Summary {
         self.violations.extend(other.violations);
     }
 
+    /// Whether there is anything to tell.
+    pub(crate) fn tried_anything(&self) -> bool {
+        self.histories > 0 || !self.caught.is_empty() || !self.states.is_empty()
+    }
+
+    /// A set of days in which something never happened does not show that it is survived.
+    pub(crate) fn expect_variety(&mut self) {
+        for kind in VARIETY {
+            if !self.faults.contains_key(kind) {
+                self.violations.push(format!("there was no {kind:?} in {} histories", self.histories));
+            }
+        }
+        if self.steps < 100_000 {
+            self.violations.push(format!("{} calls are fewer than a hundred thousand", self.steps));
+        }
+    }
+
     pub(crate) fn holds(&self) -> bool {
         self.violations.is_empty() && self.missed.is_empty()
     }
 }
+
+/// What must have happened in the quick set.
+const VARIETY: [&str; 34] = [
+    "clock jump",
+    "compaction",
+    "conflicting write",
+    "controller crash",
+    "desired status changed",
+    "drain begun",
+    "drain called off",
+    "etcd call failed",
+    "etcd unavailable",
+    "forgotten by EC2",
+    "lease lost",
+    "licence wanted",
+    "no capacity",
+    "not shown for a while",
+    "partial pages",
+    "record edited",
+    "session arrives",
+    "silent watch",
+    "slow call",
+    "started from outside",
+    "state nobody knows",
+    "stopped from outside",
+    "stranger instance",
+    "terminated from outside",
+    "throttled",
+    "timed out after it was carried out",
+    "timed out before it was carried out",
+    "two leaders overlap",
+    "unparsable answer",
+    "unreachable",
+    "visibility lag",
+    "watch event lost",
+    "watch events reordered",
+    "write cut halfway",
+];
 
 /// A table in Markdown, so that it can be put where it is needed.
 impl fmt::Display for Summary {
@@ -88,7 +143,7 @@ impl fmt::Display for Summary {
         for (what, count) in &self.points {
             writeln!(f, "| – {what} | {} |", grouped(*count))?;
         }
-        writeln!(f, "| faults injected by chance | {} |", grouped(self.faults.values().sum()))?;
+        writeln!(f, "| faults and surprises by chance | {} |", grouped(self.faults.values().sum()))?;
         for (kind, count) in &self.faults {
             writeln!(f, "| – {kind} | {} |", grouped(*count))?;
         }

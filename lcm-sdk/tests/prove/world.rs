@@ -10,6 +10,7 @@ use lcm_sdk::adapters::memory::{
 };
 use lcm_sdk::core::session::{KnownSessionState, SessionStanding, SessionState};
 use lcm_sdk::runtime::controller::Polling;
+use lcm_sdk::runtime::telemetry::Telemetry;
 use lcm_sdk::{
     Ec2State, Image, Instance, InstanceId, Policy, RegionConfig, RegionConfigs, Session, SessionId, Template, Worker,
     WorkerId, WorkerStatus,
@@ -82,6 +83,8 @@ pub(crate) struct World {
     pub(crate) ledger: Mutex<Ledger>,
     pub(crate) trouble: Mutex<Trouble>,
     pub(crate) nature: Mutex<Nature>,
+    /// What every life of a controller measured.
+    pub(crate) telemetries: Mutex<Vec<Telemetry>>,
     /// Told which controller died.
     pub(crate) deaths: UnboundedSender<usize>,
 }
@@ -129,6 +132,7 @@ impl World {
             ledger: Mutex::new(Ledger::new(&clock)),
             trouble: Mutex::default(),
             nature: Mutex::default(),
+            telemetries: Mutex::default(),
             deaths,
             clock,
         };

@@ -2,8 +2,5 @@
 
 mod bench;
 mod controller;
-mod drains;
 mod loops;
-mod mortal;
 mod passes;
-mod simulation;
