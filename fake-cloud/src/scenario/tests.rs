@@ -53,7 +53,7 @@ fn an_instance_is_in_the_state_and_of_the_age_that_the_file_says() {
 #[test]
 fn a_record_has_been_as_it_is_for_as_long_as_it_exists_unless_the_file_says_otherwise() {
     let text = "workers: [{id: w-1, status: provisioning, age: 5d}, \
-                {id: w-2, status: running, age: 5d, updated_at: '2026-02-06T08:00:00Z'}]";
+                {id: w-2, status: running, age: 5d, fields: {updated_at: '2026-02-06T08:00:00Z'}}]";
     let (_, records) = settle(&Scenario::parse("mine.yaml", text).expect("it is fine")).expect("it settles");
     let (old, changed) = (records.worker("w-1").expect("there"), records.worker("w-2").expect("there"));
     assert_eq!(old.text("updated_at"), old.text("created_at"));
