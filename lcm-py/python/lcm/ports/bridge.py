@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import inspect
+import os
 import threading
 from collections.abc import Awaitable
 from concurrent.futures import Future
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, TypeAlias, TypeVar
 
@@ -80,3 +83,28 @@ def _background() -> asyncio.AbstractEventLoop:
             _loop = asyncio.new_event_loop()
             threading.Thread(target=_loop.run_forever, name="lcm-ports", daemon=True).start()
         return _loop
+
+
+async def _cancel_all() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
+
+def _end() -> None:
+    # Nobody waits any more: what Rust had running was ended before.
+    if _loop is not None and _loop.is_running():
+        with suppress(TimeoutError):
+            asyncio.run_coroutine_threadsafe(_cancel_all(), _loop).result(timeout=2)
+
+
+def _forget() -> None:
+    # The thread of the loop did not come along.
+    global _lock, _loop
+    _lock, _loop = threading.Lock(), None
+
+
+os.register_at_fork(after_in_child=_forget)
+# Before anything of Rust is there, and so carried out after it is gone.
+atexit.register(_end)
