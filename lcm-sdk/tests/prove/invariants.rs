@@ -9,14 +9,16 @@ use lcm_sdk::core::license::LicenseReport;
 use lcm_sdk::core::session::SessionStanding;
 use lcm_sdk::core::transition::TABLE;
 use lcm_sdk::runtime::leader::ElectionConfig;
-use lcm_sdk::{Answer, DesiredStatus, Ec2State, Instance, InstanceId, StatusPatch, Worker, WorkerId, WorkerStatus};
+use lcm_sdk::{
+    Answer, DesiredStatus, Ec2State, FleetView, Instance, InstanceId, StatusPatch, Worker, WorkerId, WorkerStatus,
+};
 use tokio::time::Instant;
 
 use super::call::{Call, Matter};
 use super::faults::{Fault, What, by_chance};
 use super::ledger::{Ledger, Wish};
 use super::process::{Process, Sending};
-use super::world::{DRAIN_TIMEOUT, HERE, LONGEST_LAG, WRONG_CLOCK, World};
+use super::world::{DRAIN_TIMEOUT, HERE, LONGEST_LAG, MIN_WORKERS, WRONG_CLOCK, World};
 
 /// How long ago a controller may have seen what it acts on: calls are slow here, and a pass makes several.
 const MEMORY: Duration = Duration::from_secs(120);
@@ -164,6 +166,7 @@ impl World {
                     self.judge_license(&mut ledger, &worker.id, report);
                 }
                 self.judge_desired(&mut ledger, worker, patch);
+                self.judge_scale_down(&mut ledger, worker, patch);
             }
             Matter::License(worker, report, _) => self.judge_license(&mut ledger, worker, *report),
             Matter::Stop(id) | Matter::Terminate(id) => self.judge_stop(&mut ledger, id),
@@ -236,6 +239,18 @@ impl World {
         }
     }
 
+    /// Nobody is sent home who is needed. While things change behind our back the count may be wrong by the time it is
+    /// used; once they do not, it may not.
+    fn judge_scale_down(&self, ledger: &mut Ledger, worker: &Worker, patch: &StatusPatch) {
+        let Some(current) = self.control_plane.look(&worker.id) else { return };
+        let refused = worker.version.is_some() && patch.expected_version != current.version;
+        if patch.changes.scaled_down_at.is_some() && !refused && ledger.disturbed_at.elapsed() > NEWS {
+            let others = self.workers().into_iter().filter(|other| other.id != worker.id);
+            let left = FleetView::of(&others.collect::<Vec<_>>()).running;
+            ledger.rule(left >= MIN_WORKERS, || format!("{} is scaled down, and {left} are left", worker.id));
+        }
+    }
+
     /// No session is hurt before its time.
     fn judge_stop(&self, ledger: &mut Ledger, id: &InstanceId) {
         let Some(instance) = self.instance(id) else { return };
@@ -267,6 +282,12 @@ impl World {
 
     /// A change was carried out.
     pub(crate) fn carried_out(&self, call: &Call, done: bool) {
+        if let (Matter::Write(about, _), true) = (&call.matter, done)
+            && about.1.status == Some(WorkerStatus::Draining)
+        {
+            // Nobody but scale-down begins a drain on our side.
+            self.ledger.lock().wish(&about.0.id, Wish::Drain);
+        }
         if let (Matter::Submit { address, token: Some(token) }, true) = (&call.matter, done) {
             let mut ledger = self.ledger.lock();
             let times = ledger.submitted.entry((address.clone(), token.clone())).or_default();

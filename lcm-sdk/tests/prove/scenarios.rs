@@ -247,6 +247,23 @@ pub(crate) const ALL: &[Scenario] = &[
         ..SCENARIO
     },
     Scenario {
+        name: "scale-down of an empty worker",
+        setup: || Setup { scales_down: true, ..Setup::of(6) },
+        people: |world| idle_fleet(world, &[]),
+        seconds: 60,
+        ends: |world| in_status(world, WorkerStatus::Running) == 2 && in_status(world, WorkerStatus::Stopped) == 1,
+        ..SCENARIO
+    },
+    Scenario {
+        name: "scale-down of a used worker",
+        setup: || Setup { scales_down: true, ..Setup::of(7) },
+        people: |world| idle_fleet(world, &["running"]),
+        seconds: 40,
+        patience: DRAIN_TIMEOUT.as_secs() + 200,
+        ends: |world| in_status(world, WorkerStatus::Running) == 2 && in_status(world, WorkerStatus::Stopped) == 1,
+        ..SCENARIO
+    },
+    Scenario {
         name: "change while the watch is interrupted, and nobody polls",
         setup: || Setup {
             controllers: 2,
@@ -300,6 +317,19 @@ fn with_sessions(world: &World) {
         world.place_session(&one(), state);
     }
     world.sessions_are_old();
+}
+
+fn idle_fleet(world: &World, sessions: &[&str]) {
+    for id in ["w-1", "w-2", "w-3"] {
+        let worker = world.add_settled(id, WorkerStatus::Running, Ec2State::Running);
+        world.want(&worker, DesiredStatus::Running);
+        sessions.iter().for_each(|state| world.place_session(&worker, state));
+    }
+    world.sessions_are_old();
+}
+
+fn in_status(world: &World, status: WorkerStatus) -> usize {
+    world.workers().iter().filter(|worker| worker.status == status).count()
 }
 
 fn enter(world: &World, state: Ec2State) {
