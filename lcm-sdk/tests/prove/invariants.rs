@@ -48,7 +48,7 @@ impl World {
         self.check_lead(process, call);
         let (permille, planned) = {
             let trouble = self.trouble.lock();
-            (trouble.permille, trouble.planned.filter(|(at, _)| *at == number).map(|(_, what)| what))
+            (trouble.permille, trouble.planned.iter().find(|(at, _)| *at == number).map(|(_, what)| *what))
         };
         let mut dice = self.dice.lock();
         let (mut way, back) = (dice.millis(2, 80), dice.millis(2, 80));

@@ -40,15 +40,15 @@ pub(crate) struct Run {
 
 impl Scenario {
     /// Plays the script, with something happening at one of its calls.
-    pub(crate) fn play(&self, round: u64, planned: Option<(u64, What)>, broken: Option<Broken>) -> Run {
+    pub(crate) fn play(&self, round: u64, planned: &[(u64, What)], broken: Option<Broken>) -> Run {
         let usual = (self.setup)();
         let setup = Setup { broken, seed: usual.seed + 100 * round, ..usual };
         on_paused_time(async {
             let cluster = Cluster::start(setup, self.people);
             {
                 let mut trouble = cluster.world.trouble.lock();
-                trouble.planned = planned;
-                trouble.remembers = matches!(planned, Some((_, What::Happens(Fault::Stale))));
+                trouble.planned = planned.to_vec();
+                trouble.remembers = planned.iter().any(|(_, what)| *what == What::Happens(Fault::Stale));
             }
             cluster.live(6).await;
             (self.then)(&cluster.world);
