@@ -93,7 +93,10 @@ impl World {
 
     /// EC2 launched something, and may not show it yet.
     pub(crate) fn launched(&self, id: &InstanceId) {
-        self.nature.lock().born.entry(id.clone()).or_insert_with(Instant::now);
+        if self.nature.lock().born.insert(id.clone(), Instant::now()).is_some() {
+            // The same launch once more: it has been there all the time.
+            return;
+        }
         let permille = self.trouble.lock().lag_permille;
         if self.dice.lock().chance(permille) {
             self.ledger.lock().fault("visibility lag");
@@ -127,26 +130,21 @@ impl World {
         }
         let holds = self.etcd.value(ElectionConfig::WORKER_CONTROLLER).as_deref() == Some(&process.identity);
         let mut ledger = self.ledger.lock();
-        if holds && let Some((_, held_at)) = ledger.terms.get_mut(&process.number) {
-            *held_at = Instant::now();
+        if holds && let Some(term) = ledger.terms.get_mut(&process.number) {
+            term.held_at = Instant::now();
         }
         let forced = ledger.leases_lost_at.is_some_and(|at| at.elapsed() < LEASE);
-        let term = ledger.terms.get(&process.number).copied();
+        let term = ledger.terms.get(&process.number).cloned();
         if call.changes_cloud() {
             ledger.rule(holds || forced, || {
                 format!("{} does {} {} and does not lead", process.identity, call.name, call.about)
             });
         }
         if let Some(fence) = call.fence() {
-            let is_own = fence.0.is_some() && fence.0 == term.map(|(token, _)| token);
-            ledger.rule(is_own, || {
-                format!(
-                    "{} writes with {fence:?}, its own token is {:?}",
-                    process.identity,
-                    term.map(|(token, _)| token)
-                )
-            });
-            let recent = term.is_some_and(|(_, held_at)| held_at.elapsed() < LATE);
+            let own = term.as_ref().map_or(&[][..], |term| term.tokens.as_slice());
+            let is_own = fence.0.is_some_and(|fence| own.contains(&fence));
+            ledger.rule(is_own, || format!("{} writes with {fence:?}, its own tokens are {own:?}", process.identity));
+            let recent = term.as_ref().is_some_and(|term| term.held_at.elapsed() < LATE);
             ledger.rule(recent, || {
                 format!("{} writes long after it led: {} {}", process.identity, call.name, call.about)
             });
