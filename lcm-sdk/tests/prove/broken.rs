@@ -72,7 +72,7 @@ impl Broken {
         let haunt = scenarios::ALL.iter().filter(|scenario| scenario.name == self.haunt());
         let found = scenarios::ALL
             .iter()
-            .map(|scenario| (format!("\"{}\"", scenario.name), scenario.play(0, None, Some(self)).verdict))
+            .map(|scenario| (format!("\"{}\"", scenario.name), scenario.play(0, &[], Some(self)).verdict))
             .chain(haunt.flat_map(|scenario| {
                 points::of_broken(scenario, self)
                     .into_iter()

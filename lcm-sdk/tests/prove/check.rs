@@ -144,7 +144,8 @@ pub(crate) fn check() -> Summary {
     ] {
         let bounds = Bounds { controllers, faults, moments, make: Make { flaw: Flaw::None, guard } };
         let checker = bounds.checker().spawn_bfs().join();
-        let name = format!("{controllers} controllers, {faults} faults, a server with {kept}");
+        let faults = if faults == 1 { "one fault".to_owned() } else { format!("{faults} faults") };
+        let name = format!("a model with {controllers} controllers, {faults}, a server with {kept}");
         summary.states.push((name.clone(), checker.unique_state_count()));
         for property in bounds.properties() {
             let found = checker.discovery(property.name);

@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use super::broken::Broken;
 use super::faults::failure;
+use super::ledger::Term;
 use super::ports::Door;
 use super::process::Process;
 
@@ -49,7 +50,7 @@ impl Coordination for Door {
         }
         let renewed = self.etcd.renew(lease).await?;
         if let (Renewal::Renewed(_), Some(term)) = (renewed, self.world.ledger.lock().terms.get_mut(&self.number)) {
-            term.1 = Instant::now();
+            term.held_at = Instant::now();
         }
         Ok(renewed)
     }
@@ -64,7 +65,11 @@ impl Coordination for Door {
         let claim = self.etcd.claim(key, value, lease).await?;
         if let Claim::Won { revision } = claim {
             self.world.tell(format!("{} leads with token {revision}", self.identity));
-            self.world.ledger.lock().terms.insert(self.number, (revision, Instant::now()));
+            let mut ledger = self.world.ledger.lock();
+            let fresh = || Term { tokens: Vec::new(), held_at: Instant::now() };
+            let term = ledger.terms.entry(self.number).or_insert_with(fresh);
+            term.tokens.push(revision);
+            term.held_at = Instant::now();
         }
         Ok(claim)
     }
@@ -72,9 +77,8 @@ impl Coordination for Door {
     async fn list(&self, prefix: &str) -> Told<Listing> {
         self.reach().await?;
         if self.world.is_broken(Broken::NoLease) && prefix.contains("leader") {
-            let (revision, _) =
-                self.world.ledger.lock().terms.get(&self.number).copied().unwrap_or((0, Instant::now()));
-            if revision > 0 {
+            let last = self.world.ledger.lock().terms.get(&self.number).and_then(|term| term.tokens.last().copied());
+            if let Some(revision) = last {
                 return Ok(Listing { revision, keys: vec![(prefix.as_bytes().to_vec(), revision)] });
             }
         }

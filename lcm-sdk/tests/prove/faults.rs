@@ -46,8 +46,8 @@ pub(crate) enum What {
 pub(crate) struct Trouble {
     /// How many calls in a thousand go wrong.
     pub(crate) permille: u64,
-    /// Something that happens at the call with this number.
-    pub(crate) planned: Option<(u64, What)>,
+    /// What happens at the calls with these numbers.
+    pub(crate) planned: Vec<(u64, What)>,
     /// How many launches in a thousand EC2 does not show for a while.
     pub(crate) lag_permille: u64,
     /// Whether answers are remembered, to be given once more.

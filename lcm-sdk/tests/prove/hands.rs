@@ -21,7 +21,10 @@ impl World {
             DesiredStatus::Running => Wish::Run,
             DesiredStatus::Stopped | DesiredStatus::Terminated => Wish::Stop,
         };
-        self.ledger.lock().wish(id, wish);
+        // A drain goes on until it is called off, whatever is desired.
+        if wish != Wish::Run || self.worker(id).status != WorkerStatus::Draining {
+            self.ledger.lock().wish(id, wish);
+        }
         self.edit(id, |worker| worker.desired_status = Some(desired));
     }
 

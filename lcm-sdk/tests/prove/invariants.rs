@@ -9,14 +9,16 @@ use lcm_sdk::core::license::LicenseReport;
 use lcm_sdk::core::session::SessionStanding;
 use lcm_sdk::core::transition::TABLE;
 use lcm_sdk::runtime::leader::ElectionConfig;
-use lcm_sdk::{Answer, DesiredStatus, Ec2State, Instance, InstanceId, StatusPatch, Worker, WorkerId, WorkerStatus};
+use lcm_sdk::{
+    Answer, DesiredStatus, Ec2State, FleetView, Instance, InstanceId, StatusPatch, Worker, WorkerId, WorkerStatus,
+};
 use tokio::time::Instant;
 
 use super::call::{Call, Matter};
 use super::faults::{Fault, What, by_chance};
 use super::ledger::{Ledger, Wish};
 use super::process::{Process, Sending};
-use super::world::{DRAIN_TIMEOUT, HERE, LONGEST_LAG, WRONG_CLOCK, World};
+use super::world::{DRAIN_TIMEOUT, HERE, LONGEST_LAG, MIN_WORKERS, WRONG_CLOCK, World};
 
 /// How long ago a controller may have seen what it acts on: calls are slow here, and a pass makes several.
 const MEMORY: Duration = Duration::from_secs(120);
@@ -46,7 +48,7 @@ impl World {
         self.check_lead(process, call);
         let (permille, planned) = {
             let trouble = self.trouble.lock();
-            (trouble.permille, trouble.planned.filter(|(at, _)| *at == number).map(|(_, what)| what))
+            (trouble.permille, trouble.planned.iter().find(|(at, _)| *at == number).map(|(_, what)| *what))
         };
         let mut dice = self.dice.lock();
         let (mut way, back) = (dice.millis(2, 80), dice.millis(2, 80));
@@ -91,7 +93,10 @@ impl World {
 
     /// EC2 launched something, and may not show it yet.
     pub(crate) fn launched(&self, id: &InstanceId) {
-        self.nature.lock().born.entry(id.clone()).or_insert_with(Instant::now);
+        if self.nature.lock().born.insert(id.clone(), Instant::now()).is_some() {
+            // The same launch once more: it has been there all the time.
+            return;
+        }
         let permille = self.trouble.lock().lag_permille;
         if self.dice.lock().chance(permille) {
             self.ledger.lock().fault("visibility lag");
@@ -125,26 +130,21 @@ impl World {
         }
         let holds = self.etcd.value(ElectionConfig::WORKER_CONTROLLER).as_deref() == Some(&process.identity);
         let mut ledger = self.ledger.lock();
-        if holds && let Some((_, held_at)) = ledger.terms.get_mut(&process.number) {
-            *held_at = Instant::now();
+        if holds && let Some(term) = ledger.terms.get_mut(&process.number) {
+            term.held_at = Instant::now();
         }
         let forced = ledger.leases_lost_at.is_some_and(|at| at.elapsed() < LEASE);
-        let term = ledger.terms.get(&process.number).copied();
+        let term = ledger.terms.get(&process.number).cloned();
         if call.changes_cloud() {
             ledger.rule(holds || forced, || {
                 format!("{} does {} {} and does not lead", process.identity, call.name, call.about)
             });
         }
         if let Some(fence) = call.fence() {
-            let is_own = fence.0.is_some() && fence.0 == term.map(|(token, _)| token);
-            ledger.rule(is_own, || {
-                format!(
-                    "{} writes with {fence:?}, its own token is {:?}",
-                    process.identity,
-                    term.map(|(token, _)| token)
-                )
-            });
-            let recent = term.is_some_and(|(_, held_at)| held_at.elapsed() < LATE);
+            let own = term.as_ref().map_or(&[][..], |term| term.tokens.as_slice());
+            let is_own = fence.0.is_some_and(|fence| own.contains(&fence));
+            ledger.rule(is_own, || format!("{} writes with {fence:?}, its own tokens are {own:?}", process.identity));
+            let recent = term.as_ref().is_some_and(|term| term.held_at.elapsed() < LATE);
             ledger.rule(recent, || {
                 format!("{} writes long after it led: {} {}", process.identity, call.name, call.about)
             });
@@ -164,6 +164,7 @@ impl World {
                     self.judge_license(&mut ledger, &worker.id, report);
                 }
                 self.judge_desired(&mut ledger, worker, patch);
+                self.judge_scale_down(&mut ledger, worker, patch);
             }
             Matter::License(worker, report, _) => self.judge_license(&mut ledger, worker, *report),
             Matter::Stop(id) | Matter::Terminate(id) => self.judge_stop(&mut ledger, id),
@@ -236,6 +237,18 @@ impl World {
         }
     }
 
+    /// Nobody is sent home who is needed. While things change behind our back the count may be wrong by the time it is
+    /// used; once they do not, it may not.
+    fn judge_scale_down(&self, ledger: &mut Ledger, worker: &Worker, patch: &StatusPatch) {
+        let Some(current) = self.control_plane.look(&worker.id) else { return };
+        let refused = worker.version.is_some() && patch.expected_version != current.version;
+        if patch.changes.scaled_down_at.is_some() && !refused && ledger.disturbed_at.elapsed() > NEWS {
+            let others = self.workers().into_iter().filter(|other| other.id != worker.id);
+            let left = FleetView::of(&others.collect::<Vec<_>>()).running;
+            ledger.rule(left >= MIN_WORKERS, || format!("{} is scaled down, and {left} are left", worker.id));
+        }
+    }
+
     /// No session is hurt before its time.
     fn judge_stop(&self, ledger: &mut Ledger, id: &InstanceId) {
         let Some(instance) = self.instance(id) else { return };
@@ -267,6 +280,12 @@ impl World {
 
     /// A change was carried out.
     pub(crate) fn carried_out(&self, call: &Call, done: bool) {
+        if let (Matter::Write(about, _), true) = (&call.matter, done)
+            && about.1.status == Some(WorkerStatus::Draining)
+        {
+            // Nobody but scale-down begins a drain on our side.
+            self.ledger.lock().wish(&about.0.id, Wish::Drain);
+        }
         if let (Matter::Submit { address, token: Some(token) }, true) = (&call.matter, done) {
             let mut ledger = self.ledger.lock();
             let times = ledger.submitted.entry((address.clone(), token.clone())).or_default();

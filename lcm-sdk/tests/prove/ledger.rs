@@ -45,8 +45,16 @@ pub(crate) struct Ledger {
     pub(crate) disturbed_at: Instant,
     /// When etcd last lost leases before their time.
     pub(crate) leases_lost_at: Option<Instant>,
-    /// The fencing token each controller won, and when it last held the key.
-    pub(crate) terms: BTreeMap<u32, (i64, Instant)>,
+    /// The fencing tokens each controller won, and when it last held the key.
+    pub(crate) terms: BTreeMap<u32, Term>,
+}
+
+/// What a controller has to show for its leading.
+#[derive(Debug, Clone)]
+pub(crate) struct Term {
+    /// Every token it won: a pass keeps the one it was begun under.
+    pub(crate) tokens: Vec<i64>,
+    pub(crate) held_at: Instant,
 }
 
 /// When a controller was last told something about an instance.

@@ -43,7 +43,7 @@ impl Point {
     }
 
     pub(crate) fn play(self, broken: Option<Broken>) -> Run {
-        self.scenario.play(self.round, Some((self.at, self.what)), broken)
+        self.scenario.play(self.round, &[(self.at, self.what)], broken)
     }
 }
 
@@ -56,22 +56,34 @@ impl fmt::Display for Point {
 
 /// Plays a script as it is, and lists all points at which it can be broken.
 pub(crate) fn of(scenario: &'static Scenario, round: u64, summary: &mut Summary) -> Vec<Point> {
-    let run = scenario.play(round, None, None);
+    let run = scenario.play(round, &[], None);
     summary.add(scenario.name, run.verdict);
     listed(scenario, round, &run.calls)
 }
 
-/// One point of one script, with other dice.
-pub(crate) fn any(seed: u64, summary: &mut Summary) {
+/// One script, with other dice, broken at two points: the second may be in the middle of getting over the first.
+pub(crate) fn any_two(seed: u64, summary: &mut Summary) {
     let mut dice = Dice::new(seed);
     let place = usize::try_from(dice.roll(ALL.len() as u64)).expect("few");
-    let points = of(&ALL[place], seed, summary);
-    dice.pick(&points).try_out(summary);
+    let scenario = &ALL[place];
+    let points = of(scenario, seed, summary);
+    let [first, second] = [dice.pick(&points), dice.pick(&points)];
+    // What the first leads to takes calls of its own, so the second may come later than the script was long.
+    let second = Point { at: second.at + dice.roll(10), ..second };
+    let planned = [(first.at, first.what), (second.at, second.what)];
+    let run = scenario.play(seed, &planned, None);
+    if run.struck {
+        *summary.points.entry("two of these").or_default() += 1;
+    }
+    summary.add(
+        &format!("{first}, and {:?} at call {}: LCM_SOAK_SECONDS=1 LCM_FIRST_DAY={seed}", second.what, second.at),
+        run.verdict,
+    );
 }
 
 /// Every point of a script, for one that is broken on purpose.
 pub(crate) fn of_broken(scenario: &'static Scenario, broken: Broken) -> Vec<Point> {
-    listed(scenario, 0, &scenario.play(0, None, Some(broken)).calls)
+    listed(scenario, 0, &scenario.play(0, &[], Some(broken)).calls)
 }
 
 fn listed(scenario: &'static Scenario, round: u64, calls: &[Does]) -> Vec<Point> {

@@ -40,15 +40,15 @@ pub(crate) struct Run {
 
 impl Scenario {
     /// Plays the script, with something happening at one of its calls.
-    pub(crate) fn play(&self, round: u64, planned: Option<(u64, What)>, broken: Option<Broken>) -> Run {
+    pub(crate) fn play(&self, round: u64, planned: &[(u64, What)], broken: Option<Broken>) -> Run {
         let usual = (self.setup)();
         let setup = Setup { broken, seed: usual.seed + 100 * round, ..usual };
         on_paused_time(async {
             let cluster = Cluster::start(setup, self.people);
             {
                 let mut trouble = cluster.world.trouble.lock();
-                trouble.planned = planned;
-                trouble.remembers = matches!(planned, Some((_, What::Happens(Fault::Stale))));
+                trouble.planned = planned.to_vec();
+                trouble.remembers = planned.iter().any(|(_, what)| *what == What::Happens(Fault::Stale));
             }
             cluster.live(6).await;
             (self.then)(&cluster.world);
@@ -247,6 +247,23 @@ pub(crate) const ALL: &[Scenario] = &[
         ..SCENARIO
     },
     Scenario {
+        name: "scale-down of an empty worker",
+        setup: || Setup { scales_down: true, ..Setup::of(6) },
+        people: |world| idle_fleet(world, &[]),
+        seconds: 60,
+        ends: |world| in_status(world, WorkerStatus::Running) == 2 && in_status(world, WorkerStatus::Stopped) == 1,
+        ..SCENARIO
+    },
+    Scenario {
+        name: "scale-down of a used worker",
+        setup: || Setup { scales_down: true, ..Setup::of(7) },
+        people: |world| idle_fleet(world, &["running"]),
+        seconds: 40,
+        patience: DRAIN_TIMEOUT.as_secs() + 200,
+        ends: |world| in_status(world, WorkerStatus::Running) == 2 && in_status(world, WorkerStatus::Stopped) == 1,
+        ..SCENARIO
+    },
+    Scenario {
         name: "change while the watch is interrupted, and nobody polls",
         setup: || Setup {
             controllers: 2,
@@ -300,6 +317,19 @@ fn with_sessions(world: &World) {
         world.place_session(&one(), state);
     }
     world.sessions_are_old();
+}
+
+fn idle_fleet(world: &World, sessions: &[&str]) {
+    for id in ["w-1", "w-2", "w-3"] {
+        let worker = world.add_settled(id, WorkerStatus::Running, Ec2State::Running);
+        world.want(&worker, DesiredStatus::Running);
+        sessions.iter().for_each(|state| world.place_session(&worker, state));
+    }
+    world.sessions_are_old();
+}
+
+fn in_status(world: &World, status: WorkerStatus) -> usize {
+    world.workers().iter().filter(|worker| worker.status == status).count()
 }
 
 fn enter(world: &World, state: Ec2State) {

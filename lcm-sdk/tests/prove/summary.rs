@@ -143,7 +143,7 @@ impl fmt::Display for Summary {
         for (what, count) in &self.points {
             writeln!(f, "| – {what} | {} |", grouped(*count))?;
         }
-        writeln!(f, "| faults and surprises by chance | {} |", grouped(self.faults.values().sum()))?;
+        writeln!(f, "| faults and surprises | {} |", grouped(self.faults.values().sum()))?;
         for (kind, count) in &self.faults {
             writeln!(f, "| – {kind} | {} |", grouped(*count))?;
         }

@@ -8,6 +8,7 @@ use lcm_sdk::adapters::memory::{
     Fencing, MemoryCml, MemoryCmlSystem, MemoryCompute, MemoryControlPlane, MemoryCoordination, MemoryEvents,
     MemoryMetrics, Versions,
 };
+use lcm_sdk::core::policy::ScaleDownPolicy;
 use lcm_sdk::core::session::{KnownSessionState, SessionStanding, SessionState};
 use lcm_sdk::runtime::controller::Polling;
 use lcm_sdk::runtime::telemetry::Telemetry;
@@ -35,6 +36,9 @@ pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_secs(1200);
 /// consistency window.
 pub(crate) const LONGEST_LAG: u64 = 55;
 
+/// How many workers stay, where idle ones are scaled down.
+pub(crate) const MIN_WORKERS: usize = 2;
+
 /// The most a clock is wrong here, in seconds.
 pub(crate) const WRONG_CLOCK: i64 = 30;
 
@@ -50,6 +54,8 @@ pub(crate) struct Setup {
     pub(crate) interval: Duration,
     /// Whether sessions come to an end by themselves.
     pub(crate) ends_sessions: bool,
+    /// Whether idle workers are scaled down.
+    pub(crate) scales_down: bool,
     /// Who of us is broken on purpose.
     pub(crate) broken: Option<Broken>,
 }
@@ -64,6 +70,7 @@ impl Setup {
             polling: Polling::Enabled,
             interval: Duration::from_secs(30),
             ends_sessions: true,
+            scales_down: false,
             broken: None,
         }
     }
@@ -108,7 +115,12 @@ impl World {
             subnet_id: "subnet-1".to_owned(),
             ..RegionConfig::default()
         };
-        let control_plane = MemoryControlPlane::new(shared()).with_versions(setup.versions).with_fencing(setup.fencing);
+        // A server that pauses idle workers by itself looks at activity, not at sessions: only scale-down does both.
+        let idle_timeout = Duration::from_secs(if setup.scales_down { 300 } else { 86_400 });
+        let control_plane = MemoryControlPlane::new(shared())
+            .with_versions(setup.versions)
+            .with_fencing(setup.fencing)
+            .with_idle_timeout(idle_timeout);
         let world = Self {
             setup,
             compute: Arc::new(MemoryCompute::new(shared())),
@@ -121,6 +133,13 @@ impl World {
                 regions: RegionConfigs {
                     default_region: Some(HERE.to_owned()),
                     regions: [(HERE.to_owned(), region)].into(),
+                },
+                idle_detection_interval: Duration::from_secs(60),
+                scale_down: ScaleDownPolicy {
+                    enabled: setup.scales_down,
+                    min_workers: MIN_WORKERS,
+                    cooldown: Duration::from_secs(90),
+                    ..ScaleDownPolicy::default()
                 },
                 consistency_window: match setup.broken {
                     Some(Broken::AbsentIsGone) => Duration::ZERO,
@@ -183,7 +202,7 @@ impl World {
         worker.template_name = Some("metal".to_owned());
         worker.cml_username = Some("admin".to_owned());
         worker.cml_password = Some("admin".into());
-        worker.is_idle_detection_enabled = false;
+        worker.is_idle_detection_enabled = self.setup.scales_down;
         self.control_plane.put_worker(worker);
         self.publish(&id.into());
         id.into()

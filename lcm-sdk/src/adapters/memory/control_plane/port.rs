@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 
 use super::{MemoryControlPlane, MetricsReport, State, Versions, no_such};
+use crate::core::decision::Change;
 use crate::core::event::{Audit, SessionEnd};
 use crate::core::failure::{CallFailure, FailureKind};
 use crate::core::idle::{AutoPause, IdleReport};
@@ -52,7 +53,12 @@ impl ControlPlane for MemoryControlPlane {
             self.check(&before, patch)?;
             if state.writes_to_cut > 0 {
                 state.writes_to_cut -= 1;
-                let all_but_status = StatusPatch { status: None, ..patch.clone() };
+                let mut all_but_status = StatusPatch { status: None, ..patch.clone() };
+                if matches!(route, Some(Route::Drain | Route::CancelDrain)) {
+                    // These come with the status, by the endpoint that drains or calls it off.
+                    all_but_status.changes.desired_status = None;
+                    all_but_status.changes.drain_started_at = Change::Keep;
+                }
                 self.store(state, before.patched(&all_but_status), now);
                 return Err(CallFailure::new(FailureKind::Unclear, "the connection was lost halfway"));
             }
