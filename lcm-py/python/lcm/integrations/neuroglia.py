@@ -9,18 +9,26 @@ Install it with ``pip install 'lcm[neuroglia]'``, and add it where the applicati
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
 from typing import Any, TypeAlias
 
 from lcm.controller import Controller, ResourceController
 
-try:
+
+@contextmanager
+def _said_where_from() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        raise ModuleNotFoundError(
+            f"lcm.integrations.neuroglia needs neuroglia-python 0.9: pip install 'lcm[neuroglia]' ({missing})",
+            name=missing.name,
+        ) from missing
+
+
+with _said_where_from():
     from neuroglia.hosting.abstractions import ApplicationBuilderBase, HostedService
-except ModuleNotFoundError as missing:
-    raise ModuleNotFoundError(
-        f"lcm.integrations.neuroglia needs neuroglia-python 0.9: pip install 'lcm[neuroglia]' ({missing})",
-        name=missing.name,
-    ) from missing
 
 __all__ = ["ControllerService"]
 
