@@ -58,6 +58,9 @@ impl Reconciler {
                     result = self.carry_out(worker, effect, &mut applied.version, at) => result,
                 }
             };
+            if effect.changes_cloud() && !matches!(result, EffectResult::NotTried) {
+                self.memory().acted(&worker.id);
+            }
             match &result {
                 EffectResult::Failed(failure) => {
                     tracing::warn!(target: "lcm::apply", worker = %worker.id, %effect, %failure, "an effect failed");

@@ -31,6 +31,7 @@ struct Notes {
     /// The version up to which every change is known here: read by a pass, or made by ourselves on top of that.
     known_version: Option<u64>,
     wrote_at: Option<Instant>,
+    acted_at: Option<Instant>,
     turn: Weak<tokio::sync::Mutex<()>>,
 }
 
@@ -88,7 +89,7 @@ impl Memory {
     }
 
     /// What is remembered. A sighting is given out to one real pass: whatever that does makes it old. One from before
-    /// our own last write is old already: it may show what we have changed since.
+    /// we last wrote to the record or changed the instance is old already: it may show what is no more.
     pub(crate) fn recall(&self, id: &WorkerId, mode: Mode) -> Recollection {
         let mut notes = self.notes.lock();
         let Some(notes) = notes.get_mut(id) else { return Recollection::default() };
@@ -101,7 +102,9 @@ impl Memory {
             metrics_reported_at: notes.metrics_reported_at,
             sighting: sighting
                 .filter(|sighting| sighting.at.elapsed() < SIGHTING_FRESHNESS)
-                .filter(|sighting| notes.wrote_at.is_none_or(|wrote_at| wrote_at <= sighting.at))
+                .filter(|sighting| {
+                    notes.wrote_at.max(notes.acted_at).is_none_or(|changed_at| changed_at <= sighting.at)
+                })
                 .map(|sighting| (sighting.instance, sighting.answer)),
         }
     }
@@ -134,6 +137,11 @@ impl Memory {
                 Write::Over => left.filter(|left| follows(notes.known_version, *left)),
             };
         });
+    }
+
+    /// Notes that we launched, started, stopped or terminated its instance, or may have.
+    pub(crate) fn acted(&self, id: &WorkerId) {
+        self.note(id, |notes| notes.acted_at = Some(Instant::now()));
     }
 
     /// Whether a record that is told as changed is only as we have just left it. A server without versions cannot
@@ -178,15 +186,18 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_seen_before_our_own_write_is_not_used() {
-        let (memory, id) = (Memory::default(), WorkerId::from("w-1"));
-        let asked_at = Instant::now();
-        tokio::time::advance(Duration::from_secs(1)).await;
-        memory.wrote(&id, Some(2), Write::Conditional);
-        memory.saw(&id, "i-1".into(), Answer::Absent, asked_at);
-        assert!(memory.recall(&id, Mode::Real).sighting.is_none());
-        memory.saw(&id, "i-1".into(), Answer::Absent, Instant::now());
-        assert!(memory.recall(&id, Mode::Real).sighting.is_some());
+    async fn what_was_seen_before_our_own_write_or_deed_is_not_used() {
+        let wrote = |memory: &Memory, id: &WorkerId| memory.wrote(id, Some(2), Write::Conditional);
+        for change in [wrote, |memory: &Memory, id: &WorkerId| memory.acted(id)] {
+            let (memory, id) = (Memory::default(), WorkerId::from("w-1"));
+            let asked_at = Instant::now();
+            tokio::time::advance(Duration::from_secs(1)).await;
+            change(&memory, &id);
+            memory.saw(&id, "i-1".into(), Answer::Absent, asked_at);
+            assert!(memory.recall(&id, Mode::Real).sighting.is_none());
+            memory.saw(&id, "i-1".into(), Answer::Absent, Instant::now());
+            assert!(memory.recall(&id, Mode::Real).sighting.is_some());
+        }
     }
 
     #[tokio::test(start_paused = true)]
