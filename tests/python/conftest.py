@@ -17,6 +17,7 @@ from typing import Any
 
 import boto3
 import pytest
+from lcm import testing
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -139,3 +140,10 @@ def eventually(condition: Any, timeout: float = 20.0) -> Any:
             return result
         assert time.monotonic() < deadline, "it never came to be"
         time.sleep(0.05)
+
+
+@pytest.fixture
+def live_cloud() -> Iterator[testing.FakeCloud]:
+    """A cloud in this process, on the real clock, in which instances take no time."""
+    with testing.FakeCloud(clock="real", delays="none") as cloud:
+        yield cloud

@@ -18,22 +18,9 @@ import httpx
 import lcm
 import pytest
 from lcm.testing import FakeCloud
+from live import QUICK_AND_LASTING
 
 EXAMPLES = Path(__file__).parents[2] / "lcm-py" / "examples"
-QUICK = {
-    "RECONCILE_INTERVAL": "1",
-    "INITIAL_DELAY": "0",
-    "STARTUP_RECONCILE_DELAY": "0",
-    "WORKER_DISCOVERY_ENABLED": "false",
-    "LEASE_TTL": "600",
-}
-
-
-@pytest.fixture
-def fake_cloud() -> Iterator[FakeCloud]:
-    """A cloud on the real clock in which instances take no time."""
-    with FakeCloud(clock="real", delays="none") as cloud:
-        yield cloud
 
 
 def eventually(holds: Callable[[], bool], limit: float = 60.0) -> None:
@@ -48,7 +35,7 @@ def running(cloud: FakeCloud, *command: str) -> Iterator[subprocess.Popen[str]]:
     """A Python process whose environment is the cloud's."""
     process = subprocess.Popen(
         [sys.executable, "-W", "error", *command],
-        env={**os.environ, **cloud.env, **QUICK},
+        env={**os.environ, **cloud.env, **QUICK_AND_LASTING},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -71,18 +58,18 @@ def take_over(cloud: FakeCloud) -> None:
     """Leads at once, which takes ten minutes if the one before did not give its lease up."""
 
     async def story() -> None:
-        async with lcm.Controller(cloud.clients(QUICK)) as successor:
+        async with lcm.Controller(cloud.clients(QUICK_AND_LASTING)) as successor:
             await asyncio.wait_for(successor.ready(), 60)
 
     asyncio.run(story())
 
 
-def test_a_service_of_forty_lines_with_records_of_its_own_runs_a_fleet(fake_cloud: FakeCloud) -> None:
+def test_a_service_of_forty_lines_with_records_of_its_own_runs_a_fleet(live_cloud: FakeCloud) -> None:
     service = EXAMPLES / "asyncio_service.py"
     assert len(service.read_text().splitlines()) <= 40
     names = [f"w-{n}" for n in range(5)]
     said: list[str] = []
-    with running(fake_cloud, str(service), *names) as process:
+    with running(live_cloud, str(service), *names) as process:
         assert process.stdout is not None
         while sum(" running " in line for line in said) < len(names):
             line = process.stdout.readline()
@@ -90,24 +77,24 @@ def test_a_service_of_forty_lines_with_records_of_its_own_runs_a_fleet(fake_clou
             said.append(line)
         code, _, errors = end(process)
     assert (code, errors) == (0, "")
-    instances = {instance.tags["lcm:worker_id"]: instance for instance in fake_cloud.instances()}
+    instances = {instance.tags["lcm:worker_id"]: instance for instance in live_cloud.instances()}
     assert sorted(instances) == names
     assert {str(instance.state) for instance in instances.values()} == {"running"}
     told = {match[1]: match[2] for match in (re.match(r"(\S+) running (\S+)", line) for line in said) if match}
     assert told == {name: instance.id for name, instance in instances.items()}
-    assert fake_cloud.count("RunInstances") == 5 and fake_cloud.count(service="control-plane") == 0
-    take_over(fake_cloud)
+    assert live_cloud.count("RunInstances") == 5 and live_cloud.count(service="control-plane") == 0
+    take_over(live_cloud)
 
 
-def test_a_fastapi_service_serves_while_its_controller_runs_and_stops_both(fake_cloud: FakeCloud) -> None:
-    fake_cloud.add_template(name="tiny", instance_type="m5.large")
+def test_a_fastapi_service_serves_while_its_controller_runs_and_stops_both(live_cloud: FakeCloud) -> None:
+    live_cloud.add_template(name="tiny", instance_type="m5.large")
     for n in range(2):
-        fake_cloud.add_worker(id=f"w-{n}", status="pending", template_name="tiny", aws_region="us-east-1")
+        live_cloud.add_worker(id=f"w-{n}", status="pending", template_name="tiny", aws_region="us-east-1")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = ("-m", "uvicorn", "--app-dir", str(EXAMPLES), "--port", str(port), "fastapi_service:app")
-    with running(fake_cloud, *command) as process, httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+    with running(live_cloud, *command) as process, httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
 
         def answers(path: str) -> bool:
             assert process.poll() is None, process.communicate()
@@ -117,20 +104,20 @@ def test_a_fastapi_service_serves_while_its_controller_runs_and_stops_both(fake_
                 return False
 
         eventually(lambda: answers("/readyz"))
-        eventually(lambda: all(worker.status == "running" for worker in fake_cloud.workers()))
+        eventually(lambda: all(worker.status == "running" for worker in live_cloud.workers()))
         assert client.get("/healthz").json() == {"running": True, "role": "leader"}
         assert 'reconciliation_reconcile_total{result="success"}' in client.get("/metrics").text
         assert client.get("/stats").json()["counters"]["provisioned_count"] == 2
-        fake_cloud.update_worker("w-0", desired_status="stopped")
+        live_cloud.update_worker("w-0", desired_status="stopped")
         assert client.post("/workers/w-0/look").status_code == 202
-        eventually(lambda: fake_cloud.worker("w-0").status == "stopped")
+        eventually(lambda: live_cloud.worker("w-0").status == "stopped")
         code, _, errors = end(process)
     # Once it has shut down, uvicorn ends by the signal that it was sent.
     assert code == -signal.SIGTERM and "Application shutdown complete" in errors, errors
-    take_over(fake_cloud)
+    take_over(live_cloud)
 
 
-def test_ctrl_c_ends_a_controller_in_good_order(fake_cloud: FakeCloud) -> None:
+def test_ctrl_c_ends_a_controller_in_good_order(live_cloud: FakeCloud) -> None:
     script = """
 import asyncio, lcm
 
@@ -141,15 +128,15 @@ async def main():
 
 asyncio.run(main())
 """
-    with running(fake_cloud, "-c", script) as process:
+    with running(live_cloud, "-c", script) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("0 of 0 looked at")
         code, _, errors = end(process, signal.SIGINT)
     assert code != 0 and errors.rstrip().endswith("KeyboardInterrupt")
-    take_over(fake_cloud)
+    take_over(live_cloud)
 
 
-def test_ctrl_c_ends_a_wait_for_a_port_written_in_python(fake_cloud: FakeCloud) -> None:
+def test_ctrl_c_ends_a_wait_for_a_port_written_in_python(live_cloud: FakeCloud) -> None:
     script = f"""
 import asyncio, sys, threading
 sys.path.insert(0, {str(Path(__file__).parent)!r})
@@ -167,14 +154,14 @@ lcm.collect_orphans(clients=lcm.Clients(control_plane=Slow()), regions=["us-east
     with pytest.MonkeyPatch.context() as environment:
         for name, value in patience.items():
             environment.setenv(name, value)
-        with running(fake_cloud, "-c", script) as process:
+        with running(live_cloud, "-c", script) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == "asked\n"
             code, _, errors = end(process, signal.SIGINT)
     assert code != 0 and "KeyboardInterrupt" in errors
 
 
-def test_a_forked_service_is_told_and_what_needs_no_threads_goes_on(fake_cloud: FakeCloud) -> None:
+def test_a_forked_service_is_told_and_what_needs_no_threads_goes_on(live_cloud: FakeCloud) -> None:
     script = """
 import asyncio, os, lcm
 from lcm.testing import FakeCloud
@@ -201,7 +188,7 @@ if child == 0:
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0
 """
-    with running(fake_cloud, "-c", script) as process:
+    with running(live_cloud, "-c", script) as process:
         said, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     assert said.splitlines() == ["this process was forked af"] * 6

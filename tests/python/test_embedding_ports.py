@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any
@@ -14,20 +14,7 @@ import lcm
 import pytest
 from lcm.ports import ControlPlane, Patch
 from lcm.testing import FakeCloud
-
-QUICK = {
-    "RECONCILE_INTERVAL": "1",
-    "INITIAL_DELAY": "0",
-    "STARTUP_RECONCILE_DELAY": "0",
-    "WORKER_DISCOVERY_ENABLED": "false",
-}
-
-
-@pytest.fixture
-def fake_cloud() -> Iterator[FakeCloud]:
-    """A cloud on the real clock in which instances take no time."""
-    with FakeCloud(clock="real", delays="none") as cloud:
-        yield cloud
+from live import QUICK
 
 
 class Shelf(ControlPlane):
@@ -71,10 +58,10 @@ def pending(n: int) -> dict[str, Any]:
     return {"id": f"w-{n}", "status": "pending", "template_name": "tiny", "aws_region": "us-east-1"}
 
 
-def test_threads_with_loops_of_their_own_share_clients(fake_cloud: FakeCloud) -> None:
+def test_threads_with_loops_of_their_own_share_clients(live_cloud: FakeCloud) -> None:
     """Each thread's loop ends when its pass does, while the others still need answers."""
     shelf = Shelf(*map(pending, range(24)))
-    clients = fake_cloud.clients(control_plane=shelf)
+    clients = live_cloud.clients(control_plane=shelf)
 
     def launch(id: str) -> lcm.Outcome:
         return asyncio.run(lcm.reconcile_async(shelf.records[id], clients=clients, timeout=60))
@@ -82,12 +69,12 @@ def test_threads_with_loops_of_their_own_share_clients(fake_cloud: FakeCloud) ->
     with ThreadPoolExecutor(8) as threads:
         outcomes = list(threads.map(launch, list(shelf.records)))
     assert {str(outcome.target) for outcome in outcomes} == {"provisioning"}, [str(outcome) for outcome in outcomes]
-    assert fake_cloud.count("RunInstances") == 24
+    assert live_cloud.count("RunInstances") == 24
 
 
-def test_blocking_passes_and_asyncio_share_clients(fake_cloud: FakeCloud) -> None:
+def test_blocking_passes_and_asyncio_share_clients(live_cloud: FakeCloud) -> None:
     shelf = Shelf(*map(pending, range(8)))
-    clients = fake_cloud.clients(control_plane=shelf)
+    clients = live_cloud.clients(control_plane=shelf)
 
     async def story() -> list[lcm.Outcome]:
         passes: list[Awaitable[lcm.Outcome]] = []
@@ -101,13 +88,13 @@ def test_blocking_passes_and_asyncio_share_clients(fake_cloud: FakeCloud) -> Non
     assert {str(outcome.target) for outcome in asyncio.run(story())} == {"provisioning"}
 
 
-def test_python_counts_on_while_a_pass_waits(fake_cloud: FakeCloud) -> None:
+def test_python_counts_on_while_a_pass_waits(live_cloud: FakeCloud) -> None:
     """The interpreter is let go of: another thread gets about as far as it would alone."""
-    fake_cloud.inject({"kind": "latency", "seconds": 2, "on": "real"}, service="ec2", times=1)
+    live_cloud.inject({"kind": "latency", "seconds": 2, "on": "real"}, service="ec2", times=1)
     worker = {"id": "w-1", "status": "running", "ec2_instance_id": "i-0dead000000000001", "aws_region": "us-east-1"}
     shelf = Shelf(worker)
     waiting = threading.Thread(
-        target=lambda: lcm.reconcile(shelf.records["w-1"], clients=fake_cloud.clients(control_plane=shelf))
+        target=lambda: lcm.reconcile(shelf.records["w-1"], clients=live_cloud.clients(control_plane=shelf))
     )
 
     def rate(limit: float) -> float:
@@ -126,12 +113,12 @@ def test_python_counts_on_while_a_pass_waits(fake_cloud: FakeCloud) -> None:
     assert beside > alone / 4
 
 
-def test_a_record_with_a_status_that_nobody_knows_is_left_alone(fake_cloud: FakeCloud) -> None:
+def test_a_record_with_a_status_that_nobody_knows_is_left_alone(live_cloud: FakeCloud) -> None:
     strange = {"id": "w-odd", "status": "hibernating", "aws_region": "us-east-1"}
     shelf = Shelf(strange, *map(pending, range(2)))
 
     async def story() -> str:
-        async with lcm.Controller(fake_cloud.clients(QUICK, control_plane=shelf)) as controller:
+        async with lcm.Controller(live_cloud.clients(QUICK, control_plane=shelf)) as controller:
             async with asyncio.timeout(60):
                 while not all(shelf.records[id]["status"] == "running" for id in ("w-0", "w-1")):
                     await asyncio.sleep(0.05)
@@ -155,17 +142,17 @@ DRAINING = {"id": "w-1", "status": "draining", "desired_status": "stopped", "aws
         (42, "sessions is a int; accepted: a list"),
     ],
 )
-def test_sessions_that_cannot_be_read_stop_nobody(fake_cloud: FakeCloud, answer: Any, said: str) -> None:
+def test_sessions_that_cannot_be_read_stop_nobody(live_cloud: FakeCloud, answer: Any, said: str) -> None:
     class Odd(Shelf):
         def sessions(self, worker_id: str, /) -> Any:
             return answer
 
-    instance = fake_cloud.run()
+    instance = live_cloud.run()
     shelf = Odd({**DRAINING, "ec2_instance_id": instance.id})
-    outcome = lcm.reconcile(shelf.records["w-1"], clients=fake_cloud.clients(control_plane=shelf))
+    outcome = lcm.reconcile(shelf.records["w-1"], clients=live_cloud.clients(control_plane=shelf))
     assert (outcome.kind, outcome.target) == ("retry", "draining"), str(outcome)
     assert outcome.error is not None and said in outcome.error.message
-    assert fake_cloud.count("StopInstances") == 0
+    assert live_cloud.count("StopInstances") == 0
 
 
 LCM: Any = lcm
@@ -189,7 +176,7 @@ LCM: Any = lcm
     ],
 )
 def test_what_cannot_be_meant_is_refused(
-    fake_cloud: FakeCloud, use: Callable[[lcm.Clients], object], error: type[Exception], said: str
+    live_cloud: FakeCloud, use: Callable[[lcm.Clients], object], error: type[Exception], said: str
 ) -> None:
     with pytest.raises(error, match=said):
-        use(fake_cloud.clients())
+        use(live_cloud.clients())

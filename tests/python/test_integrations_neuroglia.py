@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import lcm
@@ -14,17 +14,10 @@ import uvicorn
 from fastapi import FastAPI
 from lcm.integrations.neuroglia import ControllerService
 from lcm.testing import FakeCloud
+from live import QUICK_AND_LASTING, eventually
 from neuroglia.dependency_injection import ServiceCollection
 from neuroglia.hosting import WebApplicationBuilder
 from neuroglia.hosting.abstractions import ApplicationBuilder, HostedService
-
-QUICK = {
-    "RECONCILE_INTERVAL": "1",
-    "INITIAL_DELAY": "0",
-    "STARTUP_RECONCILE_DELAY": "0",
-    "WORKER_DISCOVERY_ENABLED": "false",
-    "LEASE_TTL": "600",
-}
 
 
 @pytest.fixture
@@ -42,12 +35,6 @@ def services(monkeypatch: pytest.MonkeyPatch) -> None:
     """Services of the test's own: all builders of a process share theirs."""
     for builder in (WebApplicationBuilder, ApplicationBuilder):
         monkeypatch.setattr(builder, "services", ServiceCollection())
-
-
-async def eventually(holds: Callable[[], bool], limit: float = 60.0) -> None:
-    async with asyncio.timeout(limit):
-        while not holds():
-            await asyncio.sleep(0.05)
 
 
 def all_run(cloud: FakeCloud) -> bool:
@@ -76,8 +63,8 @@ class Jobs:
 def test_a_web_application_runs_both_kinds_of_controllers_while_it_serves(fake_cloud: FakeCloud) -> None:
     jobs = Jobs()
     builder = WebApplicationBuilder()
-    workers = ControllerService.configure(builder, lcm.Controller(fake_cloud.clients(QUICK)))
-    others = lcm.ResourceController(jobs, name="jobs", settings={**fake_cloud.env, **QUICK})
+    workers = ControllerService.configure(builder, lcm.Controller(fake_cloud.clients(QUICK_AND_LASTING)))
+    others = lcm.ResourceController(jobs, name="jobs", settings={**fake_cloud.env, **QUICK_AND_LASTING})
     ControllerService.configure(builder, others)
     app: FastAPI = builder.build_app_with_lifespan(title="control plane")
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
@@ -91,7 +78,7 @@ def test_a_web_application_runs_both_kinds_of_controllers_while_it_serves(fake_c
         await serving
         assert not workers.controller.is_running and not others.is_running
         # Its lease would have lasted ten minutes: it was given up.
-        async with lcm.Controller(fake_cloud.clients(QUICK)) as successor:
+        async with lcm.Controller(fake_cloud.clients(QUICK_AND_LASTING)) as successor:
             await asyncio.wait_for(successor.ready(), 60)
 
     asyncio.run(story())
@@ -101,7 +88,7 @@ def test_a_web_application_runs_both_kinds_of_controllers_while_it_serves(fake_c
 def test_a_plain_host_starts_and_stops_it_and_again_is_fine(fake_cloud: FakeCloud) -> None:
     async def story() -> None:
         builder = WebApplicationBuilder()
-        service = ControllerService.configure(builder, lcm.Controller(fake_cloud.clients(QUICK)))
+        service = ControllerService.configure(builder, lcm.Controller(fake_cloud.clients(QUICK_AND_LASTING)))
         host: Any = builder.build()
         assert host.services.get_services(HostedService) == [service]
         await host.stop_async()
@@ -119,7 +106,7 @@ def test_a_host_that_is_cancelled_leaves_no_lease_behind(fake_cloud: FakeCloud) 
     """Its own ``run`` ends as soon as everything is started, and ends what was started with it."""
 
     def run() -> lcm.Controller:
-        controller = lcm.Controller(fake_cloud.clients(QUICK))
+        controller = lcm.Controller(fake_cloud.clients(QUICK_AND_LASTING))
         builder: Any = ApplicationBuilder()  # type: ignore[no-untyped-call]
         builder.services.clear()
         ControllerService.configure(builder, controller)

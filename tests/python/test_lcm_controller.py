@@ -6,33 +6,14 @@ import asyncio
 import json
 import pickle
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable
 from typing import Any
 
 import lcm
 import pytest
 from lcm.ports import ControlPlane, Patch
 from lcm.testing import FakeCloud
-
-QUICK = {
-    "RECONCILE_INTERVAL": "1",
-    "INITIAL_DELAY": "0",
-    "STARTUP_RECONCILE_DELAY": "0",
-    "WORKER_DISCOVERY_ENABLED": "false",
-}
-
-
-@pytest.fixture
-def fake_cloud() -> Iterator[FakeCloud]:
-    """A cloud on the real clock in which instances take no time."""
-    with FakeCloud(clock="real", delays="none") as cloud:
-        yield cloud
-
-
-async def eventually(holds: Callable[[], bool], limit: float = 60.0) -> None:
-    async with asyncio.timeout(limit):
-        while not holds():
-            await asyncio.sleep(0.05)
+from live import QUICK, eventually
 
 
 class Records(ControlPlane):
@@ -72,23 +53,23 @@ class Records(ControlPlane):
 PENDING = {"id": "w-1", "status": "pending", "template_name": "tiny", "aws_region": "us-east-1"}
 
 
-def test_a_fleet_comes_up_and_is_stopped_as_wished(fake_cloud: FakeCloud) -> None:
-    fake_cloud.add_template(name="tiny", instance_type="m5.large")
+def test_a_fleet_comes_up_and_is_stopped_as_wished(live_cloud: FakeCloud) -> None:
+    live_cloud.add_template(name="tiny", instance_type="m5.large")
     for n in range(3):
-        fake_cloud.add_worker(**{**PENDING, "id": f"w-{n}"})
+        live_cloud.add_worker(**{**PENDING, "id": f"w-{n}"})
 
     async def story() -> None:
-        async with lcm.Controller(fake_cloud.clients(QUICK)) as controller:
+        async with lcm.Controller(live_cloud.clients(QUICK)) as controller:
             report = await asyncio.wait_for(controller.ready(), 60)
             assert report.listed == 3 and report.is_complete and sum(report.outcomes.values()) == 3
             assert json.loads(json.dumps(report.to_dict()))["unfinished"] == []
             assert pickle.loads(pickle.dumps(report)) == report and hash(report)
             assert "3 of 3" in str(report) and "3 of 3" in report._repr_html_()
             assert controller.stats["role"] == "leader" and controller.stats["readiness"] == "ready"
-            await eventually(lambda: all(worker.status == "running" for worker in fake_cloud.workers()))
-            fake_cloud.update_worker("w-0", desired_status="stopped")
+            await eventually(lambda: all(worker.status == "running" for worker in live_cloud.workers()))
+            live_cloud.update_worker("w-0", desired_status="stopped")
             assert controller.trigger("w-0")
-            await eventually(lambda: fake_cloud.worker("w-0").status == "stopped")
+            await eventually(lambda: live_cloud.worker("w-0").status == "stopped")
             assert controller.stats["counters"]["provisioned_count"] == 3
             assert "reconciliation_reconcile_total" in controller.metrics()
         assert controller.stats["role"] == "standby" and not controller.is_running
@@ -98,52 +79,52 @@ def test_a_fleet_comes_up_and_is_stopped_as_wished(fake_cloud: FakeCloud) -> Non
             await controller.__aenter__()
 
     asyncio.run(story())
-    assert fake_cloud.count("RunInstances") == 3
+    assert live_cloud.count("RunInstances") == 3
 
 
-def test_a_cancelled_controller_gives_its_lease_up_so_that_another_leads_at_once(fake_cloud: FakeCloud) -> None:
+def test_a_cancelled_controller_gives_its_lease_up_so_that_another_leads_at_once(live_cloud: FakeCloud) -> None:
     async def story() -> None:
-        first = lcm.Controller(fake_cloud.clients({**QUICK, "LEASE_TTL": "600"}))
+        first = lcm.Controller(live_cloud.clients({**QUICK, "LEASE_TTL": "600"}))
         running = asyncio.create_task(first.run())
         await asyncio.wait_for(first.ready(), 60)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
-        async with lcm.Controller(fake_cloud.clients(QUICK)) as second:
+        async with lcm.Controller(live_cloud.clients(QUICK)) as second:
             # Far less than the ten minutes that the first one's lease would have lasted.
             await asyncio.wait_for(second.ready(), 60)
 
     asyncio.run(story())
 
 
-def test_a_service_with_records_of_its_own_runs_a_fleet(fake_cloud: FakeCloud) -> None:
+def test_a_service_with_records_of_its_own_runs_a_fleet(live_cloud: FakeCloud) -> None:
     records = Records(*({**PENDING, "id": f"w-{n}"} for n in range(3)))
 
     async def service() -> None:
-        clients = fake_cloud.clients(QUICK, control_plane=records)
+        clients = live_cloud.clients(QUICK, control_plane=records)
         async with lcm.Controller(clients):
             await eventually(lambda: all(record["status"] == "running" for record in records.records.values()))
 
     asyncio.run(service())
-    assert fake_cloud.count("RunInstances") == 3 and fake_cloud.count(service="control-plane") == 0
-    owners = {instance.tags["lcm:worker_id"] for instance in fake_cloud.instances()}
+    assert live_cloud.count("RunInstances") == 3 and live_cloud.count(service="control-plane") == 0
+    owners = {instance.tags["lcm:worker_id"] for instance in live_cloud.instances()}
     assert owners == {"w-0", "w-1", "w-2"}
 
 
 @pytest.mark.parametrize("waiting", ["blocking", "asyncio"])
-def test_a_port_in_python_serves_a_single_pass(fake_cloud: FakeCloud, waiting: str) -> None:
+def test_a_port_in_python_serves_a_single_pass(live_cloud: FakeCloud, waiting: str) -> None:
     records = Records(PENDING)
-    clients = fake_cloud.clients(control_plane=records)
+    clients = live_cloud.clients(control_plane=records)
     worker = records.records["w-1"]
     if waiting == "asyncio":
         outcome = asyncio.run(lcm.reconcile_async(worker, clients=clients))
     else:
         outcome = lcm.reconcile(worker, clients=clients)
     assert outcome.target == "provisioning", str(outcome)
-    assert records.records["w-1"]["ec2_instance_id"] == fake_cloud.instances()[0].id
+    assert records.records["w-1"]["ec2_instance_id"] == live_cloud.instances()[0].id
 
 
-def test_coroutines_run_on_the_loop_that_waits(fake_cloud: FakeCloud) -> None:
+def test_coroutines_run_on_the_loop_that_waits(live_cloud: FakeCloud) -> None:
     seen: list[threading.Thread] = []
 
     class Watched(Records):
@@ -152,11 +133,11 @@ def test_coroutines_run_on_the_loop_that_waits(fake_cloud: FakeCloud) -> None:
             return await super().write(patch)
 
     records = Watched(PENDING)
-    asyncio.run(lcm.reconcile_async(records.records["w-1"], clients=fake_cloud.clients(control_plane=records)))
+    asyncio.run(lcm.reconcile_async(records.records["w-1"], clients=live_cloud.clients(control_plane=records)))
     assert set(seen) == {threading.main_thread()}
 
 
-def test_what_a_port_raises_is_part_of_the_outcome(fake_cloud: FakeCloud) -> None:
+def test_what_a_port_raises_is_part_of_the_outcome(live_cloud: FakeCloud) -> None:
     class Broken(Records):
         error: Exception = lcm.PortError("closed for lunch", "unreachable", "LUNCH")
 
@@ -164,27 +145,27 @@ def test_what_a_port_raises_is_part_of_the_outcome(fake_cloud: FakeCloud) -> Non
             raise self.error
 
     records = Broken(PENDING)
-    clients = fake_cloud.clients(control_plane=records)
+    clients = live_cloud.clients(control_plane=records)
     told = lcm.reconcile(PENDING, clients=clients)
     assert told.kind is lcm.OutcomeKind.RETRY
     assert told.error == lcm.CallFailure("unreachable", "closed for lunch", "LUNCH")
     records.error = KeyError("shelf")
     unclear = lcm.reconcile(PENDING, clients=clients)
     assert unclear.error == lcm.CallFailure("unclear", "'shelf'", "KeyError")
-    assert fake_cloud.instances() == []
+    assert live_cloud.instances() == []
 
 
-def test_a_port_that_answers_nonsense_is_a_failure_too(fake_cloud: FakeCloud) -> None:
+def test_a_port_that_answers_nonsense_is_a_failure_too(live_cloud: FakeCloud) -> None:
     class Nonsense(Records):
         def template(self, name: str, /) -> Any:
             return {"name": name, "instance_type": 7}
 
-    outcome = lcm.reconcile(PENDING, clients=fake_cloud.clients(control_plane=Nonsense(PENDING)))
+    outcome = lcm.reconcile(PENDING, clients=live_cloud.clients(control_plane=Nonsense(PENDING)))
     assert outcome.kind is lcm.OutcomeKind.RETRY and outcome.error is not None
     assert "field `instance_type` is 7" in outcome.error.message
 
 
-def test_cancelling_a_pass_cancels_the_coroutine_it_waits_for(fake_cloud: FakeCloud) -> None:
+def test_cancelling_a_pass_cancels_the_coroutine_it_waits_for(live_cloud: FakeCloud) -> None:
     ended: list[str] = []
 
     class Slow(Records):
@@ -198,7 +179,7 @@ def test_cancelling_a_pass_cancels_the_coroutine_it_waits_for(fake_cloud: FakeCl
     async def story() -> None:
         records = Slow(PENDING)
         pending = records.records["w-1"]
-        task = asyncio.create_task(lcm.reconcile_async(pending, clients=fake_cloud.clients(control_plane=records)))
+        task = asyncio.create_task(lcm.reconcile_async(pending, clients=live_cloud.clients(control_plane=records)))
         await asyncio.sleep(1)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -208,9 +189,9 @@ def test_cancelling_a_pass_cancels_the_coroutine_it_waits_for(fake_cloud: FakeCl
     asyncio.run(story())
 
 
-def test_waiting_on_the_loop_that_the_ports_need_is_refused(fake_cloud: FakeCloud) -> None:
+def test_waiting_on_the_loop_that_the_ports_need_is_refused(live_cloud: FakeCloud) -> None:
     async def story() -> None:
-        clients = fake_cloud.clients(control_plane=Records(PENDING))
+        clients = live_cloud.clients(control_plane=Records(PENDING))
         await lcm.reconcile_async(lcm.Worker("w-9", "terminated"), clients=clients)
         with pytest.raises(RuntimeError, match=r"use `await lcm.reconcile_async"):
             lcm.reconcile(PENDING, clients=clients)
@@ -218,12 +199,12 @@ def test_waiting_on_the_loop_that_the_ports_need_is_refused(fake_cloud: FakeClou
     asyncio.run(story())
 
 
-def test_what_is_no_port_is_refused_at_once(fake_cloud: FakeCloud) -> None:
+def test_what_is_no_port_is_refused_at_once(live_cloud: FakeCloud) -> None:
     with pytest.raises(TypeError, match=r"a dict is no lcm.ports.ControlPlane: it lacks workers, worker, write"):
-        fake_cloud.clients(control_plane={})  # type: ignore[arg-type]
+        live_cloud.clients(control_plane={})  # type: ignore[arg-type]
 
 
-def test_events_reach_a_listener_in_python(fake_cloud: FakeCloud) -> None:
+def test_events_reach_a_listener_in_python(live_cloud: FakeCloud) -> None:
     heard: list[dict[str, Any]] = []
 
     class Listener:
@@ -231,12 +212,12 @@ def test_events_reach_a_listener_in_python(fake_cloud: FakeCloud) -> None:
             heard.append(event)
             return None
 
-    instance = fake_cloud.run()
-    fake_cloud.settle()
-    worker = fake_cloud.add_worker(
+    instance = live_cloud.run()
+    live_cloud.settle()
+    worker = live_cloud.add_worker(
         id="w-1", status="draining", desired_status="stopped", ec2_instance_id=instance.id, aws_region="us-east-1"
     )
-    outcome = lcm.reconcile(worker, clients=fake_cloud.clients(events=Listener()))
+    outcome = lcm.reconcile(worker, clients=live_cloud.clients(events=Listener()))
     assert outcome.target == "stopping", str(outcome)
     assert [event["type"] for event in heard] == ["cml_worker.drain.completed.v1"]
 
@@ -277,23 +258,23 @@ class Garage:
         self.asked.append(f"terminate {id}")
 
 
-def test_a_cloud_written_in_python_is_asked_and_told(fake_cloud: FakeCloud) -> None:
+def test_a_cloud_written_in_python_is_asked_and_told(live_cloud: FakeCloud) -> None:
     garage = Garage(**{"i-1": lcm.Instance("running")})
     stopping = {"id": "w-2", "status": "stopping", "ec2_instance_id": "i-1", "aws_region": "us-east-1"}
     records = Records(PENDING, stopping)
-    clients = fake_cloud.clients(control_plane=records, compute=garage)
+    clients = live_cloud.clients(control_plane=records, compute=garage)
     launched = lcm.reconcile(records.records["w-1"], clients=clients)
     assert launched.target == "provisioning" and records.records["w-1"]["ec2_instance_id"] == "i-new"
     lcm.reconcile(records.records["w-2"], clients=clients)
     assert garage.asked == ["launch w-1", "stop i-1"]
-    assert fake_cloud.count() == 0, "nobody else was asked"
+    assert live_cloud.count() == 0, "nobody else was asked"
 
 
-def test_what_a_cloud_in_python_leaves_out_is_not_gone(fake_cloud: FakeCloud) -> None:
+def test_what_a_cloud_in_python_leaves_out_is_not_gone(live_cloud: FakeCloud) -> None:
     garage = Garage()
     old = {"status": "stopped", "ec2_instance_id": "i-1", "aws_region": "us-east-1"}
     worker = {"id": "w-1", "created_at": "2026-01-01T00:00:00Z", **old}
-    clients = fake_cloud.clients(control_plane=Records(worker), compute=garage)
+    clients = live_cloud.clients(control_plane=Records(worker), compute=garage)
     unknown = lcm.reconcile({**worker, "version": 1}, clients=clients)
     assert (unknown.kind, unknown.target) == ("retry", "stopped") and unknown.error is not None
     assert unknown.error.message == "nothing was said about i-1"

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import pickle
-import signal
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -19,6 +14,7 @@ import lcm
 import pytest
 from lcm.ports import ControlPlane, Patch
 from lcm.testing import FakeCloud
+from live import assert_ctrl_c_ends
 
 GONE = tuple(f"w-{n:02}" for n in range(4, 14))
 OLD = "2020-01-01T00:00:00Z"
@@ -284,21 +280,7 @@ def test_a_pass_that_is_given_up_writes_the_record_under_way_and_no_other(fake_c
 def test_ctrl_c_ends_a_pass_at_once(fake_cloud: FakeCloud) -> None:
     fake_cloud.inject({"kind": "latency", "seconds": 60, "on": "real"}, service="ec2")
     script = "import lcm; print('ready', flush=True); lcm.collect_orphans()"
-    process = subprocess.Popen(
-        [sys.executable, "-c", script],
-        env={**os.environ, **fake_cloud.env},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    with process:
-        assert process.stdout is not None and process.stderr is not None
-        assert process.stdout.readline() == "ready\n"
-        time.sleep(1.5)
-        process.send_signal(signal.SIGINT)
-        # Far less than the minute that the answer takes.
-        assert process.wait(timeout=30) != 0
-        assert "KeyboardInterrupt" in process.stderr.read()
+    assert_ctrl_c_ends(script, fake_cloud.env)
 
 
 def test_wrong_arguments_are_named(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:

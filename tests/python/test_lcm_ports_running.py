@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any
@@ -14,31 +13,13 @@ import lcm
 import pytest
 from lcm.ports import Patch
 from lcm.testing import FakeCloud
+from live import QUICK, eventually
 from own_cloud import REGION, OwnCloud, OwnGauges
 from own_cml import OwnCml
 from own_keys import OwnKeys
 from own_records import OwnRecords
 
-QUICK = {
-    "RECONCILE_INTERVAL": "1",
-    "INITIAL_DELAY": "0",
-    "STARTUP_RECONCILE_DELAY": "0",
-    "WORKER_DISCOVERY_ENABLED": "false",
-    "BACKOFF_BASE": "0.05",
-    "DEBOUNCE_SECONDS": "0.05",
-}
-
-
-@pytest.fixture
-def fake_cloud() -> Iterator[FakeCloud]:
-    with FakeCloud(clock="real", delays="none") as cloud:
-        yield cloud
-
-
-async def eventually(holds: Callable[[], bool], limit: float = 60.0) -> None:
-    async with asyncio.timeout(limit):
-        while not holds():
-            await asyncio.sleep(0.02)
+SETTINGS = {**QUICK, "BACKOFF_BASE": "0.05", "DEBOUNCE_SECONDS": "0.05"}
 
 
 def running(cloud: OwnCloud, id: str = "w-1", **fields: Any) -> dict[str, Any]:
@@ -49,25 +30,25 @@ def running(cloud: OwnCloud, id: str = "w-1", **fields: Any) -> dict[str, Any]:
     return {**known, "aws_region": REGION, "ip_address": "198.18.0.1", "public_ip": "198.18.0.1", **fields}
 
 
-def test_metrics_in_python_are_asked_and_reported(fake_cloud: FakeCloud) -> None:
+def test_metrics_in_python_are_asked_and_reported(live_cloud: FakeCloud) -> None:
     cloud, gauges, cml = OwnCloud(), OwnGauges(), OwnCml()
     records = OwnRecords(running(cloud, cml_username="admin", cml_password="s3cret"))
     gauges.reports["i-w-1"].append((datetime.fromisoformat("2026-01-01T00:00:00Z"), lcm.CloudMetrics(12.5)))
-    clients = fake_cloud.clients(control_plane=records, compute=cloud, metrics=gauges, cml=cml)
+    clients = live_cloud.clients(control_plane=records, compute=cloud, metrics=gauges, cml=cml)
     outcome = lcm.reconcile(records.records["w-1"], clients=clients)
     assert outcome.error is None, str(outcome)
     measured, told = records.metrics["w-1"]
     assert measured == {"cpu_utilization": 12.5, "memory_utilization": None, "disk_utilization": None}
     assert (told["labs_count"], told["nodes_count"], told["ready"]) == (1, 2, True)
-    assert fake_cloud.count() == 0, "nobody else was asked"
+    assert live_cloud.count() == 0, "nobody else was asked"
 
 
-def test_a_licence_is_registered_with_a_cml_in_python(fake_cloud: FakeCloud, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_licence_is_registered_with_a_cml_in_python(live_cloud: FakeCloud, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG", logger="lcm")
     cloud, cml = OwnCloud(), OwnCml()
     license = {"pending_operation": "register", "pending_token": "t0ken"}
     records = OwnRecords(running(cloud, cml_username="admin", cml_password="wrong", license=license))
-    clients = fake_cloud.clients(control_plane=records, compute=cloud, metrics=OwnGauges(), cml=cml)
+    clients = live_cloud.clients(control_plane=records, compute=cloud, metrics=OwnGauges(), cml=cml)
 
     def one_pass() -> lcm.Outcome:
         return lcm.reconcile(records.records["w-1"], clients=clients)
@@ -88,24 +69,24 @@ def test_a_licence_is_registered_with_a_cml_in_python(fake_cloud: FakeCloud, cap
     assert (license["status"], license["token"], license["pending_operation"]) == ("registered", "t0ken", None)
 
 
-def test_events_reach_the_control_plane_only_where_it_is_told_to_expect_them(fake_cloud: FakeCloud) -> None:
-    instance = fake_cloud.run()
+def test_events_reach_the_control_plane_only_where_it_is_told_to_expect_them(live_cloud: FakeCloud) -> None:
+    instance = live_cloud.run()
     known = {"desired_status": "stopped", "ec2_instance_id": instance.id, "aws_region": REGION}
     for id, switch in (("w-1", "false"), ("w-2", "true")):
-        worker = fake_cloud.add_worker(id=id, status="draining", **known)
-        outcome = lcm.reconcile(worker, clients=fake_cloud.clients({"CONTROL_PLANE_EVENTS": switch}))
+        worker = live_cloud.add_worker(id=id, status="draining", **known)
+        outcome = lcm.reconcile(worker, clients=live_cloud.clients({"CONTROL_PLANE_EVENTS": switch}))
         assert outcome.target == "stopping", str(outcome)
-    told = [event["subject"] for event in fake_cloud.events() if event["type"] == "cml_worker.drain.completed.v1"]
+    told = [event["subject"] for event in live_cloud.events() if event["type"] == "cml_worker.drain.completed.v1"]
     assert told == ["w-2"]
 
 
-def test_one_leads_by_a_lease_in_python_and_another_takes_over_when_it_stops(fake_cloud: FakeCloud) -> None:
+def test_one_leads_by_a_lease_in_python_and_another_takes_over_when_it_stops(live_cloud: FakeCloud) -> None:
     keys, cloud = OwnKeys(), OwnCloud()
     records = OwnRecords(running(cloud))
 
     def controller(name: str) -> lcm.Controller:
-        settings = {**QUICK, "INSTANCE_ID": name, "LEASE_TTL": "600"}
-        clients = fake_cloud.clients(settings, control_plane=records, compute=cloud, metrics=OwnGauges(), cml=OwnCml())
+        settings = {**SETTINGS, "INSTANCE_ID": name, "LEASE_TTL": "600"}
+        clients = live_cloud.clients(settings, control_plane=records, compute=cloud, metrics=OwnGauges(), cml=OwnCml())
         return lcm.Controller(clients, coordination=keys)
 
     async def story() -> None:
@@ -128,7 +109,7 @@ def test_one_leads_by_a_lease_in_python_and_another_takes_over_when_it_stops(fak
     asyncio.run(story())
 
 
-def test_a_change_of_a_key_in_python_is_heard_of_without_polling(fake_cloud: FakeCloud) -> None:
+def test_a_change_of_a_key_in_python_is_heard_of_without_polling(live_cloud: FakeCloud) -> None:
     keys = OwnKeys()
     passes: list[str] = []
 
@@ -146,7 +127,7 @@ def test_a_change_of_a_key_in_python_is_heard_of_without_polling(fake_cloud: Fak
             passes.append(job)
 
     async def story() -> None:
-        settings = {**QUICK, "RECONCILE_INTERVAL": "3600"}
+        settings = {**SETTINGS, "RECONCILE_INTERVAL": "3600"}
         jobs = lcm.ResourceController(Jobs(), name="jobs", watch=["/jobs/"], settings=settings, coordination=keys)
         async with jobs:
             await eventually(lambda: "one" in passes and len(keys.watches) >= 2)
@@ -156,13 +137,13 @@ def test_a_change_of_a_key_in_python_is_heard_of_without_polling(fake_cloud: Fak
     asyncio.run(story())
 
 
-def test_nobody_leads_while_nobody_can_be_asked(fake_cloud: FakeCloud) -> None:
+def test_nobody_leads_while_nobody_can_be_asked(live_cloud: FakeCloud) -> None:
     keys = OwnKeys()
     keys.trouble = ConnectionError("no quorum")
 
     async def story() -> None:
-        settings = {**QUICK, "RETRY_INTERVAL": "0.1"}
-        clients = fake_cloud.clients(settings, control_plane=OwnRecords(), compute=OwnCloud())
+        settings = {**SETTINGS, "RETRY_INTERVAL": "0.1"}
+        clients = live_cloud.clients(settings, control_plane=OwnRecords(), compute=OwnCloud())
         async with lcm.Controller(clients, coordination=keys) as controller:
             await asyncio.sleep(0.5)
             assert controller.stats["role"] == "standby"
@@ -172,12 +153,12 @@ def test_nobody_leads_while_nobody_can_be_asked(fake_cloud: FakeCloud) -> None:
     asyncio.run(story())
 
 
-def test_a_leader_whose_lease_ends_stops_leading(fake_cloud: FakeCloud) -> None:
+def test_a_leader_whose_lease_ends_stops_leading(live_cloud: FakeCloud) -> None:
     keys = OwnKeys()
 
     async def story() -> None:
-        settings = {**QUICK, "RETRY_INTERVAL": "0.2"}
-        clients = fake_cloud.clients(settings, control_plane=OwnRecords(), compute=OwnCloud())
+        settings = {**SETTINGS, "RETRY_INTERVAL": "0.2"}
+        clients = live_cloud.clients(settings, control_plane=OwnRecords(), compute=OwnCloud())
         async with lcm.Controller(clients, coordination=keys) as controller:
             await asyncio.wait_for(controller.ready(), 60)
             before = keys.granted
@@ -188,7 +169,7 @@ def test_a_leader_whose_lease_ends_stops_leading(fake_cloud: FakeCloud) -> None:
     asyncio.run(story())
 
 
-def test_a_cancelled_pass_finishes_the_action_it_is_in_and_begins_no_other(fake_cloud: FakeCloud) -> None:
+def test_a_cancelled_pass_finishes_the_action_it_is_in_and_begins_no_other(live_cloud: FakeCloud) -> None:
     begun, done = threading.Event(), threading.Event()
 
     class Slow(OwnCloud):
@@ -204,7 +185,7 @@ def test_a_cancelled_pass_finishes_the_action_it_is_in_and_begins_no_other(fake_
     records.templates["tiny"] = {"name": "tiny", "instance_type": "m5.large"}
 
     async def story() -> None:
-        clients = fake_cloud.clients(control_plane=records, compute=cloud)
+        clients = live_cloud.clients(control_plane=records, compute=cloud)
         task = asyncio.create_task(lcm.reconcile_async(records.records["w-1"], clients=clients))
         await asyncio.to_thread(begun.wait, 30)
         task.cancel()
@@ -218,7 +199,7 @@ def test_a_cancelled_pass_finishes_the_action_it_is_in_and_begins_no_other(fake_
     assert cloud.count == 1
 
 
-def test_a_pass_that_is_cancelled_between_two_actions_ends_there(fake_cloud: FakeCloud) -> None:
+def test_a_pass_that_is_cancelled_between_two_actions_ends_there(live_cloud: FakeCloud) -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
 
     class Slow(OwnRecords):
@@ -232,7 +213,7 @@ def test_a_pass_that_is_cancelled_between_two_actions_ends_there(fake_cloud: Fak
     records.templates["tiny"] = {"name": "tiny", "instance_type": "m5.large"}
 
     async def story() -> None:
-        clients = fake_cloud.clients(control_plane=records, compute=cloud)
+        clients = live_cloud.clients(control_plane=records, compute=cloud)
         task = asyncio.create_task(lcm.reconcile_async(records.records["w-1"], clients=clients))
         await asyncio.wait_for(begun.wait(), 30)
         task.cancel()
@@ -247,7 +228,7 @@ def test_a_pass_that_is_cancelled_between_two_actions_ends_there(fake_cloud: Fak
     assert "launch" not in cloud.asked and records.records["w-1"]["status"] == "pending"
 
 
-def test_a_pass_that_is_cancelled_while_it_looks_does_nothing(fake_cloud: FakeCloud) -> None:
+def test_a_pass_that_is_cancelled_while_it_looks_does_nothing(live_cloud: FakeCloud) -> None:
     ended: list[str] = []
     looking = asyncio.Event()
 
@@ -264,7 +245,7 @@ def test_a_pass_that_is_cancelled_while_it_looks_does_nothing(fake_cloud: FakeCl
     records = Slow(running(cloud, status="draining", desired_status="stopped"))
 
     async def story() -> None:
-        clients = fake_cloud.clients(control_plane=records, compute=cloud)
+        clients = live_cloud.clients(control_plane=records, compute=cloud)
         task = asyncio.create_task(lcm.reconcile_async(records.records["w-1"], clients=clients))
         await asyncio.wait_for(looking.wait(), 30)
         task.cancel()
@@ -277,7 +258,7 @@ def test_a_pass_that_is_cancelled_while_it_looks_does_nothing(fake_cloud: FakeCl
 
 
 @pytest.mark.parametrize("written", ["plain", "async"])
-def test_many_threads_share_ports_in_python(fake_cloud: FakeCloud, written: str) -> None:
+def test_many_threads_share_ports_in_python(live_cloud: FakeCloud, written: str) -> None:
     at_once = threading.Barrier(4)
 
     class Plain(OwnCloud):
@@ -293,14 +274,14 @@ def test_many_threads_share_ports_in_python(fake_cloud: FakeCloud, written: str)
 
     cloud = Plain() if written == "plain" else Async()
     records = OwnRecords(*(running(cloud, f"w-{n}", status="stopping", desired_status="stopped") for n in range(8)))
-    clients = fake_cloud.clients(control_plane=records, compute=cloud)
+    clients = live_cloud.clients(control_plane=records, compute=cloud)
     with ThreadPoolExecutor(8) as threads:
         outcomes = list(threads.map(lambda id: lcm.reconcile(records.records[id], clients=clients), records.records))
     assert [str(action.result) for outcome in outcomes for action in outcome.actions] == ["done"] * 8
     assert cloud.asked.count("instances") < 8, "what is asked for at once is asked together"
 
 
-def test_a_write_that_somebody_was_faster_than_is_decided_anew(fake_cloud: FakeCloud) -> None:
+def test_a_write_that_somebody_was_faster_than_is_decided_anew(live_cloud: FakeCloud) -> None:
     class Contested(OwnRecords):
         interrupted = False
 
@@ -312,6 +293,6 @@ def test_a_write_that_somebody_was_faster_than_is_decided_anew(fake_cloud: FakeC
 
     cloud = OwnCloud()
     records = Contested(running(cloud, status="stopped", desired_status=None))
-    outcome = lcm.reconcile(records.records["w-1"], clients=fake_cloud.clients(control_plane=records, compute=cloud))
+    outcome = lcm.reconcile(records.records["w-1"], clients=live_cloud.clients(control_plane=records, compute=cloud))
     assert outcome.target == "running" and records.records["w-1"]["status"] == "running"
     assert records.records["w-1"]["name"] == "theirs", "nothing of theirs was lost"

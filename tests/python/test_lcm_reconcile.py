@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import pickle
-import signal
 import subprocess
 import sys
 import textwrap
@@ -20,6 +19,7 @@ from typing import Any
 import lcm
 import pytest
 from lcm.testing import FakeCloud
+from live import assert_ctrl_c_ends
 
 
 @pytest.fixture
@@ -215,22 +215,7 @@ def test_ctrl_c_ends_a_pass_at_once(fake_cloud: FakeCloud) -> None:
     worker = add_running(fake_cloud, status="stopping")
     fake_cloud.inject({"kind": "latency", "seconds": 60, "on": "real"}, service="ec2")
     script = f"import lcm; print('ready', flush=True); lcm.reconcile({worker.to_dict()!r})"
-    process = subprocess.Popen(
-        [sys.executable, "-c", script],
-        env={**os.environ, **fake_cloud.env},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    with process:
-        assert process.stdout is not None and process.stderr is not None
-        assert process.stdout.readline() == "ready\n"
-        # A request is on record only when it has ended. Early or late, the signal has to end the process.
-        time.sleep(1.5)
-        process.send_signal(signal.SIGINT)
-        # Far less than the minute that the answer takes.
-        assert process.wait(timeout=30) != 0
-        assert "KeyboardInterrupt" in process.stderr.read()
+    assert_ctrl_c_ends(script, fake_cloud.env)
 
 
 def test_a_process_ends_cleanly_with_everything_still_open(fake_cloud: FakeCloud) -> None:

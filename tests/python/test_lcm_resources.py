@@ -5,26 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
 import lcm
 import pytest
 from lcm.testing import FakeCloud
-
-
-@pytest.fixture
-def fake_cloud() -> Iterator[FakeCloud]:
-    """A cloud on the real clock."""
-    with FakeCloud(clock="real", delays="none") as cloud:
-        yield cloud
-
-
-async def eventually(holds: Callable[[], bool], limit: float = 60.0) -> None:
-    async with asyncio.timeout(limit):
-        while not holds():
-            await asyncio.sleep(0.02)
+from live import eventually
 
 
 def settings(cloud: FakeCloud, **more: str) -> dict[str, str]:
@@ -61,7 +48,7 @@ class Jobs:
         return answer
 
 
-def test_each_is_looked_at_again_as_its_last_pass_says(fake_cloud: FakeCloud) -> None:
+def test_each_is_looked_at_again_as_its_last_pass_says(live_cloud: FakeCloud) -> None:
     jobs = Jobs(
         done=None,
         soon=timedelta(milliseconds=20),
@@ -72,7 +59,7 @@ def test_each_is_looked_at_again_as_its_last_pass_says(fake_cloud: FakeCloud) ->
     )
 
     async def story() -> None:
-        async with lcm.ResourceController(jobs, name="jobs", settings=settings(fake_cloud)) as controller:
+        async with lcm.ResourceController(jobs, name="jobs", settings=settings(live_cloud)) as controller:
             await eventually(lambda: all(jobs.passes[job] >= 3 for job in ("soon", "again", "broken", "nonsense")))
             assert jobs.passes["done"] == jobs.passes["parked"] == 1
             assert controller.trigger("parked")
@@ -88,12 +75,12 @@ def test_each_is_looked_at_again_as_its_last_pass_says(fake_cloud: FakeCloud) ->
 
 
 def test_what_a_reconcile_raises_is_logged_with_its_traceback(
-    fake_cloud: FakeCloud, caplog: pytest.LogCaptureFixture
+    live_cloud: FakeCloud, caplog: pytest.LogCaptureFixture
 ) -> None:
     jobs = Jobs(broken=KeyError("shelf"))
 
     async def story() -> None:
-        async with lcm.ResourceController(jobs, name="jobs", settings=settings(fake_cloud)):
+        async with lcm.ResourceController(jobs, name="jobs", settings=settings(live_cloud)):
             await eventually(lambda: jobs.passes["broken"] >= 2)
 
     asyncio.run(story())
@@ -102,11 +89,11 @@ def test_what_a_reconcile_raises_is_logged_with_its_traceback(
     assert "raise answer" in caplog.text, "it says where"
 
 
-def test_one_leads_and_another_takes_over_when_it_stops(fake_cloud: FakeCloud) -> None:
+def test_one_leads_and_another_takes_over_when_it_stops(live_cloud: FakeCloud) -> None:
     first, second = Jobs(one=None), Jobs(one=None)
 
     async def story() -> None:
-        patient = settings(fake_cloud, LEASE_TTL="600")
+        patient = settings(live_cloud, LEASE_TTL="600")
         leader = lcm.ResourceController(first, name="jobs", settings=patient)
         leading = asyncio.create_task(leader.run())
         await eventually(lambda: first.passes["one"] == 1)
@@ -121,27 +108,27 @@ def test_one_leads_and_another_takes_over_when_it_stops(fake_cloud: FakeCloud) -
     asyncio.run(story())
 
 
-def test_a_change_in_etcd_is_heard_of_without_polling(fake_cloud: FakeCloud) -> None:
+def test_a_change_in_etcd_is_heard_of_without_polling(live_cloud: FakeCloud) -> None:
     jobs = Jobs(**{"w-1": None})
 
     async def story() -> None:
-        watched = lcm.ResourceController(jobs, name="jobs", watch=["/lcm/workers/"], settings=settings(fake_cloud))
+        watched = lcm.ResourceController(jobs, name="jobs", watch=["/lcm/workers/"], settings=settings(live_cloud))
         async with watched:
             await eventually(lambda: jobs.passes["w-1"] >= 1)
             await asyncio.sleep(1)
             before, began = jobs.passes["w-1"], time.monotonic()
             # The control plane mirrors its records to etcd.
-            fake_cloud.add_worker(id="w-1", status="pending")
+            live_cloud.add_worker(id="w-1", status="pending")
             await eventually(lambda: jobs.passes["w-1"] > before)
             assert time.monotonic() - began < 60, "polling would have taken an hour"
 
     asyncio.run(story())
 
 
-def test_what_cannot_be_meant_is_refused(fake_cloud: FakeCloud) -> None:
+def test_what_cannot_be_meant_is_refused(live_cloud: FakeCloud) -> None:
     with pytest.raises(TypeError, match=r"a object is no lcm.ports.Resources: it lacks key, list, fetch, reconcile"):
         lcm.ResourceController(object(), name="jobs")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"watch is '/jobs/'; accepted: a list of prefixes"):
         lcm.ResourceController(Jobs(), name="jobs", watch="/jobs/")
     with pytest.raises(lcm.ConfigError, match="SERVICE_NAME"):
-        lcm.ResourceController(Jobs(), name="/", settings=settings(fake_cloud))
+        lcm.ResourceController(Jobs(), name="/", settings=settings(live_cloud))
