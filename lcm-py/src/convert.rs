@@ -143,6 +143,10 @@ pub(crate) fn to_moment(object: &Bound<'_, PyAny>, path: &str) -> PyResult<DateT
         let found = object.get_type().name()?.to_string();
         return Err(PyTypeError::new_err(format!("{path} is a {found}; accepted: a datetime with a time zone")));
     }
+    // Most often it is in UTC already.
+    if let Ok(moment) = object.extract() {
+        return Ok(moment);
+    }
     if object.call_method0("utcoffset")?.is_none() {
         return Err(PyValueError::new_err(format!(
             "{path} is {}, which has no time zone; accepted: a datetime with one, such as datetime.now(timezone.utc)",

@@ -12,7 +12,7 @@ use crate::decision::decision_to_python;
 use crate::observation::{Observation, Seen, read_state};
 use crate::policy::{Policy, policy_or_default};
 use crate::python::{is_a, observation_class};
-use crate::records::Records;
+use crate::records::{self, Known, Reading};
 
 /// Workers that are read before the interpreter is let go of to decide about them.
 const AT_ONCE: usize = 256;
@@ -79,6 +79,13 @@ impl Sight {
         Err(PyTypeError::new_err(format!("an observation is a {found}; accepted: {accepted}")))
     }
 
+    fn known(&self) -> Known {
+        match self {
+            Self::State(_) => Known::State,
+            Self::Whole(_) => Known::Anything,
+        }
+    }
+
     fn another(&self, py: Python<'_>) -> Self {
         match self {
             Self::State(state) => Self::State(*state),
@@ -91,8 +98,9 @@ impl Sight {
 struct Deciding {
     policy: lcm_sdk::Policy,
     now: Timestamp,
-    records: Records,
-    waiting: Vec<(lcm_sdk::Worker, Sight)>,
+    /// Those read so far; the rooms of earlier ones behind them.
+    readings: Vec<Reading>,
+    sights: Vec<Sight>,
     views: Views,
     decided: Vec<Decided>,
 }
@@ -102,31 +110,36 @@ impl Deciding {
         Self {
             policy,
             now,
-            records: Records::default(),
-            waiting: Vec::with_capacity(AT_ONCE),
+            readings: Vec::with_capacity(AT_ONCE.min(count)),
+            sights: Vec::with_capacity(AT_ONCE.min(count)),
             views: Views::default(),
             decided: Vec::with_capacity(count),
         }
     }
 
     fn add(&mut self, worker: &Bound<'_, PyAny>, sight: Sight) -> PyResult<()> {
-        self.waiting.push((self.records.read(worker)?, sight));
-        if self.waiting.len() == AT_ONCE {
+        let place = self.sights.len();
+        if self.readings.len() == place {
+            self.readings.push(Reading::default());
+        }
+        records::read(worker, sight.known(), &mut self.readings[place])?;
+        self.sights.push(sight);
+        if self.sights.len() == AT_ONCE {
             self.decide(worker.py());
         }
         Ok(())
     }
 
     fn decide(&mut self, py: Python<'_>) {
-        let Self { policy, now, waiting, views, decided, .. } = self;
+        let Self { policy, now, readings, sights, views, decided, .. } = self;
         py.detach(|| {
-            for (worker, sight) in &mut *waiting {
+            for (Reading { worker, .. }, sight) in readings.iter_mut().zip(&*sights) {
                 let decision = lcm_sdk::decide(worker, views.of(sight).of(worker), policy, *now);
                 let id = std::mem::replace(&mut worker.id, String::new().into());
                 decided.push(Decided { worker: id, status: worker.status, decision });
             }
         });
-        waiting.clear();
+        sights.clear();
     }
 
     fn finish(mut self, py: Python<'_>) -> Decisions {

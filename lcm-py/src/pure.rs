@@ -18,6 +18,7 @@ use crate::observation::{
 use crate::orphans::verdict_to_python;
 use crate::policy::{Policy, policy_or_default};
 use crate::python::invalid_transition;
+use crate::records::{self, Known, Reading};
 use crate::worker::{Worker, read_worker, read_workers};
 
 /// The transition table: one `(from, to, kind, when)` for each legal edge.
@@ -75,7 +76,11 @@ pub(crate) fn decide<'py>(
     };
     match worker.cast::<Worker>() {
         Ok(worker) => about(&worker.get().record),
-        Err(_) => about(&read_worker(worker)?),
+        Err(_) => {
+            let mut reading = Reading::default();
+            records::read(worker, Known::Anything, &mut reading)?;
+            about(&reading.worker)
+        }
     }
 }
 

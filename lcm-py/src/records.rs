@@ -1,252 +1,209 @@
 //! Reading many records of a control plane at once: straight from its dicts, as long as they are ordinary.
 //!
 //! # Guarantees
-//! - Only what a decision can depend on is copied; `tests/python/test_lcm_decide.py` compares with the whole record.
+//! - Only what a decision can depend on is read, and it is read as `lcm.Worker` reads it: `tests/python/test_lcm_fleet.py`
+//!   compares the two. A field that no decision looks at may hold anything.
 //! - Whatever is not ordinary (a value of another type, a licence operation, a launch under way, a missing id) is read
-//!   the long way, as `lcm.Worker` is, and gives the same errors.
+//!   the long way, and gives the same errors.
 
 use chrono::{DateTime, Utc};
-use lcm_sdk::WorkerStatus;
 use lcm_sdk::core::time;
+use lcm_sdk::{WorkerId, WorkerStatus};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyInt, PyString};
 
-use crate::worker::{Worker, read_worker};
+use crate::worker::read_worker;
 
-/// What a field of a record is.
-#[derive(Clone, Copy)]
-enum Field {
-    Id,
-    Status,
-    DesiredStatus,
-    InstanceId,
-    InstanceAlias,
-    Name,
-    Region,
-    IpAddress,
-    PublicIp,
-    PrivateIp,
-    TemplateName,
-    AmiName,
-    IdleDetection,
-    Version,
-    /// Text that no decision looks at.
-    Unused,
-    Moment(Moment),
-    Note(Note),
-    /// Free-form, with the notes that have no field of their own.
-    Metadata,
-    License,
-    /// An object that is ordinary only if it is empty.
-    Rare,
-    /// Not ours.
-    Unknown,
+/// What will be known of a worker besides its record.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Known {
+    /// Any part of its world.
+    Anything,
+    /// Only that its instance exists, and its state.
+    State,
 }
 
-#[derive(Clone, Copy)]
-enum Moment {
-    Created,
-    Updated,
-    StartInitiated,
-    LastActivityCheck,
-    Terminated,
-}
-
-/// What LCM keeps on a record, in a field of its own or in the metadata.
-#[derive(Clone, Copy)]
-enum Note {
-    DrainStarted,
-    ScaledDown,
-    Launched,
-    /// One that makes a record less than ordinary.
-    Rare,
-}
-
-impl Field {
-    fn named(name: &str) -> Self {
-        match name {
-            "id" => Self::Id,
-            "status" => Self::Status,
-            "desired_status" => Self::DesiredStatus,
-            "ec2_instance_id" => Self::InstanceId,
-            "aws_instance_id" => Self::InstanceAlias,
-            "name" => Self::Name,
-            "aws_region" => Self::Region,
-            "ip_address" => Self::IpAddress,
-            "public_ip" => Self::PublicIp,
-            "private_ip" => Self::PrivateIp,
-            "template_name" => Self::TemplateName,
-            "ami_name" => Self::AmiName,
-            "is_idle_detection_enabled" => Self::IdleDetection,
-            "version" => Self::Version,
-            "created_at" => Self::Moment(Moment::Created),
-            "updated_at" => Self::Moment(Moment::Updated),
-            "start_initiated_at" => Self::Moment(Moment::StartInitiated),
-            "last_activity_check_at" => Self::Moment(Moment::LastActivityCheck),
-            "instance_type" | "cml_username" | "cml_password" | "license_status" | "license_token" => Self::Unused,
-            "terminated_at" => Self::Moment(Moment::Terminated),
-            "aws_tags" => Self::Rare,
-            "metadata" => Self::Metadata,
-            "license" => Self::License,
-            other => Note::named(other).map_or(Self::Unknown, Self::Note),
+/// Reads an `lcm.Worker` or the control plane's dict over what was read before, as far as decisions go.
+pub(crate) fn read(record: &Bound<'_, PyAny>, known: Known, into: &mut Reading) -> PyResult<()> {
+    if let Ok(dict) = record.cast_exact::<PyDict>() {
+        if !into.is_ordinary {
+            *into = Reading::default();
         }
+        if ordinary(dict, known, &mut into.worker).is_some() {
+            return Ok(());
+        }
+    }
+    *into = Reading { worker: read_worker(record)?, is_ordinary: false };
+    Ok(())
+}
+
+/// Reads a record that holds nothing out of the ordinary. `None` means: to be read the long way.
+fn ordinary(record: &Bound<'_, PyDict>, known: Known, worker: &mut lcm_sdk::Worker) -> Option<()> {
+    let py = record.py();
+    let fields = Fields(record);
+    worker.status = fields.text(intern!(py, "status"), |word| word.parse())??.ok()?;
+    worker.desired_status = fields.text(intern!(py, "desired_status"), |word| word.parse())?.transpose().ok()?;
+    worker.id = fields.text(intern!(py, "id"), |id| WorkerId::from(id))??;
+    worker.instance_id = fields.text(intern!(py, "ec2_instance_id"), |id| id.into())?;
+    if worker.instance_id.is_none() {
+        worker.instance_id = fields.text(intern!(py, "aws_instance_id"), |id| id.into())?;
+    }
+    fields.text_over(intern!(py, "ip_address"), &mut worker.ip_address)?;
+    fields.text_over(intern!(py, "public_ip"), &mut worker.public_ip)?;
+    fields.text_over(intern!(py, "private_ip"), &mut worker.private_ip)?;
+    if let Some(license) = fields.given(intern!(py, "license")) {
+        nothing_to_do(license.cast_exact().ok()?)?;
+    }
+    let metadata = fields.given(intern!(py, "metadata"));
+    let metadata = metadata.as_ref().map(|metadata| metadata.cast_exact::<PyDict>()).transpose().ok()?;
+    let notes = Notes { fields: &fields, metadata: metadata.filter(|metadata| !metadata.is_empty()) };
+    worker.notes.drain_started_at = notes.moment(intern!(py, "drain_started_at"))?;
+
+    // How long ago something was begun counts while it is under way, and where an instance is missing.
+    let is_settled = match worker.status {
+        WorkerStatus::Running
+        | WorkerStatus::Stopping
+        | WorkerStatus::Stopped
+        | WorkerStatus::Terminating
+        | WorkerStatus::Terminated
+        | WorkerStatus::Failed
+        | WorkerStatus::Unknown => known == Known::State && worker.instance_id.is_some(),
+        WorkerStatus::Pending | WorkerStatus::Provisioning | WorkerStatus::Starting | WorkerStatus::Draining => false,
+    };
+    if is_settled {
+        forget_the_rest(worker);
+        return Some(());
+    }
+    the_rest(&fields, &notes, worker)
+}
+
+/// What a worker that is settled is not asked about.
+fn forget_the_rest(worker: &mut lcm_sdk::Worker) {
+    (worker.name, worker.aws_region, worker.template_name, worker.ami_name) = (None, None, None, None);
+    (worker.created_at, worker.updated_at, worker.start_initiated_at) = (None, None, None);
+    (worker.last_activity_check_at, worker.is_idle_detection_enabled) = (None, true);
+    (worker.notes.scaled_down_at, worker.notes.launched_at, worker.notes.license_attempt) = (None, None, None);
+}
+
+fn the_rest(fields: &Fields<'_, '_>, notes: &Notes<'_, '_>, worker: &mut lcm_sdk::Worker) -> Option<()> {
+    let py = fields.0.py();
+    worker.name = fields.text(intern!(py, "name"), str::to_owned)?;
+    worker.aws_region = fields.text(intern!(py, "aws_region"), str::to_owned)?;
+    worker.template_name = fields.text(intern!(py, "template_name"), str::to_owned)?;
+    worker.ami_name = fields.text(intern!(py, "ami_name"), str::to_owned)?;
+    worker.created_at = fields.moment(intern!(py, "created_at"))?;
+    worker.updated_at = fields.moment(intern!(py, "updated_at"))?;
+    worker.start_initiated_at = fields.moment(intern!(py, "start_initiated_at"))?;
+    worker.last_activity_check_at = fields.moment(intern!(py, "last_activity_check_at"))?;
+    let idle_detection = fields.given(intern!(py, "is_idle_detection_enabled"));
+    worker.is_idle_detection_enabled =
+        idle_detection.map_or(Some(true), |on| Some(on.cast::<PyBool>().ok()?.is_true()))?;
+    if let Some(version) = fields.given(intern!(py, "version")) {
+        version.cast_exact::<PyInt>().ok()?.extract::<u64>().ok()?;
+    }
+    if let Some(tags) = fields.given(intern!(py, "aws_tags")) {
+        tags.cast_exact::<PyDict>().ok().filter(|tags| tags.is_empty())?;
+    }
+    worker.notes.scaled_down_at = notes.moment(intern!(py, "scaled_down_at"))?;
+    worker.notes.launched_at = notes.moment(intern!(py, "launched_at"))?;
+    worker.notes.license_attempt = notes.text(intern!(py, "license_attempt"))?;
+    let launching =
+        notes.given(intern!(py, "launch_generation"))?.is_some() || notes.given(intern!(py, "launch_plan"))?.is_some();
+    (!launching).then_some(())
+}
+
+/// A record as far as decisions go. Read over again, it keeps its room.
+pub(crate) struct Reading {
+    pub(crate) worker: lcm_sdk::Worker,
+    /// Only the fields of an ordinary record are set, so that the next one sets them all.
+    is_ordinary: bool,
+}
+
+impl Default for Reading {
+    fn default() -> Self {
+        Self { worker: lcm_sdk::Worker::new(String::new(), WorkerStatus::Unknown), is_ordinary: true }
     }
 }
 
-impl Note {
-    fn named(name: &str) -> Option<Self> {
-        match name {
-            "drain_started_at" => Some(Self::DrainStarted),
-            "scaled_down_at" => Some(Self::ScaledDown),
-            "launched_at" => Some(Self::Launched),
-            "launch_generation" | "launch_plan" | "license_attempt" => Some(Self::Rare),
-            _ => None,
-        }
-    }
-}
+/// A record, field by field. `None` means: to be read the long way.
+struct Fields<'a, 'py>(&'a Bound<'py, PyDict>);
 
-/// Reads records one after the other, and learns the order of their fields on the way.
-#[derive(Default)]
-pub(crate) struct Records {
-    shape: Vec<(Py<PyString>, Field)>,
-}
-
-impl Records {
-    /// Reads an `lcm.Worker` or the control plane's dict, as far as decisions go.
-    pub(crate) fn read(&mut self, record: &Bound<'_, PyAny>) -> PyResult<lcm_sdk::Worker> {
-        if let Ok(worker) = record.cast::<Worker>() {
-            return Ok(worker.get().record.clone());
-        }
-        let ordinary = record.cast_exact::<PyDict>().ok().and_then(|dict| self.ordinary(dict));
-        ordinary.map_or_else(|| read_worker(record), Ok)
+impl<'py> Fields<'_, 'py> {
+    fn given(&self, field: &Bound<'py, PyString>) -> Option<Bound<'py, PyAny>> {
+        self.0.get_item(field).ok().flatten().filter(|value| !value.is_none())
     }
 
-    fn ordinary(&mut self, record: &Bound<'_, PyDict>) -> Option<lcm_sdk::Worker> {
-        let mut worker = lcm_sdk::Worker::new(String::new(), WorkerStatus::Unknown);
-        let mut status = None;
-        let (mut alias, mut metadata, mut own_notes) = (None, None, 0_u8);
-        for (place, (key, value)) in record.iter().enumerate() {
-            let field = self.field(place, key)?;
-            if let Field::Note(note) = field {
-                own_notes |= 1 << note as u8;
+    /// Text; empty text is none at all.
+    fn text<T>(&self, field: &Bound<'py, PyString>, read: impl FnOnce(&str) -> T) -> Option<Option<T>> {
+        self.given(field).map_or(Some(None), |value| text(&value, read))
+    }
+
+    fn text_over(&self, field: &Bound<'py, PyString>, over: &mut Option<String>) -> Option<()> {
+        let written = self.text(field, |text| match over {
+            Some(room) => {
+                room.clear();
+                room.push_str(text);
             }
-            if value.is_none() {
-                continue;
-            }
-            match field {
-                Field::Unknown => {}
-                Field::Unused => drop(value.cast::<PyString>().ok()?),
-                Field::Id => worker.id = text(&value)??.into(),
-                Field::Status => status = Some(text(&value)??.parse().ok()?),
-                Field::DesiredStatus => worker.desired_status = word(&value)?,
-                Field::InstanceId => worker.instance_id = owned(&value)?.map(Into::into),
-                Field::InstanceAlias => alias = Some(value),
-                Field::Name => worker.name = owned(&value)?,
-                Field::Region => worker.aws_region = owned(&value)?,
-                Field::IpAddress => worker.ip_address = owned(&value)?,
-                Field::PublicIp => worker.public_ip = owned(&value)?,
-                Field::PrivateIp => worker.private_ip = owned(&value)?,
-                Field::TemplateName => worker.template_name = owned(&value)?,
-                Field::AmiName => worker.ami_name = owned(&value)?,
-                Field::IdleDetection => worker.is_idle_detection_enabled = value.cast::<PyBool>().ok()?.is_true(),
-                Field::Version => worker.version = Some(value.cast_exact::<PyInt>().ok()?.extract().ok()?),
-                Field::Moment(Moment::Created) => worker.created_at = moment(&value)?,
-                Field::Moment(Moment::Updated) => worker.updated_at = moment(&value)?,
-                Field::Moment(Moment::StartInitiated) => worker.start_initiated_at = moment(&value)?,
-                Field::Moment(Moment::LastActivityCheck) => worker.last_activity_check_at = moment(&value)?,
-                Field::Moment(Moment::Terminated) => worker.terminated_at = moment(&value)?,
-                Field::Note(note) => take_note(&mut worker, note, &value)?,
-                Field::Metadata => metadata = Some(value),
-                Field::License => ordinary_license(&value)?,
-                Field::Rare => value.cast_exact::<PyDict>().ok().filter(|object| object.is_empty()).map(drop)?,
-            }
+            None => *over = Some(text.to_owned()),
+        })?;
+        if written.is_none() {
+            *over = None;
         }
-        worker.status = status?;
-        if worker.id.as_str().is_empty() {
-            return None;
-        }
-        if let Some(alias) = alias {
-            let alias = owned(&alias)?;
-            worker.instance_id = worker.instance_id.or_else(|| alias.map(Into::into));
-        }
-        if let Some(metadata) = metadata {
-            take_notes(&mut worker, own_notes, metadata.cast_exact().ok()?)?;
-        }
-        Some(worker)
+        Some(())
     }
 
-    /// What the field at this place is. Records of one fleet have the same fields in the same order, most often even
-    /// the very same keys.
-    fn field(&mut self, place: usize, key: Bound<'_, PyAny>) -> Option<Field> {
-        if let Some((known, field)) = self.shape.get(place)
-            && known.is(&key)
-        {
-            return Some(*field);
-        }
-        let key = key.cast_into::<PyString>().ok()?;
-        let field = Field::named(key.to_str().ok()?);
-        let seen = (key.unbind(), field);
-        match self.shape.get_mut(place) {
-            Some(other) => *other = seen,
-            // The first record has as many fields as places that were seen.
-            None => self.shape.push(seen),
-        }
-        Some(field)
+    fn moment(&self, field: &Bound<'py, PyString>) -> Option<Option<DateTime<Utc>>> {
+        self.given(field).map_or(Some(None), |value| moment(&value))
     }
 }
 
-/// Notes in the metadata, but for those that have a field of their own.
-fn take_notes(worker: &mut lcm_sdk::Worker, own: u8, metadata: &Bound<'_, PyDict>) -> Option<()> {
-    for (key, value) in metadata.iter() {
-        let Some(note) = Note::named(key.cast::<PyString>().ok()?.to_str().ok()?) else { continue };
-        // Rare notes share a bit: which of them the record has is found out the long way.
-        let is_own = own & (1 << note as u8) != 0 && !matches!(note, Note::Rare);
-        if !is_own && !value.is_none() {
-            take_note(worker, note, &value)?;
-        }
-    }
-    Some(())
+/// Each note is in a field of its own if the record has it, be it as null, or else in the metadata.
+struct Notes<'a, 'py> {
+    fields: &'a Fields<'a, 'py>,
+    metadata: Option<&'a Bound<'py, PyDict>>,
 }
 
-fn take_note(worker: &mut lcm_sdk::Worker, note: Note, value: &Bound<'_, PyAny>) -> Option<()> {
-    match note {
-        Note::DrainStarted => worker.notes.drain_started_at = moment(value)?,
-        Note::ScaledDown => worker.notes.scaled_down_at = moment(value)?,
-        Note::Launched => worker.notes.launched_at = moment(value)?,
-        Note::Rare => return None,
+impl<'py> Notes<'_, 'py> {
+    fn given(&self, field: &Bound<'py, PyString>) -> Option<Option<Bound<'py, PyAny>>> {
+        let found = match (self.fields.0.get_item(field).ok()?, self.metadata) {
+            (None, Some(metadata)) => metadata.get_item(field).ok()?,
+            (found, _) => found,
+        };
+        Some(found.filter(|value| !value.is_none()))
     }
-    Some(())
+
+    fn moment(&self, field: &Bound<'py, PyString>) -> Option<Option<DateTime<Utc>>> {
+        self.given(field)?.map_or(Some(None), |value| moment(&value))
+    }
+
+    fn text(&self, field: &Bound<'py, PyString>) -> Option<Option<String>> {
+        self.given(field)?.map_or(Some(None), |value| text(&value, str::to_owned))
+    }
 }
 
 /// A licence that nothing is to be done about.
-fn ordinary_license(license: &Bound<'_, PyAny>) -> Option<()> {
-    for (key, value) in license.cast_exact::<PyDict>().ok()?.iter() {
-        let ordinary = match key.cast::<PyString>().ok()?.to_str().ok()? {
-            "status" | "token" | "pending_token" => value.is_none() || value.is_instance_of::<PyString>(),
-            "pending_operation" => value.is_none(),
-            "operation_in_progress" => value.is_none() || value.cast::<PyBool>().is_ok_and(|on| !on.is_true()),
-            _ => true,
-        };
-        if !ordinary {
-            return None;
-        }
+fn nothing_to_do(license: &Bound<'_, PyDict>) -> Option<()> {
+    let py = license.py();
+    let missing = |key| Some(license.get_item(key).ok()?.is_none_or(|value| value.is_none()));
+    if !missing(intern!(py, "pending_operation"))? {
+        return None;
     }
-    Some(())
+    match license.get_item(intern!(py, "operation_in_progress")).ok()? {
+        Some(on) if !on.is_none() => (!on.cast::<PyBool>().ok()?.is_true()).then_some(()),
+        Some(_) | None => Some(()),
+    }
 }
 
-/// Text; empty text is none at all.
-fn text<'a>(value: &'a Bound<'_, PyAny>) -> Option<Option<&'a str>> {
-    Some(Some(value.cast::<PyString>().ok()?.to_str().ok()?).filter(|text| !text.is_empty()))
-}
-
-fn owned(value: &Bound<'_, PyAny>) -> Option<Option<String>> {
-    Some(text(value)?.map(str::to_owned))
-}
-
-fn word<T: std::str::FromStr>(value: &Bound<'_, PyAny>) -> Option<Option<T>> {
-    text(value)?.map(str::parse).transpose().ok()
+fn text<T>(value: &Bound<'_, PyAny>, read: impl FnOnce(&str) -> T) -> Option<Option<T>> {
+    let text = value.cast::<PyString>().ok()?.to_str().ok()?;
+    Some(if text.is_empty() { None } else { Some(read(text)) })
 }
 
 fn moment(value: &Bound<'_, PyAny>) -> Option<Option<DateTime<Utc>>> {
-    text(value)?.map_or(Some(None), |text| time::parse(text).map(Some))
+    text(value, time::parse).map(|read| match read {
+        Some(Some(moment)) => Some(Some(moment)),
+        Some(None) => None,
+        None => Some(None),
+    })?
 }

@@ -60,11 +60,12 @@ FIELDS: dict[str, list[Any]] = {
     "launched_at": MOMENTS,
     "launch_generation": [0, 2, None],
     "launch_plan": [{}, None],
-    "license_attempt": ["mark", None],
+    "license_attempt": ["mark", "", None],
     "metadata": [
         {},
         {"rack": 7, "launched_at": "2026-02-06T07:00:00Z", "drain_started_at": "2026-02-06T03:00:00Z"},
         {"launch_generation": 1, "license_attempt": "mark", "scaled_down_at": None},
+        {"license_attempt": "", "launched_at": "2026-02-06T07:00:00Z"},
         None,
     ],
     "rack": [9, [1, {"a": None}], None],
@@ -94,7 +95,16 @@ def test_thousands_of_odd_records_are_read_as_each_of_them_is() -> None:
     seen = [dice.choice(SEEN) for _ in fleet]
     many = lcm.decide_many(fleet, seen, now=NOW)
     for record, sight, decision in zip(fleet, seen, many, strict=True):
+        assert decision == lcm.decide(lcm.Worker.from_dict(record), sight, now=NOW), record
         assert decision == lcm.decide(record, sight, now=NOW), record
+
+
+def test_a_state_alone_leads_to_the_same_as_an_observation_of_it() -> None:
+    dice = random.Random(8)
+    fleet = [a_record(dice) for _ in range(3000)]
+    states = [dice.choice(list(lcm.Ec2State)) for _ in fleet]
+    for record, state, decision in zip(fleet, states, lcm.decide_many(fleet, states, now=NOW), strict=True):
+        assert decision == lcm.decide(lcm.Worker.from_dict(record), lcm.Observation(ec2=state), now=NOW), record
 
 
 def test_a_state_alone_stands_for_an_instance_as_the_record_has_it() -> None:
@@ -125,9 +135,13 @@ def test_any_mapping_and_any_worker_will_do(kind: Any) -> None:
 BAD: dict[str, Any] = {"launch_plan": {"region": 1}, "aws_tags": [1], "license": [1], "metadata": [1]}
 
 
-@pytest.mark.parametrize("field", sorted(FIELDS.keys() - {"rack"}))
+# What no decision looks at.
+UNUSED = {"cml_password", "cml_username", "instance_type", "license_status", "license_token", "rack", "terminated_at"}
+
+
+@pytest.mark.parametrize("field", sorted(FIELDS.keys() - UNUSED))
 def test_what_cannot_be_read_is_refused_as_for_one_worker(field: str) -> None:
-    record = {"id": "w-1", "status": "running", field: BAD.get(field, {"nested": 1})}
+    record = {"id": "w-1", "status": "pending", field: BAD.get(field, {"nested": 1})}
     with pytest.raises(lcm.InvalidRecord) as alone:
         lcm.decide(record, SEEN[0], now=NOW)
     with pytest.raises(lcm.InvalidRecord) as among_many:

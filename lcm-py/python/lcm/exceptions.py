@@ -66,7 +66,7 @@ class PortError(LcmError):
         super().__init__(message, str(kind), code)
         self.message = message
         """What happened, for a person."""
-        self.kind = FailureKind(kind)
+        self.kind: FailureKind = FailureKind(kind)
         """What kind of failure."""
         self.code = code
         """The far side's own code, such as ``RequestLimitExceeded``."""

@@ -110,7 +110,7 @@ def decide_many(
     """Decide about a whole fleet: one observation for all workers, or one for each.
 
     Where all that was seen is the state of an instance, EC2's word for it will do. It stands for an instance with the
-    id and the addresses that the record has.
+    id and the addresses that the record has. What no decision about a worker looks at is not read, whatever it holds.
 
     >>> import lcm
     >>> fleet = [{"id": f"w-{n}", "status": "running", "ec2_instance_id": f"i-{n}"} for n in range(3)]
