@@ -161,7 +161,7 @@ def test_it_brings_its_types(installed: Installed, tmp_path: Path) -> None:
 def test_the_type_of_everything_public_is_known(installed: Installed) -> None:
     # Here pyright does not listen to --pythonpath: it takes the first Python that it finds.
     path = f"{installed.python.parent}{os.pathsep}{os.environ['PATH']}"
-    command = [TOOLS / "pyright", "--outputjson", "--verifytypes", "lcm", "--ignoreexternal"]
+    command: list[str | Path] = [TOOLS / "pyright", "--outputjson", "--verifytypes", "lcm", "--ignoreexternal"]
     environment = {**os.environ, "PATH": path, "VIRTUAL_ENV": str(installed.folder)}
     ended = subprocess.run(command, cwd=installed.folder, env=environment, capture_output=True, text=True)
     report = json.loads(ended.stdout)["typeCompleteness"]
