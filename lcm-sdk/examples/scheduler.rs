@@ -102,10 +102,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (url, key) = (variable("CONTROL_PLANE_API_URL")?, variable("CONTROL_PLANE_API_KEY")?);
     let etcd = Arc::new(Etcd::new(EtcdOptions::new([format!("http://{}", variable("ETCD_ENDPOINTS")?)]))?);
     let (telemetry, shutdown) = (Telemetry::new("scheduler"), Shutdown::new());
-    let signals = tokio::spawn({
-        let shutdown = shutdown.clone();
-        async move { shutdown.on_signals().await }
-    });
+    shutdown.on_signals()?;
 
     let key_of_leader = ElectionConfig { key: "/lcm/resource-scheduler/leader".into(), ..ElectionConfig::default() };
     let (election, leader) = LeaderElection::over(etcd.clone(), key_of_leader, telemetry.clone())?;
@@ -139,6 +136,5 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     leader.resign().await;
     electing.await?;
-    signals.abort();
     Ok(())
 }

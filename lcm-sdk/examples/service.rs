@@ -11,15 +11,11 @@ use lcm_sdk::settings::Settings;
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let controller = assembly::worker_controller(&Settings::from_env()?).await?;
     let shutdown = Shutdown::new();
-    let signals = tokio::spawn({
-        let shutdown = shutdown.clone();
-        async move { shutdown.on_signals().await }
-    });
+    shutdown.on_signals()?;
     tokio::spawn({
         let controller = controller.clone();
         async move { println!("ready: {:?}", controller.ready().await) }
     });
     controller.run(&shutdown).await;
-    signals.abort();
     Ok(())
 }

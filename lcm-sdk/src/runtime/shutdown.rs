@@ -61,18 +61,25 @@ impl Shutdown {
         }
     }
 
-    /// Asks when the process is told to end: SIGTERM, or Ctrl-C. Runs until then.
+    /// From now on asks when the process is told to end: SIGTERM, or Ctrl-C. A signal that comes after this returns is
+    /// heard, whatever the tasks of the runtime are busy with.
     ///
     /// # Errors
     /// If the operating system does not let us listen for the signals.
-    pub async fn on_signals(&self) -> std::io::Result<()> {
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn on_signals(&self) -> std::io::Result<()> {
         use tokio::signal::unix::{SignalKind, signal};
-        let mut terminate = signal(SignalKind::terminate())?;
-        tokio::select! {
-            ended = tokio::signal::ctrl_c() => ended?,
-            _ = terminate.recv() => {}
-        }
-        self.request();
+        let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        let shutdown = self.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            shutdown.request();
+        });
         Ok(())
     }
 }

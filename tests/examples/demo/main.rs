@@ -25,9 +25,12 @@ type Problem = Box<dyn std::error::Error>;
 async fn main() -> ExitCode {
     let mut screen = Screen::on_stdout();
     let interruption = Shutdown::new();
-    let told = tokio::select! {
-        told = story::tell(&mut screen) => Some(told),
-        listening = interruption.on_signals() => listening.err().map(|error| Err(error.into())),
+    let told = match interruption.on_signals() {
+        Ok(()) => tokio::select! {
+            told = story::tell(&mut screen) => Some(told),
+            () = interruption.requested() => None,
+        },
+        Err(error) => Some(Err(error.into())),
     };
     // Before anything is said below the table, and before the process ends by whatever way.
     screen.leave();

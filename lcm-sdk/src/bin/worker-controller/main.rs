@@ -92,19 +92,17 @@ async fn once(controller: &WorkerController, mode: Mode, patience: Duration) -> 
 
 async fn serve(controller: WorkerController, settings: &Settings) -> ExitCode {
     let shutdown = Shutdown::new();
+    if let Err(error) = shutdown.on_signals() {
+        return failed(1, &error);
+    }
     let admin = match AdminServer::bind((settings.admin.admin_host, settings.admin.admin_port).into()).await {
         Ok(admin) => admin,
         Err(error) => return failed(1, &error),
     };
     let telemetry = controller.reconciler().telemetry().clone();
     let serving = tokio::spawn(admin.run(Arc::new(controller.clone()), telemetry, shutdown.clone()));
-    let signals = tokio::spawn({
-        let shutdown = shutdown.clone();
-        async move { shutdown.on_signals().await }
-    });
     controller.run(&shutdown).await;
     shutdown.request();
-    signals.abort();
     // What it had to say was said; it stops with the controller.
     let _ = serving.await;
     ExitCode::SUCCESS
