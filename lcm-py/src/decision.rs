@@ -3,7 +3,8 @@
 use lcm_sdk::core::decision::Changes;
 use lcm_sdk::core::transition::TABLE;
 use lcm_sdk::runtime::reconcile::{Action, ActionResult, Mode, Reconciliation};
-use lcm_sdk::{Effect, LookAgain, Reason, Transition, WorkerId, WorkerStatus};
+use lcm_sdk::{Effect, LookAgain, Reason, Transition, WorkerStatus};
+use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -19,7 +20,7 @@ use crate::python::{
 /// A decision about a worker as `lcm.Decision`.
 pub(crate) fn decision_to_python<'py>(
     py: Python<'py>,
-    worker: &WorkerId,
+    worker: impl IntoPyObject<'py>,
     status: WorkerStatus,
     decision: &lcm_sdk::Decision,
 ) -> PyResult<Bound<'py, PyAny>> {
@@ -27,7 +28,7 @@ pub(crate) fn decision_to_python<'py>(
     let (look, after) = look_again_to_python(py, decision.look_again)?;
     let planned = |effect: &Effect| action_to_python(py, effect, &ActionResult::Planned);
     decision_class(py)?.call1((
-        worker.as_str(),
+        worker.into_bound_py_any(py)?,
         outcome_kind(py, decision.outcome.as_str())?,
         worker_status(py, status.as_str())?,
         worker_status(py, target.as_str())?,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lcm_sdk::{Decision, Ec2State, Timestamp, WorkerId, WorkerStatus};
+use lcm_sdk::{Decision, Ec2State, ReasonCode, Timestamp, WorkerStatus};
 use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -12,10 +12,10 @@ use crate::decision::decision_to_python;
 use crate::observation::{Observation, Seen, read_state};
 use crate::policy::{Policy, policy_or_default};
 use crate::python::{is_a, observation_class};
-use crate::records::{self, Known, Reading};
+use crate::records::{Known, Reader};
 
-/// Workers that are read before the interpreter is let go of to decide about them.
-const AT_ONCE: usize = 256;
+/// Workers after which other threads get their turn: a fraction of a millisecond.
+const AT_ONCE: usize = 1024;
 
 /// Decides about many workers at once. `observations` is one for all of them, or a list with one for each; each is an
 /// observation or just EC2's word for the instance's state.
@@ -27,22 +27,25 @@ pub(crate) fn decide_many(
     policy: Option<&Bound<'_, Policy>>,
     now: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Decisions> {
-    let mut deciding = Deciding::new(policy_or_default(policy), moment_or_now(now)?, workers.len().unwrap_or(0));
-    if let Some(of_all) = Sight::one(observations)? {
+    let py = workers.py();
+    let mut deciding = Deciding::new(py, policy_or_default(policy), moment_or_now(now)?, workers.len().unwrap_or(0));
+    let mut words = Words::default();
+    if is_one(observations)? {
+        let of_all = words.sight(observations)?;
         for worker in workers.try_iter()? {
-            deciding.add(&worker?, of_all.another(workers.py()))?;
+            deciding.add(&worker?, &of_all)?;
         }
     } else {
         let mut sights = observations.try_iter()?;
         for worker in workers.try_iter()? {
             let sight = sights.next().ok_or_else(|| uneven(workers, observations))?;
-            deciding.add(&worker?, Sight::read(&sight?)?)?;
+            deciding.add(&worker?, &words.sight(&sight?)?)?;
         }
         if sights.next().is_some() {
             return Err(uneven(workers, observations));
         }
     }
-    Ok(deciding.finish(workers.py()))
+    Ok(deciding.decisions)
 }
 
 fn uneven(workers: &Bound<'_, PyAny>, observations: &Bound<'_, PyAny>) -> PyErr {
@@ -61,90 +64,72 @@ enum Sight {
 }
 
 impl Sight {
-    /// One that is meant for all workers, if it is no list of them.
-    fn one(given: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
-        let is_one = given.is_instance_of::<PyString>() || is_a(given, observation_class(given.py())?);
-        if is_one { Self::read(given).map(Some) } else { Ok(None) }
+    fn known(&self) -> Known {
+        match self {
+            Self::State(state) => Known::State(*state),
+            Self::Whole(_) => Known::Anything,
+        }
     }
+}
 
-    fn read(given: &Bound<'_, PyAny>) -> PyResult<Self> {
-        if let Ok(state) = given.cast::<PyString>() {
-            return read_state(state, "an observation").map(Self::State);
+/// Whether one sight is meant for all workers: it is no list of them.
+fn is_one(observations: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(observations.is_instance_of::<PyString>() || is_a(observations, observation_class(observations.py())?))
+}
+
+/// Words that were read before: a fleet is told about in a few, which are often the very same objects.
+#[derive(Default)]
+struct Words(Vec<(Py<PyString>, Ec2State)>);
+
+impl Words {
+    fn sight(&mut self, given: &Bound<'_, PyAny>) -> PyResult<Sight> {
+        if let Ok(word) = given.cast::<PyString>() {
+            return self.state(word).map(Sight::State);
         }
         if is_a(given, observation_class(given.py())?) {
-            return Ok(Self::Whole(given.getattr("_native")?.cast_into::<Observation>()?.unbind()));
+            return Ok(Sight::Whole(given.getattr("_native")?.cast_into::<Observation>()?.unbind()));
         }
         let found = given.get_type().name().map_or_else(|_| "?".to_owned(), |name| name.to_string());
         let accepted = "lcm.Observation, or EC2's word for the state of the instance";
         Err(PyTypeError::new_err(format!("an observation is a {found}; accepted: {accepted}")))
     }
 
-    fn known(&self) -> Known {
-        match self {
-            Self::State(_) => Known::State,
-            Self::Whole(_) => Known::Anything,
+    fn state(&mut self, word: &Bound<'_, PyString>) -> PyResult<Ec2State> {
+        if let Some((_, state)) = self.0.iter().find(|(known, _)| known.is(word)) {
+            return Ok(*state);
         }
-    }
-
-    fn another(&self, py: Python<'_>) -> Self {
-        match self {
-            Self::State(state) => Self::State(*state),
-            Self::Whole(observation) => Self::Whole(observation.clone_ref(py)),
+        let state = read_state(word, "an observation")?;
+        if self.0.len() < Ec2State::ALL.len() {
+            self.0.push((word.clone().unbind(), state));
         }
+        Ok(state)
     }
 }
 
-/// A fleet on its way: read with the interpreter, decided without.
+/// A fleet on its way.
 struct Deciding {
     policy: lcm_sdk::Policy,
     now: Timestamp,
-    /// Those read so far; the rooms of earlier ones behind them.
-    readings: Vec<Reading>,
-    sights: Vec<Sight>,
+    reader: Reader,
     views: Views,
-    decided: Vec<Decided>,
+    decisions: Decisions,
 }
 
 impl Deciding {
-    fn new(policy: lcm_sdk::Policy, now: Timestamp, count: usize) -> Self {
-        Self {
-            policy,
-            now,
-            readings: Vec::with_capacity(AT_ONCE.min(count)),
-            sights: Vec::with_capacity(AT_ONCE.min(count)),
-            views: Views::default(),
-            decided: Vec::with_capacity(count),
-        }
+    fn new(py: Python<'_>, policy: lcm_sdk::Policy, now: Timestamp, count: usize) -> Self {
+        let (reader, views) = (Reader::new(py), Views::default());
+        Self { policy, now, reader, views, decisions: Decisions::with_capacity(count) }
     }
 
-    fn add(&mut self, worker: &Bound<'_, PyAny>, sight: Sight) -> PyResult<()> {
-        let place = self.sights.len();
-        if self.readings.len() == place {
-            self.readings.push(Reading::default());
-        }
-        records::read(worker, sight.known(), &mut self.readings[place])?;
-        self.sights.push(sight);
-        if self.sights.len() == AT_ONCE {
-            self.decide(worker.py());
+    fn add(&mut self, record: &Bound<'_, PyAny>, sight: &Sight) -> PyResult<()> {
+        let id = self.reader.read(record, sight.known())?;
+        let worker = self.reader.worker();
+        let decision = lcm_sdk::decide(worker, self.views.of(sight).of(worker), &self.policy, self.now);
+        self.decisions.add(id, worker.status, decision);
+        if self.decisions.decided.len() % AT_ONCE == 0 {
+            record.py().detach(|| {});
         }
         Ok(())
-    }
-
-    fn decide(&mut self, py: Python<'_>) {
-        let Self { policy, now, readings, sights, views, decided, .. } = self;
-        py.detach(|| {
-            for (Reading { worker, .. }, sight) in readings.iter_mut().zip(&*sights) {
-                let decision = lcm_sdk::decide(worker, views.of(sight).of(worker), policy, *now);
-                let id = std::mem::replace(&mut worker.id, String::new().into());
-                decided.push(Decided { worker: id, status: worker.status, decision });
-            }
-        });
-        sights.clear();
-    }
-
-    fn finish(mut self, py: Python<'_>) -> Decisions {
-        self.decide(py);
-        Decisions { decided: self.decided }
     }
 }
 
@@ -172,15 +157,44 @@ impl Views {
 }
 
 struct Decided {
-    worker: WorkerId,
+    worker: Py<PyString>,
     status: WorkerStatus,
-    decision: Decision,
+    /// Where its decision is among the different ones.
+    decision: u32,
 }
 
 /// Decisions that become Python objects when somebody looks at them.
 #[pyclass(frozen, module = "lcm._lcm")]
 pub(crate) struct Decisions {
     decided: Vec<Decided>,
+    /// Those that differ: most workers of a fleet are fine, and for the same few reasons.
+    different: Vec<Decision>,
+    /// For each reason, the latest decision that was made for it.
+    latest: [Option<u32>; ReasonCode::ALL.len()],
+}
+
+impl Decisions {
+    fn with_capacity(count: usize) -> Self {
+        Self { decided: Vec::with_capacity(count), different: Vec::new(), latest: [None; ReasonCode::ALL.len()] }
+    }
+
+    fn add(&mut self, worker: Py<PyString>, status: WorkerStatus, decision: Decision) {
+        let latest = &mut self.latest[decision.reason.code as usize];
+        let place = match *latest {
+            Some(place) if self.different[place as usize] == decision => place,
+            Some(_) | None => {
+                let place = u32::try_from(self.different.len()).expect("fewer workers than fit into memory");
+                self.different.push(decision);
+                place
+            }
+        };
+        *latest = Some(place);
+        self.decided.push(Decided { worker, status, decision: place });
+    }
+
+    fn of(&self, decided: &Decided) -> &Decision {
+        &self.different[decided.decision as usize]
+    }
 }
 
 #[pymethods]
@@ -191,21 +205,20 @@ impl Decisions {
 
     fn __getitem__<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, PyAny>> {
         let found = self.decided.get(index);
-        let Decided { worker, status, decision } =
-            found.ok_or_else(|| PyIndexError::new_err("there is no such decision"))?;
-        decision_to_python(py, worker, *status, decision)
+        let decided = found.ok_or_else(|| PyIndexError::new_err("there is no such decision"))?;
+        decision_to_python(py, decided.worker.bind(py), decided.status, self.of(decided))
     }
 
     /// The places of those that change a status.
     fn changing(&self) -> Vec<usize> {
-        let changes = self.decided.iter().enumerate().filter(|(_, decided)| decided.decision.transition.is_some());
+        let changes = self.decided.iter().enumerate().filter(|(_, decided)| self.of(decided).transition.is_some());
         changes.map(|(place, _)| place).collect()
     }
 
     /// How many there are of each reason.
     fn reasons(&self) -> BTreeMap<&'static str, usize> {
         self.decided.iter().fold(BTreeMap::new(), |mut counts, decided| {
-            *counts.entry(decided.decision.reason.code.as_str()).or_default() += 1;
+            *counts.entry(self.of(decided).reason.code.as_str()).or_default() += 1;
             counts
         })
     }

@@ -18,7 +18,7 @@ use crate::observation::{
 use crate::orphans::verdict_to_python;
 use crate::policy::{Policy, policy_or_default};
 use crate::python::invalid_transition;
-use crate::records::{self, Known, Reading};
+use crate::records::{Known, Reader};
 use crate::worker::{Worker, read_worker, read_workers};
 
 /// The transition table: one `(from, to, kind, when)` for each legal edge.
@@ -72,14 +72,14 @@ pub(crate) fn decide<'py>(
             Some(policy) => lcm_sdk::decide(worker, seen.of(worker), &policy.get().policy, now),
             None => lcm_sdk::decide(worker, seen.of(worker), &lcm_sdk::Policy::default(), now),
         };
-        decision_to_python(observation.py(), &worker.id, worker.status, &decision)
+        decision_to_python(observation.py(), worker.id.as_str(), worker.status, &decision)
     };
     match worker.cast::<Worker>() {
         Ok(worker) => about(&worker.get().record),
         Err(_) => {
-            let mut reading = Reading::default();
-            records::read(worker, Known::Anything, &mut reading)?;
-            about(&reading.worker)
+            let mut reader = Reader::new(worker.py());
+            reader.read(worker, Known::Anything)?;
+            about(reader.worker())
         }
     }
 }
@@ -107,7 +107,7 @@ pub(crate) fn initiate_drain<'py>(
     let sessions = read_sessions(sessions)?;
     let decision = drain::initiate(&worker, &sessions, reason, requested_by, moment_or_now(now)?);
     let decision = decision.map_err(|error| invalid_transition(py, &error))?;
-    decision_to_python(py, &worker.id, worker.status, &decision)
+    decision_to_python(py, worker.id.as_str(), worker.status, &decision)
 }
 
 /// Calls a drain off.
@@ -120,7 +120,7 @@ pub(crate) fn cancel_drain<'py>(
     let py = worker.py();
     let worker = read_worker(worker)?;
     let decision = drain::cancel(&worker, cancelled_by, reason).map_err(|error| invalid_transition(py, &error))?;
-    decision_to_python(py, &worker.id, worker.status, &decision)
+    decision_to_python(py, worker.id.as_str(), worker.status, &decision)
 }
 
 /// What a draining worker's sessions mean for it.
@@ -148,7 +148,7 @@ pub(crate) fn check_drain<'py>(
     // Whoever gives a template wants to know what it would mean, also for a record that names none.
     worker.template_name = worker.template_name.or_else(|| template.found().map(|template| template.name.clone()));
     let decision = drain::progress(&worker, &sessions, &template, &policy_or_default(policy), moment_or_now(now)?);
-    decision_to_python(py, &worker.id, worker.status, &decision)
+    decision_to_python(py, worker.id.as_str(), worker.status, &decision)
 }
 
 /// Judges the records of a region whose instances a scan did not show.

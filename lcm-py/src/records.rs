@@ -8,7 +8,7 @@
 
 use chrono::{DateTime, Utc};
 use lcm_sdk::core::time;
-use lcm_sdk::{WorkerId, WorkerStatus};
+use lcm_sdk::{Ec2State, InstanceId, WorkerId, WorkerStatus};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyInt, PyString};
@@ -21,61 +21,186 @@ pub(crate) enum Known {
     /// Any part of its world.
     Anything,
     /// Only that its instance exists, and its state.
-    State,
+    State(Ec2State),
 }
 
-/// Reads an `lcm.Worker` or the control plane's dict over what was read before, as far as decisions go.
-pub(crate) fn read(record: &Bound<'_, PyAny>, known: Known, into: &mut Reading) -> PyResult<()> {
-    if let Ok(dict) = record.cast_exact::<PyDict>() {
-        if !into.is_ordinary {
-            *into = Reading::default();
-        }
-        if ordinary(dict, known, &mut into.worker).is_some() {
-            return Ok(());
+/// How much of a record a decision can depend on, besides its status, the wish and its instance.
+enum Scope {
+    /// EC2 shows what the record says, and neither has anything more to tell.
+    AtRest,
+    /// In service: whether its licence, its address and its drain are as they should be.
+    InService,
+    /// Settled in a status that EC2 may disagree with.
+    Settled,
+    /// How long ago something was begun counts while it is under way, and where an instance is missing.
+    Whole,
+}
+
+fn scope(worker: &lcm_sdk::Worker, known: Known) -> Scope {
+    let Known::State(state) = known else { return Scope::Whole };
+    if worker.instance_id.is_none() {
+        return Scope::Whole;
+    }
+    match (worker.status, state) {
+        (WorkerStatus::Running, Ec2State::Running) => Scope::InService,
+        (WorkerStatus::Stopped, Ec2State::Stopped)
+        | (WorkerStatus::Stopping, Ec2State::Stopping)
+        | (WorkerStatus::Terminating, Ec2State::ShuttingDown)
+        | (WorkerStatus::Terminated, Ec2State::Terminated) => Scope::AtRest,
+        (
+            WorkerStatus::Running
+            | WorkerStatus::Stopping
+            | WorkerStatus::Stopped
+            | WorkerStatus::Terminating
+            | WorkerStatus::Terminated
+            | WorkerStatus::Failed
+            | WorkerStatus::Unknown,
+            _,
+        ) => Scope::Settled,
+        (WorkerStatus::Pending | WorkerStatus::Provisioning | WorkerStatus::Starting | WorkerStatus::Draining, _) => {
+            Scope::Whole
         }
     }
-    *into = Reading { worker: read_worker(record)?, is_ordinary: false };
-    Ok(())
 }
 
-/// Reads a record that holds nothing out of the ordinary. `None` means: to be read the long way.
-fn ordinary(record: &Bound<'_, PyDict>, known: Known, worker: &mut lcm_sdk::Worker) -> Option<()> {
+/// Reads one record after the other, as far as decisions go, over what was read before.
+pub(crate) struct Reader {
+    keys: Keys,
+    dicts: usize,
+    worker: lcm_sdk::Worker,
+    /// Only the fields of an ordinary record are set, so that the next one sets them all.
+    is_ordinary: bool,
+}
+
+impl Reader {
+    pub(crate) fn new(py: Python<'_>) -> Self {
+        Self { keys: Keys::new(py), dicts: 0, worker: nobody(), is_ordinary: true }
+    }
+
+    /// The worker that was read last.
+    pub(crate) fn worker(&self) -> &lcm_sdk::Worker {
+        &self.worker
+    }
+
+    /// Reads an `lcm.Worker` or the control plane's dict, and gives its id.
+    pub(crate) fn read(&mut self, record: &Bound<'_, PyAny>, known: Known) -> PyResult<Py<PyString>> {
+        if let Ok(dict) = record.cast_exact::<PyDict>() {
+            self.dicts += 1;
+            // Not worth it for one.
+            if self.dicts == 2 {
+                self.keys.learn(dict);
+            }
+            if !self.is_ordinary {
+                (self.worker, self.is_ordinary) = (nobody(), true);
+            }
+            if let Some(id) = ordinary(dict, &self.keys, known, &mut self.worker) {
+                return Ok(id);
+            }
+        }
+        (self.worker, self.is_ordinary) = (read_worker(record)?, false);
+        Ok(PyString::new(record.py(), self.worker.id.as_str()).unbind())
+    }
+}
+
+fn nobody() -> lcm_sdk::Worker {
+    lcm_sdk::Worker::new(String::new(), WorkerStatus::Unknown)
+}
+
+/// Declares the names of fields that every record is asked for.
+macro_rules! keys {
+    ($($name:ident),+ $(,)?) => {
+        /// The names of the fields that every record is asked for, as objects. Records of one answer share theirs, and a
+        /// key that is the very same object is found without comparing text.
+        struct Keys { $( $name: Py<PyString> ),+ }
+
+        impl Keys {
+            fn new(py: Python<'_>) -> Self {
+                Self { $( $name: intern!(py, stringify!($name)).clone().unbind() ),+ }
+            }
+
+            /// Takes the keys that a record has.
+            fn learn(&mut self, record: &Bound<'_, PyDict>) {
+                for (key, value) in record {
+                    let Ok(key) = key.cast_into_exact::<PyString>() else { continue };
+                    match key.to_str() {
+                        $( Ok(stringify!($name)) => self.$name = key.unbind(), )+
+                        Ok(_) | Err(_) => {}
+                    }
+                    if let Ok(inner) = value.cast_exact::<PyDict>() {
+                        self.learn(inner);
+                    }
+                }
+            }
+        }
+    };
+}
+keys!(status, desired_status, id, ec2_instance_id, metadata, license, pending_operation, drain_started_at, ip_address,);
+
+/// Reads a record that holds nothing out of the ordinary, and gives its id. `None` means: to be read the long way.
+fn ordinary(
+    record: &Bound<'_, PyDict>,
+    keys: &Keys,
+    known: Known,
+    worker: &mut lcm_sdk::Worker,
+) -> Option<Py<PyString>> {
     let py = record.py();
     let fields = Fields(record);
-    worker.status = fields.text(intern!(py, "status"), |word| word.parse())??.ok()?;
-    worker.desired_status = fields.text(intern!(py, "desired_status"), |word| word.parse())?.transpose().ok()?;
-    worker.id = fields.text(intern!(py, "id"), |id| WorkerId::from(id))??;
-    worker.instance_id = fields.text(intern!(py, "ec2_instance_id"), |id| id.into())?;
+    worker.status = fields.text(keys.status.bind(py), |word| word.parse())??.ok()?;
+    worker.desired_status = fields.text(keys.desired_status.bind(py), |word| word.parse())?.transpose().ok()?;
+    let id = fields.given(keys.id.bind(py))?.cast_into_exact::<PyString>().ok()?;
+    text(&id, |_| ())??;
+    fields.instance_over(keys.ec2_instance_id.bind(py), &mut worker.instance_id)?;
     if worker.instance_id.is_none() {
-        worker.instance_id = fields.text(intern!(py, "aws_instance_id"), |id| id.into())?;
+        fields.instance_over(intern!(py, "aws_instance_id"), &mut worker.instance_id)?;
     }
-    fields.text_over(intern!(py, "ip_address"), &mut worker.ip_address)?;
-    fields.text_over(intern!(py, "public_ip"), &mut worker.public_ip)?;
-    fields.text_over(intern!(py, "private_ip"), &mut worker.private_ip)?;
-    if let Some(license) = fields.given(intern!(py, "license")) {
-        nothing_to_do(license.cast_exact().ok()?)?;
+    let scope = scope(worker, known);
+    if let Scope::AtRest = scope {
+        forget_service(worker);
+        forget_the_rest(worker);
+        return Some(id.unbind());
     }
-    let metadata = fields.given(intern!(py, "metadata"));
+    let metadata = fields.given(keys.metadata.bind(py));
     let metadata = metadata.as_ref().map(|metadata| metadata.cast_exact::<PyDict>()).transpose().ok()?;
     let notes = Notes { fields: &fields, metadata: metadata.filter(|metadata| !metadata.is_empty()) };
-    worker.notes.drain_started_at = notes.moment(intern!(py, "drain_started_at"))?;
-
-    // How long ago something was begun counts while it is under way, and where an instance is missing.
-    let is_settled = match worker.status {
-        WorkerStatus::Running
-        | WorkerStatus::Stopping
-        | WorkerStatus::Stopped
-        | WorkerStatus::Terminating
-        | WorkerStatus::Terminated
-        | WorkerStatus::Failed
-        | WorkerStatus::Unknown => known == Known::State && worker.instance_id.is_some(),
-        WorkerStatus::Pending | WorkerStatus::Provisioning | WorkerStatus::Starting | WorkerStatus::Draining => false,
-    };
-    if is_settled {
-        forget_the_rest(worker);
-        return Some(());
+    service(&fields, &notes, keys, worker)?;
+    match scope {
+        // An address that EC2 shows as the record has it is looked at only if the record has another one besides.
+        Scope::AtRest | Scope::InService if worker.ip_address.is_none() => {
+            (worker.public_ip, worker.private_ip) = (None, None);
+            forget_the_rest(worker);
+        }
+        Scope::AtRest | Scope::InService | Scope::Settled => {
+            addresses(&fields, worker)?;
+            forget_the_rest(worker);
+        }
+        Scope::Whole => {
+            worker.id = text(&id, |id| WorkerId::from(id))??;
+            addresses(&fields, worker)?;
+            the_rest(&fields, &notes, worker)?;
+        }
     }
-    the_rest(&fields, &notes, worker)
+    Some(id.unbind())
+}
+
+/// What is looked at while a worker is in service.
+fn service(fields: &Fields<'_, '_>, notes: &Notes<'_, '_>, keys: &Keys, worker: &mut lcm_sdk::Worker) -> Option<()> {
+    let py = fields.0.py();
+    if let Some(license) = fields.given(keys.license.bind(py)) {
+        nothing_to_do(license.cast_exact().ok()?, keys)?;
+    }
+    worker.notes.drain_started_at = notes.moment(keys.drain_started_at.bind(py))?;
+    fields.text_over(keys.ip_address.bind(py), &mut worker.ip_address)
+}
+
+fn addresses(fields: &Fields<'_, '_>, worker: &mut lcm_sdk::Worker) -> Option<()> {
+    let py = fields.0.py();
+    fields.text_over(intern!(py, "public_ip"), &mut worker.public_ip)?;
+    fields.text_over(intern!(py, "private_ip"), &mut worker.private_ip)
+}
+
+fn forget_service(worker: &mut lcm_sdk::Worker) {
+    (worker.ip_address, worker.public_ip, worker.private_ip) = (None, None, None);
+    worker.notes.drain_started_at = None;
 }
 
 /// What a worker that is settled is not asked about.
@@ -113,19 +238,6 @@ fn the_rest(fields: &Fields<'_, '_>, notes: &Notes<'_, '_>, worker: &mut lcm_sdk
     (!launching).then_some(())
 }
 
-/// A record as far as decisions go. Read over again, it keeps its room.
-pub(crate) struct Reading {
-    pub(crate) worker: lcm_sdk::Worker,
-    /// Only the fields of an ordinary record are set, so that the next one sets them all.
-    is_ordinary: bool,
-}
-
-impl Default for Reading {
-    fn default() -> Self {
-        Self { worker: lcm_sdk::Worker::new(String::new(), WorkerStatus::Unknown), is_ordinary: true }
-    }
-}
-
 /// A record, field by field. `None` means: to be read the long way.
 struct Fields<'a, 'py>(&'a Bound<'py, PyDict>);
 
@@ -139,17 +251,25 @@ impl<'py> Fields<'_, 'py> {
         self.given(field).map_or(Some(None), |value| text(&value, read))
     }
 
+    /// Text over what was there before, in its room.
     fn text_over(&self, field: &Bound<'py, PyString>, over: &mut Option<String>) -> Option<()> {
-        let written = self.text(field, |text| match over {
-            Some(room) => {
-                room.clear();
-                room.push_str(text);
-            }
-            None => *over = Some(text.to_owned()),
-        })?;
-        if written.is_none() {
+        let Some(value) = self.given(field) else {
             *over = None;
+            return Some(());
+        };
+        let text = value.cast::<PyString>().ok()?.to_str().ok()?;
+        match over {
+            _ if text.is_empty() => *over = None,
+            Some(room) => text.clone_into(room),
+            None => *over = Some(text.to_owned()),
         }
+        Some(())
+    }
+
+    fn instance_over(&self, field: &Bound<'py, PyString>, over: &mut Option<InstanceId>) -> Option<()> {
+        let mut room = over.take().map(String::from);
+        self.text_over(field, &mut room)?;
+        *over = room.map(InstanceId::from);
         Some(())
     }
 
@@ -183,16 +303,9 @@ impl<'py> Notes<'_, 'py> {
 }
 
 /// A licence that nothing is to be done about.
-fn nothing_to_do(license: &Bound<'_, PyDict>) -> Option<()> {
-    let py = license.py();
-    let missing = |key| Some(license.get_item(key).ok()?.is_none_or(|value| value.is_none()));
-    if !missing(intern!(py, "pending_operation"))? {
-        return None;
-    }
-    match license.get_item(intern!(py, "operation_in_progress")).ok()? {
-        Some(on) if !on.is_none() => (!on.cast::<PyBool>().ok()?.is_true()).then_some(()),
-        Some(_) | None => Some(()),
-    }
+fn nothing_to_do(license: &Bound<'_, PyDict>, keys: &Keys) -> Option<()> {
+    let operation = license.get_item(keys.pending_operation.bind(license.py())).ok()?;
+    operation.is_none_or(|operation| operation.is_none()).then_some(())
 }
 
 fn text<T>(value: &Bound<'_, PyAny>, read: impl FnOnce(&str) -> T) -> Option<Option<T>> {

@@ -59,7 +59,7 @@ macro_rules! vocabulary {
             type Err = $crate::core::vocabulary::UnknownWord;
 
             fn from_str(text: &str) -> Result<Self, Self::Err> {
-                let word = text.trim();
+                let word = text.trim_ascii();
                 $( if word.eq_ignore_ascii_case($word) $(|| word.eq_ignore_ascii_case($alias))* {
                     return Ok(Self::$variant);
                 } )+
