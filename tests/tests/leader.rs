@@ -203,7 +203,7 @@ async fn a_leader_of_a_frozen_etcd_stops_before_anybody_else_begins() {
     let candidates = [first, second];
     let referee = Referee::watching(&candidates);
     etcd.pause();
-    timeout(TTL + Duration::from_secs(2), leadership.lost()).await.expect("it ends by itself");
+    timeout(TTL + SLACK, leadership.lost()).await.expect("it ends by itself");
     sleep(TTL).await;
     assert!(candidates.iter().all(|candidate| candidate.handle.leadership().is_none()), "nobody was let in");
     assert_eq!(candidates[0].telemetry.mishaps(Mishap::LeadershipLost), 1);
