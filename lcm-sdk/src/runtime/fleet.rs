@@ -10,12 +10,12 @@ use tokio::time::Instant;
 use super::controller::{Fetched, ListScope, Listing, Reconcile};
 use super::queue::Ending;
 use super::reconcile::{Handover, Mode, Reconciler, Reconciliation};
-use super::shards::Mandate;
+use super::shards::{Mandate, NOT_OURS};
 use crate::core::failure::CallFailure;
 use crate::core::fleet::FleetView;
 use crate::core::ids::{InstanceId, WorkerId};
 use crate::core::observation::Observation;
-use crate::core::outcome::{LookAgain, Outcome};
+use crate::core::outcome::LookAgain;
 use crate::core::query::{Query, queries};
 use crate::core::worker::Worker;
 use crate::ports::Scope;
@@ -121,7 +121,7 @@ impl Reconcile for WorkerFleet {
         let handover = Handover { read_at: Some(read.read_at), ..Handover::default() };
         // Its shard may have gone to somebody else while it waited.
         let Some(charge) = self.mandate.over(read.worker.id.as_str()) else {
-            return Ending { outcome: Outcome::Skip, look_again: LookAgain::OnChange, code: "not_ours", error: None };
+            return NOT_OURS;
         };
         let result = self.reconciler.charged(charge).pass(&read.worker, handover, self.mode).await;
         if let Some(told) = &self.hooks.on_pass {

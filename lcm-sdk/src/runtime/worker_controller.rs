@@ -1,7 +1,6 @@
 //! A controller for the fleet of workers: election, watch, sweep, polling, discovery and metrics, put together.
 
 mod beside;
-mod candidacy;
 mod config;
 mod sweeping;
 
@@ -21,7 +20,7 @@ use super::leader::{ElectionConfigError, ElectionHandle, LeaderElection};
 use super::leadership::Leadership;
 use super::metrics::MetricsLoop;
 use super::reconcile::{Mode, Reconciler, Reconciliation};
-use super::shards::{HeldShard, Mandate, Shards};
+use super::shards::{Candidacy, HeldShard, Mandate, Shards};
 use super::shutdown::Shutdown;
 use super::sweep::SweepReport;
 use super::telemetry::Telemetry;
@@ -31,7 +30,6 @@ use crate::core::policy::Policy;
 use crate::core::time::Timestamp;
 use crate::ports::{Coordination, Ports};
 use beside::{heed, supervised};
-use candidacy::Candidacy;
 
 pub use config::{StartupConfig, WorkerControllerConfig};
 
@@ -150,7 +148,7 @@ impl WorkerController {
     pub async fn run(&self, shutdown: &Shutdown) {
         // Not for longer than this: an election nobody listens to would hold the lease and keep everybody else out.
         let mut electing = JoinSet::new();
-        let candidacy = match Candidacy::begin(&self.inner, shutdown, &mut electing) {
+        let candidacy = match self.compete(shutdown, &mut electing) {
             Ok(candidacy) => candidacy,
             // Checked when this was made.
             Err(error) => return tracing::error!(target: "lcm::leader", %error, "the election cannot work"),
@@ -167,6 +165,17 @@ impl WorkerController {
         candidacy.resign().await;
         if let Some(Err(error)) = electing.join_next().await {
             tracing::error!(target: "lcm::leader", %error, "the election ended badly");
+        }
+    }
+
+    fn compete(&self, shutdown: &Shutdown, tasks: &mut JoinSet<()>) -> Result<Candidacy, ElectionConfigError> {
+        let (config, telemetry) = (&self.inner.config, self.inner.reconciler.telemetry().clone());
+        match &self.inner.coordination {
+            None => Ok(Candidacy::alone(telemetry, shutdown, tasks)),
+            Some(etcd) => {
+                let election = (config.election.clone(), config.shards);
+                Candidacy::over(Arc::clone(etcd), election, config.controller.grace, telemetry, shutdown, tasks)
+            }
         }
     }
 

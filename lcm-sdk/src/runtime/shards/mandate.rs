@@ -122,7 +122,7 @@ impl Mandate {
     }
 
     /// What tells that shards are gained.
-    pub(in crate::runtime) fn gains(&self) -> Gains {
+    pub fn gains(&self) -> Gains {
         match &self.0 {
             Scope::Fleet(_) => Gains { known: BTreeSet::new(), led: None },
             Scope::Shards(holdings) => {
@@ -136,7 +136,7 @@ impl Mandate {
 
 /// Tells that shards are gained.
 #[derive(Debug)]
-pub(in crate::runtime) struct Gains {
+pub struct Gains {
     known: BTreeSet<Shard>,
     led: Option<watch::Receiver<BTreeSet<Shard>>>,
 }
@@ -146,7 +146,7 @@ impl Gains {
     ///
     /// # Cancel safety
     /// Can be dropped and called again at any time.
-    pub(in crate::runtime) async fn next(&mut self) {
+    pub async fn next(&mut self) {
         let Some(led) = &mut self.led else { return std::future::pending().await };
         loop {
             if led.changed().await.is_err() {

@@ -31,6 +31,7 @@
 //! older ones remembers the newest for each record. All members know of shards; a version from before would lead beside
 //! them.
 
+mod candidacy;
 mod election;
 mod hash;
 mod holdings;
@@ -40,12 +41,16 @@ mod share;
 #[cfg(test)]
 mod tests;
 mod turns;
+mod within;
 
+pub use self::candidacy::Candidacy;
 pub use self::election::{ShardedElection, ShardedHandle};
 pub use self::hash::{Shard, Shards, ShardsError};
 pub use self::holdings::HeldShard;
 pub(super) use self::layout::Layout;
-pub use self::mandate::Mandate;
 pub(super) use self::mandate::{Charge, Hold};
+pub use self::mandate::{Gains, Mandate};
 pub use self::share::{Share, Standing, fair_share, share};
 pub(super) use self::turns::ScaleDownTurn;
+pub(super) use self::within::NOT_OURS;
+pub use self::within::Within;
