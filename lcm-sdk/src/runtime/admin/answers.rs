@@ -119,7 +119,7 @@ async fn reconcile(State(desk): Shared, Path(id): Path<String>) -> Response {
         }
         Triggered::NoSuchResource => unknown(&id),
         Triggered::NotLeading => {
-            refuse(StatusCode::CONFLICT, "this controller does not lead that resource; ask the one that does")
+            refuse(StatusCode::CONFLICT, "this controller does not lead this resource and leaves it alone; ask the leader")
         }
         Triggered::ShuttingDown => refuse(StatusCode::SERVICE_UNAVAILABLE, "this controller is shutting down"),
     }
