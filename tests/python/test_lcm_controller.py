@@ -98,6 +98,8 @@ def test_a_cancelled_controller_gives_its_lease_up_so_that_another_leads_at_once
 
 
 def test_two_controllers_share_a_fleet_in_shards(live_cloud: FakeCloud) -> None:
+    live_cloud.add_template(name="tiny", instance_type="m5.large")
+
     def held(controller: lcm.Controller) -> set[int]:
         return {shard["shard"] for shard in controller.stats["shards"]}
 
