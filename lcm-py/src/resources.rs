@@ -8,9 +8,9 @@ use std::time::Duration;
 use lcm_sdk::assembly;
 use lcm_sdk::ports::Coordination;
 use lcm_sdk::runtime::controller::{Controller, ControllerConfig, Fetched, ListScope, Listing, Reconcile};
-use lcm_sdk::runtime::leader::{ElectionConfig, LeaderElection};
-use lcm_sdk::runtime::leadership::Leadership;
+use lcm_sdk::runtime::leader::ElectionConfig;
 use lcm_sdk::runtime::queue::Ending;
+use lcm_sdk::runtime::shards::{Candidacy, Mandate, Shards, Within};
 use lcm_sdk::runtime::shutdown::Shutdown;
 use lcm_sdk::runtime::telemetry::Telemetry;
 use lcm_sdk::runtime::watch::{WatchConfig, WatchHandle, WatchNotice, Watcher, first_segment};
@@ -21,6 +21,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDelta, PyTuple};
 use serde_json::json;
+use tokio::task::JoinSet;
 
 use crate::bridge::Bridge;
 use crate::clients::{config_error, coordination as elector};
@@ -39,11 +40,12 @@ struct Inner {
     resources: Resources,
     coordination: Option<Arc<dyn Coordination>>,
     election: ElectionConfig,
+    shards: Shards,
     config: ControllerConfig,
     watch: Option<WatchConfig>,
     telemetry: Telemetry,
     /// The loop, while it leads.
-    leading: Mutex<Option<Controller<Resources>>>,
+    leading: Mutex<Option<Controller<Within<Resources>>>>,
 }
 
 #[pymethods]
@@ -67,6 +69,7 @@ impl ResourceController {
             resources: Resources { bridge: Arc::new(Bridge::new(bridge)?), key: Arc::new(key), watch: None },
             coordination,
             election: config.election,
+            shards: config.shards,
             config: config.controller,
             watch: watch.map(|watch| WatchConfig { prefixes, ..watch }),
             telemetry: Telemetry::new(&settings.reconciliation.metric_prefix),
@@ -118,37 +121,40 @@ impl ResourceController {
 impl Inner {
     async fn run(&self, shutdown: &Shutdown) {
         let telemetry = self.telemetry.clone();
-        let elected = match &self.coordination {
-            None => Ok(LeaderElection::alone(telemetry)),
-            Some(etcd) => LeaderElection::over(Arc::clone(etcd), self.election.clone(), telemetry),
+        let mut electing = JoinSet::new();
+        let candidacy = match &self.coordination {
+            None => Ok(Candidacy::alone(telemetry, shutdown, &mut electing)),
+            Some(etcd) => {
+                let election = (self.election.clone(), self.shards);
+                Candidacy::over(Arc::clone(etcd), election, self.config.grace, telemetry, shutdown, &mut electing)
+            }
         };
-        let (election, handle) = match elected {
-            Ok(elected) => elected,
+        let candidacy = match candidacy {
+            Ok(candidacy) => candidacy,
             // Checked when this was made.
             Err(error) => return tracing::error!(target: "lcm::leader", %error, "the election cannot work"),
         };
-        let electing = tokio::spawn(election.run(shutdown.clone()));
         loop {
-            let leadership = tokio::select! {
+            let mandate = tokio::select! {
                 () = shutdown.requested() => break,
-                elected = handle.elected() => elected,
+                elected = candidacy.elected() => elected,
             };
-            let Some(leadership) = leadership else { break };
-            self.lead(&leadership, shutdown).await;
+            let Some(mandate) = mandate else { break };
+            self.lead(&mandate, shutdown).await;
         }
-        handle.resign().await;
-        if let Err(error) = electing.await {
+        candidacy.resign().await;
+        if let Some(Err(error)) = electing.join_next().await {
             tracing::error!(target: "lcm::leader", %error, "the election ended badly");
         }
     }
 
-    async fn lead(&self, leadership: &Leadership, shutdown: &Shutdown) {
+    async fn lead(&self, mandate: &Mandate, shutdown: &Shutdown) {
         let ended = Shutdown::new();
         let watcher = self.watch.as_ref().zip(self.coordination.as_ref()).map(|(config, etcd)| {
             Watcher::new(Arc::clone(etcd), config.clone(), self.telemetry.clone(), first_segment)
         });
         let watch = watcher.as_ref().map(|(_, handle, _)| handle.clone());
-        let resources = Resources { watch, ..self.resources.clone() };
+        let resources = Within::new(Resources { watch, ..self.resources.clone() }, mandate.clone());
         let controller = Controller::new(resources, self.config.clone(), self.telemetry.clone());
         *self.leading.lock() = Some(controller.clone());
         let watching = async {
@@ -159,11 +165,20 @@ impl Inner {
         let ending = async {
             tokio::select! {
                 () = shutdown.requested() => {}
-                () = leadership.lost() => tracing::warn!(target: "lcm::controller", "not the leader any more: stopping"),
+                () = mandate.ended() => tracing::warn!(target: "lcm::controller", "not the leader any more: stopping"),
             }
             ended.request();
         };
-        tokio::join!(watching, controller.run(&ended), ending);
+        let taking_over = async {
+            let mut gains = mandate.gains();
+            loop {
+                tokio::select! {
+                    () = ended.requested() => return,
+                    () = gains.next() => look_at_all(&controller).await,
+                }
+            }
+        };
+        tokio::join!(watching, controller.run(&ended), taking_over, ending);
         *self.leading.lock() = None;
     }
 }
@@ -171,7 +186,7 @@ impl Inner {
 /// Passes what the watch tells on to the controller.
 async fn heed(
     mut notices: tokio::sync::mpsc::Receiver<WatchNotice<String>>,
-    controller: &Controller<Resources>,
+    controller: &Controller<Within<Resources>>,
     ended: &Shutdown,
 ) {
     loop {
@@ -182,12 +197,14 @@ async fn heed(
         match notice {
             None => return,
             Some(WatchNotice::Changed(keys)) => keys.iter().for_each(|key| controller.changed(key)),
-            Some(WatchNotice::Resync(cause)) => {
-                if let Err(failure) = controller.cycle().await {
-                    tracing::warn!(target: "lcm::watch", ?cause, %failure, "resources could not be listed; polling will");
-                }
-            }
+            Some(WatchNotice::Resync(_)) => look_at_all(controller).await,
         }
+    }
+}
+
+async fn look_at_all(controller: &Controller<Within<Resources>>) {
+    if let Err(failure) = controller.cycle().await {
+        tracing::warn!(target: "lcm::controller", %failure, "resources could not be listed; polling will");
     }
 }
 

@@ -18,6 +18,7 @@ use crate::runtime::batcher::{BatchSettings, Batched};
 use crate::runtime::controller::{ControllerConfig, Polling};
 use crate::runtime::discovery::DiscoveryConfig;
 use crate::runtime::leader::{ElectionConfig, ElectionConfigError};
+use crate::runtime::shards::Shards;
 use crate::runtime::telemetry::Telemetry;
 use crate::runtime::watch::WatchConfig;
 use crate::runtime::worker_controller::{StartupConfig, WorkerController, WorkerControllerConfig};
@@ -152,6 +153,8 @@ pub fn controller_config(settings: &Settings) -> WorkerControllerConfig {
             margin: election.lease_margin,
             retry_interval: election.retry_interval,
         },
+        // As many as can be led: checked when they were read.
+        shards: Shards::new(election.leader_shards).unwrap_or_default(),
         watch: watch.watch_enabled.then(|| WatchConfig {
             debounce: watch.debounce_seconds,
             reconnect_delay: watch.reconnect_delay,

@@ -45,6 +45,7 @@ impl AdminSource for Controller {
             instance_id: "pod-7".to_owned(),
             role: Role::Leader,
             fencing_token: Some(42),
+            shards: None,
             queue: QueueStats { active: 2, waiting: BTreeMap::from([("changed", 1), ("resync", 3)]) },
             watch: WatchState::GivenUp,
             last_sweep: Some(SweepSummary { started_at: moment(), finished_at: moment(), resources: 3, failed: 1 }),

@@ -160,6 +160,17 @@ fn everything_that_is_wrong_is_said_at_once_with_what_would_be_right() {
 }
 
 #[test]
+fn a_fleet_has_one_shard_unless_it_is_said_and_never_none() {
+    assert_eq!(usable(&[]).election.leader_shards, 1);
+    assert_eq!(usable(&[("LEADER_SHARDS", "1024")]).election.leader_shards, 1024);
+    for bad in ["0", "1025", "-1", "many"] {
+        let error = refused(&[("LEADER_SHARDS", bad)]);
+        assert!(error.contains("LEADER_SHARDS") && error.contains(bad), "{error}");
+        assert!(error.contains("a whole number from 1 to 1024"), "{error}");
+    }
+}
+
+#[test]
 fn settings_that_contradict_each_other_are_refused() {
     for (variables, rule) in [
         (&[("BACKOFF_BASE", "61")], "BACKOFF_BASE and MAX_BACKOFF: "),

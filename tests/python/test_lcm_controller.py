@@ -13,7 +13,7 @@ import lcm
 import pytest
 from lcm.ports import ControlPlane, Patch
 from lcm.testing import FakeCloud
-from live import QUICK, eventually
+from live import QUICK, QUICK_AND_LASTING, eventually
 
 
 class Records(ControlPlane):
@@ -95,6 +95,34 @@ def test_a_cancelled_controller_gives_its_lease_up_so_that_another_leads_at_once
             await asyncio.wait_for(second.ready(), 60)
 
     asyncio.run(story())
+
+
+def test_two_controllers_share_a_fleet_in_shards(live_cloud: FakeCloud) -> None:
+    live_cloud.add_template(name="tiny", instance_type="m5.large")
+
+    def held(controller: lcm.Controller) -> set[int]:
+        return {shard["shard"] for shard in controller.stats["shards"]}
+
+    async def story() -> None:
+        shared = {**QUICK_AND_LASTING, "LEADER_SHARDS": "8"}
+        first, second = (lcm.Controller(live_cloud.clients(shared)) for _ in range(2))
+        async with first, second:
+            await eventually(lambda: len(held(first)) == 4 and len(held(second)) == 4)
+            assert held(first) | held(second) == set(range(8))
+            for number in range(12):
+                live_cloud.add_worker(**{**PENDING, "id": f"w-{number}"})
+            await eventually(lambda: all(live_cloud.worker(f"w-{n}").status == "running" for n in range(12)))
+            assert {first.stats["role"], second.stats["role"]} == {"leader"}
+            assert "lcm_shards_held 4" in first.metrics() and "lcm_shards_held 4" in second.metrics()
+
+    asyncio.run(story())
+    assert live_cloud.count("RunInstances") == 12
+
+
+@pytest.mark.parametrize("shards", ["0", "1025", "some"])
+def test_a_number_of_shards_that_cannot_be_led_is_refused(live_cloud: FakeCloud, shards: str) -> None:
+    with pytest.raises(lcm.ConfigError, match=f"LEADER_SHARDS.*{shards}.*1 to 1024"):
+        live_cloud.clients({"LEADER_SHARDS": shards})
 
 
 def test_a_service_with_records_of_its_own_runs_a_fleet(live_cloud: FakeCloud) -> None:

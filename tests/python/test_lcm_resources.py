@@ -108,6 +108,27 @@ def test_one_leads_and_another_takes_over_when_it_stops(live_cloud: FakeCloud) -
     asyncio.run(story())
 
 
+def test_two_share_what_there_is(live_cloud: FakeCloud) -> None:
+    names = {f"job-{number}": None for number in range(20)}
+    first, second = Jobs(**names), Jobs(**names)
+
+    async def story() -> None:
+        shared = settings(live_cloud, LEASE_TTL="600", LEADER_SHARDS="6", RECONCILE_INTERVAL="0.2")
+        one = lcm.ResourceController(first, name="jobs", settings=shared)
+        other = lcm.ResourceController(second, name="jobs", settings=shared)
+        async with one, other:
+            await eventually(lambda: all("lcm_shards_held 3" in each.metrics() for each in (one, other)))
+            # Whatever was begun before has ended by then.
+            await asyncio.sleep(1)
+            first.passes.clear()
+            second.passes.clear()
+            await eventually(lambda: len(first.passes) + len(second.passes) == len(names))
+            await asyncio.sleep(1)
+            assert first.passes and second.passes and not first.passes.keys() & second.passes.keys()
+
+    asyncio.run(story())
+
+
 def test_a_change_in_etcd_is_heard_of_without_polling(live_cloud: FakeCloud) -> None:
     jobs = Jobs(**{"w-1": None})
 

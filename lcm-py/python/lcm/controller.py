@@ -108,8 +108,8 @@ class Controller(Running):
     """Keeps a fleet of workers honest for as long as it runs and leads.
 
     How often it looks, where leaders are elected and what it discovers is said by the settings of its clients. With
-    ``ETCD_ENDPOINTS`` empty it leads at once, alone. ``coordination`` elects leaders and is watched in place of etcd:
-    see :class:`lcm.ports.Coordination`.
+    ``ETCD_ENDPOINTS`` empty it leads at once, alone. With ``LEADER_SHARDS`` several share the fleet. ``coordination``
+    elects leaders and is watched in place of etcd: see :class:`lcm.ports.Coordination`.
 
     Run it as a task of your service, or use it with ``async with``::
 
@@ -146,9 +146,10 @@ class ResourceController(Running, Generic[R]):
     """Keeps any resources reconciled for as long as it runs and leads: a scheduler or a lablet controller, say.
 
     ``resources`` says what there is and what to do about each; see :class:`lcm.ports.Resources`. ``name`` is what it is
-    elected as: one of that name leads. ``watch`` names prefixes in etcd, each with a slash at its end; the segment
-    after the prefix is the key of what changed. Settings are those of :class:`lcm.Clients`, from the environment unless
-    they are given. ``coordination`` takes etcd's place: see :class:`lcm.ports.Coordination`.
+    elected as: one of that name leads, or with ``LEADER_SHARDS`` each a part. ``watch`` names prefixes in etcd, each
+    with a slash at its end; the segment after the prefix is the key of what changed. Settings are those of
+    :class:`lcm.Clients`, from the environment unless they are given. ``coordination`` takes etcd's place: see
+    :class:`lcm.ports.Coordination`.
     """
 
     def __init__(

@@ -32,6 +32,16 @@ pub struct Applied {
     pub version: Option<u64>,
 }
 
+impl Applied {
+    /// Whether an effect was tried, so that something may have come of it.
+    pub fn did_something(&self) -> bool {
+        self.results.iter().any(|result| match result {
+            EffectResult::Done | EffectResult::Launched(_) | EffectResult::Failed(_) => true,
+            EffectResult::NotTried => false,
+        })
+    }
+}
+
 /// How an effect went.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EffectResult {

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::memory::{Write, follows};
 use super::reconcile::Reconciler;
+use super::shards::ScaleDownTurn;
 use super::telemetry::Mishap;
 use crate::core::decision::{Change, Changes, Decision};
 use crate::core::effect::{Effect, IfRefused};
@@ -28,6 +29,32 @@ impl Interruption {
     fn is_requested(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
+}
+
+/// Carries a decision out while a turn lasts: when it ends, nothing more is begun.
+///
+/// # Errors
+/// If it ended before anything was done: what was decided may be wrong by now.
+pub(super) async fn during(
+    turn: Option<&ScaleDownTurn>,
+    interruption: &Interruption,
+    applying: impl Future<Output = Applied>,
+) -> Result<Applied, CallFailure> {
+    let Some(right) = turn.map(ScaleDownTurn::right) else { return Ok(applying.await) };
+    tokio::pin!(applying);
+    let applied = tokio::select! {
+        biased;
+        () = right.lost() => {
+            interruption.request();
+            applying.await
+        }
+        applied = &mut applying => applied,
+    };
+    if right.is_valid() || applied.did_something() {
+        return Ok(applied);
+    }
+    let message = "counting the fleet took too long; another controller may be counting it now";
+    Err(CallFailure::new(FailureKind::Conflict, message))
 }
 
 impl Reconciler {

@@ -7,6 +7,9 @@
 //! # Guarantees
 //! The cloud is listed before the records, so a worker that was launched in between is never taken for a stranger. A
 //! region that could not be scanned completely is not garbage-collected, and never stops another one.
+//!
+//! Where several members share a fleet, each of them looks at everything and acts on its own: see
+//! [`super::shards`].
 
 mod collection;
 mod report;
@@ -19,6 +22,7 @@ use futures_util::future::join_all;
 use tracing::Instrument as _;
 
 use super::reconcile::{Handover, Mode, Reconciler};
+use super::shards::Mandate;
 use super::shutdown::Shutdown;
 use super::telemetry::Mishap;
 use crate::core::discovery::{Completeness, Finding, Scan, explore};
@@ -58,6 +62,7 @@ impl Default for DiscoveryConfig {
 #[derive(Clone)]
 pub struct Discovery {
     reconciler: Reconciler,
+    mandate: Mandate,
     config: DiscoveryConfig,
     /// Asks for a pass over a worker.
     demand: Arc<dyn Fn(&WorkerId) + Send + Sync>,
@@ -79,7 +84,15 @@ impl Discovery {
         config: DiscoveryConfig,
         demand: impl Fn(&WorkerId) + Send + Sync + 'static,
     ) -> Self {
-        Self { reconciler, config, demand: Arc::new(demand), only: None }
+        let mandate = Mandate::fleet(reconciler.leadership().clone());
+        Self { reconciler, mandate, config, demand: Arc::new(demand), only: None }
+    }
+
+    /// The same, acting on those of a mandate alone. It still looks at everything: who knows only its own would take
+    /// everybody else's for strangers. A region's own matters are those of whoever the region's name belongs to.
+    #[must_use]
+    pub fn within(self, mandate: Mandate) -> Self {
+        Self { mandate, ..self }
     }
 
     /// The same, in these regions alone, whatever the control plane and the configuration say.
@@ -241,6 +254,10 @@ impl Discovery {
                 Finding::Import { instance } => {
                     strangers.extend(instances.get(instance.as_str()).map(|instance| (*instance).clone()));
                 }
+                Finding::HandOver { worker, .. }
+                | Finding::Drifted { worker, .. }
+                | Finding::Resurrect { worker, .. }
+                    if !self.mandate.includes(worker.as_str()) => {}
                 Finding::HandOver { instance, worker } => {
                     let other = workers.get(&worker).and_then(|worker| worker.instance_id.as_ref());
                     if mode == Mode::Real {
@@ -273,14 +290,17 @@ impl Discovery {
                 }
             }
         }
+        // Nobody's yet: the region's.
+        let charge = self.mandate.over(&scan.region);
+        let Some(charge) = charge else { return };
         if mode == Mode::DryRun {
             report.imported = strangers.len();
             return;
         }
-        if strangers.is_empty() || !self.reconciler.leadership().is_valid() {
+        if strangers.is_empty() || !charge.leadership.is_valid() {
             return;
         }
-        let fence = self.reconciler.leadership().fence();
+        let fence = charge.leadership.fence();
         // Not waited for when asked to stop: many may take long, and the next scan finds what came of it.
         let importing = self.reconciler.ports().control_plane.import(&scan.region, &strangers, fence);
         match unless_stopped(shutdown, importing).await {
@@ -296,7 +316,9 @@ impl Discovery {
     async fn resurrect(&self, worker: &Worker, instance: &Instance, shutdown: &Shutdown) {
         if self.reconciler.policy().resurrect_terminated {
             let handover = Handover { instance: Some(instance.clone()), read_at: None };
-            let pass = self.reconciler.pass(worker, handover, Mode::Real);
+            let Some(charge) = self.mandate.over(worker.id.as_str()) else { return };
+            let reconciler = self.reconciler.charged(charge);
+            let pass = reconciler.pass(worker, handover, Mode::Real);
             let Some(result) = unless_stopped(shutdown, pass).await else { return };
             tracing::warn!(target: "lcm::discovery", worker = %worker.id, instance = %instance.id, to = %result.to, "a terminated record has a live instance");
         } else {

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::controller::{Fetched, ListScope, Listing, Reconcile};
 use super::queue::Ending;
 use super::reconcile::{Handover, Mode, Reconciler, Reconciliation};
+use super::shards::{Mandate, NOT_OURS};
 use crate::core::failure::CallFailure;
 use crate::core::fleet::FleetView;
 use crate::core::ids::{InstanceId, WorkerId};
@@ -26,6 +27,7 @@ const ECHO_WINDOW: Duration = Duration::from_secs(2);
 #[derive(Clone)]
 pub struct WorkerFleet {
     reconciler: Reconciler,
+    mandate: Mandate,
     mode: Mode,
     hooks: Hooks,
 }
@@ -54,7 +56,19 @@ pub struct Hooks {
 impl WorkerFleet {
     /// The fleet behind a reconciler's control plane.
     pub fn new(reconciler: Reconciler, mode: Mode, hooks: Hooks) -> Self {
-        Self { reconciler, mode, hooks }
+        let mandate = Mandate::fleet(reconciler.leadership().clone());
+        Self { reconciler, mandate, mode, hooks }
+    }
+
+    /// The part of it that is in a mandate: nobody else is listed, read or reconciled.
+    #[must_use]
+    pub fn within(self, mandate: Mandate) -> Self {
+        Self { mandate, ..self }
+    }
+
+    /// Whether a worker, if it exists, is ours.
+    pub fn includes(&self, worker: &str) -> bool {
+        self.mandate.includes(worker)
     }
 
     /// What keeps it honest.
@@ -70,10 +84,11 @@ impl Reconcile for WorkerFleet {
         read.worker.id.as_str()
     }
 
-    /// All workers that are not terminated; those at rest need no look unless everything is looked at.
+    /// All workers of ours that are not terminated; those at rest need no look unless everything is looked at.
     async fn list(&self, scope: ListScope) -> Result<Listing<ReadWorker>, CallFailure> {
         let read_at = Instant::now();
-        let listing = self.reconciler.ports().control_plane.workers(&Scope::living()).await?;
+        let mut listing = self.reconciler.ports().control_plane.workers(&Scope::living()).await?;
+        listing.workers.retain(|worker| self.mandate.includes(worker.id.as_str()));
         for record in &listing.unreadable {
             let id = record.id.as_ref().map_or("(no id)", WorkerId::as_str);
             tracing::warn!(target: "lcm::fleet", worker = id, error = %record.error, "a record cannot be read and is left alone");
@@ -94,6 +109,9 @@ impl Reconcile for WorkerFleet {
     }
 
     async fn fetch(&self, key: &str) -> Result<Fetched<ReadWorker>, CallFailure> {
+        if !self.mandate.includes(key) {
+            return Ok(Fetched::Gone);
+        }
         let read_at = Instant::now();
         let worker = self.reconciler.ports().control_plane.worker(&key.into()).await?;
         Ok(worker.map_or(Fetched::Gone, |worker| Fetched::Resource(ReadWorker { worker, read_at })))
@@ -101,7 +119,11 @@ impl Reconcile for WorkerFleet {
 
     async fn reconcile(&self, read: ReadWorker) -> Ending {
         let handover = Handover { read_at: Some(read.read_at), ..Handover::default() };
-        let result = self.reconciler.pass(&read.worker, handover, self.mode).await;
+        // Its shard may have gone to somebody else while it waited.
+        let Some(charge) = self.mandate.over(read.worker.id.as_str()) else {
+            return NOT_OURS;
+        };
+        let result = self.reconciler.charged(charge).pass(&read.worker, handover, self.mode).await;
         if let Some(told) = &self.hooks.on_pass {
             told(&result);
         }

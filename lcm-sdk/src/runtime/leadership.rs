@@ -42,6 +42,13 @@ impl Leadership {
         Self { right: None }
     }
 
+    /// A right that has ended: of somebody who has to get one first.
+    pub(super) fn ended() -> Self {
+        let (ended, keeper) = Self::leased(0, Instant::now());
+        keeper.end();
+        ended
+    }
+
     /// A right that holds until `valid_until`, and the keeper that prolongs or ends it.
     pub fn leased(token: i64, valid_until: Instant) -> (Self, LeadershipKeeper) {
         let right = Right { token, valid_until: Mutex::new(Some(valid_until)), changed: Notify::new() };

@@ -7,6 +7,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
 use super::memory::Write;
 use super::reconcile::Reconciler;
+use super::shards::Mandate;
 use super::shutdown::Shutdown;
 use crate::core::counters::{Counter, Counts};
 use crate::core::failure::CallFailure;
@@ -24,6 +25,7 @@ const CONCURRENT_CMLS: usize = 32;
 #[derive(Debug, Clone)]
 pub struct MetricsLoop {
     reconciler: Reconciler,
+    mandate: Mandate,
     interval: Duration,
 }
 
@@ -39,7 +41,14 @@ pub struct MetricsReport {
 impl MetricsLoop {
     /// A loop over a reconciler's ports.
     pub fn new(reconciler: Reconciler, interval: Duration) -> Self {
-        Self { reconciler, interval }
+        let mandate = Mandate::fleet(reconciler.leadership().clone());
+        Self { reconciler, mandate, interval }
+    }
+
+    /// The same, for the workers of a mandate alone.
+    #[must_use]
+    pub fn within(self, mandate: Mandate) -> Self {
+        Self { mandate, ..self }
     }
 
     /// Collects again and again until asked to stop.
@@ -70,7 +79,8 @@ impl MetricsLoop {
         let listing = self.reconciler.ports().control_plane.workers(&Scope::living()).await?;
         let policy = self.reconciler.policy();
         let mut by_region: BTreeMap<&str, Vec<(&Worker, InstanceId)>> = BTreeMap::new();
-        for worker in listing.workers.iter().filter(|worker| worker.status == WorkerStatus::Running) {
+        let ours = |worker: &&Worker| self.mandate.includes(worker.id.as_str());
+        for worker in listing.workers.iter().filter(|worker| worker.status == WorkerStatus::Running).filter(ours) {
             if let (Some(region), Some(id)) = (policy.regions.region_of(worker), &worker.instance_id) {
                 by_region.entry(region).or_default().push((worker, id.clone()));
             }
@@ -120,10 +130,9 @@ impl MetricsLoop {
         let at = self.reconciler.ports().clock.now();
         let _turn = self.reconciler.memory().turn(&worker.id).await;
         // After the wait for the turn, which may have been long.
-        if !self.reconciler.leadership().is_valid() {
-            return false;
-        }
-        let fence = self.reconciler.leadership().fence();
+        let charge = self.mandate.over(worker.id.as_str()).filter(|charge| charge.leadership.is_valid());
+        let Some(charge) = charge else { return false };
+        let fence = charge.leadership.fence();
         let told = self.reconciler.ports().control_plane.report_metrics(&worker.id, cloud, cml.as_ref(), at, fence);
         match told.await {
             Ok(version) => {

@@ -21,6 +21,7 @@ pub mod reconcile;
 mod reconciliation;
 mod recording;
 mod resource;
+pub mod shards;
 pub mod shutdown;
 pub mod sweep;
 pub mod telemetry;

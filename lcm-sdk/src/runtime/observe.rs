@@ -8,6 +8,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::memory::Write;
 use super::reconcile::{Mode, Reconciler};
+use super::shards::ScaleDownTurn;
 use crate::core::failure::{CallFailure, FailureKind};
 use crate::core::fleet::FleetView;
 use crate::core::idle::{AutoPause, IdleReport};
@@ -32,6 +33,8 @@ pub(super) struct Observed {
     /// Held from looking at the fleet until the pass is recorded: two passes that both count the same fleet could
     /// scale it down below its minimum together.
     pub(super) fleet: Option<OwnedMutexGuard<CachedFleet>>,
+    /// The same among the members that share a fleet, held as long.
+    pub(super) scale_down: Option<ScaleDownTurn>,
 }
 
 /// An answer that is put where it belongs.
@@ -54,7 +57,7 @@ pub(super) struct SeenFleet {
 
 impl Reconciler {
     pub(super) async fn observe(&self, worker: &Worker, seen: Observation, mode: Mode, now: Timestamp) -> Observed {
-        let mut observed = Observed { seen, version: None, fleet: None };
+        let mut observed = Observed { seen, version: None, fleet: None, scale_down: None };
         for _ in 0..MAX_STAGES {
             let due = queries(worker, &observed.seen, self.policy(), now);
             if due.is_empty() {
@@ -68,9 +71,10 @@ impl Reconciler {
     async fn ask_all(&self, due: Queries, worker: &Worker, observed: &mut Observed, mode: Mode, now: Timestamp) {
         // The fleet needs a lock that is kept; everything else is asked together.
         if due.contains(Query::Fleet) {
-            let (answer, guard) = self.fleet(now).await;
+            let (answer, guard, turn) = self.fleet(mode, now).await;
             observed.seen.fleet = answer;
             observed.fleet = Some(guard);
+            observed.scale_down = turn;
         }
         let mut answers: FuturesUnordered<BoxFuture<'_, Given>> =
             due.iter().filter_map(|query| self.ask(query, worker, &observed.seen, mode, now)).collect();
@@ -201,24 +205,36 @@ impl Reconciler {
     }
 
     /// A view that is not quite fresh may keep a worker, which costs nothing; only a fresh one may let it go.
-    async fn fleet(&self, now: Timestamp) -> (Answer<FleetView>, OwnedMutexGuard<CachedFleet>) {
+    async fn fleet(
+        &self,
+        mode: Mode,
+        now: Timestamp,
+    ) -> (Answer<FleetView>, OwnedMutexGuard<CachedFleet>, Option<ScaleDownTurn>) {
         let mut cached = Arc::clone(self.fleet_gate()).lock_owned().await;
         // Asked before the records are listed: whoever leaves meanwhile may or may not be in the listing.
         let departures = self.departures();
         let fresh = cached.view.filter(|seen| seen.at.elapsed() < self.fleet_freshness());
         let keeps = |view: &FleetView| fleet_guards(view, &self.policy().scale_down, now).is_some();
-        let answer = match fresh.filter(|seen| seen.departures == departures && keeps(&seen.view)) {
-            Some(seen) => Answer::Found(seen.view),
-            None => match self.ports().control_plane.workers(&crate::ports::Scope::everything()).await {
-                Ok(listing) => {
-                    let view = FleetView::of(&listing.workers);
-                    cached.view = Some(SeenFleet { view, at: tokio::time::Instant::now(), departures });
-                    Answer::Found(view)
-                }
-                Err(failure) => Answer::Unknown(failure),
+        if let Some(seen) = fresh.filter(|seen| seen.departures == departures && keeps(&seen.view)) {
+            return (Answer::Found(seen.view), cached, None);
+        }
+        // Before the records are listed: a member that counts meanwhile would count what we are about to let go.
+        let turn = match (self.hold(), mode) {
+            (Some(hold), Mode::Real) => match hold.scale_down().await {
+                Ok(turn) => Some(turn),
+                Err(failure) => return (Answer::Unknown(failure), cached, None),
             },
+            (Some(_), Mode::DryRun) | (None, _) => None,
         };
-        (answer, cached)
+        let answer = match self.ports().control_plane.workers(&crate::ports::Scope::everything()).await {
+            Ok(listing) => {
+                let view = FleetView::of(&listing.workers);
+                cached.view = Some(SeenFleet { view, at: tokio::time::Instant::now(), departures });
+                Answer::Found(view)
+            }
+            Err(failure) => Answer::Unknown(failure),
+        };
+        (answer, cached, turn)
     }
 
     /// Where the worker's CML is: only ever at the address EC2 showed in this pass.

@@ -14,12 +14,12 @@ use crate::core::time::Timestamp;
 
 impl AdminSource for WorkerController {
     fn stats(&self) -> ControllerStats {
-        let leadership = self.leadership();
         let (active, waiting) = self.controller().map(|controller| controller.load()).unwrap_or_default();
         ControllerStats {
             instance_id: self.identity().to_owned(),
-            role: if leadership.is_some() { Role::Leader } else { Role::Standby },
-            fencing_token: leadership.and_then(|leadership| leadership.fence().0),
+            role: if self.is_leading() { Role::Leader } else { Role::Standby },
+            fencing_token: self.leadership().and_then(|leadership| leadership.fence().0),
+            shards: self.shards(),
             queue: QueueStats { active, waiting: waiting.into_iter().filter(|(lane, _)| !lane.is_empty()).collect() },
             watch: match self.watch_state() {
                 Some(watch::WatchState::Connected) => WatchState::Connected,
@@ -46,6 +46,7 @@ impl AdminSource for WorkerController {
     fn trigger(&self, id: &str) -> Triggered {
         match self.controller() {
             None => Triggered::NotLeading,
+            Some(controller) if !controller.reconciler().includes(id) => Triggered::NotLeading,
             Some(controller) => {
                 controller.demand(id);
                 Triggered::Queued

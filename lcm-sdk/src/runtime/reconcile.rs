@@ -7,11 +7,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
-use super::apply::Interruption;
+use super::apply::{Interruption, during};
 use super::leadership::Leadership;
 use super::memory::{Memory, follows};
 use super::observe::{CachedFleet, CmlDefaults, Observed, SeenFleet};
 use super::reconciliation::{ended, gone, planned, unread};
+use super::shards::{Charge, Hold};
 use super::telemetry::{Mishap, Telemetry};
 use crate::core::decide::decide;
 use crate::core::decision::Decision;
@@ -56,6 +57,8 @@ const RECORD_FRESHNESS: Duration = Duration::from_secs(10);
 pub struct Reconciler {
     inner: Arc<Inner>,
     leadership: Leadership,
+    /// Kept for as long as anything is under way: the shard is not handed over before.
+    hold: Option<Hold>,
 }
 
 struct Inner {
@@ -96,13 +99,19 @@ impl Reconciler {
             fleet_freshness: Duration::from_secs(5),
             departures: AtomicU64::new(0),
         };
-        Self { inner: Arc::new(inner), leadership: Leadership::unfenced() }
+        Self { inner: Arc::new(inner), leadership: Leadership::unfenced(), hold: None }
     }
 
     /// The same reconciler, acting under an elected leader's right.
     #[must_use]
     pub fn under(&self, leadership: Leadership) -> Self {
-        Self { inner: Arc::clone(&self.inner), leadership }
+        Self { inner: Arc::clone(&self.inner), leadership, hold: None }
+    }
+
+    /// The same reconciler, acting on one worker under the right over its shard.
+    #[must_use]
+    pub(super) fn charged(&self, charge: Charge) -> Self {
+        Self { inner: Arc::clone(&self.inner), leadership: charge.leadership, hold: charge.hold }
     }
 
     /// One pass over a worker.
@@ -256,7 +265,7 @@ impl Reconciler {
         now: Timestamp,
         turn: Arc<tokio::sync::OwnedMutexGuard<()>>,
     ) -> Result<Reconciliation, CallFailure> {
-        let Observed { version, mut fleet, .. } = observed;
+        let Observed { version, mut fleet, scale_down, .. } = observed;
         if decision.does_nothing() {
             self.telemetry().count(decision.counts);
             let Decision { outcome, look_again, reason, .. } = decision;
@@ -268,7 +277,8 @@ impl Reconciler {
         let task = tokio::spawn(
             async move {
                 let _turn = turn;
-                let applied = reconciler.apply(&worker, decision, version, &interruption, now).await;
+                let applying = reconciler.apply(&worker, decision, version, &interruption, now);
+                let applied = during(scale_down.as_ref(), &interruption, applying).await?;
                 let record = record(&worker, &applied);
                 let result = reconciler.write_down(&worker, &applied, record).await;
                 if let (Ok(result), Some(fleet)) = (&result, fleet.as_mut()) {
@@ -310,6 +320,10 @@ impl Reconciler {
     /// What it measures.
     pub fn telemetry(&self) -> &Telemetry {
         &self.inner.telemetry
+    }
+
+    pub(super) fn hold(&self) -> Option<&Hold> {
+        self.hold.as_ref()
     }
 
     /// The right it acts under.

@@ -27,11 +27,7 @@ impl Reconciler {
             EffectResult::Failed(failure) => Some(failure.clone()),
             EffectResult::Done | EffectResult::Launched(_) | EffectResult::NotTried => None,
         });
-        let did_something = applied.results.iter().any(|result| match result {
-            EffectResult::Done | EffectResult::Launched(_) | EffectResult::Failed(_) => true,
-            EffectResult::NotTried => false,
-        });
-        if !did_something && !self.leadership().is_valid() {
+        if !applied.did_something() && !self.leadership().is_valid() {
             let failure = CallFailure::new(FailureKind::Unreachable, "not the leader any more");
             let reason = Reason::failed(ReasonCode::NotRecorded, &failure);
             let result = ended(worker, Mode::Real, Outcome::Retry, LookAgain::Backoff, reason, Some(failure));

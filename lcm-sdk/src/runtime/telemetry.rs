@@ -1,10 +1,11 @@
 //! What the runtime counts and measures, as Prometheus metrics.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter as Count;
 use prometheus_client::metrics::family::Family;
@@ -15,6 +16,7 @@ use prometheus_client::registry::Registry;
 use crate::core::counters::{Counter, Counts};
 use crate::core::outcome::Outcome;
 use crate::core::status::WorkerStatus;
+use crate::runtime::shards::Shard;
 
 /// All metrics of one runtime. Clones share them; every runtime has its own, so that many can live in one process.
 ///
@@ -46,6 +48,9 @@ struct Metrics {
     breakers: Family<TargetLabel, Gauge>,
     leader: Gauge,
     lease_age: Gauge<f64, AtomicU64>,
+    shards: Mutex<BTreeSet<Shard>>,
+    shards_held: Gauge,
+    shard_lease_ages: Family<ShardLabel, Gauge<f64, AtomicU64>>,
     batch_sizes: BatchSizes,
     mishaps: Family<MishapLabel, Count>,
     watch_connected: Gauge,
@@ -91,6 +96,11 @@ struct StatusLabel {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct TargetLabel {
     target: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ShardLabel {
+    shard: u16,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -181,6 +191,12 @@ impl Telemetry {
         lcm.register("breaker_open", "Whether calls to a target are held back", metrics.breakers.clone());
         lcm.register("leader", "Whether this controller leads", metrics.leader.clone());
         lcm.register("lease_age_seconds", "Time since the lease was last renewed", metrics.lease_age.clone());
+        lcm.register("shards_held", "Shards that this controller leads", metrics.shards_held.clone());
+        lcm.register(
+            "shard_lease_age_seconds",
+            "Time since the lease of a shard that this controller leads was last renewed",
+            metrics.shard_lease_ages.clone(),
+        );
         lcm.register("describe_batch_size", "Instances asked for in one describe", metrics.batch_sizes.0.clone());
         lcm.register("mishaps", "Things that went wrong, by kind", metrics.mishaps.clone());
         lcm.register("watch_connected", "Whether the watch is connected", metrics.watch_connected.clone());
@@ -255,6 +271,24 @@ impl Telemetry {
         self.metrics.lease_age.set(age.unwrap_or_default().as_secs_f64());
     }
 
+    /// Notes how old the lease of a shard is; `None` if this controller does not lead it. Whoever leads one leads.
+    pub fn shard(&self, shard: Shard, age: Option<Duration>) {
+        let mut shards = self.metrics.shards.lock();
+        let label = ShardLabel { shard: shard.0 };
+        match age {
+            Some(age) => {
+                shards.insert(shard);
+                self.metrics.shard_lease_ages.get_or_create(&label).set(age.as_secs_f64());
+            }
+            None => {
+                shards.remove(&shard);
+                self.metrics.shard_lease_ages.remove(&label);
+            }
+        }
+        self.metrics.shards_held.set(whole(shards.len()));
+        self.metrics.leader.set((!shards.is_empty()).into());
+    }
+
     /// Notes that the watch is connected.
     pub fn watch_connected(&self) {
         self.metrics.watch_connected.set(1);
@@ -316,6 +350,9 @@ mod tests {
         telemetry.breaker("ec2/us-east-1", BreakerState::Open);
         telemetry.batch(1000);
         telemetry.lease(Some(Duration::from_secs(3)));
+        telemetry.shard(Shard(7), Some(Duration::from_secs(2)));
+        telemetry.shard(Shard(8), Some(Duration::from_secs(1)));
+        telemetry.shard(Shard(8), None);
         let text = telemetry.to_prometheus();
         for line in [
             "reconciliation_reconcile_total{result=\"retry\"} 1",
@@ -327,8 +364,11 @@ mod tests {
             "lcm_breaker_open{target=\"ec2/us-east-1\"} 1",
             "lcm_describe_batch_size_sum 1000.0",
             "lcm_lease_age_seconds 3.0",
+            "lcm_shards_held 1",
+            "lcm_shard_lease_age_seconds{shard=\"7\"} 2.0",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
+        assert!(!text.contains("shard=\"8\""), "what is not held is not shown");
     }
 }

@@ -2,9 +2,10 @@
 
 mod beside;
 mod config;
+mod sweeping;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -19,6 +20,7 @@ use super::leader::{ElectionConfigError, ElectionHandle, LeaderElection};
 use super::leadership::Leadership;
 use super::metrics::MetricsLoop;
 use super::reconcile::{Mode, Reconciler, Reconciliation};
+use super::shards::{Candidacy, HeldShard, Mandate, Shards};
 use super::shutdown::Shutdown;
 use super::sweep::SweepReport;
 use super::telemetry::Telemetry;
@@ -51,11 +53,13 @@ pub struct Swept {
     pub ended_at: Timestamp,
 }
 
-/// Keeps a fleet of workers honest, as long as it leads.
+/// Keeps a fleet of workers honest, as long as it leads, or the part of it that it leads.
 ///
 /// # Flow
 /// Elected → watch, metrics and discovery start → after a short delay everything is swept → polling and watching go on.
-/// A lost lease ends all of it, and the election goes on.
+/// A lost lease ends all of it, and the election goes on. With several shards this begins with the first that it leads,
+/// and ends with the last; one that it gains in between is swept as well. What then concerns the whole fleet is described
+/// in [`super::shards`].
 ///
 /// # Guarantees
 /// Nothing changes the cloud but under a valid leadership. A stop takes nothing new, lets what is under way finish and
@@ -79,7 +83,7 @@ struct Inner {
 /// What exists only while leading.
 #[derive(Clone)]
 struct Term {
-    leadership: Leadership,
+    mandate: Mandate,
     controller: Controller<WorkerFleet>,
     watch: Option<WatchHandle>,
     since: Instant,
@@ -142,35 +146,41 @@ impl WorkerController {
     /// Dropping it is a crash: an effect under way is finished and recorded, nothing is given back, and somebody else
     /// leads when the lease has ended.
     pub async fn run(&self, shutdown: &Shutdown) {
-        let telemetry = self.inner.reconciler.telemetry().clone();
-        let elected = match &self.inner.coordination {
-            None => Ok(LeaderElection::alone(telemetry)),
-            Some(etcd) => LeaderElection::over(Arc::clone(etcd), self.inner.config.election.clone(), telemetry),
-        };
-        let (election, handle) = match elected {
-            Ok(elected) => elected,
+        // Not for longer than this: an election nobody listens to would hold the lease and keep everybody else out.
+        let mut electing = JoinSet::new();
+        let candidacy = match self.compete(shutdown, &mut electing) {
+            Ok(candidacy) => candidacy,
             // Checked when this was made.
             Err(error) => return tracing::error!(target: "lcm::leader", %error, "the election cannot work"),
         };
-        // Not for longer than this: an election nobody listens to would hold the lease and keep everybody else out.
-        let mut electing = JoinSet::new();
-        electing.spawn(election.run(shutdown.clone()));
         loop {
-            let leadership = tokio::select! {
+            let mandate = tokio::select! {
                 biased;
                 () = shutdown.requested() => break,
-                elected = handle.elected() => elected,
+                elected = candidacy.elected() => elected,
             };
-            let Some(leadership) = leadership else { break };
-            self.lead(leadership, shutdown).await;
+            let Some(mandate) = mandate else { break };
+            self.lead(mandate, shutdown).await;
         }
-        handle.resign().await;
+        candidacy.resign().await;
         if let Some(Err(error)) = electing.join_next().await {
             tracing::error!(target: "lcm::leader", %error, "the election ended badly");
         }
     }
 
-    /// One sweep under an election of its own, or none for a dry run.
+    fn compete(&self, shutdown: &Shutdown, tasks: &mut JoinSet<()>) -> Result<Candidacy, ElectionConfigError> {
+        let (config, telemetry) = (&self.inner.config, self.inner.reconciler.telemetry().clone());
+        match &self.inner.coordination {
+            None => Ok(Candidacy::alone(telemetry, shutdown, tasks)),
+            Some(etcd) => {
+                let election = (config.election.clone(), config.shards);
+                Candidacy::over(Arc::clone(etcd), election, config.controller.grace, telemetry, shutdown, tasks)
+            }
+        }
+    }
+
+    /// One sweep over the whole fleet under an election of its own, or none for a dry run. Whoever leads a shard keeps
+    /// it from being elected.
     ///
     /// # Errors
     /// If it does not become leader within `patience`, or the workers cannot be listed.
@@ -244,9 +254,26 @@ impl WorkerController {
         }
     }
 
-    /// The right it leads under, if it does.
+    /// The right it leads the whole fleet under, if it does. With several shards each has one of its own: see
+    /// [`WorkerController::shards`].
     pub fn leadership(&self) -> Option<Leadership> {
-        self.inner.term.lock().as_ref().map(|term| term.leadership.clone()).filter(Leadership::is_valid)
+        self.inner.term.lock().as_ref().and_then(|term| term.mandate.leadership())
+    }
+
+    /// Whether it leads the fleet or a part of it.
+    pub fn is_leading(&self) -> bool {
+        self.inner.term.lock().as_ref().is_some_and(|term| term.mandate.is_valid())
+    }
+
+    /// The shards it leads, in their order; `None` where the fleet is not divided.
+    pub fn shards(&self) -> Option<Vec<HeldShard>> {
+        match self.inner.config.shards {
+            Shards::ONE => None,
+            _ => {
+                let held = self.inner.term.lock().as_ref().and_then(|term| term.mandate.held());
+                Some(held.unwrap_or_default())
+            }
+        }
     }
 
     /// Who it is in the election.
@@ -270,10 +297,11 @@ impl WorkerController {
         term.as_ref().and_then(|term| term.watch.as_ref()).map(|watch| *watch.state().borrow())
     }
 
-    async fn lead(&self, leadership: Leadership, shutdown: &Shutdown) {
+    async fn lead(&self, mandate: Mandate, shutdown: &Shutdown) {
         let inner = &self.inner;
         let (config, telemetry) = (&inner.config, inner.reconciler.telemetry());
-        let reconciler = inner.reconciler.under(leadership.clone());
+        // Of several shards each pass has the right of its own.
+        let reconciler = inner.reconciler.under(mandate.leadership().unwrap_or_else(Leadership::ended));
         let ended = Shutdown::new();
 
         let watcher = config
@@ -286,10 +314,10 @@ impl WorkerController {
         if let Some(watch) = watch.clone() {
             hooks.on_cycle = Some(Arc::new(move || watch.revive()));
         }
-        let fleet = WorkerFleet::new(reconciler.clone(), Mode::Real, hooks);
+        let fleet = WorkerFleet::new(reconciler.clone(), Mode::Real, hooks).within(mandate.clone());
         let controller = Controller::new(fleet, config.controller.clone(), telemetry.clone());
         *inner.term.lock() =
-            Some(Term { leadership: leadership.clone(), controller: controller.clone(), watch, since: Instant::now() });
+            Some(Term { mandate: mandate.clone(), controller: controller.clone(), watch, since: Instant::now() });
         inner.readiness.send_replace(Readiness::Sweeping);
 
         // Without a sweep nobody looks at everything, so the beginning of the watch is the occasion.
@@ -309,67 +337,29 @@ impl WorkerController {
                 }
             }
         };
-        let metrics = MetricsLoop::new(reconciler.clone(), config.metrics_interval);
+        let metrics = MetricsLoop::new(reconciler.clone(), config.metrics_interval).within(mandate.clone());
         let collecting = supervised("metrics", &ended, || metrics.run(&ended));
         let discovering = async {
             if let Some(config) = &config.discovery {
                 let demand = controller.clone();
                 let discovery =
-                    Discovery::new(reconciler.clone(), config.clone(), move |worker| demand.demand(worker.as_str()));
+                    Discovery::new(reconciler.clone(), config.clone(), move |worker| demand.demand(worker.as_str()))
+                        .within(mandate.clone());
                 supervised("discovery", &ended, || discovery.run(&ended)).await;
             }
         };
-        let keeping = controller.run_with(self.sweep_then_poll(&controller, &listed), &ended);
+        let keeping = controller.run_with(self.sweep_then_poll(&controller, &mandate, &listed), &ended);
         let ending = async {
             tokio::select! {
                 biased;
                 () = shutdown.requested() => tracing::info!(target: "lcm::controller", "stopping: finishing what is under way"),
-                () = leadership.lost() => tracing::warn!(target: "lcm::controller", "not the leader any more: stopping"),
+                () = mandate.ended() => tracing::warn!(target: "lcm::controller", "not the leader any more: stopping"),
             }
             ended.request();
         };
         tokio::join!(watching, collecting, discovering, keeping, ending);
         *inner.term.lock() = None;
         inner.readiness.send_replace(Readiness::Standby);
-    }
-
-    async fn sweep_then_poll(&self, controller: &Controller<WorkerFleet>, listed: &AtomicBool) {
-        let StartupConfig { delay, limit } = self.inner.config.startup;
-        tokio::time::sleep(delay).await;
-        listed.store(true, Ordering::Release);
-        let report = match limit {
-            None => SweepReport::default(),
-            Some(limit) => self.sweep(controller, limit).await,
-        };
-        self.inner.reconciler.telemetry().ready();
-        let ended_at = self.inner.reconciler.ports().clock.now();
-        self.inner.readiness.send_replace(Readiness::Ready(Swept { report, ended_at }));
-        // The sweep was the first cycle.
-        tokio::time::sleep(self.inner.config.controller.interval.min(self.inner.config.controller.initial_delay)).await;
-        controller.poll().await;
-        std::future::pending().await
-    }
-
-    async fn sweep(&self, controller: &Controller<WorkerFleet>, limit: Duration) -> SweepReport {
-        let backoff = self.inner.config.controller.backoff;
-        for failures in 0.. {
-            match controller.sweep(limit).await {
-                Ok(report) if report.is_complete() => {
-                    tracing::info!(target: "lcm::sweep", workers = report.listed, took = ?report.took, outcomes = ?report.outcomes, "start-up sweep done");
-                    return report;
-                }
-                Ok(report) => {
-                    tracing::error!(target: "lcm::sweep", workers = report.listed, unfinished = ?report.unfinished, "start-up sweep did not get to everybody in time; going on");
-                    return report;
-                }
-                Err(failure) => {
-                    let delay = backoff.delay(failures);
-                    tracing::warn!(target: "lcm::sweep", %failure, retry_in = ?delay, "the workers could not be listed for the start-up sweep");
-                    tokio::time::sleep(delay).await;
-                }
-            }
-        }
-        SweepReport::default()
     }
 }
 

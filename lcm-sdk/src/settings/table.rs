@@ -16,6 +16,7 @@ use super::words::{LogFormat, LogLevel};
 use crate::core::policy::ExternalStopPolicy;
 use crate::core::region::RegionConfigs;
 use crate::core::secret::Secret;
+use crate::runtime::shards::Shards;
 
 /// A day: the longest time between two of anything that happens regularly.
 const DAY: f64 = 86_400.0;
@@ -151,6 +152,8 @@ group! { ElectionSettings, "Leader election", "Who may change the cloud. The lea
         "What the leader's key begins with. Set /elections while the old controller still runs beside this one.";
     service_name: String, ["SERVICE_NAME"], "worker-controller", SERVICE,
         "The service in the leader's key.";
+    leader_shards: usize, ["LEADER_SHARDS"], "1", Whole { from: 1, to: usize::from(Shards::MAX) },
+        "How many parts the fleet is divided into, so that several controllers share it. The same for all of them: see scaling.md.";
     instance_id: String, ["INSTANCE_ID"], "", INSTANCE,
         "Who this controller is. Must differ between controllers; by default the host's name and a random number.";
     lease_ttl: Duration, ["LEASE_TTL"], "15", WholeSeconds(Whole { from: 2, to: 3600 }),

@@ -4,3 +4,4 @@ mod bench;
 mod controller;
 mod loops;
 mod passes;
+mod shards;

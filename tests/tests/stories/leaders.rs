@@ -91,13 +91,13 @@ impl Compute for Witnessed {
 }
 
 /// A controller with threads of its own, which can end without a word as a process can.
-struct Process {
-    actor: Option<Actor>,
+pub(crate) struct Process {
+    pub(crate) actor: Option<Actor>,
     runtime: Option<Runtime>,
 }
 
 impl Process {
-    fn start(controller: impl FnOnce() -> Actor) -> Self {
+    pub(crate) fn start(controller: impl FnOnce() -> Actor) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime");
         // Whatever is begun from here on runs there, and ends with it.
@@ -107,7 +107,7 @@ impl Process {
         Self { actor: Some(actor), runtime: Some(runtime) }
     }
 
-    fn controller(&self) -> &WorkerController {
+    pub(crate) fn controller(&self) -> &WorkerController {
         &self.actor.as_ref().expect("it runs").controller
     }
 
@@ -115,12 +115,12 @@ impl Process {
         self.controller().leadership().is_some()
     }
 
-    async fn stop(mut self) {
+    pub(crate) async fn stop(mut self) {
         self.actor.take().expect("it runs").stop().await;
     }
 
     /// Nothing is finished, nothing is given back.
-    fn crash(self) {
+    pub(crate) fn crash(self) {
         drop(self);
     }
 }

@@ -15,6 +15,7 @@ mod older_server;
 mod orphans;
 mod same_moment;
 mod secrets;
+mod sharing;
 mod startup;
 mod stopping;
 mod watching;

@@ -23,8 +23,8 @@ _fence: ContextVar[int | None] = ContextVar("lcm_fence", default=None)
 def fence() -> int | None:
     """The leader's fencing token, in a method that changes something; None where nobody is elected.
 
-    It grows with every leader. A port that remembers the highest one it has seen can refuse, with
-    ``PortError("…", "conflict")``, what a leader that was still wants done.
+    It grows with every leader. A port that remembers the highest one it has seen for a worker can refuse, with
+    ``PortError("…", "conflict")``, what a leader that was still wants done to it.
 
     >>> fence() is None
     True

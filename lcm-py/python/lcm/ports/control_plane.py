@@ -38,7 +38,7 @@ class Patch(Data):
     at: datetime
     """When the pass was made."""
     fence: int | None
-    """The leader's fencing token: a write with a smaller one than seen before comes from a leader that was."""
+    """The leader's fencing token: a write with a smaller one than this worker has seen comes from a leader that was."""
 
 
 class ControlPlane(Protocol):

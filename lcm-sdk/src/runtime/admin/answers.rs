@@ -118,9 +118,10 @@ async fn reconcile(State(desk): Shared, Path(id): Path<String>) -> Response {
             (StatusCode::ACCEPTED, Json(json!({"resource_id": id, "queued": true}))).into_response()
         }
         Triggered::NoSuchResource => unknown(&id),
-        Triggered::NotLeading => {
-            refuse(StatusCode::CONFLICT, "this controller is a standby and reconciles nothing; ask the leader")
-        }
+        Triggered::NotLeading => refuse(
+            StatusCode::CONFLICT,
+            "this controller does not lead this resource and leaves it alone; ask the leader",
+        ),
         Triggered::ShuttingDown => refuse(StatusCode::SERVICE_UNAVAILABLE, "this controller is shutting down"),
     }
 }

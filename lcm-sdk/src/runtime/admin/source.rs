@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::core::outcome::Outcome;
 use crate::core::time::Timestamp;
 use crate::core::vocabulary::vocabulary;
+use crate::runtime::shards::HeldShard;
 
 /// A controller, as operators see it.
 ///
@@ -38,6 +39,9 @@ pub struct ControllerStats {
     pub role: Role,
     /// What its writes carry while it leads by election.
     pub fencing_token: Option<i64>,
+    /// The shards it leads, each with a token of its own; left out where the fleet is not divided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shards: Option<Vec<HeldShard>>,
     /// How busy it is.
     pub queue: QueueStats,
     /// How the watch stands.

@@ -41,6 +41,9 @@ impl Discovery {
         for event in events.iter().filter(|event| matches!(event, Event::OrphansFrozen { .. })) {
             self.reconciler.telemetry().mishap(Mishap::RegionFrozen);
             tracing::error!(target: "lcm::discovery", region = scan.region, "the scan shows nothing where records exist; the region is frozen");
+            if !self.mandate.includes(&scan.region) {
+                continue;
+            }
             drop(self.reconciler.announce(&scan.region, event, self.now()).await);
         }
         let by_id: HashMap<&WorkerId, &Worker> = workers.iter().map(|worker| (&worker.id, worker)).collect();
@@ -49,14 +52,13 @@ impl Discovery {
             let turn = self.reconciler.memory().turn(&worker.id);
             let Some(_turn) = unless_stopped(shutdown, turn).await else { break };
             // After the wait for the turn, which may have been long.
-            if !self.reconciler.leadership().is_valid() {
-                break;
-            }
+            let charge = self.mandate.over(worker.id.as_str()).filter(|charge| charge.leadership.is_valid());
+            let Some(charge) = charge else { continue };
             if !self.is_as_listed(worker).await {
                 tracing::info!(target: "lcm::discovery", worker = %worker.id, "an orphan's record has changed; the next pass looks again");
                 continue;
             }
-            let fence = self.reconciler.leadership().fence();
+            let fence = charge.leadership.fence();
             match self.reconciler.ports().control_plane.write(worker, &patch, fence).await {
                 Ok(version) => {
                     self.reconciler.departed();

@@ -8,6 +8,8 @@ use tracing::{debug, info, warn};
 use super::config::ElectionConfig;
 use crate::core::failure::CallFailure;
 use crate::ports::{Claim, Coordination, Lease, LeaseId, WatchUpdate};
+use crate::runtime::leadership::Leadership;
+use crate::runtime::shards::Layout;
 
 /// How often a claim whose answer was lost is asked about before its lease is given back.
 const CLAIM_ATTEMPTS: u32 = 3;
@@ -18,6 +20,8 @@ pub(super) const SHORT_PAUSE: Duration = Duration::from_millis(500);
 pub(super) struct Campaign<'a> {
     pub(super) coordination: &'a dyn Coordination,
     pub(super) config: &'a ElectionConfig,
+    /// Who else may lead what this is about; `None` if it is nobody's but our own.
+    pub(super) layout: Option<&'a Layout>,
 }
 
 /// A key that was claimed.
@@ -31,7 +35,11 @@ pub(super) struct Won {
 /// How a try to get hold of it ended.
 pub(super) enum Attempt {
     Won(Won),
-    Held { revision: i64 },
+    Held {
+        revision: i64,
+    },
+    /// The fleet is led by another number of shards.
+    Overruled,
 }
 
 impl Campaign<'_> {
@@ -45,6 +53,10 @@ impl Campaign<'_> {
                     is_out = false;
                     debug!(target: "lcm::leader", key = self.config.key, "somebody else leads: standing by");
                     self.stand_by(revision).await;
+                }
+                Ok(Attempt::Overruled) => {
+                    is_out = false;
+                    sleep(self.config.retry_interval).await;
                 }
                 Err(failure) => {
                     // Once for an outage, not once for every attempt.
@@ -67,7 +79,18 @@ impl Campaign<'_> {
         let lease = self.coordination.grant(self.config.ttl).await?;
         *held = Some(lease.id);
         match self.claim(&lease, self.valid_until(sent, lease.ttl)).await {
-            Ok(Claim::Won { revision: token }) => Ok(Attempt::Won(Won { lease, token, sent })),
+            Ok(Claim::Won { revision: token }) => match self.is_overruled(token).await {
+                Ok(false) => Ok(Attempt::Won(Won { lease, token, sent })),
+                Ok(true) => {
+                    warn!(target: "lcm::leader", key = self.config.key, "the fleet is led by another number of shards: standing by");
+                    self.give_back(held).await;
+                    Ok(Attempt::Overruled)
+                }
+                Err(failure) => {
+                    self.give_back(held).await;
+                    Err(failure)
+                }
+            },
             Ok(Claim::Held { by, revision }) => {
                 info!(target: "lcm::leader", key = self.config.key, by, "somebody else was faster");
                 self.give_back(held).await;
@@ -78,6 +101,14 @@ impl Campaign<'_> {
                 Err(failure)
             }
         }
+    }
+
+    /// Whether the key that we have just created gives way to somebody who leads by another number of shards. It has
+    /// to be asked after the claim: before it, nobody would see us.
+    async fn is_overruled(&self, token: i64) -> Result<bool, CallFailure> {
+        let Some(layout) = self.layout else { return Ok(false) };
+        let listing = self.coordination.list(layout.prefix()).await?;
+        Ok(layout.is_overruled(&listing.keys, token))
     }
 
     /// Claims the key, and asks again if the answer was lost: the key may be ours without our knowing.
@@ -176,5 +207,23 @@ impl Campaign<'_> {
 
     pub(super) fn valid_until(&self, sent: Instant, ttl: Duration) -> Instant {
         sent + ttl.saturating_sub(self.config.margin)
+    }
+}
+
+/// Claims a key once, for what takes less than a lease: nobody renews it. `None` if somebody else has it.
+///
+/// # Errors
+/// If the server cannot be asked.
+pub(in crate::runtime) async fn claim(
+    coordination: &dyn Coordination,
+    config: &ElectionConfig,
+) -> Result<Option<(Leadership, LeaseId)>, CallFailure> {
+    let campaign = Campaign { coordination, config, layout: None };
+    match campaign.attempt(&mut None).await? {
+        Attempt::Won(Won { lease, token, sent }) => {
+            let (right, _) = Leadership::leased(token, campaign.valid_until(sent, lease.ttl));
+            Ok(Some((right, lease.id)))
+        }
+        Attempt::Held { .. } | Attempt::Overruled => Ok(None),
     }
 }

@@ -2,6 +2,7 @@
 
 mod campaign;
 mod config;
+mod seat;
 #[cfg(test)]
 mod tests;
 
@@ -13,12 +14,15 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
 use super::leadership::{Leadership, LeadershipKeeper};
+use super::shards::{Layout, Shards};
 use super::shutdown::Shutdown;
 use super::telemetry::{Mishap, Telemetry};
 use crate::ports::{Coordination, Renewal};
 
-use self::campaign::{Campaign, Won};
+pub(super) use self::campaign::claim;
+use self::campaign::{Attempt, Campaign, Won};
 pub use self::config::{ElectionConfig, ElectionConfigError};
+pub(super) use self::seat::Seat;
 
 const NOT_OURS: &str = "the key is gone or somebody else's";
 
@@ -44,6 +48,7 @@ pub enum Role {
 /// - While etcd cannot be reached nobody begins to lead.
 /// - A claim whose answer was lost is asked about again or given back; it never blocks others for longer than a lease.
 /// - The fencing token is the revision at which the key was created: it grows with every leader.
+/// - Nobody leads the whole while somebody leads a shard of it, nor the other way round: see [`super::shards`].
 ///
 /// # Assumptions
 /// Nobody but candidates writes the key. If somebody does, the leader is told by its watch, or notices with its next
@@ -72,6 +77,7 @@ pub struct LeaderElection {
     coordination: Option<Arc<dyn Coordination>>,
     config: ElectionConfig,
     telemetry: Telemetry,
+    seat: Seat,
     role: watch::Sender<Role>,
     resignation: Shutdown,
 }
@@ -98,25 +104,39 @@ impl LeaderElection {
         config: ElectionConfig,
         telemetry: Telemetry,
     ) -> Result<(Self, ElectionHandle), ElectionConfigError> {
+        let whole = Seat::Fleet(Layout::new(&config.key, Shards::ONE));
+        Self::for_seat(coordination, config, whole, telemetry)
+    }
+
+    /// A candidate for something else than the whole.
+    pub(super) fn for_seat(
+        coordination: Arc<dyn Coordination>,
+        config: ElectionConfig,
+        seat: Seat,
+        telemetry: Telemetry,
+    ) -> Result<(Self, ElectionHandle), ElectionConfigError> {
         config.check()?;
-        Ok(Self::new(Some(coordination), config, telemetry))
+        Ok(Self::new(Some(coordination), config, seat, telemetry))
     }
 
     /// A candidate that has nobody to compete with and leads at once: for an installation without etcd. Two of them do
     /// not know of each other.
     pub fn alone(telemetry: Telemetry) -> (Self, ElectionHandle) {
-        Self::new(None, ElectionConfig::default(), telemetry)
+        let config = ElectionConfig::default();
+        let whole = Seat::Fleet(Layout::new(&config.key, Shards::ONE));
+        Self::new(None, config, whole, telemetry)
     }
 
     fn new(
         coordination: Option<Arc<dyn Coordination>>,
         config: ElectionConfig,
+        seat: Seat,
         telemetry: Telemetry,
     ) -> (Self, ElectionHandle) {
         let (role, receiver) = watch::channel(Role::Standby);
         let resignation = Shutdown::new();
         let handle = ElectionHandle { role: receiver, resignation: resignation.clone() };
-        (Self { coordination, config, telemetry, role, resignation }, handle)
+        (Self { coordination, config, telemetry, seat, role, resignation }, handle)
     }
 
     /// Competes, leads and competes again until the handle resigns. A shutdown ends a standby at once; a leader goes on
@@ -127,7 +147,7 @@ impl LeaderElection {
     /// has ended.
     pub async fn run(self, shutdown: Shutdown) {
         let Some(coordination) = &self.coordination else { return self.lead_alone().await };
-        let campaign = Campaign { coordination: &**coordination, config: &self.config };
+        let campaign = self.campaign(&**coordination);
         loop {
             let mut lease = None;
             let won = tokio::select! {
@@ -146,23 +166,49 @@ impl LeaderElection {
         }
     }
 
+    /// Leads if nobody does, until that ends; it does not wait for whoever does.
+    ///
+    /// # Cancel safety
+    /// As that of [`LeaderElection::run`].
+    pub(super) async fn run_once(self, shutdown: Shutdown) {
+        let Some(coordination) = &self.coordination else { return self.lead_alone().await };
+        let campaign = self.campaign(&**coordination);
+        let mut lease = None;
+        let attempt = tokio::select! {
+            biased;
+            () = self.resignation.requested() => None,
+            () = shutdown.requested() => None,
+            attempt = campaign.attempt(&mut lease) => Some(attempt),
+        };
+        match attempt {
+            Some(Ok(Attempt::Won(won))) => self.lead(&campaign, won).await,
+            Some(Ok(Attempt::Held { .. } | Attempt::Overruled)) | None => {}
+            Some(Err(failure)) => warn!(target: "lcm::leader", key = self.config.key, %failure, "cannot compete"),
+        }
+        campaign.give_back(&mut lease).await;
+    }
+
+    fn campaign<'a>(&'a self, coordination: &'a dyn Coordination) -> Campaign<'a> {
+        Campaign { coordination, config: &self.config, layout: self.seat.layout() }
+    }
+
     async fn lead_alone(&self) {
         warn!(
             target: "lcm::leader",
             "no etcd is configured: leading at once and WITHOUT election; a second controller would lead as well"
         );
-        self.telemetry.lease(Some(Duration::ZERO));
+        self.seat.held(&self.telemetry, Some(Duration::ZERO));
         self.role.send_replace(Role::Leader(Leadership::unfenced()));
         self.resignation.requested().await;
         self.role.send_replace(Role::Standby);
-        self.telemetry.lease(None);
+        self.seat.held(&self.telemetry, None);
     }
 
     async fn lead(&self, campaign: &Campaign<'_>, won: Won) {
         let (leadership, keeper) = Leadership::leased(won.token, campaign.valid_until(won.sent, won.lease.ttl));
         let (key, identity, token) = (&self.config.key, &self.config.identity, won.token);
         info!(target: "lcm::leader", key, identity, token, "leading");
-        self.telemetry.lease(Some(won.sent.elapsed()));
+        self.seat.held(&self.telemetry, Some(won.sent.elapsed()));
         self.role.send_replace(Role::Leader(leadership.clone()));
         let end = tokio::select! {
             biased;
@@ -173,7 +219,7 @@ impl LeaderElection {
         };
         keeper.end();
         self.role.send_replace(Role::Standby);
-        self.telemetry.lease(None);
+        self.seat.held(&self.telemetry, None);
         match end {
             End::Resigned => info!(target: "lcm::leader", key, identity, token, "resigned"),
             End::Lost(reason) => {
@@ -191,12 +237,12 @@ impl LeaderElection {
         loop {
             sleep_until(due).await;
             let sent = Instant::now();
-            self.telemetry.lease(Some(renewed.elapsed()));
+            self.seat.held(&self.telemetry, Some(renewed.elapsed()));
             match campaign.coordination.renew(won.lease.id).await {
                 Ok(Renewal::Renewed(granted)) => {
                     (renewed, ttl) = (sent, granted);
                     keeper.prolong(campaign.valid_until(sent, granted));
-                    self.telemetry.lease(Some(renewed.elapsed()));
+                    self.seat.held(&self.telemetry, Some(renewed.elapsed()));
                     due = sent + ttl / 3;
                 }
                 Ok(Renewal::Gone) => return "the lease is gone",

@@ -143,7 +143,7 @@ async fn a_claim_nobody_can_ask_about_blocks_for_no_longer_than_a_lease() {
     let unlucky = server.another_client();
     unlucky.lose_next_claim_answer();
     let config = ElectionConfig::default();
-    let campaign = Campaign { coordination: &unlucky, config: &config };
+    let campaign = Campaign { coordination: &unlucky, config: &config, layout: None };
     let mut held = None;
     let attempt = async {
         // As soon as the claim was carried out the way back is gone.

@@ -6,6 +6,7 @@ use crate::runtime::CmlDefaults;
 use crate::runtime::controller::ControllerConfig;
 use crate::runtime::discovery::DiscoveryConfig;
 use crate::runtime::leader::ElectionConfig;
+use crate::runtime::shards::Shards;
 use crate::runtime::watch::WatchConfig;
 
 /// Settings of a worker controller, with the defaults of the documents.
@@ -15,6 +16,9 @@ pub struct WorkerControllerConfig {
     pub controller: ControllerConfig,
     /// The election; unused where there is no etcd.
     pub election: ElectionConfig,
+    /// How many parts the fleet is divided into, each led by one of several controllers. All of them are configured with
+    /// the same number; unused where there is no etcd.
+    pub shards: Shards,
     /// The watch; `None` relies on polling alone.
     pub watch: Option<WatchConfig>,
     /// Discovery and garbage collection; `None` leaves both to somebody else.
@@ -32,6 +36,7 @@ impl Default for WorkerControllerConfig {
         Self {
             controller: ControllerConfig { max_concurrent: 5, ..ControllerConfig::default() },
             election: ElectionConfig::default(),
+            shards: Shards::ONE,
             watch: Some(WatchConfig::new(["/workers/", "/lcm/workers/"])),
             discovery: Some(DiscoveryConfig::default()),
             metrics_interval: Duration::from_secs(60),

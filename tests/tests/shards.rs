@@ -1,0 +1,109 @@
+//! Leadership in shards over real sockets: on the fake cloud's etcd, and on a real one; and on the one in memory, which
+//! the faster tests stand on.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fake_cloud::cloud::{FakeCloud, Options};
+use lcm_sdk::adapters::etcd::{Etcd, EtcdOptions};
+use lcm_sdk::adapters::memory::MemoryCoordination;
+use lcm_sdk::ports::Coordination;
+use lcm_sdk::runtime::leader::{ElectionConfig, LeaderElection};
+use lcm_sdk::runtime::shards::{ShardedElection, ShardedHandle, Shards};
+use lcm_sdk::runtime::shutdown::Shutdown;
+use lcm_sdk::runtime::telemetry::Telemetry;
+use lcm_tests::etcd::RealEtcd;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+const TTL: Duration = Duration::from_secs(5);
+const LIMIT: Duration = Duration::from_secs(60);
+const COUNT: usize = 7;
+
+struct Member {
+    handle: ShardedHandle,
+    task: JoinHandle<()>,
+}
+
+fn config(identity: &str) -> ElectionConfig {
+    ElectionConfig {
+        identity: identity.to_owned(),
+        ttl: TTL,
+        margin: Duration::from_millis(500),
+        retry_interval: Duration::from_secs(1),
+        ..ElectionConfig::default()
+    }
+}
+
+fn member(etcd: Arc<dyn Coordination>, identity: &str) -> Member {
+    let shards = Shards::new(COUNT).expect("a good number");
+    let election = ShardedElection::over(etcd, config(identity), shards, Duration::from_secs(5), Telemetry::default());
+    let (election, handle) = election.expect("an election that works");
+    Member { handle, task: tokio::spawn(election.run(Shutdown::new())) }
+}
+
+/// The token of each shard, once the members lead so many each.
+async fn settled(members: &[&Member], shares: &[usize]) -> BTreeMap<u16, i64> {
+    let began = Instant::now();
+    loop {
+        let held: Vec<_> = members.iter().map(|member| member.handle.held()).collect();
+        let tokens: BTreeMap<u16, i64> =
+            held.iter().flatten().map(|held| (held.shard, held.fencing_token.expect("elected"))).collect();
+        assert_eq!(tokens.len(), held.iter().map(Vec::len).sum::<usize>(), "two lead a shard: {held:?}");
+        if held.iter().map(Vec::len).collect::<Vec<_>>() == shares {
+            return tokens;
+        }
+        assert!(began.elapsed() < LIMIT, "{shares:?} never came true: {held:?}");
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Members come, crash and resign; every shard has one leader, and its token grows whenever it changes hands.
+async fn members_share(etcd: impl Fn() -> Arc<dyn Coordination>) {
+    let first = member(etcd(), "first");
+    settled(&[&first], &[7]).await;
+    let second = member(etcd(), "second");
+    settled(&[&first, &second], &[4, 3]).await;
+    let third = member(etcd(), "third");
+    let before = settled(&[&first, &second, &third], &[3, 2, 2]).await;
+
+    let (election, whole) =
+        LeaderElection::over(etcd(), config("whole"), Telemetry::default()).expect("an election that works");
+    let electing = tokio::spawn(election.run(Shutdown::new()));
+    sleep(Duration::from_secs(2)).await;
+    assert!(whole.leadership().is_none(), "nobody leads the whole beside them");
+    electing.abort();
+
+    second.task.abort();
+    let lost: Vec<u16> = second.handle.held().iter().map(|held| held.shard).collect();
+    let after = settled(&[&first, &third], &[4, 3]).await;
+    assert!(lost.iter().all(|shard| after[shard] > before[shard]), "{lost:?}: {before:?}, {after:?}");
+    first.handle.resign().await;
+    let last = settled(&[&third], &[7]).await;
+    assert!(last.iter().all(|(shard, token)| *token >= after[shard]), "{after:?}, {last:?}");
+    third.handle.resign().await;
+    third.task.await.expect("it ends");
+}
+
+fn client(endpoint: &str) -> Arc<dyn Coordination> {
+    Arc::new(Etcd::new(EtcdOptions::new([endpoint])).expect("options that can be meant"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_a_real_etcd_members_share() {
+    let etcd = RealEtcd::start().await;
+    members_share(|| client(&etcd.endpoint())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_the_fake_cloud_members_share() {
+    let cloud = FakeCloud::start(Options::default()).await.expect("it starts on free ports");
+    members_share(|| client(&cloud.endpoints().etcd_endpoint)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_memory_members_share() {
+    let etcd = MemoryCoordination::new();
+    members_share(|| Arc::new(etcd.another_client())).await;
+}
