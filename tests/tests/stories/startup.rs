@@ -147,7 +147,8 @@ async fn what_happens_while_the_controller_is_down_is_put_right_by_its_successor
 
     let second = stage.controller("second", |_| {});
     let report = second.controller.ready().await;
-    assert_eq!((report.listed, report.is_complete()), (6, true));
+    // Discovery does not wait for the sweep: on a busy machine it may have seen to the two that end before they are listed.
+    assert!(report.is_complete() && (4..=6).contains(&report.listed), "{report:?}");
     all_become(
         &stage,
         &[
