@@ -42,7 +42,8 @@ impl Churn {
         let mut fleet = Fleet::new(ground, seed);
         fleet.break_things();
         for (kind, number) in [("restless", RESTLESS), ("host", HOSTS), ("mortal", MORTAL)] {
-            (0..number).for_each(|_| fleet.add(kind));
+            // Most have been there for a while; the others are to be launched.
+            (0..number).for_each(|place| if place % 4 == 0 { fleet.add(kind) } else { fleet.add_running(kind) });
         }
         let going_on = std::thread::spawn({
             let is_over = Arc::clone(&is_over);
@@ -102,13 +103,29 @@ impl Fleet {
     }
 
     fn add(&mut self, kind: &str) {
+        let (id, region) = self.next(kind);
+        self.record(&id, region, json!({"status": "pending"}));
+    }
+
+    fn add_running(&mut self, kind: &str) {
+        let (id, region) = self.next(kind);
+        let instance = self.ground.cloud.run_instance(region, &[("lcm:worker_id", &id)]).expect("it launches");
+        self.record(&id, region, json!({"status": "provisioning", "ec2_instance_id": instance.id}));
+    }
+
+    fn next(&mut self, kind: &str) -> (String, &'static str) {
         self.added += 1;
         let regions = Ground::regions();
-        let id = format!("{kind}-{:04}", self.added);
-        let record = json!({
-            "id": id, "name": id, "status": "pending", "desired_status": "running", "template_name": "brief",
-            "aws_region": regions[self.added % regions.len()], "is_idle_detection_enabled": false,
+        (format!("{kind}-{:04}", self.added), regions[self.added % regions.len()])
+    }
+
+    fn record(&self, id: &str, region: &str, fields: Value) {
+        let mut record = json!({
+            "id": id, "name": id, "desired_status": "running", "template_name": "brief", "aws_region": region,
+            "is_idle_detection_enabled": false,
         });
+        let (Value::Object(all), Value::Object(fields)) = (&mut record, fields) else { unreachable!("objects") };
+        all.extend(fields);
         self.ground.cloud.add_worker(record).expect("a good record");
     }
 

@@ -39,9 +39,9 @@ impl Moment {
 
     fn by_chance(dice: &mut Dice) -> Self {
         if dice.chance(0.4) {
-            Self::After(Duration::from_millis(dice.below(1000)))
+            Self::After(Duration::from_millis(dice.below(2000)))
         } else {
-            Self::Changes(1 + dice.below(12))
+            Self::Changes(1 + dice.below(40))
         }
     }
 }
