@@ -133,17 +133,17 @@ impl Fleet {
     fn step(&mut self) {
         self.churned.steps += 1;
         match self.dice.below(100) {
-            0..35 => self.change_mind("restless", &["running", "stopped"]),
-            35..43 => self.lay_hands("restless", InstanceState::Running, |ground, region, id| {
+            0..28 => self.change_mind("restless"),
+            28..35 => self.lay_hands("restless", InstanceState::Running, |ground, region, id| {
                 drop(ground.cloud.stop_instance(region, id));
             }),
-            43..47 => self.lay_hands("restless", InstanceState::Stopped, |ground, region, id| {
+            35..39 => self.lay_hands("restless", InstanceState::Stopped, |ground, region, id| {
                 drop(ground.cloud.start_instance(region, id));
             }),
-            47..51 => self.lay_hands("restless", InstanceState::Running, |ground, region, id| {
+            39..44 => self.lay_hands("restless", InstanceState::Running, |ground, region, id| {
                 drop(ground.cloud.terminate_instance(region, id));
             }),
-            51..58 => self.change_mind("mortal", &["terminated"]),
+            44..58 => self.change_mind("mortal"),
             58..85 => {
                 if let Some(host) = self.any("host") {
                     self.churned.hosts.step(&host, &mut self.dice);
@@ -172,9 +172,14 @@ impl Fleet {
         living.get(place).cloned()
     }
 
-    fn change_mind(&mut self, kind: &str, wishes: &[&str]) {
+    /// Somebody wants a worker otherwise than before: the restless up or down, the mortal gone.
+    fn change_mind(&mut self, kind: &str) {
         let Some(worker) = self.any(kind) else { return };
-        let wish = wishes[usize::try_from(self.dice.below(wishes.len() as u64)).unwrap_or_default()];
+        let wish = match (kind, worker.desired()) {
+            ("mortal", _) => "terminated",
+            (_, Some("running")) => "stopped",
+            _ => "running",
+        };
         let wish = Input::of(json!({"desired_status": wish})).expect("an object");
         // Refused when it has just ended, which is as well.
         drop(self.ground.cloud.records().set_desired(worker.id(), None, &wish));

@@ -35,13 +35,13 @@ enum Moment {
 
 impl Moment {
     /// How long a kill waits for changes that do not come.
-    const GOOD_TIME: Duration = Duration::from_millis(1500);
+    const GOOD_TIME: Duration = Duration::from_secs(2);
 
     fn by_chance(dice: &mut Dice) -> Self {
         if dice.chance(0.4) {
-            Self::After(Duration::from_millis(dice.below(2000)))
+            Self::After(Duration::from_millis(dice.below(1200)))
         } else {
-            Self::Changes(1 + dice.below(40))
+            Self::Changes(1 + dice.below(25))
         }
     }
 }
