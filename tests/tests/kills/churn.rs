@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::ground::Ground;
 use crate::hosts::Hosts;
-use crate::rules;
+use crate::rules::{self, Verdict};
 
 /// How many workers are started and stopped, how many have sessions, and how many are ended and replaced.
 const RESTLESS: usize = 120;
@@ -26,8 +26,8 @@ const PAUSE: Duration = Duration::from_millis(30);
 pub(crate) struct Churned {
     pub(crate) steps: u64,
     pub(crate) faults: u64,
-    pub(crate) checked: u64,
-    pub(crate) violations: Vec<String>,
+    /// What was seen at every moment.
+    pub(crate) verdict: Verdict,
     pub(crate) hosts: Hosts,
 }
 
@@ -76,7 +76,7 @@ struct Fleet {
 impl Fleet {
     fn new(ground: Arc<Ground>, seed: u64) -> Self {
         let churned =
-            Churned { steps: 0, faults: 0, checked: 0, violations: Vec::new(), hosts: Hosts::new(Arc::clone(&ground)) };
+            Churned { steps: 0, faults: 0, verdict: Verdict::default(), hosts: Hosts::new(Arc::clone(&ground)) };
         Self { ground, dice: Dice::new(seed, "churn"), added: 0, strangers: 0, churned }
     }
 
@@ -88,7 +88,7 @@ impl Fleet {
             ("ec2", "DescribeInstances", 0.01, error("RequestLimitExceeded")),
             ("ec2", "DescribeInstances", 0.5, json!({"kind": "visibility-lag", "seconds": 1.5})),
             ("ec2", "RunInstances", 0.04, error("InsufficientInstanceCapacity")),
-            ("ec2", "RunInstances", 0.06, lost()),
+            ("ec2", "RunInstances", 0.15, lost()),
             ("ec2", "StartInstances", 0.05, lost()),
             ("ec2", "StopInstances", 0.03, error("InternalError")),
             ("ec2", "TerminateInstances", 0.05, json!({"kind": "reset"})),
@@ -155,9 +155,7 @@ impl Fleet {
         }
         self.replace_the_dead();
         if self.churned.steps.is_multiple_of(8) {
-            let (violations, checked) = rules::at_every_moment(&self.ground);
-            self.churned.checked += checked;
-            self.churned.violations.extend(violations);
+            self.churned.verdict = std::mem::take(&mut self.churned.verdict).and(rules::at_every_moment(&self.ground));
         }
     }
 

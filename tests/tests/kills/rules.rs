@@ -14,13 +14,23 @@ use crate::ground::{Ground, lives};
 use crate::hosts::Session;
 
 /// What was found wrong, and how many times something was looked at.
-#[derive(Default)]
-struct Verdict {
-    violations: Vec<String>,
-    checked: u64,
+#[derive(Debug, Default)]
+pub(crate) struct Verdict {
+    pub(crate) violations: Vec<String>,
+    pub(crate) checked: u64,
 }
 
 impl Verdict {
+    pub(crate) fn and(mut self, other: Self) -> Self {
+        self.violations.extend(other.violations);
+        Self { violations: self.violations, checked: self.checked + other.checked }
+    }
+
+    pub(crate) fn assert_clean(&self, seed: u64) {
+        let shown = self.violations.iter().take(10).cloned().collect::<Vec<_>>().join("\n");
+        assert!(self.violations.is_empty(), "{} violations with LCM_SEED={seed}:\n{shown}", self.violations.len());
+    }
+
     fn rule(&mut self, holds: bool, broken: impl FnOnce() -> String) {
         self.checked += 1;
         if !holds {
@@ -30,7 +40,7 @@ impl Verdict {
 }
 
 /// At most one live instance for each worker, and no record terminated whose instance lives.
-pub(crate) fn at_every_moment(ground: &Ground) -> (Vec<String>, u64) {
+pub(crate) fn at_every_moment(ground: &Ground) -> Verdict {
     let mut verdict = Verdict::default();
     // The records first: what they call dead cannot come to life before it is looked at.
     let workers = ground.cloud.workers();
@@ -48,7 +58,7 @@ pub(crate) fn at_every_moment(ground: &Ground) -> (Vec<String>, u64) {
         let state = ground.ec2_state(worker);
         verdict.rule(!state.is_some_and(lives), || format!("{worker:?} is terminated, and its instance is {state:?}"));
     }
-    (verdict.violations, verdict.checked)
+    verdict
 }
 
 /// Everybody who is not as desired.
@@ -84,16 +94,13 @@ fn owners<'a>(workers: &'a [Arc<Worker>], instance: &Instance) -> Vec<&'a Arc<Wo
     workers.iter().filter(named).collect()
 }
 
-/// Every rule, when all has come to rest.
-pub(crate) fn in_the_end(ground: &Ground, churned: &Churned) -> (Vec<String>, u64) {
-    let (violations, checked) = at_every_moment(ground);
-    let mut verdict = Verdict { violations: [churned.violations.clone(), violations].concat(), checked };
-    let unsettled = unsettled(ground);
-    verdict.rule(unsettled.is_empty(), || unsettled.join("\n"));
+/// Every rule about what has happened so far.
+pub(crate) fn judge(ground: &Ground, churned: &Churned) -> Verdict {
+    let mut verdict = at_every_moment(ground);
     one_life_after_the_other(ground, &mut verdict);
     only_edges_of_the_table(ground, &mut verdict);
     no_session_is_hurt(ground, churned, &mut verdict);
-    (verdict.violations, verdict.checked)
+    verdict
 }
 
 /// No instance of a worker was launched while another one of it lived, and each launch had a token of its own.
