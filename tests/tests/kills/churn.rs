@@ -42,8 +42,8 @@ impl Churn {
         let mut fleet = Fleet::new(ground, seed);
         fleet.break_things();
         for (kind, number) in [("restless", RESTLESS), ("host", HOSTS), ("mortal", MORTAL)] {
-            // Most have been there for a while; the others are to be launched.
-            (0..number).for_each(|place| if place % 4 == 0 { fleet.add(kind) } else { fleet.add_running(kind) });
+            // Half of them have been there for a while; the others are to be launched.
+            (0..number).for_each(|place| if place % 2 == 0 { fleet.add(kind) } else { fleet.add_running(kind) });
         }
         let going_on = std::thread::spawn({
             let is_over = Arc::clone(&is_over);

@@ -138,8 +138,10 @@ async fn whatever_happens_to_etcd_nothing_is_lost_nothing_is_doubled_and_one_lea
     let terms = witness.end();
     terms.assert_one_at_a_time();
     drama.contest.assert_one_at_a_time(&workers).await;
-    let done = drama.contest.deeds().len();
-    assert_eq!(done, workers.len() + wished, "each launch and each wish is one call of EC2");
+    let done = drama.contest.deeds().len() - workers.len();
+    // A leader that lost its lead in the middle of a call may have the next one make it again, which changes nothing.
+    let repeated = done.checked_sub(wished).expect("each wish is at least one call of EC2");
+    assert!(repeated < terms.count(), "{wished} wishes took {done} calls in {} terms", terms.count());
     for process in drama.controllers {
         process.stop().await;
     }
@@ -150,10 +152,7 @@ async fn whatever_happens_to_etcd_nothing_is_lost_nothing_is_doubled_and_one_lea
                 "faults of three real etcds survived: leader killed, leader frozen, all restarted, quorum lost",
                 survived.to_string(),
             ),
-            (
-                "changes operators wanted meanwhile, and calls of EC2 made for them",
-                format!("{wished}, {}", done - workers.len()),
-            ),
+            ("changes operators wanted meanwhile, and calls of EC2 made for them", format!("{wished}, {done}")),
             ("terms of leaders meanwhile, no two at a time", terms.count().to_string()),
             ("longest without a leader, the time without a quorum included", format!("{:.1} s", longest.as_secs_f64())),
             (
