@@ -128,7 +128,7 @@ async fn whatever_happens_to_etcd_nothing_is_lost_nothing_is_doubled_and_one_lea
         eventually("somebody leads again", || async { drama.somebody_leads() }).await;
         drama.operators.let_all_come_true().await;
         let took = witness.longest_take_over_since(repaired);
-        println!("{blow:?}: {took:.1?} until somebody led, counted from when etcd could be asked");
+        println!("{blow:?}: without a leader for {took:.1?}, counted from when etcd could be asked");
         assert!(took < TTL + SLACK, "{blow:?}: nobody led for {took:?}");
         slowest = slowest.max(took);
         survived += 1;
