@@ -64,8 +64,16 @@ wheel: setup ## The wheel and the source distribution, ready to publish, in dist
 # Everything but the EC2 client, which the prover does not need and which takes minutes to build.
 PROVER := $(CARGO) test --quiet --package lcm-sdk --no-default-features --features runtime --test prove --
 
-prove: ## Break the controllers at every point, on bad days and in a model; prints a table of what was tried
-	$(PROVER)
+# Each harness adds its rows to one table.
+PROOF := $(CURDIR)/target/prove
+prove: export LCM_PROVE_ROWS := $(PROOF)
+prove: setup ## Break everything on purpose, for minutes: at every point, in a model, for real; prints one table of it all
+	rm -rf $(PROOF) && mkdir -p $(PROOF)
+	$(CARGO) test --workspace --quiet --test prove
+	LCM_ETCD_ROUNDS=3 $(CARGO) test --workspace --quiet --test stories etcd_faults -- --nocapture
+	LCM_KILLS=100 $(CARGO) test --workspace --quiet --test kills -- --nocapture
+	$(CARGO) test --workspace --quiet --test fuzz
+	@printf '\n| what | how much |\n|---|---|\n' && cat $(PROOF)/*.md
 
 soak: ## The same with other dice for SECONDS=600; progress, then the table
 	LCM_SOAK_SECONDS=$(or $(SECONDS),600) $(PROVER)

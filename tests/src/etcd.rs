@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use etcd_client::{Client, CompactionOptions};
@@ -18,6 +19,9 @@ pub struct RealEtcd {
     directory: PathBuf,
     client_port: u16,
     peer_port: u16,
+    name: String,
+    /// All members it forms a cluster with, itself included, as its command line names them.
+    cluster: String,
     papers: Option<Papers>,
 }
 
@@ -42,9 +46,25 @@ impl RealEtcd {
 
     /// One that does not run yet.
     pub fn reserved() -> Self {
+        Self::named("alone")
+    }
+
+    /// As many that do not run yet and will form one cluster.
+    pub(crate) fn reserved_together(members: usize) -> Vec<Self> {
+        let mut members: Vec<_> = (1..=members).map(|number| Self::named(&format!("member-{number}"))).collect();
+        let cluster = members.iter().map(|member| member.cluster.clone()).collect::<Vec<_>>().join(",");
+        for member in &mut members {
+            member.cluster.clone_from(&cluster);
+        }
+        members
+    }
+
+    fn named(name: &str) -> Self {
         let unique = std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |elapsed| elapsed.as_nanos());
-        let directory = std::env::temp_dir().join(format!("lcm-etcd-{}-{unique:x}", std::process::id()));
-        Self { process: None, directory, client_port: free_port(), peer_port: free_port(), papers: None }
+        let directory = std::env::temp_dir().join(format!("lcm-etcd-{name}-{}-{unique:x}", std::process::id()));
+        let (client_port, peer_port) = (free_port(), free_port());
+        let cluster = format!("{name}=http://127.0.0.1:{peer_port}");
+        Self { process: None, directory, client_port, peer_port, name: name.to_owned(), cluster, papers: None }
     }
 
     /// One that runs, or is about to, and talks only to clients that show their papers.
@@ -67,6 +87,14 @@ impl RealEtcd {
     /// When there is no etcd to start, or it does not come up.
     pub async fn begin(&mut self) {
         self.spawn();
+        self.come_up().await;
+    }
+
+    /// Waits until it answers, which one of several does only when most of them run.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    pub(crate) async fn come_up(&self) {
         let deadline = Instant::now() + PATIENCE;
         while !answers(&self.endpoint()).await {
             assert!(Instant::now() < deadline, "the real etcd did not come up");
@@ -74,7 +102,11 @@ impl RealEtcd {
         }
     }
 
-    fn spawn(&mut self) {
+    /// Starts it, with what it stored before.
+    ///
+    /// # Panics
+    /// When there is no etcd to start.
+    pub(crate) fn spawn(&mut self) {
         let programs = std::env::var_os("LCM_ETCD_BIN").expect(
             "LCM_ETCD_BIN is not set: it names the directory with the program `etcd`. `make setup` installs it and \
              `make test` sets it",
@@ -86,7 +118,7 @@ impl RealEtcd {
         command.arg("--data-dir").arg(self.directory.join("data"));
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
         command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
-        command.args(["--initial-cluster", &format!("default={peer}"), "--log-level", "fatal"]);
+        command.args(["--name", &self.name, "--initial-cluster", &self.cluster, "--log-level", "fatal"]);
         if let Some(papers) = &self.papers {
             command.arg("--client-cert-auth").arg("--trusted-ca-file").arg(&papers.authority);
             command.arg("--cert-file").arg(&papers.server.0).arg("--key-file").arg(&papers.server.1);
@@ -204,6 +236,12 @@ async fn answers(endpoint: &str) -> bool {
     matches!(tokio::time::timeout(Duration::from_secs(2), client.get("health", None)).await, Ok(Ok(_)))
 }
 
+/// A port that nobody listens on, and that the system gives to nobody by itself: one who comes back after a while must
+/// find it free.
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port()
+    static TRIED: AtomicU16 = AtomicU16::new(0);
+    let first = (std::process::id() % 1000) as u16 * 12;
+    let candidates = (0..12_000).map(|_| 20_000 + (first + TRIED.fetch_add(1, Ordering::Relaxed)) % 12_000);
+    let mut free = candidates.filter(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    free.next().expect("a free port")
 }

@@ -1,6 +1,7 @@
 //! The prover: the real controllers over a world that is against them, and every rule held against every step.
 //!
-//! It is a test that prints a table. `make prove` runs it alone; with `LCM_SOAK_SECONDS` it goes on for that long.
+//! It is a test that prints a table, and adds its rows to the one of `make prove`: a file in the directory that
+//! `LCM_PROVE_ROWS` names. With `LCM_SOAK_SECONDS` it goes on for that long.
 //! A history that breaks a rule is told with what repeats it:
 //!
 //! | variable | what |
@@ -79,9 +80,19 @@ fn main() -> ExitCode {
         println!("\n{violation}");
     }
     if summary.tried_anything() {
-        println!("\n{summary}\n{:.0} s", began.elapsed().as_secs_f64());
+        println!("\n| what | how much |\n|---|---|\n{summary}\n{:.0} s", began.elapsed().as_secs_f64());
+        add_rows(&summary);
     }
     if summary.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Adds the rows to the one table, if there is to be one.
+fn add_rows(summary: &Summary) {
+    if let Some(directory) = std::env::var_os("LCM_PROVE_ROWS") {
+        let file = std::path::Path::new(&directory).join("10-simulator.md");
+        std::fs::write(&file, summary.to_string())
+            .unwrap_or_else(|error| panic!("{} cannot be written: {error}", file.display()));
+    }
 }
 
 /// Two runs of a day are one history: what is told of one can be repeated.

@@ -131,31 +131,32 @@ const VARIETY: [&str; 34] = [
     "write cut halfway",
 ];
 
-/// A table in Markdown, so that it can be put where it is needed.
+/// The rows of a table in Markdown, so that it can be put where it is needed.
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "| what | how much |\n|---|---:|")?;
-        writeln!(f, "| histories | {} |", grouped(self.histories))?;
+        if !self.points.is_empty() {
+            writeln!(f, "| points of scripts at which something was made to happen | {} |", by_kind(&self.points))?;
+        }
+        writeln!(f, "| faults and surprises injected | {} |", by_kind(&self.faults))?;
         writeln!(f, "| simulated hours | {:.0} |", self.simulated.as_secs_f64() / 3600.0)?;
-        writeln!(f, "| calls made by controllers | {} |", grouped(self.steps))?;
-        writeln!(f, "| rules checked | {} |", grouped(self.checks))?;
-        writeln!(f, "| points tried, one history each | {} |", grouped(self.points.values().sum()))?;
-        for (what, count) in &self.points {
-            writeln!(f, "| – {what} | {} |", grouped(*count))?;
-        }
-        writeln!(f, "| faults and surprises | {} |", grouped(self.faults.values().sum()))?;
-        for (kind, count) in &self.faults {
-            writeln!(f, "| – {kind} | {} |", grouped(*count))?;
-        }
-        for (model, states) in &self.states {
-            writeln!(f, "| states of {model}, all of them | {} |", grouped(*states as u64))?;
+        writeln!(f, "| histories, calls made by controllers | {}, {} |", grouped(self.histories), grouped(self.steps))?;
+        writeln!(f, "| invariants checked | {} |", grouped(self.checks))?;
+        if !self.states.is_empty() {
+            let states = self.states.iter().map(|(_, states)| *states as u64).sum();
+            writeln!(f, "| states of {} models, all of them | {} |", self.states.len(), grouped(states))?;
         }
         if !self.caught.is_empty() || !self.missed.is_empty() {
             let all = self.caught.len() + self.missed.len();
             writeln!(f, "| broken variants caught | {} of {all} |", self.caught.len())?;
         }
-        writeln!(f, "| violations | {} |", self.violations.len())
+        writeln!(f, "| violations in the simulator | {} |", self.violations.len())
     }
+}
+
+/// The sum, and what it is the sum of.
+fn by_kind(counts: &BTreeMap<&'static str, u64>) -> String {
+    let kinds: Vec<_> = counts.iter().map(|(kind, count)| format!("{kind} {}", grouped(*count))).collect();
+    format!("{}: {}", grouped(counts.values().sum()), kinds.join(", "))
 }
 
 fn grouped(number: u64) -> String {

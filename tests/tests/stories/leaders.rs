@@ -11,6 +11,7 @@ use lcm_sdk::core::instance::{Image, Instance};
 use lcm_sdk::core::launch::LaunchPlan;
 use lcm_sdk::core::observation::Answer;
 use lcm_sdk::ports::{Compute, DiscoveryFilter};
+use lcm_sdk::runtime::leader::ElectionConfig;
 use lcm_sdk::runtime::worker_controller::WorkerController;
 use lcm_sdk::{CallFailure, InstanceId, WorkerId, WorkerStatus};
 use lcm_tests::etcd::RealEtcd;
@@ -26,9 +27,9 @@ const SLACK: Duration = Duration::from_secs(8);
 
 /// A change of the cloud: by whom, and from when to when it was under way.
 #[derive(Debug, Clone)]
-struct Deed {
+pub(crate) struct Deed {
     by: String,
-    began: Instant,
+    pub(crate) began: Instant,
     ended: Instant,
 }
 
@@ -111,7 +112,7 @@ impl Process {
         &self.actor.as_ref().expect("it runs").controller
     }
 
-    fn leads(&self) -> bool {
+    pub(crate) fn leads(&self) -> bool {
         self.controller().leadership().is_some()
     }
 
@@ -134,23 +135,27 @@ impl Drop for Process {
 }
 
 /// Controllers that compete on one etcd.
-struct Contest {
-    stage: Stage,
+pub(crate) struct Contest {
+    pub(crate) stage: Stage,
     endpoint: String,
     journal: Journal,
 }
 
 impl Contest {
-    async fn on(endpoint: Option<String>) -> Self {
+    pub(crate) async fn on(endpoint: Option<String>) -> Self {
         let stage = Stage::live().await;
         let endpoint = endpoint.unwrap_or_else(|| stage.cloud.endpoints().etcd_endpoint.clone());
         Self { stage, endpoint, journal: Journal::default() }
     }
 
     fn controller(&self, name: &str, ttl: Duration) -> Process {
+        self.controller_with(name, |election| election.ttl = ttl)
+    }
+
+    pub(crate) fn controller_with(&self, name: &str, change: impl FnOnce(&mut ElectionConfig)) -> Process {
         Process::start(|| {
             self.stage.controller_on(&self.endpoint, name, |config, ports| {
-                config.election.ttl = ttl;
+                change(&mut config.election);
                 let (by, journal) = (name.to_owned(), Arc::clone(&self.journal));
                 ports.compute = Arc::new(Witnessed { by, ec2: Arc::clone(&ports.compute), journal });
             })
@@ -158,7 +163,7 @@ impl Contest {
     }
 
     /// Has workers launched, each by whoever leads.
-    async fn launch(&self, ids: &[String]) {
+    pub(crate) async fn launch(&self, ids: &[String]) {
         for id in ids {
             self.stage.add_worker(id, json!({"desired_status": "running"}));
         }
@@ -167,9 +172,14 @@ impl Contest {
         }
     }
 
+    /// Every change of EC2 that a controller made.
+    pub(crate) fn deeds(&self) -> Vec<Deed> {
+        self.journal.lock().expect("no panic while it was held").clone()
+    }
+
     /// Nobody acted before the last one had stopped: neither by what the control plane was told, nor by what was done
     /// to EC2; and each of these workers was launched once and is on record.
-    async fn assert_one_at_a_time(&self, workers: &[String]) {
+    pub(crate) async fn assert_one_at_a_time(&self, workers: &[String]) {
         let mut writes = self.fenced();
         writes.sort_by_key(|(record, _)| record.at);
         assert!(!writes.is_empty(), "somebody wrote");
@@ -177,7 +187,7 @@ impl Contest {
             let [(before, old), (after, new)] = pair else { unreachable!("windows of two") };
             assert!(old <= new, "{new} wrote `{after}` after {old} wrote `{before}`");
         }
-        let mut deeds = self.journal.lock().expect("no panic while it was held").clone();
+        let mut deeds = self.deeds();
         deeds.sort_by_key(|deed| deed.began);
         for pair in deeds.windows(2) {
             assert!(pair[0].by == pair[1].by || pair[0].ended <= pair[1].began, "two acted at once: {pair:?}");

@@ -5,6 +5,7 @@ mod stage;
 
 mod discovery;
 mod draining;
+mod etcd_faults;
 mod idle;
 mod isolation;
 mod launch;

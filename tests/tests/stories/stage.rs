@@ -253,15 +253,15 @@ impl Stage {
         self.controller_on(&endpoint, name, |config, _| change(config))
     }
 
-    /// The same, elected on another etcd and with other adapters, where the story needs them.
+    /// The same, elected on another etcd (or several, with commas between) and with other adapters, where the story needs
+    /// them.
     pub(crate) fn controller_on(
         &self,
-        etcd_endpoint: &str,
+        etcd_endpoints: &str,
         name: &str,
         change: impl FnOnce(&mut WorkerControllerConfig, &mut Ports),
     ) -> Actor {
-        let etcd = etcd(&format!("http://{etcd_endpoint}"));
-        let (controller, telemetry) = self.idle_controller(name, Some(etcd), change);
+        let (controller, telemetry) = self.idle_controller(name, Some(etcd(etcd_endpoints)), change);
         Actor::start(controller, telemetry)
     }
 
@@ -367,8 +367,8 @@ pub(crate) fn quick(name: &str) -> WorkerControllerConfig {
     }
 }
 
-pub(crate) fn etcd(endpoint: &str) -> Arc<dyn Coordination> {
-    Arc::new(Etcd::new(EtcdOptions::new([endpoint])).expect("a good endpoint"))
+fn etcd(endpoints: &str) -> Arc<dyn Coordination> {
+    Arc::new(Etcd::new(EtcdOptions::new(endpoints.split(','))).expect("good endpoints"))
 }
 
 fn discovery_config() -> DiscoveryConfig {
