@@ -39,7 +39,7 @@ SECRET_SETTINGS = [
 ]
 
 
-def shown(thing: object) -> str:
+def shown(thing: Any) -> str:
     """Everything that a person may see of a thing."""
     ways = [repr(thing), str(thing), f"{thing}", f"{thing!a}"]
     for method in ("_repr_html_", "_repr_markdown_", "_repr_mermaid_"):
