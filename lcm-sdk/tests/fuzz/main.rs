@@ -6,6 +6,8 @@ mod cases;
 
 #[cfg(feature = "aws")]
 mod ec2;
+#[cfg(feature = "etcd")]
+mod etcd;
 #[cfg(any(feature = "cml", feature = "control-plane"))]
 mod http;
 #[cfg(any(feature = "cml", feature = "control-plane", feature = "aws"))]
