@@ -14,7 +14,7 @@ export PROTOC := $(BIN)/protoc
 # The tests compare the fake etcd with a real one, which comes with the virtual environment too.
 export LCM_ETCD_BIN := $(BIN)
 
-.PHONY: help setup demo rehearse controller test test-core test-rust test-python wheel prove soak lint format bench bench-core docs notebooks fake-cloud clean
+.PHONY: help setup demo rehearse controller test test-core test-rust test-python wheel prove soak lint deny format bench bench-core docs notebooks fake-cloud clean
 
 help: ## Show this list
 	@echo "Targets:"
@@ -84,11 +84,22 @@ fake-cloud: ## Run a cloud on this machine, sixty times as fast; ARGS="--help" t
 controller: setup ## Run the worker controller on the environment; ARGS="--once --dry-run" shows what it would do
 	$(CARGO) run --quiet --bin worker-controller -- $(ARGS)
 
-lint: setup ## Formatting, clippy and documentation, with warnings as errors
+lint: setup ## Formatting, clippy, documentation and licences, with warnings as errors
+	$(BIN)/python tests/python/licences.py
 	cargo fmt --all --check
 	$(CARGO) clippy --package lcm-sdk --no-default-features --all-targets -- --deny warnings
 	$(CARGO) clippy --workspace --all-targets -- --deny warnings
 	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --workspace --no-deps --quiet
+
+# Built once, from its own lock file; after that it takes seconds and no network.
+DENY := $(CURDIR)/target/tools/bin/cargo-deny
+
+deny: $(DENY) ## cargo-deny over all dependencies: licences, duplicates, sources (building it takes minutes, once)
+	$(CARGO) fetch --quiet
+	$(DENY) --offline --all-features check licenses bans sources
+
+$(DENY):
+	cargo install --quiet --locked --version 0.20.2 --root $(CURDIR)/target/tools cargo-deny
 
 format: setup ## Put all code into shape
 	cargo fmt --all

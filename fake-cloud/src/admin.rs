@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{FromRef, Path, Query, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
@@ -17,6 +17,7 @@ use hyper::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::body::BodyProblem;
 use crate::clock::Pace;
 use crate::faults::{Rule, RuleError};
 use crate::recorder::RecordFilter;
@@ -63,11 +64,29 @@ fn routes() -> Router<House> {
         .route("/_fake/requests", get(list_requests).delete(clear_requests))
         .merge(hands::router())
         .fallback(unknown)
+        .method_not_allowed_fallback(wrong_method)
 }
 
 /// The answer to whoever is not on this machine, or only by way of a web page from elsewhere.
 pub fn forbidden() -> Response<Body> {
     Refusal(StatusCode::FORBIDDEN, "the admin API answers this machine only".to_owned()).into_response()
+}
+
+/// The answer to whoever wants to change something and does not show the key.
+pub(crate) fn needs_key() -> Response<Body> {
+    let problem = "this cloud is open to the network: changes need the admin key it printed, in X-API-Key";
+    Refusal(StatusCode::UNAUTHORIZED, problem.to_owned()).into_response()
+}
+
+/// The answer to a request whose body is of no use.
+pub(crate) fn no_body(problem: BodyProblem, limit: usize) -> Response<Body> {
+    let refusal = match problem {
+        BodyProblem::TooLong => {
+            Refusal(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is longer than {limit} bytes"))
+        }
+        BodyProblem::Incomplete => Refusal(StatusCode::BAD_REQUEST, "the body ended before it was complete".to_owned()),
+    };
+    refusal.into_response()
 }
 
 /// Why a request of the admin API came to nothing.
@@ -87,6 +106,12 @@ impl From<JsonRejection> for Refusal {
 
 impl From<QueryRejection> for Refusal {
     fn from(rejection: QueryRejection) -> Self {
+        Self(rejection.status(), rejection.body_text())
+    }
+}
+
+impl From<PathRejection> for Refusal {
+    fn from(rejection: PathRejection) -> Self {
         Self(rejection.status(), rejection.body_text())
     }
 }
@@ -135,6 +160,10 @@ async fn help() -> Json<Value> {
 
 async fn unknown() -> Refusal {
     Refusal(StatusCode::NOT_FOUND, "there is no such page; GET /_fake/ lists them".to_owned())
+}
+
+async fn wrong_method() -> Refusal {
+    Refusal(StatusCode::METHOD_NOT_ALLOWED, "not with this method; GET /_fake/ lists what there is".to_owned())
 }
 
 #[derive(Deserialize, Default)]
@@ -223,7 +252,8 @@ async fn clear_faults(State(world): TheWorld) -> Json<Value> {
     Json(json!({"faults": 0}))
 }
 
-async fn remove_fault(State(world): TheWorld, Path(id): Path<u64>) -> Answer {
+async fn remove_fault(State(world): TheWorld, id: Result<Path<u64>, PathRejection>) -> Answer {
+    let Path(id) = id?;
     if world.faults().remove(id) {
         Ok(Json(json!({"removed": id})))
     } else {

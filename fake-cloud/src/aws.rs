@@ -1,11 +1,12 @@
 //! The front door of AWS: one port for all regions, EC2 and CloudWatch, and the admin API under `/_fake/`.
 
+mod entrance;
 mod incoming;
 mod plan;
 
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,16 +23,22 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tower::ServiceExt;
 
+pub use self::entrance::Entrance;
+
+use self::entrance::Admission;
 use self::plan::{AnswerFate, Instead, Plan};
 use crate::faults::Occasion;
 use crate::recorder::{OpenRecord, Outcome, Record};
 use crate::service::Service;
 use crate::socket::{ResetSwitch, Socket};
 use crate::world::{AwsError, World};
-use crate::{admin, cloudwatch, ec2};
+use crate::{admin, body, cloudwatch, ec2};
 
 /// How long requests under way may take to end once the server is asked to stop.
 const GRACE: Duration = Duration::from_millis(500);
+
+/// The longest body of a request to the admin API.
+const LONGEST_ORDER: usize = 2 * 1024 * 1024;
 
 /// Serves a world until `shutdown` completes, then lets what is under way end, briefly, and leaves nothing behind.
 ///
@@ -41,7 +48,7 @@ const GRACE: Duration = Duration::from_millis(500);
 /// # Cancel safety
 /// Dropping it closes the listener and all connections at once.
 pub async fn serve(listener: TcpListener, world: Arc<World>, shutdown: impl Future<Output = ()>) -> io::Result<()> {
-    let admin = admin::router(Arc::clone(&world));
+    let admin = Entrance { router: admin::router(Arc::clone(&world)), key: None };
     serve_with(listener, world, admin, shutdown).await
 }
 
@@ -55,7 +62,7 @@ pub async fn serve(listener: TcpListener, world: Arc<World>, shutdown: impl Futu
 pub async fn serve_with(
     listener: TcpListener,
     world: Arc<World>,
-    admin: axum::Router,
+    admin: Entrance,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let (stop, stopped) = watch::channel(());
@@ -88,7 +95,7 @@ pub async fn serve_with(
 #[derive(Clone)]
 struct Door {
     world: Arc<World>,
-    admin: axum::Router,
+    admin: Entrance,
     peer: SocketAddr,
 }
 
@@ -127,34 +134,21 @@ impl Door {
     }
 
     async fn administer(&self, request: Request<Incoming>) -> Response<Body> {
-        if !may_administer(self.peer.ip(), request.headers()) {
-            return admin::forbidden();
+        let (head, body) = request.into_parts();
+        match self.admin.admit(self.peer.ip(), &head.method, &head.headers) {
+            Admission::Granted => {}
+            Admission::NotFromHere => return admin::forbidden(),
+            Admission::NeedsKey => return admin::needs_key(),
         }
-        match self.admin.clone().oneshot(request).await {
+        let body = match body::read(body, LONGEST_ORDER).await {
+            Ok(body) => Body::from(body),
+            Err(problem) => return admin::no_body(problem, LONGEST_ORDER),
+        };
+        match self.admin.router.clone().oneshot(Request::from_parts(head, body)).await {
             Ok(response) => response,
             Err(never) => match never {},
         }
     }
-}
-
-/// Only this machine may, and on it nobody who was sent by a page from elsewhere.
-fn may_administer(peer: IpAddr, headers: &HeaderMap) -> bool {
-    peer.to_canonical().is_loopback() && !is_from_another_page(headers) && is_meant_for_this_machine(headers)
-}
-
-/// A name of somebody else's that has come to mean this machine brings a page from there with it.
-fn is_meant_for_this_machine(headers: &HeaderMap) -> bool {
-    let Some(host) = incoming::header(headers, "host") else { return !headers.contains_key("host") };
-    let Ok(authority) = host.parse::<hyper::http::uri::Authority>() else { return false };
-    let name = authority.host().trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
-    name == "localhost" || name.ends_with(".localhost") || name.parse::<IpAddr>().is_ok()
-}
-
-/// A web page from elsewhere that a browser on this machine shows must not reach in.
-fn is_from_another_page(headers: &HeaderMap) -> bool {
-    let origin = incoming::header(headers, "origin").and_then(|origin| origin.split_once("://"));
-    origin.is_some_and(|(_, from)| Some(from) != incoming::header(headers, "host"))
-        || headers.get("origin").is_some_and(|_| origin.is_none())
 }
 
 /// One request and the way to its answer.
@@ -334,30 +328,6 @@ impl Asked {
                 (action.clone(), parameters, ec2::named_instances(form))
             }
             Self::Cloudwatch(call) => (call.operation().to_owned(), call.parameters(), call.named_instances()),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_this_machine_administers_and_only_by_a_name_of_its_own() {
-        let asks = |peer: &str, host: &str| {
-            let mut headers = HeaderMap::new();
-            headers.insert("host", HeaderValue::from_str(host).expect("a host"));
-            may_administer(peer.parse().expect("an address"), &headers)
-        };
-        for host in ["127.0.0.1:4566", "localhost:4566", "[::1]:4566", "LOCALHOST", "fake.localhost"] {
-            assert!(asks("127.0.0.1", host), "{host}");
-        }
-        for host in ["evil.example:4566", "localhost.evil.example", "x", ""] {
-            assert!(!asks("127.0.0.1", host), "{host}");
-        }
-        assert!(asks("::ffff:127.0.0.1", "localhost"));
-        for peer in ["10.0.0.7", "::ffff:10.0.0.7", "fe80::1"] {
-            assert!(!asks(peer, "localhost:4566"), "{peer}");
         }
     }
 }

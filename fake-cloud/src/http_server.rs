@@ -10,7 +10,7 @@ use axum::extract::Request;
 use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -103,7 +103,10 @@ async fn talk(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, rout
             Err(io::Error::from(io::ErrorKind::ConnectionAborted))
         }
     });
-    let builder = auto::Builder::new(TokioExecutor::new());
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    // With a clock, somebody who never finishes the head of a request is not waited for.
+    builder.http1().timer(TokioTimer::new());
+    builder.http2().timer(TokioTimer::new());
     // Ends with an error whenever a client goes away early, which is the client's business.
     drop(builder.serve_connection(TokioIo::new(stream), service).await);
 }

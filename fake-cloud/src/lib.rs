@@ -33,6 +33,7 @@
 
 pub mod admin;
 pub mod aws;
+mod body;
 pub mod clock;
 pub mod cloud;
 pub(crate) mod cloudwatch;
@@ -49,3 +50,4 @@ pub mod scenario;
 pub mod service;
 mod socket;
 pub mod world;
+mod yaml;

@@ -19,6 +19,7 @@ use crate::clock::Pace;
 use crate::control_plane::{Generation, Records};
 use crate::faults::Rule;
 use crate::world::World;
+use crate::yaml;
 
 use self::age::Age;
 pub use self::error::ScenarioError;
@@ -171,6 +172,7 @@ impl Scenario {
     /// # Errors
     /// Text that is not YAML, or says something that cannot be meant.
     pub fn parse(source: &str, text: &str) -> Result<Self, ScenarioError> {
+        yaml::check_depth(text.as_bytes()).map_err(|why| ScenarioError::new(source, "", why))?;
         let script: Script = serde_path_to_error::deserialize(serde_yaml_ng::Deserializer::from_str(text))
             .map_err(|error| ScenarioError::at(source, error.path(), error.inner()))?;
         let scenario = Self { source: source.to_owned(), script };

@@ -155,3 +155,15 @@ async fn the_command_line_counts_more_than_the_scenario() {
     assert_eq!((&state["clock"]["pace"], &state["seed"]), (&Value::from("manual"), &Value::from(5)));
     assert_eq!(state["faults"].as_array().map(Vec::len), Some(7));
 }
+
+#[test]
+fn an_address_that_lets_others_in_is_refused_unless_it_is_meant() {
+    let output = run(&["--ephemeral", "--host", "0.0.0.0"]);
+    assert_eq!(output.status.code(), Some(2));
+    let told = text(&output.stderr);
+    assert!(told.contains("--host 0.0.0.0") && told.contains("--expose"), "{told}");
+
+    let running = Running::start(&["--host", "0.0.0.0", "--expose"]);
+    assert!(running.endpoints["admin_key"].as_str().is_some_and(|key| key.len() >= 32), "{}", running.endpoints);
+    assert!(Running::start(&[]).endpoints.get("admin_key").is_none(), "nobody else comes in, so nothing is asked for");
+}

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fake_cloud::admin::ResetTo;
 use fake_cloud::clock::{Clock, Pace};
-use fake_cloud::cloud::{FakeCloud, Options};
+use fake_cloud::cloud::{Exposure, FakeCloud, Options};
 use fake_cloud::cml::{self, Boot, Stage};
 use fake_cloud::control_plane::Generation;
 use fake_cloud::faults::{Action, Rule};
@@ -273,20 +273,36 @@ async fn more_cmls_than_the_limit_are_named_and_the_limit_holds() {
 }
 
 #[tokio::test]
-async fn the_admin_api_does_not_answer_another_machine() {
+async fn a_cloud_that_lets_others_in_must_be_meant_to() {
+    let open = || Options { host: Ipv4Addr::UNSPECIFIED.into(), ..by_hand() };
+    let refused = FakeCloud::start(open()).await.expect_err("not meant").to_string();
+    assert!(refused.starts_with("0.0.0.0 ") && refused.contains("--expose"), "{refused}");
+    start(Options { exposure: Exposure::network(), ..open() }).await.stop().await;
+}
+
+#[tokio::test]
+async fn where_others_can_come_in_the_admin_api_wants_its_key() {
     // An address of this machine that is not loopback: whoever comes by it looks like somebody else.
     let probe = UdpSocket::bind("0.0.0.0:0").expect("a socket");
     let own = probe.connect("192.0.2.1:9").and_then(|()| probe.local_addr()).map(|address| address.ip());
-    let Some(own) = own.ok().filter(|own| !own.is_loopback() && !own.is_unspecified()) else {
-        // Without a network the guard itself is all there is to test, and its own test does.
-        return;
-    };
-    let cloud = start(Options { host: Ipv4Addr::UNSPECIFIED.into(), ..by_hand() }).await;
+    // Without a network there is nobody else; the guard's own test tells all of them apart.
+    let own = own.ok().filter(|own| !own.is_loopback() && !own.is_unspecified());
+    let exposure = Exposure::Network { admin_key: "open-sesame".to_owned() };
+    let cloud = start(Options { host: Ipv4Addr::UNSPECIFIED.into(), exposure, ..by_hand() }).await;
+    assert_eq!(cloud.endpoints().admin_key.as_deref(), Some("open-sesame"));
     let port = cloud.endpoints().aws_url.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
     let client = reqwest::Client::builder().no_proxy().build().expect("a client");
-    let ask =
-        |host: std::net::IpAddr| client.post(format!("http://{}/_fake/reset", SocketAddr::new(host, port))).send();
-    assert_eq!(ask(own).await.expect("an answer").status(), 403);
-    assert_eq!(ask(Ipv4Addr::LOCALHOST.into()).await.expect("an answer").status(), 200);
+    for host in [Some(Ipv4Addr::LOCALHOST.into()), own].into_iter().flatten() {
+        let url = |path: &str| format!("http://{}/_fake/{path}", SocketAddr::new(host, port));
+        let ask = async |request: reqwest::RequestBuilder| request.send().await.expect("an answer");
+        let refused = ask(client.post(url("reset"))).await;
+        assert_eq!(refused.status(), 401, "{host}");
+        let told: Value = refused.json().await.expect("JSON");
+        assert!(told["error"].as_str().is_some_and(|error| error.contains("X-API-Key")), "{told}");
+        assert_eq!(ask(client.delete(url("requests")).header("x-api-key", "swordfish")).await.status(), 401);
+        assert_eq!(ask(client.post(url("reset")).header("x-api-key", "open-sesame")).await.status(), 200, "{host}");
+        let looked = ask(client.get(url("clock"))).await.status();
+        assert_eq!(looked, if host.is_loopback() { 200 } else { 401 }, "{host}");
+    }
     cloud.stop().await;
 }

@@ -14,6 +14,7 @@ use crate::core::failure::CallFailure;
 use crate::core::secret::Secret;
 use crate::ports::{Coordination, Events, Ports, SystemClock};
 use crate::runtime::CmlDefaults;
+use crate::runtime::admin::{AdminOptions, Exposure};
 use crate::runtime::batcher::{BatchSettings, Batched};
 use crate::runtime::controller::{ControllerConfig, Polling};
 use crate::runtime::discovery::DiscoveryConfig;
@@ -186,6 +187,16 @@ pub fn cml_defaults(settings: &Settings) -> CmlDefaults {
     CmlDefaults {
         username: settings.cml.cml_default_username.clone(),
         password: settings.cml.cml_default_password.clone().unwrap_or_else(|| Secret::from("")),
+    }
+}
+
+/// Where the admin server listens and who may change something there, as the settings say.
+pub fn admin_options(settings: &Settings) -> AdminOptions {
+    let admin = &settings.admin;
+    AdminOptions {
+        address: (admin.admin_host, admin.admin_port).into(),
+        exposure: if admin.admin_expose { Exposure::Network } else { Exposure::LoopbackOnly },
+        key: admin.admin_key.clone(),
     }
 }
 

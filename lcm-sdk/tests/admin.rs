@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use lcm_sdk::core::counters::{Counter, Counts};
 use lcm_sdk::runtime::admin::{
-    AdminServer, AdminSource, ControllerStats, LastOutcome, QueueStats, Readiness, ResourceState, ResourceStatus, Role,
-    SweepSummary, Triggered, WatchState,
+    AdminOptions, AdminServer, AdminSource, ControllerStats, Exposure, LastOutcome, QueueStats, Readiness,
+    ResourceState, ResourceStatus, Role, SweepSummary, Triggered, WatchState,
 };
 use lcm_sdk::runtime::shutdown::Shutdown;
 use lcm_sdk::runtime::telemetry::Telemetry;
-use lcm_sdk::{Outcome, Timestamp};
+use lcm_sdk::{Outcome, Secret, Timestamp};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -103,8 +103,16 @@ struct Running {
     server: JoinHandle<()>,
 }
 
+fn anywhere() -> AdminOptions {
+    AdminOptions::at("127.0.0.1:0".parse().expect("an address"))
+}
+
 async fn start() -> Running {
-    let server = AdminServer::bind("127.0.0.1:0".parse().expect("an address")).await.expect("a free port");
+    start_with(anywhere()).await
+}
+
+async fn start_with(options: AdminOptions) -> Running {
+    let server = AdminServer::bind(options).await.expect("a free port");
     let (controller, telemetry, shutdown) = (Arc::new(Controller::default()), Telemetry::default(), Shutdown::new());
     let address = server.local_address();
     let serving = server.run(Arc::clone(&controller) as Arc<dyn AdminSource>, telemetry.clone(), shutdown.clone());
@@ -125,14 +133,20 @@ impl Answer {
 
 impl Running {
     async fn ask(&self, method: &str, path: &str) -> Answer {
-        let request =
-            format!("{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+        self.send(method, path, "", "").await
+    }
+
+    async fn send(&self, method: &str, path: &str, headers: &str, body: &str) -> Answer {
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n{headers}");
+        let request = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
         let exchange = async {
-            let mut stream = TcpStream::connect(self.address).await.expect("connected");
-            stream.write_all(request.as_bytes()).await.expect("asked");
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).await.expect("answered");
-            answer
+            let port = self.address.port();
+            let stream = TcpStream::connect((std::net::Ipv4Addr::LOCALHOST, port)).await.expect("connected");
+            let (mut reading, mut writing) = stream.into_split();
+            let mut answer = Vec::new();
+            // It may answer before it has heard everything, so a failed write is no verdict; nor is how it ends.
+            let _ = tokio::join!(writing.write_all(request.as_bytes()), reading.read_to_end(&mut answer));
+            String::from_utf8(answer).expect("text")
         };
         let answer = tokio::time::timeout(PATIENCE, exchange).await.expect("an answer in time");
         let (head, body) = answer.split_once("\r\n\r\n").expect("head and body");
@@ -215,6 +229,11 @@ async fn a_question_that_cannot_be_meant_is_refused_with_what_is_accepted() {
         assert_eq!(answer.status, 400, "{question}");
         assert!(error.contains(accepted), "{question}: {error}");
     }
+    for bytes in ["/admin/resources/%ff", "/admin/resources?status=%ff"] {
+        let answer = running.get(bytes).await;
+        assert_eq!(answer.status, 400, "{bytes}");
+        assert!(answer.json()["error"].is_string(), "{bytes}: {}", answer.body);
+    }
     let lost = running.get("/admin").await;
     assert_eq!(lost.status, 404);
     assert!(lost.body.contains("/admin/stats"), "{}", lost.body);
@@ -267,9 +286,10 @@ async fn alive_from_the_start_and_ready_after_the_first_sweep_or_as_a_standby() 
 #[tokio::test]
 async fn a_port_in_use_is_said_before_anything_starts() {
     let running = start().await;
-    let error = AdminServer::bind(running.address).await.expect_err("taken").to_string();
+    let error = AdminServer::bind(AdminOptions::at(running.address)).await.expect_err("taken").to_string();
     assert!(error.contains(&running.address.to_string()) && error.contains("ADMIN_PORT"), "{error}");
-    let elsewhere = "192.0.2.1:1".parse().expect("an address");
+    let elsewhere = AdminOptions::at("192.0.2.1:1".parse().expect("an address"));
+    let elsewhere = AdminOptions { exposure: Exposure::Network, ..elsewhere };
     let error = AdminServer::bind(elsewhere).await.expect_err("not ours").to_string();
     assert!(error.contains("192.0.2.1:1") && error.contains("ADMIN_HOST"), "{error}");
 }
@@ -295,4 +315,73 @@ async fn forgotten_connections_do_not_keep_others_out() {
     }
     assert_eq!(running.get("/healthz").await.status, 200);
     drop(forgotten);
+}
+
+const ORDER: &str = "/admin/resources/w-1/reconcile";
+
+#[tokio::test]
+async fn an_address_that_lets_others_in_is_refused_unless_it_is_meant() {
+    for open in ["0.0.0.0:0", "[::]:0", "[::ffff:0.0.0.0]:0"] {
+        let options = AdminOptions::at(open.parse().expect("an address"));
+        let refused = AdminServer::bind(options).await.expect_err(open).to_string();
+        assert!(refused.contains("ADMIN_EXPOSE=true"), "{refused}");
+    }
+    let open =
+        AdminOptions { exposure: Exposure::Network, ..AdminOptions::at("0.0.0.0:0".parse().expect("an address")) };
+    let running = start_with(open).await;
+    assert_eq!(running.get("/admin/stats").await.status, 200, "everybody may look");
+    let refused = running.ask("POST", ORDER).await;
+    assert_eq!(refused.status, 403);
+    assert!(refused.json()["error"].as_str().is_some_and(|error| error.contains("ADMIN_KEY")), "{}", refused.body);
+}
+
+#[tokio::test]
+async fn where_there_is_a_key_a_change_needs_it_and_a_look_does_not() {
+    let open = AdminOptions::at("0.0.0.0:0".parse().expect("an address"));
+    for options in [AdminOptions { exposure: Exposure::Network, ..open }, anywhere()] {
+        let running = start_with(AdminOptions { key: Some(Secret::from("open-sesame")), ..options }).await;
+        for (headers, status) in [
+            ("", 401),
+            ("x-api-key: open-sesam\r\n", 401),
+            ("x-api-key:\r\n", 401),
+            ("authorization: Basic open-sesame\r\n", 401),
+            ("x-api-key: open-sesame\r\n", 202),
+            ("authorization: Bearer open-sesame\r\n", 202),
+            // A page that knows the key is one that was given it.
+            ("origin: https://console.example\r\nx-api-key: open-sesame\r\n", 202),
+        ] {
+            let answer = running.send("POST", ORDER, headers, "").await;
+            assert_eq!(answer.status, status, "{headers:?}: {}", answer.body);
+            assert!(!answer.body.contains("open-sesame"), "{}", answer.body);
+        }
+        assert_eq!(running.get("/metrics").await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn a_web_page_changes_nothing_on_the_machine_it_is_looked_at_on() {
+    let running = start().await;
+    for origin in ["https://evil.example", "null", "http://127.0.0.1:8083"] {
+        let refused = running.send("POST", ORDER, &format!("origin: {origin}\r\n"), "").await;
+        assert_eq!(refused.status, 403, "{origin}: {}", refused.body);
+    }
+    assert_eq!(running.ask("POST", ORDER).await.status, 202);
+}
+
+#[tokio::test]
+async fn what_is_too_long_is_refused_and_the_next_request_is_served() {
+    let running = start().await;
+    let many: String = (0..200).map(|number| format!("x-{number}: y\r\n")).collect();
+    let long = format!("x-long: {}\r\n", "y".repeat(600_000));
+    let body = "x".repeat(200_000);
+    for (path, headers, body, status) in [
+        (ORDER, "", body.as_str(), 413),
+        (ORDER, many.as_str(), "", 431),
+        (ORDER, long.as_str(), "", 431),
+        (&format!("/{}", "p".repeat(100_000)), "", "", 414),
+    ] {
+        assert_eq!(running.send("POST", path, headers, body).await.status, status);
+        assert_eq!(running.get("/healthz").await.status, 200);
+    }
+    assert_eq!(running.send("POST", ORDER, "", "{}").await.status, 202, "a short body is no trouble");
 }

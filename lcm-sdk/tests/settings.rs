@@ -337,6 +337,26 @@ fn value() -> impl Strategy<Value = String> {
     ]
 }
 
+#[test]
+fn a_reason_that_repeats_a_long_value_is_cut() {
+    let long = "[".repeat(100_000);
+    for variable in ["ETCD_ENDPOINTS", "AWS_REGION_CONFIGS"] {
+        let told = refused(&[(variable, &long)]);
+        assert!(told.contains(variable) && told.len() < 2_000, "{} bytes", told.len());
+    }
+}
+
+#[test]
+fn an_admin_server_that_others_can_reach_must_be_meant() {
+    let told = refused(&[("ADMIN_HOST", "0.0.0.0")]);
+    assert!(told.contains("ADMIN_HOST") && told.contains("ADMIN_EXPOSE=true"), "{told}");
+    let settings = usable(&[("ADMIN_HOST", "0.0.0.0"), ("ADMIN_EXPOSE", "true"), ("ADMIN_KEY", "hunter2")]);
+    assert!(!format!("{settings:?} {}", settings.report()).contains("hunter2"));
+    for local in ["127.0.0.1", "::1", "127.9.9.9"] {
+        usable(&[("ADMIN_HOST", local)]);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -358,7 +378,7 @@ proptest! {
 
     #[test]
     fn a_secret_is_never_shown(secret in "[A-Z]{3}-[0-9]{6}\n?") {
-        let hidden = ["CML_DEFAULT_PASSWORD", "CONTROL_PLANE_API_KEY", "ETCD_PASSWORD", "EVENT_SINK_URL"];
+        let hidden = ["CML_DEFAULT_PASSWORD", "CONTROL_PLANE_API_KEY", "ETCD_PASSWORD", "EVENT_SINK_URL", "ADMIN_KEY"];
         for variable in hidden {
             let said = match Settings::from_map([(variable, secret.as_str())]) {
                 Ok(settings) => format!("{settings:?}{}{:?}", settings.report(), settings.warnings()),

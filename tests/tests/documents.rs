@@ -20,12 +20,22 @@ fn the_readme_draws_the_lifecycle_that_the_table_holds() {
 
 #[test]
 fn every_file_the_documents_point_to_exists() {
-    for document in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"] {
+    for document in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"] {
         let text = read(document);
         let links = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
         for link in links.filter(|link| !link.starts_with("http")) {
             assert!(root().join(link).exists(), "{document} points to {link}");
         }
+    }
+}
+
+#[test]
+fn everything_that_shows_what_the_security_document_claims_exists() {
+    let text = read("SECURITY.md");
+    let shown: Vec<&str> = text.split('`').filter(|word| word.contains("tests/")).collect();
+    assert!(shown.len() > 8, "{shown:?}");
+    for file in shown {
+        assert!(root().join(file).exists(), "SECURITY.md names {file}");
     }
 }
 
@@ -42,7 +52,7 @@ fn every_room_of_the_architecture_exists() {
 #[test]
 fn every_make_target_of_the_documents_exists_and_explains_itself() {
     let makefile = read("Makefile");
-    for document in ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"] {
+    for document in ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"] {
         let text = read(document);
         let targets = text.split("make ").skip(1).filter_map(|rest| {
             let end = rest.find(|letter: char| !letter.is_ascii_lowercase() && letter != '-').unwrap_or(rest.len());

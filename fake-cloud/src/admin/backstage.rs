@@ -1,6 +1,6 @@
 //! What stands behind the services that are not AWS, as far as the admin API reaches.
 
-use axum::extract::rejection::JsonRejection;
+use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{Path, State};
 use axum::routing::post;
 use axum::{Json, Router};
@@ -123,9 +123,10 @@ async fn worker(State(stage): State<Backstage>, body: Result<Json<Value>, JsonRe
 
 async fn edit_worker(
     State(stage): State<Backstage>,
-    Path(id): Path<String>,
+    id: Result<Path<String>, PathRejection>,
     body: Result<Json<Value>, JsonRejection>,
 ) -> Answer {
+    let Path(id) = id?;
     let Json(fields) = body?;
     let worker = stage.records.edit_worker(&id, Input::of(fields)?)?;
     Ok(Json(json!({"id": worker.id(), "status": worker.status(), "version": worker.version()})))
@@ -160,9 +161,10 @@ struct Details {
 
 async fn etcd_fault(
     State(stage): State<Backstage>,
-    Path(name): Path<String>,
+    name: Result<Path<String>, PathRejection>,
     body: Result<Option<Json<Details>>, JsonRejection>,
 ) -> Answer {
+    let Path(name) = name?;
     let details = body?.map(|Json(details)| details).unwrap_or_default();
     let fault =
         Fault::named(&name, details.lease.as_ref()).map_err(|hint| Refusal(StatusCode::UNPROCESSABLE_ENTITY, hint))?;

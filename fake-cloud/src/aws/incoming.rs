@@ -2,18 +2,16 @@
 
 use std::io::Read;
 
-use bytes::{Bytes, BytesMut};
-use http_body_util::BodyExt;
+use bytes::Bytes;
 use hyper::HeaderMap;
 use hyper::body::Incoming;
 
+use crate::body::{self, BodyProblem};
 use crate::service::Service;
 use crate::world::AwsError;
 
 /// No more than this is read from the wire.
 const LONGEST_BODY: usize = 2 * 1024 * 1024;
-/// What is too long is read up to here and thrown away: a caller that is still sending would miss the refusal.
-const LONGEST_REFUSED: usize = 64 * 1024 * 1024;
 /// No more than this is unpacked.
 const LONGEST_UNPACKED: usize = 8 * 1024 * 1024;
 
@@ -60,25 +58,11 @@ pub(super) fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> 
 }
 
 /// Reads a body, and unpacks it if it is packed.
-pub(super) async fn body(headers: &HeaderMap, mut body: Incoming) -> Result<Bytes, AwsError> {
-    let mut bytes = BytesMut::new();
-    let mut length = 0;
-    while let Some(frame) = body.frame().await {
-        let frame = frame
-            .map_err(|_| AwsError::new("IncompleteBody", "The request body ended before it was complete."))?
-            .into_data()
-            .unwrap_or_default();
-        length += frame.len();
-        if length <= LONGEST_BODY {
-            bytes.extend_from_slice(&frame);
-        } else if length > LONGEST_REFUSED {
-            break;
-        }
-    }
-    if length > LONGEST_BODY {
-        return Err(AwsError::known("RequestEntityTooLarge"));
-    }
-    let bytes = bytes.freeze();
+pub(super) async fn body(headers: &HeaderMap, body: Incoming) -> Result<Bytes, AwsError> {
+    let bytes = body::read(body, LONGEST_BODY).await.map_err(|problem| match problem {
+        BodyProblem::TooLong => AwsError::known("RequestEntityTooLarge"),
+        BodyProblem::Incomplete => AwsError::new("IncompleteBody", "The request body ended before it was complete."),
+    })?;
     match header(headers, "content-encoding") {
         None | Some("" | "identity") => Ok(bytes),
         Some("gzip") => unpack(&bytes),

@@ -1,6 +1,7 @@
 //! The whole cloud: every service of one world, on ports of its own.
 
 mod etcd_faults;
+mod exposure;
 mod handle;
 mod http_faults;
 mod laboratories;
@@ -17,6 +18,9 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+pub use self::exposure::Exposure;
+pub(crate) use self::exposure::is_local;
+
 use crate::admin::{self, Backstage};
 use crate::aws;
 use crate::clock::{Clock, Pace};
@@ -29,8 +33,10 @@ use crate::world::{Catalog, Settings, World};
 /// Where a cloud listens, and what it is made of. The default takes free ports on loopback.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The address to listen on. Anything but loopback lets others in.
+    /// The address to listen on. Anything but loopback lets others in, and must be meant.
     pub host: IpAddr,
+    /// Who can reach it.
+    pub exposure: Exposure,
     /// The ports; zero takes a free one.
     pub ports: Ports,
     /// The clock, the seed and the delays.
@@ -53,6 +59,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             host: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            exposure: Exposure::default(),
             ports: Ports::default(),
             settings: Settings::default(),
             api_key: control_plane::Options::default().api_key,
@@ -127,6 +134,9 @@ pub struct Endpoints {
     pub aws_url: String,
     /// The admin API.
     pub admin_url: String,
+    /// What changes over the admin API need in `X-API-Key`, where the cloud is open to the network.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub admin_key: Option<String>,
     /// etcd, as host and port.
     pub etcd_endpoint: String,
     /// The control plane.
@@ -203,10 +213,12 @@ impl FakeCloud {
     /// Starts every service.
     ///
     /// # Errors
-    /// When the scenario asks for the impossible; when a port is taken, naming the service and the address, or the authority's file cannot be written.
+    /// When the address lets others in and that is not meant; when the scenario asks for the impossible; when a port is taken, naming the service and the address, or the authority's file cannot be written.
     pub async fn start(options: Options) -> io::Result<Self> {
-        let Options { host, ports, settings, api_key, cml, cml_limit, leases, control_plane_generation, scenario } =
-            options;
+        let Options { host, exposure, ports, settings, api_key, cml, cml_limit, leases, .. } = options;
+        let (control_plane_generation, scenario) = (options.control_plane_generation, options.scenario);
+        exposure.check(host)?;
+        let admin_key = exposure.into_key();
         let aws = listen("AWS", host, ports.aws).await?;
         let etcd_port = listen("etcd", host, ports.etcd).await?;
         let control_plane = listen("the control plane", host, ports.control_plane).await?;
@@ -235,6 +247,7 @@ impl FakeCloud {
         let aws_url = url(&aws)?;
         let endpoints = Endpoints {
             admin_url: format!("{aws_url}/_fake/"),
+            admin_key: admin_key.clone(),
             aws_url,
             etcd_endpoint: etcd_port.local_addr()?.to_string(),
             control_plane_url: url(&control_plane)?,
@@ -254,7 +267,8 @@ impl FakeCloud {
         let laboratories = Laboratories::default();
         let backstage =
             Backstage { records: records.clone(), etcd: store.clone(), laboratories: laboratories.clone(), scenario };
-        let admin = admin::router_of_everything(Arc::clone(&world), backstage.clone());
+        let router = admin::router_of_everything(Arc::clone(&world), backstage.clone());
+        let admin = aws::Entrance { router, key: admin_key };
         let (world_of_aws, until) = (Arc::clone(&world), stopped());
         services.spawn(async move { drop(aws::serve_with(aws, world_of_aws, admin, until).await) });
         let (store_of_etcd, until) = (store.clone(), stopped());

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use super::labs::{Lab, NewLab, NewNode};
 use super::links::Interface;
 use super::refusal::Refusal;
+use crate::yaml;
 
 /// More than this in one topology is refused.
 const MOST_NODES: usize = 1000;
@@ -76,6 +77,7 @@ pub(super) fn read(
     mut id: impl FnMut() -> String,
 ) -> Result<Lab, Refusal> {
     // JSON is YAML as well.
+    yaml::check_depth(text).map_err(|why| Refusal::bad_request(format!("Invalid topology: {why}")))?;
     let topology: Topology = serde_yaml_ng::from_slice(text)
         .map_err(|error| Refusal::bad_request(format!("Topology cannot be read: {error}")))?;
     if topology.nodes.len() > MOST_NODES || topology.links.len() > MOST_LINKS {

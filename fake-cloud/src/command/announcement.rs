@@ -16,8 +16,11 @@ pub(super) fn table(endpoints: &Endpoints) -> String {
         endpoints.cml_port,
         endpoints.cml_ca_file.display(),
     );
-    for (name, value) in endpoints.environment().as_object().into_iter().flatten() {
+    if let Some(key) = &endpoints.admin_key {
         // Writing to a String never fails.
+        let _ = writeln!(text, "Open to the network. Changes over the admin API need the header X-API-Key: {key}\n");
+    }
+    for (name, value) in endpoints.environment().as_object().into_iter().flatten() {
         let _ = writeln!(text, "export {name}={}", quoted(value.as_str().unwrap_or_default()));
     }
     text.push_str("\nCtrl-C stops it.\n");

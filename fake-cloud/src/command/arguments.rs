@@ -3,11 +3,12 @@
 use std::ffi::OsString;
 use std::net::IpAddr;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser};
 
 use crate::admin::parse_pace;
 use crate::clock::{Clock, Pace};
-use crate::cloud::{LeaseClock, Options, Ports};
+use crate::cloud::{Exposure, LeaseClock, Options, Ports, is_local};
 use crate::cml::{self, Boot};
 use crate::control_plane::Generation;
 use crate::scenario::{Scenario, ScenarioError};
@@ -46,9 +47,14 @@ pub(super) struct Arguments {
     /// Decides every random choice; the same seed makes the same world [default: the scenario's, or else 0]
     #[arg(long)]
     pub(super) seed: Option<u64>,
-    /// The address to listen on. Anything but loopback lets others in.
+    /// The address to listen on. Anything but loopback lets others in, and needs --expose.
     #[arg(long, default_value = "127.0.0.1")]
     pub(super) host: IpAddr,
+    /// Let others than this machine in, by the address that --host says.
+    ///
+    /// Changes over the admin API then need a key, which is printed.
+    #[arg(long)]
+    pub(super) expose: bool,
     /// The port for EC2, CloudWatch and the admin API.
     #[arg(long, default_value_t = Ports::USUAL.aws)]
     pub(super) aws_port: u16,
@@ -83,8 +89,14 @@ impl Arguments {
     /// # Errors
     /// What clap has to say instead: the help, the version, or what is wrong.
     pub(super) fn read(program: &str, words: impl IntoIterator<Item = OsString>) -> clap::error::Result<Self> {
-        let command = Self::command().bin_name(program).no_binary_name(true);
-        Self::from_arg_matches(&command.try_get_matches_from(words)?)
+        let mut command = Self::command().bin_name(program).no_binary_name(true);
+        let arguments = Self::from_arg_matches(&command.try_get_matches_from_mut(words)?)?;
+        if !arguments.expose && !is_local(arguments.host) {
+            let host = arguments.host;
+            let problem = format!("--host {host} lets others than this machine in; --expose says that this is meant");
+            return Err(command.error(ErrorKind::MissingRequiredArgument, problem));
+        }
+        Ok(arguments)
     }
 
     /// The cloud that is asked for.
@@ -98,6 +110,7 @@ impl Arguments {
         let pace = self.clock.or_else(|| scenario.as_ref()?.pace()).unwrap_or(Pace::Real);
         Ok(Options {
             host: self.host,
+            exposure: if self.expose { Exposure::network() } else { Exposure::Loopback },
             ports: self.ports(),
             settings: Settings { seed, clock: Clock::new(pace), delays: self.delays, ..Settings::default() },
             cml: cml::Options { boot: self.cml_boot, ..cml::Options::default() },
@@ -153,7 +166,7 @@ A scenario of your own is a file like this; every part may be left out:
   sessions:  [{id: s-1, worker: w-1, status: running, began: 30m, lasts: 2h}]
   faults:    [{service: ec2, probability: 0.1, action: {kind: error, code: RequestLimitExceeded}}]
 
-While it runs, the admin API on the AWS port (loopback only):
+While it runs, the admin API on the AWS port (for this machine, unless --expose):
   curl localhost:4566/_fake/                 all it can do
   curl localhost:4566/_fake/state            everything there is
   curl 'localhost:4566/_fake/requests?service=control-plane'

@@ -5,6 +5,9 @@ use std::io;
 
 use super::ready::READY;
 
+/// Longest part of an error, in signs.
+const LONGEST: usize = 400;
+
 /// What is wrong with a scenario: in which file, at which place, what it says and what it may say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScenarioError {
@@ -15,7 +18,7 @@ pub struct ScenarioError {
 
 impl ScenarioError {
     pub(super) fn new(source: &str, place: &str, why: impl fmt::Display) -> Self {
-        Self { source: source.to_owned(), place: place.to_owned(), why: why.to_string() }
+        Self { source: source.to_owned(), place: cut(place), why: cut(&why.to_string()) }
     }
 
     pub(super) fn at(source: &str, place: &impl fmt::Display, error: &serde_yaml_ng::Error) -> Self {
@@ -39,3 +42,11 @@ impl fmt::Display for ScenarioError {
 }
 
 impl std::error::Error for ScenarioError {}
+
+/// What a file says may be as long as the file; nobody reads more of it in an error than this.
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}

@@ -86,8 +86,13 @@ impl Cloud {
 
     /// Asks CloudWatch as the Rust SDK does.
     pub(crate) async fn cloudwatch_cbor(&self, operation: &str, body: &[u8]) -> Answer {
+        self.cloudwatch_cbor_with(operation, &[], body).await
+    }
+
+    /// The same with more headers.
+    pub(crate) async fn cloudwatch_cbor_with(&self, operation: &str, more: &[&str], body: &[u8]) -> Answer {
         let path = format!("/service/GraniteServiceVersion20100801/operation/{operation}");
-        let headers = ["content-type: application/cbor", "smithy-protocol: rpc-v2-cbor"];
+        let headers = [&["content-type: application/cbor", "smithy-protocol: rpc-v2-cbor"], more].concat();
         self.raw(&signed_for("monitoring", &path, &headers, body)).await
     }
 

@@ -7,6 +7,7 @@ use reqwest::{Certificate, Client, ClientBuilder, Response, StatusCode, Url, red
 use serde_json::Value;
 use thiserror::Error;
 
+use super::quote::one_line;
 use crate::core::failure::{CallFailure, FailureKind};
 
 /// Longest part of an error page that is quoted.
@@ -84,13 +85,9 @@ pub fn failure_of_answer(status: StatusCode, body: &str) -> CallFailure {
         _ if status.is_client_error() => FailureKind::Refused,
         _ => FailureKind::Unclear,
     };
-    // On one line: what a far side says must not be able to forge lines of our log.
-    let body: Vec<&str> = body.split_whitespace().take(QUOTED).collect();
-    let body = body.join(" ");
-    let quoted = match body.char_indices().nth(QUOTED) {
-        Some((cut, _)) => format!("{}…", &body[..cut]),
-        None if body.is_empty() => status.canonical_reason().unwrap_or("no reason given").to_owned(),
-        None => body,
+    let quoted = match one_line(body, QUOTED) {
+        nothing if nothing.is_empty() => status.canonical_reason().unwrap_or("no reason given").to_owned(),
+        something => something,
     };
     CallFailure::coded(kind, status.as_str(), quoted)
 }

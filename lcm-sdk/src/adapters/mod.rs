@@ -16,3 +16,5 @@ pub mod events;
 #[cfg(any(feature = "cml", feature = "control-plane"))]
 pub mod http;
 pub mod memory;
+#[cfg(any(feature = "aws", feature = "cml", feature = "control-plane", feature = "etcd"))]
+mod quote;

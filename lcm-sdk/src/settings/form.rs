@@ -312,12 +312,17 @@ fn quoted(text: &str) -> String {
         Some((before, after)) if !before.is_empty() => format!("{REDACTED}@{after}"),
         Some(_) | None => text.to_owned(),
     };
-    let mut letters = shown.chars();
-    let mut cut: String = letters.by_ref().take(SHOWN).collect();
+    format!("{:?}", cut(&shown, SHOWN))
+}
+
+/// The beginning of a text, as much of it as an error should hold.
+pub(super) fn cut(text: &str, longest: usize) -> String {
+    let mut letters = text.chars();
+    let mut cut: String = letters.by_ref().take(longest).collect();
     if letters.next().is_some() {
         cut.push('…');
     }
-    format!("{cut:?}")
+    cut
 }
 
 #[cfg(test)]

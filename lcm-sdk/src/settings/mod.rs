@@ -242,10 +242,17 @@ impl Settings {
         let fits = election.lease_margin * 2 < election.lease_ttl;
         let certified = etcd.etcd_cert_file.is_some() == etcd.etcd_key_file.is_some();
         let signed_in = etcd.etcd_username.is_some() == etcd.etcd_password.is_some();
+        let closed = self.admin.admin_host.to_canonical().is_loopback() || self.admin.admin_expose;
         let rules = [
             (grows, "BACKOFF_BASE", "MAX_BACKOFF", "the first wait must not be longer than the longest"),
             (fits, "LEASE_MARGIN", "LEASE_TTL", "the margin must be less than half of the lease"),
             (certified, "ETCD_CERT_FILE", "ETCD_KEY_FILE", "set both or neither"),
+            (
+                closed,
+                "ADMIN_HOST",
+                "ADMIN_EXPOSE",
+                "an address that is not loopback opens the admin server to the network; ADMIN_EXPOSE=true says that this is meant",
+            ),
             (signed_in, "ETCD_USERNAME", "ETCD_PASSWORD", "set both or neither"),
         ];
         let broken = rules.into_iter().filter(|(holds, ..)| !holds);

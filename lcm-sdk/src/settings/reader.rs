@@ -5,9 +5,12 @@ use std::ffi::OsString;
 
 use serde::Serialize;
 
-use super::form::{Form, Refusal};
+use super::form::{Form, Refusal, cut};
 use super::problem::{Problem, Warning};
 use super::typo;
+
+/// Longest reason in a problem, in letters.
+const LONGEST_REASON: usize = 300;
 
 /// Where the value of a setting came from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -91,7 +94,8 @@ impl Reader {
             .map_err(|(value, refusal)| {
                 let because = match refusal {
                     Refusal::NotAccepted => None,
-                    Refusal::Because(text) => Some(text),
+                    // It may repeat what it is about, however long that is.
+                    Refusal::Because(text) => Some(cut(&text, LONGEST_REASON)),
                 };
                 self.problems.push(Problem::BadValue { variable, value, accepted: form.accepted(), because });
             })

@@ -233,11 +233,15 @@ group! { AwsSettings, "AWS", "Where workers are launched. Credentials and endpoi
         "Whose AMIs are launched. Name them: otherwise a stranger can publish one with a matching name and a newer date.";
 } }
 
-group! { AdminSettings, "Admin server", "Statistics, metrics and health over HTTP. It asks nobody who they are." {
+group! { AdminSettings, "Admin server", "Statistics, metrics and health over HTTP. Whoever reaches it may look." {
     admin_host: IpAddr, ["ADMIN_HOST"], "127.0.0.1", Address,
-        "Address to listen on. Anything but a loopback address opens it to the network.";
+        "Address to listen on. Anything but a loopback address opens it to the network, and needs admin_expose.";
     admin_port: u16, ["ADMIN_PORT"], "8083", Whole { from: 0, to: u16::MAX },
         "Port to listen on; 0 takes any free one.";
+    admin_expose: bool, ["ADMIN_EXPOSE"], "false", Switch,
+        "Whether others than this machine may reach it. Nobody may change anything there without admin_key.";
+    admin_key: Option<Secret>, ["ADMIN_KEY"], "", Optional(Hidden),
+        "What a change needs as X-API-Key or bearer token. Nothing means that only this machine may change something.";
 } }
 
 group! { LogSettings, "Logs", "What is logged, and how." {

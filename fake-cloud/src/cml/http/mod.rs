@@ -3,7 +3,7 @@
 mod endpoints;
 
 use axum::Router;
-use axum::body::{Body, Bytes, to_bytes};
+use axum::body::{Body, Bytes};
 use axum::extract::{FromRequestParts, Query, RawPathParams, Request};
 use axum::http::HeaderMap;
 use axum::http::request::Parts;
@@ -15,6 +15,7 @@ use self::endpoints::ENDPOINTS;
 use super::boot::Stage;
 use super::refusal::{Refusal, bad_gateway_page};
 use super::system::System;
+use crate::body::{self, BodyProblem};
 use crate::http_server;
 use crate::interruption::RequestInfo;
 
@@ -120,8 +121,12 @@ async fn carry_out(system: &System, endpoint: Option<&'static Endpoint>, mut par
             Err(refusal) => return refusal.into_response(),
         },
     };
-    let Ok(body) = to_bytes(body, MAX_BODY).await else {
-        return Refusal::new(413, format!("The body is larger than {MAX_BODY} bytes.")).into_response();
+    let body = match body::read(body, MAX_BODY).await {
+        Ok(body) => body,
+        Err(BodyProblem::TooLong) => {
+            return Refusal::new(413, format!("The body is larger than {MAX_BODY} bytes.")).into_response();
+        }
+        Err(BodyProblem::Incomplete) => return Refusal::bad_request("The body is not complete.").into_response(),
     };
     let query = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri).map(|query| query.0).unwrap_or_default();
     (endpoint.handler)(system, &Call { params, query, body, token }).unwrap_or_else(Refusal::into_response)

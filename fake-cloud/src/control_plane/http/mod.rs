@@ -7,7 +7,7 @@ mod reply;
 use std::future::Future;
 
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::{FromRequestParts, RawPathParams, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
@@ -20,6 +20,7 @@ pub use self::endpoints::{ENDPOINTS, Endpoint, Verb};
 pub use self::reply::Reply;
 use super::problem::Problem;
 use super::records::Records;
+use crate::body::{self, BodyProblem};
 use crate::http_server::{self, Gate};
 use crate::interruption::{Hook, RefusalCode, RequestInfo};
 
@@ -110,7 +111,13 @@ impl Server {
             return refuse(&Problem::Unauthorized);
         }
         let limit = self.options.max_body_bytes;
-        let Ok(body) = to_bytes(body, limit).await else { return refuse(&Problem::TooLarge { limit }) };
+        let body = match body::read(body, limit).await {
+            Ok(body) => body,
+            Err(BodyProblem::TooLong) => return refuse(&Problem::TooLarge { limit }),
+            Err(BodyProblem::Incomplete) => {
+                return refuse(&Problem::invalid("(body)", &"not all of it".into(), "a body that is complete"));
+            }
+        };
         Call::new(subject, &parts, body)
             .and_then(|call| (endpoint.handler)(&self.records, &call))
             .map_or_else(|problem| refuse(&problem), IntoResponse::into_response)

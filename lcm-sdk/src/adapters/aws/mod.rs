@@ -31,7 +31,14 @@ pub use ec2::Ec2;
 use aws_sdk_ec2::config::http::HttpResponse;
 use aws_sdk_ec2::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
 
+use super::quote::one_line;
 use crate::core::failure::{CallFailure, FailureKind};
+
+/// Longest part of EC2's words that is kept: an encoded authorization message fits, which operators decode.
+const QUOTED: usize = 2_000;
+
+/// Longest code that is kept; those we know are shorter.
+const CODE: usize = 100;
 
 /// Puts an AWS SDK error into the core's words. "No such instance" comes out as [`FailureKind::Refused`]; whoever
 /// asked about an instance checks [`codes::INSTANCE_NOT_FOUND`] first, because there it is an answer.
@@ -39,13 +46,13 @@ pub fn failure<E>(error: &SdkError<E, HttpResponse>) -> CallFailure
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,
 {
-    let message = || DisplayErrorContext(error).to_string();
+    let message = || one_line(&DisplayErrorContext(error).to_string(), QUOTED);
     match error {
         SdkError::ServiceError(service) => {
             let (code, status) = (service.err().code(), service.raw().status().as_u16());
             let kind = code.and_then(codes::kind).unwrap_or_else(|| codes::kind_of_status(status));
-            let said = service.err().message().map_or_else(message, str::to_owned);
-            CallFailure { code: code.map(str::to_owned), ..CallFailure::new(kind, said) }
+            let said = service.err().message().map_or_else(message, |said| one_line(said, QUOTED));
+            CallFailure { code: code.map(|code| one_line(code, CODE)), ..CallFailure::new(kind, said) }
         }
         SdkError::DispatchFailure(_) if is_refused_connection(error) => {
             CallFailure::new(FailureKind::Unreachable, message())
@@ -91,6 +98,15 @@ mod tests {
         assert_eq!(said(Some("SomethingNew"), 400).kind, FailureKind::Refused);
         assert_eq!(said(None, 503).kind, FailureKind::Unclear);
         assert_eq!(said(Some("AuthFailure"), 401).to_string(), "AuthFailure: as EC2 put it");
+    }
+
+    #[test]
+    fn what_ec2_says_stays_on_its_line_and_is_cut() {
+        let metadata = ErrorMetadata::builder().code("C\n".repeat(999)).message("m\r\n".repeat(9_999));
+        let response = HttpResponse::new(400.try_into().expect("a status"), "".into());
+        let told =
+            failure(&SdkError::service_error(RunInstancesError::generic(metadata.build()), response)).to_string();
+        assert!(told.len() < 3_000 && !told.contains(['\n', '\r']), "{told:?}");
     }
 
     #[test]

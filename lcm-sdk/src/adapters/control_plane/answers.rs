@@ -4,6 +4,7 @@ use reqwest::StatusCode;
 use serde_json::Value;
 
 use crate::adapters::http::{Reply, whole};
+use crate::adapters::quote::one_line;
 use crate::core::failure::{CallFailure, FailureKind};
 use crate::core::idle::IdleReport;
 use crate::core::ids::WorkerId;
@@ -123,6 +124,9 @@ fn list(answer: Value) -> Result<Vec<Value>, CallFailure> {
     }
 }
 
+/// Longest reason why an answer is none; it may repeat what stands in it.
+const LONGEST: usize = 400;
+
 fn unparsable(message: &str) -> CallFailure {
-    CallFailure::new(FailureKind::Unparsable, message)
+    CallFailure::new(FailureKind::Unparsable, one_line(message, LONGEST))
 }

@@ -3,7 +3,11 @@
 use etcd_client::Error;
 use tonic::{Code, ConnectError, Status};
 
+use crate::adapters::quote::one_line;
 use crate::core::failure::{CallFailure, FailureKind};
+
+/// Longest part of etcd's words that is kept.
+const QUOTED: usize = 1_000;
 
 /// Puts an etcd client error into the core's words.
 pub fn failure(error: &Error) -> CallFailure {
@@ -37,7 +41,7 @@ fn failure_of_status(status: &Status) -> CallFailure {
         _ if is_about_connecting(status) => FailureKind::Unreachable,
         _ => FailureKind::Unclear,
     };
-    CallFailure::coded(kind, format!("{:?}", status.code()), status.message())
+    CallFailure::coded(kind, format!("{:?}", status.code()), one_line(status.message(), QUOTED))
 }
 
 /// Whether there was no connection to send it over: then nobody did anything.
@@ -71,6 +75,13 @@ mod tests {
         assert_eq!(kind(Code::OutOfRange), FailureKind::Conflict);
         assert_eq!(kind(Code::NotFound), FailureKind::Refused);
         assert_eq!(kind(Code::Unauthenticated), FailureKind::Refused);
+    }
+
+    #[test]
+    fn what_etcd_says_stays_on_its_line_and_is_cut() {
+        let status = Status::unavailable("no\nleader ".repeat(1_000));
+        let told = failure(&Error::GRpcStatus(status)).to_string();
+        assert!(told.len() < 2_000 && !told.contains('\n'), "{told:?}");
     }
 
     #[test]

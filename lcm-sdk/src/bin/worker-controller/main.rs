@@ -95,7 +95,7 @@ async fn serve(controller: WorkerController, settings: &Settings) -> ExitCode {
     if let Err(error) = shutdown.on_signals() {
         return failed(1, &error);
     }
-    let admin = match AdminServer::bind((settings.admin.admin_host, settings.admin.admin_port).into()).await {
+    let admin = match AdminServer::bind(assembly::admin_options(settings)).await {
         Ok(admin) => admin,
         Err(error) => return failed(1, &error),
     };

@@ -4,15 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Json;
+use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderName, Method, StatusCode, Uri};
+use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::door::{self, Door};
 use super::source::{AdminSource, ControllerStats, Readiness, ResourceStatus, Role, Triggered};
 use crate::runtime::telemetry::Telemetry;
 
@@ -36,7 +39,7 @@ pub(super) struct Desk {
 
 type Shared = State<Arc<Desk>>;
 
-pub(super) fn router(desk: Desk) -> axum::Router {
+pub(super) fn router(desk: Desk, door: Arc<Door>) -> axum::Router {
     axum::Router::new()
         .route("/admin/stats", get(stats))
         .route("/admin/resources", get(resources))
@@ -47,6 +50,7 @@ pub(super) fn router(desk: Desk) -> axum::Router {
         .route("/readyz", get(readyz))
         .fallback(nothing_here)
         .method_not_allowed_fallback(wrong_method)
+        .layer(middleware::from_fn_with_state(door, door::admit))
         .with_state(Arc::new(desk))
 }
 
@@ -68,7 +72,8 @@ async fn stats(State(desk): Shared) -> Response {
     }))
 }
 
-async fn resources(State(desk): Shared, Query(query): Query<Vec<(String, String)>>) -> Response {
+async fn resources(State(desk): Shared, query: Result<Query<Vec<(String, String)>>, QueryRejection>) -> Response {
+    let Ok(Query(query)) = query else { return refuse(StatusCode::BAD_REQUEST, "the query is not UTF-8") };
     let wanted = match Wanted::read(&query) {
         Ok(wanted) => wanted,
         Err(problem) => return refuse(StatusCode::BAD_REQUEST, &problem),
@@ -104,14 +109,19 @@ impl Wanted {
     }
 }
 
-async fn resource(State(desk): Shared, Path(id): Path<String>) -> Response {
+/// The id in a path, if it is text.
+type Named = Result<Path<String>, PathRejection>;
+
+async fn resource(State(desk): Shared, id: Named) -> Response {
+    let Ok(Path(id)) = id else { return unnamed() };
     match desk.source.resource(&id) {
         Some(resource) => fresh(Json(resource)),
         None => unknown(&id),
     }
 }
 
-async fn reconcile(State(desk): Shared, Path(id): Path<String>) -> Response {
+async fn reconcile(State(desk): Shared, id: Named) -> Response {
+    let Ok(Path(id)) = id else { return unnamed() };
     match desk.source.trigger(&id) {
         Triggered::Queued => {
             tracing::info!(target: "lcm::admin", resource = %id.escape_debug(), "a look was asked for");
@@ -154,11 +164,15 @@ async fn wrong_method(method: Method, uri: Uri) -> Response {
     refuse(StatusCode::METHOD_NOT_ALLOWED, &format!("{} cannot be asked with {method}", uri.path()))
 }
 
+fn unnamed() -> Response {
+    refuse(StatusCode::BAD_REQUEST, "the id in the path is not UTF-8")
+}
+
 fn unknown(id: &str) -> Response {
     refuse(StatusCode::NOT_FOUND, &format!("no resource {id:?} is known here"))
 }
 
-fn refuse(status: StatusCode, problem: &str) -> Response {
+pub(super) fn refuse(status: StatusCode, problem: &str) -> Response {
     (status, Json(Value::from_iter([("error", problem)]))).into_response()
 }
 

@@ -12,6 +12,9 @@
 //!
 //! A standby is ready: it does what it is there for, and a rollout that waited for it to lead would wait for ever.
 //!
+//! Everybody who reaches it may look. A change needs the admin key where one is set, and where others than this machine
+//! can come in nobody may change anything without one.
+//!
 //! The server is behind the feature `admin`; what a controller tells, [`AdminSource`], is not.
 
 mod source;
@@ -21,8 +24,12 @@ mod answers;
 #[cfg(feature = "admin")]
 mod connection;
 #[cfg(feature = "admin")]
+mod door;
+#[cfg(feature = "admin")]
 mod server;
 
+#[cfg(feature = "admin")]
+pub use door::{AdminOptions, Exposure};
 #[cfg(feature = "admin")]
 pub use server::{AdminError, AdminServer};
 pub use source::{

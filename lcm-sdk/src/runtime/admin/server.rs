@@ -11,7 +11,9 @@ use tokio::time::Instant;
 
 use super::answers::{self, Desk};
 use super::connection::Gate;
+use super::door::{AdminOptions, Door, Exposure, is_local};
 use super::source::AdminSource;
+use crate::core::secret::Secret;
 use crate::runtime::shutdown::Shutdown;
 use crate::runtime::telemetry::Telemetry;
 
@@ -24,19 +26,32 @@ const GRACE: Duration = Duration::from_secs(2);
 /// [`AdminServer::bind`] takes the port, so that one in use is an error before anything else starts;
 /// [`AdminServer::run`] serves until the shutdown is requested.
 ///
+/// # Guarantees
+/// - An address that others than this machine can reach is refused, unless [`Exposure::Network`] says that it is meant.
+/// - A change needs the key, where there is one. Without one, only this machine may change something, and no web page.
+/// - Heads, paths and bodies are bounded, and so are connections and how long they may be idle.
+///
 /// # Assumptions
-/// It asks nobody who they are. The default address is a loopback one; whoever binds another, which is logged as a
-/// warning, lets everyone on that network read and trigger.
+/// Whoever reaches it may look: it tells ids, statuses and reasons, no secrets. It speaks no TLS.
 #[derive(Debug)]
 pub struct AdminServer {
     listener: TcpListener,
     address: SocketAddr,
+    key: Option<Secret>,
 }
 
 /// Why the admin server cannot serve.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum AdminError {
+    /// Others than this machine could reach it, and nobody said that they may.
+    #[error(
+        "the admin server would be open to the network on {address}; ADMIN_EXPOSE=true (Exposure::Network) allows that"
+    )]
+    NotLoopback {
+        /// Where.
+        address: SocketAddr,
+    },
     /// Somebody else listens there.
     #[error(
         "the admin server cannot listen on {address}: the port is in use. Does another controller run here? ADMIN_PORT takes another port, 0 any free one"
@@ -56,21 +71,25 @@ pub enum AdminError {
 }
 
 impl AdminServer {
-    /// Takes the port. Port 0 takes any free one.
+    /// Takes the port.
     ///
     /// # Errors
-    /// If the address cannot be listened on.
-    pub async fn bind(address: SocketAddr) -> Result<Self, AdminError> {
+    /// If the address cannot be listened on, or lets in more than the options allow.
+    pub async fn bind(options: AdminOptions) -> Result<Self, AdminError> {
+        let AdminOptions { address, exposure, key } = options;
+        if exposure == Exposure::LoopbackOnly && !is_local(address.ip()) {
+            return Err(AdminError::NotLoopback { address });
+        }
         let refused = |source: io::Error| match source.kind() {
             io::ErrorKind::AddrInUse => AdminError::PortInUse { address },
             _ => AdminError::CannotListen { address, source },
         };
         let listener = TcpListener::bind(address).await.map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;
-        if !address.ip().is_loopback() {
+        if !is_local(address.ip()) {
             tracing::warn!(target: "lcm::admin", %address, "the admin server is open to the network");
         }
-        Ok(Self { listener, address })
+        Ok(Self { listener, address, key })
     }
 
     /// Where it listens.
@@ -84,7 +103,8 @@ impl AdminServer {
     /// Dropping it closes the port. Connections that are open end with their request, or when they are idle too long.
     pub async fn run(self, source: Arc<dyn AdminSource>, telemetry: Telemetry, shutdown: Shutdown) {
         tracing::info!(target: "lcm::admin", address = %self.address, "the admin server listens");
-        let router = answers::router(Desk { source, telemetry, started: Instant::now() });
+        let door = Door::new(self.address, self.key.as_ref());
+        let router = answers::router(Desk { source, telemetry, started: Instant::now() }, door);
         let stop = shutdown.clone();
         let serving =
             axum::serve(Gate::new(self.listener), router).with_graceful_shutdown(async move { stop.requested().await });

@@ -1,0 +1,106 @@
+//! CML's endpoints, with bodies and paths of any kind.
+
+use fake_cloud::clock::{Clock, Pace};
+use fake_cloud::cml::{NewLab, NewNode, Options, System, router};
+use proptest::prelude::*;
+use proptest::sample::select;
+use serde_json::{Value, json};
+
+use crate::asked::{ask, runtime, segment};
+use crate::cases::{any_bytes, any_json, any_text, check, like_bytes, like_json};
+
+const SEEDS: &str = "tests/fuzz/seeds/cml.txt";
+
+const CALLS: &[(&str, &str)] = &[
+    ("POST", "authenticate"),
+    ("POST", "auth_extended"),
+    ("GET", "authok"),
+    ("GET", "system_stats"),
+    ("GET", "labs"),
+    ("POST", "labs"),
+    ("GET", "labs/{}"),
+    ("PATCH", "labs/{}"),
+    ("POST", "import"),
+    ("GET", "labs/{}/topology"),
+    ("GET", "labs/{}/download"),
+    ("POST", "labs/{}/nodes"),
+    ("GET", "labs/{}/nodes"),
+    ("PATCH", "labs/{}/nodes/{}"),
+    ("GET", "labs/{}/nodes/{}"),
+    ("POST", "labs/{}/interfaces"),
+    ("GET", "labs/{}/interfaces/{}"),
+    ("POST", "labs/{}/links"),
+    ("GET", "labs/{}/links/{}"),
+    ("PUT", "labs/{}/start"),
+    ("PUT", "labs/{}/stop"),
+    ("PUT", "labs/{}/wipe"),
+    ("DELETE", "labs/{}"),
+    ("DELETE", "labs/{}/nodes/{}"),
+    ("GET", "licensing"),
+    ("POST", "licensing/registration"),
+    ("DELETE", "licensing/deregistration"),
+    ("PUT", "licensing/product_license"),
+    ("GET", "telemetry/events"),
+    ("GET", "labs/{}/lab_element_state"),
+    ("DELETE", "logout"),
+    ("GET", "users/{}"),
+];
+
+fn examples() -> Vec<Value> {
+    vec![
+        json!({"username": "admin", "password": "admin"}),
+        json!({"title": "a lab", "description": "d", "notes": "n"}),
+        json!({"label": "r1", "node_definition": "iosv", "x": 1, "y": -2, "configuration": "hostname r1", "ram": 512}),
+        json!({"node": "n0", "slot": 3}),
+        json!({"src_int": "i0", "dst_int": "i1"}),
+        json!({"token": "licence", "reregister": false}),
+        json!({"lab": {"title": "t", "version": "0.2.0"}, "nodes": [
+            {"id": "n0", "label": "a", "node_definition": "iosv", "x": 0, "y": 0,
+             "interfaces": [{"id": "i0", "label": "eth0", "slot": 0, "type": "physical"}]},
+            {"id": "n1", "label": "b", "node_definition": "iosv", "x": 9, "y": 9,
+             "interfaces": [{"id": "i1", "label": "eth0", "slot": 0, "type": "physical"}]}],
+            "links": [{"id": "l0", "n1": "n0", "i1": "i0", "n2": "n1", "i2": "i1"}]}),
+    ]
+}
+
+#[test]
+fn whatever_cml_is_sent_it_serves_or_refuses_in_its_own_words() {
+    let runtime = runtime();
+    let body = prop_oneof![
+        6 => like_json(examples()).prop_map(|value| value.to_string().into_bytes()),
+        2 => any_json().prop_map(|value| value.to_string().into_bytes()),
+        1 => like_bytes(select(examples()).prop_map(|value| value.to_string().into_bytes())),
+        1 => any_bytes(),
+    ];
+    let id = prop_oneof![4 => Just("the lab".to_owned()), 4 => Just("the node".to_owned()), 2 => any_text()];
+    let steps = proptest::collection::vec((select(CALLS), id.clone(), id, any_text(), body), 1..6);
+    check("requests to CML", 400, SEEDS, steps, |steps| {
+        let system = System::new(Clock::new(Pace::Manual), Options::default());
+        system.switch_on();
+        let lab = system.create_lab(NewLab::default()).expect("a lab");
+        let node = NewNode { label: "r".into(), node_definition: "iosv".into(), rest: Default::default() };
+        let node = system.add_node(&lab, node).expect("a node");
+        let Options { username, password, .. } = Options::default();
+        let token = system.log_in(&username, &password).expect("a token");
+        let router = router(system);
+        let bearer = format!("Bearer {token}");
+        for ((method, path), first, second, title, body) in steps {
+            let name = |id: String| match id.as_str() {
+                "the lab" => lab.clone(),
+                "the node" => node.clone(),
+                other => segment(other),
+            };
+            let path = path.replacen("{}", &name(first), 1).replacen("{}", &name(second), 1);
+            let path = format!("/api/v0/{path}?title={}", segment(&title));
+            let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+            let Some(answer) = ask(&runtime, &router, method, &path, &headers, body) else { continue };
+            prop_assert!(answer.status < 500, "{method} {path}: {answer:?}");
+            if answer.status >= 400 {
+                let told = answer.json();
+                prop_assert_eq!(told["code"].as_u64(), Some(u64::from(answer.status)), "{} {}", path, told);
+                prop_assert!(told["description"].is_string(), "{told}");
+            }
+        }
+        Ok(())
+    });
+}

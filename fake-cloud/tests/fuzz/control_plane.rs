@@ -1,0 +1,92 @@
+//! The control plane's endpoints, with bodies, paths and queries of any kind.
+
+use fake_cloud::clock::{Clock, Pace};
+use fake_cloud::control_plane::http::{ENDPOINTS, Verb};
+use fake_cloud::control_plane::{Options, Records, router};
+use proptest::prelude::*;
+use proptest::sample::select;
+use serde_json::{Value, json};
+
+use crate::asked::{ask, runtime, segment};
+use crate::cases::{any_bytes, any_json, any_text, check, like_bytes, like_json};
+
+const SEEDS: &str = "tests/fuzz/seeds/control_plane.txt";
+
+/// Good bodies of all kinds; which endpoint gets which is for the dice to say.
+fn examples() -> Vec<Value> {
+    vec![
+        json!({"id": "w-1", "name": "blue", "status": "running", "desired_status": "running", "aws_region": "us-east-1",
+               "ec2_instance_id": "i-1", "template_name": "metal", "metadata": {"colour": "blue"}, "version": 3,
+               "license": {"status": "registered", "token": "t", "pending_operation": "register"}}),
+        json!({"status": "stopped", "reason": "why", "expected_version": 1, "terminated_by": "me",
+               "metadata": {"drain_started_at": "2026-02-06T08:00:00Z"}, "launch_generation": 2}),
+        json!({"public_ip": "203.0.113.7", "private_ip": null, "ip_address": "203.0.113.7", "instance_type": "m5"}),
+        json!({"instances": [{"ec2_instance_id": "i-2", "aws_region": "us-east-1", "tags": {"a": "b"}, "state": "running",
+                              "launch_time": "2026-02-06T08:00:00Z", "public_ip": null}], "skip_known": true}),
+        json!({"cpu_utilization": 12.5, "memory_utilization": 1e3, "collected_at": "2026-02-06T08:00:00Z",
+               "system_info": {"version": "2.9"}, "labs": [{"id": "l"}], "telemetry_events": [
+                   {"category": "start_lab", "timestamp": "2026-02-06T08:00:00Z", "data": {"user_id": "u"}}]}),
+        json!({"id": "s-1", "worker_id": "w-1", "status": "running", "timeslot_start": "2026-02-06T08:00:00Z",
+               "timeslot_end": "2026-02-06T10:00:00Z", "retry_count": 1, "target_state": "pending", "reason": "r"}),
+        json!({"template_name": "metal", "count": 2, "reason": "busy", "force_check": true, "skip_auto_pause": true}),
+        json!({"name": "metal", "instance_type": "m5zn.metal", "drain_timeout_hours": 4, "ami_pattern": "cml*"}),
+        json!({"specversion": "1.0", "id": "e-1", "type": "lcm.worker.draining", "source": "lcm", "data": {"n": 1}}),
+    ]
+}
+
+#[test]
+fn whatever_the_control_plane_is_sent_it_serves_or_refuses_in_its_own_words() {
+    let runtime = runtime();
+    let key = Options::default().api_key;
+    let body = prop_oneof![
+        6 => like_json(examples()).prop_map(|value| value.to_string().into_bytes()),
+        2 => any_json().prop_map(|value| value.to_string().into_bytes()),
+        1 => like_bytes(select(examples()).prop_map(|value| value.to_string().into_bytes())),
+        1 => any_bytes(),
+    ];
+    let query = proptest::collection::vec(
+        (
+            select(vec!["status", "aws_region", "exclude_statuses", "include_terminated", "worker_id", "limit", "x"]),
+            any_text(),
+        ),
+        0..3,
+    );
+    let subject = prop_oneof![Just("w-1".to_owned()), Just("s-1".to_owned()), Just("metal".to_owned()), any_text()];
+    let step = (0..ENDPOINTS.len(), subject, query, prop_oneof![4 => Just(None), 1 => any_text().prop_map(Some)], body);
+    // A few requests in a row to the same records: what one leaves behind the next one finds.
+    let steps = proptest::collection::vec(step, 1..6);
+    check("requests to the control plane", 400, SEEDS, steps, |steps| {
+        let records = Records::new(Clock::new(Pace::Manual));
+        let router = router(records, Options::default());
+        let workers = json!({"id": "w-1", "status": "running", "template_name": "metal", "ec2_instance_id": "i-1"});
+        let headers = [("x-api-key", key.as_str())];
+        ask(&runtime, &router, "POST", "/api/internal/workers", &headers, workers.to_string().into_bytes());
+        for (endpoint, subject, query, if_match, body) in steps {
+            let endpoint = &ENDPOINTS[endpoint];
+            let method = match endpoint.verb {
+                Verb::Get => "GET",
+                Verb::Post => "POST",
+                Verb::Put => "PUT",
+                Verb::Delete => "DELETE",
+            };
+            let pairs: Vec<String> = query.iter().map(|(name, value)| format!("{name}={}", segment(value))).collect();
+            let path = endpoint
+                .path
+                .split('/')
+                .map(|part| if part.starts_with('{') { segment(&subject) } else { part.to_owned() });
+            let path = format!("{}?{}", path.collect::<Vec<_>>().join("/"), pairs.join("&"));
+            let mut headers = vec![("x-api-key", key.as_str()), ("content-type", "application/json")];
+            if let Some(tag) = &if_match {
+                headers.push(("if-match", tag));
+            }
+            let Some(answer) = ask(&runtime, &router, method, &path, &headers, body) else { continue };
+            prop_assert!(answer.status < 500, "{method} {path}: {answer:?}");
+            if answer.status >= 400 {
+                let told = answer.json();
+                prop_assert!(told["error"].is_string(), "{method} {path}: {} {told}", answer.status);
+                prop_assert!(answer.body.len() < 8_000, "a refusal repeats too much: {} bytes", answer.body.len());
+            }
+        }
+        Ok(())
+    });
+}
