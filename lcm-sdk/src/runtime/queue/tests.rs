@@ -227,6 +227,18 @@ fn triggers_that_nobody_can_serve_take_no_more_room() {
     assert!(places < 500, "{places} places for two resources");
 }
 
+#[test]
+fn a_place_that_somebody_left_is_not_his_who_comes_after_him() {
+    let (mut queue, now) = queue();
+    queue.offer("a", 1, now);
+    queue.changed("a", now);
+    let job = queue.take(now).expect("a");
+    queue.gone(&job.key, now);
+    queue.changed("b", now);
+    assert_eq!(names(&mut queue, now), ["b"]);
+    assert_eq!(queue.state("a"), None);
+}
+
 mod properties {
     use std::collections::{BTreeMap, BTreeSet};
 
