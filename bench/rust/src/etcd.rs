@@ -5,8 +5,8 @@
 //! latencies, and what the server spends on a call. A neighbour on the machine can make a round slower, never faster. The
 //! real one keeps its data on a memory disk.
 //!
-//! A machine of two cores shares them between the server and all its clients: the rates are those of the whole, and
-//! the processor time is the server's alone.
+//! All clients share one thread, so that a server has the other core of even a small machine. With many clients that
+//! thread is what limits a fast server: the rates are those of the whole, and the processor time is the server's alone.
 
 use std::time::{Duration, Instant};
 

@@ -49,20 +49,21 @@ fn main() -> Result<ExitCode, Error> {
     let Arguments { bench, quick } = Arguments::parse();
     // As `tokio::main` makes it, which the programs measured here use.
     let on_all_cores = || tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let on_one_core = || tokio::runtime::Builder::new_current_thread().enable_all().build();
     match bench {
         Bench::Decide => decide::run(std::io::stdin().lock(), if quick { 20 } else { 100 })?,
-        Bench::Controller if quick => reconciles::run(&[1_000, 10_000, 100_000], 3)?,
-        Bench::Controller => reconciles::run(&[1_000, 10_000, 100_000], 15)?,
+        Bench::Controller if quick => reconciles::run(&[1_000, 10_000, 100_000], 2)?,
+        Bench::Controller => reconciles::run(&[1_000, 10_000, 100_000], 9)?,
         Bench::Watch => {
             let writes = if quick { 1_000 } else { 5_000 };
             on_all_cores()?.block_on(watch::run(10_000, writes, Duration::from_millis(3)))?;
         }
         Bench::Etcd => {
             let effort = match quick {
-                true => Effort { duration: Duration::from_millis(80), rounds: 4 },
+                true => Effort { duration: Duration::from_millis(80), rounds: 3 },
                 false => Effort { duration: Duration::from_millis(200), rounds: 10 },
             };
-            on_all_cores()?.block_on(etcd::run(effort))?;
+            on_one_core()?.block_on(etcd::run(effort))?;
         }
         Bench::Failover => on_all_cores()?.block_on(failover::run(if quick { 1 } else { 4 }))?,
         Bench::FakeCloud { words } => {
