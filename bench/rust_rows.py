@@ -36,14 +36,15 @@ def core(quick: bool) -> list[Row]:
     ]
     return [
         Row(
-            f"`decide`, a mixed fleet of {size:,}, per worker",
+            f"`decide` in Rust, a mixed fleet of {size:,}, per worker, next to Python's {what}",
             "ns",
             ours,
             microseconds * 1000,
             f"the same decisions in plain Python, from {what}",
             microseconds * 1000 / ours,
-            "≤ 100 ns, ≥ 10",
+            "≥ 10",
             ours <= 100 and microseconds * 1000 / ours >= 10,
+            "and no more than 100 ns",
         )
         for what, microseconds in peers
     ]
@@ -60,7 +61,7 @@ def controller(quick: bool) -> list[Row]:
         ratio = theirs["processor_ns"] / listed["processor_ns"]
         rows.append(
             Row(
-                f"controller, passes that do nothing per second of one core, {size:,} resources",
+                f"controller, no-op reconciles per second of one core, {size:,} resources",
                 "/s",
                 1e9 / listed["processor_ns"],
                 1e9 / theirs["processor_ns"],
@@ -93,6 +94,7 @@ def memory(quick: bool) -> list[Row]:
 
     ours, theirs = take("lcm", "set"), take("kube", "set")
     note = (
+        "each is to be looked at again in an hour; "
         f"the peak of the process, while everything is listed, is {figure(ours['peak'])} to {figure(theirs['peak'])} "
         "bytes. kube-runtime keeps the objects, LCM reads a record again when it looks at it"
     )
@@ -101,7 +103,7 @@ def memory(quick: bool) -> list[Row]:
         note = f"without timers {figure(our_rest['bytes'])} to {figure(their_rest['bytes'])} bytes; {note}"
     return [
         Row(
-            f"memory per tracked resource, {size:,} of them, each with a timer",
+            f"memory per tracked resource, {size:,} of them",
             "bytes",
             ours["bytes"],
             theirs["bytes"],
@@ -124,7 +126,8 @@ def watch(quick: bool) -> list[Row]:
             ours["p99"],
             etcd["p99"],
             "real etcd's own client, same writes",
-            etcd["p99"] / ours["p99"],
+            # What has to come after it can be no faster.
+            None,
             "≤ 2 ms more",
             ours["p99"] - etcd["p99"] <= 2,
             f"{ours['p99'] - etcd['p99']:.2f} ms more at p99; p50 {ours['p50']:.2f} to {etcd['p50']:.2f} ms; write by "
@@ -163,6 +166,7 @@ def etcd_row(what: str, lines: Iterable[dict[str, Any]]) -> Row:
 
         return ", ".join(f"{read(both['fake']):.3g} to {read(both['real']):.3g}" for both in by_clients.values())
 
+    worse = f"p99 is worse with {' and '.join(map(str, late))} clients, and should not be; " if late else ""
     numbers = "/".join(str(clients) for clients in by_clients)
     return Row(
         f"fake etcd, {what}, {least} client{'s' if least > 1 else ''}",
@@ -171,9 +175,9 @@ def etcd_row(what: str, lines: Iterable[dict[str, Any]]) -> Row:
         real["rate"],
         "real etcd on a memory disk",
         ratios[least],
-        "≥ 1.5, p99 no worse",
+        "≥ 1.5",
         ratios[least] >= 1.5 and not late,
-        f"with {numbers} clients {', '.join(f'{ratio:.2f}' for ratio in ratios.values())} times; "
+        f"{worse}with {numbers} clients {', '.join(f'{ratio:.2f}' for ratio in ratios.values())} times; "
         f"p99 {each('p99')} ms; processor time of the server {each('processor_us')} µs",
     )
 
@@ -186,11 +190,11 @@ def failover(quick: bool) -> list[Row]:
         rounds = f"the slowest of {len(found['after_crash'])}"
         rows += [
             Row(
-                f"fail-over after a crash, on {name}", "s", crash, ttl, "the TTL of the lease", ttl / crash,
+                f"fail-over after a crash, on {name}", "s", crash, ttl, "the TTL of the lease", None,
                 "≤ TTL + 1 s", crash <= ttl + 1, rounds,
             ),
             Row(
-                f"fail-over after a clean stop, on {name}", "s", stop, ttl, "the TTL of the lease", ttl / stop,
+                f"fail-over after a clean stop, on {name}", "s", stop, ttl, "the TTL of the lease", None,
                 "≤ 0.2 s", stop <= 0.2, rounds,
             ),
         ]  # fmt: skip

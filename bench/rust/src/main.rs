@@ -60,7 +60,7 @@ fn main() -> Result<ExitCode, Error> {
         }
         Bench::Etcd => {
             let effort = match quick {
-                true => Effort { duration: Duration::from_millis(80), rounds: 3 },
+                true => Effort { duration: Duration::from_millis(50), rounds: 6 },
                 false => Effort { duration: Duration::from_millis(200), rounds: 10 },
             };
             on_one_core()?.block_on(etcd::run(effort))?;
