@@ -1,7 +1,8 @@
-"""The same decisions in plain Python, from the control plane's dicts: what a team would write for itself.
+"""The same decisions in plain Python: what a team would write for itself.
 
 Only for comparison. It covers what can be decided from the state of an instance alone, and is written to be quick: no
-frozen dataclass, no dispatch by name, dates read only where they count.
+frozen dataclass, no dispatch by name, dates read only where they count. It decides from the control plane's dicts, or
+from objects that somebody made of those before.
 """
 
 from __future__ import annotations
@@ -53,10 +54,55 @@ class Pass:
         started = self.record.get("start_initiated_at") or self.record.get("created_at")
         return started is not None and self.now - datetime.fromisoformat(started) > limit
 
+    def has_address(self) -> bool:
+        record = self.record
+        return bool(record.get("public_ip") or record.get("private_ip") or record.get("ip_address"))
+
+    def has_pending_operation(self) -> bool:
+        license = self.record.get("license")
+        return license is not None and license.get("pending_operation") is not None
+
     def stay(self, outcome: str, reason: str, action: str | None = None) -> Decision:
         return Decision(outcome, self.status, reason, action)
 
 
+@dataclass(slots=True)
+class Worker:
+    """A record that was read before: every word is checked, and every date is a date."""
+
+    status: Status
+    desired: Desired | None
+    started: datetime | None
+    address: str | None
+    pending_operation: str | None
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Worker:
+        wanted, started = record.get("desired_status"), record.get("start_initiated_at") or record.get("created_at")
+        return cls(
+            Status(record["status"].lower()),
+            None if wanted is None else Desired(wanted),
+            None if started is None else datetime.fromisoformat(started),
+            record.get("public_ip") or record.get("private_ip") or record.get("ip_address"),
+            (record.get("license") or {}).get("pending_operation"),
+        )
+
+
+@dataclass(slots=True)
+class TypedPass(Pass):
+    worker: Worker
+
+    def is_old(self, limit: timedelta) -> bool:
+        return self.worker.started is not None and self.now - self.worker.started > limit
+
+    def has_address(self) -> bool:
+        return bool(self.worker.address)
+
+    def has_pending_operation(self) -> bool:
+        return self.worker.pending_operation is not None
+
+
+NO_RECORD: Mapping[str, Any] = {}
 PROVISIONING_LIMIT = timedelta(minutes=15)
 OBSERVED = {
     "pending": Status.PROVISIONING,
@@ -84,7 +130,7 @@ def provisioning(seen: Pass) -> Decision:
             return Decision("success", Status.FAILED, "provisioning_timeout")
         return seen.stay("requeue", "coming_up")
     if seen.ec2 == "running":
-        if seen.record.get("public_ip") or seen.record.get("private_ip") or seen.record.get("ip_address"):
+        if seen.has_address():
             return Decision("success", Status.RUNNING, "up")
         return Decision("success", Status.STARTING, "awaiting_address")
     if seen.ec2 == "stopped":
@@ -100,8 +146,7 @@ def running(seen: Pass) -> Decision:
     if seen.desired is Desired.TERMINATED:
         return Decision("success", Status.TERMINATING, "desired_terminated")
     if seen.ec2 == "running":
-        license = seen.record.get("license") or {}
-        if license.get("pending_operation") is not None:
+        if seen.has_pending_operation():
             return seen.stay("requeue", "license_in_progress")
         return seen.stay("success", "in_service")
     if seen.ec2 == "terminated":
@@ -170,3 +215,8 @@ def decide(record: Mapping[str, Any], ec2: str, now: datetime) -> Decision:
     wanted = record.get("desired_status")
     desired = None if wanted is None else Desired(wanted)
     return HANDLERS[status](Pass(record, status, desired, ec2, now))
+
+
+def decide_typed(worker: Worker, ec2: str, now: datetime) -> Decision:
+    """Decide about one worker that was read before."""
+    return HANDLERS[worker.status](TypedPass(NO_RECORD, worker.status, worker.desired, ec2, now, worker))

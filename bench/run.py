@@ -7,9 +7,10 @@ import sys
 import time
 
 import decide
+import rust_rows
 from report import Bench, Row, table, write
 
-BENCHES: list[Bench] = [decide.BENCH]
+BENCHES: list[Bench] = [decide.BENCH, *rust_rows.BENCHES]
 
 
 def main() -> int:

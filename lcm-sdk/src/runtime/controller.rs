@@ -1,10 +1,12 @@
 //! The loop that keeps resources reconciled. It knows nothing about workers: a scheduler or a lablet controller runs
 //! on the same.
 
-use std::collections::HashMap;
+mod config;
+
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -17,69 +19,10 @@ use super::queue::{Ending, Job, Key, Lane, QueueConfig, ResourceState, WorkQueue
 use super::shutdown::Shutdown;
 use super::sweep::{SweepReport, SweepTracker};
 use super::telemetry::{Mishap, Telemetry};
-use crate::core::backoff::Backoff;
 use crate::core::failure::CallFailure;
 
+pub use self::config::{ControllerConfig, Polling};
 pub use super::resource::{Fetched, ListScope, Listing, Reconcile};
-
-/// Settings of a controller, with the defaults of the documents.
-#[derive(Clone)]
-pub struct ControllerConfig {
-    /// Time between two polling cycles.
-    pub interval: Duration,
-    /// Whether there are polling cycles at all.
-    pub polling: Polling,
-    /// Time before the first one.
-    pub initial_delay: Duration,
-    /// Passes at the same time.
-    pub max_concurrent: usize,
-    /// The longest a pass may take.
-    pub timeout: Duration,
-    /// Waiting between retries.
-    pub backoff: Backoff,
-    /// How long a resource may be overtaken by more urgent ones.
-    pub patience: Duration,
-    /// How long a stop waits for passes under way.
-    pub grace: Duration,
-    /// Draws a number from 0 to 1 that spreads retries.
-    pub jitter: Arc<dyn Fn() -> f64 + Send + Sync>,
-}
-
-/// Whether a controller polls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Polling {
-    /// It does.
-    Enabled,
-    /// It relies on being told.
-    Disabled,
-}
-
-impl Default for ControllerConfig {
-    fn default() -> Self {
-        Self {
-            interval: Duration::from_secs(30),
-            polling: Polling::Enabled,
-            initial_delay: Duration::from_secs(5),
-            max_concurrent: 10,
-            timeout: Duration::from_secs(300),
-            backoff: Backoff::default(),
-            patience: Duration::from_secs(30),
-            grace: Duration::from_secs(30),
-            jitter: Arc::new(rand::random),
-        }
-    }
-}
-
-impl std::fmt::Debug for ControllerConfig {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ControllerConfig")
-            .field("interval", &self.interval)
-            .field("polling", &self.polling)
-            .field("max_concurrent", &self.max_concurrent)
-            .field("timeout", &self.timeout)
-            .finish_non_exhaustive()
-    }
-}
 
 /// Keeps resources reconciled: by polling, by being told, and by their own wish to be looked at again.
 ///
@@ -248,7 +191,7 @@ impl<C: Reconcile> Controller<C> {
     /// If the resources cannot be listed; nothing was queued then.
     pub async fn cycle(&self) -> Result<usize, CallFailure> {
         self.inner.reconcile.on_cycle();
-        Ok(self.offer(ListScope::Active).await?.len())
+        Ok(self.offer(ListScope::Active).await?.0)
     }
 
     /// Looks at everything once and waits until all of it was looked at, or until `limit` has passed: one resource
@@ -258,33 +201,35 @@ impl<C: Reconcile> Controller<C> {
     /// If the resources cannot be listed.
     pub async fn sweep(&self, limit: Duration) -> Result<SweepReport, CallFailure> {
         let began = Instant::now();
-        let listed = self.offer(ListScope::Everything).await?;
+        let (_, listed) = self.offer(ListScope::Everything).await?;
         Ok(self.inner.sweeps.wait_for(listed, began, limit).await)
     }
 
-    async fn offer(&self, scope: ListScope) -> Result<Vec<Key>, CallFailure> {
+    /// Lists, prepares and queues, and says how many there were; of a sweep, who.
+    async fn offer(&self, scope: ListScope) -> Result<(usize, Vec<Key>), CallFailure> {
         let began = Instant::now();
         let Listing { resources, resting } = self.inner.reconcile.list(scope).await?;
         self.inner.reconcile.prepare(&resources).await;
         let now = Instant::now();
-        let mut known: HashMap<Key, ()> = HashMap::with_capacity(resources.len() + resting.len());
-        let mut queued = Vec::with_capacity(resources.len());
+        let (count, mut swept) = (resources.len(), Vec::new());
         {
             let mut queue = self.inner.queue.lock();
+            queue.begin_listing();
             for resource in resources {
-                let key: Key = self.inner.reconcile.key(&resource).into();
+                let name = self.inner.reconcile.key(&resource);
                 if scope == ListScope::Everything {
+                    let key = Key::from(name);
                     self.inner.sweeps.expect(&key);
+                    swept.push(key);
                 }
-                queue.offer(&key, resource, now);
-                known.insert(Arc::clone(&key), ());
-                queued.push(key);
+                let slot = queue.listed(name);
+                queue.offer_listed(slot, resource, now);
             }
-            known.extend(resting.into_iter().map(|key| (Key::from(key), ())));
-            queue.retain(began, |key| known.contains_key(key));
+            resting.iter().for_each(|name| queue.rests(name));
+            queue.end_listing(began);
         }
         self.inner.wake.notify_waiters();
-        Ok(queued)
+        Ok((count, swept))
     }
 
     async fn measure(&self) {
@@ -298,31 +243,29 @@ impl<C: Reconcile> Controller<C> {
 
 impl<C: Reconcile> Inner<C> {
     async fn work(&self, shutdown: &Shutdown) {
-        while let Some(job) = self.next(shutdown).await {
-            self.run(job).await;
+        while let Some((job, now)) = self.next(shutdown).await {
+            self.run(job, now).await;
+            // Passes that wait for nothing must not keep everybody else waiting.
+            tokio::task::coop::consume_budget().await;
         }
     }
 
-    async fn next(&self, shutdown: &Shutdown) -> Option<Job<C::Resource>> {
+    async fn next(&self, shutdown: &Shutdown) -> Option<(Job<C::Resource>, Instant)> {
         loop {
             if shutdown.is_requested() {
                 return None;
             }
+            if let Ok(taken) = self.take() {
+                return Some(taken);
+            }
             let woken = self.wake.notified();
             tokio::pin!(woken);
-            // From here on no wake-up is missed.
+            // From here on no wake-up is missed; what came before is found by looking once more.
             woken.as_mut().enable();
-            let (job, due, more) = {
-                let mut queue = self.queue.lock();
-                (queue.take(Instant::now()), queue.next_due(), queue.expects_more())
+            let due = match self.take() {
+                Ok(taken) => return Some(taken),
+                Err(due) => due,
             };
-            if job.is_some() {
-                if more {
-                    // The others wait for what was due when they last looked; somebody has to know what is due now.
-                    self.wake.notify_one();
-                }
-                return job;
-            }
             let due = async {
                 match due {
                     Some(due) => tokio::time::sleep_until(due).await,
@@ -338,39 +281,53 @@ impl<C: Reconcile> Inner<C> {
         }
     }
 
-    async fn run(&self, job: Job<C::Resource>) {
+    /// Who is next and what time it is, or else when somebody is due.
+    fn take(&self) -> Result<(Job<C::Resource>, Instant), Option<Instant>> {
+        let now = Instant::now();
+        let (job, more) = {
+            let mut queue = self.queue.lock();
+            (queue.take(now).ok_or_else(|| queue.next_due())?, queue.expects_more())
+        };
+        if more {
+            // The others wait for what was due when they last looked; somebody has to know what is due now.
+            self.wake.notify_one();
+        }
+        Ok((job, now))
+    }
+
+    async fn run(&self, job: Job<C::Resource>, now: Instant) {
         let Job { key, lane, resource } = job;
-        let resource = match resource {
-            Some(resource) => resource,
-            None => match self.fetch(&key, lane).await {
-                Some(resource) => resource,
+        let (resource, began) = match resource {
+            Some(resource) => (resource, now),
+            None => match self.fetch(&key, lane, now).await {
+                Some(resource) => (resource, Instant::now()),
                 None => return,
             },
         };
-        let began = Instant::now();
-        let pass = tokio::time::timeout(self.config.timeout, self.reconcile.reconcile(resource));
-        let ending = match AssertUnwindSafe(pass).catch_unwind().await {
+        let pass = AssertUnwindSafe(self.reconcile.reconcile(resource)).catch_unwind();
+        let ending = match until(began.checked_add(self.config.timeout), pass).await {
             Ok(Ok(ending)) => ending,
-            Ok(Err(_)) => {
+            Err(_) => {
                 self.telemetry.mishap(Mishap::TimedOut);
                 tracing::error!(target: "lcm::controller", resource = %key, limit = ?self.config.timeout, "a pass took too long");
                 Ending::retry("timed_out", format!("took longer than {:?}", self.config.timeout))
             }
-            Err(panic) => {
+            Ok(Err(panic)) => {
                 self.telemetry.mishap(Mishap::Panic);
                 let message = message_of(&*panic);
                 tracing::error!(target: "lcm::controller", resource = %key, message, "a pass panicked");
                 Ending::retry("panicked", message)
             }
         };
-        self.telemetry.reconciled(ending.outcome, began.elapsed());
-        self.finish(&key, ending);
+        let ended = Instant::now();
+        self.telemetry.reconciled(ending.outcome, ended - began);
+        self.finish(&key, ending, ended);
     }
 
     /// Reads a resource that was not listed just now; `None` if there is nothing to do.
-    async fn fetch(&self, key: &Key, lane: Lane) -> Option<C::Resource> {
-        let fetching = tokio::time::timeout(self.config.timeout, self.reconcile.fetch(key));
-        match AssertUnwindSafe(fetching).catch_unwind().await {
+    async fn fetch(&self, key: &Key, lane: Lane, now: Instant) -> Option<C::Resource> {
+        let fetching = AssertUnwindSafe(self.reconcile.fetch(key)).catch_unwind();
+        match until(now.checked_add(self.config.timeout), fetching).await {
             Ok(Ok(Ok(Fetched::Resource(resource)))) => {
                 if lane == Lane::Changed && self.reconcile.is_echo(&resource) {
                     if self.queue.lock().put_back(key, Instant::now()) {
@@ -388,27 +345,39 @@ impl<C: Reconcile> Inner<C> {
                 None
             }
             Ok(Ok(Err(failure))) => {
-                self.finish(key, Ending::retry("unreadable", failure.to_string()));
+                self.finish(key, Ending::retry("unreadable", failure.to_string()), Instant::now());
                 None
             }
-            Ok(Err(_)) => {
-                self.finish(key, Ending::retry("timed_out", "could not be read in time"));
+            Err(_) => {
+                self.finish(key, Ending::retry("timed_out", "could not be read in time"), Instant::now());
                 None
             }
-            Err(panic) => {
+            Ok(Err(panic)) => {
                 self.telemetry.mishap(Mishap::Panic);
-                self.finish(key, Ending::retry("panicked", message_of(&*panic)));
+                self.finish(key, Ending::retry("panicked", message_of(&*panic)), Instant::now());
                 None
             }
         }
     }
 
-    fn finish(&self, key: &Key, ending: Ending) {
+    fn finish(&self, key: &Key, ending: Ending, now: Instant) {
         self.sweeps.done(key, Some(ending.outcome));
-        let fraction = (self.config.jitter)();
-        if self.queue.lock().finish(key, ending, fraction, Instant::now()) {
+        // Drawn only for those it spreads: most passes end well.
+        let fraction = if ending.is_spread() { (self.config.jitter)() } else { 0.0 };
+        if self.queue.lock().finish(key, ending, fraction, now) {
             self.wake.notify_one();
         }
+    }
+}
+
+/// What comes of something that may take until a deadline, if there is one. A timer is set only for what is not there
+/// at once.
+async fn until<F: Future>(deadline: Option<Instant>, task: F) -> Result<F::Output, tokio::time::error::Elapsed> {
+    let mut task = std::pin::pin!(task);
+    match (std::future::poll_fn(|context| Poll::Ready(task.as_mut().poll(context))).await, deadline) {
+        (Poll::Ready(output), _) => Ok(output),
+        (Poll::Pending, Some(deadline)) => tokio::time::timeout_at(deadline, task).await,
+        (Poll::Pending, None) => Ok(task.await),
     }
 }
 

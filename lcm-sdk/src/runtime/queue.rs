@@ -11,73 +11,33 @@
 //!   the patience of the queue comes first, so nobody starves.
 //! - A resync never shortens a backoff; a change does not wait for it.
 
+mod entries;
 mod terms;
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::admin::ResourceStatus;
+use self::entries::{Entries, Entry, Stage};
 use crate::core::outcome::{LookAgain, Outcome};
 
+pub(crate) use entries::Slot;
 pub use terms::{Ending, Job, Key, Lane, QueueConfig, ResourceState};
 
 /// The queue itself.
 #[derive(Debug)]
 pub struct WorkQueue<R> {
     config: QueueConfig,
-    entries: HashMap<Key, Entry<R>>,
-    lanes: [VecDeque<(Key, u64)>; 3],
-    due: BTreeSet<(Instant, Key)>,
+    entries: Entries<R>,
+    lanes: [VecDeque<(Slot, u64)>; 3],
+    due: BTreeSet<(Instant, Slot)>,
     waiting: [usize; 3],
     running: usize,
     next_ticket: u64,
-}
-
-#[derive(Debug)]
-struct Entry<R> {
-    stage: Stage,
-    /// It has to be looked at even if it has not changed: who only told of a change is not the only one waiting.
-    owed: bool,
-    resource: Option<R>,
-    due_at: Option<Instant>,
-    retries: u32,
-    last_reconciled_at: Option<Instant>,
-    last: Option<Ending>,
-    last_ended_at: Option<Instant>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    Resting,
-    /// In a lane under a ticket; a lane's place with another ticket is left over and skipped.
-    Waiting {
-        lane: Lane,
-        ticket: u64,
-        since: Instant,
-    },
-    /// `again` if it was told to have changed since, `offered` if a resync has met it.
-    Running {
-        again: bool,
-        offered: bool,
-    },
-}
-
-impl<R> Default for Entry<R> {
-    fn default() -> Self {
-        Self {
-            stage: Stage::Resting,
-            owed: false,
-            resource: None,
-            due_at: None,
-            retries: 0,
-            last_reconciled_at: None,
-            last: None,
-            last_ended_at: None,
-        }
-    }
+    /// The listing under way, or the last one.
+    listing: u32,
 }
 
 impl<R> WorkQueue<R> {
@@ -85,19 +45,20 @@ impl<R> WorkQueue<R> {
     pub fn new(config: QueueConfig) -> Self {
         Self {
             config,
-            entries: HashMap::new(),
+            entries: Entries::default(),
             lanes: Default::default(),
             due: BTreeSet::new(),
             waiting: [0; 3],
             running: 0,
             next_ticket: 0,
+            listing: 0,
         }
     }
 
     /// Somebody says that a resource changed. True if it has to be handed out now.
     pub fn changed(&mut self, key: &str, now: Instant) -> bool {
-        let key = self.known(key);
-        let Some(entry) = self.entries.get_mut(&key) else { return false };
+        let slot = self.entries.known(key);
+        let Some(entry) = self.entries.get_mut(slot) else { return false };
         match &mut entry.stage {
             Stage::Running { again, .. } => {
                 *again = true;
@@ -111,12 +72,12 @@ impl<R> WorkQueue<R> {
             Stage::Waiting { lane: Lane::Due | Lane::Resync, .. } => {
                 entry.owed = true;
                 entry.resource = None;
-                self.wait(&key, Lane::Changed, now);
+                self.wait(slot, Lane::Changed, now);
                 true
             }
             Stage::Resting => {
                 entry.resource = None;
-                self.wait(&key, Lane::Changed, now);
+                self.wait(slot, Lane::Changed, now);
                 true
             }
         }
@@ -124,8 +85,8 @@ impl<R> WorkQueue<R> {
 
     /// Somebody wants a resource looked at now, changed or not. True if it has to be handed out now.
     pub fn demand(&mut self, key: &str, now: Instant) -> bool {
-        let key = self.known(key);
-        let Some(entry) = self.entries.get_mut(&key) else { return false };
+        let slot = self.entries.known(key);
+        let Some(entry) = self.entries.get_mut(slot) else { return false };
         entry.resource = None;
         match &mut entry.stage {
             Stage::Running { again, .. } => {
@@ -139,7 +100,7 @@ impl<R> WorkQueue<R> {
             }
             Stage::Waiting { lane: Lane::Due, .. } => false,
             Stage::Waiting { lane: Lane::Resync, .. } | Stage::Resting => {
-                self.wait(&key, Lane::Due, now);
+                self.wait(slot, Lane::Due, now);
                 true
             }
         }
@@ -147,8 +108,13 @@ impl<R> WorkQueue<R> {
 
     /// A resync offers a resource. True if it was taken: not if it runs, waits already, or is in its backoff.
     pub fn offer(&mut self, key: &str, resource: R, now: Instant) -> bool {
-        let key = self.known(key);
-        let Some(entry) = self.entries.get_mut(&key) else { return false };
+        let slot = self.listed(key);
+        self.offer_listed(slot, resource, now)
+    }
+
+    /// Offers a resource that was said to be listed.
+    pub(crate) fn offer_listed(&mut self, slot: Slot, resource: R, now: Instant) -> bool {
+        let Some(entry) = self.entries.get_mut(slot) else { return false };
         let in_backoff = entry.retries > 0 && entry.due_at.is_some_and(|due| due > now);
         match entry.stage {
             Stage::Running { again, .. } => {
@@ -162,13 +128,13 @@ impl<R> WorkQueue<R> {
             }
             Stage::Waiting { lane: Lane::Due, .. } => false,
             Stage::Waiting { lane: Lane::Resync, .. } => {
-                entry.resource = Some(resource);
+                entry.resource = Some(Box::new(resource));
                 false
             }
             Stage::Resting if in_backoff => false,
             Stage::Resting => {
-                entry.resource = Some(resource);
-                self.wait(&key, Lane::Resync, now);
+                entry.resource = Some(Box::new(resource));
+                self.wait(slot, Lane::Resync, now);
                 true
             }
         }
@@ -178,10 +144,10 @@ impl<R> WorkQueue<R> {
     pub fn take(&mut self, now: Instant) -> Option<Job<R>> {
         self.promote_due(now);
         let lane = self.next_lane(now)?;
-        let (key, _) = self.lanes[lane as usize].pop_front()?;
-        let entry = self.entries.get_mut(&key)?;
+        let (slot, _) = self.lanes[lane as usize].pop_front()?;
+        let entry = self.entries.get_mut(slot)?;
         entry.stage = Stage::Running { again: false, offered: false };
-        let resource = entry.resource.take();
+        let (key, resource) = (Arc::clone(&entry.key), entry.resource.take().map(|resource| *resource));
         let owed = std::mem::take(&mut entry.owed);
         self.waiting[lane as usize] -= 1;
         self.running += 1;
@@ -192,12 +158,13 @@ impl<R> WorkQueue<R> {
     /// Takes a resource back after a pass. `fraction` is a random number from 0 to 1 that spreads retries. True if it
     /// has to be handed out again at once.
     pub fn finish(&mut self, key: &Key, ending: Ending, fraction: f64, now: Instant) -> bool {
-        let Some(entry) = self.entries.get_mut(key) else { return false };
+        let Some(slot) = self.entries.find(key) else { return false };
+        let Some(entry) = self.entries.get_mut(slot) else { return false };
         let Stage::Running { again, offered } = entry.stage else { return false };
         entry.stage = Stage::Resting;
         self.running -= 1;
         if let Some(due) = entry.due_at.take() {
-            self.due.remove(&(due, Arc::clone(key)));
+            self.due.remove(&(due, slot));
         }
         let delay = match ending.outcome {
             Outcome::Retry => {
@@ -223,17 +190,17 @@ impl<R> WorkQueue<R> {
         entry.last_ended_at = Some(now);
         if let Some(due) = delay.map(|delay| now + delay) {
             entry.due_at = Some(due);
-            self.due.insert((due, Arc::clone(key)));
+            self.due.insert((due, slot));
         }
         if again {
             entry.owed |= outdated;
-            self.wait(key, Lane::Changed, now);
+            self.wait(slot, Lane::Changed, now);
             return true;
         }
         // This pass was the look that was owed.
         entry.owed = false;
         if outdated {
-            self.wait(key, Lane::Resync, now);
+            self.wait(slot, Lane::Resync, now);
             return true;
         }
         delay == Some(Duration::ZERO)
@@ -242,13 +209,14 @@ impl<R> WorkQueue<R> {
     /// Takes a resource back that turned out not to have changed: everything stays as it was planned. True if it has to
     /// be handed out again at once, because a look was owed in the meantime.
     pub fn put_back(&mut self, key: &Key, now: Instant) -> bool {
-        let Some(entry) = self.entries.get_mut(key) else { return false };
+        let Some(slot) = self.entries.find(key) else { return false };
+        let Some(entry) = self.entries.get_mut(slot) else { return false };
         let Stage::Running { again, .. } = entry.stage else { return false };
         entry.stage = Stage::Resting;
         self.running -= 1;
         let again = again || entry.owed;
         if again {
-            self.wait(key, Lane::Changed, now);
+            self.wait(slot, Lane::Changed, now);
         }
         again
     }
@@ -256,9 +224,10 @@ impl<R> WorkQueue<R> {
     /// Takes a resource back that does not exist, and forgets it; unless somebody told of it in the meantime: it may
     /// have come into being since. True if it has to be handed out again at once.
     pub fn gone(&mut self, key: &Key, now: Instant) -> bool {
-        let told = self.entries.get(key).filter(|entry| matches!(entry.stage, Stage::Running { again: true, .. }));
-        let owed = told.map(|entry| entry.owed);
-        self.forget(key);
+        let Some(slot) = self.entries.find(key) else { return false };
+        let is_told = |entry: &&Entry<R>| matches!(entry.stage, Stage::Running { again: true, .. });
+        let owed = self.entries.get(slot).filter(is_told).map(|entry| entry.owed);
+        self.forget(slot);
         match owed {
             None => false,
             Some(true) => self.demand(key, now),
@@ -266,31 +235,52 @@ impl<R> WorkQueue<R> {
         }
     }
 
-    fn forget(&mut self, key: &Key) {
-        if let Some(entry) = self.entries.remove(key) {
+    fn forget(&mut self, slot: Slot) {
+        if let Some(entry) = self.entries.remove(slot) {
             match entry.stage {
                 Stage::Running { .. } => self.running -= 1,
                 Stage::Waiting { lane, .. } => self.waiting[lane as usize] -= 1,
                 Stage::Resting => {}
             }
             if let Some(due) = entry.due_at {
-                self.due.remove(&(due, Arc::clone(key)));
+                self.due.remove(&(due, slot));
             }
         }
     }
 
-    /// Forgets every resting resource that a complete listing does not name, so that memory stays in bounds. One that
-    /// was looked at after the listing `began` exists: it is younger than the listing.
-    pub fn retain(&mut self, began: Instant, listed: impl Fn(&str) -> bool) {
-        let is_older = |entry: &Entry<R>| entry.last_ended_at.is_none_or(|ended| ended < began);
-        let gone: Vec<Key> = self
-            .entries
-            .iter()
-            .filter(|(key, entry)| entry.stage == Stage::Resting && is_older(entry) && !listed(key))
-            .map(|(key, _)| Arc::clone(key))
-            .collect();
-        for key in gone {
-            self.forget(&key);
+    /// A listing begins: who is not named from here on is not in it.
+    pub fn begin_listing(&mut self) {
+        self.listing = self.listing.wrapping_add(1);
+    }
+
+    /// The listing names a resource; from then on it is known. Whoever is offered is named by that.
+    pub(crate) fn listed(&mut self, key: &str) -> Slot {
+        let slot = self.entries.known(key);
+        if let Some(entry) = self.entries.get_mut(slot) {
+            entry.listing = self.listing;
+        }
+        slot
+    }
+
+    /// The listing names a resource that needs no look. Nothing new is to be known about it.
+    pub fn rests(&mut self, key: &str) {
+        let slot = self.entries.find(key);
+        if let Some(entry) = slot.and_then(|slot| self.entries.get_mut(slot)) {
+            entry.listing = self.listing;
+        }
+    }
+
+    /// The listing was complete. Forgets every resting resource that it did not name, so that memory stays in bounds.
+    /// One that was looked at after the listing `began` exists: it is younger than the listing.
+    pub fn end_listing(&mut self, began: Instant) {
+        let is_gone = |entry: &Entry<R>| {
+            entry.listing != self.listing
+                && entry.stage == Stage::Resting
+                && entry.last_ended_at.is_none_or(|ended| ended < began)
+        };
+        let gone: Vec<Slot> = self.entries.iter().filter(|(_, entry)| is_gone(entry)).map(|(slot, _)| slot).collect();
+        for slot in gone {
+            self.forget(slot);
         }
     }
 
@@ -321,30 +311,21 @@ impl<R> WorkQueue<R> {
 
     /// Whether no resource is known.
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.entries.len() == 0
     }
 
     /// What is known about one resource.
     pub fn state(&self, key: &str) -> Option<ResourceState> {
-        self.entries.get_key_value(key).map(|(key, entry)| entry.state(key))
+        self.entries.find(key).and_then(|slot| self.entries.get(slot)).map(Entry::state)
     }
 
     /// What is known about all of them.
     pub fn states(&self) -> impl Iterator<Item = ResourceState> {
-        self.entries.iter().map(|(key, entry)| entry.state(key))
+        self.entries.iter().map(|(_, entry)| entry.state())
     }
 
-    fn known(&mut self, key: &str) -> Key {
-        if let Some((key, _)) = self.entries.get_key_value(key) {
-            return Arc::clone(key);
-        }
-        let key: Key = key.into();
-        self.entries.insert(Arc::clone(&key), Entry::default());
-        key
-    }
-
-    fn wait(&mut self, key: &Key, lane: Lane, now: Instant) {
-        let Some(entry) = self.entries.get_mut(key) else { return };
+    fn wait(&mut self, slot: Slot, lane: Lane, now: Instant) {
+        let Some(entry) = self.entries.get_mut(slot) else { return };
         let since = match entry.stage {
             Stage::Waiting { lane, since, .. } => {
                 self.waiting[lane as usize] -= 1;
@@ -356,7 +337,7 @@ impl<R> WorkQueue<R> {
         self.next_ticket += 1;
         entry.stage = Stage::Waiting { lane, ticket, since };
         self.waiting[lane as usize] += 1;
-        self.lanes[lane as usize].push_back((Arc::clone(key), ticket));
+        self.lanes[lane as usize].push_back((slot, ticket));
         self.tidy(lane);
     }
 
@@ -365,7 +346,7 @@ impl<R> WorkQueue<R> {
         let places = &mut self.lanes[lane as usize];
         if places.len() > 2 * self.waiting[lane as usize] + 64 {
             let entries = &self.entries;
-            places.retain(|(key, ticket)| entries.get(key).is_some_and(|entry| entry.holds(*ticket)));
+            places.retain(|(slot, ticket)| entries.get(*slot).is_some_and(|entry| entry.holds(*ticket)));
         }
     }
 
@@ -373,14 +354,14 @@ impl<R> WorkQueue<R> {
         while let Some((due, _)) = self.due.first()
             && *due <= now
         {
-            let Some((due, key)) = self.due.pop_first() else { return };
-            let Some(entry) = self.entries.get_mut(&key) else { continue };
+            let Some((due, slot)) = self.due.pop_first() else { return };
+            let Some(entry) = self.entries.get_mut(slot) else { continue };
             entry.due_at = None;
             match &mut entry.stage {
                 // Being looked at anyway, unless it has not changed at all.
                 Stage::Running { .. } | Stage::Waiting { lane: Lane::Changed, .. } => entry.owed = true,
                 Stage::Waiting { lane: Lane::Due, .. } => {}
-                Stage::Waiting { lane: Lane::Resync, .. } | Stage::Resting => self.wait(&key, Lane::Due, due),
+                Stage::Waiting { lane: Lane::Resync, .. } | Stage::Resting => self.wait(slot, Lane::Due, due),
             }
         }
     }
@@ -398,8 +379,8 @@ impl<R> WorkQueue<R> {
 
     /// Since when the first of a lane waits, dropping places that were left for another lane.
     fn head(&mut self, lane: Lane) -> Option<Instant> {
-        while let Some((key, ticket)) = self.lanes[lane as usize].front() {
-            match self.entries.get(key).map(|entry| entry.stage) {
+        while let Some((slot, ticket)) = self.lanes[lane as usize].front() {
+            match self.entries.get(*slot).map(|entry| entry.stage) {
                 Some(Stage::Waiting { ticket: held, since, .. }) if held == *ticket => return Some(since),
                 Some(Stage::Waiting { .. } | Stage::Resting | Stage::Running { .. }) | None => {
                     self.lanes[lane as usize].pop_front();
@@ -407,30 +388,6 @@ impl<R> WorkQueue<R> {
             }
         }
         None
-    }
-}
-
-impl<R> Entry<R> {
-    fn holds(&self, place: u64) -> bool {
-        matches!(self.stage, Stage::Waiting { ticket, .. } if ticket == place)
-    }
-
-    fn state(&self, key: &Key) -> ResourceState {
-        let status = match (self.stage, self.last.as_ref().map(|last| last.outcome)) {
-            (Stage::Running { .. }, _) => ResourceStatus::InProgress,
-            (Stage::Waiting { .. }, _) | (Stage::Resting, None | Some(Outcome::Requeue)) => ResourceStatus::Pending,
-            (Stage::Resting, Some(Outcome::Retry)) => ResourceStatus::Failed,
-            (Stage::Resting, Some(Outcome::Success | Outcome::Skip)) => ResourceStatus::Success,
-        };
-        ResourceState {
-            resource_id: Arc::clone(key),
-            status,
-            retry_count: self.retries,
-            next_retry_at: self.due_at,
-            last_reconciled_at: self.last_reconciled_at,
-            last: self.last.clone(),
-            last_ended_at: self.last_ended_at,
-        }
     }
 }
 

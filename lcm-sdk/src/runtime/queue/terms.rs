@@ -60,6 +60,11 @@ impl Ending {
     pub fn retry(code: &'static str, error: impl Into<Box<str>>) -> Self {
         Self { outcome: Outcome::Retry, look_again: LookAgain::Backoff, code, error: Some(error.into()) }
     }
+
+    /// Whether chance has a say in when to look again.
+    pub(crate) fn is_spread(&self) -> bool {
+        self.outcome == Outcome::Retry || self.look_again == LookAgain::Backoff
+    }
 }
 
 /// A resource that was handed out.

@@ -1,5 +1,6 @@
 use super::*;
 use crate::core::backoff::Backoff;
+use crate::runtime::admin::ResourceStatus;
 
 const SUCCESS: Ending = Ending::success();
 
@@ -10,6 +11,13 @@ fn retry() -> Ending {
 fn queue() -> (WorkQueue<u8>, Instant) {
     let config = QueueConfig { backoff: Backoff::default(), patience: Duration::from_secs(10), next_cycle: None };
     (WorkQueue::new(config), Instant::now())
+}
+
+fn list_all(queue: &mut WorkQueue<u8>, began: Instant) {
+    let known: Vec<Key> = queue.states().map(|state| state.resource_id).collect();
+    queue.begin_listing();
+    known.iter().for_each(|key| queue.rests(key));
+    queue.end_listing(began);
 }
 
 fn names(queue: &mut WorkQueue<u8>, now: Instant) -> Vec<String> {
@@ -111,7 +119,10 @@ fn what_no_listing_names_is_forgotten_unless_it_is_busy() {
     for job in jobs.iter().filter(|job| &*job.key != "busy") {
         queue.finish(&job.key, retry(), 0.5, now);
     }
-    queue.retain(now + Duration::from_secs(1), |key| key == "listed");
+    queue.begin_listing();
+    queue.rests("listed");
+    queue.rests("unknown");
+    queue.end_listing(now + Duration::from_secs(1));
     let mut known: Vec<_> = queue.states().map(|state| state.resource_id.to_string()).collect();
     known.sort();
     assert_eq!(known, ["busy", "listed"]);
@@ -193,9 +204,11 @@ fn what_is_younger_than_a_listing_is_not_forgotten_because_of_it() {
     let job = queue.take(began).expect("new");
     let ended = began + Duration::from_secs(1);
     queue.finish(&job.key, later(), 0.0, ended);
-    queue.retain(began, |_| false);
+    queue.begin_listing();
+    queue.end_listing(began);
     assert_eq!(queue.next_due(), Some(ended + Duration::from_secs(1)));
-    queue.retain(ended + Duration::from_secs(1), |_| false);
+    queue.begin_listing();
+    queue.end_listing(ended + Duration::from_secs(1));
     assert!(queue.is_empty());
 }
 
@@ -212,6 +225,18 @@ fn triggers_that_nobody_can_serve_take_no_more_room() {
     }
     let places: usize = queue.lanes.iter().map(VecDeque::len).sum();
     assert!(places < 500, "{places} places for two resources");
+}
+
+#[test]
+fn a_place_that_somebody_left_is_not_his_who_comes_after_him() {
+    let (mut queue, now) = queue();
+    queue.offer("a", 1, now);
+    queue.changed("a", now);
+    let job = queue.take(now).expect("a");
+    queue.gone(&job.key, now);
+    queue.changed("b", now);
+    assert_eq!(names(&mut queue, now), ["b"]);
+    assert_eq!(queue.state("a"), None);
 }
 
 mod properties {
@@ -360,7 +385,7 @@ mod properties {
                         promises.ripe.remove(&*job.key);
                     }
                     Step::Pass(seconds) => now += Duration::from_secs(seconds),
-                    Step::Listed => queue.retain(now - Duration::from_secs(3600), |_| true),
+                    Step::Listed => list_all(&mut queue, now - Duration::from_secs(3600)),
                     Step::Finish(..) | Step::PutBack | Step::Gone => {}
                 }
                 prop_assert_eq!(queue.running(), promises.taken.len());

@@ -161,7 +161,10 @@ impl<K: Ord + Send + 'static> Watcher<K> {
                 first = pending.first() => first,
                 () = self.notices.closed() => return,
             };
-            sleep_until(first + self.config.debounce).await;
+            // The timer counts in milliseconds: whoever wants no debounce is not to wait for the next one.
+            if !self.config.debounce.is_zero() {
+                sleep_until(first + self.config.debounce).await;
+            }
             // Room first: what changes while nobody takes anything joins the batch.
             let Ok(room) = self.notices.reserve().await else { return };
             if let Some(notice) = pending.take() {

@@ -75,6 +75,18 @@ async fn the_window_begins_with_the_first_change_and_a_flood_is_one_name() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn without_a_debounce_a_change_is_told_at_once() {
+    let etcd = MemoryCoordination::new();
+    let mut watching = watching(&etcd, WatchConfig { debounce: Duration::ZERO, ..WatchConfig::default() }).await;
+    let begun = Instant::now();
+    for number in 0..3 {
+        etcd.put("/workers/w-1", &number.to_string());
+        assert_eq!(next(&mut watching).await, changed(&["w-1"]));
+    }
+    assert_eq!(begun.elapsed(), Duration::ZERO, "no timer was waited for");
+}
+
+#[tokio::test(start_paused = true)]
 async fn nothing_is_lost_when_the_watch_is_cut() {
     let etcd = MemoryCoordination::new();
     etcd.put("/workers/old", "1");

@@ -1,0 +1,137 @@
+//! How soon somebody else leads: after a crash, and after a clean stop.
+//!
+//! Whole worker controllers, each in a process of its own, compete over a real and over the fake etcd. The one that
+//! leads is killed at once (SIGKILL) or asked to end (SIGTERM), at another moment between two renewals in every round;
+//! the time runs from the signal to when the next one says that it leads.
+
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lcm_sdk::Policy;
+use lcm_sdk::adapters::etcd::{Etcd, EtcdOptions};
+use lcm_sdk::adapters::memory::{MemoryCml, MemoryCompute, MemoryControlPlane, MemoryEvents, MemoryMetrics};
+use lcm_sdk::ports::{Clock, Ports, SystemClock};
+use lcm_sdk::runtime::leader::ElectionConfig;
+use lcm_sdk::runtime::shutdown::Shutdown;
+use lcm_sdk::runtime::telemetry::Telemetry;
+use lcm_sdk::runtime::worker_controller::{Readiness, WorkerController, WorkerControllerConfig};
+use rustix::process::{Pid, Signal, kill_process};
+use serde::Serialize;
+use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+
+use crate::controllers::worker;
+use crate::servers::{Kind, Server};
+use crate::{Error, tell};
+
+/// The word under which this program is a candidate.
+pub const CANDIDATE: &str = "candidate";
+const LEADING: &str = "leading";
+const TTL: Duration = Duration::from_secs(3);
+const WORKERS: usize = 1_000;
+/// How long a standby takes to find out that somebody leads, and to watch the key.
+const SETTLING: Duration = Duration::from_millis(700);
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Serialize)]
+struct Measured {
+    server: Kind,
+    ttl: f64,
+    /// Seconds from each crash to the next leader.
+    after_crash: Vec<f64>,
+    /// Seconds from each clean stop to the next leader.
+    after_stop: Vec<f64>,
+}
+
+/// Measures so many rounds on both at the same time: they mostly wait.
+///
+/// # Errors
+/// If a server or a candidate cannot be run.
+pub async fn run(rounds: u32) -> Result<(), Error> {
+    let (fake, real) = (Server::fake().await?, Server::real().await?);
+    let (fake, real) = tokio::try_join!(compete(&fake, rounds), compete(&real, rounds))?;
+    tell(&fake)?;
+    tell(&real)
+}
+
+async fn compete(server: &Server, rounds: u32) -> Result<Measured, Error> {
+    let (mut after_crash, mut after_stop) = (Vec::new(), Vec::new());
+    let mut leader = Candidate::start(&server.endpoint)?;
+    leader.leads().await?;
+    for round in 0..rounds {
+        for (signal, times) in [(Signal::KILL, &mut after_crash), (Signal::TERM, &mut after_stop)] {
+            let mut next = Candidate::start(&server.endpoint)?;
+            tokio::time::sleep(SETTLING + TTL / 3 * round / rounds).await;
+            let told = Instant::now();
+            leader.signal(signal)?;
+            next.leads().await?;
+            times.push(told.elapsed().as_secs_f64());
+            leader = next;
+        }
+    }
+    Ok(Measured { server: server.kind, ttl: TTL.as_secs_f64(), after_crash, after_stop })
+}
+
+struct Candidate {
+    process: Child,
+    says: Lines<BufReader<ChildStdout>>,
+}
+
+impl Candidate {
+    fn start(endpoint: &str) -> Result<Self, Error> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args([CANDIDATE, endpoint]).stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
+        let mut process = command.spawn()?;
+        let says = process.stdout.take().ok_or("a candidate says nothing")?;
+        Ok(Self { process, says: BufReader::new(says).lines() })
+    }
+
+    async fn leads(&mut self) -> Result<(), Error> {
+        match tokio::time::timeout(PATIENCE, self.says.next_line()).await?? {
+            Some(line) if line == LEADING => Ok(()),
+            line => Err(format!("a candidate should lead, and says {line:?}").into()),
+        }
+    }
+
+    fn signal(&self, signal: Signal) -> Result<(), Error> {
+        let process = self.process.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        Ok(kill_process(process.ok_or("a candidate has ended by itself")?, signal)?)
+    }
+}
+
+/// One of the controllers: says when it leads, until it is told to end.
+///
+/// # Errors
+/// If it cannot be set up.
+pub async fn candidate(endpoint: &str) -> Result<(), Error> {
+    let election = ElectionConfig { ttl: TTL, margin: TTL / 6, ..ElectionConfig::default() };
+    let config = WorkerControllerConfig { election, ..WorkerControllerConfig::default() };
+    let etcd = Arc::new(Etcd::new(EtcdOptions::new([endpoint]))?);
+    let controller = WorkerController::new(ports(), Policy::default(), Some(etcd), config, Telemetry::default())?;
+    let shutdown = Shutdown::new();
+    shutdown.on_signals()?;
+    let mut readiness = controller.readiness();
+    tokio::join!(controller.run(&shutdown), async {
+        if readiness.wait_for(|readiness| *readiness != Readiness::Standby).await.is_ok() {
+            println!("{LEADING}");
+        }
+    });
+    Ok(())
+}
+
+fn ports() -> Ports {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let control_plane = MemoryControlPlane::new(Arc::clone(&clock));
+    for number in 0..WORKERS {
+        control_plane.put_worker(worker(number));
+    }
+    Ports {
+        compute: Arc::new(MemoryCompute::new(Arc::clone(&clock))),
+        metrics: Arc::new(MemoryMetrics::default()),
+        cml: Arc::new(MemoryCml::new(Arc::clone(&clock))),
+        control_plane: Arc::new(control_plane),
+        events: Arc::new(MemoryEvents::default()),
+        clock,
+    }
+}

@@ -1,0 +1,197 @@
+//! How soon after a change its reconcile starts, next to how soon etcd's own client hears of it.
+//!
+//! One real etcd holds a key for each worker. Somebody writes one key after the other; etcd's client watches them on a
+//! connection of its own and does nothing else, and LCM's watcher (without debounce) tells LCM's controller, which has
+//! looked at all workers before, reads the worker (from memory: how fast a control plane answers is not the question)
+//! and starts its pass. Both are counted from when the write was sent, in the same process, over the same writes.
+
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use etcd_client::{Client, EventType, Txn, TxnOp, WatchOptions};
+use lcm_sdk::adapters::etcd::{Etcd, EtcdOptions};
+use lcm_sdk::runtime::controller::{Controller, Fetched, ListScope, Listing, Reconcile};
+use lcm_sdk::runtime::queue::Ending;
+use lcm_sdk::runtime::shutdown::Shutdown;
+use lcm_sdk::runtime::telemetry::Telemetry;
+use lcm_sdk::runtime::watch::{WatchConfig, WatchNotice, WatchState, Watcher, first_segment};
+use lcm_sdk::{CallFailure, Worker};
+use serde::Serialize;
+
+use crate::controllers::{lcm::quiet, name, worker};
+use crate::measure::Latency;
+use crate::servers::Server;
+use crate::{Error, tell};
+
+const PREFIX: &str = "/workers/";
+const CONCURRENCY: usize = 10;
+/// Below what etcd takes in one transaction.
+const KEYS_IN_A_WRITE: usize = 100;
+const SWEEP_LIMIT: Duration = Duration::from_secs(60);
+/// How long the last ones may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A prime: stepping by it visits every worker once, far from the one before.
+const STRIDE: usize = 7919;
+
+#[derive(Debug, Serialize)]
+struct Measured {
+    size: usize,
+    writes: usize,
+    /// From a write to the start of the pass.
+    ours: Latency,
+    /// From a write to etcd's own client.
+    etcd: Latency,
+    /// What ours took longer, write by write.
+    over: Latency,
+}
+
+/// What happened to one worker's key, each at most once.
+#[derive(Debug, Default)]
+struct Change {
+    sent: OnceLock<Instant>,
+    heard: OnceLock<Instant>,
+    started: OnceLock<Instant>,
+}
+
+/// Passes that only note when they start.
+struct Fleet {
+    workers: Vec<Arc<Worker>>,
+    changes: Arc<[Change]>,
+}
+
+impl Reconcile for Fleet {
+    type Resource = Arc<Worker>;
+
+    fn key<'a>(&self, worker: &'a Arc<Worker>) -> &'a str {
+        worker.id.as_str()
+    }
+
+    async fn list(&self, _: ListScope) -> Result<Listing<Arc<Worker>>, CallFailure> {
+        Ok(Listing { resources: self.workers.clone(), resting: Vec::new() })
+    }
+
+    async fn fetch(&self, key: &str) -> Result<Fetched<Arc<Worker>>, CallFailure> {
+        let found = number(key).and_then(|number| self.workers.get(number));
+        Ok(found.map_or(Fetched::Gone, |worker| Fetched::Resource(Arc::clone(worker))))
+    }
+
+    async fn reconcile(&self, worker: Arc<Worker>) -> Ending {
+        note(&self.changes, worker.id.as_str(), |change| &change.started);
+        Ending::success()
+    }
+}
+
+/// Measures with so many workers and so many writes, `pause` apart.
+///
+/// # Errors
+/// If etcd cannot be run, or a change is never heard of.
+pub async fn run(size: usize, writes: usize, pause: Duration) -> Result<(), Error> {
+    let server = Server::real().await?;
+    let mut client = server.client().await?;
+    fill(&mut client, size).await?;
+    let changes: Arc<[Change]> = (0..size).map(|_| Change::default()).collect();
+
+    let workers = (0..size).map(|number| Arc::new(worker(number))).collect();
+    let fleet = Fleet { workers, changes: Arc::clone(&changes) };
+    let controller = Controller::new(fleet, quiet(CONCURRENCY), Telemetry::default());
+    let shutdown = Shutdown::new();
+    let etcd = Arc::new(Etcd::new(EtcdOptions::new([server.endpoint.as_str()]))?);
+    let config = WatchConfig { debounce: Duration::ZERO, ..WatchConfig::new([PREFIX]) };
+    let (watcher, handle, mut notices) = Watcher::new(etcd, config, Telemetry::default(), first_segment);
+    tokio::spawn(watcher.run(shutdown.clone()));
+    tokio::spawn({
+        let controller = controller.clone();
+        async move {
+            while let Some(notice) = notices.recv().await {
+                if let WatchNotice::Changed(workers) = notice {
+                    workers.iter().for_each(|worker| controller.changed(worker));
+                }
+            }
+        }
+    });
+    tokio::spawn({
+        let (controller, shutdown) = (controller.clone(), shutdown.clone());
+        async move { controller.serve(&shutdown).await }
+    });
+    let swept = controller.sweep(SWEEP_LIMIT).await?;
+    if !swept.is_complete() {
+        return Err(format!("not everything was looked at: {swept:?}").into());
+    }
+    handle.state().wait_for(|state| *state == WatchState::Connected).await?;
+    listen(server.client().await?, Arc::clone(&changes)).await?;
+
+    let mut rhythm = tokio::time::interval(pause);
+    let written: Vec<usize> = (0..writes).map(|write| write * STRIDE % size).collect();
+    for number in &written {
+        rhythm.tick().await;
+        // Set only once, so that each is about one write.
+        let _ = changes[*number].sent.set(Instant::now());
+        client.put(format!("{PREFIX}{}", name(*number)), "changed", None).await?;
+    }
+    let deadline = Instant::now() + PATIENCE;
+    let pending = || written.iter().filter(|number| changes[**number].spans().is_none()).count();
+    while pending() > 0 {
+        if Instant::now() > deadline {
+            return Err(format!("{} of {writes} changes were not heard of", pending()).into());
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    shutdown.request();
+    let spans: Vec<_> = written.iter().filter_map(|number| changes[*number].spans()).collect();
+    tell(&Measured {
+        size,
+        writes,
+        ours: Latency::of(spans.iter().map(|(ours, _)| *ours).collect()),
+        etcd: Latency::of(spans.iter().map(|(_, etcd)| *etcd).collect()),
+        over: Latency::of(spans.iter().map(|(ours, etcd)| ours.saturating_sub(*etcd)).collect()),
+    })
+}
+
+impl Change {
+    /// From the write to the pass, and to etcd's own client.
+    fn spans(&self) -> Option<(Duration, Duration)> {
+        let sent = self.sent.get()?;
+        Some((*self.started.get()? - *sent, *self.heard.get()? - *sent))
+    }
+}
+
+async fn fill(client: &mut Client, size: usize) -> Result<(), Error> {
+    let numbers: Vec<usize> = (0..size).collect();
+    for chunk in numbers.chunks(KEYS_IN_A_WRITE) {
+        let puts = chunk.iter().map(|number| TxnOp::put(format!("{PREFIX}{}", name(*number)), "new", None));
+        client.txn(Txn::new().and_then(puts.collect::<Vec<_>>())).await?;
+    }
+    Ok(())
+}
+
+/// Watches with etcd's own client, as directly as one can.
+async fn listen(mut client: Client, changes: Arc<[Change]>) -> Result<(), Error> {
+    let mut stream = client.watch(PREFIX, Some(WatchOptions::new().with_prefix())).await?;
+    // The first message says that it watches.
+    stream.message().await?;
+    tokio::spawn(async move {
+        let _client = client;
+        while let Ok(Some(message)) = stream.message().await {
+            for event in message.events().iter().filter(|event| event.event_type() == EventType::Put) {
+                let key = event.kv().and_then(|found| found.key_str().ok());
+                if let Some(key) = key.and_then(|key| key.strip_prefix(PREFIX)) {
+                    note(&changes, key, |change| &change.heard);
+                }
+            }
+        }
+    });
+    Ok(())
+}
+
+/// Notes the time of the first thing that happens to a worker after its key was written.
+fn note(changes: &[Change], key: &str, which: impl Fn(&Change) -> &OnceLock<Instant>) {
+    let change = number(key).and_then(|number| changes.get(number));
+    if let Some(change) = change.filter(|change| change.sent.get().is_some()) {
+        // Only the first counts.
+        let _ = which(change).set(Instant::now());
+    }
+}
+
+fn number(key: &str) -> Option<usize> {
+    key.rsplit('-').next()?.parse().ok()
+}

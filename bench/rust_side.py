@@ -1,0 +1,45 @@
+"""Runs the measurements that are written in Rust, in `bench/rust`, and reads what they found."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+
+
+@functools.cache
+def programs() -> Path:
+    """The directory with the built programs. The first build takes minutes."""
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target" / "bench" / "rust"))
+    print("      building bench/rust (minutes the first time) …", file=sys.stderr, flush=True)
+    command = ["cargo", "build", "--quiet", "--release", "--locked", "--target-dir", str(target)]
+    # etcd's client is generated at build time; the compiler for that comes with the virtual environment.
+    compiler = {"PROTOC": str(Path(sys.executable).with_name("protoc"))}
+    subprocess.run(command, cwd=HERE / "rust", env=compiler | os.environ, check=True)
+    return target / "release"
+
+
+def measure(program: str, *words: str, given: object = None) -> list[dict[str, Any]]:
+    """What a program found, a line for each figure."""
+    etcd = {"LCM_ETCD_BIN": str(Path(sys.executable).parent)}
+    run = subprocess.run(
+        [programs() / program, *words],
+        env=etcd | os.environ,
+        input=None if given is None else json.dumps(given),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return [json.loads(line) for line in run.stdout.splitlines()]
+
+
+def bench(name: str, *, quick: bool, given: object = None) -> list[dict[str, Any]]:
+    """What one of the benches of `lcm-bench` found."""
+    return measure("lcm-bench", name, *(["--quick"] if quick else []), given=given)
