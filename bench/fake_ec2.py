@@ -1,0 +1,185 @@
+"""What the fake EC2 costs next to moto's server, for the same bytes from the same client.
+
+The client is a socket and bytes that were put together before: what it costs is a few microseconds and the same for
+both. Processor time is that of the server's process.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Self
+
+from processes import Server, fake_cloud, moto
+from report import Bench, Row, better
+
+SCOPE = "Credential=fake/20260101/us-east-1/ec2/aws4_request"
+TAGS = "".join(
+    f"&TagSpecification.1.Tag.{n}.Key=key-{n}&TagSpecification.1.Tag.{n}.Value=value-{n}" for n in range(1, 4)
+)
+SIZES = (3, 100, 1_000)
+# So many are tagged as the filter wants them; they are launched before all others.
+BLUE = 3
+PEER = "moto server"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a request costs."""
+
+    cpu: float
+    """Milliseconds of the server's processor time."""
+    rate: float
+    """Requests in a second, one after the other on one connection."""
+
+
+class Caller:
+    """Asks a server, over one connection for as long as it lets us."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.socket: socket.socket | None = None
+        self.image = ""
+        self.launched = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self.socket is not None:
+            self.socket.close()
+            self.socket = None
+
+    def request(self, body: str) -> bytes:
+        """The bytes of a request."""
+        text = f"{body}&Version=2016-11-15"
+        head = [
+            "POST / HTTP/1.1",
+            f"host: {self.server.host}:{self.server.port}",
+            f"authorization: AWS4-HMAC-SHA256 {SCOPE}, SignedHeaders=host, Signature=0",
+            "content-type: application/x-www-form-urlencoded; charset=utf-8",
+            f"content-length: {len(text)}",
+        ]
+        return "\r\n".join([*head, "", text]).encode()
+
+    def send(self, request: bytes) -> bytes:
+        """Sends it, and gives the body of the answer."""
+        if self.socket is None:
+            self.socket = socket.create_connection((self.server.host, self.server.port), timeout=120)
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.sendall(request)
+        received = b""
+        while (end := received.find(b"\r\n\r\n")) < 0:
+            received += self._more()
+        head = received[:end].lower()
+        length = int(head.partition(b"content-length:")[2].partition(b"\r\n")[0])
+        parts, missing = [received[end + 4 :]], length - (len(received) - end - 4)
+        while missing > 0:
+            parts.append(self._more())
+            missing -= len(parts[-1])
+        body = b"".join(parts)
+        if b" 200 " not in head[:16]:
+            raise RuntimeError(f"refused: {body!r}")
+        if b"connection: close" in head:
+            self.close()
+        return body
+
+    def _more(self) -> bytes:
+        assert self.socket is not None
+        more = self.socket.recv(1 << 20)
+        if not more:
+            raise RuntimeError("the server hung up")
+        return more
+
+    def ask(self, body: str) -> bytes:
+        return self.send(self.request(body))
+
+    def grow(self, count: int) -> None:
+        """Launches until there are so many."""
+        while self.launched < count:
+            blue = self.launched < BLUE
+            batch = min(1000, count - self.launched, BLUE - self.launched if blue else 1000)
+            self.ask(self.launch(batch, "blue" if blue else "green"))
+            self.launched += batch
+
+    def launch(self, count: int, team: str) -> str:
+        if not self.image:
+            found = re.search(rb"<imageId>([^<]+)", self.ask("Action=DescribeImages"))
+            assert found
+            self.image = found[1].decode()
+        tags = f"&TagSpecification.1.ResourceType=instance&TagSpecification.1.Tag.4.Key=team{TAGS}"
+        return (
+            f"Action=RunInstances&ImageId={self.image}&MinCount={count}&MaxCount={count}"
+            f"{tags}&TagSpecification.1.Tag.4.Value={team}"
+        )
+
+    def first(self) -> str:
+        found = re.search(rb"<instanceId>([^<]+)", self.ask("Action=DescribeInstances"))
+        assert found
+        return found[1].decode()
+
+    def cost(self, body: str, seconds: float) -> Cost:
+        """Asks again and again for about so long, at least three times."""
+        # While the other one was measured, this connection may have been idle for too long.
+        self.close()
+        request = self.request(body)
+        self.send(request)
+        asked, spent, began = 0, self.server.cpu(), time.monotonic()
+        while asked < 3 or time.monotonic() - began < seconds:
+            self.send(request)
+            asked += 1
+        wall, cpu = time.monotonic() - began, self.server.cpu() - spent
+        return Cost(cpu / asked * 1000, asked / wall)
+
+
+def start_up(start: Callable[[], AbstractContextManager[Server]], times: int) -> tuple[float, float]:
+    """Seconds from a process to its first answer, and megabytes that it then holds: medians."""
+    waits, sizes = [], []
+    for _ in range(times):
+        began = time.monotonic()
+        with start() as server, Caller(server) as caller:
+            caller.ask("Action=DescribeInstances")
+            waits.append(time.monotonic() - began)
+            sizes.append(server.memory() / 1e6)
+    return statistics.median(waits), statistics.median(sizes)
+
+
+def run(quick: bool) -> list[Row]:
+    times, ours_for, theirs_for = (3, 0.3, 0.5) if quick else (7, 2.0, 4.0)
+    rows = []
+    with fake_cloud() as fake, moto() as other, Caller(fake) as ours, Caller(other) as theirs:
+
+        def compare(what: str, mine: str, same: str) -> None:
+            a, b = ours.cost(mine, ours_for), theirs.cost(same, theirs_for)
+            note = f"{a.rate:,.0f} requests/s one after the other, moto {b.rate:,.3g}: {b.cpu / a.cpu:,.0f} × less CPU"
+            rows.append(better(what, "ms CPU", a.cpu, b.cpu, PEER, at_least=100))
+            rows.append(
+                Row(f"{what}, one after the other", "/s", a.rate, b.rate, PEER, a.rate / b.rate, "≥ 100", a.rate / b.rate >= 100, note)
+            )
+
+        for size in SIZES:
+            ours.grow(size)
+            theirs.grow(size)
+            everything = "Action=DescribeInstances"
+            compare(f"fake EC2: DescribeInstances, all {size:,}", everything, everything)
+        one = "Action=DescribeInstances&InstanceId.1="
+        compare("fake EC2: DescribeInstances, one by id of 1,000", one + ours.first(), one + theirs.first())
+        blue = "Action=DescribeInstances&Filter.1.Name=tag:team&Filter.1.Value.1=blue"
+        compare(f"fake EC2: DescribeInstances, {BLUE} by tag of 1,000", blue, blue)
+        held = fake.memory() / 1e6, other.memory() / 1e6
+        compare("fake EC2: RunInstances", ours.launch(1, "green"), theirs.launch(1, "green"))
+    mine, its = start_up(fake_cloud, times), start_up(moto, max(1, times // 2))
+    rows.append(better("fake EC2: process to first answer", "s", mine[0], its[0], PEER, at_least=100))
+    rows.append(better("fake EC2: memory with 1,000 instances", "MB", held[0], held[1], PEER, at_least=100))
+    return rows
+
+
+BENCH = Bench("fake-ec2", "the fake EC2 and moto's server, request by request", run)
