@@ -27,7 +27,7 @@ def run(quick: bool) -> list[Row]:
         for _ in range(times):
             with cloud_of(parked(size)) as cloud:
                 before = cloud.cpu()
-                swept = ours.sweep(cloud)
+                swept = ours.sweep(cloud, size)
                 took.append((swept.wall, swept.cpu, cloud.cpu() - before))
                 asked = cloud.count(service="ec2")
         wall, cpu, _ = (statistics.median(column) for column in zip(*took, strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from dataclasses import dataclass
 
@@ -10,6 +11,8 @@ import lcm
 from processes import FakeCloud
 
 REGION = "us-east-1"
+# What a controller warns of, such as an orphan, would be thousands of lines here.
+logging.getLogger("lcm").setLevel(logging.ERROR)
 
 
 @dataclass(frozen=True)
@@ -24,33 +27,37 @@ class Took:
     """How many workers were looked at."""
 
 
-def clients(cloud: FakeCloud) -> lcm.Clients:
-    """Clients for a cloud, on which a controller leads at once and sweeps at once."""
+def clients(cloud: FakeCloud, delay: float = 0.0) -> lcm.Clients:
+    """Clients for a cloud, on which a controller leads at once and sweeps after a delay."""
     return lcm.Clients(
         {
             **cloud.env,
             "ETCD_ENDPOINTS": "",
-            "STARTUP_RECONCILE_DELAY": "0",
+            "STARTUP_RECONCILE_DELAY": f"{delay:g}",
             "WORKER_DISCOVERY_ENABLED": "false",
-            "LOG_LEVEL": "error",
         }
     )
 
 
-def sweep(cloud: FakeCloud) -> Took:
-    """The start-up sweep of a controller: from its start to everything looked at and recorded."""
-    return asyncio.run(_sweep(clients(cloud)))
+def sweep(cloud: FakeCloud, size: int) -> Took:
+    """The start-up sweep of a controller: from listing the workers to everything looked at and recorded."""
+    # The metrics loop lists the workers once when it starts. It is done before the sweep begins, as in a real one.
+    delay = 0.5 + size / 20_000
+    return asyncio.run(_sweep(clients(cloud, delay), delay))
 
 
-async def _sweep(made: lcm.Clients) -> Took:
-    controller = lcm.Controller(made)
-    began, spent = time.monotonic(), time.process_time()
-    async with controller:
-        report = await controller.ready()
-        wall, cpu = time.monotonic() - began, time.process_time() - spent
+async def _sweep(made: lcm.Clients, delay: float) -> Took:
+    async with lcm.Controller(made) as controller:
+        ready = asyncio.create_task(controller.ready())
+        await asyncio.sleep(0.9 * delay)
+        if ready.done():
+            raise RuntimeError("the sweep began before its time")
+        spent = time.process_time()
+        report = await ready
+        cpu = time.process_time() - spent
     if not report.is_complete:
         raise RuntimeError(f"the sweep did not end in time: {report}")
-    return Took(wall, cpu, report.listed)
+    return Took(report.took.total_seconds(), cpu, report.listed)
 
 
 def collect(cloud: FakeCloud) -> Took:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from report import Row, figure
 
+TIMES = "\N{MULTIPLICATION SIGN}"
 # Grey that can be read on white and on black, for pages that come in both.
 INK = "#7d8590"
 MET = "#1a9e85"
@@ -16,7 +17,7 @@ SHORT = "#d9661f"
 
 def goal_of(row: Row) -> float | None:
     """How many times better it should be, if the goal is a ratio."""
-    found = re.fullmatch(r"≥ ([\d.,]+)( ×)?", row.goal)
+    found = re.fullmatch(r"≥ ([\d.,]+)\W*", row.goal)
     return float(found[1].replace(",", "")) if found else None
 
 
@@ -45,16 +46,18 @@ def draw(rows: Sequence[Row], where: Path) -> None:
             assert row.ratio is not None
             axes.barh(place, row.ratio - 1, left=1, height=0.62, color=MET if row.met else SHORT)
             end = max(row.ratio, 1.0)
-            axes.text(end * 1.08, place, f"{figure(row.ratio)} ×", va="center", fontsize=9)
+            axes.text(end * 1.08, place, f"{figure(row.ratio)} {TIMES}", va="center", fontsize=9)
             goal = goal_of(row)
             if goal is not None:
                 axes.plot([goal, goal], [place - 0.44, place + 0.44], color=INK, linewidth=2.2)
         axes.set_xscale("log")
-        axes.set_xlim(min([0.8, *(0.8 * row.ratio for row in shown if row.ratio)]), 4 * max(row.ratio or 1 for row in shown))
+        axes.set_xlim(
+            min([0.8, *(0.8 * row.ratio for row in shown if row.ratio)]), 4 * max(row.ratio or 1 for row in shown)
+        )
         axes.set_yticks(range(len(shown)), [row.what.replace("`", "") for row in shown])
         axes.set_ylim(len(shown) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f} ×" if value >= 1 else f"{value:g} ×")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f} {TIMES}" if value >= 1 else f"{value:g} {TIMES}")
         axes.grid(axis="x", color=INK, alpha=0.25, linewidth=0.7)
         axes.set_axisbelow(True)
         for side in ("top", "right", "left"):

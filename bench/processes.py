@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -85,11 +86,16 @@ def fake_cloud(scenario: Path | None = None) -> Iterator[FakeCloud]:
     words = ["--json", "--ephemeral", "--clock", "real", "--delays", "none", "--cml-limit", "0"]
     words += ["--scenario", str(scenario)] if scenario else []
     command = [sys.executable, "-m", "lcm.fake_cloud", *words]
-    with ending(subprocess.Popen(command, stdout=subprocess.PIPE, text=True)) as process:
+    # It tells of every instance that has no CML, which is what we want here.
+    with (
+        tempfile.TemporaryFile("w+") as notices,
+        ending(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=notices, text=True)) as process,
+    ):
         assert process.stdout is not None
         line = process.stdout.readline()
         if not line:
-            raise RuntimeError(f"the fake cloud did not start: exit code {process.wait()}")
+            notices.seek(0)
+            raise RuntimeError(f"the fake cloud did not start: {notices.read()}")
         told = json.loads(line)
         place = urlsplit(told["aws_url"])
         assert place.hostname and place.port

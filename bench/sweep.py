@@ -22,7 +22,7 @@ def of_ours(size: int, times: int) -> tuple[float, int, dict[str, str]]:
     walls = []
     for _ in range(times):
         with cloud_of(parked(size)) as cloud:
-            took = ours.sweep(cloud)
+            took = ours.sweep(cloud, size)
             walls.append(took.wall)
             calls, found = cloud.count(service="ec2"), cloud.statuses()
             looked_at = took.looked_at

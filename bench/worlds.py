@@ -18,7 +18,7 @@ DRIFT_IN = 100
 def parked(size: int) -> dict[str, Any]:
     """A fleet at rest, as a controller finds it after a night; in one of a hundred the record is wrong.
 
-    Half of those were stopping when the controller went and have stopped, the other half were terminated behind its back.
+    Half of those were stopping when the controller went and have stopped; the others were terminated behind its back.
     """
     fleet, workers = [], []
     for number in range(size):
