@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from report import Row, figure
 
@@ -29,7 +30,7 @@ def draw(rows: Sequence[Row], where: Path) -> None:
     from matplotlib import pyplot
 
     shown = [row for row in rows if row.ratio is not None and row.ratio > 0]
-    style = {
+    style: Any = {
         "svg.fonttype": "none",
         "svg.hashsalt": "lcm",
         "font.family": "sans-serif",

@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
+README = HERE.parent / "README.md"
+# Between these lines of the README are the results of the latest whole run.
+BEGIN, END = "<!-- results of `make bench` -->\n", "<!-- end of results -->\n"
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,12 @@ def figure(value: float | None) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
+def shown(row: Row) -> tuple[str, str]:
+    """Both figures with their unit."""
+    theirs = "none" if row.theirs is None else f"{figure(row.theirs)} {row.unit}"
+    return f"{figure(row.ours)} {row.unit}", theirs
+
+
 def table(rows: Sequence[Row]) -> str:
     """The rows as Markdown, and below it what else there is to know."""
     lines = [
@@ -66,8 +75,7 @@ def table(rows: Sequence[Row]) -> str:
     ]
     for row in rows:
         met = "met" if row.met else "**short**"
-        ours = f"{figure(row.ours)} {row.unit}"
-        theirs = "none" if row.theirs is None else f"{figure(row.theirs)} {row.unit}"
+        ours, theirs = shown(row)
         lines.append(f"| {row.what} | {ours} | {theirs} | {row.peer} | {figure(row.ratio)} | {row.goal} | {met} |")
     notes = [f"- {row.what}: {row.note}" for row in rows if row.note]
     return "\n".join([*lines, *(["", *notes] if notes else [])]) + "\n"
@@ -85,7 +93,34 @@ def page(rows: Sequence[Row], facts: dict[str, Any]) -> str:
     )
 
 
-def write(rows: Sequence[Row], facts: dict[str, Any], where: Path = HERE) -> None:
+def excerpt(rows: Sequence[Row], facts: dict[str, Any]) -> str:
+    """What the README shows."""
+    short = [row.what for row in rows if not row.met]
+    lines = [
+        "![How many times better, on a logarithmic axis, with the goals](bench/results.svg)",
+        "",
+        f"<details><summary>All {len(rows)} figures; {len(short)} are short of their goal</summary>",
+        "",
+        "| what | LCM | instead | times better | goal | |",
+        "|---|--:|--:|--:|---|---|",
+    ]
+    for row in rows:
+        ours, theirs = shown(row)
+        met = "met" if row.met else "**short**"
+        lines.append(f"| {row.what} | {ours} | {theirs} | {figure(row.ratio)} | {row.goal} | {met} |")
+    return "\n".join([*lines, "", f"{facts['processor']}; {facts['Python']}.", "", "</details>", ""])
+
+
+def between(text: str, new: str) -> str:
+    """A text with what is between the two lines replaced."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the README lacks the line {BEGIN.strip()!r} or {END.strip()!r}")
+    return f"{before}{begin}{new}{end}{after}"
+
+
+def write(rows: Sequence[Row], facts: dict[str, Any], where: Path = HERE, readme: Path = README) -> None:
     """Keep the results, for people and for programs."""
     # Only here: it takes a second to import, and whoever measures one thing draws nothing.
     from plot import draw
@@ -94,3 +129,5 @@ def write(rows: Sequence[Row], facts: dict[str, Any], where: Path = HERE) -> Non
     (where / "results.json").write_text(json.dumps(kept, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     (where / "results.md").write_text(page(rows, facts), encoding="utf-8")
     draw(rows, where / "results.svg")
+    text = readme.read_text(encoding="utf-8")
+    readme.write_text(between(text, excerpt(rows, facts)), encoding="utf-8")

@@ -80,7 +80,7 @@ def main() -> int:
         return 1
     if not asked.benches and not asked.quick:
         write(rows, facts())
-        print("written: bench/results.json, bench/results.md, bench/results.svg", file=sys.stderr)
+        print("written: bench/results.json, .md and .svg, and their place in the README", file=sys.stderr)
     return 0
 
 

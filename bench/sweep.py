@@ -33,7 +33,7 @@ def of_ours(size: int, times: int) -> tuple[float, int, dict[str, str]]:
 def of_theirs(size: int, library: str, concurrency: int, at_most: int | None) -> tuple[float, int, dict[str, str]]:
     """The same, of the controller in Python; of a sample alone the time is reckoned up to the whole."""
     with cloud_of(parked(size)) as cloud:
-        sample = ["--at-most", at_most] if at_most else []
+        sample: list[str | int] = ["--at-most", at_most] if at_most else []
         told = peer("seeds_controller.py", "sweep", library, concurrency, *sample, env=cloud.env)
         share = size / told["looked_at"]
         return told["wall"] * share, round(cloud.count(service="ec2") * share), cloud.statuses()
