@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 import socket
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Self
 
-from processes import Server, fake_cloud, moto
+from processes import FakeCloud, Server, fake_cloud, moto
 from report import Bench, Row, better
 
 SCOPE = "Credential=fake/20260101/us-east-1/ec2/aws4_request"
@@ -27,6 +28,7 @@ SIZES = (3, 100, 1_000)
 BLUE = 3
 PEER = "moto server"
 ABOUT = "fake EC2: "
+DESCRIBE = "Action=DescribeInstances"
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Caller:
         self.server = server
         self.socket: socket.socket | None = None
         self.image = ""
+        self.latest = ""
         self.launched = 0
 
     def __enter__(self) -> Self:
@@ -110,7 +113,9 @@ class Caller:
         while self.launched < count:
             blue = self.launched < BLUE
             batch = min(1000, count - self.launched, BLUE - self.launched if blue else 1000)
-            self.ask(self.launch(batch, "blue" if blue else "green"))
+            found = re.search(rb"<instanceId>([^<]+)", self.ask(self.launch(batch, "blue" if blue else "green")))
+            assert found
+            self.latest = found[1].decode()
             self.launched += batch
 
     def launch(self, count: int, team: str) -> str:
@@ -124,17 +129,16 @@ class Caller:
             f"{tags}&TagSpecification.1.Tag.4.Value={team}"
         )
 
-    def first(self) -> str:
-        found = re.search(rb"<instanceId>([^<]+)", self.ask("Action=DescribeInstances"))
-        assert found
-        return found[1].decode()
-
     def cost(self, body: str, seconds: float) -> Cost:
-        """Asks again and again for about so long, at least three times."""
+        """Asks again and again for about so long. The first time does not count, unless it takes that long alone."""
+        self.close()
         request = self.request(body)
-        self.ask(body)
+        first = self._repeat(request, 0.0)
+        return first if 1 / first.rate >= seconds else self._repeat(request, seconds)
+
+    def _repeat(self, request: bytes, seconds: float) -> Cost:
         asked, spent, began = 0, self.server.cpu(), time.monotonic()
-        while asked < 3 or time.monotonic() - began < seconds:
+        while asked == 0 or time.monotonic() - began < seconds:
             self.send(request)
             asked += 1
         wall, cpu = time.monotonic() - began, self.server.cpu() - spent
@@ -142,43 +146,69 @@ class Caller:
 
 
 def start_up(start: Callable[[], AbstractContextManager[Server]], times: int) -> tuple[float, float]:
-    """Seconds from a process to its first answer, and megabytes that it then holds: medians."""
+    """Milliseconds from a process to its first answer, and megabytes that it then holds: medians."""
     waits, sizes = [], []
     for _ in range(times):
         began = time.monotonic()
         with start() as server, Caller(server) as caller:
-            caller.ask("Action=DescribeInstances")
-            waits.append(time.monotonic() - began)
+            caller.ask(DESCRIBE)
+            waits.append((time.monotonic() - began) * 1000)
             sizes.append(server.memory() / 1e6)
     return statistics.median(waits), statistics.median(sizes)
 
 
 def run(quick: bool) -> list[Row]:
-    times, ours_for, theirs_for = (3, 0.3, 0.5) if quick else (7, 2.0, 4.0)
+    times, ours_for, theirs_for = (3, 0.3, 0.5) if quick else (9, 2.0, 4.0)
     rows: list[Row] = []
-    with fake_cloud() as fake, moto() as other, Caller(fake) as ours, Caller(other) as theirs:
+    mine, its = start_up(ours_started, times), start_up(moto, max(1, times // 3))
+    with ours_started() as fake, moto() as other, Caller(fake) as ours, Caller(other) as theirs:
 
         def compare(what: str, mine: str, same: str) -> None:
+            print(f"      {what}", file=sys.stderr, flush=True)
             a, b = ours.cost(mine, ours_for), theirs.cost(same, theirs_for)
-            rows.append(better(what, "ms CPU", a.cpu, b.cpu, PEER, at_least=100))
+            rows.append(better(f"{ABOUT}{what}", "ms CPU", a.cpu, b.cpu, PEER, at_least=100))
             ratio = a.rate / b.rate
-            rows.append(Row(f"{what}, a second", "requests", a.rate, b.rate, PEER, ratio, "≥ 100", ratio >= 100))
+            rows.append(Row(f"{ABOUT}{what}", "requests/s", a.rate, b.rate, PEER, ratio, "≥ 100", ratio >= 100))
 
         for size in SIZES:
             ours.grow(size)
             theirs.grow(size)
-            everything = "Action=DescribeInstances"
-            compare(f"{ABOUT}DescribeInstances, all {size:,}", everything, everything)
-        one = "Action=DescribeInstances&InstanceId.1="
-        compare(f"{ABOUT}DescribeInstances, one by id of 1,000", one + ours.first(), one + theirs.first())
-        blue = "Action=DescribeInstances&Filter.1.Name=tag:team&Filter.1.Value.1=blue"
-        compare(f"{ABOUT}DescribeInstances, {BLUE} by tag of 1,000", blue, blue)
+            # Until they run, as moto's do at once.
+            fake.advance(60)
+            compare(f"DescribeInstances, all {size:,}", DESCRIBE, DESCRIBE)
+        one = f"{DESCRIBE}&InstanceId.1="
+        compare("DescribeInstances, one by id of 1,000", one + ours.latest, one + theirs.latest)
+        blue = f"{DESCRIBE}&Filter.1.Name=tag:team&Filter.1.Value.1=blue"
+        compare(f"DescribeInstances, {BLUE} by tag of 1,000", blue, blue)
         held = fake.memory() / 1e6, other.memory() / 1e6
-        compare(f"{ABOUT}RunInstances", ours.launch(1, "green"), theirs.launch(1, "green"))
-    mine, its = start_up(fake_cloud, times), start_up(moto, max(1, times // 2))
-    rows.append(better(f"{ABOUT}process to first answer", "s", mine[0], its[0], PEER, at_least=100))
-    rows.append(better(f"{ABOUT}memory with 1,000 instances", "MB", held[0], held[1], PEER, at_least=100))
+        compare("RunInstances", ours.launch(1, "green"), theirs.launch(1, "green"))
+    rows.append(
+        better(
+            f"{ABOUT}process to first answer",
+            "ms",
+            mine[0],
+            its[0],
+            PEER,
+            at_least=100,
+            note="most of ours is the start of Python and of the package; the binary `fake-cloud` has neither",
+        )
+    )
+    rows.append(
+        better(
+            f"{ABOUT}memory with 1,000 instances",
+            "MB",
+            *held,
+            PEER,
+            at_least=100,
+            note=f"{mine[1]:.3g} MB and {its[1]:.3g} MB of that before the first launch: Python and the code itself",
+        )
+    )
     return rows
+
+
+def ours_started() -> AbstractContextManager[FakeCloud]:
+    """The fake cloud with a clock that stands still, so that nothing happens but what is asked."""
+    return fake_cloud("--clock", "manual")
 
 
 BENCH = Bench("fake-ec2", "the fake EC2 and moto's server, request by request", run)

@@ -63,8 +63,14 @@ class FakeCloud(Server):
         """The status that each record has, by the worker's id."""
         return {worker["id"]: worker["status"] for worker in self.workers()}
 
-    def _admin(self, method: str, path: str) -> Any:
-        request = urllib.request.Request(f"{self.url}/_fake/{path}", method=method)
+    def advance(self, seconds: float) -> None:
+        """Move its clock forward."""
+        self._admin("POST", "clock/advance", {"seconds": seconds})
+
+    def _admin(self, method: str, path: str, body: Any = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"content-type": "application/json"}
+        request = urllib.request.Request(f"{self.url}/_fake/{path}", data=data, method=method, headers=headers)
         with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
             return json.load(answer)
 
@@ -81,10 +87,9 @@ def resident(pid: int) -> int:
 
 
 @contextmanager
-def fake_cloud(scenario: Path | None = None) -> Iterator[FakeCloud]:
-    """A fake cloud on free ports, on the clock on the wall, in which nothing takes any time."""
-    words = ["--json", "--ephemeral", "--clock", "real", "--delays", "none", "--cml-limit", "0"]
-    words += ["--scenario", str(scenario)] if scenario else []
+def fake_cloud(*options: str) -> Iterator[FakeCloud]:
+    """A fake cloud on free ports, without the CML of each instance."""
+    words = ["--json", "--ephemeral", "--cml-limit", "0", *options]
     command = [sys.executable, "-m", "lcm.fake_cloud", *words]
     # It tells of every instance that has no CML, which is what we want here.
     with (

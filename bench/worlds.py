@@ -57,5 +57,5 @@ def cloud_of(world: dict[str, Any]) -> Iterator[FakeCloud]:
         scenario = Path(directory) / "world.yaml"
         # JSON is YAML, too.
         scenario.write_text(json.dumps(world))
-        with fake_cloud(scenario) as cloud:
+        with fake_cloud("--clock", "real", "--delays", "none", "--scenario", str(scenario)) as cloud:
             yield cloud
