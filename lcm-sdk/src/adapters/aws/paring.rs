@@ -18,18 +18,18 @@ use bytes::Bytes;
 use http_body::{Body, Frame};
 
 /// What [`convert::instance`](super::convert::instance) reads of an instance.
-const READ_OF_AN_INSTANCE: [&str; 11] = [
-    "clientToken",
-    "imageId",
-    "instanceId",
-    "instanceState",
-    "instanceType",
-    "ipAddress",
-    "launchTime",
-    "privateIpAddress",
-    "reason",
-    "stateReason",
-    "tagSet",
+const READ_OF_AN_INSTANCE: [&[u8]; 11] = [
+    b"clientToken",
+    b"imageId",
+    b"instanceId",
+    b"instanceState",
+    b"instanceType",
+    b"ipAddress",
+    b"launchTime",
+    b"privateIpAddress",
+    b"reason",
+    b"stateReason",
+    b"tagSet",
 ];
 
 /// Pares the answers of the call it is given to.
@@ -87,67 +87,96 @@ impl Body for Pared {
         }
         self.rest = Rest::HandedOn;
         let received = std::mem::take(&mut self.received);
-        let pared = std::str::from_utf8(&received).ok().and_then(pare);
-        Poll::Ready(Some(Ok(Frame::data(pared.map_or_else(|| received.into(), Bytes::from)))))
+        let pared = pare(&received).unwrap_or(received);
+        Poll::Ready(Some(Ok(Frame::data(pared.into()))))
     }
 }
 
 /// The answer with nothing but what is read in it; `None` if it is not the answer that is expected.
-fn pare(answer: &str) -> Option<String> {
-    let mut pared = String::with_capacity(answer.len() / 3);
-    let (mut rest, mut depth) = (answer, 0_usize);
-    // The depth at which what is left out began.
-    let mut left_out: Option<usize> = None;
-    while let Some(place) = rest.find('<') {
-        let (before, from_tag) = rest.split_at(place);
-        let (tag, after) = from_tag.split_at(from_tag.find('>')? + 1);
-        let inside = tag.get(1..tag.len() - 1)?;
-        if left_out.is_none() {
-            pared.push_str(before);
-        }
-        let mut keep = left_out.is_none();
-        if let Some(name) = inside.strip_prefix('/') {
-            depth = depth.checked_sub(1)?;
-            if left_out == Some(depth) {
-                left_out = None;
-            }
-            if depth == 0 {
-                return (name == ROOT && left_out.is_none()).then(|| pared + tag + after);
-            }
-        } else if inside.starts_with('?') && depth == 0 {
-            // The declaration at the beginning.
-        } else if inside.starts_with(['!', '?']) {
-            return None;
-        } else {
-            let closed = inside.ends_with('/');
-            let name = inside.trim_end_matches('/').split_ascii_whitespace().next()?;
-            if keep && !is_read(depth, name)? {
-                keep = false;
-                if !closed {
-                    left_out = Some(depth);
+fn pare(answer: &[u8]) -> Option<Vec<u8>> {
+    let mut pared = Vec::with_capacity(answer.len() / 3);
+    let (mut place, mut taken_to, mut depth) = (0, 0, 0_usize);
+    while let Some(tag) = Tag::next(answer, place) {
+        place = tag.end;
+        match tag.kind {
+            Kind::Declaration if depth == 0 => {}
+            Kind::Declaration => return None,
+            Kind::Closes => {
+                depth = depth.checked_sub(1)?;
+                if depth == 0 {
+                    pared.extend_from_slice(&answer[taken_to..]);
+                    return (tag.name == ROOT).then_some(pared);
                 }
             }
-            if !closed {
-                depth += 1;
+            Kind::Opens | Kind::IsEmpty if !is_read(depth, tag.name)? => {
+                pared.extend_from_slice(&answer[taken_to..tag.begin]);
+                place = if tag.kind == Kind::Opens { end_of(answer, tag.end)? } else { tag.end };
+                taken_to = place;
             }
+            Kind::Opens => depth += 1,
+            Kind::IsEmpty => {}
         }
-        if keep {
-            pared.push_str(tag);
-        }
-        rest = after;
     }
     None
 }
 
-const ROOT: &str = "DescribeInstancesResponse";
+/// Where an element ends whose tag ends here.
+fn end_of(answer: &[u8], mut place: usize) -> Option<usize> {
+    let mut depth = 1_usize;
+    while depth > 0 {
+        let tag = Tag::next(answer, place)?;
+        match tag.kind {
+            Kind::Opens => depth += 1,
+            Kind::Closes => depth -= 1,
+            Kind::IsEmpty => {}
+            Kind::Declaration => return None,
+        }
+        place = tag.end;
+    }
+    Some(place)
+}
+
+struct Tag<'a> {
+    begin: usize,
+    end: usize,
+    kind: Kind,
+    /// With its attributes, where it has some.
+    name: &'a [u8],
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Opens,
+    Closes,
+    IsEmpty,
+    /// Or a comment, or text in quotes: nothing that EC2 sends inside an answer.
+    Declaration,
+}
+
+impl<'a> Tag<'a> {
+    /// The first tag from here on.
+    fn next(answer: &'a [u8], place: usize) -> Option<Self> {
+        let begin = place + answer.get(place..)?.iter().position(|letter| *letter == b'<')?;
+        let end = begin + answer[begin..].iter().position(|letter| *letter == b'>')?;
+        let (kind, name) = match &answer[begin + 1..end] {
+            [b'/', name @ ..] => (Kind::Closes, name),
+            [b'!' | b'?', name @ ..] => (Kind::Declaration, name),
+            [name @ .., b'/'] => (Kind::IsEmpty, name),
+            name => (Kind::Opens, name),
+        };
+        Some(Self { begin, end: end + 1, kind, name })
+    }
+}
+
+const ROOT: &[u8] = b"DescribeInstancesResponse";
 
 /// Whether an element with so many around it is read; `None` if it should not be there.
 ///
 /// The response holds a set of reservations, each a set of instances.
-fn is_read(depth: usize, name: &str) -> Option<bool> {
+fn is_read(depth: usize, name: &[u8]) -> Option<bool> {
     match depth {
-        0 => (name == ROOT).then_some(true),
-        3 => Some(name == "instancesSet"),
+        0 => name.starts_with(ROOT).then_some(true),
+        3 => Some(name == b"instancesSet"),
         5 => Some(READ_OF_AN_INSTANCE.contains(&name)),
         _ => Some(true),
     }
@@ -174,18 +203,21 @@ mod tests {
         let unread = "<networkInterfaceSet><item><ipAddress>1</ipAddress><instanceId>i-2</instanceId><a/></item>\
                       </networkInterfaceSet><ebsOptimized>false</ebsOptimized><platform/>";
         let expected = answer(read).replace("<reservationId>r-1</reservationId><groupSet/>", "");
-        assert_eq!(pare(&answer(&format!("{unread}{read}{unread}"))), Some(expected));
+        let pared = pare(answer(&format!("{unread}{read}{unread}")).as_bytes()).expect("it is as expected");
+        assert_eq!(String::from_utf8_lossy(&pared), expected);
     }
 
     #[test]
     fn what_is_not_as_expected_is_left_as_it_came() {
         let whole = answer("<instanceId>i-1</instanceId><platform>x</platform>");
         for cut in 0..whole.len() {
-            assert_eq!(pare(&whole[..cut]), None, "cut at {cut}");
+            assert_eq!(pare(&whole.as_bytes()[..cut]), None, "cut at {cut}");
         }
         let refusal = "<Response><Errors><Error><Code>c</Code><Message>m</Message></Error></Errors></Response>";
-        assert_eq!(pare(refusal), None);
-        assert_eq!(pare(&answer("<platform><![CDATA[<instanceId>]]></platform>")), None);
-        assert_eq!(pare(&answer("</item></item></item>")), None);
+        let quoted = answer("<platform><![CDATA[<instanceId>]]></platform>");
+        let uneven = answer("</item></item></item></item></item></item>");
+        for strange in [refusal, "", "<", "no tag", &quoted, &uneven] {
+            assert_eq!(pare(strange.as_bytes()), None, "{strange}");
+        }
     }
 }
