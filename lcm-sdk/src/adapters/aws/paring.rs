@@ -17,20 +17,7 @@ use aws_smithy_types::body::SdkBody;
 use bytes::Bytes;
 use http_body::{Body, Frame};
 
-/// What [`convert::instance`](super::convert::instance) reads of an instance.
-const READ_OF_AN_INSTANCE: [&[u8]; 11] = [
-    b"clientToken",
-    b"imageId",
-    b"instanceId",
-    b"instanceState",
-    b"instanceType",
-    b"ipAddress",
-    b"launchTime",
-    b"privateIpAddress",
-    b"reason",
-    b"stateReason",
-    b"tagSet",
-];
+use super::convert::READ_OF_AN_INSTANCE;
 
 /// Pares the answers of the call it is given to.
 #[derive(Debug)]
