@@ -166,9 +166,9 @@ def run(quick: bool) -> list[Row]:
         def compare(what: str, mine: str, same: str) -> None:
             print(f"      {what}", file=sys.stderr, flush=True)
             a, b = ours.cost(mine, ours_for), theirs.cost(same, theirs_for)
-            rows.append(better(f"{ABOUT}{what}", "ms CPU", a.cpu, b.cpu, PEER, at_least=100))
+            rows.append(better(f"{ABOUT}{what}, processor time", "ms", a.cpu, b.cpu, PEER, at_least=100))
             ratio = a.rate / b.rate
-            rows.append(Row(f"{ABOUT}{what}", "requests/s", a.rate, b.rate, PEER, ratio, "≥ 100", ratio >= 100))
+            rows.append(Row(f"{ABOUT}{what}, rate", "/s", a.rate, b.rate, PEER, ratio, "≥ 100", ratio >= 100))
 
         for size in SIZES:
             ours.grow(size)

@@ -46,11 +46,12 @@ def draw(rows: Sequence[Row], where: Path) -> None:
         for place, row in enumerate(shown):
             assert row.ratio is not None
             axes.barh(place, row.ratio - 1, left=1, height=0.62, color=MET if row.met else SHORT)
-            end = max(row.ratio, 1.0)
-            axes.text(end * 1.08, place, f"{figure(row.ratio)} {TIMES}", va="center", fontsize=9)
-            goal = goal_of(row)
+            goal, end = goal_of(row), max(row.ratio, 1.0)
             if goal is not None:
                 axes.plot([goal, goal], [place - 0.44, place + 0.44], color=INK, linewidth=2.2)
+                # The figure goes behind a goal that it would touch.
+                end = goal if end < goal < 2 * end else end
+            axes.text(end * 1.08, place, f"{figure(row.ratio)} {TIMES}", va="center", fontsize=9)
         axes.set_xscale("log")
         axes.set_xlim(
             min([0.8, *(0.8 * row.ratio for row in shown if row.ratio)]), 4 * max(row.ratio or 1 for row in shown)
