@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import sys
+from dataclasses import dataclass
 from math import ceil
 
 import ours
@@ -17,44 +18,60 @@ CONCURRENCIES = (5, 10)
 AT_ONCE = 1000
 
 
-def of_ours(size: int, times: int) -> tuple[float, int, dict[str, str]]:
-    """Seconds for a sweep of so many, EC2 calls for it, and what the records then say."""
-    walls = []
+@dataclass(frozen=True)
+class Swept:
+    """A sweep, and what came of it."""
+
+    wall: float
+    """Seconds that it took."""
+    cpu: float
+    """Seconds of processor time of the controller."""
+    calls: int
+    """EC2 calls."""
+    records: dict[str, str]
+    """What the records then say."""
+
+
+def of_ours(size: int, times: int) -> Swept:
+    """A sweep by LCM: the median of several."""
+    took = []
     for _ in range(times):
         with cloud_of(parked(size)) as cloud:
-            took = ours.sweep(cloud, size)
-            walls.append(took.wall)
-            calls, found = cloud.count(service="ec2"), cloud.statuses()
-            looked_at = took.looked_at
-        assert looked_at == size, f"{looked_at} of {size} were looked at"
-    return statistics.median(walls), calls, found
+            took.append(ours.sweep(cloud, size))
+            calls, records = cloud.count(service="ec2"), cloud.statuses()
+        assert took[-1].looked_at == size, f"{took[-1].looked_at} of {size} were looked at"
+    wall, cpu = statistics.median(one.wall for one in took), statistics.median(one.cpu for one in took)
+    return Swept(wall, cpu, calls, records)
 
 
-def of_theirs(size: int, library: str, concurrency: int, at_most: int | None) -> tuple[float, int, dict[str, str]]:
+def of_theirs(size: int, library: str, concurrency: int, at_most: int | None) -> Swept:
     """The same, of the controller in Python; of a sample alone the time is reckoned up to the whole."""
     with cloud_of(parked(size)) as cloud:
         sample: list[str | int] = ["--at-most", at_most] if at_most else []
         told = peer("seeds_controller.py", "sweep", library, concurrency, *sample, env=cloud.env)
         share = size / told["looked_at"]
-        return told["wall"] * share, round(cloud.count(service="ec2") * share), cloud.statuses()
+        calls = round(cloud.count(service="ec2") * share)
+        return Swept(told["wall"] * share, told["cpu"] * share, calls, cloud.statuses())
 
 
 def measure(size: int, times: int, at_most: int | None) -> list[Row]:
-    wall, calls, records = of_ours(size, times)
+    mine = of_ours(size, times)
     rows = []
     for library in LIBRARIES:
-        walls = {}
+        swept = {}
         for concurrency in CONCURRENCIES:
             print(f"      {size:,} workers, {library}, {concurrency} at a time", file=sys.stderr, flush=True)
-            walls[concurrency], their_calls, their_records = of_theirs(size, library, concurrency, at_most)
-            same = at_most is not None or their_records == records
-            assert same, f"the two do not leave the same records: {difference(records, their_records)}"
-        best = min(walls, key=lambda concurrency: walls[concurrency])
-        told = ", ".join(f"{concurrency} at a time {seconds:.3g} s" for concurrency, seconds in walls.items())
+            swept[concurrency] = its = of_theirs(size, library, concurrency, at_most)
+            same = at_most is not None or its.records == mine.records
+            assert same, f"the two do not leave the same records: {difference(mine.records, its.records)}"
+        best = min(swept, key=lambda concurrency: swept[concurrency].wall)
+        told = ", ".join(f"{concurrency} at a time {its.wall:.3g} s" for concurrency, its in swept.items())
+        cpu = f"processor time {mine.cpu:.3g} s and {swept[best].cpu:.3g} s, {swept[best].cpu / mine.cpu:.0f} times"
         sampled = f"; reckoned up from {at_most:,} of them" if at_most else ""
         what = f"start-up sweep of {size:,} workers, next to {library}"
         who = f"asyncio, {library}, {best} at a time"
-        rows.append(better(what, "s", wall, walls[best], who, at_least=20, note=f"{told}{sampled}"))
+        rows.append(better(what, "s", mine.wall, swept[best].wall, who, at_least=20, note=f"{told}; {cpu}{sampled}"))
+    calls, their_calls = mine.calls, its.calls
     need = ceil(size / AT_ONCE)
     rows.append(
         Row(
