@@ -35,6 +35,8 @@ def clients(cloud: FakeCloud, delay: float = 0.0) -> lcm.Clients:
             "ETCD_ENDPOINTS": "",
             "STARTUP_RECONCILE_DELAY": f"{delay:g}",
             "WORKER_DISCOVERY_ENABLED": "false",
+            # The fake cloud switches this on; the other controller publishes nothing.
+            "CONTROL_PLANE_EVENTS": "false",
         }
     )
 
