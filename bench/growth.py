@@ -17,23 +17,24 @@ def exponent(sizes: Sequence[int], costs: Sequence[float]) -> float:
     return statistics.linear_regression([log(size) for size in sizes], [log(cost) for cost in costs]).slope
 
 
+def once(size: int) -> tuple[float, float, float]:
+    """Seconds, seconds of processor time and EC2 calls of one sweep."""
+    with cloud_of(parked(size)) as cloud:
+        swept = ours.sweep(cloud, size)
+        return swept.wall, swept.cpu, float(cloud.count(service="ec2"))
+
+
 def run(quick: bool) -> list[Row]:
     sizes = [1_000, 3_000, 10_000] if quick else [1_000, 3_000, 10_000, 30_000, 100_000]
-    walls, cpus, calls = [], [], []
+    walls: list[float] = []
+    cpus: list[float] = []
+    calls: list[float] = []
     for size in sizes:
         times = 1 if quick else max(1, min(7, 30_000 // size))
         print(f"      {size:,} workers", file=sys.stderr, flush=True)
-        took = []
-        for _ in range(times):
-            with cloud_of(parked(size)) as cloud:
-                before = cloud.cpu()
-                swept = ours.sweep(cloud, size)
-                took.append((swept.wall, swept.cpu, cloud.cpu() - before))
-                asked = cloud.count(service="ec2")
-        wall, cpu, _ = (statistics.median(column) for column in zip(*took, strict=True))
-        walls.append(wall)
-        cpus.append(cpu)
-        calls.append(float(asked))
+        found = [once(size) for _ in range(times)]
+        for column, costs in zip(zip(*found, strict=True), (walls, cpus, calls), strict=True):
+            costs.append(statistics.median(column))
     rows = []
     for what, unit, costs in (("time", "s", walls), ("processor time", "s", cpus), ("EC2 calls", "calls", calls)):
         slope = exponent(sizes, costs)

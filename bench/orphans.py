@@ -23,7 +23,7 @@ def check(cloud: FakeCloud, orphans: int) -> int:
 
 def run(quick: bool) -> list[Row]:
     size, orphans, times = (2_000, 200, 3) if quick else (10_000, 1_000, 5)
-    took = []
+    took, calls, their_calls = [], 0, 0
     for _ in range(times):
         with cloud_of(orphaned(size, orphans)) as cloud:
             took.append(ours.collect(cloud))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 import ours
@@ -34,14 +34,16 @@ class Swept:
 
 def of_ours(size: int, times: int) -> Swept:
     """A sweep by LCM: the median of several."""
-    took = []
-    for _ in range(times):
-        with cloud_of(parked(size)) as cloud:
-            took.append(ours.sweep(cloud, size))
-            calls, records = cloud.count(service="ec2"), cloud.statuses()
-        assert took[-1].looked_at == size, f"{took[-1].looked_at} of {size} were looked at"
-    wall, cpu = statistics.median(one.wall for one in took), statistics.median(one.cpu for one in took)
-    return Swept(wall, cpu, calls, records)
+    all_of_them = [swept_once(size) for _ in range(times)]
+    wall = statistics.median(one.wall for one in all_of_them)
+    return replace(all_of_them[-1], wall=wall, cpu=statistics.median(one.cpu for one in all_of_them))
+
+
+def swept_once(size: int) -> Swept:
+    with cloud_of(parked(size)) as cloud:
+        took = ours.sweep(cloud, size)
+        assert took.looked_at == size, f"{took.looked_at} of {size} were looked at"
+        return Swept(took.wall, took.cpu, cloud.count(service="ec2"), cloud.statuses())
 
 
 def of_theirs(size: int, library: str, concurrency: int, at_most: int | None) -> Swept:
@@ -56,7 +58,7 @@ def of_theirs(size: int, library: str, concurrency: int, at_most: int | None) ->
 
 def measure(size: int, times: int, at_most: int | None) -> list[Row]:
     mine = of_ours(size, times)
-    rows = []
+    rows, their_calls = [], 0
     for library in LIBRARIES:
         swept = {}
         for concurrency in CONCURRENCIES:
@@ -64,6 +66,7 @@ def measure(size: int, times: int, at_most: int | None) -> list[Row]:
             swept[concurrency] = its = of_theirs(size, library, concurrency, at_most)
             same = at_most is not None or its.records == mine.records
             assert same, f"the two do not leave the same records: {difference(mine.records, its.records)}"
+            their_calls = its.calls
         best = min(swept, key=lambda concurrency: swept[concurrency].wall)
         told = ", ".join(f"{concurrency} at a time {its.wall:.3g} s" for concurrency, its in swept.items())
         cpu = f"processor time {mine.cpu:.3g} s and {swept[best].cpu:.3g} s, {swept[best].cpu / mine.cpu:.0f} times"
@@ -71,18 +74,17 @@ def measure(size: int, times: int, at_most: int | None) -> list[Row]:
         what = f"start-up sweep of {size:,} workers, next to {library}"
         who = f"asyncio, {library}, {best} at a time"
         rows.append(better(what, "s", mine.wall, swept[best].wall, who, at_least=20, note=f"{told}; {cpu}{sampled}"))
-    calls, their_calls = mine.calls, its.calls
     need = ceil(size / AT_ONCE)
     rows.append(
         Row(
             f"EC2 calls for a sweep of {size:,}",
             "calls",
-            calls,
+            mine.calls,
             their_calls,
             "asyncio, one describe for each",
-            their_calls / calls,
+            their_calls / mine.calls,
             f"≤ {need}",
-            calls <= need,
+            mine.calls <= need,
             f"a parked fleet, of which one in {DRIFT_IN} is not as its record says and gets written",
         )
     )
