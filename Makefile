@@ -14,7 +14,7 @@ export PROTOC := $(BIN)/protoc
 # The tests compare the fake etcd with a real one, which comes with the virtual environment too.
 export LCM_ETCD_BIN := $(BIN)
 
-.PHONY: help setup demo rehearse controller test test-core test-rust test-python wheel prove soak lint deny format bench bench-core docs notebooks fake-cloud clean
+.PHONY: help setup demo rehearse controller test test-core test-rust test-python wheel prove soak lint deny format bench bench-quick bench-ready bench-core docs notebooks fake-cloud clean
 
 help: ## Show this list
 	@echo "Targets:"
@@ -106,11 +106,25 @@ format: setup ## Put all code into shape
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-# The wheel as it is shipped, beside the one that is worked on.
-bench: setup ## LCM next to what one would use instead (many minutes the first time); ARGS="--help" tells more
-	$(BIN)/maturin build --locked --release --out target/bench/wheels
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --no-deps --target target/bench/site target/bench/wheels/lcm-*.whl
-	PYTHONPATH=target/bench/site $(BIN)/python bench/run.py $(ARGS)
+# The wheel as it is shipped, beside the one that is worked on; and what it is measured next to, beside all else.
+BENCH := $(CURDIR)/target/bench
+BENCH_PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --no-deps
+
+$(BENCH)/peers/.ready: bench/requirements.txt $(VENV)/.ready
+	@rm -rf $(BENCH)/peers
+	@$(BENCH_PIP) --target $(BENCH)/peers --requirement bench/requirements.txt
+	@touch $@
+
+bench-ready: $(BENCH)/peers/.ready
+	$(BIN)/maturin build --locked --release --out $(BENCH)/wheels
+	@rm -rf $(BENCH)/site
+	@$(BENCH_PIP) --target $(BENCH)/site $$(ls -t $(BENCH)/wheels/lcm-*.whl | head -n 1)
+
+bench: bench-ready ## LCM next to what one would use instead (the first build takes many minutes); ARGS="--help" tells more
+	PYTHONPATH=$(BENCH)/site $(BIN)/python bench/run.py $(ARGS)
+
+bench-quick: bench-ready ## The same in two minutes, for a first impression
+	PYTHONPATH=$(BENCH)/site $(BIN)/python bench/run.py --quick $(ARGS)
 
 bench-core: ## What a decision costs in Rust, over a mixed fleet of 10,000 workers
 	$(CARGO) bench --package lcm-sdk --no-default-features --bench decide

@@ -13,93 +13,100 @@ w-1: running → stopped: EC2 shows another state than the record: recording wha
 Transition(source='pending', target='provisioning', kind='commanded', when='launched or adopted')
 """
 
-from typing import TYPE_CHECKING
-
 from lcm._lcm import Worker
-from lcm.data import ABSENT, Absent, CallFailure, FrozenMap, Secret
-from lcm.exceptions import (
-    ConfigError,
-    FakeCloudError,
-    ForkError,
-    InvalidRecord,
-    InvalidTransition,
-    LcmError,
-    PortError,
-)
-from lcm.observation import (
-    CloudMetrics,
-    CmlMetrics,
-    FleetView,
-    IdleReport,
-    Image,
-    Instance,
-    Observation,
-    Session,
-    Template,
-)
-from lcm.policy import Backoff, OrphanPolicy, Policy, RegionConfig, ScaleDownPolicy
-from lcm.pure import (
-    Decisions,
-    backoff_delay,
-    cancel_drain,
-    check_drain,
-    decide,
-    decide_many,
-    diagram,
-    eligible_workers,
-    find_orphans,
-    initiate_drain,
-    transitions,
-)
-from lcm.results import Action, Decision, OrphanReport, Outcome, Reason, Transition, Verdict
-from lcm.sweep import SweepReport
-from lcm.words import (
-    ActionName,
-    ActionResult,
-    Conclusion,
-    DesiredStatus,
-    Ec2State,
-    ExternalStopPolicy,
-    FailureKind,
-    LookAgain,
-    OutcomeKind,
-    ReasonCode,
-    WorkerStatus,
-)
 
+# As type checkers know it, without importing `typing`.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lcm import ports
     from lcm.clients import Clients
     from lcm.controller import Controller, ResourceController
+    from lcm.data import ABSENT, Absent, CallFailure, FrozenMap, Secret
+    from lcm.exceptions import (
+        ConfigError,
+        FakeCloudError,
+        ForkError,
+        InvalidRecord,
+        InvalidTransition,
+        LcmError,
+        PortError,
+    )
+    from lcm.observation import (
+        CloudMetrics,
+        CmlMetrics,
+        FleetView,
+        IdleReport,
+        Image,
+        Instance,
+        Observation,
+        Session,
+        Template,
+    )
     from lcm.orphans import DiscoveryReport, RegionReport, collect_orphans, collect_orphans_async
+    from lcm.policy import Backoff, OrphanPolicy, Policy, RegionConfig, ScaleDownPolicy
+    from lcm.pure import (
+        Decisions,
+        backoff_delay,
+        cancel_drain,
+        check_drain,
+        decide,
+        decide_many,
+        diagram,
+        eligible_workers,
+        find_orphans,
+        initiate_drain,
+        transitions,
+    )
     from lcm.reconciling import reconcile, reconcile_async
+    from lcm.results import Action, Decision, OrphanReport, Outcome, Reason, Transition, Verdict
+    from lcm.sweep import SweepReport
+    from lcm.words import (
+        ActionName,
+        ActionResult,
+        Conclusion,
+        DesiredStatus,
+        Ec2State,
+        ExternalStopPolicy,
+        FailureKind,
+        LookAgain,
+        OutcomeKind,
+        ReasonCode,
+        WorkerStatus,
+    )
 else:
-    # Imported when they are first asked for: they need asyncio, which takes as long to import as all the rest.
-    _LATER = {
-        "Clients": "lcm.clients",
-        "Controller": "lcm.controller",
-        "DiscoveryReport": "lcm.orphans",
-        "RegionReport": "lcm.orphans",
-        "ResourceController": "lcm.controller",
-        "collect_orphans": "lcm.orphans",
-        "collect_orphans_async": "lcm.orphans",
-        "ports": "lcm",
-        "reconcile": "lcm.reconciling",
-        "reconcile_async": "lcm.reconciling",
+    # Imported when they are first asked for: dataclasses take a while to make, asyncio takes longer still.
+    _HOMES = {
+        "clients": "Clients",
+        "controller": "Controller ResourceController",
+        "data": "ABSENT Absent CallFailure FrozenMap Secret",
+        "exceptions": "ConfigError FakeCloudError ForkError InvalidRecord InvalidTransition LcmError PortError",
+        "observation": "CloudMetrics CmlMetrics FleetView IdleReport Image Instance Observation Session Template",
+        "orphans": "DiscoveryReport RegionReport collect_orphans collect_orphans_async",
+        "policy": "Backoff OrphanPolicy Policy RegionConfig ScaleDownPolicy",
+        "pure": "Decisions backoff_delay cancel_drain check_drain decide decide_many diagram eligible_workers "
+        "find_orphans initiate_drain transitions",
+        "reconciling": "reconcile reconcile_async",
+        "results": "Action Decision OrphanReport Outcome Reason Transition Verdict",
+        "sweep": "SweepReport",
+        "words": "ActionName ActionResult Conclusion DesiredStatus Ec2State ExternalStopPolicy FailureKind LookAgain "
+        "OutcomeKind ReasonCode WorkerStatus",
     }
+    _LATER = {name: home for home, names in _HOMES.items() for name in names.split()}
 
     def __getattr__(name):
-        if name not in _LATER:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module
 
-        home = _LATER[name]
-        found = import_module(f"lcm.{name}") if home == "lcm" else getattr(import_module(home), name)
+        if name in _LATER:
+            found = getattr(import_module(f"lcm.{_LATER[name]}"), name)
+        elif name in _HOMES or name == "ports":
+            found = import_module(f"lcm.{name}")
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         globals()[name] = found
         return found
 
     def __dir__():
-        return sorted(globals().keys() | _LATER.keys())
+        return sorted(globals().keys() | _LATER.keys() | _HOMES.keys())
 
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Which loop the coroutines of ports written in Python run on, while one or several wait for passes."""
+"""asyncio and Rust: waiting for what runs there, and which loop the coroutines of ports written in Python run on."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import asyncio
 import os
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 from weakref import WeakKeyDictionary
 
+from lcm import _lcm
 from lcm.clients import Clients
+
+T = TypeVar("T")
 
 _lock = threading.Lock()
 _waiting: WeakKeyDictionary[Clients, Counter[asyncio.AbstractEventLoop]] = WeakKeyDictionary()
@@ -40,6 +44,40 @@ def answering(clients: Clients | None) -> Iterator[None]:
                 del loops[loop]
             # With nobody left, what is done on other threads still finds the loop of the service.
             clients.use_loop(next(iter(loops), loop) if len(loops) < 2 else None)
+
+
+Start = Callable[[Callable[[T | None, BaseException | None], None]], _lcm.Task]
+"""Starts something in Rust that calls back with a result or an error."""
+
+
+def begin(start: Start[T]) -> tuple[_lcm.Task, asyncio.Future[T]]:
+    """Start something in Rust, with a future for its end."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def finish(result: T | None, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)  # type: ignore[arg-type]
+
+    def done(result: T | None, error: BaseException | None) -> None:
+        # Called from another thread.
+        loop.call_soon_threadsafe(finish, result, error)
+
+    return start(done), future
+
+
+async def wait(start: Start[T]) -> T:
+    """Start something in Rust and wait for its end; cancelled, it is dropped there too."""
+    task, future = begin(start)
+    try:
+        return await future
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
 
 
 def _forget() -> None:

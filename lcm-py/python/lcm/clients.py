@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
-from collections.abc import Mapping
 
 from lcm import _lcm
-from lcm.ports import Bridge, Cml, Compute, ControlPlane, Events, Metrics
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Mapping
+
+    from lcm.ports import Bridge, Cml, Compute, ControlPlane, Events, Metrics
 
 __all__ = ["Clients"]
 
@@ -46,14 +50,8 @@ class Clients:
         for name, value in given.items():
             if not isinstance(name, str) or not isinstance(value, str):
                 raise TypeError(f"the setting {name!r} is a {type(value).__name__}; accepted: text")
-        own = {
-            "control_plane": (control_plane, ControlPlane),
-            "compute": (compute, Compute),
-            "metrics": (metrics, Metrics),
-            "cml": (cml, Cml),
-            "events": (events, Events),
-        }
-        bridges = {name: Bridge(port, required) for name, (port, required) in own.items() if port is not None}
+        own = {"control_plane": control_plane, "compute": compute, "metrics": metrics, "cml": cml, "events": events}
+        bridges = _bridges({name: port for name, port in own.items() if port is not None})
         self._bridges = list(bridges.values())
         self._native = _lcm.Clients(given, clock, **bridges)
 
@@ -64,6 +62,10 @@ class Clients:
 
     def refuse_own_loop(self, instead: str) -> None:
         """Refuse to wait on the very loop that the ports need to answer."""
+        if not self._bridges:
+            return
+        import asyncio
+
         try:
             running = asyncio.get_running_loop()
         except RuntimeError:
@@ -73,6 +75,17 @@ class Clients:
 
     def __repr__(self) -> str:
         return "<lcm.Clients>"
+
+
+def _bridges(own: Mapping[str, object]) -> dict[str, Bridge]:
+    """The ways to ports written in Python."""
+    if not own:
+        # They need asyncio, which whoever has none can do without.
+        return {}
+    from lcm.ports import Bridge, Cml, Compute, ControlPlane, Events, Metrics
+
+    required = {"control_plane": ControlPlane, "compute": Compute, "metrics": Metrics, "cml": Cml, "events": Events}
+    return {name: Bridge(port, required[name]) for name, port in own.items()}
 
 
 _lock = threading.Lock()

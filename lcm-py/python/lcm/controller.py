@@ -11,12 +11,10 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from lcm import _lcm
-from lcm._loops import answering
+from lcm._loops import answering, begin, wait
 from lcm.clients import Clients, clients_or_environment
-from lcm.policy import Policy
+from lcm.policy import Policy, native_policy
 from lcm.ports import Bridge, Coordination, Resources
-from lcm.pure import native_policy
-from lcm.reconciling import begin, wait
 from lcm.sweep import SweepReport
 
 __all__ = ["Controller", "ResourceController"]

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from lcm import _html_reports, _lcm
-from lcm._loops import answering
+from lcm._loops import answering, wait
 from lcm.clients import Clients, clients_or_environment
 from lcm.data import CallFailure, Data
-from lcm.policy import Policy
-from lcm.pure import native_policy
-from lcm.reconciling import seconds, wait
+from lcm.policy import Policy, native_policy
+from lcm.reconciling import seconds
 from lcm.results import OrphanReport
 from lcm.words import Conclusion
 

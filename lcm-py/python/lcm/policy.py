@@ -131,3 +131,12 @@ class Policy(Data):
 
     def __reduce__(self) -> tuple[type[Policy], tuple[Any, ...]]:
         return Policy, tuple(getattr(self, item.name) for item in fields(self) if item.init)
+
+
+def native_policy(policy: Policy | None) -> _lcm.Policy | None:
+    """A policy as Rust takes it."""
+    if policy is None:
+        return None
+    if not isinstance(policy, Policy):
+        raise TypeError(f"policy is a {type(policy).__name__}; accepted: lcm.Policy or None")
+    return policy._native

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar, overload
 from lcm import _lcm
 from lcm.data import Absent, CallFailure
 from lcm.observation import Instance, Observation, Session, Template
-from lcm.policy import Policy
+from lcm.policy import Policy, native_policy
 from lcm.results import Decision, OrphanReport, Transition
 
 __all__ = [
@@ -29,14 +29,6 @@ __all__ = [
 AnyWorker = _lcm.Worker | Mapping[str, Any]
 """A worker, or the control plane's dict."""
 WorkerT = TypeVar("WorkerT", bound=AnyWorker)
-
-
-def native_policy(policy: Policy | None) -> _lcm.Policy | None:
-    if policy is None:
-        return None
-    if not isinstance(policy, Policy):
-        raise TypeError(f"policy is a {type(policy).__name__}; accepted: lcm.Policy or None")
-    return policy._native
 
 
 def _seen(observation: Observation) -> _lcm.Observation:

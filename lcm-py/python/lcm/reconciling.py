@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import atexit
-from collections.abc import Callable
 from datetime import timedelta
-from typing import TypeVar
 
 from lcm import _lcm
-from lcm._loops import answering
 from lcm.clients import Clients, clients_or_environment
-from lcm.policy import Policy
-from lcm.pure import AnyWorker, native_policy
-from lcm.results import Outcome
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lcm.policy import Policy
+    from lcm.pure import AnyWorker
+    from lcm.results import Outcome
 
 __all__ = ["reconcile", "reconcile_async"]
-
-T = TypeVar("T")
 
 
 def reconcile(
@@ -61,6 +60,10 @@ async def reconcile_async(
     timeout: float | timedelta | None = None,
 ) -> Outcome:
     """The same as :func:`reconcile`, for asyncio. Cancelling it ends the pass before its next action."""
+    import asyncio
+
+    from lcm._loops import answering, wait
+
     # Making clients reads files; the loop has better things to do.
     native = await asyncio.to_thread(clients_or_environment, clients)
     limit = seconds(timeout)
@@ -72,38 +75,13 @@ async def reconcile_async(
         return await wait(start)
 
 
-Start = Callable[[Callable[[T | None, BaseException | None], None]], _lcm.Task]
-"""Starts something in Rust that calls back with a result or an error."""
+def native_policy(policy: Policy | None) -> _lcm.Policy | None:
+    """A policy as Rust takes it."""
+    if policy is None:
+        return None
+    from lcm.policy import native_policy
 
-
-def begin(start: Start[T]) -> tuple[_lcm.Task, asyncio.Future[T]]:
-    """Start something in Rust, with a future for its end."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def finish(result: T | None, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(result)  # type: ignore[arg-type]
-
-    def done(result: T | None, error: BaseException | None) -> None:
-        # Called from another thread.
-        loop.call_soon_threadsafe(finish, result, error)
-
-    return start(done), future
-
-
-async def wait(start: Start[T]) -> T:
-    """Start something in Rust and wait for its end; cancelled, it is dropped there too."""
-    task, future = begin(start)
-    try:
-        return await future
-    except asyncio.CancelledError:
-        task.cancel()
-        raise
+    return native_policy(policy)
 
 
 def seconds(timeout: float | timedelta | None) -> float | None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import NamedTuple, Self
 
-from lcm import _html, _html_reports
 from lcm.data import CallFailure, Data, FrozenMap
 from lcm.words import ActionName, ActionResult, Conclusion, LookAgain, OutcomeKind, ReasonCode, WorkerStatus
 
@@ -93,6 +92,8 @@ class Decision(Data):
         return f"{self.worker_id}: {_arrow(self.source, self.target)}: {self.reason}"
 
     def _repr_html_(self) -> str:
+        from lcm import _html
+
         return _html.card(self, self.outcome)
 
 
@@ -134,6 +135,8 @@ class Outcome(Data):
         return self
 
     def _repr_html_(self) -> str:
+        from lcm import _html
+
         return _html.card(self, self.kind)
 
 
@@ -191,4 +194,6 @@ class OrphanReport(Data):
         return any(verdict.conclusion is Conclusion.FROZEN for verdict in self.verdicts)
 
     def _repr_html_(self) -> str:
+        from lcm import _html_reports
+
         return _html_reports.orphans(self)

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from lcm import _html_reports
 from lcm.data import Data
 from lcm.words import OutcomeKind
 
@@ -44,4 +43,6 @@ class SweepReport(Data):
         return f"{text}; not in time: {', '.join(self.unfinished)}" if self.unfinished else text
 
     def _repr_html_(self) -> str:
+        from lcm import _html_reports
+
         return _html_reports.sweep(self)

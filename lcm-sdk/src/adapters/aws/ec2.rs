@@ -13,6 +13,7 @@ use super::convert;
 use super::describe::describe;
 use super::guard::Api;
 use super::image_cache::ImageCache;
+use super::paring::Paring;
 use crate::core::discovery::{Completeness, Scan};
 use crate::core::failure::{CallFailure, FailureKind};
 use crate::core::ids::{InstanceId, WorkerId};
@@ -73,7 +74,7 @@ impl Ec2 {
                         client.describe_instances().set_filters(Some(filters.to_vec())).max_results(PAGE)
                     }
                 };
-                request.set_next_token(token.clone()).send()
+                request.set_next_token(token.clone()).customize().interceptor(Paring).send()
             };
             let page = self.account.guard().call(Api::DescribeInstances, region, call).await?;
             let described = page.reservations().iter().flat_map(|reservation| reservation.instances());

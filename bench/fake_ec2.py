@@ -1,0 +1,214 @@
+"""What the fake EC2 costs next to moto's server, for the same bytes from the same client.
+
+The client is a socket and bytes that were put together before: what it costs is a few microseconds and the same for
+both. Processor time is that of the server's process.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Self
+
+from processes import FakeCloud, Server, fake_cloud, moto
+from report import Bench, Row, better
+
+SCOPE = "Credential=fake/20260101/us-east-1/ec2/aws4_request"
+TAGS = "".join(
+    f"&TagSpecification.1.Tag.{n}.Key=key-{n}&TagSpecification.1.Tag.{n}.Value=value-{n}" for n in range(1, 4)
+)
+SIZES = (3, 100, 1_000)
+# So many are tagged as the filter wants them; they are launched before all others.
+BLUE = 3
+PEER = "moto server"
+ABOUT = "fake EC2: "
+DESCRIBE = "Action=DescribeInstances"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a request costs."""
+
+    cpu: float
+    """Milliseconds of the server's processor time."""
+    rate: float
+    """Requests in a second, one after the other on one connection."""
+
+
+class Caller:
+    """Asks a server, over one connection for as long as it lets us."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.socket: socket.socket | None = None
+        self.image = ""
+        self.latest = ""
+        self.launched = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self.socket is not None:
+            self.socket.close()
+            self.socket = None
+
+    def request(self, body: str) -> bytes:
+        """The bytes of a request."""
+        text = f"{body}&Version=2016-11-15"
+        head = [
+            "POST / HTTP/1.1",
+            f"host: {self.server.host}:{self.server.port}",
+            f"authorization: AWS4-HMAC-SHA256 {SCOPE}, SignedHeaders=host, Signature=0",
+            "content-type: application/x-www-form-urlencoded; charset=utf-8",
+            f"content-length: {len(text)}",
+        ]
+        return "\r\n".join([*head, "", text]).encode()
+
+    def send(self, request: bytes) -> bytes:
+        """Sends it, and gives the body of the answer."""
+        if self.socket is None:
+            self.socket = socket.create_connection((self.server.host, self.server.port), timeout=120)
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.sendall(request)
+        received = b""
+        while (end := received.find(b"\r\n\r\n")) < 0:
+            received += self._more()
+        head = received[:end].lower()
+        length = int(head.partition(b"content-length:")[2].partition(b"\r\n")[0])
+        parts, missing = [received[end + 4 :]], length - (len(received) - end - 4)
+        while missing > 0:
+            parts.append(self._more())
+            missing -= len(parts[-1])
+        body = b"".join(parts)
+        if b" 200 " not in head[:16]:
+            raise RuntimeError(f"refused: {body!r}")
+        if b"connection: close" in head:
+            self.close()
+        return body
+
+    def _more(self) -> bytes:
+        assert self.socket is not None
+        more = self.socket.recv(1 << 20)
+        if not more:
+            raise RuntimeError("the server hung up")
+        return more
+
+    def ask(self, body: str) -> bytes:
+        """Asks once, over a connection of its own: an older one may have been idle for too long."""
+        self.close()
+        return self.send(self.request(body))
+
+    def grow(self, count: int) -> None:
+        """Launches until there are so many."""
+        while self.launched < count:
+            blue = self.launched < BLUE
+            batch = min(1000, count - self.launched, BLUE - self.launched if blue else 1000)
+            found = re.search(rb"<instanceId>([^<]+)", self.ask(self.launch(batch, "blue" if blue else "green")))
+            assert found
+            self.latest = found[1].decode()
+            self.launched += batch
+
+    def launch(self, count: int, team: str) -> str:
+        if not self.image:
+            found = re.search(rb"<imageId>([^<]+)", self.ask("Action=DescribeImages"))
+            assert found
+            self.image = found[1].decode()
+        tags = f"&TagSpecification.1.ResourceType=instance&TagSpecification.1.Tag.4.Key=team{TAGS}"
+        return (
+            f"Action=RunInstances&ImageId={self.image}&MinCount={count}&MaxCount={count}"
+            f"{tags}&TagSpecification.1.Tag.4.Value={team}"
+        )
+
+    def cost(self, body: str, seconds: float) -> Cost:
+        """Asks again and again for about so long. The first time does not count, unless it takes that long alone."""
+        self.close()
+        request = self.request(body)
+        first = self._repeat(request, 0.0)
+        return first if 1 / first.rate >= seconds else self._repeat(request, seconds)
+
+    def _repeat(self, request: bytes, seconds: float) -> Cost:
+        asked, spent, began = 0, self.server.cpu(), time.monotonic()
+        while asked == 0 or time.monotonic() - began < seconds:
+            self.send(request)
+            asked += 1
+        wall, cpu = time.monotonic() - began, self.server.cpu() - spent
+        return Cost(cpu / asked * 1000, asked / wall)
+
+
+def start_up(start: Callable[[], AbstractContextManager[Server]], times: int) -> tuple[float, float]:
+    """Milliseconds from a process to its first answer, and megabytes that it then holds: medians."""
+    waits, sizes = [], []
+    for _ in range(times):
+        began = time.monotonic()
+        with start() as server, Caller(server) as caller:
+            caller.ask(DESCRIBE)
+            waits.append((time.monotonic() - began) * 1000)
+            sizes.append(server.memory() / 1e6)
+    return statistics.median(waits), statistics.median(sizes)
+
+
+def run(quick: bool) -> list[Row]:
+    times, ours_for, theirs_for = (3, 0.3, 0.5) if quick else (9, 2.0, 4.0)
+    rows: list[Row] = []
+    mine, its = start_up(ours_started, times), start_up(moto, max(1, times // 3))
+    with ours_started() as fake, moto() as other, Caller(fake) as ours, Caller(other) as theirs:
+
+        def compare(what: str, mine: str, same: str) -> None:
+            print(f"      {what}", file=sys.stderr, flush=True)
+            a, b = ours.cost(mine, ours_for), theirs.cost(same, theirs_for)
+            rows.append(better(f"{ABOUT}{what}, processor time", "ms", a.cpu, b.cpu, PEER, at_least=100))
+            ratio = a.rate / b.rate
+            rows.append(Row(f"{ABOUT}{what}, rate", "/s", a.rate, b.rate, PEER, ratio, "≥ 100", ratio >= 100))
+
+        for size in SIZES:
+            ours.grow(size)
+            theirs.grow(size)
+            # Until they run, as moto's do at once.
+            fake.advance(60)
+            compare(f"DescribeInstances, all {size:,}", DESCRIBE, DESCRIBE)
+        one = f"{DESCRIBE}&InstanceId.1="
+        compare("DescribeInstances, one by id of 1,000", one + ours.latest, one + theirs.latest)
+        blue = f"{DESCRIBE}&Filter.1.Name=tag:team&Filter.1.Value.1=blue"
+        compare(f"DescribeInstances, {BLUE} by tag of 1,000", blue, blue)
+        held = fake.memory() / 1e6, other.memory() / 1e6
+        compare("RunInstances", ours.launch(1, "green"), theirs.launch(1, "green"))
+    rows.append(
+        better(
+            f"{ABOUT}process to first answer",
+            "ms",
+            mine[0],
+            its[0],
+            PEER,
+            at_least=100,
+            note="of ours a third is the start of Python, and a third entropy for the certificates of the CMLs",
+        )
+    )
+    rows.append(
+        better(
+            f"{ABOUT}memory with 1,000 instances",
+            "MB",
+            *held,
+            PEER,
+            at_least=100,
+            note=f"{mine[1]:.3g} MB and {its[1]:.3g} MB of that before the first launch: Python and the code itself",
+        )
+    )
+    return rows
+
+
+def ours_started() -> AbstractContextManager[FakeCloud]:
+    """The fake cloud with a clock that stands still, so that nothing happens but what is asked."""
+    return fake_cloud("--clock", "manual")
+
+
+BENCH = Bench("fake-ec2", "the fake EC2 and moto's server, request by request", run)

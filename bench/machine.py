@@ -1,0 +1,30 @@
+"""On what the results were found."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from processes import HERE
+
+
+def facts() -> dict[str, str]:
+    """What one should know of this machine and its software to make sense of figures."""
+    peers = dict(line.split("==") for line in (HERE / "requirements.txt").read_text().splitlines() if "==" in line)
+    against = [f"{name} {peers[name]}" for name in ("boto3", "aiobotocore", "aiohttp")] + [f"moto {version('moto')}"]
+    return {
+        "measured": datetime.now(UTC).isoformat(timespec="seconds"),
+        "processor": f"{_field('/proc/cpuinfo', 'model name')}, {os.cpu_count()} cores",
+        "memory": f"{int(_field('/proc/meminfo', 'MemTotal').split()[0]) / 1e6:.0f} GB",
+        "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
+        "Python": f"{platform.python_version()}; {', '.join(against)}",
+    }
+
+
+def _field(file: str, name: str) -> str:
+    found = re.search(rf"^{name}\s*:\s*(.+)$", Path(file).read_text(), re.MULTILINE)
+    return found[1] if found else "unknown"

@@ -1,0 +1,155 @@
+"""The other processes of a measurement: clouds, and programs that report in JSON. What they use is read from /proc."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+HERE = Path(__file__).parent
+PEERS = HERE.parent / "target" / "bench" / "peers"
+PATIENCE = 120.0
+
+
+@dataclass(frozen=True)
+class Server:
+    """A cloud in a process of its own."""
+
+    pid: int
+    host: str
+    port: int
+
+    def cpu(self) -> float:
+        """Seconds of processor time that it has used so far."""
+        return cpu_seconds(self.pid)
+
+    def memory(self) -> int:
+        """Bytes that it holds in memory."""
+        return resident(self.pid)
+
+
+@dataclass(frozen=True)
+class FakeCloud(Server):
+    """The fake cloud, and what it has recorded."""
+
+    url: str
+    env: dict[str, str]
+
+    def count(self, **query: str) -> int:
+        """How many requests it has recorded that match."""
+        return len(self._admin("GET", f"requests?{urlencode(query)}"))
+
+    def forget(self) -> None:
+        """Forget what was recorded so far."""
+        self._admin("DELETE", "requests")
+
+    def workers(self) -> list[dict[str, Any]]:
+        """What matters of every record, of terminated ones too."""
+        found: list[dict[str, Any]] = self._admin("GET", "state")["workers"]
+        return found
+
+    def statuses(self) -> dict[str, str]:
+        """The status that each record has, by the worker's id."""
+        return {worker["id"]: worker["status"] for worker in self.workers()}
+
+    def advance(self, seconds: float) -> None:
+        """Move its clock forward."""
+        self._admin("POST", "clock/advance", {"seconds": seconds})
+
+    def _admin(self, method: str, path: str, body: Any = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"content-type": "application/json"}
+        request = urllib.request.Request(f"{self.url}/_fake/{path}", data=data, method=method, headers=headers)
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+            return json.load(answer)
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process has used so far, in user and system mode."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def resident(pid: int) -> int:
+    """The bytes of a process that are in memory."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@contextmanager
+def fake_cloud(*options: str) -> Iterator[FakeCloud]:
+    """A fake cloud on free ports, without the CML of each instance."""
+    words = ["--json", "--ephemeral", "--cml-limit", "0", *options]
+    command = [sys.executable, "-m", "lcm.fake_cloud", *words]
+    # It tells of every instance that has no CML, which is what we want here.
+    with (
+        tempfile.TemporaryFile("w+") as notices,
+        ending(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=notices, text=True)) as process,
+    ):
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line:
+            notices.seek(0)
+            raise RuntimeError(f"the fake cloud did not start: {notices.read()}")
+        told = json.loads(line)
+        place = urlsplit(told["aws_url"])
+        assert place.hostname and place.port
+        yield FakeCloud(process.pid, place.hostname, place.port, told["aws_url"], told["env"])
+
+
+@contextmanager
+def moto() -> Iterator[Server]:
+    """moto's server on a free port, when it answers."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    quiet = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with ending(quiet) as process:
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            except OSError:
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError("moto's server does not start") from None
+                time.sleep(0.005)
+        yield Server(process.pid, "127.0.0.1", port)
+
+
+@contextmanager
+def ending(process: subprocess.Popen[Any]) -> Iterator[subprocess.Popen[Any]]:
+    """Ends a process that was started for this."""
+    with process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def peer(*words: str | int, env: Mapping[str, str]) -> dict[str, Any]:
+    """Runs a program of this directory with what it is compared with installed, and gives what it reports."""
+    if not PEERS.exists():
+        raise RuntimeError(f"{PEERS} is missing: `make bench` installs what LCM is measured next to")
+    path = os.pathsep.join([str(PEERS), str(HERE)])
+    command = [sys.executable, *(str(word) for word in words)]
+    done = subprocess.run(
+        command, cwd=HERE, env={**os.environ, **env, "PYTHONPATH": path}, stdout=subprocess.PIPE, check=True
+    )
+    reported: dict[str, Any] = json.loads(done.stdout)
+    return reported
