@@ -126,7 +126,7 @@ impl Deciding {
         let worker = self.reader.worker();
         let decision = lcm_sdk::decide(worker, self.views.of(sight).of(worker), &self.policy, self.now);
         self.decisions.add(id, worker.status, decision);
-        if self.decisions.decided.len() % AT_ONCE == 0 {
+        if self.decisions.decided.len().is_multiple_of(AT_ONCE) {
             record.py().detach(|| {});
         }
         Ok(())
