@@ -173,6 +173,10 @@ impl Fleet {
     /// Somebody wants a worker otherwise than before: the restless up or down, the mortal gone.
     fn change_mind(&mut self, kind: &str) {
         let Some(worker) = self.any(kind) else { return };
+        // Now and then before it was launched; mostly there should be something to end.
+        if kind == "mortal" && worker.instance_id().is_none() && self.dice.chance(0.9) {
+            return;
+        }
         let wish = match (kind, worker.desired()) {
             ("mortal", _) => "terminated",
             (_, Some("running")) => "stopped",

@@ -39,9 +39,9 @@ impl Moment {
 
     fn by_chance(dice: &mut Dice) -> Self {
         if dice.chance(0.4) {
-            Self::After(Duration::from_millis(dice.below(1200)))
+            Self::After(Duration::from_millis(dice.below(1500)))
         } else {
-            Self::Changes(1 + dice.below(25))
+            Self::Changes(1 + dice.below(32))
         }
     }
 }
