@@ -13,8 +13,8 @@ from worlds import cloud_of, orphaned
 
 CONCURRENCY = 10
 WHY = (
-    "both scan alike, so what is saved is one describe for each suspect; what is left of ours is the parsing by the AWS "
-    "client, the reading of all records, and the orphans written one after the other"
+    "both scan alike, so what is saved is one describe for each suspect; left of ours are the AWS client's parsing, "
+    "the reading of all records, and the orphans, written one after the other"
 )
 
 
