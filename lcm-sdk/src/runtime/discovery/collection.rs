@@ -2,16 +2,32 @@
 
 use std::collections::HashMap;
 
+use futures_util::stream::{self, StreamExt as _};
+
 use super::{Discovery, Pass, RegionReport, unless_stopped};
 use crate::core::counters::{Counter, Counts};
 use crate::core::discovery::{Completeness, Scan};
 use crate::core::event::Event;
+use crate::core::failure::CallFailure;
 use crate::core::ids::WorkerId;
 use crate::core::orphans::{Conclusion, Judgement, SubnetSight, judge, suspects};
+use crate::core::patch::StatusPatch;
 use crate::core::worker::Worker;
 use crate::runtime::memory::Write;
 use crate::runtime::reconcile::Mode;
+use crate::runtime::shutdown::Shutdown;
 use crate::runtime::telemetry::Mishap;
+
+/// Records that are marked at the same time.
+const AT_ONCE: usize = 8;
+
+/// What came of an orphan.
+enum Marked {
+    Terminated(WorkerId),
+    Failed(CallFailure),
+    /// Its record has changed, or it is not ours to mark any more.
+    LeftAlone,
+}
 
 impl Discovery {
     /// Verifies what is missing by direct describe, and marks what is gone.
@@ -47,34 +63,49 @@ impl Discovery {
             drop(self.reconciler.announce(&scan.region, event, self.now()).await);
         }
         let by_id: HashMap<&WorkerId, &Worker> = workers.iter().map(|worker| (&worker.id, worker)).collect();
-        for patch in patches {
-            let Some(worker) = by_id.get(&patch.worker_id) else { continue };
-            let turn = self.reconciler.memory().turn(&worker.id);
-            let Some(_turn) = unless_stopped(shutdown, turn).await else { break };
-            // After the wait for the turn, which may have been long.
-            let charge = self.mandate.over(worker.id.as_str()).filter(|charge| charge.leadership.is_valid());
-            let Some(charge) = charge else { continue };
-            if !self.is_as_listed(worker).await {
-                tracing::info!(target: "lcm::discovery", worker = %worker.id, "an orphan's record has changed; the next pass looks again");
-                continue;
+        let mut marks = Vec::with_capacity(patches.len());
+        for patch in &patches {
+            if let Some(worker) = by_id.get(&patch.worker_id) {
+                marks.push(self.mark(worker, patch, shutdown));
             }
-            let fence = charge.leadership.fence();
-            match self.reconciler.ports().control_plane.write(worker, &patch, fence).await {
-                Ok(version) => {
-                    self.reconciler.departed();
-                    self.reconciler.memory().wrote(&worker.id, version, Write::Conditional);
-                    self.reconciler.telemetry().count(Counts::default().and(Counter::OrphansTerminated));
-                    if let Some(instance) = worker.instance_id.clone() {
-                        tracing::warn!(target: "lcm::discovery", worker = %worker.id, %instance, "the instance is gone: marked terminated");
-                        let event = Event::OrphanTerminated { instance };
-                        drop(self.reconciler.announce(worker.id.as_str(), &event, patch.at).await);
-                    }
-                    report.terminated.push(patch.worker_id);
+        }
+        let mut marking = stream::iter(marks).buffered(AT_ONCE);
+        while let Some(marked) = marking.next().await {
+            match marked {
+                Marked::Terminated(worker) => report.terminated.push(worker),
+                Marked::Failed(failure) => drop(report.error.get_or_insert(failure)),
+                Marked::LeftAlone => {}
+            }
+        }
+    }
+
+    /// Marks one record terminated, unless somebody else had a turn on it meanwhile.
+    async fn mark(&self, worker: &Worker, patch: &StatusPatch, shutdown: &Shutdown) -> Marked {
+        let turn = self.reconciler.memory().turn(&worker.id);
+        let Some(_turn) = unless_stopped(shutdown, turn).await else { return Marked::LeftAlone };
+        // After the wait for the turn, which may have been long.
+        let charge = self.mandate.over(worker.id.as_str()).filter(|charge| charge.leadership.is_valid());
+        let Some(charge) = charge else { return Marked::LeftAlone };
+        if !self.is_as_listed(worker).await {
+            tracing::info!(target: "lcm::discovery", worker = %worker.id, "an orphan's record has changed; the next pass looks again");
+            return Marked::LeftAlone;
+        }
+        let fence = charge.leadership.fence();
+        match self.reconciler.ports().control_plane.write(worker, patch, fence).await {
+            Ok(version) => {
+                self.reconciler.departed();
+                self.reconciler.memory().wrote(&worker.id, version, Write::Conditional);
+                self.reconciler.telemetry().count(Counts::default().and(Counter::OrphansTerminated));
+                if let Some(instance) = worker.instance_id.clone() {
+                    tracing::warn!(target: "lcm::discovery", worker = %worker.id, %instance, "the instance is gone: marked terminated");
+                    let event = Event::OrphanTerminated { instance };
+                    drop(self.reconciler.announce(worker.id.as_str(), &event, patch.at).await);
                 }
-                Err(failure) => {
-                    tracing::warn!(target: "lcm::discovery", worker = %worker.id, %failure, "an orphan could not be marked; the next pass tries again");
-                    report.error.get_or_insert(failure);
-                }
+                Marked::Terminated(worker.id.clone())
+            }
+            Err(failure) => {
+                tracing::warn!(target: "lcm::discovery", worker = %worker.id, %failure, "an orphan could not be marked; the next pass tries again");
+                Marked::Failed(failure)
             }
         }
     }
