@@ -60,7 +60,7 @@ where
                     (id, answer)
                 }));
             }
-            Err(failure) => match blame(&failure) {
+            Err(failure) => match failure.code.as_deref().and_then(verdict) {
                 Some(verdict) => split(batch, &failure, verdict, &mut batches, &mut told),
                 None => told.extend(batch.into_iter().map(|id| (id, Answer::Unknown(failure.clone())))),
             },
@@ -90,8 +90,12 @@ impl Verdict {
     }
 }
 
-fn blame(failure: &CallFailure) -> Option<Verdict> {
-    let code = failure.code.as_deref()?;
+/// Whether a refusal with this code names the instances that caused it.
+pub(super) fn names_instances(code: &str) -> bool {
+    verdict(code).is_some()
+}
+
+fn verdict(code: &str) -> Option<Verdict> {
     if INSTANCE_NOT_FOUND.contains(&code) {
         Some(Verdict::Unknown)
     } else if INSTANCE_MALFORMED.contains(&code) {

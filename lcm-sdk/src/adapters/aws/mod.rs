@@ -38,6 +38,9 @@ use crate::core::failure::{CallFailure, FailureKind};
 /// Longest part of EC2's words that is kept: an encoded authorization message fits, which operators decode.
 const QUOTED: usize = 2_000;
 
+/// The same where EC2 names the instances it does not know: as many as one call asks for, because each is an answer.
+const NAMES_QUOTED: usize = describe::MOST_IDS * 24 + 200;
+
 /// Longest code that is kept; those we know are shorter.
 const CODE: usize = 100;
 
@@ -52,7 +55,8 @@ where
         SdkError::ServiceError(service) => {
             let (code, status) = (service.err().code(), service.raw().status().as_u16());
             let kind = code.and_then(codes::kind).unwrap_or_else(|| codes::kind_of_status(status));
-            let said = service.err().message().map_or_else(message, |said| one_line(said, QUOTED));
+            let longest = if code.is_some_and(describe::names_instances) { NAMES_QUOTED } else { QUOTED };
+            let said = service.err().message().map_or_else(message, |said| one_line(said, longest));
             CallFailure { code: code.map(|code| one_line(code, CODE)), ..CallFailure::new(kind, said) }
         }
         SdkError::DispatchFailure(_) if is_refused_connection(error) => {
@@ -108,6 +112,16 @@ mod tests {
         let told =
             failure(&SdkError::service_error(RunInstancesError::generic(metadata.build()), response)).to_string();
         assert!(told.len() < 3_000 && !told.contains(['\n', '\r']), "{told:?}");
+    }
+
+    #[test]
+    fn every_instance_that_ec2_names_is_heard() {
+        let ids: Vec<String> = (0..describe::MOST_IDS).map(|number| format!("i-{number:017x}")).collect();
+        let message = format!("The instance IDs '{}' do not exist", ids.join(", "));
+        let metadata = ErrorMetadata::builder().code("InvalidInstanceID.NotFound").message(&message).build();
+        let response = HttpResponse::new(400.try_into().expect("a status"), "".into());
+        let told = failure(&SdkError::service_error(RunInstancesError::generic(metadata), response));
+        assert_eq!(told.message, message);
     }
 
     #[test]
