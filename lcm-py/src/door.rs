@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::AbortHandle;
 
@@ -33,6 +34,7 @@ static STARTED: Mutex<Option<Started>> = Mutex::new(None);
 pub(crate) fn runtime(py: Python<'_>) -> PyResult<Handle> {
     // Before the lock is taken: an import may let other threads run, and one of them may want the lock.
     logs::listen(py)?;
+    end_with_the_interpreter(py)?;
     let mut started = STARTED.lock();
     if let Some(Started { process, runtime }) = &*started {
         return if *process == std::process::id() { Ok(runtime.handle().clone()) } else { Err(forked(py)) };
@@ -41,6 +43,13 @@ pub(crate) fn runtime(py: Python<'_>) -> PyResult<Handle> {
     let handle = runtime.handle().clone();
     *started = Some(Started { process: std::process::id(), runtime });
     Ok(handle)
+}
+
+/// Whoever starts the runtime has it shut down, whichever way they came in.
+fn end_with_the_interpreter(py: Python<'_>) -> PyResult<()> {
+    static REGISTERED: PyOnceLock<()> = PyOnceLock::new();
+    let register = || py.import("atexit")?.call_method1("register", (wrap_pyfunction!(shut_down, py)?,)).map(drop);
+    REGISTERED.get_or_try_init(py, register).copied()
 }
 
 /// The error of a process that uses what its parent had started.
@@ -107,7 +116,7 @@ pub(crate) fn spawn<T: Send + 'static>(
 
 /// Ends the runtime while the interpreter still lives: a thread that comes back to it later would crash.
 #[pyfunction]
-pub(crate) fn shut_down(py: Python<'_>) {
+fn shut_down(py: Python<'_>) {
     let started = STARTED.lock().take();
     if let Some(Started { process, runtime }) = started {
         if process == std::process::id() {

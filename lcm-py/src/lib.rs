@@ -43,7 +43,6 @@ fn _lcm(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<clients::Clients>()?;
     module.add_function(wrap_pyfunction!(command::fake_cloud_command, module)?)?;
     module.add_function(wrap_pyfunction!(conformance::check_port, module)?)?;
-    module.add_function(wrap_pyfunction!(door::shut_down, module)?)?;
     module.add_function(wrap_pyfunction!(fleet::decide_many, module)?)?;
     module.add_function(wrap_pyfunction!(orphans::collect_orphans, module)?)?;
     module.add_function(wrap_pyfunction!(orphans::start_collect_orphans, module)?)?;

@@ -31,7 +31,6 @@ __all__ = [
     "find_orphans",
     "initiate_drain",
     "reconcile",
-    "shut_down",
     "start_collect_orphans",
     "start_reconcile",
     "transitions",
@@ -253,7 +252,6 @@ class FakeCloud:
 
 def fake_cloud_command(program: str, words: Sequence[str]) -> int: ...
 def check_port(name: str, port: object, world: object) -> tuple[str, str, str] | None: ...
-def shut_down() -> None: ...
 def collect_orphans(
     clients: Clients,
     policy: Policy | None,

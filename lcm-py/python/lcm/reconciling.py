@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 from datetime import timedelta
 
 from lcm import _lcm
@@ -87,6 +86,3 @@ def native_policy(policy: Policy | None) -> _lcm.Policy | None:
 def seconds(timeout: float | timedelta | None) -> float | None:
     """A time limit as Rust takes it."""
     return timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-
-
-atexit.register(_lcm.shut_down)
