@@ -14,7 +14,7 @@ from worlds import cloud_of, orphaned
 CONCURRENCY = 10
 WHY = (
     "both scan alike, so what is saved is one describe for each suspect; left of ours are the AWS client's parsing, "
-    "the reading of all records, and the orphans, written one after the other"
+    "the reading of all records, and a write for each orphan, eight at a time"
 )
 
 
