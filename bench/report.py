@@ -87,8 +87,8 @@ def page(rows: Sequence[Row], facts: dict[str, Any]) -> str:
     told = "\n".join(f"- {name}: {fact}" for name, fact in facts.items())
     return (
         f"# LCM beside what one would use instead\n\n"
-        f"{met} of {len(rows)} goals are met. All of it was measured in one run of `make bench`, on one machine that "
-        f"had nothing else to do. Times differ from machine to machine; ratios hold.\n\n{told}\n\n"
+        f"{met} of {len(rows)} goals are met. All of it was measured in one run of `make bench`, on one machine. "
+        f"Times differ from machine to machine; ratios hold.\n\n{told}\n\n"
         f"![How many times better, on a logarithmic axis, with the goals](results.svg)\n\n{table(rows)}"
     )
 
