@@ -74,11 +74,16 @@ impl Operators {
 
     /// Waits until everything that was wished for has come true.
     pub(super) async fn let_all_come_true(&self) {
+        self.are_content().await;
+        self.tally.is_content.store(false, Ordering::SeqCst);
+    }
+
+    /// The same, and nothing new is wished for.
+    async fn are_content(&self) {
         self.tally.is_content.store(true, Ordering::SeqCst);
         // Whoever was about to wish has done so by then.
         sleep(2 * PAUSE).await;
         eventually("every wish comes true", || async { self.has_not_failed() && self.open() == 0 }).await;
-        self.tally.is_content.store(false, Ordering::SeqCst);
     }
 
     fn has_not_failed(&self) -> bool {
@@ -88,7 +93,7 @@ impl Operators {
 
     /// How many wishes were made, when all have come true.
     pub(super) async fn end(&self) -> usize {
-        self.let_all_come_true().await;
+        self.are_content().await;
         self.tally.is_over.store(true, Ordering::SeqCst);
         eventually("the operators go home", || async { self.wishing.is_finished() }).await;
         assert_eq!(self.open(), 0);
