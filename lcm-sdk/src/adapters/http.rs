@@ -1,9 +1,11 @@
 //! HTTP with reqwest: what CML and the control plane say when they do not answer.
 
+use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use reqwest::{Certificate, Client, ClientBuilder, Response, StatusCode, Url, redirect};
+use serde::de::DeserializeSeed;
 use serde_json::Value;
 use thiserror::Error;
 
@@ -166,7 +168,9 @@ impl Reply {
         let status = response.status();
         #[cfg(feature = "control-plane")]
         let version = version(response.headers());
-        let mut body = Vec::new();
+        // As long as it says, so that a listing of a large fleet is not copied again and again as it grows.
+        let announced = response.content_length().and_then(|length| usize::try_from(length).ok());
+        let mut body = Vec::with_capacity(announced.unwrap_or_default().min(limit));
         while let Some(chunk) = response.chunk().await.map_err(failure)? {
             if body.len() + chunk.len() > limit {
                 let message = format!("the answer is longer than {limit} bytes");
@@ -184,10 +188,20 @@ impl Reply {
 
     /// The body, if it is JSON.
     pub(crate) fn json(&self) -> Result<Value, CallFailure> {
-        serde_json::from_slice(&self.body).map_err(|error| {
+        self.json_as(PhantomData)
+    }
+
+    /// What a seed makes of the body, if it is JSON.
+    pub(crate) fn json_as<'a, S: DeserializeSeed<'a>>(&'a self, seed: S) -> Result<S::Value, CallFailure> {
+        let no_json = |error: &dyn std::fmt::Display| {
             let message = format!("the answer is no JSON ({error}; {} bytes)", self.body.len());
             CallFailure::coded(FailureKind::Unparsable, self.status.as_str(), message)
-        })
+        };
+        // All at once, which is several times faster than text by text.
+        let body = std::str::from_utf8(&self.body).map_err(|error| no_json(&error))?;
+        let mut json = serde_json::Deserializer::from_str(body);
+        let read = seed.deserialize(&mut json).and_then(|read| json.end().map(|()| read));
+        read.map_err(|error| no_json(&error))
     }
 
     /// Why this is no success. A refusal counts only from the service itself, which speaks JSON: a page of HTML is

@@ -44,7 +44,7 @@ pub struct License {
 
 impl License {
     /// Takes the nested `license` object and its flat siblings out of a worker's fields.
-    pub(crate) fn take(worker: &mut Fields) -> Result<Self, FieldError> {
+    pub(crate) fn take(worker: &mut Fields<'_>) -> Result<Self, FieldError> {
         let flat_status = worker.text("license_status")?;
         let flat_token = worker.secret("license_token")?;
         let nested = match worker.nested_secret("license", "license.")? {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use super::ids::{SessionId, WorkerId};
-use super::json::{FieldError, Fields};
+use super::json::{FieldError, Fields, Raw};
 use super::time::Timestamp;
 use super::vocabulary::vocabulary;
 
@@ -139,7 +139,15 @@ impl TryFrom<Value> for Session {
     type Error = FieldError;
 
     fn try_from(value: Value) -> Result<Self, FieldError> {
-        let mut fields = Fields::open("session", value)?;
+        Self::try_from(Raw::from(value))
+    }
+}
+
+impl TryFrom<Raw<'_>> for Session {
+    type Error = FieldError;
+
+    fn try_from(record: Raw<'_>) -> Result<Self, FieldError> {
+        let mut fields = Fields::open("session", record)?;
         let status = fields.text("status")?;
         let state = match status {
             Some(word) => word,
@@ -157,7 +165,7 @@ impl TryFrom<Value> for Session {
 
 impl<'de> Deserialize<'de> for Session {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::try_from(Value::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+        Self::try_from(Raw::deserialize(deserializer)?).map_err(serde::de::Error::custom)
     }
 }
 

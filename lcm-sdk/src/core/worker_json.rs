@@ -1,10 +1,12 @@
 //! Worker records in and out of the control plane's JSON.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::ids::{InstanceId, WorkerId};
-use super::json::{FieldError, Fields};
+use super::json::{FieldError, Fields, Raw};
 use super::launch::LaunchPlan;
 use super::license::License;
 use super::time::Timestamp;
@@ -14,7 +16,12 @@ impl TryFrom<Value> for Worker {
     type Error = FieldError;
 
     fn try_from(value: Value) -> Result<Self, FieldError> {
-        let mut fields = Fields::open("worker", value)?;
+        Self::from_fields(Fields::open("worker", value)?)
+    }
+}
+
+impl Worker {
+    fn from_fields(mut fields: Fields<'_>) -> Result<Self, FieldError> {
         let id = WorkerId::from(fields.required_text("id")?);
         let status = fields.required_word("status")?;
         let alias = fields.text("aws_instance_id")?;
@@ -52,14 +59,14 @@ impl TryFrom<Value> for Worker {
 }
 
 /// Each note from the field of its own if the server has it, else from the metadata.
-fn take_notes(record: &mut Fields, metadata: &mut Fields) -> Result<Notes, FieldError> {
-    struct Homes<'a> {
+fn take_notes<'a>(record: &mut Fields<'a>, metadata: &mut Fields<'a>) -> Result<Notes, FieldError> {
+    struct Homes<'h, 'a> {
         on_record: NotesOnRecord,
-        record: &'a mut Fields,
-        metadata: &'a mut Fields,
+        record: &'h mut Fields<'a>,
+        metadata: &'h mut Fields<'a>,
     }
-    impl Homes<'_> {
-        fn of(&mut self, field: &str) -> &mut Fields {
+    impl<'a> Homes<'_, 'a> {
+        fn of(&mut self, field: &str) -> &mut Fields<'a> {
             if self.on_record.contains(field) { self.record } else { self.metadata }
         }
     }
@@ -76,14 +83,14 @@ fn take_notes(record: &mut Fields, metadata: &mut Fields) -> Result<Notes, Field
     })
 }
 
-fn take_generation(fields: &mut Fields) -> Result<u32, FieldError> {
+fn take_generation(fields: &mut Fields<'_>) -> Result<u32, FieldError> {
     let field = "launch_generation";
     let generation = fields.whole(field)?.unwrap_or(0);
     u32::try_from(generation)
         .map_err(|_| fields.error(field, &Value::from(generation), "a whole number up to 4294967295"))
 }
 
-fn take_plan(fields: &mut Fields) -> Result<Option<Box<LaunchPlan>>, FieldError> {
+fn take_plan(fields: &mut Fields<'_>) -> Result<Option<Box<LaunchPlan>>, FieldError> {
     let field = "launch_plan";
     let plan = fields.object(field)?;
     if plan.is_empty() {
@@ -175,7 +182,8 @@ impl Serialize for Worker {
 
 impl<'de> Deserialize<'de> for Worker {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::try_from(Value::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+        let fields = Fields::open("worker", Raw::deserialize(deserializer)?);
+        fields.and_then(Self::from_fields).map_err(serde::de::Error::custom)
     }
 }
 
@@ -206,15 +214,25 @@ pub struct UnreadableWorker {
 pub fn read_workers(listing: Vec<Value>) -> (Vec<Worker>, Vec<UnreadableWorker>) {
     let (mut workers, mut unreadable) = (Vec::with_capacity(listing.len()), Vec::new());
     for record in listing {
-        let text = |field| record.get(field).and_then(Value::as_str).filter(|text| !text.is_empty());
-        let id = text("id").map(WorkerId::from);
-        let instance_id = text("ec2_instance_id").or(text("aws_instance_id")).map(InstanceId::from);
-        match Worker::try_from(record) {
+        match read_worker(record.into()) {
             Ok(worker) => workers.push(worker),
-            Err(error) => unreadable.push(UnreadableWorker { id, instance_id, error }),
+            Err(bad) => unreadable.push(bad),
         }
     }
     (workers, unreadable)
+}
+
+/// Reads one record of a listing.
+pub(crate) fn read_worker(record: Raw<'_>) -> Result<Worker, UnreadableWorker> {
+    let unreadable = |id: Option<Cow<'_, str>>, instance_id: Option<Cow<'_, str>>, error| UnreadableWorker {
+        id: id.map(|id| id.as_ref().into()),
+        instance_id: instance_id.map(|id| id.as_ref().into()),
+        error,
+    };
+    let fields = Fields::open("worker", record).map_err(|error| unreadable(None, None, error))?;
+    let text = |field| fields.peek(field).filter(|text| !text.is_empty()).cloned();
+    let (id, instance_id) = (text("id"), text("ec2_instance_id").or_else(|| text("aws_instance_id")));
+    Worker::from_fields(fields).map_err(|error| unreadable(id, instance_id, error))
 }
 
 #[cfg(test)]

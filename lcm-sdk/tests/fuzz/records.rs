@@ -62,9 +62,13 @@ fn whatever_bytes_come_for_a_record_they_are_read_or_refused() {
     let text = select(workers()).prop_map(|record| record.to_string().into_bytes());
     let bytes = prop_oneof![4 => like_bytes(text), 1 => any_bytes()];
     check("bytes of records", 3_000, "tests/fuzz/seeds/bytes.txt", bytes, |bytes| {
-        if let Err(error) = serde_json::from_slice::<Worker>(&bytes) {
+        let read = serde_json::from_slice::<Worker>(&bytes);
+        if let Err(error) = &read {
             prop_assert!(error.to_string().len() < 2_000, "an error of {} bytes", error.to_string().len());
         }
+        // Read while it is parsed or taken from what was parsed, it says the same.
+        let parsed = serde_json::from_slice::<Value>(&bytes).ok();
+        prop_assert_eq!(read.ok(), parsed.and_then(|value| Worker::try_from(value).ok()));
         drop(serde_json::from_slice::<Vec<Worker>>(&bytes));
         Ok(())
     });

@@ -3,18 +3,18 @@
 use reqwest::StatusCode;
 use serde_json::Value;
 
+use super::listing;
 use crate::adapters::http::{Reply, whole};
 use crate::adapters::quote::one_line;
 use crate::core::failure::{CallFailure, FailureKind};
 use crate::core::idle::IdleReport;
 use crate::core::ids::WorkerId;
+use crate::core::json::Raw;
 use crate::core::license::LicenseReport;
 use crate::core::session::Session;
-use crate::core::worker_json::read_workers;
+use crate::core::status::WorkerStatus;
+use crate::core::worker_json::read_worker;
 use crate::ports::{ImportSummary, Scope, Version, WorkerListing};
-
-/// The names a list goes by in the servers of the field.
-const LISTS: [&str; 6] = ["items", "data", "results", "workers", "sessions", "lablet_sessions"];
 
 /// The thing that was asked for; `None` if the server said that there is none.
 pub(super) fn found(reply: Reply) -> Result<Option<Value>, CallFailure> {
@@ -43,29 +43,47 @@ pub(super) fn version(reply: &Reply) -> Version {
 }
 
 /// A listing, once more through the filter: an older server ignores what it does not know.
-pub(super) fn workers(listing: Value, scope: &Scope) -> Result<WorkerListing, CallFailure> {
-    let mut records = list(listing)?;
-    records.retain(|record| {
-        let elsewhere = scope.region.as_deref().is_some_and(|region| match &record["aws_region"] {
-            Value::String(found) => found != region,
-            Value::Null => true,
-            // Not readable: told apart below, never dropped.
-            Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => false,
-        });
-        let status = record["status"].as_str().unwrap_or_default();
-        let hidden = !scope.with_terminated && status.trim().eq_ignore_ascii_case("terminated");
-        !elsewhere && !hidden
+pub(super) fn workers(reply: &Reply, scope: &Scope) -> Result<WorkerListing, CallFailure> {
+    listing::read(reply, |listing: &mut WorkerListing, record| {
+        if is_outside(&record, scope) {
+            return;
+        }
+        match read_worker(record) {
+            Ok(worker) => listing.workers.push(worker),
+            Err(bad) => listing.unreadable.push(bad),
+        }
+    })
+}
+
+/// Whether a record is none that was asked for.
+fn is_outside(record: &Raw<'_>, scope: &Scope) -> bool {
+    let elsewhere = scope.region.as_deref().is_some_and(|region| match record.get("aws_region") {
+        Some(Raw::Text(found)) => found != region,
+        None | Some(Raw::Plain(Value::Null)) => true,
+        // Not readable: not for us to leave out.
+        Some(Raw::Object(_) | Raw::Plain(_)) => false,
     });
-    let (workers, unreadable) = read_workers(records);
-    Ok(WorkerListing { workers, unreadable })
+    let is_terminated = || match record.get("status") {
+        Some(Raw::Text(status)) => status.trim().eq_ignore_ascii_case(WorkerStatus::Terminated.as_str()),
+        Some(Raw::Object(_) | Raw::Plain(_)) | None => false,
+    };
+    elsewhere || (!scope.with_terminated && is_terminated())
 }
 
 /// The sessions of a worker. One that cannot be read spoils the listing: it may be somebody's work.
-pub(super) fn sessions(listing: Value, worker: &WorkerId) -> Result<Vec<Session>, CallFailure> {
-    let mut records = list(listing)?;
-    // A server that does not say whose a session is was asked for this worker's.
-    records.retain(|record| record.get("worker_id").is_none_or(|id| id == worker.as_str()));
-    let read = records.into_iter().map(Session::try_from).collect::<Result<_, _>>();
+pub(super) fn sessions(reply: &Reply, worker: &WorkerId) -> Result<Vec<Session>, CallFailure> {
+    let read = listing::read(reply, |sessions: &mut Vec<_>, record| {
+        // A server that does not say whose a session is was asked for this worker's.
+        let is_ours = match record.get("worker_id") {
+            None => true,
+            Some(Raw::Text(id)) => id == worker.as_str(),
+            Some(Raw::Object(_) | Raw::Plain(_)) => false,
+        };
+        if is_ours {
+            sessions.push(Session::try_from(record));
+        }
+    })?;
+    let read = read.into_iter().collect::<Result<_, _>>();
     read.map_err(|error| CallFailure::new(FailureKind::Unparsable, error.to_string()))
 }
 
@@ -102,31 +120,9 @@ pub(super) const fn license_step(report: LicenseReport) -> &'static str {
     }
 }
 
-/// A whole list, bare or in an envelope.
-fn list(answer: Value) -> Result<Vec<Value>, CallFailure> {
-    match answer {
-        Value::Array(items) => Ok(items),
-        Value::Object(mut envelope) => {
-            let name = LISTS.iter().find(|name| envelope.get(**name).is_some_and(Value::is_array));
-            let items = name.and_then(|name| envelope.remove(*name));
-            let Some(Value::Array(items)) = items else { return Err(unparsable("there is no list in the answer")) };
-            let more = ["next", "next_page", "next_cursor"]
-                .iter()
-                .any(|hint| envelope.get(*hint).is_some_and(|hint| !hint.is_null() && hint != false && hint != ""));
-            let told = envelope.get("total").or_else(|| envelope.get("total_count")).and_then(whole);
-            let has_more = envelope.get("has_more").or_else(|| envelope.get("has_next")) == Some(&Value::Bool(true));
-            if more || has_more || told.is_some_and(|total| total > items.len() as u64) {
-                return Err(unparsable("the answer is only a part of the list"));
-            }
-            Ok(items)
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Err(unparsable("the answer is no list")),
-    }
-}
-
 /// Longest reason why an answer is none; it may repeat what stands in it.
 const LONGEST: usize = 400;
 
-fn unparsable(message: &str) -> CallFailure {
+pub(super) fn unparsable(message: &str) -> CallFailure {
     CallFailure::new(FailureKind::Unparsable, one_line(message, LONGEST))
 }

@@ -16,6 +16,7 @@
 mod answers;
 mod bodies;
 mod call;
+mod listing;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -63,7 +64,7 @@ impl ControlPlane for ControlPlaneClient {
             call = call.query("aws_region", region);
         }
         let reply = self.call(call).await?.success()?;
-        answers::workers(reply.json()?, scope)
+        answers::workers(&reply, scope)
     }
 
     async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, CallFailure> {
@@ -132,7 +133,7 @@ impl ControlPlane for ControlPlaneClient {
 
     async fn sessions(&self, worker: &WorkerId) -> Result<Vec<Session>, CallFailure> {
         let call = Call::get(&["lablet-sessions"]).query("worker_id", worker.as_str());
-        answers::sessions(self.call(call).await?.success()?.json()?, worker)
+        answers::sessions(&self.call(call).await?.success()?, worker)
     }
 
     async fn move_session(&self, session: &SessionId, to: SessionMove, fence: Fence) -> Result<(), CallFailure> {

@@ -248,3 +248,42 @@ async fn a_server_that_ignores_every_filter_still_gives_right_results() {
     let asked = requests(&server).await.pop().expect("a request").url;
     assert_eq!(asked.query(), Some("exclude_statuses=terminated&aws_region=us-east-1"));
 }
+
+#[tokio::test]
+async fn a_list_is_found_in_whatever_envelope_it_comes() {
+    let record = |id: &str| json!({"id": id, "status": "running"});
+    for (body, expected) in [
+        (json!([record("w-1"), record("w-2")]), Ok((2, 0))),
+        (json!({"items": [record("w-1")], "total": 1, "next": null, "has_more": false}), Ok((1, 0))),
+        (json!({"page": {"workers": []}, "workers": [record("w-1")], "total_count": 1.0}), Ok((1, 0))),
+        // The first name of those known counts; what is wrong in another list is nobody's.
+        (json!({"data": [record("w-1")], "workers": [record("w-2"), {"id": "w-3", "status": "asleep"}]}), Ok((1, 0))),
+        (json!({"items": {"workers": [record("w-2")]}, "workers": [record("w-1")]}), Ok((1, 0))),
+        (json!([record("w-1"), {"id": "w-2", "status": "asleep"}, 7]), Ok((1, 2))),
+        (json!([{"id": "w-1", "status": " Terminated "}, record("w-2")]), Ok((1, 0))),
+        (json!({"workers": [record("w-1")], "total": 2}), Err("the answer is only a part of the list")),
+        (json!({"workers": [record("w-1")], "next_cursor": "c"}), Err("the answer is only a part of the list")),
+        (json!({"workers": [record("w-1")], "has_next": true}), Err("the answer is only a part of the list")),
+        (json!({"workers": "none"}), Err("there is no list in the answer")),
+        (json!("none"), Err("the answer is no list")),
+        (json!(7), Err("the answer is no list")),
+        (json!(null), Err("the answer is no list")),
+    ] {
+        let server = MockServer::start().await;
+        serve(&server, "GET", "/api/internal/workers", answer(200, body.clone())).await;
+        let found = client_for(&server).workers(&Scope::living()).await;
+        let counts = found.as_ref().map(|listing| (listing.workers.len(), listing.unreadable.len()));
+        assert_eq!(counts.map_err(|failure| failure.message.as_str()), expected, "{body}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_json_is_no_answer() {
+    for body in [&b"[{\"id\": \"w-1\", \"status\": \"run"[..], b"[] []", b"[\"\xff\"]", b""] {
+        let server = MockServer::start().await;
+        serve(&server, "GET", "/api/internal/workers", ResponseTemplate::new(200).set_body_bytes(body)).await;
+        let failure = client_for(&server).workers(&Scope::everything()).await.expect_err("no JSON");
+        assert_eq!(failure.kind, FailureKind::Unparsable, "{failure}");
+        assert!(failure.message.starts_with("the answer is no JSON ("), "{failure}");
+    }
+}

@@ -1,0 +1,199 @@
+//! JSON as it came: names and texts point into the answer where they can, and objects keep the order they came in.
+//!
+//! A listing of a fleet is millions of names and texts. Most names are only compared, and many texts only read as a time
+//! or a word: those are never copied.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::value::SeqAccessDeserializer;
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
+
+/// About as many fields as a record has.
+const USUAL: usize = 48;
+
+/// A JSON value.
+pub(crate) enum Raw<'a> {
+    /// Text.
+    Text(Cow<'a, str>),
+    /// An object.
+    Object(Entries<'a>),
+    /// Anything else.
+    Plain(Value),
+}
+
+/// The fields of an object, in the order they came.
+pub(crate) type Entries<'a> = Vec<(Cow<'a, str>, Raw<'a>)>;
+
+impl Raw<'_> {
+    /// A field of an object, null included; `None` of anything else.
+    pub(crate) fn get(&self, field: &str) -> Option<&Self> {
+        match self {
+            Self::Object(entries) => entry(entries, field),
+            Self::Text(_) | Self::Plain(_) => None,
+        }
+    }
+
+    /// The same as a value of its own. Of a name that is there twice, the last counts.
+    pub(crate) fn into_value(self) -> Value {
+        match self {
+            Self::Text(text) => Value::String(text.into_owned()),
+            Self::Object(entries) => {
+                entries.into_iter().map(|(name, value)| (name.into_owned(), value.into_value())).collect()
+            }
+            Self::Plain(value) => value,
+        }
+    }
+}
+
+/// A field by its name. Of a name that is there twice, the last counts.
+pub(super) fn entry<'e, 'a>(entries: &'e Entries<'a>, field: &str) -> Option<&'e Raw<'a>> {
+    entries.iter().rev().find(|(name, _)| name == field).map(|(_, value)| value)
+}
+
+impl From<Value> for Raw<'_> {
+    fn from(value: Value) -> Self {
+        match value {
+            Value::String(text) => Self::Text(text.into()),
+            Value::Object(map) => {
+                Self::Object(map.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => Self::Plain(value),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Raw<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(RawVisitor)
+    }
+}
+
+struct RawVisitor;
+
+impl<'de> Visitor<'de> for RawVisitor {
+    type Value = Raw<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON value")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Raw<'de>, E> {
+        Ok(Raw::Plain(Value::Null))
+    }
+
+    fn visit_none<E: Error>(self) -> Result<Raw<'de>, E> {
+        self.visit_unit()
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Raw<'de>, D::Error> {
+        Raw::deserialize(deserializer)
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Raw<'de>, E> {
+        Ok(Raw::Plain(value.into()))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Raw<'de>, E> {
+        Ok(Raw::Plain(value.into()))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Raw<'de>, E> {
+        Ok(Raw::Plain(value.into()))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Raw<'de>, E> {
+        Ok(Raw::Plain(value.into()))
+    }
+
+    fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Raw<'de>, E> {
+        Ok(Raw::Text(text.into()))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Raw<'de>, E> {
+        self.visit_string(text.to_owned())
+    }
+
+    fn visit_string<E: Error>(self, text: String) -> Result<Raw<'de>, E> {
+        Ok(Raw::Text(text.into()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Raw<'de>, A::Error> {
+        Value::deserialize(SeqAccessDeserializer::new(items)).map(Raw::Plain)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Raw<'de>, A::Error> {
+        let Some(first) = map.next_entry::<Name<'de>, _>()? else { return Ok(Raw::Object(Vec::new())) };
+        let mut entries = Vec::with_capacity(map.size_hint().map_or(USUAL, |left| left + 1));
+        entries.push((first.0.0, first.1));
+        while let Some((name, value)) = map.next_entry::<Name<'de>, _>()? {
+            entries.push((name.0, value));
+        }
+        Ok(Raw::Object(entries))
+    }
+}
+
+/// The name of a field. A `Cow` alone would always be copied.
+pub(crate) struct Name<'a>(pub(crate) Cow<'a, str>);
+
+impl<'de> Deserialize<'de> for Name<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NameVisitor;
+
+        impl<'de> Visitor<'de> for NameVisitor {
+            type Value = Name<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a field")
+            }
+
+            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Name<'de>, E> {
+                Ok(Name(text.into()))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Name<'de>, E> {
+                Ok(Name(text.to_owned().into()))
+            }
+        }
+
+        deserializer.deserialize_str(NameVisitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn whatever_comes_is_read_as_serde_json_reads_it() {
+        let value = json!({
+            "null": null, "yes": true, "below": -1, "above": u64::MAX, "half": 0.5, "text": "é\n\"", "list": [1, {"a": []}],
+            "object": {"empty": {}, "": "no name"},
+        });
+        let text = value.to_string();
+        let read: Raw<'_> = serde_json::from_str(&text).expect("valid");
+        assert_eq!(read.into_value(), value);
+        assert_eq!(Raw::from(value.clone()).into_value(), value);
+    }
+
+    #[test]
+    fn of_a_name_that_is_there_twice_the_last_counts() {
+        let read: Raw<'_> = serde_json::from_str(r#"{"a": 1, "b": {"c": 1, "c": 2}, "a": 3}"#).expect("valid");
+        assert_eq!(read.into_value(), json!({"a": 3, "b": {"c": 2}}));
+    }
+
+    #[test]
+    fn texts_without_escapes_point_into_the_answer() {
+        let read: Raw<'_> = serde_json::from_str(r#"{"plain": "text", "escap\u0065d": "t\u0065xt"}"#).expect("valid");
+        let Raw::Object(entries) = read else { panic!("an object") };
+        let borrowed = |text: &Cow<'_, str>| matches!(text, Cow::Borrowed(_));
+        let of = |(name, value): &(Cow<'_, str>, Raw<'_>)| match value {
+            Raw::Text(text) => (borrowed(name), borrowed(text)),
+            Raw::Object(_) | Raw::Plain(_) => panic!("a text"),
+        };
+        assert_eq!(entries.iter().map(of).collect::<Vec<_>>(), [(true, true), (false, false)]);
+    }
+}
