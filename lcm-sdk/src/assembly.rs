@@ -64,7 +64,8 @@ pub fn ports_at(settings: &Settings, aws_url: &str, telemetry: &Telemetry) -> Re
 
 /// How AWS is called, as the settings say.
 pub fn tuning(settings: &Settings) -> Tuning {
-    Tuning { image_owners: settings.aws.ami_owners.clone(), ..Tuning::default() }
+    let aws = &settings.aws;
+    Tuning { image_owners: aws.ami_owners.clone(), speed: aws.aws_rate_factor, ..Tuning::default() }
 }
 
 /// The same with AWS as this account reaches it; [`tuning`] is what to make one with.

@@ -216,18 +216,17 @@ pub fn read_workers(listing: Vec<Value>) -> (Vec<Worker>, Vec<UnreadableWorker>)
     for record in listing {
         match read_worker(record.into()) {
             Ok(worker) => workers.push(worker),
-            Err(bad) => unreadable.push(bad),
+            Err(bad) => unreadable.push(*bad),
         }
     }
     (workers, unreadable)
 }
 
 /// Reads one record of a listing.
-pub(crate) fn read_worker(record: Raw<'_>) -> Result<Worker, UnreadableWorker> {
-    let unreadable = |id: Option<Cow<'_, str>>, instance_id: Option<Cow<'_, str>>, error| UnreadableWorker {
-        id: id.map(|id| id.as_ref().into()),
-        instance_id: instance_id.map(|id| id.as_ref().into()),
-        error,
+pub(crate) fn read_worker(record: Raw<'_>) -> Result<Worker, Box<UnreadableWorker>> {
+    let unreadable = |id: Option<Cow<'_, str>>, instance_id: Option<Cow<'_, str>>, error| {
+        let (id, instance_id) = (id.map(|id| id.as_ref().into()), instance_id.map(|id| id.as_ref().into()));
+        Box::new(UnreadableWorker { id, instance_id, error })
     };
     let fields = Fields::open("worker", record).map_err(|error| unreadable(None, None, error))?;
     let text = |field| fields.peek(field).filter(|text| !text.is_empty()).cloned();

@@ -231,6 +231,8 @@ group! { AwsSettings, "AWS", "Where workers are launched. Credentials and endpoi
         "What a launch in each region needs: subnet, security groups, key pair, tags.";
     ami_owners: Vec<String>, ["AMI_OWNERS"], "", List { each: AMI_OWNER, empty: "(anybody)" },
         "Whose AMIs are launched. Name them: otherwise a stranger can publish one with a matching name and a newer date.";
+    aws_rate_factor: f64, ["AWS_RATE_FACTOR"], "1", Number { from: 0.01, to: 1000.0 },
+        "How fast AWS is asked, next to its default rates for an account (for reads, to half of them). More than 1 only if AWS raised them; controllers that share a fleet share an account: 1/n for n of them.";
 } }
 
 group! { AdminSettings, "Admin server", "Statistics, metrics and health over HTTP. Whoever reaches it may look." {

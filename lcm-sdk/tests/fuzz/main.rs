@@ -10,6 +10,8 @@ mod ec2;
 mod etcd;
 #[cfg(any(feature = "cml", feature = "control-plane"))]
 mod http;
+#[cfg(feature = "aws")]
+mod instances;
 #[cfg(any(feature = "cml", feature = "control-plane", feature = "aws"))]
 mod parrot;
 mod records;

@@ -6,22 +6,7 @@ use crate::core::instance::{Image, Instance};
 use crate::core::status::Ec2State;
 use crate::core::time::Timestamp;
 
-/// What [`instance`] reads, in EC2's words. Nothing else arrives: see [`paring`](super::paring).
-pub(super) const READ_OF_AN_INSTANCE: [&[u8]; 11] = [
-    b"clientToken",
-    b"imageId",
-    b"instanceId",
-    b"instanceState",
-    b"instanceType",
-    b"ipAddress",
-    b"launchTime",
-    b"privateIpAddress",
-    b"reason",
-    b"stateReason",
-    b"tagSet",
-];
-
-/// An instance, or nothing if EC2 left out its id.
+/// An instance, or nothing if EC2 left out its id. Most do not come this way: see [`reading`](super::reading).
 pub(super) fn instance(described: &types::Instance) -> Option<Instance> {
     let id = described.instance_id()?;
     // Without a state nothing may be concluded: neither that it lives nor that it is dead.

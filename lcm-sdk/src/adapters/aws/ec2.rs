@@ -13,7 +13,7 @@ use super::convert;
 use super::describe::describe;
 use super::guard::Api;
 use super::image_cache::ImageCache;
-use super::paring::Paring;
+use super::reading::Reading;
 use crate::core::discovery::{Completeness, Scan};
 use crate::core::failure::{CallFailure, FailureKind};
 use crate::core::ids::{InstanceId, WorkerId};
@@ -74,9 +74,13 @@ impl Ec2 {
                         client.describe_instances().set_filters(Some(filters.to_vec())).max_results(PAGE)
                     }
                 };
-                request.set_next_token(token.clone()).customize().interceptor(Paring).send()
+                let reading = Reading::default();
+                let sent = request.set_next_token(token.clone()).customize().interceptor(reading.clone()).send();
+                async move { sent.await.map(|page| (page, reading.take())) }
             };
-            let page = self.account.guard().call(Api::DescribeInstances, region, call).await?;
+            let (page, read) = self.account.guard().call(Api::DescribeInstances, region, call).await?;
+            read.into_iter().for_each(&mut take);
+            // What was not plain enough to be read before the client did.
             let described = page.reservations().iter().flat_map(|reservation| reservation.instances());
             described.filter_map(convert::instance).for_each(&mut take);
             token = page.next_token.filter(|token| !token.is_empty());

@@ -22,7 +22,7 @@ mod describe;
 mod ec2;
 mod guard;
 mod image_cache;
-mod paring;
+mod reading;
 mod series;
 
 pub use account::{Account, Tuning};

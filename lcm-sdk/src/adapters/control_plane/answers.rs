@@ -50,7 +50,7 @@ pub(super) fn workers(reply: &Reply, scope: &Scope) -> Result<WorkerListing, Cal
         }
         match read_worker(record) {
             Ok(worker) => listing.workers.push(worker),
-            Err(bad) => listing.unreadable.push(bad),
+            Err(bad) => listing.unreadable.push(*bad),
         }
     })
 }
