@@ -85,12 +85,8 @@ impl<'a> Fields<'a> {
 
     /// Takes a field out. What is null counts as not there.
     fn take(&mut self, field: &str) -> Option<Raw<'a>> {
-        let place = self.entries.iter().rposition(|(name, _)| name == field)?;
-        let (_, value) = self.entries.remove(place);
-        // The last of a name counts, and then none of them is left over.
-        if self.entries[..place].iter().any(|(name, _)| name == field) {
-            self.entries.retain(|(name, _)| name != field);
-        }
+        let place = self.entries.iter().position(|(name, _)| name == field)?;
+        let (_, value) = self.entries.swap_remove(place);
         Some(value).filter(|value| !matches!(value, Raw::Plain(Value::Null)))
     }
 

@@ -1,4 +1,4 @@
-//! JSON as it came: names and texts point into the answer where they can, and objects keep the order they came in.
+//! JSON as it came: names and texts point into the answer where they can.
 //!
 //! A listing of a fleet is millions of names and texts. Most names are only compared, and many texts only read as a time
 //! or a word: those are never copied.
@@ -8,10 +8,12 @@ use std::fmt;
 
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// About as many fields as a record has.
 const USUAL: usize = 48;
+/// More fields than this no record has.
+const MOST: usize = 256;
 
 /// A JSON value.
 pub(crate) enum Raw<'a> {
@@ -23,7 +25,7 @@ pub(crate) enum Raw<'a> {
     Plain(Value),
 }
 
-/// The fields of an object, in the order they came.
+/// The fields of an object, no two of the same name.
 pub(crate) type Entries<'a> = Vec<(Cow<'a, str>, Raw<'a>)>;
 
 impl Raw<'_> {
@@ -35,7 +37,7 @@ impl Raw<'_> {
         }
     }
 
-    /// The same as a value of its own. Of a name that is there twice, the last counts.
+    /// The same as a value of its own.
     pub(crate) fn into_value(self) -> Value {
         match self {
             Self::Text(text) => Value::String(text.into_owned()),
@@ -47,9 +49,9 @@ impl Raw<'_> {
     }
 }
 
-/// A field by its name. Of a name that is there twice, the last counts.
+/// A field by its name.
 pub(super) fn entry<'e, 'a>(entries: &'e Entries<'a>, field: &str) -> Option<&'e Raw<'a>> {
-    entries.iter().rev().find(|(name, _)| name == field).map(|(_, value)| value)
+    entries.iter().find(|(name, _)| name == field).map(|(_, value)| value)
 }
 
 impl From<Value> for Raw<'_> {
@@ -126,12 +128,43 @@ impl<'de> Visitor<'de> for RawVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Raw<'de>, A::Error> {
         let Some(first) = map.next_entry::<Name<'de>, _>()? else { return Ok(Raw::Object(Vec::new())) };
         let mut entries = Vec::with_capacity(map.size_hint().map_or(USUAL, |left| left + 1));
+        let mut seen = mark(&first.0.0);
         entries.push((first.0.0, first.1));
-        while let Some((name, value)) = map.next_entry::<Name<'de>, _>()? {
-            entries.push((name.0, value));
+        while let Some((Name(name), value)) = map.next_entry::<Name<'de>, _>()? {
+            if entries.len() == MOST {
+                return large(entries, (name, value), map);
+            }
+            let mark = mark(&name);
+            if seen & mark != 0 {
+                // Of a name that is there twice, the last counts.
+                entries.retain(|(earlier, _)| *earlier != name);
+            }
+            seen |= mark;
+            entries.push((name, value));
         }
         Ok(Raw::Object(entries))
     }
+}
+
+/// The rest of an object that is too large for its names to be compared with each other.
+fn large<'de, A: MapAccess<'de>>(
+    entries: Entries<'de>,
+    next: (Cow<'de, str>, Raw<'de>),
+    mut map: A,
+) -> Result<Raw<'de>, A::Error> {
+    let owned = |(name, value): (Cow<'de, str>, Raw<'de>)| (name.into_owned(), value.into_value());
+    let mut all: Map<String, Value> = entries.into_iter().chain([next]).map(owned).collect();
+    while let Some((name, value)) = map.next_entry::<String, Value>()? {
+        all.insert(name, value);
+    }
+    Ok(Value::Object(all).into())
+}
+
+/// A bit that is the same for the same name, and mostly another for another: whoever finds it set has to look closer.
+fn mark(name: &str) -> u64 {
+    let letter = |place: usize| usize::from(name.as_bytes().get(place).copied().unwrap_or_default());
+    let length = name.len();
+    1 << ((7 * length + letter(0) + 3 * letter(length / 2) + 5 * letter(length.wrapping_sub(1))) % 64)
 }
 
 /// The name of a field. A `Cow` alone would always be copied.
@@ -183,6 +216,15 @@ mod tests {
     fn of_a_name_that_is_there_twice_the_last_counts() {
         let read: Raw<'_> = serde_json::from_str(r#"{"a": 1, "b": {"c": 1, "c": 2}, "a": 3}"#).expect("valid");
         assert_eq!(read.into_value(), json!({"a": 3, "b": {"c": 2}}));
+    }
+
+    #[test]
+    fn an_object_of_many_fields_is_read_in_time() {
+        // All of them have the same mark.
+        let fields: Vec<String> = (0..200_000).map(|number| format!("\"a{number:06}aa{number:06}a\": 1")).collect();
+        let text = format!("{{{}, \"a\": 1, \"a\": 2}}", fields.join(", "));
+        let read: Raw<'_> = serde_json::from_str(&text).expect("valid");
+        assert_eq!(read.into_value(), serde_json::from_str::<Value>(&text).expect("valid"));
     }
 
     #[test]
