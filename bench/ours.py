@@ -27,13 +27,17 @@ class Took:
     """How many workers were looked at."""
 
 
-def clients(cloud: FakeCloud, delay: float = 0.0) -> lcm.Clients:
-    """Clients for a cloud, on which a controller leads at once and sweeps after a delay."""
+def clients(cloud: FakeCloud, delay: float = 0.0, rate: float = 1.0) -> lcm.Clients:
+    """Clients for a cloud, on which a controller leads at once and sweeps after a delay.
+
+    The rate is that of an account next to AWS's defaults.
+    """
     return lcm.Clients(
         {
             **cloud.env,
             "ETCD_ENDPOINTS": "",
             "STARTUP_RECONCILE_DELAY": f"{delay:g}",
+            "AWS_RATE_FACTOR": f"{rate:g}",
             "WORKER_DISCOVERY_ENABLED": "false",
             # The fake cloud switches this on; the other controller publishes nothing.
             "CONTROL_PLANE_EVENTS": "false",
@@ -41,11 +45,11 @@ def clients(cloud: FakeCloud, delay: float = 0.0) -> lcm.Clients:
     )
 
 
-def sweep(cloud: FakeCloud, size: int) -> Took:
+def sweep(cloud: FakeCloud, size: int, rate: float = 1.0) -> Took:
     """The start-up sweep of a controller: from listing the workers to everything looked at and recorded."""
     # The metrics loop lists the workers once when it starts. It is done before the sweep begins, as in a real one.
     delay = 0.5 + size / 20_000
-    return asyncio.run(_sweep(clients(cloud, delay), delay))
+    return asyncio.run(_sweep(clients(cloud, delay, rate), delay))
 
 
 async def _sweep(made: lcm.Clients, delay: float) -> Took:

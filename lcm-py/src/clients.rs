@@ -68,9 +68,11 @@ impl Clients {
         let telemetry = Telemetry::new(&settings.reconciliation.metric_prefix);
         let made = match explicit {
             [Some(endpoint), Some(key), Some(secret)] => {
-                // A fake cloud has no quota to be careful with.
-                let speed = if clock.is_some() { 1000.0 } else { 1.0 };
-                let tuning = Tuning { speed, ..assembly::tuning(&settings) };
+                let tuning = match clock {
+                    // A fake cloud has no quota to be careful with.
+                    Some(_) => Tuning { speed: 1000.0, ..assembly::tuning(&settings) },
+                    None => assembly::tuning(&settings),
+                };
                 let account = Account::at(&endpoint, &key, &Secret::from(secret), tuning, &telemetry);
                 block_on(py, async { assembly::ports_with(&settings, account, &telemetry) })?
             }
