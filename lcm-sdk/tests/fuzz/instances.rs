@@ -11,6 +11,7 @@ use lcm_sdk::runtime::telemetry::Telemetry;
 use lcm_sdk::{Answer, Instance, InstanceId, Secret};
 use proptest::prelude::*;
 use proptest::sample::select;
+use xmlparser::{ElementEnd, Token, Tokenizer};
 
 use crate::cases::{any_text, check, like_bytes};
 use crate::parrot::{Parrot, response};
@@ -93,15 +94,23 @@ fn whatever_ec2_tells_of_instances_it_is_read_as_the_client_reads_it() {
     let body = prop_oneof![4 => listing(), 1 => like_bytes(listing())];
     check("instances of EC2", 400, "tests/fuzz/seeds/instances.txt", body, |body| {
         parrot.learn(response(200, "text/xml;charset=UTF-8", &body), None);
+        let tuning = Tuning { attempts: 1, speed: 1e6, ..Tuning::default() };
+        let account = Account::at(&url, "AKIA", &Secret::from("secret"), tuning, &Telemetry::default());
+        let answers = runtime.block_on(Ec2::new(account).instances("us-east-1", &ids()));
+        if !is_xml(&body) {
+            // The client gives what comes before the place where it is no XML, as if that were all.
+            for (id, answer) in ids().iter().zip(answers) {
+                let named = String::from_utf8_lossy(&body).contains(&format!("<instanceId>{id}</instanceId>"));
+                prop_assert!(!named || answer != Answer::Absent, "{id} is there");
+            }
+            return Ok(());
+        }
         // What the client alone cannot read may be something that nobody reads here.
         let Ok(page) = runtime.block_on(client.describe_instances().send()) else { return Ok(()) };
         let told: Vec<&types::Instance> = page.reservations().iter().flat_map(|some| some.instances()).collect();
         let by_id: BTreeMap<&str, &types::Instance> =
             told.iter().filter_map(|instance| Some((instance.instance_id()?, *instance))).collect();
         prop_assume!(by_id.len() == told.len() && page.next_token().is_none());
-        let tuning = Tuning { attempts: 1, speed: 1e6, ..Tuning::default() };
-        let account = Account::at(&url, "AKIA", &Secret::from("secret"), tuning, &Telemetry::default());
-        let answers = runtime.block_on(Ec2::new(account).instances("us-east-1", &ids()));
         for (id, answer) in ids().iter().zip(answers) {
             match (by_id.get(id.as_str()), answer) {
                 (Some(told), Answer::Found(read)) => same(told, &read)?,
@@ -111,6 +120,24 @@ fn whatever_ec2_tells_of_instances_it_is_read_as_the_client_reads_it() {
         }
         Ok(())
     });
+}
+
+/// Whether all of it is XML whose elements end where they should.
+fn is_xml(body: &[u8]) -> bool {
+    let mut open = Vec::new();
+    let fits = |token: Result<Token<'_>, _>| match token {
+        Ok(Token::ElementStart { span, .. }) => {
+            open.push(span.as_str()[1..].to_owned());
+            true
+        }
+        Ok(Token::ElementEnd { end: ElementEnd::Empty, .. }) => open.pop().is_some(),
+        Ok(Token::ElementEnd { end: ElementEnd::Close(..), span }) => {
+            open.pop().is_some_and(|name| span.as_str()[2..].trim_end_matches('>').trim_end() == name)
+        }
+        Ok(_) => true,
+        Err(_) => false,
+    };
+    std::str::from_utf8(body).is_ok_and(|body| Tokenizer::from(body).all(fits)) && open.is_empty()
 }
 
 fn same(told: &types::Instance, read: &Instance) -> Result<(), TestCaseError> {

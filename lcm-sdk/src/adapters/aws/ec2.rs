@@ -14,6 +14,7 @@ use super::describe::describe;
 use super::guard::Api;
 use super::image_cache::ImageCache;
 use super::reading::Reading;
+use super::whole::Whole;
 use crate::core::discovery::{Completeness, Scan};
 use crate::core::failure::{CallFailure, FailureKind};
 use crate::core::ids::{InstanceId, WorkerId};
@@ -103,6 +104,8 @@ impl Ec2 {
                     .set_owners(Some(self.account.tuning().image_owners.clone()).filter(|owners| !owners.is_empty()))
                     .max_results(PAGE)
                     .set_next_token(token.clone())
+                    .customize()
+                    .interceptor(Whole)
                     .send()
             };
             let page = self.account.guard().call(Api::DescribeImages, region, call).await?;

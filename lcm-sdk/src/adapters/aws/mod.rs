@@ -23,7 +23,9 @@ mod ec2;
 mod guard;
 mod image_cache;
 mod reading;
+mod received;
 mod series;
+mod whole;
 
 pub use account::{Account, Tuning};
 pub use cloudwatch::CloudWatch;

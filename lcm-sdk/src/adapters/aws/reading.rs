@@ -5,24 +5,21 @@
 //!
 //! # Guarantees
 //! An instance is read here and taken out of the answer, or left in it for the client: the two together are all that
-//! EC2 told. Left is whatever is not plain in any way. An answer that is not as expected, an error or one that was cut
-//! off included, is left to the client as it came.
+//! EC2 told. Left is whatever is not plain in any way. A refusal, or an answer that is not as expected, is left to the
+//! client as it came; one that is not [whole] is no answer.
 
 mod instances;
 mod tags;
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 
 use aws_sdk_ec2::config::interceptors::BeforeDeserializationInterceptorContextMut;
 use aws_sdk_ec2::config::{ConfigBag, Intercept, RuntimeComponents};
 use aws_sdk_ec2::error::BoxError;
-use aws_smithy_types::body::SdkBody;
-use bytes::Bytes;
-use http_body::{Body, Frame};
 use parking_lot::Mutex;
 
+use super::received::look_at;
+use super::whole;
 use crate::core::instance::Instance;
 
 /// Reads the answer of the call it is given to. Clones share what was read.
@@ -33,6 +30,18 @@ impl Reading {
     /// What was read of the answer.
     pub(super) fn take(&self) -> Vec<Instance> {
         std::mem::take(&mut self.0.lock())
+    }
+
+    fn read(&self, answer: Vec<u8>) -> Result<Vec<u8>, BoxError> {
+        let rest = match instances::read(&answer) {
+            Some(read) => {
+                *self.0.lock() = read.instances;
+                read.rest
+            }
+            None => answer,
+        };
+        whole::check(&rest)?;
+        Ok(rest)
     }
 }
 
@@ -49,59 +58,8 @@ impl Intercept for Reading {
     ) -> Result<(), BoxError> {
         // Of an answer that came before, if the call is made again.
         drop(self.take());
-        let body = context.response_mut().body_mut();
-        let answer = std::mem::replace(body, SdkBody::taken());
-        *body = SdkBody::from_body_1_x(Rest {
-            answer,
-            received: Vec::new(),
-            reading: self.clone(),
-            stage: Stage::Receiving,
-        });
+        let reading = self.clone();
+        look_at(context.response_mut(), move |answer| reading.read(answer));
         Ok(())
-    }
-}
-
-/// What is left of a body when the instances have been read, at once when all of it has come.
-struct Rest {
-    answer: SdkBody,
-    received: Vec<u8>,
-    reading: Reading,
-    stage: Stage,
-}
-
-enum Stage {
-    Receiving,
-    HandedOn,
-}
-
-impl Body for Rest {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        if let Stage::HandedOn = self.stage {
-            return Poll::Ready(None);
-        }
-        while let Some(frame) = ready!(Pin::new(&mut self.answer).poll_frame(context)) {
-            match frame.map(Frame::into_data) {
-                Ok(Ok(data)) => self.received.extend_from_slice(&data),
-                // Trailers say nothing about instances.
-                Ok(Err(_)) => {}
-                Err(error) => return Poll::Ready(Some(Err(error))),
-            }
-        }
-        self.stage = Stage::HandedOn;
-        let received = std::mem::take(&mut self.received);
-        let rest = match instances::read(&received) {
-            Some(read) => {
-                *self.reading.0.lock() = read.instances;
-                read.rest
-            }
-            None => received,
-        };
-        Poll::Ready(Some(Ok(Frame::data(rest.into()))))
     }
 }
