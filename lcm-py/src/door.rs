@@ -72,7 +72,11 @@ pub(crate) fn block_on<T: Send>(py: Python<'_>, future: impl Future<Output = T> 
                 tokio::select! {
                     biased;
                     result = &mut future => return Ok(result),
-                    () = tokio::time::sleep(SIGNALS) => Python::attach(|py| py.check_signals())?,
+                    () = tokio::time::sleep(SIGNALS) => Python::attach(|py| {
+                        // Somebody may want to hear of what runs by now.
+                        logs::listen(py)?;
+                        py.check_signals()
+                    })?,
                 }
             }
         })
