@@ -43,6 +43,11 @@ pub(crate) fn decision_to_python<'py>(
     ))
 }
 
+/// Imports what [`outcome_to_python`] will need.
+pub(crate) fn import_outcomes(py: Python<'_>) -> PyResult<()> {
+    outcome_class(py).map(drop)
+}
+
 /// How a pass went as `lcm.Outcome`.
 pub(crate) fn outcome_to_python<'py>(py: Python<'py>, result: &Reconciliation) -> PyResult<Bound<'py, PyAny>> {
     let (look, after) = look_again_to_python(py, result.look_again)?;

@@ -72,11 +72,21 @@ pub(crate) fn block_on<T: Send>(py: Python<'_>, future: impl Future<Output = T> 
                 tokio::select! {
                     biased;
                     result = &mut future => return Ok(result),
-                    () = tokio::time::sleep(SIGNALS) => Python::attach(|py| py.check_signals())?,
+                    () = tokio::time::sleep(SIGNALS) => Python::attach(|py| {
+                        // Somebody may want to hear of what runs by now.
+                        logs::listen(py)?;
+                        py.check_signals()
+                    })?,
                 }
             }
         })
     })
+}
+
+/// Does something in Python while whoever comes next waits for others without the interpreter.
+pub(crate) fn meanwhile(py: Python<'_>, act: impl FnOnce(Python<'_>) + Send + 'static) -> PyResult<()> {
+    runtime(py)?.spawn_blocking(move || Python::try_attach(act));
+    Ok(())
 }
 
 /// Something that runs while asyncio waits for it.

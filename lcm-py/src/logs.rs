@@ -1,6 +1,7 @@
 //! What Rust logs arrives in Python's `logging`, under `lcm.*`.
 
 use std::collections::HashMap;
+use std::sync::LazyLock;
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use parking_lot::Mutex;
@@ -9,23 +10,19 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 use pyo3_log::{Caching, Logger};
 
-/// Sends everything of ours, and warnings of others, to Python's loggers. Again is fine.
+/// Sends everything of ours, and warnings of others, to Python's loggers. Again is fine, and wanted: whoever begins
+/// something that may log calls this first.
 ///
-/// This imports `logging`, so it waits until something runs that may log. Deciding does not.
+/// # Errors
+/// What Python raises when it is asked what it has imported.
 pub(crate) fn listen(py: Python<'_>) -> PyResult<()> {
-    static LISTENING: PyOnceLock<()> = PyOnceLock::new();
-    LISTENING.get_or_try_init(py, || install(py)).copied()
-}
-
-/// The levels that are set in Python decide what is shown.
-fn install(py: Python<'_>) -> PyResult<()> {
-    // Levels are not cached: a level that is changed later, as tests and notebooks do, must count at once.
-    let logger = Logger::new(py, Caching::Loggers)?
-        .filter(LevelFilter::Warn)
-        .filter_target("lcm".to_owned(), LevelFilter::Debug);
+    static OURS: LazyLock<bool> = LazyLock::new(|| log::set_boxed_logger(Box::<Gate>::default()).is_ok());
     // Whoever installed a logger before, in a process that embeds us, keeps it.
-    if log::set_boxed_logger(Box::new(Gate { logger, known: Mutex::default() })).is_ok() {
-        log::set_max_level(LevelFilter::Debug);
+    if *OURS && log::max_level() != LevelFilter::Debug {
+        // Nobody can have asked for more than warnings without `logging`. It is not imported for that, which would
+        // take as long as a pass, nor is anybody kept waiting for the interpreter to learn that nobody listens.
+        let is_imported = py.import("sys")?.getattr("modules")?.contains("logging")?;
+        log::set_max_level(if is_imported { LevelFilter::Debug } else { LevelFilter::Warn });
     }
     Ok(())
 }
@@ -34,27 +31,29 @@ fn install(py: Python<'_>) -> PyResult<()> {
 ///
 /// Nobody listens to most of it, and each pass over a worker logs: asking Python in the usual way, and putting the text
 /// together before that, cost more than the pass itself.
+#[derive(Default)]
 struct Gate {
-    logger: Logger,
+    next: PyOnceLock<Logger>,
     known: Mutex<HashMap<String, Py<PyAny>>>,
 }
 
 impl Gate {
-    /// Whether a logger of ours shows a level. What is not ours is the next one's affair.
+    /// Whether somebody may see a record: a warning, or what a logger of ours shows.
     fn is_wanted(&self, metadata: &Metadata<'_>) -> bool {
-        if metadata.level() < Level::Info || !metadata.target().starts_with("lcm") {
+        if metadata.level() < Level::Info {
             return true;
         }
-        // Without an interpreter nobody listens. With doubt, the next one decides.
-        let asked = Python::try_attach(|py| {
-            let raised = PyErr::take(py);
-            let wanted = self.ask(py, metadata).unwrap_or(true);
-            if let Some(raised) = raised {
-                raised.restore(py);
-            }
-            wanted
-        });
-        asked.unwrap_or(false)
+        // With doubt, the next one decides.
+        metadata.target().starts_with("lcm") && attached(|py| self.ask(py, metadata).unwrap_or(true)).unwrap_or(false)
+    }
+
+    /// The levels that are set in Python decide what is shown.
+    fn next(&self, py: Python<'_>) -> PyResult<&Logger> {
+        self.next.get_or_try_init(py, || {
+            // Levels are not cached: a level that is changed later, as tests and notebooks do, must count at once.
+            let logger = Logger::new(py, Caching::Loggers)?;
+            Ok(logger.filter(LevelFilter::Warn).filter_target("lcm".to_owned(), LevelFilter::Debug))
+        })
     }
 
     fn ask(&self, py: Python<'_>, metadata: &Metadata<'_>) -> PyResult<bool> {
@@ -89,16 +88,27 @@ impl Gate {
 
 impl Log for Gate {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        self.is_wanted(metadata) && self.logger.enabled(metadata)
+        let enabled = |py: Python<'_>| self.next(py).is_ok_and(|next| next.enabled(metadata));
+        self.is_wanted(metadata) && attached(enabled).unwrap_or(false)
     }
 
     fn log(&self, record: &Record<'_>) {
         if self.is_wanted(record.metadata()) {
-            self.logger.log(record);
+            attached(|py| self.next(py).map(|next| next.log(record)).ok());
         }
     }
 
-    fn flush(&self) {
-        self.logger.flush();
-    }
+    fn flush(&self) {}
+}
+
+/// Does something in Python without touching what is raised there at the moment. Without an interpreter nobody listens.
+fn attached<T>(act: impl FnOnce(Python<'_>) -> T) -> Option<T> {
+    Python::try_attach(|py| {
+        let raised = PyErr::take(py);
+        let done = act(py);
+        if let Some(raised) = raised {
+            raised.restore(py);
+        }
+        done
+    })
 }

@@ -20,7 +20,7 @@ macro_rules! classes {
 
 classes! {
     absent_class = "lcm.data", "Absent";
-    action_class = "lcm.results", "Action";
+    action_class = "lcm.outcome", "Action";
     bridge_class = "lcm.ports", "Bridge";
     call_failure_class = "lcm.data", "CallFailure";
     changed_class = "lcm.ports", "Changed";
@@ -34,11 +34,11 @@ classes! {
     lease_class = "lcm.ports", "Lease";
     listing_class = "lcm.ports", "Listing";
     observation_class = "lcm.observation", "Observation";
-    outcome_class = "lcm.results", "Outcome";
+    outcome_class = "lcm.outcome", "Outcome";
     patch_class = "lcm.ports", "Patch";
     port_error_class = "lcm.exceptions", "PortError";
     progress_class = "lcm.ports", "Progress";
-    reason_class = "lcm.results", "Reason";
+    reason_class = "lcm.outcome", "Reason";
     region_report_class = "lcm.orphans", "RegionReport";
     secret_class = "lcm.data", "Secret";
     sweep_report_class = "lcm.sweep", "SweepReport";

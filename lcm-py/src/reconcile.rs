@@ -1,11 +1,13 @@
 //! One pass over one worker, from Python: waiting for it, or with asyncio waiting for it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use lcm_sdk::runtime::reconcile::{Handover, Mode, Reconciliation};
 use pyo3::prelude::*;
 
 use crate::clients::Clients;
-use crate::decision::outcome_to_python;
-use crate::door::{Task, block_on, spawn};
+use crate::decision::{import_outcomes, outcome_to_python};
+use crate::door::{Task, block_on, meanwhile, spawn};
 use crate::limit::{Limit, TimedOut};
 use crate::policy::Policy;
 use crate::worker::read_worker;
@@ -20,8 +22,13 @@ pub(crate) fn reconcile<'py>(
     dry_run: bool,
     timeout: Option<f64>,
 ) -> PyResult<Bound<'py, PyAny>> {
+    static BEGUN: AtomicBool = AtomicBool::new(false);
     let py = worker.py();
     let pass = pass(py, worker, clients, policy, dry_run, timeout)?;
+    // It takes as long as a pass, most of which is waiting.
+    if !BEGUN.swap(true, Ordering::Relaxed) {
+        meanwhile(py, |py| drop(import_outcomes(py)))?;
+    }
     finish(py, block_on(py, pass)?).map(|outcome| outcome.into_bound(py))
 }
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         Template,
     )
     from lcm.orphans import DiscoveryReport, RegionReport, collect_orphans, collect_orphans_async
+    from lcm.outcome import Action, Outcome, Reason
     from lcm.policy import Backoff, OrphanPolicy, Policy, RegionConfig, ScaleDownPolicy
     from lcm.pure import (
         Decisions,
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
         transitions,
     )
     from lcm.reconciling import reconcile, reconcile_async
-    from lcm.results import Action, Decision, OrphanReport, Outcome, Reason, Transition, Verdict
+    from lcm.results import Decision, OrphanReport, Transition, Verdict
     from lcm.sweep import SweepReport
     from lcm.words import (
         ActionName,
@@ -82,11 +83,12 @@ else:
         "exceptions": "ConfigError FakeCloudError ForkError InvalidRecord InvalidTransition LcmError PortError",
         "observation": "CloudMetrics CmlMetrics FleetView IdleReport Image Instance Observation Session Template",
         "orphans": "DiscoveryReport RegionReport collect_orphans collect_orphans_async",
+        "outcome": "Action Outcome Reason",
         "policy": "Backoff OrphanPolicy Policy RegionConfig ScaleDownPolicy",
         "pure": "Decisions backoff_delay cancel_drain check_drain decide decide_many diagram eligible_workers "
         "find_orphans initiate_drain transitions",
         "reconciling": "reconcile reconcile_async",
-        "results": "Action Decision OrphanReport Outcome Reason Transition Verdict",
+        "results": "Decision OrphanReport Transition Verdict",
         "sweep": "SweepReport",
         "words": "ActionName ActionResult Conclusion DesiredStatus Ec2State ExternalStopPolicy FailureKind LookAgain "
         "OutcomeKind ReasonCode WorkerStatus",
@@ -94,12 +96,10 @@ else:
     _LATER = {name: home for home, names in _HOMES.items() for name in names.split()}
 
     def __getattr__(name):
-        from importlib import import_module
-
         if name in _LATER:
-            found = getattr(import_module(f"lcm.{_LATER[name]}"), name)
+            found = getattr(__import__(f"lcm.{_LATER[name]}", fromlist=(name,)), name)
         elif name in _HOMES or name == "ports":
-            found = import_module(f"lcm.{name}")
+            found = __import__(f"lcm.{name}", fromlist=(name,))
         else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         globals()[name] = found

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from lcm.palette import colour, ink
 
 if TYPE_CHECKING:
-    from lcm.results import Action, Decision, Outcome
+    from lcm.outcome import Action, Outcome
+    from lcm.results import Decision
 
 SIGNS = {"planned": "○", "done": "✓", "launched": "✓", "failed": "✗", "not_tried": "·"}
 

@@ -4,7 +4,8 @@ from typing import Any, ClassVar, Literal, final
 
 from lcm import observation as _observation
 from lcm.orphans import DiscoveryReport
-from lcm.results import Decision, Outcome, Verdict
+from lcm.outcome import Outcome
+from lcm.results import Decision, Verdict
 from lcm.sweep import SweepReport
 from lcm.words import DesiredStatus, WorkerStatus
 

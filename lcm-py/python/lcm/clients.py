@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import threading
+from _thread import allocate_lock
 
 from lcm import _lcm
 
@@ -88,7 +88,8 @@ def _bridges(own: Mapping[str, object]) -> dict[str, Bridge]:
     return {name: Bridge(port, required[name]) for name, port in own.items()}
 
 
-_lock = threading.Lock()
+# What `threading.Lock` is; the rest of that module is not needed.
+_lock = allocate_lock()
 _from_environment: tuple[dict[str, str], Clients] | None = None
 
 
@@ -108,7 +109,7 @@ def clients_or_environment(clients: Clients | None) -> _lcm.Clients:
 
 def _forget() -> None:
     global _from_environment, _lock
-    _lock = threading.Lock()
+    _lock = allocate_lock()
     _from_environment = None
 
 

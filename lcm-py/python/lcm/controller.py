@@ -12,8 +12,9 @@ from typing import Any, Generic, Self, TypeVar
 
 from lcm import _lcm
 from lcm._loops import answering, begin, wait
+from lcm._native import native_policy
 from lcm.clients import Clients, clients_or_environment
-from lcm.policy import Policy, native_policy
+from lcm.policy import Policy
 from lcm.ports import Bridge, Coordination, Resources
 from lcm.sweep import SweepReport
 

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any, Final
 
+from lcm._frozen import fields
 from lcm.exceptions import PortError
 from lcm.words import FailureKind
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from dataclasses import dataclass, field
+    from typing import Any, Final
+
+    _Mapping = Mapping[str, Any]
+else:
+    from lcm._frozen import dataclass, field
+
+    _Mapping = Mapping
 
 __all__ = ["ABSENT", "Absent", "CallFailure", "Data", "FrozenMap", "Secret"]
 
 
-class FrozenMap(Mapping[str, Any]):
+class FrozenMap(_Mapping):
     """A mapping that cannot be changed, and so can be hashed.
 
     >>> details = FrozenMap({"instance": "i-1"})
@@ -72,7 +83,7 @@ class Data:
 
     def to_dict(self) -> dict[str, Any]:
         """The same as a dict that JSON can hold; times are ISO 8601, durations seconds."""
-        shown = (item for item in fields(self) if item.repr)  # type: ignore[arg-type]
+        shown = (item for item in fields(self) if item.repr)
         return {item.name: plain(getattr(self, item.name)) for item in shown}
 
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from lcm import _html_reports, _lcm
 from lcm._loops import answering, wait
+from lcm._native import native_policy, seconds
 from lcm.clients import Clients, clients_or_environment
 from lcm.data import CallFailure, Data
-from lcm.policy import Policy, native_policy
-from lcm.reconciling import seconds
+from lcm.policy import Policy
 from lcm.results import OrphanReport
 from lcm.words import Conclusion
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass
+else:
+    from lcm._frozen import dataclass
 
 __all__ = ["DiscoveryReport", "RegionReport", "collect_orphans", "collect_orphans_async"]
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lcm import _lcm
+from lcm._frozen import fields
 from lcm.data import Data, FrozenMap
 from lcm.words import ExternalStopPolicy
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass, field
+else:
+    from lcm._frozen import dataclass, field
 
 __all__ = ["Backoff", "OrphanPolicy", "Policy", "RegionConfig", "ScaleDownPolicy"]
 
@@ -131,12 +136,3 @@ class Policy(Data):
 
     def __reduce__(self) -> tuple[type[Policy], tuple[Any, ...]]:
         return Policy, tuple(getattr(self, item.name) for item in fields(self) if item.init)
-
-
-def native_policy(policy: Policy | None) -> _lcm.Policy | None:
-    """A policy as Rust takes it."""
-    if policy is None:
-        return None
-    if not isinstance(policy, Policy):
-        raise TypeError(f"policy is a {type(policy).__name__}; accepted: lcm.Policy or None")
-    return policy._native

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
-from typing import Any, Literal, TypeVar, overload
+from collections.abc import Sequence
 
 from lcm import _lcm
-from lcm.data import Absent, CallFailure
-from lcm.observation import Instance, Observation, Session, Template
-from lcm.policy import Policy, native_policy
-from lcm.results import Decision, OrphanReport, Transition
+from lcm._native import native_observation, native_policy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from datetime import datetime
+    from typing import Any, Literal, overload
+
+    from lcm._types import AnyWorker, WorkerT
+    from lcm.data import Absent, CallFailure
+    from lcm.observation import Instance, Observation, Session, Template
+    from lcm.policy import Policy
+    from lcm.results import Decision, OrphanReport, Transition
+
+    _Decisions = Sequence[Decision]
+else:
+    _Decisions = Sequence
 
 __all__ = [
     "Decisions",
@@ -25,16 +36,6 @@ __all__ = [
     "initiate_drain",
     "transitions",
 ]
-
-AnyWorker = _lcm.Worker | Mapping[str, Any]
-"""A worker, or the control plane's dict."""
-WorkerT = TypeVar("WorkerT", bound=AnyWorker)
-
-
-def _seen(observation: Observation) -> _lcm.Observation:
-    if not isinstance(observation, Observation):
-        raise TypeError(f"an observation is a {type(observation).__name__}; accepted: lcm.Observation")
-    return observation._native
 
 
 def decide(
@@ -54,10 +55,10 @@ def decide(
     ...         print("it starts")
     it starts
     """
-    return _lcm.decide(worker, _seen(observation), native_policy(policy), now)
+    return _lcm.decide(worker, native_observation(observation), native_policy(policy), now)
 
 
-class Decisions(Sequence[Decision]):
+class Decisions(_Decisions):
     """Decisions about a fleet. Each becomes a Python object when it is looked at."""
 
     __slots__ = ("_native",)
@@ -68,10 +69,13 @@ class Decisions(Sequence[Decision]):
     def __len__(self) -> int:
         return len(self._native)
 
-    @overload
-    def __getitem__(self, index: int) -> Decision: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Decision]: ...
+    if TYPE_CHECKING:
+
+        @overload
+        def __getitem__(self, index: int) -> Decision: ...
+        @overload
+        def __getitem__(self, index: slice) -> list[Decision]: ...
+
     def __getitem__(self, index: int | slice) -> Decision | list[Decision]:
         if isinstance(index, slice):
             return [self._native[place] for place in range(*index.indices(len(self)))]
@@ -204,6 +208,8 @@ def find_orphans(
     >>> lcm.find_orphans(records, seen, region="us-east-1", verified={"i-2": lcm.ABSENT}).orphans
     ('w-2',)
     """
+    from lcm.results import OrphanReport
+
     verdicts, unverified = _lcm.find_orphans(
         workers, list(discovered), verified or {}, region, complete, subnet_visible, native_policy(policy), now
     )
@@ -217,6 +223,8 @@ def transitions() -> tuple[Transition, ...]:
     ...     "running", "stopping", "terminating"}
     True
     """
+    from lcm.results import Transition
+
     return tuple(Transition(*edge) for edge in _lcm.transitions())
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from lcm import _lcm
+from lcm._native import native_policy, seconds
 from lcm.clients import Clients, clients_or_environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import timedelta
 
+    from lcm._types import AnyWorker
+    from lcm.outcome import Outcome
     from lcm.policy import Policy
-    from lcm.pure import AnyWorker
-    from lcm.results import Outcome
 
 __all__ = ["reconcile", "reconcile_async"]
 
@@ -72,17 +72,3 @@ async def reconcile_async(
 
     with answering(clients):
         return await wait(start)
-
-
-def native_policy(policy: Policy | None) -> _lcm.Policy | None:
-    """A policy as Rust takes it."""
-    if policy is None:
-        return None
-    from lcm.policy import native_policy
-
-    return native_policy(policy)
-
-
-def seconds(timeout: float | timedelta | None) -> float | None:
-    """A time limit as Rust takes it."""
-    return timeout.total_seconds() if isinstance(timeout, timedelta) else timeout

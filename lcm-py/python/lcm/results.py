@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple
 
-from lcm.data import CallFailure, Data, FrozenMap
-from lcm.words import ActionName, ActionResult, Conclusion, LookAgain, OutcomeKind, ReasonCode, WorkerStatus
+from lcm.data import Data, FrozenMap
+from lcm.outcome import Action, Outcome, Reason, arrow
+from lcm.words import Conclusion, LookAgain, OutcomeKind, WorkerStatus
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass
+else:
+    from lcm._frozen import dataclass
 
 __all__ = ["Action", "Decision", "OrphanReport", "Outcome", "Reason", "Transition", "Verdict"]
 
@@ -23,40 +28,6 @@ class Transition(NamedTuple):
     """``commanded`` by the lifecycle, or ``observed`` in EC2."""
     when: str
     """When it happens, in a few words."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reason(Data):
-    """Why something was decided: a stable code for machines and a sentence for people."""
-
-    code: ReasonCode
-    """The code."""
-    sentence: str
-    """The sentence."""
-
-    def __str__(self) -> str:
-        return self.sentence
-
-
-@dataclass(frozen=True, slots=True)
-class Action(Data):
-    """One thing that is planned or was done."""
-
-    name: ActionName
-    """What."""
-    text: str
-    """What and to whom, in a few words."""
-    details: FrozenMap = field(default_factory=FrozenMap)
-    """All the particulars."""
-    result: ActionResult = ActionResult.PLANNED
-    """How it went."""
-    instance_id: str | None = None
-    """The instance that was launched."""
-    error: CallFailure | None = None
-    """Why it failed."""
-
-    def __str__(self) -> str:
-        return self.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,59 +60,12 @@ class Decision(Data):
     """What to count once that is written."""
 
     def __str__(self) -> str:
-        return f"{self.worker_id}: {_arrow(self.source, self.target)}: {self.reason}"
+        return f"{self.worker_id}: {arrow(self.source, self.target)}: {self.reason}"
 
     def _repr_html_(self) -> str:
         from lcm import _html
 
         return _html.card(self, self.outcome)
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome(Data):
-    """How a pass over a worker went."""
-
-    kind: OutcomeKind
-    """How it ended."""
-    worker_id: str
-    """The worker."""
-    source: WorkerStatus
-    """The status at the beginning."""
-    target: WorkerStatus
-    """The status at the end: recorded, or planned in a dry run."""
-    actions: tuple[Action, ...]
-    """What was done or is planned, in order."""
-    reason: Reason
-    """Why."""
-    look_again: LookAgain
-    """When to look again."""
-    after: timedelta | None = None
-    """How long until then, where ``look_again`` says *after*."""
-    error: CallFailure | None = None
-    """The call that failed, if one decided the outcome."""
-    dry_run: bool = False
-    """Whether nothing was done."""
-
-    def __str__(self) -> str:
-        return f"{self.worker_id}: {_arrow(self.source, self.target)}: {self.reason}"
-
-    def raise_for_error(self) -> Self:
-        """Raise the call that failed as :class:`lcm.PortError`, if one decided the outcome; give this back if none did.
-
-        What a port that is written in Python raised is its ``__cause__``.
-        """
-        if self.error is not None:
-            raise self.error.to_exception()
-        return self
-
-    def _repr_html_(self) -> str:
-        from lcm import _html
-
-        return _html.card(self, self.kind)
-
-
-def _arrow(source: WorkerStatus, target: WorkerStatus) -> str:
-    return str(source) if source == target else f"{source} → {target}"
 
 
 @dataclass(frozen=True, slots=True)

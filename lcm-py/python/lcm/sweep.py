@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from lcm.data import Data
 from lcm.words import OutcomeKind
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass
+else:
+    from lcm._frozen import dataclass
 
 __all__ = ["SweepReport"]
 

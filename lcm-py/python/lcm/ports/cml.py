@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lcm.data import Data, Secret
 from lcm.observation import CmlMetrics
 from lcm.ports.bridge import Answer
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass, field
+else:
+    from lcm._frozen import dataclass, field
 
 __all__ = ["Cml", "CmlTarget"]
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lcm._lcm import Worker
 from lcm.data import Data, FrozenMap
 from lcm.observation import IdleReport, Session, Template
 from lcm.ports.bridge import Answer
 from lcm.words import WorkerStatus
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass
+else:
+    from lcm._frozen import dataclass
 
 __all__ = ["ControlPlane", "Patch"]
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use aws_config::retry::RetryConfig;
 use aws_config::timeout::TimeoutConfig;
 use aws_config::{BehaviorVersion, Region, SdkConfig};
-use aws_sdk_ec2::config::{Credentials, SharedCredentialsProvider};
+use aws_sdk_ec2::config::{Credentials, SharedCredentialsProvider, SharedHttpClient};
 
 use super::guard::Guard;
 use crate::core::secret::Secret;
@@ -83,12 +83,14 @@ impl Account {
     /// An account with credentials of its own behind an endpoint of its own, the same for all regions and services.
     pub fn at(endpoint: &str, access_key_id: &str, secret: &Secret, tuning: Tuning, telemetry: &Telemetry) -> Self {
         let credentials = Credentials::new(access_key_id, secret.expose(), None, None, "lcm");
-        let config = SdkConfig::builder()
+        let mut config = SdkConfig::builder()
             .behavior_version(BehaviorVersion::latest())
             .endpoint_url(endpoint)
-            .credentials_provider(SharedCredentialsProvider::new(credentials))
-            .build();
-        Self::new(config, tuning, telemetry)
+            .credentials_provider(SharedCredentialsProvider::new(credentials));
+        if is_plain(endpoint) {
+            config.set_http_client(Some(plain_client()));
+        }
+        Self::new(config.build(), tuning, telemetry)
     }
 
     /// An account as somebody configured the SDK. Its retries and time limits are replaced by ours.
@@ -128,5 +130,29 @@ impl Account {
             .operation_attempt_timeout(self.tuning.attempt)
             .operation_timeout(self.tuning.attempt)
             .build()
+    }
+}
+
+/// Whether an endpoint is reached without encryption, and directly: a proxy may want to be spoken to with it.
+fn is_plain(endpoint: &str) -> bool {
+    const PROXIES: [&str; 4] = ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
+    endpoint.starts_with("http://") && PROXIES.iter().all(|name| std::env::var_os(name).is_none())
+}
+
+/// A client for addresses without encryption. It needs no authorities: to read those of the machine, as the SDK does
+/// for every client it makes, takes longer than to ask for an instance.
+fn plain_client() -> SharedHttpClient {
+    aws_smithy_http_client::Builder::new().build_http()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_plain;
+
+    #[test]
+    fn only_what_is_not_encrypted_does_without_authorities() {
+        assert!(!is_plain("https://ec2.us-east-1.amazonaws.com"));
+        assert!(!is_plain("ec2.us-east-1.amazonaws.com"));
+        assert!(!is_plain(""));
     }
 }

@@ -1,0 +1,14 @@
+"""What is said about types alone, for those who check them: nothing else imports this."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias, TypeVar
+
+from lcm._lcm import Worker
+
+__all__ = ["AnyWorker", "WorkerT"]
+
+AnyWorker: TypeAlias = Worker | Mapping[str, Any]
+"""A worker, or the control plane's dict."""
+WorkerT = TypeVar("WorkerT", bound=AnyWorker)
