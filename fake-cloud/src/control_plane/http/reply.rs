@@ -33,21 +33,24 @@ impl Reply {
     /// A worker's record, with its version in `ETag` if it has one.
     pub fn worker(worker: &Arc<Worker>) -> Self {
         let version = worker.get("version").and_then(Value::as_u64);
-        Self { version, ..Self::json(worker.fields()) }
+        Self { status: StatusCode::OK, version, body: worker.json().to_vec().into() }
     }
 
     /// Many records.
     pub fn workers(workers: Vec<Arc<Worker>>) -> Self {
-        Self::list(workers, |worker| worker.fields())
+        Self::list(workers, |worker, ink| ink.push(worker.json()))
     }
 
     /// Many objects.
     pub fn objects(objects: Vec<Arc<Map<String, Value>>>) -> Self {
-        Self::list(objects, |object| object)
+        Self::list(objects, |object, ink| {
+            // Maps with text keys always serialise.
+            let _ = serde_json::to_writer(ink, &**object);
+        })
     }
 
-    fn list<T: Send + 'static>(items: Vec<T>, fields: fn(&T) -> &Map<String, Value>) -> Self {
-        let body = Answer::list(b"[".to_vec(), Objects { items, fields }, b"]".to_vec(), ITEM_SIZE);
+    fn list<T: Send + 'static>(items: Vec<T>, write: fn(&T, &mut Ink)) -> Self {
+        let body = Answer::list(b"[".to_vec(), Items { items, write }, b"]".to_vec(), ITEM_SIZE);
         Self { status: StatusCode::OK, version: None, body }
     }
 
@@ -69,12 +72,12 @@ impl IntoResponse for Reply {
 }
 
 /// The items of a JSON list.
-struct Objects<T> {
+struct Items<T> {
     items: Vec<T>,
-    fields: fn(&T) -> &Map<String, Value>,
+    write: fn(&T, &mut Ink),
 }
 
-impl<T: Send + 'static> List for Objects<T> {
+impl<T: Send + 'static> List for Items<T> {
     fn len(&self) -> usize {
         self.items.len()
     }
@@ -84,8 +87,7 @@ impl<T: Send + 'static> List for Objects<T> {
             ink.push(b",");
         }
         if let Some(item) = self.items.get(place) {
-            // Maps with text keys always serialise.
-            let _ = serde_json::to_writer(ink, (self.fields)(item));
+            (self.write)(item, ink);
         }
     }
 }
