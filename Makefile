@@ -119,6 +119,7 @@ bench-ready: $(BENCH)/peers/.ready
 	$(BIN)/maturin build --locked --release --out $(BENCH)/wheels
 	@rm -rf $(BENCH)/site
 	@$(BENCH_PIP) --target $(BENCH)/site $$(ls -t $(BENCH)/wheels/lcm-*.whl | head -n 1)
+	$(CARGO) build --release --package fake-cloud
 
 bench: bench-ready ## LCM next to what one would use instead (the first build takes many minutes); ARGS="--help" tells more
 	PYTHONPATH=$(BENCH)/site $(BIN)/python bench/run.py $(ARGS)

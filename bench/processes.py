@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import socket
@@ -18,7 +19,8 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 HERE = Path(__file__).parent
-PEERS = HERE.parent / "target" / "bench" / "peers"
+ROOT = HERE.parent
+PEERS = ROOT / "target" / "bench" / "peers"
 PATIENCE = 120.0
 
 
@@ -37,6 +39,10 @@ class Server:
     def memory(self) -> int:
         """Bytes that it holds in memory."""
         return resident(self.pid)
+
+    def own_memory(self) -> int:
+        """Those of them that are not read from files, as code is."""
+        return resident(self.pid) - resident_of_files(self.pid)
 
 
 @dataclass(frozen=True)
@@ -86,11 +92,29 @@ def resident(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def resident_of_files(pid: int) -> int:
+    """Those of them that come from files: code, mostly, which the kernel can drop and read again."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[2]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@functools.cache
+def native() -> tuple[str, ...]:
+    """The program `fake-cloud`, built as `make fake-cloud` builds it. The first time takes minutes."""
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    print("      building fake-cloud (minutes the first time) …", file=sys.stderr, flush=True)
+    command = ["cargo", "build", "--quiet", "--release", "--locked", "--package", "fake-cloud"]
+    subprocess.run([*command, "--target-dir", str(target)], cwd=ROOT, check=True)
+    return (str(target / "release" / "fake-cloud"),)
+
+
+IN_PYTHON = (sys.executable, "-m", "lcm.fake_cloud")
+"""The same command by its other door, which is a Python interpreter first."""
+
+
 @contextmanager
-def fake_cloud(*options: str) -> Iterator[FakeCloud]:
-    """A fake cloud on free ports, without the CML of each instance."""
-    words = ["--json", "--ephemeral", "--cml-limit", "0", *options]
-    command = [sys.executable, "-m", "lcm.fake_cloud", *words]
+def fake_cloud(*options: str, program: tuple[str, ...] | None = None) -> Iterator[FakeCloud]:
+    """A fake cloud on free ports, without the CML of each instance: the native program, unless another is named."""
+    command = [*(program or native()), "--json", "--ephemeral", "--cml-limit", "0", *options]
     # It tells of every instance that has no CML, which is what we want here.
     with (
         tempfile.TemporaryFile("w+") as notices,

@@ -4,6 +4,7 @@ mod entrance;
 mod incoming;
 mod plan;
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -28,7 +29,7 @@ pub use self::entrance::Entrance;
 use self::entrance::Admission;
 use self::plan::{AnswerFate, Instead, Plan};
 use crate::faults::Occasion;
-use crate::recorder::{OpenRecord, Outcome, Record};
+use crate::recorder::{OpenRecord, Outcome, Sketch};
 use crate::service::Service;
 use crate::socket::{ResetSwitch, Socket};
 use crate::world::{AwsError, World};
@@ -159,8 +160,8 @@ struct Exchange<'a> {
 }
 
 /// A request that was understood.
-enum Asked {
-    Ec2 { action: String, form: ec2::Form },
+enum Asked<'a> {
+    Ec2(ec2::Form<'a>),
     Cloudwatch(cloudwatch::Call),
 }
 
@@ -181,42 +182,44 @@ impl Exchange<'_> {
                 Some(protocol.unwrap_or(cloudwatch::Protocol::Query))
             }
         };
-        let asked = body.and_then(|body| self.understand(protocol, &body));
-        let (operation, parameters, instances) = match &asked {
-            Ok(asked) => asked.describe(),
-            Err(_) => (UNREADABLE.to_owned(), Vec::new(), Vec::new()),
+        let asked = match &body {
+            Ok(body) => self.understand(protocol, body),
+            Err(error) => Err(error.clone()),
         };
-        let call = incoming::header(headers, "amz-sdk-invocation-id");
+        let told = asked.as_ref().map(Asked::describe).unwrap_or_default();
         let occasion = Occasion {
             service: scope.service,
-            operation: &operation,
-            region: Some(&scope.region),
-            instances: &instances,
+            operation: told.operation,
+            region: Some(scope.region),
+            instances: &told.instances,
             keys: &[],
-            call,
+            call: incoming::header(headers, "amz-sdk-invocation-id"),
         };
         let plan = Plan::of(self.world.faults().consult(&occasion));
-        let record = Record {
-            operation,
-            region: Some(scope.region.clone()),
-            subject: (!instances.is_empty()).then(|| instances.join(",")),
-            parameters,
-            faults: plan.rules.clone(),
-            ..self.blank_record(scope.service)
+        let sketch = Sketch {
+            operation: told.operation,
+            region: Some(scope.region),
+            subject: (!told.instances.is_empty()).then(|| told.instances.join(",").into()),
+            parameters: told.parameters,
+            faults: Cow::Borrowed(&plan.rules),
+            ..self.blank_sketch(scope.service)
         };
-        let record = OpenRecord::new(self.world.recorder(), record);
+        let record = OpenRecord::new(self.world.recorder(), sketch);
         plan.wait(self.world.clock()).await;
-        let result = match plan.instead {
+        let result = match &plan.instead {
             Some(Instead::Reset) => {
-                record.close(Outcome::Reset);
+                record.close(&Outcome::Reset);
                 switch.reset();
                 return Err(NoAnswer);
             }
-            Some(Instead::Refuse(error)) => Err(error),
-            None => asked.and_then(|asked| self.execute(asked, &scope.region, &plan.view)),
+            Some(Instead::Refuse(error)) => Err(error.clone()),
+            None => match &asked {
+                Ok(asked) => self.execute(asked, scope.region, &plan.view),
+                Err(error) => Err(error.clone()),
+            },
         };
         // Written down before the answer leaves: whoever has the answer finds the record.
-        record.close(match (&result, plan.answer) {
+        record.close(&match (&result, plan.answer) {
             (_, AnswerFate::Dropped) => Outcome::ResponseDropped,
             (Ok(_), AnswerFate::Sent) => Outcome::Served { status: 200 },
             (Err(error), AnswerFate::Sent) => Outcome::Refused { status: error.status, code: error.code.to_string() },
@@ -228,21 +231,19 @@ impl Exchange<'_> {
     }
 
     /// What can be said of a request before it is understood.
-    fn blank_record(&self, service: Service) -> Record {
+    fn blank_sketch(&self, service: Service) -> Sketch<'_> {
         let headers = &self.head.headers;
-        Record {
-            number: 0,
+        Sketch {
             at: self.world.clock().now(),
             service,
-            operation: UNREADABLE.to_owned(),
+            operation: UNREADABLE,
             region: None,
             subject: None,
             parameters: Vec::new(),
-            call: incoming::header(headers, "amz-sdk-invocation-id").map(str::to_owned),
+            call: incoming::header(headers, "amz-sdk-invocation-id"),
             attempt: incoming::attempt(headers),
-            client: incoming::header(headers, "user-agent").map(str::to_owned),
-            faults: Vec::new(),
-            outcome: Outcome::Abandoned,
+            client: incoming::header(headers, "user-agent"),
+            faults: Cow::Borrowed(&[]),
         }
     }
 
@@ -250,27 +251,28 @@ impl Exchange<'_> {
     fn record_unsigned(&self, protocol: Option<cloudwatch::Protocol>, error: &AwsError) {
         let service = if protocol.is_some() { Service::Cloudwatch } else { Service::Ec2 };
         let outcome = Outcome::Refused { status: error.status, code: error.code.to_string() };
-        self.world.recorder().record(Record { outcome, ..self.blank_record(service) });
+        self.world.recorder().write(&self.blank_sketch(service), &outcome);
     }
 
-    fn understand(&self, protocol: Option<cloudwatch::Protocol>, body: &[u8]) -> Result<Asked, AwsError> {
+    fn understand<'a>(&self, protocol: Option<cloudwatch::Protocol>, body: &'a [u8]) -> Result<Asked<'a>, AwsError> {
         match protocol {
             None => {
                 let form = ec2::Form::decode(body)?;
-                let action = form.get("Action").ok_or_else(|| AwsError::missing("Action"))?.to_owned();
-                Ok(Asked::Ec2 { action, form })
+                if form.get("Action").is_none() {
+                    return Err(AwsError::missing("Action"));
+                }
+                Ok(Asked::Ec2(form))
             }
             Some(protocol) => cloudwatch::Call::decode(protocol, self.head.uri.path(), &self.head.headers, body)
                 .map(Asked::Cloudwatch),
         }
     }
 
-    fn execute(&self, asked: Asked, region: &str, view: &crate::world::View) -> Result<Response<Body>, AwsError> {
+    fn execute(&self, asked: &Asked<'_>, region: &str, view: &crate::world::View) -> Result<Response<Body>, AwsError> {
         match asked {
-            Asked::Ec2 { action, form } => {
-                let request =
-                    ec2::Request { world: self.world, region, form: &form, view, request_id: self.request_id };
-                let body = ec2::handle(&action, &request)?;
+            Asked::Ec2(form) => {
+                let request = ec2::Request { world: self.world, region, form, view, request_id: self.request_id };
+                let body = ec2::handle(&request)?;
                 Ok(self.respond(StatusCode::OK, XML, body))
             }
             Asked::Cloudwatch(call) => {
@@ -317,17 +319,36 @@ impl Exchange<'_> {
 const UNREADABLE: &str = "unreadable";
 const XML: &str = "text/xml;charset=UTF-8";
 
-impl Asked {
-    /// Operation, parameters and instances, for faults and records.
-    fn describe(&self) -> (String, Vec<(String, String)>, Vec<String>) {
+/// What faults and records want to know of a request.
+struct Told<'a> {
+    operation: &'a str,
+    parameters: Vec<(&'a str, Cow<'a, str>)>,
+    instances: Vec<String>,
+}
+
+impl Default for Told<'_> {
+    fn default() -> Self {
+        Self { operation: UNREADABLE, parameters: Vec::new(), instances: Vec::new() }
+    }
+}
+
+impl Asked<'_> {
+    fn describe(&self) -> Told<'_> {
         match self {
-            Self::Ec2 { action, form } => {
+            Self::Ec2(form) => {
                 let is_told = |name: &str| !matches!(name, "Action" | "Version");
                 let told = form.iter().filter(|(name, _)| is_told(name));
-                let parameters = told.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-                (action.clone(), parameters, ec2::named_instances(form))
+                Told {
+                    operation: form.get("Action").unwrap_or(UNREADABLE),
+                    parameters: told.map(|(name, value)| (name, Cow::Borrowed(value))).collect(),
+                    instances: ec2::named_instances(form),
+                }
             }
-            Self::Cloudwatch(call) => (call.operation().to_owned(), call.parameters(), call.named_instances()),
+            Self::Cloudwatch(call) => Told {
+                operation: call.operation(),
+                parameters: call.parameters().collect(),
+                instances: call.named_instances(),
+            },
         }
     }
 }

@@ -32,6 +32,7 @@
 //! | How do the control plane and CML answer? | [`control_plane`], [`cml`] |
 
 pub mod admin;
+mod answer;
 pub mod aws;
 mod body;
 pub mod clock;

@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use fake_cloud::command;
 
-#[tokio::main]
+// One thread: a request takes microseconds, and handing it from thread to thread takes longer than answering it.
+#[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     command::run("fake-cloud", std::env::args_os().skip(1)).await.into()
 }

@@ -1,6 +1,8 @@
 //! What was asked of the world: every request, without its secrets, as many as fit.
 
+mod kept;
 mod line;
+mod sketch;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -9,16 +11,17 @@ use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::sketch::Sketch;
+
+use self::kept::Kept;
 use crate::service::Service;
 
 /// At most this many requests are kept…
 const REQUESTS_KEPT: usize = 100_000;
-/// …and at most this many bytes of their parameters.
+/// …and at most this many bytes of what they say.
 const BYTES_KEPT: usize = 64 * 1024 * 1024;
 /// At most this many notices are kept.
 const NOTICES_KEPT: usize = 1000;
-/// Longer texts are cut.
-const LONGEST_TEXT: usize = 1024;
 /// What is written instead of a secret.
 pub const REDACTED: &str = "[redacted]";
 
@@ -100,7 +103,7 @@ pub struct RecordFilter {
 /// The records of a world.
 #[derive(Default)]
 pub struct Recorder {
-    inner: Mutex<Inner>,
+    kept: Mutex<Kept>,
     listener: Mutex<Option<Box<Listener>>>,
     notices: Mutex<VecDeque<Notice>>,
     notice_listener: Mutex<Option<Box<NoticeListener>>>,
@@ -118,39 +121,23 @@ pub struct Notice {
     pub text: String,
 }
 
-#[derive(Debug, Default)]
-struct Inner {
-    recorded: u64,
-    bytes: usize,
-    records: VecDeque<Record>,
-}
-
 impl Recorder {
     /// Writes a request down; numbers it, takes its secrets out, forgets the oldest if there are too many.
-    pub fn record(&self, mut record: Record) {
-        for (name, value) in &mut record.parameters {
-            if is_secret(name) {
-                REDACTED.clone_into(value);
-            }
-            shorten(name);
-            shorten(value);
-        }
-        shorten(&mut record.operation);
-        let texts = [&mut record.region, &mut record.subject, &mut record.call, &mut record.client];
-        texts.into_iter().flatten().for_each(shorten);
-        let mut inner = self.inner.lock();
-        inner.recorded += 1;
-        record.number = inner.recorded;
+    pub fn record(&self, record: &Record) {
+        self.write(&Sketch::of(record), &record.outcome);
+    }
+
+    /// The same, of a request that ended like this.
+    pub(crate) fn write(&self, sketch: &Sketch<'_>, outcome: &Outcome) {
+        let mut kept = self.kept.lock();
+        kept.push(sketch, outcome);
         // Under the lock, so that the listener hears of them in the order of their numbers.
-        if let Some(listener) = &*self.listener.lock() {
+        if let Some(listener) = &*self.listener.lock()
+            && let Some(record) = kept.latest()
+        {
             listener(&record);
         }
-        inner.bytes += size(&record);
-        inner.records.push_back(record);
-        while inner.records.len() > REQUESTS_KEPT || inner.bytes > BYTES_KEPT {
-            let Some(oldest) = inner.records.pop_front() else { break };
-            inner.bytes -= size(&oldest);
-        }
+        kept.forget_down_to(REQUESTS_KEPT, BYTES_KEPT);
     }
 
     /// Has `listener` told about every request from now on, as soon as it is written down. It must not ask the recorder
@@ -184,28 +171,22 @@ impl Recorder {
 
     /// How many match.
     pub fn count(&self, filter: &RecordFilter) -> usize {
-        let inner = self.inner.lock();
-        let matching = inner.records.iter().filter(|record| filter.matches(record)).count();
-        filter.limit.map_or(matching, |limit| matching.min(limit))
+        self.kept.lock().count(filter)
     }
 
     /// How many were written down, forgotten ones included.
     pub fn recorded(&self) -> u64 {
-        self.inner.lock().recorded
+        self.kept.lock().recorded()
     }
 
     /// The records that match, oldest first.
     pub fn find(&self, filter: &RecordFilter) -> Vec<Record> {
-        let inner = self.inner.lock();
-        let matching = inner.records.iter().rev().filter(|record| filter.matches(record));
-        let mut found: Vec<_> = matching.take(filter.limit.unwrap_or(usize::MAX)).cloned().collect();
-        found.reverse();
-        found
+        self.kept.lock().find(filter)
     }
 
     /// Forgets everything and counts from 1 again.
     pub fn clear(&self) {
-        *self.inner.lock() = Inner::default();
+        *self.kept.lock() = Kept::default();
         self.notices.lock().clear();
     }
 }
@@ -218,46 +199,32 @@ impl fmt::Debug for Recorder {
 
 /// A record that is written whatever happens: with its outcome once that is known, as abandoned if it never is.
 #[derive(Debug)]
-pub struct OpenRecord<'a> {
+pub(crate) struct OpenRecord<'a> {
     recorder: &'a Recorder,
-    record: Option<Record>,
+    sketch: Option<Sketch<'a>>,
 }
 
 impl<'a> OpenRecord<'a> {
-    /// Opens a record. What it says about the outcome does not count yet.
-    pub fn new(recorder: &'a Recorder, record: Record) -> Self {
-        Self { recorder, record: Some(record) }
+    /// Opens a record.
+    pub(crate) fn new(recorder: &'a Recorder, sketch: Sketch<'a>) -> Self {
+        Self { recorder, sketch: Some(sketch) }
     }
 
     /// Writes it.
-    pub fn close(mut self, outcome: Outcome) {
-        if let Some(record) = self.record.take() {
-            self.recorder.record(Record { outcome, ..record });
+    pub(crate) fn close(mut self, outcome: &Outcome) {
+        self.write(outcome);
+    }
+
+    fn write(&mut self, outcome: &Outcome) {
+        if let Some(sketch) = self.sketch.take() {
+            self.recorder.write(&sketch, outcome);
         }
     }
 }
 
 impl Drop for OpenRecord<'_> {
     fn drop(&mut self) {
-        if let Some(record) = self.record.take() {
-            self.recorder.record(Record { outcome: Outcome::Abandoned, ..record });
-        }
-    }
-}
-
-impl RecordFilter {
-    fn matches(&self, record: &Record) -> bool {
-        let code = match &record.outcome {
-            Outcome::Refused { code, .. } => Some(code),
-            Outcome::Served { .. } | Outcome::Reset | Outcome::ResponseDropped | Outcome::Abandoned => None,
-        };
-        self.service.is_none_or(|service| service == record.service)
-            && self.operation.as_ref().is_none_or(|operation| *operation == record.operation)
-            && self.region.as_ref().is_none_or(|region| Some(region) == record.region.as_ref())
-            && self.subject.as_ref().is_none_or(|subject| record.subject.as_ref().is_some_and(|of| names(of, subject)))
-            && self.call.as_ref().is_none_or(|call| Some(call) == record.call.as_ref())
-            && self.code.as_ref().is_none_or(|wanted| Some(wanted) == code)
-            && self.after.is_none_or(|after| record.number > after)
+        self.write(&Outcome::Abandoned);
     }
 }
 
@@ -267,34 +234,27 @@ fn names(of: &str, subject: &str) -> bool {
 }
 
 fn is_secret(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    ["authorization", "security-token", "securitytoken", "userdata", "password", "secret", "api-key", "apikey"]
-        .iter()
-        .any(|secret| name.contains(secret))
-}
-
-fn shorten(text: &mut String) {
-    if text.len() > LONGEST_TEXT {
-        let end = (0..=LONGEST_TEXT).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-        text.truncate(end);
-        text.push('…');
-        text.shrink_to_fit();
-    }
-}
-
-fn size(record: &Record) -> usize {
-    let texts = [&record.region, &record.subject, &record.call, &record.client];
-    let texts = texts.into_iter().flatten().map(String::len).sum::<usize>();
-    256 + record.operation.len()
-        + texts
-        + record.parameters.iter().map(|(name, value)| name.len() + value.len() + 48).sum::<usize>()
+    let name = name.as_bytes();
+    let begins = |start: usize, secret: &str| {
+        let end = start + secret.len();
+        name.get(start..end).is_some_and(|found| found.eq_ignore_ascii_case(secret.as_bytes()))
+    };
+    // By the first two letters, because every parameter of every request is looked at.
+    name.windows(2).enumerate().any(|(start, letters)| match [letters[0] | 0x20, letters[1] | 0x20] {
+        [b'a', b'u'] => begins(start, "authorization"),
+        [b'a', b'p'] => begins(start, "api-key") || begins(start, "apikey"),
+        [b'p', b'a'] => begins(start, "password"),
+        [b's', b'e'] => ["secret", "security-token", "securitytoken"].into_iter().any(|secret| begins(start, secret)),
+        [b'u', b's'] => begins(start, "userdata"),
+        _ => false,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn record(operation: &str, parameters: &[(&str, &str)]) -> Record {
+    pub(super) fn record(operation: &str, parameters: &[(&str, &str)]) -> Record {
         Record {
             number: 0,
             at: DateTime::<Utc>::UNIX_EPOCH,
@@ -315,7 +275,7 @@ mod tests {
     fn secrets_do_not_get_in() {
         let recorder = Recorder::default();
         let names = ["UserData", "Authorization", "X-Amz-Security-Token", "password", "AdminPassword", "ClientToken"];
-        recorder.record(record("RunInstances", &names.map(|name| (name, "hush"))));
+        recorder.record(&record("RunInstances", &names.map(|name| (name, "hush"))));
         let found = recorder.find(&RecordFilter::default());
         let values: Vec<&str> = found[0].parameters.iter().map(|(_, value)| value.as_str()).collect();
         assert_eq!(values, [REDACTED, REDACTED, REDACTED, REDACTED, REDACTED, "hush"]);
@@ -325,7 +285,7 @@ mod tests {
     fn the_latest_are_kept_and_found_in_order() {
         let recorder = Recorder::default();
         for number in 0..10 {
-            recorder.record(record(if number % 2 == 0 { "Even" } else { "Odd" }, &[]));
+            recorder.record(&record(if number % 2 == 0 { "Even" } else { "Odd" }, &[]));
         }
         let filter = RecordFilter { operation: Some("Odd".to_owned()), limit: Some(2), ..RecordFilter::default() };
         let numbers: Vec<u64> = recorder.find(&filter).iter().map(|record| record.number).collect();
@@ -339,21 +299,24 @@ mod tests {
         let recorder = Recorder::default();
         let long = "ä".repeat(4000);
         let parameters = vec![("Filter", long.as_str()); 100];
-        for _ in 0..1000 {
-            recorder.record(Record { subject: Some(long.clone()), ..record(&long, &parameters) });
+        for number in 0..1000 {
+            let operation = format!("{number}{long}");
+            recorder.record(&Record { subject: Some(long.clone()), ..record(&operation, &parameters) });
         }
-        let inner = recorder.inner.lock();
-        assert!(inner.bytes <= BYTES_KEPT);
-        assert!(inner.records.len() < 1000);
-        assert!(inner.records[0].operation.len() < 1100 && inner.records[0].operation.ends_with('…'));
-        assert!(inner.records[0].subject.as_ref().is_some_and(|subject| subject.len() < 1100));
-        assert_eq!(inner.recorded, 1000);
+        let kept = recorder.find(&RecordFilter::default());
+        let bytes =
+            |record: &Record| record.parameters.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
+        assert!(kept.iter().map(bytes).sum::<usize>() <= BYTES_KEPT);
+        assert!(kept.len() < 1000);
+        assert!(kept[0].operation.len() < 1100 && kept[0].operation.ends_with('…'));
+        assert!(kept[0].subject.as_ref().is_some_and(|subject| subject.len() < 1100));
+        assert_eq!(recorder.recorded(), 1000);
     }
 
     #[test]
     fn a_request_about_several_is_found_by_each_of_them() {
         let recorder = Recorder::default();
-        recorder.record(Record { subject: Some("i-1,i-2".to_owned()), ..record("StopInstances", &[]) });
+        recorder.record(&Record { subject: Some("i-1,i-2".to_owned()), ..record("StopInstances", &[]) });
         let found = |subject: &str| {
             recorder.find(&RecordFilter { subject: Some(subject.to_owned()), ..RecordFilter::default() }).len()
         };

@@ -11,6 +11,7 @@ mod records;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -25,7 +26,7 @@ use self::age::Age;
 pub use self::error::ScenarioError;
 pub use self::ready::{READY, Ready};
 
-/// A world that something has already happened in.
+/// A world that something has already happened in. Clones are cheap: they are the same script.
 ///
 /// ```
 /// use fake_cloud::scenario::Scenario;
@@ -39,7 +40,7 @@ pub use self::ready::{READY, Ready};
 #[derive(Debug, Clone)]
 pub struct Scenario {
     source: String,
-    script: Script,
+    script: Arc<Script>,
 }
 
 /// What a file says.
@@ -175,7 +176,7 @@ impl Scenario {
         yaml::check_depth(text.as_bytes()).map_err(|why| ScenarioError::new(source, "", why))?;
         let script: Script = serde_path_to_error::deserialize(serde_yaml_ng::Deserializer::from_str(text))
             .map_err(|error| ScenarioError::at(source, error.path(), error.inner()))?;
-        let scenario = Self { source: source.to_owned(), script };
+        let scenario = Self { source: source.to_owned(), script: Arc::new(script) };
         scenario.check()?;
         Ok(scenario)
     }

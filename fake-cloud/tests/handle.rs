@@ -269,6 +269,16 @@ async fn more_cmls_than_the_limit_are_named_and_the_limit_holds() {
     cloud.run_instance(REGION, &[]).expect("it launches");
     cloud.advance(minutes(1)).await;
     assert_eq!(count().await, 2);
+    // Where one goes, the next in line comes.
+    let line: Vec<String> = cloud.instances(REGION).iter().map(|instance| instance.id.clone()).collect();
+    cloud.terminate_instance(REGION, &line[0]).expect("it ends");
+    for _ in 0..1000 {
+        if state_of(&cloud, &line[2]).await == Some(true) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!((state_of(&cloud, &line[0]).await, count().await), (Some(false), 2));
     cloud.stop().await;
 }
 

@@ -1,5 +1,6 @@
 //! The joints between the services: records mirrored into etcd, and the world's faults brought to HTTP services.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::{etcd_faults, http_faults};
@@ -7,7 +8,7 @@ use crate::control_plane::Projection;
 use crate::etcd::{Delete, EtcdStore, KeyRange, Put};
 use crate::faults::{Action, Occasion};
 use crate::interruption::{Ending, Exchange, Hook, Interruption, Keys, RequestInfo, Verdict};
-use crate::recorder::{Outcome, Record};
+use crate::recorder::{Outcome, Sketch};
 use crate::service::Service;
 use crate::world::World;
 
@@ -72,21 +73,20 @@ fn record(world: &World, service: Service, exchange: &Exchange<'_>) {
         Ending::Abandoned => Outcome::Abandoned,
     };
     let request = exchange.request;
-    let mut parameters = vec![("method".to_owned(), request.method.clone()), ("path".to_owned(), request.path.clone())];
-    parameters.extend(request.fencing_token.map(|token| ("fencing_token".to_owned(), token.to_string())));
-    world.recorder().record(Record {
-        number: 0,
+    let mut parameters = vec![("method", Cow::Borrowed(&*request.method)), ("path", Cow::Borrowed(&*request.path))];
+    parameters.extend(request.fencing_token.map(|token| ("fencing_token", token.to_string().into())));
+    let sketch = Sketch {
         // etcd may count its leases on another clock than the world's; the record is in the world's time.
         at: if service == Service::Etcd { world.clock().now() } else { exchange.at },
         service,
-        operation: request.operation.to_owned(),
+        operation: request.operation,
         region: None,
-        subject: request.subject.clone(),
+        subject: request.subject.as_deref().map(Cow::Borrowed),
         parameters,
         call: None,
         attempt: None,
         client: None,
-        faults: exchange.rules.to_vec(),
-        outcome,
-    });
+        faults: Cow::Borrowed(exchange.rules),
+    };
+    world.recorder().write(&sketch, &outcome);
 }

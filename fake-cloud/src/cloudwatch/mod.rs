@@ -11,6 +11,8 @@ mod put;
 mod query;
 mod shape;
 
+use std::borrow::Cow;
+
 use hyper::HeaderMap;
 use serde_json::Value;
 
@@ -41,10 +43,11 @@ impl Call {
     }
 
     /// The input, member by member, for the record.
-    pub(crate) fn parameters(&self) -> Vec<(String, String)> {
-        let members = self.input.as_object().into_iter().flatten();
-        let print = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        members.map(|(name, value)| (name.clone(), print(value))).collect()
+    pub(crate) fn parameters(&self) -> impl Iterator<Item = (&str, Cow<'_, str>)> {
+        self.input.as_object().into_iter().flatten().map(|(name, value)| {
+            let printed = value.as_str().map_or_else(|| Cow::Owned(value.to_string()), Cow::Borrowed);
+            (name.as_str(), printed)
+        })
     }
 
     /// The instances the call is about: the values of its `InstanceId` dimensions.

@@ -74,7 +74,7 @@ impl Protocol {
                 answer.write_xml(&mut xml, &format!("{operation}Result"));
                 xml.element("ResponseMetadata", |xml| xml.text("RequestId", request_id));
                 xml.close(&format!("{operation}Response"));
-                xml.finish().into_bytes()
+                xml.finish()
             }
         }
     }
@@ -100,7 +100,7 @@ impl Protocol {
                 });
                 xml.text("RequestId", request_id);
                 xml.close("ErrorResponse");
-                xml.finish().into_bytes()
+                xml.finish()
             }
         }
     }

@@ -18,7 +18,7 @@ enum Node {
 }
 
 /// Reads a form as a tree. Everything in it is text; the reader of the tree knows better.
-pub(super) fn read(form: &Form) -> Result<Value, AwsError> {
+pub(super) fn read(form: &Form<'_>) -> Result<Value, AwsError> {
     let mut root = BTreeMap::new();
     for (name, value) in form.iter().filter(|(name, _)| !matches!(*name, "Action" | "Version")) {
         let path: Vec<&str> = name.split('.').collect();

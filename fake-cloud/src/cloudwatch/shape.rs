@@ -126,7 +126,7 @@ mod tests {
     fn in_xml_lists_have_members() {
         let mut xml = Xml::document(0);
         Shape::Structure(vec![("Datapoints", Shape::List(vec![point()]))]).write_xml(&mut xml, "R");
-        let text = xml.finish();
+        let text = String::from_utf8(xml.finish()).expect("UTF-8");
         assert!(
             text.ends_with(
                 "<R><Datapoints><member><Timestamp>2026-01-01T00:00:00.000Z</Timestamp><Average>2</Average>\

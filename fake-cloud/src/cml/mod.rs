@@ -29,6 +29,7 @@ mod workbench;
 pub use authority::{Authority, Certificate};
 pub use boot::{Boot, Stage};
 pub use http::router;
+pub(crate) use laboratories::Founding;
 pub use laboratories::{Laboratories, Presence};
 pub use labs::{NewLab, NewNode};
 pub use licensing::{Deregistration, LicensingRules, LicensingWords, Registration};

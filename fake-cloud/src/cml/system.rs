@@ -97,11 +97,6 @@ impl System {
         Self { shared: Arc::new(Shared { clock, options, state: Mutex::new(state) }) }
     }
 
-    /// Whether this is the same one, not merely an equal one.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.shared, &other.shared)
-    }
-
     /// The clock it goes by.
     pub fn clock(&self) -> &Clock {
         &self.shared.clock

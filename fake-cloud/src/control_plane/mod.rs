@@ -15,6 +15,7 @@
 //! ```
 
 mod catalogue;
+mod fields;
 mod fleet;
 pub mod http;
 mod idle;

@@ -1,9 +1,11 @@
 //! The mirror in etcd: what watchers see of the records.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::sync::Arc;
 
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::worker::Worker;
 
@@ -49,9 +51,9 @@ pub(super) fn of_worker(prefix: &str, worker: &Worker) -> BTreeMap<String, Strin
         keys.insert(part("desired_state"), desired.to_owned());
     }
     if let Some(Value::Object(license)) = worker.get("license") {
-        keys.insert(part("license"), picked(license, &["status", "pending_operation", "operation_in_progress"]));
+        keys.insert(part("license"), picked(license, &["operation_in_progress", "pending_operation", "status"]));
     }
-    let capacity = picked(worker.fields(), &["declared_capacity", "allocated_capacity"]);
+    let capacity = picked(worker.fields(), &["allocated_capacity", "declared_capacity"]);
     if capacity != "{}" {
         keys.insert(part("capacity"), capacity);
     }
@@ -59,12 +61,19 @@ pub(super) fn of_worker(prefix: &str, worker: &Worker) -> BTreeMap<String, Strin
     if ports != "{}" {
         keys.insert(part("ports"), ports);
     }
-    let summary = json!({
-        "id": id, "status": worker.status(), "desired_status": worker.desired(),
-        "ec2_instance_id": worker.instance_id(), "aws_region": worker.text("aws_region"),
-    });
-    keys.insert(format!("/workers/{id}"), summary.to_string());
+    keys.insert(format!("/workers/{id}"), summary(worker));
     keys
+}
+
+fn summary(worker: &Worker) -> String {
+    let texts = [
+        ("aws_region", worker.text("aws_region")),
+        ("desired_status", worker.desired()),
+        ("ec2_instance_id", worker.instance_id()),
+        ("id", Some(worker.id())),
+        ("status", Some(worker.status())),
+    ];
+    object(texts.iter().map(|(name, text)| (*name, text)))
 }
 
 /// The keys of one session and their values; none once it is over.
@@ -92,9 +101,45 @@ pub(super) fn mirror(projection: &dyn Projection, before: &BTreeMap<String, Stri
     }
 }
 
-fn picked(fields: &Map<String, Value>, names: &[&str]) -> String {
-    let chosen = names.iter().filter_map(|name| {
-        fields.get(*name).filter(|value| !value.is_null()).map(|value| ((*name).to_owned(), value.clone()))
-    });
-    Value::Object(chosen.collect()).to_string()
+/// Some of the fields as JSON, those that are there. Their names are in order, as everywhere on the wire.
+fn picked(fields: &Map<String, Value>, names: &[&'static str]) -> String {
+    object(
+        names.iter().filter_map(|name| fields.get(*name).filter(|value| !value.is_null()).map(|value| (*name, value))),
+    )
+}
+
+/// A JSON object. The names need no escaping.
+fn object<'a>(members: impl Iterator<Item = (&'static str, &'a (impl Serialize + 'a))>) -> String {
+    let mut json = b"{".to_vec();
+    for (name, value) in members {
+        let comma = if json.len() > 1 { "," } else { "" };
+        // Texts, and maps with text keys, always serialise; and memory takes all of it.
+        let _ = write!(json, "{comma}\"{name}\":");
+        let _ = serde_json::to_writer(&mut json, value);
+    }
+    json.push(b'}');
+    String::from_utf8(json).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_mirrored_is_written_as_any_json() {
+        let fields = json!({"b": {"z": [1, null], "a": "\"ä\n"}, "a": false, "c": null, "d": 1.5});
+        let fields = fields.as_object().expect("an object");
+        assert_eq!(
+            picked(fields, &["a", "b", "c", "d", "e"]),
+            json!({"a": false, "b": fields["b"], "d": 1.5}).to_string()
+        );
+        assert_eq!(picked(fields, &["c", "e"]), "{}");
+        let texts = [("id", Some("w-\"1\"")), ("status", None)];
+        assert_eq!(
+            object(texts.iter().map(|(name, text)| (*name, text))),
+            json!({"id": "w-\"1\"", "status": null}).to_string()
+        );
+    }
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use chrono::{DateTime, Utc};
 use serde_json::{Map, Value};
 
+use super::fields::Fields;
 use super::input::{Input, parse_moment, written};
 use super::problem::Problem;
 use super::settings::{Dialect, Knows};
@@ -44,7 +45,7 @@ const MOMENTS: [&str; 9] = [
 
 /// One record. Fields nobody knows are kept as they came.
 #[derive(Clone, PartialEq)]
-pub struct Worker(Map<String, Value>);
+pub struct Worker(Fields);
 
 impl Worker {
     /// A new record from the fields of a request, with what is missing filled in.
@@ -82,7 +83,7 @@ impl Worker {
             }
         }
         worker.settle_notes(dialect.notes);
-        Ok(worker)
+        Ok(Self(worker.0.gathered()))
     }
 
     /// A record exactly as given, however wrong: for tests of what others make of it.
@@ -91,7 +92,7 @@ impl Worker {
     /// [`Problem::Invalid`] when not even an id can be found.
     pub fn as_given(fields: Map<String, Value>, dialect: Dialect) -> Result<Self, Problem> {
         Input::of(fields.clone().into())?.required_text("id", "non-empty text")?;
-        let mut worker = Self(fields);
+        let mut worker = Self(fields.into());
         if dialect.versions == Knows::Yes {
             worker.0.entry("version").or_insert_with(|| 1.into());
         }
@@ -124,7 +125,7 @@ impl Worker {
                 "operation_in_progress": false,
             }),
         );
-        Self(fields)
+        Self(fields.into())
     }
 
     /// The id.
@@ -170,6 +171,11 @@ impl Worker {
     /// A field that is on unless it says otherwise.
     pub fn is_on(&self, field: &str) -> bool {
         self.0.get(field).and_then(Value::as_bool).unwrap_or(true)
+    }
+
+    /// All of it as JSON. Written once, and sent as often as it is asked for.
+    pub fn json(&self) -> &[u8] {
+        self.0.json()
     }
 
     /// All fields.

@@ -3,7 +3,7 @@
 use super::xml::Xml;
 use crate::world::AwsError;
 
-pub(crate) fn encode(error: &AwsError, request_id: &str) -> String {
+pub(crate) fn encode(error: &AwsError, request_id: &str) -> Vec<u8> {
     let mut xml = Xml::document(512);
     xml.element("Response", |xml| {
         xml.element("Errors", |xml| {
@@ -25,7 +25,7 @@ mod tests {
     fn an_error_has_the_bytes_of_ec2() {
         let text = encode(&AwsError::unknown_instances(&["i-0c71"]), "0fb85e6a");
         assert_eq!(
-            text,
+            String::from_utf8(text).expect("UTF-8"),
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Response><Errors><Error><Code>InvalidInstanceID.NotFound</Code>\
              <Message>The instance ID 'i-0c71' does not exist</Message></Error></Errors>\
              <RequestID>0fb85e6a</RequestID></Response>"

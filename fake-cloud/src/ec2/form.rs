@@ -1,39 +1,50 @@
 //! EC2's requests: a form of flat names, `Filter.1.Value.2` and the like.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
 
 use crate::world::{AwsError, Field, Filters, Intent, PageRequest};
 
 /// More parameters than this are no request.
 const MOST_PARAMETERS: usize = 20_000;
 
-/// A decoded form.
+/// A decoded form: what needs no decoding stays where it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Form {
-    fields: BTreeMap<String, String>,
+pub(crate) struct Form<'a> {
+    /// By name, each name once.
+    fields: Vec<(Cow<'a, str>, Cow<'a, str>)>,
 }
 
-impl Form {
-    /// Decodes a form.
+impl<'a> Form<'a> {
+    /// Decodes a form. Of a name that was sent twice the last one counts.
     ///
     /// # Errors
     /// `MalformedQueryString` for escapes that are none, text that is not UTF-8, characters that no answer could carry.
-    pub(crate) fn decode(body: &[u8]) -> Result<Self, AwsError> {
-        let mut fields = BTreeMap::new();
+    pub(crate) fn decode(body: &'a [u8]) -> Result<Self, AwsError> {
+        let mut fields = Vec::with_capacity(16);
         for pair in body.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty()) {
             let middle = pair.iter().position(|byte| *byte == b'=').unwrap_or(pair.len());
             let (name, value) = pair.split_at(middle);
-            fields.insert(unescape(name)?, unescape(value.get(1..).unwrap_or_default())?);
+            fields.push((unescape(name)?, unescape(value.get(1..).unwrap_or_default())?));
             if fields.len() > MOST_PARAMETERS {
                 return Err(malformed("The request has too many parameters."));
             }
         }
+        // Stable, so that the last one of a name stays the last.
+        fields.sort_by(|(one, _), (other, _)| one.cmp(other));
+        fields.dedup_by(|later, earlier| {
+            let is_same = later.0 == earlier.0;
+            if is_same {
+                std::mem::swap(later, earlier);
+            }
+            is_same
+        });
         Ok(Self { fields })
     }
 
     /// A parameter, if it was sent.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
-        self.fields.get(name).map(String::as_str)
+        let place = self.fields.binary_search_by(|(known, _)| (**known).cmp(name)).ok()?;
+        self.fields.get(place).map(|(_, value)| &**value)
     }
 
     /// A parameter that must be there.
@@ -121,20 +132,44 @@ impl Form {
 
     /// All parameters, by name.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.fields.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+        self.fields.iter().map(|(name, value)| (&**name, &**value))
     }
 
-    fn below<'a>(&'a self, name: &str) -> impl Iterator<Item = (&'a str, &'a str)> {
-        let prefix = format!("{name}.");
-        let length = prefix.len();
-        self.fields
-            .range(prefix.clone()..)
-            .take_while(move |(name, _)| name.starts_with(&prefix))
-            .map(move |(name, value)| (&name[length..], value.as_str()))
+    /// What comes after `name.` in the names that begin with it, and the values.
+    fn below<'b>(&'b self, name: &'b str) -> impl Iterator<Item = (&'b str, &'b str)> {
+        let rest_of = move |known: &'b str| known.strip_prefix(name)?.strip_prefix('.');
+        // Everything that begins with `name.` is in one piece, because a piece of text sorts before what it begins.
+        let from = self.fields.partition_point(|(known, _)| {
+            let (known, name) = (known.as_bytes(), name.as_bytes());
+            let length = known.len().min(name.len());
+            known[..length].cmp(name).then_with(|| known[length..].cmp(b".")).is_lt()
+        });
+        self.fields[from..].iter().map_while(move |(known, value)| Some((rest_of(known)?, &**value)))
     }
 }
 
-fn unescape(text: &[u8]) -> Result<String, AwsError> {
+fn unescape(text: &[u8]) -> Result<Cow<'_, str>, AwsError> {
+    let not_utf8 = |_| malformed("The request is not valid UTF-8.");
+    let decoded = if has(text, |byte| matches!(byte, b'+' | b'%')) {
+        Cow::Owned(String::from_utf8(decode(text)?).map_err(|error| not_utf8(error.utf8_error()))?)
+    } else {
+        Cow::Borrowed(std::str::from_utf8(text).map_err(not_utf8)?)
+    };
+    // XML 1.0 cannot carry these, so a value with one could never be given back.
+    let is_control = |byte| byte < b' ' && !matches!(byte, b'\t' | b'\n' | b'\r');
+    let is_odd = || decoded.contains(['\u{fffe}', '\u{ffff}']);
+    if has(decoded.as_bytes(), is_control) || has(decoded.as_bytes(), |byte| byte == 0xef) && is_odd() {
+        return Err(malformed("The request has a character that is not allowed."));
+    }
+    Ok(decoded)
+}
+
+/// Whether there is such a byte. Without a way out in the middle, many bytes are looked at in one go.
+fn has(bytes: &[u8], is_one: impl Fn(u8) -> bool) -> bool {
+    bytes.iter().fold(false, |found, byte| found | is_one(*byte))
+}
+
+fn decode(text: &[u8]) -> Result<Vec<u8>, AwsError> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.iter();
     while let Some(byte) = rest.next() {
@@ -150,13 +185,7 @@ fn unescape(text: &[u8]) -> Result<String, AwsError> {
             other => *other,
         });
     }
-    let text = String::from_utf8(bytes).map_err(|_| malformed("The request is not valid UTF-8."))?;
-    // XML 1.0 cannot carry these, so a value with one could never be given back.
-    let is_forbidden = |character: char| matches!(character, '\0'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}');
-    if text.contains(is_forbidden) {
-        return Err(malformed("The request has a character that is not allowed."));
-    }
-    Ok(text)
+    Ok(bytes)
 }
 
 fn malformed(message: &str) -> AwsError {
@@ -178,10 +207,23 @@ mod tests {
     #[test]
     fn lists_are_ordered_by_number_not_by_text() {
         let body: Vec<String> = (1..=12).rev().map(|number| format!("InstanceId.{number}=i-{number}")).collect();
-        let form = Form::decode(body.join("&").as_bytes()).expect("a good form");
+        let body = body.join("&");
+        let form = Form::decode(body.as_bytes()).expect("a good form");
         assert_eq!(form.list("InstanceId")[..3], ["i-1", "i-2", "i-3"]);
         assert_eq!(form.list("InstanceId").len(), 12);
         assert!(form.list("Instance").is_empty());
+    }
+
+    #[test]
+    fn a_list_is_found_between_names_that_look_alike_and_the_last_of_two_counts() {
+        let form =
+            Form::decode(b"Ta=1&Tag.2.Key=b&Tag-x=3&Tag.1.Key=a&Tag=4&Tags.1=5&Tag.2.Key=c&T=6").expect("a good form");
+        assert_eq!(form.members("Tag"), ["Tag.1", "Tag.2"]);
+        assert_eq!(form.get("Tag.2.Key"), Some("c"));
+        assert_eq!(form.below("Tag").collect::<Vec<_>>(), [("1.Key", "a"), ("2.Key", "c")]);
+        assert_eq!(form.below("Tags").collect::<Vec<_>>(), [("1", "5")]);
+        assert_eq!(form.below("Zag").count() + form.below("A").count(), 0);
+        assert_eq!(form.iter().count(), 7);
     }
 
     #[test]

@@ -2,9 +2,10 @@
 
 use super::instance_xml::tag_set;
 use super::{Request, Xml};
+use crate::answer::Answer;
 use crate::world::{ACCOUNT, AwsError, Filters, Image, ImageField, Page, is_well_formed};
 
-pub(super) fn describe_images(request: &Request<'_>) -> Result<String, AwsError> {
+pub(super) fn describe_images(request: &Request<'_>) -> Result<Answer, AwsError> {
     let form = request.form;
     let (ids, owners) = (form.list("ImageId"), form.list("Owner"));
     let filters: Filters<ImageField> = form.filters()?;

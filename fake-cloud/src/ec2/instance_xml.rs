@@ -1,5 +1,7 @@
 //! An instance in EC2's words.
 
+use std::net::Ipv4Addr;
+
 use chrono::{DateTime, Utc};
 
 use super::Xml;
@@ -38,19 +40,18 @@ pub(super) fn instance(xml: &mut Xml, instance: &Instance, shown: InstanceState,
         InstanceState::Pending | InstanceState::Running | InstanceState::Stopping | InstanceState::Stopped => true,
         InstanceState::ShuttingDown | InstanceState::Terminated => false,
     };
-    let public = instance.public_ip(now).filter(|_| shown == InstanceState::Running).map(|address| address.to_string());
-    let private = instance.private_ip.to_string();
+    let public = instance.public_ip(now).filter(|_| shown == InstanceState::Running);
     xml.open("item");
     xml.text("instanceId", &instance.id);
     xml.text("imageId", &instance.image_id);
     state(xml, "instanceState", shown);
     xml.element("privateDnsName", |xml| {
         if is_there {
-            private_name(xml, &private, instance);
+            private_name(xml, instance);
         }
     });
     xml.element("dnsName", |xml| {
-        if let Some(public) = &public {
+        if let Some(public) = public {
             public_name(xml, public, instance);
         }
     });
@@ -73,9 +74,9 @@ pub(super) fn instance(xml: &mut Xml, instance: &Instance, shown: InstanceState,
     if is_there {
         xml.text("subnetId", &instance.subnet_id);
         xml.text("vpcId", &instance.vpc_id);
-        xml.text("privateIpAddress", &private);
-        if let Some(public) = &public {
-            xml.text("ipAddress", public);
+        xml.element("privateIpAddress", |xml| xml.address(instance.private_ip, b'.'));
+        if let Some(public) = public {
+            xml.element("ipAddress", |xml| xml.address(public, b'.'));
         }
         xml.raw("<sourceDestCheck>true</sourceDestCheck>");
         group_set(xml, instance);
@@ -94,7 +95,7 @@ pub(super) fn instance(xml: &mut Xml, instance: &Instance, shown: InstanceState,
     tag_set(xml, &instance.tags);
     xml.raw("<hypervisor>xen</hypervisor>");
     if is_there {
-        network_interface(xml, instance, &private, public.as_deref());
+        network_interface(xml, instance, public);
     } else {
         xml.raw("<networkInterfaceSet/>");
     }
@@ -120,9 +121,9 @@ pub(super) fn instance(xml: &mut Xml, instance: &Instance, shown: InstanceState,
 }
 
 /// The oldest region has names of its own, from before there were others.
-fn private_name(xml: &mut Xml, address: &str, instance: &Instance) {
+fn private_name(xml: &mut Xml, instance: &Instance) {
     xml.raw("ip-");
-    xml.raw(&address.replace('.', "-"));
+    xml.address(instance.private_ip, b'-');
     match region(instance) {
         "us-east-1" => xml.raw(".ec2.internal"),
         region => {
@@ -133,9 +134,9 @@ fn private_name(xml: &mut Xml, address: &str, instance: &Instance) {
     }
 }
 
-fn public_name(xml: &mut Xml, address: &str, instance: &Instance) {
+fn public_name(xml: &mut Xml, address: Ipv4Addr, instance: &Instance) {
     xml.raw("ec2-");
-    xml.raw(&address.replace('.', "-"));
+    xml.address(address, b'-');
     match region(instance) {
         "us-east-1" => xml.raw(".compute-1.amazonaws.com"),
         region => {
@@ -168,7 +169,7 @@ fn reason(xml: &mut Xml, instance: &Instance) {
 
 fn group_set(xml: &mut Xml, instance: &Instance) {
     xml.element("groupSet", |xml| {
-        for group in &instance.groups {
+        for group in &*instance.groups {
             xml.element("item", |xml| {
                 xml.text("groupId", &group.id);
                 xml.text("groupName", &group.name);
@@ -185,7 +186,7 @@ fn block_device(xml: &mut Xml, instance: &Instance) {
     xml.raw("<deleteOnTermination>true</deleteOnTermination></ebs></item></blockDeviceMapping>");
 }
 
-fn network_interface(xml: &mut Xml, instance: &Instance, private: &str, public: Option<&str>) {
+fn network_interface(xml: &mut Xml, instance: &Instance, public: Option<Ipv4Addr>) {
     xml.raw("<networkInterfaceSet><item>");
     xml.text("networkInterfaceId", &instance.interface_id);
     xml.text("subnetId", &instance.subnet_id);
@@ -193,7 +194,7 @@ fn network_interface(xml: &mut Xml, instance: &Instance, private: &str, public: 
     xml.raw("<description/>");
     xml.text("ownerId", ACCOUNT);
     xml.raw("<status>in-use</status>");
-    xml.text("privateIpAddress", private);
+    xml.element("privateIpAddress", |xml| xml.address(instance.private_ip, b'.'));
     xml.raw("<sourceDestCheck>true</sourceDestCheck>");
     group_set(xml, instance);
     xml.element("attachment", |xml| {
@@ -204,11 +205,11 @@ fn network_interface(xml: &mut Xml, instance: &Instance, private: &str, public: 
         xml.raw("<deleteOnTermination>true</deleteOnTermination><networkCardIndex>0</networkCardIndex>");
     });
     xml.raw("<privateIpAddressesSet><item>");
-    xml.text("privateIpAddress", private);
+    xml.element("privateIpAddress", |xml| xml.address(instance.private_ip, b'.'));
     xml.raw("<primary>true</primary>");
     if let Some(public) = public {
         xml.element("association", |xml| {
-            xml.text("publicIp", public);
+            xml.element("publicIp", |xml| xml.address(public, b'.'));
             xml.raw("<ipOwnerId>amazon</ipOwnerId>");
         });
     }

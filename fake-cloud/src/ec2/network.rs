@@ -2,9 +2,10 @@
 
 use super::Request;
 use super::instance_xml::tag_set;
+use crate::answer::Answer;
 use crate::world::{ACCOUNT, AwsError, Filters, REGIONS, RegionField, Subnet, SubnetField};
 
-pub(super) fn describe_regions(request: &Request<'_>) -> Result<String, AwsError> {
+pub(super) fn describe_regions(request: &Request<'_>) -> Result<Answer, AwsError> {
     let form = request.form;
     let names = form.list("RegionName");
     let filters: Filters<RegionField> = form.filters()?;
@@ -31,7 +32,7 @@ pub(super) fn describe_regions(request: &Request<'_>) -> Result<String, AwsError
     }))
 }
 
-pub(super) fn describe_subnets(request: &Request<'_>) -> Result<String, AwsError> {
+pub(super) fn describe_subnets(request: &Request<'_>) -> Result<Answer, AwsError> {
     let form = request.form;
     let ids = form.list("SubnetId");
     let filters: Filters<SubnetField> = form.filters()?;

@@ -1,34 +1,28 @@
 //! RunInstances.
 
-use super::Request;
 use super::form::Form;
-use super::instance_xml::{INSTANCE_SIZE, instance};
-use super::instances::reservation_head;
-use crate::world::{AwsError, InstanceState, LaunchRequest, Monitoring, Novelty, hash_text};
+use super::instance_list::{InstanceList, reservation_head};
+use super::{Request, Xml};
+use crate::answer::Answer;
+use crate::world::{AwsError, LaunchRequest, Monitoring, hash_text};
 
 /// EC2's own limit on user data, as it travels: 16 KB in base64.
 const LONGEST_USER_DATA: usize = 16 * 1024 * 4 / 3 + 4;
 
-pub(super) fn run_instances(request: &Request<'_>) -> Result<String, AwsError> {
+pub(super) fn run_instances(request: &Request<'_>) -> Result<Answer, AwsError> {
     let wish = decode(request.form)?;
     let intent = request.form.intent()?;
     let (launch, now) =
         request.world.with_ec2(|ec2, now| ec2.launch(request.region, wish, intent, now).map(|launch| (launch, now)))?;
-    Ok(request.answer("RunInstances", launch.instances.len() * INSTANCE_SIZE, |xml| {
+    let before = |xml: &mut Xml| {
         reservation_head(xml, &launch.reservation_id);
-        xml.element("instancesSet", |xml| {
-            for made in &launch.instances {
-                let shown = match launch.novelty {
-                    Novelty::New => InstanceState::Pending,
-                    Novelty::Known => made.state(now),
-                };
-                instance(xml, made, shown, now);
-            }
-        });
-    }))
+        xml.open("instancesSet");
+    };
+    let instances = InstanceList::of_launch(launch.instances, launch.novelty, now);
+    Ok(request.answer_with("RunInstances", before, instances, |xml| xml.close("instancesSet")))
 }
 
-fn decode(form: &Form) -> Result<LaunchRequest, AwsError> {
+fn decode(form: &Form<'_>) -> Result<LaunchRequest, AwsError> {
     let user_data = form.get("UserData").filter(|data| !data.is_empty());
     if user_data.is_some_and(|data| data.len() > LONGEST_USER_DATA) {
         return Err(AwsError::new("InvalidParameterValue", "User data is limited to 16384 bytes"));
@@ -53,7 +47,7 @@ fn decode(form: &Form) -> Result<LaunchRequest, AwsError> {
     })
 }
 
-fn instance_tags(form: &Form) -> Result<Vec<(String, String)>, AwsError> {
+fn instance_tags(form: &Form<'_>) -> Result<Vec<(String, String)>, AwsError> {
     let mut tags: Vec<(String, String)> = Vec::new();
     for specification in form.members("TagSpecification") {
         let kind = form.need(&format!("{specification}.ResourceType"))?;

@@ -3,9 +3,10 @@
 use super::instance_xml::state;
 use super::instances::ids_with_page;
 use super::{Request, Xml};
+use crate::answer::Answer;
 use crate::world::{AwsError, Health, StatusQuery, StatusScope};
 
-pub(super) fn describe_instance_status(request: &Request<'_>) -> Result<String, AwsError> {
+pub(super) fn describe_instance_status(request: &Request<'_>) -> Result<Answer, AwsError> {
     let form = request.form;
     let query = StatusQuery {
         ids: form.list("InstanceId"),

@@ -2,9 +2,10 @@
 
 use super::Request;
 use super::form::Form;
+use crate::answer::Answer;
 use crate::world::{AwsError, TagRemoval};
 
-pub(super) fn create_tags(request: &Request<'_>) -> Result<String, AwsError> {
+pub(super) fn create_tags(request: &Request<'_>) -> Result<Answer, AwsError> {
     let form = request.form;
     let ids = form.need_list("ResourceId")?;
     let mut tags = Vec::new();
@@ -19,7 +20,7 @@ pub(super) fn create_tags(request: &Request<'_>) -> Result<String, AwsError> {
     Ok(request.done("CreateTags"))
 }
 
-pub(super) fn delete_tags(request: &Request<'_>) -> Result<String, AwsError> {
+pub(super) fn delete_tags(request: &Request<'_>) -> Result<Answer, AwsError> {
     let form = request.form;
     let ids = form.need_list("ResourceId")?;
     let mut removals = Vec::new();
@@ -34,7 +35,7 @@ pub(super) fn delete_tags(request: &Request<'_>) -> Result<String, AwsError> {
     Ok(request.done("DeleteTags"))
 }
 
-pub(super) fn describe_tags(request: &Request<'_>) -> Result<String, AwsError> {
+pub(super) fn describe_tags(request: &Request<'_>) -> Result<Answer, AwsError> {
     let form = request.form;
     let (filters, page, intent) = (form.filters()?, form.page()?, form.intent()?);
     let page = request.world.with_ec2(|ec2, now| {
@@ -59,7 +60,7 @@ pub(super) fn describe_tags(request: &Request<'_>) -> Result<String, AwsError> {
     }))
 }
 
-fn tag_members(form: &Form) -> Result<Vec<String>, AwsError> {
+fn tag_members(form: &Form<'_>) -> Result<Vec<String>, AwsError> {
     let members = form.members("Tag");
     if members.is_empty() { Err(AwsError::missing("Tag")) } else { Ok(members) }
 }

@@ -39,8 +39,23 @@ impl Dice {
 
     /// This many hexadecimal digits.
     pub fn hex(&mut self, digits: usize) -> String {
+        let mut hex = String::with_capacity(digits);
+        self.push_hex(&mut hex, digits);
+        hex
+    }
+
+    fn push_hex(&mut self, text: &mut String, digits: usize) {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        (0..digits).map(|_| char::from(DIGITS[(self.roll() >> 60) as usize])).collect()
+        text.extend((0..digits).map(|_| char::from(DIGITS[(self.roll() >> 60) as usize])));
+    }
+
+    /// A fresh id in AWS's long form: a prefix and 17 hexadecimal digits, of which the first is 0.
+    pub fn id(&mut self, prefix: &str) -> String {
+        let mut id = String::with_capacity(prefix.len() + 18);
+        id.push_str(prefix);
+        id.push_str("-0");
+        self.push_hex(&mut id, 16);
+        id
     }
 
     /// A random UUID.

@@ -13,6 +13,7 @@ use super::error::AwsError;
 use super::fields::InstanceField;
 use super::filter::Filters;
 use super::instance::{Course, Instance};
+use super::orders::Told;
 use super::page::{Page, PageRequest};
 use super::settings::{Delays, Settings, StopWhilePending};
 use super::tokens::Tokens;
@@ -45,7 +46,8 @@ pub struct Ec2 {
     pub(super) stop_while_pending: StopWhilePending,
     pub(super) addresses: Addresses,
     next_sequence: u64,
-    pub(super) changes: u64,
+    /// The instances that were launched or told something, until somebody has heard of it.
+    pub(super) told: Vec<Told>,
     regions: BTreeMap<&'static str, Region>,
 }
 
@@ -84,7 +86,7 @@ impl Ec2 {
             stop_while_pending: settings.stop_while_pending,
             addresses: Addresses::default(),
             next_sequence: 0,
-            changes: 0,
+            told: Vec::new(),
             regions: REGIONS.into_iter().map(|name| (name, Region::new(name))).collect(),
         }
     }
@@ -182,6 +184,11 @@ impl Region {
     /// One instance.
     pub fn find(&self, id: &str) -> Option<&Arc<Instance>> {
         self.by_id.get(id).and_then(|sequence| self.instances.get(sequence))
+    }
+
+    /// The instance at this place in the order of launches.
+    pub fn at(&self, sequence: u64) -> Option<&Arc<Instance>> {
+        self.instances.get(&sequence)
     }
 
     /// All instances, in the order of launches.

@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use chrono::{DateTime, Utc};
 
 use super::catalog::SecurityGroup;
+use super::shared::Shared;
 use super::tags::Tags;
 
 /// The states EC2 knows.
@@ -109,35 +110,35 @@ pub struct Instance {
     /// Its id.
     pub id: String,
     /// The launch it came from.
-    pub reservation_id: String,
+    pub reservation_id: Shared<str>,
     /// Its number within that launch.
     pub launch_index: usize,
     /// The image it was made from.
-    pub image_id: String,
+    pub image_id: Shared<str>,
     /// Its type.
-    pub instance_type: String,
+    pub instance_type: Shared<str>,
     /// The key pair it was given.
-    pub key_name: Option<String>,
+    pub key_name: Option<Shared<str>>,
     /// The token it was launched with.
-    pub client_token: Option<String>,
+    pub client_token: Option<Shared<str>>,
     /// The zone it is in.
-    pub availability_zone: String,
+    pub availability_zone: Shared<str>,
     /// The subnet it is in.
-    pub subnet_id: String,
+    pub subnet_id: Shared<str>,
     /// The VPC it is in.
-    pub vpc_id: String,
+    pub vpc_id: Shared<str>,
     /// Its security groups.
-    pub groups: Vec<SecurityGroup>,
+    pub groups: Shared<[SecurityGroup]>,
     /// Its instance profile.
     pub profile: Option<Profile>,
     /// How often it is measured.
     pub monitoring: Monitoring,
     /// Its volume.
-    pub volume_id: String,
+    pub volume_id: Box<str>,
     /// Its network interface.
-    pub interface_id: String,
+    pub interface_id: Box<str>,
     /// Its tags.
-    pub tags: Tags,
+    pub tags: Shared<Tags>,
     /// When it was first launched; visibility lag counts from here.
     pub created_at: DateTime<Utc>,
     /// When it was launched or last started.
@@ -193,6 +194,8 @@ impl Instance {
         if self.runs.len() == RUNS_KEPT {
             self.runs.remove(0);
         }
+        // Most instances run once.
+        self.runs.reserve_exact(1);
         self.runs.push(Run { from: running_at, until: None });
     }
 

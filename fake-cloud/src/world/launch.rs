@@ -8,6 +8,8 @@ use super::catalog::{ACCOUNT, SecurityGroup, Subnet, is_well_formed};
 use super::ec2::{Ec2, Intent, Region, later};
 use super::error::AwsError;
 use super::instance::{Course, Instance, InstanceState, Monitoring, Profile};
+use super::orders::Told;
+use super::shared::Shared;
 use super::tags::{self, Tags};
 use super::tokens::UsedToken;
 
@@ -108,7 +110,7 @@ impl Ec2 {
         let subnet = place.choose_subnet(request.subnet_id.as_deref())?.clone();
         let groups = place.choose_groups(&request.groups)?;
         intent.proceed()?;
-        Ok(self.create(region, request, &subnet, &groups, now))
+        Ok(self.create(region, request, &subnet, groups, now))
     }
 
     fn create(
@@ -116,46 +118,57 @@ impl Ec2 {
         region: &str,
         request: LaunchRequest,
         subnet: &Subnet,
-        groups: &[SecurityGroup],
+        groups: Vec<SecurityGroup>,
         now: DateTime<Utc>,
     ) -> Launch {
-        self.changes += 1;
-        let reservation_id = format!("r-0{}", self.dice.hex(16));
+        let reservation_id = self.dice.id("r");
+        let shared = |text: &str| Shared::<str>::from(text);
+        // What all of them have in common is there once.
+        let model = Instance {
+            sequence: 0,
+            id: String::new(),
+            reservation_id: shared(&reservation_id),
+            launch_index: 0,
+            image_id: shared(&request.image_id),
+            instance_type: shared(&request.instance_type),
+            key_name: request.key_name.as_deref().map(shared),
+            client_token: request.client_token.as_deref().map(shared),
+            availability_zone: shared(&subnet.availability_zone),
+            subnet_id: shared(&subnet.id),
+            vpc_id: shared(&subnet.vpc_id),
+            groups: groups.into(),
+            profile: None,
+            monitoring: request.monitoring,
+            volume_id: Box::default(),
+            interface_id: Box::default(),
+            tags: request.tags.iter().cloned().collect::<Tags>().into(),
+            created_at: now,
+            launched_at: now,
+            course: Course::Up { running_at: now },
+            runs: Vec::new(),
+            private_ip: subnet.network,
+            assigned_ip: subnet.network,
+        };
         let mut made = Vec::with_capacity(request.max_count);
         for launch_index in 0..request.max_count {
             let mut instance = Instance {
                 sequence: self.next_sequence(),
-                id: format!("i-0{}", self.dice.hex(16)),
-                reservation_id: reservation_id.clone(),
+                id: self.dice.id("i"),
                 launch_index,
-                image_id: request.image_id.clone(),
-                instance_type: request.instance_type.clone(),
-                key_name: request.key_name.clone(),
-                client_token: request.client_token.clone(),
-                availability_zone: subnet.availability_zone.clone(),
-                subnet_id: subnet.id.clone(),
-                vpc_id: subnet.vpc_id.clone(),
-                groups: groups.to_vec(),
                 profile: request.profile.as_deref().map(|name| self.profile(name)),
-                monitoring: request.monitoring,
-                volume_id: format!("vol-0{}", self.dice.hex(16)),
-                interface_id: format!("eni-0{}", self.dice.hex(16)),
-                tags: request.tags.iter().cloned().collect(),
-                created_at: now,
-                launched_at: now,
-                course: Course::Up { running_at: now },
-                runs: Vec::new(),
-                private_ip: subnet.network,
-                assigned_ip: subnet.network,
+                volume_id: self.dice.id("vol").into(),
+                interface_id: self.dice.id("eni").into(),
+                ..model.clone()
             };
             instance.go_up(now, later(now, self.delays.starting), self.addresses.take());
             made.push(instance);
         }
         // The caller has just been in this region, so it exists.
-        let instances = match self.region(region, now) {
-            Ok(place) => place.settle(made, subnet, &reservation_id, request),
-            Err(_) => Vec::new(),
+        let (place, instances) = match self.region(region, now) {
+            Ok(place) => (place.name, place.settle(made, subnet, &reservation_id, request)),
+            Err(_) => ("", Vec::new()),
         };
+        self.told.extend(instances.iter().map(|made| Told { region: place, sequence: made.sequence }));
         Launch { reservation_id, instances, novelty: Novelty::New }
     }
 

@@ -5,6 +5,7 @@ use chrono::{DateTime, Utc};
 use super::ec2::{Ec2, Intent, later};
 use super::error::AwsError;
 use super::instance::{Instance, InstanceState};
+use super::orders::Told;
 use super::settings::StopWhilePending;
 use super::view::View;
 
@@ -70,7 +71,10 @@ impl Ec2 {
 
     fn take_step(&mut self, region: &str, sequence: u64, step: Step, now: DateTime<Utc>) -> Result<(), AwsError> {
         let delays = self.delays;
-        self.changes += u64::from(step != Step::Stay);
+        if step != Step::Stay {
+            let region = self.region(region, now)?.name;
+            self.told.push(Told { region, sequence });
+        }
         match step {
             Step::Stay => {}
             Step::Up => {

@@ -14,8 +14,10 @@ mod instance;
 mod launch;
 mod lifecycle;
 pub mod metrics;
+mod orders;
 mod page;
 mod settings;
+mod shared;
 mod status;
 mod tagging;
 mod tags;
@@ -26,7 +28,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
-use tokio::sync::watch;
 
 use crate::clock::Clock;
 use crate::faults::Faults;
@@ -41,8 +42,10 @@ pub use self::filter::{Field, Filter, Filters, Pattern, Piece};
 pub use self::instance::{Course, Instance, InstanceState, Monitoring, Profile, Run};
 pub use self::launch::{Launch, LaunchRequest, Novelty};
 pub use self::lifecycle::{Order, StateChange};
+pub use self::orders::{News, Orders, Told};
 pub use self::page::{Page, PageRequest};
 pub use self::settings::{AgentDimensions, DelayError, Delays, Settings, StopWhilePending};
+pub use self::shared::Shared;
 pub use self::status::{Health, InstanceStatus, StatusField, StatusQuery, StatusScope};
 pub use self::tags::{TagRemoval, TaggedResource, Tags};
 pub use self::view::{Hidden, HiddenReason, PageCut, View};
@@ -51,6 +54,7 @@ pub(crate) use self::catalog::is_well_formed;
 pub(crate) use self::dice::{hash_text, mix};
 
 use self::metrics::Metrics;
+use self::orders::Subscribers;
 
 /// A world. Two of them share nothing.
 ///
@@ -78,7 +82,7 @@ pub struct World {
     faults: Faults,
     recorder: Recorder,
     requests: AtomicU64,
-    orders: watch::Sender<()>,
+    subscribers: Subscribers,
 }
 
 impl World {
@@ -90,7 +94,7 @@ impl World {
             faults: Faults::new(settings.seed),
             recorder: Recorder::default(),
             requests: AtomicU64::new(0),
-            orders: watch::Sender::new(()),
+            subscribers: Subscribers::default(),
             settings,
         }
     }
@@ -120,17 +124,17 @@ impl World {
         let mut ec2 = self.ec2.lock();
         // Read under the lock, so that moments follow on each other as the changes do.
         let now = self.clock().now();
-        let before = ec2.changes;
         let result = work(&mut ec2, now);
-        if ec2.changes != before {
-            self.orders.send_replace(());
+        if !ec2.told.is_empty() {
+            self.subscribers.tell(&ec2.told);
+            ec2.told.clear();
         }
         result
     }
 
-    /// Wakes up whenever an instance was launched or told something. What follows from time alone wakes nobody.
-    pub fn orders(&self) -> watch::Receiver<()> {
-        self.orders.subscribe()
+    /// News of every instance that is launched or told something from now on. What follows from time alone is no news.
+    pub fn orders(&self) -> Orders {
+        self.subscribers.subscribe()
     }
 
     /// A fresh request id.
@@ -141,8 +145,12 @@ impl World {
 
     /// Back to the beginning: no instances, no metrics, no faults, no records. The clock goes on.
     pub fn reset(&self) {
-        *self.ec2.lock() = Ec2::new(&self.settings);
-        self.orders.send_replace(());
+        {
+            let mut ec2 = self.ec2.lock();
+            *ec2 = Ec2::new(&self.settings);
+            // Under the lock, so that news of the new world come after it.
+            self.subscribers.tell_of_beginning();
+        }
         *self.metrics.lock() = Metrics::new(self.settings.seed, self.settings.agent_dimensions);
         self.faults.clear();
         self.recorder.clear();

@@ -87,7 +87,7 @@ impl Region {
         match id.split_once('-').map(|(prefix, _)| prefix) {
             Some("i") => {
                 self.find_all(&[id.to_owned()], view, now)?;
-                self.find(id).map(|instance| &instance.tags).ok_or_else(|| AwsError::unknown_instances(&[id]))
+                self.find(id).map(|instance| &*instance.tags).ok_or_else(|| AwsError::unknown_instances(&[id]))
             }
             Some("ami") => {
                 self.catalog.image(id).map(|image| &image.tags).ok_or_else(|| {
@@ -106,7 +106,7 @@ impl Region {
     fn change_tags(&mut self, ids: &[String], mut change: impl FnMut(&mut Tags)) {
         for id in ids {
             if let Some(instance) = self.by_id.get(id).and_then(|sequence| self.instances.get_mut(sequence)) {
-                change(&mut Arc::make_mut(instance).tags);
+                change(Arc::make_mut(instance).tags.make_mut());
             } else if let Some(image) = self.catalog.images.iter_mut().find(|image| image.id == *id) {
                 change(&mut image.tags);
             } else if let Some(subnet) = self.catalog.subnets.iter_mut().find(|subnet| subnet.id == *id) {

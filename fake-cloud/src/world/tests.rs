@@ -374,16 +374,22 @@ fn an_instance_is_found_by_the_address_it_runs_at_and_only_while_it_runs() {
 }
 
 #[test]
-fn orders_wake_whoever_waits_for_them_and_looking_does_not() {
+fn orders_are_news_and_looking_is_none() {
     let world = world();
-    let mut orders = world.orders();
+    let orders = world.orders();
     let id = launch(&world);
-    assert!(orders.has_changed().expect("the world exists"));
-    orders.mark_unchanged();
+    let sequence = world.with_ec2(|ec2, now| ec2.region(HERE, now).expect("a region").find(&id).map(|it| it.sequence));
+    let told = vec![Told { region: HERE, sequence: sequence.expect("launched") }];
+    assert_eq!(orders.take().told, told);
     pass(&world, 15);
     assert_eq!(state(&world, &id), Some("running"));
     order(&world, Order::Start, &[&id]).expect("it runs already");
-    assert!(!orders.has_changed().expect("the world exists"));
+    assert_eq!(orders.take(), News::default());
     order(&world, Order::Stop, &[&id]).expect("it stops");
-    assert!(orders.has_changed().expect("the world exists"));
+    assert_eq!(orders.take().told, told);
+    launch(&world);
+    world.reset();
+    launch(&world);
+    let News { began_anew, told } = orders.take();
+    assert!(began_anew && told.len() == 1, "what was before the beginning is no news");
 }

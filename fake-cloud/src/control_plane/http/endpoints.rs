@@ -151,7 +151,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
         |records, call| license(records, call, Operation::Deregister, Step::Fail),
     ),
     keyed("list_templates", Verb::Get, "/api/internal/worker-templates", |records, _| {
-        Ok(Reply::objects(&records.templates()))
+        Ok(Reply::objects(records.templates()))
     }),
     keyed("put_template", Verb::Post, "/api/internal/worker-templates", |records, call| {
         Ok(Reply::json(&*records.put_template(call.input()?)?).with_status(StatusCode::CREATED))
@@ -172,7 +172,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
     keyed("list_sessions", Verb::Get, "/api/internal/lablet-sessions", |records, call| {
         let statuses = call.query_list("status").map(str::to_ascii_lowercase).collect();
         let filter = SessionFilter { worker_id: call.query("worker_id").map(str::to_owned), statuses };
-        Ok(Reply::objects(&records.sessions(&filter)))
+        Ok(Reply::objects(records.sessions(&filter)))
     }),
     keyed("create_session", Verb::Post, "/api/internal/lablet-sessions", |records, call| {
         Ok(Reply::json(&*records.create_session(call.input()?)?).with_status(StatusCode::CREATED))
@@ -196,13 +196,13 @@ pub const ENDPOINTS: &[Endpoint] = &[
         |records, call| Ok(Reply::json(&*records.set_session_desired(call.subject(), &call.input()?)?)),
     ),
     keyed("list_audit", Verb::Get, "/api/internal/scaling-audit", |records, call| {
-        Ok(Reply::objects(&records.audit(call.query("worker_id"), call.query("action"))))
+        Ok(Reply::objects(records.audit(call.query("worker_id"), call.query("action"))))
     }),
     keyed("record_audit", Verb::Post, "/api/internal/scaling-audit", |records, call| {
         Ok(Reply::json(&*records.record_audit(call.input()?)?).with_status(StatusCode::CREATED))
     }),
     keyed("list_events", Verb::Get, "/api/internal/events", |records, call| {
-        Ok(Reply::objects(&records.events(call.query("worker_id"), call.query("type"))))
+        Ok(Reply::objects(records.events(call.query("worker_id"), call.query("type"))))
     }),
     keyed("publish_event", Verb::Post, "/api/internal/events", |records, call| {
         Ok(Reply::json(&*records.publish(&call.input()?)?).with_status(StatusCode::CREATED))
@@ -223,7 +223,7 @@ fn list_workers(records: &Records, call: &Call) -> Answer {
         aws_region: call.query("aws_region").map(str::to_owned),
         include_terminated: call.query_switch("include_terminated")?,
     };
-    Ok(Reply::workers(&records.workers(&filter)))
+    Ok(Reply::workers(records.workers(&filter)))
 }
 
 fn scale_up(records: &Records, call: &Call) -> Answer {
@@ -276,7 +276,7 @@ fn imminent_deadlines(records: &Records, call: &Call) -> Answer {
             .filter(|minutes| (0..=100_000).contains(minutes))
             .ok_or_else(|| Problem::invalid("boot_window_minutes", &text.into(), ACCEPTED))?,
     };
-    Ok(Reply::objects(&records.imminent_sessions(TimeDelta::minutes(minutes))))
+    Ok(Reply::objects(records.imminent_sessions(TimeDelta::minutes(minutes))))
 }
 
 fn terminate_session(records: &Records, call: &Call) -> Answer {

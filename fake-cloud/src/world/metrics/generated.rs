@@ -41,7 +41,7 @@ const DISK: Reported = Reported { name: "disk_used_percent", unit: "Percent", lo
 /// The metrics an instance reports.
 pub(super) fn keys(instance: &Instance, agent: AgentDimensions) -> Vec<MetricKey> {
     let own = [("InstanceId", instance.id.as_str())];
-    let appended = [own[0], ("ImageId", instance.image_id.as_str()), ("InstanceType", instance.instance_type.as_str())];
+    let appended = [own[0], ("ImageId", &*instance.image_id), ("InstanceType", &*instance.instance_type)];
     let mounted = [("path", "/"), ("device", "nvme0n1p1"), ("fstype", "ext4")];
     let mut keys: Vec<_> = HYPERVISOR.iter().map(|reported| MetricKey::new("AWS/EC2", reported.name, own)).collect();
     keys.push(MetricKey::new("CWAgent", MEMORY.name, appended));

@@ -63,9 +63,9 @@ fn dimensions_must_match_to_the_last_one() {
             "CWAgent",
             "mem_used_percent",
             [
-                ("InstanceType", instance.instance_type.as_str()),
+                ("InstanceType", &*instance.instance_type),
                 ("InstanceId", instance.id.as_str()),
-                ("ImageId", instance.image_id.as_str()),
+                ("ImageId", &*instance.image_id),
             ],
         );
         assert!(!points(&world, &all).is_empty());
