@@ -83,13 +83,13 @@ def _make(cls: type) -> type:
         __slots__=slots,
         _frozen_fields=all_,
         __match_args__=tuple(item.name for item in all_ if item.init and not item.kw_only),
-        __init__=_Constructor(),
+        __init__=_Later(_write_constructor),
         __setattr__=_refuse_to_set,
         __delattr__=_refuse_to_delete,
         __getstate__=_state,
         __setstate__=_restore,
-        __dataclass_fields__=_Original(),
-        __dataclass_params__=_Original(),
+        __dataclass_fields__=_Later(_take_from_twin),
+        __dataclass_params__=_Later(_take_from_twin),
     )
     for name, method in _UNLESS_DEFINED.items():
         own.setdefault(name, method)
@@ -101,69 +101,66 @@ def _make(cls: type) -> type:
 class _Later:
     """What a class gets when it is first asked for it."""
 
+    def __init__(self, bring: Callable[[type], None]) -> None:
+        self._bring = bring
+
     def __set_name__(self, owner: type, name: str) -> None:
         self._owner, self._name = owner, name
 
     def __get__(self, instance: object, owner: type) -> Any:
-        self.bring(self._owner)
+        self._bring(self._owner)
         brought = self._owner.__dict__[self._name]
         return brought.__get__(instance, owner) if hasattr(brought, "__get__") else brought
 
-    def bring(self, owner: type) -> None:
-        raise NotImplementedError
+
+def _write_constructor(owner: type) -> None:
+    taken = [item for item in fields(owner) if item.init]
+    taken.sort(key=lambda item: item.kw_only)
+    known: dict[str, Any] = {"__put": object.__setattr__, "__factory": _FACTORY}
+    parameters, lines = ["self"], []
+    for item in fields(owner):
+        value = item.name
+        if item.default_factory is not _MISSING:
+            known[f"__make_{item.name}"] = item.default_factory
+            made = f"__make_{item.name}()"
+            value = f"{made} if {item.name} is __factory else {item.name}" if item.init else made
+        elif not item.init:
+            continue
+        lines.append(f" __put(self, {item.name!r}, {value})")
+    for item in taken:
+        if item.kw_only and "*" not in parameters:
+            parameters.append("*")
+        parameters.append(item.name)
+        if item.default_factory is not _MISSING:
+            parameters[-1] += "=__factory"
+        elif item.default is not _MISSING:
+            known[f"__default_{item.name}"] = item.default
+            parameters[-1] += f"=__default_{item.name}"
+    if hasattr(owner, "__post_init__"):
+        lines.append(" self.__post_init__()")
+    exec(f"def __init__({', '.join(parameters)}):\n" + "\n".join(lines or [" pass"]), known)
+    written = known["__init__"]
+    written.__qualname__ = f"{owner.__qualname__}.__init__"
+    written.__module__ = owner.__module__
+    written.__annotations__ = {item.name: item.type for item in taken} | {"return": None}
+    owner.__init__ = written  # type: ignore[misc]
 
 
-class _Constructor(_Later):
-    def bring(self, owner: type) -> None:
-        taken = [item for item in fields(owner) if item.init]
-        taken.sort(key=lambda item: item.kw_only)
-        known: dict[str, Any] = {"__put": object.__setattr__, "__factory": _FACTORY}
-        parameters, lines = ["self"], []
-        for item in fields(owner):
-            value = item.name
-            if item.default_factory is not _MISSING:
-                known[f"__make_{item.name}"] = item.default_factory
-                made = f"__make_{item.name}()"
-                value = f"{made} if {item.name} is __factory else {item.name}" if item.init else made
-            elif not item.init:
-                continue
-            lines.append(f" __put(self, {item.name!r}, {value})")
-        for item in taken:
-            if item.kw_only and "*" not in parameters:
-                parameters.append("*")
-            parameters.append(item.name)
-            if item.default_factory is not _MISSING:
-                parameters[-1] += "=__factory"
-            elif item.default is not _MISSING:
-                known[f"__default_{item.name}"] = item.default
-                parameters[-1] += f"=__default_{item.name}"
-        if hasattr(owner, "__post_init__"):
-            lines.append(" self.__post_init__()")
-        exec(f"def __init__({', '.join(parameters)}):\n" + "\n".join(lines or [" pass"]), known)
-        written = known["__init__"]
-        written.__qualname__ = f"{owner.__qualname__}.__init__"
-        written.__module__ = owner.__module__
-        written.__annotations__ = {item.name: item.type for item in taken} | {"return": None}
-        owner.__init__ = written  # type: ignore[misc]
+def _take_from_twin(owner: type) -> None:
+    """What `dataclasses` keeps of its own classes, taken from one that it makes."""
+    import dataclasses
 
+    def original(item: Field) -> Any:
+        given = {name: getattr(item, name) for name in ("init", "repr", "compare", "kw_only")}
+        for name in ("default", "default_factory"):
+            if getattr(item, name) is not _MISSING:
+                given[name] = getattr(item, name)
+        return dataclasses.field(**given)
 
-class _Original(_Later):
-    """What `dataclasses` keeps of its own classes, taken from a twin that it makes."""
-
-    def bring(self, owner: type) -> None:
-        import dataclasses
-
-        def original(item: Field) -> Any:
-            given = {name: getattr(item, name) for name in ("init", "repr", "compare", "kw_only")}
-            for name in ("default", "default_factory"):
-                if getattr(item, name) is not _MISSING:
-                    given[name] = getattr(item, name)
-            return dataclasses.field(**given)
-
-        described = [(item.name, item.type, original(item)) for item in fields(owner)]
-        twin: Any = dataclasses.make_dataclass(owner.__name__, described, frozen=True, slots=True)
-        for name in ("__dataclass_fields__", "__dataclass_params__"):
-            setattr(owner, name, getattr(twin, name))
+    described = [(item.name, item.type, original(item)) for item in fields(owner)]
+    twin: Any = dataclasses.make_dataclass(owner.__name__, described, frozen=True, slots=True)
+    for name in ("__dataclass_fields__", "__dataclass_params__"):
+        setattr(owner, name, getattr(twin, name))
 
 
 def _compared(of: object) -> tuple[object, ...]:
