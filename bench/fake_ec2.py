@@ -1,7 +1,8 @@
 """What the fake EC2 costs next to moto's server, for the same bytes from the same client.
 
 The client is a socket and bytes that were put together before: what it costs is a few microseconds and the same for
-both. Processor time is that of the server's process.
+both. It asks, and waits for the answer before it asks again, so client and server take turns on one core. Processor
+time is that of the server's process.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Self
 
-from processes import IN_PYTHON, FakeCloud, Server, fake_cloud, moto, native
+from processes import IN_PYTHON, FakeCloud, Server, fake_cloud, moto, native, on_one_core
 from report import Bench, Row, better
 
 SCOPE = "Credential=fake/20260101/us-east-1/ec2/aws4_request"
@@ -47,6 +48,8 @@ class Caller:
     def __init__(self, server: Server) -> None:
         self.server = server
         self.socket: socket.socket | None = None
+        self.memory = bytearray(1 << 20)
+        self.view = memoryview(self.memory)
         self.image = ""
         self.latest = ""
         self.launched = 0
@@ -76,29 +79,38 @@ class Caller:
 
     def send(self, request: bytes) -> bytes:
         """Sends it, and gives the body of the answer."""
+        parts: list[bytes] = []
+        self._exchange(request, parts.append)
+        return b"".join(parts)
+
+    def _exchange(self, request: bytes, keep: Callable[[bytes], None] | None = None) -> None:
+        """Sends it, and reads the whole answer, into the same memory every time."""
         if self.socket is None:
             self.socket = socket.create_connection((self.server.host, self.server.port), timeout=120)
             self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.sendall(request)
-        received = b""
-        while (end := received.find(b"\r\n\r\n")) < 0:
-            received += self._more()
-        head = received[:end].lower()
+        received = self._more(0)
+        while (end := self.memory.find(b"\r\n\r\n", 0, received)) < 0:
+            received += self._more(received)
+        head = self.memory[:end].lower()
         length = int(head.partition(b"content-length:")[2].partition(b"\r\n")[0])
-        parts, missing = [received[end + 4 :]], length - (len(received) - end - 4)
-        while missing > 0:
-            parts.append(self._more())
-            missing -= len(parts[-1])
-        body = b"".join(parts)
-        if b" 200 " not in head[:16]:
-            raise RuntimeError(f"refused: {body!r}")
+        refused = b" 200 " not in head[:16]
+        missing, begin = length - (received - end - 4), end + 4
+        while True:
+            if keep is not None:
+                keep(bytes(self.memory[begin:received]))
+            if missing <= 0:
+                break
+            begin, received = 0, self._more(0)
+            missing -= received
+        if refused:
+            raise RuntimeError(f"refused: {head!r}")
         if b"connection: close" in head:
             self.close()
-        return body
 
-    def _more(self) -> bytes:
+    def _more(self, place: int) -> int:
         assert self.socket is not None
-        more = self.socket.recv(1 << 20)
+        more = self.socket.recv_into(self.view[place:])
         if not more:
             raise RuntimeError("the server hung up")
         return more
@@ -139,7 +151,7 @@ class Caller:
     def _repeat(self, request: bytes, seconds: float) -> Cost:
         asked, spent, began = 0, self.server.cpu(), time.monotonic()
         while asked == 0 or time.monotonic() - began < seconds:
-            self.send(request)
+            self._exchange(request)
             asked += 1
         wall, cpu = time.monotonic() - began, self.server.cpu() - spent
         return Cost(cpu / asked * 1000, asked / wall)
@@ -164,7 +176,13 @@ def run(quick: bool) -> list[Row]:
     native()
     mine, its = start_up(ours_started, times), start_up(moto, max(1, times // 3))
     by_python = start_up(ours_in_python, times)
-    with ours_started() as fake, moto() as other, Caller(fake) as ours, Caller(other) as theirs:
+    with (
+        ours_started() as fake,
+        moto() as other,
+        on_one_core(fake, other),
+        Caller(fake) as ours,
+        Caller(other) as theirs,
+    ):
 
         def compare(what: str, mine: str, same: str) -> None:
             print(f"      {what}", file=sys.stderr, flush=True)

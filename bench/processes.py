@@ -97,6 +97,25 @@ def resident_of_files(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[2]) * os.sysconf("SC_PAGE_SIZE")
 
 
+@contextmanager
+def on_one_core(*servers: Server) -> Iterator[None]:
+    """Has this process and some servers take turns on one core.
+
+    Where they take turns anyway, another core would only have to be woken up for each of them, which in a virtual
+    machine takes longer than a short request, and is neither server's doing.
+    """
+    before = os.sched_getaffinity(0)
+    core = {max(before)}
+    for server in servers:
+        for thread in Path(f"/proc/{server.pid}/task").iterdir():
+            os.sched_setaffinity(int(thread.name), core)
+    os.sched_setaffinity(0, core)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
 @functools.cache
 def native() -> tuple[str, ...]:
     """The program `fake-cloud`, built as `make fake-cloud` builds it. The first time takes minutes."""
