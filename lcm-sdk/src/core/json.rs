@@ -12,7 +12,9 @@ use std::borrow::Cow;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-pub(crate) use self::raw::{Name, Raw};
+#[cfg(feature = "control-plane")]
+pub(crate) use self::raw::Name;
+pub(crate) use self::raw::Raw;
 
 use self::raw::{Entries, entry};
 use super::secret::Secret;

@@ -30,6 +30,7 @@ pub(crate) type Entries<'a> = Vec<(Cow<'a, str>, Raw<'a>)>;
 
 impl Raw<'_> {
     /// A field of an object, null included; `None` of anything else.
+    #[cfg(feature = "control-plane")]
     pub(crate) fn get(&self, field: &str) -> Option<&Self> {
         match self {
             Self::Object(entries) => entry(entries, field),
