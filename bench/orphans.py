@@ -13,8 +13,8 @@ from worlds import cloud_of, orphaned
 
 CONCURRENCY = 10
 WHY = (
-    "both scan alike, so what is saved is one describe for each suspect; left of ours are the AWS client's parsing, "
-    "the reading of all records, and a write for each orphan, eight at a time"
+    "both scan alike, so what is saved is one describe for each suspect; left of ours are the reading of all instances "
+    "and records, and a write for each orphan, eight at a time"
 )
 
 
