@@ -247,6 +247,9 @@ mod tests {
             &PLAIN.replace("2026-02-06T08:00:00.000Z", "yesterday"),
             &PLAIN.replace("<key>team</key>", "<key><b>team</b></key>"),
             &PLAIN.replace("instanceId>", "a:instanceId>"),
+            &PLAIN.replace("net<", "  <"),
+            &PLAIN.replace("net<", "\u{1}<"),
+            &PLAIN.replace("net<", "\u{fffe}<"),
             &PLAIN.replace("<imageId>", "<imageId >"),
         ] {
             let Read { instances, rest } = read(answer(&[&[PLAIN, odd], &[PLAIN]]).as_bytes()).expect("as expected");
