@@ -31,8 +31,8 @@ PEER = "moto server"
 ABOUT = "fake EC2: "
 DESCRIBE = "Action=DescribeInstances"
 TAKING_TURNS = (
-    "one client, one request after the other, client and server on one core; over two cores the waking of the other "
-    "one costs more than a short request, and adds the same to both"
+    "one client, one request after the other, client and server on one core for both fakes: over two cores the waking "
+    "of the other one, which costs more than a short request, would be measured with it"
 )
 
 
