@@ -238,7 +238,7 @@ impl<'a> Fields<'a> {
                 Value::String(text) => Ok((key, text)),
                 Value::Number(number) => Ok((key, number.to_string())),
                 Value::Bool(on) => Ok((key, on.to_string())),
-                other => Err(self.error(&format!("{field}.{key}"), &other, "text")),
+                other => Err(self.error(&format!("{field}.{}", cut(key)), &other, "text")),
             })
             .collect()
     }
@@ -277,11 +277,15 @@ impl<'a> Fields<'a> {
 
 /// What a value looks like in an error. Of lists and objects only the kind is shown: they may hold anything.
 fn shown(value: &Value) -> String {
-    let text = match value {
-        Value::Array(_) => return "a list".to_owned(),
-        Value::Object(_) => return "an object".to_owned(),
-        plain => plain.to_string(),
-    };
+    match value {
+        Value::Array(_) => "a list".to_owned(),
+        Value::Object(_) => "an object".to_owned(),
+        plain => cut(plain.to_string()),
+    }
+}
+
+/// As much of a text from outside as is shown.
+fn cut(text: String) -> String {
     match text.char_indices().nth(SHOWN) {
         Some((cut, _)) => format!("{}…", &text[..cut]),
         None => text,

@@ -383,4 +383,10 @@ mod tests {
         let text = error(json!({"id": "w", "status": "é".repeat(10_000)}));
         assert!(text.len() < 500, "{}", text.len());
     }
+
+    #[test]
+    fn a_huge_name_of_a_bad_tag_is_cut_in_the_error() {
+        let text = error(json!({"id": "w", "status": "running", "aws_tags": {"é".repeat(10_000): null}}));
+        assert!(text.len() < 500 && text.contains("aws_tags.é"), "{text}");
+    }
 }
