@@ -78,8 +78,9 @@ prove: setup ## Break everything on purpose, for minutes: at every point, in a m
 soak: ## The same with other dice for SECONDS=600; progress, then the table
 	LCM_SOAK_SECONDS=$(or $(SECONDS),600) $(PROVER)
 
-fake-cloud: ## Run a cloud on this machine, sixty times as fast; ARGS="--help" tells more
-	$(CARGO) run --quiet --release --package fake-cloud -- $(or $(ARGS),--clock x60)
+fake-cloud: ## Run a cloud on this machine, sixty times as fast; ARGS="--help" tells more (the first build takes minutes)
+	@$(CARGO) build --profile program --package fake-cloud
+	$(CARGO) run --quiet --profile program --package fake-cloud -- $(or $(ARGS),--clock x60)
 
 controller: setup ## Run the worker controller on the environment; ARGS="--once --dry-run" shows what it would do
 	$(CARGO) run --quiet --bin worker-controller -- $(ARGS)
@@ -119,7 +120,7 @@ bench-ready: $(BENCH)/peers/.ready
 	$(BIN)/maturin build --locked --release --out $(BENCH)/wheels
 	@rm -rf $(BENCH)/site
 	@$(BENCH_PIP) --target $(BENCH)/site $$(ls -t $(BENCH)/wheels/lcm-*.whl | head -n 1)
-	$(CARGO) build --release --package fake-cloud
+	$(CARGO) build --profile program --package fake-cloud
 
 bench: bench-ready ## LCM next to what one would use instead (the first build takes many minutes); ARGS="--help" tells more
 	PYTHONPATH=$(BENCH)/site $(BIN)/python bench/run.py $(ARGS)

@@ -1,9 +1,11 @@
 //! What watchers are told, and the queue it waits in.
 
-use std::sync::Arc;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use super::record::Event;
@@ -20,6 +22,34 @@ pub(super) struct Telling {
     pub(super) previous: bool,
     /// In pieces, if it is too much for one message.
     pub(super) fragment: bool,
+}
+
+/// Events that are told together. However many watchers are told them, they are put into words once.
+#[derive(Debug)]
+pub(super) struct Batch {
+    events: Arc<[Event]>,
+    with_previous: OnceLock<Bytes>,
+    without_previous: OnceLock<Bytes>,
+}
+
+impl Batch {
+    pub(super) fn new(events: Arc<[Event]>) -> Arc<Self> {
+        Arc::new(Self { events, with_previous: OnceLock::new(), without_previous: OnceLock::new() })
+    }
+
+    /// The events in words, with what was there before or without. `encode` has to give the same for all who ask.
+    pub(super) fn words(&self, telling: Telling, encode: impl FnOnce(&[Event]) -> Bytes) -> Bytes {
+        let words = if telling.previous { &self.with_previous } else { &self.without_previous };
+        words.get_or_init(|| encode(&self.events)).clone()
+    }
+}
+
+impl Deref for Batch {
+    type Target = [Event];
+
+    fn deref(&self) -> &[Event] {
+        &self.events
+    }
 }
 
 /// What a stream of watchers is told. Ids are those of the stream's watchers.
@@ -60,7 +90,7 @@ pub(super) enum Delivery {
         /// The newest revision.
         revision: i64,
         /// What.
-        events: Arc<[Event]>,
+        events: Arc<Batch>,
         /// How. The watcher may be gone, and its id taken by another, when this is read.
         telling: Telling,
     },

@@ -13,6 +13,7 @@
 //! off or a defragmentation. A transaction that deletes without an end and then puts a deleted key, keeping
 //! its value, crashes the real one; here the value is empty.
 
+mod calls;
 mod delivery;
 mod error;
 mod fault;

@@ -9,7 +9,7 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
 use socket2::SockRef;
@@ -18,6 +18,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tonic::body::Body;
 
+use super::calls::Calls;
 use super::handle::EtcdStore;
 use super::outbox;
 use super::services::{self, Context, NoAnswer};
@@ -114,7 +115,9 @@ pub async fn serve_with(
 async fn connection(stream: TcpStream, context: Context, watcher: hyper_util::server::graceful::Watcher) {
     // Small answers must not wait for company.
     drop(stream.set_nodelay(true));
-    let mut builder = Builder::new(TokioExecutor::new());
+    let mut calls = Calls::default();
+    let begun = calls.begun();
+    let mut builder = Builder::new(begun.clone());
     builder.http1().timer(TokioTimer::new());
     builder
         .http2()
@@ -132,9 +135,19 @@ async fn connection(stream: TcpStream, context: Context, watcher: hyper_util::se
     let served = builder.serve_connection(TokioIo::new(letters), service);
     let mut served = std::pin::pin!(watcher.watch(served.into_owned()));
     // A client that breaks off or speaks nonsense concerns nobody else.
-    let turn = |context: &mut task::Context<'_>| match (served.as_mut().poll(context), outbox.poll_send(context)) {
-        (Poll::Ready(_), _) | (_, Poll::Ready(Err(_))) => Poll::Ready(()),
-        (Poll::Pending, Poll::Ready(Ok(())) | Poll::Pending) => Poll::Pending,
+    let turn = |context: &mut task::Context<'_>| {
+        let is_over = loop {
+            // First the calls, so that what they have to say leaves with what the connection says next.
+            calls.poll(context);
+            let is_over = served.as_mut().poll(context).is_ready();
+            if is_over || begun.is_empty() {
+                break is_over;
+            }
+        };
+        match outbox.poll_send(context) {
+            Poll::Ready(Ok(())) | Poll::Pending if !is_over => Poll::Pending,
+            Poll::Ready(_) | Poll::Pending => Poll::Ready(()),
+        }
     };
     poll_fn(turn).await;
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::delivery::{Deliveries, Delivery, Mailbox, Telling, channel};
+use super::delivery::{Batch, Deliveries, Delivery, Mailbox, Telling, channel};
 use super::history::History;
 use super::key_range::KeyRange;
 use super::record::Event;
@@ -221,8 +221,12 @@ impl Watchers {
         }
         if let [event] = events.as_ref() {
             let groups = self.interested_in(&event.record.key);
-            groups.iter().for_each(|group| self.deliver_to(*group, revision, events));
-            return !groups.is_empty();
+            if groups.is_empty() {
+                return false;
+            }
+            let batch = Batch::new(Arc::clone(events));
+            groups.iter().for_each(|group| self.deliver_to(*group, revision, &batch));
+            return true;
         }
         // Put together once for each group, however many watchers are in it.
         let mut shares: BTreeMap<Group<'_>, Vec<Event>> = BTreeMap::new();
@@ -234,7 +238,7 @@ impl Watchers {
         let is_heard = !shares.is_empty();
         for (group, share) in shares {
             let share = if share.len() == events.len() { Arc::clone(events) } else { share.into() };
-            self.deliver_to(group, revision, &share);
+            self.deliver_to(group, revision, &Batch::new(share));
         }
         is_heard
     }
@@ -292,7 +296,7 @@ impl Watchers {
         watcher.next = next;
         if !batch.is_empty() {
             watcher.is_idle = false;
-            let (events, telling) = (batch.into(), watcher.telling);
+            let (events, telling) = (Batch::new(batch.into()), watcher.telling);
             stream.mailbox.send(Delivery::Events { id, revision: position.revision, events, telling });
         }
         if watcher.is_behind && !stream.is_behind {
@@ -301,7 +305,7 @@ impl Watchers {
         }
     }
 
-    fn deliver_to(&mut self, group: Group<'_>, revision: i64, events: &Arc<[Event]>) {
+    fn deliver_to(&mut self, group: Group<'_>, revision: i64, events: &Arc<Batch>) {
         let numbers = match group {
             Group::Key(key) => self.by_key.get(key),
             Group::Prefix(prefix) => self.by_prefix.get(prefix),
@@ -312,7 +316,7 @@ impl Watchers {
         }
     }
 
-    fn deliver(&mut self, number: u64, revision: i64, events: &Arc<[Event]>) {
+    fn deliver(&mut self, number: u64, revision: i64, events: &Arc<Batch>) {
         let Some(watcher) = self.watchers.get_mut(&number) else { return };
         let Some(stream) = self.streams.get_mut(&watcher.stream) else { return };
         if watcher.is_behind || watcher.next > revision {
@@ -331,7 +335,7 @@ impl Watchers {
         let events = if events.iter().all(|event| watcher.without.lets_through(event)) {
             Arc::clone(events)
         } else {
-            events.iter().filter(|event| watcher.without.lets_through(event)).cloned().collect()
+            Batch::new(events.iter().filter(|event| watcher.without.lets_through(event)).cloned().collect())
         };
         if !events.is_empty() {
             watcher.is_idle = false;

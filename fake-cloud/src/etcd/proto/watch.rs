@@ -1,6 +1,8 @@
 //! `etcdserverpb.Watch`.
 
-use bytes::Bytes;
+use bytes::{Buf, BufMut, Bytes};
+use prost::encoding::{DecodeContext, WireType};
+use prost::{DecodeError, Message};
 
 use super::common::{KeyValue, ResponseHeader};
 
@@ -67,6 +69,44 @@ pub(crate) struct WatchResponse {
     pub(crate) fragment: bool,
     #[prost(message, repeated, tag = "11")]
     pub(crate) events: Vec<Event>,
+}
+
+/// A response, followed by events that are encoded already: on the wire they are one message.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    pub(crate) response: WatchResponse,
+    pub(crate) events: Bytes,
+}
+
+impl From<WatchResponse> for Told {
+    fn from(response: WatchResponse) -> Self {
+        Self { response, events: Bytes::new() }
+    }
+}
+
+impl Message for Told {
+    fn encode_raw(&self, buffer: &mut impl BufMut) {
+        self.response.encode_raw(buffer);
+        buffer.put_slice(&self.events);
+    }
+
+    fn merge_field(
+        &mut self,
+        tag: u32,
+        wire_type: WireType,
+        buffer: &mut impl Buf,
+        context: DecodeContext,
+    ) -> Result<(), DecodeError> {
+        self.response.merge_field(tag, wire_type, buffer, context)
+    }
+
+    fn encoded_len(&self) -> usize {
+        self.response.encoded_len() + self.events.len()
+    }
+
+    fn clear(&mut self) {
+        *self = Self::default();
+    }
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

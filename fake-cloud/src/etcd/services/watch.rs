@@ -44,14 +44,14 @@ pub(super) struct Watch {
     /// None when the client has said all it wants to say.
     requests: Option<Streaming<pb::WatchRequest>>,
     stream: WatchStream,
-    pending: VecDeque<pb::WatchResponse>,
+    pending: VecDeque<pb::Told>,
     stopped: Pin<Box<dyn Future<Output = ()> + Send>>,
     progress_due: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     is_over: bool,
 }
 
 impl Stream for Watch {
-    type Item = Result<pb::WatchResponse, Status>;
+    type Item = Result<pb::Told, Status>;
 
     fn poll_next(self: Pin<&mut Self>, wakeup: &mut Wakeup<'_>) -> Poll<Option<Self::Item>> {
         let watch = self.get_mut();
@@ -154,27 +154,33 @@ impl Watch {
             Delivery::Compacted { id, compact_revision } => {
                 pb::WatchResponse { canceled: true, compact_revision, ..response(id, 0) }
             }
+            Delivery::Events { id, revision, events, telling } if telling.fragment => {
+                let whole = pb::WatchResponse { events: told(&events, telling), ..response(id, revision) };
+                return self.pending.extend(fragments(whole).into_iter().map(pb::Told::from));
+            }
             Delivery::Events { id, revision, events, telling } => {
-                let events = events.iter().map(|event| told(event, telling)).collect();
-                let response = pb::WatchResponse { events, ..response(id, revision) };
-                if telling.fragment {
-                    return self.pending.extend(fragments(response));
-                }
-                response
+                let events = events.words(telling, |events| words(events, telling));
+                return self.pending.push_back(pb::Told { response: response(id, revision), events });
             }
             Delivery::Progress { id, revision } => response(id, revision),
             Delivery::FellBehind => return self.stream.catch_up(),
         };
-        self.pending.push_back(response);
+        self.pending.push_back(response.into());
     }
 }
 
-fn told(event: &Event, telling: Telling) -> pb::Event {
-    pb::Event {
+fn told(events: &[Event], telling: Telling) -> Vec<pb::Event> {
+    let told = |event: &Event| pb::Event {
         kind: i32::from(event.is_delete()),
         kv: Some(key_value(&event.record)),
         prev_kv: event.previous.as_ref().filter(|_| telling.previous).map(|record| key_value(record)),
-    }
+    };
+    events.iter().map(told).collect()
+}
+
+/// Events, and nothing else of a response.
+fn words(events: &[Event], telling: Telling) -> Bytes {
+    pb::WatchResponse { events: told(events, telling), ..Default::default() }.encode_to_vec().into()
 }
 
 /// The response in pieces that fit into a message, unless one event alone is too large.
@@ -202,6 +208,10 @@ fn fragments(mut response: pb::WatchResponse) -> Vec<pb::WatchResponse> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use super::super::super::delivery::Batch;
+    use super::super::super::record::Record;
     use super::*;
 
     #[test]
@@ -226,6 +236,29 @@ mod tests {
         let (last, others) = pieces.split_last().expect("pieces");
         assert!(!last.fragment && others.iter().all(|piece| piece.fragment));
         assert_eq!(pieces.into_iter().flat_map(|piece| piece.events).collect::<Vec<_>>(), whole.events);
+    }
+
+    #[test]
+    fn events_that_were_put_into_words_before_are_told_like_any_others() {
+        let record = |value: &'static str| {
+            let (key, value) = (Bytes::from_static(b"k"), Bytes::from_static(value.as_bytes()));
+            Arc::new(Record { key, value, create_revision: 2, mod_revision: 3, version: 2, lease: 7 })
+        };
+        let gone = Arc::new(Record::tombstone(Bytes::from_static(b"gone"), 3));
+        let batch = Batch::new(Arc::new([
+            Event { record: record("new"), previous: Some(record("old")) },
+            Event { record: gone, previous: None },
+        ]));
+        for previous in [true, false] {
+            let telling = Telling { previous, fragment: false };
+            for watch_id in [0, 5] {
+                let response = pb::WatchResponse { watch_id, ..Default::default() };
+                let whole = pb::WatchResponse { events: told(&batch, telling), ..response.clone() };
+                let told = pb::Told { response, events: batch.words(telling, |events| words(events, telling)) };
+                assert_eq!(told.encode_to_vec(), whole.encode_to_vec());
+                assert_eq!(told.encoded_len(), whole.encoded_len());
+            }
+        }
     }
 
     #[test]
