@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lcm_sdk::{Decision, Ec2State, ReasonCode, Timestamp, WorkerStatus};
+use lcm_sdk::{Decision, DesiredStatus, Ec2State, ReasonCode, Timestamp, WorkerStatus};
 use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -12,7 +12,7 @@ use crate::decision::decision_to_python;
 use crate::observation::{Observation, Seen, read_state};
 use crate::policy::{Policy, policy_or_default};
 use crate::python::{is_a, observation_class};
-use crate::records::{Known, Reader};
+use crate::records::{Known, Reader, Substance};
 
 /// Workers after which other threads get their turn: a fraction of a millisecond.
 const AT_ONCE: usize = 1024;
@@ -113,23 +113,85 @@ struct Deciding {
     reader: Reader,
     views: Views,
     decisions: Decisions,
+    standard: Standard,
 }
 
 impl Deciding {
     fn new(py: Python<'_>, policy: lcm_sdk::Policy, now: Timestamp, count: usize) -> Self {
-        let (reader, views) = (Reader::new(py), Views::default());
-        Self { policy, now, reader, views, decisions: Decisions::with_capacity(count) }
+        let (reader, views, standard) = (Reader::new(py), Views::default(), Standard::default());
+        Self { policy, now, reader, views, decisions: Decisions::with_capacity(count), standard }
     }
 
     fn add(&mut self, record: &Bound<'_, PyAny>, sight: &Sight) -> PyResult<()> {
-        let id = self.reader.read(record, sight.known())?;
-        let worker = self.reader.worker();
-        let decision = lcm_sdk::decide(worker, self.views.of(sight).of(worker), &self.policy, self.now);
-        self.decisions.add(id, worker.status, decision);
+        let (id, substance) = self.reader.read(record, sight.known())?;
+        let status = self.reader.worker().status;
+        let place = match (substance, sight) {
+            (Substance::Standard, Sight::State(state)) => self.standard(record, *state, sight),
+            (Substance::Standard | Substance::Own, _) => self.own(sight),
+        };
+        self.decisions.decided.push(Decided { worker: id, status, decision: place });
         if self.decisions.decided.len().is_multiple_of(AT_ONCE) {
             record.py().detach(|| {});
         }
         Ok(())
+    }
+
+    /// Decides about the worker that was read last.
+    fn own(&mut self, sight: &Sight) -> u32 {
+        let worker = self.reader.worker();
+        let decision = lcm_sdk::decide(worker, self.views.of(sight).of(worker), &self.policy, self.now);
+        self.decisions.keep(decision)
+    }
+
+    /// The same, where other workers may have had the same decision.
+    fn standard(&mut self, record: &Bound<'_, PyAny>, state: Ec2State, sight: &Sight) -> u32 {
+        let verdict = self.standard.of(self.reader.worker(), state);
+        if let Verdict::Shared(place) = *verdict {
+            return place;
+        }
+        let is_new = matches!(std::mem::replace(verdict, Verdict::Own), Verdict::NotYet);
+        self.reader.name_instance(record);
+        let place = self.own(sight);
+        if is_new {
+            let mut twin = self.reader.worker().clone();
+            twin.instance_id = Some("i-of-a-twin".into());
+            let of_twin = lcm_sdk::decide(&twin, self.views.of(sight).of(&twin), &self.policy, self.now);
+            if of_twin == self.decisions.different[place as usize] {
+                *self.standard.of(&twin, state) = Verdict::Shared(place);
+            }
+        }
+        place
+    }
+}
+
+/// What was decided about workers of which nothing counts but status, wish, instance and the state of that.
+///
+/// The same input gives the same decision, so that one decision serves all of them, unless it speaks of the instance.
+/// Whether it does is found out by deciding about the same worker with another instance.
+struct Standard([Verdict; WorkerStatus::ALL.len() * WISHES * Ec2State::ALL.len()]);
+
+/// What a worker can be wanted to be: a desired status, or nothing in particular.
+const WISHES: usize = DesiredStatus::ALL.len() + 1;
+
+#[derive(Clone, Copy)]
+enum Verdict {
+    NotYet,
+    /// It speaks of the instance, and is made for each worker.
+    Own,
+    /// Alike for all of them, whatever their instance: where it is among the different ones.
+    Shared(u32),
+}
+
+impl Default for Standard {
+    fn default() -> Self {
+        Self([Verdict::NotYet; _])
+    }
+}
+
+impl Standard {
+    fn of(&mut self, worker: &lcm_sdk::Worker, state: Ec2State) -> &mut Verdict {
+        let wish = worker.desired_status.map_or(0, |desired| desired as usize + 1);
+        &mut self.0[(worker.status as usize * WISHES + wish) * Ec2State::ALL.len() + state as usize]
     }
 }
 
@@ -178,7 +240,8 @@ impl Decisions {
         Self { decided: Vec::with_capacity(count), different: Vec::new(), latest: [None; ReasonCode::ALL.len()] }
     }
 
-    fn add(&mut self, worker: Py<PyString>, status: WorkerStatus, decision: Decision) {
+    /// Keeps a decision, unless the latest for the same reason is the same, and says where it is.
+    fn keep(&mut self, decision: Decision) -> u32 {
         let latest = &mut self.latest[decision.reason.code as usize];
         let place = match *latest {
             Some(place) if self.different[place as usize] == decision => place,
@@ -189,7 +252,7 @@ impl Decisions {
             }
         };
         *latest = Some(place);
-        self.decided.push(Decided { worker, status, decision: place });
+        place
     }
 
     fn of(&self, decided: &Decided) -> &Decision {

@@ -3,8 +3,8 @@
 //! # Guarantees
 //! - Only what a decision can depend on is read, and it is read as `lcm.Worker` reads it: `tests/python/test_lcm_fleet.py`
 //!   compares the two. A field that no decision looks at may hold anything.
-//! - Whatever is not ordinary (a value of another type, a licence operation, a launch under way, a missing id) is read
-//!   the long way, and gives the same errors.
+//! - Whatever of that is not ordinary (a value of another type, a licence operation, a launch under way, a missing id) is
+//!   read the long way, and gives the same errors.
 
 use chrono::{DateTime, Utc};
 use lcm_sdk::core::time;
@@ -24,6 +24,15 @@ pub(crate) enum Known {
     State(Ec2State),
 }
 
+/// What the decision about a record depends on.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Substance {
+    /// On its status, the wish, its instance and the state of that, and on nothing else.
+    Standard,
+    /// On more than that.
+    Own,
+}
+
 /// How much of a record a decision can depend on, besides its status, the wish and its instance.
 enum Scope {
     /// EC2 shows what the record says, and neither has anything more to tell.
@@ -32,15 +41,14 @@ enum Scope {
     InService,
     /// Settled in a status that EC2 may disagree with.
     Settled,
-    /// How long ago something was begun counts while it is under way, and where an instance is missing.
+    /// On its way up: its addresses, and how long ago it set out.
+    ComingUp,
+    /// Anything, while something else is under way, and where an instance is missing.
     Whole,
 }
 
-fn scope(worker: &lcm_sdk::Worker, known: Known) -> Scope {
-    let Known::State(state) = known else { return Scope::Whole };
-    if worker.instance_id.is_none() {
-        return Scope::Whole;
-    }
+fn scope(worker: &lcm_sdk::Worker, instance: Option<&Bound<'_, PyString>>, known: Known) -> Scope {
+    let (Known::State(state), Some(_)) = (known, instance) else { return Scope::Whole };
     match (worker.status, state) {
         (WorkerStatus::Running, Ec2State::Running) => Scope::InService,
         (WorkerStatus::Stopped, Ec2State::Stopped)
@@ -57,6 +65,7 @@ fn scope(worker: &lcm_sdk::Worker, known: Known) -> Scope {
             | WorkerStatus::Unknown,
             _,
         ) => Scope::Settled,
+        (WorkerStatus::Provisioning | WorkerStatus::Starting, Ec2State::Pending | Ec2State::Running) => Scope::ComingUp,
         (WorkerStatus::Pending | WorkerStatus::Provisioning | WorkerStatus::Starting | WorkerStatus::Draining, _) => {
             Scope::Whole
         }
@@ -68,13 +77,23 @@ pub(crate) struct Reader {
     keys: Keys,
     dicts: usize,
     worker: lcm_sdk::Worker,
-    /// Only the fields of an ordinary record are set, so that the next one sets them all.
-    is_ordinary: bool,
+    holds: Holds,
+}
+
+/// What the worker that was read last holds besides its status, the wish and its instance.
+#[derive(Clone, Copy, PartialEq)]
+enum Holds {
+    /// Nothing.
+    Nothing,
+    /// Some of the fields of an ordinary record.
+    Fields,
+    /// Whatever there is.
+    Anything,
 }
 
 impl Reader {
     pub(crate) fn new(py: Python<'_>) -> Self {
-        Self { keys: Keys::new(py), dicts: 0, worker: nobody(), is_ordinary: true }
+        Self { keys: Keys::new(py), dicts: 0, worker: nobody(), holds: Holds::Nothing }
     }
 
     /// The worker that was read last.
@@ -83,22 +102,86 @@ impl Reader {
     }
 
     /// Reads an `lcm.Worker` or the control plane's dict, and gives its id.
-    pub(crate) fn read(&mut self, record: &Bound<'_, PyAny>, known: Known) -> PyResult<Py<PyString>> {
+    pub(crate) fn read(&mut self, record: &Bound<'_, PyAny>, known: Known) -> PyResult<(Py<PyString>, Substance)> {
         if let Ok(dict) = record.cast_exact::<PyDict>() {
             self.dicts += 1;
             // Not worth it for one.
             if self.dicts == 2 {
                 self.keys.learn(dict);
             }
-            if !self.is_ordinary {
-                (self.worker, self.is_ordinary) = (nobody(), true);
+            if self.holds == Holds::Anything {
+                (self.worker, self.holds) = (nobody(), Holds::Nothing);
             }
-            if let Some(id) = ordinary(dict, &self.keys, known, &mut self.worker) {
-                return Ok(id);
+            if let Some(read) = self.ordinary(dict, known) {
+                return Ok(read);
             }
         }
-        (self.worker, self.is_ordinary) = (read_worker(record)?, false);
-        Ok(PyString::new(record.py(), self.worker.id.as_str()).unbind())
+        (self.worker, self.holds) = (read_worker(record)?, Holds::Anything);
+        Ok((PyString::new(record.py(), self.worker.id.as_str()).unbind(), Substance::Own))
+    }
+
+    /// Reads a record that holds nothing out of the ordinary. `None` means: to be read the long way.
+    fn ordinary(&mut self, record: &Bound<'_, PyDict>, known: Known) -> Option<(Py<PyString>, Substance)> {
+        let (py, fields) = (record.py(), Fields(record));
+        let Self { keys, worker, .. } = self;
+        worker.status = fields.text(keys.status.bind(py), |word| word.parse())??.ok()?;
+        worker.desired_status = fields.text(keys.desired_status.bind(py), |word| word.parse())?.transpose().ok()?;
+        let id = fields.given(keys.id.bind(py))?.cast_into_exact::<PyString>().ok()?;
+        text(&id, |_| ())??;
+        let instance = fields.instance(keys)?;
+        let scope = scope(worker, instance.as_ref(), known);
+        if let Scope::AtRest = scope {
+            return Some((id.unbind(), self.standard()));
+        }
+        let metadata = fields.given(keys.metadata.bind(py));
+        let metadata = metadata.as_ref().map(|metadata| metadata.cast_exact::<PyDict>()).transpose().ok()?;
+        let notes = Notes { fields: &fields, metadata: metadata.filter(|metadata| !metadata.is_empty()) };
+        if let Some(license) = fields.given(keys.license.bind(py)) {
+            nothing_to_do(license.cast_exact().ok()?, keys)?;
+        }
+        if let Scope::InService = scope
+            && notes.given(keys.drain_started_at.bind(py))?.is_none()
+            // An address that EC2 shows as the record has it is looked at only if the record has another one besides.
+            && fields.given(keys.ip_address.bind(py)).is_none()
+        {
+            return Some((id.unbind(), self.standard()));
+        }
+        self.holds = Holds::Fields;
+        name_instance(worker, instance.as_ref())?;
+        worker.notes.drain_started_at = notes.moment(keys.drain_started_at.bind(py))?;
+        addresses(&fields, keys, worker)?;
+        match scope {
+            Scope::AtRest | Scope::InService | Scope::Settled => forget_the_rest(worker),
+            Scope::ComingUp => {
+                forget_the_rest(worker);
+                beginnings(&notes, keys, worker)?;
+            }
+            Scope::Whole => {
+                worker.id = text(&id, |id| WorkerId::from(id))??;
+                beginnings(&notes, keys, worker)?;
+                the_rest(&fields, &notes, worker)?;
+            }
+        }
+        Some((id.unbind(), Substance::Own))
+    }
+
+    /// Reads the instance of a standard record, which counts only now and then.
+    pub(crate) fn name_instance(&mut self, record: &Bound<'_, PyAny>) {
+        if let Ok(record) = record.cast_exact::<PyDict>() {
+            let instance = Fields(record).instance(&self.keys).flatten();
+            // It was text a moment ago, and still is.
+            let _ = name_instance(&mut self.worker, instance.as_ref());
+        }
+    }
+
+    /// Nothing else counts of the worker that is being read, and nothing else of an earlier one may be left in it.
+    fn standard(&mut self) -> Substance {
+        if self.holds != Holds::Nothing {
+            forget_service(&mut self.worker);
+            forget_the_rest(&mut self.worker);
+            self.holds = Holds::Nothing;
+        }
+        Substance::Standard
     }
 }
 
@@ -134,68 +217,40 @@ macro_rules! keys {
         }
     };
 }
-keys!(status, desired_status, id, ec2_instance_id, metadata, license, pending_operation, drain_started_at, ip_address,);
+keys!(
+    status,
+    desired_status,
+    id,
+    ec2_instance_id,
+    metadata,
+    license,
+    pending_operation,
+    drain_started_at,
+    ip_address,
+    public_ip,
+    private_ip,
+    created_at,
+    updated_at,
+    start_initiated_at,
+    launched_at,
+);
 
-/// Reads a record that holds nothing out of the ordinary, and gives its id. `None` means: to be read the long way.
-fn ordinary(
-    record: &Bound<'_, PyDict>,
-    keys: &Keys,
-    known: Known,
-    worker: &mut lcm_sdk::Worker,
-) -> Option<Py<PyString>> {
-    let py = record.py();
-    let fields = Fields(record);
-    worker.status = fields.text(keys.status.bind(py), |word| word.parse())??.ok()?;
-    worker.desired_status = fields.text(keys.desired_status.bind(py), |word| word.parse())?.transpose().ok()?;
-    let id = fields.given(keys.id.bind(py))?.cast_into_exact::<PyString>().ok()?;
-    text(&id, |_| ())??;
-    fields.instance_over(keys.ec2_instance_id.bind(py), &mut worker.instance_id)?;
-    if worker.instance_id.is_none() {
-        fields.instance_over(intern!(py, "aws_instance_id"), &mut worker.instance_id)?;
-    }
-    let scope = scope(worker, known);
-    if let Scope::AtRest = scope {
-        forget_service(worker);
-        forget_the_rest(worker);
-        return Some(id.unbind());
-    }
-    let metadata = fields.given(keys.metadata.bind(py));
-    let metadata = metadata.as_ref().map(|metadata| metadata.cast_exact::<PyDict>()).transpose().ok()?;
-    let notes = Notes { fields: &fields, metadata: metadata.filter(|metadata| !metadata.is_empty()) };
-    service(&fields, &notes, keys, worker)?;
-    match scope {
-        // An address that EC2 shows as the record has it is looked at only if the record has another one besides.
-        Scope::AtRest | Scope::InService if worker.ip_address.is_none() => {
-            (worker.public_ip, worker.private_ip) = (None, None);
-            forget_the_rest(worker);
-        }
-        Scope::AtRest | Scope::InService | Scope::Settled => {
-            addresses(&fields, worker)?;
-            forget_the_rest(worker);
-        }
-        Scope::Whole => {
-            worker.id = text(&id, |id| WorkerId::from(id))??;
-            addresses(&fields, worker)?;
-            the_rest(&fields, &notes, worker)?;
-        }
-    }
-    Some(id.unbind())
+fn name_instance(worker: &mut lcm_sdk::Worker, instance: Option<&Bound<'_, PyString>>) -> Option<()> {
+    let Some(instance) = instance else {
+        worker.instance_id = None;
+        return Some(());
+    };
+    let mut room = worker.instance_id.take().map_or_else(String::new, String::from);
+    instance.to_str().ok()?.clone_into(&mut room);
+    worker.instance_id = Some(InstanceId::from(room));
+    Some(())
 }
 
-/// What is looked at while a worker is in service.
-fn service(fields: &Fields<'_, '_>, notes: &Notes<'_, '_>, keys: &Keys, worker: &mut lcm_sdk::Worker) -> Option<()> {
+fn addresses(fields: &Fields<'_, '_>, keys: &Keys, worker: &mut lcm_sdk::Worker) -> Option<()> {
     let py = fields.0.py();
-    if let Some(license) = fields.given(keys.license.bind(py)) {
-        nothing_to_do(license.cast_exact().ok()?, keys)?;
-    }
-    worker.notes.drain_started_at = notes.moment(keys.drain_started_at.bind(py))?;
-    fields.text_over(keys.ip_address.bind(py), &mut worker.ip_address)
-}
-
-fn addresses(fields: &Fields<'_, '_>, worker: &mut lcm_sdk::Worker) -> Option<()> {
-    let py = fields.0.py();
-    fields.text_over(intern!(py, "public_ip"), &mut worker.public_ip)?;
-    fields.text_over(intern!(py, "private_ip"), &mut worker.private_ip)
+    fields.text_over(keys.ip_address.bind(py), &mut worker.ip_address)?;
+    fields.text_over(keys.public_ip.bind(py), &mut worker.public_ip)?;
+    fields.text_over(keys.private_ip.bind(py), &mut worker.private_ip)
 }
 
 fn forget_service(worker: &mut lcm_sdk::Worker) {
@@ -211,15 +266,22 @@ fn forget_the_rest(worker: &mut lcm_sdk::Worker) {
     (worker.notes.scaled_down_at, worker.notes.launched_at, worker.notes.license_attempt) = (None, None, None);
 }
 
+/// When what is under way was begun.
+fn beginnings(notes: &Notes<'_, '_>, keys: &Keys, worker: &mut lcm_sdk::Worker) -> Option<()> {
+    let (py, fields) = (notes.fields.0.py(), notes.fields);
+    worker.created_at = fields.moment(keys.created_at.bind(py))?;
+    worker.updated_at = fields.moment(keys.updated_at.bind(py))?;
+    worker.start_initiated_at = fields.moment(keys.start_initiated_at.bind(py))?;
+    worker.notes.launched_at = notes.moment(keys.launched_at.bind(py))?;
+    Some(())
+}
+
 fn the_rest(fields: &Fields<'_, '_>, notes: &Notes<'_, '_>, worker: &mut lcm_sdk::Worker) -> Option<()> {
     let py = fields.0.py();
     worker.name = fields.text(intern!(py, "name"), str::to_owned)?;
     worker.aws_region = fields.text(intern!(py, "aws_region"), str::to_owned)?;
     worker.template_name = fields.text(intern!(py, "template_name"), str::to_owned)?;
     worker.ami_name = fields.text(intern!(py, "ami_name"), str::to_owned)?;
-    worker.created_at = fields.moment(intern!(py, "created_at"))?;
-    worker.updated_at = fields.moment(intern!(py, "updated_at"))?;
-    worker.start_initiated_at = fields.moment(intern!(py, "start_initiated_at"))?;
     worker.last_activity_check_at = fields.moment(intern!(py, "last_activity_check_at"))?;
     let idle_detection = fields.given(intern!(py, "is_idle_detection_enabled"));
     worker.is_idle_detection_enabled =
@@ -231,7 +293,6 @@ fn the_rest(fields: &Fields<'_, '_>, notes: &Notes<'_, '_>, worker: &mut lcm_sdk
         tags.cast_exact::<PyDict>().ok().filter(|tags| tags.is_empty())?;
     }
     worker.notes.scaled_down_at = notes.moment(intern!(py, "scaled_down_at"))?;
-    worker.notes.launched_at = notes.moment(intern!(py, "launched_at"))?;
     worker.notes.license_attempt = notes.text(intern!(py, "license_attempt"))?;
     let launching =
         notes.given(intern!(py, "launch_generation"))?.is_some() || notes.given(intern!(py, "launch_plan"))?.is_some();
@@ -266,11 +327,18 @@ impl<'py> Fields<'_, 'py> {
         Some(())
     }
 
-    fn instance_over(&self, field: &Bound<'py, PyString>, over: &mut Option<InstanceId>) -> Option<()> {
-        let mut room = over.take().map(String::from);
-        self.text_over(field, &mut room)?;
-        *over = room.map(InstanceId::from);
-        Some(())
+    /// The id of its instance, by its name or the one it had before.
+    fn instance(&self, keys: &Keys) -> Option<Option<Bound<'py, PyString>>> {
+        let py = self.0.py();
+        for name in [keys.ec2_instance_id.bind(py), intern!(py, "aws_instance_id")] {
+            if let Some(given) = self.given(name) {
+                let id = given.cast_into::<PyString>().ok()?;
+                if text(&id, |_| ())?.is_some() {
+                    return Some(Some(id));
+                }
+            }
+        }
+        Some(None)
     }
 
     fn moment(&self, field: &Bound<'py, PyString>) -> Option<Option<DateTime<Utc>>> {

@@ -59,6 +59,11 @@ macro_rules! vocabulary {
             type Err = $crate::core::vocabulary::UnknownWord;
 
             fn from_str(text: &str) -> Result<Self, Self::Err> {
+                // Nearly always it is the word itself; in other cases and with blanks around it, it is looked for only after that.
+                match text {
+                    $( $word => return Ok(Self::$variant), )+
+                    _ => {}
+                }
                 let word = text.trim_ascii();
                 $( if word.eq_ignore_ascii_case($word) $(|| word.eq_ignore_ascii_case($alias))* {
                     return Ok(Self::$variant);
