@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Self
 
-from processes import IN_PYTHON, FakeCloud, Server, fake_cloud, moto, native, on_one_core
+from processes import IN_PYTHON, FakeCloud, Server, fake_cloud, moto, native, on_one_core, resident_of_sleep
 from report import Bench, Row, better
 
 SCOPE = "Credential=fake/20260101/us-east-1/ec2/aws4_request"
@@ -231,7 +231,9 @@ def run(quick: bool) -> list[Row]:
             note=(
                 f"{mine[1]:.3g} MB and {its[1]:.3g} MB of that before any launch; {held[0] - own[0]:.3g} MB of ours "
                 f"are pages of the program and of libc, and {own[0]:.3g} MB its own, next to {own[1]:.3g} MB, "
-                f"{own[1] / own[0]:.0f} times; `python -m lcm.fake_cloud` begins with {by_python[1]:.3g} MB"
+                f"{own[1] / own[0]:.0f} times; `python -m lcm.fake_cloud` begins with {by_python[1]:.3g} MB. "
+                f"A hundredth of moto's would be {held[1] / 100:.3g} MB; `sleep`, which does nothing, holds "
+                f"{resident_of_sleep() / 1e6:.3g} MB here"
             ),
         )
     )

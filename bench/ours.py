@@ -1,14 +1,21 @@
-"""The work of a controller, done by LCM: the same that `seeds_controller.py` does without it."""
+"""The work of a controller, done by LCM: the same that `seeds_controller.py` does without it.
+
+As a program it makes one sweep of the cloud in its environment, and reports what that took.
+"""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import json
 import logging
+import os
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 
 import lcm
-from processes import FakeCloud
+from processes import FakeCloud, alone
 
 REGION = "us-east-1"
 # What a controller warns of, such as an orphan, would be thousands of lines here.
@@ -27,14 +34,14 @@ class Took:
     """How many workers were looked at."""
 
 
-def clients(cloud: FakeCloud, delay: float = 0.0, rate: float = 1.0) -> lcm.Clients:
-    """Clients for a cloud, on which a controller leads at once and sweeps after a delay.
+def clients(env: Mapping[str, str], delay: float = 0.0, rate: float = 1.0) -> lcm.Clients:
+    """Clients for the cloud of an environment, on which a controller leads at once and sweeps after a delay.
 
     The rate is that of an account next to AWS's defaults.
     """
     return lcm.Clients(
         {
-            **cloud.env,
+            **env,
             "ETCD_ENDPOINTS": "",
             "STARTUP_RECONCILE_DELAY": f"{delay:g}",
             "AWS_RATE_FACTOR": f"{rate:g}",
@@ -45,14 +52,23 @@ def clients(cloud: FakeCloud, delay: float = 0.0, rate: float = 1.0) -> lcm.Clie
     )
 
 
-def sweep(cloud: FakeCloud, size: int, rate: float = 1.0) -> Took:
+def sweep(cloud: FakeCloud, size: int) -> Took:
     """The start-up sweep of a controller: from listing the workers to everything looked at and recorded."""
+    return _sweep(cloud.env, size, 1.0)
+
+
+def sweep_alone(cloud: FakeCloud, size: int, rate: float) -> Took:
+    """The same in a process of its own, which has no memory left over from an earlier one."""
+    return Took(**alone("ours.py", size, rate, env=cloud.env))
+
+
+def _sweep(env: Mapping[str, str], size: int, rate: float) -> Took:
     # The metrics loop lists the workers once when it starts. It is done before the sweep begins, as in a real one.
     delay = 0.5 + size / 20_000
-    return asyncio.run(_sweep(clients(cloud, delay, rate), delay))
+    return asyncio.run(_swept(clients(env, delay, rate), delay))
 
 
-async def _sweep(made: lcm.Clients, delay: float) -> Took:
+async def _swept(made: lcm.Clients, delay: float) -> Took:
     async with lcm.Controller(made) as controller:
         ready = asyncio.create_task(controller.ready())
         await asyncio.sleep(0.9 * delay)
@@ -68,10 +84,22 @@ async def _sweep(made: lcm.Clients, delay: float) -> Took:
 
 def collect(cloud: FakeCloud) -> Took:
     """One pass of discovery and garbage collection."""
-    made = clients(cloud)
+    made = clients(cloud.env)
     began, spent = time.monotonic(), time.process_time()
     report = lcm.collect_orphans(clients=made, regions=[REGION])
     wall, cpu = time.monotonic() - began, time.process_time() - spent
     if report.error is not None or any(region.error is not None for region in report.regions):
         raise RuntimeError(f"the pass did not end well: {report}")
     return Took(wall, cpu, sum(len(region.verdicts) for region in report.regions))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("size", type=int, help="how many workers there are")
+    parser.add_argument("rate", type=float, help="the account's request rates, next to AWS's defaults")
+    asked = parser.parse_args()
+    print(json.dumps(asdict(_sweep(os.environ, asked.size, asked.rate))))
+
+
+if __name__ == "__main__":
+    main()

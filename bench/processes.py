@@ -97,6 +97,13 @@ def resident_of_files(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[2]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def resident_of_sleep() -> int:
+    """The bytes of a program that does nothing: what libc alone takes, and so the least that any other can."""
+    with ending(subprocess.Popen(["sleep", "60"])) as process:
+        time.sleep(0.1)
+        return resident(process.pid)
+
+
 @contextmanager
 def on_one_core(*servers: Server) -> Iterator[None]:
     """Has this process and some servers take turns on one core.
@@ -121,9 +128,9 @@ def native() -> tuple[str, ...]:
     """The program `fake-cloud`, built as `make fake-cloud` builds it. The first time takes minutes."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     print("      building fake-cloud (minutes the first time) …", file=sys.stderr, flush=True)
-    command = ["cargo", "build", "--quiet", "--release", "--locked", "--package", "fake-cloud"]
+    command = ["cargo", "build", "--quiet", "--profile", "program", "--locked", "--package", "fake-cloud"]
     subprocess.run([*command, "--target-dir", str(target)], cwd=ROOT, check=True)
-    return (str(target / "release" / "fake-cloud"),)
+    return (str(target / "program" / "fake-cloud"),)
 
 
 IN_PYTHON = (sys.executable, "-m", "lcm.fake_cloud")
@@ -189,7 +196,16 @@ def peer(*words: str | int, env: Mapping[str, str]) -> dict[str, Any]:
     """Runs a program of this directory with what it is compared with installed, and gives what it reports."""
     if not PEERS.exists():
         raise RuntimeError(f"{PEERS} is missing: `make bench` installs what LCM is measured next to")
-    path = os.pathsep.join([str(PEERS), str(HERE)])
+    return _report(str(PEERS), *words, env=env)
+
+
+def alone(*words: str | float, env: Mapping[str, str]) -> dict[str, Any]:
+    """Runs a program of this directory with the LCM that is measured here, and gives what it reports."""
+    return _report(os.environ.get("PYTHONPATH", ""), *words, env=env)
+
+
+def _report(libraries: str, *words: str | float, env: Mapping[str, str]) -> dict[str, Any]:
+    path = os.pathsep.join([libraries, str(HERE)])
     command = [sys.executable, *(str(word) for word in words)]
     done = subprocess.run(
         command, cwd=HERE, env={**os.environ, **env, "PYTHONPATH": path}, stdout=subprocess.PIPE, check=True

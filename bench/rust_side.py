@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from processes import native
+
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 
@@ -28,10 +30,10 @@ def programs() -> Path:
 
 def measure(program: str, *words: str, given: object = None) -> list[dict[str, Any]]:
     """What a program found, a line for each figure."""
-    etcd = {"LCM_ETCD_BIN": str(Path(sys.executable).parent)}
+    servers = {"LCM_ETCD_BIN": str(Path(sys.executable).parent), "LCM_FAKE_CLOUD": native()[0]}
     run = subprocess.run(
         [programs() / program, *words],
-        env=etcd | os.environ,
+        env=servers | os.environ,
         input=None if given is None else json.dumps(given),
         stdout=subprocess.PIPE,
         text=True,

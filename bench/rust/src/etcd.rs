@@ -10,6 +10,7 @@
 
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
 use etcd_client::{Client, Compare, CompareOp, Error as ClientError, GetOptions, Txn, TxnOp};
 use serde::Serialize;
 use tokio::task::JoinSet;
@@ -28,18 +29,21 @@ pub struct Effort {
 }
 
 /// A way to use an etcd.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
-enum Call {
+pub enum Call {
+    /// A put.
     Put,
+    /// A range of one key.
     Get,
+    /// A range of many keys.
     List,
+    /// A transaction that creates a key.
     Create,
     /// A put, over when the last watcher has heard of it.
     Event,
 }
 
-const CALLS: [Call; 5] = [Call::Put, Call::Get, Call::List, Call::Create, Call::Event];
 const CLIENTS: [usize; 3] = [1, 8, 32];
 const KEYS_OF_A_CLIENT: usize = 100;
 
@@ -63,13 +67,13 @@ struct Round {
     processor_us: f64,
 }
 
-/// Measures both.
+/// Measures both, called in these ways, or in all of them if none is named.
 ///
 /// # Errors
 /// If one of them cannot be started or called.
-pub async fn run(effort: Effort) -> Result<(), Error> {
+pub async fn run(calls: &[Call], effort: Effort) -> Result<(), Error> {
     let servers = [Server::fake().await?, Server::real().await?];
-    for call in CALLS {
+    for &call in if calls.is_empty() { Call::value_variants() } else { calls } {
         for clients in CLIENTS {
             eprintln!("      {call:?}, {clients} clients");
             let mut rounds = servers.each_ref().map(|_| Vec::new());

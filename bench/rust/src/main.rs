@@ -1,12 +1,10 @@
 //! Measures LCM next to what one would use instead: one line of JSON on stdout for each figure.
 
-use std::ffi::OsString;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use lcm_bench::etcd::Effort;
-use lcm_bench::{Error, decide, etcd, failover, reconciles, servers, watch};
+use lcm_bench::etcd::{Call, Effort};
+use lcm_bench::{Error, decide, etcd, failover, reconciles, watch};
 
 /// Measures LCM next to what one would use instead: one line of JSON on stdout for each figure.
 #[derive(Debug, Parser)]
@@ -27,16 +25,12 @@ enum Bench {
     /// How soon after a change its reconcile starts, next to etcd's own watch.
     Watch,
     /// The fake etcd next to a real one.
-    Etcd,
+    Etcd {
+        /// In which ways they are called; in all of them if none is named.
+        calls: Vec<Call>,
+    },
     /// How soon somebody else leads.
     Failover,
-    /// The fake cloud itself.
-    #[command(name = servers::FAKE_CLOUD, hide = true)]
-    FakeCloud {
-        /// What it is told.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        words: Vec<OsString>,
-    },
     /// One that competes for the lead.
     #[command(name = failover::CANDIDATE, hide = true)]
     Candidate {
@@ -45,9 +39,9 @@ enum Bench {
     },
 }
 
-fn main() -> Result<ExitCode, Error> {
+fn main() -> Result<(), Error> {
     let Arguments { bench, quick } = Arguments::parse();
-    // As `tokio::main` makes it, which the programs measured here use.
+    // As `tokio::main` makes it, which controllers use.
     let on_all_cores = || tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let on_one_core = || tokio::runtime::Builder::new_current_thread().enable_all().build();
     match bench {
@@ -58,18 +52,15 @@ fn main() -> Result<ExitCode, Error> {
             let writes = if quick { 1_000 } else { 5_000 };
             on_all_cores()?.block_on(watch::run(10_000, writes, Duration::from_millis(3)))?;
         }
-        Bench::Etcd => {
+        Bench::Etcd { calls } => {
             let effort = match quick {
                 true => Effort { duration: Duration::from_millis(50), rounds: 6 },
-                false => Effort { duration: Duration::from_millis(200), rounds: 10 },
+                false => Effort { duration: Duration::from_millis(200), rounds: 20 },
             };
-            on_one_core()?.block_on(etcd::run(effort))?;
+            on_one_core()?.block_on(etcd::run(&calls, effort))?;
         }
         Bench::Failover => on_all_cores()?.block_on(failover::run(if quick { 1 } else { 4 }))?,
-        Bench::FakeCloud { words } => {
-            return Ok(on_all_cores()?.block_on(fake_cloud::command::run(servers::FAKE_CLOUD, words)).into());
-        }
         Bench::Candidate { endpoint } => on_all_cores()?.block_on(failover::candidate(&endpoint))?,
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }

@@ -1,4 +1,4 @@
-//! A real etcd on a memory disk, and the fake one, each in a process of its own.
+//! A real etcd on a memory disk, and the fake one, each the program that is shipped.
 
 use std::fs::Permissions;
 use std::io::{BufRead as _, BufReader};
@@ -15,8 +15,6 @@ use tempfile::TempDir;
 
 use crate::Error;
 
-/// The word under which this program is the fake cloud.
-pub const FAKE_CLOUD: &str = "fake-cloud";
 const MEMORY_DISK: &str = "/dev/shm";
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -68,14 +66,17 @@ impl Server {
         Self::up(Kind::Real, client.replace("http://", ""), process, Some(directory)).await
     }
 
-    /// The fake cloud with all its services, in a process of its own like the real one.
+    /// The fake cloud with all its services.
     ///
     /// # Errors
     /// If it does not come up.
     pub async fn fake() -> Result<Self, Error> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args([FAKE_CLOUD, "--ephemeral", "--json"]).stdout(Stdio::piped());
-        let mut process = in_own_group(&mut command)?;
+        let program = std::env::var_os("LCM_FAKE_CLOUD").unwrap_or_else(|| "fake-cloud".into());
+        let mut command = Command::new(&program);
+        command.args(["--ephemeral", "--json"]).stdout(Stdio::piped());
+        let mut process = in_own_group(&mut command).map_err(|error| {
+            format!("{} cannot be started: {error}; LCM_FAKE_CLOUD names the program", program.display())
+        })?;
         let announced = process.stdout.take().ok_or("the fake cloud says nothing")?;
         let mut line = String::new();
         BufReader::new(announced).read_line(&mut line)?;
