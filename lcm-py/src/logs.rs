@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use parking_lot::Mutex;
@@ -10,6 +12,12 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 use pyo3_log::{Caching, Logger};
 
+/// How long it is believed that nobody listens. Whoever changes a level while a controller runs sees it after that.
+const BELIEVED: Duration = Duration::from_millis(100);
+
+/// Counts the calls from Python: what was believed before one does not count for it.
+static CALLS: AtomicU64 = AtomicU64::new(0);
+
 /// Sends everything of ours, and warnings of others, to Python's loggers. Again is fine, and wanted: whoever begins
 /// something that may log calls this first.
 ///
@@ -17,6 +25,7 @@ use pyo3_log::{Caching, Logger};
 /// What Python raises when it is asked what it has imported.
 pub(crate) fn listen(py: Python<'_>) -> PyResult<()> {
     static OURS: LazyLock<bool> = LazyLock::new(|| log::set_boxed_logger(Box::<Gate>::default()).is_ok());
+    CALLS.fetch_add(1, Ordering::AcqRel);
     // Whoever installed a logger before, in a process that embeds us, keeps it.
     if *OURS && log::max_level() != LevelFilter::Debug {
         // Nobody can have asked for more than warnings without `logging`. It is not imported for that, which would
@@ -30,21 +39,46 @@ pub(crate) fn listen(py: Python<'_>) -> PyResult<()> {
 /// Lets through what somebody in Python listens to.
 ///
 /// Nobody listens to most of it, and each pass over a worker logs: asking Python in the usual way, and putting the text
-/// together before that, cost more than the pass itself.
+/// together before that, cost more than the pass itself. So did asking each time, because all passes would wait for the
+/// interpreter, of which there is one: that nobody listens is believed for a moment, unless a call from Python begins.
 #[derive(Default)]
 struct Gate {
     next: PyOnceLock<Logger>,
-    known: Mutex<HashMap<String, Py<PyAny>>>,
+    known: Mutex<HashMap<String, Known>>,
+}
+
+/// What is known of a target.
+struct Known {
+    logger: Py<PyAny>,
+    /// By level, since when nobody listens.
+    silent: [Option<Silence>; Level::Trace as usize + 1],
+}
+
+/// That nobody listens, as it was told at a moment, after so many calls from Python.
+#[derive(Clone, Copy)]
+struct Silence {
+    since: Instant,
+    calls: u64,
 }
 
 impl Gate {
-    /// Whether somebody may see a record: a warning, or what a logger of ours shows.
+    /// Whether somebody may see a record: what a logger of ours shows, or another's warning.
     fn is_wanted(&self, metadata: &Metadata<'_>) -> bool {
-        if metadata.level() < Level::Info {
-            return true;
+        let (target, level) = (metadata.target(), metadata.level());
+        if !target.starts_with("lcm") {
+            return level < Level::Info;
+        }
+        let now = Silence { since: Instant::now(), calls: CALLS.load(Ordering::Acquire) };
+        let silent = self.known.lock().get(target).and_then(|known| known.silent[level as usize]);
+        if silent.is_some_and(|silent| silent.calls == now.calls && now.since - silent.since < BELIEVED) {
+            return false;
         }
         // With doubt, the next one decides.
-        metadata.target().starts_with("lcm") && attached(|py| self.ask(py, metadata).unwrap_or(true)).unwrap_or(false)
+        let is_wanted = attached(|py| self.ask(py, metadata).unwrap_or(true)).unwrap_or(false);
+        if let (false, Some(known)) = (is_wanted, self.known.lock().get_mut(target)) {
+            known.silent[level as usize] = Some(now);
+        }
+        is_wanted
     }
 
     /// The levels that are set in Python decide what is shown.
@@ -76,12 +110,13 @@ impl Gate {
     }
 
     fn logger<'py>(&self, py: Python<'py>, target: &str) -> PyResult<Bound<'py, PyAny>> {
-        if let Some(logger) = self.known.lock().get(target) {
-            return Ok(logger.bind(py).clone());
+        if let Some(known) = self.known.lock().get(target) {
+            return Ok(known.logger.bind(py).clone());
         }
         // Not under the lock: Python may let another thread run meanwhile, which may want it.
         let logger = py.import("logging")?.call_method1("getLogger", (target.replace("::", "."),))?;
-        self.known.lock().insert(target.to_owned(), logger.clone().unbind());
+        let known = Known { logger: logger.clone().unbind(), silent: [None; _] };
+        self.known.lock().insert(target.to_owned(), known);
         Ok(logger)
     }
 }

@@ -82,6 +82,27 @@ def test_a_fleet_comes_up_and_is_stopped_as_wished(live_cloud: FakeCloud) -> Non
     assert live_cloud.count("RunInstances") == 3
 
 
+def test_whoever_begins_to_listen_hears_a_controller_that_runs(
+    live_cloud: FakeCloud, caplog: pytest.LogCaptureFixture
+) -> None:
+    live_cloud.add_worker(id="w-1", status="failed")
+
+    def passes() -> list[str]:
+        return [record.getMessage() for record in caplog.records if record.name == "lcm.reconcile"]
+
+    async def story() -> None:
+        async with lcm.Controller(live_cloud.clients({**QUICK, "RECONCILE_INTERVAL": "3600"})) as controller:
+            await asyncio.wait_for(controller.ready(), 60)
+            assert passes() == []
+            caplog.set_level("DEBUG", logger="lcm.reconcile")
+            # By now it is not believed any more that nobody listens.
+            await asyncio.sleep(0.3)
+            assert controller.trigger("w-1")
+            await eventually(lambda: len(passes()) == 1)
+
+    asyncio.run(story())
+
+
 def test_a_cancelled_controller_gives_its_lease_up_so_that_another_leads_at_once(live_cloud: FakeCloud) -> None:
     async def story() -> None:
         first = lcm.Controller(live_cloud.clients({**QUICK, "LEASE_TTL": "600"}))

@@ -187,6 +187,21 @@ def test_logs_arrive_in_python(
     assert any("The instance was started from outside" in record.getMessage() for record in told)
 
 
+def test_a_level_counts_for_the_very_next_pass(
+    fake_cloud: FakeCloud, lcm_clients: lcm.Clients, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = fake_cloud.add_worker(id="w-1", status="failed")
+    logger = logging.getLogger("lcm.reconcile")
+    told = []
+    for level in (logging.WARNING, logging.DEBUG, logging.WARNING, logging.DEBUG):
+        logger.setLevel(level)
+        caplog.clear()
+        lcm.reconcile(worker, clients=lcm_clients)
+        told.append(logger.name in {record.name for record in caplog.records})
+    logger.setLevel(logging.NOTSET)
+    assert told == [False, True, False, True]
+
+
 def test_a_forked_process_is_told_instead_of_left_hanging(fake_cloud: FakeCloud) -> None:
     run = run_python(
         """
