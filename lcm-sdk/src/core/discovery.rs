@@ -1,6 +1,6 @@
 //! Discovery: what exists in a region, and what to do with each instance. It never judges a known worker.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
 
@@ -89,11 +89,13 @@ pub fn explore(scan: &Scan, workers: &[Worker], unreadable: &[UnreadableWorker])
             }
         }
     }
+    let unreadable_ids: HashSet<&str> =
+        unreadable.iter().filter_map(|record| Some(record.id.as_ref()?.as_str())).collect();
+    let of_unreadable: HashSet<&InstanceId> =
+        unreadable.iter().filter_map(|record| record.instance_id.as_ref()).collect();
     let belongs_to_unreadable = |instance: &Instance| {
-        unreadable.iter().any(|record| {
-            let tagged = record.id.as_ref().is_some_and(|id| Some(id.as_str()) == instance.owner());
-            tagged || record.instance_id.as_ref() == Some(&instance.id)
-        })
+        let is_tagged = instance.owner().is_some_and(|owner| unreadable_ids.contains(owner));
+        is_tagged || of_unreadable.contains(&instance.id)
     };
     let live = scan.instances.iter().filter(|instance| instance.state.is_live());
     live.filter(|instance| !belongs_to_unreadable(instance))

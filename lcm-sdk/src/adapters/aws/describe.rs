@@ -27,51 +27,61 @@ pub(super) async fn describe<F>(ids: &[InstanceId], ask: impl Fn(Vec<InstanceId>
 where
     F: Future<Output = Result<Vec<Instance>, CallFailure>>,
 {
-    let mut answers: HashMap<&InstanceId, Answer<Instance>> = HashMap::with_capacity(ids.len());
-    let mut plausible: Vec<InstanceId> = Vec::with_capacity(ids.len());
-    for id in ids {
-        if answers.contains_key(id) {
-            continue;
-        }
-        if is_plausible(id) {
-            answers.insert(id, Answer::NotAsked);
-            plausible.push(id.clone());
-        } else {
-            answers.insert(id, Answer::Unknown(malformed(id)));
+    let mut answers: Vec<Answer<Instance>> = Vec::with_capacity(ids.len());
+    // Where each id stands first. There it is answered, and once.
+    let mut places: HashMap<&InstanceId, usize> = HashMap::with_capacity(ids.len());
+    let mut plausible: Vec<usize> = Vec::with_capacity(ids.len());
+    for (place, id) in ids.iter().enumerate() {
+        let is_new = *places.entry(id).or_insert(place) == place;
+        answers.push(match is_plausible(id) {
+            true => Answer::NotAsked,
+            false => Answer::Unknown(malformed(id)),
+        });
+        if is_new && answers[place] == Answer::NotAsked {
+            plausible.push(place);
         }
     }
-    let mut batches: VecDeque<Vec<InstanceId>> = plausible.chunks(MOST_IDS).map(<[_]>::to_vec).collect();
+    let mut batches: VecDeque<Vec<usize>> = plausible.chunks(MOST_IDS).map(<[_]>::to_vec).collect();
     let mut calls_left = batches.len() * MOST_CALLS;
-    let mut told: Vec<(InstanceId, Answer<Instance>)> = Vec::with_capacity(plausible.len());
     while let Some(batch) = batches.pop_front() {
         if calls_left == 0 {
             let message = format!("too many ids that EC2 does not know; {} were not asked for", batch.len());
-            let failure = CallFailure::new(FailureKind::Unclear, message);
-            told.extend(batch.into_iter().map(|id| (id, Answer::Unknown(failure.clone()))));
+            unknown(&batch, &CallFailure::new(FailureKind::Unclear, message), &mut answers);
             continue;
         }
         calls_left -= 1;
-        match ask(batch.clone()).await {
+        match ask(batch.iter().map(|place| ids[*place].clone()).collect()).await {
             Ok(found) => {
-                let mut found: HashMap<InstanceId, Instance> =
-                    found.into_iter().map(|instance| (instance.id.clone(), instance)).collect();
-                told.extend(batch.into_iter().map(|id| {
-                    let answer = found.remove(&id).map_or(Answer::Absent, Answer::Found);
-                    (id, answer)
-                }));
+                batch.iter().for_each(|place| answers[*place] = Answer::Absent);
+                for instance in found {
+                    // Only what was asked can be answered: in a batch the places are in order.
+                    let place = places.get(&instance.id).filter(|place| batch.binary_search(place).is_ok());
+                    if let Some(place) = place {
+                        answers[*place] = Answer::Found(instance);
+                    }
+                }
             }
             Err(failure) => match failure.code.as_deref().and_then(verdict) {
-                Some(verdict) => split(batch, &failure, verdict, &mut batches, &mut told),
-                None => told.extend(batch.into_iter().map(|id| (id, Answer::Unknown(failure.clone())))),
+                Some(verdict) => {
+                    let Split { bad, again } = split(batch, ids, &failure);
+                    bad.into_iter().for_each(|place| answers[place] = verdict.answer(&ids[place]));
+                    again.into_iter().rev().for_each(|batch| batches.push_front(batch));
+                }
+                None => unknown(&batch, &failure, &mut answers),
             },
         }
     }
-    for (id, answer) in told {
-        if let Some(place) = answers.get_mut(&id) {
-            *place = answer;
+    for (place, id) in ids.iter().enumerate() {
+        match places.get(id) {
+            Some(first) if *first != place => answers[place] = answers[*first].clone(),
+            Some(_) | None => {}
         }
     }
-    ids.iter().map(|id| answers.get(id).cloned().unwrap_or_default()).collect()
+    answers
+}
+
+fn unknown(batch: &[usize], failure: &CallFailure, answers: &mut [Answer<Instance>]) {
+    batch.iter().for_each(|place| answers[*place] = Answer::Unknown(failure.clone()));
 }
 
 /// What a refusal says about the ids that caused it.
@@ -105,33 +115,27 @@ fn verdict(code: &str) -> Option<Verdict> {
     }
 }
 
-fn split(
-    batch: Vec<InstanceId>,
-    failure: &CallFailure,
-    verdict: Verdict,
-    batches: &mut VecDeque<Vec<InstanceId>>,
-    told: &mut Vec<(InstanceId, Answer<Instance>)>,
-) {
+/// A batch that EC2 refused because of some ids.
+struct Split {
+    /// Those it was refused for.
+    bad: Vec<usize>,
+    /// What is asked for again, in this order.
+    again: Vec<Vec<usize>>,
+}
+
+fn split(batch: Vec<usize>, ids: &[InstanceId], failure: &CallFailure) -> Split {
     let words: HashSet<&str> =
         failure.message.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-').collect();
     // Only what was asked can be answered: a message may name anything.
-    let (named, rest): (Vec<_>, Vec<_>) = batch.into_iter().partition(|id| words.contains(id.as_str()));
-    let (bad, again) = match (named.is_empty(), rest.len()) {
-        (true, 0..=1) => (rest, Vec::new()),
-        (true, _) => {
-            let mut first = rest;
-            let second = first.split_off(first.len() / 2);
-            batches.push_front(second);
-            (Vec::new(), first)
+    let (named, mut rest): (Vec<_>, Vec<_>) = batch.into_iter().partition(|place| words.contains(ids[*place].as_str()));
+    match (named.is_empty(), rest.len()) {
+        (true, 0..=1) => Split { bad: rest, again: Vec::new() },
+        (true, length) => {
+            let second = rest.split_off(length / 2);
+            Split { bad: Vec::new(), again: vec![rest, second] }
         }
-        (false, _) => (named, rest),
-    };
-    told.extend(bad.into_iter().map(|id| {
-        let answer = verdict.answer(&id);
-        (id, answer)
-    }));
-    if !again.is_empty() {
-        batches.push_front(again);
+        (false, 0) => Split { bad: named, again: Vec::new() },
+        (false, _) => Split { bad: named, again: vec![rest] },
     }
 }
 
