@@ -2,6 +2,7 @@
 //!
 //! EC2 tells some hundred things about an instance, of which a dozen matter here. The client compares the name of each
 //! with all it knows: most of what a sweep of a large fleet cost. Reading the dozen straight from the text costs a tenth.
+//! It is done while the answer comes, so that EC2 goes on writing meanwhile.
 //!
 //! # Guarantees
 //! An instance is read here and taken out of the answer, or left in it for the client: the two together are all that
@@ -18,7 +19,8 @@ use aws_sdk_ec2::config::{ConfigBag, Intercept, RuntimeComponents};
 use aws_sdk_ec2::error::BoxError;
 use parking_lot::Mutex;
 
-use super::received::look_at;
+use self::instances::Incoming;
+use super::received::{Look, look_at};
 use super::whole;
 use crate::core::instance::Instance;
 
@@ -31,11 +33,23 @@ impl Reading {
     pub(super) fn take(&self) -> Vec<Instance> {
         std::mem::take(&mut self.0.lock())
     }
+}
 
-    fn read(&self, answer: Vec<u8>) -> Result<Vec<u8>, BoxError> {
-        let rest = match instances::read(&answer) {
+/// The reading of one answer.
+struct Page {
+    incoming: Incoming,
+    reading: Reading,
+}
+
+impl Look for Page {
+    fn look_on(&mut self, so_far: &[u8]) {
+        self.incoming.read_on(so_far);
+    }
+
+    fn look_at_all(self: Box<Self>, answer: Vec<u8>) -> Result<Vec<u8>, BoxError> {
+        let rest = match self.incoming.read_all(&answer) {
             Some(read) => {
-                *self.0.lock() = read.instances;
+                *self.reading.0.lock() = read.instances;
                 read.rest
             }
             None => answer,
@@ -58,8 +72,7 @@ impl Intercept for Reading {
     ) -> Result<(), BoxError> {
         // Of an answer that came before, if the call is made again.
         drop(self.take());
-        let reading = self.clone();
-        look_at(context.response_mut(), move |answer| reading.read(answer));
+        look_at(context.response_mut(), Page { incoming: Incoming::default(), reading: self.clone() });
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! Answers that are looked at before the client reads them, once all of each has come.
+//! Answers that are looked at before the client reads them.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -9,11 +9,20 @@ use aws_smithy_types::body::SdkBody;
 use bytes::Bytes;
 use http_body::{Body, Frame};
 
-/// Has `look` look at a successful answer: what it gives, the client reads instead. A refusal is left as it came.
-pub(super) fn look_at(
-    response: &mut HttpResponse,
-    look: impl FnOnce(Vec<u8>) -> Result<Vec<u8>, BoxError> + Send + Sync + 'static,
-) {
+/// Looks at an answer: while it comes, and when all of it has come.
+pub(super) trait Look: Send + Sync {
+    /// So much has come until now, and there may be more.
+    fn look_on(&mut self, so_far: &[u8]);
+
+    /// All of it has come. What is given here, the client reads instead.
+    ///
+    /// # Errors
+    /// An answer that the client must not read.
+    fn look_at_all(self: Box<Self>, answer: Vec<u8>) -> Result<Vec<u8>, BoxError>;
+}
+
+/// Has somebody look at a successful answer. A refusal is left as it came.
+pub(super) fn look_at(response: &mut HttpResponse, look: impl Look + 'static) {
     if response.status().is_success() {
         let answer = std::mem::replace(response.body_mut(), SdkBody::taken());
         let received = Received { answer, received: Vec::new(), look: Some(Box::new(look)) };
@@ -25,11 +34,9 @@ pub(super) fn look_at(
 struct Received {
     answer: SdkBody,
     received: Vec<u8>,
-    /// Until it has looked.
-    look: Option<Box<Look>>,
+    /// Until it has seen all.
+    look: Option<Box<dyn Look>>,
 }
-
-type Look = dyn FnOnce(Vec<u8>) -> Result<Vec<u8>, BoxError> + Send + Sync;
 
 impl Body for Received {
     type Data = Bytes;
@@ -39,19 +46,21 @@ impl Body for Received {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        if self.look.is_none() {
-            return Poll::Ready(None);
-        }
-        while let Some(frame) = ready!(Pin::new(&mut self.answer).poll_frame(context)) {
+        let this = &mut *self;
+        let Some(look) = &mut this.look else { return Poll::Ready(None) };
+        while let Some(frame) = ready!(Pin::new(&mut this.answer).poll_frame(context)) {
             match frame.map(Frame::into_data) {
-                Ok(Ok(data)) => self.received.extend_from_slice(&data),
+                Ok(Ok(data)) => {
+                    this.received.extend_from_slice(&data);
+                    look.look_on(&this.received);
+                }
                 // Trailers say nothing about instances.
                 Ok(Err(_)) => {}
                 Err(error) => return Poll::Ready(Some(Err(error))),
             }
         }
-        let received = std::mem::take(&mut self.received);
-        let looked = self.look.take().map(|look| look(received).map(|answer| Frame::data(answer.into())));
+        let received = std::mem::take(&mut this.received);
+        let looked = this.look.take().map(|look| look.look_at_all(received).map(|answer| Frame::data(answer.into())));
         Poll::Ready(looked)
     }
 }

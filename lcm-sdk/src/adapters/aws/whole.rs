@@ -9,7 +9,7 @@ use aws_sdk_ec2::error::BoxError;
 use thiserror::Error;
 use xmlparser::{ElementEnd, Token, Tokenizer};
 
-use super::received::look_at;
+use super::received::{Look, look_at};
 
 /// Refuses an answer that is not whole.
 #[derive(Debug)]
@@ -37,8 +37,17 @@ impl Intercept for Whole {
         _components: &RuntimeComponents,
         _config: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        look_at(context.response_mut(), |answer| Ok(check(&answer).map(|()| answer)?));
+        look_at(context.response_mut(), Self);
         Ok(())
+    }
+}
+
+impl Look for Whole {
+    fn look_on(&mut self, _so_far: &[u8]) {}
+
+    fn look_at_all(self: Box<Self>, answer: Vec<u8>) -> Result<Vec<u8>, BoxError> {
+        check(&answer)?;
+        Ok(answer)
     }
 }
 

@@ -10,6 +10,7 @@ use crate::core::time::Timestamp;
 const ROOT: &[u8] = b"DescribeInstancesResponse";
 
 /// What was read of an answer.
+#[derive(Default)]
 pub(super) struct Read {
     /// The instances that were read.
     pub(super) instances: Vec<Instance>,
@@ -17,28 +18,101 @@ pub(super) struct Read {
     pub(super) rest: Vec<u8>,
 }
 
-/// Reads what is plain of an answer; `None` if it is not the answer that is expected.
-pub(super) fn read(answer: &[u8]) -> Option<Read> {
-    let mut reader = Reader {
-        cursor: Cursor { answer, place: 0 },
-        copied_to: 0,
-        read: Read { instances: Vec::new(), rest: Vec::new() },
-    };
-    reader.response()?;
-    reader.copy_to(answer.len());
-    Some(reader.read)
-}
-
-struct Reader<'a> {
-    cursor: Cursor<'a>,
+/// An answer that is read while it comes.
+#[derive(Default)]
+pub(super) struct Incoming {
+    inside: Inside,
+    /// Everything before this was gone through.
+    place: usize,
     /// Everything before this is in the rest, or was read.
     copied_to: usize,
     read: Read,
+    /// How much must have come before it is worth going on: at the least twice as much as was in vain, so that one long
+    /// element is not begun again with every piece of it.
+    worthwhile_from: usize,
 }
 
-impl<'a> Reader<'a> {
-    fn response(&mut self) -> Option<()> {
-        // Up to the root, which alone has attributes.
+/// What stands open at the place that was reached.
+#[derive(Clone, Copy, Default)]
+enum Inside {
+    #[default]
+    Nothing,
+    Response,
+    ReservationSet,
+    /// All is closed.
+    Over,
+}
+
+impl Incoming {
+    /// Reads on in what has come until now, from where it stopped before.
+    pub(super) fn read_on(&mut self, so_far: &[u8]) {
+        if so_far.len() < self.worthwhile_from {
+            return;
+        }
+        while !matches!(self.inside, Inside::Over) {
+            let (kept, found, copied_to) = (self.read.rest.len(), self.read.instances.len(), self.copied_to);
+            let mut reader = Reader { cursor: Cursor { answer: so_far, place: self.place }, incoming: self };
+            let Some((inside, place)) = reader.step() else {
+                // Not all of it is there, or it is not what is expected: who knows before all has come?
+                self.read.rest.truncate(kept);
+                self.read.instances.truncate(found);
+                self.copied_to = copied_to;
+                self.worthwhile_from = so_far.len() + (so_far.len() - self.place);
+                return;
+            };
+            (self.inside, self.place) = (inside, place);
+        }
+    }
+
+    /// Reads what is left of an answer when all of it has come; `None` if it is not the answer that is expected.
+    pub(super) fn read_all(mut self, answer: &[u8]) -> Option<Read> {
+        self.worthwhile_from = 0;
+        self.read_on(answer);
+        if !matches!(self.inside, Inside::Over) {
+            return None;
+        }
+        self.read.rest.extend_from_slice(&answer[self.copied_to..]);
+        Some(self.read)
+    }
+}
+
+/// Reads an answer, one element at a time.
+struct Reader<'a, 'i> {
+    cursor: Cursor<'a>,
+    incoming: &'i mut Incoming,
+}
+
+impl<'a> Reader<'a, '_> {
+    /// Goes through the next element; says what is open after that, and where that is.
+    fn step(&mut self) -> Option<(Inside, usize)> {
+        let begin = self.cursor.place;
+        let inside = match self.incoming.inside {
+            Inside::Nothing => {
+                self.root()?;
+                return Some((Inside::Response, self.cursor.place));
+            }
+            Inside::Response => match self.child(ROOT)? {
+                Some(tag) if tag.kind == Kind::Opens && tag.name == b"reservationSet" => Inside::ReservationSet,
+                Some(tag) => {
+                    self.cursor.skip(tag)?;
+                    Inside::Response
+                }
+                None => Inside::Over,
+            },
+            Inside::ReservationSet => match self.child(b"reservationSet")? {
+                Some(reservation) => {
+                    self.reservation(reservation)?;
+                    Inside::ReservationSet
+                }
+                None => Inside::Response,
+            },
+            Inside::Over => Inside::Over,
+        };
+        (!self.cursor.has_attributes_since(begin)).then_some((inside, self.cursor.place))
+    }
+
+    /// Goes up to the root, which alone has attributes.
+    fn root(&mut self) -> Option<()> {
         let root = loop {
             let tag = self.cursor.next()?;
             if tag.name.starts_with(ROOT) {
@@ -49,19 +123,7 @@ impl<'a> Reader<'a> {
             }
         };
         let is_root = root.kind == Kind::Opens && root.name[ROOT.len()..].first().is_none_or(u8::is_ascii_whitespace);
-        if !is_root || self.cursor.has_attributes() {
-            return None;
-        }
-        while let Some(tag) = self.child(ROOT)? {
-            if tag.kind == Kind::Opens && tag.name == b"reservationSet" {
-                while let Some(reservation) = self.child(b"reservationSet")? {
-                    self.reservation(reservation)?;
-                }
-            } else {
-                self.cursor.skip(tag)?;
-            }
-        }
-        Some(())
+        is_root.then_some(())
     }
 
     /// A reservation goes with the last of its instances: nothing else in it is looked at.
@@ -70,7 +132,7 @@ impl<'a> Reader<'a> {
             return None;
         }
         self.copy_to(reservation.begin);
-        let (kept, mut left) = (self.read.rest.len(), 0_usize);
+        let (kept, mut left) = (self.incoming.read.rest.len(), 0_usize);
         while let Some(tag) = self.child(b"item")? {
             if tag.kind == Kind::Opens && tag.name == b"instancesSet" {
                 while let Some(item) = self.child(b"instancesSet")? {
@@ -81,8 +143,8 @@ impl<'a> Reader<'a> {
             }
         }
         if left == 0 {
-            self.read.rest.truncate(kept);
-            self.copied_to = self.cursor.place;
+            self.incoming.read.rest.truncate(kept);
+            self.incoming.copied_to = self.cursor.place;
         }
         Some(())
     }
@@ -98,9 +160,9 @@ impl<'a> Reader<'a> {
             return Some(false);
         };
         self.copy_to(item.begin);
-        self.read.instances.push(instance);
+        self.incoming.read.instances.push(instance);
         self.cursor = cursor;
-        self.copied_to = self.cursor.place;
+        self.incoming.copied_to = self.cursor.place;
         Some(true)
     }
 
@@ -110,8 +172,9 @@ impl<'a> Reader<'a> {
     }
 
     fn copy_to(&mut self, place: usize) {
-        self.read.rest.extend_from_slice(&self.cursor.answer[self.copied_to..place]);
-        self.copied_to = place;
+        let Incoming { copied_to, read, .. } = &mut *self.incoming;
+        read.rest.extend_from_slice(&self.cursor.answer[*copied_to..place]);
+        *copied_to = place;
     }
 }
 
@@ -209,6 +272,24 @@ mod tests {
         <networkInterfaceSet><item><ipAddress>1</ipAddress><instanceId>i-2</instanceId><a/></item></networkInterfaceSet>\
         <ipAddress>203.0.113.1</ipAddress><tagSet><item><key>team</key><value>net</value></item>\
         <item><key>lcm:protect</key><value/></item></tagSet>";
+
+    /// Reads an answer that comes in pieces of a length.
+    fn read_in_pieces(answer: &[u8], length: usize) -> Option<Read> {
+        let mut incoming = Incoming::default();
+        (length..answer.len()).step_by(length).for_each(|come| incoming.read_on(&answer[..come]));
+        incoming.read_all(answer)
+    }
+
+    /// Reads an answer; in how many pieces it comes makes no difference.
+    fn read(answer: &[u8]) -> Option<Read> {
+        let whole = Incoming::default().read_all(answer);
+        for length in [1, 7, 100, 1000] {
+            let pieces = read_in_pieces(answer, length);
+            let parts = |read: &Option<Read>| read.as_ref().map(|read| (read.instances.clone(), read.rest.clone()));
+            assert_eq!(parts(&pieces), parts(&whole), "in pieces of {length}: {}", String::from_utf8_lossy(answer));
+        }
+        whole
+    }
 
     /// Reservations of instances, as EC2 answers.
     fn answer(reservations: &[&[&str]]) -> String {

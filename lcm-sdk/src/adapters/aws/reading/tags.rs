@@ -34,11 +34,12 @@ pub(super) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// Whether anything from here on may be an attribute: those can hold what looks like a tag. It is looked for once,
-    /// because most of the answer is skipped and should cost no more than that.
-    pub(super) fn has_attributes(&self) -> bool {
-        let rest = &self.answer[self.place..];
-        memchr_iter(b'=', rest).any(|sign| matches!(rest[sign + 1..].trim_ascii_start().first(), Some(b'"' | b'\'')))
+    /// Whether anything between a place and here may be an attribute: those can hold what looks like a tag. It is looked
+    /// for in one go, because most of the answer is skipped and should cost no more than that.
+    pub(super) fn has_attributes_since(&self, begin: usize) -> bool {
+        let passed = &self.answer[begin..self.place];
+        let is_set = |sign: usize| matches!(passed[sign + 1..].trim_ascii_start().first(), Some(b'"' | b'\''));
+        memchr_iter(b'=', passed).any(is_set)
     }
 
     /// The next tag, whatever stands before it.
