@@ -152,6 +152,22 @@ pub(crate) fn scrub(mut failure: CallFailure, secrets: &[&str]) -> CallFailure {
     failure
 }
 
+/// Is shown an answer while it comes. It may be cut off, or come again from its beginning.
+pub(crate) trait Onlooker: Send {
+    /// An answer begins.
+    fn begin(&mut self);
+
+    /// So much of it has come until now, and there may be more.
+    fn look_on(&mut self, so_far: &[u8]);
+}
+
+/// Nobody.
+impl Onlooker for () {
+    fn begin(&mut self) {}
+
+    fn look_on(&mut self, _so_far: &[u8]) {}
+}
+
 /// An answer, read to its end.
 pub(crate) struct Reply {
     /// The status.
@@ -164,19 +180,32 @@ pub(crate) struct Reply {
 
 impl Reply {
     /// Reads an answer whose body is no longer than `limit`.
-    pub(crate) async fn read(mut response: Response, limit: usize) -> Result<Self, CallFailure> {
+    pub(crate) async fn read(response: Response, limit: usize) -> Result<Self, CallFailure> {
+        Self::read_before(&mut (), response, limit).await
+    }
+
+    /// The same while somebody looks on. Only a success is shown.
+    pub(crate) async fn read_before(
+        onlooker: &mut dyn Onlooker,
+        mut response: Response,
+        limit: usize,
+    ) -> Result<Self, CallFailure> {
         let status = response.status();
         #[cfg(feature = "control-plane")]
         let version = version(response.headers());
         // As long as it says, so that a listing of a large fleet is not copied again and again as it grows.
         let announced = response.content_length().and_then(|length| usize::try_from(length).ok());
         let mut body = Vec::with_capacity(announced.unwrap_or_default().min(limit));
+        onlooker.begin();
         while let Some(chunk) = response.chunk().await.map_err(failure)? {
             if body.len() + chunk.len() > limit {
                 let message = format!("the answer is longer than {limit} bytes");
                 return Err(CallFailure::coded(FailureKind::Unparsable, status.as_str(), message));
             }
             body.extend_from_slice(&chunk);
+            if status.is_success() {
+                onlooker.look_on(&body);
+            }
         }
         Ok(Self {
             status,
@@ -184,6 +213,18 @@ impl Reply {
             version,
             body,
         })
+    }
+
+    /// An answer that somebody has made up.
+    #[cfg(all(test, feature = "control-plane"))]
+    pub(crate) fn of(status: StatusCode, body: Vec<u8>) -> Self {
+        Self { status, version: None, body }
+    }
+
+    /// The body as it came.
+    #[cfg(feature = "control-plane")]
+    pub(crate) fn body(&self) -> &[u8] {
+        &self.body
     }
 
     /// The body, if it is JSON.

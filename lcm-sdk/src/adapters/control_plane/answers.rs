@@ -3,13 +3,12 @@
 use reqwest::StatusCode;
 use serde_json::Value;
 
-use super::listing;
 use crate::adapters::http::{Reply, whole};
 use crate::adapters::quote::one_line;
 use crate::core::failure::{CallFailure, FailureKind};
 use crate::core::idle::IdleReport;
 use crate::core::ids::WorkerId;
-use crate::core::json::Raw;
+use crate::core::json::{FieldError, Raw};
 use crate::core::license::LicenseReport;
 use crate::core::session::Session;
 use crate::core::status::WorkerStatus;
@@ -42,17 +41,15 @@ pub(super) fn version(reply: &Reply) -> Version {
     reply.version.or_else(|| reply.json().ok().and_then(|record| whole(&record["version"])))
 }
 
-/// A listing, once more through the filter: an older server ignores what it does not know.
-pub(super) fn workers(reply: &Reply, scope: &Scope) -> Result<WorkerListing, CallFailure> {
-    listing::read(reply, |listing: &mut WorkerListing, record| {
-        if is_outside(&record, scope) {
-            return;
-        }
-        match read_worker(record) {
-            Ok(worker) => listing.workers.push(worker),
-            Err(bad) => listing.unreadable.push(*bad),
-        }
-    })
+/// Puts a record into a listing, once more through the filter: an older server ignores what it does not know.
+pub(super) fn worker(listing: &mut WorkerListing, record: Raw<'_>, scope: &Scope) {
+    if is_outside(&record, scope) {
+        return;
+    }
+    match read_worker(record) {
+        Ok(worker) => listing.workers.push(worker),
+        Err(bad) => listing.unreadable.push(*bad),
+    }
 }
 
 /// Whether a record is none that was asked for.
@@ -70,21 +67,15 @@ fn is_outside(record: &Raw<'_>, scope: &Scope) -> bool {
     elsewhere || (!scope.with_terminated && is_terminated())
 }
 
-/// The sessions of a worker. One that cannot be read spoils the listing: it may be somebody's work.
-pub(super) fn sessions(reply: &Reply, worker: &WorkerId) -> Result<Vec<Session>, CallFailure> {
-    let read = listing::read(reply, |sessions: &mut Vec<_>, record| {
-        // A server that does not say whose a session is was asked for this worker's.
-        let is_ours = match record.get("worker_id") {
-            None => true,
-            Some(Raw::Text(id)) => id == worker.as_str(),
-            Some(Raw::Object(_) | Raw::Plain(_)) => false,
-        };
-        if is_ours {
-            sessions.push(Session::try_from(record));
-        }
-    })?;
-    let read = read.into_iter().collect::<Result<_, _>>();
-    read.map_err(|error| CallFailure::new(FailureKind::Unparsable, error.to_string()))
+/// A session, if it is one of a worker.
+pub(super) fn session(record: Raw<'_>, worker: &WorkerId) -> Option<Result<Session, FieldError>> {
+    // A server that does not say whose a session is was asked for this worker's.
+    let is_ours = match record.get("worker_id") {
+        None => true,
+        Some(Raw::Text(id)) => id == worker.as_str(),
+        Some(Raw::Object(_) | Raw::Plain(_)) => false,
+    };
+    is_ours.then(|| Session::try_from(record))
 }
 
 /// A verdict of idle detection.

@@ -8,7 +8,7 @@ use reqwest::header::{HeaderValue, IF_MATCH};
 use reqwest::{Client, Method, Url};
 use serde_json::Value;
 
-use crate::adapters::http::{self, Reply, SetupError};
+use crate::adapters::http::{self, Onlooker, Reply, SetupError};
 use crate::core::failure::{CallFailure, FailureKind};
 use crate::core::secret::Secret;
 use crate::ports::{Fence, Version};
@@ -81,9 +81,14 @@ impl ControlPlaneClient {
 
     /// Makes a call, and repeats it where that is safe. Any status is an answer here.
     pub(super) async fn call(&self, call: Call<'_>) -> Result<Reply, CallFailure> {
+        self.call_before(&mut (), call).await
+    }
+
+    /// The same while somebody looks on.
+    pub(super) async fn call_before(&self, onlooker: &mut dyn Onlooker, call: Call<'_>) -> Result<Reply, CallFailure> {
         let mut waits = self.options.retries.iter();
         loop {
-            let outcome = self.attempt(&call).await;
+            let outcome = self.attempt(onlooker, &call).await;
             let trouble = match &outcome {
                 // A gateway that has lost its server says nothing about what became of the call.
                 Ok(reply) if matches!(reply.status.as_u16(), 502..=504) => reply.failure(),
@@ -103,7 +108,7 @@ impl ControlPlaneClient {
         }
     }
 
-    async fn attempt(&self, call: &Call<'_>) -> Result<Reply, CallFailure> {
+    async fn attempt(&self, onlooker: &mut dyn Onlooker, call: &Call<'_>) -> Result<Reply, CallFailure> {
         let root: &[&str] = match call.api {
             Api::Internal => &["api", "internal"],
             Api::Public => &["api", "v1"],
@@ -122,7 +127,8 @@ impl ControlPlaneClient {
         if let Some(body) = &call.body {
             request = request.json(body);
         }
-        let reply = Reply::read(request.send().await.map_err(http::failure)?, self.options.max_body).await?;
+        let response = request.send().await.map_err(http::failure)?;
+        let reply = Reply::read_before(onlooker, response, self.options.max_body).await?;
         Ok(reply.without(self.options.api_key.expose()))
     }
 }

@@ -15,11 +15,11 @@ use crate::core::failure::CallFailure;
 use crate::core::json::{Name, Raw};
 
 /// The names a list goes by in the servers of the field. Of several, the first here counts.
-const LISTS: [&str; 6] = ["items", "data", "results", "workers", "sessions", "lablet_sessions"];
+pub(super) const LISTS: [&str; 6] = ["items", "data", "results", "workers", "sessions", "lablet_sessions"];
 /// Where an envelope says that there is more, or how many there are in all.
 const HINTS: [&str; 7] = ["next", "next_page", "next_cursor", "has_more", "has_next", "total", "total_count"];
 
-/// What becomes of a list when `each` has put all of its records into it.
+/// What becomes of a list in a whole answer when `each` has put all of its records into it.
 ///
 /// # Errors
 /// An answer that is no list, or not all of one.
@@ -31,20 +31,44 @@ pub(super) fn read<T: Default>(reply: &Reply, mut each: impl FnMut(&mut T, Raw<'
     }
 }
 
+/// What becomes of a list that was taken out of an answer before, whose place is empty there; `None` if there is another
+/// one that may count, or something that is no answer at all.
+pub(super) fn filled<T: Default>(
+    around: &[u8],
+    list: List<T>,
+    each: &mut impl FnMut(&mut T, Raw<'_>),
+) -> Option<Result<T, CallFailure>> {
+    let mut json = serde_json::Deserializer::from_slice(around);
+    let answer = Reading(each, PhantomData).deserialize(&mut json).and_then(|read| json.end().map(|()| read));
+    match answer.ok()? {
+        Answer::List(_) => Some(Ok(list.read)),
+        Answer::Envelope(mut envelope) => {
+            let [(_, place)] = &mut envelope.lists[..] else { return None };
+            *place = list;
+            (envelope.named == 1).then(|| envelope.list())
+        }
+        Answer::Other => None,
+    }
+}
+
 enum Answer<T> {
     List(List<T>),
     Envelope(Envelope<T>),
     Other,
 }
 
-struct List<T> {
-    read: T,
-    /// How many there were.
-    length: u64,
+/// What becomes of a list.
+#[derive(Default)]
+pub(super) struct List<T> {
+    pub(super) read: T,
+    /// How many records there were.
+    pub(super) length: u64,
 }
 
 struct Envelope<T> {
     lists: Vec<(&'static str, List<T>)>,
+    /// How often the name of a list was there.
+    named: usize,
     hints: Map<String, Value>,
 }
 
@@ -93,10 +117,11 @@ impl<'de, T: Default, F: FnMut(&mut T, Raw<'_>)> Visitor<'de> for Reading<'_, T,
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Answer<T>, A::Error> {
-        let mut envelope = Envelope { lists: Vec::new(), hints: Map::new() };
+        let mut envelope = Envelope { lists: Vec::new(), named: 0, hints: Map::new() };
         while let Some(Name(name)) = map.next_key::<Name<'de>>()? {
             if let Some(known) = LISTS.iter().copied().find(|known| *known == name) {
                 // Of a name that is there twice the last counts, be it a list or not.
+                envelope.named += 1;
                 envelope.lists.retain(|(earlier, _)| *earlier != known);
                 if let Answer::List(list) = map.next_value_seed(Reading(&mut *self.0, PhantomData))? {
                     envelope.lists.push((known, list));

@@ -16,6 +16,7 @@
 mod answers;
 mod bodies;
 mod call;
+mod incoming;
 mod listing;
 #[cfg(test)]
 mod tests;
@@ -28,6 +29,7 @@ use serde_json::{Value, json};
 
 use self::call::{Call, Repeat};
 pub use self::call::{ControlPlaneClient, Options};
+use self::incoming::Incoming;
 use crate::adapters::http::{Reply, whole};
 use crate::core::drain::CONTROLLER;
 use crate::core::event::{Audit, SessionEnd};
@@ -35,6 +37,7 @@ use crate::core::failure::{CallFailure, FailureKind};
 use crate::core::idle::{AutoPause, IdleReport};
 use crate::core::ids::{SessionId, WorkerId};
 use crate::core::instance::Instance;
+use crate::core::json::Raw;
 use crate::core::license::LicenseReport;
 use crate::core::observation::{CloudMetrics, CmlMetrics};
 use crate::core::patch::StatusPatch;
@@ -63,8 +66,7 @@ impl ControlPlane for ControlPlaneClient {
         if let Some(region) = &scope.region {
             call = call.query("aws_region", region);
         }
-        let reply = self.call(call).await?.success()?;
-        answers::workers(&reply, scope)
+        self.list(call, |listing: &mut WorkerListing, record| answers::worker(listing, record, scope)).await
     }
 
     async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, CallFailure> {
@@ -133,7 +135,11 @@ impl ControlPlane for ControlPlaneClient {
 
     async fn sessions(&self, worker: &WorkerId) -> Result<Vec<Session>, CallFailure> {
         let call = Call::get(&["lablet-sessions"]).query("worker_id", worker.as_str());
-        answers::sessions(&self.call(call).await?.success()?, worker)
+        let sessions =
+            self.list(call, |sessions: &mut Vec<_>, record| sessions.extend(answers::session(record, worker)));
+        // One that cannot be read spoils the listing: it may be somebody's work.
+        let sessions: Result<Vec<_>, _> = sessions.await?.into_iter().collect();
+        sessions.map_err(|error| CallFailure::new(FailureKind::Unparsable, error.to_string()))
     }
 
     async fn move_session(&self, session: &SessionId, to: SessionMove, fence: Fence) -> Result<(), CallFailure> {
@@ -198,6 +204,17 @@ fn found_worker(reply: &Reply) -> Option<Worker> {
 }
 
 impl ControlPlaneClient {
+    /// What becomes of a list when `each` has put all of its records into it, which it does while they come.
+    async fn list<T: Default + Send>(
+        &self,
+        call: Call<'_>,
+        each: impl FnMut(&mut T, Raw<'_>) + Send,
+    ) -> Result<T, CallFailure> {
+        let mut incoming = Incoming::new(each);
+        let reply = self.call_before(&mut incoming, call).await?.success()?;
+        incoming.read_all(&reply)
+    }
+
     /// Publishes an event in the control plane's own ledger. Its id tells a listener that it saw the same one twice.
     pub(crate) async fn publish(&self, event: Value) -> Result<(), CallFailure> {
         self.call(Call::post(&["events"], event).repeat(Repeat::Freely)).await?.success().map(drop)
