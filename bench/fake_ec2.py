@@ -30,6 +30,8 @@ BLUE = 3
 PEER = "moto server"
 ABOUT = "fake EC2: "
 DESCRIBE = "Action=DescribeInstances"
+# An answer whose length is not told ends with this.
+LAST_CHUNK = b"\r\n0\r\n\r\n"
 TAKING_TURNS = (
     "one client, one request after the other, client and server on one core for both fakes: over two cores the waking "
     "of the other one, which costs more than a short request, would be measured with it"
@@ -97,16 +99,22 @@ class Caller:
         while (end := self.memory.find(b"\r\n\r\n", 0, received)) < 0:
             received += self._more(received)
         head = self.memory[:end].lower()
-        length = int(head.partition(b"content-length:")[2].partition(b"\r\n")[0])
         refused = b" 200 " not in head[:16]
-        missing, begin = length - (received - end - 4), end + 4
+        begin = end + 4
+        missing: int | None = None
+        if b"content-length:" in head:
+            missing = int(head.partition(b"content-length:")[2].partition(b"\r\n")[0]) - (received - begin)
         while True:
             if keep is not None:
                 keep(bytes(self.memory[begin:received]))
-            if missing <= 0:
+            if missing <= 0 if missing is not None else self.memory.endswith(LAST_CHUNK, 0, received):
                 break
-            begin, received = 0, self._more(0)
-            missing -= received
+            # What comes next is put behind the last bytes of this: the last chunk may come in two pieces.
+            begin = min(received, len(LAST_CHUNK))
+            self.memory[:begin] = self.memory[received - begin : received]
+            more = self._more(begin)
+            received = begin + more
+            missing = None if missing is None else missing - more
         if refused:
             raise RuntimeError(f"refused: {head!r}")
         if b"connection: close" in head:

@@ -74,19 +74,42 @@ impl Caller {
         let head = format!("POST {path} HTTP/1.1\r\nhost: x\r\n{header}\r\n");
         let request = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
         self.0.write_all(request.as_bytes()).await.expect("it is sent");
-        let (mut head, mut length) = (String::new(), 0);
+        let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
-            let start = head.len();
             assert_ne!(self.0.read_line(&mut head).await.expect("a line"), 0, "it ended: {head}");
-            if let Some(text) = head[start..].to_ascii_lowercase().strip_prefix("content-length:") {
-                length = text.trim().parse().expect("a length");
+        }
+        let lines = head.to_ascii_lowercase();
+        let mut body = Vec::new();
+        match lines.lines().find_map(|line| line.strip_prefix("content-length:")) {
+            Some(length) => self.read(length.trim().parse().expect("a length"), &mut body).await,
+            None => {
+                assert!(lines.contains("transfer-encoding: chunked"), "{head}");
+                while self.read_chunk(&mut body).await > 0 {}
             }
         }
-        let mut body = vec![0; length];
-        self.0.read_exact(&mut body).await.expect("a body");
         let body = String::from_utf8(body).expect("text");
         assert!(head.starts_with("HTTP/1.1 20"), "{head}{body}");
         body
+    }
+}
+
+impl Caller {
+    async fn read(&mut self, length: usize, body: &mut Vec<u8>) {
+        let begin = body.len();
+        body.resize(begin + length, 0);
+        self.0.read_exact(&mut body[begin..]).await.expect("a body");
+    }
+
+    /// Reads a chunk and says how long it was. The last is empty.
+    async fn read_chunk(&mut self, body: &mut Vec<u8>) -> usize {
+        let mut line = String::new();
+        self.0.read_line(&mut line).await.expect("a line");
+        let length = usize::from_str_radix(line.trim_end(), 16).expect("a length");
+        self.read(length, body).await;
+        line.clear();
+        self.0.read_line(&mut line).await.expect("a line");
+        assert_eq!(line, "\r\n");
+        length
     }
 }
 

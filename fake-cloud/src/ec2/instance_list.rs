@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 
 use super::Xml;
 use super::instance_xml::instance;
-use crate::answer::{Ink, List};
+use crate::answer::List;
 use crate::world::{ACCOUNT, Instance, InstanceState, Novelty};
 
 /// Instances as they were at a moment. Nothing that happens to them later shows.
@@ -67,10 +67,10 @@ impl List for InstanceList {
         self.instances.len()
     }
 
-    fn write(&self, place: usize, ink: &mut Ink) {
+    fn write(&self, place: usize, answer: &mut Vec<u8>) {
         let Some((reservation, member)) = self.instances.get(place) else { return };
         let (reservation, now) = (Some(*reservation), self.now);
-        Xml::write_on(ink, |xml| match self.frame {
+        Xml::write_on(answer, |xml| match self.frame {
             // However fast it is, a launch answers that it is on its way.
             Frame::Launch(Novelty::New) => instance(xml, member, InstanceState::Pending, now),
             Frame::Launch(Novelty::Known) => instance(xml, member, member.state(now), now),

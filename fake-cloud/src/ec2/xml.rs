@@ -6,32 +6,30 @@ use std::net::Ipv4Addr;
 
 use chrono::{DateTime, Datelike, Timelike, Utc};
 
-use crate::answer::Ink;
-
 /// XML as it grows.
 #[derive(Debug)]
 pub(crate) struct Xml {
-    out: Ink,
+    out: Vec<u8>,
 }
 
 impl Xml {
     /// The beginning of a document of about this size.
     pub(crate) fn document(size: usize) -> Self {
-        let mut xml = Self { out: Ink::Written(Vec::with_capacity(size)) };
+        let mut xml = Self { out: Vec::with_capacity(size) };
         xml.raw("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
         xml
     }
 
     /// A part of a document.
     pub(crate) fn fragment() -> Self {
-        Self { out: Ink::Written(Vec::new()) }
+        Self { out: Vec::new() }
     }
 
     /// Has `inside` write on where something was written before.
-    pub(crate) fn write_on(ink: &mut Ink, inside: impl FnOnce(&mut Self)) {
-        let mut xml = Self { out: std::mem::replace(ink, Ink::Counted(0)) };
+    pub(crate) fn write_on(answer: &mut Vec<u8>, inside: impl FnOnce(&mut Self)) {
+        let mut xml = Self { out: std::mem::take(answer) };
         inside(&mut xml);
-        *ink = xml.out;
+        *answer = xml.out;
     }
 
     pub(crate) fn open(&mut self, name: &str) {
@@ -48,7 +46,7 @@ impl Xml {
 
     /// What needs no escaping, as it is.
     pub(crate) fn raw(&mut self, text: &str) {
-        self.out.push(text.as_bytes());
+        self.out.extend_from_slice(text.as_bytes());
     }
 
     /// A text, escaped.
@@ -91,13 +89,13 @@ impl Xml {
                 }
             }
         }
-        self.out.push(&text[..length]);
+        self.out.extend_from_slice(&text[..length]);
     }
 
     /// An element with a moment.
     pub(crate) fn moment(&mut self, name: &str, moment: DateTime<Utc>) {
         self.open(name);
-        self.out.push(&written(moment));
+        self.out.extend_from_slice(&written(moment));
         self.close(name);
     }
 
@@ -109,7 +107,7 @@ impl Xml {
     }
 
     pub(crate) fn finish(self) -> Vec<u8> {
-        self.out.into_bytes()
+        self.out
     }
 }
 
@@ -134,10 +132,10 @@ fn written(moment: DateTime<Utc>) -> [u8; 24] {
     text
 }
 
-fn escape(out: &mut Ink, text: &str) {
+fn escape(out: &mut Vec<u8>, text: &str) {
     // Nearly every text is written as it is. Without a way out in the middle, many bytes are looked at in one go.
     if !text.bytes().fold(false, |found, byte| found | matches!(byte, b'&' | b'<' | b'>' | b'\r')) {
-        return out.push(text.as_bytes());
+        return out.extend_from_slice(text.as_bytes());
     }
     let mut from = 0;
     for (at, byte) in text.bytes().enumerate() {
@@ -149,11 +147,11 @@ fn escape(out: &mut Ink, text: &str) {
             b'\r' => "&#13;",
             _ => continue,
         };
-        out.push(&text.as_bytes()[from..at]);
-        out.push(entity.as_bytes());
+        out.extend_from_slice(&text.as_bytes()[from..at]);
+        out.extend_from_slice(entity.as_bytes());
         from = at + 1;
     }
-    out.push(&text.as_bytes()[from..]);
+    out.extend_from_slice(&text.as_bytes()[from..]);
 }
 
 #[cfg(test)]

@@ -158,9 +158,28 @@ fn parse(bytes: &[u8]) -> Option<Answer> {
     let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
     let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
     let status = head.split(' ').nth(1)?.parse().ok()?;
-    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "))?.parse::<usize>().ok()?;
-    let body = bytes.get(end + 4..end + 4 + length)?.to_vec();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+    let body = match length {
+        Some(length) => bytes.get(end + 4..end + 4 + length.parse::<usize>().ok()?)?.to_vec(),
+        None if head.contains("transfer-encoding: chunked") => joined(&bytes[end + 4..])?,
+        None => return None,
+    };
     Some(Answer { status, head, body })
+}
+
+/// Chunks as one, if the last of them is there.
+fn joined(mut chunks: &[u8]) -> Option<Vec<u8>> {
+    let mut body = Vec::new();
+    loop {
+        let end = chunks.windows(2).position(|window| window == b"\r\n")?;
+        let length = usize::from_str_radix(std::str::from_utf8(&chunks[..end]).ok()?, 16).ok()?;
+        let after = chunks.get(end + 2 + length + 2..)?;
+        if length == 0 {
+            return Some(body);
+        }
+        body.extend_from_slice(&chunks[end + 2..end + 2 + length]);
+        chunks = after;
+    }
 }
 
 /// Waits until a condition holds.

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::answer::{Answer, Ink, List};
+use crate::answer::{Answer, List};
 use crate::control_plane::worker::Worker;
 
 /// About how long a record is.
@@ -38,18 +38,18 @@ impl Reply {
 
     /// Many records.
     pub fn workers(workers: Vec<Arc<Worker>>) -> Self {
-        Self::list(workers, |worker, ink| ink.push(worker.json()))
+        Self::list(workers, |worker, answer| answer.extend_from_slice(worker.json()))
     }
 
     /// Many objects.
     pub fn objects(objects: Vec<Arc<Map<String, Value>>>) -> Self {
-        Self::list(objects, |object, ink| {
+        Self::list(objects, |object, answer| {
             // Maps with text keys always serialise.
-            let _ = serde_json::to_writer(ink, &**object);
+            let _ = serde_json::to_writer(answer, &**object);
         })
     }
 
-    fn list<T: Send + 'static>(items: Vec<T>, write: fn(&T, &mut Ink)) -> Self {
+    fn list<T: Send + 'static>(items: Vec<T>, write: fn(&T, &mut Vec<u8>)) -> Self {
         let body = Answer::list(b"[".to_vec(), Items { items, write }, b"]".to_vec(), ITEM_SIZE);
         Self { status: StatusCode::OK, version: None, body }
     }
@@ -74,7 +74,7 @@ impl IntoResponse for Reply {
 /// The items of a JSON list.
 struct Items<T> {
     items: Vec<T>,
-    write: fn(&T, &mut Ink),
+    write: fn(&T, &mut Vec<u8>),
 }
 
 impl<T: Send + 'static> List for Items<T> {
@@ -82,12 +82,12 @@ impl<T: Send + 'static> List for Items<T> {
         self.items.len()
     }
 
-    fn write(&self, place: usize, ink: &mut Ink) {
+    fn write(&self, place: usize, answer: &mut Vec<u8>) {
         if place > 0 {
-            ink.push(b",");
+            answer.push(b',');
         }
         if let Some(item) = self.items.get(place) {
-            (self.write)(item, ink);
+            (self.write)(item, answer);
         }
     }
 }
