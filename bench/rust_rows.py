@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import plain_python
-from decide import cost
+from decide import costs
 from fleet import NOW, fleet
 from report import Bench, Row, figure
 from rust_side import bench, measure
@@ -27,13 +27,14 @@ def core(quick: bool) -> list[Row]:
         assert same, f"the two do not decide the same: {mine} and {theirs}"
     typed, dicts = list(zip(workers, states, strict=True)), list(zip(records, states, strict=True))
     ours = found["processor_ns"]
-    peers = [
-        (
-            "objects",
-            cost(lambda: [plain_python.decide_typed(worker, state, NOW) for worker, state in typed], size, rounds),
-        ),
-        ("dicts", cost(lambda: [plain_python.decide(record, state, NOW) for record, state in dicts], size, rounds)),
-    ]
+    peers = costs(
+        [
+            lambda: [plain_python.decide_typed(worker, state, NOW) for worker, state in typed],
+            lambda: [plain_python.decide(record, state, NOW) for record, state in dicts],
+        ],
+        size,
+        rounds,
+    )
     return [
         Row(
             f"`decide` in Rust, a mixed fleet of {size:,}, per worker, next to Python's {what}",
@@ -46,7 +47,7 @@ def core(quick: bool) -> list[Row]:
             ours <= 100 and microseconds * 1000 / ours >= 10,
             "and no more than 100 ns",
         )
-        for what, microseconds in peers
+        for what, microseconds in zip(("objects", "dicts"), peers, strict=True)
     ]
 
 
