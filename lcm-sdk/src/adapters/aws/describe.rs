@@ -248,6 +248,35 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn who_is_named_twice_is_asked_for_once_and_answered_twice() {
+        let asked: Vec<InstanceId> =
+            ["i-00000000", "i-00000001", "banana", "i-00000000", "i-00000001", "banana"].map(InstanceId::from).to_vec();
+        let say: Say = |unknown| {
+            assert_eq!(unknown.len(), 1);
+            format!("The instance ID '{}' does not exist", unknown[0])
+        };
+        let (answers, calls) = ask(&asked, "InvalidInstanceID.NotFound", say).await;
+        assert_eq!(answers[..3], answers[3..]);
+        check(&asked[..2], &answers[..2]);
+        assert_eq!(answers[2], Answer::Unknown(malformed(&asked[2])));
+        assert_eq!(calls, 2);
+    }
+
+    #[tokio::test]
+    async fn an_instance_in_an_answer_to_another_question_is_no_answer() {
+        let asked = ids(0..1001);
+        let answers = describe(&asked, |batch| async move {
+            // The first of all, in every answer but that to which it belongs.
+            let first = (batch.len() < 1000).then(|| "i-00000000".into());
+            let others = batch.into_iter().skip(1).chain(first);
+            Ok(others.map(|id: InstanceId| Instance::new(id, Ec2State::Running)).collect())
+        });
+        let answers = answers.await;
+        assert_eq!((&answers[0], &answers[1000]), (&Answer::Absent, &Answer::Absent));
+        assert!(answers[1..1000].iter().all(|answer| answer.found().is_some()));
+    }
+
+    #[tokio::test]
     async fn a_call_that_fails_makes_only_its_own_ids_unknown() {
         let asked = ids(0..2500);
         let first = Mutex::new(true);
