@@ -45,7 +45,7 @@ fn main() -> Result<(), Error> {
     let on_all_cores = || tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let on_one_core = || tokio::runtime::Builder::new_current_thread().enable_all().build();
     match bench {
-        Bench::Decide => decide::run(std::io::stdin().lock(), if quick { 20 } else { 100 })?,
+        Bench::Decide => decide::run(std::io::stdin().lock(), if quick { 20 } else { 1000 })?,
         Bench::Controller if quick => reconciles::run(&[1_000, 10_000, 100_000], 2)?,
         Bench::Controller => reconciles::run(&[1_000, 10_000, 100_000], 9)?,
         Bench::Watch => {
