@@ -31,9 +31,11 @@ pub(super) fn fill(
                 scenario.refuse(format!("workers[{index}].instance"), why)
             })?),
         };
-        Input::of(worker(entry, instance, records.clock()).into())
+        let made = Input::of(worker(entry, instance, records.clock()).into())
             .and_then(|input| records.create_worker(input))
             .map_err(|problem| refuse(scenario, "workers", index, &problem))?;
+        // Written while it is at hand, like one that is made by a call: the first listing takes no longer than others.
+        made.json();
     }
     for (index, entry) in script.sessions.iter().enumerate() {
         let status = entry.status.as_deref().unwrap_or("pending");
