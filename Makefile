@@ -14,7 +14,7 @@ export PROTOC := $(BIN)/protoc
 # The tests compare the fake etcd with a real one, which comes with the virtual environment too.
 export LCM_ETCD_BIN := $(BIN)
 
-.PHONY: help setup demo rehearse controller test test-core test-rust test-python wheel prove soak lint deny format bench bench-quick bench-ready bench-core docs notebooks fake-cloud clean
+.PHONY: help setup demo simulate controller test test-core test-rust test-python wheel prove soak lint deny format bench bench-quick bench-ready bench-core docs notebooks fake-cloud clean
 
 help: ## Show this list
 	@echo "Targets:"
@@ -36,8 +36,8 @@ demo: setup ## Controllers keep a fleet honest on the embedded fake cloud (the f
 	@$(CARGO) build --workspace --example demo
 	@$(CARGO) run --quiet --example demo
 
-rehearse: ## A worker's life without any cloud: what would be decided, and why; builds in seconds
-	@$(CARGO) run --quiet --package lcm-sdk --no-default-features --example rehearse
+simulate: ## A worker's life without any cloud: what would be decided, and why; builds in seconds
+	@$(CARGO) run --quiet --package lcm-sdk --no-default-features --example simulate
 
 test: lint test-core test-rust test-python ## Everything CI runs: lint, and all tests of Rust and Python
 

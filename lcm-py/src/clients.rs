@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use lcm_sdk::Secret;
-use lcm_sdk::adapters::aws::{Account, Tuning};
-use lcm_sdk::adapters::events::{Fanout, LogEvents};
-use lcm_sdk::assembly;
+use lcm_sdk::from_settings;
 use lcm_sdk::ports::{Clock, Coordination, Events, Ports};
-use lcm_sdk::runtime::batcher::{BatchSettings, Batched};
-use lcm_sdk::runtime::reconcile::Reconciler;
-use lcm_sdk::runtime::telemetry::Telemetry;
+use lcm_sdk::providers::aws::{Account, Tuning};
+use lcm_sdk::providers::events::{Fanout, LogEvents};
+use lcm_sdk::reconciler::Reconciler;
+use lcm_sdk::resilience::batch::{BatchSettings, BatchingCompute};
 use lcm_sdk::settings::Settings;
+use lcm_sdk::telemetry::Telemetry;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 
@@ -70,13 +70,13 @@ impl Clients {
             [Some(endpoint), Some(key), Some(secret)] => {
                 let tuning = match clock {
                     // A fake cloud has no quota to be careful with.
-                    Some(_) => Tuning { speed: 1000.0, ..assembly::tuning(&settings) },
-                    None => assembly::tuning(&settings),
+                    Some(_) => Tuning { speed: 1000.0, ..from_settings::tuning(&settings) },
+                    None => from_settings::tuning(&settings),
                 };
                 let account = Account::at(&endpoint, &key, &Secret::from(secret), tuning, &telemetry);
-                block_on(py, async { assembly::ports_with(&settings, account, &telemetry) })?
+                block_on(py, async { from_settings::ports_with(&settings, account, &telemetry) })?
             }
-            _ => block_on(py, assembly::ports(&settings, &telemetry))?,
+            _ => block_on(py, from_settings::ports(&settings, &telemetry))?,
         };
         let mut ports = made.map_err(|error| config_error(py, &error))?;
         if let Some(clock) = clock {
@@ -87,7 +87,7 @@ impl Clients {
         }
         if let Some(bridge) = compute {
             let compute = Arc::new(PythonCompute(Bridge::new(bridge)?));
-            ports.compute = Arc::new(Batched::new(compute, BatchSettings::default(), telemetry.clone()));
+            ports.compute = Arc::new(BatchingCompute::new(compute, BatchSettings::default(), telemetry.clone()));
         }
         if let Some(bridge) = metrics {
             ports.metrics = Arc::new(PythonMetrics(Bridge::new(bridge)?));
@@ -144,7 +144,7 @@ impl Clients {
         if let Some(reconciler) = known.iter().find(|reconciler| *reconciler.policy() == policy) {
             return Ok(reconciler.clone());
         }
-        let defaults = assembly::cml_defaults(&self.settings);
+        let defaults = from_settings::cml_defaults(&self.settings);
         let reconciler = Reconciler::configured(self.ports.clone(), policy, defaults, self.telemetry.clone());
         if known.len() == POLICIES {
             known.remove(0);
@@ -169,5 +169,5 @@ pub(crate) fn coordination(
         return Ok(Some(Arc::new(PythonCoordination(Bridge::new(bridge)?))));
     }
     // The client for etcd wants to be made where it will run.
-    block_on(py, async { assembly::coordination(settings) })?.map_err(|error| config_error(py, &error))
+    block_on(py, async { from_settings::coordination(settings) })?.map_err(|error| config_error(py, &error))
 }

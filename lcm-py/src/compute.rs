@@ -1,8 +1,8 @@
 //! EC2, written in Python. What each method means is documented on `lcm.ports`.
 
 use async_trait::async_trait;
-use lcm_sdk::core::discovery::{Completeness, Scan};
-use lcm_sdk::core::launch::LaunchPlan;
+use lcm_sdk::lifecycle::discovery::{Completeness, Scan};
+use lcm_sdk::lifecycle::launch::LaunchPlan;
 use lcm_sdk::ports::{Compute, DiscoveryFilter};
 use lcm_sdk::{Answer, CallFailure, FailureKind, Image, Instance, InstanceId, WorkerId};
 use pyo3::prelude::*;

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lcm_sdk::core::event::{Audit, SessionEnd};
-use lcm_sdk::core::idle::{AutoPause, IdleReport};
-use lcm_sdk::core::license::LicenseReport;
-use lcm_sdk::core::observation::{CloudMetrics, CmlMetrics};
-use lcm_sdk::core::worker_json;
+use lcm_sdk::lifecycle::event::{Audit, SessionEnd};
+use lcm_sdk::lifecycle::idle::{AutoPause, IdleReport};
+use lcm_sdk::lifecycle::license::LicenseReport;
+use lcm_sdk::lifecycle::observation::{CloudMetrics, CmlMetrics};
+use lcm_sdk::lifecycle::worker_json;
 use lcm_sdk::ports::{
     ControlPlane, DiscoverySettings, Fence, IdleCheck, ImportSummary, Scope, SessionMove, Version, WorkerListing,
 };

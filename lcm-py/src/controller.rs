@@ -1,11 +1,11 @@
 //! The whole controller, from Python: election, watch, sweep, polling, discovery and metrics.
 
-use lcm_sdk::assembly;
-use lcm_sdk::runtime::admin::AdminSource;
-use lcm_sdk::runtime::shutdown::Shutdown;
-use lcm_sdk::runtime::sweep::SweepReport;
-use lcm_sdk::runtime::telemetry::Telemetry;
-use lcm_sdk::runtime::worker_controller::{Readiness, WorkerController};
+use lcm_sdk::admin::AdminSource;
+use lcm_sdk::controller::shutdown::Shutdown;
+use lcm_sdk::controller::sweep::SweepReport;
+use lcm_sdk::from_settings;
+use lcm_sdk::telemetry::Telemetry;
+use lcm_sdk::workers::controller::{Readiness, WorkerController};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use serde_json::json;
@@ -37,7 +37,7 @@ impl Controller {
         let clients = clients.get();
         let (settings, telemetry) = (clients.settings(), clients.telemetry().clone());
         let coordination = elector(py, settings, coordination)?;
-        let config = assembly::controller_config(settings);
+        let config = from_settings::controller_config(settings);
         let (ports, policy) = (clients.ports().clone(), clients.policy(policy));
         let controller = WorkerController::new(ports, policy, coordination, config, telemetry.clone());
         let controller = controller.map_err(|error| config_error(py, &error))?;

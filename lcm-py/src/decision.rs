@@ -1,9 +1,9 @@
 //! Decisions and outcomes as Python's frozen dataclasses.
 
-use lcm_sdk::core::decision::Changes;
-use lcm_sdk::core::transition::TABLE;
-use lcm_sdk::runtime::reconcile::{Action, ActionResult, Mode, Reconciliation};
-use lcm_sdk::{Effect, LookAgain, Reason, Transition, WorkerStatus};
+use lcm_sdk::lifecycle::decision::Changes;
+use lcm_sdk::lifecycle::transition::TABLE;
+use lcm_sdk::reconciler::{Action, ActionResult, Mode, ReconcileResult};
+use lcm_sdk::{Effect, Reason, Requeue, Transition, WorkerStatus};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -13,8 +13,8 @@ use serde_json::{Map, Value};
 
 use crate::convert::{to_frozen, to_timedelta};
 use crate::python::{
-    action_class, action_name, action_result, decision_class, failure_to_python, frozen_map, look_again, outcome_class,
-    outcome_kind, reason_class, reason_code, transition_class, worker_status,
+    action_class, action_name, action_result, decision_class, failure_to_python, frozen_map, outcome_class,
+    outcome_kind, reason_class, reason_code, requeue, transition_class, worker_status,
 };
 
 /// A decision about a worker as `lcm.Decision`.
@@ -25,7 +25,7 @@ pub(crate) fn decision_to_python<'py>(
     decision: &lcm_sdk::Decision,
 ) -> PyResult<Bound<'py, PyAny>> {
     let target = decision.transition.map_or(status, |transition| transition.to());
-    let (look, after) = look_again_to_python(py, decision.look_again)?;
+    let (look, after) = look_again_to_python(py, decision.requeue)?;
     let planned = |effect: &Effect| action_to_python(py, effect, &ActionResult::Planned);
     decision_class(py)?.call1((
         worker.into_bound_py_any(py)?,
@@ -49,8 +49,8 @@ pub(crate) fn import_outcomes(py: Python<'_>) -> PyResult<()> {
 }
 
 /// How a pass went as `lcm.Outcome`.
-pub(crate) fn outcome_to_python<'py>(py: Python<'py>, result: &Reconciliation) -> PyResult<Bound<'py, PyAny>> {
-    let (look, after) = look_again_to_python(py, result.look_again)?;
+pub(crate) fn outcome_to_python<'py>(py: Python<'py>, result: &ReconcileResult) -> PyResult<Bound<'py, PyAny>> {
+    let (look, after) = look_again_to_python(py, result.requeue)?;
     let arguments = PyDict::new(py);
     arguments.set_item("kind", outcome_kind(py, result.outcome.as_str())?)?;
     arguments.set_item("worker_id", result.worker_id.as_str())?;
@@ -59,7 +59,7 @@ pub(crate) fn outcome_to_python<'py>(py: Python<'py>, result: &Reconciliation) -
     let action = |Action { effect, result }: &Action| action_to_python(py, effect, result);
     arguments.set_item("actions", tuple(py, result.actions.iter().map(action))?)?;
     arguments.set_item("reason", reason_to_python(py, &result.reason)?)?;
-    arguments.set_item("look_again", look)?;
+    arguments.set_item("requeue", look)?;
     arguments.set_item("after", after)?;
     let error = result.error.as_ref().map(|failure| failure_to_python(py, failure)).transpose()?;
     arguments.set_item("error", error)?;
@@ -102,16 +102,16 @@ fn reason_to_python<'py>(py: Python<'py>, reason: &Reason) -> PyResult<Bound<'py
 
 fn look_again_to_python<'py>(
     py: Python<'py>,
-    when: LookAgain,
+    when: Requeue,
 ) -> PyResult<(Bound<'py, PyAny>, Option<Bound<'py, PyAny>>)> {
     let (word, after) = match when {
-        LookAgain::Now => ("now", None),
-        LookAgain::After(delay) => ("after", Some(to_timedelta(py, delay)?)),
-        LookAgain::NextCycle => ("next_cycle", None),
-        LookAgain::Backoff => ("backoff", None),
-        LookAgain::OnChange => ("on_change", None),
+        Requeue::Now => ("now", None),
+        Requeue::After(delay) => ("after", Some(to_timedelta(py, delay)?)),
+        Requeue::NextCycle => ("next_cycle", None),
+        Requeue::Backoff => ("backoff", None),
+        Requeue::OnChange => ("on_change", None),
     };
-    Ok((look_again(py, word)?, after))
+    Ok((requeue(py, word)?, after))
 }
 
 /// Only what changes: a field that is cleared is None, one that stays is not there.

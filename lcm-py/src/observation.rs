@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use lcm_sdk::core::idle::IdleReport;
-use lcm_sdk::core::license::RegistrationStatus;
-use lcm_sdk::core::observation::{CloudMetrics, CmlMetrics};
-use lcm_sdk::core::vocabulary::UnknownWord;
+use lcm_sdk::lifecycle::idle::IdleReport;
+use lcm_sdk::lifecycle::license::RegistrationStatus;
+use lcm_sdk::lifecycle::observation::{CloudMetrics, CmlMetrics};
+use lcm_sdk::lifecycle::wire_enum::ParseEnumError;
 use lcm_sdk::{Answer, CallFailure, Ec2State, FailureKind, FleetView, Image, Instance, Session, Template, Timestamp};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -191,7 +191,7 @@ struct InstanceFields {
 
 /// Reads EC2's word for the state of an instance.
 pub(crate) fn read_state(word: &Bound<'_, PyString>, path: &str) -> PyResult<Ec2State> {
-    word.to_cow()?.parse().map_err(|unknown: UnknownWord| {
+    word.to_cow()?.parse().map_err(|unknown: ParseEnumError| {
         PyValueError::new_err(format!("{path}: {unknown}, lcm.ABSENT, an lcm.Instance or an lcm.CallFailure"))
     })
 }

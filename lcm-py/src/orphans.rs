@@ -1,9 +1,9 @@
 //! One pass of discovery and garbage collection, from Python: waiting for it, or with asyncio waiting for it.
 
-use lcm_sdk::assembly;
-use lcm_sdk::core::orphans::Verdict;
-use lcm_sdk::runtime::discovery::{Discovery, DiscoveryReport, RegionReport};
-use lcm_sdk::runtime::reconcile::Mode;
+use lcm_sdk::from_settings;
+use lcm_sdk::lifecycle::orphans::Verdict;
+use lcm_sdk::reconciler::Mode;
+use lcm_sdk::workers::discovery::{Discovery, DiscoveryReport, RegionReport};
 use lcm_sdk::{CallFailure, WorkerId};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -60,7 +60,7 @@ fn pass(
     let clients = clients.get();
     // Nobody runs who could be asked for a pass: the report names whom it found.
     let discovery =
-        Discovery::new(clients.reconciler(py, policy)?, assembly::discovery_config(clients.settings()), |_| {});
+        Discovery::new(clients.reconciler(py, policy)?, from_settings::discovery_config(clients.settings()), |_| {});
     let discovery = match regions {
         None => discovery,
         Some(regions) => discovery.only_in(regions),

@@ -1,8 +1,8 @@
 //! The Python half of the package, as the native half reaches it: its classes, words and exceptions.
 
 use lcm_sdk::CallFailure;
-use lcm_sdk::core::drain::DrainError;
-use lcm_sdk::core::json::FieldError;
+use lcm_sdk::lifecycle::drain::DrainError;
+use lcm_sdk::lifecycle::json::FieldError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyType};
@@ -66,7 +66,7 @@ vocabularies! {
     conclusion = "Conclusion";
     desired_status = "DesiredStatus";
     failure_kind = "FailureKind";
-    look_again = "LookAgain";
+    requeue = "Requeue";
     outcome_kind = "OutcomeKind";
     reason_code = "ReasonCode";
     worker_status = "WorkerStatus";

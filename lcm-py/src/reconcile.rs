@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lcm_sdk::runtime::reconcile::{Handover, Mode, Reconciliation};
+use lcm_sdk::reconciler::{Handover, Mode, ReconcileResult};
 use pyo3::prelude::*;
 
 use crate::clients::Clients;
@@ -55,7 +55,7 @@ fn pass(
     policy: Option<&Bound<'_, Policy>>,
     dry_run: bool,
     timeout: Option<f64>,
-) -> PyResult<impl Future<Output = Result<Reconciliation, TimedOut>> + Send + 'static> {
+) -> PyResult<impl Future<Output = Result<ReconcileResult, TimedOut>> + Send + 'static> {
     let worker = read_worker(worker)?;
     let reconciler = clients.get().reconciler(py, policy)?;
     let limit = Limit::read(timeout)?;
@@ -67,6 +67,6 @@ pub(crate) fn mode(dry_run: bool) -> Mode {
     if dry_run { Mode::DryRun } else { Mode::Real }
 }
 
-fn finish(py: Python<'_>, result: Result<Reconciliation, TimedOut>) -> PyResult<Py<PyAny>> {
+fn finish(py: Python<'_>, result: Result<ReconcileResult, TimedOut>) -> PyResult<Py<PyAny>> {
     outcome_to_python(py, &result?).map(Bound::unbind)
 }

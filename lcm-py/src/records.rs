@@ -7,7 +7,7 @@
 //!   read the long way, and gives the same errors.
 
 use chrono::{DateTime, Utc};
-use lcm_sdk::core::time;
+use lcm_sdk::lifecycle::time;
 use lcm_sdk::{Ec2State, InstanceId, WorkerId, WorkerStatus};
 use pyo3::intern;
 use pyo3::prelude::*;

@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lcm_sdk::assembly;
+use lcm_sdk::controller::election::ElectionConfig;
+use lcm_sdk::controller::queue::WorkResult;
+use lcm_sdk::controller::shards::{Candidate, ShardOwnership, ShardedResource, Shards};
+use lcm_sdk::controller::shutdown::Shutdown;
+use lcm_sdk::controller::watch::{WatchConfig, WatchHandle, WatchNotice, Watcher, first_segment};
+use lcm_sdk::controller::{Controller, ControllerConfig, Fetched, ListScope, Listing, Reconcile};
+use lcm_sdk::from_settings;
 use lcm_sdk::ports::Coordination;
-use lcm_sdk::runtime::controller::{Controller, ControllerConfig, Fetched, ListScope, Listing, Reconcile};
-use lcm_sdk::runtime::leader::ElectionConfig;
-use lcm_sdk::runtime::queue::Ending;
-use lcm_sdk::runtime::shards::{Candidacy, Mandate, Shards, Within};
-use lcm_sdk::runtime::shutdown::Shutdown;
-use lcm_sdk::runtime::telemetry::Telemetry;
-use lcm_sdk::runtime::watch::{WatchConfig, WatchHandle, WatchNotice, Watcher, first_segment};
 use lcm_sdk::settings::Settings;
-use lcm_sdk::{CallFailure, LookAgain, Outcome};
+use lcm_sdk::telemetry::Telemetry;
+use lcm_sdk::{CallFailure, Outcome, Requeue};
 use parking_lot::Mutex;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -45,7 +45,7 @@ struct Inner {
     watch: Option<WatchConfig>,
     telemetry: Telemetry,
     /// The loop, while it leads.
-    leading: Mutex<Option<Controller<Within<Resources>>>>,
+    leading: Mutex<Option<Controller<ShardedResource<Resources>>>>,
 }
 
 #[pymethods]
@@ -62,7 +62,7 @@ impl ResourceController {
     ) -> PyResult<Self> {
         let settings = Settings::from_map(variables).map_err(|error| config_error(py, &error))?;
         let coordination = elector(py, &settings, coordination)?;
-        let config = assembly::controller_config(&settings);
+        let config = from_settings::controller_config(&settings);
         config.election.check().map_err(|error| config_error(py, &error))?;
         let watch = config.watch.filter(|_| !prefixes.is_empty());
         let inner = Inner {
@@ -98,7 +98,7 @@ impl ResourceController {
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let leading = self.inner.leading.lock().clone();
         let (active, waiting) = leading.as_ref().map(Controller::load).unwrap_or_default();
-        let shown = |state: lcm_sdk::runtime::queue::ResourceState| {
+        let shown = |state: lcm_sdk::controller::queue::ResourceState| {
             let last = state.last.map(|last| json!({"outcome": last.outcome, "code": last.code, "error": last.error}));
             (state.resource_id.to_string(), json!({"retry_count": state.retry_count, "last": last}))
         };
@@ -123,10 +123,10 @@ impl Inner {
         let telemetry = self.telemetry.clone();
         let mut electing = JoinSet::new();
         let candidacy = match &self.coordination {
-            None => Ok(Candidacy::alone(telemetry, shutdown, &mut electing)),
+            None => Ok(Candidate::alone(telemetry, shutdown, &mut electing)),
             Some(etcd) => {
                 let election = (self.election.clone(), self.shards);
-                Candidacy::over(Arc::clone(etcd), election, self.config.grace, telemetry, shutdown, &mut electing)
+                Candidate::over(Arc::clone(etcd), election, self.config.grace, telemetry, shutdown, &mut electing)
             }
         };
         let candidacy = match candidacy {
@@ -148,13 +148,13 @@ impl Inner {
         }
     }
 
-    async fn lead(&self, mandate: &Mandate, shutdown: &Shutdown) {
+    async fn lead(&self, mandate: &ShardOwnership, shutdown: &Shutdown) {
         let ended = Shutdown::new();
         let watcher = self.watch.as_ref().zip(self.coordination.as_ref()).map(|(config, etcd)| {
             Watcher::new(Arc::clone(etcd), config.clone(), self.telemetry.clone(), first_segment)
         });
         let watch = watcher.as_ref().map(|(_, handle, _)| handle.clone());
-        let resources = Within::new(Resources { watch, ..self.resources.clone() }, mandate.clone());
+        let resources = ShardedResource::new(Resources { watch, ..self.resources.clone() }, mandate.clone());
         let controller = Controller::new(resources, self.config.clone(), self.telemetry.clone());
         *self.leading.lock() = Some(controller.clone());
         let watching = async {
@@ -186,7 +186,7 @@ impl Inner {
 /// Passes what the watch tells on to the controller.
 async fn heed(
     mut notices: tokio::sync::mpsc::Receiver<WatchNotice<String>>,
-    controller: &Controller<Within<Resources>>,
+    controller: &Controller<ShardedResource<Resources>>,
     ended: &Shutdown,
 ) {
     loop {
@@ -202,7 +202,7 @@ async fn heed(
     }
 }
 
-async fn look_at_all(controller: &Controller<Within<Resources>>) {
+async fn look_at_all(controller: &Controller<ShardedResource<Resources>>) {
     if let Err(failure) = controller.cycle().await {
         tracing::warn!(target: "lcm::controller", %failure, "resources could not be listed; polling will");
     }
@@ -249,11 +249,11 @@ impl Reconcile for Resources {
         self.bridge.ask("fetch", move |py| PyTuple::new(py, [wanted]), read).await
     }
 
-    async fn reconcile(&self, resource: Resource) -> Ending {
-        let ending = self.bridge.ask("reconcile", move |py| PyTuple::new(py, [resource.value]), read_ending).await;
+    async fn reconcile(&self, resource: Resource) -> WorkResult {
+        let ending = self.bridge.ask("reconcile", move |py| PyTuple::new(py, [resource.value]), read_result).await;
         ending.unwrap_or_else(|failure| {
             log_failure("lcm.controller", &format!("the reconcile of {} raised", resource.key), &failure);
-            Ending::retry("raised", failure.to_string())
+            WorkResult::retry("raised", failure.to_string())
         })
     }
 
@@ -271,23 +271,23 @@ fn named(key: &Py<PyAny>, resource: &Bound<'_, PyAny>) -> PyResult<Resource> {
 }
 
 /// None is a success, a timedelta says when to look again, and a word is an outcome.
-fn read_ending(answer: &Bound<'_, PyAny>) -> PyResult<Ending> {
+fn read_result(answer: &Bound<'_, PyAny>) -> PyResult<WorkResult> {
     const ACCEPTED: &str = "None, a timedelta from 0 up, or one of success, requeue, retry, skip";
     if answer.is_none() {
-        return Ok(Ending::success());
+        return Ok(WorkResult::success());
     }
     let refused = || PyTypeError::new_err(format!("reconcile gave {answer}; accepted: {ACCEPTED}"));
     if answer.is_instance_of::<PyDelta>() {
         let delay: Duration = answer.extract().map_err(|_| refused())?;
-        let look_again = LookAgain::After(delay);
-        return Ok(Ending { outcome: Outcome::Requeue, look_again, code: "requeue", error: None });
+        let requeue = Requeue::After(delay);
+        return Ok(WorkResult { outcome: Outcome::Requeue, requeue, code: "requeue", error: None });
     }
     let word: String = answer.extract().map_err(|_| refused())?;
     let outcome: Outcome = word.parse().map_err(|_| refused())?;
-    let look_again = match outcome {
-        Outcome::Success | Outcome::Requeue => LookAgain::NextCycle,
-        Outcome::Retry => LookAgain::Backoff,
-        Outcome::Skip => LookAgain::OnChange,
+    let requeue = match outcome {
+        Outcome::Success | Outcome::Requeue => Requeue::NextCycle,
+        Outcome::Retry => Requeue::Backoff,
+        Outcome::Skip => Requeue::OnChange,
     };
-    Ok(Ending { outcome, look_again, code: outcome.as_str(), error: None })
+    Ok(WorkResult { outcome, requeue, code: outcome.as_str(), error: None })
 }

@@ -10,14 +10,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lcm_sdk::adapters::etcd::{Etcd, EtcdOptions};
-use lcm_sdk::adapters::http;
-use lcm_sdk::runtime::controller::{Controller, ControllerConfig, Fetched, ListScope, Listing, Reconcile};
-use lcm_sdk::runtime::leader::{ElectionConfig, LeaderElection};
-use lcm_sdk::runtime::queue::Ending;
-use lcm_sdk::runtime::shutdown::Shutdown;
-use lcm_sdk::runtime::telemetry::Telemetry;
-use lcm_sdk::runtime::watch::{WatchConfig, WatchNotice, Watcher, first_segment};
+use lcm_sdk::controller::election::{ElectionConfig, LeaderElection};
+use lcm_sdk::controller::queue::WorkResult;
+use lcm_sdk::controller::shutdown::Shutdown;
+use lcm_sdk::controller::watch::{WatchConfig, WatchNotice, Watcher, first_segment};
+use lcm_sdk::controller::{Controller, ControllerConfig, Fetched, ListScope, Listing, Reconcile};
+use lcm_sdk::providers::etcd::{Etcd, EtcdOptions};
+use lcm_sdk::providers::http;
+use lcm_sdk::telemetry::Telemetry;
 use lcm_sdk::{CallFailure, FailureKind, Session, Worker, eligible_workers};
 use serde_json::{Value, json};
 
@@ -84,14 +84,14 @@ impl Reconcile for Scheduler {
         Ok(found.map_or(Fetched::Gone, Fetched::Resource))
     }
 
-    async fn reconcile(&self, session: Session) -> Ending {
+    async fn reconcile(&self, session: Session) -> WorkResult {
         match self.place(&session).await {
             Ok(Some(worker)) => {
                 println!("{} goes to {worker}", session.id);
-                Ending::success()
+                WorkResult::success()
             }
-            Ok(None) => Ending::retry("no_worker", "no worker takes new sessions now"),
-            Err(failure) => Ending::retry("control_plane", failure.to_string()),
+            Ok(None) => WorkResult::retry("no_worker", "no worker takes new sessions now"),
+            Err(failure) => WorkResult::retry("control_plane", failure.to_string()),
         }
     }
 }

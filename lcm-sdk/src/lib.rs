@@ -30,9 +30,9 @@
 //! # The map
 //! | room | what is in it | feature |
 //! |---|---|---|
-//! | [`core`] | every decision, as pure functions; its own map is on its front page | always |
-//! | [`rehearsal`] | a worker's life against a model of EC2: see what would happen | always |
-//! | `adapters` | what the real clients say, put into the core's words | `aws`, `etcd`, `cml`, `control-plane` |
+//! | [`lifecycle`] | every decision, as pure functions; its own map is on its front page | always |
+//! | [`simulate`] | a worker's life against a model of EC2: see what would happen | always |
+//! | `providers` | what the real clients say, put into the core's words | `aws`, `etcd`, `cml`, `control-plane` |
 //! | `runtime` | drives the core on tokio | `runtime` |
 //! | `settings` | everything that can be tuned from outside | `runtime` |
 //! | `conformance` | what every implementation of a port must do | `conformance` |
@@ -40,44 +40,56 @@
 //! With `default-features = false` the crate is the first two rooms: no network, no runtime, seconds to build.
 
 #[cfg(feature = "runtime")]
-pub mod adapters;
-#[cfg(feature = "worker-controller")]
-pub mod assembly;
+pub mod admin;
 #[cfg(feature = "conformance")]
 pub mod conformance;
-pub mod core;
+#[cfg(feature = "runtime")]
+pub mod controller;
+#[cfg(feature = "worker-controller")]
+pub mod from_settings;
+pub mod lifecycle;
+#[cfg(feature = "logging")]
+pub mod logging;
 #[cfg(feature = "runtime")]
 pub mod ports;
-pub mod rehearsal;
 #[cfg(feature = "runtime")]
-pub mod runtime;
+pub mod providers;
+#[cfg(feature = "runtime")]
+pub mod reconciler;
+#[cfg(feature = "runtime")]
+pub mod resilience;
 #[cfg(feature = "runtime")]
 pub mod settings;
+pub mod simulate;
+#[cfg(feature = "runtime")]
+pub mod telemetry;
+#[cfg(feature = "runtime")]
+pub mod workers;
 
-pub use crate::core::backoff::Backoff;
-pub use crate::core::decide::decide;
-pub use crate::core::decision::Decision;
-pub use crate::core::effect::Effect;
-pub use crate::core::failure::{CallFailure, FailureKind};
-pub use crate::core::fleet::FleetView;
-pub use crate::core::ids::{InstanceId, SessionId, WorkerId};
-pub use crate::core::instance::{Image, Instance};
-pub use crate::core::observation::{Answer, Observation};
-pub use crate::core::outcome::{LookAgain, Outcome};
-pub use crate::core::patch::StatusPatch;
-pub use crate::core::placement::eligible_workers;
-pub use crate::core::policy::Policy;
-pub use crate::core::query::{Queries, Query, queries};
-pub use crate::core::reason::{Reason, ReasonCode};
-pub use crate::core::record::{Applied, EffectResult, Record, record};
-pub use crate::core::region::{RegionConfig, RegionConfigs};
-pub use crate::core::secret::Secret;
-pub use crate::core::session::Session;
-pub use crate::core::status::{DesiredStatus, Ec2State, WorkerStatus};
-pub use crate::core::template::Template;
-pub use crate::core::time::Timestamp;
-pub use crate::core::transition::{EdgeKind, InvalidTransition, Transition};
-pub use crate::core::worker::Worker;
+pub use crate::lifecycle::backoff::Backoff;
+pub use crate::lifecycle::decide::decide;
+pub use crate::lifecycle::decision::Decision;
+pub use crate::lifecycle::effect::Effect;
+pub use crate::lifecycle::failure::{CallFailure, FailureKind};
+pub use crate::lifecycle::fleet::FleetView;
+pub use crate::lifecycle::ids::{InstanceId, SessionId, WorkerId};
+pub use crate::lifecycle::instance::{Image, Instance};
+pub use crate::lifecycle::observation::{Answer, Observation};
+pub use crate::lifecycle::outcome::{Outcome, Requeue};
+pub use crate::lifecycle::patch::StatusPatch;
+pub use crate::lifecycle::placement::eligible_workers;
+pub use crate::lifecycle::policy::Policy;
+pub use crate::lifecycle::query::{Queries, Query, queries};
+pub use crate::lifecycle::reason::{Reason, ReasonCode};
+pub use crate::lifecycle::record::{Applied, EffectResult, Record, record};
+pub use crate::lifecycle::region::{RegionConfig, RegionConfigs};
+pub use crate::lifecycle::secret::Secret;
+pub use crate::lifecycle::session::Session;
+pub use crate::lifecycle::status::{DesiredStatus, Ec2State, WorkerStatus};
+pub use crate::lifecycle::template::Template;
+pub use crate::lifecycle::time::Timestamp;
+pub use crate::lifecycle::transition::{EdgeKind, InvalidTransition, Transition};
+pub use crate::lifecycle::worker::Worker;
 
 /// The examples of the README, run as tests.
 #[cfg(all(doctest, feature = "worker-controller"))]

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use lcm_sdk::core::counters::{Counter, Counts};
-use lcm_sdk::runtime::admin::{
+use lcm_sdk::admin::{
     AdminOptions, AdminServer, AdminSource, ControllerStats, Exposure, LastOutcome, QueueStats, Readiness,
     ResourceState, ResourceStatus, Role, SweepSummary, Triggered, WatchState,
 };
-use lcm_sdk::runtime::shutdown::Shutdown;
-use lcm_sdk::runtime::telemetry::Telemetry;
+use lcm_sdk::controller::shutdown::Shutdown;
+use lcm_sdk::lifecycle::counters::{Counter, Counts};
+use lcm_sdk::telemetry::Telemetry;
 use lcm_sdk::{Outcome, Secret, Timestamp};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

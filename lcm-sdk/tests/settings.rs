@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use lcm_sdk::core::policy::ExternalStopPolicy;
+use lcm_sdk::lifecycle::policy::ExternalStopPolicy;
 use lcm_sdk::settings::{LogFormat, LogLevel, Origin, Settings, SettingsError, Warning};
 use lcm_sdk::{Policy, RegionConfigs};
 use proptest::prelude::*;

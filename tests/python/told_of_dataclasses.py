@@ -48,7 +48,7 @@ def objects() -> list[Any]:
         action,
         verdict,
         lcm.Outcome(
-            lcm.OutcomeKind.RETRY, "w-1", running, running, (action,), reason, lcm.LookAgain.NOW, error=failure
+            lcm.OutcomeKind.RETRY, "w-1", running, running, (action,), reason, lcm.Requeue.NOW, error=failure
         ),
         lcm.decide(lcm.Worker("w-1", "running", ec2_instance_id="i-1"), lcm.Observation(ec2="stopped")),
         lcm.OrphanReport("us-east-1", (verdict,), ("i-2",)),

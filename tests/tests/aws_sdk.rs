@@ -13,7 +13,7 @@ use fake_cloud::cloud::{FakeCloud, Options};
 use fake_cloud::faults::Rule;
 use fake_cloud::recorder::RecordFilter;
 use fake_cloud::world::Settings;
-use lcm_sdk::{FailureKind, adapters};
+use lcm_sdk::{FailureKind, providers};
 use serde_json::json;
 
 async fn start() -> FakeCloud {
@@ -113,7 +113,7 @@ async fn errors_carry_ec2s_codes_and_mean_to_the_core_what_they_should() {
     cloud.world().clock().advance(Duration::from_secs(600));
     ec2.terminate_instances().instance_ids(&id).send().await.expect("it ends");
     cloud.world().clock().advance(Duration::from_secs(600));
-    let again = adapters::aws::failure(&try_launch(&ec2, "spent").await.expect_err("the token is spent"));
+    let again = providers::aws::failure(&try_launch(&ec2, "spent").await.expect_err("the token is spent"));
     assert_eq!((again.kind, again.code.as_deref()), (FailureKind::LaunchDied, Some("IdempotentInstanceTerminated")));
     cloud.stop().await;
 }
@@ -141,7 +141,7 @@ async fn the_sdk_retries_as_it_does_against_the_real_thing() {
         let error = ec2.describe_regions().send().await.expect_err("every attempt fails");
         cloud.world().faults().remove(id);
         assert_eq!(asked(&cloud, "DescribeRegions") - before, attempts, "{code} at {status}");
-        assert_eq!(adapters::aws::failure(&error).kind, kind, "{code} at {status}");
+        assert_eq!(providers::aws::failure(&error).kind, kind, "{code} at {status}");
     }
     cloud.stop().await;
 }

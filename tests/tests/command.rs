@@ -13,7 +13,7 @@ use fake_cloud::recorder::RecordFilter;
 use fake_cloud::scenario::Scenario;
 use fake_cloud::service::Service;
 use fake_cloud::world::{Delays, Settings};
-use lcm_sdk::runtime::leader::ElectionConfig;
+use lcm_sdk::controller::election::ElectionConfig;
 use lcm_tests::etcd::Keys;
 use serde_json::{Value, json};
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use lcm_sdk::core::transition;
+use lcm_sdk::lifecycle::transition;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a parent").to_owned()

@@ -8,11 +8,11 @@ use fake_cloud::cloud::{FakeCloud, Options};
 use fake_cloud::etcd::Fault;
 use fake_cloud::faults::Rule;
 use fake_cloud::world::Settings;
-use lcm_sdk::adapters::etcd::{Etcd, EtcdOptions};
-use lcm_sdk::runtime::leader::{ElectionConfig, ElectionHandle, LeaderElection};
-use lcm_sdk::runtime::leadership::Leadership;
-use lcm_sdk::runtime::shutdown::Shutdown;
-use lcm_sdk::runtime::telemetry::{Mishap, Telemetry};
+use lcm_sdk::controller::election::{ElectionConfig, ElectionHandle, LeaderElection};
+use lcm_sdk::controller::lease::LeaderLease;
+use lcm_sdk::controller::shutdown::Shutdown;
+use lcm_sdk::providers::etcd::{Etcd, EtcdOptions};
+use lcm_sdk::telemetry::{Anomaly, Telemetry};
 use lcm_tests::etcd::{Keys, PATIENCE, RealEtcd};
 use serde_json::json;
 use tokio::task::JoinHandle;
@@ -43,7 +43,7 @@ fn candidate(endpoint: &str, identity: &str) -> Candidate {
     Candidate { handle, telemetry, task: tokio::spawn(election.run(Shutdown::new())) }
 }
 
-async fn elected(candidate: &Candidate) -> Leadership {
+async fn elected(candidate: &Candidate) -> LeaderLease {
     timeout(PATIENCE, candidate.handle.elected()).await.expect("elected in time").expect("the election goes on")
 }
 
@@ -206,7 +206,7 @@ async fn a_leader_of_a_frozen_etcd_stops_before_anybody_else_begins() {
     timeout(TTL + SLACK, leadership.lost()).await.expect("it ends by itself");
     sleep(TTL).await;
     assert!(candidates.iter().all(|candidate| candidate.handle.leadership().is_none()), "nobody was let in");
-    assert_eq!(candidates[0].telemetry.mishaps(Mishap::LeadershipLost), 1);
+    assert_eq!(candidates[0].telemetry.mishaps(Anomaly::LeadershipLost), 1);
     etcd.resume();
     let [first, second] = candidates.each_ref().map(elected);
     let next = tokio::select! { one = first => one, other = second => other };
@@ -227,7 +227,7 @@ async fn a_lost_lease_ends_it_and_it_can_be_won_again() {
         token = leadership.fence().0;
         cloud.etcd().inflict(Fault::LeaseLost(None));
         timeout(PATIENCE, leadership.lost()).await.expect("it notices");
-        assert_eq!(only.telemetry.mishaps(Mishap::LeadershipLost), round);
+        assert_eq!(only.telemetry.mishaps(Anomaly::LeadershipLost), round);
     }
 }
 

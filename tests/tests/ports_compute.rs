@@ -10,15 +10,15 @@ use fake_cloud::cloud::{FakeCloud, Options};
 use fake_cloud::recorder::RecordFilter;
 use fake_cloud::world::{Catalog, Image, Intent, LaunchRequest, Settings};
 use futures_util::future::join_all;
-use lcm_sdk::adapters::aws::{Account, Ec2, Tuning};
 use lcm_sdk::conformance::compute::{ComputeWorld, suite};
-use lcm_sdk::core::discovery::Completeness;
-use lcm_sdk::core::instance::WORKER_ID_TAG;
-use lcm_sdk::core::launch::LaunchPlan;
-use lcm_sdk::core::observation::Answer;
+use lcm_sdk::lifecycle::discovery::Completeness;
+use lcm_sdk::lifecycle::instance::WORKER_ID_TAG;
+use lcm_sdk::lifecycle::launch::LaunchPlan;
+use lcm_sdk::lifecycle::observation::Answer;
 use lcm_sdk::ports::{Compute, DiscoveryFilter};
-use lcm_sdk::runtime::batcher::{BatchSettings, Batched};
-use lcm_sdk::runtime::telemetry::{Mishap, Telemetry};
+use lcm_sdk::providers::aws::{Account, Ec2, Tuning};
+use lcm_sdk::resilience::batch::{BatchSettings, BatchingCompute};
+use lcm_sdk::telemetry::{Anomaly, Telemetry};
 use lcm_sdk::{CallFailure, Ec2State, FailureKind, InstanceId, Secret};
 use serde_json::{Value, json};
 
@@ -142,7 +142,7 @@ async fn a_throttled_call_is_repeated_more_slowly_and_gives_up_as_throttled() {
     fixture.fault(throttle(3));
     let failure = fixture.ec2.sees_subnet(REGION, &subnet).await.expect_err("throttled three times");
     assert_eq!(failure.kind, FailureKind::Throttled);
-    assert_eq!(fixture.telemetry.mishaps(Mishap::Throttled), 5);
+    assert_eq!(fixture.telemetry.mishaps(Anomaly::Throttled), 5);
     fixture.cloud.stop().await;
 }
 
@@ -228,7 +228,7 @@ async fn describes_of_many_workers_are_few_calls_on_the_wire() {
     let window = Duration::from_millis(500);
     let settings = BatchSettings { window, ..BatchSettings::default() };
     let inner: Arc<dyn Compute> = Arc::clone(&fixture.ec2) as _;
-    let batched = Batched::new(inner, settings, fixture.telemetry.clone());
+    let batched = BatchingCompute::new(inner, settings, fixture.telemetry.clone());
     let answers = join_all(ids.iter().map(|id| batched.instance(REGION, id))).await;
     assert!(answers.iter().zip(&ids).all(|(answer, id)| answer.found().is_some_and(|found| found.id == *id)));
     assert_eq!(fixture.asked("DescribeInstances"), 2);

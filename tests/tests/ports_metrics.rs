@@ -9,11 +9,11 @@ use fake_cloud::cloud::{FakeCloud, Options};
 use fake_cloud::recorder::RecordFilter;
 use fake_cloud::world::metrics::{Datum, MetricKey, Summary};
 use fake_cloud::world::{AgentDimensions, Catalog, Intent, LaunchRequest, Settings};
-use lcm_sdk::adapters::aws::{Account, CloudWatch, Tuning};
 use lcm_sdk::conformance::metrics::{MetricsWorld, suite};
-use lcm_sdk::core::observation::{Answer, CloudMetrics};
+use lcm_sdk::lifecycle::observation::{Answer, CloudMetrics};
 use lcm_sdk::ports::Metrics;
-use lcm_sdk::runtime::telemetry::Telemetry;
+use lcm_sdk::providers::aws::{Account, CloudWatch, Tuning};
+use lcm_sdk::telemetry::Telemetry;
 use lcm_sdk::{CallFailure, FailureKind, InstanceId, Secret, Timestamp};
 use serde_json::{Value, json};
 

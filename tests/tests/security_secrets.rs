@@ -13,15 +13,15 @@ use fake_cloud::cloud::{FakeCloud, Options};
 use fake_cloud::recorder::RecordFilter;
 use fake_cloud::world::{Delays, Settings as WorldSettings};
 use lcm_sdk::Secret;
-use lcm_sdk::adapters::aws::{Account, CloudWatch, Ec2, Tuning};
-use lcm_sdk::adapters::cml::CmlClient;
-use lcm_sdk::adapters::control_plane::{self, ControlPlaneClient};
-use lcm_sdk::adapters::etcd::{Etcd, EtcdOptions, EtcdUser};
-use lcm_sdk::adapters::events::{HttpEvents, SinkOptions};
+use lcm_sdk::admin::{AdminOptions, AdminServer};
 use lcm_sdk::ports::{Cml as _, CmlTarget};
-use lcm_sdk::runtime::admin::{AdminOptions, AdminServer};
-use lcm_sdk::runtime::telemetry::Telemetry;
+use lcm_sdk::providers::aws::{Account, CloudWatch, Ec2, Tuning};
+use lcm_sdk::providers::cml::CmlClient;
+use lcm_sdk::providers::control_plane::{self, ControlPlaneClient};
+use lcm_sdk::providers::etcd::{Etcd, EtcdOptions, EtcdUser};
+use lcm_sdk::providers::events::{HttpEvents, SinkOptions};
 use lcm_sdk::settings::Settings;
+use lcm_sdk::telemetry::Telemetry;
 use serde_json::{Value, json};
 
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -272,13 +272,13 @@ async fn no_client_and_no_options_show_the_secrets_they_were_made_with() {
     let sink = SinkOptions { token: Some(secret("bearer")), ..SinkOptions::new(sink_url) };
     let target = CmlTarget { address: "::1".to_owned(), username: "admin".to_owned(), password: secret("cml") };
     let admin = AdminOptions { key: Some(secret("admin")), ..AdminOptions::at(([127, 0, 0, 1], 0).into()) };
-    let cml = CmlClient::new(lcm_sdk::adapters::cml::Options::default()).expect("a client");
+    let cml = CmlClient::new(lcm_sdk::providers::cml::Options::default()).expect("a client");
     // A sign-in that fails leaves something behind in the client.
     let failure = cml.telemetry(&target).await.expect_err("nobody is there");
     let settings: Environment = secrets().into_iter().chain([("ETCD_USERNAME".to_owned(), "lcm".to_owned())]).collect();
     let settings = Settings::from_map(settings).expect("good settings");
-    let config = lcm_sdk::assembly::controller_config(&settings);
-    let ports = lcm_sdk::assembly::ports_with(&settings, account.clone(), &telemetry).expect("clients");
+    let config = lcm_sdk::from_settings::controller_config(&settings);
+    let ports = lcm_sdk::from_settings::ports_with(&settings, account.clone(), &telemetry).expect("clients");
     for (place, text) in [
         ("an account", format!("{account:?}")),
         ("EC2", format!("{:?} {:?}", Ec2::new(account.clone()), CloudWatch::new(account.clone()))),

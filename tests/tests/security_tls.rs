@@ -10,10 +10,10 @@ use std::time::Duration;
 use fake_cloud::clock::{Clock, Pace};
 use fake_cloud::cloud::{self, FakeCloud};
 use fake_cloud::cml::{self, System};
-use lcm_sdk::adapters::cml::{CmlClient, Security};
-use lcm_sdk::adapters::control_plane::{self, ControlPlaneClient};
-use lcm_sdk::adapters::etcd::{Etcd, EtcdOptions, EtcdTls};
 use lcm_sdk::ports::{Cml as _, CmlTarget, ControlPlane as _, Coordination as _, Scope};
+use lcm_sdk::providers::cml::{CmlClient, Security};
+use lcm_sdk::providers::control_plane::{self, ControlPlaneClient};
+use lcm_sdk::providers::etcd::{Etcd, EtcdOptions, EtcdTls};
 use lcm_sdk::{CallFailure, FailureKind, Secret};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -144,7 +144,7 @@ async fn cml_is_trusted_by_authority_name_and_time() {
     let behind = listener.local_addr().expect("an address");
     tokio::spawn(cml::serve_http(listener, system, std::future::pending()));
     let ask = async |door: SocketAddr, trusted: PathBuf| {
-        let options = lcm_sdk::adapters::cml::Options {
+        let options = lcm_sdk::providers::cml::Options {
             security: Security::VerifiedWith(trusted),
             port: door.port(),
             timeout: Duration::from_secs(60),

@@ -1,4 +1,4 @@
-//! Leadership in shards over real sockets: on the fake cloud's etcd, and on a real one; and on the one in memory, which
+//! LeaderLease in shards over real sockets: on the fake cloud's etcd, and on a real one; and on the one in memory, which
 //! the faster tests stand on.
 
 use std::collections::BTreeMap;
@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fake_cloud::cloud::{FakeCloud, Options};
-use lcm_sdk::adapters::etcd::{Etcd, EtcdOptions};
-use lcm_sdk::adapters::memory::MemoryCoordination;
+use lcm_sdk::controller::election::{ElectionConfig, LeaderElection};
+use lcm_sdk::controller::shards::{ShardedElection, ShardedHandle, Shards};
+use lcm_sdk::controller::shutdown::Shutdown;
 use lcm_sdk::ports::Coordination;
-use lcm_sdk::runtime::leader::{ElectionConfig, LeaderElection};
-use lcm_sdk::runtime::shards::{ShardedElection, ShardedHandle, Shards};
-use lcm_sdk::runtime::shutdown::Shutdown;
-use lcm_sdk::runtime::telemetry::Telemetry;
+use lcm_sdk::providers::etcd::{Etcd, EtcdOptions};
+use lcm_sdk::providers::memory::MemoryCoordination;
+use lcm_sdk::telemetry::Telemetry;
 use lcm_tests::etcd::RealEtcd;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};

@@ -8,10 +8,12 @@ use fake_cloud::clock::{Clock, Pace};
 use fake_cloud::cloud::{FakeCloud, Options};
 use fake_cloud::etcd::Fault;
 use fake_cloud::world::Settings;
-use lcm_sdk::adapters::etcd::{Etcd, EtcdOptions};
-use lcm_sdk::runtime::shutdown::Shutdown;
-use lcm_sdk::runtime::telemetry::{Mishap, Telemetry};
-use lcm_sdk::runtime::watch::{ResyncCause, WatchConfig, WatchHandle, WatchNotice, WatchState, Watcher, first_segment};
+use lcm_sdk::controller::shutdown::Shutdown;
+use lcm_sdk::controller::watch::{
+    ResyncCause, WatchConfig, WatchHandle, WatchNotice, WatchState, Watcher, first_segment,
+};
+use lcm_sdk::providers::etcd::{Etcd, EtcdOptions};
+use lcm_sdk::telemetry::{Anomaly, Telemetry};
 use lcm_tests::etcd::{Keys, PATIENCE, RealEtcd};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
@@ -150,7 +152,7 @@ async fn nothing_is_lost_when_watches_are_cut() {
     cloud.etcd().inflict(Fault::WatchCut);
     keys.delete("/workers/gone").await;
     named(&mut watching, &["gone"]).await;
-    assert!(watching.telemetry.mishaps(Mishap::WatchRelisted) >= 1);
+    assert!(watching.telemetry.mishaps(Anomaly::WatchRelisted) >= 1);
 }
 
 #[tokio::test]
@@ -160,7 +162,7 @@ async fn nothing_is_lost_when_watches_stall() {
     let mut watching = watching(&endpoint).await;
     // Long enough to be probed, and answer.
     sleep(Duration::from_millis(2_500)).await;
-    assert_eq!(watching.telemetry.mishaps(Mishap::WatchRelisted), 0, "silence alone is no reason to connect again");
+    assert_eq!(watching.telemetry.mishaps(Anomaly::WatchRelisted), 0, "silence alone is no reason to connect again");
     cloud.etcd().inflict(Fault::WatchStall);
     keys.put("/workers/w-1", "1").await;
     named(&mut watching, &["w-1"]).await;
@@ -203,7 +205,7 @@ async fn it_gives_up_and_is_revived() {
         })
     };
     sleep(Duration::from_secs(2)).await;
-    assert!(watching.telemetry.mishaps(Mishap::WatchGivenUp) <= 2, "said once for each prefix");
+    assert!(watching.telemetry.mishaps(Anomaly::WatchGivenUp) <= 2, "said once for each prefix");
     cloud.etcd().inflict(Fault::Available);
     keys.put("/workers/w-1", "1").await;
     named(&mut watching, &["w-1"]).await;

@@ -11,11 +11,11 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
-use lcm_sdk::runtime::controller::{Controller, Fetched, ListScope, Listing, Reconcile};
-use lcm_sdk::runtime::fleet::ReadWorker;
-use lcm_sdk::runtime::queue::Ending;
-use lcm_sdk::runtime::shutdown::Shutdown;
-use lcm_sdk::runtime::telemetry::Telemetry;
+use lcm_sdk::controller::{Controller, Fetched, ListScope, Listing, Reconcile};
+use lcm_sdk::workers::fleet::ReadWorker;
+use lcm_sdk::controller::queue::WorkResult;
+use lcm_sdk::controller::shutdown::Shutdown;
+use lcm_sdk::telemetry::Telemetry;
 use lcm_sdk::{CallFailure, Outcome};
 use serde::Serialize;
 use tokio::time::Instant;
@@ -86,7 +86,7 @@ impl Reconcile for Fleet {
         Ok(Fetched::Gone)
     }
 
-    async fn reconcile(&self, read: ReadWorker) -> Ending {
+    async fn reconcile(&self, read: ReadWorker) -> WorkResult {
         std::hint::black_box(&read);
         lcm::ending(self.again)
     }

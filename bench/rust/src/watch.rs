@@ -9,12 +9,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use etcd_client::{Client, EventType, Txn, TxnOp, WatchOptions};
-use lcm_sdk::adapters::etcd::{Etcd, EtcdOptions};
-use lcm_sdk::runtime::controller::{Controller, Fetched, ListScope, Listing, Reconcile};
-use lcm_sdk::runtime::queue::Ending;
-use lcm_sdk::runtime::shutdown::Shutdown;
-use lcm_sdk::runtime::telemetry::Telemetry;
-use lcm_sdk::runtime::watch::{WatchConfig, WatchNotice, WatchState, Watcher, first_segment};
+use lcm_sdk::providers::etcd::{Etcd, EtcdOptions};
+use lcm_sdk::controller::{Controller, Fetched, ListScope, Listing, Reconcile};
+use lcm_sdk::controller::queue::WorkResult;
+use lcm_sdk::controller::shutdown::Shutdown;
+use lcm_sdk::telemetry::Telemetry;
+use lcm_sdk::controller::watch::{WatchConfig, WatchNotice, WatchState, Watcher, first_segment};
 use lcm_sdk::{CallFailure, Worker};
 use serde::Serialize;
 
@@ -75,9 +75,9 @@ impl Reconcile for Fleet {
         Ok(found.map_or(Fetched::Gone, |worker| Fetched::Resource(Arc::clone(worker))))
     }
 
-    async fn reconcile(&self, worker: Arc<Worker>) -> Ending {
+    async fn reconcile(&self, worker: Arc<Worker>) -> WorkResult {
         note(&self.changes, worker.id.as_str(), |change| &change.started);
-        Ending::success()
+        WorkResult::success()
     }
 }
 

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
         Ec2State,
         ExternalStopPolicy,
         FailureKind,
-        LookAgain,
+        Requeue,
         OutcomeKind,
         ReasonCode,
         WorkerStatus,
@@ -90,7 +90,7 @@ else:
         "reconciling": "reconcile reconcile_async",
         "results": "Decision OrphanReport Transition Verdict",
         "sweep": "SweepReport",
-        "words": "ActionName ActionResult Conclusion DesiredStatus Ec2State ExternalStopPolicy FailureKind LookAgain "
+        "words": "ActionName ActionResult Conclusion DesiredStatus Ec2State ExternalStopPolicy FailureKind Requeue "
         "OutcomeKind ReasonCode WorkerStatus",
     }
     _LATER = {name: home for home, names in _HOMES.items() for name in names.split()}
@@ -140,7 +140,7 @@ __all__ = [
     "InvalidRecord",
     "InvalidTransition",
     "LcmError",
-    "LookAgain",
+    "Requeue",
     "Observation",
     "OrphanPolicy",
     "OrphanReport",

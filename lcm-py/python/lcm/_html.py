@@ -21,7 +21,7 @@ def card(shown: Decision | Outcome, ending: str) -> str:
         statuses += f" → {badge(shown.target)}"
     actions = "".join(f"<li>{line(action)}</li>" for action in shown.actions)
     listed = f'<ol style="margin:4px 0 0 0;padding-left:20px">{actions}</ol>' if actions else ""
-    when = escape(str(shown.look_again).replace("_", " "))
+    when = escape(str(shown.requeue).replace("_", " "))
     if shown.after is not None:
         when = f"in {shown.after.total_seconds():g} s"
     return (

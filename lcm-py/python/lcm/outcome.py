@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from lcm.data import CallFailure, Data, FrozenMap
-from lcm.words import ActionName, ActionResult, LookAgain, OutcomeKind, ReasonCode, WorkerStatus
+from lcm.words import ActionName, ActionResult, Requeue, OutcomeKind, ReasonCode, WorkerStatus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,10 +67,10 @@ class Outcome(Data):
     """What was done or is planned, in order."""
     reason: Reason
     """Why."""
-    look_again: LookAgain
+    requeue: Requeue
     """When to look again."""
     after: timedelta | None = None
-    """How long until then, where ``look_again`` says *after*."""
+    """How long until then, where ``requeue`` says *after*."""
     error: CallFailure | None = None
     """The call that failed, if one decided the outcome."""
     dry_run: bool = False

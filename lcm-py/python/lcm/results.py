@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lcm.data import Data, FrozenMap
 from lcm.outcome import Action, Outcome, Reason, arrow
-from lcm.words import Conclusion, LookAgain, OutcomeKind, WorkerStatus
+from lcm.words import Conclusion, Requeue, OutcomeKind, WorkerStatus
 
 if TYPE_CHECKING:
     from dataclasses import dataclass
@@ -48,10 +48,10 @@ class Decision(Data):
     """What to do, in order."""
     reason: Reason
     """Why."""
-    look_again: LookAgain
+    requeue: Requeue
     """When to look again."""
     after: timedelta | None
-    """How long until then, where ``look_again`` says *after*."""
+    """How long until then, where ``requeue`` says *after*."""
     changes: FrozenMap
     """What else to write to the record; None clears a field."""
     notices: tuple[FrozenMap, ...]

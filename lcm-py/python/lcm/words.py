@@ -16,7 +16,7 @@ __all__ = [
     "Ec2State",
     "ExternalStopPolicy",
     "FailureKind",
-    "LookAgain",
+    "Requeue",
     "OutcomeKind",
     "ReasonCode",
     "WorkerStatus",
@@ -102,7 +102,7 @@ class OutcomeKind(StrEnum):
     """Nothing to do until somebody changes the record."""
 
 
-class LookAgain(StrEnum):
+class Requeue(StrEnum):
     """When to look at a worker again."""
 
     NOW = "now"

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use lcm_sdk::CallFailure;
 use lcm_sdk::conformance::compute::ComputeWorld;
-use lcm_sdk::core::launch::LaunchPlan;
+use lcm_sdk::lifecycle::launch::LaunchPlan;
 use lcm_sdk::ports::Compute;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::core::failure::FailureKind;
-use crate::core::secret::Secret;
+use crate::lifecycle::failure::FailureKind;
+use crate::lifecycle::secret::Secret;
 use crate::ports::{Cml, CmlTarget};
 
 /// One CML, and a hand that moves it.

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 
-use crate::core::discovery::{Completeness, Scan};
-use crate::core::failure::{CallFailure, FailureKind};
-use crate::core::ids::InstanceId;
-use crate::core::instance::{Instance, WORKER_ID_TAG};
-use crate::core::launch::LaunchPlan;
-use crate::core::observation::Answer;
-use crate::core::status::Ec2State;
+use crate::lifecycle::discovery::{Completeness, Scan};
+use crate::lifecycle::failure::{CallFailure, FailureKind};
+use crate::lifecycle::ids::InstanceId;
+use crate::lifecycle::instance::{Instance, WORKER_ID_TAG};
+use crate::lifecycle::launch::LaunchPlan;
+use crate::lifecycle::observation::Answer;
+use crate::lifecycle::status::Ec2State;
 use crate::ports::{Compute, DiscoveryFilter};
 
 /// A far side that the suite can use. It must hold at least two images in each region.

@@ -5,20 +5,20 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
-use crate::core::decision::{Addresses, Change, Changes};
-use crate::core::event::{Audit, SessionEnd};
-use crate::core::failure::FailureKind;
-use crate::core::idle::AutoPause;
-use crate::core::ids::{SessionId, WorkerId};
-use crate::core::instance::Instance;
-use crate::core::launch::LaunchPlan;
-use crate::core::license::LicenseReport;
-use crate::core::observation::{CloudMetrics, CmlMetrics};
-use crate::core::patch::{DrainRequest, StatusPatch, Termination};
-use crate::core::scale_down::ScaleDownVerdict;
-use crate::core::status::{DesiredStatus, Ec2State, WorkerStatus};
-use crate::core::time::Timestamp;
-use crate::core::worker::Worker;
+use crate::lifecycle::decision::{Addresses, Change, Changes};
+use crate::lifecycle::event::{Audit, SessionEnd};
+use crate::lifecycle::failure::FailureKind;
+use crate::lifecycle::idle::AutoPause;
+use crate::lifecycle::ids::{SessionId, WorkerId};
+use crate::lifecycle::instance::Instance;
+use crate::lifecycle::launch::LaunchPlan;
+use crate::lifecycle::license::LicenseReport;
+use crate::lifecycle::observation::{CloudMetrics, CmlMetrics};
+use crate::lifecycle::patch::{DrainRequest, StatusPatch, Termination};
+use crate::lifecycle::scale_down::ScaleDownVerdict;
+use crate::lifecycle::status::{DesiredStatus, Ec2State, WorkerStatus};
+use crate::lifecycle::time::Timestamp;
+use crate::lifecycle::worker::Worker;
 use crate::ports::{ControlPlane, Fence, Scope, SessionMove};
 
 /// A control plane, and a hand that puts things into it.

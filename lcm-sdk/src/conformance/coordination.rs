@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::time::{Instant, timeout};
 
-use crate::core::failure::FailureKind;
+use crate::lifecycle::failure::FailureKind;
 use crate::ports::{Claim, Coordination, Lease, Renewal, WatchStream, WatchUpdate};
 
 /// How long anything may take before it counts as broken.

@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 
-use crate::core::event::Event;
-use crate::core::time::Timestamp;
+use crate::lifecycle::event::Event;
+use crate::lifecycle::time::Timestamp;
 use crate::ports::{CloudEvent, Events};
 
 /// A place for events, and somebody who looks what arrived there.

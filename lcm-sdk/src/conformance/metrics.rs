@@ -2,10 +2,10 @@
 
 use async_trait::async_trait;
 
-use crate::core::failure::{CallFailure, FailureKind};
-use crate::core::ids::InstanceId;
-use crate::core::observation::{Answer, CloudMetrics};
-use crate::core::time::Timestamp;
+use crate::lifecycle::failure::{CallFailure, FailureKind};
+use crate::lifecycle::ids::InstanceId;
+use crate::lifecycle::observation::{Answer, CloudMetrics};
+use crate::lifecycle::time::Timestamp;
 use crate::ports::Metrics;
 
 /// A far side that the suite can use.

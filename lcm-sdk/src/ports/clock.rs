@@ -1,4 +1,4 @@
-use crate::core::time::Timestamp;
+use crate::lifecycle::time::Timestamp;
 
 /// The time of day, as records and EC2 tell it.
 ///

@@ -1,10 +1,10 @@
 use async_trait::async_trait;
 use serde_json::Value;
 
-use crate::core::failure::CallFailure;
-use crate::core::license::RegistrationStatus;
-use crate::core::observation::CmlMetrics;
-use crate::core::secret::Secret;
+use crate::lifecycle::failure::CallFailure;
+use crate::lifecycle::license::RegistrationStatus;
+use crate::lifecycle::observation::CmlMetrics;
+use crate::lifecycle::secret::Secret;
 
 /// The CML system on one worker.
 #[async_trait]

@@ -1,11 +1,11 @@
 use async_trait::async_trait;
 
-use crate::core::discovery::Scan;
-use crate::core::failure::CallFailure;
-use crate::core::ids::{InstanceId, WorkerId};
-use crate::core::instance::{Image, Instance};
-use crate::core::launch::LaunchPlan;
-use crate::core::observation::Answer;
+use crate::lifecycle::discovery::Scan;
+use crate::lifecycle::failure::CallFailure;
+use crate::lifecycle::ids::{InstanceId, WorkerId};
+use crate::lifecycle::instance::{Image, Instance};
+use crate::lifecycle::launch::LaunchPlan;
+use crate::lifecycle::observation::Answer;
 
 /// EC2, asked in the worker's own region.
 #[async_trait]

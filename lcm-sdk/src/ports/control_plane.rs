@@ -1,19 +1,19 @@
 use async_trait::async_trait;
 use serde_json::Value;
 
-use crate::core::event::{Audit, SessionEnd};
-use crate::core::failure::CallFailure;
-use crate::core::idle::{AutoPause, IdleReport};
-use crate::core::ids::{SessionId, WorkerId};
-use crate::core::instance::Instance;
-use crate::core::license::LicenseReport;
-use crate::core::observation::{CloudMetrics, CmlMetrics};
-use crate::core::patch::StatusPatch;
-use crate::core::session::Session;
-use crate::core::template::Template;
-use crate::core::time::Timestamp;
-use crate::core::worker::Worker;
-use crate::core::worker_json::UnreadableWorker;
+use crate::lifecycle::event::{Audit, SessionEnd};
+use crate::lifecycle::failure::CallFailure;
+use crate::lifecycle::idle::{AutoPause, IdleReport};
+use crate::lifecycle::ids::{SessionId, WorkerId};
+use crate::lifecycle::instance::Instance;
+use crate::lifecycle::license::LicenseReport;
+use crate::lifecycle::observation::{CloudMetrics, CmlMetrics};
+use crate::lifecycle::patch::StatusPatch;
+use crate::lifecycle::session::Session;
+use crate::lifecycle::template::Template;
+use crate::lifecycle::time::Timestamp;
+use crate::lifecycle::worker::Worker;
+use crate::lifecycle::worker_json::UnreadableWorker;
 
 /// The control plane: the owner of the records.
 ///

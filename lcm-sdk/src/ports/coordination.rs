@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::core::failure::CallFailure;
+use crate::lifecycle::failure::CallFailure;
 
 /// etcd, as far as electing a leader and watching keys need it.
 #[async_trait]

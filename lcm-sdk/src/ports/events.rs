@@ -3,9 +3,9 @@ use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use crate::core::event::Event;
-use crate::core::failure::CallFailure;
-use crate::core::time::Timestamp;
+use crate::lifecycle::event::Event;
+use crate::lifecycle::failure::CallFailure;
+use crate::lifecycle::time::Timestamp;
 
 /// Where events go. An event that cannot be delivered is the sender's to log and count; nothing waits for it.
 #[async_trait]
@@ -17,7 +17,7 @@ pub trait Events: Send + Sync {
 /// An event in the shape of CloudEvents 1.0, which its JSON follows.
 ///
 /// ```
-/// use lcm_sdk::core::event::Event;
+/// use lcm_sdk::lifecycle::event::Event;
 /// use lcm_sdk::ports::CloudEvent;
 ///
 /// let at = "2026-02-06T08:00:00Z".parse().unwrap();

@@ -1,8 +1,8 @@
 use async_trait::async_trait;
 
-use crate::core::ids::InstanceId;
-use crate::core::observation::{Answer, CloudMetrics};
-use crate::core::time::Timestamp;
+use crate::lifecycle::ids::InstanceId;
+use crate::lifecycle::observation::{Answer, CloudMetrics};
+use crate::lifecycle::time::Timestamp;
 
 /// CloudWatch, asked for many instances at once.
 #[async_trait]

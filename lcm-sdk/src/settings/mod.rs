@@ -17,16 +17,17 @@
 //! # Ok::<(), lcm_sdk::settings::SettingsError>(())
 //! ```
 
-mod form;
-mod form_file;
-mod form_network;
+mod log_options;
+mod parse;
+mod parse_file;
+mod parse_network;
 mod problem;
 mod reader;
 mod report;
+mod suggest;
 mod table;
-mod typo;
-mod words;
 
+pub use log_options::{LogFormat, LogLevel};
 pub use problem::{Problem, SettingsError, Warning};
 pub use reader::Origin;
 pub use report::{Reading, Report, Setting};
@@ -34,14 +35,13 @@ pub use table::{
     AdminSettings, AwsSettings, CmlSettings, ControlPlaneSettings, DiscoverySettings, ElectionSettings, EtcdSettings,
     LifecycleSettings, LogSettings, ReconciliationSettings, ScaleDownSettings, StartupSettings, WatchSettings,
 };
-pub use words::{LogFormat, LogLevel};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 
-use crate::core::backoff::Backoff;
-use crate::core::policy::{OrphanPolicy, Policy, ScaleDownPolicy};
-use crate::core::region::RegionConfigs;
+use crate::lifecycle::backoff::Backoff;
+use crate::lifecycle::policy::{OrphanPolicy, Policy, ScaleDownPolicy};
+use crate::lifecycle::region::RegionConfigs;
 use crate::ports::DiscoveryFilter;
 use reader::Reader;
 

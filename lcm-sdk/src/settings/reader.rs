@@ -5,9 +5,9 @@ use std::ffi::OsString;
 
 use serde::Serialize;
 
-use super::form::{Form, Refusal, cut};
+use super::parse::{Form, Refusal, cut};
 use super::problem::{Problem, Warning};
-use super::typo;
+use super::suggest;
 
 /// Longest reason in a problem, in letters.
 const LONGEST_REASON: usize = 300;
@@ -105,7 +105,7 @@ impl Reader {
     /// Looks for variables that nobody read and that look like one somebody did.
     pub(super) fn look_for_misspellings(&mut self) {
         for (upper, given) in &self.given {
-            if let Some(meant) = typo::meant(upper, &self.known) {
+            if let Some(meant) = suggest::meant(upper, &self.known) {
                 self.warnings.push(Warning::Misspelled { variable: given.spelled.clone(), meant });
             }
         }
@@ -122,7 +122,7 @@ mod tests {
     use std::os::unix::ffi::OsStringExt as _;
 
     use super::*;
-    use crate::settings::form::{Hidden, Whole};
+    use crate::settings::parse::{Hidden, Whole};
 
     #[test]
     fn bytes_that_are_no_text_are_refused_unseen() {

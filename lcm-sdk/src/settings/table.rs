@@ -7,16 +7,16 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::form::{Address, Form, Hidden, NOT_SET, Number, Optional, Span, Switch, Text, Whole, WholeSeconds, Words};
-use super::form_file::File;
-use super::form_network::{Endpoints, HiddenUrl, KeyPrefix, List, Regions, Tags, Url};
+use super::log_options::{LogFormat, LogLevel};
+use super::parse::{Address, Form, Hidden, NOT_SET, Number, Optional, Span, Switch, Text, Whole, WholeSeconds, Words};
+use super::parse_file::File;
+use super::parse_network::{Endpoints, HiddenUrl, KeyPrefix, List, Regions, Tags, Url};
 use super::reader::{Origin, Reader};
 use super::report::{Reading, Setting};
-use super::words::{LogFormat, LogLevel};
-use crate::core::policy::ExternalStopPolicy;
-use crate::core::region::RegionConfigs;
-use crate::core::secret::Secret;
-use crate::runtime::shards::Shards;
+use crate::controller::shards::Shards;
+use crate::lifecycle::policy::ExternalStopPolicy;
+use crate::lifecycle::region::RegionConfigs;
+use crate::lifecycle::secret::Secret;
 
 /// A day: the longest time between two of anything that happens regularly.
 const DAY: f64 = 86_400.0;

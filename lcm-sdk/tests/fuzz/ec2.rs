@@ -1,8 +1,8 @@
 //! What EC2 answers, through the real client over a socket.
 
-use lcm_sdk::adapters::aws::{Account, Ec2, Tuning};
 use lcm_sdk::ports::Compute as _;
-use lcm_sdk::runtime::telemetry::Telemetry;
+use lcm_sdk::providers::aws::{Account, Ec2, Tuning};
+use lcm_sdk::telemetry::Telemetry;
 use lcm_sdk::{Answer, InstanceId, Secret};
 use proptest::prelude::*;
 use proptest::sample::select;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lcm_sdk::adapters::etcd::{Etcd, EtcdOptions};
 use lcm_sdk::ports::Coordination as _;
+use lcm_sdk::providers::etcd::{Etcd, EtcdOptions};
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use proptest::sample::select;

@@ -57,8 +57,8 @@ fn discreet<T>(told: Result<T, CallFailure>, secrets: &[&str]) -> Result<(), Tes
 #[cfg(feature = "cml")]
 #[test]
 fn whatever_cml_answers_it_is_understood_or_a_failure_that_tells_no_secret() {
-    use lcm_sdk::adapters::cml::{CmlClient, Options, Security};
     use lcm_sdk::ports::{Cml as _, CmlTarget};
+    use lcm_sdk::providers::cml::{CmlClient, Options, Security};
 
     let examples = vec![
         json!({"version": "2.9.0+build.1", "ready": true, "allow_ssh_pubkey_auth": false}),
@@ -111,11 +111,11 @@ fn whatever_cml_answers_it_is_understood_or_a_failure_that_tells_no_secret() {
 #[cfg(feature = "control-plane")]
 #[test]
 fn whatever_the_control_plane_answers_it_is_understood_or_a_failure_that_tells_no_secret() {
-    use lcm_sdk::adapters::control_plane::{ControlPlaneClient, Options};
-    use lcm_sdk::core::event::SessionEnd;
-    use lcm_sdk::core::idle::AutoPause;
-    use lcm_sdk::core::license::LicenseReport;
+    use lcm_sdk::lifecycle::event::SessionEnd;
+    use lcm_sdk::lifecycle::idle::AutoPause;
+    use lcm_sdk::lifecycle::license::LicenseReport;
     use lcm_sdk::ports::{ControlPlane as _, Fence, Scope, SessionMove};
+    use lcm_sdk::providers::control_plane::{ControlPlaneClient, Options};
 
     let worker = json!({"id": "w-1", "status": "running", "version": 3, "ec2_instance_id": "i-1", "metadata": {}});
     let examples = vec![

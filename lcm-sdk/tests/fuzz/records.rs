@@ -1,6 +1,6 @@
 //! Records of the control plane: workers, sessions, templates, regions.
 
-use lcm_sdk::core::worker_json::read_workers;
+use lcm_sdk::lifecycle::worker_json::read_workers;
 use lcm_sdk::{RegionConfigs, Session, Template, Worker};
 use proptest::prelude::*;
 use proptest::sample::select;

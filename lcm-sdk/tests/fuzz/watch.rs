@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use lcm_sdk::adapters::memory::MemoryCoordination;
-use lcm_sdk::runtime::shutdown::Shutdown;
-use lcm_sdk::runtime::telemetry::Telemetry;
-use lcm_sdk::runtime::watch::{WatchConfig, WatchNotice, Watcher, first_segment};
+use lcm_sdk::controller::shutdown::Shutdown;
+use lcm_sdk::controller::watch::{WatchConfig, WatchNotice, Watcher, first_segment};
+use lcm_sdk::providers::memory::MemoryCoordination;
+use lcm_sdk::telemetry::Telemetry;
 use proptest::prelude::*;
 use proptest::sample::select;
 

@@ -2,9 +2,9 @@
 
 use std::fmt::Debug;
 
-use lcm_sdk::core::discovery::{Completeness, Scan};
-use lcm_sdk::core::event::SessionEnd;
-use lcm_sdk::core::license::LicenseReport;
+use lcm_sdk::lifecycle::discovery::{Completeness, Scan};
+use lcm_sdk::lifecycle::event::SessionEnd;
+use lcm_sdk::lifecycle::license::LicenseReport;
 use lcm_sdk::ports::Fence;
 use lcm_sdk::{Answer, CallFailure, FailureKind, InstanceId, SessionId, StatusPatch, Worker, WorkerId};
 

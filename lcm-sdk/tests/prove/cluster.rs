@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-use lcm_sdk::runtime::telemetry::Mishap;
+use lcm_sdk::telemetry::Anomaly;
 use lcm_sdk::{DesiredStatus, Ec2State, WorkerStatus};
 use parking_lot::Mutex;
 use tokio::sync::mpsc::unbounded_channel;
@@ -85,7 +85,7 @@ impl Cluster {
         self.check_the_end();
         self.world.ledger.lock().effects = 0;
         self.live(rest).await;
-        let panics: u64 = self.world.telemetries.lock().iter().map(|told| told.mishaps(Mishap::Panic)).sum();
+        let panics: u64 = self.world.telemetries.lock().iter().map(|told| told.mishaps(Anomaly::Panic)).sum();
         let mut ledger = self.world.ledger.lock();
         ledger.rule(panics == 0, || format!("{panics} passes panicked"));
         let effects = ledger.effects;

@@ -1,6 +1,6 @@
 //! Bad days: everything that can go wrong goes wrong, by chance, and in the end everybody is where he should be.
 
-use lcm_sdk::adapters::memory::{Fencing, Versions};
+use lcm_sdk::providers::memory::{Fencing, Versions};
 use lcm_sdk::{DesiredStatus, WorkerStatus};
 
 use super::cluster::{Cluster, on_paused_time};
@@ -39,7 +39,7 @@ pub(crate) fn a_day(setup: Setup) -> Verdict {
         cluster.world.trouble.lock().lag_permille = 400;
         cluster.live(10).await;
         for _ in 0..MISHAPS {
-            cluster.mishap();
+            cluster.count_anomaly();
             let pause = cluster.world.dice.lock().roll(25) + 1;
             cluster.live(pause).await;
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lcm_sdk::core::license::LicenseOperation;
+use lcm_sdk::lifecycle::license::LicenseOperation;
 use lcm_sdk::{DesiredStatus, Ec2State, Instance, Session, Worker, WorkerId, WorkerStatus};
 use tokio::time::{Instant, sleep};
 
@@ -91,7 +91,7 @@ impl World {
 
 impl Cluster {
     /// Something happens.
-    pub(crate) fn mishap(&self) {
+    pub(crate) fn count_anomaly(&self) {
         let world = &self.world;
         let workers = world.workers();
         let roll = |sides| world.dice.lock().roll(sides);
@@ -246,7 +246,7 @@ impl Cluster {
             1 | 2 => {
                 // The one who leads does not hear that its lease is gone, while somebody else takes over.
                 let leader = (0..world.setup.controllers).map(|slot| self.process(slot)).find(|process| {
-                    let key = lcm_sdk::runtime::leader::ElectionConfig::WORKER_CONTROLLER;
+                    let key = lcm_sdk::controller::election::ElectionConfig::WORKER_CONTROLLER;
                     world.etcd.value(key).as_deref() == Some(&process.identity)
                 });
                 if let Some(leader) = leader {

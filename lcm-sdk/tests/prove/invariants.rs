@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use lcm_sdk::core::event::SessionEnd;
-use lcm_sdk::core::license::LicenseReport;
-use lcm_sdk::core::session::SessionStanding;
-use lcm_sdk::core::transition::TABLE;
-use lcm_sdk::runtime::leader::ElectionConfig;
+use lcm_sdk::controller::election::ElectionConfig;
+use lcm_sdk::lifecycle::event::SessionEnd;
+use lcm_sdk::lifecycle::license::LicenseReport;
+use lcm_sdk::lifecycle::session::SessionStanding;
+use lcm_sdk::lifecycle::transition::TABLE;
 use lcm_sdk::{
     Answer, DesiredStatus, Ec2State, FleetView, Instance, InstanceId, StatusPatch, Worker, WorkerId, WorkerStatus,
 };
@@ -231,7 +231,7 @@ impl World {
     /// A wish of an operator that was not told to us yet is not overwritten.
     fn judge_desired(&self, ledger: &mut Ledger, worker: &Worker, patch: &StatusPatch) {
         let Some(current) = self.control_plane.look(&worker.id) else { return };
-        if patch.changes.desired_status.is_some() && self.setup.versions == lcm_sdk::adapters::memory::Versions::Kept {
+        if patch.changes.desired_status.is_some() && self.setup.versions == lcm_sdk::providers::memory::Versions::Kept {
             let guarded = patch.expected_version.is_some();
             ledger.rule(guarded, || format!("{}: a wish is written over {:?} unguarded", worker.id, current.version));
         }

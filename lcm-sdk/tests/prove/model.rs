@@ -7,8 +7,8 @@
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
-use lcm_sdk::core::decision::{Change, Changes};
-use lcm_sdk::core::launch::LaunchPlan;
+use lcm_sdk::lifecycle::decision::{Change, Changes};
+use lcm_sdk::lifecycle::launch::LaunchPlan;
 use lcm_sdk::{
     Answer, Applied, CallFailure, Decision, Ec2State, Effect, EffectResult, FailureKind, Image, Instance, Observation,
     Policy, Query, RegionConfig, RegionConfigs, StatusPatch, Template, Timestamp, Worker, WorkerStatus, decide,

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lcm_sdk::core::discovery::{Completeness, Scan};
-use lcm_sdk::core::event::{Audit, SessionEnd};
-use lcm_sdk::core::idle::{AutoPause, IdleReport};
-use lcm_sdk::core::launch::LaunchPlan;
-use lcm_sdk::core::license::{LicenseReport, RegistrationStatus};
-use lcm_sdk::core::observation::{CloudMetrics, CmlMetrics};
+use lcm_sdk::lifecycle::discovery::{Completeness, Scan};
+use lcm_sdk::lifecycle::event::{Audit, SessionEnd};
+use lcm_sdk::lifecycle::idle::{AutoPause, IdleReport};
+use lcm_sdk::lifecycle::launch::LaunchPlan;
+use lcm_sdk::lifecycle::license::{LicenseReport, RegistrationStatus};
+use lcm_sdk::lifecycle::observation::{CloudMetrics, CmlMetrics};
 use lcm_sdk::ports::{
     CloudEvent, Cml, CmlTarget, Compute, ControlPlane, DiscoveryFilter, DiscoverySettings, Events, Fence, IdleCheck,
     ImportSummary, Metrics, Scope, SessionMove, Version, WorkerListing,

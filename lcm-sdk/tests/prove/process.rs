@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use lcm_sdk::adapters::memory::MemoryCoordination;
+use lcm_sdk::controller::ControllerConfig;
+use lcm_sdk::controller::election::ElectionConfig;
+use lcm_sdk::controller::shutdown::Shutdown;
 use lcm_sdk::ports::{DiscoveryFilter, Ports};
-use lcm_sdk::runtime::CmlDefaults;
-use lcm_sdk::runtime::controller::ControllerConfig;
-use lcm_sdk::runtime::discovery::DiscoveryConfig;
-use lcm_sdk::runtime::leader::ElectionConfig;
-use lcm_sdk::runtime::shutdown::Shutdown;
-use lcm_sdk::runtime::telemetry::Telemetry;
-use lcm_sdk::runtime::worker_controller::{WorkerController, WorkerControllerConfig};
+use lcm_sdk::providers::memory::MemoryCoordination;
+use lcm_sdk::reconciler::CmlDefaults;
+use lcm_sdk::telemetry::Telemetry;
+use lcm_sdk::workers::controller::{WorkerController, WorkerControllerConfig};
+use lcm_sdk::workers::discovery::DiscoveryConfig;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 

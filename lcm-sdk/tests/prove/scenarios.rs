@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lcm_sdk::core::license::LicenseOperation;
-use lcm_sdk::runtime::controller::Polling;
+use lcm_sdk::controller::Polling;
+use lcm_sdk::lifecycle::license::LicenseOperation;
 use lcm_sdk::{DesiredStatus, Ec2State, WorkerId, WorkerStatus};
 
 use super::broken::Broken;

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lcm_sdk::adapters::memory::{
+use lcm_sdk::controller::Polling;
+use lcm_sdk::lifecycle::policy::ScaleDownPolicy;
+use lcm_sdk::lifecycle::session::{KnownSessionState, SessionStanding, SessionState};
+use lcm_sdk::providers::memory::{
     Fencing, MemoryCml, MemoryCmlSystem, MemoryCompute, MemoryControlPlane, MemoryCoordination, MemoryEvents,
     MemoryMetrics, Versions,
 };
-use lcm_sdk::core::policy::ScaleDownPolicy;
-use lcm_sdk::core::session::{KnownSessionState, SessionStanding, SessionState};
-use lcm_sdk::runtime::controller::Polling;
-use lcm_sdk::runtime::telemetry::Telemetry;
+use lcm_sdk::telemetry::Telemetry;
 use lcm_sdk::{
     Ec2State, Image, Instance, InstanceId, Policy, RegionConfig, RegionConfigs, Session, SessionId, Template, Worker,
     WorkerId, WorkerStatus,

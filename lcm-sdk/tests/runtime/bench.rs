@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lcm_sdk::adapters::memory::{
+use lcm_sdk::ports::Ports;
+use lcm_sdk::providers::memory::{
     ComputeCall, ManualClock, MemoryCml, MemoryCmlSystem, MemoryCompute, MemoryControlPlane, MemoryEvents,
     MemoryMetrics,
 };
-use lcm_sdk::ports::Ports;
-use lcm_sdk::runtime::reconcile::{Reconciler, Reconciliation};
+use lcm_sdk::reconciler::{ReconcileResult, Reconciler};
 use lcm_sdk::{
     Ec2State, Instance, Policy, RegionConfig, RegionConfigs, Session, Template, Timestamp, Worker, WorkerId,
     WorkerStatus,
@@ -119,7 +119,7 @@ impl Bench {
     }
 
     /// One pass over the record as it is.
-    pub(crate) async fn pass(&self, reconciler: &Reconciler, number: u8) -> Reconciliation {
+    pub(crate) async fn pass(&self, reconciler: &Reconciler, number: u8) -> ReconcileResult {
         reconciler.reconcile(&self.look(number)).await
     }
 

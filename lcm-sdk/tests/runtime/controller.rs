@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lcm_sdk::runtime::admin::ResourceStatus;
-use lcm_sdk::runtime::controller::{Controller, ControllerConfig, Fetched, ListScope, Listing, Reconcile};
-use lcm_sdk::runtime::queue::Ending;
-use lcm_sdk::runtime::shutdown::Shutdown;
-use lcm_sdk::runtime::telemetry::{Mishap, Telemetry};
-use lcm_sdk::{CallFailure, FailureKind, LookAgain};
+use lcm_sdk::admin::ResourceStatus;
+use lcm_sdk::controller::queue::WorkResult;
+use lcm_sdk::controller::shutdown::Shutdown;
+use lcm_sdk::controller::{Controller, ControllerConfig, Fetched, ListScope, Listing, Reconcile};
+use lcm_sdk::telemetry::{Anomaly, Telemetry};
+use lcm_sdk::{CallFailure, FailureKind, Requeue};
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::{advance, sleep};
@@ -73,7 +73,7 @@ impl Reconcile for Play {
         self.0.prepared.lock().push(resources.len());
     }
 
-    async fn reconcile(&self, name: String) -> Ending {
+    async fn reconcile(&self, name: String) -> WorkResult {
         *self.0.passes.lock().entry(name.clone()).or_default() += 1;
         let now_running = {
             let mut running = self.0.running.lock();
@@ -86,15 +86,15 @@ impl Reconcile for Play {
         let _leaves = Leaving(self, &name);
         let habit = self.0.habits.lock().get(&name).copied();
         match habit {
-            None => Ending::success(),
+            None => WorkResult::success(),
             Some(Habit::Takes(seconds)) => {
                 sleep(Duration::from_secs(seconds)).await;
-                Ending::success()
+                WorkResult::success()
             }
             Some(Habit::Returns(seconds)) => {
-                Ending { look_again: LookAgain::After(Duration::from_secs(seconds)), ..Ending::success() }
+                WorkResult { requeue: Requeue::After(Duration::from_secs(seconds)), ..WorkResult::success() }
             }
-            Some(Habit::Fails) => Ending::retry("failing", "as ever"),
+            Some(Habit::Fails) => WorkResult::retry("failing", "as ever"),
             Some(Habit::Panics) => panic!("out of cheese"),
             Some(Habit::Hangs) => std::future::pending().await,
         }
@@ -168,8 +168,8 @@ async fn a_panic_and_a_hang_are_counted_and_retried_and_the_others_never_notice(
     let play = Play::with(&[("bad", Habit::Panics), ("good", Habit::Takes(0)), ("stuck", Habit::Hangs)]);
     let (controller, telemetry, ..) = start(&play, ControllerConfig { max_concurrent: 2, ..config() });
     pass_time(300).await;
-    assert!(telemetry.mishaps(Mishap::Panic) >= 5, "{}", telemetry.mishaps(Mishap::Panic));
-    assert!(telemetry.mishaps(Mishap::TimedOut) >= 2);
+    assert!(telemetry.mishaps(Anomaly::Panic) >= 5, "{}", telemetry.mishaps(Anomaly::Panic));
+    assert!(telemetry.mishaps(Anomaly::TimedOut) >= 2);
     assert!(play.passes("good") >= 9, "{}", play.passes("good"));
     let bad = controller.resource("bad").expect("known");
     assert_eq!(bad.last.expect("ran").error.as_deref(), Some("out of cheese"));

@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lcm_sdk::adapters::memory::{Fault, MemoryCoordination, Versions};
+use lcm_sdk::controller::lease::LeaderLease;
+use lcm_sdk::controller::shutdown::Shutdown;
+use lcm_sdk::controller::{ControllerConfig, Polling};
 use lcm_sdk::ports::{Claim, Coordination, DiscoveryFilter, Lease, LeaseId, Listing, Renewal, WatchStream};
-use lcm_sdk::runtime::controller::{ControllerConfig, Polling};
-use lcm_sdk::runtime::discovery::{Discovery, DiscoveryConfig};
-use lcm_sdk::runtime::leadership::Leadership;
-use lcm_sdk::runtime::metrics::MetricsLoop;
-use lcm_sdk::runtime::shutdown::Shutdown;
-use lcm_sdk::runtime::telemetry::Telemetry;
-use lcm_sdk::runtime::worker_controller::{WorkerController, WorkerControllerConfig};
+use lcm_sdk::providers::memory::{Fault, MemoryCoordination, Versions};
+use lcm_sdk::telemetry::Telemetry;
+use lcm_sdk::workers::controller::{WorkerController, WorkerControllerConfig};
+use lcm_sdk::workers::discovery::{Discovery, DiscoveryConfig};
+use lcm_sdk::workers::metrics::MetricsLoop;
 use lcm_sdk::{CallFailure, DesiredStatus, Ec2State, FailureKind, WorkerStatus};
 use tokio::time::Instant;
 
@@ -94,7 +94,7 @@ async fn metrics_that_had_to_wait_are_not_reported_without_the_lead() {
     let bench = Bench::new();
     bench.worker(1, WorkerStatus::Running, Ec2State::Running);
     bench.worker(2, WorkerStatus::Stopped, Ec2State::Stopped);
-    let (leadership, keeper) = Leadership::leased(7, Instant::now() + Duration::from_secs(600));
+    let (leadership, keeper) = LeaderLease::leased(7, Instant::now() + Duration::from_secs(600));
     let reconciler = bench.reconciler();
     let metrics = MetricsLoop::new(reconciler.under(leadership), Duration::from_secs(60));
     // A pass over the same worker takes a minute.

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use lcm_sdk::adapters::memory::{Fault, Versions};
-use lcm_sdk::runtime::controller::{Controller, ControllerConfig, Reconcile as _};
-use lcm_sdk::runtime::fleet::{Hooks, ReadWorker, WorkerFleet};
-use lcm_sdk::runtime::leadership::Leadership;
-use lcm_sdk::runtime::reconcile::Mode;
-use lcm_sdk::runtime::shutdown::Shutdown;
-use lcm_sdk::runtime::telemetry::Telemetry;
+use lcm_sdk::controller::lease::LeaderLease;
+use lcm_sdk::controller::shutdown::Shutdown;
+use lcm_sdk::controller::{Controller, ControllerConfig, Reconcile as _};
+use lcm_sdk::providers::memory::{Fault, Versions};
+use lcm_sdk::reconciler::Mode;
+use lcm_sdk::telemetry::Telemetry;
+use lcm_sdk::workers::fleet::{Hooks, ReadWorker, WorkerFleet};
 use lcm_sdk::{CallFailure, DesiredStatus, Ec2State, FailureKind, Instance, Outcome, WorkerStatus};
 use tokio::time::Instant;
 
@@ -77,7 +77,7 @@ async fn without_the_lead_nothing_is_written() {
     let bench = Bench::new();
     bench.worker(1, WorkerStatus::Running, Ec2State::Terminated);
     bench.session("s-1", "running", 1);
-    let (leadership, keeper) = Leadership::leased(7, Instant::now() + Duration::from_secs(10));
+    let (leadership, keeper) = LeaderLease::leased(7, Instant::now() + Duration::from_secs(10));
     keeper.end();
     let result = bench.pass(&bench.reconciler().under(leadership), 1).await;
     assert_eq!(result.outcome, Outcome::Retry, "{}", result.reason);
@@ -91,7 +91,7 @@ async fn a_call_that_waits_beyond_the_lead_is_not_made() {
     bench.worker(1, WorkerStatus::Stopping, Ec2State::Running);
     bench.control_plane.edit(&worker_id(1), |worker| worker.desired_status = Some(DesiredStatus::Stopped));
     bench.compute.slow_down(HERE, Duration::from_secs(20));
-    let (leadership, _keeper) = Leadership::leased(7, Instant::now() + Duration::from_secs(30));
+    let (leadership, _keeper) = LeaderLease::leased(7, Instant::now() + Duration::from_secs(30));
     // Looking takes twenty of the thirty seconds, and stopping would take another twenty.
     let result = bench.pass(&bench.reconciler().under(leadership), 1).await;
     assert_eq!(result.outcome, Outcome::Retry, "{}", result.reason);

@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lcm_sdk::adapters::memory::MemoryCoordination;
-use lcm_sdk::core::policy::ScaleDownPolicy;
+use lcm_sdk::controller::election::ElectionConfig;
+use lcm_sdk::controller::queue::WorkResult;
+use lcm_sdk::controller::shards::{ShardOwnership, ShardedElection, ShardedHandle, ShardedResource, Shards};
+use lcm_sdk::controller::shutdown::Shutdown;
+use lcm_sdk::controller::{Controller, ControllerConfig, Fetched, ListScope, Listing, Reconcile};
+use lcm_sdk::lifecycle::policy::ScaleDownPolicy;
 use lcm_sdk::ports::DiscoveryFilter;
-use lcm_sdk::runtime::controller::{Controller, ControllerConfig, Fetched, ListScope, Listing, Reconcile};
-use lcm_sdk::runtime::discovery::{Discovery, DiscoveryConfig};
-use lcm_sdk::runtime::leader::ElectionConfig;
-use lcm_sdk::runtime::metrics::MetricsLoop;
-use lcm_sdk::runtime::queue::Ending;
-use lcm_sdk::runtime::shards::{Mandate, ShardedElection, ShardedHandle, Shards, Within};
-use lcm_sdk::runtime::shutdown::Shutdown;
-use lcm_sdk::runtime::telemetry::Telemetry;
-use lcm_sdk::runtime::worker_controller::{WorkerController, WorkerControllerConfig};
+use lcm_sdk::providers::memory::MemoryCoordination;
+use lcm_sdk::telemetry::Telemetry;
+use lcm_sdk::workers::controller::{WorkerController, WorkerControllerConfig};
+use lcm_sdk::workers::discovery::{Discovery, DiscoveryConfig};
+use lcm_sdk::workers::metrics::MetricsLoop;
 use lcm_sdk::{CallFailure, DesiredStatus, Ec2State, Instance, WorkerStatus};
 use parking_lot::Mutex;
 
@@ -48,7 +48,7 @@ fn here() -> DiscoveryConfig {
     }
 }
 
-fn discovery(bench: &Bench, mandate: &Mandate) -> Discovery {
+fn discovery(bench: &Bench, mandate: &ShardOwnership) -> Discovery {
     Discovery::new(bench.reconciler(), here(), |_| {}).within(mandate.clone())
 }
 
@@ -165,9 +165,9 @@ impl Reconcile for Names {
         Ok(Fetched::Resource(key.to_owned()))
     }
 
-    async fn reconcile(&self, name: String) -> Ending {
+    async fn reconcile(&self, name: String) -> WorkResult {
         self.0.lock().push(name);
-        Ending::success()
+        WorkResult::success()
     }
 }
 
@@ -177,7 +177,7 @@ async fn any_controller_can_share_its_resources() {
     let mut seen = Vec::new();
     for member in &members {
         let names = Arc::<Mutex<Vec<String>>>::default();
-        let resources = Within::new(Names(Arc::clone(&names)), member.mandate());
+        let resources = ShardedResource::new(Names(Arc::clone(&names)), member.mandate());
         let controller = Controller::new(resources, ControllerConfig::default(), Telemetry::default());
         let shutdown = Shutdown::new();
         let sweeping = async {

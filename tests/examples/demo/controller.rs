@@ -7,13 +7,13 @@ use std::time::Duration;
 use fake_cloud::cloud::FakeCloud;
 use fake_cloud::world::World;
 use lcm_sdk::Timestamp;
-use lcm_sdk::assembly;
-use lcm_sdk::core::reason::ReasonCode;
+use lcm_sdk::controller::shutdown::Shutdown;
+use lcm_sdk::from_settings;
+use lcm_sdk::lifecycle::reason::ReasonCode;
 use lcm_sdk::ports::Clock;
-use lcm_sdk::runtime::shutdown::Shutdown;
-use lcm_sdk::runtime::telemetry::Telemetry;
-use lcm_sdk::runtime::worker_controller::WorkerController;
 use lcm_sdk::settings::Settings;
+use lcm_sdk::telemetry::Telemetry;
+use lcm_sdk::workers::controller::WorkerController;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
@@ -40,9 +40,9 @@ impl Controller {
         let inside = threads.0.as_ref().map(Runtime::enter);
         let settings = Settings::from_map(variables(cloud, name, sweep_after))?;
         let telemetry = Telemetry::default();
-        let mut ports = assembly::ports_at(&settings, &cloud.endpoints().aws_url, &telemetry)?;
+        let mut ports = from_settings::ports_at(&settings, &cloud.endpoints().aws_url, &telemetry)?;
         ports.clock = Arc::new(CloudClock(Arc::clone(cloud.world())));
-        let (etcd, config) = (assembly::coordination(&settings)?, assembly::controller_config(&settings));
+        let (etcd, config) = (from_settings::coordination(&settings)?, from_settings::controller_config(&settings));
         let controller = WorkerController::new(ports, settings.policy(), etcd, config, telemetry.clone())?;
         let shutdown = Shutdown::new();
         let running = tokio::spawn({

@@ -12,9 +12,9 @@ use fake_cloud::scenario::Scenario;
 use fake_cloud::service::Service;
 use fake_cloud::world::Settings;
 use lcm_sdk::WorkerStatus;
-use lcm_sdk::core::session::{SessionStanding, SessionState};
-use lcm_sdk::runtime::leader::ElectionConfig;
-use lcm_sdk::runtime::telemetry::{Mishap, Telemetry};
+use lcm_sdk::controller::election::ElectionConfig;
+use lcm_sdk::lifecycle::session::{SessionStanding, SessionState};
+use lcm_sdk::telemetry::{Anomaly, Telemetry};
 use serde_json::{Map, Value, json};
 
 use crate::Problem;
@@ -89,8 +89,8 @@ impl Stage {
     }
 
     /// How often something went wrong, for all controllers there were.
-    pub(crate) fn mishaps(&self, mishap: Mishap) -> u64 {
-        self.counters.iter().map(|telemetry| telemetry.mishaps(mishap)).sum()
+    pub(crate) fn mishaps(&self, count_anomaly: Anomaly) -> u64 {
+        self.counters.iter().map(|telemetry| telemetry.mishaps(count_anomaly)).sum()
     }
 
     /// What all controllers counted together, without what is only a gauge.

@@ -36,7 +36,7 @@ pub(crate) fn tell(stage: &Stage, screen: &mut Screen) -> Result<(), Problem> {
 const NEXT: [(&str, &str); 5] = [
     ("make fake-cloud", "this cloud, for your own clients"),
     ("make controller ARGS=\"--once --dry-run\"", "what a controller would do there"),
-    ("make rehearse", "a worker's life, as decisions"),
+    ("make simulate", "a worker's life, as decisions"),
     ("notebooks/", "the same from Python, with plots"),
     ("README.md", "everything else, in five minutes"),
 ];

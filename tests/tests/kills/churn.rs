@@ -19,7 +19,7 @@ const HOSTS: usize = 40;
 const MORTAL: usize = 40;
 /// Instances that somebody launches without telling anybody.
 const STRANGERS: u64 = 6;
-/// Time from one wish or mishap to the next.
+/// Time from one wish or count_anomaly to the next.
 const PAUSE: Duration = Duration::from_millis(30);
 
 /// What went on.
@@ -129,7 +129,7 @@ impl Fleet {
         self.ground.cloud.add_worker(record).expect("a good record");
     }
 
-    /// One wish or mishap.
+    /// One wish or count_anomaly.
     fn step(&mut self) {
         self.churned.steps += 1;
         match self.dice.below(100) {

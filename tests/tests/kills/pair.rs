@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fake_cloud::etcd::{KeyRange, Range, Record};
-use lcm_sdk::runtime::leader::ElectionConfig;
+use lcm_sdk::controller::election::ElectionConfig;
 
 use crate::ground::Ground;
 

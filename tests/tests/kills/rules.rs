@@ -6,7 +6,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use fake_cloud::control_plane::Worker;
 use fake_cloud::world::{Course, Instance, InstanceState};
-use lcm_sdk::core::transition::TABLE;
+use lcm_sdk::lifecycle::transition::TABLE;
 use serde_json::Value;
 
 use crate::churn::{Churned, text};

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use fake_cloud::service::Service;
 use lcm_sdk::WorkerStatus;
-use lcm_sdk::runtime::discovery::DiscoveryReport;
-use lcm_sdk::runtime::telemetry::Mishap;
+use lcm_sdk::telemetry::Anomaly;
+use lcm_sdk::workers::discovery::DiscoveryReport;
 use serde_json::json;
 
 use crate::orphans::{
@@ -28,7 +28,7 @@ async fn a_live_instance_of_a_terminated_record_brings_it_back() {
     assert_eq!((back.status, back.instance_id), (WorkerStatus::Running, Some(instance.as_str().into())));
     assert!(back.public_ip.is_some());
     assert_eq!(told(&stage, RESURRECTED), ["w-1"]);
-    assert_eq!(stage.telemetry.mishaps(Mishap::Resurrection), 1);
+    assert_eq!(stage.telemetry.mishaps(Anomaly::Resurrection), 1);
     assert_eq!(stage.cloud.count(Service::ControlPlane, "bulk_import"), 0, "it has an owner");
     assert_eq!(collect(&stage).await.regions[0].resurrected, []);
 }

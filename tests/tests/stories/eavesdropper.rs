@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::{Mutex, Once};
 
-use lcm_sdk::runtime::logging::{self, Colours};
+use lcm_sdk::logging::{self, Colours};
 use lcm_sdk::settings::Settings;
 
 /// Every secret that a story uses. A new one belongs here.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fake_cloud::cml::Stage as Boot;
-use lcm_sdk::runtime::reconcile::Reconciler;
+use lcm_sdk::reconciler::Reconciler;
 use lcm_sdk::{DesiredStatus, Outcome, Policy, WorkerStatus};
 use serde_json::json;
 

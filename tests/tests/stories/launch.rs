@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fake_cloud::recorder::RecordFilter;
 use futures_util::future::join_all;
-use lcm_sdk::runtime::reconcile::Reconciliation;
+use lcm_sdk::reconciler::ReconcileResult;
 use lcm_sdk::{Outcome, ReasonCode, WorkerStatus};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -292,7 +292,7 @@ pub(crate) async fn crash_at_every_request(stage: &Stage) {
 }
 
 /// A process that launches a worker and stands still before its nth request; none if the pass makes fewer.
-async fn held_up(stage: &Stage, worker: &str, number: u64, time: Duration) -> Option<JoinHandle<Reconciliation>> {
+async fn held_up(stage: &Stage, worker: &str, number: u64, time: Duration) -> Option<JoinHandle<ReconcileResult>> {
     stage.add_worker(worker, json!({"desired_status": "running"}));
     let record = stage.worker(worker).await;
     stage.fault(json!({"after": number, "times": 1, "action": {"kind": "latency", "seconds": time.as_secs()}}));

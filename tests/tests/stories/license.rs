@@ -5,7 +5,7 @@ use std::time::Duration;
 use fake_cloud::cml::{Deregistration, Registration, Stage as Boot, System};
 use fake_cloud::recorder::RecordFilter;
 use fake_cloud::service::Service;
-use lcm_sdk::core::license::LicenseOperation;
+use lcm_sdk::lifecycle::license::LicenseOperation;
 use lcm_sdk::{Outcome, WorkerStatus};
 use serde_json::{Value, json};
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fake_cloud::cloud::Options;
 use fake_cloud::world::{Delays, Settings};
-use lcm_sdk::runtime::reconcile::{ActionResult, Mode};
+use lcm_sdk::reconciler::{ActionResult, Mode};
 use lcm_sdk::{DesiredStatus, Outcome, WorkerStatus};
 use serde_json::json;
 
@@ -215,7 +215,7 @@ async fn a_dry_run_reads_everything_writes_nothing_and_tells_the_plan() {
         let worker = stage.worker(id).await;
         stage.reconciler().dry_run(&worker).await
     };
-    let names = |plan: &lcm_sdk::runtime::reconcile::Reconciliation| -> Vec<&'static str> {
+    let names = |plan: &lcm_sdk::reconciler::ReconcileResult| -> Vec<&'static str> {
         assert_eq!(plan.mode, Mode::DryRun);
         assert!(plan.actions.iter().all(|action| action.result == ActionResult::Planned));
         plan.actions.iter().map(|action| action.effect.name()).collect()

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use fake_cloud::recorder::RecordFilter;
 use fake_cloud::service::Service;
-use lcm_sdk::core::orphans::Conclusion;
-use lcm_sdk::runtime::discovery::DiscoveryReport;
-use lcm_sdk::runtime::telemetry::Mishap;
+use lcm_sdk::lifecycle::orphans::Conclusion;
+use lcm_sdk::telemetry::Anomaly;
+use lcm_sdk::workers::discovery::DiscoveryReport;
 use lcm_sdk::{Outcome, WorkerStatus};
 use serde_json::{Value, json};
 
@@ -151,7 +151,7 @@ async fn a_scan_that_shows_nothing_at_all_freezes_the_region() {
     assert_eq!(report.orphans_terminated(), 0);
     assert_eq!(concluded(&report, Conclusion::Frozen), 10);
     assert_eq!(told(&stage, FROZEN), [REGION]);
-    assert_eq!(stage.telemetry.mishaps(Mishap::RegionFrozen), 1);
+    assert_eq!(stage.telemetry.mishaps(Anomaly::RegionFrozen), 1);
     assert!(stage.telemetry.to_prometheus().contains("lcm_mishaps_total{kind=\"region_frozen\"} 1"));
     assert_eq!(stage.ec2_calls("DescribeSubnets"), 1);
 
@@ -171,7 +171,7 @@ async fn an_empty_region_is_not_frozen_when_its_subnet_can_be_seen() {
     let report = collect(&stage).await;
     assert_eq!(report.orphans_terminated(), 10);
     assert_eq!(told(&stage, FROZEN), [""; 0]);
-    assert_eq!(stage.telemetry.mishaps(Mishap::RegionFrozen), 0);
+    assert_eq!(stage.telemetry.mishaps(Anomaly::RegionFrozen), 0);
 }
 
 #[tokio::test]
@@ -195,7 +195,7 @@ async fn a_scan_that_loses_a_page_terminates_nobody() {
     assert!(report.regions[0].error.is_some());
     assert_eq!(report.orphans_terminated(), 0);
     assert_eq!(report.regions[0].verdicts, []);
-    assert_eq!(stage.telemetry.mishaps(Mishap::ScanFailed), 1);
+    assert_eq!(stage.telemetry.mishaps(Anomaly::ScanFailed), 1);
 
     // Pages alone are no trouble.
     stage.cloud.clear_faults();

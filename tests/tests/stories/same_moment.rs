@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fake_cloud::control_plane::Input;
-use lcm_sdk::runtime::reconcile::Reconciliation;
+use lcm_sdk::reconciler::ReconcileResult;
 use lcm_sdk::{DesiredStatus, Outcome, WorkerStatus};
 use serde_json::json;
 
@@ -94,7 +94,7 @@ const BEFORE_THE_WRITE: Hold = Hold { at: "write_status", after: "write_ec2_deta
 const BEFORE_THE_SECOND_READ: Hold = Hold { at: "get_worker", after: "list_sessions" };
 
 /// A pass during which something happens.
-async fn while_held(stage: &Stage, hold: Hold, happens: impl FnOnce()) -> Reconciliation {
+async fn while_held(stage: &Stage, hold: Hold, happens: impl FnOnce()) -> ReconcileResult {
     let (worker, reconciler) = (stage.worker("w-1").await, stage.reconciler().clone());
     // It waits on the world's clock, which gives everybody else all the time they need.
     let late = json!({"kind": "latency", "seconds": 1.0});

@@ -9,16 +9,16 @@ use async_trait::async_trait;
 use fake_cloud::cloud::Options;
 use fake_cloud::etcd::{KeyRange, Range};
 use fake_cloud::world::{Delays, Settings as WorldSettings};
-use lcm_sdk::adapters::etcd::{Etcd, EtcdOptions, EtcdUser};
-use lcm_sdk::adapters::events::{Fanout, HttpEvents, SinkOptions};
-use lcm_sdk::core::license::RegistrationStatus;
-use lcm_sdk::core::observation::CmlMetrics;
+use lcm_sdk::admin::AdminSource as _;
+use lcm_sdk::lifecycle::license::RegistrationStatus;
+use lcm_sdk::lifecycle::observation::CmlMetrics;
+use lcm_sdk::logging::{self, Colours};
 use lcm_sdk::ports::{Cml, CmlTarget, Events};
-use lcm_sdk::runtime::CmlDefaults;
-use lcm_sdk::runtime::admin::AdminSource as _;
-use lcm_sdk::runtime::logging::{self, Colours};
-use lcm_sdk::runtime::telemetry::Mishap;
+use lcm_sdk::providers::etcd::{Etcd, EtcdOptions, EtcdUser};
+use lcm_sdk::providers::events::{Fanout, HttpEvents, SinkOptions};
+use lcm_sdk::reconciler::CmlDefaults;
 use lcm_sdk::settings::Settings;
+use lcm_sdk::telemetry::Anomaly;
 use lcm_sdk::{CallFailure, Secret, WorkerStatus};
 use serde_json::{Value, json};
 
@@ -186,7 +186,7 @@ async fn no_secret_comes_out_whatever_goes_right_or_wrong() {
     let registered = || async { stage.worker("w-licensed").await.license.status.as_deref() == Some("registered") };
     eventually("the licence is registered", registered).await;
     eventually("w-denied runs", || async { stage.status("w-denied").await == WorkerStatus::Running }).await;
-    eventually("a pass has panicked", || async { actor.telemetry.mishaps(Mishap::Panic) > 0 }).await;
+    eventually("a pass has panicked", || async { actor.telemetry.mishaps(Anomaly::Panic) > 0 }).await;
     for id in ["w-denied", "w-wrong"] {
         stage.cloud.update_worker(id, json!({"desired_status": "terminated"})).expect("an operator's wish");
         eventually("it ends", || async { stage.status(id).await == WorkerStatus::Terminated }).await;

@@ -8,21 +8,21 @@ use fake_cloud::cloud::{FakeCloud, Options};
 use fake_cloud::control_plane::{Input, Operation, Step};
 use fake_cloud::service::Service;
 use fake_cloud::world::{Catalog, Delays, Settings as WorldSettings, World};
-use lcm_sdk::adapters::aws::{Account, CloudWatch, Ec2, Tuning};
-use lcm_sdk::adapters::cml::{self, CmlClient, Security};
-use lcm_sdk::adapters::control_plane::{self, ControlPlaneClient};
-use lcm_sdk::adapters::etcd::{Etcd, EtcdOptions};
-use lcm_sdk::adapters::events::{ControlPlaneEvents, Fanout, LogEvents};
+use lcm_sdk::controller::ControllerConfig;
+use lcm_sdk::controller::election::ElectionConfig;
+use lcm_sdk::controller::shutdown::Shutdown;
+use lcm_sdk::controller::watch::WatchConfig;
 use lcm_sdk::ports::{Clock, Coordination, DiscoveryFilter, Events, Ports};
-use lcm_sdk::runtime::batcher::{BatchSettings, Batched};
-use lcm_sdk::runtime::controller::ControllerConfig;
-use lcm_sdk::runtime::discovery::{Discovery, DiscoveryConfig};
-use lcm_sdk::runtime::leader::ElectionConfig;
-use lcm_sdk::runtime::reconcile::{Mode, Reconciler, Reconciliation};
-use lcm_sdk::runtime::shutdown::Shutdown;
-use lcm_sdk::runtime::telemetry::Telemetry;
-use lcm_sdk::runtime::watch::WatchConfig;
-use lcm_sdk::runtime::worker_controller::{OneSweep, StartupConfig, WorkerController, WorkerControllerConfig};
+use lcm_sdk::providers::aws::{Account, CloudWatch, Ec2, Tuning};
+use lcm_sdk::providers::cml::{self, CmlClient, Security};
+use lcm_sdk::providers::control_plane::{self, ControlPlaneClient};
+use lcm_sdk::providers::etcd::{Etcd, EtcdOptions};
+use lcm_sdk::providers::events::{ControlPlaneEvents, Fanout, LogEvents};
+use lcm_sdk::reconciler::{Mode, ReconcileResult, Reconciler};
+use lcm_sdk::resilience::batch::{BatchSettings, BatchingCompute};
+use lcm_sdk::telemetry::Telemetry;
+use lcm_sdk::workers::controller::{OneSweep, StartupConfig, WorkerController, WorkerControllerConfig};
+use lcm_sdk::workers::discovery::{Discovery, DiscoveryConfig};
 use lcm_sdk::{Policy, RegionConfig, RegionConfigs, Secret, Timestamp, Worker, WorkerStatus};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -111,7 +111,7 @@ impl Stage {
     }
 
     /// One pass over the record as it is now.
-    pub(crate) async fn pass(&self, id: &str) -> Reconciliation {
+    pub(crate) async fn pass(&self, id: &str) -> ReconcileResult {
         let worker = self.worker(id).await;
         self.reconciler.reconcile(&worker).await
     }
@@ -394,7 +394,8 @@ fn ports(cloud: &FakeCloud, telemetry: &Telemetry) -> Ports {
     let options = control_plane::Options::new(&endpoints.control_plane_url, key);
     let control_plane = Arc::new(ControlPlaneClient::new(options).expect("a good address"));
     let told: Arc<dyn Events> = Arc::new(ControlPlaneEvents::new(Arc::clone(&control_plane)));
-    let compute = Batched::new(Arc::new(Ec2::new(account.clone())), BatchSettings::default(), telemetry.clone());
+    let compute =
+        BatchingCompute::new(Arc::new(Ec2::new(account.clone())), BatchSettings::default(), telemetry.clone());
     Ports {
         compute: Arc::new(compute),
         metrics: Arc::new(CloudWatch::new(account)),

@@ -10,7 +10,7 @@ use fake_cloud::recorder::RecordFilter;
 use fake_cloud::service::Service;
 use fake_cloud::world::{LaunchRequest, Settings, StopWhilePending};
 use lcm_sdk::WorkerStatus as Status;
-use lcm_sdk::runtime::worker_controller::Readiness;
+use lcm_sdk::workers::controller::Readiness;
 use serde_json::json;
 
 use crate::stage::{REGION, Stage, eventually};

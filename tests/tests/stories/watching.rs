@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use fake_cloud::etcd::Fault;
 use fake_cloud::recorder::RecordFilter;
-use lcm_sdk::runtime::admin::{self, AdminSource as _};
-use lcm_sdk::runtime::controller::Polling;
-use lcm_sdk::runtime::telemetry::Mishap;
-use lcm_sdk::runtime::watch::{WatchConfig, WatchState};
-use lcm_sdk::runtime::worker_controller::WorkerControllerConfig;
+use lcm_sdk::admin::{self, AdminSource as _};
+use lcm_sdk::controller::Polling;
+use lcm_sdk::controller::watch::{WatchConfig, WatchState};
+use lcm_sdk::telemetry::Anomaly;
+use lcm_sdk::workers::controller::WorkerControllerConfig;
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -92,7 +92,7 @@ async fn when_every_event_is_lost_polling_finds_the_change() {
     stop(&stage, "w-1");
     is_stopped(&stage, "w-1").await;
     assert_eq!(stage.ec2_calls("StopInstances"), 2, "each was stopped once");
-    assert_eq!(actor.telemetry.mishaps(Mishap::WatchRelisted), 0, "the watch had not noticed yet");
+    assert_eq!(actor.telemetry.mishaps(Anomaly::WatchRelisted), 0, "the watch had not noticed yet");
     actor.stop().await;
 }
 
@@ -106,7 +106,7 @@ async fn a_watch_that_stalls_is_cut_or_meets_a_compaction_misses_nothing() {
     stop(&stage, "w-stall");
     is_stopped(&stage, "w-stall").await;
     etcd.inflict(Fault::WatchResume);
-    assert!(actor.telemetry.mishaps(Mishap::WatchRelisted) >= 1);
+    assert!(actor.telemetry.mishaps(Anomaly::WatchRelisted) >= 1);
 
     etcd.inflict(Fault::WatchCut);
     stop(&stage, "w-cut");
@@ -121,7 +121,7 @@ async fn a_watch_that_stalls_is_cut_or_meets_a_compaction_misses_nothing() {
     stop(&stage, "w-after");
     is_stopped(&stage, "w-after").await;
     assert_eq!(stage.ec2_calls("StopInstances"), 5, "each was stopped once");
-    assert_eq!(actor.telemetry.mishaps(Mishap::WatchGivenUp), 0);
+    assert_eq!(actor.telemetry.mishaps(Anomaly::WatchGivenUp), 0);
     actor.stop().await;
 }
 
@@ -137,14 +137,14 @@ async fn a_watch_that_gives_up_says_so_polling_carries_on_and_brings_it_back() {
     }
     stage.cloud.etcd().inflict(Fault::WatchCut);
     eventually("it has given up", || async { actor.controller.watch_state() == Some(WatchState::GivenUp) }).await;
-    assert!(actor.telemetry.mishaps(Mishap::WatchGivenUp) >= 1);
+    assert!(actor.telemetry.mishaps(Anomaly::WatchGivenUp) >= 1);
     assert_eq!(actor.controller.stats().watch, admin::WatchState::GivenUp);
     assert!(actor.telemetry.to_prometheus().contains(r#"kind="watch_given_up""#));
     assert!(actor.controller.leadership().is_some(), "only the watch is in trouble");
 
     stop(&stage, "w-1");
     is_stopped(&stage, "w-1").await;
-    let said = actor.telemetry.mishaps(Mishap::WatchGivenUp);
+    let said = actor.telemetry.mishaps(Anomaly::WatchGivenUp);
     assert!(said <= 2, "said once for each prefix, not with every cycle: {said}");
 
     stage.cloud.clear_faults();

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lcm_sdk::runtime::controller::{Controller, ControllerConfig, Fetched, ListScope, Listing, Reconcile};
-use lcm_sdk::runtime::queue::Ending;
-use lcm_sdk::runtime::shutdown::Shutdown;
-use lcm_sdk::runtime::telemetry::Telemetry;
-use lcm_sdk::{CallFailure, LookAgain, Worker};
+use lcm_sdk::controller::{Controller, ControllerConfig, Fetched, ListScope, Listing, Reconcile};
+use lcm_sdk::controller::queue::WorkResult;
+use lcm_sdk::controller::shutdown::Shutdown;
+use lcm_sdk::telemetry::Telemetry;
+use lcm_sdk::{CallFailure, Requeue, Worker};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
@@ -45,7 +45,7 @@ impl Reconcile for Passes {
         Ok(found.map_or(Fetched::Gone, Fetched::Resource))
     }
 
-    async fn reconcile(&self, worker: Arc<Worker>) -> Ending {
+    async fn reconcile(&self, worker: Arc<Worker>) -> WorkResult {
         std::hint::black_box(&*worker);
         if self.0.left.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.done.notify_one();
@@ -56,12 +56,12 @@ impl Reconcile for Passes {
 
 /// How a pass that does nothing ends.
 #[must_use]
-pub fn ending(again: Again) -> Ending {
-    let look_again = match again {
-        Again::OnChange => LookAgain::OnChange,
-        Again::After(delay) => LookAgain::After(delay),
+pub fn ending(again: Again) -> WorkResult {
+    let requeue = match again {
+        Again::OnChange => Requeue::OnChange,
+        Again::After(delay) => Requeue::After(delay),
     };
-    Ending { look_again, ..Ending::success() }
+    WorkResult { requeue, ..WorkResult::success() }
 }
 
 /// The controller over so many workers, serving until it is dropped.

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
-use lcm_sdk::assembly;
-use lcm_sdk::runtime::admin::AdminServer;
-use lcm_sdk::runtime::logging;
-use lcm_sdk::runtime::reconcile::Mode;
-use lcm_sdk::runtime::shutdown::Shutdown;
-use lcm_sdk::runtime::worker_controller::WorkerController;
+use lcm_sdk::admin::AdminServer;
+use lcm_sdk::controller::shutdown::Shutdown;
+use lcm_sdk::from_settings;
+use lcm_sdk::logging;
+use lcm_sdk::reconciler::Mode;
 use lcm_sdk::settings::Settings;
+use lcm_sdk::workers::controller::WorkerController;
 
 mod summary;
 
@@ -65,7 +65,7 @@ fn main() -> ExitCode {
         Err(error) => return failed(1, &error),
     };
     runtime.block_on(async {
-        let controller = match assembly::worker_controller(&settings).await {
+        let controller = match from_settings::worker_controller(&settings).await {
             Ok(controller) => controller,
             Err(error) => return failed(2, &error),
         };
@@ -79,7 +79,7 @@ fn main() -> ExitCode {
 }
 
 async fn once(controller: &WorkerController, mode: Mode, patience: Duration) -> ExitCode {
-    use lcm_sdk::runtime::worker_controller::OneSweepError;
+    use lcm_sdk::workers::controller::OneSweepError;
     match controller.sweep_once(mode, patience).await {
         Ok(sweep) => {
             let code = if summary::needs_another_look(&sweep) { ExitCode::from(4) } else { ExitCode::SUCCESS };
@@ -95,7 +95,7 @@ async fn serve(controller: WorkerController, settings: &Settings) -> ExitCode {
     if let Err(error) = shutdown.on_signals() {
         return failed(1, &error);
     }
-    let admin = match AdminServer::bind(assembly::admin_options(settings)).await {
+    let admin = match AdminServer::bind(from_settings::admin_options(settings)).await {
         Ok(admin) => admin,
         Err(error) => return failed(1, &error),
     };

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 
 use lcm_sdk::Outcome;
-use lcm_sdk::runtime::reconcile::{Action, ActionResult, Mode, Reconciliation};
-use lcm_sdk::runtime::worker_controller::OneSweep;
+use lcm_sdk::reconciler::{Action, ActionResult, Mode, ReconcileResult};
+use lcm_sdk::workers::controller::OneSweep;
 
 /// One line for each worker, what was done about it below, and a last line with the counts.
 pub(crate) fn table(sweep: &OneSweep) -> String {
-    let mut passes: Vec<&Reconciliation> = sweep.passes.iter().collect();
+    let mut passes: Vec<&ReconcileResult> = sweep.passes.iter().collect();
     passes.sort_by(|a, b| a.worker_id.cmp(&b.worker_id));
-    let width = |column: fn(&Reconciliation) -> String, title: &str| {
+    let width = |column: fn(&ReconcileResult) -> String, title: &str| {
         passes.iter().map(|pass| column(pass).chars().count()).max().unwrap_or(0).max(title.len())
     };
-    let (worker, status) = (|pass: &Reconciliation| pass.worker_id.to_string(), change);
+    let (worker, status) = (|pass: &ReconcileResult| pass.worker_id.to_string(), change);
     let (wide, wider) = (width(worker, "WORKER"), width(status, "STATUS"));
     let mut text = format!("{:wide$}  {:wider$}  {:8}  WHY\n", "WORKER", "STATUS", "OUTCOME");
     for pass in &passes {
@@ -34,7 +34,7 @@ pub(crate) fn needs_another_look(sweep: &OneSweep) -> bool {
     !sweep.report.is_complete() || sweep.passes.iter().any(|pass| pass.outcome == Outcome::Retry)
 }
 
-fn change(pass: &Reconciliation) -> String {
+fn change(pass: &ReconcileResult) -> String {
     if pass.from == pass.to { pass.from.to_string() } else { format!("{} → {}", pass.from, pass.to) }
 }
 

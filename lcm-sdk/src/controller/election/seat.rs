@@ -1,0 +1,35 @@
+//! What a candidate competes for.
+
+use std::time::Duration;
+
+use crate::controller::shards::{ElectionKeys, Shard};
+use crate::telemetry::Telemetry;
+
+/// What a candidate competes for.
+#[derive(Debug, Clone)]
+pub(crate) enum Seat {
+    /// The whole fleet.
+    Fleet(ElectionKeys),
+    /// A part of it.
+    Shard(ElectionKeys, Shard),
+    /// A place among those who share it. It gives no right to anything.
+    Member,
+}
+
+impl Seat {
+    pub(crate) const fn layout(&self) -> Option<&ElectionKeys> {
+        match self {
+            Self::Fleet(layout) | Self::Shard(layout, _) => Some(layout),
+            Self::Member => None,
+        }
+    }
+
+    /// Measures how old the lease is; `None` if it is not ours.
+    pub(crate) fn held(&self, telemetry: &Telemetry, age: Option<Duration>) {
+        match self {
+            Self::Fleet(_) => telemetry.lease(age),
+            Self::Shard(_, shard) => telemetry.shard(*shard, age),
+            Self::Member => {}
+        }
+    }
+}

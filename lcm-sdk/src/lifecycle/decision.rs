@@ -1,0 +1,247 @@
+//! A decision: what to do about a worker, and why. Data all through; nothing has happened yet.
+
+use serde::Serialize;
+
+use super::counters::{Counter, Counts};
+use super::effect::Effect;
+use super::event::{Event, Notice};
+use super::failure::CallFailure;
+use super::ids::InstanceId;
+use super::instance::Instance;
+use super::launch::LaunchPlan;
+use super::license::LicenseReport;
+use super::outcome::{Outcome, Requeue};
+use super::reason::{Detail, Reason, ReasonCode};
+use super::status::{DesiredStatus, WorkerStatus};
+use super::time::Timestamp;
+use super::transition::{EdgeKind, Transition};
+
+/// What to do about a worker, and why.
+///
+/// ```
+/// use lcm_sdk::{decide, DesiredStatus, Ec2State, Observation, Outcome, Policy, Worker, WorkerStatus};
+///
+/// let mut worker = Worker::new("w-1", WorkerStatus::Stopped);
+/// worker.instance_id = Some("i-1".into());
+/// worker.desired_status = Some(DesiredStatus::Running);
+///
+/// let seen = Observation::of_ec2("i-1", Ec2State::Stopped);
+/// let decision = decide(&worker, &seen, &Policy::default(), "2026-02-06T08:00:00Z".parse().unwrap());
+///
+/// assert_eq!(decision.outcome, Outcome::Success);
+/// assert_eq!(decision.transition.unwrap().to(), WorkerStatus::Starting);
+/// assert_eq!(decision.effects[0].to_string(), "start_instance i-1");
+/// assert_eq!(decision.reason.to_string(), "The instance is stopped and should run: starting it.");
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[must_use = "a decision does nothing until it is applied"]
+pub struct Decision {
+    /// How the pass ends if every effect succeeds.
+    pub outcome: Outcome,
+    /// The change of status, if any.
+    pub transition: Option<Transition>,
+    /// What to do, in order.
+    pub effects: Vec<Effect>,
+    /// Why.
+    pub reason: Reason,
+    /// When to look again.
+    pub requeue: Requeue,
+    /// What else to write to the record.
+    pub changes: Option<Box<Changes>>,
+    /// What to announce once that is written.
+    pub notices: Vec<Notice>,
+    /// What to count once that is written.
+    pub counts: Counts,
+}
+
+/// Fields of a record to change besides its status.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Changes {
+    /// The worker's instance.
+    pub instance_id: Change<InstanceId>,
+    /// The region of its instance, for a record that left that to the default.
+    pub aws_region: Option<String>,
+    /// Its addresses, both at once because the server clears what it is not told.
+    pub addresses: Option<Addresses>,
+    /// What the owner wants.
+    pub desired_status: Option<DesiredStatus>,
+    /// When the instance was told to start.
+    pub start_initiated_at: Option<Timestamp>,
+    /// When the drain began.
+    pub drain_started_at: Change<Timestamp>,
+    /// When the worker was scaled down.
+    pub scaled_down_at: Option<Timestamp>,
+    /// When the launch began.
+    pub launched_at: Option<Timestamp>,
+    /// The launch generation.
+    pub launch_generation: Option<u32>,
+    /// The launch under way.
+    pub launch_plan: Change<Box<LaunchPlan>>,
+    /// CML's mark of the registration attempt that stood there before ours, and a fingerprint of our token.
+    pub license_attempt: Option<String>,
+    /// How the licence operation went.
+    pub license: Option<LicenseReport>,
+}
+
+/// What to do with one field.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Change<T> {
+    /// Leave it.
+    #[default]
+    Keep,
+    /// Set it.
+    Set(T),
+    /// Clear it.
+    Clear,
+}
+
+impl<T: Clone> Change<T> {
+    /// Carries the change out on a field.
+    pub(crate) fn apply(&self, field: &mut Option<T>) {
+        match self {
+            Self::Keep => {}
+            Self::Set(value) => *field = Some(value.clone()),
+            Self::Clear => *field = None,
+        }
+    }
+}
+
+/// The addresses of an instance; none at all once it is stopped.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Addresses {
+    /// Public.
+    pub public_ip: Option<String>,
+    /// Private.
+    pub private_ip: Option<String>,
+}
+
+impl From<&Instance> for Addresses {
+    fn from(instance: &Instance) -> Self {
+        Self { public_ip: instance.public_ip.clone(), private_ip: instance.private_ip.clone() }
+    }
+}
+
+impl Decision {
+    fn bare(outcome: Outcome, requeue: Requeue, reason: Reason) -> Self {
+        Self {
+            outcome,
+            transition: None,
+            effects: Vec::new(),
+            reason,
+            requeue,
+            changes: None,
+            notices: Vec::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// The worker is where it should be.
+    pub(crate) fn success(reason: impl Into<Reason>) -> Self {
+        Self::bare(Outcome::Success, Requeue::NextCycle, reason.into())
+    }
+
+    /// On the way; look again at the next cycle.
+    pub(crate) fn requeue(reason: impl Into<Reason>) -> Self {
+        Self::bare(Outcome::Requeue, Requeue::NextCycle, reason.into())
+    }
+
+    /// Something is wrong; look again after the backoff.
+    pub(crate) fn retry(reason: impl Into<Reason>) -> Self {
+        Self::bare(Outcome::Retry, Requeue::Backoff, reason.into())
+    }
+
+    /// A call gave no answer; nothing changes.
+    pub(crate) fn unanswered(code: ReasonCode, failure: &CallFailure) -> Self {
+        Self::retry(Reason::failed(code, failure))
+    }
+
+    /// Nothing to do until the record changes.
+    pub(crate) fn skip(reason: impl Into<Reason>) -> Self {
+        Self::bare(Outcome::Skip, Requeue::OnChange, reason.into())
+    }
+
+    /// A question was not put yet.
+    pub(crate) fn not_observed() -> Self {
+        Self::requeue(ReasonCode::NotObserved).looking_again(Requeue::Now)
+    }
+
+    /// The lifecycle moves on.
+    pub(crate) fn command(from: WorkerStatus, to: WorkerStatus, reason: impl Into<Reason>) -> Self {
+        Self::moving(from, to, EdgeKind::Commanded, reason.into())
+    }
+
+    /// The record follows EC2.
+    pub(crate) fn observe(from: WorkerStatus, to: WorkerStatus, reason: impl Into<Reason>) -> Self {
+        Self::moving(from, to, EdgeKind::Observed, reason.into())
+    }
+
+    /// A change of status that was looked up already.
+    pub(crate) fn taking(transition: Transition, reason: impl Into<Reason>) -> Self {
+        let requeue = match transition.to() {
+            // The next thing to do is known already.
+            WorkerStatus::Pending | WorkerStatus::Draining | WorkerStatus::Stopping | WorkerStatus::Terminating => {
+                Requeue::Now
+            }
+            WorkerStatus::Provisioning
+            | WorkerStatus::Starting
+            | WorkerStatus::Running
+            | WorkerStatus::Stopped
+            | WorkerStatus::Unknown => Requeue::NextCycle,
+            WorkerStatus::Terminated | WorkerStatus::Failed => Requeue::OnChange,
+        };
+        Self { transition: Some(transition), ..Self::bare(Outcome::Success, requeue, reason.into()) }
+    }
+
+    fn moving(from: WorkerStatus, to: WorkerStatus, kind: EdgeKind, reason: Reason) -> Self {
+        match Transition::new(from, to, kind) {
+            Ok(transition) => Self::taking(transition, reason),
+            Err(invalid) => {
+                Self::skip(Reason::new(ReasonCode::NoSuchTransition).with(Detail::Text(invalid.to_string().into())))
+            }
+        }
+    }
+
+    /// The same, ended by a change of status.
+    pub(crate) fn ending_in(self, from: WorkerStatus, to: WorkerStatus, reason: impl Into<Reason>) -> Self {
+        let Self { outcome, transition, reason, requeue, .. } = Self::command(from, to, reason);
+        Self { outcome, transition, reason, requeue, ..self }
+    }
+
+    pub(crate) fn outcome(self, outcome: Outcome, requeue: Requeue) -> Self {
+        Self { outcome, requeue, ..self }
+    }
+
+    pub(crate) fn looking_again(self, requeue: Requeue) -> Self {
+        Self { requeue, ..self }
+    }
+
+    pub(crate) fn doing(mut self, effect: Effect) -> Self {
+        self.effects.push(effect);
+        self
+    }
+
+    pub(crate) fn changing(mut self, change: impl FnOnce(&mut Changes)) -> Self {
+        change(self.changes.get_or_insert_default());
+        self
+    }
+
+    pub(crate) fn announcing(mut self, event: Event) -> Self {
+        self.notices.push(Notice::Event(event));
+        self
+    }
+
+    pub(crate) fn auditing(mut self, audit: super::event::Audit) -> Self {
+        self.notices.push(Notice::Audit(audit));
+        self
+    }
+
+    pub(crate) fn counting(self, counter: Counter) -> Self {
+        Self { counts: self.counts.and(counter), ..self }
+    }
+
+    /// Whether nothing would be done, written or announced.
+    pub fn does_nothing(&self) -> bool {
+        self.transition.is_none() && self.effects.is_empty() && self.changes.is_none() && self.notices.is_empty()
+    }
+}

@@ -1,0 +1,189 @@
+//! Why a call gave no answer.
+//!
+//! "EC2 said no" and "we could not ask" are different things. A [`CallFailure`] keeps them apart for good: its
+//! kind says whether the far side definitely did nothing, and whether asking again can ever help.
+
+use std::error::Error;
+use std::fmt;
+
+use serde::Serialize;
+
+use super::error_source::Cause;
+
+/// What kind of failure it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureKind {
+    /// The far side asked us to slow down. It did nothing.
+    Throttled,
+    /// No capacity now. It did nothing.
+    NoCapacity,
+    /// The call may or may not have been carried out: time-out, reset, 5xx.
+    Unclear,
+    /// Nobody was there to ask: refused, unresolvable.
+    Unreachable,
+    /// The answer could not be understood.
+    Unparsable,
+    /// The record or resource changed in between. Nothing was done; look again.
+    Conflict,
+    /// It was refused and the same call will be refused again: no permission, invalid argument, no such thing.
+    Refused,
+    /// The launch token belongs to an instance that is terminated. Nothing was launched.
+    LaunchDied,
+}
+
+impl FailureKind {
+    /// Every kind.
+    pub const ALL: &'static [Self] = &[
+        Self::Throttled,
+        Self::NoCapacity,
+        Self::Unclear,
+        Self::Unreachable,
+        Self::Unparsable,
+        Self::Conflict,
+        Self::Refused,
+        Self::LaunchDied,
+    ];
+
+    /// Whether repeating the same call can never succeed.
+    pub const fn is_permanent(self) -> bool {
+        match self {
+            Self::Refused => true,
+            Self::Throttled
+            | Self::NoCapacity
+            | Self::Unclear
+            | Self::Unreachable
+            | Self::Unparsable
+            | Self::Conflict
+            | Self::LaunchDied => false,
+        }
+    }
+
+    /// Whether repeating the same call may succeed.
+    pub const fn is_retryable(self) -> bool {
+        !self.is_permanent()
+    }
+
+    /// Whether it is certain that the far side did nothing.
+    pub const fn did_nothing(self) -> bool {
+        match self {
+            Self::Throttled
+            | Self::NoCapacity
+            | Self::Unreachable
+            | Self::Conflict
+            | Self::Refused
+            | Self::LaunchDied => true,
+            Self::Unclear | Self::Unparsable => false,
+        }
+    }
+
+    /// The word used in logs and metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Throttled => "throttled",
+            Self::NoCapacity => "no_capacity",
+            Self::Unclear => "unclear",
+            Self::Unreachable => "unreachable",
+            Self::Unparsable => "unparsable",
+            Self::Conflict => "conflict",
+            Self::Refused => "refused",
+            Self::LaunchDied => "launch_died",
+        }
+    }
+}
+
+/// A call that gave no answer, and why.
+///
+/// The message must be free of secrets; adapters build it from what the far side said, never from what was sent. What
+/// was at the bottom of it may be kept as [`CallFailure::cause`], for whoever has to find out.
+///
+/// ```
+/// use std::error::Error as _;
+/// use lcm_sdk::{CallFailure, FailureKind};
+///
+/// let plain = CallFailure::new(FailureKind::Unreachable, "nobody home");
+/// let traced = plain.clone().caused_by(std::io::Error::other("the cable is cut"));
+/// assert_eq!(traced, plain, "what happened is the same, however much is known about it");
+/// assert!(traced.source().is_some_and(|cause| cause.is::<std::io::Error>()));
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash, Serialize)]
+pub struct CallFailure {
+    /// What kind of failure.
+    pub kind: FailureKind,
+    /// The far side's own code, such as `RequestLimitExceeded`.
+    pub code: Option<String>,
+    /// What happened, for a person.
+    pub message: String,
+    /// What it came from, where that is known.
+    #[serde(skip)]
+    pub cause: Cause,
+}
+
+impl CallFailure {
+    /// A failure without a code of its own.
+    pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
+        Self { kind, code: None, message: message.into(), cause: Cause::default() }
+    }
+
+    /// A failure with the far side's code.
+    pub fn coded(kind: FailureKind, code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { code: Some(code.into()), ..Self::new(kind, message) }
+    }
+
+    /// The same, with the error that it came from. It is kept as its [`source`](Error::source) and never printed: only
+    /// the message is known to be free of secrets.
+    #[must_use]
+    pub fn caused_by(self, error: impl Error + Send + Sync + 'static) -> Self {
+        Self { cause: Cause::of(error), ..self }
+    }
+}
+
+impl fmt::Display for CallFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.code {
+            Some(code) => write!(f, "{code}: {}", self.message),
+            None => f.write_str(&self.message),
+        }
+    }
+}
+
+/// The cause is left out: nobody vouches that it holds no secret.
+impl fmt::Debug for CallFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallFailure")
+            .field("kind", &self.kind)
+            .field("code", &self.code)
+            .field("message", &self.message)
+            .finish()
+    }
+}
+
+impl Error for CallFailure {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.cause.error()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+    use super::*;
+
+    #[test]
+    fn a_cause_is_found_again_and_is_no_part_of_what_is_compared_shown_or_written() {
+        let hash = |failure: &CallFailure| {
+            let mut hasher = DefaultHasher::new();
+            failure.hash(&mut hasher);
+            hasher.finish()
+        };
+        let plain = CallFailure::coded(FailureKind::Throttled, "SlowDown", "later");
+        let caused = plain.clone().caused_by(std::io::Error::other("hunter2"));
+        assert_eq!((&plain, hash(&plain)), (&caused, hash(&caused)));
+        assert_eq!(format!("{plain} {plain:?}"), format!("{caused} {caused:?}"));
+        assert_eq!(serde_json::to_value(&plain).ok(), serde_json::to_value(&caused).ok());
+        assert!(plain.source().is_none());
+        let copied = caused.clone();
+        assert_eq!(copied.source().map(ToString::to_string).as_deref(), Some("hunter2"));
+    }
+}

@@ -1,0 +1,293 @@
+//! Reading the control plane's JSON field by field, with errors that say what was wrong and what is accepted.
+//!
+//! A field that was read is taken out of the object; what is left at the end is what this version does not know,
+//! and is kept.
+
+#![expect(clippy::wildcard_enum_match_arm, reason = "whatever kind of JSON value is not expected is an error")]
+
+mod raw;
+
+use std::borrow::Cow;
+
+use serde_json::{Map, Value};
+use thiserror::Error;
+
+#[cfg(feature = "control-plane")]
+pub(crate) use self::raw::Name;
+pub(crate) use self::raw::Raw;
+
+use self::raw::{Entries, entry};
+use super::secret::Secret;
+use super::time::{self, Timestamp};
+use super::wire_enum::Vocabulary;
+
+/// A field of a record that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{record}: field `{field}` {problem}; accepted: {accepted}")]
+pub struct FieldError {
+    /// Which record, as far as it could be told: `worker "w-1"`.
+    pub record: String,
+    /// The field, with a dot where it is nested: `license.status`.
+    pub field: String,
+    /// What is wrong with it, with the value unless that is a secret.
+    pub problem: String,
+    /// What would have been right.
+    pub accepted: String,
+}
+
+/// Longest rendering of a bad value in an error; the rest is cut.
+const SHOWN: usize = 80;
+
+/// What is said of a secret that is not text.
+const NOT_SHOWN: &str = "is of the wrong type (value not shown)";
+
+/// The fields of one JSON object, taken out one by one.
+pub(crate) struct Fields<'a> {
+    kind: &'static str,
+    /// The record's id or name, for errors.
+    called: Option<Cow<'a, str>>,
+    prefix: &'static str,
+    entries: Entries<'a>,
+}
+
+type Read<T> = Result<T, FieldError>;
+
+impl<'a> Fields<'a> {
+    /// Opens a value as an object. `kind` names it in errors, with its id where it has one.
+    pub(crate) fn open(kind: &'static str, value: impl Into<Raw<'a>>) -> Read<Self> {
+        match value.into() {
+            Raw::Object(entries) => {
+                let mut fields = Self { kind, called: None, prefix: "", entries };
+                fields.called = match fields.get("id").or_else(|| fields.get("name")) {
+                    Some(Raw::Text(id)) if !id.is_empty() => Some(id.clone()),
+                    Some(Raw::Text(_) | Raw::Object(_) | Raw::Plain(_)) | None => None,
+                };
+                Ok(fields)
+            }
+            other @ (Raw::Text(_) | Raw::Plain(_)) => Err(FieldError {
+                record: kind.to_owned(),
+                field: "(whole record)".to_owned(),
+                problem: format!("is {}", shown(&other.into_value())),
+                accepted: "a JSON object".to_owned(),
+            }),
+        }
+    }
+
+    /// A text that is there, without taking it out.
+    pub(crate) fn peek(&self, field: &str) -> Option<&Cow<'a, str>> {
+        match self.get(field)? {
+            Raw::Text(text) => Some(text),
+            Raw::Object(_) | Raw::Plain(_) => None,
+        }
+    }
+
+    fn get(&self, field: &str) -> Option<&Raw<'a>> {
+        entry(&self.entries, field)
+    }
+
+    /// Takes a field out. What is null counts as not there.
+    fn take(&mut self, field: &str) -> Option<Raw<'a>> {
+        let place = self.entries.iter().position(|(name, _)| name == field)?;
+        let (_, value) = self.entries.swap_remove(place);
+        Some(value).filter(|value| !matches!(value, Raw::Plain(Value::Null)))
+    }
+
+    /// Opens a nested object, if there is one. Errors name its fields as `{prefix}{field}`.
+    pub(crate) fn nested(&mut self, field: &str, prefix: &'static str) -> Read<Option<Self>> {
+        match self.take(field) {
+            None => Ok(None),
+            Some(Raw::Object(entries)) => Ok(Some(Self { entries, ..self.empty(prefix) })),
+            Some(other @ (Raw::Text(_) | Raw::Plain(_))) => Err(self.wrong(field, other, "an object")),
+        }
+    }
+
+    /// As [`Fields::nested`], for an object that holds secrets: a value of the wrong type is not shown.
+    pub(crate) fn nested_secret(&mut self, field: &str, prefix: &'static str) -> Read<Option<Self>> {
+        match self.get(field) {
+            None | Some(Raw::Object(_) | Raw::Plain(Value::Null)) => self.nested(field, prefix),
+            Some(_) => Err(self.problem(field, NOT_SHOWN, "an object")),
+        }
+    }
+
+    /// An object with nothing in it.
+    pub(crate) fn empty(&self, prefix: &'static str) -> Self {
+        Self { kind: self.kind, called: self.called.clone(), prefix, entries: Vec::new() }
+    }
+
+    /// A nested object as it is, or an empty one.
+    pub(crate) fn object(&mut self, field: &str) -> Read<Map<String, Value>> {
+        Ok(self.nested(field, "")?.map(Self::rest).unwrap_or_default())
+    }
+
+    /// Whether the object has the field at all, even as null.
+    pub(crate) fn has(&self, field: &str) -> bool {
+        self.entries.iter().any(|(name, _)| name == field)
+    }
+
+    /// Text; null, absent and empty are all `None`.
+    pub(crate) fn text(&mut self, field: &str) -> Read<Option<String>> {
+        Ok(self.borrowed(field, || "text or null".to_owned())?.map(Cow::into_owned))
+    }
+
+    /// Text that must be there.
+    pub(crate) fn required_text(&mut self, field: &str) -> Read<String> {
+        const ACCEPTED: &str = "non-empty text";
+        let text = self.borrowed(field, || ACCEPTED.to_owned())?;
+        text.map(Cow::into_owned).ok_or_else(|| self.missing(field, ACCEPTED))
+    }
+
+    /// Text that is not kept, as it stands in the answer.
+    fn borrowed(&mut self, field: &str, accepted: impl FnOnce() -> String) -> Read<Option<Cow<'a, str>>> {
+        match self.take(field) {
+            None => Ok(None),
+            Some(Raw::Text(text)) => Ok(Some(text).filter(|text| !text.is_empty())),
+            Some(other @ (Raw::Object(_) | Raw::Plain(_))) => Err(self.wrong(field, other, &accepted())),
+        }
+    }
+
+    /// A password or token. A value of the wrong type is not shown.
+    pub(crate) fn secret(&mut self, field: &str) -> Read<Option<Secret>> {
+        match self.take(field) {
+            None => Ok(None),
+            Some(Raw::Text(text)) => {
+                Ok(Some(text).filter(|text| !text.is_empty()).map(|text| Secret::from(text.into_owned())))
+            }
+            Some(Raw::Object(_) | Raw::Plain(_)) => Err(self.problem(field, NOT_SHOWN, "text or null")),
+        }
+    }
+
+    /// A word of a vocabulary, if there is one.
+    pub(crate) fn word<T: Vocabulary>(&mut self, field: &str) -> Read<Option<T>> {
+        let Some(text) = self.borrowed(field, || T::WORDS.join(", "))? else { return Ok(None) };
+        match text.parse() {
+            Ok(word) => Ok(Some(word)),
+            Err(unknown) => Err(self.wrong(field, Raw::Text(text), &unknown.accepted)),
+        }
+    }
+
+    /// A word that must be there.
+    pub(crate) fn required_word<T: Vocabulary>(&mut self, field: &str) -> Read<T> {
+        self.word(field)?.ok_or_else(|| self.missing(field, &T::WORDS.join(", ")))
+    }
+
+    /// A timestamp, if there is one.
+    pub(crate) fn timestamp(&mut self, field: &str) -> Read<Option<Timestamp>> {
+        let Some(text) = self.borrowed(field, || "text or null".to_owned())? else { return Ok(None) };
+        match time::parse(&text) {
+            Some(timestamp) => Ok(Some(timestamp)),
+            None => Err(self.wrong(field, Raw::Text(text), "an ISO 8601 time such as \"2026-02-06T08:00:00Z\"")),
+        }
+    }
+
+    /// A switch, with its value when absent or null.
+    pub(crate) fn switch(&mut self, field: &str, default: bool) -> Read<bool> {
+        match self.take(field) {
+            None => Ok(default),
+            Some(Raw::Plain(Value::Bool(on))) => Ok(on),
+            Some(other) => Err(self.wrong(field, other, "true, false or null")),
+        }
+    }
+
+    /// A whole number from zero up; servers that write `3.0` for `3` are understood.
+    pub(crate) fn whole(&mut self, field: &str) -> Read<Option<u64>> {
+        const ACCEPTED: &str = "a whole number from 0 up";
+        match self.take(field) {
+            None => Ok(None),
+            Some(Raw::Plain(Value::Number(number))) => {
+                let float = || number.as_f64().filter(|float| (0.0..9e15).contains(float) && float.fract() == 0.0);
+                match number.as_u64().or_else(|| float().map(|float| float as u64)) {
+                    Some(whole) => Ok(Some(whole)),
+                    None => Err(self.error(field, &Value::Number(number), ACCEPTED)),
+                }
+            }
+            Some(other) => Err(self.wrong(field, other, ACCEPTED)),
+        }
+    }
+
+    /// A number, if there is one.
+    pub(crate) fn number(&mut self, field: &str) -> Read<Option<f64>> {
+        match self.take(field) {
+            None => Ok(None),
+            Some(Raw::Plain(Value::Number(number))) => Ok(number.as_f64()),
+            Some(other) => Err(self.wrong(field, other, "a number or null")),
+        }
+    }
+
+    /// A list of texts, or an empty one.
+    pub(crate) fn texts(&mut self, field: &str) -> Read<Vec<String>> {
+        const ACCEPTED: &str = "a list of texts";
+        let items = match self.take(field) {
+            None => return Ok(Vec::new()),
+            Some(Raw::Plain(Value::Array(items))) => items,
+            Some(other) => return Err(self.wrong(field, other, ACCEPTED)),
+        };
+        items
+            .into_iter()
+            .map(|item| match item {
+                Value::String(text) => Ok(text),
+                other => Err(self.error(field, &other, ACCEPTED)),
+            })
+            .collect()
+    }
+
+    /// A map from text to text, such as tags; numbers and booleans are taken as their text.
+    pub(crate) fn text_map<T: FromIterator<(String, String)>>(&mut self, field: &str) -> Read<T> {
+        self.object(field)?
+            .into_iter()
+            .map(|(key, value)| match value {
+                Value::String(text) => Ok((key, text)),
+                Value::Number(number) => Ok((key, number.to_string())),
+                Value::Bool(on) => Ok((key, on.to_string())),
+                other => Err(self.error(&format!("{field}.{}", cut(key)), &other, "text")),
+            })
+            .collect()
+    }
+
+    /// What nobody has taken.
+    pub(crate) fn rest(self) -> Map<String, Value> {
+        self.entries.into_iter().map(|(name, value)| (name.into_owned(), value.into_value())).collect()
+    }
+
+    fn wrong(&self, field: &str, value: Raw<'_>, accepted: &str) -> FieldError {
+        self.error(field, &value.into_value(), accepted)
+    }
+
+    /// An error about a value that was read but does not make sense.
+    pub(crate) fn error(&self, field: &str, value: &Value, accepted: &str) -> FieldError {
+        self.problem(field, &format!("is {}", shown(value)), accepted)
+    }
+
+    fn missing(&self, field: &str, accepted: &str) -> FieldError {
+        self.problem(field, "is missing or empty", accepted)
+    }
+
+    fn problem(&self, field: &str, problem: &str, accepted: &str) -> FieldError {
+        let record = match &self.called {
+            Some(id) => format!("{} {}", self.kind, shown(&Value::from(id.as_ref()))),
+            None => self.kind.to_owned(),
+        };
+        FieldError {
+            record,
+            field: format!("{}{field}", self.prefix),
+            problem: problem.to_owned(),
+            accepted: accepted.to_owned(),
+        }
+    }
+}
+
+/// What a value looks like in an error. Of lists and objects only the kind is shown: they may hold anything.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Array(_) => "a list".to_owned(),
+        Value::Object(_) => "an object".to_owned(),
+        plain => cut(plain.to_string()),
+    }
+}
+
+/// As much of a text from outside as is shown.
+fn cut(text: String) -> String {
+    match text.char_indices().nth(SHOWN) {
+        Some((cut, _)) => format!("{}…", &text[..cut]),
+        None => text,
+    }
+}

@@ -1,0 +1,367 @@
+//! The licence of a worker: what the record says, and what its next step is (ADR-016).
+//!
+//! Registration is asynchronous: CML accepts the token with a 204 and works on it. A pass never waits for that;
+//! it submits, and a later pass reads how it went. The intent on the record survives until CML says *done* or
+//! gives a final *no*.
+
+use std::fmt;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
+
+use super::json::{FieldError, Fields};
+use super::observation::Answer;
+use super::secret::Secret;
+use super::wire_enum::vocabulary;
+
+vocabulary! {
+    /// What an operator wants done about a licence.
+    LicenseOperation, "licence operation" {
+        /// Register the pending token.
+        Register = "register",
+        /// Give the licence back.
+        Deregister = "deregister",
+    }
+}
+
+/// The licence part of a worker record. Tokens cannot be printed or serialised.
+#[derive(Clone, Default, PartialEq)]
+pub struct License {
+    /// The control plane's word for it, such as `registered`; free text, never matched on.
+    pub status: Option<String>,
+    /// The token in use.
+    pub token: Option<Secret>,
+    /// The token to register next.
+    pub pending_token: Option<Secret>,
+    /// The intent: what is to be done.
+    pub pending_operation: Option<LicenseOperation>,
+    /// Whether the intent was handed to CML already.
+    pub operation_in_progress: bool,
+    /// Fields of the nested object that this version does not know.
+    pub extra: Map<String, Value>,
+}
+
+impl License {
+    /// Takes the nested `license` object and its flat siblings out of a worker's fields.
+    pub(crate) fn take(worker: &mut Fields<'_>) -> Result<Self, FieldError> {
+        let flat_status = worker.text("license_status")?;
+        let flat_token = worker.secret("license_token")?;
+        let nested = match worker.nested_secret("license", "license.")? {
+            None => Self::default(),
+            Some(mut fields) => Self {
+                status: fields.text("status")?,
+                token: fields.secret("token")?,
+                pending_token: fields.secret("pending_token")?,
+                pending_operation: fields.word("pending_operation")?,
+                operation_in_progress: fields.switch("operation_in_progress", false)?,
+                extra: fields.rest(),
+            },
+        };
+        Ok(Self { status: nested.status.or(flat_status), token: nested.token.or(flat_token), ..nested })
+    }
+
+    /// The nested object, without its tokens.
+    pub(crate) fn to_json(&self) -> Map<String, Value> {
+        let mut map = self.extra.clone();
+        map.insert("status".into(), self.status.as_deref().into());
+        map.insert("pending_operation".into(), self.pending_operation.map(LicenseOperation::as_str).into());
+        map.insert("operation_in_progress".into(), self.operation_in_progress.into());
+        map
+    }
+}
+
+/// Shows how the licence stands. Free-form data is left out: nobody knows what it holds.
+impl fmt::Debug for License {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("License")
+            .field("status", &self.status)
+            .field("token", &self.token)
+            .field("pending_token", &self.pending_token)
+            .field("pending_operation", &self.pending_operation)
+            .field("operation_in_progress", &self.operation_in_progress)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What CML's `GET /licensing` says about registration.
+///
+/// CML's spellings are not all documented, so the word is kept as it came and only sorted into what it means here.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RegistrationStatus {
+    /// The word.
+    pub word: String,
+    /// CML's mark of its latest attempt (`register_time.attempted`), as it came: compared, never read as a time.
+    pub attempted: Option<String>,
+}
+
+impl RegistrationStatus {
+    /// Takes the word as CML wrote it.
+    pub fn from_wire(word: &str) -> Self {
+        Self { word: word.to_owned(), attempted: None }
+    }
+
+    /// The same with CML's mark of its latest attempt.
+    #[must_use]
+    pub fn attempted(self, mark: &str) -> Self {
+        Self { attempted: Some(mark.to_owned()), ..self }
+    }
+
+    fn stage(&self) -> RegistrationStage {
+        match self.word.trim().to_ascii_uppercase().as_str() {
+            "COMPLETED" => RegistrationStage::Completed,
+            "FAILED" | "EXPIRED" | "RETRY_FAILED" => RegistrationStage::Failed,
+            "NOT_REGISTERED" | "UNREGISTERED" => RegistrationStage::NotRegistered,
+            _ => RegistrationStage::InProgress,
+        }
+    }
+}
+
+impl fmt::Display for RegistrationStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.word)
+    }
+}
+
+enum RegistrationStage {
+    NotRegistered,
+    InProgress,
+    Completed,
+    Failed,
+}
+
+/// What the control plane is told about a licence operation; each is one call of its API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LicenseReport {
+    /// The token is about to be handed to CML.
+    StartRegistration,
+    /// CML is registered; the pending token becomes the token in use.
+    CompleteRegistration,
+    /// CML gave a final refusal. The server forgets intent and token, so this is the last word.
+    FailRegistration,
+    /// The licence is about to be given back.
+    StartDeregistration,
+    /// The licence was given back.
+    CompleteDeregistration,
+    /// Giving it back was refused for good.
+    FailDeregistration,
+}
+
+/// The next step of a pending licence operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LicenseStep {
+    /// No intent, or nothing that can be done about it now.
+    Nothing,
+    /// Say that it starts, then hand it to CML.
+    Submit(Submission),
+    /// CML has it already, and only the record does not know: say so.
+    Acknowledge,
+    /// CML works on it.
+    Wait,
+    /// CML is done: report it.
+    Finish(LicenseReport),
+    /// CML could not be asked: the intent stays.
+    TryLater,
+}
+
+/// How an operation is handed to CML.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Submission {
+    /// Register on a CML that has no registration.
+    Register,
+    /// Replace the registration that CML has.
+    Reregister,
+    /// Give the licence back.
+    Deregister,
+}
+
+/// What is noted on the record before a token is handed to CML: the mark of the attempt that CML shows until then, and
+/// which token this is about. With it, what CML shows after a crash can be told from what it showed before.
+///
+/// Of the token only enough of a digest is kept to tell two of them apart.
+pub(crate) fn attempt_note(shown: Option<&str>, token: Option<&Secret>) -> String {
+    let fingerprint = token.map(fingerprint).unwrap_or_default();
+    format!("{}#{fingerprint}", shown.unwrap_or_default())
+}
+
+fn fingerprint(token: &Secret) -> String {
+    Sha256::digest(token.expose().as_bytes()).iter().take(4).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Such a note, read back.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct AttemptNote<'a> {
+    /// The mark CML showed before; `None` if it showed none.
+    mark: Option<&'a str>,
+    token: Option<&'a str>,
+}
+
+impl<'a> AttemptNote<'a> {
+    pub(crate) fn read(note: Option<&'a str>) -> Self {
+        let note = note.unwrap_or_default();
+        let (mark, token) = note.rsplit_once('#').map_or((note, None), |(mark, token)| (mark, Some(token)));
+        Self { mark: Some(mark).filter(|mark| !mark.is_empty()), token }
+    }
+
+    /// Whether CML had shown no attempt at all.
+    pub(crate) const fn is_of_the_first(self) -> bool {
+        self.mark.is_none()
+    }
+
+    /// Whether what CML shows came after this was noted, for the token that is wanted now: then it is ours.
+    fn precedes(self, status: &RegistrationStatus, wanted: Option<&Secret>) -> bool {
+        let same_token = self.token.is_some() && self.token == wanted.map(fingerprint).as_deref();
+        same_token && status.attempted.is_some() && status.attempted.as_deref() != self.mark
+    }
+}
+
+/// Decides the next licence step from the intent, from what CML says, and from the note about the attempt that stood
+/// there before ours: until CML shows another mark, what it says is about that earlier attempt.
+pub(crate) fn next_step(license: &License, said: &Answer<RegistrationStatus>, note: Option<&str>) -> LicenseStep {
+    let Some(operation) = license.pending_operation else { return LicenseStep::Nothing };
+    let status = match said {
+        Answer::NotAsked => return LicenseStep::Nothing,
+        Answer::Unknown(_) | Answer::Absent => return LicenseStep::TryLater,
+        Answer::Found(status) => status,
+    };
+    match operation {
+        LicenseOperation::Register => next_of_registration(license, status, AttemptNote::read(note)),
+        // 400 "already de-registered" is success, so sending it again after a crash is safe.
+        LicenseOperation::Deregister => match status.stage() {
+            RegistrationStage::NotRegistered if license.operation_in_progress => {
+                LicenseStep::Finish(LicenseReport::CompleteDeregistration)
+            }
+            RegistrationStage::NotRegistered
+            | RegistrationStage::InProgress
+            | RegistrationStage::Completed
+            | RegistrationStage::Failed => LicenseStep::Submit(Submission::Deregister),
+        },
+    }
+}
+
+fn next_of_registration(license: &License, status: &RegistrationStatus, note: AttemptNote<'_>) -> LicenseStep {
+    // An intent without a token cannot be submitted, but it is not ours to drop.
+    let submit = |submission| match &license.pending_token {
+        Some(_) => LicenseStep::Submit(submission),
+        None => LicenseStep::TryLater,
+    };
+    let of_an_earlier_attempt = status.attempted.is_some() && status.attempted.as_deref() == note.mark;
+    let is_ours = note.precedes(status, license.pending_token.as_ref());
+    match (license.operation_in_progress, status.stage()) {
+        // Handed over by a pass that did not live to tell; handing it over again would do it twice.
+        (false, RegistrationStage::InProgress | RegistrationStage::Completed | RegistrationStage::Failed)
+            if is_ours =>
+        {
+            LicenseStep::Acknowledge
+        }
+        // A registration from before the intent was submitted is an older one: it is replaced.
+        (false, RegistrationStage::Completed) => submit(Submission::Reregister),
+        (false, RegistrationStage::NotRegistered | RegistrationStage::Failed) => submit(Submission::Register),
+        (_, RegistrationStage::InProgress) => LicenseStep::Wait,
+        (true, RegistrationStage::Completed | RegistrationStage::Failed) if of_an_earlier_attempt => LicenseStep::Wait,
+        (true, RegistrationStage::Completed) => LicenseStep::Finish(LicenseReport::CompleteRegistration),
+        (true, RegistrationStage::Failed) => LicenseStep::Finish(LicenseReport::FailRegistration),
+        // CML has forgotten it, by a reset say.
+        (true, RegistrationStage::NotRegistered) => submit(Submission::Register),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lifecycle::failure::{CallFailure, FailureKind};
+
+    fn license(operation: Option<LicenseOperation>, in_progress: bool) -> License {
+        License {
+            pending_operation: operation,
+            pending_token: Some(Secret::from("token")),
+            operation_in_progress: in_progress,
+            ..License::default()
+        }
+    }
+
+    fn next_step(license: &License, said: &Answer<RegistrationStatus>) -> LicenseStep {
+        super::next_step(license, said, None)
+    }
+
+    fn said(word: &str) -> Answer<RegistrationStatus> {
+        Answer::Found(RegistrationStatus::from_wire(word))
+    }
+
+    #[test]
+    fn a_registration_is_submitted_once_awaited_and_reported() {
+        use LicenseOperation::Register;
+        let fresh = license(Some(Register), false);
+        assert_eq!(next_step(&fresh, &said("NOT_REGISTERED")), LicenseStep::Submit(Submission::Register));
+        assert_eq!(next_step(&fresh, &said("COMPLETED")), LicenseStep::Submit(Submission::Reregister));
+        let submitted = license(Some(Register), true);
+        assert_eq!(next_step(&submitted, &said("IN_PROGRESS")), LicenseStep::Wait);
+        assert_eq!(next_step(&submitted, &said("SOMETHING_NEW")), LicenseStep::Wait);
+        assert_eq!(next_step(&submitted, &said("COMPLETED")), LicenseStep::Finish(LicenseReport::CompleteRegistration));
+        for failure in ["FAILED", "EXPIRED", "RETRY_FAILED"] {
+            assert_eq!(next_step(&submitted, &said(failure)), LicenseStep::Finish(LicenseReport::FailRegistration));
+        }
+    }
+
+    #[test]
+    fn a_registration_that_cml_has_forgotten_is_submitted_again() {
+        let submitted = license(Some(LicenseOperation::Register), true);
+        assert_eq!(next_step(&submitted, &said("NOT_REGISTERED")), LicenseStep::Submit(Submission::Register));
+    }
+
+    #[test]
+    fn what_cml_says_about_an_earlier_attempt_is_not_about_ours() {
+        let submitted = license(Some(LicenseOperation::Register), true);
+        for word in ["COMPLETED", "EXPIRED"] {
+            let marked = |mark| Answer::Found(RegistrationStatus::from_wire(word).attempted(mark));
+            assert_eq!(super::next_step(&submitted, &marked("monday"), Some("monday")), LicenseStep::Wait);
+            let tuesday = super::next_step(&submitted, &marked("tuesday"), Some("monday"));
+            assert!(matches!(tuesday, LicenseStep::Finish(_)), "{tuesday:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_handed_over_by_a_pass_that_did_not_live_to_tell_is_not_handed_over_again() {
+        let fresh = license(Some(LicenseOperation::Register), false);
+        for before in [None, Some("monday")] {
+            let note = attempt_note(before, fresh.pending_token.as_ref());
+            for word in ["IN_PROGRESS", "COMPLETED", "FAILED"] {
+                let shown = |mark| Answer::Found(RegistrationStatus::from_wire(word).attempted(mark));
+                let step = super::next_step(&fresh, &shown("tuesday"), Some(&note));
+                assert_eq!(step, LicenseStep::Acknowledge, "{word} after {before:?}");
+                let other = License { pending_token: Some(Secret::from("another")), ..fresh.clone() };
+                let step = super::next_step(&other, &shown("tuesday"), Some(&note));
+                assert_ne!(step, LicenseStep::Acknowledge, "{word} is of another token");
+                if let Some(before) = before {
+                    let step = super::next_step(&fresh, &shown(before), Some(&note));
+                    assert_ne!(step, LicenseStep::Acknowledge, "{word} is of an earlier attempt");
+                }
+            }
+            assert!(!note.contains("token"), "{note}");
+        }
+    }
+
+    #[test]
+    fn an_intent_survives_a_cml_that_cannot_be_asked() {
+        let fresh = license(Some(LicenseOperation::Register), false);
+        let unknown = Answer::Unknown(CallFailure::new(FailureKind::Unreachable, "connection refused"));
+        assert_eq!(next_step(&fresh, &unknown), LicenseStep::TryLater);
+        assert_eq!(next_step(&license(None, false), &unknown), LicenseStep::Nothing);
+        for in_progress in [false, true] {
+            let without_token = License { pending_token: None, operation_in_progress: in_progress, ..fresh.clone() };
+            assert_eq!(next_step(&without_token, &said("NOT_REGISTERED")), LicenseStep::TryLater);
+        }
+    }
+
+    #[test]
+    fn a_deregistration_that_is_done_already_is_reported_as_done() {
+        let submitted = license(Some(LicenseOperation::Deregister), true);
+        assert_eq!(
+            next_step(&submitted, &said("NOT_REGISTERED")),
+            LicenseStep::Finish(LicenseReport::CompleteDeregistration)
+        );
+        assert_eq!(next_step(&submitted, &said("COMPLETED")), LicenseStep::Submit(Submission::Deregister));
+    }
+}

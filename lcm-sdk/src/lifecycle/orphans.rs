@@ -1,0 +1,255 @@
+//! Orphans: records whose instance is gone (ADR-014), and the rules that keep a mistake small.
+//!
+//! # Flow
+//! Scan the region completely, list its records, ask EC2 once more about those that the scan did not show
+//! ([`suspects`], described in batches), then let [`judge`] decide.
+//!
+//! # Guarantees
+//! "Could not ask" terminates nobody, nor does a partial scan, a launch that is still young, or a protected
+//! instance. A scan that shows nothing at all where records exist freezes the region: wrong credentials look just
+//! like that.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use super::discovery::{Completeness, Scan};
+use super::event::Event;
+use super::ids::{InstanceId, WorkerId};
+use super::instance::Instance;
+use super::observation::Answer;
+use super::patch::{StatusPatch, Termination};
+use super::policy::Policy;
+use super::status::{Ec2State, WorkerStatus};
+use super::time::{self, Timestamp};
+use super::transition::{EdgeKind, Transition};
+use super::worker::Worker;
+
+/// Who marks a record whose instance is gone.
+pub const TERMINATED_BY: &str = "discovery-gc";
+/// Why.
+pub const TERMINATED_REASON: &str = "EC2 instance not found during discovery";
+
+/// Whether the region's configured subnet can be seen with the credentials of the scan: the proof that an empty
+/// answer comes from the right account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SubnetSight {
+    /// It is there.
+    Visible,
+    /// It is not, or could not be asked for.
+    NotVisible,
+}
+
+/// What garbage collection concluded about one record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Verdict {
+    /// The record.
+    pub worker_id: WorkerId,
+    /// Its instance.
+    pub instance_id: InstanceId,
+    /// The conclusion.
+    pub conclusion: Conclusion,
+}
+
+/// A conclusion about one record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Conclusion {
+    /// The instance is gone: mark the record terminated.
+    Orphan,
+    /// The instance exists; the scan just did not match it.
+    Alive,
+    /// EC2 gave no answer: nothing is concluded.
+    Unknown,
+    /// The launch is so young that EC2 may not show it yet.
+    Young,
+    /// The instance carries the protection tag.
+    Protected,
+    /// The region is frozen.
+    Frozen,
+    /// Gone, but the pass has marked as many as it may; the next one goes on.
+    Deferred,
+}
+
+impl Conclusion {
+    /// The stable word for logs and metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Orphan => "orphan",
+            Self::Alive => "alive",
+            Self::Unknown => "unknown",
+            Self::Young => "young",
+            Self::Protected => "protected",
+            Self::Frozen => "frozen",
+            Self::Deferred => "deferred",
+        }
+    }
+}
+
+/// What garbage collection concluded about a region.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[must_use = "verdicts do nothing until their patches are written"]
+pub struct Judgement {
+    /// One verdict for every record that the scan did not show alive.
+    pub verdicts: Vec<Verdict>,
+    /// What to write: one patch for each orphan. `orphans_terminated_count` rises by one for each that is written.
+    pub patches: Vec<StatusPatch>,
+    /// What to announce: one for each orphan once it is written, or one for a frozen region.
+    pub events: Vec<Event>,
+}
+
+/// The records that have to be verified by a direct describe: in this region, with an instance, neither terminated
+/// nor pending, and not in the scan. None after a partial scan.
+pub fn suspects<'a>(scan: &Scan, workers: &'a [Worker], policy: &Policy) -> Vec<&'a Worker> {
+    match scan.completeness {
+        Completeness::Partial(_) => Vec::new(),
+        Completeness::Complete => {
+            let shown = index(&scan.instances);
+            considered(scan, workers, policy).filter(|(_, id)| !shown.contains_key(id)).map(|(w, _)| w).collect()
+        }
+    }
+}
+
+/// Judges a region. `verified` holds EC2's direct answers about the suspects; a suspect without one is unknown.
+///
+/// ```
+/// use std::collections::HashMap;
+/// use lcm_sdk::lifecycle::discovery::{Completeness, Scan};
+/// use lcm_sdk::lifecycle::observation::Answer;
+/// use lcm_sdk::lifecycle::orphans::{judge, Conclusion, SubnetSight};
+/// use lcm_sdk::{Ec2State, Instance, Policy, Worker, WorkerStatus};
+///
+/// let now = "2026-02-06T08:00:00Z".parse().unwrap();
+/// let mut worker = Worker::new("w-1", WorkerStatus::Running);
+/// worker.instance_id = Some("i-gone".into());
+/// worker.aws_region = Some("us-east-1".into());
+/// worker.created_at = "2026-02-05T08:00:00Z".parse().ok();
+/// let scan = Scan {
+///     region: "us-east-1".into(),
+///     instances: vec![Instance::new("i-other", Ec2State::Running)],
+///     completeness: Completeness::Complete,
+/// };
+/// let verified = HashMap::from([("i-gone".into(), Answer::Absent)]);
+/// let judgement = judge(&scan, &[worker], &verified, SubnetSight::Visible, &Policy::default(), now);
+/// assert_eq!(judgement.verdicts[0].conclusion, Conclusion::Orphan);
+/// assert_eq!(judgement.patches[0].status, Some(WorkerStatus::Terminated));
+/// ```
+pub fn judge(
+    scan: &Scan,
+    workers: &[Worker],
+    verified: &HashMap<InstanceId, Answer<Instance>>,
+    subnet: SubnetSight,
+    policy: &Policy,
+    now: Timestamp,
+) -> Judgement {
+    if scan.completeness != Completeness::Complete {
+        return Judgement::default();
+    }
+    let shown = index(&scan.instances);
+    let considered: Vec<_> = considered(scan, workers, policy).collect();
+    let mut verdicts: Vec<_> = considered
+        .iter()
+        .filter_map(|&(worker, id)| {
+            let conclusion = match shown.get(id) {
+                Some(instance) if instance.state == Ec2State::Terminated => gone(instance),
+                Some(_) => return None,
+                None => verdict(worker, verified.get(id), policy, now),
+            };
+            Some((worker, conclusion))
+        })
+        .collect();
+
+    let seen_terminated =
+        verified.values().any(|answer| answer.found().is_some_and(|i| i.state == Ec2State::Terminated));
+    let suspicious = scan.instances.is_empty()
+        && considered.len() >= policy.orphans.freeze_from_records
+        && !seen_terminated
+        && subnet == SubnetSight::NotVisible;
+    let allowed = policy.orphans.max_terminations_per_pass.unwrap_or(usize::MAX);
+    let orphans = verdicts.iter_mut().filter(|(_, conclusion)| *conclusion == Conclusion::Orphan);
+    for (number, (_, conclusion)) in orphans.enumerate() {
+        if suspicious {
+            *conclusion = Conclusion::Frozen;
+        } else if number >= allowed {
+            *conclusion = Conclusion::Deferred;
+        }
+    }
+    conclude(scan, verdicts, now)
+}
+
+fn conclude(scan: &Scan, verdicts: Vec<(&Worker, Conclusion)>, now: Timestamp) -> Judgement {
+    let mut judgement = Judgement::default();
+    for (worker, conclusion) in verdicts {
+        let Some(instance_id) = worker.instance_id.clone() else { continue };
+        if conclusion == Conclusion::Orphan {
+            judgement.patches.extend(termination(worker, now));
+            judgement.events.push(Event::OrphanTerminated { instance: instance_id.clone() });
+        }
+        judgement.verdicts.push(Verdict { worker_id: worker.id.clone(), instance_id, conclusion });
+    }
+    let records = judgement.verdicts.iter().filter(|verdict| verdict.conclusion == Conclusion::Frozen).count();
+    if records > 0 {
+        judgement.events.push(Event::OrphansFrozen { region: scan.region.clone(), records });
+    }
+    judgement
+}
+
+fn index(instances: &[Instance]) -> HashMap<&InstanceId, &Instance> {
+    instances.iter().map(|instance| (&instance.id, instance)).collect()
+}
+
+fn considered<'a>(
+    scan: &Scan,
+    workers: &'a [Worker],
+    policy: &Policy,
+) -> impl Iterator<Item = (&'a Worker, &'a InstanceId)> {
+    workers.iter().filter_map(move |worker| {
+        let here = policy.regions.region_of(worker) == Some(scan.region.as_str());
+        let id = worker.instance_id.as_ref().filter(|_| here)?;
+        match worker.status {
+            WorkerStatus::Pending | WorkerStatus::Terminated => None,
+            WorkerStatus::Provisioning
+            | WorkerStatus::Starting
+            | WorkerStatus::Running
+            | WorkerStatus::Draining
+            | WorkerStatus::Stopping
+            | WorkerStatus::Stopped
+            | WorkerStatus::Terminating
+            | WorkerStatus::Failed
+            | WorkerStatus::Unknown => Some((worker, id)),
+        }
+    })
+}
+
+fn verdict(worker: &Worker, verified: Option<&Answer<Instance>>, policy: &Policy, now: Timestamp) -> Conclusion {
+    match verified {
+        None | Some(Answer::NotAsked | Answer::Unknown(_)) => Conclusion::Unknown,
+        Some(Answer::Found(instance)) if instance.state == Ec2State::Terminated => gone(instance),
+        Some(Answer::Found(_)) => Conclusion::Alive,
+        Some(Answer::Absent) => match worker.launch_time() {
+            Some(launched) if time::age(launched, now) >= policy.consistency_window => Conclusion::Orphan,
+            Some(_) | None => Conclusion::Young,
+        },
+    }
+}
+
+fn gone(instance: &Instance) -> Conclusion {
+    if instance.is_protected() { Conclusion::Protected } else { Conclusion::Orphan }
+}
+
+fn termination(worker: &Worker, now: Timestamp) -> Option<StatusPatch> {
+    let edge = |kind| Transition::new(worker.status, WorkerStatus::Terminated, kind);
+    let transition = edge(EdgeKind::Observed).or_else(|_| edge(EdgeKind::Commanded)).ok()?;
+    Some(StatusPatch {
+        worker_id: worker.id.clone(),
+        expected_version: worker.version,
+        status: Some(transition.to()),
+        termination: Some(Termination {
+            reason: TERMINATED_REASON.to_owned(),
+            terminated_by: TERMINATED_BY.to_owned(),
+        }),
+        drain: None,
+        changes: super::decision::Changes::default(),
+        at: now,
+    })
+}

@@ -1,0 +1,201 @@
+//! What a pass still has to look at.
+//!
+//! Calls are the scarce thing, so a pass asks in stages and only for what its next decision needs: a stopping
+//! worker never costs a metrics call, and nobody lists the sessions of a worker that is busy.
+
+use std::fmt;
+
+use super::idle;
+use super::license::LicenseOperation;
+use super::observation::{Answer, Observation};
+use super::policy::Policy;
+use super::scale_down;
+use super::status::{DesiredStatus, Ec2State, WorkerStatus};
+use super::time::{self, Timestamp};
+use super::wire_enum::vocabulary;
+use super::worker::Worker;
+
+vocabulary! {
+    /// One thing to look at. Each fills the part of the [`Observation`] with the same name.
+    Query, "query" {
+        /// The instance the record names, in the worker's own region.
+        Instance = "instance",
+        /// All instances whose tags name the worker, in its own region.
+        Tagged = "tagged",
+        /// The worker's template.
+        Template = "template",
+        /// The AMIs that match the worker's pattern.
+        Images = "images",
+        /// The sessions assigned to the worker.
+        Sessions = "sessions",
+        /// Utilisation from CloudWatch.
+        CloudMetrics = "cloud_metrics",
+        /// What CML reports about itself, at the address EC2 showed.
+        Cml = "cml",
+        /// How CML's registration stands.
+        Registration = "registration",
+        /// Idle detection: telemetry from CML, judged by the control plane. A dry run reads the last verdict instead.
+        Idle = "idle",
+        /// The fleet's running count and last scale-down.
+        Fleet = "fleet",
+    }
+}
+
+/// A set of queries that can be put at the same time.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Queries(u16);
+
+impl Queries {
+    /// Nothing to ask.
+    pub const NONE: Self = Self(0);
+
+    /// The set with one more.
+    #[must_use]
+    pub const fn and(self, query: Query) -> Self {
+        Self(self.0 | 1 << query as u16)
+    }
+
+    fn and_if(self, condition: bool, query: Query) -> Self {
+        if condition { self.and(query) } else { self }
+    }
+
+    /// Whether a query is in the set.
+    pub const fn contains(self, query: Query) -> bool {
+        self.0 & (1 << query as u16) != 0
+    }
+
+    /// Whether there is nothing left to ask.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The queries in the set.
+    pub fn iter(self) -> impl Iterator<Item = Query> {
+        Query::ALL.iter().copied().filter(move |query| self.contains(*query))
+    }
+}
+
+impl fmt::Debug for Queries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter()).finish()
+    }
+}
+
+/// What is still to be looked at before `decide` has all it needs. Ask, fill the answers in, ask again, until the
+/// set is empty; three or four rounds at the most.
+///
+/// ```
+/// use lcm_sdk::{queries, Ec2State, Observation, Policy, Query, Worker, WorkerStatus};
+///
+/// let mut worker = Worker::new("w-1", WorkerStatus::Stopping);
+/// worker.instance_id = Some("i-1".into());
+/// let (policy, now) = (Policy::default(), "2026-02-06T08:00:00Z".parse().unwrap());
+///
+/// let first = queries(&worker, &Observation::default(), &policy, now);
+/// assert!(first.iter().eq([Query::Instance]));
+/// let seen = Observation::of_ec2("i-1", Ec2State::Stopping);
+/// assert!(queries(&worker, &seen, &policy, now).is_empty());
+/// ```
+pub fn queries(worker: &Worker, seen: &Observation, policy: &Policy, now: Timestamp) -> Queries {
+    match worker.status {
+        WorkerStatus::Pending => for_pending(worker, seen, policy),
+        WorkerStatus::Running => for_running(worker, seen, policy, now),
+        WorkerStatus::Draining => for_draining(worker, seen),
+        WorkerStatus::Stopping => for_stopping(worker, seen),
+        WorkerStatus::Provisioning
+        | WorkerStatus::Starting
+        | WorkerStatus::Stopped
+        | WorkerStatus::Terminating
+        | WorkerStatus::Unknown => whereabouts(worker, seen),
+        WorkerStatus::Failed if worker.desired_status == Some(DesiredStatus::Terminated) => match worker.instance_id {
+            Some(_) => Queries::NONE,
+            None => whereabouts(worker, seen),
+        },
+        WorkerStatus::Failed => Queries::NONE,
+        WorkerStatus::Terminated => Queries::NONE,
+    }
+}
+
+/// The instance by id, or by tag if the record names none.
+fn whereabouts(worker: &Worker, seen: &Observation) -> Queries {
+    if worker.instance_id.is_some() {
+        Queries::NONE.and_if(seen.instance.is_not_asked(), Query::Instance)
+    } else {
+        Queries::NONE.and_if(seen.tagged.is_not_asked(), Query::Tagged)
+    }
+}
+
+fn for_pending(worker: &Worker, seen: &Observation, policy: &Policy) -> Queries {
+    let first = whereabouts(worker, seen);
+    if !first.is_empty() || worker.instance_id.is_some() {
+        return first;
+    }
+    let launching = match worker.desired_status {
+        None | Some(DesiredStatus::Running) => true,
+        Some(DesiredStatus::Stopped | DesiredStatus::Terminated) => false,
+    };
+    let nobody = match &seen.tagged {
+        Answer::Found(instances) => super::handlers::locate::live(instances).is_none(),
+        Answer::Absent => true,
+        Answer::NotAsked | Answer::Unknown(_) => false,
+    };
+    if !launching || !nobody || worker.notes.launch_plan.is_some() || worker.template_name.is_none() {
+        return Queries::NONE;
+    }
+    let template = Queries::NONE.and_if(seen.template.is_not_asked(), Query::Template);
+    let region_is_known = policy.regions.resolve(worker).is_ok();
+    template.and_if(seen.template.found().is_some() && region_is_known && seen.images.is_not_asked(), Query::Images)
+}
+
+fn for_running(worker: &Worker, seen: &Observation, policy: &Policy, now: Timestamp) -> Queries {
+    match worker.desired_status {
+        Some(DesiredStatus::Stopped | DesiredStatus::Terminated) => return Queries::NONE,
+        None | Some(DesiredStatus::Running) => {}
+    }
+    let first = whereabouts(worker, seen);
+    if !first.is_empty() {
+        return first;
+    }
+    let Some(instance) = seen.instance_of(worker).filter(|instance| instance.state == Ec2State::Running) else {
+        return Queries::NONE;
+    };
+    let has_address = instance.address().is_some();
+    let fresh = seen.metrics_reported_at.is_some_and(|at| time::age(at, now) < policy.metrics_interval);
+    let license_is_due = match worker.license.pending_operation {
+        Some(LicenseOperation::Register | LicenseOperation::Deregister) => has_address,
+        None => false,
+    };
+    let together = Queries::NONE
+        .and_if(!fresh && seen.cloud_metrics.is_not_asked(), Query::CloudMetrics)
+        .and_if(!fresh && has_address && seen.cml.is_not_asked(), Query::Cml)
+        .and_if(license_is_due && seen.registration.is_not_asked(), Query::Registration)
+        .and_if(
+            seen.idle.is_not_asked()
+                && idle::check_is_due(worker, seen.idle_checked_at, policy.idle_detection_interval, now),
+            Query::Idle,
+        );
+    if together.is_empty() { scale_down::queries(seen, &policy.scale_down, now) } else { together }
+}
+
+fn for_draining(worker: &Worker, seen: &Observation) -> Queries {
+    let first = whereabouts(worker, seen);
+    let Some(instance) = seen.instance_of(worker).filter(|_| first.is_empty()) else { return first };
+    let sessions = Queries::NONE.and_if(seen.sessions.is_not_asked(), Query::Sessions);
+    match instance.state {
+        Ec2State::Running => {
+            sessions.and_if(worker.template_name.is_some() && seen.template.is_not_asked(), Query::Template)
+        }
+        // Stopped under its sessions: the failed ones cannot be retried any more.
+        Ec2State::Stopping | Ec2State::Stopped => sessions,
+        Ec2State::Pending | Ec2State::ShuttingDown | Ec2State::Terminated | Ec2State::Other => Queries::NONE,
+    }
+}
+
+fn for_stopping(worker: &Worker, seen: &Observation) -> Queries {
+    let first = whereabouts(worker, seen);
+    if !first.is_empty() || !super::handlers::stopping::spares_sessions(worker) {
+        return first;
+    }
+    let is_up = seen.instance_of(worker).is_some_and(|instance| instance.state == Ec2State::Running);
+    Queries::NONE.and_if(is_up && seen.sessions.is_not_asked(), Query::Sessions)
+}

@@ -1,0 +1,347 @@
+//! From what was done to what is written down.
+
+use serde::Serialize;
+
+use super::counters::{Counter, Counts};
+use super::decision::{Change, Changes, Decision};
+use super::effect::{Effect, IfLaunchRefused};
+use super::event::{Audit, Event, Notice, SessionEnd};
+use super::failure::{CallFailure, FailureKind};
+use super::ids::InstanceId;
+use super::launch::LaunchPlan;
+use super::license::{AttemptNote, LicenseReport, Submission};
+use super::outcome::{Outcome, Requeue};
+use super::patch::{DrainRequest, StatusPatch, Termination};
+use super::reason::{Detail, Reason, ReasonCode};
+use super::status::WorkerStatus;
+use super::time::Timestamp;
+use super::transition::{EdgeKind, Transition};
+use super::worker::Worker;
+
+/// A decision and how each of its effects went.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Applied {
+    /// What was decided.
+    pub decision: Decision,
+    /// How its effects went, in the same order. Those that are missing were not tried.
+    pub results: Vec<EffectResult>,
+    /// When.
+    pub at: Timestamp,
+    /// The version of the record after the pass's own writes (a launch plan, a report, an idle check), if it made
+    /// any. Without it the final write would be refused because of ourselves.
+    pub version: Option<u64>,
+}
+
+impl Applied {
+    /// Whether an effect was tried, so that something may have come of it.
+    pub fn did_something(&self) -> bool {
+        self.results.iter().any(|result| match result {
+            EffectResult::Done | EffectResult::Launched(_) | EffectResult::Failed(_) => true,
+            EffectResult::NotTried => false,
+        })
+    }
+}
+
+/// How an effect went.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EffectResult {
+    /// It is done, now or by an earlier attempt.
+    Done,
+    /// The launch gave this instance.
+    Launched(InstanceId),
+    /// It failed.
+    Failed(CallFailure),
+    /// It was not tried: an earlier one failed, or leadership was lost.
+    NotTried,
+}
+
+/// The end of a pass: what it came to, what to write, and what to say once that is written.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[must_use = "a pass that is not recorded is repeated"]
+pub struct Record {
+    /// How the pass ended.
+    pub outcome: Outcome,
+    /// The change of status, if it came to that.
+    pub transition: Option<Transition>,
+    /// Why.
+    pub reason: Reason,
+    /// When to look again.
+    pub requeue: Requeue,
+    /// What to write.
+    pub patch: StatusPatch,
+    /// What to announce once that is written.
+    pub notices: Vec<Notice>,
+    /// What to count once that is written.
+    pub counts: Counts,
+}
+
+/// Turns a decision and the results of its effects into what is written to the record. `worker` is the record as it
+/// was when the decision was made.
+///
+/// # Guarantees
+/// If an effect that the change of status depends on failed or was not tried, the status stays. A launch whose
+/// outcome is not known keeps its plan, to be repeated; one that was refused for good fails the worker. A licence
+/// that CML refuses for good is reported as failed once; any other failure keeps the intent.
+///
+/// ```
+/// use lcm_sdk::lifecycle::failure::{CallFailure, FailureKind};
+/// use lcm_sdk::lifecycle::record::{record, Applied, EffectResult};
+/// use lcm_sdk::{decide, DesiredStatus, Ec2State, Observation, Outcome, Policy, Worker, WorkerStatus};
+///
+/// let mut worker = Worker::new("w-1", WorkerStatus::Stopped);
+/// worker.instance_id = Some("i-1".into());
+/// worker.desired_status = Some(DesiredStatus::Running);
+/// let at = "2026-02-06T08:00:00Z".parse().unwrap();
+/// let decision = decide(&worker, &Observation::of_ec2("i-1", Ec2State::Stopped), &Policy::default(), at);
+///
+/// let throttled = CallFailure::coded(FailureKind::Throttled, "RequestLimitExceeded", "slow down");
+/// let results = vec![EffectResult::Failed(throttled)];
+/// let record = record(&worker, &Applied { decision, results, at, version: None });
+/// assert_eq!(record.outcome, Outcome::Retry);
+/// assert!(record.patch.is_empty());
+/// ```
+pub fn record(worker: &Worker, applied: &Applied) -> Record {
+    let decision = &applied.decision;
+    let missing = std::iter::repeat(&EffectResult::NotTried);
+    let pairs = || decision.effects.iter().zip(applied.results.iter().chain(missing.clone()));
+    let mut record = match pairs().find(|(effect, result)| effect.blocks_the_transition() && !succeeded(result)) {
+        None => carried_out(worker, applied),
+        Some((effect, result)) => held_up(worker, applied, effect, result),
+    };
+    for (effect, result) in pairs() {
+        follow_up(&mut record, effect, result);
+    }
+    if may_have_registered(worker, decision, pairs()) {
+        record.patch.changes.license = Some(LicenseReport::StartRegistration);
+    }
+    if let Some(report) = record.patch.changes.license {
+        record.notices.push(Notice::Event(Event::License { report }));
+        record.counts = match report {
+            LicenseReport::CompleteRegistration => record.counts.and(Counter::LicenseRegistered),
+            LicenseReport::CompleteDeregistration => record.counts.and(Counter::LicenseDeregistered),
+            LicenseReport::StartRegistration
+            | LicenseReport::FailRegistration
+            | LicenseReport::StartDeregistration
+            | LicenseReport::FailDeregistration => record.counts,
+        };
+    }
+    record
+}
+
+const fn succeeded(result: &EffectResult) -> bool {
+    match result {
+        EffectResult::Done | EffectResult::Launched(_) => true,
+        EffectResult::Failed(_) | EffectResult::NotTried => false,
+    }
+}
+
+/// Everything the change of status depends on was done.
+fn carried_out(worker: &Worker, applied: &Applied) -> Record {
+    let decision = &applied.decision;
+    Record {
+        outcome: decision.outcome,
+        transition: decision.transition,
+        reason: decision.reason.clone(),
+        requeue: decision.requeue,
+        patch: StatusPatch {
+            changes: decision.changes.as_deref().cloned().unwrap_or_default(),
+            ..patch(worker, applied, decision.transition, &decision.reason)
+        },
+        notices: decision.notices.clone(),
+        counts: decision.counts,
+    }
+}
+
+/// Something the change of status depends on was not done: the status stays, unless it was the launch itself that
+/// was refused for good.
+fn held_up(worker: &Worker, applied: &Applied, effect: &Effect, result: &EffectResult) -> Record {
+    let decision = &applied.decision;
+    let detail = match result {
+        EffectResult::Failed(failure) => Detail::Failure(Box::new(failure.clone())),
+        EffectResult::Done | EffectResult::Launched(_) | EffectResult::NotTried => {
+            Detail::Text(format!("{effect}: not tried").into())
+        }
+    };
+    let stays = |code: ReasonCode, changes: Changes| Record {
+        outcome: Outcome::Retry,
+        transition: None,
+        reason: Reason::new(code).with(detail.clone()),
+        requeue: Requeue::Backoff,
+        patch: StatusPatch { changes, ..patch(worker, applied, None, &decision.reason) },
+        notices: Vec::new(),
+        counts: decision.counts.iter().filter(|counter| !counter.follows_transition()).collect(),
+    };
+    if let (Effect::LaunchInstance { plan, if_refused }, EffectResult::Failed(failure)) = (effect, result) {
+        return match after_failed_launch(worker, plan, *if_refused, failure.kind) {
+            Launch::Stays(code, changes) => stays(code, changes),
+            Launch::Fails(changes) => {
+                let reason = Reason::new(ReasonCode::LaunchFailed).with(detail.clone());
+                let transition = Transition::new(worker.status, WorkerStatus::Failed, EdgeKind::Commanded).ok();
+                let patch = StatusPatch { changes, ..patch(worker, applied, transition, &reason) };
+                Record {
+                    outcome: Outcome::Success,
+                    transition,
+                    reason,
+                    requeue: Requeue::OnChange,
+                    patch,
+                    notices: vec![Notice::Audit(Audit::ProvisionFailed)],
+                    counts: Counts::default(),
+                }
+            }
+        };
+    }
+    // What a drain has noted (the start of its clock above all) does not depend on any one session.
+    let independent = !effect.stops_the_rest() && decision.transition.is_none();
+    let changes = decision.changes.as_deref().filter(|_| independent).cloned().unwrap_or_default();
+    stays(ReasonCode::EffectFailed, changes)
+}
+
+enum Launch {
+    Stays(ReasonCode, Changes),
+    Fails(Changes),
+}
+
+fn after_failed_launch(worker: &Worker, plan: &LaunchPlan, if_refused: IfLaunchRefused, kind: FailureKind) -> Launch {
+    let replan = Changes { launch_plan: Change::Clear, ..Changes::default() };
+    // This call launched nothing, so an instance can only stem from the one before: its age counts from there.
+    let keep = Changes { launched_at: worker.notes.launched_at, ..Changes::default() };
+    match (kind, if_refused) {
+        (FailureKind::Refused, IfLaunchRefused::Fail) => Launch::Fails(replan),
+        // The plan may be outdated (its AMI withdrawn, say); by the time there is capacity the template may say
+        // something else.
+        (FailureKind::Refused, IfLaunchRefused::PlanAnew)
+        | (FailureKind::NoCapacity, IfLaunchRefused::PlanAnew | IfLaunchRefused::Fail) => {
+            Launch::Stays(ReasonCode::LaunchDelayed, replan)
+        }
+        (FailureKind::Refused | FailureKind::NoCapacity, IfLaunchRefused::KeepPlan) => {
+            Launch::Stays(ReasonCode::LaunchDelayed, keep)
+        }
+        (FailureKind::LaunchDied, _) => {
+            let next = Some(plan.generation.saturating_add(1));
+            Launch::Stays(ReasonCode::LaunchDied, Changes { launch_generation: next, ..replan })
+        }
+        (FailureKind::Throttled | FailureKind::Unreachable | FailureKind::Conflict, _) => {
+            Launch::Stays(ReasonCode::LaunchDelayed, keep)
+        }
+        // Perhaps launched: the plan stays on the record and the same bytes are sent again.
+        (FailureKind::Unclear | FailureKind::Unparsable, _) => {
+            Launch::Stays(ReasonCode::LaunchDelayed, Changes::default())
+        }
+    }
+}
+
+/// What a single effect's result adds, whatever became of the others.
+fn follow_up(record: &mut Record, effect: &Effect, result: &EffectResult) {
+    match effect {
+        Effect::LaunchInstance { .. } => {
+            if let EffectResult::Launched(instance) = result {
+                record.patch.changes.instance_id = Change::Set(instance.clone());
+                record.counts = record.counts.and(Counter::Provisioned);
+            }
+        }
+        Effect::ReportMetrics { .. } if succeeded(result) => {
+            record.counts = record.counts.and(Counter::MetricsCollected);
+        }
+        Effect::RetrySession { session, attempt } if succeeded(result) => {
+            let event = Event::SessionRetried { session: session.clone(), attempt: *attempt };
+            record.notices.push(Notice::Event(event));
+        }
+        Effect::TerminateSession { session, reason } if succeeded(result) => match reason {
+            SessionEnd::MaxRetriesExceeded | SessionEnd::WorkerStoppedDuringRetry => {
+                let event = Event::SessionGivenUp { session: session.clone(), reason: *reason };
+                record.notices.push(Notice::Event(event));
+            }
+            // Announced before it was done, with all the others.
+            SessionEnd::DrainTimeout => {}
+        },
+        Effect::RecordLicenseAttempt { .. } => {
+            if let EffectResult::Failed(failure) = result {
+                license_delayed(record, failure);
+            }
+        }
+        Effect::ReportLicense { report } => match result {
+            EffectResult::Failed(failure) => license_delayed(record, failure),
+            EffectResult::Done => record.notices.push(Notice::Event(Event::License { report: *report })),
+            EffectResult::Launched(_) | EffectResult::NotTried => {}
+        },
+        Effect::SubmitLicense { submission, .. } => license_submitted(record, *submission, result),
+        Effect::RecordLaunchPlan { .. }
+        | Effect::StartInstance { .. }
+        | Effect::StopInstance { .. }
+        | Effect::TerminateInstance { .. }
+        | Effect::ReportMetrics { .. }
+        | Effect::HandBackSession { .. }
+        | Effect::RetrySession { .. }
+        | Effect::TerminateSession { .. }
+        | Effect::Announce { .. } => {}
+    }
+}
+
+/// Whether the first registration CML was ever asked for had its answer lost. It is recorded as handed over: if CML
+/// then shows no registration it is given the token again, and if it shows one, that is ours and not to be repeated.
+/// After earlier attempts this could not be told from their outcome.
+fn may_have_registered<'a>(
+    worker: &Worker,
+    decision: &Decision,
+    mut pairs: impl Iterator<Item = (&'a Effect, &'a EffectResult)>,
+) -> bool {
+    let noted = decision.effects.iter().find_map(|effect| {
+        let Effect::RecordLicenseAttempt { attempted } = effect else { return None };
+        Some(attempted.as_str())
+    });
+    let is_first = AttemptNote::read(noted.or(worker.notes.license_attempt.as_deref())).is_of_the_first();
+    let answer_lost = pairs.any(|pair| {
+        matches!(pair, (Effect::SubmitLicense { submission: Submission::Register, .. }, EffectResult::Failed(failure))
+            if !failure.kind.did_nothing())
+    });
+    is_first && answer_lost && !worker.license.operation_in_progress
+}
+
+fn license_submitted(record: &mut Record, submission: Submission, result: &EffectResult) {
+    let (report, reason) = match (submission, result) {
+        (_, EffectResult::Launched(_) | EffectResult::NotTried) => return,
+        // CML has taken the token and works on it; a later pass reads how that went.
+        (Submission::Register | Submission::Reregister, EffectResult::Done) => return,
+        (Submission::Deregister, EffectResult::Done) => {
+            (LicenseReport::CompleteDeregistration, ReasonCode::LicenseFinished.into())
+        }
+        (_, EffectResult::Failed(failure)) if !failure.kind.is_permanent() => return license_delayed(record, failure),
+        (Submission::Register | Submission::Reregister, EffectResult::Failed(failure)) => {
+            (LicenseReport::FailRegistration, Reason::failed(ReasonCode::LicenseFinished, failure))
+        }
+        (Submission::Deregister, EffectResult::Failed(failure)) => {
+            (LicenseReport::FailDeregistration, Reason::failed(ReasonCode::LicenseFinished, failure))
+        }
+    };
+    record.patch.changes.license = Some(report);
+    license_reason(record, Outcome::Success, Requeue::NextCycle, reason);
+}
+
+/// The intent stays on the record.
+fn license_delayed(record: &mut Record, failure: &CallFailure) {
+    license_reason(record, Outcome::Retry, Requeue::Backoff, Reason::failed(ReasonCode::LicenseDelayed, failure));
+}
+
+/// A change of status outranks whatever happened to a licence in the same pass.
+fn license_reason(record: &mut Record, outcome: Outcome, requeue: Requeue, reason: Reason) {
+    if record.transition.is_none() {
+        (record.outcome, record.requeue, record.reason) = (outcome, requeue, reason);
+    }
+}
+
+fn patch(worker: &Worker, applied: &Applied, transition: Option<Transition>, reason: &Reason) -> StatusPatch {
+    let status = transition.map(Transition::to);
+    StatusPatch {
+        worker_id: worker.id.clone(),
+        expected_version: applied.version.or(worker.version),
+        status,
+        termination: (status == Some(WorkerStatus::Terminated))
+            .then(|| Termination { reason: reason.to_string(), terminated_by: super::drain::CONTROLLER.to_owned() }),
+        drain: applied.decision.notices.iter().find_map(|notice| match notice {
+            Notice::Event(event) => DrainRequest::of(event),
+            Notice::Audit(_) => None,
+        }),
+        changes: Changes::default(),
+        at: applied.at,
+    }
+}

@@ -1,0 +1,153 @@
+//! Where workers are launched: one configuration per AWS region.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+use thiserror::Error;
+
+use super::json::{FieldError, Fields};
+use super::worker::Worker;
+
+/// What a launch in one region needs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct RegionConfig {
+    /// Security groups of the instance; at least one.
+    pub security_group_ids: Vec<String>,
+    /// The subnet to launch in.
+    pub subnet_id: String,
+    /// The key pair, if any.
+    pub key_name: Option<String>,
+    /// Tags for every instance of the region; a worker's own tags win over these.
+    pub default_tags: BTreeMap<String, String>,
+}
+
+impl TryFrom<Value> for RegionConfig {
+    type Error = FieldError;
+
+    fn try_from(value: Value) -> Result<Self, FieldError> {
+        let mut fields = Fields::open("region configuration", value)?;
+        Ok(Self {
+            security_group_ids: fields.texts("security_group_ids")?,
+            subnet_id: fields.text("subnet_id")?.unwrap_or_default(),
+            key_name: fields.text("key_name")?,
+            default_tags: fields.text_map("default_tags")?,
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for RegionConfig {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::try_from(Value::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+    }
+}
+
+/// All configured regions, and the one for workers that name none.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RegionConfigs {
+    /// The region of a worker that names none.
+    pub default_region: Option<String>,
+    /// Configuration by region name.
+    pub regions: BTreeMap<String, RegionConfig>,
+}
+
+/// Why a worker cannot be launched anywhere. Permanent: only configuration can mend it.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum RegionError {
+    /// Neither the worker nor the settings name a region.
+    #[error("the worker names no region and no default region is configured")]
+    NoRegion,
+    /// The region has no configuration.
+    #[error("region {region} is not configured; configured: {}", listed(.configured))]
+    NotConfigured {
+        /// The region asked for.
+        region: String,
+        /// The regions there are.
+        configured: Vec<String>,
+    },
+    /// The region's configuration lacks something a launch needs.
+    #[error("the configuration of region {region} has no {missing}")]
+    Incomplete {
+        /// The region.
+        region: String,
+        /// What is missing: `subnet_id`, `security_group_ids`.
+        missing: &'static str,
+    },
+}
+
+fn listed(names: &[String]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+impl RegionConfigs {
+    /// The region a worker belongs to: its own, else that of the launch under way, else the default. An instance is
+    /// only ever looked for there.
+    pub fn region_of<'a>(&'a self, worker: &'a Worker) -> Option<&'a str> {
+        let planned = || worker.notes.launch_plan.as_deref().map(|plan| plan.region.as_str());
+        worker.aws_region.as_deref().or_else(planned).or(self.default_region.as_deref())
+    }
+
+    /// The region and its complete configuration, or what is missing.
+    ///
+    /// ```
+    /// use lcm_sdk::{RegionConfigs, Worker, WorkerStatus};
+    ///
+    /// let worker = Worker::new("w-1", WorkerStatus::Pending);
+    /// let error = RegionConfigs::default().resolve(&worker).unwrap_err();
+    /// assert_eq!(error.to_string(), "the worker names no region and no default region is configured");
+    /// ```
+    pub fn resolve<'a>(&'a self, worker: &'a Worker) -> Result<(&'a str, &'a RegionConfig), RegionError> {
+        let region = self.region_of(worker).ok_or(RegionError::NoRegion)?;
+        let config = self.regions.get(region).ok_or_else(|| RegionError::NotConfigured {
+            region: region.to_owned(),
+            configured: self.regions.keys().cloned().collect(),
+        })?;
+        let incomplete = |missing| RegionError::Incomplete { region: region.to_owned(), missing };
+        if config.subnet_id.is_empty() {
+            return Err(incomplete("subnet_id"));
+        }
+        if config.security_group_ids.is_empty() {
+            return Err(incomplete("security_group_ids"));
+        }
+        Ok((region, config))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lifecycle::status::WorkerStatus;
+
+    fn configs(json: &str) -> RegionConfigs {
+        serde_json::from_str(json).expect("valid configuration")
+    }
+
+    #[test]
+    fn the_workers_region_wins_then_the_default_then_an_error_names_what_is_missing() {
+        let both = configs(
+            r#"{"default_region": "us-east-1", "regions": {
+                "us-east-1": {"subnet_id": "subnet-1", "security_group_ids": ["sg-1"]},
+                "eu-west-1": {"subnet_id": "subnet-2", "security_group_ids": ["sg-2"]},
+                "eu-west-2": {"security_group_ids": ["sg-3"]},
+                "eu-west-3": {"subnet_id": "subnet-4"}}}"#,
+        );
+        let mut worker = Worker::new("w-1", WorkerStatus::Pending);
+        assert_eq!(both.resolve(&worker).expect("default").0, "us-east-1");
+        worker.aws_region = Some("eu-west-1".into());
+        assert_eq!(both.resolve(&worker).expect("own").1.subnet_id, "subnet-2");
+
+        let mut error = |region: &str| {
+            worker.aws_region = Some(region.into());
+            both.resolve(&worker).expect_err("incomplete").to_string()
+        };
+        assert_eq!(error("eu-west-2"), "the configuration of region eu-west-2 has no subnet_id");
+        assert_eq!(error("eu-west-3"), "the configuration of region eu-west-3 has no security_group_ids");
+        // A worker that names a region is never launched in another one.
+        assert_eq!(
+            error("mars-1"),
+            "region mars-1 is not configured; configured: eu-west-1, eu-west-2, eu-west-3, us-east-1"
+        );
+    }
+}

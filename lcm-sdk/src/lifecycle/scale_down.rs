@@ -1,0 +1,260 @@
+//! Scale-down: five guards and two looks at the sessions stand between an idle worker and its stop.
+
+use serde::Serialize;
+
+use super::fleet::FleetView;
+use super::idle::IdleReport;
+use super::observation::{Answer, Observation};
+use super::policy::ScaleDownPolicy;
+use super::query::{Queries, Query};
+use super::session::{KnownSessionState, Session, SessionStanding, SessionState};
+use super::time::{self, Timestamp};
+
+/// What scale-down concluded about an idle worker. Each has its label in the audit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ScaleDownVerdict {
+    /// The server paused it already.
+    SkippedAutoPause,
+    /// Somebody uses it.
+    SkippedNotIdle,
+    /// It may not be paused.
+    SkippedNotEligible,
+    /// The fleet is at its minimum.
+    SkippedMinWorkers,
+    /// The last scale-down was just now.
+    SkippedCooldown,
+    /// A session is about to begin on it.
+    SkippedUpcomingSession,
+    /// It has no session: stop it at once.
+    StoppedImmediately,
+    /// It has sessions: drain it.
+    Drained,
+}
+
+impl ScaleDownVerdict {
+    /// Every verdict, in the order in which they are considered.
+    pub const ALL: &'static [Self] = &[
+        Self::SkippedAutoPause,
+        Self::SkippedNotIdle,
+        Self::SkippedNotEligible,
+        Self::SkippedMinWorkers,
+        Self::SkippedCooldown,
+        Self::SkippedUpcomingSession,
+        Self::StoppedImmediately,
+        Self::Drained,
+    ];
+
+    /// The label in the audit.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::SkippedAutoPause => "skipped_auto_pause",
+            Self::SkippedNotIdle => "skipped_not_idle",
+            Self::SkippedNotEligible => "skipped_not_eligible",
+            Self::SkippedMinWorkers => "skipped_min_workers",
+            Self::SkippedCooldown => "skipped_cooldown",
+            Self::SkippedUpcomingSession => "skipped_upcoming_session",
+            Self::StoppedImmediately => "stopped_immediately",
+            Self::Drained => "drained",
+        }
+    }
+}
+
+/// Whether an idle worker goes, and how. `None` is *no result*: scale-down is off, the idle check says nothing, or
+/// the fleet or the sessions could not be read. Nothing is concluded from that.
+///
+/// ```
+/// use lcm_sdk::lifecycle::idle::IdleReport;
+/// use lcm_sdk::lifecycle::observation::Answer;
+/// use lcm_sdk::lifecycle::policy::ScaleDownPolicy;
+/// use lcm_sdk::lifecycle::scale_down::evaluate;
+/// use lcm_sdk::FleetView;
+///
+/// let policy = ScaleDownPolicy { enabled: true, min_workers: 2, ..ScaleDownPolicy::default() };
+/// let idle = IdleReport {
+///     telemetry_fetched: true, idle_check_performed: true, is_idle: true, eligible_for_pause: true,
+///     ..IdleReport::default()
+/// };
+/// let fleet = Answer::Found(FleetView { running: 2, last_scale_down_at: None });
+/// let verdict = evaluate(&idle, &fleet, &Answer::NotAsked, &policy, "2026-02-06T08:00:00Z".parse().unwrap());
+/// assert_eq!(verdict.unwrap().label(), "skipped_min_workers");
+/// ```
+pub fn evaluate(
+    report: &IdleReport,
+    fleet: &Answer<FleetView>,
+    sessions: &Answer<Vec<Session>>,
+    policy: &ScaleDownPolicy,
+    now: Timestamp,
+) -> Option<ScaleDownVerdict> {
+    if !policy.enabled || !report.is_conclusive() {
+        return None;
+    }
+    worker_guards(report)
+        .or_else(|| fleet_guards(fleet.found()?, policy, now))
+        .or_else(|| fleet.found().and(sessions.found()).map(|sessions| session_checks(sessions, policy, now)))
+}
+
+/// What scale-down still has to look at: the fleet before the sessions, and neither for a worker that is in use.
+pub(crate) fn queries(seen: &Observation, policy: &ScaleDownPolicy, now: Timestamp) -> Queries {
+    let candidate = seen
+        .idle
+        .found()
+        .is_some_and(|report| policy.enabled && report.is_conclusive() && worker_guards(report).is_none());
+    match &seen.fleet {
+        Answer::NotAsked if candidate => Queries::NONE.and(Query::Fleet),
+        Answer::Found(fleet)
+            if candidate && seen.sessions.is_not_asked() && fleet_guards(fleet, policy, now).is_none() =>
+        {
+            Queries::NONE.and(Query::Sessions)
+        }
+        Answer::NotAsked | Answer::Found(_) | Answer::Absent | Answer::Unknown(_) => Queries::NONE,
+    }
+}
+
+fn worker_guards(report: &IdleReport) -> Option<ScaleDownVerdict> {
+    if report.auto_pause_triggered {
+        Some(ScaleDownVerdict::SkippedAutoPause)
+    } else if !report.is_idle {
+        Some(ScaleDownVerdict::SkippedNotIdle)
+    } else if !report.eligible_for_pause {
+        Some(ScaleDownVerdict::SkippedNotEligible)
+    } else {
+        None
+    }
+}
+
+/// Why the fleet as a whole lets no worker go now, if so.
+pub fn fleet_guards(fleet: &FleetView, policy: &ScaleDownPolicy, now: Timestamp) -> Option<ScaleDownVerdict> {
+    if fleet.running <= policy.min_workers {
+        Some(ScaleDownVerdict::SkippedMinWorkers)
+    } else if fleet.last_scale_down_at.is_some_and(|at| time::age(at, now) < policy.cooldown) {
+        Some(ScaleDownVerdict::SkippedCooldown)
+    } else {
+        None
+    }
+}
+
+fn session_checks(sessions: &[Session], policy: &ScaleDownPolicy, now: Timestamp) -> ScaleDownVerdict {
+    let mut open = sessions.iter().filter(|session| session.state.standing() != SessionStanding::Over).peekable();
+    if open.peek().is_none() {
+        ScaleDownVerdict::StoppedImmediately
+    } else if open.any(|session| is_upcoming(session, policy, now)) {
+        ScaleDownVerdict::SkippedUpcomingSession
+    } else {
+        ScaleDownVerdict::Drained
+    }
+}
+
+/// A session that is scheduled and about to begin. One without a timeslot may begin at any moment; one whose
+/// timeslot has come already is late, not over.
+fn is_upcoming(session: &Session, policy: &ScaleDownPolicy, now: Timestamp) -> bool {
+    session.state == SessionState::Known(KnownSessionState::Scheduled)
+        && session.timeslot_start.is_none_or(|start| time::until(start, now) <= policy.look_ahead)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn now() -> Timestamp {
+        time::parse("2026-02-06T08:00:00Z").expect("valid")
+    }
+
+    fn verdict(
+        change: impl FnOnce(&mut IdleReport, &mut FleetView, &mut Vec<Session>, &mut ScaleDownPolicy),
+    ) -> Option<&'static str> {
+        let mut report = IdleReport {
+            telemetry_fetched: true,
+            idle_check_performed: true,
+            is_idle: true,
+            eligible_for_pause: true,
+            ..IdleReport::default()
+        };
+        let mut fleet = FleetView { running: 3, last_scale_down_at: None };
+        let mut sessions = Vec::new();
+        let mut policy = ScaleDownPolicy { enabled: true, min_workers: 1, ..ScaleDownPolicy::default() };
+        change(&mut report, &mut fleet, &mut sessions, &mut policy);
+        evaluate(&report, &Answer::Found(fleet), &Answer::Found(sessions), &policy, now()).map(ScaleDownVerdict::label)
+    }
+
+    #[test]
+    fn the_five_guards_stand_in_order_and_the_first_hit_wins() {
+        // Every guard would hit; each step takes the first one away.
+        let hit = |cleared: usize| {
+            verdict(|report, fleet, sessions, policy| {
+                report.auto_pause_triggered = cleared < 1;
+                report.is_idle = cleared >= 2;
+                report.eligible_for_pause = cleared >= 3;
+                policy.min_workers = if cleared < 4 { 3 } else { 1 };
+                fleet.last_scale_down_at = (cleared < 5).then(now);
+                if cleared < 6 {
+                    sessions.push(Session::new("s-1", "scheduled"));
+                }
+                if cleared < 7 {
+                    sessions.push(Session::new("s-2", "running"));
+                }
+            })
+        };
+        assert_eq!(
+            (0..=7).map(hit).collect::<Vec<_>>(),
+            [
+                "skipped_auto_pause",
+                "skipped_not_idle",
+                "skipped_not_eligible",
+                "skipped_min_workers",
+                "skipped_cooldown",
+                "skipped_upcoming_session",
+                "drained",
+                "stopped_immediately",
+            ]
+            .map(Some)
+        );
+    }
+
+    #[test]
+    fn a_session_soon_keeps_its_worker_and_one_far_off_does_not() {
+        let with = |minutes: i64| {
+            verdict(|_, _, sessions, _| {
+                let mut session = Session::new("s-1", "scheduled");
+                session.timeslot_start = Some(now() + chrono::TimeDelta::minutes(minutes));
+                sessions.push(session);
+            })
+        };
+        assert_eq!(with(-5), Some("skipped_upcoming_session"));
+        assert_eq!(with(30), Some("skipped_upcoming_session"));
+        assert_eq!(with(31), Some("drained"));
+    }
+
+    #[test]
+    fn what_could_not_be_checked_or_is_switched_off_is_no_result() {
+        assert_eq!(verdict(|_, _, _, policy| policy.enabled = false), None);
+        assert_eq!(verdict(|report, _, _, _| report.telemetry_fetched = false), None);
+        assert_eq!(verdict(|report, _, _, _| report.error = Some("no route".into())), None);
+    }
+
+    #[test]
+    fn the_cooldown_ends() {
+        let after = |seconds: i64| {
+            verdict(|_, fleet, _, _| fleet.last_scale_down_at = Some(now() - chrono::TimeDelta::seconds(seconds)))
+        };
+        assert_eq!(after(599), Some("skipped_cooldown"));
+        assert_eq!(after(600), Some("stopped_immediately"));
+    }
+
+    #[test]
+    fn one_pass_cannot_take_the_fleet_below_its_minimum() {
+        let policy = ScaleDownPolicy {
+            enabled: true,
+            min_workers: 2,
+            cooldown: std::time::Duration::ZERO,
+            ..ScaleDownPolicy::default()
+        };
+        let mut fleet = FleetView { running: 5, last_scale_down_at: None };
+        let mut gone = 0;
+        while fleet_guards(&fleet, &policy, now()).is_none() {
+            fleet = fleet.after_scale_down(now());
+            gone += 1;
+        }
+        assert_eq!((gone, fleet.running), (3, 2));
+    }
+}

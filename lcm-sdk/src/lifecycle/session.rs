@@ -1,0 +1,208 @@
+//! Lab sessions: what users run on a worker, and what a drain must not lose.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+
+use super::ids::{SessionId, WorkerId};
+use super::json::{FieldError, Fields, Raw};
+use super::time::Timestamp;
+use super::wire_enum::vocabulary;
+
+vocabulary! {
+    /// The states of a session that this version knows.
+    KnownSessionState, "session state" {
+        /// Waiting for a worker.
+        Pending = "pending",
+        /// Given a worker and a time.
+        Scheduled = "scheduled",
+        /// Being built.
+        Instantiating = "instantiating",
+        /// Built, not entered yet.
+        Ready = "ready",
+        /// In use.
+        Running = "running",
+        /// Results are being collected.
+        Collecting = "collecting",
+        /// Results are being graded.
+        Grading = "grading",
+        /// Being taken down.
+        Stopping = "stopping",
+        /// Taken down.
+        Stopped = "stopped",
+        /// Kept for the record.
+        Archived = "archived",
+        /// Ended.
+        Terminated = "terminated",
+        /// Never entered in time.
+        Expired = "expired",
+        /// Broke.
+        Failed = "failed",
+    }
+}
+
+/// The state of a session. A word this version does not know is kept, and counts as active: what we do not
+/// understand may be somebody's work.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum SessionState {
+    /// A state of the vocabulary.
+    Known(KnownSessionState),
+    /// Any other word.
+    Other(String),
+}
+
+impl SessionState {
+    /// Reads the server's word.
+    pub fn from_wire(word: &str) -> Self {
+        word.parse().map_or_else(|_| Self::Other(word.to_owned()), Self::Known)
+    }
+
+    /// What the state means to the worker that carries the session.
+    pub fn standing(&self) -> SessionStanding {
+        use KnownSessionState as State;
+        match self {
+            Self::Other(_) => SessionStanding::Active,
+            Self::Known(state) => match state {
+                State::Pending | State::Scheduled => SessionStanding::Waiting,
+                State::Instantiating
+                | State::Ready
+                | State::Running
+                | State::Collecting
+                | State::Grading
+                | State::Stopping => SessionStanding::Active,
+                State::Failed => SessionStanding::Failed,
+                State::Stopped | State::Archived | State::Terminated | State::Expired => SessionStanding::Over,
+            },
+        }
+    }
+}
+
+impl fmt::Display for SessionState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Known(state) => state.fmt(f),
+            Self::Other(word) => f.pad(word),
+        }
+    }
+}
+
+impl Serialize for SessionState {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// What a session's state means to its worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SessionStanding {
+    /// Assigned, not begun: can be handed back to the scheduler.
+    Waiting,
+    /// Stopping the worker would hurt somebody.
+    Active,
+    /// Broke: retried or given up.
+    Failed,
+    /// Needs nothing any more.
+    Over,
+}
+
+/// A session, as far as a worker's lifecycle cares.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Session {
+    /// Its id.
+    pub id: SessionId,
+    /// Its state.
+    #[serde(rename = "status")]
+    pub state: SessionState,
+    /// The worker it is assigned to.
+    pub worker_id: Option<WorkerId>,
+    /// When it is to begin.
+    pub timeslot_start: Option<Timestamp>,
+    /// How often it was retried after a failure.
+    pub retry_count: u32,
+}
+
+impl Session {
+    /// A session in a state, with nothing else known.
+    pub fn new(id: impl Into<SessionId>, state: &str) -> Self {
+        Self {
+            id: id.into(),
+            state: SessionState::from_wire(state),
+            worker_id: None,
+            timeslot_start: None,
+            retry_count: 0,
+        }
+    }
+}
+
+impl TryFrom<Value> for Session {
+    type Error = FieldError;
+
+    fn try_from(value: Value) -> Result<Self, FieldError> {
+        Self::try_from(Raw::from(value))
+    }
+}
+
+impl TryFrom<Raw<'_>> for Session {
+    type Error = FieldError;
+
+    fn try_from(record: Raw<'_>) -> Result<Self, FieldError> {
+        let mut fields = Fields::open("session", record)?;
+        let status = fields.text("status")?;
+        let state = match status {
+            Some(word) => word,
+            None => fields.required_text("state")?,
+        };
+        Ok(Self {
+            id: fields.required_text("id")?.into(),
+            state: SessionState::from_wire(&state),
+            worker_id: fields.text("worker_id")?.map(WorkerId::from),
+            timeslot_start: fields.timestamp("timeslot_start")?,
+            retry_count: fields.whole("retry_count")?.unwrap_or(0).try_into().unwrap_or(u32::MAX),
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Session {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::try_from(Raw::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_nobody_knows_is_active() {
+        assert_eq!(Session::new("s-1", "hibernating").state.standing(), SessionStanding::Active);
+        assert_eq!(Session::new("s-1", "").state.standing(), SessionStanding::Active);
+    }
+
+    #[test]
+    fn states_stand_as_the_drain_document_says() {
+        let standing = |standing| -> Vec<&str> {
+            KnownSessionState::ALL
+                .iter()
+                .filter(|state| SessionState::Known(**state).standing() == standing)
+                .map(|state| state.as_str())
+                .collect()
+        };
+        assert_eq!(
+            standing(SessionStanding::Active),
+            ["instantiating", "ready", "running", "collecting", "grading", "stopping"]
+        );
+        assert_eq!(standing(SessionStanding::Waiting), ["pending", "scheduled"]);
+        assert_eq!(standing(SessionStanding::Failed), ["failed"]);
+        assert_eq!(standing(SessionStanding::Over), ["stopped", "archived", "terminated", "expired"]);
+    }
+
+    #[test]
+    fn a_session_is_read_from_either_spelling_of_its_state() {
+        let read = |json: &str| serde_json::from_str::<Session>(json);
+        assert_eq!(read(r#"{"id": "s", "status": "RUNNING"}"#).expect("valid"), Session::new("s", "running"));
+        assert_eq!(read(r#"{"id": "s", "state": "ready"}"#).expect("valid"), Session::new("s", "ready"));
+        let error = read(r#"{"id": "s", "status": 7}"#).expect_err("a number").to_string();
+        assert_eq!(error, "session \"s\": field `status` is 7; accepted: text or null");
+    }
+}

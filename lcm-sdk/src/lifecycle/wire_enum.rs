@@ -1,0 +1,93 @@
+//! Closed vocabularies: enums whose members are words on the wire.
+
+use thiserror::Error;
+
+/// A word that names no member of the vocabulary it was read for.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{value:?} is not a {vocabulary}; accepted: {accepted}")]
+pub struct ParseEnumError {
+    /// What was given.
+    pub value: String,
+    /// Which vocabulary it was looked up in, such as `worker status`.
+    pub vocabulary: &'static str,
+    /// Every accepted word, comma-separated.
+    pub accepted: String,
+}
+
+/// A closed vocabulary.
+pub trait Vocabulary: std::str::FromStr<Err = ParseEnumError> {
+    /// What it is called in errors.
+    const NAME: &'static str;
+    /// Every accepted word, aliases included.
+    const WORDS: &'static [&'static str];
+}
+
+/// Declares a closed vocabulary: the enum, its wire words, parsing in any case and serde.
+macro_rules! vocabulary {
+    (
+        $(#[$meta:meta])*
+        $name:ident, $what:literal {
+            $( $(#[$doc:meta])* $variant:ident = $word:literal $(| $alias:literal)* ),+ $(,)?
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum $name { $( $(#[$doc])* $variant ),+ }
+
+        impl $name {
+            /// Every member, in the order of the lifecycle.
+            pub const ALL: &'static [Self] = &[ $( Self::$variant ),+ ];
+
+            /// The word on the wire.
+            pub const fn as_str(self) -> &'static str {
+                match self { $( Self::$variant => $word ),+ }
+            }
+        }
+
+        impl $crate::lifecycle::wire_enum::Vocabulary for $name {
+            const NAME: &'static str = $what;
+            const WORDS: &'static [&'static str] = &[ $( $word $(, $alias)* ),+ ];
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = $crate::lifecycle::wire_enum::ParseEnumError;
+
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                // Nearly always it is the word itself; in other cases and with blanks around it, it is looked for only after that.
+                match text {
+                    $( $word => return Ok(Self::$variant), )+
+                    _ => {}
+                }
+                let word = text.trim_ascii();
+                $( if word.eq_ignore_ascii_case($word) $(|| word.eq_ignore_ascii_case($alias))* {
+                    return Ok(Self::$variant);
+                } )+
+                Err($crate::lifecycle::wire_enum::ParseEnumError {
+                    value: text.to_owned(),
+                    vocabulary: $what,
+                    accepted: <Self as $crate::lifecycle::wire_enum::Vocabulary>::WORDS.join(", "),
+                })
+            }
+        }
+
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.as_str())
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let word = <std::borrow::Cow<'de, str> as serde::Deserialize>::deserialize(deserializer)?;
+                word.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+pub(crate) use vocabulary;

@@ -1,0 +1,123 @@
+//! What EC2 describes, in the core's words, and the filters it is asked with.
+
+use aws_sdk_ec2::types;
+
+use crate::lifecycle::instance::{Image, Instance};
+use crate::lifecycle::status::Ec2State;
+use crate::lifecycle::time::Timestamp;
+
+/// An instance, or nothing if EC2 left out its id. Most do not come this way: see [`reading`](super::reading).
+pub(super) fn instance(described: &types::Instance) -> Option<Instance> {
+    let id = described.instance_id()?;
+    // Without a state nothing may be concluded: neither that it lives nor that it is dead.
+    let state = described
+        .state()
+        .and_then(|state| state.name())
+        .map_or(Ec2State::Other, |name| Ec2State::from_wire(name.as_str()));
+    let launched_at = described.launch_time().and_then(|at| Timestamp::from_timestamp(at.secs(), at.subsec_nanos()));
+    let reason = described.state_reason().and_then(|reason| reason.message());
+    let tags = described.tags().iter().filter_map(|tag| {
+        let key = tag.key()?;
+        Some((key.to_owned(), tag.value().unwrap_or_default().to_owned()))
+    });
+    Some(Instance {
+        public_ip: text(described.public_ip_address()),
+        private_ip: text(described.private_ip_address()),
+        launched_at,
+        client_token: text(described.client_token()),
+        state_reason: text(reason).or_else(|| text(described.state_transition_reason())),
+        instance_type: text(described.instance_type().map(types::InstanceType::as_str)),
+        image_id: text(described.image_id()),
+        tags: tags.collect(),
+        ..Instance::new(id, state)
+    })
+}
+
+/// An AMI, or nothing if EC2 left out its id.
+pub(super) fn image(described: &types::Image) -> Option<Image> {
+    Some(Image {
+        id: described.image_id()?.to_owned(),
+        name: described.name().unwrap_or_default().to_owned(),
+        creation_date: described.creation_date().unwrap_or_default().to_owned(),
+    })
+}
+
+/// A filter in which `*` and `?` are wildcards.
+pub(super) fn pattern(name: &str, pattern: &str) -> types::Filter {
+    types::Filter::builder().name(name).values(pattern).build()
+}
+
+/// A filter for exactly this value: EC2 would read wildcards and backslashes in it.
+pub(super) fn exactly(name: &str, value: &str) -> types::Filter {
+    let mut escaped = String::with_capacity(value.len());
+    for letter in value.chars() {
+        if matches!(letter, '*' | '?' | '\\') {
+            escaped.push('\\');
+        }
+        escaped.push(letter);
+    }
+    pattern(name, &escaped)
+}
+
+/// A tag, with this value or with any.
+pub(super) fn tag(key: &str, value: Option<&str>) -> types::Filter {
+    match value {
+        Some(value) => exactly(&format!("tag:{key}"), value),
+        None => exactly("tag-key", key),
+    }
+}
+
+/// EC2 sends empty elements where there is nothing.
+fn text(value: Option<&str>) -> Option<String> {
+    value.filter(|value| !value.is_empty()).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_sdk_ec2::primitives::DateTime;
+
+    use super::*;
+
+    #[test]
+    fn an_instance_is_told_as_it_was_described() {
+        let state = types::InstanceState::builder().name(types::InstanceStateName::ShuttingDown).build();
+        let reason = types::StateReason::builder().code("x").message("Client.UserInitiatedShutdown").build();
+        let described = types::Instance::builder()
+            .instance_id("i-1")
+            .state(state)
+            .state_reason(reason)
+            .public_ip_address("")
+            .private_ip_address("10.0.0.1")
+            .launch_time(DateTime::from_secs_and_nanos(1_770_364_800, 5))
+            .client_token("once")
+            .instance_type(types::InstanceType::from("m99.metal"))
+            .image_id("ami-1")
+            .tags(types::Tag::builder().key("lcm:protect").build())
+            .build();
+        let told = instance(&described).expect("it has an id");
+        assert_eq!((told.id.as_str(), told.state), ("i-1", Ec2State::ShuttingDown));
+        assert_eq!((told.public_ip.as_deref(), told.private_ip.as_deref()), (None, Some("10.0.0.1")));
+        assert_eq!(told.launched_at.map(|at| at.to_rfc3339()), Some("2026-02-06T08:00:00.000000005+00:00".to_owned()));
+        assert_eq!(told.state_reason.as_deref(), Some("Client.UserInitiatedShutdown"));
+        assert_eq!((told.client_token.as_deref(), told.image_id.as_deref()), (Some("once"), Some("ami-1")));
+        assert_eq!(told.instance_type.as_deref(), Some("m99.metal"));
+        assert!(told.is_protected(), "a tag without a value is a tag");
+    }
+
+    #[test]
+    fn a_state_nobody_knows_is_other_and_so_is_none() {
+        let state = types::InstanceState::builder().name(types::InstanceStateName::from("hibernating")).build();
+        let described = types::Instance::builder().instance_id("i-1").state(state).build();
+        assert_eq!(instance(&described).map(|told| told.state), Some(Ec2State::Other));
+        let silent = types::Instance::builder().instance_id("i-1").build();
+        assert_eq!(instance(&silent).map(|told| told.state), Some(Ec2State::Other));
+        assert_eq!(instance(&types::Instance::builder().build()), None);
+    }
+
+    #[test]
+    fn what_must_match_exactly_is_no_pattern() {
+        assert_eq!(tag("lcm:worker_id", Some("w-*?\\")).values(), ["w-\\*\\?\\\\"]);
+        assert_eq!(tag("lcm:worker_id", None).name(), Some("tag-key"));
+        assert_eq!(pattern("name", "cml*").values(), ["cml*"]);
+    }
+}

@@ -1,0 +1,314 @@
+//! EC2.
+
+use std::collections::HashSet;
+
+use async_trait::async_trait;
+use aws_sdk_ec2::Client;
+use aws_sdk_ec2::types::{Filter, InstanceType, ResourceType, Tag, TagSpecification};
+
+use super::account::Account;
+use super::call_policy::Api;
+use super::clients::Clients;
+use super::codes::{INSTANCE_NOT_FOUND, SUBNET_NOT_FOUND};
+use super::convert;
+use super::describe::describe;
+use super::image_cache::ImageCache;
+use super::reading::Reading;
+use super::whole::Whole;
+use crate::lifecycle::discovery::{Completeness, Scan};
+use crate::lifecycle::failure::{CallFailure, FailureKind};
+use crate::lifecycle::ids::{InstanceId, WorkerId};
+use crate::lifecycle::instance::{Image, Instance, WORKER_ID_TAG};
+use crate::lifecycle::launch::LaunchPlan;
+use crate::lifecycle::observation::Answer;
+use crate::lifecycle::status::Ec2State;
+use crate::ports::{Compute, DiscoveryFilter};
+
+/// EC2 takes so many filter values in one call, all filters together.
+const MOST_FILTER_VALUES: usize = 200;
+/// So much on one page.
+const PAGE: i32 = 1000;
+/// More pages than a million instances have: the token leads in circles.
+const MOST_PAGES: usize = 1000;
+
+/// EC2, with one client per region.
+///
+/// # Guarantees
+/// Those of [`Compute`]. Every call has a time limit, waits for its turn in a token bucket, is repeated where that can
+/// help, and is not made at all while its region does not answer; [`Tuning`](super::Tuning) has the numbers.
+#[derive(Debug)]
+pub struct Ec2 {
+    account: Account,
+    clients: Clients<Client>,
+    images: ImageCache,
+}
+
+impl Ec2 {
+    /// EC2 in an account.
+    pub fn new(account: Account) -> Self {
+        let images = ImageCache::new(account.tuning().images_kept);
+        Self { account, clients: Clients::default(), images }
+    }
+
+    fn client(&self, region: &str) -> Client {
+        self.clients.get(region, || self.account.ec2(region))
+    }
+
+    /// Hands every instance that matches to `take`, page by page.
+    async fn each_page(
+        &self,
+        region: &str,
+        ask: Ask<'_>,
+        mut take: impl FnMut(Instance) + Send,
+    ) -> Result<(), CallFailure> {
+        let client = self.client(region);
+        let mut token = None;
+        for _ in 0..MOST_PAGES {
+            let call = || {
+                let request = match ask {
+                    // Ids and a page size exclude each other.
+                    Ask::Ids(ids) => {
+                        let ids = ids.iter().map(|id| id.as_str().to_owned()).collect();
+                        client.describe_instances().set_instance_ids(Some(ids))
+                    }
+                    Ask::Filters(filters) => {
+                        client.describe_instances().set_filters(Some(filters.to_vec())).max_results(PAGE)
+                    }
+                };
+                let reading = Reading::default();
+                let sent = request.set_next_token(token.clone()).customize().interceptor(reading.clone()).send();
+                async move { sent.await.map(|page| (page, reading.take())) }
+            };
+            let (page, read) = self.account.guard().call(Api::DescribeInstances, region, call).await?;
+            read.into_iter().for_each(&mut take);
+            // What was not plain enough to be read before the client did.
+            let described = page.reservations().iter().flat_map(|reservation| reservation.instances());
+            described.filter_map(convert::instance).for_each(&mut take);
+            token = page.next_token.filter(|token| !token.is_empty());
+            if token.is_none() {
+                return Ok(());
+            }
+        }
+        Err(endless("DescribeInstances", region))
+    }
+
+    async fn ask_images(&self, region: &str, pattern: &str) -> Result<Vec<Image>, CallFailure> {
+        let client = self.client(region);
+        let (mut images, mut token) = (Vec::new(), None);
+        for _ in 0..MOST_PAGES {
+            let call = || {
+                client
+                    .describe_images()
+                    .filters(convert::pattern("name", pattern))
+                    .filters(convert::exactly("state", "available"))
+                    .set_owners(Some(self.account.tuning().image_owners.clone()).filter(|owners| !owners.is_empty()))
+                    .max_results(PAGE)
+                    .set_next_token(token.clone())
+                    .customize()
+                    .interceptor(Whole)
+                    .send()
+            };
+            let page = self.account.guard().call(Api::DescribeImages, region, call).await?;
+            images.extend(page.images().iter().filter_map(convert::image));
+            token = page.next_token.filter(|token| !token.is_empty());
+            if token.is_none() {
+                return Ok(images);
+            }
+        }
+        Err(endless("DescribeImages", region))
+    }
+
+    /// What to ask EC2 for so that together everything that matches is found: one list of filters per call.
+    async fn scan_filters(&self, region: &str, filter: &DiscoveryFilter) -> Result<Vec<Vec<Filter>>, CallFailure> {
+        if filter.is_empty() {
+            let message = "a scan needs an AMI name pattern or a tag to look for; without, everything would be ours";
+            return Err(CallFailure::new(FailureKind::Refused, message));
+        }
+        let tags: Vec<Filter> = filter.tags.iter().map(|(key, value)| convert::tag(key, value.as_deref())).collect();
+        let Some(pattern) = &filter.ami_name_pattern else {
+            return Ok(vec![tags]);
+        };
+        // Not from the cache: a scan that misses an AMI would pass for complete.
+        let images = self.ask_images(region, pattern).await?;
+        let room = MOST_FILTER_VALUES.saturating_sub(tags.len()).max(1);
+        let of_images = |images: &[Image]| {
+            let ids = images.iter().map(|image| image.id.clone()).collect();
+            let mut filters = tags.clone();
+            filters.push(Filter::builder().name("image-id").set_values(Some(ids)).build());
+            filters
+        };
+        Ok(images.chunks(room).map(of_images).collect())
+    }
+
+    /// After EC2 refused a change because of the state: whether the instance is where it should go already.
+    async fn settled(
+        &self,
+        region: &str,
+        id: &InstanceId,
+        refusal: CallFailure,
+        is_settled: fn(Ec2State) -> Settled,
+    ) -> Result<(), CallFailure> {
+        match self.instance(region, id).await.found().map(|instance| is_settled(instance.state)) {
+            Some(Settled::Yes) => Ok(()),
+            Some(Settled::No) | None => Err(refusal),
+        }
+    }
+}
+
+/// What to describe.
+#[derive(Clone, Copy)]
+enum Ask<'a> {
+    Ids(&'a [InstanceId]),
+    Filters(&'a [Filter]),
+}
+
+enum Settled {
+    Yes,
+    No,
+}
+
+#[async_trait]
+impl Compute for Ec2 {
+    async fn instances(&self, region: &str, ids: &[InstanceId]) -> Vec<Answer<Instance>> {
+        let ask = |batch: Vec<InstanceId>| async move {
+            let mut found = Vec::with_capacity(batch.len());
+            self.each_page(region, Ask::Ids(&batch), |instance| found.push(instance)).await?;
+            Ok(found)
+        };
+        describe(ids, ask).await
+    }
+
+    async fn tagged(&self, region: &str, worker: &WorkerId) -> Result<Vec<Instance>, CallFailure> {
+        let filters = [convert::tag(WORKER_ID_TAG, Some(worker.as_str()))];
+        let mut found = Vec::new();
+        self.each_page(region, Ask::Filters(&filters), |instance| found.push(instance)).await?;
+        Ok(found)
+    }
+
+    async fn images(&self, region: &str, pattern: &str) -> Result<Vec<Image>, CallFailure> {
+        self.images.get(region, pattern, self.ask_images(region, pattern)).await
+    }
+
+    async fn scan(&self, region: &str, filter: &DiscoveryFilter) -> Scan {
+        let (mut instances, mut seen) = (Vec::new(), HashSet::new());
+        let result = async {
+            for filters in self.scan_filters(region, filter).await? {
+                let take = |instance: Instance| {
+                    if filter.carried_by(&instance) && seen.insert(instance.id.clone()) {
+                        instances.push(instance);
+                    }
+                };
+                self.each_page(region, Ask::Filters(&filters), take).await?;
+            }
+            Ok(())
+        };
+        let completeness = match result.await {
+            Ok(()) => Completeness::Complete,
+            Err(failure) => Completeness::Partial(failure),
+        };
+        Scan { region: region.to_owned(), instances, completeness }
+    }
+
+    async fn sees_subnet(&self, region: &str, subnet_id: &str) -> Result<bool, CallFailure> {
+        let client = self.client(region);
+        let call = || client.describe_subnets().subnet_ids(subnet_id).send();
+        match self.account.guard().call(Api::DescribeSubnets, region, call).await {
+            Ok(described) => Ok(described.subnets().iter().any(|subnet| subnet.subnet_id() == Some(subnet_id))),
+            Err(failure) if has_code(&failure, SUBNET_NOT_FOUND) => Ok(false),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    async fn launch(&self, plan: &LaunchPlan) -> Result<InstanceId, CallFailure> {
+        let client = self.client(&plan.region);
+        let tags = plan.tags.iter().map(|(key, value)| Tag::builder().key(key).value(value).build()).collect();
+        let tags = TagSpecification::builder().resource_type(ResourceType::Instance).set_tags(Some(tags)).build();
+        let call = || {
+            client
+                .run_instances()
+                .client_token(&plan.client_token)
+                .image_id(&plan.image_id)
+                .instance_type(InstanceType::from(plan.instance_type.as_str()))
+                .subnet_id(&plan.subnet_id)
+                .set_security_group_ids(Some(plan.security_group_ids.clone()))
+                .set_key_name(plan.key_name.clone())
+                .tag_specifications(tags.clone())
+                .min_count(1)
+                .max_count(1)
+                .send()
+        };
+        let launched = self.account.guard().call(Api::RunInstances, &plan.region, call).await?;
+        let made: Vec<Instance> = launched.instances().iter().filter_map(convert::instance).collect();
+        match <[Instance; 1]>::try_from(made) {
+            // For a token whose instance is dead some regions answer with the dead instance.
+            Ok([instance]) if !instance.state.is_live() => {
+                let message = format!("the launch token belongs to {}, which is {}", instance.id, instance.state);
+                Err(CallFailure::new(FailureKind::LaunchDied, message))
+            }
+            Ok([instance]) => Ok(instance.id),
+            Err(made) => {
+                let message = format!("EC2 answered the launch of one instance with {}", made.len());
+                Err(CallFailure::new(FailureKind::Unparsable, message))
+            }
+        }
+    }
+
+    async fn start(&self, region: &str, id: &InstanceId) -> Result<(), CallFailure> {
+        let client = self.client(region);
+        let call = || client.start_instances().instance_ids(id.as_str()).send();
+        match self.account.guard().call(Api::StartInstances, region, call).await {
+            Ok(_) => Ok(()),
+            Err(refusal) if refusal.kind == FailureKind::Conflict => {
+                let is_settled = |state| match state {
+                    Ec2State::Pending | Ec2State::Running => Settled::Yes,
+                    Ec2State::Stopping
+                    | Ec2State::Stopped
+                    | Ec2State::ShuttingDown
+                    | Ec2State::Terminated
+                    | Ec2State::Other => Settled::No,
+                };
+                self.settled(region, id, refusal, is_settled).await
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    async fn stop(&self, region: &str, id: &InstanceId) -> Result<(), CallFailure> {
+        let client = self.client(region);
+        let call = || client.stop_instances().instance_ids(id.as_str()).send();
+        match self.account.guard().call(Api::StopInstances, region, call).await {
+            Ok(_) => Ok(()),
+            Err(refusal) if refusal.kind == FailureKind::Conflict => {
+                let is_settled = |state| match state {
+                    Ec2State::Stopping | Ec2State::Stopped => Settled::Yes,
+                    Ec2State::Pending
+                    | Ec2State::Running
+                    | Ec2State::ShuttingDown
+                    | Ec2State::Terminated
+                    | Ec2State::Other => Settled::No,
+                };
+                self.settled(region, id, refusal, is_settled).await
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    async fn terminate(&self, region: &str, id: &InstanceId) -> Result<(), CallFailure> {
+        let client = self.client(region);
+        let call = || client.terminate_instances().instance_ids(id.as_str()).send();
+        match self.account.guard().call(Api::TerminateInstances, region, call).await {
+            Ok(_) => Ok(()),
+            Err(failure) if has_code(&failure, INSTANCE_NOT_FOUND) => Ok(()),
+            Err(failure) => Err(failure),
+        }
+    }
+}
+
+fn has_code(failure: &CallFailure, codes: &[&str]) -> bool {
+    failure.code.as_deref().is_some_and(|code| codes.contains(&code))
+}
+
+fn endless(api: &str, region: &str) -> CallFailure {
+    let message = format!("{api} in {region} went on for {MOST_PAGES} pages without an end");
+    CallFailure::new(FailureKind::Unparsable, message)
+}

@@ -1,0 +1,295 @@
+//! The model behind the port.
+
+use async_trait::async_trait;
+use serde_json::Value;
+
+use super::{MemoryControlPlane, MetricsReport, State, Versions, no_such};
+use crate::lifecycle::decision::Change;
+use crate::lifecycle::event::{Audit, SessionEnd};
+use crate::lifecycle::failure::{CallFailure, FailureKind};
+use crate::lifecycle::idle::{AutoPause, IdleReport};
+use crate::lifecycle::ids::{SessionId, WorkerId};
+use crate::lifecycle::instance::Instance;
+use crate::lifecycle::license::{LicenseOperation, LicenseReport};
+use crate::lifecycle::observation::{CloudMetrics, CmlMetrics};
+use crate::lifecycle::patch::{Route, StatusPatch};
+use crate::lifecycle::session::{KnownSessionState, Session, SessionStanding, SessionState};
+use crate::lifecycle::status::{DesiredStatus, WorkerStatus};
+use crate::lifecycle::template::Template;
+use crate::lifecycle::time::Timestamp;
+use crate::lifecycle::worker::Worker;
+use crate::lifecycle::worker_json::read_workers;
+use crate::ports::{
+    ControlPlane, DiscoverySettings, Fence, IdleCheck, ImportSummary, Scope, SessionMove, Version, WorkerListing,
+};
+
+#[async_trait]
+impl ControlPlane for MemoryControlPlane {
+    async fn workers(&self, scope: &Scope) -> Result<WorkerListing, CallFailure> {
+        self.read("workers", scope.region.as_deref().unwrap_or("*"), |state| {
+            let wanted = |worker: &&Worker| {
+                let here = scope.region.is_none() || worker.aws_region == scope.region;
+                here && (scope.with_terminated || worker.status != WorkerStatus::Terminated)
+            };
+            let (_, unreadable) = read_workers(state.unreadable.clone());
+            Ok(WorkerListing { workers: state.workers.values().filter(wanted).cloned().collect(), unreadable })
+        })
+    }
+
+    async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, CallFailure> {
+        self.read("worker", id.as_str(), |state| Ok(state.workers.get(id).cloned()))
+    }
+
+    async fn write(&self, worker: &Worker, patch: &StatusPatch, fence: Fence) -> Result<Version, CallFailure> {
+        self.change("write", worker.id.as_str(), fence, |state, now| {
+            let before = state.worker_mut(&worker.id)?.clone();
+            let route = patch.route(worker.status);
+            if route == Some(Route::Terminate) && before.status == WorkerStatus::Terminated {
+                return Ok(before.version);
+            }
+            if patch.is_empty() {
+                return Ok(patch.expected_version);
+            }
+            self.check(&before, patch)?;
+            if state.writes_to_cut > 0 {
+                state.writes_to_cut -= 1;
+                let mut all_but_status = StatusPatch { status: None, ..patch.clone() };
+                if matches!(route, Some(Route::Drain | Route::CancelDrain)) {
+                    // These come with the status, by the endpoint that drains or calls it off.
+                    all_but_status.changes.desired_status = None;
+                    all_but_status.changes.drain_started_at = Change::Keep;
+                }
+                self.store(state, before.patched(&all_but_status), now);
+                return Err(CallFailure::new(FailureKind::Unclear, "the connection was lost halfway"));
+            }
+            let mut after = before.patched(patch);
+            match route {
+                None => {}
+                Some(Route::Status) if before.status == WorkerStatus::Terminated => after.terminated_at = None,
+                Some(Route::Status) => {}
+                Some(Route::Terminate) => state.end_sessions_of(&before.id),
+                Some(Route::Drain) => {
+                    expect_status(&before, WorkerStatus::Running)?;
+                    after.desired_status = Some(DesiredStatus::Stopped);
+                    after.notes.drain_started_at = after.notes.drain_started_at.or(Some(now));
+                }
+                Some(Route::CancelDrain) => {
+                    expect_status(&before, WorkerStatus::Draining)?;
+                    after.desired_status = Some(DesiredStatus::Running);
+                    after.notes.drain_started_at = None;
+                }
+            }
+            Ok(self.store(state, after, now))
+        })
+    }
+
+    async fn report_metrics(
+        &self,
+        id: &WorkerId,
+        cloud: Option<&CloudMetrics>,
+        cml: Option<&CmlMetrics>,
+        at: Timestamp,
+        fence: Fence,
+    ) -> Result<Version, CallFailure> {
+        self.change("report_metrics", id.as_str(), fence, |state, _| {
+            let version = state.worker_mut(id)?.version;
+            let before = state.metrics.remove(id);
+            let (old_cloud, old_cml) = before.map(|before| (before.cloud, before.cml)).unwrap_or_default();
+            let report = MetricsReport { cloud: cloud.copied().or(old_cloud), cml: cml.cloned().or(old_cml), at };
+            state.metrics.insert(id.clone(), report);
+            Ok(version)
+        })
+    }
+
+    async fn report_license(&self, id: &WorkerId, report: LicenseReport, fence: Fence) -> Result<Version, CallFailure> {
+        self.change("report_license", id.as_str(), fence, |state, now| {
+            let mut worker = state.worker_mut(id)?.clone();
+            expect_operation(&worker, report)?;
+            worker.license_reported(report);
+            Ok(self.store(state, worker, now))
+        })
+    }
+
+    async fn detect_idle(
+        &self,
+        id: &WorkerId,
+        telemetry: Option<Vec<Value>>,
+        auto_pause: AutoPause,
+        fence: Fence,
+    ) -> Result<IdleCheck, CallFailure> {
+        self.change("detect_idle", id.as_str(), fence, |state, now| {
+            let checked = state.check(id, telemetry.as_deref(), auto_pause, self.idle_timeout, now);
+            let report = checked.ok_or_else(|| no_such("worker", id.as_str()))?;
+            let worker = state.worker_mut(id)?.clone();
+            // A pause is a decision others must see, unlike the measurement it came from.
+            let version = if report.auto_pause_triggered { self.store(state, worker, now) } else { worker.version };
+            Ok(IdleCheck { report, version })
+        })
+    }
+
+    async fn idle_status(&self, id: &WorkerId) -> Result<IdleReport, CallFailure> {
+        self.read("idle_status", id.as_str(), |state| {
+            let worker = state.workers.get(id).ok_or_else(|| no_such("worker", id.as_str()))?;
+            Ok(state.standing(worker, self.idle_timeout, self.clock.now()))
+        })
+    }
+
+    async fn template(&self, name: &str) -> Result<Option<Template>, CallFailure> {
+        self.read("template", name, |state| Ok(state.templates.get(name).cloned()))
+    }
+
+    async fn sessions(&self, worker: &WorkerId) -> Result<Vec<Session>, CallFailure> {
+        self.read("sessions", worker.as_str(), |state| {
+            let of_worker = |session: &&Session| session.worker_id.as_ref() == Some(worker);
+            Ok(state.sessions.values().filter(of_worker).cloned().collect())
+        })
+    }
+
+    async fn move_session(&self, session: &SessionId, to: SessionMove, fence: Fence) -> Result<(), CallFailure> {
+        self.change("move_session", session.as_str(), fence, |state, _| {
+            let session = state.sessions.get_mut(session).ok_or_else(|| no_such("session", session.as_str()))?;
+            if session.state.standing() == SessionStanding::Over {
+                return Err(CallFailure::coded(FailureKind::Conflict, "409", "the session is over"));
+            }
+            match to {
+                SessionMove::BackToScheduler => {
+                    session.state = SessionState::Known(KnownSessionState::Pending);
+                    session.worker_id = None;
+                }
+                SessionMove::Retry { attempt } => {
+                    session.state = SessionState::Known(KnownSessionState::Instantiating);
+                    session.retry_count = attempt;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    async fn terminate_session(
+        &self,
+        session: &SessionId,
+        _reason: SessionEnd,
+        fence: Fence,
+    ) -> Result<(), CallFailure> {
+        self.change("terminate_session", session.as_str(), fence, |state, _| {
+            let session = state.sessions.get_mut(session).ok_or_else(|| no_such("session", session.as_str()))?;
+            if session.state.standing() != SessionStanding::Over {
+                session.state = SessionState::Known(KnownSessionState::Terminated);
+            }
+            Ok(())
+        })
+    }
+
+    async fn import(&self, region: &str, instances: &[Instance], fence: Fence) -> Result<ImportSummary, CallFailure> {
+        self.change("import", region, fence, |state, now| {
+            let mut summary = ImportSummary::default();
+            for instance in instances {
+                let known = state.workers.values().find(|worker| worker.instance_id.as_ref() == Some(&instance.id));
+                let Some(mut worker) = known.cloned() else {
+                    let mut worker = Worker::new(format!("imported-{}", instance.id), WorkerStatus::Unknown);
+                    worker.aws_region = Some(region.to_owned());
+                    worker.name = instance.tags.get("Name").cloned();
+                    worker.instance_id = Some(instance.id.clone());
+                    worker.created_at = Some(now);
+                    worker.notes.launched_at = instance.launched_at;
+                    self.store(state, described(worker, instance), now);
+                    summary.imported += 1;
+                    continue;
+                };
+                let before = worker.clone();
+                if before.status != WorkerStatus::Terminated {
+                    worker = described(worker, instance);
+                }
+                if worker == before {
+                    summary.skipped += 1;
+                } else {
+                    self.store(state, worker, now);
+                    summary.updated += 1;
+                }
+            }
+            Ok(summary)
+        })
+    }
+
+    async fn discovery_settings(&self) -> Result<Option<DiscoverySettings>, CallFailure> {
+        self.read("discovery_settings", "", |state| Ok(state.discovery.clone()))
+    }
+
+    async fn audit(&self, id: &WorkerId, audit: Audit, detail: &str, fence: Fence) -> Result<(), CallFailure> {
+        self.change("audit", id.as_str(), fence, |state, _| {
+            state.audit.push((id.clone(), audit.label(), detail.to_owned()));
+            Ok(())
+        })
+    }
+}
+
+impl MemoryControlPlane {
+    /// Stores a record as a new version of itself.
+    fn store(&self, state: &mut State, mut worker: Worker, now: Timestamp) -> Version {
+        let before = state.workers.get(&worker.id).and_then(|before| before.version);
+        worker.version = self.next(before);
+        worker.updated_at = Some(now);
+        let version = worker.version;
+        state.workers.insert(worker.id.clone(), worker);
+        version
+    }
+
+    fn check(&self, current: &Worker, patch: &StatusPatch) -> Result<(), CallFailure> {
+        if let Some(report) = patch.changes.license {
+            expect_operation(current, report)?;
+        }
+        match (self.versions, patch.expected_version) {
+            (Versions::Kept, Some(expected)) if current.version != Some(expected) => {
+                let message = format!("the record is at version {:?}, not at {expected}", current.version);
+                Err(CallFailure::coded(FailureKind::Conflict, "409", message))
+            }
+            (Versions::Kept | Versions::NotKept, _) => Ok(()),
+        }
+    }
+}
+
+impl State {
+    fn end_sessions_of(&mut self, worker: &WorkerId) {
+        for session in self.sessions.values_mut().filter(|session| session.worker_id.as_ref() == Some(worker)) {
+            if session.state.standing() != SessionStanding::Over {
+                session.state = SessionState::Known(KnownSessionState::Terminated);
+            }
+        }
+    }
+}
+
+fn expect_status(worker: &Worker, expected: WorkerStatus) -> Result<(), CallFailure> {
+    if worker.status == expected {
+        return Ok(());
+    }
+    let message = format!("the worker is {}; accepted: {expected}", worker.status);
+    Err(CallFailure::coded(FailureKind::Conflict, "409", message))
+}
+
+/// A report about the other operation than the one that is pending is a mistake.
+fn expect_operation(worker: &Worker, report: LicenseReport) -> Result<(), CallFailure> {
+    let operation = match report {
+        LicenseReport::StartRegistration | LicenseReport::CompleteRegistration | LicenseReport::FailRegistration => {
+            LicenseOperation::Register
+        }
+        LicenseReport::StartDeregistration
+        | LicenseReport::CompleteDeregistration
+        | LicenseReport::FailDeregistration => LicenseOperation::Deregister,
+    };
+    match worker.license.pending_operation {
+        Some(pending) if pending != operation => {
+            Err(CallFailure::coded(FailureKind::Conflict, "409", format!("{pending} is pending")))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// A record rewritten with what was discovered, as servers in the field do.
+fn described(mut worker: Worker, instance: &Instance) -> Worker {
+    worker.status = instance.state.worker_status();
+    worker.public_ip.clone_from(&instance.public_ip);
+    worker.private_ip.clone_from(&instance.private_ip);
+    worker.ip_address = instance.address().map(str::to_owned);
+    worker.instance_type.clone_from(&instance.instance_type);
+    worker
+}

@@ -1,0 +1,106 @@
+use super::super::ManualClock;
+use super::*;
+use crate::lifecycle::decision::Changes;
+use crate::lifecycle::patch::StatusPatch;
+use crate::lifecycle::status::{DesiredStatus, WorkerStatus};
+use crate::ports::ControlPlane;
+
+fn model() -> MemoryControlPlane {
+    MemoryControlPlane::new(Arc::new(ManualClock::at(Timestamp::UNIX_EPOCH)))
+}
+
+fn desire(worker: &Worker, desired: DesiredStatus) -> StatusPatch {
+    let changes = Changes { desired_status: Some(desired), ..Changes::default() };
+    StatusPatch {
+        status: Some(WorkerStatus::Stopped),
+        ..StatusPatch::of_changes(worker, changes, Timestamp::UNIX_EPOCH)
+    }
+}
+
+#[tokio::test]
+async fn a_lost_answer_leaves_the_write_behind_and_a_cut_one_all_but_the_status() {
+    let model = model();
+    let id = WorkerId::from("w-1");
+    model.put_worker(Worker::new("w-1", WorkerStatus::Running));
+    let read = || model.look(&id).expect("there");
+    model.plan("write", Fault::LoseAnswer);
+    let failure = model.write(&read(), &desire(&read(), DesiredStatus::Stopped), Fence(None)).await.expect_err("lost");
+    assert_eq!(failure.kind, FailureKind::Unclear);
+    assert_eq!((read().status, read().version), (WorkerStatus::Stopped, Some(2)));
+
+    model.put_worker(Worker::new("w-1", WorkerStatus::Running));
+    model.cut_next_write();
+    let failure = model.write(&read(), &desire(&read(), DesiredStatus::Stopped), Fence(None)).await.expect_err("cut");
+    assert_eq!(failure.kind, FailureKind::Unclear);
+    assert_eq!((read().status, read().desired_status), (WorkerStatus::Running, Some(DesiredStatus::Stopped)));
+    assert_eq!(model.calls(), ["write w-1", "write w-1"]);
+}
+
+#[tokio::test]
+async fn a_planned_failure_changes_nothing() {
+    let model = model();
+    model.put_worker(Worker::new("w-1", WorkerStatus::Running));
+    let worker = model.look(&"w-1".into()).expect("there");
+    model.fail_next(CallFailure::new(FailureKind::Throttled, "slow down"));
+    let failure = model.write(&worker, &desire(&worker, DesiredStatus::Stopped), Fence(None)).await;
+    assert_eq!(failure.expect_err("planned").kind, FailureKind::Throttled);
+    assert_eq!(model.look(&"w-1".into()), Some(worker));
+}
+
+#[tokio::test]
+async fn a_deposed_leader_is_fenced_off_where_the_server_does_that() {
+    let model = model().with_fencing(Fencing::Enforced);
+    model.put_worker(Worker::new("w-1", WorkerStatus::Running));
+    let worker = model.look(&"w-1".into()).expect("there");
+    let audit = crate::lifecycle::event::Audit::Provisioned;
+    model.audit(&worker.id, audit, "", Fence(Some(5))).await.expect("the new leader");
+    let late = model.write(&worker, &desire(&worker, DesiredStatus::Stopped), Fence(Some(4))).await;
+    assert_eq!(late.expect_err("deposed").kind, FailureKind::Conflict);
+    assert_eq!(model.look(&"w-1".into()), Some(worker));
+}
+
+#[cfg(feature = "conformance")]
+mod conformance {
+    use async_trait::async_trait;
+
+    use super::*;
+    use crate::conformance::control_plane::{ControlPlaneWorld, suite};
+
+    struct World(MemoryControlPlane);
+
+    #[async_trait]
+    impl ControlPlaneWorld for World {
+        fn control_plane(&self) -> &dyn ControlPlane {
+            &self.0
+        }
+
+        async fn put_worker(&self, record: Value) {
+            self.0.put_worker(Worker::try_from(record).expect("a record"));
+        }
+
+        async fn put_unreadable(&self, record: Value) {
+            self.0.put_unreadable(record);
+        }
+
+        async fn put_session(&self, session: Value) {
+            self.0.put_session(Session::try_from(session).expect("a session"));
+        }
+
+        async fn put_template(&self, template: Value) {
+            self.0.put_template(Template::try_from(template).expect("a template"));
+        }
+
+        async fn audit(&self, worker: &str) -> Vec<String> {
+            let entries = self.0.audit_entries().into_iter();
+            entries.filter(|(of, ..)| of.as_str() == worker).map(|(_, label, _)| label.to_owned()).collect()
+        }
+    }
+
+    #[tokio::test]
+    async fn the_model_conforms_with_and_without_versions() {
+        for versions in [Versions::Kept, Versions::NotKept] {
+            let clock = ManualClock::at("2026-02-06T08:00:00Z".parse().expect("valid"));
+            suite(&World(MemoryControlPlane::new(Arc::new(clock)).with_versions(versions))).await;
+        }
+    }
+}

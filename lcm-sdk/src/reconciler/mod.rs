@@ -1,0 +1,397 @@
+//! One pass over one worker: observe, decide, apply, record.
+
+mod apply;
+pub(crate) mod cache;
+mod observe;
+mod persist;
+mod result;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tracing::Instrument as _;
+
+use crate::controller::lease::LeaderLease;
+use crate::controller::shards::{Hold, ShardGuard};
+use crate::lifecycle::decide::decide;
+use crate::lifecycle::decision::Decision;
+use crate::lifecycle::effect::Effect;
+use crate::lifecycle::failure::{CallFailure, FailureKind};
+use crate::lifecycle::instance::Instance;
+use crate::lifecycle::observation::{Answer, Observation};
+use crate::lifecycle::outcome::{Outcome, Requeue};
+use crate::lifecycle::policy::Policy;
+use crate::lifecycle::reason::{Reason, ReasonCode};
+use crate::lifecycle::record::record;
+use crate::lifecycle::time::Timestamp;
+use crate::lifecycle::worker::Worker;
+use crate::ports::Ports;
+use crate::reconciler::apply::{Interruption, during};
+use crate::reconciler::cache::{Memory, follows};
+use crate::reconciler::observe::{CachedFleet, Observed, SeenFleet};
+use crate::reconciler::result::{ended, gone, planned, unread};
+use crate::telemetry::{Anomaly, Telemetry};
+
+pub use self::observe::CmlDefaults;
+pub use self::result::{Action, ActionResult, Mode, ReconcileResult};
+
+/// How often a pass is made anew because the record changed under it.
+const MAX_ATTEMPTS: usize = 4;
+
+/// How old a record may be when something is done because of it. Listed ones may have waited long for their pass.
+const RECORD_FRESHNESS: Duration = Duration::from_secs(10);
+
+/// Reconciles workers, one pass at a time. Clones are the same reconciler.
+///
+/// # Flow
+/// Look at what the core asks for, decide, carry the effects out, write the record; then announce and count. If
+/// somebody wrote to the record in between, nothing is written: it is read and decided anew.
+///
+/// # Guarantees
+/// Passes over one worker follow each other, whoever asks for them. A cloud is changed only while the right to lead
+/// holds. What was begun is finished and written down even if the caller goes away. Nothing is done because of a record
+/// that has changed in the seconds before.
+///
+/// # Cancel safety
+/// Dropping the future while it looks stops it there. Once it does things, dropping it lets the effect under way
+/// finish, skips the others, and still writes the record.
+///
+/// # Errors
+/// None: a call that fails is part of the result.
+#[derive(Clone)]
+pub struct Reconciler {
+    inner: Arc<Inner>,
+    leadership: LeaderLease,
+    /// Kept for as long as anything is under way: the shard is not handed over before.
+    hold: Option<Hold>,
+}
+
+struct Inner {
+    ports: Ports,
+    policy: Policy,
+    telemetry: Telemetry,
+    cml_defaults: CmlDefaults,
+    memory: Memory,
+    fleet: Arc<tokio::sync::Mutex<CachedFleet>>,
+    fleet_freshness: Duration,
+    departures: AtomicU64,
+}
+
+/// What a caller knows already about a worker's world.
+#[derive(Debug, Clone, Default)]
+pub struct Handover {
+    /// An instance that discovery found alive, for a record that does not know, or says that it is over.
+    pub instance: Option<Instance>,
+    /// When the record was read; just now if it is not said.
+    pub read_at: Option<Instant>,
+}
+
+impl Reconciler {
+    /// A reconciler that needs no election: for scripts, notebooks and services that run alone.
+    pub fn new(ports: Ports, policy: Policy) -> Self {
+        Self::configured(ports, policy, CmlDefaults::default(), Telemetry::default())
+    }
+
+    /// A reconciler with all there is to set.
+    pub fn configured(ports: Ports, policy: Policy, cml_defaults: CmlDefaults, telemetry: Telemetry) -> Self {
+        let inner = Inner {
+            ports,
+            policy,
+            telemetry,
+            cml_defaults,
+            memory: Memory::default(),
+            fleet: Arc::default(),
+            fleet_freshness: Duration::from_secs(5),
+            departures: AtomicU64::new(0),
+        };
+        Self { inner: Arc::new(inner), leadership: LeaderLease::unfenced(), hold: None }
+    }
+
+    /// The same reconciler, acting under an elected leader's right.
+    #[must_use]
+    pub fn under(&self, leadership: LeaderLease) -> Self {
+        Self { inner: Arc::clone(&self.inner), leadership, hold: None }
+    }
+
+    /// The same reconciler, acting on one worker under the right over its shard.
+    #[must_use]
+    pub(crate) fn charged(&self, charge: ShardGuard) -> Self {
+        Self { inner: Arc::clone(&self.inner), leadership: charge.leadership, hold: charge.hold }
+    }
+
+    /// One pass over a worker.
+    pub async fn reconcile(&self, worker: &Worker) -> ReconcileResult {
+        self.pass(worker, Handover::default(), Mode::Real).await
+    }
+
+    /// What a pass would do: performs every read and no write.
+    pub async fn dry_run(&self, worker: &Worker) -> ReconcileResult {
+        self.pass(worker, Handover::default(), Mode::DryRun).await
+    }
+
+    /// One pass over a worker about which something is known already.
+    pub async fn pass(&self, worker: &Worker, handover: Handover, mode: Mode) -> ReconcileResult {
+        let span = tracing::info_span!(
+            target: "lcm::reconcile", "reconcile",
+            worker = %worker.id, status = %worker.status, outcome = tracing::field::Empty,
+            reason = tracing::field::Empty,
+        );
+        let result = self.attempt_until_recorded(worker, handover, mode).instrument(span.clone()).await;
+        span.record("outcome", result.outcome.as_str());
+        span.record("reason", result.reason.code.as_str());
+        span.in_scope(|| {
+            tracing::debug!(target: "lcm::reconcile", from = %result.from, to = %result.to, "{}", result.reason);
+        });
+        result
+    }
+
+    async fn attempt_until_recorded(&self, worker: &Worker, handover: Handover, mode: Mode) -> ReconcileResult {
+        let mut worker = worker.clone();
+        let mut read_at = handover.read_at.unwrap_or_else(Instant::now);
+        let turn = match self.memory().turn_at_once(&worker.id) {
+            Some(turn) => Arc::new(turn),
+            None => {
+                let turn = Arc::new(self.memory().turn(&worker.id).await);
+                // Whoever had the turn may have changed everything.
+                read_at = Instant::now();
+                worker = match self.read_again(&worker, mode).await {
+                    Ok(worker) => worker,
+                    Err(unread) => return *unread,
+                };
+                turn
+            }
+        };
+        for _ in 0..MAX_ATTEMPTS {
+            if mode == Mode::Real {
+                self.memory().read(&worker.id, worker.version);
+            }
+            let now = self.ports().clock.now();
+            let observed = self.observe(&worker, self.starting_point(&worker, &handover, mode), mode, now).await;
+            let (worker_now, observed) = match self.after_idle_check(&worker, observed).await {
+                Ok(current) => current,
+                Err(failure) => return unread(&worker, mode, failure),
+            };
+            worker = worker_now;
+            let decision = decide(&worker, &observed.seen, self.policy(), now);
+            if mode == Mode::DryRun {
+                return planned(&worker, decision);
+            }
+            if read_at.elapsed() >= RECORD_FRESHNESS && decision.effects.iter().any(relies_on_the_record) {
+                read_at = Instant::now();
+                let current = match self.read_again(&worker, mode).await {
+                    Ok(current) => current,
+                    Err(unread) => return *unread,
+                };
+                let unchanged = match observed.version.or(worker.version) {
+                    Some(version) => current.version == Some(version),
+                    None => current == worker,
+                };
+                if !unchanged {
+                    worker = current;
+                    continue;
+                }
+            }
+            match self.carry_through(&worker, decision, observed, now, Arc::clone(&turn)).await {
+                Ok(result) => return result,
+                Err(conflict) => {
+                    self.telemetry().count_anomaly(Anomaly::Conflict);
+                    tracing::debug!(target: "lcm::reconcile", worker = %worker.id, failure = %conflict, "deciding anew");
+                    read_at = Instant::now();
+                    worker = match self.read_again(&worker, mode).await {
+                        Ok(worker) => worker,
+                        Err(unread) => return *unread,
+                    };
+                }
+            }
+        }
+        let reason = Reason::new(ReasonCode::RecordKeepsChanging);
+        ended(&worker, mode, Outcome::Retry, Requeue::Backoff, reason, None)
+    }
+
+    /// The record as it is now, or how the pass ends without one.
+    async fn read_again(&self, worker: &Worker, mode: Mode) -> Result<Worker, Box<ReconcileResult>> {
+        match self.ports().control_plane.worker(&worker.id).await {
+            Ok(Some(worker)) => Ok(worker),
+            Ok(None) => Err(Box::new(gone(worker, mode))),
+            Err(failure) => Err(Box::new(unread(worker, mode, failure))),
+        }
+    }
+
+    fn starting_point(&self, worker: &Worker, handover: &Handover, mode: Mode) -> Observation {
+        let remembered = self.memory().recall(&worker.id, mode);
+        let mut seen = Observation {
+            idle_checked_at: remembered.idle_checked_at,
+            metrics_reported_at: remembered.metrics_reported_at,
+            ..Observation::default()
+        };
+        if let Some(instance) = &handover.instance {
+            if worker.instance_id.as_ref() == Some(&instance.id) {
+                seen.instance = Answer::Found(instance.clone());
+            } else {
+                seen.tagged = Answer::Found(vec![instance.clone()]);
+            }
+        } else if let (Some((instance, answer)), Some(id)) = (remembered.sighting, &worker.instance_id)
+            // What was seen of an earlier instance of this worker says nothing about this one.
+            && instance == *id
+        {
+            seen.instance = answer;
+        }
+        seen
+    }
+
+    /// An idle check writes to the record. If that does not follow what we read, be it that somebody wrote in between
+    /// or that the server does not tell, the record is read again and decided on as it is now.
+    async fn after_idle_check(&self, worker: &Worker, observed: Observed) -> Result<(Worker, Observed), CallFailure> {
+        let checked = observed.seen.idle.found().is_some();
+        let ours = observed.version.is_some_and(|left| follows(worker.version, left));
+        if !checked || ours || worker.version.is_none() {
+            return Ok((worker.clone(), observed));
+        }
+        match self.ports().control_plane.worker(&worker.id).await? {
+            Some(current) => {
+                let mut observed = Observed { version: None, ..observed };
+                // Seen before the record was read, they would be older than the version that guards the write.
+                if observed.seen.sessions.found().is_some() {
+                    observed.seen.sessions = self.ports().control_plane.sessions(&worker.id).await.into();
+                }
+                Ok((current, observed))
+            }
+            None => Err(CallFailure::new(FailureKind::Conflict, "the record vanished during the pass")),
+        }
+    }
+
+    /// Applies and records in a task of its own, so that a caller who goes away leaves nothing half done.
+    /// `Err` means that the record changed under us and nothing was written.
+    async fn carry_through(
+        &self,
+        worker: &Worker,
+        decision: Decision,
+        observed: Observed,
+        now: Timestamp,
+        turn: Arc<tokio::sync::OwnedMutexGuard<()>>,
+    ) -> Result<ReconcileResult, CallFailure> {
+        let Observed { version, mut fleet, scale_down, .. } = observed;
+        if decision.does_nothing() {
+            self.telemetry().count(decision.counts);
+            let Decision { outcome, requeue, reason, .. } = decision;
+            return Ok(ended(worker, Mode::Real, outcome, requeue, reason, None));
+        }
+        let interruption = Arc::new(Interruption::default());
+        let _interrupts_when_dropped = InterruptOnDrop(Arc::clone(&interruption));
+        let (reconciler, worker) = (self.clone(), worker.clone());
+        let task = tokio::spawn(
+            async move {
+                let _turn = turn;
+                let applying = reconciler.apply(&worker, decision, version, &interruption, now);
+                let applied = during(scale_down.as_ref(), &interruption, applying).await?;
+                let record = record(&worker, &applied);
+                let result = reconciler.write_down(&worker, &applied, record).await;
+                if let (Ok(result), Some(fleet)) = (&result, fleet.as_mut()) {
+                    let left =
+                        applied.decision.changes.as_ref().is_some_and(|changes| changes.scaled_down_at.is_some());
+                    if left && result.to != result.from {
+                        // Our own departure is in this view; if there was another, it does not count any more.
+                        fleet.view = fleet.view.map(|seen| SeenFleet {
+                            view: seen.view.after_scale_down(now),
+                            departures: seen.departures + 1,
+                            ..seen
+                        });
+                    }
+                }
+                result
+            }
+            .in_current_span(),
+        );
+        match task.await {
+            Ok(result) => result,
+            // Let the panic surface in the caller, who isolates it.
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(error) => Err(CallFailure::new(FailureKind::Unclear, error.to_string())),
+            },
+        }
+    }
+
+    /// The ports it asks.
+    pub fn ports(&self) -> &Ports {
+        &self.inner.ports
+    }
+
+    /// The policy it decides under.
+    pub fn policy(&self) -> &Policy {
+        &self.inner.policy
+    }
+
+    /// What it measures.
+    pub fn telemetry(&self) -> &Telemetry {
+        &self.inner.telemetry
+    }
+
+    pub(crate) fn hold(&self) -> Option<&Hold> {
+        self.hold.as_ref()
+    }
+
+    /// The right it acts under.
+    pub fn leadership(&self) -> &LeaderLease {
+        &self.leadership
+    }
+
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.inner.memory
+    }
+
+    pub(crate) fn cml_defaults(&self) -> &CmlDefaults {
+        &self.inner.cml_defaults
+    }
+
+    pub(crate) fn fleet_gate(&self) -> &Arc<tokio::sync::Mutex<CachedFleet>> {
+        &self.inner.fleet
+    }
+
+    /// Notes that a worker was, or may have been, taken out of service: what was counted before is too much.
+    pub(crate) fn departed(&self) {
+        self.inner.departures.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn departures(&self) -> u64 {
+        self.inner.departures.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn fleet_freshness(&self) -> Duration {
+        self.inner.fleet_freshness
+    }
+}
+
+impl std::fmt::Debug for Reconciler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reconciler").field("leadership", &self.leadership).finish_non_exhaustive()
+    }
+}
+
+struct InterruptOnDrop(Arc<Interruption>);
+
+impl Drop for InterruptOnDrop {
+    fn drop(&mut self) {
+        self.0.request();
+    }
+}
+
+/// Whether an effect would do harm if the record said something else by now. Reports and announcements do not.
+const fn relies_on_the_record(effect: &Effect) -> bool {
+    match effect {
+        Effect::RecordLaunchPlan { .. }
+        | Effect::LaunchInstance { .. }
+        | Effect::StartInstance { .. }
+        | Effect::StopInstance { .. }
+        | Effect::TerminateInstance { .. }
+        | Effect::RecordLicenseAttempt { .. }
+        | Effect::ReportLicense { .. }
+        | Effect::SubmitLicense { .. }
+        | Effect::HandBackSession { .. }
+        | Effect::RetrySession { .. }
+        | Effect::TerminateSession { .. } => true,
+        Effect::ReportMetrics { .. } | Effect::Announce { .. } => false,
+    }
+}

@@ -1,0 +1,137 @@
+//! Garbage collection: verifies what a scan did not show, and marks what is gone. The rules are in `core::orphans`.
+
+use std::collections::HashMap;
+
+use futures_util::stream::{self, StreamExt as _};
+
+use super::{Discovery, Pass, RegionReport, unless_stopped};
+use crate::controller::shutdown::Shutdown;
+use crate::lifecycle::counters::{Counter, Counts};
+use crate::lifecycle::discovery::{Completeness, Scan};
+use crate::lifecycle::event::Event;
+use crate::lifecycle::failure::CallFailure;
+use crate::lifecycle::ids::WorkerId;
+use crate::lifecycle::orphans::{Conclusion, Judgement, SubnetSight, judge, suspects};
+use crate::lifecycle::patch::StatusPatch;
+use crate::lifecycle::worker::Worker;
+use crate::reconciler::Mode;
+use crate::reconciler::cache::Write;
+use crate::telemetry::Anomaly;
+
+/// Records that are marked at the same time.
+const AT_ONCE: usize = 8;
+
+/// What came of an orphan.
+enum Marked {
+    Terminated(WorkerId),
+    Failed(CallFailure),
+    /// Its record has changed, or it is not ours to mark any more.
+    LeftAlone,
+}
+
+impl Discovery {
+    /// Verifies what is missing by direct describe, and marks what is gone.
+    pub(super) async fn collect(&self, scan: &Scan, workers: &[Worker], report: &mut RegionReport, how: Pass<'_>) {
+        let shutdown = how.shutdown;
+        let policy = self.reconciler.policy();
+        let ids: Vec<_> =
+            suspects(scan, workers, policy).iter().filter_map(|worker| worker.instance_id.clone()).collect();
+        let looking = async {
+            let answers = match ids.is_empty() {
+                true => Vec::new(),
+                false => self.reconciler.ports().compute.instances(&scan.region, &ids).await,
+            };
+            (answers, self.subnet_sight(scan).await)
+        };
+        let Some((answers, subnet)) = unless_stopped(shutdown, looking).await else { return };
+        let verified = ids.into_iter().zip(answers).collect();
+        let Judgement { verdicts, patches, events } = judge(scan, workers, &verified, subnet, policy, self.now());
+        report.verdicts = verdicts;
+        let unsure = report.verdicts.iter().filter(|verdict| verdict.conclusion == Conclusion::Unknown).count();
+        if unsure > 0 {
+            tracing::warn!(target: "lcm::discovery", region = scan.region, unsure, "EC2 gave no answer about missing instances; nothing is concluded");
+        }
+        if how.mode == Mode::DryRun {
+            return;
+        }
+        for event in events.iter().filter(|event| matches!(event, Event::OrphansFrozen { .. })) {
+            self.reconciler.telemetry().count_anomaly(Anomaly::RegionFrozen);
+            tracing::error!(target: "lcm::discovery", region = scan.region, "the scan shows nothing where records exist; the region is frozen");
+            if !self.mandate.includes(&scan.region) {
+                continue;
+            }
+            drop(self.reconciler.announce(&scan.region, event, self.now()).await);
+        }
+        let by_id: HashMap<&WorkerId, &Worker> = workers.iter().map(|worker| (&worker.id, worker)).collect();
+        let mut marks = Vec::with_capacity(patches.len());
+        for patch in &patches {
+            if let Some(worker) = by_id.get(&patch.worker_id) {
+                marks.push(self.mark(worker, patch, shutdown));
+            }
+        }
+        let mut marking = stream::iter(marks).buffered(AT_ONCE);
+        while let Some(marked) = marking.next().await {
+            match marked {
+                Marked::Terminated(worker) => report.terminated.push(worker),
+                Marked::Failed(failure) => drop(report.error.get_or_insert(failure)),
+                Marked::LeftAlone => {}
+            }
+        }
+    }
+
+    /// Marks one record terminated, unless somebody else had a turn on it meanwhile.
+    async fn mark(&self, worker: &Worker, patch: &StatusPatch, shutdown: &Shutdown) -> Marked {
+        let turn = self.reconciler.memory().turn(&worker.id);
+        let Some(_turn) = unless_stopped(shutdown, turn).await else { return Marked::LeftAlone };
+        // After the wait for the turn, which may have been long.
+        let charge = self.mandate.over(worker.id.as_str()).filter(|charge| charge.leadership.is_valid());
+        let Some(charge) = charge else { return Marked::LeftAlone };
+        if !self.is_as_listed(worker).await {
+            tracing::info!(target: "lcm::discovery", worker = %worker.id, "an orphan's record has changed; the next pass looks again");
+            return Marked::LeftAlone;
+        }
+        let fence = charge.leadership.fence();
+        match self.reconciler.ports().control_plane.write(worker, patch, fence).await {
+            Ok(version) => {
+                self.reconciler.departed();
+                self.reconciler.memory().wrote(&worker.id, version, Write::Conditional);
+                self.reconciler.telemetry().count(Counts::default().and(Counter::OrphansTerminated));
+                if let Some(instance) = worker.instance_id.clone() {
+                    tracing::warn!(target: "lcm::discovery", worker = %worker.id, %instance, "the instance is gone: marked terminated");
+                    let event = Event::OrphanTerminated { instance };
+                    drop(self.reconciler.announce(worker.id.as_str(), &event, patch.at).await);
+                }
+                Marked::Terminated(worker.id.clone())
+            }
+            Err(failure) => {
+                tracing::warn!(target: "lcm::discovery", worker = %worker.id, %failure, "an orphan could not be marked; the next pass tries again");
+                Marked::Failed(failure)
+            }
+        }
+    }
+
+    /// Whether nobody has changed a record since it was listed. Where there are versions, the server sees to that.
+    async fn is_as_listed(&self, worker: &Worker) -> bool {
+        match worker.version {
+            Some(_) => true,
+            None => self.reconciler.ports().control_plane.worker(&worker.id).await.is_ok_and(|current| {
+                current
+                    .is_some_and(|current| current.status == worker.status && current.instance_id == worker.instance_id)
+            }),
+        }
+    }
+
+    /// The proof that an empty answer comes from the right account; asked for only where it matters.
+    async fn subnet_sight(&self, scan: &Scan) -> SubnetSight {
+        if !scan.instances.is_empty() || scan.completeness != Completeness::Complete {
+            return SubnetSight::NotVisible;
+        }
+        let Some(config) = self.reconciler.policy().regions.regions.get(&scan.region) else {
+            return SubnetSight::NotVisible;
+        };
+        match self.reconciler.ports().compute.sees_subnet(&scan.region, &config.subnet_id).await {
+            Ok(true) => SubnetSight::Visible,
+            Ok(false) | Err(_) => SubnetSight::NotVisible,
+        }
+    }
+}

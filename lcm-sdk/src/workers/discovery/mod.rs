@@ -1,0 +1,356 @@
+//! Discovery and garbage collection: what exists in each region, and which records have lost their instance.
+//!
+//! # Flow
+//! Scan every region, list the records after that, then per region: import strangers, hand over what belongs to
+//! somebody, verify what is missing, and mark what is gone. The rules are in `core::discovery` and `core::orphans`.
+//!
+//! # Guarantees
+//! The cloud is listed before the records, so a worker that was launched in between is never taken for a stranger. A
+//! region that could not be scanned completely is not garbage-collected, and never stops another one.
+//!
+//! Where several members share a fleet, each of them looks at everything and acts on its own: see
+//! [`super::shards`].
+
+mod collection;
+mod report;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tracing::Instrument as _;
+
+use crate::controller::shards::ShardOwnership;
+use crate::controller::shutdown::Shutdown;
+use crate::lifecycle::discovery::{Completeness, Finding, Scan, explore};
+use crate::lifecycle::event::Event;
+use crate::lifecycle::ids::WorkerId;
+use crate::lifecycle::instance::Instance;
+use crate::lifecycle::worker::Worker;
+use crate::ports::{DiscoveryFilter, DiscoverySettings, Scope, WorkerListing};
+use crate::reconciler::{Handover, Mode, Reconciler};
+use crate::telemetry::Anomaly;
+
+pub use report::{DiscoveryReport, RegionReport};
+
+/// What discovery looks for when the control plane does not say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiscoveryConfig {
+    /// Time between two scans.
+    pub interval: Duration,
+    /// Time before the first one.
+    pub initial_delay: Duration,
+    /// The regions to scan.
+    pub regions: Vec<String>,
+    /// Which instances.
+    pub filter: DiscoveryFilter,
+}
+
+impl Default for DiscoveryConfig {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_secs(300),
+            initial_delay: Duration::from_secs(5),
+            regions: Vec::new(),
+            filter: DiscoveryFilter::default(),
+        }
+    }
+}
+
+/// Finds what exists and what is gone.
+#[derive(Clone)]
+pub struct Discovery {
+    reconciler: Reconciler,
+    mandate: ShardOwnership,
+    config: DiscoveryConfig,
+    /// Asks for a pass over a worker.
+    demand: Arc<dyn Fn(&WorkerId) + Send + Sync>,
+    /// The regions to scan, whatever else is set.
+    only: Option<Vec<String>>,
+}
+
+/// How one pass is made, and what ends it early.
+#[derive(Clone, Copy)]
+struct Pass<'a> {
+    mode: Mode,
+    shutdown: &'a Shutdown,
+}
+
+impl Discovery {
+    /// Discovery over a reconciler's ports. `demand` asks for a pass over a worker that an instance belongs to.
+    pub fn new(
+        reconciler: Reconciler,
+        config: DiscoveryConfig,
+        demand: impl Fn(&WorkerId) + Send + Sync + 'static,
+    ) -> Self {
+        let mandate = ShardOwnership::fleet(reconciler.leadership().clone());
+        Self { reconciler, mandate, config, demand: Arc::new(demand), only: None }
+    }
+
+    /// The same, acting on those of a mandate alone. It still looks at everything: who knows only its own would take
+    /// everybody else's for strangers. A region's own matters are those of whoever the region's name belongs to.
+    #[must_use]
+    pub fn within(self, mandate: ShardOwnership) -> Self {
+        Self { mandate, ..self }
+    }
+
+    /// The same, in these regions alone, whatever the control plane and the configuration say.
+    #[must_use]
+    pub fn only_in(self, regions: Vec<String>) -> Self {
+        Self { only: Some(regions), ..self }
+    }
+
+    /// Scans again and again until asked to stop; a pass under way stops looking at once, and finishes what it writes.
+    pub async fn run(&self, shutdown: &Shutdown) {
+        let mut wait = self.config.initial_delay;
+        loop {
+            tokio::select! {
+                biased;
+                () = shutdown.requested() => return,
+                () = tokio::time::sleep(wait) => {}
+            }
+            let settings = tokio::select! {
+                biased;
+                () = shutdown.requested() => return,
+                settings = self.settings() => settings,
+            };
+            wait = settings.scan_interval.unwrap_or(self.config.interval);
+            if !settings.enabled {
+                continue;
+            }
+            let report = self.pass(&settings, Pass { mode: Mode::Real, shutdown }).await;
+            tracing::info!(
+                target: "lcm::discovery",
+                regions = report.regions.len(),
+                seen = report.regions.iter().map(|region| region.seen).sum::<usize>(),
+                imported = report.regions.iter().map(|region| region.imported).sum::<usize>(),
+                orphans_terminated = report.orphans_terminated(),
+                "discovery pass ended"
+            );
+        }
+    }
+
+    /// One pass, under the settings of the control plane.
+    ///
+    /// # Cancel safety
+    /// Dropped, it stops looking at once; a record that is being written is written and announced.
+    pub async fn run_once(&self) -> DiscoveryReport {
+        self.once(Mode::Real).await
+    }
+
+    /// What a pass would do: performs every read and no write, and announces nothing.
+    pub async fn dry_run(&self) -> DiscoveryReport {
+        self.once(Mode::DryRun).await
+    }
+
+    async fn once(&self, mode: Mode) -> DiscoveryReport {
+        let shutdown = Shutdown::new();
+        let _stops_when_dropped = StopOnDrop(shutdown.clone());
+        let discovery = self.clone();
+        let task = tokio::spawn(
+            async move {
+                let Some(settings) = unless_stopped(&shutdown, discovery.settings()).await else {
+                    return DiscoveryReport::default();
+                };
+                if settings.enabled {
+                    discovery.pass(&settings, Pass { mode, shutdown: &shutdown }).await
+                } else {
+                    DiscoveryReport::refused("discovery is switched off in the control plane's settings")
+                }
+            }
+            .in_current_span(),
+        );
+        match task.await {
+            Ok(report) => report,
+            // Let the panic surface in the caller, who isolates it.
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(error) => DiscoveryReport::refused(&error.to_string()),
+            },
+        }
+    }
+
+    /// What operators set, completed by our own configuration; ours alone if the control plane does not tell.
+    async fn settings(&self) -> DiscoverySettings {
+        let own = DiscoverySettings {
+            enabled: true,
+            regions: self.config.regions.clone(),
+            ami_name_pattern: self.config.filter.ami_name_pattern.clone(),
+            scan_interval: Some(self.config.interval),
+        };
+        let settings = match self.reconciler.ports().control_plane.discovery_settings().await {
+            Ok(Some(theirs)) => DiscoverySettings {
+                enabled: theirs.enabled,
+                regions: if theirs.regions.is_empty() { own.regions } else { theirs.regions },
+                ami_name_pattern: theirs.ami_name_pattern.or(own.ami_name_pattern),
+                scan_interval: theirs.scan_interval.or(own.scan_interval),
+            },
+            Ok(None) => own,
+            Err(failure) => {
+                tracing::warn!(target: "lcm::discovery", %failure, "discovery settings could not be read; using our own");
+                own
+            }
+        };
+        DiscoverySettings { regions: self.only.clone().unwrap_or(settings.regions), ..settings }
+    }
+
+    async fn pass(&self, settings: &DiscoverySettings, how: Pass<'_>) -> DiscoveryReport {
+        let filter = DiscoveryFilter {
+            ami_name_pattern: settings.ami_name_pattern.clone(),
+            tags: self.config.filter.tags.clone(),
+        };
+        if filter.is_empty() {
+            let message = "discovery has neither an AMI name pattern nor a tag filter; it would take the whole account";
+            tracing::error!(target: "lcm::discovery", "{message}");
+            return DiscoveryReport::refused(message);
+        }
+        let ports = self.reconciler.ports();
+        let looking = async {
+            let scans = join_all(settings.regions.iter().map(|region| ports.compute.scan(region, &filter))).await;
+            // After the scans, never before: what was launched in between has a record already.
+            (scans, ports.control_plane.workers(&Scope::everything()).await)
+        };
+        let (scans, listing) = match unless_stopped(how.shutdown, looking).await {
+            None => return DiscoveryReport::default(),
+            Some((scans, Ok(listing))) => (scans, listing),
+            Some((_, Err(failure))) => {
+                tracing::warn!(target: "lcm::discovery", %failure, "the records could not be listed; nothing is concluded");
+                return DiscoveryReport { regions: Vec::new(), error: Some(failure) };
+            }
+        };
+        let regions = join_all(scans.iter().map(|scan| self.region(scan, &listing, how))).await;
+        DiscoveryReport { regions, error: None }
+    }
+
+    async fn region(&self, scan: &Scan, listing: &WorkerListing, how: Pass<'_>) -> RegionReport {
+        let error = match &scan.completeness {
+            Completeness::Complete => None,
+            Completeness::Partial(failure) => {
+                tracing::warn!(target: "lcm::discovery", region = scan.region, %failure, "a scan is not complete; nothing is collected");
+                self.reconciler.telemetry().count_anomaly(Anomaly::ScanFailed);
+                Some(failure.clone())
+            }
+        };
+        let mut report =
+            RegionReport { region: scan.region.clone(), seen: scan.instances.len(), error, ..RegionReport::default() };
+        self.take_in(scan, listing, &mut report, how).await;
+        self.collect(scan, &listing.workers, &mut report, how).await;
+        report
+    }
+
+    /// Imports strangers and hands over what belongs to somebody.
+    async fn take_in(&self, scan: &Scan, listing: &WorkerListing, report: &mut RegionReport, how: Pass<'_>) {
+        let Pass { mode, shutdown } = how;
+        let instances: HashMap<&str, &Instance> =
+            scan.instances.iter().map(|instance| (instance.id.as_str(), instance)).collect();
+        let workers: HashMap<&WorkerId, &Worker> = listing.workers.iter().map(|worker| (&worker.id, worker)).collect();
+        let mut strangers = Vec::new();
+        for finding in explore(scan, &listing.workers, &listing.unreadable) {
+            if shutdown.is_requested() {
+                return;
+            }
+            match finding {
+                Finding::Import { instance } => {
+                    strangers.extend(instances.get(instance.as_str()).map(|instance| (*instance).clone()));
+                }
+                Finding::HandOver { worker, .. }
+                | Finding::Drifted { worker, .. }
+                | Finding::Resurrect { worker, .. }
+                    if !self.mandate.includes(worker.as_str()) => {}
+                Finding::HandOver { instance, worker } => {
+                    let other = workers.get(&worker).and_then(|worker| worker.instance_id.as_ref());
+                    if mode == Mode::Real {
+                        if other.is_some_and(|other| *other != instance) {
+                            let event = Event::DuplicateInstance { extra: instance };
+                            drop(self.reconciler.announce(worker.as_str(), &event, self.now()).await);
+                        }
+                        (self.demand)(&worker);
+                    }
+                    report.handed_over.push(worker);
+                }
+                Finding::Drifted { instance, worker } => {
+                    tracing::info!(target: "lcm::discovery", %worker, %instance, "a stopped worker's instance is not stopped");
+                    (self.demand)(&worker);
+                    report.handed_over.push(worker);
+                }
+                Finding::Resurrect { instance, worker } => {
+                    // The scan is older than the listing: a worker that was terminated in between is none that lives.
+                    let live = self.reconciler.ports().compute.instance(&scan.region, &instance);
+                    let Some(answer) = unless_stopped(shutdown, live).await else { return };
+                    if let (Some(worker), Some(instance)) = (workers.get(&worker), answer.found())
+                        && instance.state.is_live()
+                    {
+                        if mode == Mode::Real {
+                            self.reconciler.telemetry().count_anomaly(Anomaly::Resurrection);
+                            self.resurrect(worker, instance, shutdown).await;
+                        }
+                        report.resurrected.push(worker.id.clone());
+                    }
+                }
+            }
+        }
+        // Nobody's yet: the region's.
+        let charge = self.mandate.over(&scan.region);
+        let Some(charge) = charge else { return };
+        if mode == Mode::DryRun {
+            report.imported = strangers.len();
+            return;
+        }
+        if strangers.is_empty() || !charge.leadership.is_valid() {
+            return;
+        }
+        let fence = charge.leadership.fence();
+        // Not waited for when asked to stop: many may take long, and the next scan finds what came of it.
+        let importing = self.reconciler.ports().control_plane.import(&scan.region, &strangers, fence);
+        match unless_stopped(shutdown, importing).await {
+            None => {}
+            Some(Ok(summary)) => report.imported = summary.imported,
+            Some(Err(failure)) => {
+                tracing::warn!(target: "lcm::discovery", region = scan.region, %failure, "instances could not be imported");
+                report.error.get_or_insert(failure);
+            }
+        }
+    }
+
+    async fn resurrect(&self, worker: &Worker, instance: &Instance, shutdown: &Shutdown) {
+        if self.reconciler.policy().resurrect_terminated {
+            let handover = Handover { instance: Some(instance.clone()), read_at: None };
+            let Some(charge) = self.mandate.over(worker.id.as_str()) else { return };
+            let reconciler = self.reconciler.charged(charge);
+            let pass = reconciler.pass(worker, handover, Mode::Real);
+            let Some(result) = unless_stopped(shutdown, pass).await else { return };
+            tracing::warn!(target: "lcm::discovery", worker = %worker.id, instance = %instance.id, to = %result.to, "a terminated record has a live instance");
+        } else {
+            let event = Event::Resurrected { instance: instance.id.clone() };
+            drop(self.reconciler.announce(worker.id.as_str(), &event, self.now()).await);
+        }
+    }
+
+    fn now(&self) -> crate::lifecycle::time::Timestamp {
+        self.reconciler.ports().clock.now()
+    }
+}
+
+/// Looks, or stops looking when asked to.
+async fn unless_stopped<T>(shutdown: &Shutdown, looking: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        () = shutdown.requested() => None,
+        seen = looking => Some(seen),
+    }
+}
+
+struct StopOnDrop(Shutdown);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.request();
+    }
+}
+
+impl std::fmt::Debug for Discovery {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Discovery").field("config", &self.config).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,324 @@
+//! From any state, through anything that may happen, a worker reaches its desired state and stays there, with never a
+//! second instance nor one without an owner.
+
+use std::time::Duration;
+
+use lcm_sdk::lifecycle::drain;
+use lcm_sdk::lifecycle::idle::IdleReport;
+use lcm_sdk::lifecycle::instance::WORKER_ID_TAG;
+use lcm_sdk::lifecycle::license::LicenseOperation;
+use lcm_sdk::simulate::Simulation;
+use lcm_sdk::{
+    Answer, Applied, CallFailure, Decision, DesiredStatus, Ec2State, FailureKind, Observation, Record, Secret, Session,
+    Worker, WorkerStatus, decide, record,
+};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use crate::common::{DESIRED, LONG, SHORT, ago, instance, now, policy, worker};
+
+/// Passes within which every worker must have settled: half an hour of half-minute cycles.
+const BOUND: usize = 60;
+
+/// Plays to quiescence and checks that the worker is where it should be, and stays there.
+fn settles(mut simulation: Simulation, story: &str) {
+    let begun_as = simulation.worker.status;
+    let Some(history) = simulation.play_until_quiet(BOUND) else {
+        let last: Vec<_> = (0..3).map(|_| simulation.play().reason.to_string()).collect();
+        panic!("{story}: does not settle; {} {:?} {last:?}", simulation.worker.status, simulation.cloud.states());
+    };
+    let (worker, live) = (&simulation.worker, simulation.cloud.live());
+    let happened = |codes: &[&str]| history.iter().any(|record| codes.contains(&record.reason.code.as_str()));
+    assert!(live <= 1, "{story}: {live} live instances");
+    let arrived = match (worker.status, worker.desired_status) {
+        (WorkerStatus::Running, None | Some(DesiredStatus::Running)) => live == 1,
+        // Nothing runs, and what exists is named by the record.
+        (WorkerStatus::Stopped, None | Some(DesiredStatus::Stopped)) => {
+            !simulation.cloud.states().contains(&Ec2State::Running) && (live == 0 || worker.instance_id.is_some())
+        }
+        (WorkerStatus::Terminated, Some(DesiredStatus::Terminated)) => live == 0,
+        // Held back: never launched, and nobody wants it to be.
+        (WorkerStatus::Pending, Some(DesiredStatus::Stopped)) => live == 0,
+        // Parked, but only with a cause.
+        (WorkerStatus::Failed, desired) => {
+            let causes = ["launch_ended", "provisioning_timeout", "instance_never_appeared", "launch_failed"];
+            let cause = happened(&causes);
+            desired != Some(DesiredStatus::Terminated) && (begun_as == WorkerStatus::Failed || cause)
+        }
+        // Gone for good, though somebody wanted otherwise: nobody brings an instance back from the dead.
+        (WorkerStatus::Terminated, _) => {
+            live == 0
+                && (begun_as == WorkerStatus::Terminated
+                    || happened(&["gone", "drift", "nothing_to_terminate", "ec2_terminated"]))
+        }
+        _ => false,
+    };
+    assert!(arrived, "{story}: rests as {} with {:?}", worker.status, simulation.cloud.states());
+    let rest = simulation.worker.clone();
+    for _ in 0..5 {
+        let again: Record = simulation.play();
+        assert!(again.patch.is_empty(), "{story}: moves on from rest: {again:?}");
+    }
+    // Metrics are reported all the time, and count as writes.
+    assert_eq!(Worker { version: rest.version, ..simulation.worker }, rest, "{story}");
+}
+
+/// Whether the record and the tags both lead to the instance, or only the tags: a write that was lost.
+const NAMED: [bool; 2] = [true, false];
+
+#[test]
+fn from_any_state_a_worker_reaches_its_desired_state_and_stays() {
+    let mut cases = 0;
+    for &status in WorkerStatus::ALL {
+        for desired in DESIRED {
+            for state in std::iter::once(None).chain(Ec2State::ALL.iter().copied().map(Some)) {
+                for named in NAMED {
+                    for launched in [SHORT, LONG] {
+                        let live = state.is_some_and(Ec2State::is_live);
+                        if status == WorkerStatus::Terminated && live {
+                            // Only discovery can find this one; the resurrection test does.
+                            continue;
+                        }
+                        let simulation = stage(status, desired, state, named, launched);
+                        settles(
+                            simulation,
+                            &format!(
+                                "{status}, desired {desired:?}, EC2 {state:?}, named {named}, launched {launched:?} ago"
+                            ),
+                        );
+                        cases += 1;
+                    }
+                }
+            }
+        }
+    }
+    assert!(cases > 1_000, "only {cases} cases");
+}
+
+fn stage(
+    status: WorkerStatus,
+    desired: Option<DesiredStatus>,
+    state: Option<Ec2State>,
+    named: bool,
+    launched: Duration,
+) -> Simulation {
+    let mut worker = worker(status, desired);
+    worker.notes.launched_at = Some(ago(launched));
+    worker.created_at = Some(ago(launched));
+    if !named {
+        worker.instance_id = None;
+    }
+    let mut simulation = Simulation::new(worker);
+    simulation.now = now();
+    if let Some(state) = state {
+        let mut instance = instance(state);
+        instance.launched_at = Some(ago(launched));
+        instance.tags.insert(WORKER_ID_TAG.into(), "w-1".into());
+        simulation.cloud.place(instance, now());
+    }
+    simulation
+}
+
+#[test]
+fn a_live_instance_of_a_terminated_record_is_taken_back_when_discovery_hands_it_over() {
+    for state in [Ec2State::Pending, Ec2State::Running, Ec2State::Stopping, Ec2State::Stopped] {
+        for desired in DESIRED {
+            let mut simulation = stage(WorkerStatus::Terminated, desired, Some(state), true, LONG);
+            let seen = Observation { instance: Answer::Found(instance(state)), ..Observation::default() };
+            let decision = decide(&simulation.worker, &seen, &simulation.policy, simulation.now);
+            let applied = Applied { decision, results: Vec::new(), at: simulation.now, version: None };
+            let record = record(&simulation.worker, &applied);
+            simulation.worker = simulation.worker.patched(&record.patch);
+            assert_eq!(simulation.worker.status, state.worker_status());
+            // Coming up for a day already is more than its time; all others settle where they should.
+            if state != Ec2State::Pending {
+                settles(simulation, &format!("resurrected {state}, desired {desired:?}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_live_instance_with_the_tag_of_a_worker_that_has_lost_it_is_taken_back() {
+    let mut tagged = instance(Ec2State::Running);
+    tagged.id = "i-2".into();
+    let handed_over = Observation { tagged: Answer::Found(vec![tagged]), ..Observation::default() };
+    let adopted = |status, instance_id: Option<&str>| {
+        let mut worker = worker(status, None);
+        worker.instance_id = instance_id.map(Into::into);
+        let decision = decide(&worker, &handed_over, &policy(), now());
+        let applied = Applied { decision, results: Vec::new(), at: now(), version: None };
+        let after = worker.patched(&record(&worker, &applied).patch);
+        (after.status, after.instance_id.map(|id| id.to_string()))
+    };
+    let here = Some("i-2".to_owned());
+    assert_eq!(adopted(WorkerStatus::Terminated, None), (WorkerStatus::Running, here.clone()));
+    assert_eq!(adopted(WorkerStatus::Terminated, Some("i-dead")), (WorkerStatus::Running, here.clone()));
+    assert_eq!(adopted(WorkerStatus::Stopped, None), (WorkerStatus::Running, here.clone()));
+    assert_eq!(adopted(WorkerStatus::Failed, None), (WorkerStatus::Failed, here));
+}
+
+#[test]
+fn an_instance_that_falls_back_to_stopped_after_every_start_is_given_up_in_the_end() {
+    let mut simulation =
+        stage(WorkerStatus::Stopped, Some(DesiredStatus::Running), Some(Ec2State::Stopped), true, LONG);
+    let mut starts = 0;
+    while simulation.worker.status != WorkerStatus::Failed {
+        starts += usize::from(!simulation.consider().0.effects.is_empty());
+        drop(simulation.play());
+        simulation.cloud.fall_back_to_stopped();
+        assert!(starts < 100, "{:?}", simulation.worker);
+    }
+    assert!(starts > 2, "given up after {starts}");
+}
+
+/// Something that happens to a worker's world.
+#[derive(Debug, Clone)]
+enum Act {
+    Pass,
+    Crash(usize),
+    Outage,
+    Recovery,
+    ConsoleStop,
+    ConsoleStart,
+    ConsoleTerminate,
+    LoseAnswers(bool),
+    Refuse(bool),
+    Sessions(Vec<&'static str>),
+    Drain,
+    CancelDrain,
+    License(LicenseOperation),
+    Idle(bool),
+    Want(Option<DesiredStatus>),
+    Reset,
+    Minutes(u64),
+}
+
+fn any_act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        6 => Just(Act::Pass),
+        2 => (0_usize..3).prop_map(Act::Crash),
+        1 => Just(Act::Outage),
+        1 => Just(Act::Recovery),
+        1 => Just(Act::ConsoleStop),
+        1 => Just(Act::ConsoleStart),
+        1 => Just(Act::ConsoleTerminate),
+        1 => any::<bool>().prop_map(Act::LoseAnswers),
+        1 => any::<bool>().prop_map(Act::Refuse),
+        1 => proptest::collection::vec(select(vec!["scheduled", "running", "failed", "expired"]), 0..3)
+            .prop_map(Act::Sessions),
+        1 => Just(Act::Drain),
+        1 => Just(Act::CancelDrain),
+        1 => select(LicenseOperation::ALL).prop_map(Act::License),
+        1 => any::<bool>().prop_map(Act::Idle),
+        2 => select(DESIRED.as_slice()).prop_map(Act::Want),
+        1 => Just(Act::Reset),
+        1 => (1_u64..90).prop_map(Act::Minutes),
+    ]
+}
+
+fn perform(simulation: &mut Simulation, act: &Act) {
+    let now = simulation.now;
+    let id = simulation.worker.instance_id.clone();
+    match act {
+        Act::Pass => drop(simulation.play()),
+        Act::Crash(effects) => drop(simulation.play_and_crash_after(*effects)),
+        Act::Outage => simulation.cloud.outage = Some(CallFailure::new(FailureKind::Unreachable, "outage")),
+        Act::Recovery => simulation.cloud.outage = None,
+        Act::ConsoleStop => drop(id.map(|id| simulation.cloud.stop(&id, now))),
+        Act::ConsoleStart => drop(id.map(|id| simulation.cloud.start(&id, now))),
+        Act::ConsoleTerminate => drop(id.map(|id| simulation.cloud.terminate(&id, now))),
+        Act::LoseAnswers(lost) => simulation.cloud.answers_lost = *lost,
+        Act::Refuse(refusing) => simulation.cloud.refusing = *refusing,
+        Act::Sessions(states) => {
+            let named = |(number, state): (usize, &&str)| Session::new(format!("s-{number}"), state);
+            simulation.sessions = states.iter().enumerate().map(named).collect();
+        }
+        Act::Drain => {
+            if let Ok(decision) = drain::initiate(&simulation.worker, &simulation.sessions, "test", "test", now) {
+                command(simulation, decision);
+            }
+        }
+        Act::CancelDrain => {
+            if let Ok(decision) = drain::cancel(&simulation.worker, "test", "test") {
+                command(simulation, decision);
+            }
+        }
+        Act::License(operation) => {
+            simulation.worker.license.pending_operation = Some(*operation);
+            simulation.worker.license.pending_token = Some(Secret::from("token"));
+            simulation.worker.license.operation_in_progress = false;
+        }
+        Act::Idle(idle) => {
+            simulation.policy.scale_down.enabled = true;
+            simulation.running_workers = 2;
+            simulation.idle = IdleReport {
+                telemetry_fetched: true,
+                idle_check_performed: true,
+                is_idle: *idle,
+                eligible_for_pause: *idle,
+                ..IdleReport::default()
+            };
+        }
+        Act::Want(desired) => simulation.worker.desired_status = *desired,
+        Act::Reset if simulation.worker.status == WorkerStatus::Failed => {
+            simulation.worker.status = WorkerStatus::Pending;
+        }
+        Act::Reset => {}
+        Act::Minutes(minutes) => simulation.pass_time(Duration::from_secs(minutes * 60)),
+    }
+}
+
+/// What an operator does.
+fn command(simulation: &mut Simulation, decision: Decision) {
+    let applied = Applied { decision, results: Vec::new(), at: simulation.now, version: None };
+    let record = record(&simulation.worker, &applied);
+    simulation.write(&record.patch);
+}
+
+/// Faults end, users go home, nobody is idle: what is left must settle.
+fn calm(simulation: &mut Simulation) {
+    simulation.cloud.outage = None;
+    simulation.cloud.answers_lost = false;
+    simulation.cloud.refusing = false;
+    simulation.sessions.clear();
+    simulation.idle = IdleReport::default();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_happens_there_is_never_a_second_instance_nor_one_without_an_owner(
+        lag in select(vec![0_u64, 20, 100]),
+        acts in proptest::collection::vec(any_act(), 0..40),
+    ) {
+        let mut worker = Worker::new("w-1", WorkerStatus::Pending);
+        worker.desired_status = Some(DesiredStatus::Running);
+        let mut simulation = Simulation::new(worker);
+        simulation.cloud.visibility_lag = Duration::from_secs(lag);
+        for act in &acts {
+            let before = simulation.worker.status;
+            let intent = simulation.worker.license.pending_operation;
+            let silent = simulation.cloud.outage.is_some();
+            perform(&mut simulation, act);
+            let live = simulation.cloud.live();
+            prop_assert!(live <= 1, "{} live instances after {:?} in {:?}", live, act, acts);
+            if simulation.worker.status == WorkerStatus::Terminated {
+                prop_assert_eq!(live, 0, "terminated with a live instance after {:?} in {:?}", act, acts);
+            }
+            if intent.is_some() && simulation.worker.license.pending_operation.is_none() {
+                let submitted = simulation.registration.attempted.is_some();
+                prop_assert!(submitted, "a licence intent was lost after {:?} in {:?}", act, acts);
+            }
+            // A worker that its owner stops, ends or revives without an instance moves without asking EC2; no other may.
+            let asked_by_owner = before == WorkerStatus::Stopped
+                || matches!(simulation.worker.desired_status, Some(DesiredStatus::Stopped | DesiredStatus::Terminated));
+            if silent && matches!(act, Act::Pass) && !asked_by_owner {
+                prop_assert_eq!(simulation.worker.status, before, "moved while EC2 was silent: {:?}", acts);
+            }
+        }
+        calm(&mut simulation);
+        settles(simulation, &format!("{acts:?}"));
+    }
+}

@@ -1,0 +1,280 @@
+//! Draining: what each kind of session means, the deadline, and the way back.
+
+use std::time::Duration;
+
+use lcm_sdk::lifecycle::effect::IfRefused;
+use lcm_sdk::lifecycle::event::{Event, Notice, SessionEnd};
+use lcm_sdk::lifecycle::{decision::Change, drain};
+use lcm_sdk::simulate::Simulation;
+use lcm_sdk::{
+    Answer, CallFailure, Decision, DesiredStatus, Ec2State, Effect, EffectResult, FailureKind, Instance, Observation,
+    Outcome, Requeue, Session, Template, Worker, WorkerStatus, decide,
+};
+
+use crate::common::{DESIRED, LONG, SHORT, ago, instance, now, policy, throttled, worker};
+
+fn draining_since(begun: Option<Duration>) -> Worker {
+    let mut worker = worker(WorkerStatus::Draining, Some(DesiredStatus::Stopped));
+    worker.notes.drain_started_at = begun.map(ago);
+    worker
+}
+
+fn seen(sessions: Vec<Session>) -> Observation {
+    Observation {
+        instance: Answer::Found(instance(Ec2State::Running)),
+        sessions: Answer::Found(sessions),
+        template: Answer::Found(Template::new("metal", "m5zn.metal")),
+        ..Observation::default()
+    }
+}
+
+fn decided(worker: &Worker, seen: &Observation) -> Decision {
+    decide(worker, seen, &policy(), now())
+}
+
+fn status_after(decision: &Decision) -> Option<WorkerStatus> {
+    decision.transition.map(|transition| transition.to())
+}
+
+#[test]
+fn a_worker_drains_only_from_running_and_returns_only_from_draining() {
+    for &status in WorkerStatus::ALL {
+        let worker = Worker::new("w-1", status);
+        let begun = drain::initiate(&worker, &[], "maintenance", "alice", now());
+        assert_eq!(begun.is_ok(), status == WorkerStatus::Running, "{status}");
+        let cancelled = drain::cancel(&worker, "alice", "needed");
+        assert_eq!(cancelled.is_ok(), status == WorkerStatus::Draining, "{status}");
+        if let Err(error) = cancelled {
+            assert_eq!(
+                error.to_string(),
+                format!("worker w-1 is {status}; only a draining worker has a drain to call off")
+            );
+        }
+    }
+}
+
+#[test]
+fn beginning_a_drain_records_when_wants_it_stopped_and_says_how_many_sessions_run() {
+    let sessions = [Session::new("a", "running"), Session::new("b", "stopped"), Session::new("c", "grading")];
+    let running = worker(WorkerStatus::Running, Some(DesiredStatus::Running));
+    let decision = drain::initiate(&running, &sessions, "maintenance", "alice", now()).expect("it runs");
+    let changes = decision.changes.expect("changes");
+    assert_eq!(changes.desired_status, Some(DesiredStatus::Stopped));
+    assert_eq!(changes.drain_started_at, Change::Set(now()));
+    let [Notice::Event(event @ Event::DrainStarted { running_sessions: 2, .. })] = &decision.notices[..] else {
+        panic!("{:?}", decision.notices);
+    };
+    assert_eq!(event.event_type(), "cml_worker.drain.started.v1");
+}
+
+#[test]
+fn a_cancelled_drain_goes_back_to_running_and_stays_there() {
+    let decision = drain::cancel(&draining_since(Some(SHORT)), "alice", "class goes on").expect("it drains");
+    assert_eq!(status_after(&decision), Some(WorkerStatus::Running));
+    let changes = decision.changes.expect("changes");
+    assert_eq!(changes.desired_status, Some(DesiredStatus::Running));
+    assert_eq!(changes.drain_started_at, Change::Clear);
+    let expected = Event::DrainCancelled { cancelled_by: "alice".into(), reason: "class goes on".into() };
+    assert_eq!(decision.notices, [Notice::Event(expected)]);
+}
+
+#[test]
+fn every_active_session_and_every_one_we_do_not_understand_holds_the_worker() {
+    for state in ["instantiating", "ready", "running", "collecting", "grading", "stopping", "dreaming", ""] {
+        let decision = decided(&draining_since(Some(SHORT)), &seen(vec![Session::new("s", state)]));
+        assert_eq!((decision.outcome, decision.transition), (Outcome::Requeue, None), "{state}");
+        assert!(decision.effects.is_empty(), "{state}");
+    }
+}
+
+#[test]
+fn with_no_session_left_it_stops_or_terminates() {
+    let over = ["stopped", "archived", "terminated", "expired"].map(|state| Session::new(state, state));
+    for (desired, expected) in DESIRED.into_iter().zip([
+        WorkerStatus::Stopping,
+        WorkerStatus::Stopping,
+        WorkerStatus::Stopping,
+        WorkerStatus::Terminating,
+    ]) {
+        let mut worker = draining_since(Some(SHORT));
+        worker.desired_status = desired;
+        let decision = decided(&worker, &seen(over.to_vec()));
+        assert_eq!(status_after(&decision), Some(expected));
+        assert_eq!(decision.notices, [Notice::Event(Event::DrainCompleted)]);
+        // Left behind, it would put the next drain past its deadline at once.
+        assert_eq!(decision.changes.expect("changes").drain_started_at, Change::Clear);
+    }
+}
+
+#[test]
+fn sessions_that_cannot_be_listed_never_stop_a_worker() {
+    for answer in [Answer::Unknown(throttled()), Answer::Absent, Answer::NotAsked] {
+        let observation = Observation { sessions: answer, ..seen(Vec::new()) };
+        let decision = decided(&draining_since(Some(LONG)), &observation);
+        assert!(decision.transition.is_none() && decision.effects.is_empty(), "{decision:?}");
+    }
+}
+
+#[test]
+fn sessions_that_have_not_begun_go_back_to_the_scheduler_first() {
+    let sessions = vec![Session::new("s-1", "scheduled"), Session::new("s-2", "pending")];
+    let decision = decided(&draining_since(Some(SHORT)), &seen(sessions));
+    // Not at once: a listing may lag behind what the scheduler has accepted.
+    assert_eq!((decision.transition, decision.requeue), (None, Requeue::NextCycle));
+    let keep = |id: &str| Effect::HandBackSession { session: id.into(), if_refused: IfRefused::KeepWaiting };
+    assert_eq!(decision.effects, [keep("s-1"), keep("s-2")]);
+}
+
+#[test]
+fn a_session_the_server_does_not_take_back_holds_the_worker() {
+    let mut simulation = Simulation::new(draining_since(None));
+    simulation.cloud.place(instance(Ec2State::Running), simulation.now);
+    simulation.sessions = vec![Session::new("s-1", "scheduled")];
+    let (decision, _) = simulation.consider();
+    let refused = EffectResult::Failed(CallFailure::new(FailureKind::Conflict, "not now"));
+    let applied = lcm_sdk::Applied { decision, results: vec![refused], at: simulation.now, version: None };
+    let record = lcm_sdk::record(&simulation.worker, &applied);
+    assert_eq!((record.outcome, record.transition), (Outcome::Retry, None));
+    // The clock has started all the same, or a refusal repeated for ever would never reach a deadline.
+    assert_eq!(record.patch.changes.drain_started_at, Change::Set(simulation.now));
+}
+
+#[test]
+fn a_failed_session_is_retried_three_times_on_its_worker_and_then_given_up() {
+    let mut simulation = Simulation::new(draining_since(None));
+    simulation.cloud.place(instance(Ec2State::Running), simulation.now);
+    simulation.sessions = vec![Session::new("s-1", "failed")];
+    let mut said = Vec::new();
+    while simulation.worker.status == WorkerStatus::Draining {
+        said.extend(simulation.play().notices);
+        for session in simulation.sessions.iter_mut().filter(|session| session.state.to_string() == "instantiating") {
+            *session = Session { retry_count: session.retry_count, ..Session::new("s-1", "failed") };
+        }
+        assert!(said.len() < 20, "{said:?}");
+    }
+    let retried = |attempt| Notice::Event(Event::SessionRetried { session: "s-1".into(), attempt });
+    let reason = SessionEnd::MaxRetriesExceeded;
+    let given_up = Notice::Event(Event::SessionGivenUp { session: "s-1".into(), reason });
+    assert_eq!(said, [retried(1), retried(2), retried(3), given_up, Notice::Event(Event::DrainCompleted)]);
+    assert_eq!(reason.as_str(), "max_retries_exceeded");
+    assert_eq!(SessionEnd::WorkerStoppedDuringRetry.as_str(), "worker_stopped_during_retry");
+}
+
+#[test]
+fn at_the_deadline_it_gives_notice_ends_what_remains_and_stops() {
+    let sessions = vec![Session::new("a", "running"), Session::new("b", "scheduled"), Session::new("c", "expired")];
+    let late = decided(&draining_since(Some(Duration::from_secs(4 * 3600))), &seen(sessions.clone()));
+    assert_eq!(status_after(&late), Some(WorkerStatus::Stopping));
+    let remaining = vec!["a".into(), "b".into()];
+    assert_eq!(
+        late.effects,
+        [
+            Effect::Announce { event: Event::DrainTimedOut { remaining } },
+            Effect::TerminateSession { session: "a".into(), reason: SessionEnd::DrainTimeout },
+            Effect::HandBackSession { session: "b".into(), if_refused: IfRefused::Terminate },
+        ]
+    );
+    let just_before = decided(&draining_since(Some(Duration::from_secs(4 * 3600 - 1))), &seen(sessions));
+    assert_eq!(status_after(&just_before), None);
+    assert_eq!(
+        just_before.reason.to_string(),
+        "Sessions are still active: waiting for them (1 active, 1 s until the deadline)."
+    );
+}
+
+#[test]
+fn a_session_that_could_not_be_ended_keeps_the_worker_up() {
+    let worker = draining_since(Some(LONG));
+    let decision = decided(&worker, &seen(vec![Session::new("a", "running")]));
+    let results = vec![EffectResult::Done, EffectResult::Failed(throttled())];
+    let record = lcm_sdk::record(&worker, &lcm_sdk::Applied { decision, results, at: now(), version: None });
+    assert_eq!((record.outcome, record.transition), (Outcome::Retry, None));
+    assert!(record.patch.is_empty());
+}
+
+#[test]
+fn the_templates_timeout_rules_and_a_missing_template_means_four_hours() {
+    let after = |hours: f64, template: Answer<Template>| {
+        let worker = draining_since(Some(Duration::from_secs_f64(hours * 3600.0)));
+        let observation = Observation { template, ..seen(vec![Session::new("a", "running")]) };
+        status_after(&decided(&worker, &observation)).is_some()
+    };
+    let template = |hours: &str| -> Template {
+        let json = format!(r#"{{"name": "t", "instance_type": "m", "drain_timeout_hours": {hours}}}"#);
+        serde_json::from_str(&json).expect("valid")
+    };
+    assert!(!after(1.9, Answer::Found(template("2"))));
+    assert!(after(2.0, Answer::Found(template("2.0"))));
+    assert!(!after(3.9, Answer::Absent));
+    assert!(after(4.0, Answer::Absent));
+    // If the timeout cannot be read, nothing is forced, however long it takes.
+    assert!(!after(1000.0, Answer::Unknown(throttled())));
+}
+
+#[test]
+fn a_drain_without_a_start_time_starts_its_clock_and_forces_nothing() {
+    let zero = Template { drain_timeout: Duration::ZERO, ..Template::new("metal", "m") };
+    let observation = Observation { template: Answer::Found(zero), ..seen(vec![Session::new("a", "running")]) };
+    let decision = decided(&draining_since(None), &observation);
+    assert!(decision.transition.is_none() && decision.effects.is_empty());
+    assert_eq!(decision.changes.expect("changes").drain_started_at, Change::Set(now()));
+}
+
+#[test]
+fn a_start_time_left_over_from_an_earlier_drain_is_cleared_in_service() {
+    let mut worker = worker(WorkerStatus::Running, None);
+    worker.notes.drain_started_at = Some(ago(LONG));
+    let decision = decided(&worker, &seen(Vec::new()));
+    assert_eq!(decision.changes.expect("changes").drain_started_at, Change::Clear);
+}
+
+#[test]
+fn nothing_ec2_shows_brings_a_draining_worker_back_to_running() {
+    for &state in Ec2State::ALL {
+        let found = Answer::Found(Instance { state, ..instance(Ec2State::Running) });
+        let observation = Observation { instance: found, ..seen(vec![Session::new("a", "running")]) };
+        let after = status_after(&decided(&draining_since(Some(SHORT)), &observation));
+        let settled =
+            [WorkerStatus::Stopping, WorkerStatus::Stopped, WorkerStatus::Terminating, WorkerStatus::Terminated];
+        assert!(after.is_none_or(|status| settled.contains(&status)), "{state}: {after:?}");
+    }
+}
+
+#[test]
+fn a_failed_session_of_a_worker_that_was_stopped_under_it_is_given_up() {
+    let sessions = vec![Session::new("s-1", "failed"), Session::new("s-2", "running")];
+    let found = Answer::Found(instance(Ec2State::Stopped));
+    let decision = decided(&draining_since(Some(SHORT)), &Observation { instance: found, ..seen(sessions) });
+    assert_eq!(status_after(&decision), Some(WorkerStatus::Stopped));
+    let reason = SessionEnd::WorkerStoppedDuringRetry;
+    assert_eq!(decision.effects, [Effect::TerminateSession { session: "s-1".into(), reason }]);
+}
+
+#[test]
+fn a_drain_that_nobody_gave_a_desired_status_ends_with_one() {
+    let mut worker = draining_since(Some(SHORT));
+    worker.desired_status = None;
+    let decision = decided(&worker, &seen(Vec::new()));
+    assert_eq!(decision.changes.expect("changes").desired_status, Some(DesiredStatus::Stopped));
+}
+
+#[test]
+fn a_stop_meant_for_an_empty_worker_looks_at_its_sessions_once_more() {
+    let mut stopping = worker(WorkerStatus::Stopping, Some(DesiredStatus::Stopped));
+    stopping.notes.drain_started_at = Some(now());
+    let stops = |decision: &Decision| decision.effects.iter().any(|effect| effect.name() == "stop_instance");
+
+    let empty = decided(&stopping, &seen(vec![Session::new("old", "stopped")]));
+    assert!(stops(&empty) && empty.transition.is_none());
+    let placed = decided(&stopping, &seen(vec![Session::new("new", "scheduled")]));
+    assert_eq!((status_after(&placed), stops(&placed)), (Some(WorkerStatus::Running), false));
+    let changes = placed.changes.expect("it is wanted again");
+    assert_eq!((changes.desired_status, changes.drain_started_at), (Some(DesiredStatus::Running), Change::Clear));
+    let blind = Observation { sessions: Answer::Unknown(throttled()), ..seen(Vec::new()) };
+    let blind = decided(&stopping, &blind);
+    assert_eq!((blind.outcome, stops(&blind)), (Outcome::Retry, false));
+
+    // An operator's stop is not a question.
+    stopping.notes.drain_started_at = None;
+    assert!(stops(&decided(&stopping, &seen(vec![Session::new("busy", "running")]))));
+}

@@ -1,0 +1,288 @@
+//! Launching exactly once: the look-up before, the plan on the record, and every way a launch can go wrong.
+
+use lcm_sdk::lifecycle::decision::Change;
+use lcm_sdk::lifecycle::event::{Audit, Event, Notice};
+use lcm_sdk::lifecycle::instance::WORKER_ID_TAG;
+use lcm_sdk::lifecycle::launch::LaunchPlan;
+use lcm_sdk::simulate::Simulation;
+use lcm_sdk::{
+    Answer, Applied, CallFailure, Decision, DesiredStatus, Ec2State, Effect, EffectResult, FailureKind, Image,
+    Observation, Outcome, Policy, Query, Record, Template, Worker, WorkerStatus, decide, queries, record,
+};
+
+use crate::common::{SHORT, ago, instance, now, policy, throttled, worker};
+
+fn pending() -> Worker {
+    let mut worker = worker(WorkerStatus::Pending, None);
+    worker.instance_id = None;
+    worker.notes.launched_at = None;
+    worker
+}
+
+fn image(id: &str, date: &str) -> Image {
+    Image { id: id.into(), name: "cisco-cml2.9".into(), creation_date: date.into() }
+}
+
+fn seen() -> Observation {
+    Observation {
+        tagged: Answer::Found(Vec::new()),
+        template: Answer::Found(Template::new("metal", "m5zn.metal")),
+        images: Answer::Found(vec![image("ami-2", "2026-01-01"), image("ami-1", "2025-01-01")]),
+        ..Observation::default()
+    }
+}
+
+fn decided(worker: &Worker, seen: &Observation) -> Decision {
+    decide(worker, seen, &policy(), now())
+}
+
+fn plan_of(decision: &Decision) -> LaunchPlan {
+    let plan = decision.effects.iter().find_map(|effect| match effect {
+        Effect::LaunchInstance { plan, .. } => Some(*plan.clone()),
+        _ => None,
+    });
+    plan.expect("a launch")
+}
+
+/// Records the outcome of a launch; everything before it went well.
+fn after_launch(worker: &Worker, decision: Decision, result: EffectResult) -> Record {
+    let mut results = vec![EffectResult::Done; decision.effects.len() - 1];
+    results.push(result);
+    record(worker, &Applied { decision, results, at: now(), version: None })
+}
+
+fn failed_launch(worker: &Worker, kind: FailureKind) -> Record {
+    after_launch(worker, decided(worker, &seen()), EffectResult::Failed(CallFailure::new(kind, "no")))
+}
+
+#[test]
+fn a_pass_asks_in_stages_and_for_no_more_than_it_needs() {
+    let (policy, worker) = (policy(), pending());
+    let asked = |seen: &Observation| queries(&worker, seen, &policy, now()).iter().collect::<Vec<_>>();
+    let mut so_far = Observation::default();
+    assert_eq!(asked(&so_far), [Query::Tagged]);
+    so_far.tagged = seen().tagged;
+    assert_eq!(asked(&so_far), [Query::Template]);
+    so_far.template = seen().template;
+    assert_eq!(asked(&so_far), [Query::Images]);
+    so_far.images = seen().images;
+    assert_eq!(asked(&so_far), []);
+}
+
+#[test]
+fn the_plan_is_written_before_anything_is_launched_and_the_newest_image_is_used() {
+    let decision = decided(&pending(), &seen());
+    let names: Vec<_> = decision.effects.iter().map(Effect::name).collect();
+    assert_eq!(names, ["record_launch_plan", "launch_instance"]);
+    let plan = plan_of(&decision);
+    assert_eq!((plan.image_id.as_str(), plan.instance_type.as_str()), ("ami-2", "m5zn.metal"));
+    assert_eq!(decision.notices, [Notice::Audit(Audit::Provisioned)]);
+
+    let record = after_launch(&pending(), decision, EffectResult::Launched("i-9".into()));
+    let launched = pending().patched(&record.patch);
+    assert_eq!((launched.status, launched.instance_id), (WorkerStatus::Provisioning, Some("i-9".into())));
+    assert_eq!(launched.notes.launched_at, Some(now()));
+    assert!(record.counts.contains(lcm_sdk::lifecycle::counters::Counter::Provisioned));
+}
+
+#[test]
+fn a_plan_that_could_not_be_written_is_not_launched() {
+    let worker = pending();
+    let decision = decided(&worker, &seen());
+    assert!(decision.effects[0].stops_the_rest());
+    let results = vec![EffectResult::Failed(CallFailure::new(FailureKind::Conflict, "version 8"))];
+    let record = record(&worker, &Applied { decision, results, at: now(), version: None });
+    assert_eq!((record.outcome, record.transition), (Outcome::Retry, None));
+    assert!(record.patch.is_empty());
+}
+
+#[test]
+fn an_unclear_launch_is_repeated_byte_by_byte_even_if_the_world_has_changed() {
+    let mut worker = pending();
+    let first = plan_of(&decided(&worker, &seen()));
+    for kind in [FailureKind::Unclear, FailureKind::Unparsable, FailureKind::Throttled, FailureKind::Unreachable] {
+        let record = failed_launch(&worker, kind);
+        assert_eq!((record.outcome, record.transition), (Outcome::Retry, None));
+        assert_eq!(record.patch.changes.launch_plan, Change::Keep, "{kind:?}");
+    }
+    worker.notes.launch_plan = Some(Box::new(first.clone()));
+    let mut changed = seen();
+    changed.images = Answer::Found(vec![image("ami-9", "2027-01-01")]);
+    changed.template = Answer::Absent;
+    let again = decided(&worker, &changed);
+    assert_eq!(plan_of(&again), first);
+    assert!(
+        queries(&worker, &Observation { tagged: seen().tagged, ..Observation::default() }, &policy(), now()).is_empty()
+    );
+}
+
+#[test]
+fn no_capacity_leaves_the_worker_pending_and_plans_anew() {
+    let record = failed_launch(&pending(), FailureKind::NoCapacity);
+    assert_eq!((record.outcome, record.transition), (Outcome::Retry, None));
+    assert_eq!(record.patch.changes.launch_plan, Change::Clear);
+}
+
+#[test]
+fn a_refusal_fails_the_worker_unless_the_plan_was_an_old_one() {
+    let worker = pending();
+    let record = failed_launch(&worker, FailureKind::Refused);
+    assert_eq!(worker.patched(&record.patch).status, WorkerStatus::Failed);
+    assert_eq!(record.notices, [Notice::Audit(Audit::ProvisionFailed)]);
+    assert_eq!(record.reason.to_string(), "EC2 refuses the launch for good (no).");
+
+    let mut resumed = worker.clone();
+    resumed.notes.launch_plan = Some(Box::new(plan_of(&decided(&worker, &seen()))));
+    resumed.notes.launched_at = Some(ago(crate::common::LONG));
+    let record = failed_launch(&resumed, FailureKind::Refused);
+    assert_eq!((record.outcome, record.transition), (Outcome::Retry, None));
+    assert_eq!(record.patch.changes.launch_plan, Change::Clear);
+}
+
+/// The response to the first call was lost after EC2 had launched; the second call was refused.
+#[test]
+fn a_refusal_after_an_unclear_call_gives_nothing_up_until_the_instance_would_have_shown() {
+    let mut worker = pending();
+    let first = plan_of(&decided(&worker, &seen()));
+    worker.notes.launch_plan = Some(Box::new(first));
+    worker.notes.launched_at = Some(ago(SHORT));
+    for kind in [FailureKind::Refused, FailureKind::NoCapacity] {
+        let record = failed_launch(&worker, kind);
+        assert_eq!((record.outcome, record.transition), (Outcome::Retry, None));
+        assert_eq!(record.patch.changes.launch_plan, Change::Keep, "{kind:?}");
+        // The refused call launched nothing, so the age of the launch counts from the one before.
+        assert_eq!(worker.patched(&record.patch).notes.launched_at, Some(ago(SHORT)));
+    }
+    worker.notes.launched_at = Some(ago(crate::common::LONG));
+    assert_eq!(failed_launch(&worker, FailureKind::Refused).patch.changes.launch_plan, Change::Clear);
+}
+
+#[test]
+fn an_instance_somebody_else_wrote_to_a_pending_record_is_given_its_time_to_appear() {
+    let mut worker = pending();
+    worker.instance_id = Some("i-1".into());
+    worker.updated_at = Some(ago(SHORT));
+    let decision = decided(&worker, &Observation { instance: Answer::Absent, ..seen() });
+    assert!(decision.does_nothing(), "{decision:?}");
+}
+
+#[test]
+fn a_launch_in_the_default_region_stays_there_whatever_the_default_becomes() {
+    let worker = pending();
+    let decision = decided(&worker, &seen());
+    let mut elsewhere = policy();
+    elsewhere.regions.default_region = Some("eu-west-1".into());
+    let mut in_flight = worker.clone();
+    in_flight.notes.launch_plan = Some(Box::new(plan_of(&decision)));
+    assert_eq!(elsewhere.regions.region_of(&in_flight), Some("us-east-1"));
+    let record = after_launch(&worker, decision, EffectResult::Launched("i-9".into()));
+    assert_eq!(elsewhere.regions.region_of(&worker.patched(&record.patch)), Some("us-east-1"));
+}
+
+#[test]
+fn a_launch_that_died_gets_a_new_generation_and_so_a_new_token() {
+    let worker = pending();
+    let first = plan_of(&decided(&worker, &seen()));
+    let record = failed_launch(&worker, FailureKind::LaunchDied);
+    let next = worker.patched(&record.patch);
+    assert_eq!(next.notes.launch_generation, 1);
+    assert_ne!(plan_of(&decided(&next, &seen())).client_token, first.client_token);
+
+    // The same when the record names an instance that is gone.
+    let mut recorded = worker;
+    recorded.instance_id = Some("i-1".into());
+    let gone = Observation { instance: Answer::Absent, ..seen() };
+    let decision = decided(&recorded, &gone);
+    let record = lcm_sdk::record(&recorded, &Applied { decision, results: Vec::new(), at: now(), version: None });
+    let next = recorded.patched(&record.patch);
+    assert_eq!((next.instance_id, next.notes.launch_generation), (None, 1));
+}
+
+#[test]
+fn an_instance_with_the_workers_tag_is_adopted_and_a_second_one_is_reported_untouched() {
+    let tagged = |id: &str, age| {
+        let mut instance = instance(Ec2State::Running);
+        instance.id = id.into();
+        instance.launched_at = Some(ago(age));
+        instance.tags.insert(WORKER_ID_TAG.into(), "w-1".into());
+        instance
+    };
+    let observation = Observation {
+        tagged: Answer::Found(vec![tagged("i-new", SHORT), tagged("i-old", crate::common::LONG)]),
+        ..seen()
+    };
+    let decision = decided(&pending(), &observation);
+    assert!(decision.effects.is_empty());
+    assert_eq!(decision.changes.as_ref().expect("changes").instance_id, Change::Set("i-old".into()));
+    assert_eq!(decision.notices, [Notice::Event(Event::DuplicateInstance { extra: "i-new".into() })]);
+}
+
+#[test]
+fn nothing_is_launched_while_ec2_cannot_say_whether_there_is_one() {
+    let decision = decided(&pending(), &Observation { tagged: Answer::Unknown(throttled()), ..seen() });
+    assert!(decision.does_nothing());
+    assert_eq!(decision.outcome, Outcome::Retry);
+}
+
+#[test]
+fn what_makes_a_launch_impossible_is_named() {
+    let failing = |worker: &Worker, seen: &Observation, policy: &Policy| {
+        let decision = decide(worker, seen, policy, now());
+        assert_eq!(decision.transition.map(|transition| transition.to()), Some(WorkerStatus::Failed));
+        (decision.outcome, decision.reason.to_string())
+    };
+    let mut unconfigured = policy();
+    unconfigured.regions.regions.clear();
+    assert_eq!(
+        failing(&pending(), &seen(), &unconfigured).1,
+        "There is no complete configuration for the worker's region \
+         (region us-east-1 is not configured; configured: none)."
+    );
+    assert_eq!(
+        failing(&pending(), &Observation { template: Answer::Absent, ..seen() }, &policy()),
+        (Outcome::Retry, "The worker's template does not exist (metal).".into())
+    );
+    assert_eq!(
+        failing(&pending(), &Observation { images: Answer::Found(Vec::new()), ..seen() }, &policy()).1,
+        "No AMI matches the template's pattern (cisco-cml2.9* in us-east-1)."
+    );
+}
+
+#[test]
+fn what_could_not_be_read_fails_nobody() {
+    for observation in [
+        Observation { template: Answer::Unknown(throttled()), ..seen() },
+        Observation { images: Answer::Unknown(throttled()), ..seen() },
+    ] {
+        let decision = decided(&pending(), &observation);
+        assert_eq!((decision.outcome, decision.does_nothing()), (Outcome::Retry, true));
+    }
+}
+
+#[test]
+fn a_worker_nobody_wants_is_not_terminated_while_its_launch_may_be_under_way() {
+    let mut worker = pending();
+    worker.notes.launch_plan = Some(Box::new(plan_of(&decided(&worker, &seen()))));
+    worker.notes.launched_at = Some(ago(SHORT));
+    worker.desired_status = Some(DesiredStatus::Terminated);
+    let young = decided(&worker, &seen());
+    assert_eq!((young.outcome, young.transition), (Outcome::Requeue, None));
+    worker.notes.launched_at = Some(ago(crate::common::LONG));
+    assert_eq!(decided(&worker, &seen()).transition.map(|transition| transition.to()), Some(WorkerStatus::Terminated));
+}
+
+#[test]
+fn a_crash_at_any_point_of_a_launch_leaves_one_instance_that_is_recorded() {
+    for crash_after in 0..=2 {
+        for lag in [0, 90] {
+            let mut worker = Worker::new("w-1", WorkerStatus::Pending);
+            worker.desired_status = Some(DesiredStatus::Running);
+            let mut simulation = Simulation::new(worker);
+            simulation.cloud.visibility_lag = std::time::Duration::from_secs(lag);
+            simulation.play_and_crash_after(crash_after);
+            simulation.play_until_quiet(50).expect("it settles");
+            assert_eq!(simulation.cloud.live(), 1, "crash after {crash_after} effects, {lag} s of lag");
+            assert_eq!(simulation.worker.status, WorkerStatus::Running);
+        }
+    }
+}

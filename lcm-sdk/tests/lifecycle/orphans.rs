@@ -1,0 +1,185 @@
+//! Garbage collection: ADR-014's night, and everything that must keep it from acting.
+
+use std::collections::HashMap;
+
+use lcm_sdk::lifecycle::discovery::{Completeness, Scan};
+use lcm_sdk::lifecycle::event::Event;
+use lcm_sdk::lifecycle::instance::PROTECT_TAG;
+use lcm_sdk::lifecycle::orphans::{Conclusion, Judgement, SubnetSight, judge, suspects};
+use lcm_sdk::lifecycle::transition::{EdgeKind, Transition};
+use lcm_sdk::{Answer, Ec2State, Instance, InstanceId, Policy, Worker, WorkerStatus};
+
+use crate::common::{LONG, SHORT, ago, now, policy, throttled, worker};
+
+/// A region with its records, its scan, and EC2's direct answers.
+struct Night {
+    workers: Vec<Worker>,
+    scan: Scan,
+    verified: HashMap<InstanceId, Answer<Instance>>,
+    subnet: SubnetSight,
+    policy: Policy,
+}
+
+impl Night {
+    /// `records` workers, of which the first `alive` have an instance that the scan shows.
+    fn new(records: usize, alive: usize) -> Self {
+        let id = |number: usize| InstanceId::from(format!("i-{number}"));
+        let workers: Vec<_> = (0..records)
+            .map(|number| {
+                let mut worker = worker(WorkerStatus::Running, None);
+                worker.id = format!("w-{number}").into();
+                worker.instance_id = Some(id(number));
+                worker
+            })
+            .collect();
+        let instances = (0..alive).map(|number| Instance::new(id(number), Ec2State::Running)).collect();
+        let scan = Scan { region: "us-east-1".into(), instances, completeness: Completeness::Complete };
+        let verified = (alive..records).map(|number| (id(number), Answer::Absent)).collect();
+        Self { workers, scan, verified, subnet: SubnetSight::NotVisible, policy: policy() }
+    }
+
+    fn answer(&mut self, answer: &Answer<Instance>) {
+        for value in self.verified.values_mut() {
+            value.clone_from(answer);
+        }
+    }
+
+    fn judge(&self) -> Judgement {
+        judge(&self.scan, &self.workers, &self.verified, self.subnet, &self.policy, now())
+    }
+
+    fn conclusions(&self) -> Vec<Conclusion> {
+        self.judge().verdicts.into_iter().map(|verdict| verdict.conclusion).collect()
+    }
+}
+
+#[test]
+fn thirteen_records_and_three_instances_give_exactly_ten_orphans_in_one_pass() {
+    let night = Night::new(13, 3);
+    assert_eq!(suspects(&night.scan, &night.workers, &night.policy).len(), 10);
+    let judgement = night.judge();
+    assert_eq!(judgement.patches.len(), 10);
+    for (patch, worker) in judgement.patches.iter().zip(&night.workers[3..]) {
+        assert_eq!(patch.worker_id, worker.id);
+        assert_eq!(patch.status, Some(WorkerStatus::Terminated));
+        let termination = patch.termination.as_ref().expect("terminated by somebody");
+        assert_eq!(termination.terminated_by, "discovery-gc");
+        assert_eq!(termination.reason, "EC2 instance not found during discovery");
+        assert_eq!(worker.patched(patch).status, WorkerStatus::Terminated);
+    }
+    assert!(judgement.events.iter().all(|event| event.event_type() == "cml_worker.orphan.terminated.v1"));
+}
+
+#[test]
+fn could_not_ask_terminates_nobody() {
+    let mut night = Night::new(13, 3);
+    night.answer(&Answer::Unknown(throttled()));
+    assert_eq!(night.conclusions(), [Conclusion::Unknown; 10]);
+    night.verified.clear();
+    assert_eq!(night.conclusions(), [Conclusion::Unknown; 10]);
+    assert!(night.judge().patches.is_empty());
+}
+
+#[test]
+fn a_scan_with_a_failed_page_proves_nothing() {
+    let mut night = Night::new(13, 3);
+    night.scan.completeness = Completeness::Partial(throttled());
+    assert_eq!(night.judge(), Judgement::default());
+    assert!(suspects(&night.scan, &night.workers, &night.policy).is_empty());
+}
+
+#[test]
+fn an_instance_that_the_scan_missed_but_ec2_shows_is_alive() {
+    let mut night = Night::new(4, 3);
+    night.answer(&Answer::Found(Instance::new("i-3", Ec2State::Stopped)));
+    assert_eq!(night.conclusions(), [Conclusion::Alive]);
+}
+
+#[test]
+fn an_instance_that_is_still_shown_as_terminated_is_gone_at_once_however_young() {
+    let mut night = Night::new(2, 2);
+    night.scan.instances[1].state = Ec2State::Terminated;
+    night.workers[1].notes.launched_at = Some(ago(SHORT));
+    assert_eq!(night.conclusions(), [Conclusion::Orphan]);
+}
+
+#[test]
+fn a_young_launch_is_spared_and_so_is_one_whose_age_nobody_knows() {
+    let mut night = Night::new(2, 1);
+    night.workers[1].notes.launched_at = Some(ago(SHORT));
+    assert_eq!(night.conclusions(), [Conclusion::Young]);
+    night.workers[1].notes.launched_at = None;
+    night.workers[1].created_at = None;
+    assert_eq!(night.conclusions(), [Conclusion::Young]);
+    night.workers[1].created_at = Some(ago(LONG));
+    assert_eq!(night.conclusions(), [Conclusion::Orphan]);
+}
+
+#[test]
+fn a_protected_instance_keeps_its_record() {
+    let mut night = Night::new(2, 2);
+    night.scan.instances[1].state = Ec2State::Terminated;
+    night.scan.instances[1].tags.insert(PROTECT_TAG.into(), String::new());
+    assert_eq!(night.conclusions(), [Conclusion::Protected]);
+}
+
+#[test]
+fn an_empty_scan_freezes_the_region_unless_something_proves_it_is_ours() {
+    let mut night = Night::new(3, 0);
+    assert_eq!(night.conclusions(), [Conclusion::Frozen; 3]);
+    let judgement = night.judge();
+    assert!(judgement.patches.is_empty());
+    assert_eq!(judgement.events, [Event::OrphansFrozen { region: "us-east-1".into(), records: 3 }]);
+
+    night.subnet = SubnetSight::Visible;
+    assert_eq!(night.conclusions(), [Conclusion::Orphan; 3]);
+
+    night.subnet = SubnetSight::NotVisible;
+    night.verified.insert("i-0".into(), Answer::Found(Instance::new("i-0", Ec2State::Terminated)));
+    assert_eq!(night.conclusions(), [Conclusion::Orphan; 3]);
+
+    // Nothing would have been touched, so nothing is said.
+    for number in 0..3 {
+        let id = InstanceId::from(format!("i-{number}"));
+        night.verified.insert(id.clone(), Answer::Found(Instance::new(id, Ec2State::Running)));
+    }
+    assert_eq!(night.conclusions(), [Conclusion::Alive; 3]);
+    assert!(night.judge().events.is_empty());
+
+    // Two records may well have vanished together.
+    assert_eq!(Night::new(2, 0).conclusions(), [Conclusion::Orphan; 2]);
+}
+
+#[test]
+fn the_cap_defers_the_rest_to_the_next_pass() {
+    let mut night = Night::new(13, 3);
+    night.policy.orphans.max_terminations_per_pass = Some(4);
+    let conclusions = night.conclusions();
+    assert_eq!(conclusions[..4], [Conclusion::Orphan; 4]);
+    assert_eq!(conclusions[4..], [Conclusion::Deferred; 6]);
+    assert_eq!(night.judge().patches.len(), 4);
+}
+
+#[test]
+fn other_regions_pending_and_terminated_records_and_those_without_an_instance_are_not_considered() {
+    let mut night = Night::new(5, 1);
+    night.workers[1].aws_region = Some("eu-west-1".into());
+    night.workers[2].status = WorkerStatus::Pending;
+    night.workers[3].status = WorkerStatus::Terminated;
+    night.workers[4].instance_id = None;
+    assert!(night.conclusions().is_empty());
+}
+
+#[test]
+fn every_status_that_is_considered_has_an_edge_to_terminated() {
+    for &status in WorkerStatus::ALL {
+        let mut night = Night::new(2, 1);
+        night.workers[1].status = status;
+        let marked = night.judge().patches.len();
+        let edges = [EdgeKind::Observed, EdgeKind::Commanded]
+            .map(|kind| Transition::new(status, WorkerStatus::Terminated, kind).is_ok());
+        let considered = !matches!(status, WorkerStatus::Pending | WorkerStatus::Terminated);
+        assert_eq!(marked, usize::from(considered), "{status}");
+        assert!(!considered || edges.contains(&true), "{status}");
+    }
+}

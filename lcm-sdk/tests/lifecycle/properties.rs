@@ -1,0 +1,239 @@
+//! What holds for every input: decisions are total, deterministic, and blind to "could not ask".
+
+use std::time::Duration;
+
+use lcm_sdk::lifecycle::idle::IdleReport;
+use lcm_sdk::lifecycle::license::{LicenseOperation, RegistrationStatus};
+use lcm_sdk::lifecycle::observation::{CloudMetrics, CmlMetrics};
+use lcm_sdk::{
+    Answer, Applied, CallFailure, Ec2State, EffectResult, FailureKind, FleetView, Image, Instance, Observation, Secret,
+    Session, Template, Timestamp, Worker, WorkerStatus, decide, queries, record,
+};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use crate::common::{DESIRED, now, policy};
+
+fn any_text() -> impl Strategy<Value = String> {
+    prop_oneof![Just(String::new()), Just("i-1".to_owned()), Just("w-1".to_owned()), "\\PC{0,8}"]
+}
+
+fn any_moment() -> impl Strategy<Value = Timestamp> {
+    prop_oneof![
+        Just(Timestamp::MIN_UTC),
+        Just(Timestamp::MAX_UTC),
+        Just(Timestamp::UNIX_EPOCH),
+        Just(now()),
+        (-100_000_i64..100_000).prop_map(|seconds| now() + chrono::TimeDelta::seconds(seconds)),
+    ]
+}
+
+fn any_failure() -> impl Strategy<Value = CallFailure> {
+    (select(FailureKind::ALL), any_text()).prop_map(|(kind, text)| CallFailure::new(kind, text))
+}
+
+fn any_answer<T: std::fmt::Debug + Clone>(found: impl Strategy<Value = T>) -> impl Strategy<Value = Answer<T>> {
+    prop_oneof![
+        Just(Answer::NotAsked),
+        Just(Answer::Absent),
+        any_failure().prop_map(Answer::Unknown),
+        found.prop_map(Answer::Found),
+    ]
+}
+
+fn any_instance() -> impl Strategy<Value = Instance> {
+    let addresses = (proptest::option::of(any_text()), proptest::option::of(any_text()));
+    (any_text(), select(Ec2State::ALL), addresses, proptest::option::of(any_moment()), any_text()).prop_map(
+        |(id, state, (public_ip, private_ip), launched_at, token)| Instance {
+            public_ip,
+            private_ip,
+            launched_at,
+            client_token: Some(token),
+            ..Instance::new(id, state)
+        },
+    )
+}
+
+fn any_session() -> impl Strategy<Value = Session> {
+    let state = select(vec!["pending", "scheduled", "running", "stopping", "failed", "expired", "", "asleep"]);
+    (any_text(), state, proptest::option::of(any_moment()), any::<u32>()).prop_map(
+        |(id, state, timeslot_start, retry_count)| Session { timeslot_start, retry_count, ..Session::new(id, state) },
+    )
+}
+
+fn any_idle_report() -> impl Strategy<Value = IdleReport> {
+    any::<[bool; 5]>().prop_map(|[telemetry_fetched, idle_check_performed, auto_pause_triggered, is_idle, eligible]| {
+        IdleReport {
+            telemetry_fetched,
+            idle_check_performed,
+            auto_pause_triggered,
+            is_idle,
+            eligible_for_pause: eligible,
+            ..IdleReport::default()
+        }
+    })
+}
+
+fn any_worker() -> impl Strategy<Value = Worker> {
+    let state = (select(WorkerStatus::ALL), select(DESIRED.as_slice()), proptest::option::of(any_text()));
+    let moments = proptest::collection::vec(proptest::option::of(any_moment()), 6);
+    let license =
+        (proptest::option::of(select(LicenseOperation::ALL)), any::<bool>(), proptest::option::of(any_text()));
+    let texts = (any_text(), proptest::option::of(any_text()), proptest::option::of(any_text()));
+    (state, moments, license, texts, any::<u32>()).prop_map(|(state, moments, license, texts, generation)| {
+        let mut worker = Worker::new(texts.0, state.0);
+        worker.desired_status = state.1;
+        worker.instance_id = state.2.map(Into::into);
+        worker.created_at = moments[0];
+        worker.updated_at = moments[1];
+        worker.start_initiated_at = moments[2];
+        worker.last_activity_check_at = moments[3];
+        worker.notes.launched_at = moments[4];
+        worker.notes.drain_started_at = moments[5];
+        worker.notes.launch_generation = generation;
+        worker.license.pending_operation = license.0;
+        worker.license.operation_in_progress = license.1;
+        worker.license.pending_token = license.2.map(Secret::from);
+        worker.template_name = texts.1;
+        worker.aws_region = texts.2;
+        worker
+    })
+}
+
+fn any_observation() -> impl Strategy<Value = Observation> {
+    let ec2 = (any_answer(any_instance()), any_answer(proptest::collection::vec(any_instance(), 0..4)));
+    let image = any_text().prop_map(|text| Image { id: text.clone(), name: text.clone(), creation_date: text });
+    let launch = (
+        any_answer(any_text().prop_map(|name| Template::new(name.clone(), name))),
+        any_answer(proptest::collection::vec(image, 0..3)),
+    );
+    let sessions = any_answer(proptest::collection::vec(any_session(), 0..4));
+    let metrics = (any_answer(Just(CloudMetrics::default())), any_answer(Just(CmlMetrics::default())));
+    let registration =
+        any_answer(select(vec!["COMPLETED", "FAILED", "NOT_REGISTERED", "?"]).prop_map(RegistrationStatus::from_wire));
+    let fleet = (0_usize..4, proptest::option::of(any_moment()))
+        .prop_map(|(running, last_scale_down_at)| FleetView { running, last_scale_down_at });
+    let rest = (registration, any_answer(any_idle_report()), any_answer(fleet), proptest::option::of(any_moment()));
+    (ec2, launch, sessions, metrics, rest).prop_map(|(ec2, launch, sessions, metrics, rest)| Observation {
+        instance: ec2.0,
+        tagged: ec2.1,
+        template: launch.0,
+        images: launch.1,
+        sessions,
+        cloud_metrics: metrics.0,
+        cml: metrics.1,
+        registration: rest.0,
+        idle: rest.1,
+        fleet: rest.2,
+        metrics_reported_at: rest.3,
+        idle_checked_at: None,
+    })
+}
+
+fn any_result() -> impl Strategy<Value = EffectResult> {
+    prop_oneof![
+        Just(EffectResult::Done),
+        Just(EffectResult::NotTried),
+        any_text().prop_map(|id| EffectResult::Launched(id.into())),
+        any_failure().prop_map(EffectResult::Failed),
+    ]
+}
+
+fn any_policy() -> impl Strategy<Value = lcm_sdk::Policy> {
+    (any::<bool>(), any::<bool>(), 0_u64..2_000).prop_map(|(scaling, resurrect, window)| {
+        let mut policy = policy();
+        policy.scale_down.enabled = scaling;
+        policy.resurrect_terminated = resurrect;
+        policy.consistency_window = Duration::from_secs(window);
+        policy
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_input_gives_one_decision_and_one_record(
+        worker in any_worker(),
+        seen in any_observation(),
+        policy in any_policy(),
+        at in any_moment(),
+        results in proptest::collection::vec(any_result(), 0..4),
+    ) {
+        let decision = decide(&worker, &seen, &policy, at);
+        prop_assert_eq!(&decision, &decide(&worker, &seen, &policy, at));
+        prop_assert_eq!(queries(&worker, &seen, &policy, at), queries(&worker, &seen, &policy, at));
+        prop_assert_ne!(decision.reason.code.as_str(), "no_such_transition");
+        prop_assert!(!decision.reason.to_string().is_empty());
+        if let Some(transition) = decision.transition {
+            prop_assert_eq!(transition.from(), worker.status);
+        }
+        serde_json::to_string(&decision).expect("a decision is JSON");
+        let record = record(&worker, &Applied { decision, results, at, version: None });
+        let after = worker.patched(&record.patch);
+        prop_assert_eq!(after.status, record.transition.map_or(worker.status, |transition| transition.to()));
+        serde_json::to_string(&record).expect("a record is JSON");
+    }
+
+    #[test]
+    fn while_ec2_gives_no_answer_no_status_changes_and_nothing_is_done_to_the_cloud(
+        worker in any_worker(),
+        mut seen in any_observation(),
+        policy in any_policy(),
+        at in any_moment(),
+        failure in any_failure(),
+    ) {
+        seen.instance = Answer::Unknown(failure.clone());
+        seen.tagged = Answer::Unknown(failure);
+        let decision = decide(&worker, &seen, &policy, at);
+        prop_assert!(decision.does_nothing(), "{:?}", decision);
+    }
+
+    #[test]
+    fn asking_ends_and_what_is_asked_is_then_enough(
+        worker in any_worker(),
+        answers in any_observation(),
+        policy in any_policy(),
+        at in any_moment(),
+    ) {
+        let mut seen = Observation { metrics_reported_at: answers.metrics_reported_at, ..Observation::default() };
+        let mut rounds = 0;
+        loop {
+            let open = queries(&worker, &seen, &policy, at);
+            if open.is_empty() {
+                break;
+            }
+            rounds += 1;
+            prop_assert!(rounds <= 4, "{:?}", open);
+            for query in open.iter() {
+                answer(query, &answers, &mut seen);
+            }
+        }
+        let decision = decide(&worker, &seen, &policy, at);
+        let mismatch = seen.instance.found().is_some_and(|found| Some(&found.id) != worker.instance_id.as_ref());
+        prop_assert!(decision.reason.code.as_str() != "not_observed" || mismatch, "{:?}", decision);
+    }
+}
+
+/// Gives the prepared answer to a query; one that was prepared as "not asked" becomes "could not ask".
+fn answer(query: lcm_sdk::Query, from: &Observation, to: &mut Observation) {
+    fn given<T: Clone>(answer: &Answer<T>) -> Answer<T> {
+        match answer {
+            Answer::NotAsked => Answer::Unknown(CallFailure::new(FailureKind::Unclear, "timed out")),
+            Answer::Found(_) | Answer::Absent | Answer::Unknown(_) => answer.clone(),
+        }
+    }
+    use lcm_sdk::Query;
+    match query {
+        Query::Instance => to.instance = given(&from.instance),
+        Query::Tagged => to.tagged = given(&from.tagged),
+        Query::Template => to.template = given(&from.template),
+        Query::Images => to.images = given(&from.images),
+        Query::Sessions => to.sessions = given(&from.sessions),
+        Query::CloudMetrics => to.cloud_metrics = given(&from.cloud_metrics),
+        Query::Cml => to.cml = given(&from.cml),
+        Query::Registration => to.registration = given(&from.registration),
+        Query::Idle => to.idle = given(&from.idle),
+        Query::Fleet => to.fleet = given(&from.fleet),
+    }
+}

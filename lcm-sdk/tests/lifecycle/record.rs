@@ -1,0 +1,90 @@
+//! From what was done to what is written: routes, counters, and effects that were not tried.
+
+use lcm_sdk::lifecycle::counters::Counter;
+use lcm_sdk::lifecycle::patch::Route;
+use lcm_sdk::{
+    Answer, Applied, DesiredStatus, Ec2State, EffectResult, Observation, Outcome, WorkerStatus, decide, record,
+};
+
+use crate::common::{instance, now, policy, throttled, worker};
+
+fn recorded(
+    status: WorkerStatus,
+    desired: Option<DesiredStatus>,
+    state: Ec2State,
+    results: Vec<EffectResult>,
+) -> lcm_sdk::Record {
+    let worker = worker(status, desired);
+    let seen = Observation { instance: Answer::Found(instance(state)), ..Observation::default() };
+    let decision = decide(&worker, &seen, &policy(), now());
+    record(&worker, &Applied { decision, results, at: now(), version: None })
+}
+
+#[test]
+fn counters_follow_what_ec2_confirmed() {
+    let counted = |status, desired, state| -> Vec<Counter> {
+        recorded(status, desired, state, vec![EffectResult::Done]).counts.iter().collect()
+    };
+    use WorkerStatus as Status;
+    assert_eq!(counted(Status::Provisioning, None, Ec2State::Running), [Counter::Started]);
+    assert_eq!(counted(Status::Starting, None, Ec2State::Running), [Counter::Started]);
+    assert_eq!(counted(Status::Stopping, None, Ec2State::Stopped), [Counter::Stopped]);
+    assert_eq!(counted(Status::Terminating, None, Ec2State::Terminated), [Counter::Terminated]);
+    // Not ours: the instance was stopped, ended or started by somebody else.
+    assert_eq!(counted(Status::Running, None, Ec2State::Stopped), []);
+    assert_eq!(counted(Status::Running, None, Ec2State::Terminated), []);
+    assert_eq!(counted(Status::Stopped, None, Ec2State::Running), []);
+}
+
+#[test]
+fn an_effect_that_was_not_tried_leaves_the_record_alone() {
+    let record = recorded(WorkerStatus::Stopped, Some(DesiredStatus::Running), Ec2State::Stopped, Vec::new());
+    assert_eq!((record.outcome, record.transition), (Outcome::Retry, None));
+    assert!(record.patch.is_empty() && record.notices.is_empty());
+    assert!(record.reason.to_string().contains("start_instance i-1: not tried"), "{}", record.reason);
+}
+
+#[test]
+fn a_failed_stop_says_why_and_is_retried() {
+    let results = vec![EffectResult::Failed(throttled())];
+    let record = recorded(WorkerStatus::Stopping, None, Ec2State::Running, results);
+    assert_eq!(record.outcome, Outcome::Retry);
+    assert_eq!(
+        record.reason.to_string(),
+        "Something that had to be done was not done; the status stays \
+         (RequestLimitExceeded: Request limit exceeded.)."
+    );
+}
+
+#[test]
+fn every_change_to_terminated_goes_through_its_own_call_and_says_who_and_why() {
+    let record = recorded(WorkerStatus::Terminating, None, Ec2State::Terminated, Vec::new());
+    assert_eq!(record.patch.route(WorkerStatus::Terminating), Some(Route::Terminate));
+    let termination = record.patch.termination.expect("terminated");
+    assert_eq!(termination.terminated_by, "worker-controller");
+    assert_eq!(termination.reason, "The instance is terminated.");
+
+    let stopping = recorded(WorkerStatus::Running, Some(DesiredStatus::Stopped), Ec2State::Running, Vec::new());
+    assert_eq!(stopping.patch.route(WorkerStatus::Running), Some(Route::Status));
+    assert_eq!(stopping.patch.termination, None);
+}
+
+#[test]
+fn a_patch_is_conditional_on_the_version_that_was_read() {
+    let mut worker = worker(WorkerStatus::Running, Some(DesiredStatus::Stopped));
+    worker.version = Some(7);
+    let decision = decide(&worker, &Observation::default(), &policy(), now());
+    let record = record(&worker, &Applied { decision, results: Vec::new(), at: now(), version: None });
+    assert_eq!(record.patch.expected_version, Some(7));
+}
+
+#[test]
+fn entering_stopped_clears_the_addresses() {
+    for status in [WorkerStatus::Stopping, WorkerStatus::Running, WorkerStatus::Draining, WorkerStatus::Unknown] {
+        let mut before = worker(status, None);
+        before.ip_address = Some("203.0.113.1".into());
+        before.public_ip = Some("203.0.113.1".into());
+        let after = before.patched(&recorded(status, None, Ec2State::Stopped, Vec::new()).patch);
+        assert_eq!((after.status, after.address()), (WorkerStatus::Stopped, None), "{status}");
+    }
+}

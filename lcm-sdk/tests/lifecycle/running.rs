@@ -1,0 +1,345 @@
+//! A running worker's six steps: their order, what each may see, and that each fails alone.
+
+use lcm_sdk::lifecycle::counters::Counter;
+use lcm_sdk::lifecycle::decision::Addresses;
+use lcm_sdk::lifecycle::event::Notice;
+use lcm_sdk::lifecycle::idle::IdleReport;
+use lcm_sdk::lifecycle::license::{LicenseOperation, LicenseReport, RegistrationStatus, Submission};
+use lcm_sdk::lifecycle::observation::{CloudMetrics, CmlMetrics};
+use lcm_sdk::lifecycle::policy::ExternalStopPolicy;
+use lcm_sdk::lifecycle::reason::Detail;
+use lcm_sdk::simulate::Simulation;
+use lcm_sdk::{
+    Answer, CallFailure, Decision, DesiredStatus, Ec2State, Effect, EffectResult, FailureKind, FleetView, Observation,
+    Outcome, Policy, Query, Requeue, Secret, Session, Worker, WorkerStatus, decide, queries,
+};
+
+use crate::common::{instance, now, policy, throttled, worker};
+
+fn running() -> Worker {
+    let mut worker = worker(WorkerStatus::Running, Some(DesiredStatus::Running));
+    worker.public_ip = Some("203.0.113.1".into());
+    worker.private_ip = Some("10.0.0.1".into());
+    worker
+}
+
+fn seen() -> Observation {
+    Observation { instance: Answer::Found(instance(Ec2State::Running)), ..Observation::default() }
+}
+
+fn idle() -> IdleReport {
+    IdleReport {
+        telemetry_fetched: true,
+        idle_check_performed: true,
+        is_idle: true,
+        eligible_for_pause: true,
+        ..IdleReport::default()
+    }
+}
+
+fn scaling() -> Policy {
+    let mut policy = policy();
+    policy.scale_down.enabled = true;
+    policy
+}
+
+fn with_license(operation: LicenseOperation, in_progress: bool) -> Worker {
+    let mut worker = running();
+    worker.license.pending_operation = Some(operation);
+    worker.license.pending_token = Some(Secret::from("t0ken"));
+    worker.license.operation_in_progress = in_progress;
+    worker
+}
+
+fn names(decision: &Decision) -> Vec<&'static str> {
+    decision.effects.iter().map(Effect::name).collect()
+}
+
+#[test]
+fn a_pass_asks_ec2_first_and_a_worker_that_is_to_stop_asks_nothing() {
+    let policy = scaling();
+    let asked = |worker: &Worker, seen: &Observation| queries(worker, seen, &policy, now()).iter().collect::<Vec<_>>();
+    let mut worker = with_license(LicenseOperation::Register, false);
+    worker.is_idle_detection_enabled = true;
+    assert_eq!(asked(&worker, &Observation::default()), [Query::Instance]);
+    let mut so_far = seen();
+    assert_eq!(asked(&worker, &so_far), [Query::CloudMetrics, Query::Cml, Query::Registration, Query::Idle]);
+    so_far.cloud_metrics = Answer::Unknown(throttled());
+    so_far.cml = Answer::Unknown(throttled());
+    so_far.registration = Answer::Unknown(throttled());
+    so_far.idle = Answer::Found(idle());
+    assert_eq!(asked(&worker, &so_far), [Query::Fleet]);
+    so_far.fleet = Answer::Found(FleetView { running: 5, last_scale_down_at: None });
+    assert_eq!(asked(&worker, &so_far), [Query::Sessions]);
+    so_far.sessions = Answer::Found(Vec::new());
+    assert_eq!(asked(&worker, &so_far), []);
+
+    worker.desired_status = Some(DesiredStatus::Stopped);
+    assert_eq!(asked(&worker, &Observation::default()), []);
+    worker.desired_status = None;
+    assert_eq!(asked(&worker, &Observation::of_ec2("i-1", Ec2State::Stopped)), []);
+}
+
+#[test]
+fn fresh_metrics_are_not_collected_again() {
+    let observation = Observation { metrics_reported_at: Some(now()), ..seen() };
+    assert!(queries(&running(), &observation, &policy(), now()).is_empty());
+}
+
+#[test]
+fn a_worker_in_service_with_nothing_new_costs_nothing() {
+    let decision = decide(&running(), &seen(), &policy(), now());
+    assert!(decision.does_nothing());
+    assert_eq!(decision.reason.to_string(), "The worker is in service.");
+}
+
+#[test]
+fn each_source_of_metrics_fails_alone() {
+    let report = |cloud, cml| {
+        let observation = Observation { cloud_metrics: cloud, cml, ..seen() };
+        decide(&running(), &observation, &policy(), now()).effects
+    };
+    let (cloud, cml) = (CloudMetrics::default(), CmlMetrics::default());
+    let none = Answer::Unknown(throttled());
+    assert_eq!(
+        report(Answer::Found(cloud), Answer::Unknown(throttled())),
+        [Effect::ReportMetrics { cloud: Some(cloud), cml: None }]
+    );
+    assert_eq!(
+        report(Answer::Unknown(throttled()), Answer::Found(cml.clone())),
+        [Effect::ReportMetrics { cloud: None, cml: Some(cml) }]
+    );
+    assert_eq!(report(none, Answer::Unknown(throttled())), []);
+}
+
+#[test]
+fn a_changed_address_is_recorded_and_the_licence_goes_to_the_new_one() {
+    let mut worker = with_license(LicenseOperation::Register, false);
+    worker.public_ip = Some("198.51.100.9".into());
+    worker.ip_address = Some("198.51.100.9".into());
+    let registration = Answer::Found(RegistrationStatus::from_wire("NOT_REGISTERED"));
+    let decision = decide(&worker, &Observation { registration, ..seen() }, &policy(), now());
+    let addresses = decision.changes.as_ref().and_then(|changes| changes.addresses.clone()).expect("addresses");
+    let expected = Addresses { public_ip: Some("203.0.113.1".into()), private_ip: Some("10.0.0.1".into()) };
+    assert_eq!(addresses, expected);
+    assert_eq!(
+        decision.effects,
+        [
+            // Which token this is about, in a few digits of its digest; CML shows no earlier attempt.
+            Effect::RecordLicenseAttempt { attempted: "#b46c0967".into() },
+            Effect::SubmitLicense { submission: Submission::Register, address: "203.0.113.1".into() },
+            Effect::ReportLicense { report: LicenseReport::StartRegistration },
+        ]
+    );
+    assert!(!format!("{decision:?}").contains("t0ken"));
+}
+
+#[test]
+fn a_licence_is_submitted_awaited_and_completed_over_several_passes() {
+    let mut simulation = Simulation::new(with_license(LicenseOperation::Register, false));
+    simulation.cloud.place(instance(Ec2State::Running), simulation.now);
+    let first = simulation.play();
+    assert_eq!(first.reason.code.as_str(), "license_submitted");
+    assert!(simulation.worker.license.operation_in_progress);
+    let second = simulation.play();
+    assert!(second.counts.contains(Counter::LicenseRegistered));
+    let license = &simulation.worker.license;
+    assert_eq!(license.token.as_ref().map(Secret::expose), Some("t0ken"));
+    assert_eq!((license.pending_operation, license.operation_in_progress), (None, false));
+
+    simulation.worker.license.pending_operation = Some(LicenseOperation::Deregister);
+    let third = simulation.play();
+    assert!(third.counts.contains(Counter::LicenseDeregistered));
+    assert_eq!(simulation.worker.license.token, None);
+}
+
+#[test]
+fn a_licence_in_progress_never_blocks_a_pass() {
+    let worker = with_license(LicenseOperation::Register, true);
+    let registration = Answer::Found(RegistrationStatus::from_wire("IN_PROGRESS"));
+    let decision = decide(&worker, &Observation { registration, ..seen() }, &policy(), now());
+    assert_eq!(decision.outcome, Outcome::Requeue);
+    assert_eq!(decision.requeue, Requeue::After(policy().license_poll_interval));
+    assert!(decision.does_nothing());
+}
+
+#[test]
+fn a_final_refusal_is_reported_once_and_any_other_failure_keeps_the_intent() {
+    let worker = with_license(LicenseOperation::Register, false);
+    let registration = Answer::Found(RegistrationStatus::from_wire("NOT_REGISTERED"));
+    let decision = decide(&worker, &Observation { registration, ..seen() }, &policy(), now());
+    let after = |kind| {
+        let failed = EffectResult::Failed(CallFailure::new(kind, "400 bad token"));
+        let applied = lcm_sdk::Applied {
+            decision: decision.clone(),
+            results: vec![EffectResult::Done, failed],
+            at: now(),
+            version: None,
+        };
+        lcm_sdk::record(&worker, &applied)
+    };
+    let refused = after(FailureKind::Refused);
+    assert_eq!(refused.patch.changes.license, Some(LicenseReport::FailRegistration));
+    let types: Vec<_> = refused
+        .notices
+        .iter()
+        .map(|notice| match notice {
+            Notice::Event(event) => event.event_type(),
+            Notice::Audit(audit) => audit.label(),
+        })
+        .collect();
+    assert_eq!(types, ["cml_worker.license.registration.failed.v1"]);
+    for (kind, report) in [
+        (FailureKind::Unreachable, None),
+        // CML may have it: then what it shows next is ours and must not be done again.
+        (FailureKind::Unclear, Some(LicenseReport::StartRegistration)),
+    ] {
+        let delayed = after(kind);
+        assert_eq!(delayed.patch.changes.license, report);
+        assert_eq!((delayed.outcome, delayed.reason.code.as_str()), (Outcome::Retry, "license_delayed"));
+        assert_eq!(worker.patched(&delayed.patch).license.pending_operation, Some(LicenseOperation::Register));
+    }
+}
+
+#[test]
+fn a_licence_that_waits_for_a_cml_nobody_could_ask_says_why() {
+    let worker = with_license(LicenseOperation::Register, false);
+    let failure = CallFailure::new(FailureKind::Unreachable, "connection refused").caused_by(std::fmt::Error);
+    let observation = Observation { registration: Answer::Unknown(failure), ..seen() };
+    let decision = decide(&worker, &observation, &policy(), now());
+    assert_eq!((decision.outcome, decision.reason.code.as_str()), (Outcome::Retry, "license_delayed"));
+    let Detail::Failure(told) = &decision.reason.detail else { panic!("no failure: {decision:?}") };
+    assert!(std::error::Error::source(&**told).is_some(), "what is at the bottom of it travels along");
+}
+
+#[test]
+fn an_intent_that_cml_never_saw_survives_what_cml_says_of_an_earlier_one() {
+    for word in ["EXPIRED", "COMPLETED", "NOT_REGISTERED"] {
+        let mut worker = with_license(LicenseOperation::Register, false);
+        let registration = Answer::Found(RegistrationStatus::from_wire(word).attempted("monday"));
+        let observation = Observation { registration, ..seen() };
+        for attempt in 0..3 {
+            let decision = decide(&worker, &observation, &policy(), now());
+            // Once noted, it needs no second note.
+            let all = ["record_license_attempt", "submit_license", "report_license"];
+            assert_eq!(names(&decision), all[usize::from(attempt > 0)..], "{word}");
+            let unreachable = CallFailure::new(FailureKind::Unreachable, "connection refused");
+            let noted = decision.effects.iter().find_map(|effect| match effect {
+                Effect::RecordLicenseAttempt { attempted } => Some(attempted.clone()),
+                _ => None,
+            });
+            let results = noted.iter().map(|_| EffectResult::Done).chain([EffectResult::Failed(unreachable)]).collect();
+            let applied = lcm_sdk::Applied { decision, results, at: now(), version: None };
+            worker = worker.patched(&lcm_sdk::record(&worker, &applied).patch);
+            worker.notes.license_attempt = noted.or(worker.notes.license_attempt);
+            assert_eq!(worker.license.pending_operation, Some(LicenseOperation::Register), "{word}");
+        }
+        // Accepted at last: what CML still says of Monday's attempt is waited out.
+        worker.license.operation_in_progress = true;
+        worker.notes.license_attempt = Some("monday".into());
+        if word != "NOT_REGISTERED" {
+            let decision = decide(&worker, &observation, &policy(), now());
+            assert_eq!(decision.reason.code.as_str(), "license_in_progress", "{word}");
+        }
+    }
+}
+
+#[test]
+fn a_record_that_keeps_one_address_only_is_not_written_again_and_again() {
+    let mut worker = running();
+    (worker.public_ip, worker.private_ip) = (None, None);
+    for address in ["203.0.113.1", "10.0.0.1"] {
+        worker.ip_address = Some(address.into());
+        assert!(decide(&worker, &seen(), &policy(), now()).does_nothing(), "{address}");
+    }
+    worker.ip_address = Some("198.51.100.9".into());
+    assert_eq!(decide(&worker, &seen(), &policy(), now()).reason.code.as_str(), "address_changed");
+}
+
+#[test]
+fn a_pass_that_wrote_the_record_itself_goes_on_with_the_version_that_gave() {
+    let mut worker = running();
+    worker.version = Some(7);
+    worker.desired_status = Some(DesiredStatus::Stopped);
+    let decision = decide(&worker, &Observation::default(), &policy(), now());
+    let applied = lcm_sdk::Applied { decision, results: Vec::new(), at: now(), version: Some(9) };
+    assert_eq!(lcm_sdk::record(&worker, &applied).patch.expected_version, Some(9));
+}
+
+#[test]
+fn idle_checks_and_pauses_of_the_server_are_counted() {
+    let report = IdleReport { auto_pause_triggered: true, ..idle() };
+    let decision = decide(&running(), &Observation { idle: Answer::Found(report), ..seen() }, &policy(), now());
+    assert!(decision.counts.contains(Counter::IdleDetection) && decision.counts.contains(Counter::AutoPause));
+    assert_eq!(decision.transition, None);
+}
+
+#[test]
+fn scale_down_stops_an_empty_worker_and_drains_a_used_one() {
+    let with = |sessions: Vec<Session>| Observation {
+        idle: Answer::Found(idle()),
+        fleet: Answer::Found(FleetView { running: 2, last_scale_down_at: None }),
+        sessions: Answer::Found(sessions),
+        cloud_metrics: Answer::Found(CloudMetrics::default()),
+        ..seen()
+    };
+    let stop = decide(&running(), &with(Vec::new()), &scaling(), now());
+    assert_eq!(stop.transition.map(|transition| transition.to()), Some(WorkerStatus::Stopping));
+    let changes = stop.changes.as_ref().expect("changes");
+    assert_eq!((changes.desired_status, changes.scaled_down_at), (Some(DesiredStatus::Stopped), Some(now())));
+    assert_eq!(labels(&stop), ["stopped_immediately"]);
+
+    let drain = decide(&running(), &with(vec![Session::new("s", "running")]), &scaling(), now());
+    assert_eq!(drain.transition.map(|transition| transition.to()), Some(WorkerStatus::Draining));
+    assert_eq!(labels(&drain), ["drained", "cml_worker.drain.started.v1"]);
+    assert!(drain.counts.contains(Counter::ScaleDownDrain));
+    // The earlier steps of the pass are not lost.
+    assert_eq!(names(&drain), ["report_metrics"]);
+
+    let blind = Observation { sessions: Answer::Unknown(throttled()), ..with(Vec::new()) };
+    assert_eq!(decide(&running(), &blind, &scaling(), now()).transition, None);
+}
+
+fn labels(decision: &Decision) -> Vec<&'static str> {
+    let label = |notice: &Notice| match notice {
+        Notice::Event(event) => event.event_type(),
+        Notice::Audit(audit) => audit.label(),
+    };
+    decision.notices.iter().map(label).collect()
+}
+
+#[test]
+fn an_external_stop_is_undone_or_respected_as_the_policy_says() {
+    let respect = Policy { external_stop_policy: ExternalStopPolicy::Respect, ..policy() };
+    for state in [Ec2State::Stopping, Ec2State::Stopped] {
+        let observation = Observation { instance: Answer::Found(instance(state)), ..Observation::default() };
+        let desired = |policy: &Policy| {
+            let decision = decide(&running(), &observation, policy, now());
+            assert_eq!(decision.transition.map(|transition| transition.to()), Some(state.worker_status()));
+            decision.changes.and_then(|changes| changes.desired_status)
+        };
+        assert_eq!(desired(&policy()), None);
+        assert_eq!(desired(&respect), Some(DesiredStatus::Stopped));
+    }
+}
+
+#[test]
+fn an_answer_about_another_instance_is_no_answer() {
+    let mut stranger = instance(Ec2State::Terminated);
+    stranger.id = "i-stranger".into();
+    let observation = Observation { instance: Answer::Found(stranger), ..Observation::default() };
+    assert!(decide(&running(), &observation, &policy(), now()).does_nothing());
+}
+
+#[test]
+fn a_pause_by_the_server_is_counted_and_audited_although_the_record_says_stopped_by_then() {
+    let mut paused = running();
+    paused.desired_status = Some(DesiredStatus::Stopped);
+    let seen = Observation { idle: Answer::Found(IdleReport { auto_pause_triggered: true, ..idle() }), ..seen() };
+    let decision = decide(&paused, &seen, &scaling(), now());
+    assert_eq!(decision.transition.map(|transition| transition.to()), Some(WorkerStatus::Stopping));
+    assert_eq!(decision.counts.iter().collect::<Vec<_>>(), [Counter::IdleDetection, Counter::AutoPause]);
+    let audited = |notice: &Notice| matches!(notice, Notice::Audit(audit) if audit.label() == "skipped_auto_pause");
+    assert!(decision.notices.iter().any(audited));
+    assert_eq!(decide(&paused, &seen, &policy(), now()).notices, [], "without scale-down there is nothing to skip");
+}
