@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn machines_read_one_object_on_each_line() {
-        let text = logged(&[("LOG_FORMAT", "json"), ("LOG_LEVEL", "debug")], Colours::On);
+        let text = logged(&[("LCM_LOG_FORMAT", "json"), ("LCM_LOG_LEVEL", "debug")], Colours::On);
         let lines: Vec<serde_json::Value> =
             text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
         assert_eq!(lines.len(), 3, "{text}");
@@ -157,9 +157,9 @@ mod tests {
 
     #[test]
     fn directives_count_more_than_the_level() {
-        let text = logged(&[("RUST_LOG", "hyper=info"), ("LOG_LEVEL", "trace")], Colours::Off);
+        let text = logged(&[("RUST_LOG", "hyper=info"), ("LCM_LOG_LEVEL", "trace")], Colours::Off);
         assert!(text.contains("chatter") && !text.contains("happened"), "{text}");
-        assert_eq!(logged(&[("LOG_LEVEL", "off")], Colours::Off), "");
+        assert_eq!(logged(&[("LCM_LOG_LEVEL", "off")], Colours::Off), "");
     }
 
     #[test]

@@ -48,7 +48,7 @@ fn the_settings_of_the_documents_have_their_names_variables_and_defaults() {
         ("etcd_endpoints", "ETCD_ENDPOINTS", "localhost:2379"),
         ("lease_ttl", "LEASE_TTL", "15"),
         ("retry_interval", "RETRY_INTERVAL", "5"),
-        ("instance_id", "INSTANCE_ID", "(generated)"),
+        ("instance_id", "LCM_INSTANCE_ID", "(generated)"),
         ("watch_enabled", "WATCH_ENABLED", "true"),
         ("watch_prefix", "WATCH_PREFIX", "/workers/"),
         ("reconnect_delay", "RECONNECT_DELAY", "1"),
@@ -110,8 +110,8 @@ fn variables_are_read_in_any_case_and_reach_the_policy() {
         ("EXTERNAL_STOP_POLICY", "Respect"),
         ("gc_max_terminations_per_pass", "7"),
         ("CONSISTENCY_WINDOW", "0.5"),
-        ("LOG_FORMAT", "JSON"),
-        ("LOG_LEVEL", "WARNING"),
+        ("LCM_LOG_FORMAT", "JSON"),
+        ("LCM_LOG_LEVEL", "WARNING"),
         ("election_key_prefix", "/elections/"),
         ("ETCD_KEY_PREFIX", ""),
     ]);
@@ -202,6 +202,49 @@ fn of_two_variables_the_first_counts_unless_it_is_empty_and_a_difference_is_said
 }
 
 #[test]
+fn prefixed_variable_is_the_first_of_every_setting() {
+    for setting in Settings::table() {
+        assert_eq!(setting.variables[0], format!("LCM_{}", setting.name.to_ascii_uppercase()));
+    }
+}
+
+#[test]
+fn prefixed_variable_wins_silently() {
+    let settings = usable(&[("MIN_WORKERS", "1"), ("LCM_MIN_WORKERS", "2"), ("AWS_REGION", "eu-west-1")]);
+    assert_eq!(settings.scale_down.min_workers, 2);
+    assert_eq!(settings.aws.aws_default_region, "eu-west-1");
+    assert_eq!(settings.warnings(), []);
+    let report = settings.report();
+    let row = report.readings.iter().find(|row| row.setting.name == "min_workers").expect("a row");
+    assert_eq!(row.origin, Origin::Variable("LCM_MIN_WORKERS".to_owned()));
+}
+
+#[test]
+fn empty_prefixed_variable_yields_to_aliases() {
+    let settings =
+        usable(&[("LCM_CML_DEFAULT_USERNAME", ""), ("CML_DEFAULT_USERNAME", "a"), ("CML_WORKER_API_USERNAME", "b")]);
+    assert_eq!(settings.cml.cml_default_username, "a");
+    assert_eq!(settings.warnings().len(), 1, "{:?}", settings.warnings());
+}
+
+#[test]
+fn unprefixed_names_are_accepted_in_any_case() {
+    assert_eq!(usable(&[("lcm_min_workers", "2")]).scale_down.min_workers, 2);
+    assert_eq!(usable(&[("INTERVAL_SECONDS", "7")]).reconciliation.reconcile_interval.as_secs(), 7);
+}
+
+#[test]
+fn host_wide_names_count_only_with_the_prefix() {
+    let platform = [("SERVICE_NAME", "billing"), ("INSTANCE_ID", "i-1"), ("LOG_LEVEL", "loud"), ("LOG_FORMAT", "xml")];
+    let settings = usable(&platform);
+    assert_eq!(settings.leader_key(), "/lcm/worker-controller/leader");
+    assert_ne!(settings.election.instance_id, "i-1");
+    assert_eq!((settings.logs.log_format, settings.logs.log_level), (LogFormat::People, LogLevel::Info));
+    assert_eq!(settings.warnings(), []);
+    assert_eq!(usable(&[("LCM_SERVICE_NAME", "blue")]).leader_key(), "/lcm/blue/leader");
+}
+
+#[test]
 fn an_empty_list_of_endpoints_is_mock_mode_and_said_aloud() {
     let settings = usable(&[("ETCD_ENDPOINTS", "")]);
     assert!(settings.etcd.is_mock());
@@ -215,6 +258,9 @@ fn a_misspelled_variable_is_pointed_out_without_its_value() {
     let settings = usable(&[
         ("CML_DEFAULT_PASSWRD", "hunter2"),
         ("reconcile_intervall", "10"),
+        ("LCM_MIN_WORKER", "1"),
+        ("LCM_INTERVAL_SECONDS", "1"),
+        ("LCM_ETCD_BIN", "/bin"),
         ("PATH", "/bin"),
         ("AWS_PROFILE", "dev"),
         ("ETCDCTL_ENDPOINTS", "x"),
@@ -224,6 +270,8 @@ fn a_misspelled_variable_is_pointed_out_without_its_value() {
         said,
         [
             "CML_DEFAULT_PASSWRD is not a setting; did you mean CML_DEFAULT_PASSWORD?",
+            "LCM_INTERVAL_SECONDS is not a setting; did you mean LCM_RECONCILE_INTERVAL?",
+            "LCM_MIN_WORKER is not a setting; did you mean LCM_MIN_WORKERS?",
             "reconcile_intervall is not a setting; did you mean RECONCILE_INTERVAL?",
         ]
     );
@@ -261,7 +309,7 @@ fn every_controller_has_a_name_of_its_own() {
     let host = [("HOSTNAME", "pod-7")];
     assert!(name(&host).starts_with("pod-7-"), "{}", name(&host));
     assert_ne!(name(&host), name(&host));
-    assert_eq!(name(&[("INSTANCE_ID", "blue")]), "blue");
+    assert_eq!(name(&[("LCM_INSTANCE_ID", "blue")]), "blue");
 }
 
 #[test]

@@ -85,7 +85,7 @@ def test_one_leads_by_a_lease_in_python_and_another_takes_over_when_it_stops(liv
     records = OwnRecords(running(cloud))
 
     def controller(name: str) -> lcm.Controller:
-        settings = {**SETTINGS, "INSTANCE_ID": name, "LEASE_TTL": "600"}
+        settings = {**SETTINGS, "LCM_INSTANCE_ID": name, "LEASE_TTL": "600"}
         clients = live_cloud.clients(settings, control_plane=records, compute=cloud, metrics=OwnGauges(), cml=OwnCml())
         return lcm.Controller(clients, coordination=keys)
 

@@ -164,7 +164,7 @@ class ResourceController(Running, Generic[R]):
         self._elected = None if coordination is None else Bridge(coordination, Coordination)
         if isinstance(watch, str):
             raise TypeError(f"watch is {watch!r}; accepted: a list of prefixes")
-        variables = {**(os.environ if settings is None else settings), "SERVICE_NAME": name}
+        variables = {**(os.environ if settings is None else settings), "LCM_SERVICE_NAME": name}
         super().__init__(_lcm.ResourceController(variables, self._bridge, resources.key, list(watch), self._elected))
 
     def _answering(self) -> AbstractContextManager[None]:

@@ -12,6 +12,9 @@ use super::suggest;
 /// Longest reason in a problem, in letters.
 const LONGEST_REASON: usize = 300;
 
+/// Prefix of every setting's own variable.
+const PREFIX: &str = "LCM_";
+
 /// Where the value of a setting came from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -37,7 +40,8 @@ impl std::fmt::Display for Origin {
 /// The variables that were given, by their names in upper case.
 pub(super) struct Reader {
     given: BTreeMap<String, Given>,
-    known: Vec<&'static str>,
+    /// The variables of every setting read so far.
+    settings: Vec<Vec<&'static str>>,
     pub(super) origins: BTreeMap<&'static str, Origin>,
     pub(super) problems: Vec<Problem>,
     pub(super) warnings: Vec<Warning>,
@@ -60,7 +64,7 @@ impl Reader {
                 given.insert(upper, Given { spelled, value });
             }
         }
-        Self { given, known: Vec::new(), origins: BTreeMap::new(), problems: Vec::new(), warnings: Vec::new() }
+        Self { given, settings: Vec::new(), origins: BTreeMap::new(), problems: Vec::new(), warnings: Vec::new() }
     }
 
     /// Reads one setting. `None` means that a problem was noted.
@@ -71,7 +75,7 @@ impl Reader {
         variables: &[&'static str],
         default: &str,
     ) -> Option<F::Value> {
-        self.known.extend(variables);
+        self.settings.push(variables.to_vec());
         let set: Vec<&Given> = variables.iter().filter_map(|variable| self.given.get(*variable)).collect();
         // An alias with something in it is meant more than a variable somebody left empty.
         let chosen = set.iter().find(|given| !given.value.is_empty()).or(set.first()).copied();
@@ -84,7 +88,9 @@ impl Reader {
             None => Err(("(bytes)".to_owned(), Refusal::Because("it is not UTF-8".to_owned()))),
         };
         if let Some(wins) = chosen {
-            let loses = set.iter().filter(|given| given.value != wins.value);
+            // A prefixed variable is a deliberate override; only unprefixed ones that differ are worth a warning.
+            let unprefixed = !is_prefixed(&wins.spelled);
+            let loses = set.iter().filter(|given| unprefixed && given.value != wins.value && !is_prefixed(&given.spelled));
             let overruled =
                 |loses: &&Given| Warning::Overruled { wins: wins.spelled.clone(), loses: loses.spelled.clone() };
             self.warnings.extend(loses.map(overruled));
@@ -105,7 +111,7 @@ impl Reader {
     /// Looks for variables that nobody read and that look like one somebody did.
     pub(super) fn look_for_misspellings(&mut self) {
         for (upper, given) in &self.given {
-            if let Some(meant) = suggest::meant(upper, &self.known) {
+            if let Some(meant) = suggest::meant(upper, &self.settings) {
                 self.warnings.push(Warning::Misspelled { variable: given.spelled.clone(), meant });
             }
         }
@@ -115,6 +121,11 @@ impl Reader {
     pub(super) fn variable(&self, upper: &str) -> Option<&str> {
         self.given.get(upper)?.value.to_str()
     }
+}
+
+/// Whether a variable has the prefix of this project.
+fn is_prefixed(variable: &str) -> bool {
+    variable.get(..PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(PREFIX))
 }
 
 #[cfg(all(test, unix))]

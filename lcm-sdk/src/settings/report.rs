@@ -16,7 +16,7 @@ pub struct Setting {
     pub about: &'static str,
     /// Its name.
     pub name: &'static str,
-    /// The variables it is read from; the first that is set and not empty counts.
+    /// The variables it is read from, `LCM_<NAME>` first; the first that is set and not empty counts.
     pub variables: &'static [&'static str],
     /// Its default.
     pub default: &'static str,
@@ -109,10 +109,13 @@ pub(super) fn reference(settings: &[Setting]) -> String {
             group = setting.group;
             let _ = write!(text, "\n## {group}\n\n{}\n\n{TABLE_HEAD}", setting.about);
         }
-        let variables: Vec<String> = setting.variables.iter().map(|variable| format!("`{variable}`")).collect();
+        let mut variables = setting.variables.iter().map(|variable| format!("`{variable}`"));
+        let own = variables.next().unwrap_or_default();
+        let aliases: Vec<String> = variables.collect();
         let row = [
             format!("`{}`", setting.name),
-            variables.join(", "),
+            own,
+            aliases.join(", "),
             format!("`{}`", setting.default),
             setting.accepted.clone(),
             setting.description.to_owned(),
@@ -122,7 +125,7 @@ pub(super) fn reference(settings: &[Setting]) -> String {
     text
 }
 
-const TABLE_HEAD: &str = "| setting | variable | default | accepted | meaning |\n|---|---|---|---|---|\n";
+const TABLE_HEAD: &str = "| setting | variable | also accepted | default | values | meaning |\n|---|---|---|---|---|---|\n";
 
 const PREFACE: &str = "\
 # Settings
@@ -130,7 +133,10 @@ const PREFACE: &str = "\
 Everything is set by environment variables, in any case. `worker-controller --print-settings` shows each setting with
 its value, its default and where the value came from; secrets show as `[redacted]`, or `(not set)`.
 
-- Where a setting has several variables, the first that is set and not empty counts, and a warning says so if they differ.
+- Every setting has a variable of its own, `LCM_` and its name, which wins over the other names it is accepted under.
+  Among variables of one setting the first that is set and not empty counts; a warning names unprefixed ones that differ.
+- Names that a platform may set for its own purposes (`SERVICE_NAME`, `INSTANCE_ID`, `LOG_LEVEL`, `LOG_FORMAT`) count only
+  with the prefix.
 - A bad value is an error before anything starts. It names the variable, the value and what is accepted; all bad values
   are named at once.
 - A variable that nobody reads but that looks like one of these gives a warning.

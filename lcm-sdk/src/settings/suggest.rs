@@ -6,13 +6,22 @@ const LONGEST: usize = 64;
 /// Shortest variable that is compared: among short ones everything looks like everything.
 const SHORTEST: usize = 7;
 
-/// The known variable that an unknown one was probably meant to be, if any is close enough.
-pub(super) fn meant(variable: &str, known: &[&'static str]) -> Option<&'static str> {
-    if known.contains(&variable) || !(SHORTEST..=LONGEST).contains(&variable.len()) {
+/// The variable that an unknown one was probably meant to be, if any is close enough.
+///
+/// `settings` holds the variables of each setting, the prefixed one first. A prefixed alias (`LCM_INTERVAL_SECONDS`)
+/// leads to the prefixed name of its setting.
+pub(super) fn meant(variable: &str, settings: &[Vec<&'static str>]) -> Option<&'static str> {
+    let known = || settings.iter().flatten().copied();
+    if known().any(|candidate| candidate == variable) || !(SHORTEST..=LONGEST).contains(&variable.len()) {
         return None;
     }
+    if let Some(alias) = variable.strip_prefix("LCM_")
+        && let Some(setting) = settings.iter().find(|variables| variables.contains(&alias))
+    {
+        return setting.first().copied();
+    }
     let tolerated = if variable.len() < 10 { 1 } else { 2 };
-    let near = known.iter().map(|candidate| (distance(variable, candidate), *candidate));
+    let near = known().map(|candidate| (distance(variable, candidate), candidate));
     near.filter(|(distance, _)| *distance <= tolerated).min().map(|(_, candidate)| candidate)
 }
 
@@ -44,16 +53,26 @@ fn distance(one: &str, other: &str) -> usize {
 mod tests {
     use super::*;
 
-    const KNOWN: &[&str] = &["RECONCILE_INTERVAL", "ETCD_ENDPOINTS", "LOG_LEVEL", "AWS_REGION"];
+    fn meant(variable: &str) -> Option<&'static str> {
+        let settings = [
+            vec!["LCM_RECONCILE_INTERVAL", "RECONCILE_INTERVAL", "INTERVAL_SECONDS"],
+            vec!["LCM_ETCD_ENDPOINTS", "ETCD_ENDPOINTS"],
+            vec!["LCM_LOG_LEVEL"],
+            vec!["LCM_AWS_DEFAULT_REGION", "AWS_REGION", "AWS_DEFAULT_REGION"],
+        ];
+        super::meant(variable, &settings)
+    }
 
     #[test]
     fn near_misses_are_found_and_neighbours_left_alone() {
-        assert_eq!(meant("RECONCILE_INTERVALL", KNOWN), Some("RECONCILE_INTERVAL"));
-        assert_eq!(meant("RECONICLE_INTERVAL", KNOWN), Some("RECONCILE_INTERVAL"));
-        assert_eq!(meant("ETCD_ENDPOINT", KNOWN), Some("ETCD_ENDPOINTS"));
-        assert_eq!(meant("LOG_LEVLE", KNOWN), Some("LOG_LEVEL"));
-        for fine in ["ETCDCTL_ENDPOINTS", "AWS_PROFILE", "PATH", "LOGNAME", "RECONCILE_INTERVAL", "", "HOME"] {
-            assert_eq!(meant(fine, KNOWN), None, "{fine}");
+        assert_eq!(meant("RECONCILE_INTERVALL"), Some("RECONCILE_INTERVAL"));
+        assert_eq!(meant("RECONICLE_INTERVAL"), Some("RECONCILE_INTERVAL"));
+        assert_eq!(meant("ETCD_ENDPOINT"), Some("ETCD_ENDPOINTS"));
+        assert_eq!(meant("LCM_LOG_LEVLE"), Some("LCM_LOG_LEVEL"));
+        assert_eq!(meant("LCM_ETCD_ENDPOINT"), Some("LCM_ETCD_ENDPOINTS"));
+        assert_eq!(meant("LCM_AWS_REGION"), Some("LCM_AWS_DEFAULT_REGION"));
+        for fine in ["ETCDCTL_ENDPOINTS", "AWS_PROFILE", "PATH", "LOGNAME", "LOG_LEVEL", "LCM_ETCD_BIN", "RECONCILE_INTERVAL", "", "HOME"] {
+            assert_eq!(meant(fine), None, "{fine}");
         }
     }
 

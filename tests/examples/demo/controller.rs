@@ -112,7 +112,7 @@ fn variables(cloud: &FakeCloud, name: &str, sweep_after: Duration) -> BTreeMap<S
     let printed = environment.as_object().into_iter().flatten();
     let printed = printed.map(|(name, value)| (name.clone(), value.as_str().map_or_else(String::new, str::to_owned)));
     let own = [
-        ("INSTANCE_ID", name.to_owned()),
+        ("LCM_INSTANCE_ID", name.to_owned()),
         ("LEASE_TTL", LEASE.as_secs().to_string()),
         ("LEASE_MARGIN", "1".to_owned()),
         ("STARTUP_RECONCILE_DELAY", sweep_after.as_secs_f64().to_string()),

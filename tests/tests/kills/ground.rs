@@ -36,7 +36,7 @@ const HABITS: [(&str, &str); 20] = [
     ("INITIAL_DELAY", "0.5"),
     ("LEASE_MARGIN", "0.5"),
     ("LEASE_TTL", "3"),
-    ("LOG_LEVEL", "warn"),
+    ("LCM_LOG_LEVEL", "warn"),
     ("MAX_BACKOFF", "2"),
     ("MAX_CONCURRENT", "16"),
     ("METRICS_POLL_INTERVAL", "86400"),

@@ -40,7 +40,7 @@ impl Pair {
         let process = Command::new(env!("CARGO_BIN_EXE_worker-controller-under-test"))
             .env_clear()
             .envs(self.ground.environment())
-            .env("INSTANCE_ID", &identity)
+            .env("LCM_INSTANCE_ID", &identity)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
