@@ -81,7 +81,8 @@ struct Running {
 impl Running {
     /// Starts it with quick habits, and waits until its admin server listens.
     fn start(environment: &Environment) -> Self {
-        let quick = with(environment, &[("ADMIN_PORT", "0"), ("STARTUP_RECONCILE_DELAY", "0"), ("LCM_LOG_FORMAT", "json")]);
+        let quick =
+            with(environment, &[("ADMIN_PORT", "0"), ("STARTUP_RECONCILE_DELAY", "0"), ("LCM_LOG_FORMAT", "json")]);
         let mut child = command(&[], &quick).stderr(Stdio::piped()).spawn().expect("it starts");
         let (sender, log) = mpsc::channel();
         let lines = BufReader::new(child.stderr.take().expect("stderr")).lines();

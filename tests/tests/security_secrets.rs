@@ -38,7 +38,8 @@ fn secrets() -> Environment {
     let own = hidden.flat_map(|setting| setting.variables.iter().map(|name| (*name).to_owned()));
     let others = ["AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"].map(str::to_owned);
     // Each alias the same: two that differ are a warning, and only one of them counts.
-    let name = |variable: &str| variable.replace("LCM_", "").replace("CML_WORKER_API_", "CML_DEFAULT_").to_ascii_lowercase();
+    let name =
+        |variable: &str| variable.replace("LCM_", "").replace("CML_WORKER_API_", "CML_DEFAULT_").to_ascii_lowercase();
     own.chain(others).map(|variable| (variable.clone(), format!("{CANARY}{}", name(&variable)))).collect()
 }
 

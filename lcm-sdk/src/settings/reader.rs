@@ -90,7 +90,8 @@ impl Reader {
         if let Some(wins) = chosen {
             // A prefixed variable is a deliberate override; only unprefixed ones that differ are worth a warning.
             let unprefixed = !is_prefixed(&wins.spelled);
-            let loses = set.iter().filter(|given| unprefixed && given.value != wins.value && !is_prefixed(&given.spelled));
+            let loses =
+                set.iter().filter(|given| unprefixed && given.value != wins.value && !is_prefixed(&given.spelled));
             let overruled =
                 |loses: &&Given| Warning::Overruled { wins: wins.spelled.clone(), loses: loses.spelled.clone() };
             self.warnings.extend(loses.map(overruled));

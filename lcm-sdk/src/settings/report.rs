@@ -125,7 +125,8 @@ pub(super) fn reference(settings: &[Setting]) -> String {
     text
 }
 
-const TABLE_HEAD: &str = "| setting | variable | also accepted | default | values | meaning |\n|---|---|---|---|---|---|\n";
+const TABLE_HEAD: &str =
+    "| setting | variable | also accepted | default | values | meaning |\n|---|---|---|---|---|---|\n";
 
 const PREFACE: &str = "\
 # Settings

@@ -71,7 +71,17 @@ mod tests {
         assert_eq!(meant("LCM_LOG_LEVLE"), Some("LCM_LOG_LEVEL"));
         assert_eq!(meant("LCM_ETCD_ENDPOINT"), Some("LCM_ETCD_ENDPOINTS"));
         assert_eq!(meant("LCM_AWS_REGION"), Some("LCM_AWS_DEFAULT_REGION"));
-        for fine in ["ETCDCTL_ENDPOINTS", "AWS_PROFILE", "PATH", "LOGNAME", "LOG_LEVEL", "LCM_ETCD_BIN", "RECONCILE_INTERVAL", "", "HOME"] {
+        for fine in [
+            "ETCDCTL_ENDPOINTS",
+            "AWS_PROFILE",
+            "PATH",
+            "LOGNAME",
+            "LOG_LEVEL",
+            "LCM_ETCD_BIN",
+            "RECONCILE_INTERVAL",
+            "",
+            "HOME",
+        ] {
             assert_eq!(meant(fine), None, "{fine}");
         }
     }
