@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use fake_cloud::clock::{Clock, Pace};
-use fake_cloud::cml::{self, Authority, System};
+use fake_cloud::cml::{self, Authority, CmlServer};
 use fake_cloud::control_plane::{self, Records};
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -37,7 +37,7 @@ async fn main() -> std::io::Result<()> {
     let authority = Authority::new()?;
     let ca_file = std::env::temp_dir().join(format!("fake-cml-ca-{}.pem", std::process::id()));
     authority.write_pem(&ca_file)?;
-    let system = System::new(clock.clone(), options);
+    let system = CmlServer::new(clock.clone(), options);
     let [tls, plain, control_plane] =
         [TcpListener::bind((here, 0)).await?, TcpListener::bind((here, 0)).await?, TcpListener::bind((here, 0)).await?];
     let line = json!({

@@ -56,11 +56,11 @@ impl Setting {
 async fn hands_add_workers_and_sessions_and_the_state_shows_them_without_secrets() {
     let here = Setting::start().await;
     let worker = json!({"id": "w-1", "name": "blue", "status": "running", "cml_password": "hunter2"});
-    assert_eq!(here.post("hands/worker", worker.clone()).await.0, 200);
-    assert_eq!(here.post("hands/session", json!({"id": "s-1", "worker_id": "w-1"})).await.0, 200);
-    let (status, again) = here.post("hands/worker", worker).await;
+    assert_eq!(here.post("console/worker", worker.clone()).await.0, 200);
+    assert_eq!(here.post("console/session", json!({"id": "s-1", "worker_id": "w-1"})).await.0, 200);
+    let (status, again) = here.post("console/worker", worker).await;
     assert_eq!(status, 409, "{again}");
-    let (status, nowhere) = here.post("hands/session", json!({"worker_id": "w-9"})).await;
+    let (status, nowhere) = here.post("console/session", json!({"worker_id": "w-9"})).await;
     assert_eq!(status, 404, "{nowhere}");
     let state = here.state().await;
     assert_eq!((&state["workers"][0]["id"], &state["workers"][0]["status"]), (&json!("w-1"), &json!("running")));
@@ -117,8 +117,8 @@ async fn watches_stall_resume_and_are_cut_by_admin_call() {
 async fn a_cml_is_wiped_by_hand_and_a_cml_that_is_not_there_cannot_be() {
     let here = Setting::start().await;
     let id = here.laboratory().await;
-    assert_eq!(here.post("hands/cml/wipe", json!({"instance": id})).await, (200, json!({"wiped": id})));
-    let (status, refusal) = here.post("hands/cml/wipe", json!({"instance": "i-0"})).await;
+    assert_eq!(here.post("console/cml/wipe", json!({"instance": id})).await, (200, json!({"wiped": id})));
+    let (status, refusal) = here.post("console/cml/wipe", json!({"instance": "i-0"})).await;
     assert_eq!(status, 404, "{refusal}");
     here.cloud.stop().await;
 }
@@ -127,7 +127,7 @@ async fn a_cml_is_wiped_by_hand_and_a_cml_that_is_not_there_cannot_be() {
 async fn a_reset_takes_the_whole_world_back_to_its_beginning() {
     let here = Setting::start().await;
     here.laboratory().await;
-    here.post("hands/worker", json!({"id": "w-1", "name": "blue"})).await;
+    here.post("console/worker", json!({"id": "w-1", "name": "blue"})).await;
     here.cloud.etcd().lease_grant(0, 60).expect("granted");
     here.post("etcd/unavailable", json!({})).await;
     assert_eq!(here.post("reset", json!({})).await.0, 200);

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use axum::response::IntoResponse;
 use fake_cloud::clock::{Clock, Pace};
 use fake_cloud::cml::{
-    Authority, Boot, NewLab, Options, Refusal, Stage, System, bad_gateway_page, serve_http, serve_http_at, serve_tls,
+    Authority, Boot, BootStage, CmlError, CmlServer, NewLab, Options, bad_gateway_page, serve_http, serve_http_at,
+    serve_tls,
 };
 use fake_cloud::interruption::{Hook, Interruption};
 use reqwest::{Client, Method};
@@ -18,7 +19,7 @@ use tokio::sync::oneshot;
 
 struct Served {
     base: String,
-    system: System,
+    system: CmlServer,
     client: Client,
     stop: Option<oneshot::Sender<()>>,
 }
@@ -27,7 +28,7 @@ impl Served {
     async fn start(options: Options) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let base = format!("http://{}/api/v0", listener.local_addr().expect("bound"));
-        let system = System::new(Clock::new(Pace::Manual), options);
+        let system = CmlServer::new(Clock::new(Pace::Manual), options);
         let (stop, stopped) = oneshot::channel();
         tokio::spawn(serve_http(listener, system.clone(), async { drop(stopped.await) }));
         let client = Client::builder().no_proxy().timeout(Duration::from_secs(30)).build().expect("a client");
@@ -78,7 +79,7 @@ async fn a_client_that_trusts_the_authority_is_served_at_that_address_only() {
         let listener = TcpListener::bind((here, 0)).await.expect("a free port");
         let url = format!("https://{}/api/v0/system_information", listener.local_addr().expect("bound"));
         let certificate = authority.issue(certified).expect("a certificate");
-        let system = System::new(Clock::new(Pace::Real), Options::default());
+        let system = CmlServer::new(Clock::new(Pace::Real), Options::default());
         tokio::spawn(serve_tls(listener, system, certificate, std::future::pending()));
         let answer = trusting.get(&url).send().await;
         assert_eq!(answer.is_ok(), name == "right", "{name}: {answer:?}");
@@ -105,7 +106,7 @@ async fn a_stopped_system_refuses_and_cuts_who_is_connected() {
 async fn nothing_listens_before_its_time() {
     let clock = Clock::new(Pace::Manual);
     let boot = Boot { refused: Duration::from_secs(60), ..Boot::INSTANT };
-    let system = System::new(clock.clone(), Options { boot, ..Options::default() });
+    let system = CmlServer::new(clock.clone(), Options { boot, ..Options::default() });
     // A port that is free now: taken and given back.
     let address: SocketAddr = {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
@@ -121,7 +122,7 @@ async fn nothing_listens_before_its_time() {
 
 #[tokio::test]
 async fn a_system_that_is_started_again_is_the_same_one_at_the_same_address() {
-    let system = System::new(Clock::new(Pace::Manual), Options::default());
+    let system = CmlServer::new(Clock::new(Pace::Manual), Options::default());
     let lab = system.create_lab(NewLab::default()).expect("made");
     let mut address = SocketAddr::from(([127, 0, 0, 1], 0));
     for round in 0..2 {
@@ -130,7 +131,7 @@ async fn a_system_that_is_started_again_is_the_same_one_at_the_same_address() {
         if round == 0 {
             address = TcpListener::bind(address).await.and_then(|free| free.local_addr()).expect("a free port");
         } else {
-            system.switch_on();
+            system.power_on();
         }
         let (stop, stopped) = oneshot::channel::<()>();
         let server = tokio::spawn(serve_http_at(address, system.clone(), async { drop(stopped.await) }));
@@ -140,7 +141,7 @@ async fn a_system_that_is_started_again_is_the_same_one_at_the_same_address() {
         let token = system.log_in("admin", "admin").expect("logged in");
         let labs = client.get(format!("{url}/labs")).bearer_auth(token).send().await.expect("an answer");
         assert_eq!(labs.json::<Value>().await.expect("JSON"), json!([lab]));
-        system.switch_off();
+        system.power_off();
         drop(stop);
         server.await.expect("it ends").expect("it could listen");
         assert!(tokio::net::TcpStream::connect(address).await.is_err(), "nothing listens any more");
@@ -255,7 +256,7 @@ async fn faults_come_between_a_request_and_its_answer() {
         }
         match turn.fetch_add(1, Ordering::Relaxed) {
             0 => Some(Interruption::Instead(bad_gateway_page())),
-            1 => Some(Interruption::Instead(Refusal::unauthorized().into_response())),
+            1 => Some(Interruption::Instead(CmlError::unauthorized().into_response())),
             2 => Some(Interruption::Cut),
             3 => Some(Interruption::Afterwards(bad_gateway_page())),
             _ => None,
@@ -270,7 +271,7 @@ async fn faults_come_between_a_request_and_its_answer() {
     assert_eq!(served.get("/labs", &token).await.1, json!([]), "none of these did anything");
     assert_eq!(create().await.expect("an answer").status(), 502);
     assert_eq!(served.get("/labs", &token).await.1.as_array().map(Vec::len), Some(1), "this one did");
-    served.system.hold_at(Some(Stage::NotReady));
+    served.system.hold_at(Some(BootStage::NotReady));
     let answer = served.request(Method::GET, "/system_information").send().await.expect("an answer");
     assert_eq!(answer.json::<Value>().await.expect("JSON")["ready"], false);
 }

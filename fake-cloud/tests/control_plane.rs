@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::response::IntoResponse;
 use fake_cloud::clock::{Clock, Pace};
 use fake_cloud::control_plane::http::{ENDPOINTS, Verb};
-use fake_cloud::control_plane::{Dialect, NoProjection, Options, Records, Settings, serve};
+use fake_cloud::control_plane::{Dialect, NoMirror, Options, Records, Settings, serve};
 use fake_cloud::faults::WaitOn;
 use fake_cloud::interruption::{Hook, Interruption};
 use reqwest::{Client, Method, StatusCode};
@@ -36,7 +36,7 @@ impl Server {
     async fn start_with(settings: Settings, options: Options) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let base = format!("http://{}", listener.local_addr().expect("bound"));
-        let records = Records::with(Clock::new(Pace::Real), settings, NoProjection);
+        let records = Records::with_settings(Clock::new(Pace::Real), settings, NoMirror);
         let task = tokio::spawn(serve(listener, records.clone(), options, std::future::pending()));
         let mut headers = reqwest::header::HeaderMap::new();
         headers.insert("x-api-key", "lcm-dev-key".parse().expect("a header"));

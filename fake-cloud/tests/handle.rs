@@ -6,8 +6,8 @@ use std::time::Duration;
 use fake_cloud::admin::ResetTo;
 use fake_cloud::clock::{Clock, Pace};
 use fake_cloud::cloud::{Exposure, FakeCloud, Options};
-use fake_cloud::cml::{self, Boot, Stage};
-use fake_cloud::control_plane::Generation;
+use fake_cloud::cml::{self, Boot, BootStage};
+use fake_cloud::control_plane::ApiVersion;
 use fake_cloud::faults::{Action, Rule};
 use fake_cloud::recorder::RecordFilter;
 use fake_cloud::scenario::Scenario;
@@ -53,9 +53,9 @@ async fn everything_follows_a_clock_that_is_moved_by_hand_and_nothing_moves_with
     cloud.advance(Duration::from_secs(15 + 239)).await;
     assert_eq!(state(), Some(InstanceState::Running));
     let system = cloud.cml(&id).expect("it has a CML");
-    assert_eq!(system.stage(), Stage::NotReady);
+    assert_eq!(system.stage(), BootStage::NotReady);
     cloud.advance(Duration::from_secs(1)).await;
-    assert_eq!(system.stage(), Stage::Ready);
+    assert_eq!(system.stage(), BootStage::Ready);
 
     let (client, base) = cml_of(&cloud, &id);
     let login = json!({"username": "admin", "password": "admin"});
@@ -170,7 +170,7 @@ async fn a_reset_goes_back_to_the_scenario_or_to_nothing() {
     assert_eq!(cloud.world().faults().list().len(), 1);
     assert!(cloud.etcd().revision() > 1, "and its mirror in etcd");
     cloud.settle().await;
-    assert_eq!(cloud.cml(&first).map(|system| system.stage()), Some(Stage::Ready));
+    assert_eq!(cloud.cml(&first).map(|system| system.stage()), Some(BootStage::Ready));
 
     let answer = client.post(&url).json(&json!({"to": "empty"})).send().await.expect("an answer");
     assert_eq!(answer.status(), 200);
@@ -183,7 +183,7 @@ async fn a_reset_goes_back_to_the_scenario_or_to_nothing() {
 
 #[tokio::test]
 async fn an_older_control_plane_has_no_versions_and_no_way_to_terminate_but_a_status_write() {
-    let cloud = start(Options { control_plane_generation: Some(Generation::Older), ..by_hand() }).await;
+    let cloud = start(Options { control_plane_api_version: Some(ApiVersion::Older), ..by_hand() }).await;
     cloud.add_worker(json!({"id": "w-1", "status": "running", "drain_started_at": null})).expect("added");
     let client = reqwest::Client::builder().no_proxy().build().expect("a client");
     let base = format!("{}/api/internal/workers", cloud.endpoints().control_plane_url);

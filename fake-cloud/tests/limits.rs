@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use fake_cloud::clock::{Clock, Pace};
 use fake_cloud::cloud::{FakeCloud, Options};
-use fake_cloud::cml::{self, Authority, System};
+use fake_cloud::cml::{self, Authority, CmlServer};
 use serde_json::Value;
 use support::{Answer, exchange, signed};
 use tokio::net::TcpListener;
@@ -29,8 +29,8 @@ struct World {
 async fn world() -> World {
     let cloud = FakeCloud::start(Options::default()).await.expect("a cloud");
     let at = |url: &str| url.trim_start_matches("http://").parse::<SocketAddr>().expect("an address");
-    let system = System::new(Clock::new(Pace::Manual), cml::Options::default());
-    system.switch_on();
+    let system = CmlServer::new(Clock::new(Pace::Manual), cml::Options::default());
+    system.power_on();
     let token = system.log_in("admin", "admin").expect("a token");
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let cml_at = listener.local_addr().expect("an address");
@@ -130,8 +130,8 @@ async fn a_head_that_is_too_long_is_refused() {
 async fn a_cml_that_somebody_speaks_to_in_the_clear_goes_on_for_everybody_else() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("an address");
-    let system = System::new(Clock::new(Pace::Manual), cml::Options::default());
-    system.switch_on();
+    let system = CmlServer::new(Clock::new(Pace::Manual), cml::Options::default());
+    system.power_on();
     let authority = Authority::new().expect("an authority");
     let certificate = authority.issue(address.ip()).expect("a certificate");
     tokio::spawn(cml::serve_tls(listener, system, certificate, std::future::pending()));

@@ -77,6 +77,6 @@ fn the_vocabularies_agree() {
         list.iter().filter_map(|word| word.as_str().map(str::to_owned)).collect()
     };
     assert_eq!(words("Status"), fake_cloud::control_plane::STATUSES);
-    assert_eq!(words("Desired"), fake_cloud::control_plane::DESIRED);
+    assert_eq!(words("Desired"), fake_cloud::control_plane::DESIRED_STATUSES);
     assert_eq!(words("SessionState"), fake_cloud::control_plane::SESSION_STATES);
 }

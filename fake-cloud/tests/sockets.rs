@@ -329,7 +329,7 @@ async fn the_admin_api_refuses_nonsense_kindly() {
         (post("/_fake/clock/advance", r#"{"seconds": -1}"#), 422),
         (post("/_fake/clock", r#"{"pace": "fast"}"#), 422),
         (post("/_fake/nowhere", "{}"), 404),
-        (post("/_fake/hands/stop", r#"{"region": "us-east-1", "instance": "i-12345678"}"#), 409),
+        (post("/_fake/console/stop", r#"{"region": "us-east-1", "instance": "i-12345678"}"#), 409),
         (b"GET /_fake/requests?colour=blue HTTP/1.1\r\nhost: localhost\r\n\r\n".to_vec(), 400),
         (b"GET /_fake/ HTTP/1.1\r\nhost: localhost\r\n\r\n".to_vec(), 200),
     ] {

@@ -10,5 +10,5 @@ use crate::door::block_on;
 /// Runs the command until it is told to stop, and gives its exit code.
 #[pyfunction]
 pub(crate) fn fake_cloud_command(py: Python<'_>, program: &str, words: Vec<OsString>) -> PyResult<u8> {
-    block_on(py, command::run(program, words)).map(command::Ending::code)
+    block_on(py, command::run(program, words)).map(command::ExitStatus::code)
 }

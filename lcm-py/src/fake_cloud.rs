@@ -46,7 +46,7 @@ impl FakeCloud {
         let generation = control_plane.map(str::parse).transpose().map_err(|error| refused(py, error))?;
         let options = Options {
             settings: Settings { seed, clock, delays, ..Settings::default() },
-            control_plane_generation: generation,
+            control_plane_api_version: generation,
             scenario,
             ..Options::default()
         };
@@ -224,7 +224,7 @@ impl FakeCloud {
 
     fn move_session<'py>(&self, py: Python<'py>, id: &str, status: &str) -> PyResult<Bound<'py, PyAny>> {
         self.ask(py, |cloud| {
-            let input = Input::of(json!({"status": status}))?;
+            let input = Input::from_value(json!({"status": status}))?;
             cloud.records().transition_session(id, &input).map(|session| object(&session))
         })
     }

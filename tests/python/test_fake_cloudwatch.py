@@ -222,7 +222,7 @@ def test_a_metric_can_be_set_by_hand(fake_cloud: FakeCloud, client: Any) -> None
     now = fake_cloud.now()
     fake_cloud.admin(
         "POST",
-        "hands/metric",
+        "console/metric",
         {
             "region": "us-east-1",
             "namespace": "AWS/EC2",

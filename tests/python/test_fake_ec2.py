@@ -318,19 +318,19 @@ class TestHands:
         [instance] = fake_cloud.launch()
         fake_cloud.admin("DELETE", "requests")
         target = {"region": "us-east-1", "instance": instance}
-        fake_cloud.admin("POST", "hands/tag", {**target, "key": "who", "value": "console"})
-        answer = fake_cloud.admin("POST", "hands/terminate", target)
+        fake_cloud.admin("POST", "console/tag", {**target, "key": "who", "value": "console"})
+        answer = fake_cloud.admin("POST", "console/terminate", target)
         assert answer == {"instance": instance, "previous": "running", "current": "shutting-down"}
         assert fake_cloud.requests() == []
         assert describe(ec2, instance)[0]["Tags"] == [{"Key": "who", "Value": "console"}]
         with pytest.raises(AdminError, match="IncorrectInstanceState"):
-            fake_cloud.admin("POST", "hands/stop", target)
+            fake_cloud.admin("POST", "console/stop", target)
 
     def test_images_subnets_and_groups_can_be_added(self, fake_cloud: FakeCloud) -> None:
         here = {"region": "us-east-1"}
-        fake_cloud.admin("POST", "hands/image", {**here, "id": "ami-0000000a", "name": "cisco-cml2.10-new"})
-        fake_cloud.admin("POST", "hands/subnet", {**here, "id": "subnet-0000000a"})
-        fake_cloud.admin("POST", "hands/security-group", {**here, "id": "sg-0000000a", "name": "cml"})
+        fake_cloud.admin("POST", "console/image", {**here, "id": "ami-0000000a", "name": "cisco-cml2.10-new"})
+        fake_cloud.admin("POST", "console/subnet", {**here, "id": "subnet-0000000a"})
+        fake_cloud.admin("POST", "console/security-group", {**here, "id": "sg-0000000a", "name": "cml"})
         ec2 = fake_cloud.client("ec2")
         launched = ec2.run_instances(
             ImageId="ami-0000000a",

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fake_cloud::clock::{Clock, Pace};
 use fake_cloud::cloud::{self, FakeCloud};
-use fake_cloud::cml::{self, Authority, NewLab, NewNode, Stage, System};
+use fake_cloud::cml::{self, Authority, BootStage, CmlServer, NewLab, NewNode};
 use fake_cloud::scenario::Scenario;
 use fake_cloud::world::Region;
 use lcm_sdk::conformance::cml::{Booting, CmlWorld, Registration, suite};
@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 
 struct World {
     clock: Clock,
-    system: System,
+    system: CmlServer,
     client: CmlClient,
     port: u16,
     authority: PathBuf,
@@ -29,8 +29,8 @@ struct World {
 impl World {
     async fn start() -> Self {
         let clock = Clock::new(Pace::Manual);
-        let system = System::new(clock.clone(), cml::Options::default());
-        system.switch_on();
+        let system = CmlServer::new(clock.clone(), cml::Options::default());
+        system.power_on();
         let lab = system.create_lab(NewLab::default()).expect("a lab");
         for label in ["r1", "r2"] {
             let node = NewNode { label: label.into(), node_definition: "iosv".into(), rest: Default::default() };
@@ -80,7 +80,7 @@ impl CmlWorld for World {
 
     async fn set_booting(&self, booting: Booting) {
         self.system.hold_at(match booting {
-            Booting::Yes => Some(Stage::BadGateway),
+            Booting::Yes => Some(BootStage::BadGateway),
             Booting::No => None,
         });
     }
@@ -90,7 +90,7 @@ impl CmlWorld for World {
     }
 
     async fn start_lab(&self) {
-        self.system.note_activity("start_lab", json!({}));
+        self.system.record_activity("start_lab", json!({}));
     }
 
     async fn end_logins(&self) {

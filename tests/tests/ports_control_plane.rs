@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fake_cloud::clock::{Clock, Pace};
 use fake_cloud::cloud::{self, FakeCloud};
-use fake_cloud::control_plane::{self, Dialect, Input, NoProjection, Records, Settings};
+use fake_cloud::control_plane::{self, Dialect, Input, NoMirror, Records, Settings};
 use fake_cloud::faults::{Action, Rule};
 use fake_cloud::service::Service;
 use lcm_sdk::conformance::control_plane::{ControlPlaneWorld, suite};
@@ -44,7 +44,7 @@ impl World {
 }
 
 fn input(value: Value) -> Input {
-    Input::of(value).expect("an object")
+    Input::from_value(value).expect("an object")
 }
 
 #[async_trait::async_trait]
@@ -114,7 +114,7 @@ async fn the_client_conforms_on_an_older_server() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
     let settings = Settings { dialect: Dialect::OLDER, ..Settings::default() };
-    let records = Records::with(Clock::new(Pace::Manual), settings, NoProjection);
+    let records = Records::with_settings(Clock::new(Pace::Manual), settings, NoMirror);
     let served = control_plane::Options::default();
     let key = served.api_key.clone();
     let server = tokio::spawn(control_plane::serve(listener, records.clone(), served, std::future::pending()));

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use fake_cloud::clock::{Clock, Pace};
 use fake_cloud::cloud::{self, FakeCloud};
-use fake_cloud::cml::{self, System};
+use fake_cloud::cml::{self, CmlServer};
 use lcm_sdk::ports::{Cml as _, CmlTarget, ControlPlane as _, Coordination as _, Scope};
 use lcm_sdk::providers::cml::{CmlClient, Security};
 use lcm_sdk::providers::control_plane::{self, ControlPlaneClient};
@@ -138,8 +138,8 @@ fn told_about_certificates(failure: CallFailure) -> CallFailure {
 
 #[tokio::test]
 async fn cml_is_trusted_by_authority_name_and_time() {
-    let system = System::new(Clock::new(Pace::Manual), cml::Options::default());
-    system.switch_on();
+    let system = CmlServer::new(Clock::new(Pace::Manual), cml::Options::default());
+    system.power_on();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
     let behind = listener.local_addr().expect("an address");
     tokio::spawn(cml::serve_http(listener, system, std::future::pending()));

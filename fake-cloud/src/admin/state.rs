@@ -5,12 +5,12 @@ use axum::extract::State;
 use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 
-use super::House;
+use super::AdminState;
 use crate::clock::Pace;
 use crate::world::{Instance, Region, World};
 
-pub(super) async fn show(State(house): State<House>) -> Json<Value> {
-    let world = &house.world;
+pub(super) async fn show(State(state): State<AdminState>) -> Json<Value> {
+    let world = &state.world;
     let (regions, now) = world.with_ec2(|ec2, now| {
         let names: Vec<&'static str> = ec2.regions().map(|region| region.name).collect();
         // Going through each by name lets what is over depart first.
@@ -28,8 +28,8 @@ pub(super) async fn show(State(house): State<House>) -> Json<Value> {
         "requests": world.recorder().recorded(),
         "notices": world.recorder().notices(),
     });
-    if let (Some(backstage), Some(shown)) = (&house.backstage, shown.as_object_mut()) {
-        shown.extend(backstage.show());
+    if let (Some(services), Some(shown)) = (&state.services, shown.as_object_mut()) {
+        shown.extend(services.show());
     }
     Json(shown)
 }

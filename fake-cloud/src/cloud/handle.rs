@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use super::FakeCloud;
 use crate::admin::ResetTo;
-use crate::cml::{Presence, Stage, System};
-use crate::control_plane::{Filter, Input, Object, Problem, SessionFilter, Worker};
+use crate::cml::{BootStage, CmlServer, ListenState};
+use crate::control_plane::{ApiError, Input, Object, SessionFilter, Worker, WorkerFilter};
 use crate::faults::{Rule, RuleError};
 use crate::recorder::{Record, RecordFilter};
 use crate::scenario::ScenarioError;
@@ -57,20 +57,20 @@ impl FakeCloud {
     }
 
     fn has_settled(&self) -> bool {
-        let laboratories = &self.backstage.laboratories;
+        let laboratories = &self.backstage.cml_servers;
         let addresses = laboratories.addresses();
         let running: BTreeMap<String, Ipv4Addr> = self.world().with_ec2(|ec2, now| {
             let all = ec2.regions().flat_map(crate::world::Region::instances);
             all.filter_map(|instance| Some((instance.id.clone(), instance.public_ip(now)?))).collect()
         });
-        let is_up = |(id, address): (&String, &Ipv4Addr)| match laboratories.presence(id) {
-            Some(Presence::Prevented(_)) => true,
-            Some(Presence::Listening) => addresses.get(id) == Some(&Some(*address)),
-            Some(Presence::Off) => laboratories.find(id).is_some_and(|system| system.stage() == Stage::Refused),
+        let is_up = |(id, address): (&String, &Ipv4Addr)| match laboratories.listen_state(id) {
+            Some(ListenState::Prevented(_)) => true,
+            Some(ListenState::Listening) => addresses.get(id) == Some(&Some(*address)),
+            Some(ListenState::Off) => laboratories.find(id).is_some_and(|system| system.stage() == BootStage::Refused),
             None => false,
         };
         let mut stopped = addresses.keys().filter(|id| !running.contains_key(*id));
-        stopped.all(|id| laboratories.presence(id) != Some(Presence::Listening)) && running.iter().all(is_up)
+        stopped.all(|id| laboratories.listen_state(id) != Some(ListenState::Listening)) && running.iter().all(is_up)
     }
 
     /// Back to the scenario it was started with, or to an empty world. The clock goes on.
@@ -196,44 +196,44 @@ impl FakeCloud {
     ///
     /// # Errors
     /// 409 if the id is taken, 422.
-    pub fn add_worker(&self, fields: Value) -> Result<Arc<Worker>, Problem> {
-        self.records().create_worker(Input::of(fields)?)
+    pub fn add_worker(&self, fields: Value) -> Result<Arc<Worker>, ApiError> {
+        self.records().create_worker(Input::from_value(fields)?)
     }
 
     /// Writes fields of a worker as they are, as somebody else's hands would: the version goes up, watchers hear of it.
     ///
     /// # Errors
     /// 404, 422.
-    pub fn update_worker(&self, id: &str, fields: Value) -> Result<Arc<Worker>, Problem> {
-        self.records().edit_worker(id, Input::of(fields)?)
+    pub fn update_worker(&self, id: &str, fields: Value) -> Result<Arc<Worker>, ApiError> {
+        self.records().edit_worker(id, Input::from_value(fields)?)
     }
 
     /// One worker.
     ///
     /// # Errors
     /// 404.
-    pub fn worker(&self, id: &str) -> Result<Arc<Worker>, Problem> {
+    pub fn worker(&self, id: &str) -> Result<Arc<Worker>, ApiError> {
         self.records().worker(id)
     }
 
     /// All workers, terminated ones too, by id.
     pub fn workers(&self) -> Vec<Arc<Worker>> {
-        self.records().workers(&Filter { include_terminated: true, ..Filter::default() })
+        self.records().workers(&WorkerFilter { include_terminated: true, ..WorkerFilter::default() })
     }
 
     /// Adds a session.
     ///
     /// # Errors
     /// 404 for an unknown worker, 409 if the id is taken, 422.
-    pub fn add_session(&self, fields: Value) -> Result<Object, Problem> {
-        self.records().create_session(Input::of(fields)?)
+    pub fn add_session(&self, fields: Value) -> Result<Object, ApiError> {
+        self.records().create_session(Input::from_value(fields)?)
     }
 
     /// One session.
     ///
     /// # Errors
     /// 404.
-    pub fn session(&self, id: &str) -> Result<Object, Problem> {
+    pub fn session(&self, id: &str) -> Result<Object, ApiError> {
         self.records().session(id)
     }
 
@@ -246,8 +246,8 @@ impl FakeCloud {
     ///
     /// # Errors
     /// 422.
-    pub fn add_template(&self, fields: Value) -> Result<Object, Problem> {
-        self.records().put_template(Input::of(fields)?)
+    pub fn add_template(&self, fields: Value) -> Result<Object, ApiError> {
+        self.records().put_template(Input::from_value(fields)?)
     }
 
     /// All templates, by name.
@@ -264,8 +264,8 @@ impl FakeCloud {
     ///
     /// # Errors
     /// 422.
-    pub fn set_discovery(&self, fields: Value) -> Result<Object, Problem> {
-        self.records().set_discovery(Input::of(fields)?)
+    pub fn set_discovery(&self, fields: Value) -> Result<Object, ApiError> {
+        self.records().set_discovery(Input::from_value(fields)?)
     }
 
     /// The scaling audit, oldest first.
@@ -282,8 +282,8 @@ impl FakeCloud {
 /// CML.
 impl FakeCloud {
     /// The CML of an instance, if the instance has ever run.
-    pub fn cml(&self, instance: &str) -> Option<System> {
-        self.backstage.laboratories.find(instance)
+    pub fn cml(&self, instance: &str) -> Option<CmlServer> {
+        self.backstage.cml_servers.find(instance)
     }
 
     /// Takes everything away that people made on the CML of an instance. False when it has none.

@@ -8,8 +8,8 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use crate::cml::{Refusal, bad_gateway_page};
-use crate::control_plane::Problem;
+use crate::cml::{CmlError, bad_gateway_page};
+use crate::control_plane::ApiError;
 use crate::faults::Action;
 use crate::http_server::{CutConnection, cut_connection};
 use crate::interruption::{Interruption, RefusalCode, RequestInfo};
@@ -37,7 +37,7 @@ pub(super) fn of_cml(version: &str, action: &Action, request: &RequestInfo) -> O
         }
         Action::Custom { name, .. } => match name.as_str() {
             "bad-gateway" => Some(Interruption::Instead(bad_gateway_page())),
-            "unauthorized" => Some(Interruption::Instead(Refusal::unauthorized().into_response())),
+            "unauthorized" => Some(Interruption::Instead(CmlError::unauthorized().into_response())),
             // Only the one answer that says so; a CML that is not ready answers everything else.
             "not-ready" if request.operation == "system_information" => {
                 let body = json!({
@@ -85,7 +85,7 @@ fn status_of(code: &str, given: Option<u16>) -> StatusCode {
         all.into_iter().find(|status| status.canonical_reason().is_some_and(|reason| plain(reason) == wanted))
     };
     let usual =
-        || Problem::usual_status(code).or_else(|| code.parse().ok().filter(|status| (400..600).contains(status)));
+        || ApiError::usual_status(code).or_else(|| code.parse().ok().filter(|status| (400..600).contains(status)));
     let by_number = given.or_else(usual).and_then(|status| StatusCode::from_u16(status).ok());
     by_number.or_else(in_words).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }

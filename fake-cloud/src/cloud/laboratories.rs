@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::wiring;
-use crate::cml::{self, Authority, Certificate, Founding, Laboratories, Presence, System};
+use crate::cml::{self, Authority, Certificate, CmlServer, CmlServers, ListenState, ServerConfig};
 use crate::world::{Course, Ec2, News, World};
 
 /// How often an address that is taken is tried before that is a problem: after a reset, whoever had the address before
@@ -34,7 +34,7 @@ pub(super) async fn keep(
     world: Arc<World>,
     authority: Authority,
     options: cml::Options,
-    known: Laboratories,
+    known: CmlServers,
     site: Site,
     shutdown: impl Future<Output = ()>,
 ) {
@@ -82,7 +82,7 @@ struct District {
     world: Arc<World>,
     authority: Authority,
     options: Arc<cml::Options>,
-    known: Laboratories,
+    known: CmlServers,
     site: Site,
     laboratories: BTreeMap<u64, Laboratory>,
     /// Those that should be on and are not: there are too many, or something went wrong.
@@ -108,7 +108,7 @@ struct Laboratory {
 
 /// A CML that is to be reached.
 struct Listening {
-    system: System,
+    system: CmlServer,
     address: Ipv4Addr,
     stop: watch::Sender<bool>,
 }
@@ -183,7 +183,7 @@ impl District {
             let address = running.map(|running| running.address);
             if laboratory.listening.as_ref().is_some_and(|listening| Some(listening.address) != address) {
                 switch_off(laboratory);
-                self.known.note_address(&laboratory.id, None);
+                self.known.set_address(&laboratory.id, None);
                 self.on -= 1;
             }
             if laboratory.listening.is_some() {
@@ -212,7 +212,7 @@ impl District {
         laboratories.entry(sequence).or_insert_with(|| {
             let (clock, options) = (world.clock().clone(), Arc::clone(options));
             let at = clock.now();
-            let number = known.found(&id, Founding { clock, options, address: running.address, at });
+            let number = known.register(&id, ServerConfig { clock, options, address: running.address, at });
             Laboratory { id, number, running: Some(running), listening: None }
         });
     }
@@ -247,10 +247,10 @@ impl District {
             Ok(certificate) => {
                 self.on += 1;
                 self.waiting.remove(&sequence);
-                self.known.note_address(&keeper.id, Some(address));
+                self.known.set_address(&keeper.id, Some(address));
                 // From when the instance ran, not from when somebody looked: a clock that is moved by hand may have come
                 // a long way since.
-                keeper.system.switch_on_at(since);
+                keeper.system.power_on_at(since);
                 let stop = watch::Sender::new(false);
                 let socket = SocketAddr::new(IpAddr::V4(address), self.site.port);
                 self.servers.spawn(keeper.serve(socket, certificate, stop.subscribe()));
@@ -296,10 +296,10 @@ fn look(
 /// Whoever keeps one CML on its socket.
 struct Keeper {
     world: Arc<World>,
-    known: Laboratories,
+    known: CmlServers,
     id: String,
     number: u64,
-    system: System,
+    system: CmlServer,
 }
 
 impl Keeper {
@@ -310,15 +310,15 @@ impl Keeper {
             let stopped = stopping.wait_for(|stop| *stop);
             tokio::select! {
                 _ = stopped => return,
-                () = self.system.answers() => {}
+                () = self.system.wait_until_listening() => {}
             }
             let mut until = stopping.clone();
             match TcpListener::bind(socket).await {
                 Ok(listener) => {
-                    self.note(Presence::Listening);
+                    self.note(ListenState::Listening);
                     let stopped = async move { drop(until.wait_for(|stop| *stop).await) };
                     cml::serve_tls(listener, self.system.clone(), certificate, stopped).await;
-                    self.note(Presence::Off);
+                    self.note(ListenState::Off);
                     return;
                 }
                 Err(error) => {
@@ -333,8 +333,8 @@ impl Keeper {
         }
     }
 
-    fn note(&self, presence: Presence) -> bool {
-        self.known.note_presence(&self.id, self.number, presence)
+    fn note(&self, presence: ListenState) -> bool {
+        self.known.set_listen_state(&self.id, self.number, presence)
     }
 
     /// Says why nobody can reach it, once.
@@ -343,8 +343,8 @@ impl Keeper {
     }
 }
 
-fn report(world: &World, known: &Laboratories, id: &str, number: u64, why: String) {
-    if known.note_presence(id, number, Presence::Prevented(why.clone())) {
+fn report(world: &World, known: &CmlServers, id: &str, number: u64, why: String) {
+    if known.set_listen_state(id, number, ListenState::Prevented(why.clone())) {
         world.recorder().notice(world.clock().now(), format!("the CML of {id} cannot be reached: {why}"));
     }
 }
@@ -352,6 +352,6 @@ fn report(world: &World, known: &Laboratories, id: &str, number: u64, why: Strin
 fn switch_off(laboratory: &mut Laboratory) {
     if let Some(listening) = laboratory.listening.take() {
         listening.stop.send_replace(true);
-        listening.system.switch_off();
+        listening.system.power_off();
     }
 }

@@ -21,11 +21,11 @@ use tokio::task::JoinSet;
 pub use self::exposure::Exposure;
 pub(crate) use self::exposure::is_local;
 
-use crate::admin::{self, Backstage};
+use crate::admin::{self, Services};
 use crate::aws;
 use crate::clock::{Clock, Pace};
-use crate::cml::{self, Authority, Laboratories};
-use crate::control_plane::{self, Generation, Records};
+use crate::cml::{self, Authority, CmlServers};
+use crate::control_plane::{self, ApiVersion, Records};
 use crate::etcd::{self, EtcdStore};
 use crate::scenario::Scenario;
 use crate::world::{Catalog, Settings, World};
@@ -50,7 +50,7 @@ pub struct Options {
     /// What the time to live of an etcd lease is counted on.
     pub leases: LeaseClock,
     /// Which control plane is imitated; the scenario's if none is given, or else the current one.
-    pub control_plane_generation: Option<Generation>,
+    pub control_plane_api_version: Option<ApiVersion>,
     /// What has happened before it starts. Its clock and seed are not looked at: those of the settings count.
     pub scenario: Option<Scenario>,
 }
@@ -66,7 +66,7 @@ impl Default for Options {
             cml: cml::Options::default(),
             cml_limit: 512,
             leases: LeaseClock::default(),
-            control_plane_generation: None,
+            control_plane_api_version: None,
             scenario: None,
         }
     }
@@ -203,7 +203,7 @@ fn region_configs() -> Value {
 #[derive(Debug)]
 pub struct FakeCloud {
     world: Arc<World>,
-    backstage: Backstage,
+    backstage: Services,
     endpoints: Endpoints,
     stop: watch::Sender<bool>,
     services: JoinSet<()>,
@@ -216,7 +216,7 @@ impl FakeCloud {
     /// When the address lets others in and that is not meant; when the scenario asks for the impossible; when a port is taken, naming the service and the address, or the authority's file cannot be written.
     pub async fn start(options: Options) -> io::Result<Self> {
         let Options { host, exposure, ports, settings, api_key, cml, cml_limit, leases, .. } = options;
-        let (control_plane_generation, scenario) = (options.control_plane_generation, options.scenario);
+        let (control_plane_api_version, scenario) = (options.control_plane_api_version, options.scenario);
         exposure.check(host)?;
         let admin_key = exposure.into_key();
         let aws = listen("AWS", host, ports.aws).await?;
@@ -235,10 +235,10 @@ impl FakeCloud {
         let clock = settings.clock.clone();
         let world = Arc::new(World::new(settings));
         let store = EtcdStore::new(leases.choose(&clock));
-        let generation = control_plane_generation.or_else(|| scenario.as_ref()?.generation()).unwrap_or_default();
+        let generation = control_plane_api_version.or_else(|| scenario.as_ref()?.api_version()).unwrap_or_default();
         let rules =
             control_plane::Settings { seed, dialect: generation.dialect(), ..control_plane::Settings::default() };
-        let records = Records::with(clock, rules, wiring::Mirror(store.clone()));
+        let records = Records::with_settings(clock, rules, wiring::Mirror(store.clone()));
         if let Some(scenario) = &scenario {
             let settled = scenario.settle(&world, &records);
             settled.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
@@ -264,10 +264,10 @@ impl FakeCloud {
             async move { drop(stopping.wait_for(|stop| *stop).await) }
         };
         let mut services = JoinSet::new();
-        let laboratories = Laboratories::default();
+        let laboratories = CmlServers::default();
         let backstage =
-            Backstage { records: records.clone(), etcd: store.clone(), laboratories: laboratories.clone(), scenario };
-        let router = admin::router_of_everything(Arc::clone(&world), backstage.clone());
+            Services { records: records.clone(), etcd: store.clone(), cml_servers: laboratories.clone(), scenario };
+        let router = admin::full_router(Arc::clone(&world), backstage.clone());
         let admin = aws::Entrance { router, key: admin_key };
         let (world_of_aws, until) = (Arc::clone(&world), stopped());
         services.spawn(async move { drop(aws::serve_with(aws, world_of_aws, admin, until).await) });

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::{etcd_faults, http_faults};
-use crate::control_plane::Projection;
+use crate::control_plane::EtcdMirror;
 use crate::etcd::{Delete, EtcdStore, KeyRange, Put};
 use crate::faults::{Action, Occasion};
 use crate::interruption::{Ending, Exchange, Hook, Interruption, Keys, RequestInfo, Verdict};
@@ -16,7 +16,7 @@ use crate::world::World;
 #[derive(Debug)]
 pub(super) struct Mirror(pub(super) EtcdStore);
 
-impl Projection for Mirror {
+impl EtcdMirror for Mirror {
     fn put(&self, key: &str, value: &str) {
         // A put without a lease of a key that is not empty is never refused.
         drop(self.0.put(&Put::new(key.to_owned(), value.to_owned())));

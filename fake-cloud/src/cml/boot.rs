@@ -6,7 +6,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 /// How far a system has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stage {
+pub enum BootStage {
     /// Nothing listens: connections are refused.
     Refused,
     /// nginx is up, what it stands for is not: 502 with a page of HTML.
@@ -40,20 +40,20 @@ impl Boot {
     };
 
     /// Where a system stands that was switched on at `since`.
-    pub(super) fn stage(&self, since: DateTime<Utc>, now: DateTime<Utc>) -> Stage {
-        [Stage::BadGateway, Stage::NotReady, Stage::Ready]
+    pub(super) fn stage(&self, since: DateTime<Utc>, now: DateTime<Utc>) -> BootStage {
+        [BootStage::BadGateway, BootStage::NotReady, BootStage::Ready]
             .into_iter()
             .rfind(|stage| now >= self.reaches(*stage, since))
-            .unwrap_or(Stage::Refused)
+            .unwrap_or(BootStage::Refused)
     }
 
     /// When a system that was switched on at `since` reaches a stage.
-    pub(super) fn reaches(&self, stage: Stage, since: DateTime<Utc>) -> DateTime<Utc> {
+    pub(super) fn reaches(&self, stage: BootStage, since: DateTime<Utc>) -> DateTime<Utc> {
         let after = match stage {
-            Stage::Refused => Duration::ZERO,
-            Stage::BadGateway => self.refused,
-            Stage::NotReady => self.refused.saturating_add(self.bad_gateway),
-            Stage::Ready => self.refused.saturating_add(self.bad_gateway).saturating_add(self.not_ready),
+            BootStage::Refused => Duration::ZERO,
+            BootStage::BadGateway => self.refused,
+            BootStage::NotReady => self.refused.saturating_add(self.bad_gateway),
+            BootStage::Ready => self.refused.saturating_add(self.bad_gateway).saturating_add(self.not_ready),
         };
         let after = TimeDelta::from_std(after).unwrap_or(TimeDelta::MAX);
         since.checked_add_signed(after).unwrap_or(DateTime::<Utc>::MAX_UTC)

@@ -6,9 +6,9 @@ use chrono::{DateTime, Utc};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use super::error::CmlError;
 use super::labs::{Lab, NewLab, NewNode};
 use super::links::Interface;
-use super::refusal::Refusal;
 use crate::yaml;
 
 /// More than this in one topology is refused.
@@ -75,14 +75,14 @@ pub(super) fn read(
     title: Option<String>,
     now: DateTime<Utc>,
     mut id: impl FnMut() -> String,
-) -> Result<Lab, Refusal> {
+) -> Result<Lab, CmlError> {
     // JSON is YAML as well.
-    yaml::check_depth(text).map_err(|why| Refusal::bad_request(format!("Invalid topology: {why}")))?;
+    yaml::check_depth(text).map_err(|why| CmlError::bad_request(format!("Invalid topology: {why}")))?;
     let topology: Topology = serde_yaml_ng::from_slice(text)
-        .map_err(|error| Refusal::bad_request(format!("Topology cannot be read: {error}")))?;
+        .map_err(|error| CmlError::bad_request(format!("Topology cannot be read: {error}")))?;
     if topology.nodes.len() > MOST_NODES || topology.links.len() > MOST_LINKS {
         let most = format!("Topology is too large: at most {MOST_NODES} nodes and {MOST_LINKS} links.");
-        return Err(Refusal::bad_request(most));
+        return Err(CmlError::bad_request(most));
     }
     let heading = topology.lab;
     let mut lab = Lab::new(
@@ -99,14 +99,14 @@ pub(super) fn read(
     for mut entry in topology.nodes {
         if entry.interfaces.len() > MOST_INTERFACES {
             let many = format!("Node {} has more than {MOST_INTERFACES} interfaces.", entry.label);
-            return Err(Refusal::bad_request(many));
+            return Err(CmlError::bad_request(many));
         }
         for own in ["state", "lab_id", "boot_progress"] {
             entry.rest.remove(own);
         }
         let node = id();
         if nodes.insert(entry.id.clone(), node.clone()).is_some() {
-            return Err(Refusal::bad_request(format!("Node id is used twice: {}", entry.id)));
+            return Err(CmlError::bad_request(format!("Node id is used twice: {}", entry.id)));
         }
         let made = NewNode { label: entry.label, node_definition: entry.node_definition, rest: entry.rest };
         lab.add_node(node.clone(), made, now)?;
@@ -120,10 +120,10 @@ pub(super) fn read(
     for link in topology.links {
         let end = |node: Option<String>, interface: Option<String>| {
             let (node, interface) = node.zip(interface).ok_or_else(|| {
-                Refusal::bad_request("A link needs n1, i1, n2 and i2: the nodes and interfaces at its ends.")
+                CmlError::bad_request("A link needs n1, i1, n2 and i2: the nodes and interfaces at its ends.")
             })?;
             let name = format!("{node}/{interface}");
-            known.get(&(node, interface)).cloned().ok_or_else(|| Refusal::not_found("Interface", &name))
+            known.get(&(node, interface)).cloned().ok_or_else(|| CmlError::not_found("Interface", &name))
         };
         let ends = [
             end(link.n1.or(link.node_a), link.i1.or(link.interface_a))?,

@@ -6,10 +6,10 @@ use std::time::Duration;
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use serde_json::{Map, Value, json};
 
+use super::error::CmlError;
 use super::links::Cabling;
-use super::refusal::Refusal;
-use super::system::ADMIN_ID;
-use super::vitals::NodeCounts;
+use super::server::ADMIN_ID;
+use super::system_stats::NodeCounts;
 
 /// A lab to be made.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -78,14 +78,14 @@ impl Node {
         }
     }
 
-    fn apply(&mut self, action: Action, now: DateTime<Utc>) -> Result<(), Refusal> {
+    fn apply(&mut self, action: Action, now: DateTime<Utc>) -> Result<(), CmlError> {
         self.power = match (action, self.power) {
             (Action::Start, Power::On(since)) => Power::On(since),
             (Action::Start, Power::Defined | Power::Stopped) => Power::On(now),
             (Action::Stop, Power::On(_)) => Power::Stopped,
             (Action::Stop, at_rest) => at_rest,
             (Action::Wipe, Power::On(_)) => {
-                return Err(Refusal::bad_request(format!("Node is running: {}", self.made.label)));
+                return Err(CmlError::bad_request(format!("Node is running: {}", self.made.label)));
             }
             (Action::Wipe, Power::Defined | Power::Stopped) => Power::Defined,
         };
@@ -199,9 +199,9 @@ impl Lab {
         self.nodes.values().all(|node| node.state(boot, now) != "STARTED")
     }
 
-    pub(super) fn add_node(&mut self, id: String, made: NewNode, now: DateTime<Utc>) -> Result<(), Refusal> {
+    pub(super) fn add_node(&mut self, id: String, made: NewNode, now: DateTime<Utc>) -> Result<(), CmlError> {
         if self.nodes.len() >= MOST_NODES {
-            return Err(Refusal::bad_request(format!("A lab has at most {MOST_NODES} nodes.")));
+            return Err(CmlError::bad_request(format!("A lab has at most {MOST_NODES} nodes.")));
         }
         self.modified = now;
         self.nodes.insert(id, Node { made, power: Power::Defined });
@@ -216,15 +216,15 @@ impl Lab {
         self.nodes.keys().collect()
     }
 
-    pub(super) fn node(&self, id: &str, node: &str, boot: Duration, now: DateTime<Utc>) -> Result<Value, Refusal> {
-        let found = self.nodes.get(node).ok_or_else(|| Refusal::not_found("Node", node))?;
+    pub(super) fn node(&self, id: &str, node: &str, boot: Duration, now: DateTime<Utc>) -> Result<Value, CmlError> {
+        let found = self.nodes.get(node).ok_or_else(|| CmlError::not_found("Node", node))?;
         Ok(self.node_json(id, node, found, boot, now))
     }
 
-    pub(super) fn remove_node(&mut self, node: &str) -> Result<(), Refusal> {
+    pub(super) fn remove_node(&mut self, node: &str) -> Result<(), CmlError> {
         match self.nodes.get(node) {
-            None => Err(Refusal::not_found("Node", node)),
-            Some(found) if found.is_on() => Err(Refusal::bad_request(format!("Node is running: {node}"))),
+            None => Err(CmlError::not_found("Node", node)),
+            Some(found) if found.is_on() => Err(CmlError::bad_request(format!("Node is running: {node}"))),
             Some(_) => {
                 self.nodes.remove(node);
                 self.cabling.remove_node(node);
@@ -234,9 +234,9 @@ impl Lab {
     }
 
     /// Does something to one node, or to all if none is named. All or nothing.
-    pub(super) fn apply(&mut self, node: Option<&str>, action: Action, now: DateTime<Utc>) -> Result<(), Refusal> {
+    pub(super) fn apply(&mut self, node: Option<&str>, action: Action, now: DateTime<Utc>) -> Result<(), CmlError> {
         if let Some(id) = node {
-            return self.nodes.get_mut(id).ok_or_else(|| Refusal::not_found("Node", id))?.apply(action, now);
+            return self.nodes.get_mut(id).ok_or_else(|| CmlError::not_found("Node", id))?.apply(action, now);
         }
         if action == Action::Wipe {
             self.check_is_at_rest()?;
@@ -244,9 +244,9 @@ impl Lab {
         self.nodes.values_mut().try_for_each(|node| node.apply(action, now))
     }
 
-    pub(super) fn check_is_at_rest(&self) -> Result<(), Refusal> {
+    pub(super) fn check_is_at_rest(&self) -> Result<(), CmlError> {
         if self.nodes.values().any(Node::is_on) {
-            return Err(Refusal::bad_request("Lab has running nodes: stop it first."));
+            return Err(CmlError::bad_request("Lab has running nodes: stop it first."));
         }
         Ok(())
     }

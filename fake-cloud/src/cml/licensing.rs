@@ -5,7 +5,7 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::{Value, json};
 
-use super::refusal::Refusal;
+use super::error::CmlError;
 
 /// How licensing goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub struct LicensingRules {
     /// How long the authorization takes after that.
     pub authorization: Duration,
     /// The words of the status.
-    pub words: LicensingWords,
+    pub words: LicensingStatusNames,
 }
 
 impl Default for LicensingRules {
@@ -23,7 +23,7 @@ impl Default for LicensingRules {
         Self {
             registration: Duration::from_secs(10),
             authorization: Duration::from_secs(2),
-            words: LicensingWords::default(),
+            words: LicensingStatusNames::default(),
         }
     }
 }
@@ -31,7 +31,7 @@ impl Default for LicensingRules {
 /// The words of the licensing status. Only `COMPLETED`, `IN_COMPLIANCE` and `FAILED` are certain to be the real
 /// ones, so all can be changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LicensingWords {
+pub struct LicensingStatusNames {
     /// Not registered.
     pub not_registered: String,
     /// Registration is on its way.
@@ -46,7 +46,7 @@ pub struct LicensingWords {
     pub in_compliance: String,
 }
 
-impl Default for LicensingWords {
+impl Default for LicensingStatusNames {
     fn default() -> Self {
         Self {
             not_registered: "NOT_REGISTERED".into(),
@@ -99,7 +99,7 @@ pub(super) struct Licensing {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
+enum LicenseState {
     Unregistered,
     InProgress,
     Failed,
@@ -122,62 +122,67 @@ impl Licensing {
         }
     }
 
-    fn standing(&self, now: DateTime<Utc>) -> Standing {
-        let Some(attempt) = self.attempt else { return Standing::Unregistered };
+    fn standing(&self, now: DateTime<Utc>) -> LicenseState {
+        let Some(attempt) = self.attempt else { return LicenseState::Unregistered };
         let age = now - attempt.begun;
         if age < delta(self.rules.registration) {
-            return Standing::InProgress;
+            return LicenseState::InProgress;
         }
         match attempt.ends_as {
-            Registration::Hangs => Standing::InProgress,
-            Registration::Fails => Standing::Failed,
+            Registration::Hangs => LicenseState::InProgress,
+            Registration::Fails => LicenseState::Failed,
             Registration::Completes
                 if age < delta(self.rules.registration.saturating_add(self.rules.authorization)) =>
             {
-                Standing::Registered
+                LicenseState::Registered
             }
-            Registration::Completes => Standing::Authorized,
+            Registration::Completes => LicenseState::Authorized,
         }
     }
 
     pub(super) fn is_licensed(&self, now: DateTime<Utc>) -> bool {
-        self.standing(now) == Standing::Authorized
+        self.standing(now) == LicenseState::Authorized
     }
 
     /// Accepts a token; the work is done later.
     ///
     /// That a second registration without `reregister` is a 400 is an assumption: the real text is not known.
-    pub(super) fn register(&mut self, body: &Value, now: DateTime<Utc>) -> Result<(), Refusal> {
+    pub(super) fn register(&mut self, body: &Value, now: DateTime<Utc>) -> Result<(), CmlError> {
         let token = body.get("token").and_then(Value::as_str).unwrap_or_default();
         let valid = |sign: char| sign.is_ascii_alphanumeric() || "+/%=-".contains(sign);
         if !(1..=256).contains(&token.len()) || !token.chars().all(valid) {
             // Never the token itself.
-            return Err(Refusal::bad_request("Licensing issue: The registration token is not valid."));
+            return Err(CmlError::bad_request("Licensing issue: The registration token is not valid."));
         }
         let again = body.get("reregister").and_then(Value::as_bool).unwrap_or(false);
         match self.standing(now) {
-            Standing::InProgress => return Err(Refusal::conflict("Licensing issue: A registration is in progress.")),
-            Standing::Registered | Standing::Authorized if !again => {
-                return Err(Refusal::bad_request("Licensing issue: The product has already been registered."));
+            LicenseState::InProgress => {
+                return Err(CmlError::conflict("Licensing issue: A registration is in progress."));
             }
-            Standing::Registered | Standing::Authorized | Standing::Failed | Standing::Unregistered => {}
+            LicenseState::Registered | LicenseState::Authorized if !again => {
+                return Err(CmlError::bad_request("Licensing issue: The product has already been registered."));
+            }
+            LicenseState::Registered | LicenseState::Authorized | LicenseState::Failed | LicenseState::Unregistered => {
+            }
         }
         self.attempt = Some(Attempt { begun: now, ends_as: self.next_registration });
         Ok(())
     }
 
     /// Gives the licence back; the status is 204 or 202.
-    pub(super) fn deregister(&mut self, running_nodes: u32, now: DateTime<Utc>) -> Result<u16, Refusal> {
+    pub(super) fn deregister(&mut self, running_nodes: u32, now: DateTime<Utc>) -> Result<u16, CmlError> {
         match self.standing(now) {
-            Standing::Unregistered | Standing::Failed => {
+            LicenseState::Unregistered | LicenseState::Failed => {
                 let text = "Licensing issue: The product has already been de-registered.";
-                return Err(Refusal::bad_request(text));
+                return Err(CmlError::bad_request(text));
             }
-            Standing::InProgress => return Err(Refusal::conflict("Licensing issue: A registration is in progress.")),
-            Standing::Registered | Standing::Authorized => {}
+            LicenseState::InProgress => {
+                return Err(CmlError::conflict("Licensing issue: A registration is in progress."));
+            }
+            LicenseState::Registered | LicenseState::Authorized => {}
         }
         if running_nodes > 0 {
-            return Err(Refusal::bad_request("Licensing issue: Cannot de-register when nodes are running."));
+            return Err(CmlError::bad_request("Licensing issue: Cannot de-register when nodes are running."));
         }
         self.attempt = None;
         Ok(match self.next_deregistration {
@@ -186,29 +191,29 @@ impl Licensing {
         })
     }
 
-    pub(super) fn renew(&mut self, now: DateTime<Utc>) -> Result<(), Refusal> {
+    pub(super) fn renew(&mut self, now: DateTime<Utc>) -> Result<(), CmlError> {
         match self.standing(now) {
-            Standing::Registered | Standing::Authorized => Ok(()),
-            Standing::Unregistered | Standing::InProgress | Standing::Failed => {
-                Err(Refusal::conflict("Licensing issue: The product is not registered."))
+            LicenseState::Registered | LicenseState::Authorized => Ok(()),
+            LicenseState::Unregistered | LicenseState::InProgress | LicenseState::Failed => {
+                Err(CmlError::conflict("Licensing issue: The product is not registered."))
             }
         }
     }
 
-    pub(super) fn set_product(&mut self, body: &Value) -> Result<(), Refusal> {
+    pub(super) fn set_product(&mut self, body: &Value) -> Result<(), CmlError> {
         const KNOWN: [&str; 4] = ["CML_Enterprise", "CML_Education", "CML_Personal", "CML_Personal40"];
         match body.as_str().filter(|product| KNOWN.contains(product)) {
             Some(product) => {
                 self.product = product.to_owned();
                 Ok(())
             }
-            None => Err(Refusal::bad_request(format!("Unknown product license; accepted: {}", KNOWN.join(", ")))),
+            None => Err(CmlError::bad_request(format!("Unknown product license; accepted: {}", KNOWN.join(", ")))),
         }
     }
 
-    pub(super) fn set_transport(&mut self, body: &Value) -> Result<(), Refusal> {
+    pub(super) fn set_transport(&mut self, body: &Value) -> Result<(), CmlError> {
         if !body.is_object() {
-            return Err(Refusal::bad_request("Transport: a JSON object with ssms and proxy is needed."));
+            return Err(CmlError::bad_request("Transport: a JSON object with ssms and proxy is needed."));
         }
         self.ssms = body.get("ssms").and_then(Value::as_str).unwrap_or(DEFAULT_SSMS).to_owned();
         self.proxy = body.get("proxy").cloned().unwrap_or(json!({"server": null, "port": null}));
@@ -219,20 +224,20 @@ impl Licensing {
         let words = &self.rules.words;
         let standing = self.standing(now);
         let registration = match standing {
-            Standing::Unregistered => &words.not_registered,
-            Standing::InProgress => &words.in_progress,
-            Standing::Failed => &words.failed,
-            Standing::Registered | Standing::Authorized => &words.completed,
+            LicenseState::Unregistered => &words.not_registered,
+            LicenseState::InProgress => &words.in_progress,
+            LicenseState::Failed => &words.failed,
+            LicenseState::Registered | LicenseState::Authorized => &words.completed,
         };
-        let authorized = standing == Standing::Authorized;
+        let authorized = standing == LicenseState::Authorized;
         let authorization = if authorized { &words.in_compliance } else { &words.not_authorized };
-        let is_registered = matches!(standing, Standing::Registered | Standing::Authorized);
+        let is_registered = matches!(standing, LicenseState::Registered | LicenseState::Authorized);
         let attempted = self.attempt.map(|attempt| written(attempt.begun));
         let finished = self.attempt.map(|attempt| written(attempt.begun + delta(self.rules.registration)));
         let succeeded = finished.clone().filter(|_| is_registered);
         let expires =
             self.attempt.filter(|_| is_registered).map(|attempt| written(attempt.begun + TimeDelta::days(365)));
-        let failure = (standing == Standing::Failed).then_some("The token is not valid or has expired.");
+        let failure = (standing == LicenseState::Failed).then_some("The token is not valid or has expired.");
         json!({
             "registration": {
                 "status": registration,

@@ -6,8 +6,8 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde_json::{Map, Value, json};
 
+use super::error::CmlError;
 use super::labs::Lab;
-use super::refusal::Refusal;
 
 /// A node has this many slots.
 const SLOTS: u32 = 128;
@@ -69,18 +69,18 @@ impl Cabling {
         node: &str,
         slot: Option<u32>,
         mut id: impl FnMut() -> String,
-    ) -> Result<Vec<String>, Refusal> {
+    ) -> Result<Vec<String>, CmlError> {
         let taken: Vec<u32> = self.of_node(node).iter().filter_map(|(_, interface)| interface.slot).collect();
         let mut free = (0..SLOTS).filter(|slot| !taken.contains(slot));
         let slots: Vec<u32> = match slot {
             None => free.next().into_iter().collect(),
             Some(slot) if taken.contains(&slot) => {
-                return Err(Refusal::bad_request(format!("Interface slot {slot} is in use.")));
+                return Err(CmlError::bad_request(format!("Interface slot {slot} is in use.")));
             }
             Some(slot) => free.take_while(|free| *free <= slot).collect(),
         };
         if slots.is_empty() || slot.is_some_and(|slot| slot >= SLOTS) {
-            return Err(Refusal::bad_request(format!("A node has at most {SLOTS} interfaces.")));
+            return Err(CmlError::bad_request(format!("A node has at most {SLOTS} interfaces.")));
         }
         let mut added = Vec::with_capacity(slots.len());
         for slot in slots {
@@ -93,30 +93,30 @@ impl Cabling {
     }
 
     /// Connects two interfaces that are free and not of the same node.
-    pub(super) fn connect(&mut self, id: String, ends: [String; 2], label: Option<String>) -> Result<(), Refusal> {
+    pub(super) fn connect(&mut self, id: String, ends: [String; 2], label: Option<String>) -> Result<(), CmlError> {
         let mut found = Vec::with_capacity(2);
         for end in &ends {
-            let interface = self.interfaces.get(end).ok_or_else(|| Refusal::not_found("Interface", end))?;
+            let interface = self.interfaces.get(end).ok_or_else(|| CmlError::not_found("Interface", end))?;
             if self.link_at(end).is_some() {
-                return Err(Refusal::bad_request(format!("Interface is connected already: {end}")));
+                return Err(CmlError::bad_request(format!("Interface is connected already: {end}")));
             }
             found.push(interface);
         }
         if found[0].node == found[1].node {
-            return Err(Refusal::bad_request("A link needs two nodes."));
+            return Err(CmlError::bad_request("A link needs two nodes."));
         }
         let label = label.unwrap_or_else(|| format!("{}<->{}", found[0].label, found[1].label));
         self.links.insert(id, Link { ends, label, is_up: true });
         Ok(())
     }
 
-    pub(super) fn remove_link(&mut self, id: &str) -> Result<(), Refusal> {
-        self.links.remove(id).map(drop).ok_or_else(|| Refusal::not_found("Link", id))
+    pub(super) fn remove_link(&mut self, id: &str) -> Result<(), CmlError> {
+        self.links.remove(id).map(drop).ok_or_else(|| CmlError::not_found("Link", id))
     }
 
     /// Takes an interface away, and its link with it.
-    pub(super) fn remove_interface(&mut self, id: &str) -> Result<(), Refusal> {
-        self.interfaces.remove(id).ok_or_else(|| Refusal::not_found("Interface", id))?;
+    pub(super) fn remove_interface(&mut self, id: &str) -> Result<(), CmlError> {
+        self.interfaces.remove(id).ok_or_else(|| CmlError::not_found("Interface", id))?;
         self.links.retain(|_, link| !link.ends.iter().any(|end| end == id));
         Ok(())
     }
@@ -130,13 +130,13 @@ impl Cabling {
         }
     }
 
-    pub(super) fn set_interface(&mut self, id: &str, is_up: bool) -> Result<(), Refusal> {
-        self.interfaces.get_mut(id).ok_or_else(|| Refusal::not_found("Interface", id))?.is_up = is_up;
+    pub(super) fn set_interface(&mut self, id: &str, is_up: bool) -> Result<(), CmlError> {
+        self.interfaces.get_mut(id).ok_or_else(|| CmlError::not_found("Interface", id))?.is_up = is_up;
         Ok(())
     }
 
-    pub(super) fn set_link(&mut self, id: &str, is_up: bool) -> Result<(), Refusal> {
-        self.links.get_mut(id).ok_or_else(|| Refusal::not_found("Link", id))?.is_up = is_up;
+    pub(super) fn set_link(&mut self, id: &str, is_up: bool) -> Result<(), CmlError> {
+        self.links.get_mut(id).ok_or_else(|| CmlError::not_found("Link", id))?.is_up = is_up;
         Ok(())
     }
 
@@ -165,8 +165,8 @@ impl Lab {
         }
     }
 
-    pub(super) fn interface(&self, lab: &str, id: &str) -> Result<Value, Refusal> {
-        let interface = self.cabling.interfaces.get(id).ok_or_else(|| Refusal::not_found("Interface", id))?;
+    pub(super) fn interface(&self, lab: &str, id: &str) -> Result<Value, CmlError> {
+        let interface = self.cabling.interfaces.get(id).ok_or_else(|| CmlError::not_found("Interface", id))?;
         Ok(self.interface_json(lab, id, interface))
     }
 
@@ -182,8 +182,8 @@ impl Lab {
         self.cabling.of_node(node).into_iter().map(|(id, one)| self.interface_json(lab, id, one)).collect()
     }
 
-    pub(super) fn link(&self, lab: &str, id: &str) -> Result<Value, Refusal> {
-        let link = self.cabling.links.get(id).ok_or_else(|| Refusal::not_found("Link", id))?;
+    pub(super) fn link(&self, lab: &str, id: &str) -> Result<Value, CmlError> {
+        let link = self.cabling.links.get(id).ok_or_else(|| CmlError::not_found("Link", id))?;
         Ok(self.link_json(lab, id, link))
     }
 

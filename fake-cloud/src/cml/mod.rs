@@ -1,40 +1,37 @@
-//! Cisco Modeling Labs 2.x: one [`System`] per instance, over TLS or plain HTTP.
+//! Fake Cisco Modeling Labs 2.x controllers: one [`CmlServer`] per instance, over TLS or plain HTTP.
 //!
-//! A [`System`] is the state and the rules; [`http`] decodes, asks it, and encodes. [`serve_tls`] and [`serve_http`]
-//! give it a socket; an instance that is stopped has none, so connections to it are refused. The certificate comes
-//! from an [`Authority`] whose PEM file a client can be told to trust.
+//! A [`CmlServer`] holds the state and the rules. [`http`] decodes requests, calls it and encodes the responses.
+//! [`serve_tls`] and [`serve_http`] attach it to a socket; a stopped instance has none, so its connections are refused.
+//! Certificates are issued by an [`Authority`], whose PEM file clients add to their trust store.
 //!
-//! Bodies and status codes are those of a real 2.9.1, as far as they are known; where they are not, the code says so.
+//! Bodies and status codes follow CML 2.9.1. Where the real behavior is not known, the code documents the assumption.
 
 mod authority;
 mod boot;
-mod hands;
+mod console;
+mod error;
 pub mod http;
 mod import;
-mod laboratories;
+mod lab_ops;
 mod labs;
 mod licensing;
 mod links;
 mod options;
-mod refusal;
-mod serve;
-mod system;
-mod telemetry;
+mod server;
+mod servers;
+mod system_stats;
 #[cfg(test)]
 mod tests;
 mod tokens;
-mod vitals;
-mod workbench;
 
 pub use authority::{Authority, Certificate};
-pub use boot::{Boot, Stage};
-pub use http::router;
-pub(crate) use laboratories::Founding;
-pub use laboratories::{Laboratories, Presence};
+pub use boot::{Boot, BootStage};
+pub use error::{CmlError, bad_gateway_page};
+pub use http::{router, serve_http, serve_http_at, serve_tls, serve_tls_at};
 pub use labs::{NewLab, NewNode};
-pub use licensing::{Deregistration, LicensingRules, LicensingWords, Registration};
+pub use licensing::{Deregistration, LicensingRules, LicensingStatusNames, Registration};
 pub use options::Options;
-pub use refusal::{Refusal, bad_gateway_page};
-pub use serve::{serve_http, serve_http_at, serve_tls, serve_tls_at};
-pub use system::{ADMIN_ID, System};
-pub use vitals::{Hardware, Load};
+pub use server::{ADMIN_ID, CmlServer};
+pub(crate) use servers::ServerConfig;
+pub use servers::{CmlServers, ListenState};
+pub use system_stats::{Hardware, Load};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::boot::Boot;
 use super::licensing::LicensingRules;
-use super::vitals::Hardware;
+use super::system_stats::Hardware;
 use crate::interruption::Hook;
 
 /// How a system is set up.

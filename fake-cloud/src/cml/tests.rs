@@ -8,17 +8,17 @@ use super::labs::Action;
 use super::*;
 use crate::clock::{Clock, Pace};
 
-fn system_with(change: impl FnOnce(&mut Options)) -> System {
+fn system_with(change: impl FnOnce(&mut Options)) -> CmlServer {
     let mut options = Options::default();
     change(&mut options);
-    System::new(Clock::new(Pace::Manual), options)
+    CmlServer::new(Clock::new(Pace::Manual), options)
 }
 
-fn system() -> System {
+fn system() -> CmlServer {
     system_with(|_| {})
 }
 
-fn pass(system: &System, seconds: u64) {
+fn pass(system: &CmlServer, seconds: u64) {
     system.clock().advance(Duration::from_secs(seconds));
 }
 
@@ -26,7 +26,7 @@ fn node(label: &str) -> NewNode {
     NewNode { label: label.into(), node_definition: "iosv".into(), rest: Map::new() }
 }
 
-fn registration(system: &System) -> String {
+fn registration(system: &CmlServer) -> String {
     system.licensing_status()["registration"]["status"].as_str().expect("a word").to_owned()
 }
 
@@ -39,24 +39,24 @@ fn a_system_boots_stage_by_stage_and_again_when_it_is_switched_on_again() {
     };
     let system = system_with(|options| options.boot = boot);
     for (after, stage) in [
-        (0, Stage::Refused),
-        (9, Stage::Refused),
-        (1, Stage::BadGateway),
-        (20, Stage::NotReady),
-        (29, Stage::NotReady),
-        (1, Stage::Ready),
-        (100_000, Stage::Ready),
+        (0, BootStage::Refused),
+        (9, BootStage::Refused),
+        (1, BootStage::BadGateway),
+        (20, BootStage::NotReady),
+        (29, BootStage::NotReady),
+        (1, BootStage::Ready),
+        (100_000, BootStage::Ready),
     ] {
         pass(&system, after);
         assert_eq!(system.stage(), stage);
-        assert_eq!(system.information()["ready"], json!(stage == Stage::Ready));
+        assert_eq!(system.information()["ready"], json!(stage == BootStage::Ready));
     }
-    system.hold_at(Some(Stage::NotReady));
-    assert_eq!(system.stage(), Stage::NotReady);
+    system.hold_at(Some(BootStage::NotReady));
+    assert_eq!(system.stage(), BootStage::NotReady);
     system.hold_at(None);
-    assert_eq!(system.stage(), Stage::Ready);
-    system.switch_on();
-    assert_eq!(system.stage(), Stage::Refused);
+    assert_eq!(system.stage(), BootStage::Ready);
+    system.power_on();
+    assert_eq!(system.stage(), BootStage::Refused);
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn a_token_is_good_for_a_day_and_only_here() {
     system.check_token(&token).expect("still good");
     pass(&system, 1);
     assert_eq!(system.check_token(&token).expect_err("expired").code(), 401);
-    let twin = System::new(system.clock().clone(), Options::default());
+    let twin = CmlServer::new(system.clock().clone(), Options::default());
     let token = twin.log_in("admin", "admin").expect("logged in");
     assert!(system.check_token(&token).is_err(), "another system's token");
     for bad in ["", "x", "a.b.c", &token[..token.len() - 2]] {
@@ -166,7 +166,7 @@ fn nodes_boot_stop_and_are_wiped() {
     let id = system.add_node(&lab, node("r1")).expect("added");
     let boot = system.options().node_boot;
     let states =
-        || system.look_at(&lab, |lab, now| Ok((lab.state_json(), lab.element_states(boot, now)))).expect("there");
+        || system.with_lab(&lab, |lab, now| Ok((lab.state_json(), lab.element_states(boot, now)))).expect("there");
     let node_state = || states().1["nodes"][&id].clone();
     assert_eq!((states().0, node_state()), (json!("DEFINED_ON_CORE"), json!("DEFINED_ON_CORE")));
     system.apply(&lab, None, Action::Start).expect("started");
@@ -175,7 +175,7 @@ fn nodes_boot_stop_and_are_wiped() {
     assert_eq!(node_state(), json!("BOOTED"));
     assert_eq!(system.apply(&lab, None, Action::Wipe).expect_err("it runs").code(), 400);
     assert!(system.remove_lab(&lab).is_err());
-    system.switch_off();
+    system.power_off();
     assert_eq!((states().0, node_state()), (json!("STOPPED"), json!("STOPPED")));
     system.apply(&lab, None, Action::Wipe).expect("wiped");
     assert_eq!(states().0, json!("DEFINED_ON_CORE"));
@@ -193,7 +193,7 @@ fn what_people_do_is_remembered_in_order() {
     let node = system.add_node(&lab, node("r1")).expect("added");
     system.apply(&lab, None, Action::Start).expect("started");
     system.apply(&lab, Some(&node), Action::Stop).expect("stopped");
-    system.note_activity("user_activity", json!({"user_id": "somebody"}));
+    system.record_activity("user_activity", json!({"user_id": "somebody"}));
     let events = system.telemetry_events();
     let categories: Vec<_> = events.as_array().expect("a list").iter().map(|event| event["category"].clone()).collect();
     assert_eq!(categories, ["import_lab", "start_lab", "stop_node", "user_activity"]);
@@ -270,13 +270,13 @@ fn nodes_have_interfaces_and_links_follow_the_nodes_at_their_ends() {
     let link = system.add_link(&lab, [first.clone(), second.clone()]).expect("linked");
     assert_eq!(system.add_link(&lab, [first.clone(), second]).expect_err("taken").code(), 400);
     assert_eq!(system.add_link(&lab, [first, "nobody".into()]).expect_err("unknown").code(), 400);
-    let state = || system.look_at(&lab, |it, _| it.link(&lab, &link)).map(|shown| shown["state"].clone());
+    let state = || system.with_lab(&lab, |it, _| it.link(&lab, &link)).map(|shown| shown["state"].clone());
     assert_eq!(state().expect("there"), "DEFINED_ON_CORE");
     system.apply(&lab, None, Action::Start).expect("started");
     assert_eq!(state().expect("there"), "STARTED");
     system.apply(&lab, Some(&other), Action::Stop).expect("stopped");
     assert_eq!(state().expect("there"), "DEFINED_ON_CORE");
-    system.look_at(&lab, |it, _| it.remove_node(&other)).expect("removed");
+    system.with_lab(&lab, |it, _| it.remove_node(&other)).expect("removed");
     assert_eq!(state().expect_err("gone with its node").code(), 404);
 }
 
@@ -291,7 +291,7 @@ nodes:
 links: [{id: l0, n1: n0, n2: n1, i1: i0, i2: i0}]
 ";
     let lab = system.import_lab(good.as_bytes(), None).expect("imported");
-    let shown = system.look_at(&lab, |it, now| Ok(it.topology(&lab, Duration::ZERO, now))).expect("there");
+    let shown = system.with_lab(&lab, |it, now| Ok(it.topology(&lab, Duration::ZERO, now))).expect("there");
     assert_eq!(shown["lab"]["title"], "two routers");
     assert_eq!((shown["nodes"].as_array().map(Vec::len), shown["links"].as_array().map(Vec::len)), (Some(2), Some(1)));
     let named = system.import_lab(good.as_bytes(), Some("mine".into())).expect("imported");

@@ -7,8 +7,8 @@ use chrono::{DateTime, Utc};
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation, decode, encode};
 use serde::{Deserialize, Serialize};
 
-use super::refusal::Refusal;
-use super::system::ADMIN_ID;
+use super::error::CmlError;
+use super::server::ADMIN_ID;
 
 /// More logins than this at once, and the oldest is forgotten.
 const MOST: usize = 10_000;
@@ -35,7 +35,7 @@ impl Tokens {
         Self { secret, lifetime, live: BTreeMap::new() }
     }
 
-    pub(super) fn issue(&mut self, id: String, now: DateTime<Utc>) -> Result<String, Refusal> {
+    pub(super) fn issue(&mut self, id: String, now: DateTime<Utc>) -> Result<String, CmlError> {
         let iat = now.timestamp();
         let exp = iat.saturating_add(i64::try_from(self.lifetime.as_secs()).unwrap_or(i64::MAX));
         self.live.retain(|_, ends| *ends > iat);
@@ -46,20 +46,20 @@ impl Tokens {
         self.live.insert(id.clone(), exp);
         let claims = Claims { iss: "com.cisco.virl".into(), iat, exp, sub: ADMIN_ID.into(), jti: id };
         encode(&Header::new(Algorithm::HS256), &claims, &EncodingKey::from_secret(&self.secret))
-            .map_err(|error| Refusal::new(500, format!("no token could be made: {error}")))
+            .map_err(|error| CmlError::new(500, format!("no token could be made: {error}")))
     }
 
     /// The id of a token that is ours, has not expired and was not logged out.
-    pub(super) fn check(&self, token: &str, now: DateTime<Utc>) -> Result<String, Refusal> {
+    pub(super) fn check(&self, token: &str, now: DateTime<Utc>) -> Result<String, CmlError> {
         let mut validation = Validation::new(Algorithm::HS256);
         // The library would go by the clock on the wall.
         validation.validate_exp = false;
         let claims = decode::<Claims>(token, &DecodingKey::from_secret(&self.secret), &validation)
-            .map_err(|_| Refusal::unauthorized())?
+            .map_err(|_| CmlError::unauthorized())?
             .claims;
         let ends = self.live.get(&claims.jti).copied().unwrap_or(i64::MIN);
         if now.timestamp() >= ends.min(claims.exp) {
-            return Err(Refusal::unauthorized());
+            return Err(CmlError::unauthorized());
         }
         Ok(claims.jti)
     }

@@ -10,7 +10,7 @@ use crate::admin::parse_pace;
 use crate::clock::{Clock, Pace};
 use crate::cloud::{Exposure, LeaseClock, Options, Ports, is_local};
 use crate::cml::{self, Boot};
-use crate::control_plane::Generation;
+use crate::control_plane::ApiVersion;
 use crate::scenario::{Scenario, ScenarioError};
 use crate::world::{Delays, Settings};
 
@@ -80,7 +80,7 @@ pub(super) struct Arguments {
     ///
     /// The older one has no versions, no exclude_statuses and no terminate.
     #[arg(long)]
-    pub(super) control_plane_generation: Option<Generation>,
+    pub(super) control_plane_api_version: Option<ApiVersion>,
 }
 
 impl Arguments {
@@ -116,7 +116,7 @@ impl Arguments {
             cml: cml::Options { boot: self.cml_boot, ..cml::Options::default() },
             cml_limit: self.cml_limit,
             leases: self.leases,
-            control_plane_generation: self.control_plane_generation,
+            control_plane_api_version: self.control_plane_api_version,
             scenario,
             ..Options::default()
         })

@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use super::enums;
+use super::error::ApiError;
 use super::input::Input;
-use super::measurements::declared_capacity;
-use super::problem::Problem;
 use super::records::{Records, State};
-use super::settings::{Knows, OnKnown};
-use super::words;
+use super::reports::declared_capacity;
+use super::settings::{ReimportPolicy, Supported};
 use super::worker::Worker;
 
 /// Which workers are listed.
 #[derive(Debug, Clone, Default)]
-pub struct Filter {
+pub struct WorkerFilter {
     /// Only these statuses; all if empty.
     pub statuses: Vec<&'static str>,
     /// None of these statuses. A server that does not know the filter ignores it.
@@ -28,8 +28,8 @@ pub struct Filter {
 
 impl Records {
     /// The workers that pass a filter, by id.
-    pub fn workers(&self, filter: &Filter) -> Vec<Arc<Worker>> {
-        let excludes = self.settings().dialect.exclude_statuses == Knows::Yes;
+    pub fn workers(&self, filter: &WorkerFilter) -> Vec<Arc<Worker>> {
+        let excludes = self.settings().dialect.exclude_statuses == Supported::Yes;
         let passes = |worker: &Worker| {
             let status = worker.status();
             let wanted = filter.statuses.is_empty() || filter.statuses.contains(&status);
@@ -45,12 +45,12 @@ impl Records {
     ///
     /// # Errors
     /// 409 if the id is taken, 422.
-    pub fn create_worker(&self, input: Input) -> Result<Arc<Worker>, Problem> {
+    pub fn create_worker(&self, input: Input) -> Result<Arc<Worker>, ApiError> {
         let dialect = self.settings().dialect;
         self.write(|state, now| {
             let worker = Worker::create(input, state.draw.id(), now, dialect)?;
             if state.workers.contains_key(worker.id()) {
-                return Err(Problem::Exists { kind: "worker", id: worker.id().to_owned() });
+                return Err(ApiError::Exists { kind: "worker", id: worker.id().to_owned() });
             }
             state.announce("cml_worker.created.v1", Some(worker.id()), json!({"status": worker.status()}), now);
             Ok(self.put_worker(state, worker))
@@ -61,7 +61,7 @@ impl Records {
     ///
     /// # Errors
     /// 422 when not even an id can be found.
-    pub fn insert_as_given(&self, fields: Map<String, Value>) -> Result<Arc<Worker>, Problem> {
+    pub fn insert_as_given(&self, fields: Map<String, Value>) -> Result<Arc<Worker>, ApiError> {
         let worker = Worker::as_given(fields, self.settings().dialect)?;
         Ok(self.write(|state, _| self.put_worker(state, worker)))
     }
@@ -70,7 +70,7 @@ impl Records {
     ///
     /// # Errors
     /// 404 for an unknown template, 409 for a disabled one (both with an entry in the audit), 422.
-    pub fn scale_up(&self, input: &Input) -> Result<Arc<Worker>, Problem> {
+    pub fn scale_up(&self, input: &Input) -> Result<Arc<Worker>, ApiError> {
         let field = if input.has("template_name") { "template_name" } else { "template" };
         let name = input.required_text(field, "the name of a template")?.to_owned();
         let reason = input.text("reason")?.unwrap_or("scale_up").to_owned();
@@ -79,8 +79,8 @@ impl Records {
         let dialect = self.settings().dialect;
         self.write(|state, now| {
             let judged = match state.templates.get(&name) {
-                None => Err(Problem::NotFound { kind: "worker template", id: name.clone() }),
-                Some(template) if template.get("enabled") == Some(&Value::Bool(false)) => Err(Problem::WrongState {
+                None => Err(ApiError::NotFound { kind: "worker template", id: name.clone() }),
+                Some(template) if template.get("enabled") == Some(&Value::Bool(false)) => Err(ApiError::WrongState {
                     action: "scale up",
                     current: "template disabled".into(),
                     accepted: "an enabled template".into(),
@@ -101,7 +101,7 @@ impl Records {
                 "instance_type": template.get("instance_type"), "desired_status": "running", "origin": "scale_up",
                 "declared_capacity": declared_capacity(&template),
             });
-            let worker = Worker::create(Input::of(fields)?, id.clone(), now, dialect)?;
+            let worker = Worker::create(Input::from_value(fields)?, id.clone(), now, dialect)?;
             audit(state, "scale_up_accepted", Some(&id));
             state.announce("cml_worker.created.v1", Some(&id), json!({"status": "pending"}), now);
             Ok(self.put_worker(state, worker))
@@ -113,12 +113,12 @@ impl Records {
     ///
     /// # Errors
     /// 422; then nothing at all was imported.
-    pub fn bulk_import(&self, input: &Input) -> Result<Value, Problem> {
+    pub fn bulk_import(&self, input: &Input) -> Result<Value, ApiError> {
         let region = input.required_text("aws_region", "an AWS region")?.to_owned();
         let source = input.text("source")?.unwrap_or("ec2_discovery").to_owned();
         let list = input
             .list("discovered_instances")?
-            .ok_or_else(|| Problem::missing("discovered_instances", "a list of {instance_id, state, …}"))?;
+            .ok_or_else(|| ApiError::missing("discovered_instances", "a list of {instance_id, state, …}"))?;
         let found = read_discovered(list)?;
         Ok(self.write(|state, now| {
             let mut known: BTreeMap<String, Arc<Worker>> = state
@@ -130,7 +130,8 @@ impl Records {
             for instance in found {
                 if let Some(worker) = known.get(&instance.id).cloned() {
                     let outcome = json!({"instance_id": instance.id, "worker_id": worker.id()});
-                    if self.settings().dialect.known_workers == OnKnown::Leave || worker.status() == "terminated" {
+                    if self.settings().dialect.known_workers == ReimportPolicy::Leave || worker.status() == "terminated"
+                    {
                         skipped.push(with_reason(outcome, "already known"));
                     } else {
                         let mut rewritten = (*worker).clone();
@@ -151,7 +152,7 @@ impl Records {
                     "id": id, "name": name, "aws_region": region, "origin": "ec2_discovery", "created_by": source,
                     "ec2_instance_id": instance.id, "launched_at": instance.launch_time,
                 });
-                let created = Input::of(fields)
+                let created = Input::from_value(fields)
                     .and_then(|fields| Worker::create(fields, id.clone(), now, self.settings().dialect));
                 let Ok(mut worker) = created else { continue };
                 instance.describe(&mut worker);
@@ -177,7 +178,7 @@ struct Discovered {
 
 impl Discovered {
     fn describe(&self, worker: &mut Worker) {
-        worker.set("status", words::status_of_instance(&self.state));
+        worker.set("status", enums::status_from_instance_state(&self.state));
         for (field, value) in &self.details {
             worker.set(field, value.clone());
         }
@@ -187,9 +188,9 @@ impl Discovered {
     }
 }
 
-fn read_discovered(list: &[Value]) -> Result<Vec<Discovered>, Problem> {
+fn read_discovered(list: &[Value]) -> Result<Vec<Discovered>, ApiError> {
     let read = |(index, value): (usize, &Value)| {
-        let item = Input::item("discovered_instances", index, value.clone())?;
+        let item = Input::from_list_item("discovered_instances", index, value.clone())?;
         let text = |field: &str| Ok(item.text(field)?.map_or(Value::Null, Value::from));
         item.moment("launch_time")?;
         Ok(Discovered {

@@ -4,9 +4,9 @@ use chrono::{DateTime, TimeDelta, Utc};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::error::ApiError;
 use super::input::{Input, parse_moment, written};
-use super::problem::Problem;
-use super::records::{Draft, Records, Weight};
+use super::records::{ChangeKind, Draft, Records};
 use super::settings::{AutoPause, IdleRules};
 use super::worker::Worker;
 
@@ -44,14 +44,14 @@ pub struct IdleReport {
     pub auto_pause_triggered: bool,
     /// The state of things, as the rules see it.
     #[serde(flatten)]
-    pub standing: Standing,
+    pub standing: IdleState,
     /// Why the check was not made.
     pub error: Option<String>,
 }
 
 /// How idle a worker is.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Standing {
+pub struct IdleState {
     /// Whether nobody was there for the timeout.
     pub is_idle: bool,
     /// For how long nobody was there.
@@ -72,12 +72,12 @@ impl Records {
     ///
     /// # Errors
     /// 404, 422.
-    pub fn detect_idle(&self, id: &str, input: &Input) -> Result<IdleReport, Problem> {
+    pub fn detect_idle(&self, id: &str, input: &Input) -> Result<IdleReport, ApiError> {
         let suppressed = input.switch("suppress_auto_pause")?;
         let events = input.list("raw_telemetry_events")?;
         let latest = events.map(|events| latest_activity(events)).transpose()?.flatten();
         let (_, report) = self.change(id, None, |draft| {
-            draft.weight = Weight::Measurement;
+            draft.weight = ChangeKind::Measurement;
             let mut report = IdleReport {
                 worker_id: id.to_owned(),
                 checked_at: written(draft.now),
@@ -109,7 +109,7 @@ impl Records {
     ///
     /// # Errors
     /// 404.
-    pub fn idle_status(&self, id: &str) -> Result<Value, Problem> {
+    pub fn idle_status(&self, id: &str) -> Result<Value, ApiError> {
         let worker = self.worker(id)?;
         let rules = self.settings().idle;
         let mut status = serde_json::to_value(standing(&worker, rules, self.clock().now())).unwrap_or_default();
@@ -130,9 +130,9 @@ impl Draft<'_> {
         true
     }
 
-    fn pause(&mut self) -> Result<(), Problem> {
+    fn pause(&mut self) -> Result<(), ApiError> {
         // A decision others must see, unlike the measurement it came from.
-        self.weight = Weight::Change;
+        self.weight = ChangeKind::Change;
         self.worker.set("last_paused_at", written(self.now));
         self.worker.set("pause_reason", "idle_timeout");
         self.worker.set("paused_by", "idle-detection");
@@ -142,13 +142,13 @@ impl Draft<'_> {
     }
 }
 
-fn standing(worker: &Worker, rules: IdleRules, now: DateTime<Utc>) -> Standing {
+fn standing(worker: &Worker, rules: IdleRules, now: DateTime<Utc>) -> IdleState {
     let last = ["last_activity_at", "last_resumed_at", "created_at"].iter().find_map(|field| worker.moment(field));
     let quiet = last.map(|last| now - last);
     let is_idle = quiet.is_some_and(|quiet| quiet >= delta(rules.timeout));
     let in_snooze_period = worker.moment("last_resumed_at").is_some_and(|resumed| now - resumed < delta(rules.snooze));
     let allowed = rules.auto_pause == AutoPause::On && worker.is_on("is_auto_pause_enabled");
-    Standing {
+    IdleState {
         is_idle,
         idle_minutes: quiet.map(|quiet| quiet.num_milliseconds() as f64 / 60_000.0),
         eligible_for_pause: is_idle && allowed && !in_snooze_period && worker.status() == "running",
@@ -162,10 +162,10 @@ fn delta(duration: std::time::Duration) -> TimeDelta {
 }
 
 /// The latest event that means somebody was there.
-fn latest_activity(events: &[Value]) -> Result<Option<(DateTime<Utc>, Value)>, Problem> {
+fn latest_activity(events: &[Value]) -> Result<Option<(DateTime<Utc>, Value)>, ApiError> {
     let mut latest: Option<(DateTime<Utc>, Value)> = None;
     for (index, event) in events.iter().enumerate() {
-        let item = Input::item("raw_telemetry_events", index, event.clone())?;
+        let item = Input::from_list_item("raw_telemetry_events", index, event.clone())?;
         let category = item.required_text("category", "an activity category such as start_lab")?;
         let text = item.required_text("timestamp", "an ISO 8601 time")?;
         let at = parse_moment(text).ok_or_else(|| item.invalid("timestamp", &text.into(), "an ISO 8601 time"))?;

@@ -5,7 +5,7 @@ use std::fmt;
 use chrono::{DateTime, Utc};
 use serde_json::{Map, Value};
 
-use super::problem::Problem;
+use super::error::ApiError;
 
 /// The example in every error about a time.
 const TIME: &str = "an ISO 8601 time such as \"2026-02-06T08:00:00Z\", or null";
@@ -21,19 +21,19 @@ impl Input {
     /// Reads a body.
     ///
     /// # Errors
-    /// [`Problem::Invalid`] for anything but a JSON object or nothing at all.
-    pub fn parse(body: &[u8]) -> Result<Self, Problem> {
+    /// [`ApiError::Invalid`] for anything but a JSON object or nothing at all.
+    pub fn parse(body: &[u8]) -> Result<Self, ApiError> {
         if body.iter().all(u8::is_ascii_whitespace) {
             return Ok(Self::default());
         }
         match serde_json::from_slice(body) {
-            Ok(value) => Self::of(value),
+            Ok(value) => Self::from_value(value),
             Err(error) => {
                 let start = String::from_utf8_lossy(&body[..body.len().min(40)]);
                 // The start of a broken body may hold anything, a password included, so only its first sign is shown.
                 let sign: String = start.chars().take(1).collect();
                 let accepted = format!("a JSON object in UTF-8 ({error})");
-                Err(Problem::invalid("(body)", &format!("{sign}… ({} bytes)", body.len()).into(), &accepted))
+                Err(ApiError::invalid("(body)", &format!("{sign}… ({} bytes)", body.len()).into(), &accepted))
             }
         }
     }
@@ -41,22 +41,22 @@ impl Input {
     /// Takes a JSON value as the body.
     ///
     /// # Errors
-    /// [`Problem::Invalid`] for anything but an object.
-    pub fn of(value: Value) -> Result<Self, Problem> {
+    /// [`ApiError::Invalid`] for anything but an object.
+    pub fn from_value(value: Value) -> Result<Self, ApiError> {
         match value {
             Value::Object(fields) => Ok(Self { prefix: String::new(), fields }),
-            other => Err(Problem::invalid("(body)", &kind_of(&other).into(), "a JSON object")),
+            other => Err(ApiError::invalid("(body)", &kind_of(&other).into(), "a JSON object")),
         }
     }
 
     /// Takes a JSON value as an item of a list in the body; errors name the item.
     ///
     /// # Errors
-    /// [`Problem::Invalid`] for anything but an object.
-    pub fn item(list: &str, index: usize, value: Value) -> Result<Self, Problem> {
+    /// [`ApiError::Invalid`] for anything but an object.
+    pub fn from_list_item(list: &str, index: usize, value: Value) -> Result<Self, ApiError> {
         match value {
             Value::Object(fields) => Ok(Self { prefix: format!("{list}[{index}]."), fields }),
-            other => Err(Problem::invalid(&format!("{list}[{index}]"), &other, "a JSON object")),
+            other => Err(ApiError::invalid(&format!("{list}[{index}]"), &other, "a JSON object")),
         }
     }
 
@@ -76,7 +76,7 @@ impl Input {
     }
 
     /// Text; absent and null are nothing.
-    pub fn text(&self, field: &str) -> Result<Option<&str>, Problem> {
+    pub fn text(&self, field: &str) -> Result<Option<&str>, ApiError> {
         match self.fields.get(field) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
@@ -85,16 +85,16 @@ impl Input {
     }
 
     /// Text that must be there and not be empty.
-    pub fn required_text(&self, field: &str, accepted: &str) -> Result<&str, Problem> {
+    pub fn required_text(&self, field: &str, accepted: &str) -> Result<&str, ApiError> {
         match self.text(field)? {
             Some(text) if !text.trim().is_empty() => Ok(text),
             Some(_) => Err(self.invalid(field, &"".into(), accepted)),
-            None => Err(Problem::missing(&self.name(field), accepted)),
+            None => Err(ApiError::missing(&self.name(field), accepted)),
         }
     }
 
     /// A whole number from zero up.
-    pub fn whole(&self, field: &str) -> Result<Option<u64>, Problem> {
+    pub fn whole(&self, field: &str) -> Result<Option<u64>, ApiError> {
         match self.fields.get(field) {
             None | Some(Value::Null) => Ok(None),
             Some(value) => {
@@ -104,7 +104,7 @@ impl Input {
     }
 
     /// Yes or no; absent and null are no.
-    pub fn switch(&self, field: &str) -> Result<bool, Problem> {
+    pub fn switch(&self, field: &str) -> Result<bool, ApiError> {
         match self.fields.get(field) {
             None | Some(Value::Null) => Ok(false),
             Some(Value::Bool(switch)) => Ok(*switch),
@@ -113,7 +113,7 @@ impl Input {
     }
 
     /// A moment.
-    pub fn moment(&self, field: &str) -> Result<Option<DateTime<Utc>>, Problem> {
+    pub fn moment(&self, field: &str) -> Result<Option<DateTime<Utc>>, ApiError> {
         match self.text(field)? {
             None => Ok(None),
             Some(text) => parse_moment(text).map(Some).ok_or_else(|| self.invalid(field, &text.into(), TIME)),
@@ -121,7 +121,7 @@ impl Input {
     }
 
     /// A nested object; absent and null are nothing.
-    pub fn object(&self, field: &str) -> Result<Option<&Map<String, Value>>, Problem> {
+    pub fn object(&self, field: &str) -> Result<Option<&Map<String, Value>>, ApiError> {
         match self.fields.get(field) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::Object(object)) => Ok(Some(object)),
@@ -130,13 +130,13 @@ impl Input {
     }
 
     /// A nested object as a body of its own; errors name it.
-    pub fn nested(&self, field: &str) -> Result<Option<Self>, Problem> {
+    pub fn nested(&self, field: &str) -> Result<Option<Self>, ApiError> {
         let prefix = format!("{}.", self.name(field));
         Ok(self.object(field)?.map(|fields| Self { prefix, fields: fields.clone() }))
     }
 
     /// A list; absent and null are nothing.
-    pub fn list(&self, field: &str) -> Result<Option<&Vec<Value>>, Problem> {
+    pub fn list(&self, field: &str) -> Result<Option<&Vec<Value>>, ApiError> {
         match self.fields.get(field) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::Array(list)) => Ok(Some(list)),
@@ -149,8 +149,8 @@ impl Input {
     }
 
     /// An error about a field of this body.
-    pub fn invalid(&self, field: &str, value: &Value, accepted: &str) -> Problem {
-        Problem::invalid(&self.name(field), value, accepted)
+    pub fn invalid(&self, field: &str, value: &Value, accepted: &str) -> ApiError {
+        ApiError::invalid(&self.name(field), value, accepted)
     }
 }
 
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn an_item_of_a_list_is_named_with_its_place() {
-        let item = Input::item("discovered_instances", 3, json!({"instance_id": 7})).expect("an object");
+        let item = Input::from_list_item("discovered_instances", 3, json!({"instance_id": 7})).expect("an object");
         let problem = item.required_text("instance_id", "an instance id").expect_err("not text");
         assert!(problem.to_string().contains("`discovered_instances[3].instance_id` is 7"), "{problem}");
     }

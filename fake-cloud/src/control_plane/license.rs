@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::error::ApiError;
 use super::input::Input;
-use super::problem::Problem;
 use super::records::Records;
 use super::worker::Worker;
 
 /// A licence operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operation {
+pub enum LicenseOperation {
     /// Register a token.
     Register,
     /// Give the licence back.
@@ -20,7 +20,7 @@ pub enum Operation {
 
 /// A step of a licence operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum LicenseStep {
     /// An operator wants it.
     Request,
     /// It was handed to CML.
@@ -31,7 +31,7 @@ pub enum Step {
     Fail,
 }
 
-impl Operation {
+impl LicenseOperation {
     const fn word(self) -> &'static str {
         match self {
             Self::Register => "register",
@@ -53,13 +53,13 @@ impl Records {
         &self,
         id: &str,
         expected: Option<u64>,
-        operation: Operation,
-        step: Step,
+        operation: LicenseOperation,
+        step: LicenseStep,
         input: &Input,
-    ) -> Result<Arc<Worker>, Problem> {
+    ) -> Result<Arc<Worker>, ApiError> {
         let stepped = self.change(id, expected, |draft| {
             let token = match (operation, step) {
-                (Operation::Register, Step::Request) => {
+                (LicenseOperation::Register, LicenseStep::Request) => {
                     Value::from(input.required_text("token", "a Smart Licensing token")?)
                 }
                 _ => Value::Null,
@@ -67,35 +67,38 @@ impl Records {
             let error = input.text("error")?.or(input.text("error_message")?).map(str::to_owned);
             let license = draft.worker.object_mut("license");
             let pending = license.get("pending_operation").and_then(Value::as_str);
-            if let Some(other) = pending.filter(|pending| *pending != operation.word() && step != Step::Request) {
+            if let Some(other) = pending.filter(|pending| *pending != operation.word() && step != LicenseStep::Request)
+            {
                 let current = format!("{other} pending");
-                return Err(Problem::WrongState {
+                return Err(ApiError::WrongState {
                     action: "go on with the licence",
                     current,
                     accepted: operation.word().into(),
                 });
             }
             match step {
-                Step::Request => {
+                LicenseStep::Request => {
                     license.insert("pending_operation".into(), operation.word().into());
                     license.insert("pending_token".into(), token);
                     license.insert("operation_in_progress".into(), false.into());
                 }
-                Step::Start => drop(license.insert("operation_in_progress".into(), true.into())),
-                Step::Complete => {
+                LicenseStep::Start => drop(license.insert("operation_in_progress".into(), true.into())),
+                LicenseStep::Complete => {
                     let pending = license.get("pending_token").cloned().unwrap_or_default();
                     match operation {
-                        Operation::Register if !pending.is_null() => drop(license.insert("token".into(), pending)),
-                        Operation::Register => {}
-                        Operation::Deregister => drop(license.insert("token".into(), Value::Null)),
+                        LicenseOperation::Register if !pending.is_null() => {
+                            drop(license.insert("token".into(), pending))
+                        }
+                        LicenseOperation::Register => {}
+                        LicenseOperation::Deregister => drop(license.insert("token".into(), Value::Null)),
                     }
-                    let status = if operation == Operation::Register { "registered" } else { "unregistered" };
+                    let status = if operation == LicenseOperation::Register { "registered" } else { "unregistered" };
                     license.insert("status".into(), status.into());
                     license.insert("last_error".into(), Value::Null);
                 }
-                Step::Fail => drop(license.insert("last_error".into(), error.into())),
+                LicenseStep::Fail => drop(license.insert("last_error".into(), error.into())),
             }
-            if matches!(step, Step::Complete | Step::Fail) {
+            if matches!(step, LicenseStep::Complete | LicenseStep::Fail) {
                 license.insert("pending_token".into(), Value::Null);
                 license.insert("pending_operation".into(), Value::Null);
                 license.insert("operation_in_progress".into(), false.into());
@@ -107,15 +110,15 @@ impl Records {
     }
 }
 
-const fn event(operation: Operation, step: Step) -> &'static str {
+const fn event(operation: LicenseOperation, step: LicenseStep) -> &'static str {
     match (operation, step) {
-        (Operation::Register, Step::Request) => "cml_worker.license.registration.requested.v1",
-        (Operation::Register, Step::Start) => "cml_worker.license.registration.started.v1",
-        (Operation::Register, Step::Complete) => "cml_worker.license.registration.completed.v1",
-        (Operation::Register, Step::Fail) => "cml_worker.license.registration.failed.v1",
-        (Operation::Deregister, Step::Request) => "cml_worker.license.deregistration.requested.v1",
-        (Operation::Deregister, Step::Start) => "cml_worker.license.deregistration.started.v1",
-        (Operation::Deregister, Step::Complete) => "cml_worker.license.deregistration.completed.v1",
-        (Operation::Deregister, Step::Fail) => "cml_worker.license.deregistration.failed.v1",
+        (LicenseOperation::Register, LicenseStep::Request) => "cml_worker.license.registration.requested.v1",
+        (LicenseOperation::Register, LicenseStep::Start) => "cml_worker.license.registration.started.v1",
+        (LicenseOperation::Register, LicenseStep::Complete) => "cml_worker.license.registration.completed.v1",
+        (LicenseOperation::Register, LicenseStep::Fail) => "cml_worker.license.registration.failed.v1",
+        (LicenseOperation::Deregister, LicenseStep::Request) => "cml_worker.license.deregistration.requested.v1",
+        (LicenseOperation::Deregister, LicenseStep::Start) => "cml_worker.license.deregistration.started.v1",
+        (LicenseOperation::Deregister, LicenseStep::Complete) => "cml_worker.license.deregistration.completed.v1",
+        (LicenseOperation::Deregister, LicenseStep::Fail) => "cml_worker.license.deregistration.failed.v1",
     }
 }

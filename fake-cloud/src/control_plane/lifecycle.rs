@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use super::enums;
+use super::error::ApiError;
 use super::input::{Input, written};
-use super::problem::Problem;
-use super::records::{Draft, Records, Weight};
-use super::settings::Knows;
-use super::words;
-use super::worker::{self, NOTES, Worker};
+use super::records::{ChangeKind, Draft, Records};
+use super::settings::Supported;
+use super::worker::{self, LIFECYCLE_FIELDS, Worker};
 
 /// Fields that a status write may carry as they are.
 const CARRIED: [&str; 5] = ["start_initiated_at", "ended_at", "metrics", "error_message", "service_status"];
@@ -32,12 +32,12 @@ impl Records {
     ///
     /// # Errors
     /// 404, 409 on another version, 422 on a body that cannot be used or says nothing.
-    pub fn write_status(&self, id: &str, expected: Option<u64>, input: &Input) -> Result<Arc<Worker>, Problem> {
+    pub fn write_status(&self, id: &str, expected: Option<u64>, input: &Input) -> Result<Arc<Worker>, ApiError> {
         let written = self.change(id, expected, |draft| {
             let reason = input.text("terminated_reason")?.or(input.text("reason")?);
-            let status = input.text("status")?.map(|word| words::status("status", word)).transpose()?;
+            let status = input.text("status")?.map(|word| enums::parse_status("status", word)).transpose()?;
             if status.is_none() && !says_something(input) {
-                return Err(Problem::missing("status", &words::STATUSES.join(", ")));
+                return Err(ApiError::missing("status", &enums::STATUSES.join(", ")));
             }
             draft.note_fields(input)?;
             if input.has("desired_status") {
@@ -58,9 +58,9 @@ impl Records {
     ///
     /// # Errors
     /// 404, 422 on a known field of the wrong kind.
-    pub fn edit_worker(&self, id: &str, input: Input) -> Result<Arc<Worker>, Problem> {
+    pub fn edit_worker(&self, id: &str, input: Input) -> Result<Arc<Worker>, ApiError> {
         worker::check(&input)?;
-        let status = input.text("status")?.map(|word| words::status("status", word)).transpose()?;
+        let status = input.text("status")?.map(|word| enums::parse_status("status", word)).transpose()?;
         let edited = self.change(id, None, |draft| {
             if input.has("desired_status") {
                 draft.desire(input.text("desired_status")?)?;
@@ -82,10 +82,10 @@ impl Records {
     ///
     /// # Errors
     /// 404, 409 on another version or a terminated worker, 422 on an unknown word.
-    pub fn set_desired(&self, id: &str, expected: Option<u64>, input: &Input) -> Result<Arc<Worker>, Problem> {
+    pub fn set_desired(&self, id: &str, expected: Option<u64>, input: &Input) -> Result<Arc<Worker>, ApiError> {
         let changed = self.change(id, expected, |draft| {
             if !input.has("desired_status") {
-                return Err(Problem::missing("desired_status", "running, stopped, terminated or null"));
+                return Err(ApiError::missing("desired_status", "running, stopped, terminated or null"));
             }
             if draft.worker.status() == "terminated" {
                 return Err(wrong_state("set a desired status", &draft.worker, "any but terminated"));
@@ -105,7 +105,7 @@ impl Records {
         expected: Option<u64>,
         reason: &str,
         requested_by: &str,
-    ) -> Result<Arc<Worker>, Problem> {
+    ) -> Result<Arc<Worker>, ApiError> {
         let drained = self.change(id, expected, |draft| {
             if draft.worker.status() != "running" {
                 draft.audit("drain_rejected", reason, requested_by);
@@ -114,7 +114,7 @@ impl Records {
             let sessions = draft.sessions().filter(|(_, status)| status == "running").count();
             draft.enter("draining", Some(reason));
             draft.desire(Some("stopped"))?;
-            if draft.settings.dialect.notes == Knows::Yes {
+            if draft.settings.dialect.notes == Supported::Yes {
                 draft.worker.set("drain_started_at", written(draft.now));
             }
             draft.audit("drain_accepted", reason, requested_by);
@@ -137,7 +137,7 @@ impl Records {
         expected: Option<u64>,
         reason: &str,
         cancelled_by: &str,
-    ) -> Result<Arc<Worker>, Problem> {
+    ) -> Result<Arc<Worker>, ApiError> {
         let cancelled = self.change(id, expected, |draft| {
             if draft.worker.status() != "draining" {
                 return Err(wrong_state("cancel the drain", &draft.worker, "draining"));
@@ -162,17 +162,17 @@ impl Records {
         expected: Option<u64>,
         reason: Option<&str>,
         terminated_by: Option<&str>,
-    ) -> Result<Termination, Problem> {
+    ) -> Result<Termination, ApiError> {
         let (worker, ended) = self.change(id, None, |draft| {
             // Before the version is looked at, so that a repeated call succeeds whatever version it remembers.
             if draft.worker.status() == "terminated" {
-                draft.weight = Weight::Measurement;
+                draft.weight = ChangeKind::Measurement;
                 return Ok(None);
             }
             self.check_version(&draft.worker, expected)?;
             draft.enter("terminated", reason);
             draft.end(reason, terminated_by);
-            let live = draft.sessions().filter(|(_, status)| !words::SESSION_OVER.contains(&status.as_str()));
+            let live = draft.sessions().filter(|(_, status)| !enums::FINAL_SESSION_STATES.contains(&status.as_str()));
             let live: Vec<_> = live.map(|(id, _)| id).collect();
             for session in &live {
                 self.end_session(draft.others, session, Some("worker_terminated"), terminated_by, draft.now);
@@ -186,8 +186,8 @@ impl Records {
 
 impl Draft<'_> {
     /// Sets what the worker should be.
-    pub(super) fn desire(&mut self, word: Option<&str>) -> Result<(), Problem> {
-        let desired = word.map(|word| words::desired("desired_status", word)).transpose()?;
+    pub(super) fn desire(&mut self, word: Option<&str>) -> Result<(), ApiError> {
+        let desired = word.map(|word| enums::parse_desired_status("desired_status", word)).transpose()?;
         let before = self.worker.desired().map(str::to_owned);
         if before.as_deref() != desired {
             self.announce("cml_worker.desired_status.updated.v1", json!({"from": before, "to": desired}));
@@ -204,7 +204,7 @@ impl Draft<'_> {
     }
 
     /// Takes over everything of a status write but the status.
-    fn note_fields(&mut self, input: &Input) -> Result<(), Problem> {
+    fn note_fields(&mut self, input: &Input) -> Result<(), ApiError> {
         worker::check(input)?;
         let knows = self.settings.dialect.notes;
         for field in CARRIED {
@@ -232,8 +232,8 @@ impl Draft<'_> {
         if let Some(metadata) = input.object("metadata")? {
             self.take_metadata(metadata, knows);
         }
-        if knows == Knows::Yes {
-            for note in NOTES {
+        if knows == Supported::Yes {
+            for note in LIFECYCLE_FIELDS {
                 if let Some(value) = input.raw(note) {
                     self.worker.set(note, value.clone());
                 }
@@ -243,11 +243,11 @@ impl Draft<'_> {
         Ok(())
     }
 
-    fn take_metadata(&mut self, metadata: &Map<String, Value>, knows: Knows) {
+    fn take_metadata(&mut self, metadata: &Map<String, Value>, knows: Supported) {
         self.worker.merge_metadata(metadata);
-        if knows == Knows::Yes {
+        if knows == Supported::Yes {
             // Null in `metadata` clears the note, wherever it is kept.
-            for note in NOTES.into_iter().filter(|note| metadata.get(*note).is_some_and(Value::is_null)) {
+            for note in LIFECYCLE_FIELDS.into_iter().filter(|note| metadata.get(*note).is_some_and(Value::is_null)) {
                 self.worker.set(note, Value::Null);
             }
         }
@@ -276,9 +276,9 @@ impl Draft<'_> {
 fn says_something(input: &Input) -> bool {
     let other =
         ["desired_status", "ec2_instance_id", "aws_instance_id", "metadata", "public_ip", "private_ip", "ip_address"];
-    CARRIED.iter().chain(&NOTES).chain(&other).any(|field| input.has(field))
+    CARRIED.iter().chain(&LIFECYCLE_FIELDS).chain(&other).any(|field| input.has(field))
 }
 
-pub(super) fn wrong_state(action: &'static str, worker: &Worker, accepted: &str) -> Problem {
-    Problem::WrongState { action, current: worker.status().to_owned(), accepted: accepted.to_owned() }
+pub(super) fn wrong_state(action: &'static str, worker: &Worker, accepted: &str) -> ApiError {
+    ApiError::WrongState { action, current: worker.status().to_owned(), accepted: accepted.to_owned() }
 }

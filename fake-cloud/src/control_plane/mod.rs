@@ -1,51 +1,50 @@
-//! The control plane: the service that owns the worker records.
+//! Fake control plane: the HTTP service that owns the worker records.
 //!
-//! [`Records`] are the store and hold every rule; [`http`] decodes, asks them, and encodes. The contract is
-//! `openapi/control-plane.yaml`. Each change is mirrored through a [`Projection`], for watchers in etcd.
+//! [`Records`] is the store and enforces every rule. [`http`] decodes requests, calls it and encodes the responses. The
+//! contract is `openapi/control-plane.yaml`. Every change is written to an [`EtcdMirror`], so that clients can watch it.
 //!
 //! ```
 //! use fake_cloud::clock::{Clock, Pace};
 //! use fake_cloud::control_plane::{Input, Records};
 //!
 //! let records = Records::new(Clock::new(Pace::Manual));
-//! let worker = records.create_worker(Input::of(serde_json::json!({"name": "blue", "template_name": "metal"}))?)?;
+//! let body = Input::from_value(serde_json::json!({"name": "blue", "template_name": "metal"}))?;
+//! let worker = records.create_worker(body)?;
 //! assert_eq!(worker.status(), "pending");
 //! assert_eq!(records.template("metal")?["instance_type"], "m5zn.metal");
-//! # Ok::<(), fake_cloud::control_plane::Problem>(())
+//! # Ok::<(), fake_cloud::control_plane::ApiError>(())
 //! ```
 
-mod catalogue;
-mod fields;
+mod default_templates;
+mod enums;
+mod error;
+mod etcd_mirror;
 mod fleet;
 pub mod http;
 mod idle;
 mod input;
-mod ledger;
 mod license;
 mod lifecycle;
-mod measurements;
-mod problem;
-mod projection;
 mod records;
-mod session_endings;
+mod reports;
 mod sessions;
 mod settings;
+mod settings_and_audit;
 #[cfg(test)]
 mod tests;
-mod words;
 mod worker;
 
-pub use fleet::Filter;
+pub use enums::{DESIRED_STATUSES, FINAL_SESSION_STATES, SESSION_STATES, STATUSES};
+pub use error::ApiError;
+pub use etcd_mirror::{EtcdMirror, NoMirror};
+pub use fleet::WorkerFilter;
 pub use http::{Options, router, serve};
-pub use idle::{IdleReport, Standing};
+pub use idle::{IdleReport, IdleState};
 pub use input::Input;
-pub use license::{Operation, Step};
+pub use license::{LicenseOperation, LicenseStep};
 pub use lifecycle::Termination;
-pub use measurements::Report;
-pub use problem::Problem;
-pub use projection::{NoProjection, Projection};
 pub use records::{Object, Records};
+pub use reports::ReportKind;
 pub use sessions::SessionFilter;
-pub use settings::{AutoPause, Dialect, Generation, IdleRules, Knows, OnKnown, Settings};
-pub use words::{DESIRED, SESSION_OVER, SESSION_STATES, STATUSES};
-pub use worker::{NOTES, Worker};
+pub use settings::{ApiVersion, AutoPause, Dialect, IdleRules, ReimportPolicy, Settings, Supported};
+pub use worker::{LIFECYCLE_FIELDS, Worker};

@@ -10,11 +10,11 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Map, Value, json};
 
-use super::catalogue;
+use super::default_templates;
+use super::error::ApiError;
+use super::etcd_mirror::{self, EtcdMirror, NoMirror};
 use super::input::written;
-use super::problem::Problem;
-use super::projection::{self, NoProjection, Projection};
-use super::settings::{Knows, Settings};
+use super::settings::{Settings, Supported};
 use super::worker::Worker;
 use crate::clock::Clock;
 
@@ -40,7 +40,7 @@ pub struct Records {
 struct Shared {
     clock: Clock,
     settings: Settings,
-    projection: Box<dyn Projection>,
+    mirror: Box<dyn EtcdMirror>,
     state: Mutex<State>,
 }
 
@@ -67,7 +67,7 @@ impl Draw {
 
 /// Whether a change is one that a decision could rest on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Weight {
+pub(super) enum ChangeKind {
     /// It raises the version: whoever read the record before has to read it again.
     Change,
     /// A measurement: the version stays, or every metrics report would make every decision stale.
@@ -79,7 +79,7 @@ pub(super) struct Draft<'a> {
     pub(super) worker: Worker,
     pub(super) now: DateTime<Utc>,
     pub(super) settings: &'a Settings,
-    pub(super) weight: Weight,
+    pub(super) weight: ChangeKind,
     pub(super) others: &'a mut State,
     events: Vec<(&'static str, Value)>,
 }
@@ -117,15 +117,13 @@ impl Draft<'_> {
 impl Records {
     /// A control plane with the usual templates and no workers, which mirrors to nowhere.
     pub fn new(clock: Clock) -> Self {
-        Self::with(clock, Settings::default(), NoProjection)
+        Self::with_settings(clock, Settings::default(), NoMirror)
     }
 
     /// A control plane set up in every detail.
-    pub fn with(clock: Clock, settings: Settings, projection: impl Projection + 'static) -> Self {
+    pub fn with_settings(clock: Clock, settings: Settings, mirror: impl EtcdMirror + 'static) -> Self {
         let state = State::fresh(clock.now(), settings.seed);
-        Self {
-            shared: Arc::new(Shared { clock, settings, projection: Box::new(projection), state: Mutex::new(state) }),
-        }
+        Self { shared: Arc::new(Shared { clock, settings, mirror: Box::new(mirror), state: Mutex::new(state) }) }
     }
 
     /// The clock the records go by.
@@ -139,7 +137,7 @@ impl Records {
     }
 
     /// One worker.
-    pub fn worker(&self, id: &str) -> Result<Arc<Worker>, Problem> {
+    pub fn worker(&self, id: &str) -> Result<Arc<Worker>, ApiError> {
         self.read(|state| state.workers.get(id).cloned()).ok_or_else(|| unknown_worker(id))
     }
 
@@ -147,10 +145,10 @@ impl Records {
     pub fn reset(&self) {
         self.write(|state, now| {
             let prefix = &self.shared.settings.etcd_prefix;
-            let workers = state.workers.values().map(|worker| projection::of_worker(prefix, worker));
-            let sessions = state.sessions.values().map(|session| projection::of_session(prefix, session));
+            let workers = state.workers.values().map(|worker| etcd_mirror::of_worker(prefix, worker));
+            let sessions = state.sessions.values().map(|session| etcd_mirror::of_session(prefix, session));
             for key in workers.chain(sessions).flat_map(BTreeMap::into_keys) {
-                self.shared.projection.delete(&key);
+                self.shared.mirror.delete(&key);
             }
             *state = State::fresh(now, self.shared.settings.seed);
         });
@@ -172,8 +170,8 @@ impl Records {
         &self,
         id: &str,
         expected: Option<u64>,
-        change: impl FnOnce(&mut Draft<'_>) -> Result<T, Problem>,
-    ) -> Result<(Arc<Worker>, T), Problem> {
+        change: impl FnOnce(&mut Draft<'_>) -> Result<T, ApiError>,
+    ) -> Result<(Arc<Worker>, T), ApiError> {
         self.write(|state, now| {
             let before = state.workers.get(id).cloned().ok_or_else(|| unknown_worker(id))?;
             self.check_version(&before, expected)?;
@@ -181,13 +179,13 @@ impl Records {
                 worker: (*before).clone(),
                 now,
                 settings: &self.shared.settings,
-                weight: Weight::Change,
+                weight: ChangeKind::Change,
                 others: state,
                 events: Vec::new(),
             };
             let result = change(&mut draft)?;
             let Draft { mut worker, weight, events, .. } = draft;
-            if weight == Weight::Change {
+            if weight == ChangeKind::Change {
                 self.stamp(&mut worker, now);
             }
             let worker = self.put_worker(state, worker);
@@ -199,17 +197,19 @@ impl Records {
     }
 
     /// Refuses what was decided on another version. A server without versions has nothing to refuse by.
-    pub(super) fn check_version(&self, worker: &Worker, expected: Option<u64>) -> Result<(), Problem> {
+    pub(super) fn check_version(&self, worker: &Worker, expected: Option<u64>) -> Result<(), ApiError> {
         let current = worker.version();
         match (self.shared.settings.dialect.versions, expected) {
-            (Knows::Yes, Some(expected)) if expected != current => Err(Problem::VersionConflict { expected, current }),
-            (Knows::Yes | Knows::No, _) => Ok(()),
+            (Supported::Yes, Some(expected)) if expected != current => {
+                Err(ApiError::VersionConflict { expected, current })
+            }
+            (Supported::Yes | Supported::No, _) => Ok(()),
         }
     }
 
     /// Marks a worker as changed now.
     pub(super) fn stamp(&self, worker: &mut Worker, now: DateTime<Utc>) {
-        if self.shared.settings.dialect.versions == Knows::Yes {
+        if self.shared.settings.dialect.versions == Supported::Yes {
             worker.set("version", worker.version() + 1);
         }
         worker.set("updated_at", written(now));
@@ -220,14 +220,14 @@ impl Records {
         let worker = Arc::new(worker);
         let prefix = &self.shared.settings.etcd_prefix;
         let before = state.workers.insert(worker.id().to_owned(), Arc::clone(&worker));
-        let before = before.map(|before| projection::of_worker(prefix, &before)).unwrap_or_default();
-        projection::mirror(&*self.shared.projection, &before, &projection::of_worker(prefix, &worker));
+        let before = before.map(|before| etcd_mirror::of_worker(prefix, &before)).unwrap_or_default();
+        etcd_mirror::mirror(&*self.shared.mirror, &before, &etcd_mirror::of_worker(prefix, &worker));
         worker
     }
 
     /// Stores a session as changed now, and mirrors it.
     pub(super) fn put_session(&self, state: &mut State, mut session: Map<String, Value>, now: DateTime<Utc>) -> Object {
-        if self.shared.settings.dialect.versions == Knows::Yes {
+        if self.shared.settings.dialect.versions == Supported::Yes {
             let version = session.get("version").and_then(Value::as_u64).unwrap_or(0);
             session.insert("version".into(), (version + 1).into());
         }
@@ -236,8 +236,8 @@ impl Records {
         let id = session.get("id").and_then(Value::as_str).unwrap_or_default().to_owned();
         let prefix = &self.shared.settings.etcd_prefix;
         let before = state.sessions.insert(id, Arc::clone(&session));
-        let before = before.map(|before| projection::of_session(prefix, &before)).unwrap_or_default();
-        projection::mirror(&*self.shared.projection, &before, &projection::of_session(prefix, &session));
+        let before = before.map(|before| etcd_mirror::of_session(prefix, &before)).unwrap_or_default();
+        etcd_mirror::mirror(&*self.shared.mirror, &before, &etcd_mirror::of_session(prefix, &session));
         session
     }
 }
@@ -248,7 +248,7 @@ impl State {
         Self {
             workers: BTreeMap::new(),
             sessions: BTreeMap::new(),
-            templates: catalogue::templates(now).map(|(name, fields)| (name, Arc::new(fields))).collect(),
+            templates: default_templates::templates(now).map(|(name, fields)| (name, Arc::new(fields))).collect(),
             discovery: Arc::new(Map::from_iter([
                 ("enabled".to_owned(), Value::from(true)),
                 ("regions".to_owned(), json!(["us-east-1"])),
@@ -293,8 +293,8 @@ fn remember(list: &mut VecDeque<Object>, entry: Map<String, Value>) -> Object {
     entry
 }
 
-pub(super) fn unknown_worker(id: &str) -> Problem {
-    Problem::NotFound { kind: "worker", id: id.to_owned() }
+pub(super) fn unknown_worker(id: &str) -> ApiError {
+    ApiError::NotFound { kind: "worker", id: id.to_owned() }
 }
 
 impl fmt::Debug for Records {

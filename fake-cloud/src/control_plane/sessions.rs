@@ -1,12 +1,12 @@
 //! Lab sessions: what users run on workers.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
+use super::enums;
+use super::error::ApiError;
 use super::input::{Input, parse_moment, written};
-use super::problem::Problem;
-use super::records::{Object, Records, unknown_worker};
-use super::words;
+use super::records::{Object, Records, State, unknown_worker};
 
 /// Which sessions are listed.
 #[derive(Debug, Clone, Default)]
@@ -35,7 +35,7 @@ impl Records {
     ///
     /// # Errors
     /// 404.
-    pub fn session(&self, id: &str) -> Result<Object, Problem> {
+    pub fn session(&self, id: &str) -> Result<Object, ApiError> {
         self.read(|state| state.sessions.get(id).cloned()).ok_or_else(|| unknown_session(id))
     }
 
@@ -54,7 +54,7 @@ impl Records {
     ///
     /// # Errors
     /// 404 for an unknown worker, 409 if the id is taken, 422.
-    pub fn create_session(&self, input: Input) -> Result<Object, Problem> {
+    pub fn create_session(&self, input: Input) -> Result<Object, ApiError> {
         input.moment("timeslot_start")?;
         input.moment("timeslot_end")?;
         input.whole("retry_count")?;
@@ -73,7 +73,7 @@ impl Records {
             }
             let id = given.unwrap_or_else(|| state.draw.id());
             if state.sessions.contains_key(&id) {
-                return Err(Problem::Exists { kind: "session", id });
+                return Err(ApiError::Exists { kind: "session", id });
             }
             let mut session = Map::from_iter([
                 ("worker_id".to_owned(), Value::Null),
@@ -95,9 +95,9 @@ impl Records {
     ///
     /// # Errors
     /// 404, 409 once the session is over, 422.
-    pub fn transition_session(&self, id: &str, input: &Input) -> Result<Object, Problem> {
-        let word = input.required_text("status", &words::SESSION_STATES.join(", "))?;
-        let to = words::session_state("status", word)?;
+    pub fn transition_session(&self, id: &str, input: &Input) -> Result<Object, ApiError> {
+        let word = input.required_text("status", &enums::SESSION_STATES.join(", "))?;
+        let to = enums::parse_session_state("status", word)?;
         let worker = input.text("worker_id")?.map(str::to_owned);
         let retries = input.whole("retry_count")?;
         let reason = input.text("reason")?.map(str::to_owned);
@@ -128,12 +128,12 @@ impl Records {
     ///
     /// # Errors
     /// 404, 409 once the session is over, 422 on an unknown word.
-    pub fn set_session_desired(&self, id: &str, input: &Input) -> Result<Object, Problem> {
+    pub fn set_session_desired(&self, id: &str, input: &Input) -> Result<Object, ApiError> {
         if !input.has("desired_status") {
-            return Err(Problem::missing("desired_status", &format!("{} or null", words::SESSION_STATES.join(", "))));
+            return Err(ApiError::missing("desired_status", &format!("{} or null", enums::SESSION_STATES.join(", "))));
         }
         let desired = input.text("desired_status")?;
-        let desired = desired.map(|word| words::session_state("desired_status", word)).transpose()?;
+        let desired = desired.map(|word| enums::parse_session_state("desired_status", word)).transpose()?;
         self.write(|state, now| {
             let before = state.sessions.get(id).cloned().ok_or_else(|| unknown_session(id))?;
             check_is_not_over("set a desired status", &before)?;
@@ -147,7 +147,7 @@ impl Records {
     ///
     /// # Errors
     /// 404, 409 unless the session waits and the worker runs, 422.
-    pub fn schedule_session(&self, id: &str, input: &Input) -> Result<Object, Problem> {
+    pub fn schedule_session(&self, id: &str, input: &Input) -> Result<Object, ApiError> {
         let worker_id = input.required_text("worker_id", "the id of a running worker")?;
         let start = input.moment("timeslot_start")?.map(written);
         let end = input.moment("timeslot_end")?.map(written);
@@ -160,7 +160,7 @@ impl Records {
             let from = before.get("status").and_then(Value::as_str).unwrap_or_default();
             if !matches!(from, "pending" | "scheduled") {
                 let accepted = "pending, scheduled".to_owned();
-                return Err(Problem::WrongState { action: "schedule the session", current: from.into(), accepted });
+                return Err(ApiError::WrongState { action: "schedule the session", current: from.into(), accepted });
             }
             let mut session = (*before).clone();
             session.insert("status".into(), "scheduled".into());
@@ -175,19 +175,87 @@ impl Records {
     }
 }
 
-pub(super) fn check_is_not_over(action: &'static str, session: &Map<String, Value>) -> Result<(), Problem> {
+impl Records {
+    /// Ends a session. Ending it again does nothing. The flag says whether it had ended before.
+    ///
+    /// # Errors
+    /// 404.
+    pub fn terminate_session(
+        &self,
+        id: &str,
+        reason: Option<&str>,
+        terminated_by: Option<&str>,
+    ) -> Result<(Object, bool), ApiError> {
+        self.write(|state, now| {
+            let before = state.sessions.get(id).cloned().ok_or_else(|| unknown_session(id))?;
+            if status_of(&before) == "terminated" {
+                return Ok((before, true));
+            }
+            let ended = self.end_session(state, id, reason, terminated_by, now).ok_or_else(|| unknown_session(id))?;
+            Ok((ended, false))
+        })
+    }
+
+    pub(super) fn end_session(
+        &self,
+        state: &mut State,
+        id: &str,
+        reason: Option<&str>,
+        terminated_by: Option<&str>,
+        now: DateTime<Utc>,
+    ) -> Option<Object> {
+        let mut session = Map::clone(state.sessions.get(id)?);
+        session.insert("status".into(), "terminated".into());
+        session.insert("status_reason".into(), reason.into());
+        session.insert("terminated_by".into(), terminated_by.into());
+        session.insert("terminated_at".into(), written(now));
+        let worker = session.get("worker_id").and_then(Value::as_str).map(str::to_owned);
+        state.announce(
+            "lablet_session.terminated.v1",
+            worker.as_deref(),
+            json!({"session_id": id, "reason": reason}),
+            now,
+        );
+        Some(self.put_session(state, session, now))
+    }
+
+    /// Ends a session because its time is over. Doing it again does nothing. The flag says whether it had expired
+    /// before.
+    ///
+    /// # Errors
+    /// 404, 409 when it ended in another way.
+    pub fn expire_session(&self, id: &str, reason: Option<&str>) -> Result<(Object, bool), ApiError> {
+        self.write(|state, now| {
+            let before = state.sessions.get(id).cloned().ok_or_else(|| unknown_session(id))?;
+            if status_of(&before) == "expired" {
+                return Ok((before, true));
+            }
+            check_is_not_over("expire the session", &before)?;
+            let mut session = (*before).clone();
+            session.insert("status".into(), "expired".into());
+            session.insert("status_reason".into(), reason.unwrap_or("timeslot_over").into());
+            session.insert("expired_at".into(), written(now));
+            let worker = session.get("worker_id").and_then(Value::as_str).map(str::to_owned);
+            let data = json!({"session_id": id, "reason": reason});
+            state.announce("lablet_session.expired.v1", worker.as_deref(), data, now);
+            Ok((self.put_session(state, session, now), false))
+        })
+    }
+}
+
+pub(super) fn check_is_not_over(action: &'static str, session: &Map<String, Value>) -> Result<(), ApiError> {
     let current = status_of(session);
-    if !words::SESSION_OVER.contains(&current) {
+    if !enums::FINAL_SESSION_STATES.contains(&current) {
         return Ok(());
     }
     let accepted = "a session that is not over".to_owned();
-    Err(Problem::WrongState { action, current: current.to_owned(), accepted })
+    Err(ApiError::WrongState { action, current: current.to_owned(), accepted })
 }
 
 pub(super) fn status_of(session: &Map<String, Value>) -> &str {
     session.get("status").and_then(Value::as_str).unwrap_or_default()
 }
 
-pub(super) fn unknown_session(id: &str) -> Problem {
-    Problem::NotFound { kind: "session", id: id.to_owned() }
+pub(super) fn unknown_session(id: &str) -> ApiError {
+    ApiError::NotFound { kind: "session", id: id.to_owned() }
 }

@@ -28,33 +28,33 @@ impl Default for Settings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Dialect {
     /// Whether `exclude_statuses` is understood.
-    pub exclude_statuses: Knows,
+    pub exclude_statuses: Supported,
     /// Whether the notes of a worker's lifecycle (such as `drain_started_at`) are fields of a record.
-    pub notes: Knows,
+    pub notes: Supported,
     /// What bulk import does to workers it knows already.
-    pub known_workers: OnKnown,
+    pub known_workers: ReimportPolicy,
     /// Whether records have versions; without them every write is unconditional.
-    pub versions: Knows,
+    pub versions: Supported,
     /// Whether `POST /workers/{id}/terminate` exists.
-    pub terminate: Knows,
+    pub terminate: Supported,
 }
 
 impl Dialect {
     /// A server from before the additions: ignores `exclude_statuses`, keeps notes in `metadata` only, has no versions
     /// and no way to terminate but a status write.
     pub const OLDER: Self = Self {
-        exclude_statuses: Knows::No,
-        notes: Knows::No,
-        known_workers: OnKnown::Rewrite,
-        versions: Knows::No,
-        terminate: Knows::No,
+        exclude_statuses: Supported::No,
+        notes: Supported::No,
+        known_workers: ReimportPolicy::Rewrite,
+        versions: Supported::No,
+        terminate: Supported::No,
     };
 }
 
 /// Which server is imitated, in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Generation {
+pub enum ApiVersion {
     /// One with everything in the contract.
     #[default]
     Current,
@@ -62,7 +62,7 @@ pub enum Generation {
     Older,
 }
 
-impl Generation {
+impl ApiVersion {
     /// Where it differs.
     pub fn dialect(self) -> Dialect {
         match self {
@@ -73,7 +73,7 @@ impl Generation {
 }
 
 /// Reads `current` or `older`.
-impl FromStr for Generation {
+impl FromStr for ApiVersion {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -87,7 +87,7 @@ impl FromStr for Generation {
 
 /// Whether the server knows a thing. What it does not know, it ignores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Knows {
+pub enum Supported {
     /// It does.
     #[default]
     Yes,
@@ -97,7 +97,7 @@ pub enum Knows {
 
 /// What bulk import does to a worker whose instance is discovered again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum OnKnown {
+pub enum ReimportPolicy {
     /// Its status and addresses are overwritten with what was discovered, as servers in the field do.
     #[default]
     Rewrite,

@@ -17,7 +17,7 @@ struct Mirror {
     puts: Arc<Mutex<Vec<String>>>,
 }
 
-impl Projection for Mirror {
+impl EtcdMirror for Mirror {
     fn put(&self, key: &str, value: &str) {
         self.puts.lock().push(key.to_owned());
         self.keys.lock().insert(key.to_owned(), value.to_owned());
@@ -29,7 +29,7 @@ impl Projection for Mirror {
 }
 
 fn input(value: Value) -> Input {
-    Input::of(value).expect("an object")
+    Input::from_value(value).expect("an object")
 }
 
 fn store() -> (Records, Mirror) {
@@ -40,7 +40,7 @@ fn store_with(settings: Settings) -> (Records, Mirror) {
     let mirror = Mirror::default();
     // A whole second: times are written to the microsecond, and a test about an exact hour must not lose the rest.
     let start = super::input::parse_moment("2026-02-06T08:00:00Z").expect("a time");
-    (Records::with(Clock::starting_at(Pace::Manual, start), settings, Arc::new(mirror.clone())), mirror)
+    (Records::with_settings(Clock::starting_at(Pace::Manual, start), settings, Arc::new(mirror.clone())), mirror)
 }
 
 fn running(records: &Records, id: &str) {
@@ -53,7 +53,7 @@ fn a_write_on_an_old_version_changes_nothing_and_names_both_versions() {
     running(&records, "w");
     records.write_status("w", Some(1), &input(json!({"status": "stopping"}))).expect("at version 1");
     let refused = records.write_status("w", Some(1), &input(json!({"status": "failed"}))).expect_err("at version 2");
-    assert_eq!(refused, Problem::VersionConflict { expected: 1, current: 2 });
+    assert_eq!(refused, ApiError::VersionConflict { expected: 1, current: 2 });
     assert_eq!(records.worker("w").expect("there").status(), "stopping");
 }
 
@@ -119,8 +119,8 @@ fn ending_a_worker_ends_its_sessions_hides_it_and_can_be_repeated() {
     assert!(again.already_terminated);
     assert_eq!(again.worker.version(), 2);
     assert_eq!(again.worker.text("terminated_reason"), Some("gone"));
-    assert_eq!(records.workers(&Filter::default()).len(), 1);
-    assert_eq!(records.workers(&Filter { include_terminated: true, ..Filter::default() }).len(), 2);
+    assert_eq!(records.workers(&WorkerFilter::default()).len(), 1);
+    assert_eq!(records.workers(&WorkerFilter { include_terminated: true, ..WorkerFilter::default() }).len(), 2);
     assert!(mirror.keys.lock().keys().all(|key| !key.contains("/w") || key.contains("/workers/other")), "{mirror:?}");
 }
 
@@ -150,7 +150,7 @@ fn the_mirror_shows_states_never_secrets_and_no_measurements() {
     let everything = format!("{keys:?}");
     assert!(!everything.contains("hunter2") && !everything.contains("s3cret"), "{everything}");
     mirror.puts.lock().clear();
-    records.take_report("w", Report::Metrics, &input(json!({"cpu": 3}))).expect("taken");
+    records.take_report("w", ReportKind::Metrics, &input(json!({"cpu": 3}))).expect("taken");
     records.detect_idle("w", &input(json!({"raw_telemetry_events": []}))).expect("checked");
     assert!(mirror.puts.lock().is_empty(), "{mirror:?}");
     records.set_desired("w", None, &input(json!({"desired_status": null}))).expect("withdrawn");
@@ -161,7 +161,7 @@ fn the_mirror_shows_states_never_secrets_and_no_measurements() {
 fn measurements_leave_the_version_alone() {
     let (records, _) = store();
     running(&records, "w");
-    records.take_report("w", Report::Metrics, &input(json!({"cpu": 3}))).expect("taken");
+    records.take_report("w", ReportKind::Metrics, &input(json!({"cpu": 3}))).expect("taken");
     records.note_activity("w", &input(json!({}))).expect("noted");
     assert_eq!(records.worker("w").expect("there").version(), 1);
 }
@@ -192,7 +192,7 @@ fn notes_live_on_the_record_or_in_metadata_as_the_server_knows_them() {
     let (older, _) = store_with(Settings { dialect: Dialect::OLDER, ..Settings::default() });
     running(&older, "w");
     let worker = older.write_status("w", None, &input(body)).expect("written");
-    assert!(NOTES.iter().all(|note| worker.get(note).is_none()), "{worker:?}");
+    assert!(LIFECYCLE_FIELDS.iter().all(|note| worker.get(note).is_none()), "{worker:?}");
     assert_eq!(worker.get("metadata"), Some(&json!({"launched_at": "2026-02-06T08:00:00Z"})));
     let drained = older.drain("w", None, "test", "test").expect("runs");
     assert!(drained.get("drain_started_at").is_none());
@@ -200,7 +200,7 @@ fn notes_live_on_the_record_or_in_metadata_as_the_server_knows_them() {
 
 #[test]
 fn an_older_server_ignores_what_to_exclude() {
-    let filter = Filter { exclude_statuses: vec!["running"], ..Filter::default() };
+    let filter = WorkerFilter { exclude_statuses: vec!["running"], ..WorkerFilter::default() };
     let (newer, _) = store();
     running(&newer, "w");
     assert!(newer.workers(&filter).is_empty());
@@ -214,25 +214,29 @@ fn a_licence_goes_from_intent_to_token_and_a_failure_is_the_last_word() {
     let (records, _) = store();
     running(&records, "w");
     let go = |operation, step, body| records.license_step("w", None, operation, step, &input(body));
-    let missing = go(Operation::Register, Step::Request, json!({})).expect_err("a token is needed");
+    let missing = go(LicenseOperation::Register, LicenseStep::Request, json!({})).expect_err("a token is needed");
     assert_eq!(missing.http_status(), 422);
-    go(Operation::Register, Step::Request, json!({"token": "t"})).expect("requested");
-    assert_eq!(go(Operation::Deregister, Step::Start, json!({})).expect_err("the other").http_status(), 409);
-    let started = go(Operation::Register, Step::Start, json!({})).expect("started");
+    go(LicenseOperation::Register, LicenseStep::Request, json!({"token": "t"})).expect("requested");
+    assert_eq!(
+        go(LicenseOperation::Deregister, LicenseStep::Start, json!({})).expect_err("the other").http_status(),
+        409
+    );
+    let started = go(LicenseOperation::Register, LicenseStep::Start, json!({})).expect("started");
     assert_eq!(started.get("license").map(|license| &license["operation_in_progress"]), Some(&json!(true)));
     for _ in 0..2 {
-        let done = go(Operation::Register, Step::Complete, json!({})).expect("can be repeated");
+        let done = go(LicenseOperation::Register, LicenseStep::Complete, json!({})).expect("can be repeated");
         let license = done.get("license").expect("there");
         assert_eq!((&license["token"], &license["pending_token"]), (&json!("t"), &Value::Null));
         assert_eq!((&license["status"], &license["pending_operation"]), (&json!("registered"), &Value::Null));
     }
-    go(Operation::Deregister, Step::Request, json!({})).expect("requested");
-    let failed = go(Operation::Deregister, Step::Fail, json!({"error": "nodes are running"})).expect("failed");
+    go(LicenseOperation::Deregister, LicenseStep::Request, json!({})).expect("requested");
+    let failed =
+        go(LicenseOperation::Deregister, LicenseStep::Fail, json!({"error": "nodes are running"})).expect("failed");
     let license = failed.get("license").expect("there");
     assert_eq!((&license["pending_operation"], &license["token"]), (&Value::Null, &json!("t")));
     assert_eq!(license["last_error"], "nodes are running");
-    go(Operation::Deregister, Step::Request, json!({})).expect("requested");
-    let done = go(Operation::Deregister, Step::Complete, json!({})).expect("completed");
+    go(LicenseOperation::Deregister, LicenseStep::Request, json!({})).expect("requested");
+    let done = go(LicenseOperation::Deregister, LicenseStep::Complete, json!({})).expect("completed");
     assert_eq!(done.get("license").map(|license| &license["token"]), Some(&Value::Null));
 }
 
@@ -299,7 +303,7 @@ fn import_makes_unknown_instances_workers_and_says_what_it_did() {
         {"instance_id": "i-3", "state": "running"}, {"instance_id": 7, "state": "running"}]});
     let refused = records.bulk_import(&input(bad)).expect_err("a bad item");
     assert!(refused.to_string().contains("discovered_instances[1].instance_id"), "{refused}");
-    assert_eq!(records.workers(&Filter::default()).len(), 2);
+    assert_eq!(records.workers(&WorkerFilter::default()).len(), 2);
 }
 
 #[test]

@@ -1,18 +1,20 @@
 //! A worker's record: JSON as the server keeps it, with typed access to what the rules need.
 
 use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::OnceLock;
 
 use chrono::{DateTime, Utc};
 use serde_json::{Map, Value};
 
-use super::fields::Fields;
+use super::enums;
+use super::error::ApiError;
 use super::input::{Input, parse_moment, written};
-use super::problem::Problem;
-use super::settings::{Dialect, Knows};
-use super::words;
+use super::settings::{Dialect, Supported};
 
 /// The notes of a worker's lifecycle. Newer servers keep them as fields; older ones only in `metadata`.
-pub const NOTES: [&str; 5] = ["drain_started_at", "scaled_down_at", "launch_generation", "launched_at", "launch_plan"];
+pub const LIFECYCLE_FIELDS: [&str; 5] =
+    ["drain_started_at", "scaled_down_at", "launch_generation", "launched_at", "launch_plan"];
 
 /// Fields of a record that hold text or nothing.
 const TEXTS: [&str; 12] = [
@@ -51,20 +53,20 @@ impl Worker {
     /// A new record from the fields of a request, with what is missing filled in.
     ///
     /// # Errors
-    /// [`Problem::Invalid`] for a known field of the wrong kind.
-    pub fn create(input: Input, fresh_id: String, now: DateTime<Utc>, dialect: Dialect) -> Result<Self, Problem> {
+    /// [`ApiError::Invalid`] for a known field of the wrong kind.
+    pub fn create(input: Input, fresh_id: String, now: DateTime<Utc>, dialect: Dialect) -> Result<Self, ApiError> {
         check(&input)?;
         let status = match input.text("status")? {
-            Some(word) => words::status("status", word)?,
+            Some(word) => enums::parse_status("status", word)?,
             None => "pending",
         };
         let desired = match input.text("desired_status")? {
-            Some(word) => Value::from(words::desired("desired_status", word)?),
+            Some(word) => Value::from(enums::parse_desired_status("desired_status", word)?),
             None => Value::Null,
         };
         let id = match input.text("id")? {
             Some(id) if !id.is_empty() && !id.contains('/') => id.to_owned(),
-            Some(id) => return Err(Problem::invalid("id", &id.into(), "non-empty text without a slash")),
+            Some(id) => return Err(ApiError::invalid("id", &id.into(), "non-empty text without a slash")),
             None => fresh_id,
         };
         let mut worker = Self::skeleton();
@@ -89,21 +91,21 @@ impl Worker {
     /// A record exactly as given, however wrong: for tests of what others make of it.
     ///
     /// # Errors
-    /// [`Problem::Invalid`] when not even an id can be found.
-    pub fn as_given(fields: Map<String, Value>, dialect: Dialect) -> Result<Self, Problem> {
-        Input::of(fields.clone().into())?.required_text("id", "non-empty text")?;
+    /// [`ApiError::Invalid`] when not even an id can be found.
+    pub fn as_given(fields: Map<String, Value>, dialect: Dialect) -> Result<Self, ApiError> {
+        Input::from_value(fields.clone().into())?.required_text("id", "non-empty text")?;
         let mut worker = Self(fields.into());
-        if dialect.versions == Knows::Yes {
+        if dialect.versions == Supported::Yes {
             worker.0.entry("version").or_insert_with(|| 1.into());
         }
         Ok(worker)
     }
 
     /// A version is the server's to give; one that knows none has no such field.
-    fn begin_counting(&mut self, versions: Knows) {
+    fn begin_counting(&mut self, versions: Supported) {
         match versions {
-            Knows::Yes => self.set("version", 1),
-            Knows::No => drop(self.0.remove("version")),
+            Supported::Yes => self.set("version", 1),
+            Supported::No => drop(self.0.remove("version")),
         }
     }
 
@@ -229,21 +231,21 @@ impl Worker {
         }
     }
 
-    /// Sets one of the [`NOTES`], where this server keeps them. Null clears it.
-    pub fn set_note(&mut self, note: &str, value: Value, knows: Knows) {
+    /// Sets one of the [`LIFECYCLE_FIELDS`], where this server keeps them. Null clears it.
+    pub fn set_note(&mut self, note: &str, value: Value, knows: Supported) {
         match knows {
-            Knows::Yes => self.set(note, value),
-            Knows::No => self.merge_metadata(&Map::from_iter([(note.to_owned(), value)])),
+            Supported::Yes => self.set(note, value),
+            Supported::No => self.merge_metadata(&Map::from_iter([(note.to_owned(), value)])),
         }
     }
 
     /// Puts every note where this server keeps it: one that knows them lifts them out of `metadata`, so that there
     /// is one truth; one that does not has no such fields.
-    pub fn settle_notes(&mut self, knows: Knows) {
-        for note in NOTES {
+    pub fn settle_notes(&mut self, knows: Supported) {
+        for note in LIFECYCLE_FIELDS {
             match knows {
-                Knows::No => drop(self.0.remove(note)),
-                Knows::Yes => {
+                Supported::No => drop(self.0.remove(note)),
+                Supported::Yes => {
                     let lifted = self.object_mut("metadata").remove(note);
                     if let Some(value) = lifted {
                         self.set(note, value);
@@ -268,7 +270,7 @@ impl fmt::Debug for Worker {
 }
 
 /// Checks the fields every reader of a record relies on.
-pub(super) fn check(input: &Input) -> Result<(), Problem> {
+pub(super) fn check(input: &Input) -> Result<(), ApiError> {
     for field in TEXTS {
         input.text(field)?;
     }
@@ -283,7 +285,7 @@ pub(super) fn check(input: &Input) -> Result<(), Problem> {
 }
 
 /// Checks the notes in a body, both at the top and in `metadata`.
-fn check_notes(input: &Input) -> Result<(), Problem> {
+fn check_notes(input: &Input) -> Result<(), ApiError> {
     if let Some(metadata) = input.nested("metadata")? {
         check_notes(&metadata)?;
     }
@@ -292,4 +294,75 @@ fn check_notes(input: &Input) -> Result<(), Problem> {
     }
     input.whole("launch_generation")?;
     input.object("launch_plan").map(drop)
+}
+
+/// The fields of a record. They look like a map; whoever may have changed it has them written anew.
+#[derive(Default)]
+pub(super) struct Fields {
+    map: Map<String, Value>,
+    json: OnceLock<Box<[u8]>>,
+}
+
+impl Fields {
+    /// As JSON.
+    pub(super) fn json(&self) -> &[u8] {
+        // Maps with text keys always serialise.
+        self.json.get_or_init(|| serde_json::to_vec(&self.map).unwrap_or_default().into())
+    }
+
+    /// The same fields in less memory: a map that grew field by field is half empty.
+    pub(super) fn gathered(self) -> Self {
+        self.map.into_iter().collect::<Map<_, _>>().into()
+    }
+}
+
+impl From<Map<String, Value>> for Fields {
+    fn from(map: Map<String, Value>) -> Self {
+        Self { map, json: OnceLock::new() }
+    }
+}
+
+impl Deref for Fields {
+    type Target = Map<String, Value>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.map
+    }
+}
+
+impl DerefMut for Fields {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        self.json.take();
+        &mut self.map
+    }
+}
+
+impl Clone for Fields {
+    fn clone(&self) -> Self {
+        // A copy is made to be changed.
+        self.map.clone().into()
+    }
+}
+
+impl PartialEq for Fields {
+    fn eq(&self, other: &Self) -> bool {
+        self.map == other.map
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_written_whatever_was_written_before() {
+        let mut fields = Fields::from(Map::from_iter([("status".to_owned(), Value::from("running"))]));
+        assert_eq!(fields.json(), br#"{"status":"running"}"#);
+        fields.insert("status".into(), "stopped".into());
+        assert_eq!(fields.json(), br#"{"status":"stopped"}"#);
+        let mut copy = fields.clone();
+        copy.entry("name").or_insert("blue".into());
+        assert_eq!(copy.gathered().json(), br#"{"name":"blue","status":"stopped"}"#);
+        assert_eq!(fields.json(), br#"{"status":"stopped"}"#);
+    }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use super::ready::READY;
+use super::builtin::BUILTIN;
 
 /// Longest part of an error, in signs.
 const LONGEST: usize = 400;
@@ -29,7 +29,7 @@ impl ScenarioError {
     }
 
     pub(super) fn unreadable(source: &str, error: &io::Error) -> Self {
-        let names: Vec<&str> = READY.iter().map(|ready| ready.name).collect();
+        let names: Vec<&str> = BUILTIN.iter().map(|ready| ready.name).collect();
         Self::new(source, "", format!("{error}; accepted: a YAML file, or one of {}", names.join(", ")))
     }
 }

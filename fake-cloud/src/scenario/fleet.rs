@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::{Machine, MachineState, Scenario, ScenarioError};
+use super::{InstanceEntry, InstanceState, Scenario, ScenarioError};
 use crate::world::{AwsError, Delays, Ec2, Intent, LaunchRequest, Order, REGIONS, View, World};
 
 /// An instance, as workers refer to it.
 #[derive(Debug, Clone)]
-pub(super) struct Placed {
+pub(super) struct LaunchedInstance {
     pub(super) id: String,
     pub(super) region: String,
 }
 
 /// Launches the fleet. The answer is by name.
-pub(super) fn launch(scenario: &Scenario, world: &World) -> Result<BTreeMap<String, Placed>, ScenarioError> {
+pub(super) fn launch(scenario: &Scenario, world: &World) -> Result<BTreeMap<String, LaunchedInstance>, ScenarioError> {
     let delays = world.settings().delays;
     let mut placed = BTreeMap::new();
     for (index, machine) in scenario.script.fleet.iter().enumerate() {
@@ -30,31 +30,31 @@ pub(super) fn launch(scenario: &Scenario, world: &World) -> Result<BTreeMap<Stri
         let id = world
             .with_ec2(|ec2, now| bring_up(ec2, machine, &delays, now))
             .map_err(|error| scenario.refuse(format!("fleet[{index}]"), error))?;
-        placed.insert(machine.name.clone(), Placed { id, region: machine.region.clone() });
+        placed.insert(machine.name.clone(), LaunchedInstance { id, region: machine.region.clone() });
     }
     Ok(placed)
 }
 
-fn bring_up(ec2: &mut Ec2, machine: &Machine, delays: &Delays, now: DateTime<Utc>) -> Result<String, AwsError> {
+fn bring_up(ec2: &mut Ec2, machine: &InstanceEntry, delays: &Delays, now: DateTime<Utc>) -> Result<String, AwsError> {
     let ago = |span: std::time::Duration| now - TimeDelta::from_std(span).unwrap_or_default();
     // Told in time to be where it should be by now, and launched in time to be told.
     let (told, launched) = match machine.state {
-        MachineState::Pending => (None, now),
-        MachineState::Running => (None, ago(delays.starting)),
-        MachineState::Stopping => (Some((Order::Stop, now)), ago(delays.starting)),
-        MachineState::Stopped => (Some((Order::Stop, ago(delays.stopping))), ago(delays.starting + delays.stopping)),
-        MachineState::ShuttingDown => (Some((Order::Terminate, now)), ago(delays.starting)),
-        MachineState::Terminated => {
+        InstanceState::Pending => (None, now),
+        InstanceState::Running => (None, ago(delays.starting)),
+        InstanceState::Stopping => (Some((Order::Stop, now)), ago(delays.starting)),
+        InstanceState::Stopped => (Some((Order::Stop, ago(delays.stopping))), ago(delays.starting + delays.stopping)),
+        InstanceState::ShuttingDown => (Some((Order::Terminate, now)), ago(delays.starting)),
+        InstanceState::Terminated => {
             (Some((Order::Terminate, ago(delays.terminating))), ago(delays.starting + delays.terminating))
         }
     };
     let launched = match machine.state {
-        MachineState::Pending => launched,
-        MachineState::Running
-        | MachineState::Stopping
-        | MachineState::Stopped
-        | MachineState::ShuttingDown
-        | MachineState::Terminated => launched.min(machine.age.before(now)),
+        InstanceState::Pending => launched,
+        InstanceState::Running
+        | InstanceState::Stopping
+        | InstanceState::Stopped
+        | InstanceState::ShuttingDown
+        | InstanceState::Terminated => launched.min(machine.age.before(now)),
     };
     let images = &ec2.region(&machine.region, launched)?.catalog.images;
     let image = images.last().map(|image| image.id.clone()).unwrap_or_default();

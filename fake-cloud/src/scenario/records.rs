@@ -5,20 +5,20 @@ use std::collections::BTreeMap;
 use chrono::SecondsFormat;
 use serde_json::{Map, Value};
 
-use super::fleet::Placed;
+use super::fleet::LaunchedInstance;
 use super::{Scenario, ScenarioError, SessionEntry, WorkerEntry};
 use crate::clock::Clock;
-use crate::control_plane::{Input, Problem, Records, SESSION_STATES};
+use crate::control_plane::{ApiError, Input, Records, SESSION_STATES};
 
 /// Fills the control plane.
 pub(super) fn fill(
     scenario: &Scenario,
     records: &Records,
-    instances: &BTreeMap<String, Placed>,
+    instances: &BTreeMap<String, LaunchedInstance>,
 ) -> Result<(), ScenarioError> {
     let script = &scenario.script;
     for (index, template) in script.templates.iter().enumerate() {
-        Input::of(template.clone().into())
+        Input::from_value(template.clone().into())
             .and_then(|input| records.put_template(input))
             .map_err(|problem| refuse(scenario, "templates", index, &problem))?;
     }
@@ -31,7 +31,7 @@ pub(super) fn fill(
                 scenario.refuse(format!("workers[{index}].instance"), why)
             })?),
         };
-        let made = Input::of(worker(entry, instance, records.clock()).into())
+        let made = Input::from_value(worker(entry, instance, records.clock()).into())
             .and_then(|input| records.create_worker(input))
             .map_err(|problem| refuse(scenario, "workers", index, &problem))?;
         // Written while it is at hand, like one that is made by a call: the first listing takes no longer than others.
@@ -43,14 +43,14 @@ pub(super) fn fill(
             let why = format!("{status:?} is no state of a session; accepted: {}", SESSION_STATES.join(", "));
             return Err(scenario.refuse(format!("sessions[{index}].status"), why));
         }
-        Input::of(session(entry, records.clock()).into())
+        Input::from_value(session(entry, records.clock()).into())
             .and_then(|input| records.create_session(input))
             .map_err(|problem| refuse(scenario, "sessions", index, &problem))?;
     }
     Ok(())
 }
 
-fn worker(entry: &WorkerEntry, instance: Option<&Placed>, clock: &Clock) -> Map<String, Value> {
+fn worker(entry: &WorkerEntry, instance: Option<&LaunchedInstance>, clock: &Clock) -> Map<String, Value> {
     let region = entry.region.clone().or_else(|| instance.map(|placed| placed.region.clone()));
     let instance_id = entry.instance_id.clone().or_else(|| instance.map(|placed| placed.id.clone()));
     let created_at = entry.age.map(|age| written(age.before(clock.now())));
@@ -64,7 +64,7 @@ fn worker(entry: &WorkerEntry, instance: Option<&Placed>, clock: &Clock) -> Map<
         ("name", Some(entry.name.clone().unwrap_or_else(|| entry.id.clone()))),
         ("status", entry.status.clone()),
         ("desired_status", entry.desired_status.clone()),
-        ("aws_region", Some(region.unwrap_or_else(super::usual_region))),
+        ("aws_region", Some(region.unwrap_or_else(super::default_region))),
         ("template_name", entry.template.clone()),
         ("ec2_instance_id", instance_id),
         ("created_at", created_at),
@@ -97,18 +97,18 @@ fn written(moment: chrono::DateTime<chrono::Utc>) -> String {
 }
 
 /// A refusal of the control plane, at the field it is about.
-fn refuse(scenario: &Scenario, list: &str, index: usize, problem: &Problem) -> ScenarioError {
+fn refuse(scenario: &Scenario, list: &str, index: usize, problem: &ApiError) -> ScenarioError {
     match problem {
-        Problem::Invalid { field, value, accepted } => {
+        ApiError::Invalid { field, value, accepted } => {
             scenario.refuse(format!("{list}[{index}].{field}"), format!("{value}; accepted: {accepted}"))
         }
-        Problem::Unauthorized
-        | Problem::NotFound { .. }
-        | Problem::NoSuchPath(_)
-        | Problem::MethodNotAllowed(_)
-        | Problem::VersionConflict { .. }
-        | Problem::WrongState { .. }
-        | Problem::Exists { .. }
-        | Problem::TooLarge { .. } => scenario.refuse(format!("{list}[{index}]"), problem),
+        ApiError::Unauthorized
+        | ApiError::NotFound { .. }
+        | ApiError::NoSuchPath(_)
+        | ApiError::MethodNotAllowed(_)
+        | ApiError::VersionConflict { .. }
+        | ApiError::WrongState { .. }
+        | ApiError::Exists { .. }
+        | ApiError::TooLarge { .. } => scenario.refuse(format!("{list}[{index}]"), problem),
     }
 }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::clock::Clock;
-use crate::control_plane::{Filter, SessionFilter};
+use crate::control_plane::{SessionFilter, WorkerFilter};
 use crate::world::{InstanceState, Region, Settings};
 
 fn settle(scenario: &Scenario) -> Result<(World, Records), ScenarioError> {
@@ -21,12 +21,12 @@ fn refusal(text: &str) -> String {
 
 #[test]
 fn every_ready_scenario_settles_and_says_what_it_is() {
-    let counts = READY.map(|ready| {
+    let counts = BUILTIN.map(|ready| {
         let scenario = ready.scenario().expect(ready.name);
         assert!(scenario.about().ends_with('.'), "{}", ready.name);
         let (world, records) = settle(&scenario).expect(ready.name);
         let instances = world.with_ec2(|ec2, _| ec2.regions().flat_map(Region::instances).count());
-        let workers = records.workers(&Filter::default()).len();
+        let workers = records.workers(&WorkerFilter::default()).len();
         let sessions = records.sessions(&SessionFilter::default()).len();
         (ready.name, instances, workers, sessions, world.faults().list().len())
     });

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use fake_cloud::admin::{Backstage, router_of_everything};
+use fake_cloud::admin::{Services, full_router};
 use fake_cloud::clock::{Clock, Pace};
-use fake_cloud::cml::Laboratories;
+use fake_cloud::cml::CmlServers;
 use fake_cloud::control_plane::Records;
 use fake_cloud::etcd::EtcdStore;
 use fake_cloud::world::{Settings, World};
@@ -25,26 +25,26 @@ const PATHS: &[(&str, &str)] = &[
     ("GET", "state"),
     ("GET", "faults"),
     ("GET", "clock"),
-    ("POST", "hands/start"),
-    ("POST", "hands/stop"),
-    ("POST", "hands/reboot"),
-    ("POST", "hands/terminate"),
-    ("POST", "hands/tag"),
-    ("POST", "hands/cml/wipe"),
-    ("POST", "hands/worker"),
-    ("POST", "hands/worker/{}"),
-    ("POST", "hands/session"),
-    ("POST", "hands/image"),
-    ("POST", "hands/subnet"),
-    ("POST", "hands/security-group"),
-    ("POST", "hands/metric"),
+    ("POST", "console/start"),
+    ("POST", "console/stop"),
+    ("POST", "console/reboot"),
+    ("POST", "console/terminate"),
+    ("POST", "console/tag"),
+    ("POST", "console/cml/wipe"),
+    ("POST", "console/worker"),
+    ("POST", "console/worker/{}"),
+    ("POST", "console/session"),
+    ("POST", "console/image"),
+    ("POST", "console/subnet"),
+    ("POST", "console/security-group"),
+    ("POST", "console/metric"),
     ("POST", "etcd/compact"),
     ("POST", "etcd/watch-stall"),
     ("POST", "etcd/lease-lost"),
     ("POST", "etcd/{}"),
     ("POST", "{}"),
     ("DELETE", "faults/%ff"),
-    ("POST", "hands/worker/%ff"),
+    ("POST", "console/worker/%ff"),
     ("GET", "requests?limit=%ff"),
     ("DELETE", "clock"),
 ];
@@ -82,13 +82,13 @@ fn whatever_the_admin_api_is_told_it_does_or_says_why_not() {
         // A world of its own for each case: its clock may be at the end of time by then.
         let clock = Clock::new(Pace::Manual);
         let world = Arc::new(World::new(Settings { clock: clock.clone(), ..Settings::default() }));
-        let backstage = Backstage {
+        let services = Services {
             records: Records::new(clock.clone()),
             etcd: EtcdStore::new(clock),
-            laboratories: Laboratories::default(),
+            cml_servers: CmlServers::default(),
             scenario: None,
         };
-        let router = router_of_everything(world, backstage);
+        let router = full_router(world, services);
         for ((method, path), text, body) in steps {
             let path = format!("/_fake/{}", path.replace("{}", &segment(&text)));
             let headers = [("content-type", "application/json")];

@@ -1,7 +1,7 @@
 //! CML's endpoints, with bodies and paths of any kind.
 
 use fake_cloud::clock::{Clock, Pace};
-use fake_cloud::cml::{NewLab, NewNode, Options, System, router};
+use fake_cloud::cml::{CmlServer, NewLab, NewNode, Options, router};
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
@@ -75,8 +75,8 @@ fn whatever_cml_is_sent_it_serves_or_refuses_in_its_own_words() {
     let id = prop_oneof![4 => Just("the lab".to_owned()), 4 => Just("the node".to_owned()), 2 => any_text()];
     let steps = proptest::collection::vec((select(CALLS), id.clone(), id, any_text(), body), 1..6);
     check("requests to CML", 400, SEEDS, steps, |steps| {
-        let system = System::new(Clock::new(Pace::Manual), Options::default());
-        system.switch_on();
+        let system = CmlServer::new(Clock::new(Pace::Manual), Options::default());
+        system.power_on();
         let lab = system.create_lab(NewLab::default()).expect("a lab");
         let node = NewNode { label: "r".into(), node_definition: "iosv".into(), rest: Default::default() };
         let node = system.add_node(&lab, node).expect("a node");

@@ -121,7 +121,7 @@ impl Stage {
     }
 
     pub(crate) fn end_session(&self, id: &str) -> Result<(), Problem> {
-        self.cloud.records().transition_session(id, &Input::of(json!({"status": "stopped"}))?)?;
+        self.cloud.records().transition_session(id, &Input::from_value(json!({"status": "stopped"}))?)?;
         Ok(())
     }
 

@@ -182,7 +182,7 @@ impl Fleet {
             (_, Some("running")) => "stopped",
             _ => "running",
         };
-        let wish = Input::of(json!({"desired_status": wish})).expect("an object");
+        let wish = Input::from_value(json!({"desired_status": wish})).expect("an object");
         // Refused when it has just ended, which is as well.
         drop(self.ground.cloud.records().set_desired(worker.id(), None, &wish));
     }

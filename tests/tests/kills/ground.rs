@@ -111,7 +111,7 @@ impl Ground {
     /// An operator tries again what has failed.
     pub(crate) fn reset_failed(&self) {
         for worker in self.cloud.workers().iter().filter(|worker| worker.status() == "failed") {
-            let pending = Input::of(json!({"status": "pending"})).expect("an object");
+            let pending = Input::from_value(json!({"status": "pending"})).expect("an object");
             // Somebody may have been faster.
             drop(self.cloud.records().write_status(worker.id(), Some(worker.version()), &pending));
         }

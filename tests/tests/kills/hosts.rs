@@ -60,7 +60,7 @@ impl Hosts {
             ("draining", _, 4) => self.call_off(id),
             ("stopped", Some("stopped"), _) => {
                 self.avoided.remove(id);
-                let wish = Input::of(json!({"desired_status": "running"})).expect("an object");
+                let wish = Input::from_value(json!({"desired_status": "running"})).expect("an object");
                 drop(self.ground.cloud.records().set_desired(id, None, &wish));
             }
             _ => {}
@@ -94,7 +94,7 @@ impl Hosts {
         if let Some(place) = mine {
             let session = &mut self.sessions[place];
             session.until = Some(self.ground.cloud.now());
-            let over = Input::of(json!({"status": "stopped"})).expect("an object");
+            let over = Input::from_value(json!({"status": "stopped"})).expect("an object");
             drop(self.ground.cloud.records().transition_session(&session.id, &over));
         }
     }

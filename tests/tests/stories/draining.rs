@@ -341,7 +341,7 @@ async fn an_older_server_without_versions_or_notes_drains_just_as_well() {
             clock: fake_cloud::clock::Clock::new(fake_cloud::clock::Pace::Manual),
             ..fake_cloud::world::Settings::default()
         },
-        control_plane_generation: Some(fake_cloud::control_plane::Generation::Older),
+        control_plane_api_version: Some(fake_cloud::control_plane::ApiVersion::Older),
         ..fake_cloud::cloud::Options::default()
     };
     let stage = Stage::with(options).await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fake_cloud::cml::Stage as Boot;
+use fake_cloud::cml::BootStage as Boot;
 use lcm_sdk::reconciler::Reconciler;
 use lcm_sdk::{DesiredStatus, Outcome, Policy, WorkerStatus};
 use serde_json::json;
@@ -58,7 +58,7 @@ async fn the_guards_stand_in_order_and_each_leaves_its_label() {
         (stage.audit("w-1").last().cloned().unwrap_or_default(), result.to)
     };
 
-    cml.note_activity("start_lab", json!({"user_id": "a-student"}));
+    cml.record_activity("start_lab", json!({"user_id": "a-student"}));
     assert_eq!(check(&stage).await, ("skipped_not_idle".to_owned(), WorkerStatus::Running));
     stage.cloud.advance(HOUR).await;
     assert_eq!(check(&stage).await, ("skipped_not_eligible".to_owned(), WorkerStatus::Running));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fake_cloud::cml::{Deregistration, Registration, Stage as Boot, System};
+use fake_cloud::cml::{BootStage as Boot, CmlServer, Deregistration, Registration};
 use fake_cloud::recorder::RecordFilter;
 use fake_cloud::service::Service;
 use lcm_sdk::lifecycle::license::LicenseOperation;
@@ -14,7 +14,7 @@ use crate::stage::{REGION, Stage};
 const TOKEN: &str = "smart-license-token-1";
 
 /// A worker in service, with its CML up.
-async fn in_service() -> (Stage, String, System) {
+async fn in_service() -> (Stage, String, CmlServer) {
     let stage = Stage::still().await;
     let instance = stage.add_running_worker("w-1").await;
     // Idle detection has nothing to do with licences, and hours go by in these stories.
@@ -25,7 +25,7 @@ async fn in_service() -> (Stage, String, System) {
 }
 
 /// The same with a licence registered.
-async fn licensed() -> (Stage, String, System) {
+async fn licensed() -> (Stage, String, CmlServer) {
     let (stage, instance, cml) = in_service().await;
     stage.request_registration("w-1", TOKEN);
     register_completely(&stage).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fake_cloud::clock::{Clock, Pace};
 use fake_cloud::cloud::Options;
-use fake_cloud::control_plane::Generation;
+use fake_cloud::control_plane::ApiVersion;
 use fake_cloud::service::Service;
 use fake_cloud::world::{Delays, Settings};
 use lcm_sdk::{Outcome, WorkerStatus};
@@ -116,7 +116,7 @@ async fn processes_that_know_nothing_of_each_other_launch_once() {
 async fn a_controller_sweeps_polls_and_skips_what_is_at_rest() {
     let settings = Settings { delays: Delays::none(), ..Settings::default() };
     let stage =
-        Stage::with(Options { settings, control_plane_generation: Some(Generation::Older), ..Options::default() })
+        Stage::with(Options { settings, control_plane_api_version: Some(ApiVersion::Older), ..Options::default() })
             .await;
     let workers = ["w-1", "w-2", "w-3"];
     workers.iter().for_each(|worker| stage.add_worker(worker, json!({"desired_status": "running"})));
@@ -140,5 +140,5 @@ async fn a_controller_sweeps_polls_and_skips_what_is_at_rest() {
 
 async fn older() -> Stage {
     let settings = Settings { clock: Clock::new(Pace::Manual), ..Settings::default() };
-    Stage::with(Options { settings, control_plane_generation: Some(Generation::Older), ..Options::default() }).await
+    Stage::with(Options { settings, control_plane_api_version: Some(ApiVersion::Older), ..Options::default() }).await
 }

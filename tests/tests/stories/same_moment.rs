@@ -16,7 +16,7 @@ async fn a_session_assigned_in_the_very_moment_of_a_scale_down_is_not_killed() {
     let stage = idle_for_an_hour().await;
     stage.cloud.add_session(json!({"id": "s-new"})).expect("a session nobody serves yet");
     let decided = while_held(&stage, BEFORE_THE_WRITE, || {
-        let place = Input::of(json!({"worker_id": "w-1"})).expect("an object");
+        let place = Input::from_value(json!({"worker_id": "w-1"})).expect("an object");
         stage.cloud.records().schedule_session("s-new", &place).expect("the worker still runs");
     })
     .await;

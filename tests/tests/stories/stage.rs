@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fake_cloud::clock::{Clock as WorldClock, Pace};
 use fake_cloud::cloud::{FakeCloud, Options};
-use fake_cloud::control_plane::{Input, Operation, Step};
+use fake_cloud::control_plane::{Input, LicenseOperation, LicenseStep};
 use fake_cloud::service::Service;
 use fake_cloud::world::{Catalog, Delays, Settings as WorldSettings, World};
 use lcm_sdk::controller::ControllerConfig;
@@ -132,17 +132,17 @@ impl Stage {
 
     /// An operator wants a licence registered.
     pub(crate) fn request_registration(&self, worker: &str, token: &str) {
-        self.request_license(worker, Operation::Register, json!({"token": token}));
+        self.request_license(worker, LicenseOperation::Register, json!({"token": token}));
     }
 
     /// An operator wants a licence given back.
     pub(crate) fn request_deregistration(&self, worker: &str) {
-        self.request_license(worker, Operation::Deregister, json!({}));
+        self.request_license(worker, LicenseOperation::Deregister, json!({}));
     }
 
-    fn request_license(&self, worker: &str, operation: Operation, fields: Value) {
-        let input = Input::of(fields).expect("an object");
-        self.cloud.records().license_step(worker, None, operation, Step::Request, &input).expect("a good wish");
+    fn request_license(&self, worker: &str, operation: LicenseOperation, fields: Value) {
+        let input = Input::from_value(fields).expect("an object");
+        self.cloud.records().license_step(worker, None, operation, LicenseStep::Request, &input).expect("a good wish");
     }
 
     /// An operator wants a worker drained.
@@ -157,7 +157,7 @@ impl Stage {
 
     /// Somebody moves a session to another state.
     pub(crate) fn move_session(&self, id: &str, status: &str) {
-        let input = Input::of(json!({"status": status})).expect("an object");
+        let input = Input::from_value(json!({"status": status})).expect("an object");
         self.cloud.records().transition_session(id, &input).expect("a move");
     }
 

@@ -2,6 +2,10 @@
 
 mod endpoints;
 
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequestParts, Query, RawPathParams, Request};
@@ -10,13 +14,16 @@ use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
 use serde_json::{Map, Value};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
 
 use self::endpoints::ENDPOINTS;
-use super::boot::Stage;
-use super::refusal::{Refusal, bad_gateway_page};
-use super::system::System;
+use super::authority::Certificate;
+use super::boot::BootStage;
+use super::error::{CmlError, bad_gateway_page};
+use super::server::CmlServer;
 use crate::body::{self, BodyProblem};
-use crate::http_server;
+use crate::http_server::{self, Gate};
 use crate::interruption::RequestInfo;
 
 /// The largest body that is read.
@@ -28,10 +35,10 @@ struct Endpoint {
     verb: MethodFilter,
     path: &'static str,
     access: Access,
-    handler: fn(&System, &Call) -> Answer,
+    handler: fn(&CmlServer, &ApiRequest) -> EndpointResult,
 }
 
-type Answer = Result<Response, Refusal>;
+type EndpointResult = Result<Response, CmlError>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Access {
@@ -40,7 +47,7 @@ enum Access {
 }
 
 /// A request, decoded as far as every endpoint needs it.
-struct Call {
+struct ApiRequest {
     params: Vec<String>,
     query: Vec<(String, String)>,
     body: Bytes,
@@ -48,12 +55,12 @@ struct Call {
     token: String,
 }
 
-impl Call {
+impl ApiRequest {
     fn param(&self, index: usize) -> &str {
         self.params.get(index).map(String::as_str).unwrap_or_default()
     }
 
-    fn is_asked_for(&self, name: &str) -> bool {
+    fn query_flag(&self, name: &str) -> bool {
         self.query.iter().any(|(key, value)| key == name && matches!(value.as_str(), "true" | "True" | "1"))
     }
 
@@ -61,20 +68,20 @@ impl Call {
         self.query.iter().find(|(key, value)| key == name && !value.is_empty()).map(|(_, value)| value.as_str())
     }
 
-    fn json(&self) -> Result<Value, Refusal> {
-        serde_json::from_slice(&self.body).map_err(|error| Refusal::bad_request(format!("Invalid JSON: {error}")))
+    fn json(&self) -> Result<Value, CmlError> {
+        serde_json::from_slice(&self.body).map_err(|error| CmlError::bad_request(format!("Invalid JSON: {error}")))
     }
 
-    fn object(&self) -> Result<Map<String, Value>, Refusal> {
+    fn object(&self) -> Result<Map<String, Value>, CmlError> {
         match self.json()? {
             Value::Object(fields) => Ok(fields),
-            _ => Err(Refusal::bad_request("A JSON object is needed.")),
+            _ => Err(CmlError::bad_request("A JSON object is needed.")),
         }
     }
 }
 
 /// The service without a socket.
-pub fn router(system: System) -> Router {
+pub fn router(system: CmlServer) -> Router {
     let mut router = Router::new();
     for endpoint in ENDPOINTS {
         let system = system.clone();
@@ -87,7 +94,7 @@ pub fn router(system: System) -> Router {
         .fallback(move |request: Request| async move { answer(&elsewhere, None, request).await })
 }
 
-async fn answer(system: &System, endpoint: Option<&'static Endpoint>, request: Request) -> Response {
+async fn answer(system: &CmlServer, endpoint: Option<&'static Endpoint>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let info = RequestInfo {
         service: "cml",
@@ -101,13 +108,13 @@ async fn answer(system: &System, endpoint: Option<&'static Endpoint>, request: R
     system.options().hook.pass(system.clock(), info, work).await
 }
 
-async fn carry_out(system: &System, endpoint: Option<&'static Endpoint>, mut parts: Parts, body: Body) -> Response {
-    let nowhere = |parts: &Parts| Refusal::not_found("Path", parts.uri.path()).into_response();
+async fn carry_out(system: &CmlServer, endpoint: Option<&'static Endpoint>, mut parts: Parts, body: Body) -> Response {
+    let nowhere = |parts: &Parts| CmlError::not_found("Path", parts.uri.path()).into_response();
     match system.stage() {
         // It was switched off while the connection stood.
-        Stage::Refused => return http_server::cut_connection(http_server::CutConnection::Reset),
-        Stage::BadGateway => return bad_gateway_page(),
-        Stage::NotReady | Stage::Ready => {}
+        BootStage::Refused => return http_server::cut_connection(http_server::CutConnection::Reset),
+        BootStage::BadGateway => return bad_gateway_page(),
+        BootStage::NotReady | BootStage::Ready => {}
     }
     let Some(endpoint) = endpoint else { return nowhere(&parts) };
     let Ok(params) = RawPathParams::from_request_parts(&mut parts, &()).await else {
@@ -124,15 +131,80 @@ async fn carry_out(system: &System, endpoint: Option<&'static Endpoint>, mut par
     let body = match body::read(body, MAX_BODY).await {
         Ok(body) => body,
         Err(BodyProblem::TooLong) => {
-            return Refusal::new(413, format!("The body is larger than {MAX_BODY} bytes.")).into_response();
+            return CmlError::new(413, format!("The body is larger than {MAX_BODY} bytes.")).into_response();
         }
-        Err(BodyProblem::Incomplete) => return Refusal::bad_request("The body is not complete.").into_response(),
+        Err(BodyProblem::Incomplete) => return CmlError::bad_request("The body is not complete.").into_response(),
     };
     let query = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri).map(|query| query.0).unwrap_or_default();
-    (endpoint.handler)(system, &Call { params, query, body, token }).unwrap_or_else(Refusal::into_response)
+    (endpoint.handler)(system, &ApiRequest { params, query, body, token }).unwrap_or_else(CmlError::into_response)
 }
 
 fn bearer(headers: &HeaderMap) -> &str {
     let header = headers.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default();
     header.strip_prefix("Bearer ").unwrap_or_default()
+}
+
+/// Serves a system over TLS until `shutdown` resolves; then the listener is dropped, and connections are refused.
+///
+/// A listener that exists cannot refuse: while the system is at [`BootStage::Refused`], connections are reset. Where the
+/// difference matters, [`serve_tls_at`] listens only once something would.
+pub async fn serve_tls(
+    listener: TcpListener,
+    system: CmlServer,
+    certificate: Certificate,
+    shutdown: impl Future<Output = ()>,
+) {
+    serve(listener, system, Some(TlsAcceptor::from(certificate.config)), shutdown).await;
+}
+
+/// Serves a system over plain HTTP until `shutdown` resolves. See [`serve_tls`].
+pub async fn serve_http(listener: TcpListener, system: CmlServer, shutdown: impl Future<Output = ()>) {
+    serve(listener, system, None, shutdown).await;
+}
+
+/// Listens at an address once the system answers at all, and serves it over TLS until `shutdown` resolves.
+///
+/// # Errors
+/// When the address cannot be listened at.
+pub async fn serve_tls_at(
+    address: SocketAddr,
+    system: CmlServer,
+    certificate: Certificate,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()> {
+    serve_at(address, system, Some(TlsAcceptor::from(certificate.config)), shutdown).await
+}
+
+/// Listens at an address once the system answers at all, and serves it over plain HTTP until `shutdown` resolves.
+///
+/// # Errors
+/// When the address cannot be listened at.
+pub async fn serve_http_at(
+    address: SocketAddr,
+    system: CmlServer,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()> {
+    serve_at(address, system, None, shutdown).await
+}
+
+async fn serve_at(
+    address: SocketAddr,
+    system: CmlServer,
+    tls: Option<TlsAcceptor>,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()> {
+    tokio::pin!(shutdown);
+    tokio::select! {
+        () = &mut shutdown => return Ok(()),
+        () = system.wait_until_listening() => {}
+    }
+    let listener = TcpListener::bind(address).await?;
+    serve(listener, system, tls, shutdown).await;
+    Ok(())
+}
+
+async fn serve(listener: TcpListener, system: CmlServer, tls: Option<TlsAcceptor>, shutdown: impl Future<Output = ()>) {
+    let looked_at = system.clone();
+    let gate = move || if looked_at.stage() == BootStage::Refused { Gate::Shut } else { Gate::Open };
+    http_server::serve(listener, router(system), tls, gate, shutdown).await;
 }

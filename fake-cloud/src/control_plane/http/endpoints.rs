@@ -5,16 +5,15 @@ use chrono::TimeDelta;
 use serde_json::json;
 
 use super::Access;
-use super::call::Call;
-use super::reply::Reply;
-use crate::control_plane::fleet::Filter;
-use crate::control_plane::license::{Operation, Step};
-use crate::control_plane::measurements::Report;
-use crate::control_plane::problem::Problem;
+use super::codec::{ApiRequest, ApiResponse};
+use crate::control_plane::enums;
+use crate::control_plane::error::ApiError;
+use crate::control_plane::fleet::WorkerFilter;
+use crate::control_plane::license::{LicenseOperation, LicenseStep};
 use crate::control_plane::records::Records;
+use crate::control_plane::reports::ReportKind;
 use crate::control_plane::sessions::SessionFilter;
-use crate::control_plane::settings::{Dialect, Knows};
-use crate::control_plane::words;
+use crate::control_plane::settings::{Dialect, Supported};
 
 /// One endpoint.
 #[derive(Debug)]
@@ -33,12 +32,12 @@ pub struct Endpoint {
 impl Endpoint {
     /// Whether a server that speaks like this has it.
     pub fn exists_in(&self, dialect: Dialect) -> bool {
-        self.operation != "terminate_worker" || dialect.terminate == Knows::Yes
+        self.operation != "terminate_worker" || dialect.terminate == Supported::Yes
     }
 }
 
-type Handler = fn(&Records, &Call) -> Answer;
-type Answer = Result<Reply, Problem>;
+type Handler = fn(&Records, &ApiRequest) -> EndpointResult;
+type EndpointResult = Result<ApiResponse, ApiError>;
 
 /// The methods in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,129 +62,136 @@ const fn keyed(operation: &'static str, verb: Verb, path: &'static str, handler:
 
 /// The whole contract, in the order of its document.
 pub const ENDPOINTS: &[Endpoint] = &[
-    open("health", Verb::Get, "/health", |_, _| Ok(Reply::json(&json!({"status": "healthy"})))),
+    open("health", Verb::Get, "/health", |_, _| Ok(ApiResponse::json(&json!({"status": "healthy"})))),
     keyed("list_workers", Verb::Get, "/api/internal/workers", list_workers),
-    keyed("create_worker", Verb::Post, "/api/internal/workers", |records, call| {
-        Ok(Reply::worker(&records.create_worker(call.input()?)?).with_status(StatusCode::CREATED))
+    keyed("create_worker", Verb::Post, "/api/internal/workers", |records, request| {
+        Ok(ApiResponse::worker(&records.create_worker(request.input()?)?).with_status(StatusCode::CREATED))
     }),
     keyed("scale_up", Verb::Post, "/api/internal/workers/scale-up", scale_up),
-    keyed("bulk_import", Verb::Post, "/api/internal/workers/bulk-import", |records, call| {
-        Ok(Reply::json(&records.bulk_import(&call.input()?)?))
+    keyed("bulk_import", Verb::Post, "/api/internal/workers/bulk-import", |records, request| {
+        Ok(ApiResponse::json(&records.bulk_import(&request.input()?)?))
     }),
-    keyed("get_worker", Verb::Get, "/api/internal/workers/{id}", |records, call| {
-        Ok(Reply::worker(&records.worker(call.subject())?))
+    keyed("get_worker", Verb::Get, "/api/internal/workers/{id}", |records, request| {
+        Ok(ApiResponse::worker(&records.worker(request.subject())?))
     }),
-    keyed("write_status", Verb::Post, "/api/internal/workers/{id}/status", |records, call| {
-        let input = call.input()?;
-        Ok(Reply::worker(&records.write_status(call.subject(), call.expected_version(&input)?, &input)?))
+    keyed("write_status", Verb::Post, "/api/internal/workers/{id}/status", |records, request| {
+        let input = request.input()?;
+        Ok(ApiResponse::worker(&records.write_status(request.subject(), request.expected_version(&input)?, &input)?))
     }),
-    keyed("set_desired_status", Verb::Post, "/api/internal/workers/{id}/desired-status", |records, call| {
-        let input = call.input()?;
-        Ok(Reply::worker(&records.set_desired(call.subject(), call.expected_version(&input)?, &input)?))
+    keyed("set_desired_status", Verb::Post, "/api/internal/workers/{id}/desired-status", |records, request| {
+        let input = request.input()?;
+        Ok(ApiResponse::worker(&records.set_desired(request.subject(), request.expected_version(&input)?, &input)?))
     }),
-    keyed("write_ec2_details", Verb::Post, "/api/internal/workers/{id}/ec2-details", |records, call| {
-        let input = call.input()?;
-        Ok(Reply::worker(&records.write_ec2_details(call.subject(), call.expected_version(&input)?, &input)?))
+    keyed("write_ec2_details", Verb::Post, "/api/internal/workers/{id}/ec2-details", |records, request| {
+        let input = request.input()?;
+        Ok(ApiResponse::worker(&records.write_ec2_details(
+            request.subject(),
+            request.expected_version(&input)?,
+            &input,
+        )?))
     }),
     keyed("terminate_worker", Verb::Post, "/api/internal/workers/{id}/terminate", terminate_worker),
     keyed("drain_worker", Verb::Post, "/api/internal/workers/{id}/drain", drain),
     keyed("cancel_drain", Verb::Post, "/api/v1/workers/{id}/cancel-drain", cancel_drain),
-    keyed("detect_idle", Verb::Post, "/api/internal/workers/{id}/detect-idle", |records, call| {
-        Ok(Reply::json(&records.detect_idle(call.subject(), &call.input()?)?))
+    keyed("detect_idle", Verb::Post, "/api/internal/workers/{id}/detect-idle", |records, request| {
+        Ok(ApiResponse::json(&records.detect_idle(request.subject(), &request.input()?)?))
     }),
-    keyed("idle_status", Verb::Get, "/api/internal/workers/{id}/idle-status", |records, call| {
-        Ok(Reply::json(&records.idle_status(call.subject())?))
+    keyed("idle_status", Verb::Get, "/api/internal/workers/{id}/idle-status", |records, request| {
+        Ok(ApiResponse::json(&records.idle_status(request.subject())?))
     }),
-    keyed("report_metrics", Verb::Post, "/api/internal/workers/{id}/metrics", |records, call| {
-        Ok(Reply::worker(&records.take_report(call.subject(), Report::Metrics, &call.input()?)?))
+    keyed("report_metrics", Verb::Post, "/api/internal/workers/{id}/metrics", |records, request| {
+        Ok(ApiResponse::worker(&records.take_report(request.subject(), ReportKind::Metrics, &request.input()?)?))
     }),
-    keyed("report_cml_data", Verb::Post, "/api/internal/workers/{id}/cml-data", |records, call| {
-        Ok(Reply::worker(&records.take_report(call.subject(), Report::CmlData, &call.input()?)?))
+    keyed("report_cml_data", Verb::Post, "/api/internal/workers/{id}/cml-data", |records, request| {
+        Ok(ApiResponse::worker(&records.take_report(request.subject(), ReportKind::CmlData, &request.input()?)?))
     }),
-    keyed("report_activity", Verb::Post, "/api/internal/workers/{id}/activity", |records, call| {
-        Ok(Reply::worker(&records.note_activity(call.subject(), &call.input()?)?))
+    keyed("report_activity", Verb::Post, "/api/internal/workers/{id}/activity", |records, request| {
+        Ok(ApiResponse::worker(&records.note_activity(request.subject(), &request.input()?)?))
     }),
     keyed(
         "request_registration",
         Verb::Post,
         "/api/internal/workers/{id}/license/request-registration",
-        |records, call| license(records, call, Operation::Register, Step::Request),
+        |records, request| license(records, request, LicenseOperation::Register, LicenseStep::Request),
     ),
     keyed(
         "start_registration",
         Verb::Post,
         "/api/internal/workers/{id}/license/start-registration",
-        |records, call| license(records, call, Operation::Register, Step::Start),
+        |records, request| license(records, request, LicenseOperation::Register, LicenseStep::Start),
     ),
     keyed(
         "complete_registration",
         Verb::Post,
         "/api/internal/workers/{id}/license/complete-registration",
-        |records, call| license(records, call, Operation::Register, Step::Complete),
+        |records, request| license(records, request, LicenseOperation::Register, LicenseStep::Complete),
     ),
-    keyed("fail_registration", Verb::Post, "/api/internal/workers/{id}/license/fail-registration", |records, call| {
-        license(records, call, Operation::Register, Step::Fail)
-    }),
+    keyed(
+        "fail_registration",
+        Verb::Post,
+        "/api/internal/workers/{id}/license/fail-registration",
+        |records, request| license(records, request, LicenseOperation::Register, LicenseStep::Fail),
+    ),
     keyed(
         "request_deregistration",
         Verb::Post,
         "/api/internal/workers/{id}/license/request-deregistration",
-        |records, call| license(records, call, Operation::Deregister, Step::Request),
+        |records, request| license(records, request, LicenseOperation::Deregister, LicenseStep::Request),
     ),
     keyed(
         "start_deregistration",
         Verb::Post,
         "/api/internal/workers/{id}/license/start-deregistration",
-        |records, call| license(records, call, Operation::Deregister, Step::Start),
+        |records, request| license(records, request, LicenseOperation::Deregister, LicenseStep::Start),
     ),
     keyed(
         "complete_deregistration",
         Verb::Post,
         "/api/internal/workers/{id}/license/complete-deregistration",
-        |records, call| license(records, call, Operation::Deregister, Step::Complete),
+        |records, request| license(records, request, LicenseOperation::Deregister, LicenseStep::Complete),
     ),
     keyed(
         "fail_deregistration",
         Verb::Post,
         "/api/internal/workers/{id}/license/fail-deregistration",
-        |records, call| license(records, call, Operation::Deregister, Step::Fail),
+        |records, request| license(records, request, LicenseOperation::Deregister, LicenseStep::Fail),
     ),
     keyed("list_templates", Verb::Get, "/api/internal/worker-templates", |records, _| {
-        Ok(Reply::objects(records.templates()))
+        Ok(ApiResponse::objects(records.templates()))
     }),
-    keyed("put_template", Verb::Post, "/api/internal/worker-templates", |records, call| {
-        Ok(Reply::json(&*records.put_template(call.input()?)?).with_status(StatusCode::CREATED))
+    keyed("put_template", Verb::Post, "/api/internal/worker-templates", |records, request| {
+        Ok(ApiResponse::json(&*records.put_template(request.input()?)?).with_status(StatusCode::CREATED))
     }),
-    keyed("get_template", Verb::Get, "/api/internal/worker-templates/by-name/{name}", |records, call| {
-        Ok(Reply::json(&*records.template(call.subject())?))
+    keyed("get_template", Verb::Get, "/api/internal/worker-templates/by-name/{name}", |records, request| {
+        Ok(ApiResponse::json(&*records.template(request.subject())?))
     }),
-    keyed("delete_template", Verb::Delete, "/api/internal/worker-templates/by-name/{name}", |records, call| {
-        records.delete_template(call.subject())?;
-        Ok(Reply::json(&json!({"deleted": call.subject()})))
+    keyed("delete_template", Verb::Delete, "/api/internal/worker-templates/by-name/{name}", |records, request| {
+        records.delete_template(request.subject())?;
+        Ok(ApiResponse::json(&json!({"deleted": request.subject()})))
     }),
     keyed("get_discovery_settings", Verb::Get, "/api/internal/settings/discovery", |records, _| {
-        Ok(Reply::json(&*records.discovery()))
+        Ok(ApiResponse::json(&*records.discovery()))
     }),
-    keyed("set_discovery_settings", Verb::Put, "/api/internal/settings/discovery", |records, call| {
-        Ok(Reply::json(&*records.set_discovery(call.input()?)?))
+    keyed("set_discovery_settings", Verb::Put, "/api/internal/settings/discovery", |records, request| {
+        Ok(ApiResponse::json(&*records.set_discovery(request.input()?)?))
     }),
-    keyed("list_sessions", Verb::Get, "/api/internal/lablet-sessions", |records, call| {
-        let statuses = call.query_list("status").map(str::to_ascii_lowercase).collect();
-        let filter = SessionFilter { worker_id: call.query("worker_id").map(str::to_owned), statuses };
-        Ok(Reply::objects(records.sessions(&filter)))
+    keyed("list_sessions", Verb::Get, "/api/internal/lablet-sessions", |records, request| {
+        let statuses = request.query_list("status").map(str::to_ascii_lowercase).collect();
+        let filter = SessionFilter { worker_id: request.query("worker_id").map(str::to_owned), statuses };
+        Ok(ApiResponse::objects(records.sessions(&filter)))
     }),
-    keyed("create_session", Verb::Post, "/api/internal/lablet-sessions", |records, call| {
-        Ok(Reply::json(&*records.create_session(call.input()?)?).with_status(StatusCode::CREATED))
+    keyed("create_session", Verb::Post, "/api/internal/lablet-sessions", |records, request| {
+        Ok(ApiResponse::json(&*records.create_session(request.input()?)?).with_status(StatusCode::CREATED))
     }),
     keyed("imminent_deadlines", Verb::Get, "/api/internal/lablet-sessions/imminent-deadlines", imminent_deadlines),
-    keyed("get_session", Verb::Get, "/api/internal/lablet-sessions/{id}", |records, call| {
-        Ok(Reply::json(&*records.session(call.subject())?))
+    keyed("get_session", Verb::Get, "/api/internal/lablet-sessions/{id}", |records, request| {
+        Ok(ApiResponse::json(&*records.session(request.subject())?))
     }),
-    keyed("schedule_session", Verb::Post, "/api/internal/lablet-sessions/{id}/schedule", |records, call| {
-        Ok(Reply::json(&*records.schedule_session(call.subject(), &call.input()?)?))
+    keyed("schedule_session", Verb::Post, "/api/internal/lablet-sessions/{id}/schedule", |records, request| {
+        Ok(ApiResponse::json(&*records.schedule_session(request.subject(), &request.input()?)?))
     }),
-    keyed("transition_session", Verb::Post, "/api/internal/lablet-sessions/{id}/transition", |records, call| {
-        Ok(Reply::json(&*records.transition_session(call.subject(), &call.input()?)?))
+    keyed("transition_session", Verb::Post, "/api/internal/lablet-sessions/{id}/transition", |records, request| {
+        Ok(ApiResponse::json(&*records.transition_session(request.subject(), &request.input()?)?))
     }),
     keyed("terminate_session", Verb::Post, "/api/internal/lablet-sessions/{id}/terminate", terminate_session),
     keyed("expire_session", Verb::Post, "/api/internal/lablet-sessions/{id}/expire", expire_session),
@@ -193,106 +199,106 @@ pub const ENDPOINTS: &[Endpoint] = &[
         "set_session_desired_status",
         Verb::Post,
         "/api/internal/lablet-sessions/{id}/desired-status",
-        |records, call| Ok(Reply::json(&*records.set_session_desired(call.subject(), &call.input()?)?)),
+        |records, request| Ok(ApiResponse::json(&*records.set_session_desired(request.subject(), &request.input()?)?)),
     ),
-    keyed("list_audit", Verb::Get, "/api/internal/scaling-audit", |records, call| {
-        Ok(Reply::objects(records.audit(call.query("worker_id"), call.query("action"))))
+    keyed("list_audit", Verb::Get, "/api/internal/scaling-audit", |records, request| {
+        Ok(ApiResponse::objects(records.audit(request.query("worker_id"), request.query("action"))))
     }),
-    keyed("record_audit", Verb::Post, "/api/internal/scaling-audit", |records, call| {
-        Ok(Reply::json(&*records.record_audit(call.input()?)?).with_status(StatusCode::CREATED))
+    keyed("record_audit", Verb::Post, "/api/internal/scaling-audit", |records, request| {
+        Ok(ApiResponse::json(&*records.record_audit(request.input()?)?).with_status(StatusCode::CREATED))
     }),
-    keyed("list_events", Verb::Get, "/api/internal/events", |records, call| {
-        Ok(Reply::objects(records.events(call.query("worker_id"), call.query("type"))))
+    keyed("list_events", Verb::Get, "/api/internal/events", |records, request| {
+        Ok(ApiResponse::objects(records.events(request.query("worker_id"), request.query("type"))))
     }),
-    keyed("publish_event", Verb::Post, "/api/internal/events", |records, call| {
-        Ok(Reply::json(&*records.publish(&call.input()?)?).with_status(StatusCode::CREATED))
+    keyed("publish_event", Verb::Post, "/api/internal/events", |records, request| {
+        Ok(ApiResponse::json(&*records.publish(&request.input()?)?).with_status(StatusCode::CREATED))
     }),
 ];
 
-fn list_workers(records: &Records, call: &Call) -> Answer {
-    let statuses = |name: &str| -> Result<Vec<_>, Problem> {
-        call.query_list(name).map(|word| words::status(name, word)).collect()
+fn list_workers(records: &Records, request: &ApiRequest) -> EndpointResult {
+    let statuses = |name: &str| -> Result<Vec<_>, ApiError> {
+        request.query_list(name).map(|word| enums::parse_status(name, word)).collect()
     };
-    let filter = Filter {
+    let filter = WorkerFilter {
         statuses: statuses("status")?,
         exclude_statuses: match records.settings().dialect.exclude_statuses {
-            Knows::Yes => statuses("exclude_statuses")?,
+            Supported::Yes => statuses("exclude_statuses")?,
             // What a server does not know, it does not read either.
-            Knows::No => Vec::new(),
+            Supported::No => Vec::new(),
         },
-        aws_region: call.query("aws_region").map(str::to_owned),
-        include_terminated: call.query_switch("include_terminated")?,
+        aws_region: request.query("aws_region").map(str::to_owned),
+        include_terminated: request.query_switch("include_terminated")?,
     };
-    Ok(Reply::workers(records.workers(&filter)))
+    Ok(ApiResponse::workers(records.workers(&filter)))
 }
 
-fn scale_up(records: &Records, call: &Call) -> Answer {
-    let worker = records.scale_up(&call.input()?)?;
+fn scale_up(records: &Records, request: &ApiRequest) -> EndpointResult {
+    let worker = records.scale_up(&request.input()?)?;
     let accepted = json!({"accepted": true, "worker_id": worker.id(), "worker": worker.fields()});
-    Ok(Reply::json(&accepted).with_status(StatusCode::ACCEPTED))
+    Ok(ApiResponse::json(&accepted).with_status(StatusCode::ACCEPTED))
 }
 
-fn terminate_worker(records: &Records, call: &Call) -> Answer {
-    let input = call.input()?;
-    let expected = call.expected_version(&input)?;
-    let (reason, by) = (call.text(&input, "reason")?, call.text(&input, "terminated_by")?);
-    let done = records.terminate(call.subject(), expected, reason, by)?;
-    Ok(Reply::json(&json!({
+fn terminate_worker(records: &Records, request: &ApiRequest) -> EndpointResult {
+    let input = request.input()?;
+    let expected = request.expected_version(&input)?;
+    let (reason, by) = (request.text(&input, "reason")?, request.text(&input, "terminated_by")?);
+    let done = records.terminate(request.subject(), expected, reason, by)?;
+    Ok(ApiResponse::json(&json!({
         "worker_id": done.worker.id(), "status": done.worker.status(), "version": done.worker.version(),
         "already_terminated": done.already_terminated, "terminated_at": done.worker.get("terminated_at"),
         "sessions_terminated": done.sessions,
     })))
 }
 
-fn drain(records: &Records, call: &Call) -> Answer {
-    let input = call.input()?;
-    let expected = call.expected_version(&input)?;
-    let reason = call.text(&input, "reason")?.unwrap_or("unspecified");
-    let requested_by = call.text(&input, "requested_by")?.unwrap_or("unknown");
-    Ok(Reply::worker(&records.drain(call.subject(), expected, reason, requested_by)?))
+fn drain(records: &Records, request: &ApiRequest) -> EndpointResult {
+    let input = request.input()?;
+    let expected = request.expected_version(&input)?;
+    let reason = request.text(&input, "reason")?.unwrap_or("unspecified");
+    let requested_by = request.text(&input, "requested_by")?.unwrap_or("unknown");
+    Ok(ApiResponse::worker(&records.drain(request.subject(), expected, reason, requested_by)?))
 }
 
-fn cancel_drain(records: &Records, call: &Call) -> Answer {
-    let input = call.input()?;
-    let expected = call.expected_version(&input)?;
-    let reason = call.text(&input, "reason")?.unwrap_or("unspecified");
-    let cancelled_by = call.text(&input, "cancelled_by")?.unwrap_or("unknown");
-    Ok(Reply::worker(&records.cancel_drain(call.subject(), expected, reason, cancelled_by)?))
+fn cancel_drain(records: &Records, request: &ApiRequest) -> EndpointResult {
+    let input = request.input()?;
+    let expected = request.expected_version(&input)?;
+    let reason = request.text(&input, "reason")?.unwrap_or("unspecified");
+    let cancelled_by = request.text(&input, "cancelled_by")?.unwrap_or("unknown");
+    Ok(ApiResponse::worker(&records.cancel_drain(request.subject(), expected, reason, cancelled_by)?))
 }
 
-fn license(records: &Records, call: &Call, operation: Operation, step: Step) -> Answer {
-    let input = call.input()?;
-    let expected = call.expected_version(&input)?;
-    Ok(Reply::worker(&records.license_step(call.subject(), expected, operation, step, &input)?))
+fn license(records: &Records, request: &ApiRequest, operation: LicenseOperation, step: LicenseStep) -> EndpointResult {
+    let input = request.input()?;
+    let expected = request.expected_version(&input)?;
+    Ok(ApiResponse::worker(&records.license_step(request.subject(), expected, operation, step, &input)?))
 }
 
-fn imminent_deadlines(records: &Records, call: &Call) -> Answer {
+fn imminent_deadlines(records: &Records, request: &ApiRequest) -> EndpointResult {
     const ACCEPTED: &str = "minutes from 0 to 100000";
-    let minutes = match call.query("boot_window_minutes") {
+    let minutes = match request.query("boot_window_minutes") {
         None => 35,
         Some(text) => text
             .parse()
             .ok()
             .filter(|minutes| (0..=100_000).contains(minutes))
-            .ok_or_else(|| Problem::invalid("boot_window_minutes", &text.into(), ACCEPTED))?,
+            .ok_or_else(|| ApiError::invalid("boot_window_minutes", &text.into(), ACCEPTED))?,
     };
-    Ok(Reply::objects(records.imminent_sessions(TimeDelta::minutes(minutes))))
+    Ok(ApiResponse::objects(records.imminent_sessions(TimeDelta::minutes(minutes))))
 }
 
-fn terminate_session(records: &Records, call: &Call) -> Answer {
-    let input = call.input()?;
-    let (reason, by) = (call.text(&input, "reason")?, call.text(&input, "terminated_by")?);
-    let (session, already_terminated) = records.terminate_session(call.subject(), reason, by)?;
+fn terminate_session(records: &Records, request: &ApiRequest) -> EndpointResult {
+    let input = request.input()?;
+    let (reason, by) = (request.text(&input, "reason")?, request.text(&input, "terminated_by")?);
+    let (session, already_terminated) = records.terminate_session(request.subject(), reason, by)?;
     let mut body = serde_json::Map::clone(&session);
     body.insert("already_terminated".into(), already_terminated.into());
-    Ok(Reply::json(&body))
+    Ok(ApiResponse::json(&body))
 }
 
-fn expire_session(records: &Records, call: &Call) -> Answer {
-    let input = call.input()?;
-    let reason = call.text(&input, "reason")?;
-    let (session, already_expired) = records.expire_session(call.subject(), reason)?;
+fn expire_session(records: &Records, request: &ApiRequest) -> EndpointResult {
+    let input = request.input()?;
+    let reason = request.text(&input, "reason")?;
+    let (session, already_expired) = records.expire_session(request.subject(), reason)?;
     let mut body = serde_json::Map::clone(&session);
     body.insert("already_expired".into(), already_expired.into());
-    Ok(Reply::json(&body))
+    Ok(ApiResponse::json(&body))
 }

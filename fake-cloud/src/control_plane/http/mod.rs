@@ -1,8 +1,7 @@
 //! The records over HTTP: decode, ask, encode.
 
-mod call;
+mod codec;
 mod endpoints;
-mod reply;
 
 use std::future::Future;
 
@@ -15,10 +14,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
 use tokio::net::TcpListener;
 
-pub use self::call::Call;
+pub use self::codec::{ApiRequest, ApiResponse};
 pub use self::endpoints::{ENDPOINTS, Endpoint, Verb};
-pub use self::reply::Reply;
-use super::problem::Problem;
+use super::error::ApiError;
 use super::records::Records;
 use crate::body::{self, BodyProblem};
 use crate::http_server::{self, Gate};
@@ -105,20 +103,20 @@ impl Server {
         parts: Parts,
         body: Body,
     ) -> Response {
-        let Some(endpoint) = endpoint else { return refuse(&Problem::NoSuchPath(parts.uri.path().to_owned())) };
+        let Some(endpoint) = endpoint else { return refuse(&ApiError::NoSuchPath(parts.uri.path().to_owned())) };
         let key = parts.headers.get("x-api-key").map(|key| key.as_bytes());
         if endpoint.access == Access::Key && key != Some(self.options.api_key.as_bytes()) {
-            return refuse(&Problem::Unauthorized);
+            return refuse(&ApiError::Unauthorized);
         }
         let limit = self.options.max_body_bytes;
         let body = match body::read(body, limit).await {
             Ok(body) => body,
-            Err(BodyProblem::TooLong) => return refuse(&Problem::TooLarge { limit }),
+            Err(BodyProblem::TooLong) => return refuse(&ApiError::TooLarge { limit }),
             Err(BodyProblem::Incomplete) => {
-                return refuse(&Problem::invalid("(body)", &"not all of it".into(), "a body that is complete"));
+                return refuse(&ApiError::invalid("(body)", &"not all of it".into(), "a body that is complete"));
             }
         };
-        Call::new(subject, &parts, body)
+        ApiRequest::new(subject, &parts, body)
             .and_then(|call| (endpoint.handler)(&self.records, &call))
             .map_or_else(|problem| refuse(&problem), IntoResponse::into_response)
     }
@@ -133,7 +131,7 @@ impl Server {
             subject: None,
             fencing_token: fencing_token(request.headers()),
         };
-        let work = async { refuse(&Problem::MethodNotAllowed(method)) };
+        let work = async { refuse(&ApiError::MethodNotAllowed(method)) };
         self.options.hook.pass(self.records.clock(), info, work).await
     }
 }
@@ -151,7 +149,7 @@ fn fencing_token(headers: &HeaderMap) -> Option<i64> {
     headers.get("x-fencing-token")?.to_str().ok()?.parse().ok()
 }
 
-fn refuse(problem: &Problem) -> Response {
+fn refuse(problem: &ApiError) -> Response {
     let status = StatusCode::from_u16(problem.http_status()).unwrap_or(StatusCode::BAD_REQUEST);
     let mut response = (status, axum::Json(problem.to_json())).into_response();
     response.extensions_mut().insert(RefusalCode(problem.code().into()));

@@ -11,14 +11,14 @@ use super::worker::Worker;
 
 /// Where changes are mirrored to. Called in the order of the changes, while the records are locked: an
 /// implementation must not call back into them.
-pub trait Projection: Send + Sync {
+pub trait EtcdMirror: Send + Sync {
     /// A key has a new value.
     fn put(&self, key: &str, value: &str);
     /// A key is gone.
     fn delete(&self, key: &str);
 }
 
-impl<P: Projection + ?Sized> Projection for Arc<P> {
+impl<P: EtcdMirror + ?Sized> EtcdMirror for Arc<P> {
     fn put(&self, key: &str, value: &str) {
         (**self).put(key, value);
     }
@@ -30,9 +30,9 @@ impl<P: Projection + ?Sized> Projection for Arc<P> {
 
 /// A mirror nobody looks into.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct NoProjection;
+pub struct NoMirror;
 
-impl Projection for NoProjection {
+impl EtcdMirror for NoMirror {
     fn put(&self, _key: &str, _value: &str) {}
     fn delete(&self, _key: &str) {}
 }
@@ -80,7 +80,7 @@ fn summary(worker: &Worker) -> String {
 pub(super) fn of_session(prefix: &str, session: &Map<String, Value>) -> BTreeMap<String, String> {
     let text = |field: &str| session.get(field).and_then(Value::as_str);
     match (text("id"), text("status")) {
-        (Some(id), Some(status)) if !super::words::SESSION_OVER.contains(&status) => {
+        (Some(id), Some(status)) if !super::enums::FINAL_SESSION_STATES.contains(&status) => {
             let mut keys = BTreeMap::from([(format!("{prefix}/sessions/{id}/state"), status.to_owned())]);
             if let Some(desired) = text("desired_status") {
                 keys.insert(format!("{prefix}/sessions/{id}/desired_state"), desired.to_owned());
@@ -92,12 +92,12 @@ pub(super) fn of_session(prefix: &str, session: &Map<String, Value>) -> BTreeMap
 }
 
 /// Tells the mirror what changed between two sets of keys.
-pub(super) fn mirror(projection: &dyn Projection, before: &BTreeMap<String, String>, after: &BTreeMap<String, String>) {
+pub(super) fn mirror(mirror: &dyn EtcdMirror, before: &BTreeMap<String, String>, after: &BTreeMap<String, String>) {
     for key in before.keys().filter(|key| !after.contains_key(*key)) {
-        projection.delete(key);
+        mirror.delete(key);
     }
     for (key, value) in after.iter().filter(|(key, value)| before.get(*key) != Some(value)) {
-        projection.put(key, value);
+        mirror.put(key, value);
     }
 }
 

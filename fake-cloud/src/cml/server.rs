@@ -1,25 +1,24 @@
 //! One CML: its state, and everything that can be asked of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, SecondsFormat, Utc};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 
-use super::boot::Stage;
+use super::boot::BootStage;
+use super::error::CmlError;
 use super::labs::{Action, Lab};
 use super::licensing::Licensing;
 use super::options::Options;
-use super::refusal::Refusal;
-use super::telemetry::Telemetry;
+use super::system_stats::{self, Load, NodeCounts};
 use super::tokens::Tokens;
-use super::vitals::{self, Load, NodeCounts};
 use crate::clock::Clock;
 
 /// The id of the user every CML begins with.
@@ -27,7 +26,7 @@ pub const ADMIN_ID: &str = "00000000-0000-4000-a000-000000000000";
 
 /// One CML. Clones are the same one.
 #[derive(Clone)]
-pub struct System {
+pub struct CmlServer {
     shared: Arc<Shared>,
 }
 
@@ -39,7 +38,7 @@ struct Shared {
 
 pub(super) struct State {
     switched_on_at: DateTime<Utc>,
-    pub(super) held_at: Option<Stage>,
+    pub(super) held_at: Option<BootStage>,
     pub(super) compute_id: String,
     product_uuid: String,
     pub(super) labs: BTreeMap<String, Lab>,
@@ -57,8 +56,8 @@ impl State {
         uuid::Builder::from_random_bytes(bytes).into_uuid().to_string()
     }
 
-    pub(super) fn lab(&mut self, id: &str) -> Result<&mut Lab, Refusal> {
-        self.labs.get_mut(id).ok_or_else(|| Refusal::not_found("Lab", id))
+    pub(super) fn lab(&mut self, id: &str) -> Result<&mut Lab, CmlError> {
+        self.labs.get_mut(id).ok_or_else(|| CmlError::not_found("Lab", id))
     }
 
     fn counts(&self) -> NodeCounts {
@@ -71,7 +70,7 @@ impl State {
     }
 }
 
-impl System {
+impl CmlServer {
     /// A system that is switched on now.
     pub fn new(clock: Clock, options: Options) -> Self {
         // Systems of one world share its seed and must not share their ids.
@@ -108,14 +107,14 @@ impl System {
     }
 
     /// How far it has come since it was switched on.
-    pub fn stage(&self) -> Stage {
+    pub fn stage(&self) -> BootStage {
         let now = self.shared.clock.now();
         let state = self.shared.state.lock();
         state.held_at.unwrap_or_else(|| self.shared.options.boot.stage(state.switched_on_at, now))
     }
 
     /// Switches it off: nodes stop. What serves it should drop its listener too.
-    pub fn switch_off(&self) {
+    pub fn power_off(&self) {
         self.with(|state, now| {
             for lab in state.labs.values_mut() {
                 // Stopping is possible in every state.
@@ -125,12 +124,12 @@ impl System {
     }
 
     /// Switches it on again: it boots from the beginning.
-    pub fn switch_on(&self) {
-        self.switch_on_at(self.shared.clock.now());
+    pub fn power_on(&self) {
+        self.power_on_at(self.shared.clock.now());
     }
 
     /// The same, from a moment that may have passed already.
-    pub fn switch_on_at(&self, moment: DateTime<Utc>) {
+    pub fn power_on_at(&self, moment: DateTime<Utc>) {
         self.with(|state, _| state.switched_on_at = moment);
     }
 
@@ -138,15 +137,15 @@ impl System {
     ///
     /// # Cancel safety
     /// Can be dropped and called again at any time.
-    pub async fn answers(&self) {
+    pub async fn wait_until_listening(&self) {
         loop {
-            if self.stage() > Stage::Refused {
+            if self.stage() > BootStage::Refused {
                 return;
             }
             let begins = {
                 let state = self.shared.state.lock();
                 let held = state.held_at.is_some();
-                (!held).then(|| self.shared.options.boot.reaches(Stage::BadGateway, state.switched_on_at))
+                (!held).then(|| self.shared.options.boot.reaches(BootStage::BadGateway, state.switched_on_at))
             };
             match begins {
                 Some(begins) => self.shared.clock.sleep_until(begins).await,
@@ -160,10 +159,10 @@ impl System {
     ///
     /// # Errors
     /// 403 on a wrong name or password.
-    pub fn log_in(&self, username: &str, password: &str) -> Result<String, Refusal> {
+    pub fn log_in(&self, username: &str, password: &str) -> Result<String, CmlError> {
         let options = &self.shared.options;
         if username != options.username || password != options.password {
-            return Err(Refusal::forbidden());
+            return Err(CmlError::forbidden());
         }
         self.with(|state, now| {
             let id = state.id();
@@ -176,7 +175,7 @@ impl System {
     ///
     /// # Errors
     /// 401.
-    pub fn check_token(&self, token: &str) -> Result<String, Refusal> {
+    pub fn check_token(&self, token: &str) -> Result<String, CmlError> {
         self.with(|state, now| state.tokens.check(token, now))
     }
 
@@ -187,12 +186,12 @@ impl System {
 
     /// `system_information`: needs no login.
     pub fn information(&self) -> Value {
-        vitals::information(&self.shared.options, self.stage())
+        system_stats::information(&self.shared.options, self.stage())
     }
 
     /// `system_stats`.
     pub fn stats(&self) -> Value {
-        self.with(|state, _| vitals::stats(&self.shared.options, state, state.counts()))
+        self.with(|state, _| system_stats::stats(&self.shared.options, state, state.counts()))
     }
 
     /// `system_health`.
@@ -200,14 +199,14 @@ impl System {
         let stage = self.stage();
         self.with(|state, now| {
             let licensed = state.licensing.is_licensed(now);
-            vitals::health(&self.shared.options, state, stage, licensed)
+            system_stats::health(&self.shared.options, state, stage, licensed)
         })
     }
 
     /// The one compute host.
     pub fn compute_host(&self) -> Value {
         let stage = self.stage();
-        self.with(|state, _| vitals::compute_host(&self.shared.options, state, stage, state.counts()))
+        self.with(|state, _| system_stats::compute_host(&self.shared.options, state, stage, state.counts()))
     }
 
     /// `telemetry/events`.
@@ -225,7 +224,7 @@ impl System {
     ///
     /// # Errors
     /// 400 for a token that cannot be one or a second registration, 409 while one is on its way.
-    pub fn register(&self, body: &Value) -> Result<(), Refusal> {
+    pub fn register(&self, body: &Value) -> Result<(), CmlError> {
         self.with(|state, now| state.licensing.register(body, now))
     }
 
@@ -233,7 +232,7 @@ impl System {
     ///
     /// # Errors
     /// 400 when there is no licence or nodes run, 409 while a registration is on its way.
-    pub fn deregister(&self) -> Result<u16, Refusal> {
+    pub fn deregister(&self) -> Result<u16, CmlError> {
         self.with(|state, now| {
             let running = state.counts().running;
             state.licensing.deregister(running, now)
@@ -246,11 +245,35 @@ impl System {
     }
 }
 
-impl fmt::Debug for System {
+impl fmt::Debug for CmlServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("System")
+        f.debug_struct("CmlServer")
             .field("options", &self.shared.options)
             .field("stage", &self.stage())
             .finish_non_exhaustive()
+    }
+}
+
+/// How many events are remembered.
+const REMEMBERED: usize = 1_000;
+
+#[derive(Default)]
+pub(super) struct Telemetry(VecDeque<Value>);
+
+impl Telemetry {
+    pub(super) fn note(&mut self, category: &str, data: Value, now: DateTime<Utc>) {
+        let timestamp = now.to_rfc3339_opts(SecondsFormat::Micros, false);
+        self.0.push_back(json!({"category": category, "timestamp": timestamp, "data": data}));
+        if self.0.len() > REMEMBERED {
+            self.0.pop_front();
+        }
+    }
+
+    pub(super) fn list(&self) -> Value {
+        self.0.iter().cloned().collect::<Vec<_>>().into()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
     }
 }

@@ -5,16 +5,16 @@ use serde::de::{Deserialize, Deserializer, Error};
 
 /// A span of time, as a person writes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Age(TimeDelta);
+pub(super) struct Span(TimeDelta);
 
-impl Default for Age {
+impl Default for Span {
     /// Long enough for everything to have settled.
     fn default() -> Self {
         Self(TimeDelta::hours(1))
     }
 }
 
-impl Age {
+impl Span {
     pub(super) const fn span(self) -> TimeDelta {
         self.0
     }
@@ -38,7 +38,7 @@ impl Age {
     }
 }
 
-impl<'de> Deserialize<'de> for Age {
+impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         Self::parse(&text)
@@ -53,10 +53,10 @@ mod tests {
     #[test]
     fn spans_are_read_as_people_write_them() {
         for (text, seconds) in [("90s", 90), ("45m", 2700), ("2h", 7200), ("3d", 259_200), ("-5m", -300)] {
-            assert_eq!(Age::parse(text).map(|age| age.span().num_seconds()), Some(seconds), "{text}");
+            assert_eq!(Span::parse(text).map(|age| age.span().num_seconds()), Some(seconds), "{text}");
         }
         for text in ["", "h", "2", "2 weeks", "2.5h", "é", "99999999999999d"] {
-            assert_eq!(Age::parse(text), None, "{text}");
+            assert_eq!(Span::parse(text), None, "{text}");
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::boot::Stage;
+use super::boot::BootStage;
 use super::options::Options;
-use super::system::State;
+use super::server::State;
 
 /// What the system runs on.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,9 +35,9 @@ pub struct Load {
     pub disk: f64,
 }
 
-pub(super) fn information(options: &Options, stage: Stage) -> Value {
+pub(super) fn information(options: &Options, stage: BootStage) -> Value {
     let mut information = json!({
-        "version": options.version, "ready": stage == Stage::Ready, "allow_ssh_pubkey_auth": false,
+        "version": options.version, "ready": stage == BootStage::Ready, "allow_ssh_pubkey_auth": false,
         "oui": "52:54:00:00:00:00",
     });
     if options.is_at_least_2_10() {
@@ -83,8 +83,8 @@ pub(super) fn stats(options: &Options, state: &State, nodes: NodeCounts) -> Valu
     })
 }
 
-pub(super) fn health(options: &Options, state: &State, stage: Stage, licensed: bool) -> Value {
-    let ready = stage == Stage::Ready;
+pub(super) fn health(options: &Options, state: &State, stage: BootStage, licensed: bool) -> Value {
+    let ready = stage == BootStage::Ready;
     json!({
         "valid": ready && licensed,
         "computes": {
@@ -102,15 +102,15 @@ pub(super) fn health(options: &Options, state: &State, stage: Stage, licensed: b
 }
 
 /// Exactly these keys: clients pass them on as arguments, and one too many is an error to them.
-pub(super) fn compute_host(options: &Options, state: &State, stage: Stage, nodes: NodeCounts) -> Value {
+pub(super) fn compute_host(options: &Options, state: &State, stage: BootStage, nodes: NodeCounts) -> Value {
     json!({
         "id": state.compute_id,
         "hostname": options.hostname,
         "server_address": options.address,
         "is_connector": true,
         "is_simulator": true,
-        "is_connected": stage == Stage::Ready,
-        "is_synced": stage == Stage::Ready,
+        "is_connected": stage == BootStage::Ready,
+        "is_synced": stage == BootStage::Ready,
         "admission_state": "READY",
         "node_counts": {"deployed": nodes.total, "running": nodes.running, "orphans": 0},
     })

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use super::error::ApiError;
 use super::input::{Input, written};
-use super::problem::Problem;
-use super::records::{Records, Weight};
+use super::records::{ChangeKind, Records};
 use super::worker::Worker;
 
 /// The fields of an instance that travel together: the ones a write leaves out become null.
@@ -15,14 +15,14 @@ const EC2_DETAILS: [&str; 7] =
 
 /// Which report about a worker is taken in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Report {
+pub enum ReportKind {
     /// Utilisation, from CloudWatch and CML.
     Metrics,
     /// What CML says about itself and its labs.
     CmlData,
 }
 
-impl Report {
+impl ReportKind {
     const fn field(self) -> &'static str {
         match self {
             Self::Metrics => "metrics",
@@ -37,7 +37,7 @@ impl Records {
     ///
     /// # Errors
     /// 404, 409 on another version, 422.
-    pub fn write_ec2_details(&self, id: &str, expected: Option<u64>, input: &Input) -> Result<Arc<Worker>, Problem> {
+    pub fn write_ec2_details(&self, id: &str, expected: Option<u64>, input: &Input) -> Result<Arc<Worker>, ApiError> {
         let written = self.change(id, expected, |draft| {
             for field in EC2_DETAILS {
                 let value = match field {
@@ -63,12 +63,12 @@ impl Records {
     ///
     /// # Errors
     /// 404, 422 on a body without any field.
-    pub fn take_report(&self, id: &str, report: Report, input: &Input) -> Result<Arc<Worker>, Problem> {
+    pub fn take_report(&self, id: &str, report: ReportKind, input: &Input) -> Result<Arc<Worker>, ApiError> {
         let taken = self.change(id, None, |draft| {
-            draft.weight = Weight::Measurement;
+            draft.weight = ChangeKind::Measurement;
             let fields = input.clone().into_fields();
             if fields.is_empty() {
-                return Err(Problem::missing("(body)", "a JSON object with at least one field"));
+                return Err(ApiError::missing("(body)", "a JSON object with at least one field"));
             }
             let at = written(draft.now);
             let known = draft.worker.object_mut(report.field());
@@ -83,9 +83,9 @@ impl Records {
     ///
     /// # Errors
     /// 404, 422.
-    pub fn note_activity(&self, id: &str, input: &Input) -> Result<Arc<Worker>, Problem> {
+    pub fn note_activity(&self, id: &str, input: &Input) -> Result<Arc<Worker>, ApiError> {
         let noted = self.change(id, None, |draft| {
-            draft.weight = Weight::Measurement;
+            draft.weight = ChangeKind::Measurement;
             let at = input.moment("last_activity_at")?.unwrap_or(draft.now);
             draft.worker.set("last_activity_at", written(at));
             if let Some(events) = input.list("recent_activity_events")? {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
@@ -11,25 +12,26 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Answer, House, TheWorld};
+use super::{AdminState, Answer};
 use crate::world::metrics::{Datum, MetricKey, Summary};
 use crate::world::{IMAGE_OWNER, Image, Order, SecurityGroup, Subnet, Tags, World};
 
 type Sent<T> = Result<Json<T>, JsonRejection>;
 
-pub(super) fn router() -> Router<House> {
-    let order =
-        |order: Order| post(move |State(world): TheWorld, body: Sent<Target>| async move { give(&world, order, body) });
+pub(super) fn router() -> Router<AdminState> {
+    let order = |order: Order| {
+        post(move |State(world): State<Arc<World>>, body: Sent<Target>| async move { give(&world, order, body) })
+    };
     Router::new()
-        .route("/_fake/hands/start", order(Order::Start))
-        .route("/_fake/hands/stop", order(Order::Stop))
-        .route("/_fake/hands/reboot", order(Order::Reboot))
-        .route("/_fake/hands/terminate", order(Order::Terminate))
-        .route("/_fake/hands/tag", post(tag))
-        .route("/_fake/hands/image", post(image))
-        .route("/_fake/hands/subnet", post(subnet))
-        .route("/_fake/hands/security-group", post(security_group))
-        .route("/_fake/hands/metric", post(metric))
+        .route("/_fake/console/start", order(Order::Start))
+        .route("/_fake/console/stop", order(Order::Stop))
+        .route("/_fake/console/reboot", order(Order::Reboot))
+        .route("/_fake/console/terminate", order(Order::Terminate))
+        .route("/_fake/console/tag", post(tag))
+        .route("/_fake/console/image", post(image))
+        .route("/_fake/console/subnet", post(subnet))
+        .route("/_fake/console/security-group", post(security_group))
+        .route("/_fake/console/metric", post(metric))
 }
 
 #[derive(Deserialize)]
@@ -58,7 +60,7 @@ struct NewTag {
     value: String,
 }
 
-async fn tag(State(world): TheWorld, body: Sent<NewTag>) -> Answer {
+async fn tag(State(world): State<Arc<World>>, body: Sent<NewTag>) -> Answer {
     let Json(new) = body?;
     world.hand_tag(&new.region, &new.instance, &new.key, &new.value)?;
     Ok(Json(json!({"instance": new.instance})))
@@ -76,7 +78,7 @@ struct NewImage {
     tags: Tags,
 }
 
-async fn image(State(world): TheWorld, body: Sent<NewImage>) -> Answer {
+async fn image(State(world): State<Arc<World>>, body: Sent<NewImage>) -> Answer {
     let Json(new) = body?;
     let created = new.creation_date.unwrap_or_else(|| world.clock().now());
     let image = Image {
@@ -103,7 +105,7 @@ struct NewSubnet {
     tags: Tags,
 }
 
-async fn subnet(State(world): TheWorld, body: Sent<NewSubnet>) -> Answer {
+async fn subnet(State(world): State<Arc<World>>, body: Sent<NewSubnet>) -> Answer {
     let Json(new) = body?;
     let vpc_id = new.vpc_id.map_or_else(|| default_vpc(&world, &new.region), Ok)?;
     let subnet = Subnet {
@@ -126,7 +128,7 @@ struct NewGroup {
     vpc_id: Option<String>,
 }
 
-async fn security_group(State(world): TheWorld, body: Sent<NewGroup>) -> Answer {
+async fn security_group(State(world): State<Arc<World>>, body: Sent<NewGroup>) -> Answer {
     let Json(new) = body?;
     let vpc_id = new.vpc_id.map_or_else(|| default_vpc(&world, &new.region), Ok)?;
     world.hand_group(&new.region, SecurityGroup { id: new.id.clone(), name: new.name, vpc_id })?;
@@ -153,7 +155,7 @@ struct NewPoint {
     at: Option<DateTime<Utc>>,
 }
 
-async fn metric(State(world): TheWorld, body: Sent<NewPoint>) -> Answer {
+async fn metric(State(world): State<Arc<World>>, body: Sent<NewPoint>) -> Answer {
     let Json(new) = body?;
     let dimensions = new.dimensions.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     let key = MetricKey::new(&new.namespace, &new.name, dimensions);

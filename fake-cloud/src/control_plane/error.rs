@@ -12,7 +12,7 @@ const SECRET_FIELDS: [&str; 3] = ["token", "password", "secret"];
 
 /// Why a request was refused. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Problem {
+pub enum ApiError {
     /// The API key is missing or wrong.
     Unauthorized,
     /// There is no such thing.
@@ -65,7 +65,7 @@ pub enum Problem {
     },
 }
 
-impl Problem {
+impl ApiError {
     /// A field that cannot be used. The value is cut short, and not shown at all where it may be a secret.
     pub fn invalid(field: &str, value: &Value, accepted: &str) -> Self {
         let secret = SECRET_FIELDS.iter().any(|word| field.contains(word));
@@ -142,7 +142,7 @@ impl Problem {
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for ApiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unauthorized => f.write_str("header `X-API-Key` is missing or wrong"),
@@ -165,7 +165,7 @@ impl fmt::Display for Problem {
     }
 }
 
-impl std::error::Error for Problem {}
+impl std::error::Error for ApiError {}
 
 fn cut(text: &str) -> String {
     if text.len() <= SHOWN {
@@ -181,19 +181,19 @@ mod tests {
 
     #[test]
     fn a_refused_secret_is_not_repeated() {
-        let problem = Problem::invalid("license.token", &json!({"plain": "hunter2"}), "text");
+        let problem = ApiError::invalid("license.token", &json!({"plain": "hunter2"}), "text");
         assert!(!problem.to_json().to_string().contains("hunter2"));
     }
 
     #[test]
     fn a_huge_value_is_cut() {
-        let problem = Problem::invalid("status", &"é".repeat(100_000).into(), "running");
+        let problem = ApiError::invalid("status", &"é".repeat(100_000).into(), "running");
         assert!(problem.to_json().to_string().len() < 2_000);
     }
 
     #[test]
     fn a_conflict_names_both_versions() {
-        let body = Problem::VersionConflict { expected: 3, current: 5 }.to_json();
+        let body = ApiError::VersionConflict { expected: 3, current: 5 }.to_json();
         assert_eq!((&body["expected_version"], &body["current_version"]), (&json!(3), &json!(5)));
         assert!(body["detail"].as_str().is_some_and(|detail| detail.contains('3') && detail.contains('5')), "{body}");
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use super::error::ApiError;
 use super::input::{Input, written};
-use super::problem::Problem;
 use super::records::{Object, Records};
 
 impl Records {
@@ -18,16 +18,16 @@ impl Records {
     ///
     /// # Errors
     /// 404.
-    pub fn template(&self, name: &str) -> Result<Object, Problem> {
+    pub fn template(&self, name: &str) -> Result<Object, ApiError> {
         let found = self.read(|state| state.templates.get(name).cloned());
-        found.ok_or_else(|| Problem::NotFound { kind: "worker template", id: name.to_owned() })
+        found.ok_or_else(|| ApiError::NotFound { kind: "worker template", id: name.to_owned() })
     }
 
     /// Adds a template, or replaces the one of the same name. What is left out has the server's defaults.
     ///
     /// # Errors
     /// 422.
-    pub fn put_template(&self, input: Input) -> Result<Object, Problem> {
+    pub fn put_template(&self, input: Input) -> Result<Object, ApiError> {
         let name = input.required_text("name", "a unique name")?.to_owned();
         input.required_text("instance_type", "an EC2 instance type")?;
         input.text("ami_name_pattern")?;
@@ -54,9 +54,9 @@ impl Records {
     ///
     /// # Errors
     /// 404.
-    pub fn delete_template(&self, name: &str) -> Result<(), Problem> {
+    pub fn delete_template(&self, name: &str) -> Result<(), ApiError> {
         let removed = self.write(|state, _| state.templates.remove(name));
-        removed.map(drop).ok_or_else(|| Problem::NotFound { kind: "worker template", id: name.to_owned() })
+        removed.map(drop).ok_or_else(|| ApiError::NotFound { kind: "worker template", id: name.to_owned() })
     }
 
     /// How discovery is set.
@@ -68,13 +68,13 @@ impl Records {
     ///
     /// # Errors
     /// 422.
-    pub fn set_discovery(&self, input: Input) -> Result<Object, Problem> {
+    pub fn set_discovery(&self, input: Input) -> Result<Object, ApiError> {
         input.switch("enabled")?;
         input.text("ami_name_pattern")?;
         input.whole("scan_interval_seconds")?;
         let regions = input.list("regions")?.map_or(&[][..], Vec::as_slice);
         if let Some(bad) = regions.iter().find(|region| !region.is_string()) {
-            return Err(Problem::invalid("regions", bad, "a list of region names"));
+            return Err(ApiError::invalid("regions", bad, "a list of region names"));
         }
         Ok(self.write(|state, _| {
             Arc::make_mut(&mut state.discovery).extend(input.into_fields());
@@ -86,7 +86,7 @@ impl Records {
     ///
     /// # Errors
     /// 422.
-    pub fn record_audit(&self, input: Input) -> Result<Object, Problem> {
+    pub fn record_audit(&self, input: Input) -> Result<Object, ApiError> {
         input.required_text("action", "an audit action such as ec2_provisioned")?;
         input.text("worker_id")?;
         Ok(self.write(|state, now| state.enter_audit(input.into_fields(), now)))
@@ -105,7 +105,7 @@ impl Records {
     ///
     /// # Errors
     /// 422.
-    pub fn publish(&self, input: &Input) -> Result<Object, Problem> {
+    pub fn publish(&self, input: &Input) -> Result<Object, ApiError> {
         let event = input.required_text("type", "a CloudEvents type such as cml_worker.drain.completed.v1")?;
         let field = if input.has("subject") { "subject" } else { "worker_id" };
         let subject = input.text(field)?;

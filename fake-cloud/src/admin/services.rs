@@ -8,22 +8,22 @@ use hyper::StatusCode;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{Answer, Refusal};
-use crate::cml::Laboratories;
-use crate::control_plane::{Filter, Input, Problem, Records, SessionFilter};
+use super::{AdminError, Answer};
+use crate::cml::CmlServers;
+use crate::control_plane::{ApiError, Input, Records, SessionFilter, WorkerFilter};
 use crate::etcd::{EtcdStore, Fault, KeyRange, Range};
 use crate::scenario::{Scenario, ScenarioError};
 use crate::world::World;
 
 /// Handles to the services that are not AWS. Clones reach the same ones; none of them knows the admin API.
 #[derive(Debug, Clone)]
-pub struct Backstage {
+pub struct Services {
     /// The control plane's records.
     pub records: Records,
     /// etcd.
     pub etcd: EtcdStore,
     /// The CML of every instance.
-    pub laboratories: Laboratories,
+    pub cml_servers: CmlServers,
     /// What had happened before it all began.
     pub scenario: Option<Scenario>,
 }
@@ -39,13 +39,13 @@ pub enum ResetTo {
     Empty,
 }
 
-impl Backstage {
+impl Services {
     /// Back to the beginning. The clock goes on.
     ///
     /// # Errors
     /// What the scenario cannot do.
     pub(crate) fn reset(&self, world: &World, to: ResetTo) -> Result<(), ScenarioError> {
-        self.laboratories.reset();
+        self.cml_servers.reset();
         self.records.reset();
         // After the records: what they had mirrored goes with the rest.
         self.etcd.reset();
@@ -59,7 +59,7 @@ impl Backstage {
 
     /// Everything there is, without passwords and tokens.
     pub(super) fn show(&self) -> Map<String, Value> {
-        let everyone = Filter { include_terminated: true, ..Filter::default() };
+        let everyone = WorkerFilter { include_terminated: true, ..WorkerFilter::default() };
         let workers = self.records.workers(&everyone);
         let sessions = self.records.sessions(&SessionFilter::default());
         let shown = |fields: &Map<String, Value>, names: &[&str]| -> Value {
@@ -71,7 +71,7 @@ impl Backstage {
             ("workers".to_owned(), workers.into()),
             ("sessions".to_owned(), sessions.into()),
             ("etcd".to_owned(), self.show_etcd()),
-            ("cml".to_owned(), self.laboratories.show()),
+            ("cml".to_owned(), self.cml_servers.show()),
         ])
     }
 
@@ -98,43 +98,43 @@ const WORKER_FIELDS: [&str; 8] =
 /// What is shown of a session.
 const SESSION_FIELDS: [&str; 5] = ["id", "status", "worker_id", "timeslot_start", "timeslot_end"];
 
-pub(super) fn router(backstage: Backstage) -> Router {
+pub(super) fn router(services: Services) -> Router {
     Router::new()
-        .route("/_fake/hands/worker", post(worker))
-        .route("/_fake/hands/worker/{id}", post(edit_worker))
-        .route("/_fake/hands/session", post(session))
-        .route("/_fake/hands/cml/wipe", post(wipe))
+        .route("/_fake/console/worker", post(worker))
+        .route("/_fake/console/worker/{id}", post(edit_worker))
+        .route("/_fake/console/session", post(session))
+        .route("/_fake/console/cml/wipe", post(wipe))
         .route("/_fake/etcd/{fault}", post(etcd_fault))
-        .with_state(backstage)
+        .with_state(services)
 }
 
-impl From<Problem> for Refusal {
-    fn from(problem: Problem) -> Self {
+impl From<ApiError> for AdminError {
+    fn from(problem: ApiError) -> Self {
         let status = StatusCode::from_u16(problem.http_status()).unwrap_or(StatusCode::BAD_REQUEST);
         Self(status, problem.to_string())
     }
 }
 
-async fn worker(State(stage): State<Backstage>, body: Result<Json<Value>, JsonRejection>) -> Answer {
+async fn worker(State(stage): State<Services>, body: Result<Json<Value>, JsonRejection>) -> Answer {
     let Json(fields) = body?;
-    let worker = stage.records.create_worker(Input::of(fields)?)?;
+    let worker = stage.records.create_worker(Input::from_value(fields)?)?;
     Ok(Json(json!({"id": worker.id(), "status": worker.status(), "version": worker.version()})))
 }
 
 async fn edit_worker(
-    State(stage): State<Backstage>,
+    State(stage): State<Services>,
     id: Result<Path<String>, PathRejection>,
     body: Result<Json<Value>, JsonRejection>,
 ) -> Answer {
     let Path(id) = id?;
     let Json(fields) = body?;
-    let worker = stage.records.edit_worker(&id, Input::of(fields)?)?;
+    let worker = stage.records.edit_worker(&id, Input::from_value(fields)?)?;
     Ok(Json(json!({"id": worker.id(), "status": worker.status(), "version": worker.version()})))
 }
 
-async fn session(State(stage): State<Backstage>, body: Result<Json<Value>, JsonRejection>) -> Answer {
+async fn session(State(stage): State<Services>, body: Result<Json<Value>, JsonRejection>) -> Answer {
     let Json(fields) = body?;
-    let session = stage.records.create_session(Input::of(fields)?)?;
+    let session = stage.records.create_session(Input::from_value(fields)?)?;
     Ok(Json(json!({"id": session.get("id"), "status": session.get("status")})))
 }
 
@@ -144,10 +144,13 @@ struct Laboratory {
     instance: String,
 }
 
-async fn wipe(State(stage): State<Backstage>, body: Result<Json<Laboratory>, JsonRejection>) -> Answer {
+async fn wipe(State(stage): State<Services>, body: Result<Json<Laboratory>, JsonRejection>) -> Answer {
     let Json(Laboratory { instance }) = body?;
-    let system = stage.laboratories.find(&instance).ok_or_else(|| {
-        Refusal(StatusCode::NOT_FOUND, format!("instance {instance:?} has no CML: it has not run, or does not exist"))
+    let system = stage.cml_servers.find(&instance).ok_or_else(|| {
+        AdminError(
+            StatusCode::NOT_FOUND,
+            format!("instance {instance:?} has no CML: it has not run, or does not exist"),
+        )
     })?;
     system.wipe();
     Ok(Json(json!({"wiped": instance})))
@@ -160,17 +163,17 @@ struct Details {
 }
 
 async fn etcd_fault(
-    State(stage): State<Backstage>,
+    State(stage): State<Services>,
     name: Result<Path<String>, PathRejection>,
     body: Result<Option<Json<Details>>, JsonRejection>,
 ) -> Answer {
     let Path(name) = name?;
     let details = body?.map(|Json(details)| details).unwrap_or_default();
-    let fault =
-        Fault::named(&name, details.lease.as_ref()).map_err(|hint| Refusal(StatusCode::UNPROCESSABLE_ENTITY, hint))?;
+    let fault = Fault::named(&name, details.lease.as_ref())
+        .map_err(|hint| AdminError(StatusCode::UNPROCESSABLE_ENTITY, hint))?;
     if stage.etcd.inflict(fault) {
         Ok(Json(json!({"fault": name, "revision": stage.etcd.revision()})))
     } else {
-        Err(Refusal(StatusCode::NOT_FOUND, "there is no such lease; GET /_fake/state lists them".to_owned()))
+        Err(AdminError(StatusCode::NOT_FOUND, "there is no such lease; GET /_fake/state lists them".to_owned()))
     }
 }

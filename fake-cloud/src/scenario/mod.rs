@@ -3,11 +3,13 @@
 //! [`Scenario::find`] takes the name of a ready one or the path of a file; [`Scenario::settle`] makes the world so.
 //! Every mistake is named with its file, its place in the file, what stands there and what may stand there.
 
-mod age;
+mod builtin;
+mod duration;
 mod error;
 mod fleet;
-mod ready;
 mod records;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,14 +19,14 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::clock::Pace;
-use crate::control_plane::{Generation, Records};
+use crate::control_plane::{ApiVersion, Records};
 use crate::faults::Rule;
 use crate::world::World;
 use crate::yaml;
 
-use self::age::Age;
+pub use self::builtin::{BUILTIN, BuiltinScenario};
+use self::duration::Span;
 pub use self::error::ScenarioError;
-pub use self::ready::{READY, Ready};
 
 /// A world that something has already happened in. Clones are cheap: they are the same script.
 ///
@@ -56,9 +58,9 @@ struct Script {
     seed: Option<u64>,
     /// Which control plane: `current` or `older`.
     #[serde(default)]
-    control_plane: Option<Generation>,
+    control_plane: Option<ApiVersion>,
     #[serde(default)]
-    fleet: Vec<Machine>,
+    fleet: Vec<InstanceEntry>,
     #[serde(default)]
     templates: Vec<Map<String, Value>>,
     #[serde(default)]
@@ -72,26 +74,26 @@ struct Script {
 /// An instance.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Machine {
+struct InstanceEntry {
     /// How workers refer to it; also its tag `Name`, unless the tags say otherwise.
     name: String,
-    #[serde(default = "usual_region")]
+    #[serde(default = "default_region")]
     region: String,
     #[serde(default)]
-    state: MachineState,
+    state: InstanceState,
     #[serde(default, rename = "type")]
     instance_type: Option<String>,
     #[serde(default)]
     tags: BTreeMap<String, String>,
     /// How long ago it was launched.
     #[serde(default)]
-    age: Age,
+    age: Span,
 }
 
 /// The state an instance is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum MachineState {
+enum InstanceState {
     Pending,
     #[default]
     Running,
@@ -124,7 +126,7 @@ struct WorkerEntry {
     instance_id: Option<String>,
     /// How long ago the record was made.
     #[serde(default)]
-    age: Option<Age>,
+    age: Option<Span>,
     /// Whatever else the record says.
     #[serde(default)]
     fields: Map<String, Value>,
@@ -142,15 +144,15 @@ struct SessionEntry {
     status: Option<String>,
     /// How long ago it began; with a minus, how far ahead that is.
     #[serde(default)]
-    began: Option<Age>,
+    began: Option<Span>,
     #[serde(default)]
-    lasts: Option<Age>,
+    lasts: Option<Span>,
     /// Whatever else the record says.
     #[serde(default)]
     fields: Map<String, Value>,
 }
 
-fn usual_region() -> String {
+fn default_region() -> String {
     "us-east-1".to_owned()
 }
 
@@ -160,7 +162,7 @@ impl Scenario {
     /// # Errors
     /// A file that cannot be read, or says something that cannot be meant.
     pub fn find(name_or_path: &str) -> Result<Self, ScenarioError> {
-        if let Some(ready) = READY.iter().find(|ready| ready.name == name_or_path) {
+        if let Some(ready) = BUILTIN.iter().find(|ready| ready.name == name_or_path) {
             return ready.scenario();
         }
         let text = std::fs::read_to_string(Path::new(name_or_path))
@@ -198,7 +200,7 @@ impl Scenario {
     }
 
     /// Which control plane it needs, if it says so.
-    pub fn generation(&self) -> Option<Generation> {
+    pub fn api_version(&self) -> Option<ApiVersion> {
         self.script.control_plane
     }
 
@@ -226,6 +228,3 @@ impl Scenario {
         ScenarioError::new(&self.source, &place, why)
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,7 +1,7 @@
 //! The admin API under `/_fake/`: look at the world, move its clock, break it, and do things behind everybody's back.
 
-mod backstage;
-mod hands;
+mod console;
+mod services;
 mod state;
 
 use std::sync::Arc;
@@ -23,35 +23,34 @@ use crate::faults::{Rule, RuleError};
 use crate::recorder::RecordFilter;
 use crate::world::{AwsError, World};
 
-pub use self::backstage::{Backstage, ResetTo};
+pub use self::services::{ResetTo, Services};
 
-type TheWorld = State<Arc<World>>;
-type Answer<T = Value> = Result<Json<T>, Refusal>;
+type Answer<T = Value> = Result<Json<T>, AdminError>;
 
 /// The routes of the admin API, for a world that is AWS and nothing else.
 pub fn router(world: Arc<World>) -> Router {
-    routes().with_state(House { world, backstage: None })
+    routes().with_state(AdminState { world, services: None })
 }
 
 /// The routes of the admin API, for AWS and the services around it.
-pub fn router_of_everything(world: Arc<World>, backstage: Backstage) -> Router {
-    backstage::router(backstage.clone()).merge(routes().with_state(House { world, backstage: Some(backstage) }))
+pub fn full_router(world: Arc<World>, services: Services) -> Router {
+    services::router(services.clone()).merge(routes().with_state(AdminState { world, services: Some(services) }))
 }
 
 /// What the admin API reaches.
 #[derive(Clone)]
-struct House {
+struct AdminState {
     world: Arc<World>,
-    backstage: Option<Backstage>,
+    services: Option<Services>,
 }
 
-impl FromRef<House> for Arc<World> {
-    fn from_ref(house: &House) -> Self {
-        Self::clone(&house.world)
+impl FromRef<AdminState> for Arc<World> {
+    fn from_ref(state: &AdminState) -> Self {
+        Self::clone(&state.world)
     }
 }
 
-fn routes() -> Router<House> {
+fn routes() -> Router<AdminState> {
     Router::new()
         .route("/_fake", get(help))
         .route("/_fake/", get(help))
@@ -62,67 +61,69 @@ fn routes() -> Router<House> {
         .route("/_fake/faults", get(list_faults).post(add_fault).delete(clear_faults))
         .route("/_fake/faults/{id}", delete(remove_fault))
         .route("/_fake/requests", get(list_requests).delete(clear_requests))
-        .merge(hands::router())
+        .merge(console::router())
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
 }
 
 /// The answer to whoever is not on this machine, or only by way of a web page from elsewhere.
 pub fn forbidden() -> Response<Body> {
-    Refusal(StatusCode::FORBIDDEN, "the admin API answers this machine only".to_owned()).into_response()
+    AdminError(StatusCode::FORBIDDEN, "the admin API answers this machine only".to_owned()).into_response()
 }
 
 /// The answer to whoever wants to change something and does not show the key.
 pub(crate) fn needs_key() -> Response<Body> {
     let problem = "this cloud is open to the network: changes need the admin key it printed, in X-API-Key";
-    Refusal(StatusCode::UNAUTHORIZED, problem.to_owned()).into_response()
+    AdminError(StatusCode::UNAUTHORIZED, problem.to_owned()).into_response()
 }
 
 /// The answer to a request whose body is of no use.
 pub(crate) fn no_body(problem: BodyProblem, limit: usize) -> Response<Body> {
     let refusal = match problem {
         BodyProblem::TooLong => {
-            Refusal(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is longer than {limit} bytes"))
+            AdminError(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is longer than {limit} bytes"))
         }
-        BodyProblem::Incomplete => Refusal(StatusCode::BAD_REQUEST, "the body ended before it was complete".to_owned()),
+        BodyProblem::Incomplete => {
+            AdminError(StatusCode::BAD_REQUEST, "the body ended before it was complete".to_owned())
+        }
     };
     refusal.into_response()
 }
 
 /// Why a request of the admin API came to nothing.
-struct Refusal(StatusCode, String);
+struct AdminError(StatusCode, String);
 
-impl IntoResponse for Refusal {
+impl IntoResponse for AdminError {
     fn into_response(self) -> Response {
         (self.0, Json(json!({"error": self.1}))).into_response()
     }
 }
 
-impl From<JsonRejection> for Refusal {
+impl From<JsonRejection> for AdminError {
     fn from(rejection: JsonRejection) -> Self {
         Self(rejection.status(), rejection.body_text())
     }
 }
 
-impl From<QueryRejection> for Refusal {
+impl From<QueryRejection> for AdminError {
     fn from(rejection: QueryRejection) -> Self {
         Self(rejection.status(), rejection.body_text())
     }
 }
 
-impl From<PathRejection> for Refusal {
+impl From<PathRejection> for AdminError {
     fn from(rejection: PathRejection) -> Self {
         Self(rejection.status(), rejection.body_text())
     }
 }
 
-impl From<RuleError> for Refusal {
+impl From<RuleError> for AdminError {
     fn from(error: RuleError) -> Self {
         Self(StatusCode::UNPROCESSABLE_ENTITY, error.to_string())
     }
 }
 
-impl From<AwsError> for Refusal {
+impl From<AwsError> for AdminError {
     fn from(error: AwsError) -> Self {
         Self(StatusCode::CONFLICT, error.to_string())
     }
@@ -142,28 +143,28 @@ async fn help() -> Json<Value> {
         "DELETE /_fake/faults/{id}": "one rule less",
         "GET /_fake/requests?operation=RunInstances": "what was asked of the world",
         "DELETE /_fake/requests": "forget what was asked",
-        "POST /_fake/hands/{start|stop|reboot|terminate}": {"region": "us-east-1", "instance": "i-…"},
-        "POST /_fake/hands/tag": {"region": "us-east-1", "instance": "i-…", "key": "k", "value": "v"},
-        "POST /_fake/hands/cml/wipe": {"instance": "i-…"},
-        "POST /_fake/hands/worker": {"id": "w-1", "name": "blue", "status": "running", "template_name": "metal"},
-        "POST /_fake/hands/worker/{id}": {"status": "running", "any_field": "any value"},
-        "POST /_fake/hands/session": {"id": "s-1", "worker_id": "w-1", "status": "running"},
+        "POST /_fake/console/{start|stop|reboot|terminate}": {"region": "us-east-1", "instance": "i-…"},
+        "POST /_fake/console/tag": {"region": "us-east-1", "instance": "i-…", "key": "k", "value": "v"},
+        "POST /_fake/console/cml/wipe": {"instance": "i-…"},
+        "POST /_fake/console/worker": {"id": "w-1", "name": "blue", "status": "running", "template_name": "metal"},
+        "POST /_fake/console/worker/{id}": {"status": "running", "any_field": "any value"},
+        "POST /_fake/console/session": {"id": "s-1", "worker_id": "w-1", "status": "running"},
         "POST /_fake/etcd/{compact|watch-stall|watch-resume|watch-cut|unavailable|available}": "it happens at once",
         "POST /_fake/etcd/lease-lost": {"lease": "a number, or hexadecimal text; left out: every lease"},
-        "POST /_fake/hands/image": {"region": "us-east-1", "id": "ami-…", "name": "cisco-cml2.9…"},
-        "POST /_fake/hands/subnet": {"region": "us-east-1", "id": "subnet-…"},
-        "POST /_fake/hands/security-group": {"region": "us-east-1", "id": "sg-…", "name": "cml"},
-        "POST /_fake/hands/metric": {"region": "us-east-1", "namespace": "AWS/EC2", "name": "CPUUtilization",
+        "POST /_fake/console/image": {"region": "us-east-1", "id": "ami-…", "name": "cisco-cml2.9…"},
+        "POST /_fake/console/subnet": {"region": "us-east-1", "id": "subnet-…"},
+        "POST /_fake/console/security-group": {"region": "us-east-1", "id": "sg-…", "name": "cml"},
+        "POST /_fake/console/metric": {"region": "us-east-1", "namespace": "AWS/EC2", "name": "CPUUtilization",
             "dimensions": {"InstanceId": "i-…"}, "value": 97.5, "unit": "Percent"},
     }))
 }
 
-async fn unknown() -> Refusal {
-    Refusal(StatusCode::NOT_FOUND, "there is no such page; GET /_fake/ lists them".to_owned())
+async fn unknown() -> AdminError {
+    AdminError(StatusCode::NOT_FOUND, "there is no such page; GET /_fake/ lists them".to_owned())
 }
 
-async fn wrong_method() -> Refusal {
-    Refusal(StatusCode::METHOD_NOT_ALLOWED, "not with this method; GET /_fake/ lists what there is".to_owned())
+async fn wrong_method() -> AdminError {
+    AdminError(StatusCode::METHOD_NOT_ALLOWED, "not with this method; GET /_fake/ lists what there is".to_owned())
 }
 
 #[derive(Deserialize, Default)]
@@ -172,18 +173,18 @@ struct Beginning {
     to: ResetTo,
 }
 
-async fn reset(State(house): State<House>, body: Bytes) -> Answer {
+async fn reset(State(state): State<AdminState>, body: Bytes) -> Answer {
     let Beginning { to } = if body.is_empty() { Beginning::default() } else { Json::from_bytes(&body)?.0 };
-    match &house.backstage {
-        Some(backstage) => backstage
-            .reset(&house.world, to)
-            .map_err(|error| Refusal(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?,
-        None => house.world.reset(),
+    match &state.services {
+        Some(services) => services
+            .reset(&state.world, to)
+            .map_err(|error| AdminError(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?,
+        None => state.world.reset(),
     }
     Ok(Json(json!({"reset": true})))
 }
 
-async fn show_clock(State(world): TheWorld) -> Json<Value> {
+async fn show_clock(State(world): State<Arc<World>>) -> Json<Value> {
     Json(state::clock(&world))
 }
 
@@ -193,9 +194,9 @@ struct NewPace {
     pace: String,
 }
 
-async fn set_clock(State(world): TheWorld, body: Result<Json<NewPace>, JsonRejection>) -> Answer {
+async fn set_clock(State(world): State<Arc<World>>, body: Result<Json<NewPace>, JsonRejection>) -> Answer {
     let Json(NewPace { pace }) = body?;
-    let pace = parse_pace(&pace).map_err(|hint| Refusal(StatusCode::UNPROCESSABLE_ENTITY, hint))?;
+    let pace = parse_pace(&pace).map_err(|hint| AdminError(StatusCode::UNPROCESSABLE_ENTITY, hint))?;
     world.clock().set_pace(pace);
     Ok(Json(state::clock(&world)))
 }
@@ -225,10 +226,10 @@ struct Step {
     seconds: f64,
 }
 
-async fn advance_clock(State(world): TheWorld, body: Result<Json<Step>, JsonRejection>) -> Answer {
+async fn advance_clock(State(world): State<Arc<World>>, body: Result<Json<Step>, JsonRejection>) -> Answer {
     let Json(Step { seconds }) = body?;
     let step = Duration::try_from_secs_f64(seconds).map_err(|_| {
-        Refusal(
+        AdminError(
             StatusCode::UNPROCESSABLE_ENTITY,
             "seconds must be a number from 0 up that a clock can count to".to_owned(),
         )
@@ -237,39 +238,39 @@ async fn advance_clock(State(world): TheWorld, body: Result<Json<Step>, JsonReje
     Ok(Json(state::clock(&world)))
 }
 
-async fn list_faults(State(world): TheWorld) -> Json<impl Serialize> {
+async fn list_faults(State(world): State<Arc<World>>) -> Json<impl Serialize> {
     Json(world.faults().list())
 }
 
-async fn add_fault(State(world): TheWorld, body: Result<Json<Rule>, JsonRejection>) -> Answer {
+async fn add_fault(State(world): State<Arc<World>>, body: Result<Json<Rule>, JsonRejection>) -> Answer {
     let Json(rule) = body?;
     let id = world.faults().add(rule)?;
     Ok(Json(json!({"id": id})))
 }
 
-async fn clear_faults(State(world): TheWorld) -> Json<Value> {
+async fn clear_faults(State(world): State<Arc<World>>) -> Json<Value> {
     world.faults().clear();
     Json(json!({"faults": 0}))
 }
 
-async fn remove_fault(State(world): TheWorld, id: Result<Path<u64>, PathRejection>) -> Answer {
+async fn remove_fault(State(world): State<Arc<World>>, id: Result<Path<u64>, PathRejection>) -> Answer {
     let Path(id) = id?;
     if world.faults().remove(id) {
         Ok(Json(json!({"removed": id})))
     } else {
-        Err(Refusal(StatusCode::NOT_FOUND, format!("there is no rule {id}")))
+        Err(AdminError(StatusCode::NOT_FOUND, format!("there is no rule {id}")))
     }
 }
 
 async fn list_requests(
-    State(world): TheWorld,
+    State(world): State<Arc<World>>,
     filter: Result<Query<RecordFilter>, QueryRejection>,
 ) -> Answer<impl Serialize> {
     let Query(filter) = filter?;
     Ok(Json(world.recorder().find(&filter)))
 }
 
-async fn clear_requests(State(world): TheWorld) -> Json<Value> {
+async fn clear_requests(State(world): State<Arc<World>>) -> Json<Value> {
     world.recorder().clear();
     Json(json!({"requests": 0}))
 }

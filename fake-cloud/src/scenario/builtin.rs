@@ -4,20 +4,20 @@ use super::{Scenario, ScenarioError};
 
 /// A scenario that comes with the crate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ready {
+pub struct BuiltinScenario {
     /// Its name.
     pub name: &'static str,
     text: &'static str,
 }
 
 /// All of them.
-pub const READY: [Ready; 3] = [
-    Ready { name: "orphans", text: include_str!("../../scenarios/orphans.yaml") },
-    Ready { name: "drain", text: include_str!("../../scenarios/drain.yaml") },
-    Ready { name: "bad-day", text: include_str!("../../scenarios/bad-day.yaml") },
+pub const BUILTIN: [BuiltinScenario; 3] = [
+    BuiltinScenario { name: "orphans", text: include_str!("../../scenarios/orphans.yaml") },
+    BuiltinScenario { name: "drain", text: include_str!("../../scenarios/drain.yaml") },
+    BuiltinScenario { name: "bad-day", text: include_str!("../../scenarios/bad-day.yaml") },
 ];
 
-impl Ready {
+impl BuiltinScenario {
     /// The scenario.
     ///
     /// # Errors

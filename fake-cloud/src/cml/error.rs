@@ -10,12 +10,12 @@ use serde_json::json;
 
 /// An error answer of CML.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct CmlError {
     code: u16,
     description: String,
 }
 
-impl Refusal {
+impl CmlError {
     /// Any error.
     pub fn new(code: u16, description: impl Into<String>) -> Self {
         Self { code, description: description.into() }
@@ -57,15 +57,15 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for CmlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.code, self.description)
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for CmlError {}
 
-impl IntoResponse for Refusal {
+impl IntoResponse for CmlError {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.code).unwrap_or(StatusCode::BAD_REQUEST);
         (status, Json(json!({"code": self.code, "description": self.description}))).into_response()

@@ -2,45 +2,43 @@
 //!
 //! It is here, and not in the program, because it has two doors: the binary and `python -m lcm.fake_cloud`.
 
-mod announcement;
 mod arguments;
-mod signals;
+mod startup_banner;
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Write as _};
 use std::process::ExitCode;
 
 use self::arguments::Arguments;
-use self::signals::stop_signal;
 use crate::cloud::FakeCloud;
-use crate::scenario::READY;
+use crate::scenario::BUILTIN;
 
 /// How the command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
-pub enum Ending {
+pub enum ExitStatus {
     /// It did what was asked for.
-    AsAsked,
+    Success,
     /// It could not start: a port in use, a scenario that cannot be meant.
-    CouldNotStart,
+    StartFailed,
     /// What was said on the command line is no use.
-    WrongUsage,
+    UsageError,
 }
 
-impl Ending {
+impl ExitStatus {
     /// The exit code that says so.
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {
-            Self::AsAsked => 0,
-            Self::CouldNotStart => 1,
-            Self::WrongUsage => 2,
+            Self::Success => 0,
+            Self::StartFailed => 1,
+            Self::UsageError => 2,
         }
     }
 }
 
-impl From<Ending> for ExitCode {
-    fn from(ending: Ending) -> Self {
+impl From<ExitStatus> for ExitCode {
+    fn from(ending: ExitStatus) -> Self {
         Self::from(ending.code())
     }
 }
@@ -52,32 +50,32 @@ impl From<Ending> for ExitCode {
 ///
 /// ```
 /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-/// use fake_cloud::command::{Ending, run};
+/// use fake_cloud::command::{ExitStatus, run};
 ///
-/// assert_eq!(run("fake-cloud", ["--list-scenarios".into()]).await, Ending::AsAsked);
-/// assert_eq!(run("fake-cloud", ["--speed=11".into()]).await, Ending::WrongUsage);
+/// assert_eq!(run("fake-cloud", ["--list-scenarios".into()]).await, ExitStatus::Success);
+/// assert_eq!(run("fake-cloud", ["--speed=11".into()]).await, ExitStatus::UsageError);
 /// # });
 /// ```
-pub async fn run(program: &str, words: impl IntoIterator<Item = OsString>) -> Ending {
+pub async fn run(program: &str, words: impl IntoIterator<Item = OsString>) -> ExitStatus {
     let arguments = match Arguments::read(program, words) {
         Ok(arguments) => arguments,
         Err(message) => return show(&message),
     };
     let ended = if arguments.list_scenarios { list_scenarios() } else { serve(&arguments).await };
     match ended {
-        Ok(()) => Ending::AsAsked,
+        Ok(()) => ExitStatus::Success,
         Err(message) => {
             complain(&format!("fake-cloud: {message}"));
-            Ending::CouldNotStart
+            ExitStatus::StartFailed
         }
     }
 }
 
 /// Shows what clap has to say: help and the version were asked for, anything else is wrong usage.
-fn show(message: &clap::Error) -> Ending {
+fn show(message: &clap::Error) -> ExitStatus {
     // Whoever reads only the first lines of it has seen enough.
     drop(message.print());
-    if message.use_stderr() { Ending::WrongUsage } else { Ending::AsAsked }
+    if message.use_stderr() { ExitStatus::UsageError } else { ExitStatus::Success }
 }
 
 async fn serve(arguments: &Arguments) -> Result<(), String> {
@@ -94,9 +92,9 @@ async fn serve(arguments: &Arguments) -> Result<(), String> {
         cloud.world().recorder().listen(|record| complain(record));
     }
     let announced = if arguments.json {
-        announcement::json(cloud.endpoints()).map_err(|error| error.to_string())?
+        startup_banner::json(cloud.endpoints()).map_err(|error| error.to_string())?
     } else {
-        announcement::table(cloud.endpoints())
+        startup_banner::table(cloud.endpoints())
     };
     say(&announced).map_err(|error| error.to_string())?;
     stop.await;
@@ -105,7 +103,7 @@ async fn serve(arguments: &Arguments) -> Result<(), String> {
 }
 
 fn list_scenarios() -> Result<(), String> {
-    let lines: Result<String, String> = READY
+    let lines: Result<String, String> = BUILTIN
         .iter()
         .map(|ready| {
             let scenario = ready.scenario().map_err(|error| error.to_string())?;
@@ -127,4 +125,24 @@ fn say(text: &str) -> io::Result<()> {
 /// A line to stderr. Whoever reads the log may stop reading; the cloud goes on.
 fn complain(line: &dyn std::fmt::Display) {
     drop(writeln!(io::stderr(), "{line}"));
+}
+
+/// Completes when somebody presses Ctrl-C or asks the process to end. Whoever does so before anybody waits is heard too.
+///
+/// # Errors
+/// Signals that cannot be listened to.
+pub(super) fn stop_signal() -> io::Result<impl Future<Output = ()>> {
+    #[cfg(unix)]
+    let (mut interrupted, mut terminated) = {
+        use tokio::signal::unix::{SignalKind, signal};
+        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
+    };
+    #[cfg(windows)]
+    let (mut interrupted, mut terminated) = (tokio::signal::windows::ctrl_c()?, tokio::signal::windows::ctrl_close()?);
+    Ok(async move {
+        tokio::select! {
+            _ = interrupted.recv() => {}
+            _ = terminated.recv() => {}
+        }
+    })
 }

@@ -2,14 +2,14 @@
 
 use serde_json::Value;
 
-use super::boot::Stage;
+use super::boot::BootStage;
 use super::licensing::{Deregistration, Registration};
-use super::system::System;
-use super::vitals::Load;
+use super::server::CmlServer;
+use super::system_stats::Load;
 
-impl System {
+impl CmlServer {
     /// Holds it at a stage, whatever the clock says; `None` lets it go on.
-    pub fn hold_at(&self, stage: Option<Stage>) {
+    pub fn hold_at(&self, stage: Option<BootStage>) {
         self.with(|state, _| state.held_at = stage);
     }
 
@@ -42,7 +42,7 @@ impl System {
     }
 
     /// Notes that somebody did something, as if from a browser.
-    pub fn note_activity(&self, category: &str, data: Value) {
+    pub fn record_activity(&self, category: &str, data: Value) {
         self.with(|state, now| state.telemetry.note(category, data, now));
     }
 }

@@ -1,0 +1,187 @@
+//! Decoded requests and encoded responses.
+
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::extract::Query;
+use axum::http::header::{CONTENT_TYPE, ETAG, IF_MATCH};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::answer::{Answer, List};
+use crate::control_plane::error::ApiError;
+use crate::control_plane::input::Input;
+use crate::control_plane::worker::Worker;
+
+/// About how long a record is.
+const ITEM_SIZE: usize = 1536;
+
+/// A request to an endpoint.
+pub struct ApiRequest {
+    subject: Option<String>,
+    query: Vec<(String, String)>,
+    if_match: Option<u64>,
+    body: Bytes,
+}
+
+impl ApiRequest {
+    /// Decodes path, query and headers; the body is read when somebody asks for it.
+    ///
+    /// # Errors
+    /// [`ApiError::Invalid`] for a query or an `If-Match` that cannot be read.
+    pub fn new(subject: Option<String>, parts: &Parts, body: Bytes) -> Result<Self, ApiError> {
+        let query = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri)
+            .map_err(|error| ApiError::invalid("(query)", &error.to_string().into(), "name=value pairs in UTF-8"))?;
+        let if_match = match parts.headers.get(IF_MATCH) {
+            None => None,
+            Some(value) => {
+                let text = value.to_str().unwrap_or_default().trim();
+                let version = text.strip_prefix("W/").unwrap_or(text).trim_matches('"').parse().ok();
+                if version.is_none() && text != "*" {
+                    return Err(ApiError::invalid("If-Match", &text.into(), "a version in quotes such as \"3\", or *"));
+                }
+                version
+            }
+        };
+        Ok(Self { subject, query: query.0, if_match, body })
+    }
+
+    /// Whom the path names.
+    pub fn subject(&self) -> &str {
+        self.subject.as_deref().unwrap_or_default()
+    }
+
+    /// The body.
+    ///
+    /// # Errors
+    /// [`ApiError::Invalid`] unless it is a JSON object or empty.
+    pub fn input(&self) -> Result<Input, ApiError> {
+        Input::parse(&self.body)
+    }
+
+    /// The first value of a query parameter; an empty one counts as absent.
+    pub fn query(&self, name: &str) -> Option<&str> {
+        self.query.iter().find(|(key, value)| key == name && !value.is_empty()).map(|(_, value)| value.as_str())
+    }
+
+    /// All values of a query parameter: repeated, separated by commas, or both.
+    pub fn query_list(&self, name: &str) -> impl Iterator<Item = &str> {
+        let values = self.query.iter().filter(move |(key, _)| key == name).flat_map(|(_, value)| value.split(','));
+        values.map(str::trim).filter(|value| !value.is_empty())
+    }
+
+    /// A query parameter that is yes or no.
+    ///
+    /// # Errors
+    /// [`ApiError::Invalid`] for any other word.
+    pub fn query_switch(&self, name: &str) -> Result<bool, ApiError> {
+        match self.query(name).map(str::to_ascii_lowercase).as_deref() {
+            None | Some("false" | "0" | "no") => Ok(false),
+            Some("true" | "1" | "yes") => Ok(true),
+            Some(other) => Err(ApiError::invalid(name, &other.into(), "true, false")),
+        }
+    }
+
+    /// The version the caller has read: `If-Match`, or `expected_version` in the body. `None` is unconditional.
+    ///
+    /// # Errors
+    /// [`ApiError::Invalid`] if the two disagree.
+    pub fn expected_version(&self, input: &Input) -> Result<Option<u64>, ApiError> {
+        let in_body = input.whole("expected_version")?;
+        match (self.if_match, in_body) {
+            (Some(header), Some(body)) if header != body => {
+                Err(ApiError::invalid("expected_version", &body.into(), &format!("{header}, as `If-Match` says")))
+            }
+            (header, body) => Ok(header.or(body)),
+        }
+    }
+
+    /// A text that may be in the query or in the body.
+    ///
+    /// # Errors
+    /// [`ApiError::Invalid`] if the body's is not text.
+    pub fn text<'a>(&'a self, input: &'a Input, name: &str) -> Result<Option<&'a str>, ApiError> {
+        let in_body = input.text(name)?;
+        Ok(self.query(name).or(in_body))
+    }
+}
+
+/// What an endpoint answers.
+pub struct ApiResponse {
+    status: StatusCode,
+    version: Option<u64>,
+    body: Answer,
+}
+
+impl ApiResponse {
+    /// Any JSON.
+    pub fn json(value: &impl Serialize) -> Self {
+        // Maps with text keys always serialise.
+        let body = serde_json::to_vec(value).unwrap_or_default();
+        Self { status: StatusCode::OK, version: None, body: body.into() }
+    }
+
+    /// A worker's record, with its version in `ETag` if it has one.
+    pub fn worker(worker: &Arc<Worker>) -> Self {
+        let version = worker.get("version").and_then(Value::as_u64);
+        Self { status: StatusCode::OK, version, body: worker.json().to_vec().into() }
+    }
+
+    /// Many records.
+    pub fn workers(workers: Vec<Arc<Worker>>) -> Self {
+        Self::list(workers, |worker, answer| answer.extend_from_slice(worker.json()))
+    }
+
+    /// Many objects.
+    pub fn objects(objects: Vec<Arc<Map<String, Value>>>) -> Self {
+        Self::list(objects, |object, answer| {
+            // Maps with text keys always serialise.
+            let _ = serde_json::to_writer(answer, &**object);
+        })
+    }
+
+    fn list<T: Send + 'static>(items: Vec<T>, write: fn(&T, &mut Vec<u8>)) -> Self {
+        let body = Answer::list(b"[".to_vec(), Items { items, write }, b"]".to_vec(), ITEM_SIZE);
+        Self { status: StatusCode::OK, version: None, body }
+    }
+
+    /// The same with another status.
+    pub fn with_status(self, status: StatusCode) -> Self {
+        Self { status, ..self }
+    }
+}
+
+impl IntoResponse for ApiResponse {
+    fn into_response(self) -> Response {
+        let json = HeaderValue::from_static("application/json");
+        let mut response = (self.status, [(CONTENT_TYPE, json)], Body::from(self.body)).into_response();
+        if let Some(tag) = self.version.and_then(|version| HeaderValue::try_from(format!("\"{version}\"")).ok()) {
+            response.headers_mut().insert(ETAG, tag);
+        }
+        response
+    }
+}
+
+/// The items of a JSON list.
+struct Items<T> {
+    items: Vec<T>,
+    write: fn(&T, &mut Vec<u8>),
+}
+
+impl<T: Send + 'static> List for Items<T> {
+    fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    fn write(&self, place: usize, answer: &mut Vec<u8>) {
+        if place > 0 {
+            answer.push(b',');
+        }
+        if let Some(item) = self.items.get(place) {
+            (self.write)(item, answer);
+        }
+    }
+}
