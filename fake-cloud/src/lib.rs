@@ -13,7 +13,7 @@
 //! println!("{:?}", cloud.endpoints());
 //! // Make an hour pass, and see what was asked:
 //! cloud.world().clock().advance(Duration::from_secs(3600));
-//! assert_eq!(cloud.world().recorder().recorded(), 0);
+//! assert_eq!(cloud.world().request_log().total(), 0);
 //! cloud.stop().await;
 //! # Ok::<(), std::io::Error>(())
 //! # }).unwrap();
@@ -24,8 +24,8 @@
 //! |---|---|
 //! | How is it all started? | [`cloud`], [`command`] |
 //! | What exists, and what time is it? | [`world`], [`clock`] |
-//! | What goes wrong on purpose? | [`faults`], [`interruption`] |
-//! | What was asked? | [`recorder`] |
+//! | What goes wrong on purpose? | [`faults`], [`middleware`] |
+//! | What was asked? | [`request_log`] |
 //! | How is it steered and set up? | [`admin`], [`scenario`] |
 //! | How does EC2, CloudWatch answer? | [`aws`] |
 //! | How does etcd answer? | [`etcd`] |
@@ -45,8 +45,8 @@ pub(crate) mod ec2;
 pub mod etcd;
 pub mod faults;
 mod http_server;
-pub mod interruption;
-pub mod recorder;
+pub mod middleware;
+pub mod request_log;
 pub mod scenario;
 pub mod service;
 mod socket;

@@ -19,9 +19,6 @@ pub enum Service {
 }
 
 impl Service {
-    /// All of them, in the order of their declaration.
-    pub(crate) const ALL: [Self; 5] = [Self::Ec2, Self::Cloudwatch, Self::Cml, Self::Etcd, Self::ControlPlane];
-
     /// Its name in rules, records and logs.
     pub const fn name(self) -> &'static str {
         match self {

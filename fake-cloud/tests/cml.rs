@@ -11,7 +11,8 @@ use fake_cloud::cml::{
     Authority, Boot, BootStage, CmlError, CmlServer, NewLab, Options, bad_gateway_page, serve_http, serve_http_at,
     serve_tls,
 };
-use fake_cloud::interruption::{Hook, Interruption};
+use fake_cloud::middleware::{Fault, Middleware};
+use fake_cloud::service::Service;
 use reqwest::{Client, Method};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -249,20 +250,20 @@ async fn bad_input_gets_cmls_own_error_and_the_server_lives() {
 #[tokio::test]
 async fn faults_come_between_a_request_and_its_answer() {
     let turn = Arc::new(AtomicUsize::new(0));
-    let hook = Hook::new(move |request| {
-        assert_eq!((request.service, request.subject.as_deref()), ("cml", Some("i-1")));
+    let middleware = Middleware::from_fn(move |request| {
+        assert_eq!((request.service, request.subject().as_deref()), (Service::Cml, Some("i-1")));
         if request.operation != "create_lab" {
             return None;
         }
         match turn.fetch_add(1, Ordering::Relaxed) {
-            0 => Some(Interruption::Instead(bad_gateway_page())),
-            1 => Some(Interruption::Instead(CmlError::unauthorized().into_response())),
-            2 => Some(Interruption::Cut),
-            3 => Some(Interruption::Afterwards(bad_gateway_page())),
+            0 => Some(Fault::Respond(bad_gateway_page())),
+            1 => Some(Fault::Respond(CmlError::unauthorized().into_response())),
+            2 => Some(Fault::Reset),
+            3 => Some(Fault::ReplaceResponse(bad_gateway_page())),
             _ => None,
         }
     });
-    let served = Served::start(Options { hook, instance_id: Some("i-1".into()), ..Options::default() }).await;
+    let served = Served::start(Options { middleware, instance_id: Some("i-1".into()), ..Options::default() }).await;
     let token = served.log_in().await;
     let create = || served.request(Method::POST, "/labs").bearer_auth(&token).send();
     assert_eq!(create().await.expect("an answer").status(), 502);

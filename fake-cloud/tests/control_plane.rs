@@ -9,7 +9,8 @@ use fake_cloud::clock::{Clock, Pace};
 use fake_cloud::control_plane::http::{ENDPOINTS, Verb};
 use fake_cloud::control_plane::{Dialect, NoMirror, Options, Records, Settings, serve};
 use fake_cloud::faults::WaitOn;
-use fake_cloud::interruption::{Hook, Interruption};
+use fake_cloud::middleware::{Fault, Middleware};
+use fake_cloud::service::Service;
 use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -315,20 +316,20 @@ async fn workers_are_filtered_as_asked() {
 #[tokio::test]
 async fn a_fault_can_answer_instead_afterwards_or_not_at_all() {
     let turn = Arc::new(AtomicUsize::new(0));
-    let hook = Hook::new(move |request| {
+    let middleware = Middleware::from_fn(move |request| {
         if request.operation != "drain_worker" {
             return None;
         }
-        assert_eq!((request.subject.as_deref(), request.service), (Some("w"), "control-plane"));
+        assert_eq!((request.subject().as_deref(), request.service), (Some("w"), Service::ControlPlane));
         match turn.fetch_add(1, Ordering::Relaxed) {
-            0 => Some(reqwest::StatusCode::SERVICE_UNAVAILABLE.into_response().into()),
-            1 => Some(Interruption::Cut),
-            2 => Some(Interruption::Late(Duration::from_millis(1), WaitOn::Real)),
-            3 => Some(Interruption::Afterwards(reqwest::StatusCode::BAD_GATEWAY.into_response())),
+            0 => Some(Fault::Respond(reqwest::StatusCode::SERVICE_UNAVAILABLE.into_response())),
+            1 => Some(Fault::Reset),
+            2 => Some(Fault::Delay(Duration::from_millis(1), WaitOn::Real)),
+            3 => Some(Fault::ReplaceResponse(reqwest::StatusCode::BAD_GATEWAY.into_response())),
             _ => None,
         }
     });
-    let server = Server::start_with(Settings::default(), Options { hook, ..Options::default() }).await;
+    let server = Server::start_with(Settings::default(), Options { middleware, ..Options::default() }).await;
     server.worker("w", "running").await;
     let drain = || server.request(Method::POST, "/api/internal/workers/w/drain").send();
     let status = || server.records.worker("w").expect("there").status().to_owned();

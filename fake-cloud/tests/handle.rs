@@ -9,7 +9,7 @@ use fake_cloud::cloud::{Exposure, FakeCloud, Options};
 use fake_cloud::cml::{self, Boot, BootStage};
 use fake_cloud::control_plane::ApiVersion;
 use fake_cloud::faults::{Action, Rule};
-use fake_cloud::recorder::RecordFilter;
+use fake_cloud::request_log::RequestFilter;
 use fake_cloud::scenario::Scenario;
 use fake_cloud::service::Service;
 use fake_cloud::world::metrics::MetricKey;
@@ -140,7 +140,7 @@ async fn a_test_looks_at_everything_and_reaches_into_everything() {
     assert_eq!(drain().await.expect("an answer").status(), 200);
     cloud.clear_faults();
     assert_eq!(cloud.count(Service::ControlPlane, "drain_worker"), 2);
-    assert_eq!(cloud.requests(&RecordFilter::default()).len(), 2);
+    assert_eq!(cloud.requests(&RequestFilter::default()).len(), 2);
     assert_eq!(cloud.audit()[0]["action"], "drain_accepted");
     assert!(cloud.events().iter().any(|event| event["type"] == "cml_worker.drain.started.v1"));
     cloud.stop().await;
@@ -262,7 +262,7 @@ async fn more_cmls_than_the_limit_are_named_and_the_limit_holds() {
         on
     };
     assert_eq!(count().await, 2);
-    let notices = cloud.world().recorder().notices();
+    let notices = cloud.world().request_log().notices();
     assert_eq!(notices.len(), 2, "{notices:?}");
     assert!(notices[0].text.contains("--cml-limit"), "{notices:?}");
     // Another look must not bring more of them on.

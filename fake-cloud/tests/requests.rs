@@ -121,7 +121,7 @@ async fn a_rule_strikes_etcd_and_the_record_says_which() {
 async fn a_listener_hears_of_every_request_as_it_happens() {
     let (cloud, client) = start().await;
     let (tell, mut heard) = tokio::sync::mpsc::unbounded_channel();
-    cloud.world().recorder().listen(move |record| drop(tell.send(record.to_string())));
+    cloud.world().request_log().on_request(move |record| drop(tell.send(record.to_string())));
     let url = format!("{}/api/internal/workers/nobody", cloud.endpoints().control_plane_url);
     client.get(url).header("X-API-Key", "wrong").send().await.expect("an answer");
     let line = heard.try_recv().expect("told before the answer left");

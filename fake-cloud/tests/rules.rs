@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use fake_cloud::clock::{Clock, Pace};
 use fake_cloud::cloud::{FakeCloud, Options};
 use fake_cloud::faults::{Action, Rule, WaitOn};
-use fake_cloud::recorder::{Outcome, RecordFilter};
+use fake_cloud::request_log::{RequestFilter, RequestOutcome};
 use fake_cloud::service::Service;
 use fake_cloud::world::Settings;
 use serde_json::Value;
@@ -49,9 +49,9 @@ async fn latency_and_an_error_strike_the_same_request_and_real_time_is_real_on_a
     assert_eq!(answer.status(), 409, "a code has its usual status");
     let body: Value = answer.json().await.expect("JSON");
     assert_eq!(body["error"], "version_conflict");
-    let records = cloud.world().recorder().find(&RecordFilter::default());
+    let records = cloud.world().request_log().find(&RequestFilter::default());
     assert_eq!(records[0].faults, [1, 2]);
-    assert_eq!(records[0].outcome, Outcome::Refused { status: 409, code: "version_conflict".to_owned() });
+    assert_eq!(records[0].outcome, RequestOutcome::Refused { status: 409, code: "version_conflict".to_owned() });
 
     add(&cloud, [rule(Service::Etcd, slow), rule(Service::Etcd, error("unavailable"))]);
     let mut etcd = etcd_client::Client::connect([&cloud.endpoints().etcd_endpoint], None).await.expect("a connection");
@@ -72,18 +72,18 @@ async fn a_reset_is_a_reset_and_a_lost_answer_is_a_closed_connection() {
         body.len()
     );
     for (action, kind, outcome, done) in [
-        (Action::Reset, Some(ErrorKind::ConnectionReset), Outcome::Reset, false),
-        (Action::DropResponse, None, Outcome::ResponseDropped, true),
+        (Action::Reset, Some(ErrorKind::ConnectionReset), RequestOutcome::Reset, false),
+        (Action::DropResponse, None, RequestOutcome::ResponseDropped, true),
     ] {
         cloud.world().faults().clear();
-        cloud.world().recorder().clear();
+        cloud.world().request_log().clear();
         add(&cloud, [rule(Service::ControlPlane, action)]);
         let mut stream = TcpStream::connect(&address).await.expect("somebody listens");
         stream.write_all(request.as_bytes()).await.expect("it is sent");
         let ending = stream.read_to_end(&mut Vec::new()).await;
         assert_eq!(ending.as_ref().err().map(std::io::Error::kind), kind, "{ending:?}");
         assert_eq!(ending.unwrap_or(0), 0, "not a byte of an answer");
-        assert_eq!(cloud.world().recorder().find(&RecordFilter::default())[0].outcome, outcome);
+        assert_eq!(cloud.world().request_log().find(&RequestFilter::default())[0].outcome, outcome);
         assert_eq!(cloud.records().worker("w-1").is_ok(), done);
     }
     cloud.stop().await;
@@ -102,7 +102,7 @@ async fn a_rule_about_keys_strikes_those_that_begin_so_and_no_others() {
     let write = etcd_client::TxnOp::put("/lcm/workers/w-1/state", "running", None);
     etcd.txn(etcd_client::Txn::new().and_then([write])).await.expect_err("struck in a transaction too");
     etcd.get("/lcm/workers/w-1/state", None).await.expect("twice and no more");
-    let struck: Vec<_> = cloud.world().recorder().find(&RecordFilter::default());
+    let struck: Vec<_> = cloud.world().request_log().find(&RequestFilter::default());
     let faults: Vec<_> = struck.iter().map(|record| (record.operation.as_str(), record.faults.len())).collect();
     assert_eq!(faults, [("Put", 0), ("Put", 1), ("Txn", 1), ("Range", 0)]);
 

@@ -7,8 +7,8 @@ use std::io::{ErrorKind, Write};
 use std::sync::Arc;
 
 use fake_cloud::faults::{Action, Rule};
-use fake_cloud::recorder::{Outcome, RecordFilter};
-use fake_cloud::world::Dice;
+use fake_cloud::request_log::{RequestFilter, RequestOutcome};
+use fake_cloud::world::SeededRng;
 use support::{Cloud, form, signed};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -97,7 +97,7 @@ async fn noise_does_no_harm() {
         br#"{"Namespace":"A","MetricData":[{"MetricName":"m","Value":1,"Dimensions":[{"Name":"a","Value":"b"}]}]}"#;
     let cbor = b"\xbf\x69Namespace\x61A\x6aMetricData\x81\xbf\x6aMetricName\x61m\x65Value\xfb\0\0\0\0\0\0\0\0\xff\xff";
     let target = "x-amz-target: GraniteServiceVersion20100801.PutMetricData";
-    let mut dice = Dice::new(1, "noise");
+    let mut rng = SeededRng::new(1, "noise");
     for _ in 0..300 {
         for (body, service, headers) in [
             (&run[..], "ec2", &[][..]),
@@ -106,22 +106,22 @@ async fn noise_does_no_harm() {
             (json, "monitoring", &[target]),
             (json, "monitoring", &[target, "content-encoding: gzip"]),
         ] {
-            let answer = cloud.send(service, headers, &noisy(body, &mut dice)).await;
+            let answer = cloud.send(service, headers, &noisy(body, &mut rng)).await;
             assert!((200..500).contains(&answer.status), "{} {}", answer.status, answer.text());
         }
-        let answer = cloud.cloudwatch_cbor("PutMetricData", &noisy(cbor, &mut dice)).await;
+        let answer = cloud.cloudwatch_cbor("PutMetricData", &noisy(cbor, &mut rng)).await;
         assert!((200..500).contains(&answer.status), "{} {}", answer.status, answer.text());
     }
     assert_eq!(cloud.ec2("DescribeInstances", &[]).await.status, 200);
 }
 
-fn noisy(body: &[u8], dice: &mut Dice) -> Vec<u8> {
+fn noisy(body: &[u8], rng: &mut SeededRng) -> Vec<u8> {
     let mut bytes = body.to_vec();
-    for _ in 0..=dice.below(3) {
-        let at = dice.below(bytes.len() as u64) as usize;
-        match dice.below(4) {
-            0 => bytes[at] = dice.roll() as u8,
-            1 => bytes.insert(at, dice.roll() as u8),
+    for _ in 0..=rng.below(3) {
+        let at = rng.below(bytes.len() as u64) as usize;
+        match rng.below(4) {
+            0 => bytes[at] = rng.roll() as u8,
+            1 => bytes.insert(at, rng.roll() as u8),
             2 if bytes.len() > 1 => drop(bytes.remove(at)),
             _ => bytes.truncate(at.max(1)),
         }
@@ -165,8 +165,8 @@ async fn requests_that_nobody_signed_are_refused() {
     let answer = cloud.raw(request).await;
     assert_eq!(answer.status, 401);
     assert!(answer.text().contains("<Code>AuthFailure</Code>"));
-    let refused = RecordFilter { code: Some("AuthFailure".to_owned()), ..RecordFilter::default() };
-    assert_eq!(cloud.world.recorder().find(&refused).len(), 1);
+    let refused = RequestFilter { code: Some("AuthFailure".to_owned()), ..RequestFilter::default() };
+    assert_eq!(cloud.world.request_log().find(&refused).len(), 1);
 }
 
 #[tokio::test]
@@ -229,7 +229,7 @@ async fn a_thousand_clients_at_once_lose_no_update() {
         assert_eq!(region.instances().count(), 500);
         assert!(region.instances().all(|instance| instance.tags.len() == 2), "both tags of both clients are there");
     });
-    assert_eq!(cloud.world.recorder().recorded(), 2000);
+    assert_eq!(cloud.world.request_log().total(), 2000);
 }
 
 #[tokio::test]
@@ -241,7 +241,7 @@ async fn two_worlds_share_nothing() {
     let answer = other.ec2("DescribeInstances", &[]).await;
     assert_eq!(answer.status, 200);
     assert!(answer.text().contains("<reservationSet></reservationSet>"));
-    assert_eq!(one.world.recorder().find(&RecordFilter::default()).len(), 1);
+    assert_eq!(one.world.request_log().find(&RequestFilter::default()).len(), 1);
 }
 
 #[tokio::test]
@@ -265,8 +265,8 @@ async fn a_reset_is_a_reset_and_a_dropped_answer_is_a_closed_connection() {
     let cloud = Cloud::start().await;
     let request = signed("ec2", &[], &form("DescribeRegions", &[]));
     for (action, kind, outcome) in [
-        (Action::Reset, Some(ErrorKind::ConnectionReset), Outcome::Reset),
-        (Action::DropResponse, None, Outcome::ResponseDropped),
+        (Action::Reset, Some(ErrorKind::ConnectionReset), RequestOutcome::Reset),
+        (Action::DropResponse, None, RequestOutcome::ResponseDropped),
     ] {
         cloud.world.reset();
         cloud.world.faults().add(Rule::always(action)).expect("a good rule");
@@ -275,7 +275,7 @@ async fn a_reset_is_a_reset_and_a_dropped_answer_is_a_closed_connection() {
         let ending = stream.read_to_end(&mut Vec::new()).await;
         assert_eq!(ending.as_ref().err().map(std::io::Error::kind), kind, "{ending:?}");
         assert_eq!(ending.unwrap_or(0), 0, "not a byte of an answer");
-        let records = cloud.world.recorder().find(&RecordFilter::default());
+        let records = cloud.world.request_log().find(&RequestFilter::default());
         assert_eq!(records.iter().map(|record| &record.outcome).collect::<Vec<_>>(), [&outcome]);
     }
 }
@@ -291,8 +291,8 @@ async fn a_caller_that_goes_away_while_it_waits_is_recorded_as_such_and_nothing_
     stream.write_all(&signed("ec2", &[], &body)).await.expect("it is sent");
     support::eventually(|| cloud.world.faults().list()[0].struck == 1).await;
     drop(stream);
-    support::eventually(|| cloud.world.recorder().recorded() == 1).await;
-    assert_eq!(cloud.world.recorder().find(&RecordFilter::default())[0].outcome, Outcome::Abandoned);
+    support::eventually(|| cloud.world.request_log().total() == 1).await;
+    assert_eq!(cloud.world.request_log().find(&RequestFilter::default())[0].outcome, RequestOutcome::Abandoned);
     cloud.world.clock().advance(std::time::Duration::from_secs(7200));
     cloud.world.with_ec2(|ec2, now| {
         assert_eq!(ec2.region("us-east-1", now).expect("a region").instances().count(), 0);

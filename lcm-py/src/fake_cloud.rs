@@ -172,11 +172,11 @@ impl FakeCloud {
 
     fn count(&self, py: Python<'_>, filter: &Bound<'_, PyAny>) -> PyResult<usize> {
         let filter = parsed(py, filter, "filter")?;
-        self.with(py, |cloud| cloud.world().recorder().count(&filter))
+        self.with(py, |cloud| cloud.world().request_log().count(&filter))
     }
 
     fn forget_requests(&self, py: Python<'_>) -> PyResult<()> {
-        self.with(py, |cloud| cloud.world().recorder().clear())
+        self.with(py, |cloud| cloud.world().request_log().clear())
     }
 
     fn add_worker<'py>(&self, py: Python<'py>, fields: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {

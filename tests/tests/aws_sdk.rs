@@ -11,7 +11,7 @@ use aws_sdk_ec2::types::{Filter, InstanceStateName, InstanceType, ResourceType, 
 use fake_cloud::clock::{Clock, Pace};
 use fake_cloud::cloud::{FakeCloud, Options};
 use fake_cloud::faults::Rule;
-use fake_cloud::recorder::RecordFilter;
+use fake_cloud::request_log::RequestFilter;
 use fake_cloud::world::Settings;
 use lcm_sdk::{FailureKind, providers};
 use serde_json::json;
@@ -147,8 +147,8 @@ async fn the_sdk_retries_as_it_does_against_the_real_thing() {
 }
 
 fn asked(cloud: &FakeCloud, operation: &str) -> usize {
-    let filter = RecordFilter { operation: Some(operation.to_owned()), ..RecordFilter::default() };
-    cloud.world().recorder().find(&filter).len()
+    let filter = RequestFilter { operation: Some(operation.to_owned()), ..RequestFilter::default() };
+    cloud.world().request_log().find(&filter).len()
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use fake_cloud::clock::{Clock, Pace};
 use fake_cloud::cloud::{FakeCloud, Options};
-use fake_cloud::recorder::RecordFilter;
+use fake_cloud::request_log::RequestFilter;
 use fake_cloud::scenario::Scenario;
 use fake_cloud::service::Service;
 use fake_cloud::world::{Delays, Settings};
@@ -65,7 +65,7 @@ fn writes(cloud: &FakeCloud) -> Vec<String> {
     let reads = ["list_", "get_", "idle_status", "imminent_deadlines", "health", "Describe", "Get", "List", "Range"];
     let quiet = ["Watch", "authenticate", "system_", "labs", "licensing", "telemetry", "simulation_stats"];
     let changes = |operation: &str| !reads.iter().chain(&quiet).any(|read| operation.starts_with(read));
-    let requests = cloud.requests(&RecordFilter::default());
+    let requests = cloud.requests(&RequestFilter::default());
     let outside_cml = requests.iter().filter(|request| request.service != Service::Cml);
     outside_cml.filter(|request| changes(&request.operation)).map(ToString::to_string).collect()
 }
@@ -216,7 +216,7 @@ async fn a_bad_setting_is_named_with_its_value_and_what_is_accepted_before_anyth
     let refused = run(&["--once"], &with(&environment, &[("RUST_LOG", "lcm=loud")])).await;
     assert_eq!(refused.status.code(), Some(2));
     assert!(text(&refused.stderr).contains(r#"RUST_LOG="lcm=loud""#), "{}", text(&refused.stderr));
-    assert_eq!(cloud.requests(&RecordFilter::default()), [], "nobody was asked anything");
+    assert_eq!(cloud.requests(&RequestFilter::default()), [], "nobody was asked anything");
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use fake_cloud::clock::{Clock, Pace};
 use fake_cloud::cloud::{FakeCloud, Options};
-use fake_cloud::recorder::RecordFilter;
+use fake_cloud::request_log::RequestFilter;
 use fake_cloud::world::{Catalog, Image, Intent, LaunchRequest, Settings};
 use futures_util::future::join_all;
 use lcm_sdk::conformance::compute::{ComputeWorld, suite};
@@ -50,8 +50,8 @@ impl Fixture {
     }
 
     fn asked(&self, operation: &str) -> usize {
-        let filter = RecordFilter { operation: Some(operation.to_owned()), ..RecordFilter::default() };
-        self.cloud.world().recorder().find(&filter).len()
+        let filter = RequestFilter { operation: Some(operation.to_owned()), ..RequestFilter::default() };
+        self.cloud.world().request_log().find(&filter).len()
     }
 
     fn pass(&self, time: Duration) {

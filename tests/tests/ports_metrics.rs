@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use chrono::TimeDelta;
 use fake_cloud::clock::{Clock, Pace};
 use fake_cloud::cloud::{FakeCloud, Options};
-use fake_cloud::recorder::RecordFilter;
+use fake_cloud::request_log::RequestFilter;
 use fake_cloud::world::metrics::{Datum, MetricKey, Summary};
 use fake_cloud::world::{AgentDimensions, Catalog, Intent, LaunchRequest, Settings};
 use lcm_sdk::conformance::metrics::{MetricsWorld, suite};
@@ -55,8 +55,8 @@ impl Fixture {
     }
 
     fn asked(&self, operation: &str) -> usize {
-        let filter = RecordFilter { operation: Some(operation.to_owned()), ..RecordFilter::default() };
-        self.cloud.world().recorder().find(&filter).len()
+        let filter = RequestFilter { operation: Some(operation.to_owned()), ..RequestFilter::default() };
+        self.cloud.world().request_log().find(&filter).len()
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use fake_cloud::clock::{Clock, Pace};
 use fake_cloud::cloud::{FakeCloud, Options};
-use fake_cloud::recorder::RecordFilter;
+use fake_cloud::request_log::RequestFilter;
 use fake_cloud::world::{Delays, Settings as WorldSettings};
 use lcm_sdk::Secret;
 use lcm_sdk::admin::{AdminOptions, AdminServer};
@@ -54,7 +54,7 @@ async fn world() -> (FakeCloud, Environment, Arc<Mutex<String>>) {
     let cloud = FakeCloud::start(options).await.expect("a cloud");
     let heard = Arc::new(Mutex::new(String::new()));
     let ear = Arc::clone(&heard);
-    cloud.world().recorder().listen(move |record| {
+    cloud.world().request_log().on_request(move |record| {
         ear.lock().expect("no panic while it was held").push_str(&format!("{record}\n"));
     });
 
@@ -237,7 +237,7 @@ async fn no_secret_comes_out_of_the_command_or_the_fake_cloud_at_any_level_of_lo
         quiet(place, &said);
     }
 
-    let requests = cloud.requests(&RecordFilter::default());
+    let requests = cloud.requests(&RequestFilter::default());
     assert!(requests.len() > 10, "{requests:?}");
     quiet("the fake cloud's requests", &serde_json::to_string(&requests).expect("JSON"));
     quiet("the fake cloud's log", &heard.lock().expect("no panic while it was held"));

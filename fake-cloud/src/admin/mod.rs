@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::body::BodyProblem;
 use crate::clock::Pace;
 use crate::faults::{Rule, RuleError};
-use crate::recorder::RecordFilter;
+use crate::request_log::RequestFilter;
 use crate::world::{AwsError, World};
 
 pub use self::services::{ResetTo, Services};
@@ -264,13 +264,13 @@ async fn remove_fault(State(world): State<Arc<World>>, id: Result<Path<u64>, Pat
 
 async fn list_requests(
     State(world): State<Arc<World>>,
-    filter: Result<Query<RecordFilter>, QueryRejection>,
+    filter: Result<Query<RequestFilter>, QueryRejection>,
 ) -> Answer<impl Serialize> {
     let Query(filter) = filter?;
-    Ok(Json(world.recorder().find(&filter)))
+    Ok(Json(world.request_log().find(&filter)))
 }
 
 async fn clear_requests(State(world): State<Arc<World>>) -> Json<Value> {
-    world.recorder().clear();
+    world.request_log().clear();
     Json(json!({"requests": 0}))
 }

@@ -25,8 +25,8 @@ pub(super) async fn show(State(state): State<AdminState>) -> Json<Value> {
         "clock": clock_at(world, now),
         "regions": regions,
         "faults": world.faults().list(),
-        "requests": world.recorder().recorded(),
-        "notices": world.recorder().notices(),
+        "requests": world.request_log().total(),
+        "notices": world.request_log().notices(),
     });
     if let (Some(services), Some(shown)) = (&state.services, shown.as_object_mut()) {
         shown.extend(services.show());

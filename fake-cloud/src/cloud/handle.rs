@@ -16,7 +16,7 @@ use crate::admin::ResetTo;
 use crate::cml::{BootStage, CmlServer, ListenState};
 use crate::control_plane::{ApiError, Input, Object, SessionFilter, Worker, WorkerFilter};
 use crate::faults::{Rule, RuleError};
-use crate::recorder::{Record, RecordFilter};
+use crate::request_log::{LoggedRequest, RequestFilter};
 use crate::scenario::ScenarioError;
 use crate::service::Service;
 use crate::world::metrics::{Datum, MetricKey, Summary};
@@ -179,14 +179,18 @@ impl FakeCloud {
     }
 
     /// The requests that match, oldest first.
-    pub fn requests(&self, filter: &RecordFilter) -> Vec<Record> {
-        self.world().recorder().find(filter)
+    pub fn requests(&self, filter: &RequestFilter) -> Vec<LoggedRequest> {
+        self.world().request_log().find(filter)
     }
 
     /// How many requests a service got for an operation.
     pub fn count(&self, service: Service, operation: &str) -> usize {
         let operation = Some(operation.to_owned());
-        self.world().recorder().count(&RecordFilter { service: Some(service), operation, ..RecordFilter::default() })
+        self.world().request_log().count(&RequestFilter {
+            service: Some(service),
+            operation,
+            ..RequestFilter::default()
+        })
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::wiring;
+use super::service_faults;
 use crate::cml::{self, Authority, Certificate, CmlServer, CmlServers, ListenState, ServerConfig};
 use crate::world::{Course, Ec2, News, World};
 
@@ -40,8 +40,8 @@ pub(super) async fn keep(
 ) {
     let clock = world.clock().clone();
     let orders = world.orders();
-    let hook = wiring::oversee_cml(&world, options.version.clone());
-    let options = Arc::new(cml::Options { hook, ..options });
+    let middleware = service_faults::cml_middleware(&world, options.version.clone());
+    let options = Arc::new(cml::Options { middleware, ..options });
     let mut district = District {
         world,
         authority,
@@ -345,7 +345,7 @@ impl Keeper {
 
 fn report(world: &World, known: &CmlServers, id: &str, number: u64, why: String) {
     if known.set_listen_state(id, number, ListenState::Prevented(why.clone())) {
-        world.recorder().notice(world.clock().now(), format!("the CML of {id} cannot be reached: {why}"));
+        world.request_log().notify(world.clock().now(), format!("the CML of {id} cannot be reached: {why}"));
     }
 }
 

@@ -1,11 +1,10 @@
 //! The whole cloud: every service of one world, on ports of its own.
 
-mod etcd_faults;
+mod etcd_mirror;
 mod exposure;
 mod handle;
-mod http_faults;
 mod laboratories;
-mod wiring;
+mod service_faults;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -238,7 +237,7 @@ impl FakeCloud {
         let generation = control_plane_api_version.or_else(|| scenario.as_ref()?.api_version()).unwrap_or_default();
         let rules =
             control_plane::Settings { seed, dialect: generation.dialect(), ..control_plane::Settings::default() };
-        let records = Records::with_settings(clock, rules, wiring::Mirror(store.clone()));
+        let records = Records::with_settings(clock, rules, etcd_mirror::StoreMirror(store.clone()));
         if let Some(scenario) = &scenario {
             let settled = scenario.settle(&world, &records);
             settled.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
@@ -268,14 +267,14 @@ impl FakeCloud {
         let backstage =
             Services { records: records.clone(), etcd: store.clone(), cml_servers: laboratories.clone(), scenario };
         let router = admin::full_router(Arc::clone(&world), backstage.clone());
-        let admin = aws::Entrance { router, key: admin_key };
+        let admin = aws::AdminApi { router, key: admin_key };
         let (world_of_aws, until) = (Arc::clone(&world), stopped());
         services.spawn(async move { drop(aws::serve_with(aws, world_of_aws, admin, until).await) });
         let (store_of_etcd, until) = (store.clone(), stopped());
-        let hook = wiring::oversee_etcd(&world, &store);
-        services.spawn(async move { drop(etcd::serve_with(etcd_port, store_of_etcd, hook, until).await) });
-        let hook = wiring::oversee_control_plane(&world);
-        let served = control_plane::Options { api_key, hook, ..control_plane::Options::default() };
+        let middleware = service_faults::etcd_middleware(&world, &store);
+        services.spawn(async move { drop(etcd::serve_with(etcd_port, store_of_etcd, middleware, until).await) });
+        let middleware = service_faults::control_plane_middleware(&world);
+        let served = control_plane::Options { api_key, middleware, ..control_plane::Options::default() };
         services.spawn(control_plane::serve(control_plane, records.clone(), served, stopped()));
         let site = laboratories::Site { port: cml_port, limit: cml_limit };
         services.spawn(laboratories::keep(Arc::clone(&world), authority, cml, laboratories, site, stopped()));

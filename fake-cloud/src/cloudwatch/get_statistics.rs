@@ -4,7 +4,7 @@ use super::Asked;
 use super::input::{GetMetricStatistics, invalid, need};
 use super::shape::Shape;
 use crate::world::metrics::{Statistic, Summary, per_period, round_down};
-use crate::world::{AwsError, Dice, PageCut, hash_text};
+use crate::world::{AwsError, PageCut, SeededRng, hash_text};
 
 const MOST_POINTS: i64 = 1440;
 
@@ -51,7 +51,7 @@ pub(super) fn get_metric_statistics(asked: &Asked<'_>, input: &GetMetricStatisti
             })
             .collect();
     // CloudWatch promises no order, and callers that count on one must find out here.
-    Dice::new(asked.world.settings().seed ^ hash_text(&key.name) ^ points.len() as u64, "order")
+    SeededRng::new(asked.world.settings().seed ^ hash_text(&key.name) ^ points.len() as u64, "order")
         .shuffle(&mut datapoints);
     match asked.view.page {
         PageCut::AsAsked => {}

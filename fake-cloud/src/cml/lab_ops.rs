@@ -52,7 +52,7 @@ impl CmlServer {
     /// 404, 400 for a slot that is in use or does not exist.
     pub fn add_interfaces(&self, lab: &str, node: &str, slot: Option<u32>) -> Result<Vec<String>, CmlError> {
         self.with(|state, _| {
-            // Ids first: a lab and the dice of its system cannot be held at the same time.
+            // Ids first: a lab and the generator of its system cannot be held at the same time.
             let mut ids: Vec<String> = (0..=slot.unwrap_or(0).min(MOST_AT_ONCE)).map(|_| state.id()).collect();
             let lab = state.lab(lab)?;
             lab.node_is_on(node).ok_or_else(|| CmlError::not_found("Node", node))?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::boot::Boot;
 use super::licensing::LicensingRules;
 use super::system_stats::Hardware;
-use crate::interruption::Hook;
+use crate::middleware::Middleware;
 
 /// How a system is set up.
 #[derive(Clone)]
@@ -35,8 +35,8 @@ pub struct Options {
     pub hardware: Hardware,
     /// What ids are drawn from: the same seed gives the same ids.
     pub seed: u64,
-    /// Asked before each request.
-    pub hook: Hook,
+    /// Injects faults into requests and observes them.
+    pub middleware: Middleware,
 }
 
 impl Default for Options {
@@ -54,7 +54,7 @@ impl Default for Options {
             token_lifetime: Duration::from_secs(24 * 3600),
             hardware: Hardware::default(),
             seed: 0,
-            hook: Hook::default(),
+            middleware: Middleware::default(),
         }
     }
 }

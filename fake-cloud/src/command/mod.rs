@@ -86,10 +86,10 @@ async fn serve(arguments: &Arguments) -> Result<(), String> {
         _ => error.to_string(),
     })?;
     // Asked for or not: what cannot be reached is easily taken for a bug of whoever tries.
-    cloud.world().recorder().listen_to_notices(|notice| complain(notice));
+    cloud.world().request_log().on_notice(|notice| complain(notice));
     if arguments.verbose {
         // To stderr, so that whoever reads the endpoints from stdout reads nothing else there.
-        cloud.world().recorder().listen(|record| complain(record));
+        cloud.world().request_log().on_request(|record| complain(record));
     }
     let announced = if arguments.json {
         startup_banner::json(cloud.endpoints()).map_err(|error| error.to_string())?

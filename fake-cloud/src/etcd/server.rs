@@ -23,7 +23,7 @@ use super::handle::EtcdStore;
 use super::outbox;
 use super::services::{self, Context, NoAnswer};
 use super::{CLUSTER_VERSION, VERSION};
-use crate::interruption::Hook;
+use crate::middleware::Middleware;
 
 /// How long calls in progress may take to end when the server stops.
 const GRACE: Duration = Duration::from_secs(1);
@@ -69,10 +69,10 @@ pub async fn serve(
     store: EtcdStore,
     shutdown: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
-    serve_with(listener, store, Hook::default(), shutdown).await
+    serve_with(listener, store, Middleware::default(), shutdown).await
 }
 
-/// The same, with a hook that is asked before each call and told after it.
+/// As [`serve`], with a middleware that injects faults into calls and observes them.
 ///
 /// # Guarantees
 /// As [`serve`].
@@ -82,12 +82,12 @@ pub async fn serve(
 pub async fn serve_with(
     listener: TcpListener,
     store: EtcdStore,
-    hook: Hook,
+    middleware: Middleware,
     shutdown: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
     SockRef::from(&listener).listen(WAITING_CLIENTS)?;
     let (stop, stopping) = watch::channel(false);
-    let context = Context { store: store.clone(), address: listener.local_addr()?, stopping, hook };
+    let context = Context { store: store.clone(), address: listener.local_addr()?, stopping, middleware };
     let graceful = GracefulShutdown::new();
     // Dropped, and with it every connection that is left, when this function ends or is dropped itself.
     let mut connections = JoinSet::new();

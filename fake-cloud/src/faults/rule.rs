@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::meaning;
+use super::support;
 use crate::etcd::Fault;
 use crate::service::Service;
 use crate::world::Pattern;
@@ -206,7 +206,7 @@ impl Rule {
             return Err(RuleError::Keys);
         }
         if let Some(service) = self.service {
-            meaning::check(&self.action, service)?;
+            support::check(&self.action, service)?;
         }
         match &self.action {
             Action::Error { status: Some(status), .. } if !(400..=599).contains(status) => {
@@ -233,14 +233,14 @@ impl Rule {
         }
     }
 
-    pub(super) fn matches(&self, occasion: &super::Occasion<'_>) -> bool {
-        self.service.is_none_or(|service| service == occasion.service)
-            && self.operation.as_ref().is_none_or(|pattern| Pattern::new(pattern).matches(occasion.operation))
-            && self.region.as_ref().is_none_or(|region| Some(region.as_str()) == occasion.region)
-            && self.instance.as_ref().is_none_or(|id| self.action.hides() || occasion.instances.contains(id))
+    pub(super) fn matches(&self, context: &super::RequestContext<'_>) -> bool {
+        self.service.is_none_or(|service| service == context.service)
+            && self.operation.as_ref().is_none_or(|pattern| Pattern::new(pattern).matches(context.operation))
+            && self.region.as_ref().is_none_or(|region| Some(region.as_str()) == context.region)
+            && self.instance.as_ref().is_none_or(|id| self.action.hides() || context.instances.contains(id))
             && match &self.key_prefix {
-                None => occasion.keys.is_empty(),
-                Some(prefix) => occasion.keys.iter().any(|key| key.starts_with(prefix.as_bytes())),
+                None => context.keys.is_empty(),
+                Some(prefix) => context.keys.iter().any(|key| key.starts_with(prefix.as_bytes())),
             }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use super::dice::{hash_text, mix};
+use super::rng::{hash_text, mix};
 use super::tags::Tags;
 
 /// The account everything belongs to.

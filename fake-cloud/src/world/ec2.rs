@@ -8,13 +8,13 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::catalog::{Catalog, REGIONS, is_well_formed};
-use super::dice::Dice;
 use super::error::AwsError;
 use super::fields::InstanceField;
 use super::filter::Filters;
 use super::instance::{Course, Instance};
 use super::orders::Told;
 use super::page::{Page, PageRequest};
+use super::rng::SeededRng;
 use super::settings::{Delays, Settings, StopWhilePending};
 use super::tokens::Tokens;
 use super::view::View;
@@ -41,7 +41,7 @@ impl Intent {
 /// All of EC2.
 #[derive(Debug)]
 pub struct Ec2 {
-    pub(super) dice: Dice,
+    pub(super) rng: SeededRng,
     pub(super) delays: Delays,
     pub(super) stop_while_pending: StopWhilePending,
     pub(super) addresses: Addresses,
@@ -81,7 +81,7 @@ impl Ec2 {
     /// EC2 before anything was launched.
     pub fn new(settings: &Settings) -> Self {
         Self {
-            dice: Dice::new(settings.seed, "ec2"),
+            rng: SeededRng::new(settings.seed, "ec2"),
             delays: settings.delays,
             stop_while_pending: settings.stop_while_pending,
             addresses: Addresses::default(),

@@ -121,7 +121,7 @@ impl Ec2 {
         groups: Vec<SecurityGroup>,
         now: DateTime<Utc>,
     ) -> Launch {
-        let reservation_id = self.dice.id("r");
+        let reservation_id = self.rng.id("r");
         let shared = |text: &str| Shared::<str>::from(text);
         // What all of them have in common is there once.
         let model = Instance {
@@ -153,11 +153,11 @@ impl Ec2 {
         for launch_index in 0..request.max_count {
             let mut instance = Instance {
                 sequence: self.next_sequence(),
-                id: self.dice.id("i"),
+                id: self.rng.id("i"),
                 launch_index,
                 profile: request.profile.as_deref().map(|name| self.profile(name)),
-                volume_id: self.dice.id("vol").into(),
-                interface_id: self.dice.id("eni").into(),
+                volume_id: self.rng.id("vol").into(),
+                interface_id: self.rng.id("eni").into(),
                 ..model.clone()
             };
             instance.go_up(now, later(now, self.delays.starting), self.addresses.take());
@@ -178,7 +178,7 @@ impl Ec2 {
         } else {
             format!("arn:aws:iam::{ACCOUNT}:instance-profile/{name_or_arn}")
         };
-        Profile { arn, id: format!("AIPA{}", self.dice.hex(16).to_uppercase()) }
+        Profile { arn, id: format!("AIPA{}", self.rng.hex(16).to_uppercase()) }
     }
 }
 

@@ -4,7 +4,6 @@
 //! is a moment on its clock, and what is read is derived from the moment of reading.
 
 mod catalog;
-mod dice;
 mod ec2;
 mod error;
 mod fields;
@@ -16,6 +15,7 @@ mod lifecycle;
 pub mod metrics;
 mod orders;
 mod page;
+mod rng;
 mod settings;
 mod shared;
 mod status;
@@ -31,10 +31,9 @@ use parking_lot::Mutex;
 
 use crate::clock::Clock;
 use crate::faults::Faults;
-use crate::recorder::Recorder;
+use crate::request_log::RequestLog;
 
 pub use self::catalog::{ACCOUNT, Catalog, IMAGE_OWNER, Image, REGIONS, SecurityGroup, Subnet};
-pub use self::dice::Dice;
 pub use self::ec2::{Ec2, InstanceQuery, Intent, Region};
 pub use self::error::{AwsError, status_of};
 pub use self::fields::{ImageField, InstanceField, RegionField, SubnetField, TagField, TagListField};
@@ -44,6 +43,7 @@ pub use self::launch::{Launch, LaunchRequest, Novelty};
 pub use self::lifecycle::{Order, StateChange};
 pub use self::orders::{News, Orders, Told};
 pub use self::page::{Page, PageRequest};
+pub use self::rng::SeededRng;
 pub use self::settings::{AgentDimensions, DelayError, Delays, Settings, StopWhilePending};
 pub use self::shared::Shared;
 pub use self::status::{Health, InstanceStatus, StatusField, StatusQuery, StatusScope};
@@ -51,7 +51,7 @@ pub use self::tags::{TagRemoval, TaggedResource, Tags};
 pub use self::view::{Hidden, HiddenReason, PageCut, View};
 
 pub(crate) use self::catalog::is_well_formed;
-pub(crate) use self::dice::{hash_text, mix};
+pub(crate) use self::rng::{hash_text, mix};
 
 use self::metrics::Metrics;
 use self::orders::Subscribers;
@@ -80,7 +80,7 @@ pub struct World {
     ec2: Mutex<Ec2>,
     metrics: Mutex<Metrics>,
     faults: Faults,
-    recorder: Recorder,
+    request_log: RequestLog,
     requests: AtomicU64,
     subscribers: Subscribers,
 }
@@ -92,7 +92,7 @@ impl World {
             ec2: Mutex::new(Ec2::new(&settings)),
             metrics: Mutex::new(Metrics::new(settings.seed, settings.agent_dimensions)),
             faults: Faults::new(settings.seed),
-            recorder: Recorder::default(),
+            request_log: RequestLog::default(),
             requests: AtomicU64::new(0),
             subscribers: Subscribers::default(),
             settings,
@@ -114,9 +114,9 @@ impl World {
         &self.faults
     }
 
-    /// What was asked of it.
-    pub fn recorder(&self) -> &Recorder {
-        &self.recorder
+    /// Returns the log of all requests to all services.
+    pub fn request_log(&self) -> &RequestLog {
+        &self.request_log
     }
 
     /// Looks at EC2 or changes it, in one piece, at one moment. Keep it short: everybody else waits.
@@ -140,7 +140,7 @@ impl World {
     /// A fresh request id.
     pub fn request_id(&self) -> String {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
-        Dice::new(self.settings.seed ^ mix(number), "request").uuid()
+        SeededRng::new(self.settings.seed ^ mix(number), "request").uuid()
     }
 
     /// Back to the beginning: no instances, no metrics, no faults, no records. The clock goes on.
@@ -153,7 +153,7 @@ impl World {
         }
         *self.metrics.lock() = Metrics::new(self.settings.seed, self.settings.agent_dimensions);
         self.faults.clear();
-        self.recorder.clear();
+        self.request_log.clear();
     }
 }
 

@@ -306,7 +306,7 @@ fn hands_act_without_leaving_a_record() {
     world.hand_tag(HERE, &id, "owner", "somebody").expect("tagged");
     assert_eq!(world.hand_order(HERE, &id, Order::Stop).expect("stopped").current, InstanceState::Stopping);
     assert!(world.hand_order(HERE, "i-12345678", Order::Stop).is_err());
-    assert_eq!(world.recorder().recorded(), 0);
+    assert_eq!(world.request_log().total(), 0);
 }
 
 #[test]

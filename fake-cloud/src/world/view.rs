@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use super::dice::{Dice, hash_text, mix, unit};
 use super::instance::Instance;
+use super::rng::{SeededRng, hash_text, mix, unit};
 
 /// What a request sees. The default sees everything as it is.
 #[derive(Debug, Clone, Default)]
@@ -14,8 +14,8 @@ pub struct View {
     pub hidden: Vec<Hidden>,
     /// How pages are cut.
     pub page: PageCut,
-    /// Dice to shuffle the answer with.
-    pub shuffle: Option<Dice>,
+    /// SeededRng to shuffle the answer with.
+    pub shuffle: Option<SeededRng>,
 }
 
 /// A reason not to see an instance.
@@ -76,8 +76,8 @@ impl View {
     }
 
     pub(super) fn arrange<T>(&self, items: &mut [T]) {
-        if let Some(mut dice) = self.shuffle.clone() {
-            dice.shuffle(items);
+        if let Some(mut rng) = self.shuffle.clone() {
+            rng.shuffle(items);
         }
     }
 }

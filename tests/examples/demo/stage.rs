@@ -7,7 +7,7 @@ use fake_cloud::clock::{Clock, Pace};
 use fake_cloud::cloud::{FakeCloud, Options};
 use fake_cloud::control_plane::{Input, Worker};
 use fake_cloud::etcd::{KeyRange, Range};
-use fake_cloud::recorder::{Record, RecordFilter};
+use fake_cloud::request_log::{LoggedRequest, RequestFilter};
 use fake_cloud::scenario::Scenario;
 use fake_cloud::service::Service;
 use fake_cloud::world::Settings;
@@ -218,20 +218,20 @@ impl Stage {
     }
 
     /// What EC2 was asked for, oldest first.
-    pub(crate) fn ec2_requests(&self) -> Vec<Record> {
+    pub(crate) fn ec2_requests(&self) -> Vec<LoggedRequest> {
         self.cloud.requests(&of_ec2())
     }
 
     /// Whether EC2 was asked for AMIs of this name.
     pub(crate) fn was_asked_for_images(&self, pattern: &str) -> bool {
-        let about = |request: &Record| request.parameters.iter().any(|(_, value)| value == pattern);
+        let about = |request: &LoggedRequest| request.parameters.iter().any(|(_, value)| value == pattern);
         self.ec2_requests().iter().any(|request| request.operation == "DescribeImages" && about(request))
     }
 
     /// How often EC2 was asked for an operation on an instance, alone or with others.
     pub(crate) fn calls_about(&self, instance: &str, operation: &str) -> usize {
         let (operation, subject) = (Some(operation.to_owned()), Some(instance.to_owned()));
-        self.cloud.world().recorder().count(&RecordFilter { operation, subject, ..of_ec2() })
+        self.cloud.world().request_log().count(&RequestFilter { operation, subject, ..of_ec2() })
     }
 
     /// Every change of a record since this was last asked, oldest first.
@@ -253,7 +253,7 @@ impl Stage {
         let shown = workers.iter().filter(|record| !self.folded.contains(record.id()));
         View {
             leader: self.leadership(),
-            ec2_calls: self.cloud.world().recorder().count(&of_ec2()),
+            ec2_calls: self.cloud.world().request_log().count(&of_ec2()),
             rows: shown.map(|record| self.row(record)).collect(),
             folded: self.folded.iter().cloned().collect(),
         }
@@ -299,8 +299,8 @@ impl Stage {
     }
 }
 
-fn of_ec2() -> RecordFilter {
-    RecordFilter { service: Some(Service::Ec2), ..RecordFilter::default() }
+fn of_ec2() -> RequestFilter {
+    RequestFilter { service: Some(Service::Ec2), ..RequestFilter::default() }
 }
 
 fn status(record: &Worker) -> WorkerStatus {

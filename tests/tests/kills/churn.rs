@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use fake_cloud::control_plane::{Input, Worker};
-use fake_cloud::world::{Dice, InstanceState};
+use fake_cloud::world::{InstanceState, SeededRng};
 use serde_json::{Value, json};
 
 use crate::ground::Ground;
@@ -67,7 +67,7 @@ impl Churn {
 
 struct Fleet {
     ground: Arc<Ground>,
-    dice: Dice,
+    dice: SeededRng,
     added: usize,
     strangers: u64,
     churned: Churned,
@@ -77,7 +77,7 @@ impl Fleet {
     fn new(ground: Arc<Ground>, seed: u64) -> Self {
         let churned =
             Churned { steps: 0, faults: 0, verdict: Verdict::default(), hosts: Hosts::new(Arc::clone(&ground)) };
-        Self { ground, dice: Dice::new(seed, "churn"), added: 0, strangers: 0, churned }
+        Self { ground, dice: SeededRng::new(seed, "churn"), added: 0, strangers: 0, churned }
     }
 
     /// EC2 throttles, has no room, lags and loses answers; the control plane fails and loses answers too.

@@ -69,7 +69,7 @@ impl Ground {
         let template = json!({"name": "brief", "instance_type": "m5zn.metal", "drain_timeout_hours": hours});
         cloud.add_template(template).expect("a good template");
         let journal = Journal::default();
-        journal.listen_to(cloud.world().recorder());
+        journal.listen_to(cloud.world().request_log());
         Self { cloud, journal }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use fake_cloud::control_plane::{Input, Worker};
-use fake_cloud::world::Dice;
+use fake_cloud::world::SeededRng;
 use serde_json::json;
 
 use crate::churn::text;
@@ -51,7 +51,7 @@ impl Hosts {
     }
 
     /// Something happens to a host.
-    pub(crate) fn step(&mut self, worker: &Worker, dice: &mut Dice) {
+    pub(crate) fn step(&mut self, worker: &Worker, dice: &mut SeededRng) {
         let id = worker.id();
         match (worker.status(), worker.desired(), dice.below(10)) {
             ("running", Some("running"), 0..5) => self.fill(id, dice),
@@ -68,7 +68,7 @@ impl Hosts {
     }
 
     /// Sessions begin on a worker that runs and is not about to be stopped.
-    fn fill(&mut self, worker: &str, dice: &mut Dice) {
+    fn fill(&mut self, worker: &str, dice: &mut SeededRng) {
         let busy = self.sessions.iter().any(|session| session.worker == worker && self.goes_on(session));
         if busy || self.avoided.contains(worker) {
             return;

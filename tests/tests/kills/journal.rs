@@ -4,7 +4,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
-use fake_cloud::recorder::{Outcome, Record, Recorder};
+use fake_cloud::request_log::{LoggedRequest, RequestLog, RequestOutcome};
 use fake_cloud::service::Service;
 
 /// Operations of the control plane that a decision rests on. Metrics and events are none.
@@ -36,14 +36,14 @@ struct Heard {
 pub(crate) struct Journal(Arc<(Mutex<Heard>, Condvar)>);
 
 impl Journal {
-    pub(crate) fn listen_to(&self, recorder: &Recorder) {
+    pub(crate) fn listen_to(&self, request_log: &RequestLog) {
         let journal = self.clone();
-        recorder.listen(move |record| journal.hear(record));
+        request_log.on_request(move |record| journal.hear(record));
     }
 
-    fn hear(&self, record: &Record) {
+    fn hear(&self, record: &LoggedRequest) {
         // What was carried out, whether or not anybody was told.
-        let is_done = matches!(record.outcome, Outcome::Served { .. } | Outcome::ResponseDropped);
+        let is_done = matches!(record.outcome, RequestOutcome::Served { .. } | RequestOutcome::ResponseDropped);
         let (operation, ec2) = (record.operation.as_str(), record.service == Service::Ec2);
         let ends = ec2 && matches!(operation, "StopInstances" | "TerminateInstances");
         let begins = ec2 && matches!(operation, "RunInstances" | "StartInstances");

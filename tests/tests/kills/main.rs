@@ -14,7 +14,7 @@ mod rules;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fake_cloud::world::Dice;
+use fake_cloud::world::SeededRng;
 use lcm_tests::proof;
 
 use self::churn::Churn;
@@ -37,7 +37,7 @@ impl Moment {
     /// How long a kill waits for changes that do not come.
     const GOOD_TIME: Duration = Duration::from_secs(2);
 
-    fn by_chance(dice: &mut Dice) -> Self {
+    fn by_chance(dice: &mut SeededRng) -> Self {
         if dice.chance(0.4) {
             Self::After(Duration::from_millis(dice.below(1500)))
         } else {
@@ -59,7 +59,7 @@ fn drama(ground: &Arc<Ground>, kills: u64, seed: u64) -> Vec<(&'static str, Stri
     let mut pair = Pair::start(ground);
     let at_first = ground.instances().len();
     let churn = Churn::begin(Arc::clone(ground), seed);
-    let mut dice = Dice::new(seed, "kills");
+    let mut dice = SeededRng::new(seed, "kills");
     let mut in_the_midst = 0;
     for _ in 0..kills {
         let leader = pair.leader(PATIENCE);

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use fake_cloud::recorder::RecordFilter;
+use fake_cloud::request_log::RequestFilter;
 use futures_util::future::join_all;
 use lcm_sdk::reconciler::ReconcileResult;
 use lcm_sdk::{Outcome, ReasonCode, WorkerStatus};
@@ -390,7 +390,7 @@ fn refusal(code: &str) -> Value {
 }
 
 fn distinct_tokens(stage: &Stage) -> usize {
-    let filter = RecordFilter { operation: Some("RunInstances".to_owned()), ..RecordFilter::default() };
+    let filter = RequestFilter { operation: Some("RunInstances".to_owned()), ..RequestFilter::default() };
     let calls = stage.cloud.requests(&filter);
     let tokens = calls.iter().flat_map(|call| &call.parameters).filter(|(name, _)| name == "ClientToken");
     tokens.map(|(_, token)| token).collect::<std::collections::BTreeSet<_>>().len()

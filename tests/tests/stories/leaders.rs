@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use fake_cloud::recorder::{Record, RecordFilter};
+use fake_cloud::request_log::{LoggedRequest, RequestFilter};
 use fake_cloud::service::Service;
 use lcm_sdk::controller::election::ElectionConfig;
 use lcm_sdk::lifecycle::discovery::Scan;
@@ -202,9 +202,9 @@ impl Contest {
     }
 
     /// Every write of a leader, with its token.
-    fn fenced(&self) -> Vec<(Record, i64)> {
-        let filter = RecordFilter { service: Some(Service::ControlPlane), ..RecordFilter::default() };
-        let token = |record: &Record| {
+    fn fenced(&self) -> Vec<(LoggedRequest, i64)> {
+        let filter = RequestFilter { service: Some(Service::ControlPlane), ..RequestFilter::default() };
+        let token = |record: &LoggedRequest| {
             let named = record.parameters.iter().find(|(name, _)| name == "fencing_token");
             named.and_then(|(_, token)| token.parse().ok())
         };
@@ -319,7 +319,7 @@ async fn without_etcd_nobody_leads_and_nothing_is_touched_until_it_is_there() {
     // Nothing can be waited for that must not happen: long enough for several tries and a sweep.
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert!(!actors.iter().any(Process::leads));
-    assert_eq!(contest.stage.cloud.requests(&RecordFilter::default()), [], "nobody was even asked anything");
+    assert_eq!(contest.stage.cloud.requests(&RequestFilter::default()), [], "nobody was even asked anything");
 
     etcd.begin().await;
     let runs = || async { contest.stage.status("w-1").await == WorkerStatus::Running };

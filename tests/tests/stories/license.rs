@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fake_cloud::cml::{BootStage as Boot, CmlServer, Deregistration, Registration};
-use fake_cloud::recorder::RecordFilter;
+use fake_cloud::request_log::RequestFilter;
 use fake_cloud::service::Service;
 use lcm_sdk::lifecycle::license::LicenseOperation;
 use lcm_sdk::{Outcome, WorkerStatus};
@@ -248,7 +248,7 @@ async fn a_token_goes_to_the_address_ec2_shows_now_and_to_nobody_else() {
     assert_eq!(stage.cloud.cml_registration(&stranger.id).as_deref(), Some("NOT_REGISTERED"));
     let asked = |subject: &str| {
         let (service, subject) = (Some(Service::Cml), Some(subject.to_owned()));
-        stage.cloud.requests(&RecordFilter { service, subject, ..RecordFilter::default() }).len()
+        stage.cloud.requests(&RequestFilter { service, subject, ..RequestFilter::default() }).len()
     };
     assert!(asked(&instance) > 0);
     assert_eq!(asked(&stranger.id), 0, "not even a password");

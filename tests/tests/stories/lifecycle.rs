@@ -209,7 +209,7 @@ async fn a_dry_run_reads_everything_writes_nothing_and_tells_the_plan() {
     stage.cloud.update_worker("w-stopped", json!({"status": "stopped"})).expect("a record");
     stage.request_registration("w-idle", "token-nobody-sees");
     stage.cloud.advance(Duration::from_secs(3700)).await;
-    stage.cloud.world().recorder().clear();
+    stage.cloud.world().request_log().clear();
 
     let plan = async |id: &str| {
         let worker = stage.worker(id).await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fake_cloud::recorder::RecordFilter;
+use fake_cloud::request_log::RequestFilter;
 use fake_cloud::service::Service;
 use lcm_sdk::lifecycle::orphans::Conclusion;
 use lcm_sdk::telemetry::Anomaly;
@@ -362,7 +362,7 @@ fn verifying_describes(stage: &Stage) -> usize {
 
 /// The region of each.
 fn verifications(stage: &Stage) -> Vec<Option<String>> {
-    let filter = RecordFilter { operation: Some("DescribeInstances".to_owned()), ..RecordFilter::default() };
+    let filter = RequestFilter { operation: Some("DescribeInstances".to_owned()), ..RequestFilter::default() };
     let describes = stage.cloud.requests(&filter);
     let by_id =
         describes.into_iter().filter(|record| record.parameters.iter().any(|(name, _)| name.starts_with("InstanceId")));

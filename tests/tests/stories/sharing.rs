@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use fake_cloud::recorder::{Record, RecordFilter};
+use fake_cloud::request_log::{LoggedRequest, RequestFilter};
 use fake_cloud::service::Service;
 use lcm_sdk::WorkerStatus;
 use lcm_sdk::controller::shards::Shards;
@@ -67,13 +67,13 @@ async fn launch(stage: &Stage, ids: impl IntoIterator<Item = String>) -> Vec<Str
 
 /// Every write to a worker, in order: to whom, and with which token.
 fn writes(stage: &Stage, known: &[String]) -> Vec<(String, i64)> {
-    let filter = RecordFilter { service: Some(Service::ControlPlane), ..RecordFilter::default() };
-    let parameter = |record: &Record, wanted: &str| {
+    let filter = RequestFilter { service: Some(Service::ControlPlane), ..RequestFilter::default() };
+    let parameter = |record: &LoggedRequest, wanted: &str| {
         record.parameters.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.clone())
     };
     let mut records = stage.cloud.requests(&filter);
     records.sort_by_key(|record| record.number);
-    let write = |record: &Record| {
+    let write = |record: &LoggedRequest| {
         let (token, path) = (parameter(record, "fencing_token")?.parse().ok()?, parameter(record, "path")?);
         let worker = path.split('/').find(|segment| known.iter().any(|id| id == segment))?;
         Some((worker.to_owned(), token))

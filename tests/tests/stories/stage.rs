@@ -205,7 +205,7 @@ impl Stage {
 
     /// How often something was written to the control plane.
     pub(crate) fn control_plane_writes(&self) -> usize {
-        let records = self.cloud.requests(&fake_cloud::recorder::RecordFilter::default());
+        let records = self.cloud.requests(&fake_cloud::request_log::RequestFilter::default());
         let reads = ["list_", "get_", "idle_status", "imminent_deadlines", "health"];
         records
             .iter()

@@ -6,7 +6,7 @@ use std::time::Duration;
 use fake_cloud::clock::{Clock, Pace};
 use fake_cloud::cloud::Options;
 use fake_cloud::etcd::Fault;
-use fake_cloud::recorder::RecordFilter;
+use fake_cloud::request_log::RequestFilter;
 use fake_cloud::service::Service;
 use fake_cloud::world::{LaunchRequest, Settings, StopWhilePending};
 use lcm_sdk::WorkerStatus as Status;
@@ -219,10 +219,10 @@ async fn a_sweep_over_two_regions_describes_each_of_them_once() {
         "nobody is looked for where he is not"
     );
     let in_region = |region: &str| {
-        let filter = RecordFilter {
+        let filter = RequestFilter {
             operation: Some("DescribeInstances".to_owned()),
             region: Some(region.to_owned()),
-            ..RecordFilter::default()
+            ..RequestFilter::default()
         };
         stage
             .cloud

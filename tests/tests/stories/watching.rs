@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fake_cloud::etcd::Fault;
-use fake_cloud::recorder::RecordFilter;
+use fake_cloud::request_log::RequestFilter;
 use lcm_sdk::admin::{self, AdminSource as _};
 use lcm_sdk::controller::Polling;
 use lcm_sdk::controller::watch::{WatchConfig, WatchState};
@@ -54,10 +54,10 @@ async fn watching(stage: &Stage, workers: &[&str], change: impl FnOnce(&mut Work
 /// EC2 was asked to stop its instance.
 async fn is_stopped(stage: &Stage, id: &str) {
     let instance = stage.worker(id).await.instance_id.expect("it has an instance");
-    let filter = RecordFilter {
+    let filter = RequestFilter {
         operation: Some("StopInstances".to_owned()),
         subject: Some(instance.to_string()),
-        ..RecordFilter::default()
+        ..RequestFilter::default()
     };
     eventually(&format!("{id} is stopped"), || async { !stage.cloud.requests(&filter).is_empty() }).await;
 }

@@ -24,7 +24,8 @@ use super::error::{CmlError, bad_gateway_page};
 use super::server::CmlServer;
 use crate::body::{self, BodyProblem};
 use crate::http_server::{self, Gate};
-use crate::interruption::RequestInfo;
+use crate::middleware::{ErrorCode, InjectedError, Protocol, RequestInfo};
+use crate::service::Service;
 
 /// The largest body that is read.
 const MAX_BODY: usize = 4 * 1024 * 1024;
@@ -96,16 +97,32 @@ pub fn router(system: CmlServer) -> Router {
 
 async fn answer(system: &CmlServer, endpoint: Option<&'static Endpoint>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    let info = RequestInfo {
-        service: "cml",
-        operation: endpoint.map_or("unknown", |endpoint| endpoint.operation),
-        method: parts.method.to_string(),
-        path: parts.uri.path().to_owned(),
-        subject: system.options().instance_id.clone(),
-        fencing_token: None,
-    };
+    let operation = endpoint.map_or("unknown", |endpoint| endpoint.operation);
+    let mut info = RequestInfo::new(Service::Cml, operation).with_http(parts.method.as_str(), parts.uri.path());
+    info.subjects.extend(system.options().instance_id.clone());
     let work = carry_out(system, endpoint, parts, body);
-    system.options().hook.pass(system.clock(), info, work).await
+    system.options().middleware.handle(system.clock(), info, &CmlProtocol, work).await
+}
+
+/// Encodes injected errors as CML's own.
+struct CmlProtocol;
+
+impl Protocol for CmlProtocol {
+    type Body = Body;
+
+    fn encode_error(&self, error: InjectedError) -> Response {
+        let status = error.status.and_then(|status| http::StatusCode::from_u16(status).ok());
+        let status = status.unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+        let description = error.message.as_ref().unwrap_or(&error.code);
+        let body = axum::Json(serde_json::json!({"code": status.as_u16(), "description": description}));
+        let mut response = (status, body).into_response();
+        response.extensions_mut().insert(ErrorCode(error.code.into()));
+        response
+    }
+
+    fn encode_response(&self, response: Response) -> Response {
+        response
+    }
 }
 
 async fn carry_out(system: &CmlServer, endpoint: Option<&'static Endpoint>, mut parts: Parts, body: Body) -> Response {

@@ -20,7 +20,8 @@ use super::error::ApiError;
 use super::records::Records;
 use crate::body::{self, BodyProblem};
 use crate::http_server::{self, Gate};
-use crate::interruption::{Hook, RefusalCode, RequestInfo};
+use crate::middleware::{ErrorCode, InjectedError, Middleware, Protocol, RequestInfo};
+use crate::service::Service;
 
 /// How the records are served.
 #[derive(Debug, Clone)]
@@ -29,13 +30,13 @@ pub struct Options {
     pub api_key: String,
     /// The largest body that is read.
     pub max_body_bytes: usize,
-    /// Asked before each request.
-    pub hook: Hook,
+    /// Injects faults into requests and observes them.
+    pub middleware: Middleware,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { api_key: "lcm-dev-key".to_owned(), max_body_bytes: 16 * 1024 * 1024, hook: Hook::default() }
+        Self { api_key: "lcm-dev-key".to_owned(), max_body_bytes: 16 * 1024 * 1024, middleware: Middleware::default() }
     }
 }
 
@@ -84,16 +85,11 @@ impl Server {
             Err(_) => None,
         };
         let endpoint = endpoint.filter(|endpoint| subject.is_some() || !endpoint.path.contains('{'));
-        let info = RequestInfo {
-            service: "control-plane",
-            operation: endpoint.map_or("unknown", |endpoint| endpoint.operation),
-            method: parts.method.to_string(),
-            path: parts.uri.path().to_owned(),
-            subject: subject.clone(),
-            fencing_token: fencing_token(&parts.headers),
-        };
+        let operation = endpoint.map_or("unknown", |endpoint| endpoint.operation);
+        let mut info = request_info(operation, &parts);
+        info.subjects.extend(subject.clone());
         let work = self.carry_out(endpoint, subject, parts, body);
-        self.options.hook.pass(self.records.clock(), info, work).await
+        self.options.middleware.handle(self.records.clock(), info, &ControlPlaneProtocol, work).await
     }
 
     async fn carry_out(
@@ -122,17 +118,10 @@ impl Server {
     }
 
     async fn refuse_method(&self, request: Request) -> Response {
-        let method = request.method().to_string();
-        let info = RequestInfo {
-            service: "control-plane",
-            operation: "unknown",
-            method: method.clone(),
-            path: request.uri().path().to_owned(),
-            subject: None,
-            fencing_token: fencing_token(request.headers()),
-        };
-        let work = async { refuse(&ApiError::MethodNotAllowed(method)) };
-        self.options.hook.pass(self.records.clock(), info, work).await
+        let (parts, _) = request.into_parts();
+        let info = request_info("unknown", &parts);
+        let work = async { refuse(&ApiError::MethodNotAllowed(parts.method.to_string())) };
+        self.options.middleware.handle(self.records.clock(), info, &ControlPlaneProtocol, work).await
     }
 }
 
@@ -145,6 +134,32 @@ pub enum Access {
     Open,
 }
 
+fn request_info(operation: &'static str, parts: &Parts) -> RequestInfo<'static> {
+    RequestInfo::new(Service::ControlPlane, operation)
+        .with_http(parts.method.as_str(), parts.uri.path())
+        .with_fencing_token(fencing_token(&parts.headers))
+}
+
+/// Encodes injected errors as the control plane's own.
+struct ControlPlaneProtocol;
+
+impl Protocol for ControlPlaneProtocol {
+    type Body = Body;
+
+    fn encode_error(&self, error: InjectedError) -> Response {
+        let status = error.status.and_then(|status| StatusCode::from_u16(status).ok());
+        let detail = error.message.as_deref().unwrap_or("a fault rule said no");
+        let body = axum::Json(serde_json::json!({"error": error.code, "detail": detail}));
+        let mut response = (status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), body).into_response();
+        response.extensions_mut().insert(ErrorCode(error.code.into()));
+        response
+    }
+
+    fn encode_response(&self, response: Response) -> Response {
+        response
+    }
+}
+
 fn fencing_token(headers: &HeaderMap) -> Option<i64> {
     headers.get("x-fencing-token")?.to_str().ok()?.parse().ok()
 }
@@ -152,6 +167,6 @@ fn fencing_token(headers: &HeaderMap) -> Option<i64> {
 fn refuse(problem: &ApiError) -> Response {
     let status = StatusCode::from_u16(problem.http_status()).unwrap_or(StatusCode::BAD_REQUEST);
     let mut response = (status, axum::Json(problem.to_json())).into_response();
-    response.extensions_mut().insert(RefusalCode(problem.code().into()));
+    response.extensions_mut().insert(ErrorCode(problem.code().into()));
     response
 }

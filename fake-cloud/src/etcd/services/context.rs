@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use super::super::handle::EtcdStore;
 use super::super::proto::common::{KeyValue, ResponseHeader};
 use super::super::record::Record;
-use crate::interruption::Hook;
+use crate::middleware::Middleware;
 
 /// The term of a server that was elected once, by itself.
 pub(super) const RAFT_TERM: u64 = 2;
@@ -20,8 +20,8 @@ pub(in super::super) struct Context {
     pub(in super::super) address: SocketAddr,
     /// Becomes true when the server stops.
     pub(in super::super) stopping: watch::Receiver<bool>,
-    /// Asked before each call, told after it.
-    pub(in super::super) hook: Hook,
+    /// Injects faults into calls and observes them.
+    pub(in super::super) middleware: Middleware,
 }
 
 impl Context {

@@ -2,7 +2,6 @@
 
 mod context;
 mod election;
-mod encounter;
 mod grpc;
 mod kv;
 mod lease;
@@ -20,8 +19,7 @@ use tonic::body::Body;
 
 use super::error::EtcdError;
 use super::proto::{auth, cluster, kv as kv_pb, lease as lease_pb, maintenance};
-use crate::interruption::{Ending, Instead};
-use encounter::Encounter;
+use crate::middleware::ActiveRequest;
 use grpc::{Work, now, server_streaming, streaming, unary, unknown};
 
 /// The services that are known, whole or in part.
@@ -41,66 +39,49 @@ const SERVICES: [&str; 8] = [
 #[error("the call ends without an answer, as a fault rule asked")]
 pub(super) struct NoAnswer;
 
-/// Takes one call through what may come in between, and answers it.
+/// Responds to one call, with the faults the middleware injects.
 pub(super) async fn answer(c: &Context, request: Request<Incoming>) -> Result<Response<Body>, NoAnswer> {
-    let mut admitted = c.hook.admit(request::describe(request.uri().path()), c.store.clock().now());
-    let mut fate = admitted.take_fate();
-    fate.wait(c.store.clock()).await;
-    let response = match fate.instead {
-        Some(Instead::Cut) => {
-            admitted.close(Ending::Cut);
-            return Err(NoAnswer);
-        }
-        Some(Instead::Answer(response)) => response.map(Body::new),
-        None => {
-            let encounter = Encounter::new(admitted);
-            let response = carry_out(c, request, &encounter).await;
-            let silence;
-            (admitted, silence) = encounter.end();
-            if let Some(ending) = silence {
-                admitted.close(ending);
-                return Err(NoAnswer);
-            }
-            response
-        }
-    };
-    if fate.lost.is_some() {
-        admitted.close(Ending::Lost);
-        return Err(NoAnswer);
-    }
-    admitted.close(request::ending(&response));
-    Ok(response)
+    let clock = c.store.clock();
+    let active = c.middleware.begin(request::describe(request.uri().path()), clock.now());
+    let work = async { carry_out(c, request, &active).await };
+    active.respond(clock, &request::Grpc, work).await.map_err(|_| NoAnswer)
 }
 
-fn carry_out<'a>(c: &'a Context, request: Request<Incoming>, encounter: &'a Encounter) -> Work<'a> {
+/// Applies the faults of the keys that a decoded call names, before it is carried out.
+async fn check_keys(c: &Context, active: &ActiveRequest<'_>, keys: &[&[u8]]) -> Result<(), Status> {
+    active.set_subject(keys.first().map(|key| request::readable(key)));
+    active.check_keys(c.store.clock(), keys).await.map_err(request::replacement_status)
+}
+
+fn carry_out<'a>(c: &'a Context, request: Request<Incoming>, active: &'a ActiveRequest<'_>) -> Work<'a> {
     if c.store.is_unavailable() {
         return Box::pin(ready(Status::from(EtcdError::Unavailable).into_http()));
     }
     match request.uri().path() {
         "/etcdserverpb.KV/Range" => {
             let range = move |asked: kv_pb::RangeRequest| async move {
-                encounter.meet(c, &[&asked.key]).await?;
+                check_keys(c, active, &[&asked.key]).await?;
                 now(kv::range(c, &asked)).await
             };
             unary(request, range)
         }
         "/etcdserverpb.KV/Put" => {
             let put = move |asked: kv_pb::PutRequest| async move {
-                encounter.meet(c, &[&asked.key]).await?;
+                check_keys(c, active, &[&asked.key]).await?;
                 kv::put(c, asked).await
             };
             unary(request, put)
         }
         "/etcdserverpb.KV/DeleteRange" => {
             let delete = move |asked: kv_pb::DeleteRangeRequest| async move {
-                encounter.meet(c, &[&asked.key]).await?;
+                check_keys(c, active, &[&asked.key]).await?;
                 kv::delete_range(c, asked).await
             };
             unary(request, delete)
         }
         "/etcdserverpb.KV/Txn" => {
             let txn = move |asked: kv_pb::TxnRequest| async move {
-                encounter.meet(c, &encounter::keys_of(&asked)).await?;
+                check_keys(c, active, &request::txn_keys(&asked)).await?;
                 kv::txn(c, asked).await
             };
             unary(request, txn)

@@ -1,12 +1,13 @@
-//! A call as faults and the recorder know it: its name, and how it ended.
-
-use std::borrow::Cow;
+//! Describes calls to the middleware, and encodes its errors as gRPC statuses.
 
 use http::Response;
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-use crate::interruption::{Ending, RequestInfo};
+use super::super::proto::kv::{Request, RequestOp, TxnRequest};
+use crate::middleware::{InjectedError, Protocol, Replacement, RequestInfo};
+use crate::request_log::RequestOutcome;
+use crate::service::Service;
 
 /// The calls that are known, by path.
 const CALLS: [&str; 24] = [
@@ -37,26 +38,93 @@ const CALLS: [&str; 24] = [
 ];
 
 /// A call, before anything of it was decoded.
-pub(super) fn describe(path: &str) -> RequestInfo {
+pub(super) fn describe(path: &str) -> RequestInfo<'static> {
     let known = CALLS.into_iter().find(|call| *call == path).and_then(|call| call.rsplit('/').next());
-    RequestInfo {
-        service: "etcd",
-        operation: known.unwrap_or("unknown"),
-        method: "POST".to_owned(),
-        path: path.to_owned(),
-        subject: None,
-        fencing_token: None,
+    RequestInfo::new(Service::Etcd, known.unwrap_or("unknown")).with_http("POST", path)
+}
+
+/// gRPC encoding of injected errors.
+pub(super) struct Grpc;
+
+impl Protocol for Grpc {
+    type Body = Body;
+
+    fn encode_error(&self, error: InjectedError) -> Response<Body> {
+        status(error).into_http()
+    }
+
+    fn encode_response(&self, response: axum::response::Response) -> Response<Body> {
+        response.map(Body::new)
+    }
+
+    /// Reads the gRPC status. A stream that was opened counts as served, however it ends.
+    fn outcome(&self, response: &Response<Body>) -> RequestOutcome {
+        let http_status = response.status().as_u16();
+        match Status::from_header_map(response.headers()).map(|status| status.code()) {
+            None | Some(Code::Ok) => RequestOutcome::Served { status: http_status },
+            Some(code) => RequestOutcome::Refused { status: http_status, code: format!("{code:?}") },
+        }
     }
 }
 
-/// How a call ended. A stream that was opened counts as served: what becomes of it later is not an answer.
-pub(super) fn ending(response: &Response<Body>) -> Ending {
-    let refused =
-        Status::from_header_map(response.headers()).map(|status| status.code()).filter(|code| *code != Code::Ok);
-    Ending::Answered { status: response.status().as_u16(), code: refused.map(|code| Cow::Owned(format!("{code:?}"))) }
+/// Returns the status that a call fails with if a fault replaces its response.
+pub(super) fn replacement_status(replacement: Replacement) -> Status {
+    let unavailable = || Status::unavailable("a fault rule");
+    match replacement {
+        Replacement::Error(error) => status(error),
+        Replacement::Response(response) => Status::from_header_map(response.headers()).unwrap_or_else(unavailable),
+        // Not sent: the middleware resets the connection.
+        Replacement::Reset => unavailable(),
+    }
 }
 
-/// Text a person can read, whatever bytes a key is made of.
+fn status(error: InjectedError) -> Status {
+    let code = grpc_code(&error.code);
+    Status::new(code, error.message.unwrap_or(error.code))
+}
+
+/// Returns the gRPC code of a name in any spelling, or `Unavailable` for other names.
+fn grpc_code(name: &str) -> Code {
+    let normalized = |name: &str| name.replace(['-', '_', ' '], "").to_ascii_lowercase();
+    let wanted = normalized(name);
+    (1..=16).map(Code::from_i32).find(|code| normalized(&format!("{code:?}")) == wanted).unwrap_or(Code::Unavailable)
+}
+
+/// Returns a key as text: its first 256 bytes, with invalid UTF-8 replaced.
 pub(super) fn readable(key: &[u8]) -> String {
     String::from_utf8_lossy(&key[..key.len().min(256)]).into_owned()
+}
+
+/// Returns all keys a transaction compares, reads or writes, in both branches.
+pub(super) fn txn_keys(txn: &TxnRequest) -> Vec<&[u8]> {
+    let mut keys: Vec<&[u8]> = txn.compare.iter().map(|compare| &compare.key[..]).collect();
+    let mut nested = vec![txn];
+    while let Some(txn) = nested.pop() {
+        for RequestOp { request } in txn.success.iter().chain(&txn.failure) {
+            match request {
+                Some(Request::Range(range)) => keys.push(&range.key),
+                Some(Request::Put(put)) => keys.push(&put.key),
+                Some(Request::DeleteRange(delete)) => keys.push(&delete.key),
+                Some(Request::Txn(inner)) => {
+                    keys.extend(inner.compare.iter().map(|compare| &compare.key[..]));
+                    nested.push(inner);
+                }
+                None => {}
+            }
+        }
+    }
+    keys
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grpc_code_is_found_in_any_spelling() {
+        for name in ["deadline-exceeded", "DEADLINE_EXCEEDED", "DeadlineExceeded"] {
+            assert_eq!(grpc_code(name), Code::DeadlineExceeded);
+        }
+        assert_eq!(grpc_code("on fire"), Code::Unavailable);
+    }
 }

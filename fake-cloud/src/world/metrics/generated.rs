@@ -3,8 +3,8 @@
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::{MetricKey, statistics::Datum, statistics::Summary};
-use crate::world::dice::{hash_text, mix, unit};
 use crate::world::instance::{Instance, Monitoring};
+use crate::world::rng::{hash_text, mix, unit};
 use crate::world::settings::AgentDimensions;
 
 /// Points of one minute are kept for 15 days.

@@ -6,17 +6,17 @@ use super::*;
 fn promises_hold_through_random_lives() {
     for seed in 0..60 {
         let world = World::new(Settings { seed, clock: Clock::new(Pace::Manual), ..Settings::default() });
-        let mut dice = Dice::new(seed, "life");
+        let mut rng = SeededRng::new(seed, "life");
         let mut ids: Vec<String> = Vec::new();
         let mut addresses = std::collections::BTreeMap::new();
         for _ in 0..120 {
-            match dice.below(6) {
+            match rng.below(6) {
                 0 if ids.len() < 12 => ids.push(launch(&world)),
-                1 => pass(&world, dice.below(40)),
-                2 => pass(&world, dice.below(4000)),
+                1 => pass(&world, rng.below(40)),
+                2 => pass(&world, rng.below(4000)),
                 _ if ids.is_empty() => {}
                 wanted => {
-                    let id = &ids[dice.below(ids.len() as u64) as usize];
+                    let id = &ids[rng.below(ids.len() as u64) as usize];
                     let wanted = [Order::Start, Order::Stop, Order::Terminate][wanted as usize % 3];
                     let before = state(&world, id);
                     let allowed = order(&world, wanted, &[id]);

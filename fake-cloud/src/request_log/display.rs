@@ -1,21 +1,22 @@
-//! A record as one line of a log that a person reads while it grows.
+//! Formats logged requests and notices as one line of a terminal log.
 
 use std::fmt;
 
-use super::{Notice, Outcome, Record};
+use super::{LoggedRequest, Notice, RequestOutcome};
 
-/// Of what a caller sent, at most this many signs are shown.
-const LONGEST: usize = 96;
+/// Maximum number of characters of a text that a client sent.
+const MAX_CHARS: usize = 96;
 
-impl fmt::Display for Record {
+impl fmt::Display for LoggedRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let time = self.at.format("%H:%M:%S%.3f");
-        let about = match (&self.region, &self.subject) {
-            (Some(region), Some(subject)) => format!("{} {}", plain(region), plain(subject)),
-            (Some(one), None) | (None, Some(one)) => plain(one),
+        let target = match (&self.region, &self.subject) {
+            (Some(region), Some(subject)) => format!("{} {}", sanitized(region), sanitized(subject)),
+            (Some(one), None) | (None, Some(one)) => sanitized(one),
             (None, None) => "-".to_owned(),
         };
-        write!(f, "{time}  {:<13}  {:<22}  {about}  {}", self.service.name(), plain(&self.operation), self.outcome)?;
+        let operation = sanitized(&self.operation);
+        write!(f, "{time}  {:<13}  {operation:<22}  {target}  {}", self.service.name(), self.outcome)?;
         if let Some(attempt) = self.attempt {
             write!(f, "  attempt {attempt}")?;
         }
@@ -32,26 +33,26 @@ impl fmt::Display for Notice {
     }
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for RequestOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Served { status } => write!(f, "{status}"),
             Self::Refused { status, code } => write!(f, "{status} {code}"),
             Self::Reset => f.write_str("reset"),
-            Self::ResponseDropped => f.write_str("done, answer dropped"),
-            Self::Abandoned => f.write_str("abandoned by the caller"),
+            Self::ResponseDropped => f.write_str("handled, response dropped"),
+            Self::Abandoned => f.write_str("abandoned by the client"),
         }
     }
 }
 
-/// What a caller sent, fit for one line of a terminal: no control characters, and not too much of it.
-fn plain(text: &str) -> String {
-    let mut signs = text.chars().map(|sign| if sign.is_control() { '\u{fffd}' } else { sign });
-    let mut plain: String = signs.by_ref().take(LONGEST).collect();
-    if signs.next().is_some() {
-        plain.push('…');
+/// Makes a text from a client fit for one terminal line: replaces control characters and truncates it.
+fn sanitized(text: &str) -> String {
+    let mut chars = text.chars().map(|char| if char.is_control() { '\u{fffd}' } else { char });
+    let mut line: String = chars.by_ref().take(MAX_CHARS).collect();
+    if chars.next().is_some() {
+        line.push('…');
     }
-    plain
+    line
 }
 
 #[cfg(test)]
@@ -62,14 +63,14 @@ mod tests {
     use crate::service::Service;
 
     #[test]
-    fn what_a_caller_sends_stays_on_its_line() {
-        assert_eq!(plain("w\n\u{1b}[2J"), "w\u{fffd}\u{fffd}[2J");
-        assert_eq!(plain(&"i".repeat(10_000)).chars().count(), LONGEST + 1);
+    fn client_text_stays_on_one_line() {
+        assert_eq!(sanitized("w\n\u{1b}[2J"), "w\u{fffd}\u{fffd}[2J");
+        assert_eq!(sanitized(&"i".repeat(10_000)).chars().count(), MAX_CHARS + 1);
     }
 
     #[test]
-    fn a_line_says_when_what_about_whom_and_how_it_ended() {
-        let record = Record {
+    fn line_shows_time_operation_target_and_outcome() {
+        let request = LoggedRequest {
             number: 7,
             at: DateTime::<Utc>::UNIX_EPOCH,
             service: Service::Ec2,
@@ -81,10 +82,10 @@ mod tests {
             attempt: Some(2),
             client: None,
             faults: vec![3],
-            outcome: Outcome::Refused { status: 503, code: "RequestLimitExceeded".to_owned() },
+            outcome: RequestOutcome::Refused { status: 503, code: "RequestLimitExceeded".to_owned() },
         };
         assert_eq!(
-            record.to_string(),
+            request.to_string(),
             "00:00:00.000  ec2            StartInstances          us-east-1 i-0abc  503 RequestLimitExceeded  attempt 2  \
              fault 3"
         );

@@ -1,25 +1,27 @@
 //! What goes wrong on purpose: rules, and what they say about a request.
 
-mod meaning;
 mod rule;
+mod support;
 
 use std::collections::{HashMap, VecDeque};
 
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use crate::interruption::Keys;
 use crate::service::Service;
-use crate::world::Dice;
+use crate::world::SeededRng;
 
 pub use self::rule::{Action, Per, Rule, RuleError, WaitOn};
 
 /// Of how many calls a rule remembers what it decided.
 const CALLS_REMEMBERED: usize = 4096;
 
-/// A request, as far as rules look at it.
+/// The keys a decoded request to etcd names; empty before it is decoded.
+pub type Keys<'a> = &'a [&'a [u8]];
+
+/// The parts of a request that rules match.
 #[derive(Debug, Clone, Copy)]
-pub struct Occasion<'a> {
+pub struct RequestContext<'a> {
     /// The service.
     pub service: Service,
     /// The operation.
@@ -36,7 +38,7 @@ pub struct Occasion<'a> {
 
 /// A rule that strikes.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Strike {
+pub struct TriggeredRule {
     /// The rule.
     pub rule: u64,
     /// What goes wrong.
@@ -69,7 +71,7 @@ pub struct Faults {
 
 #[derive(Debug)]
 struct Inner {
-    dice: Dice,
+    rng: SeededRng,
     next_id: u64,
     rules: Vec<Armed>,
 }
@@ -84,7 +86,7 @@ struct Armed {
 impl Faults {
     /// No faults. The seed decides what probabilities come to.
     pub fn new(seed: u64) -> Self {
-        Self { seed, inner: Mutex::new(Inner { dice: Dice::new(seed, "faults"), next_id: 1, rules: Vec::new() }) }
+        Self { seed, inner: Mutex::new(Inner { rng: SeededRng::new(seed, "faults"), next_id: 1, rules: Vec::new() }) }
     }
 
     /// Adds a rule and says its number. Rules apply in the order they were added.
@@ -109,11 +111,11 @@ impl Faults {
         inner.rules.len() < before
     }
 
-    /// Takes all rules away and begins the dice anew.
+    /// Takes all rules away and begins the rng anew.
     pub fn clear(&self) {
         let mut inner = self.inner.lock();
         inner.rules.clear();
-        inner.dice = Dice::new(self.seed, "faults");
+        inner.rng = SeededRng::new(self.seed, "faults");
     }
 
     /// All rules and how they fared.
@@ -122,32 +124,32 @@ impl Faults {
     }
 
     /// What goes wrong with a request: every rule that strikes, in order. Asking counts.
-    pub fn consult(&self, occasion: &Occasion<'_>) -> Vec<Strike> {
-        let Inner { dice, rules, .. } = &mut *self.inner.lock();
-        rules.iter_mut().filter_map(|armed| armed.consult(occasion, dice)).collect()
+    pub fn evaluate(&self, context: &RequestContext<'_>) -> Vec<TriggeredRule> {
+        let Inner { rng, rules, .. } = &mut *self.inner.lock();
+        rules.iter_mut().filter_map(|armed| armed.evaluate(context, rng)).collect()
     }
 }
 
 impl Armed {
-    fn consult(&mut self, occasion: &Occasion<'_>, dice: &mut Dice) -> Option<Strike> {
-        if !self.status.rule.matches(occasion) || !self.strikes(occasion, dice) {
+    fn evaluate(&mut self, context: &RequestContext<'_>, rng: &mut SeededRng) -> Option<TriggeredRule> {
+        if !self.status.rule.matches(context) || !self.strikes(context, rng) {
             return None;
         }
-        Some(Strike {
+        Some(TriggeredRule {
             rule: self.status.id,
             action: self.status.rule.action.clone(),
             instance: self.status.rule.instance.clone(),
-            roll: dice.roll(),
+            roll: rng.roll(),
         })
     }
 
-    fn strikes(&mut self, occasion: &Occasion<'_>, dice: &mut Dice) -> bool {
-        match (self.status.rule.per, occasion.call) {
+    fn strikes(&mut self, context: &RequestContext<'_>, rng: &mut SeededRng) -> bool {
+        match (self.status.rule.per, context.call) {
             (Per::Call, Some(call)) => {
                 if let Some(decided) = self.decided.get(call) {
                     return *decided;
                 }
-                let decision = self.decide(dice);
+                let decision = self.decide(rng);
                 if self.order.len() == CALLS_REMEMBERED
                     && let Some(oldest) = self.order.pop_front()
                 {
@@ -157,16 +159,16 @@ impl Armed {
                 self.order.push_back(call.to_owned());
                 decision
             }
-            (Per::Call, None) | (Per::Attempt, Some(_) | None) => self.decide(dice),
+            (Per::Call, None) | (Per::Attempt, Some(_) | None) => self.decide(rng),
         }
     }
 
-    fn decide(&mut self, dice: &mut Dice) -> bool {
+    fn decide(&mut self, rng: &mut SeededRng) -> bool {
         let status = &mut self.status;
         status.matched += 1;
         let strikes = status.matched > status.rule.after
             && status.rule.times.is_none_or(|times| status.struck < times)
-            && dice.chance(status.rule.probability);
+            && rng.chance(status.rule.probability);
         status.struck += u64::from(strikes);
         strikes
     }
@@ -176,8 +178,8 @@ impl Armed {
 mod tests {
     use super::*;
 
-    fn describe(call: Option<&str>) -> Occasion<'_> {
-        Occasion {
+    fn describe(call: Option<&str>) -> RequestContext<'_> {
+        RequestContext {
             service: Service::Ec2,
             operation: "DescribeInstances",
             region: Some("us-east-1"),
@@ -187,15 +189,15 @@ mod tests {
         }
     }
 
-    fn count(faults: &Faults, occasion: &Occasion<'_>, asked: usize) -> usize {
-        (0..asked).filter(|_| !faults.consult(occasion).is_empty()).count()
+    fn count(faults: &Faults, context: &RequestContext<'_>, asked: usize) -> usize {
+        (0..asked).filter(|_| !faults.evaluate(context).is_empty()).count()
     }
 
     #[test]
     fn a_rule_lets_the_first_pass_strikes_as_often_as_it_says_and_then_rests() {
         let faults = Faults::new(0);
         faults.add(Rule { after: 2, times: Some(3), ..Rule::always(Action::Reset) }).expect("a good rule");
-        let struck: Vec<bool> = (0..8).map(|_| !faults.consult(&describe(None)).is_empty()).collect();
+        let struck: Vec<bool> = (0..8).map(|_| !faults.evaluate(&describe(None)).is_empty()).collect();
         assert_eq!(struck, [false, false, true, true, true, false, false, false]);
     }
 
@@ -213,7 +215,7 @@ mod tests {
         let outcome = |seed| {
             let faults = Faults::new(seed);
             faults.add(Rule { probability: 0.3, ..Rule::always(Action::Reset) }).expect("a good rule");
-            (0..200).map(|_| !faults.consult(&describe(None)).is_empty()).collect::<Vec<_>>()
+            (0..200).map(|_| !faults.evaluate(&describe(None)).is_empty()).collect::<Vec<_>>()
         };
         assert_eq!(outcome(7), outcome(7));
         assert_ne!(outcome(7), outcome(8));
@@ -225,7 +227,7 @@ mod tests {
     fn rules_look_at_service_operation_region_and_instance() {
         let always = || Rule::always(Action::Reset);
         let ids = ["i-1".to_owned()];
-        let occasion = Occasion { instances: &ids, ..describe(None) };
+        let context = RequestContext { instances: &ids, ..describe(None) };
         for (rule, strikes) in [
             (always(), true),
             (Rule { service: Some(Service::Cml), ..always() }, false),
@@ -238,7 +240,7 @@ mod tests {
         ] {
             let faults = Faults::new(0);
             faults.add(rule.clone()).expect("a good rule");
-            assert_eq!(count(&faults, &occasion, 1) == 1, strikes, "{rule:?}");
+            assert_eq!(count(&faults, &context, 1) == 1, strikes, "{rule:?}");
         }
     }
 
@@ -252,11 +254,12 @@ mod tests {
         };
         faults.add(about("/lcm/workers/")).expect("a good rule");
         faults.add(Rule { service: Some(Service::Etcd), ..Rule::always(Action::Reset) }).expect("a good rule");
-        let coming_in = Occasion { service: Service::Etcd, operation: "Put", region: None, ..describe(None) };
-        let rules = |occasion: &Occasion<'_>| faults.consult(occasion).iter().map(|one| one.rule).collect::<Vec<_>>();
+        let coming_in = RequestContext { service: Service::Etcd, operation: "Put", region: None, ..describe(None) };
+        let rules =
+            |context: &RequestContext<'_>| faults.evaluate(context).iter().map(|one| one.rule).collect::<Vec<_>>();
         assert_eq!(rules(&coming_in), [2]);
-        assert_eq!(rules(&Occasion { keys: &[b"/a", b"/lcm/workers/w-1/state"], ..coming_in }), [1]);
-        assert!(rules(&Occasion { keys: &[b"/lcm/worker"], ..coming_in }).is_empty());
+        assert_eq!(rules(&RequestContext { keys: &[b"/a", b"/lcm/workers/w-1/state"], ..coming_in }), [1]);
+        assert!(rules(&RequestContext { keys: &[b"/lcm/worker"], ..coming_in }).is_empty());
     }
 
     #[test]

@@ -6,18 +6,18 @@ use rand::{Rng, SeedableRng};
 /// A seeded random source.
 ///
 /// ```
-/// use fake_cloud::world::Dice;
+/// use fake_cloud::world::SeededRng;
 ///
-/// assert_eq!(Dice::new(7, "ids").hex(8), Dice::new(7, "ids").hex(8));
-/// assert_ne!(Dice::new(7, "ids").hex(8), Dice::new(7, "faults").hex(8));
+/// assert_eq!(SeededRng::new(7, "ids").hex(8), SeededRng::new(7, "ids").hex(8));
+/// assert_ne!(SeededRng::new(7, "ids").hex(8), SeededRng::new(7, "faults").hex(8));
 /// ```
 #[derive(Debug, Clone)]
-pub struct Dice {
+pub struct SeededRng {
     source: Xoshiro256PlusPlus,
 }
 
-impl Dice {
-    /// The dice of one purpose. Purposes have streams of their own, so that one more request here changes nothing there.
+impl SeededRng {
+    /// The rng of one purpose. Purposes have streams of their own, so that one more request here changes nothing there.
     pub fn new(seed: u64, purpose: &str) -> Self {
         Self { source: Xoshiro256PlusPlus::seed_from_u64(mix(seed ^ hash_text(purpose))) }
     }
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_uuid_looks_like_one() {
-        let uuid = Dice::new(1, "test").uuid();
+        let uuid = SeededRng::new(1, "test").uuid();
         let lengths: Vec<usize> = uuid.split('-').map(str::len).collect();
         assert_eq!(lengths, [8, 4, 4, 4, 12]);
         assert_eq!(&uuid[14..15], "4");
@@ -110,15 +110,15 @@ mod tests {
 
     #[test]
     fn certain_and_impossible_are_exact() {
-        let mut dice = Dice::new(1, "test");
-        assert!((0..1000).all(|_| dice.chance(1.0)));
-        assert!(!(0..1000).any(|_| dice.chance(0.0)));
+        let mut rng = SeededRng::new(1, "test");
+        assert!((0..1000).all(|_| rng.chance(1.0)));
+        assert!(!(0..1000).any(|_| rng.chance(0.0)));
     }
 
     #[test]
     fn a_shuffle_loses_nothing() {
         let mut items: Vec<u32> = (0..100).collect();
-        Dice::new(1, "test").shuffle(&mut items);
+        SeededRng::new(1, "test").shuffle(&mut items);
         assert_ne!(items, (0..100).collect::<Vec<_>>());
         items.sort_unstable();
         assert_eq!(items, (0..100).collect::<Vec<_>>());
