@@ -1,6 +1,6 @@
 //! Reading what a port that is written in Python answered, and what it is told.
 
-use lcm_sdk::{Answer, CallFailure, FailureKind};
+use lcm_sdk::{CallFailure, FailureKind, Lookup};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyMapping, PyTuple};
@@ -63,16 +63,16 @@ pub(crate) fn by_id<T>(
     ids: &[String],
     method: &str,
     read: impl Fn(&Bound<'_, PyAny>, &str) -> PyResult<T>,
-) -> PyResult<Vec<Answer<T>>> {
+) -> PyResult<Vec<Lookup<T>>> {
     let told = told.cast::<PyMapping>().map_err(|_| refused(method, told, "a dict by id"))?;
-    let unknown = |message| Ok(Answer::Unknown(CallFailure::new(FailureKind::Unclear, message)));
+    let unknown = |message| Ok(Lookup::Unknown(CallFailure::new(FailureKind::Unclear, message)));
     let one = |id: &String| {
         if !told.contains(id)? {
             return unknown(format!("nothing was said about {id}"));
         }
         match answer(&told.get_item(id)?, id, &read)? {
-            Answer::NotAsked => unknown(format!("None was said of {id}")),
-            said @ (Answer::Found(_) | Answer::Absent | Answer::Unknown(_)) => Ok(said),
+            Lookup::NotRequested => unknown(format!("None was said of {id}")),
+            said @ (Lookup::Found(_) | Lookup::Absent | Lookup::Unknown(_)) => Ok(said),
         }
     };
     ids.iter().map(one).collect()

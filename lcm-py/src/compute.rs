@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use lcm_sdk::lifecycle::discovery::{Completeness, Scan};
 use lcm_sdk::lifecycle::launch::LaunchPlan;
 use lcm_sdk::ports::{Compute, DiscoveryFilter};
-use lcm_sdk::{Answer, CallFailure, FailureKind, Image, Instance, InstanceId, WorkerId};
+use lcm_sdk::{CallFailure, FailureKind, Image, Instance, InstanceId, Lookup, WorkerId};
 use pyo3::prelude::*;
 
 use crate::answers::{by_id, json, nothing, plain, tuple};
@@ -17,13 +17,13 @@ pub(crate) struct PythonCompute(pub(crate) Bridge);
 
 #[async_trait]
 impl Compute for PythonCompute {
-    async fn instances(&self, region: &str, ids: &[InstanceId]) -> Vec<Answer<Instance>> {
+    async fn instances(&self, region: &str, ids: &[InstanceId]) -> Vec<Lookup<Instance>> {
         let (region, names) = (region.to_owned(), ids.iter().map(ToString::to_string).collect::<Vec<_>>());
         let wanted = names.clone();
         let one = |given: &Bound<'_, PyAny>, id: &str| Ok(Instance { id: id.into(), ..read_instance(given, id)? });
         let read = move |told: &Bound<'_, PyAny>| by_id(told, &wanted, "instances", one);
         let answers = self.0.ask("instances", move |py| tuple(py, (region, names)), read).await;
-        answers.unwrap_or_else(|failure| vec![Answer::Unknown(failure); ids.len()])
+        answers.unwrap_or_else(|failure| vec![Lookup::Unknown(failure); ids.len()])
     }
 
     async fn tagged(&self, region: &str, worker: &WorkerId) -> Result<Vec<Instance>, CallFailure> {

@@ -11,7 +11,7 @@ use lcm_sdk::lifecycle::worker_json;
 use lcm_sdk::ports::{
     ControlPlane, DiscoverySettings, Fence, IdleCheck, ImportSummary, Scope, SessionMove, Version, WorkerListing,
 };
-use lcm_sdk::{CallFailure, Instance, Session, SessionId, StatusPatch, Template, Timestamp, WorkerId};
+use lcm_sdk::{CallFailure, Instance, Patch, Session, SessionId, Template, Timestamp, WorkerId};
 use pyo3::IntoPyObjectExt as _;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -50,7 +50,7 @@ impl ControlPlane for PythonControlPlane {
         self.0.ask("worker", move |py| tuple(py, (id,)), read).await
     }
 
-    async fn write(&self, worker: &lcm_sdk::Worker, patch: &StatusPatch, fence: Fence) -> Result<Version, CallFailure> {
+    async fn write(&self, worker: &lcm_sdk::Worker, patch: &Patch, fence: Fence) -> Result<Version, CallFailure> {
         if patch.is_empty() {
             return Ok(patch.expected_version);
         }
@@ -204,14 +204,14 @@ fn read_listing(answer: &Bound<'_, PyAny>) -> PyResult<WorkerListing> {
 fn patch_to_python<'py>(
     py: Python<'py>,
     worker: &lcm_sdk::Worker,
-    patch: &StatusPatch,
+    patch: &Patch,
     fence: Fence,
 ) -> PyResult<Bound<'py, PyAny>> {
     patch_class(py)?.call1((
         patch.worker_id.as_str(),
         patch.expected_version,
         patch.status.map(|status| worker_status(py, status.as_str())).transpose()?,
-        Worker { record: worker.patched(patch) }.into_bound_py_any(py)?,
+        Worker { record: patch.apply_to(&worker) }.into_bound_py_any(py)?,
         changes_to_python(py, Some(&patch.changes))?,
         to_frozen(py, &json(&patch.termination))?,
         to_frozen(py, &json(&patch.drain))?,

@@ -2,14 +2,14 @@
 
 use lcm_sdk::lifecycle::decision::Changes;
 use lcm_sdk::lifecycle::transition::TABLE;
-use lcm_sdk::reconciler::{Action, ActionResult, Mode, ReconcileResult};
-use lcm_sdk::{Effect, Reason, Requeue, Transition, WorkerStatus};
+use lcm_sdk::reconciler::{EffectReport, Mode, ReconcileResult};
+use lcm_sdk::{Effect, EffectResult, Reason, Requeue, Transition, WorkerStatus};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::convert::{to_frozen, to_timedelta};
 use crate::python::{
@@ -26,7 +26,7 @@ pub(crate) fn decision_to_python<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let target = decision.transition.map_or(status, |transition| transition.to());
     let (look, after) = look_again_to_python(py, decision.requeue)?;
-    let planned = |effect: &Effect| action_to_python(py, effect, &ActionResult::Planned);
+    let planned = |effect: &Effect| action_to_python(py, effect, &EffectResult::Planned);
     decision_class(py)?.call1((
         worker.into_bound_py_any(py)?,
         outcome_kind(py, decision.outcome.as_str())?,
@@ -54,10 +54,10 @@ pub(crate) fn outcome_to_python<'py>(py: Python<'py>, result: &ReconcileResult) 
     let arguments = PyDict::new(py);
     arguments.set_item("kind", outcome_kind(py, result.outcome.as_str())?)?;
     arguments.set_item("worker_id", result.worker_id.as_str())?;
-    arguments.set_item("source", worker_status(py, result.from.as_str())?)?;
-    arguments.set_item("target", worker_status(py, result.to.as_str())?)?;
-    let action = |Action { effect, result }: &Action| action_to_python(py, effect, result);
-    arguments.set_item("actions", tuple(py, result.actions.iter().map(action))?)?;
+    arguments.set_item("source", worker_status(py, result.from_status.as_str())?)?;
+    arguments.set_item("target", worker_status(py, result.to_status.as_str())?)?;
+    let action = |EffectReport { effect, result }: &EffectReport| action_to_python(py, effect, result);
+    arguments.set_item("actions", tuple(py, result.effects.iter().map(action))?)?;
     arguments.set_item("reason", reason_to_python(py, &result.reason)?)?;
     arguments.set_item("requeue", look)?;
     arguments.set_item("after", after)?;
@@ -74,17 +74,17 @@ fn transition_to_python<'py>(py: Python<'py>, transition: Transition) -> PyResul
     transition_class(py)?.call1((from.as_str(), to.as_str(), kind.as_str(), when))
 }
 
-fn action_to_python<'py>(py: Python<'py>, effect: &Effect, result: &ActionResult) -> PyResult<Bound<'py, PyAny>> {
+fn action_to_python<'py>(py: Python<'py>, effect: &Effect, result: &EffectResult) -> PyResult<Bound<'py, PyAny>> {
     let Value::Object(mut details) = json(effect)? else {
         return Err(PyValueError::new_err("an effect is an object"));
     };
     details.remove("effect");
     let (word, instance, failure) = match result {
-        ActionResult::Planned => ("planned", None, None),
-        ActionResult::Done => ("done", None, None),
-        ActionResult::Launched(instance) => ("launched", Some(instance.as_str()), None),
-        ActionResult::Failed(failure) => ("failed", None, Some(failure_to_python(py, failure)?)),
-        ActionResult::NotTried => ("not_tried", None, None),
+        EffectResult::Planned => ("planned", None, None),
+        EffectResult::Done => ("done", None, None),
+        EffectResult::Launched(instance) => ("launched", Some(instance.as_str()), None),
+        EffectResult::Failed(failure) => ("failed", None, Some(failure_to_python(py, failure)?)),
+        EffectResult::NotTried => ("not_tried", None, None),
     };
     action_class(py)?.call1((
         action_name(py, effect.name())?,
@@ -114,19 +114,12 @@ fn look_again_to_python<'py>(
     Ok((requeue(py, word)?, after))
 }
 
-/// Only what changes: a field that is cleared is None, one that stays is not there.
+/// The changed fields by their names on the record; None clears a field.
 pub(crate) fn changes_to_python<'py>(py: Python<'py>, changes: Option<&Changes>) -> PyResult<Bound<'py, PyAny>> {
-    let Some(changes) = changes else { return frozen_map(py, &PyDict::new(py)) };
-    let Value::Object(fields) = json(changes)? else { return frozen_map(py, &PyDict::new(py)) };
-    let changed = |(name, value): (String, Value)| match value {
-        Value::Null => None,
-        Value::String(word) if word == "keep" => None,
-        Value::String(word) if word == "clear" => Some((name, Value::Null)),
-        Value::Object(mut map) => Some((name, map.remove("set").unwrap_or(Value::Object(map)))),
-        plain @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => Some((name, plain)),
-    };
-    let changed: Map<_, _> = fields.into_iter().filter_map(changed).collect();
-    to_frozen(py, &Value::Object(changed))
+    match changes {
+        Some(changes) => to_frozen(py, &Value::Object(changes.to_json())),
+        None => frozen_map(py, &PyDict::new(py)),
+    }
 }
 
 fn tuple<'py>(

@@ -154,7 +154,7 @@ impl Deciding {
         let place = self.own(sight);
         if is_new {
             let mut twin = self.reader.worker().clone();
-            twin.instance_id = Some("i-of-a-twin".into());
+            twin.ec2_instance_id = Some("i-of-a-twin".into());
             let of_twin = lcm_sdk::decide(&twin, self.views.of(sight).of(&twin), &self.policy, self.now);
             if of_twin == self.decisions.different[place as usize] {
                 *self.standard.of(&twin, state) = Verdict::Shared(place);

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use lcm_sdk::lifecycle::observation::CloudMetrics;
 use lcm_sdk::ports::Metrics;
-use lcm_sdk::{Answer, InstanceId, Timestamp};
+use lcm_sdk::{InstanceId, Lookup, Timestamp};
 use pyo3::prelude::*;
 
 use crate::answers::{by_id, tuple};
@@ -15,11 +15,11 @@ pub(crate) struct PythonMetrics(pub(crate) Bridge);
 
 #[async_trait]
 impl Metrics for PythonMetrics {
-    async fn utilization(&self, region: &str, ids: &[InstanceId], until: Timestamp) -> Vec<Answer<CloudMetrics>> {
+    async fn utilization(&self, region: &str, ids: &[InstanceId], until: Timestamp) -> Vec<Lookup<CloudMetrics>> {
         let (region, names) = (region.to_owned(), ids.iter().map(ToString::to_string).collect::<Vec<_>>());
         let wanted = names.clone();
         let read = move |told: &Bound<'_, PyAny>| by_id(told, &wanted, "utilization", read_cloud_metrics);
         let answers = self.0.ask("utilization", move |py| tuple(py, (region, names, until)), read).await;
-        answers.unwrap_or_else(|failure| vec![Answer::Unknown(failure); ids.len()])
+        answers.unwrap_or_else(|failure| vec![Lookup::Unknown(failure); ids.len()])
     }
 }

@@ -6,7 +6,7 @@ use lcm_sdk::lifecycle::idle::IdleReport;
 use lcm_sdk::lifecycle::license::RegistrationStatus;
 use lcm_sdk::lifecycle::observation::{CloudMetrics, CmlMetrics};
 use lcm_sdk::lifecycle::wire_enum::ParseEnumError;
-use lcm_sdk::{Answer, CallFailure, Ec2State, FailureKind, FleetView, Image, Instance, Session, Template, Timestamp};
+use lcm_sdk::{CallFailure, Ec2State, FailureKind, FleetView, Image, Instance, Lookup, Session, Template, Timestamp};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
@@ -87,16 +87,16 @@ pub(crate) struct Seen {
 impl Seen {
     /// EC2 shows the worker's instance in a state, and nothing else was asked.
     pub(crate) fn of_state(state: Ec2State) -> Self {
-        let seen = lcm_sdk::Observation::of_ec2("", state);
+        let seen = lcm_sdk::Observation::with_instance_state("", state);
         Self { seen, by_tag: None, identity: Identity::TheWorkersAsRecorded }
     }
 
     /// What was seen of this worker.
     pub(crate) fn of(&mut self, worker: &lcm_sdk::Worker) -> &lcm_sdk::Observation {
-        if worker.instance_id.is_none() && self.seen.tagged.is_not_asked() {
+        if worker.ec2_instance_id.is_none() && self.seen.tagged.is_not_requested() {
             return self.by_tag(worker);
         }
-        if let Answer::Found(instance) = &mut self.seen.instance {
+        if let Lookup::Found(instance) = &mut self.seen.instance {
             self.identity.give(instance, worker);
         }
         &self.seen
@@ -108,14 +108,14 @@ impl Seen {
         let seen = self.by_tag.get_or_insert_with(|| {
             let mut seen = Box::new(seen.clone());
             seen.tagged = match std::mem::take(&mut seen.instance) {
-                Answer::Found(instance) => Answer::Found(vec![instance]),
-                Answer::Absent => Answer::Found(Vec::new()),
-                Answer::Unknown(failure) => Answer::Unknown(failure),
-                Answer::NotAsked => Answer::NotAsked,
+                Lookup::Found(instance) => Lookup::Found(vec![instance]),
+                Lookup::Absent => Lookup::Found(Vec::new()),
+                Lookup::Unknown(failure) => Lookup::Unknown(failure),
+                Lookup::NotRequested => Lookup::NotRequested,
             };
             seen
         });
-        if let Answer::Found(instances) = &mut seen.tagged {
+        if let Lookup::Found(instances) = &mut seen.tagged {
             instances.iter_mut().for_each(|instance| identity.give(instance, worker));
         }
         seen
@@ -135,7 +135,7 @@ impl Identity {
                 }
             }
         }
-        match &worker.instance_id {
+        match &worker.ec2_instance_id {
             Some(id) => instance.id.clone_from(id),
             None => instance.id = "i-observed".into(),
         }
@@ -147,16 +147,16 @@ pub(crate) fn answer<T>(
     given: &Bound<'_, PyAny>,
     path: &str,
     read: impl FnOnce(&Bound<'_, PyAny>, &str) -> PyResult<T>,
-) -> PyResult<Answer<T>> {
+) -> PyResult<Lookup<T>> {
     let py = given.py();
     if given.is_none() {
-        Ok(Answer::NotAsked)
+        Ok(Lookup::NotRequested)
     } else if is_a(given, absent_class(py)?) {
-        Ok(Answer::Absent)
+        Ok(Lookup::Absent)
     } else if is_a(given, call_failure_class(py)?) {
-        read_failure(given).map(Answer::Unknown)
+        read_failure(given).map(Lookup::Unknown)
     } else {
-        read(given, path).map(Answer::Found)
+        read(given, path).map(Lookup::Found)
     }
 }
 

@@ -103,7 +103,7 @@ fn region_to_python<'py>(py: Python<'py>, region: &RegionReport, mode: Mode) -> 
 /// A verdict as `lcm.Verdict`.
 pub(crate) fn verdict_to_python<'py>(py: Python<'py>, verdict: &Verdict) -> PyResult<Bound<'py, PyAny>> {
     let word = conclusion(py, verdict.conclusion.as_str())?;
-    verdict_class(py)?.call1((verdict.worker_id.as_str(), verdict.instance_id.as_str(), word))
+    verdict_class(py)?.call1((verdict.worker_id.as_str(), verdict.ec2_instance_id.as_str(), word))
 }
 
 fn error_to_python<'py>(py: Python<'py>, error: Option<&CallFailure>) -> PyResult<Option<Bound<'py, PyAny>>> {

@@ -6,7 +6,7 @@ use lcm_sdk::lifecycle::discovery::{Completeness, Scan};
 use lcm_sdk::lifecycle::drain::{self, DrainError};
 use lcm_sdk::lifecycle::orphans::{self, SubnetSight};
 use lcm_sdk::lifecycle::transition;
-use lcm_sdk::{Answer, CallFailure, FailureKind, InstanceId, WorkerStatus};
+use lcm_sdk::{CallFailure, FailureKind, InstanceId, Lookup, WorkerStatus};
 use pyo3::prelude::*;
 use pyo3::types::PyMapping;
 
@@ -142,8 +142,8 @@ pub(crate) fn check_drain<'py>(
     let sessions = read_sessions(sessions)?;
     // Without a template the default timeout counts, as it does for one that does not exist.
     let template = match answer(template, "template", read_template)? {
-        Answer::NotAsked => Answer::Absent,
-        given @ (Answer::Found(_) | Answer::Absent | Answer::Unknown(_)) => given,
+        Lookup::NotRequested => Lookup::Absent,
+        given @ (Lookup::Found(_) | Lookup::Absent | Lookup::Unknown(_)) => given,
     };
     // Whoever gives a template wants to know what it would mean, also for a record that names none.
     worker.template_name = worker.template_name.or_else(|| template.found().map(|template| template.name.clone()));
@@ -174,7 +174,7 @@ pub(crate) fn find_orphans<'py>(
     };
     let instances = read_list(discovered, "discovered", read_named_instance)?;
     let scan = Scan { region: region.to_owned(), instances, completeness };
-    let mut answers: HashMap<InstanceId, Answer<lcm_sdk::Instance>> = HashMap::new();
+    let mut answers: HashMap<InstanceId, Lookup<lcm_sdk::Instance>> = HashMap::new();
     for pair in verified.items()? {
         let (id, given): (String, Bound<'_, PyAny>) = pair.extract()?;
         let path = format!("verified[{id:?}]");
@@ -188,7 +188,7 @@ pub(crate) fn find_orphans<'py>(
     let mut policy = policy_or_default(policy);
     policy.regions.default_region.get_or_insert_with(|| region.to_owned());
     let suspects = orphans::suspects(&scan, &workers, &policy);
-    let unverified = suspects.into_iter().filter_map(|worker| worker.instance_id.as_ref());
+    let unverified = suspects.into_iter().filter_map(|worker| worker.ec2_instance_id.as_ref());
     let unverified = unverified.filter(|id| !answers.contains_key(*id)).map(ToString::to_string).collect();
     let judgement = orphans::judge(&scan, &workers, &answers, subnet, &policy, moment_or_now(now)?);
     let verdicts = judgement.verdicts.iter().map(|verdict| verdict_to_python(py, verdict));

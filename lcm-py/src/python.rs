@@ -62,7 +62,7 @@ macro_rules! vocabularies {
 
 vocabularies! {
     action_name = "ActionName";
-    action_result = "ActionResult";
+    action_result = "EffectResult";
     conclusion = "Conclusion";
     desired_status = "DesiredStatus";
     failure_kind = "FailureKind";

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lcm_sdk::reconciler::{Handover, Mode, ReconcileResult};
+use lcm_sdk::reconciler::{Hints, Mode, ReconcileResult};
 use pyo3::prelude::*;
 
 use crate::clients::Clients;
@@ -59,7 +59,7 @@ fn pass(
     let worker = read_worker(worker)?;
     let reconciler = clients.get().reconciler(py, policy)?;
     let limit = Limit::read(timeout)?;
-    Ok(async move { limit.wait_for(reconciler.pass(&worker, Handover::default(), mode(dry_run))).await })
+    Ok(async move { limit.wait_for(reconciler.reconcile_with(&worker, Hints::default(), mode(dry_run))).await })
 }
 
 /// Python's switch as what it means.

@@ -237,12 +237,12 @@ keys!(
 
 fn name_instance(worker: &mut lcm_sdk::Worker, instance: Option<&Bound<'_, PyString>>) -> Option<()> {
     let Some(instance) = instance else {
-        worker.instance_id = None;
+        worker.ec2_instance_id = None;
         return Some(());
     };
-    let mut room = worker.instance_id.take().map_or_else(String::new, String::from);
+    let mut room = worker.ec2_instance_id.take().map_or_else(String::new, String::from);
     instance.to_str().ok()?.clone_into(&mut room);
-    worker.instance_id = Some(InstanceId::from(room));
+    worker.ec2_instance_id = Some(InstanceId::from(room));
     Some(())
 }
 

@@ -138,7 +138,7 @@ impl Worker {
     /// Its instance, once it has one.
     #[getter]
     fn ec2_instance_id(&self) -> Option<&str> {
-        self.record.instance_id.as_ref().map(InstanceId::as_str)
+        self.record.ec2_instance_id.as_ref().map(InstanceId::as_str)
     }
 
     /// The version of the record; writes are conditional on it.
@@ -313,7 +313,7 @@ impl Worker {
         // Workers that are equal have all of these in common.
         let mut hasher = DefaultHasher::new();
         let record = &self.record;
-        (&record.id, record.status, record.desired_status, &record.instance_id, record.version).hash(&mut hasher);
+        (&record.id, record.status, record.desired_status, &record.ec2_instance_id, record.version).hash(&mut hasher);
         hasher.finish()
     }
 

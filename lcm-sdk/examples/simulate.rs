@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     story.expect(WorkerStatus::Running)?;
 
     story.chapter("Somebody stops the instance in the console; the desired state wins");
-    let instance = story.world.worker.instance_id.clone().ok_or("no instance")?;
+    let instance = story.world.worker.ec2_instance_id.clone().ok_or("no instance")?;
     let now = story.world.now;
     let _ = story.world.cloud.stop(&instance, now);
     story.play()?;
@@ -100,7 +100,7 @@ impl Story {
     fn command(&mut self, decision: Decision) {
         let (time, at) = (self.time(), self.world.now);
         let record = record(&self.world.worker, &Applied { decision, results: Vec::new(), at, version: None });
-        self.world.worker = self.world.worker.patched(&record.patch);
+        self.world.worker = record.patch.apply_to(&self.world.worker);
         self.tell(&time, &record, &[]);
     }
 

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!          observe               decide                 apply               record
-//! worker ──▶ queries ──▶ Observation ──▶ Decision{effects} ──▶ Applied ──▶ StatusPatch ──▶ control plane
+//! worker ──▶ queries ──▶ Observation ──▶ Decision{effects} ──▶ Applied ──▶ Patch ──▶ control plane
 //! ```
 //!
 //! and everything that is not a call to somebody else is a function over data:
@@ -17,7 +17,7 @@
 //! let worker: Worker = serde_json::from_str(
 //!     r#"{"id": "w-1", "status": "running", "desired_status": "running", "ec2_instance_id": "i-1"}"#,
 //! )?;
-//! let seen = Observation::of_ec2("i-1", Ec2State::Stopped);
+//! let seen = Observation::with_instance_state("i-1", Ec2State::Stopped);
 //! let now = "2026-02-06T08:00:00Z".parse()?;
 //!
 //! let decision = decide(&worker, &seen, &Policy::default(), now);
@@ -69,19 +69,19 @@ pub mod workers;
 pub use crate::lifecycle::backoff::Backoff;
 pub use crate::lifecycle::decide::decide;
 pub use crate::lifecycle::decision::Decision;
-pub use crate::lifecycle::effect::Effect;
+pub use crate::lifecycle::effect::{Effect, EffectResult};
 pub use crate::lifecycle::failure::{CallFailure, FailureKind};
 pub use crate::lifecycle::fleet::FleetView;
 pub use crate::lifecycle::ids::{InstanceId, SessionId, WorkerId};
 pub use crate::lifecycle::instance::{Image, Instance};
-pub use crate::lifecycle::observation::{Answer, Observation};
+pub use crate::lifecycle::observation::{Lookup, Observation};
 pub use crate::lifecycle::outcome::{Outcome, Requeue};
-pub use crate::lifecycle::patch::StatusPatch;
+pub use crate::lifecycle::patch::Patch;
 pub use crate::lifecycle::placement::eligible_workers;
 pub use crate::lifecycle::policy::Policy;
 pub use crate::lifecycle::query::{Queries, Query, queries};
 pub use crate::lifecycle::reason::{Reason, ReasonCode};
-pub use crate::lifecycle::record::{Applied, EffectResult, Record, record};
+pub use crate::lifecycle::record::{Applied, Record, record};
 pub use crate::lifecycle::region::{RegionConfig, RegionConfigs};
 pub use crate::lifecycle::secret::Secret;
 pub use crate::lifecycle::session::Session;

@@ -48,7 +48,7 @@ class OwnRecords(ControlPlane):
         after = patch.record.to_dict()
         after["license"] = {**record.get("license", {}), **after["license"]}
         after |= {name: record[name] for name in ("cml_password",) if name in record}
-        if report := patch.changes.get("license"):
+        if report := patch.changes.get("license_report"):
             after["license"] = licensed(after["license"], report)
         return self._store(after, version)
 

@@ -141,7 +141,7 @@ def test_absent_and_no_answer_are_never_the_same() -> None:
 def test_a_record_without_an_instance_is_told_what_carries_its_tag() -> None:
     pending = {"id": "w-1", "status": "pending", "template_name": "metal"}
     adopted = lcm.decide(pending, lcm.Observation(ec2=lcm.Instance("running", id="i-7")), now=NOW)
-    assert adopted.reason.code is lcm.ReasonCode.ADOPTED and adopted.changes["instance_id"] == "i-7"
+    assert adopted.reason.code is lcm.ReasonCode.ADOPTED and adopted.changes["ec2_instance_id"] == "i-7"
 
 
 def test_a_launch_is_planned_whole() -> None:

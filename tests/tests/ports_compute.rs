@@ -14,7 +14,7 @@ use lcm_sdk::conformance::compute::{ComputeWorld, suite};
 use lcm_sdk::lifecycle::discovery::Completeness;
 use lcm_sdk::lifecycle::instance::WORKER_ID_TAG;
 use lcm_sdk::lifecycle::launch::LaunchPlan;
-use lcm_sdk::lifecycle::observation::Answer;
+use lcm_sdk::lifecycle::observation::Lookup;
 use lcm_sdk::ports::{Compute, DiscoveryFilter};
 use lcm_sdk::providers::aws::{Account, Ec2, Tuning};
 use lcm_sdk::resilience::batch::{BatchSettings, BatchingCompute};
@@ -186,7 +186,7 @@ async fn what_ec2_does_not_show_yet_is_absent_and_then_found() {
     let fixture = Fixture::start().await;
     fixture.fault(json!({"service": "ec2", "action": {"kind": "visibility-lag", "seconds": 30.0}}));
     let id = fixture.ec2.launch(&fixture.plan_for("w-1")).await.expect("it launches");
-    assert_eq!(fixture.ec2.instance(REGION, &id).await, Answer::Absent);
+    assert_eq!(fixture.ec2.instance(REGION, &id).await, Lookup::Absent);
     assert_eq!(fixture.ec2.tagged(REGION, &"w-1".into()).await, Ok(Vec::new()));
     fixture.pass(Duration::from_secs(31));
     let found = fixture.ec2.instance(REGION, &id).await;
@@ -210,7 +210,7 @@ async fn bad_ids_in_a_batch_of_many_spoil_no_other_answer() {
             "banana" | "i-xyz" => {
                 assert_eq!(answer.failure().map(|failure| failure.kind), Some(FailureKind::Refused), "{id}");
             }
-            "i-0123456789abcdef0" | "i-deadbeef" => assert_eq!(*answer, Answer::Absent, "{id}"),
+            "i-0123456789abcdef0" | "i-deadbeef" => assert_eq!(*answer, Lookup::Absent, "{id}"),
             _ => found.extend(answer.found().map(|instance| instance.id.clone())),
         }
     }
@@ -321,7 +321,7 @@ async fn a_hanging_ec2_costs_a_time_out_and_then_nothing() {
         assert_eq!(fixture.cloud.world().faults().list()[0].matched, requests);
     }
     assert!(fixture.telemetry.to_prometheus().contains("lcm_breaker_open{target=\"ec2/us-east-1\"} 1"));
-    assert_eq!(fixture.ec2.instance("eu-west-1", &id).await, Answer::Absent, "another region is another matter");
+    assert_eq!(fixture.ec2.instance("eu-west-1", &id).await, Lookup::Absent, "another region is another matter");
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ use lcm_sdk::lifecycle::patch::Termination;
 use lcm_sdk::ports::{ControlPlane, Events, Fence};
 use lcm_sdk::providers::control_plane::{ControlPlaneClient, Options};
 use lcm_sdk::providers::events::ControlPlaneEvents;
-use lcm_sdk::{FailureKind, Secret, StatusPatch, Worker, WorkerStatus};
+use lcm_sdk::{FailureKind, Patch, Secret, Worker, WorkerStatus};
 use serde_json::Value;
 use tokio::net::TcpListener;
 
@@ -94,11 +94,11 @@ async fn cloud() -> FakeCloud {
     FakeCloud::start(cloud::Options { settings, ..Default::default() }).await.expect("a cloud")
 }
 
-fn terminated(worker: &Worker) -> StatusPatch {
-    StatusPatch {
+fn terminated(worker: &Worker) -> Patch {
+    Patch {
         status: Some(WorkerStatus::Terminated),
         termination: Some(Termination { reason: "gone".into(), terminated_by: "worker-controller".into() }),
-        ..StatusPatch::of_changes(worker, Changes::default(), "2026-02-06T08:00:00Z".parse().expect("valid"))
+        ..Patch::from_changes(worker, Changes::default(), "2026-02-06T08:00:00Z".parse().expect("valid"))
     }
 }
 
@@ -156,7 +156,7 @@ async fn ending_a_worker_is_repeated_until_it_is_known_to_be_done() {
 #[tokio::test]
 async fn a_status_write_whose_answer_is_lost_is_unclear_and_sent_once() {
     let (cloud, world, worker) = losing_one_answer_to("write_status").await;
-    let patch = StatusPatch { status: Some(WorkerStatus::Stopped), termination: None, ..terminated(&worker) };
+    let patch = Patch { status: Some(WorkerStatus::Stopped), termination: None, ..terminated(&worker) };
     let failure = world.client.write(&worker, &patch, Fence(Some(1))).await.expect_err("lost");
     assert_eq!(failure.kind, FailureKind::Unclear, "{failure}");
     let after = world.read("w-1").await;

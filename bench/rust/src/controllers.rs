@@ -28,7 +28,7 @@ pub enum Again {
 pub fn worker(number: usize) -> Worker {
     let mut worker = Worker::new(name(number), WorkerStatus::Running);
     worker.desired_status = Some(DesiredStatus::Running);
-    worker.instance_id = Some(format!("i-{number:017x}").as_str().into());
+    worker.ec2_instance_id = Some(format!("i-{number:017x}").as_str().into());
     worker.version = Some(7);
     worker.name = Some(format!("lab {number}"));
     worker.aws_region = Some("us-east-1".to_owned());

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::io::Read;
 
-use lcm_sdk::{Answer, Ec2State, Observation, Policy, Timestamp, Worker, decide};
+use lcm_sdk::{Lookup, Ec2State, Observation, Policy, Timestamp, Worker, decide};
 use serde::{Deserialize, Serialize};
 
 use crate::measure::processor_time;
@@ -54,9 +54,9 @@ pub fn run(input: impl Read, rounds: usize) -> Result<(), Error> {
 
 /// EC2 shows the worker's instance, with the addresses that are on the record.
 fn seen(worker: Worker, state: Ec2State) -> (Worker, Observation) {
-    let id = worker.instance_id.as_ref().map_or("", |id| id.as_str());
-    let mut seen = Observation::of_ec2(id, state);
-    if let Answer::Found(instance) = &mut seen.instance {
+    let id = worker.ec2_instance_id.as_ref().map_or("", |id| id.as_str());
+    let mut seen = Observation::with_instance_state(id, state);
+    if let Lookup::Found(instance) = &mut seen.instance {
         instance.public_ip.clone_from(&worker.public_ip);
         instance.private_ip.clone_from(&worker.private_ip);
     }

@@ -9,7 +9,7 @@ use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::ids::InstanceId;
 use crate::lifecycle::instance::{Instance, WORKER_ID_TAG};
 use crate::lifecycle::launch::LaunchPlan;
-use crate::lifecycle::observation::Answer;
+use crate::lifecycle::observation::Lookup;
 use crate::lifecycle::status::Ec2State;
 use crate::ports::{Compute, DiscoveryFilter};
 
@@ -83,7 +83,7 @@ impl Suite<'_> {
 
     async fn found(&self, id: &InstanceId) -> Instance {
         match self.compute.instance(self.region, id).await {
-            Answer::Found(instance) => instance,
+            Lookup::Found(instance) => instance,
             other => panic!("{id} exists and is found, not {other:?}"),
         }
     }
@@ -130,14 +130,14 @@ impl Suite<'_> {
         assert_eq!(answers.len(), ids.len(), "one answer for each id");
         let found = |place: usize| answers[place].found().map(|instance| &instance.id);
         assert_eq!((found(0), found(3), found(5)), (Some(&second), Some(&first), Some(&second)), "in the order of ids");
-        assert_eq!(answers[1], Answer::Absent, "EC2 says that there is none");
+        assert_eq!(answers[1], Lookup::Absent, "EC2 says that there is none");
         for place in [2, 4] {
             let kind = answers[place].failure().map(|failure| failure.kind);
             assert_eq!(kind, Some(FailureKind::Refused), "{:?} is no id: nothing is known", ids[place]);
         }
         assert_eq!(self.compute.instances(self.region, &[]).await, [], "no question, no answer");
         let elsewhere = self.compute.instance(self.world.other_region(), &first).await;
-        assert_eq!(elsewhere, Answer::Absent, "each region knows its own instances only");
+        assert_eq!(elsewhere, Lookup::Absent, "each region knows its own instances only");
     }
 
     async fn an_instance_goes_through_its_life(&self) {
@@ -183,7 +183,7 @@ impl Suite<'_> {
         self.compute.terminate(self.region, &id).await.expect("it ends");
         self.world.settle().await;
         self.world.forget_terminated().await;
-        assert_eq!(self.compute.instance(self.region, &id).await, Answer::Absent);
+        assert_eq!(self.compute.instance(self.region, &id).await, Lookup::Absent);
         for gone in [&id, &InstanceId::from(NOBODY)] {
             self.compute.terminate(self.region, gone).await.expect("terminating what is gone is a success");
         }

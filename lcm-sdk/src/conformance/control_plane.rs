@@ -14,7 +14,7 @@ use crate::lifecycle::instance::Instance;
 use crate::lifecycle::launch::LaunchPlan;
 use crate::lifecycle::license::LicenseReport;
 use crate::lifecycle::observation::{CloudMetrics, CmlMetrics};
-use crate::lifecycle::patch::{DrainRequest, StatusPatch, Termination};
+use crate::lifecycle::patch::{DrainRequest, Patch, Termination};
 use crate::lifecycle::scale_down::ScaleDownVerdict;
 use crate::lifecycle::status::{DesiredStatus, Ec2State, WorkerStatus};
 use crate::lifecycle::time::Timestamp;
@@ -108,7 +108,7 @@ async fn what_is_not_there_is_none(world: &dyn ControlPlaneWorld) {
     control_plane.discovery_settings().await.expect("settings, or none");
     let nobody = Worker::new("nobody", WorkerStatus::Running);
     let changes = Changes { desired_status: Some(DesiredStatus::Stopped), ..Changes::default() };
-    let patch = StatusPatch::of_changes(&nobody, changes, moment(0));
+    let patch = Patch::from_changes(&nobody, changes, moment(0));
     let failure = control_plane.write(&nobody, &patch, FENCE).await.expect_err("nobody to write to");
     assert_eq!(failure.kind, FailureKind::Refused, "{failure}");
 }
@@ -116,17 +116,17 @@ async fn what_is_not_there_is_none(world: &dyn ControlPlaneWorld) {
 async fn a_write_is_conditional(world: &dyn ControlPlaneWorld) {
     let worker = put(world, "conditional", "stopped", json!({})).await;
     let changes = |desired| Changes { desired_status: Some(desired), ..Changes::default() };
-    let first = StatusPatch::of_changes(&worker, changes(DesiredStatus::Running), moment(1));
+    let first = Patch::from_changes(&worker, changes(DesiredStatus::Running), moment(1));
     let version = world.control_plane().write(&worker, &first, FENCE).await.expect("nobody wrote in between");
-    let empty = StatusPatch::of_changes(&worker, Changes::default(), moment(1));
+    let empty = Patch::from_changes(&worker, Changes::default(), moment(1));
     world.control_plane().write(&worker, &empty, FENCE).await.expect("nothing to write is no conflict");
     if worker.version.is_none() {
         return;
     }
     assert_eq!(version, read(world, "conditional").await.version, "a write tells the new version");
-    let late = StatusPatch {
+    let late = Patch {
         status: Some(WorkerStatus::Starting),
-        ..StatusPatch::of_changes(&worker, changes(DesiredStatus::Stopped), moment(2))
+        ..Patch::from_changes(&worker, changes(DesiredStatus::Stopped), moment(2))
     };
     let failure = world.control_plane().write(&worker, &late, FENCE).await.expect_err("the version is old");
     assert_eq!(failure.kind, FailureKind::Conflict, "{failure}");
@@ -152,7 +152,7 @@ async fn everything_in_a_patch_arrives_and_nothing_else_is_lost(world: &dyn Cont
         client_token: "token".into(),
     };
     let changes = Changes {
-        instance_id: Change::Set("i-1".into()),
+        ec2_instance_id: Change::Set("i-1".into()),
         addresses: Some(Addresses { public_ip: Some("203.0.113.7".into()), private_ip: Some("10.0.0.7".into()) }),
         desired_status: Some(DesiredStatus::Running),
         start_initiated_at: Some(moment(1)),
@@ -164,14 +164,11 @@ async fn everything_in_a_patch_arrives_and_nothing_else_is_lost(world: &dyn Cont
         license_attempt: Some("monday".into()),
         ..Changes::default()
     };
-    let patch = StatusPatch {
-        status: Some(WorkerStatus::Provisioning),
-        ..StatusPatch::of_changes(&worker, changes, moment(5))
-    };
+    let patch = Patch { status: Some(WorkerStatus::Provisioning), ..Patch::from_changes(&worker, changes, moment(5)) };
     let version = world.control_plane().write(&worker, &patch, FENCE).await.expect("written");
     let after = read(world, "whole").await;
     assert_eq!(after.version, version, "the version after the last of all calls");
-    let mut expected = worker.patched(&patch);
+    let mut expected = patch.apply_to(&worker);
     expected.version = after.version;
     expected.updated_at = after.updated_at;
     expected.extra = after.extra.clone();
@@ -186,16 +183,16 @@ async fn everything_in_a_patch_arrives_and_nothing_else_is_lost(world: &dyn Cont
 async fn what_is_cleared_is_gone(world: &dyn ControlPlaneWorld) {
     let worker = read(world, "whole").await;
     let changes = Changes {
-        instance_id: Change::Clear,
+        ec2_instance_id: Change::Clear,
         addresses: Some(Addresses::default()),
         drain_started_at: Change::Clear,
         launch_plan: Change::Clear,
         ..Changes::default()
     };
-    let patch = StatusPatch::of_changes(&worker, changes, moment(6));
+    let patch = Patch::from_changes(&worker, changes, moment(6));
     world.control_plane().write(&worker, &patch, FENCE).await.expect("written");
     let after = read(world, "whole").await;
-    assert_eq!((after.instance_id.as_ref(), after.address()), (None, None));
+    assert_eq!((after.ec2_instance_id.as_ref(), after.address()), (None, None));
     assert_eq!((after.notes.drain_started_at, after.notes.launch_plan.as_ref()), (None, None));
     assert_eq!(after.notes.launch_generation, 3, "what was not cleared stays");
     assert_eq!(after.metadata, worker.metadata, "metadata of others");
@@ -205,10 +202,10 @@ async fn what_is_cleared_is_gone(world: &dyn ControlPlaneWorld) {
 async fn terminating_ends_the_sessions_and_can_be_repeated(world: &dyn ControlPlaneWorld) {
     let worker = put(world, "ending", "terminating", json!({"ec2_instance_id": "i-2"})).await;
     world.put_session(json!({"id": "ending-1", "status": "running", "worker_id": "ending"})).await;
-    let patch = StatusPatch {
+    let patch = Patch {
         status: Some(WorkerStatus::Terminated),
         termination: Some(Termination { reason: "gone".into(), terminated_by: "suite".into() }),
-        ..StatusPatch::of_changes(&worker, Changes::default(), moment(1))
+        ..Patch::from_changes(&worker, Changes::default(), moment(1))
     };
     for _ in 0..2 {
         world.control_plane().write(&worker, &patch, FENCE).await.expect("ended, now or before");
@@ -230,10 +227,10 @@ async fn a_drain_begins_and_is_called_off(world: &dyn ControlPlaneWorld) {
         scaled_down_at: Some(moment(1)),
         ..Changes::default()
     };
-    let drain = StatusPatch {
+    let drain = Patch {
         status: Some(WorkerStatus::Draining),
         drain: Some(request.clone()),
-        ..StatusPatch::of_changes(&worker, changes, moment(1))
+        ..Patch::from_changes(&worker, changes, moment(1))
     };
     let version = world.control_plane().write(&worker, &drain, FENCE).await.expect("it drains");
     let draining = read(world, "draining").await;
@@ -243,10 +240,10 @@ async fn a_drain_begins_and_is_called_off(world: &dyn ControlPlaneWorld) {
     assert_eq!(draining.notes.scaled_down_at, Some(moment(1)), "the cooldown runs");
     let changes =
         Changes { desired_status: Some(DesiredStatus::Running), drain_started_at: Change::Clear, ..Changes::default() };
-    let cancel = StatusPatch {
+    let cancel = Patch {
         status: Some(WorkerStatus::Running),
         drain: Some(request),
-        ..StatusPatch::of_changes(&draining, changes, moment(2))
+        ..Patch::from_changes(&draining, changes, moment(2))
     };
     let version = world.control_plane().write(&draining, &cancel, FENCE).await.expect("called off");
     let after = read(world, "draining").await;
@@ -263,8 +260,7 @@ async fn a_drain_is_refused_unless_the_worker_runs(world: &dyn ControlPlaneWorld
         drain_started_at: Change::Set(moment(1)),
         ..Changes::default()
     };
-    let patch =
-        StatusPatch { status: Some(WorkerStatus::Draining), ..StatusPatch::of_changes(&believed, changes, moment(1)) };
+    let patch = Patch { status: Some(WorkerStatus::Draining), ..Patch::from_changes(&believed, changes, moment(1)) };
     let failure = world.control_plane().write(&believed, &patch, FENCE).await.expect_err("it is stopped");
     assert_eq!(failure.kind, FailureKind::Conflict, "{failure}");
     let after = read(world, "not-running").await;
@@ -281,8 +277,8 @@ async fn a_licence_report_moves_the_token(world: &dyn ControlPlaneWorld) {
     }
     let started = read(world, "licensed").await;
     assert!(started.license.operation_in_progress, "it is under way");
-    let changes = Changes { license: Some(LicenseReport::CompleteRegistration), ..Changes::default() };
-    let patch = StatusPatch::of_changes(&started, changes, moment(1));
+    let changes = Changes { license_report: Some(LicenseReport::CompleteRegistration), ..Changes::default() };
+    let patch = Patch::from_changes(&started, changes, moment(1));
     world.control_plane().write(&started, &patch, FENCE).await.expect("written");
     let license = read(world, "licensed").await.license;
     assert_eq!(license.token.as_ref().map(|token| token.expose()), Some("t0ken"));
@@ -359,7 +355,7 @@ async fn unknown_instances_are_imported(world: &dyn ControlPlaneWorld) {
     let summary = control_plane.import("us-east-1", &[instance], FENCE).await.expect("imported");
     assert_eq!((summary.imported, summary.skipped, summary.updated), (1, 0, 0));
     let listing = control_plane.workers(&Scope::living()).await.expect("a listing");
-    let found = listing.workers.iter().find(|worker| worker.instance_id == Some("i-unknown".into()));
+    let found = listing.workers.iter().find(|worker| worker.ec2_instance_id == Some("i-unknown".into()));
     let found = found.expect("a record for it");
     assert_eq!((found.status, found.address()), (WorkerStatus::Running, Some("203.0.113.9")));
     let nothing = control_plane.import("us-east-1", &[], FENCE).await.expect("nothing to import");

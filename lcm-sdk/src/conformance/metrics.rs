@@ -4,7 +4,7 @@ use async_trait::async_trait;
 
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::ids::InstanceId;
-use crate::lifecycle::observation::{Answer, CloudMetrics};
+use crate::lifecycle::observation::{CloudMetrics, Lookup};
 use crate::lifecycle::time::Timestamp;
 use crate::ports::Metrics;
 
@@ -49,7 +49,7 @@ fn all(cpu: f64, memory: f64, disk: f64) -> CloudMetrics {
     CloudMetrics { cpu_utilization: Some(cpu), memory_utilization: Some(memory), disk_utilization: Some(disk) }
 }
 
-async fn ask(world: &dyn MetricsWorld, ids: &[InstanceId]) -> Vec<Answer<CloudMetrics>> {
+async fn ask(world: &dyn MetricsWorld, ids: &[InstanceId]) -> Vec<Lookup<CloudMetrics>> {
     world.metrics().utilization(world.region(), ids, world.now()).await
 }
 
@@ -59,7 +59,7 @@ async fn the_latest_values_come_in_the_order_of_the_ids(world: &dyn MetricsWorld
     world.report(&ids[0], 6, all(10.0, 20.0, 30.0)).await;
     world.report(&ids[1], 6, all(11.0, 21.0, 31.0)).await;
     let answers = ask(world, &[ids[1].clone(), ids[0].clone(), ids[1].clone()]).await;
-    let [one, other] = [all(10.0, 20.0, 30.0), all(11.0, 21.0, 31.0)].map(Answer::Found);
+    let [one, other] = [all(10.0, 20.0, 30.0), all(11.0, 21.0, 31.0)].map(Lookup::Found);
     assert_eq!(answers, [other.clone(), one, other], "the latest of each, in the order of the ids");
     assert_eq!(ask(world, &[]).await, [], "no question, no answer");
 }
@@ -69,8 +69,8 @@ async fn what_is_not_reported_is_missing_alone(world: &dyn MetricsWorld) {
     let partly = CloudMetrics { cpu_utilization: Some(0.0), disk_utilization: Some(50.5), ..CloudMetrics::default() };
     world.report(&ids[0], 6, partly).await;
     let answers = ask(world, &ids).await;
-    assert_eq!(answers[0], Answer::Found(partly), "nought is a value, silence is none");
-    assert_eq!(answers[1], Answer::Found(CloudMetrics::default()), "an instance without data is found, and empty");
+    assert_eq!(answers[0], Lookup::Found(partly), "nought is a value, silence is none");
+    assert_eq!(answers[1], Lookup::Found(CloudMetrics::default()), "an instance without data is found, and empty");
 }
 
 async fn nothing_from_after_the_moment_is_told(world: &dyn MetricsWorld) {
@@ -79,7 +79,7 @@ async fn nothing_from_after_the_moment_is_told(world: &dyn MetricsWorld) {
     world.report(&ids[0], 1, all(9.0, 9.0, 9.0)).await;
     let then = world.now() - chrono::TimeDelta::minutes(15);
     let answers = world.metrics().utilization(world.region(), &ids, then).await;
-    assert_eq!(answers, [Answer::Found(all(1.0, 1.0, 1.0))]);
+    assert_eq!(answers, [Lookup::Found(all(1.0, 1.0, 1.0))]);
 }
 
 async fn many_instances_are_asked_for_at_once(world: &dyn MetricsWorld) {

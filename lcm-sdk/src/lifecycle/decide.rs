@@ -2,8 +2,8 @@
 
 use super::decision::Decision;
 use super::handlers::{
-    Pass, draining, failed, pending, provisioning, running, starting, stopped, stopping, terminated, terminating,
-    unknown,
+    HandlerContext, draining, failed, pending, provisioning, running, starting, stopped, stopping, terminated,
+    terminating, unknown,
 };
 use super::observation::Observation;
 use super::policy::Policy;
@@ -19,21 +19,21 @@ use super::worker::Worker;
 /// nothing is to be done.
 ///
 /// # Assumptions
-/// `seen` was gathered for this worker in this pass, as [`queries`](super::query::queries) asks for. What is
+/// `observation` was gathered for this worker in this ctx, as [`queries`](super::query::queries) asks for. What is
 /// missing is treated as not seen, and waited for.
-pub fn decide(worker: &Worker, seen: &Observation, policy: &Policy, now: Timestamp) -> Decision {
-    let pass = Pass { worker, seen, policy, now };
+pub fn decide(worker: &Worker, observation: &Observation, policy: &Policy, now: Timestamp) -> Decision {
+    let ctx = HandlerContext { worker, observation, policy, now };
     match worker.status {
-        WorkerStatus::Pending => pending::handle(pass),
-        WorkerStatus::Provisioning => provisioning::handle(pass),
-        WorkerStatus::Starting => starting::handle(pass),
-        WorkerStatus::Running => running::handle(pass),
-        WorkerStatus::Draining => draining::handle(pass),
-        WorkerStatus::Stopping => stopping::handle(pass),
-        WorkerStatus::Stopped => stopped::handle(pass),
-        WorkerStatus::Terminating => terminating::handle(pass),
-        WorkerStatus::Terminated => terminated::handle(pass),
-        WorkerStatus::Failed => failed::handle(pass),
-        WorkerStatus::Unknown => unknown::handle(pass),
+        WorkerStatus::Pending => pending::handle(ctx),
+        WorkerStatus::Provisioning => provisioning::handle(ctx),
+        WorkerStatus::Starting => starting::handle(ctx),
+        WorkerStatus::Running => running::handle(ctx),
+        WorkerStatus::Draining => draining::handle(ctx),
+        WorkerStatus::Stopping => stopping::handle(ctx),
+        WorkerStatus::Stopped => stopped::handle(ctx),
+        WorkerStatus::Terminating => terminating::handle(ctx),
+        WorkerStatus::Terminated => terminated::handle(ctx),
+        WorkerStatus::Failed => failed::handle(ctx),
+        WorkerStatus::Unknown => unknown::handle(ctx),
     }
 }

@@ -1,6 +1,7 @@
 //! A decision: what to do about a worker, and why. Data all through; nothing has happened yet.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value};
 
 use super::counters::{Counter, Counts};
 use super::effect::Effect;
@@ -22,10 +23,10 @@ use super::transition::{EdgeKind, Transition};
 /// use lcm_sdk::{decide, DesiredStatus, Ec2State, Observation, Outcome, Policy, Worker, WorkerStatus};
 ///
 /// let mut worker = Worker::new("w-1", WorkerStatus::Stopped);
-/// worker.instance_id = Some("i-1".into());
+/// worker.ec2_instance_id = Some("i-1".into());
 /// worker.desired_status = Some(DesiredStatus::Running);
 ///
-/// let seen = Observation::of_ec2("i-1", Ec2State::Stopped);
+/// let seen = Observation::with_instance_state("i-1", Ec2State::Stopped);
 /// let decision = decide(&worker, &seen, &Policy::default(), "2026-02-06T08:00:00Z".parse().unwrap());
 ///
 /// assert_eq!(decision.outcome, Outcome::Success);
@@ -55,10 +56,10 @@ pub struct Decision {
 }
 
 /// Fields of a record to change besides its status.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Changes {
     /// The worker's instance.
-    pub instance_id: Change<InstanceId>,
+    pub ec2_instance_id: Change<InstanceId>,
     /// The region of its instance, for a record that left that to the default.
     pub aws_region: Option<String>,
     /// Its addresses, both at once because the server clears what it is not told.
@@ -80,12 +81,11 @@ pub struct Changes {
     /// CML's mark of the registration attempt that stood there before ours, and a fingerprint of our token.
     pub license_attempt: Option<String>,
     /// How the licence operation went.
-    pub license: Option<LicenseReport>,
+    pub license_report: Option<LicenseReport>,
 }
 
 /// What to do with one field.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Change<T> {
     /// Leave it.
     #[default]
@@ -94,6 +94,69 @@ pub enum Change<T> {
     Set(T),
     /// Clear it.
     Clear,
+}
+
+impl Changes {
+    /// The changed fields under the names the record itself uses; null clears a field.
+    ///
+    /// `license_report` is no field of the record: the control plane derives the license fields from it.
+    pub fn to_json(&self) -> Map<String, Value> {
+        let Self {
+            ec2_instance_id,
+            aws_region,
+            addresses,
+            desired_status,
+            start_initiated_at,
+            drain_started_at,
+            scaled_down_at,
+            launched_at,
+            launch_generation,
+            launch_plan,
+            license_attempt,
+            license_report,
+        } = self;
+        let mut map = Map::new();
+        let mut put = |field: &str, value: Option<Value>| {
+            map.extend(value.map(|value| (field.to_owned(), value)));
+        };
+        put("ec2_instance_id", ec2_instance_id.to_json(|id| id.as_str().into()));
+        put("aws_region", aws_region.as_deref().map(Value::from));
+        if let Some(addresses) = addresses {
+            put("public_ip", Some(addresses.public_ip.as_deref().into()));
+            put("private_ip", Some(addresses.private_ip.as_deref().into()));
+            put("ip_address", Some(addresses.preferred().into()));
+        }
+        put("desired_status", desired_status.map(|desired| desired.as_str().into()));
+        put("start_initiated_at", start_initiated_at.map(written));
+        put("drain_started_at", drain_started_at.to_json(|at| written(*at)));
+        put("scaled_down_at", scaled_down_at.map(written));
+        put("launched_at", launched_at.map(written));
+        put("launch_generation", launch_generation.map(Value::from));
+        put("launch_plan", launch_plan.to_json(|plan| serde_json::to_value(plan).unwrap_or_default()));
+        put("license_attempt", license_attempt.as_deref().map(Value::from));
+        put("license_report", license_report.map(|report| serde_json::to_value(report).unwrap_or_default()));
+        map
+    }
+}
+
+fn written(moment: Timestamp) -> Value {
+    super::worker_json::written(Some(moment))
+}
+
+impl Serialize for Changes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.to_json().serialize(serializer)
+    }
+}
+
+impl<T> Change<T> {
+    fn to_json(&self, value: impl FnOnce(&T) -> Value) -> Option<Value> {
+        match self {
+            Self::Keep => None,
+            Self::Set(new) => Some(value(new)),
+            Self::Clear => Some(Value::Null),
+        }
+    }
 }
 
 impl<T: Clone> Change<T> {
@@ -114,6 +177,13 @@ pub struct Addresses {
     pub public_ip: Option<String>,
     /// Private.
     pub private_ip: Option<String>,
+}
+
+impl Addresses {
+    /// The address to connect to: public before private.
+    pub fn preferred(&self) -> Option<&str> {
+        self.public_ip.as_deref().or(self.private_ip.as_deref())
+    }
 }
 
 impl From<&Instance> for Addresses {

@@ -81,7 +81,7 @@ pub fn explore(scan: &Scan, workers: &[Worker], unreadable: &[UnreadableWorker])
     let by_id: HashMap<&str, &Worker> = workers.iter().map(|worker| (worker.id.as_str(), worker)).collect();
     let mut by_instance: HashMap<&InstanceId, &Worker> = HashMap::with_capacity(workers.len());
     for worker in workers {
-        if let Some(instance) = &worker.instance_id {
+        if let Some(instance) = &worker.ec2_instance_id {
             // Two records may name one instance, an old terminated one and its successor: the living owns it.
             let owner = by_instance.entry(instance).or_insert(worker);
             if owner.status == WorkerStatus::Terminated {
@@ -92,7 +92,7 @@ pub fn explore(scan: &Scan, workers: &[Worker], unreadable: &[UnreadableWorker])
     let unreadable_ids: HashSet<&str> =
         unreadable.iter().filter_map(|record| Some(record.id.as_ref()?.as_str())).collect();
     let of_unreadable: HashSet<&InstanceId> =
-        unreadable.iter().filter_map(|record| record.instance_id.as_ref()).collect();
+        unreadable.iter().filter_map(|record| record.ec2_instance_id.as_ref()).collect();
     let belongs_to_unreadable = |instance: &Instance| {
         let is_tagged = instance.owner().is_some_and(|owner| unreadable_ids.contains(owner));
         is_tagged || of_unreadable.contains(&instance.id)
@@ -132,7 +132,7 @@ mod tests {
         };
         let worker = |id: &str, status, instance: Option<&str>| {
             let mut worker = Worker::new(id, status);
-            worker.instance_id = instance.map(InstanceId::from);
+            worker.ec2_instance_id = instance.map(InstanceId::from);
             worker
         };
         let scan = Scan {

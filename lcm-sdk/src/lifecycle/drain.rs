@@ -17,7 +17,7 @@ use super::decision::{Change, Decision};
 use super::effect::{Effect, IfRefused};
 use super::event::{Event, SessionEnd};
 use super::ids::WorkerId;
-use super::observation::Answer;
+use super::observation::Lookup;
 use super::policy::Policy;
 use super::reason::{Detail, Reason, ReasonCode};
 use super::session::{Session, SessionStanding};
@@ -57,7 +57,7 @@ pub enum DrainError {
 /// Begins a drain. Only a running worker can be drained.
 ///
 /// ```
-/// use lcm_sdk::{core::drain, DesiredStatus, Worker, WorkerStatus};
+/// use lcm_sdk::{lifecycle::drain, DesiredStatus, Worker, WorkerStatus};
 ///
 /// let now = "2026-02-06T08:00:00Z".parse().unwrap();
 /// let worker = Worker::new("w-1", WorkerStatus::Running);
@@ -90,7 +90,7 @@ pub fn initiate(
 /// Calls a drain off. Only a draining worker can go back this way.
 ///
 /// ```
-/// use lcm_sdk::{core::drain, DesiredStatus, Worker, WorkerStatus};
+/// use lcm_sdk::{lifecycle::drain, DesiredStatus, Worker, WorkerStatus};
 ///
 /// let worker = Worker::new("w-1", WorkerStatus::Draining);
 /// let decision = drain::cancel(&worker, "alice", "class goes on")?;
@@ -116,7 +116,7 @@ pub fn cancel(worker: &Worker, cancelled_by: &str, reason: &str) -> Result<Decis
 pub fn progress(
     worker: &Worker,
     sessions: &[Session],
-    template: &Answer<Template>,
+    template: &Lookup<Template>,
     policy: &Policy,
     now: Timestamp,
 ) -> Decision {
@@ -216,11 +216,11 @@ pub(crate) fn started(running_sessions: usize, reason: &str, requested_by: &str)
 }
 
 /// The time left, zero once it is over. `None` while the template cannot be read: then nothing may be forced.
-fn until_deadline(worker: &Worker, template: &Answer<Template>, now: Timestamp) -> Option<Duration> {
+fn until_deadline(worker: &Worker, template: &Lookup<Template>, now: Timestamp) -> Option<Duration> {
     let timeout = match (&worker.template_name, template) {
-        (None, _) | (Some(_), Answer::Absent) => DEFAULT_DRAIN_TIMEOUT,
-        (Some(_), Answer::Found(template)) => template.drain_timeout,
-        (Some(_), Answer::NotAsked | Answer::Unknown(_)) => return None,
+        (None, _) | (Some(_), Lookup::Absent) => DEFAULT_DRAIN_TIMEOUT,
+        (Some(_), Lookup::Found(template)) => template.drain_timeout,
+        (Some(_), Lookup::NotRequested | Lookup::Unknown(_)) => return None,
     };
     // A drain whose start nobody noted begins now, however short its timeout: at least one more look at it.
     let Some(started) = worker.notes.drain_started_at else { return Some(timeout.max(Duration::from_nanos(1))) };

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::event::{Event, SessionEnd};
+use super::failure::CallFailure;
 use super::ids::{InstanceId, SessionId};
 use super::launch::LaunchPlan;
 use super::license::{LicenseReport, Submission};
@@ -121,6 +122,40 @@ pub enum IfRefused {
     KeepWaiting,
     /// The deadline has passed: end it.
     Terminate,
+}
+
+/// How one effect went.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EffectResult {
+    /// A dry run would carry it out.
+    Planned,
+    /// It took effect, in this attempt or an earlier one.
+    Done,
+    /// The launch returned this instance.
+    Launched(InstanceId),
+    /// The call failed.
+    Failed(CallFailure),
+    /// It was not tried: an earlier effect failed, or the lease was lost.
+    NotTried,
+}
+
+impl EffectResult {
+    /// Whether the effect took place.
+    pub const fn is_success(&self) -> bool {
+        match self {
+            Self::Done | Self::Launched(_) => true,
+            Self::Planned | Self::Failed(_) | Self::NotTried => false,
+        }
+    }
+
+    /// The failed call, if there was one.
+    pub const fn failure(&self) -> Option<&CallFailure> {
+        match self {
+            Self::Failed(failure) => Some(failure),
+            Self::Planned | Self::Done | Self::Launched(_) | Self::NotTried => None,
+        }
+    }
 }
 
 impl Effect {

@@ -15,7 +15,7 @@ pub struct Cause(Option<Shared>);
 
 impl Cause {
     /// This error.
-    pub fn of(error: impl Error + Send + Sync + 'static) -> Self {
+    pub fn new(error: impl Error + Send + Sync + 'static) -> Self {
         let boxed: Box<dyn Error + Send + Sync> = Box::new(error);
         Self(Some(boxed.into()))
     }

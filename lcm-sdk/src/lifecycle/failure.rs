@@ -134,7 +134,7 @@ impl CallFailure {
     /// the message is known to be free of secrets.
     #[must_use]
     pub fn caused_by(self, error: impl Error + Send + Sync + 'static) -> Self {
-        Self { cause: Cause::of(error), ..self }
+        Self { cause: Cause::new(error), ..self }
     }
 }
 

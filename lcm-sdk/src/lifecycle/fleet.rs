@@ -12,7 +12,7 @@ use super::worker::Worker;
 /// use lcm_sdk::{FleetView, Worker, WorkerStatus};
 ///
 /// let workers = [Worker::new("w-1", WorkerStatus::Running), Worker::new("w-2", WorkerStatus::Draining)];
-/// assert_eq!(FleetView::of(&workers).running, 1);
+/// assert_eq!(FleetView::from_workers(&workers).running, 1);
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct FleetView {
@@ -24,7 +24,7 @@ pub struct FleetView {
 
 impl FleetView {
     /// Reads the view off the records.
-    pub fn of<'a>(workers: impl IntoIterator<Item = &'a Worker>) -> Self {
+    pub fn from_workers<'a>(workers: impl IntoIterator<Item = &'a Worker>) -> Self {
         workers.into_iter().fold(Self::default(), |view, worker| Self {
             running: view.running + usize::from(eligibility(worker) == Eligibility::Eligible),
             last_scale_down_at: view.last_scale_down_at.max(worker.notes.scaled_down_at),
@@ -46,6 +46,6 @@ mod tests {
     fn a_worker_that_is_wanted_stopped_is_not_counted_on() {
         let mut leaving = Worker::new("w-2", WorkerStatus::Running);
         leaving.desired_status = Some(DesiredStatus::Stopped);
-        assert_eq!(FleetView::of(&[Worker::new("w-1", WorkerStatus::Running), leaving]).running, 1);
+        assert_eq!(FleetView::from_workers(&[Worker::new("w-1", WorkerStatus::Running), leaving]).running, 1);
     }
 }

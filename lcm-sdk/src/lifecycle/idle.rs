@@ -55,9 +55,9 @@ impl AutoPause {
     /// use lcm_sdk::lifecycle::{idle::AutoPause, policy::ScaleDownPolicy};
     ///
     /// let on = ScaleDownPolicy { enabled: true, ..ScaleDownPolicy::default() };
-    /// assert_eq!(AutoPause::under(&on), AutoPause::Suppressed);
+    /// assert_eq!(AutoPause::from_policy(&on), AutoPause::Suppressed);
     /// ```
-    pub fn under(policy: &ScaleDownPolicy) -> Self {
+    pub fn from_policy(policy: &ScaleDownPolicy) -> Self {
         if policy.enabled { Self::Suppressed } else { Self::ServerDecides }
     }
 }

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 use super::json::{FieldError, Fields};
-use super::observation::Answer;
+use super::observation::Lookup;
 use super::secret::Secret;
 use super::wire_enum::vocabulary;
 
@@ -219,12 +219,12 @@ impl<'a> AttemptNote<'a> {
 
 /// Decides the next licence step from the intent, from what CML says, and from the note about the attempt that stood
 /// there before ours: until CML shows another mark, what it says is about that earlier attempt.
-pub(crate) fn next_step(license: &License, said: &Answer<RegistrationStatus>, note: Option<&str>) -> LicenseStep {
+pub(crate) fn next_step(license: &License, said: &Lookup<RegistrationStatus>, note: Option<&str>) -> LicenseStep {
     let Some(operation) = license.pending_operation else { return LicenseStep::Nothing };
     let status = match said {
-        Answer::NotAsked => return LicenseStep::Nothing,
-        Answer::Unknown(_) | Answer::Absent => return LicenseStep::TryLater,
-        Answer::Found(status) => status,
+        Lookup::NotRequested => return LicenseStep::Nothing,
+        Lookup::Unknown(_) | Lookup::Absent => return LicenseStep::TryLater,
+        Lookup::Found(status) => status,
     };
     match operation {
         LicenseOperation::Register => next_of_registration(license, status, AttemptNote::read(note)),
@@ -282,12 +282,12 @@ mod tests {
         }
     }
 
-    fn next_step(license: &License, said: &Answer<RegistrationStatus>) -> LicenseStep {
+    fn next_step(license: &License, said: &Lookup<RegistrationStatus>) -> LicenseStep {
         super::next_step(license, said, None)
     }
 
-    fn said(word: &str) -> Answer<RegistrationStatus> {
-        Answer::Found(RegistrationStatus::from_wire(word))
+    fn said(word: &str) -> Lookup<RegistrationStatus> {
+        Lookup::Found(RegistrationStatus::from_wire(word))
     }
 
     #[test]
@@ -315,7 +315,7 @@ mod tests {
     fn what_cml_says_about_an_earlier_attempt_is_not_about_ours() {
         let submitted = license(Some(LicenseOperation::Register), true);
         for word in ["COMPLETED", "EXPIRED"] {
-            let marked = |mark| Answer::Found(RegistrationStatus::from_wire(word).attempted(mark));
+            let marked = |mark| Lookup::Found(RegistrationStatus::from_wire(word).attempted(mark));
             assert_eq!(super::next_step(&submitted, &marked("monday"), Some("monday")), LicenseStep::Wait);
             let tuesday = super::next_step(&submitted, &marked("tuesday"), Some("monday"));
             assert!(matches!(tuesday, LicenseStep::Finish(_)), "{tuesday:?}");
@@ -328,7 +328,7 @@ mod tests {
         for before in [None, Some("monday")] {
             let note = attempt_note(before, fresh.pending_token.as_ref());
             for word in ["IN_PROGRESS", "COMPLETED", "FAILED"] {
-                let shown = |mark| Answer::Found(RegistrationStatus::from_wire(word).attempted(mark));
+                let shown = |mark| Lookup::Found(RegistrationStatus::from_wire(word).attempted(mark));
                 let step = super::next_step(&fresh, &shown("tuesday"), Some(&note));
                 assert_eq!(step, LicenseStep::Acknowledge, "{word} after {before:?}");
                 let other = License { pending_token: Some(Secret::from("another")), ..fresh.clone() };
@@ -346,7 +346,7 @@ mod tests {
     #[test]
     fn an_intent_survives_a_cml_that_cannot_be_asked() {
         let fresh = license(Some(LicenseOperation::Register), false);
-        let unknown = Answer::Unknown(CallFailure::new(FailureKind::Unreachable, "connection refused"));
+        let unknown = Lookup::Unknown(CallFailure::new(FailureKind::Unreachable, "connection refused"));
         assert_eq!(next_step(&fresh, &unknown), LicenseStep::TryLater);
         assert_eq!(next_step(&license(None, false), &unknown), LicenseStep::Nothing);
         for in_progress in [false, true] {

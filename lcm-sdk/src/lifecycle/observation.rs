@@ -1,7 +1,7 @@
 //! What was seen of the world in one pass.
 //!
-//! Every part is an [`Answer`], which keeps "no" and "could not ask" apart to the very end. A part nobody asked for
-//! is [`Answer::NotAsked`]; `queries` says which parts a pass still needs.
+//! Every part is an [`Lookup`], which keeps "no" and "could not ask" apart to the very end. A part nobody asked for
+//! is [`Lookup::NotRequested`]; `queries` says which parts a pass still needs.
 
 use super::failure::CallFailure;
 use super::fleet::FleetView;
@@ -17,16 +17,16 @@ use super::worker::Worker;
 /// What somebody said when asked.
 ///
 /// ```
-/// use lcm_sdk::lifecycle::observation::Answer;
+/// use lcm_sdk::lifecycle::observation::Lookup;
 ///
-/// let nobody_home: Answer<u8> = Answer::Absent;
-/// assert_ne!(nobody_home, Answer::NotAsked);
+/// let nobody_home: Lookup<u8> = Lookup::Absent;
+/// assert_ne!(nobody_home, Lookup::NotRequested);
 /// ```
 #[derive(Debug, Clone, Default, PartialEq)]
-pub enum Answer<T> {
+pub enum Lookup<T> {
     /// The question was not put.
     #[default]
-    NotAsked,
+    NotRequested,
     /// This is it.
     Found(T),
     /// The one who knows answered that there is none.
@@ -35,12 +35,12 @@ pub enum Answer<T> {
     Unknown(CallFailure),
 }
 
-impl<T> Answer<T> {
+impl<T> Lookup<T> {
     /// What was found, if anything.
     pub const fn found(&self) -> Option<&T> {
         match self {
             Self::Found(value) => Some(value),
-            Self::NotAsked | Self::Absent | Self::Unknown(_) => None,
+            Self::NotRequested | Self::Absent | Self::Unknown(_) => None,
         }
     }
 
@@ -48,26 +48,26 @@ impl<T> Answer<T> {
     pub const fn failure(&self) -> Option<&CallFailure> {
         match self {
             Self::Unknown(failure) => Some(failure),
-            Self::NotAsked | Self::Found(_) | Self::Absent => None,
+            Self::NotRequested | Self::Found(_) | Self::Absent => None,
         }
     }
 
     /// Whether the question is still open.
-    pub const fn is_not_asked(&self) -> bool {
+    pub const fn is_not_requested(&self) -> bool {
         match self {
-            Self::NotAsked => true,
+            Self::NotRequested => true,
             Self::Found(_) | Self::Absent | Self::Unknown(_) => false,
         }
     }
 }
 
-impl<T> From<Result<T, CallFailure>> for Answer<T> {
+impl<T> From<Result<T, CallFailure>> for Lookup<T> {
     fn from(result: Result<T, CallFailure>) -> Self {
         result.map_or_else(Self::Unknown, Self::Found)
     }
 }
 
-impl<T> From<Result<Option<T>, CallFailure>> for Answer<T> {
+impl<T> From<Result<Option<T>, CallFailure>> for Lookup<T> {
     fn from(result: Result<Option<T>, CallFailure>) -> Self {
         match result {
             Ok(Some(value)) => Self::Found(value),
@@ -82,47 +82,47 @@ impl<T> From<Result<Option<T>, CallFailure>> for Answer<T> {
 /// ```
 /// use lcm_sdk::{Ec2State, Observation};
 ///
-/// let seen = Observation::of_ec2("i-1", Ec2State::Stopped);
+/// let seen = Observation::with_instance_state("i-1", Ec2State::Stopped);
 /// assert_eq!(seen.instance.found().map(|instance| instance.state), Some(Ec2State::Stopped));
-/// assert!(seen.sessions.is_not_asked());
+/// assert!(seen.sessions.is_not_requested());
 /// ```
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Observation {
     /// The instance the record names.
-    pub instance: Answer<Instance>,
+    pub instance: Lookup<Instance>,
     /// Every instance whose tags name this worker, dead ones that EC2 still shows included.
-    pub tagged: Answer<Vec<Instance>>,
+    pub tagged: Lookup<Vec<Instance>>,
     /// The worker's template.
-    pub template: Answer<Template>,
+    pub template: Lookup<Template>,
     /// The AMIs that match.
-    pub images: Answer<Vec<Image>>,
+    pub images: Lookup<Vec<Image>>,
     /// The sessions assigned to the worker.
-    pub sessions: Answer<Vec<Session>>,
+    pub sessions: Lookup<Vec<Session>>,
     /// What CloudWatch says.
-    pub cloud_metrics: Answer<CloudMetrics>,
+    pub cloud_metrics: Lookup<CloudMetrics>,
     /// What CML says about itself.
-    pub cml: Answer<CmlMetrics>,
+    pub cml: Lookup<CmlMetrics>,
     /// When the metrics loop last collected and reported this worker's metrics; a pass need not repeat that.
     pub metrics_reported_at: Option<Timestamp>,
     /// What CML says about its registration.
-    pub registration: Answer<RegistrationStatus>,
+    pub registration: Lookup<RegistrationStatus>,
     /// What idle detection says.
-    pub idle: Answer<IdleReport>,
+    pub idle: Lookup<IdleReport>,
     /// When idle detection was last asked about this worker, as far as the caller remembers.
     pub idle_checked_at: Option<Timestamp>,
     /// What the fleet looks like, for scale-down.
-    pub fleet: Answer<FleetView>,
+    pub fleet: Lookup<FleetView>,
 }
 
 impl Observation {
     /// An observation in which EC2 shows the instance in a state, and nothing else was asked.
-    pub fn of_ec2(id: &str, state: Ec2State) -> Self {
-        Self { instance: Answer::Found(Instance::new(id, state)), ..Self::default() }
+    pub fn with_instance_state(id: &str, state: Ec2State) -> Self {
+        Self { instance: Lookup::Found(Instance::new(id, state)), ..Self::default() }
     }
 
     /// The worker's instance, once it was found by the id on the record, or by its tag if the record names none.
     pub fn instance_of(&self, worker: &Worker) -> Option<&Instance> {
-        if worker.instance_id.is_some() {
+        if worker.ec2_instance_id.is_some() {
             self.instance.found()
         } else {
             super::handlers::locate::live(self.tagged.found()?)

@@ -17,8 +17,8 @@ use super::discovery::{Completeness, Scan};
 use super::event::Event;
 use super::ids::{InstanceId, WorkerId};
 use super::instance::Instance;
-use super::observation::Answer;
-use super::patch::{StatusPatch, Termination};
+use super::observation::Lookup;
+use super::patch::{Patch, Termination};
 use super::policy::Policy;
 use super::status::{Ec2State, WorkerStatus};
 use super::time::{self, Timestamp};
@@ -46,7 +46,7 @@ pub struct Verdict {
     /// The record.
     pub worker_id: WorkerId,
     /// Its instance.
-    pub instance_id: InstanceId,
+    pub ec2_instance_id: InstanceId,
     /// The conclusion.
     pub conclusion: Conclusion,
 }
@@ -93,7 +93,7 @@ pub struct Judgement {
     /// One verdict for every record that the scan did not show alive.
     pub verdicts: Vec<Verdict>,
     /// What to write: one patch for each orphan. `orphans_terminated_count` rises by one for each that is written.
-    pub patches: Vec<StatusPatch>,
+    pub patches: Vec<Patch>,
     /// What to announce: one for each orphan once it is written, or one for a frozen region.
     pub events: Vec<Event>,
 }
@@ -115,13 +115,13 @@ pub fn suspects<'a>(scan: &Scan, workers: &'a [Worker], policy: &Policy) -> Vec<
 /// ```
 /// use std::collections::HashMap;
 /// use lcm_sdk::lifecycle::discovery::{Completeness, Scan};
-/// use lcm_sdk::lifecycle::observation::Answer;
+/// use lcm_sdk::lifecycle::observation::Lookup;
 /// use lcm_sdk::lifecycle::orphans::{judge, Conclusion, SubnetSight};
 /// use lcm_sdk::{Ec2State, Instance, Policy, Worker, WorkerStatus};
 ///
 /// let now = "2026-02-06T08:00:00Z".parse().unwrap();
 /// let mut worker = Worker::new("w-1", WorkerStatus::Running);
-/// worker.instance_id = Some("i-gone".into());
+/// worker.ec2_instance_id = Some("i-gone".into());
 /// worker.aws_region = Some("us-east-1".into());
 /// worker.created_at = "2026-02-05T08:00:00Z".parse().ok();
 /// let scan = Scan {
@@ -129,7 +129,7 @@ pub fn suspects<'a>(scan: &Scan, workers: &'a [Worker], policy: &Policy) -> Vec<
 ///     instances: vec![Instance::new("i-other", Ec2State::Running)],
 ///     completeness: Completeness::Complete,
 /// };
-/// let verified = HashMap::from([("i-gone".into(), Answer::Absent)]);
+/// let verified = HashMap::from([("i-gone".into(), Lookup::Absent)]);
 /// let judgement = judge(&scan, &[worker], &verified, SubnetSight::Visible, &Policy::default(), now);
 /// assert_eq!(judgement.verdicts[0].conclusion, Conclusion::Orphan);
 /// assert_eq!(judgement.patches[0].status, Some(WorkerStatus::Terminated));
@@ -137,7 +137,7 @@ pub fn suspects<'a>(scan: &Scan, workers: &'a [Worker], policy: &Policy) -> Vec<
 pub fn judge(
     scan: &Scan,
     workers: &[Worker],
-    verified: &HashMap<InstanceId, Answer<Instance>>,
+    verified: &HashMap<InstanceId, Lookup<Instance>>,
     subnet: SubnetSight,
     policy: &Policy,
     now: Timestamp,
@@ -180,12 +180,12 @@ pub fn judge(
 fn conclude(scan: &Scan, verdicts: Vec<(&Worker, Conclusion)>, now: Timestamp) -> Judgement {
     let mut judgement = Judgement::default();
     for (worker, conclusion) in verdicts {
-        let Some(instance_id) = worker.instance_id.clone() else { continue };
+        let Some(ec2_instance_id) = worker.ec2_instance_id.clone() else { continue };
         if conclusion == Conclusion::Orphan {
             judgement.patches.extend(termination(worker, now));
-            judgement.events.push(Event::OrphanTerminated { instance: instance_id.clone() });
+            judgement.events.push(Event::OrphanTerminated { instance: ec2_instance_id.clone() });
         }
-        judgement.verdicts.push(Verdict { worker_id: worker.id.clone(), instance_id, conclusion });
+        judgement.verdicts.push(Verdict { worker_id: worker.id.clone(), ec2_instance_id, conclusion });
     }
     let records = judgement.verdicts.iter().filter(|verdict| verdict.conclusion == Conclusion::Frozen).count();
     if records > 0 {
@@ -205,7 +205,7 @@ fn considered<'a>(
 ) -> impl Iterator<Item = (&'a Worker, &'a InstanceId)> {
     workers.iter().filter_map(move |worker| {
         let here = policy.regions.region_of(worker) == Some(scan.region.as_str());
-        let id = worker.instance_id.as_ref().filter(|_| here)?;
+        let id = worker.ec2_instance_id.as_ref().filter(|_| here)?;
         match worker.status {
             WorkerStatus::Pending | WorkerStatus::Terminated => None,
             WorkerStatus::Provisioning
@@ -221,12 +221,12 @@ fn considered<'a>(
     })
 }
 
-fn verdict(worker: &Worker, verified: Option<&Answer<Instance>>, policy: &Policy, now: Timestamp) -> Conclusion {
+fn verdict(worker: &Worker, verified: Option<&Lookup<Instance>>, policy: &Policy, now: Timestamp) -> Conclusion {
     match verified {
-        None | Some(Answer::NotAsked | Answer::Unknown(_)) => Conclusion::Unknown,
-        Some(Answer::Found(instance)) if instance.state == Ec2State::Terminated => gone(instance),
-        Some(Answer::Found(_)) => Conclusion::Alive,
-        Some(Answer::Absent) => match worker.launch_time() {
+        None | Some(Lookup::NotRequested | Lookup::Unknown(_)) => Conclusion::Unknown,
+        Some(Lookup::Found(instance)) if instance.state == Ec2State::Terminated => gone(instance),
+        Some(Lookup::Found(_)) => Conclusion::Alive,
+        Some(Lookup::Absent) => match worker.launch_time() {
             Some(launched) if time::age(launched, now) >= policy.consistency_window => Conclusion::Orphan,
             Some(_) | None => Conclusion::Young,
         },
@@ -237,10 +237,10 @@ fn gone(instance: &Instance) -> Conclusion {
     if instance.is_protected() { Conclusion::Protected } else { Conclusion::Orphan }
 }
 
-fn termination(worker: &Worker, now: Timestamp) -> Option<StatusPatch> {
+fn termination(worker: &Worker, now: Timestamp) -> Option<Patch> {
     let edge = |kind| Transition::new(worker.status, WorkerStatus::Terminated, kind);
     let transition = edge(EdgeKind::Observed).or_else(|_| edge(EdgeKind::Commanded)).ok()?;
-    Some(StatusPatch {
+    Some(Patch {
         worker_id: worker.id.clone(),
         expected_version: worker.version,
         status: Some(transition.to()),

@@ -13,7 +13,7 @@ use super::worker::Worker;
 /// Changes to a record, conditional on the version that was read: if somebody wrote in between, nothing is
 /// written, and the worker is read and decided anew.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct StatusPatch {
+pub struct Patch {
     /// Whose record.
     pub worker_id: WorkerId,
     /// The version the decision was made on.
@@ -50,7 +50,7 @@ pub struct DrainRequest {
 
 impl DrainRequest {
     /// The request an event speaks of, if it is about one.
-    pub fn of(event: &Event) -> Option<Self> {
+    pub fn from_event(event: &Event) -> Option<Self> {
         let (reason, requested_by) = match event {
             Event::DrainStarted { reason, requested_by, .. } => (reason, requested_by),
             Event::DrainCancelled { cancelled_by, reason } => (reason, cancelled_by),
@@ -82,9 +82,9 @@ pub enum Route {
     CancelDrain,
 }
 
-impl StatusPatch {
+impl Patch {
     /// A patch that leaves the status as it is.
-    pub fn of_changes(worker: &Worker, changes: Changes, at: Timestamp) -> Self {
+    pub fn from_changes(worker: &Worker, changes: Changes, at: Timestamp) -> Self {
         Self {
             worker_id: worker.id.clone(),
             expected_version: worker.version,
@@ -118,15 +118,13 @@ impl StatusPatch {
             | WorkerStatus::Unknown => Route::Status,
         })
     }
-}
 
-impl Worker {
-    /// The record as it is once the patch is written. The version is the server's business and stays.
+    /// The record after this patch is written. The version is raised by the server and stays as it was.
     #[must_use]
-    pub fn patched(&self, patch: &StatusPatch) -> Self {
-        let mut worker = self.clone();
+    pub fn apply_to(&self, worker: &Worker) -> Worker {
+        let mut worker = worker.clone();
         let Changes {
-            instance_id,
+            ec2_instance_id,
             aws_region,
             addresses,
             desired_status,
@@ -137,13 +135,13 @@ impl Worker {
             launch_generation,
             launch_plan,
             license_attempt,
-            license,
-        } = &patch.changes;
-        if let Some(status) = patch.status {
+            license_report,
+        } = &self.changes;
+        if let Some(status) = self.status {
             worker.status = status;
-            worker.terminated_at = (status == WorkerStatus::Terminated).then_some(patch.at).or(worker.terminated_at);
+            worker.terminated_at = (status == WorkerStatus::Terminated).then_some(self.at).or(worker.terminated_at);
         }
-        instance_id.apply(&mut worker.instance_id);
+        ec2_instance_id.apply(&mut worker.ec2_instance_id);
         worker.aws_region = aws_region.clone().or(worker.aws_region);
         if let Some(addresses) = addresses {
             worker.public_ip.clone_from(&addresses.public_ip);
@@ -158,12 +156,14 @@ impl Worker {
         worker.notes.launch_generation = launch_generation.unwrap_or(worker.notes.launch_generation);
         launch_plan.apply(&mut worker.notes.launch_plan);
         worker.notes.license_attempt = license_attempt.clone().or(worker.notes.license_attempt);
-        if let Some(report) = license {
+        if let Some(report) = license_report {
             worker.license_reported(*report);
         }
         worker
     }
+}
 
+impl Worker {
     /// What the control plane makes of a licence report.
     pub fn license_reported(&mut self, report: LicenseReport) {
         let license = &mut self.license;

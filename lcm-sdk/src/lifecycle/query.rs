@@ -7,7 +7,7 @@ use std::fmt;
 
 use super::idle;
 use super::license::LicenseOperation;
-use super::observation::{Answer, Observation};
+use super::observation::{Lookup, Observation};
 use super::policy::Policy;
 use super::scale_down;
 use super::status::{DesiredStatus, Ec2State, WorkerStatus};
@@ -88,12 +88,12 @@ impl fmt::Debug for Queries {
 /// use lcm_sdk::{queries, Ec2State, Observation, Policy, Query, Worker, WorkerStatus};
 ///
 /// let mut worker = Worker::new("w-1", WorkerStatus::Stopping);
-/// worker.instance_id = Some("i-1".into());
+/// worker.ec2_instance_id = Some("i-1".into());
 /// let (policy, now) = (Policy::default(), "2026-02-06T08:00:00Z".parse().unwrap());
 ///
 /// let first = queries(&worker, &Observation::default(), &policy, now);
 /// assert!(first.iter().eq([Query::Instance]));
-/// let seen = Observation::of_ec2("i-1", Ec2State::Stopping);
+/// let seen = Observation::with_instance_state("i-1", Ec2State::Stopping);
 /// assert!(queries(&worker, &seen, &policy, now).is_empty());
 /// ```
 pub fn queries(worker: &Worker, seen: &Observation, policy: &Policy, now: Timestamp) -> Queries {
@@ -107,10 +107,12 @@ pub fn queries(worker: &Worker, seen: &Observation, policy: &Policy, now: Timest
         | WorkerStatus::Stopped
         | WorkerStatus::Terminating
         | WorkerStatus::Unknown => whereabouts(worker, seen),
-        WorkerStatus::Failed if worker.desired_status == Some(DesiredStatus::Terminated) => match worker.instance_id {
-            Some(_) => Queries::NONE,
-            None => whereabouts(worker, seen),
-        },
+        WorkerStatus::Failed if worker.desired_status == Some(DesiredStatus::Terminated) => {
+            match worker.ec2_instance_id {
+                Some(_) => Queries::NONE,
+                None => whereabouts(worker, seen),
+            }
+        }
         WorkerStatus::Failed => Queries::NONE,
         WorkerStatus::Terminated => Queries::NONE,
     }
@@ -118,16 +120,16 @@ pub fn queries(worker: &Worker, seen: &Observation, policy: &Policy, now: Timest
 
 /// The instance by id, or by tag if the record names none.
 fn whereabouts(worker: &Worker, seen: &Observation) -> Queries {
-    if worker.instance_id.is_some() {
-        Queries::NONE.and_if(seen.instance.is_not_asked(), Query::Instance)
+    if worker.ec2_instance_id.is_some() {
+        Queries::NONE.and_if(seen.instance.is_not_requested(), Query::Instance)
     } else {
-        Queries::NONE.and_if(seen.tagged.is_not_asked(), Query::Tagged)
+        Queries::NONE.and_if(seen.tagged.is_not_requested(), Query::Tagged)
     }
 }
 
 fn for_pending(worker: &Worker, seen: &Observation, policy: &Policy) -> Queries {
     let first = whereabouts(worker, seen);
-    if !first.is_empty() || worker.instance_id.is_some() {
+    if !first.is_empty() || worker.ec2_instance_id.is_some() {
         return first;
     }
     let launching = match worker.desired_status {
@@ -135,16 +137,16 @@ fn for_pending(worker: &Worker, seen: &Observation, policy: &Policy) -> Queries 
         Some(DesiredStatus::Stopped | DesiredStatus::Terminated) => false,
     };
     let nobody = match &seen.tagged {
-        Answer::Found(instances) => super::handlers::locate::live(instances).is_none(),
-        Answer::Absent => true,
-        Answer::NotAsked | Answer::Unknown(_) => false,
+        Lookup::Found(instances) => super::handlers::locate::live(instances).is_none(),
+        Lookup::Absent => true,
+        Lookup::NotRequested | Lookup::Unknown(_) => false,
     };
     if !launching || !nobody || worker.notes.launch_plan.is_some() || worker.template_name.is_none() {
         return Queries::NONE;
     }
-    let template = Queries::NONE.and_if(seen.template.is_not_asked(), Query::Template);
+    let template = Queries::NONE.and_if(seen.template.is_not_requested(), Query::Template);
     let region_is_known = policy.regions.resolve(worker).is_ok();
-    template.and_if(seen.template.found().is_some() && region_is_known && seen.images.is_not_asked(), Query::Images)
+    template.and_if(seen.template.found().is_some() && region_is_known && seen.images.is_not_requested(), Query::Images)
 }
 
 fn for_running(worker: &Worker, seen: &Observation, policy: &Policy, now: Timestamp) -> Queries {
@@ -166,11 +168,11 @@ fn for_running(worker: &Worker, seen: &Observation, policy: &Policy, now: Timest
         None => false,
     };
     let together = Queries::NONE
-        .and_if(!fresh && seen.cloud_metrics.is_not_asked(), Query::CloudMetrics)
-        .and_if(!fresh && has_address && seen.cml.is_not_asked(), Query::Cml)
-        .and_if(license_is_due && seen.registration.is_not_asked(), Query::Registration)
+        .and_if(!fresh && seen.cloud_metrics.is_not_requested(), Query::CloudMetrics)
+        .and_if(!fresh && has_address && seen.cml.is_not_requested(), Query::Cml)
+        .and_if(license_is_due && seen.registration.is_not_requested(), Query::Registration)
         .and_if(
-            seen.idle.is_not_asked()
+            seen.idle.is_not_requested()
                 && idle::check_is_due(worker, seen.idle_checked_at, policy.idle_detection_interval, now),
             Query::Idle,
         );
@@ -180,10 +182,10 @@ fn for_running(worker: &Worker, seen: &Observation, policy: &Policy, now: Timest
 fn for_draining(worker: &Worker, seen: &Observation) -> Queries {
     let first = whereabouts(worker, seen);
     let Some(instance) = seen.instance_of(worker).filter(|_| first.is_empty()) else { return first };
-    let sessions = Queries::NONE.and_if(seen.sessions.is_not_asked(), Query::Sessions);
+    let sessions = Queries::NONE.and_if(seen.sessions.is_not_requested(), Query::Sessions);
     match instance.state {
         Ec2State::Running => {
-            sessions.and_if(worker.template_name.is_some() && seen.template.is_not_asked(), Query::Template)
+            sessions.and_if(worker.template_name.is_some() && seen.template.is_not_requested(), Query::Template)
         }
         // Stopped under its sessions: the failed ones cannot be retried any more.
         Ec2State::Stopping | Ec2State::Stopped => sessions,
@@ -197,5 +199,5 @@ fn for_stopping(worker: &Worker, seen: &Observation) -> Queries {
         return first;
     }
     let is_up = seen.instance_of(worker).is_some_and(|instance| instance.state == Ec2State::Running);
-    Queries::NONE.and_if(is_up && seen.sessions.is_not_asked(), Query::Sessions)
+    Queries::NONE.and_if(is_up && seen.sessions.is_not_requested(), Query::Sessions)
 }

@@ -4,14 +4,13 @@ use serde::Serialize;
 
 use super::counters::{Counter, Counts};
 use super::decision::{Change, Changes, Decision};
-use super::effect::{Effect, IfLaunchRefused};
+use super::effect::{Effect, EffectResult, IfLaunchRefused};
 use super::event::{Audit, Event, Notice, SessionEnd};
 use super::failure::{CallFailure, FailureKind};
-use super::ids::InstanceId;
 use super::launch::LaunchPlan;
 use super::license::{AttemptNote, LicenseReport, Submission};
 use super::outcome::{Outcome, Requeue};
-use super::patch::{DrainRequest, StatusPatch, Termination};
+use super::patch::{DrainRequest, Patch, Termination};
 use super::reason::{Detail, Reason, ReasonCode};
 use super::status::WorkerStatus;
 use super::time::Timestamp;
@@ -37,22 +36,9 @@ impl Applied {
     pub fn did_something(&self) -> bool {
         self.results.iter().any(|result| match result {
             EffectResult::Done | EffectResult::Launched(_) | EffectResult::Failed(_) => true,
-            EffectResult::NotTried => false,
+            EffectResult::Planned | EffectResult::NotTried => false,
         })
     }
-}
-
-/// How an effect went.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum EffectResult {
-    /// It is done, now or by an earlier attempt.
-    Done,
-    /// The launch gave this instance.
-    Launched(InstanceId),
-    /// It failed.
-    Failed(CallFailure),
-    /// It was not tried: an earlier one failed, or leadership was lost.
-    NotTried,
 }
 
 /// The end of a pass: what it came to, what to write, and what to say once that is written.
@@ -68,7 +54,7 @@ pub struct Record {
     /// When to look again.
     pub requeue: Requeue,
     /// What to write.
-    pub patch: StatusPatch,
+    pub patch: Patch,
     /// What to announce once that is written.
     pub notices: Vec<Notice>,
     /// What to count once that is written.
@@ -85,14 +71,15 @@ pub struct Record {
 ///
 /// ```
 /// use lcm_sdk::lifecycle::failure::{CallFailure, FailureKind};
-/// use lcm_sdk::lifecycle::record::{record, Applied, EffectResult};
+/// use lcm_sdk::lifecycle::effect::EffectResult;
+/// use lcm_sdk::lifecycle::record::{record, Applied};
 /// use lcm_sdk::{decide, DesiredStatus, Ec2State, Observation, Outcome, Policy, Worker, WorkerStatus};
 ///
 /// let mut worker = Worker::new("w-1", WorkerStatus::Stopped);
-/// worker.instance_id = Some("i-1".into());
+/// worker.ec2_instance_id = Some("i-1".into());
 /// worker.desired_status = Some(DesiredStatus::Running);
 /// let at = "2026-02-06T08:00:00Z".parse().unwrap();
-/// let decision = decide(&worker, &Observation::of_ec2("i-1", Ec2State::Stopped), &Policy::default(), at);
+/// let decision = decide(&worker, &Observation::with_instance_state("i-1", Ec2State::Stopped), &Policy::default(), at);
 ///
 /// let throttled = CallFailure::coded(FailureKind::Throttled, "RequestLimitExceeded", "slow down");
 /// let results = vec![EffectResult::Failed(throttled)];
@@ -104,7 +91,7 @@ pub fn record(worker: &Worker, applied: &Applied) -> Record {
     let decision = &applied.decision;
     let missing = std::iter::repeat(&EffectResult::NotTried);
     let pairs = || decision.effects.iter().zip(applied.results.iter().chain(missing.clone()));
-    let mut record = match pairs().find(|(effect, result)| effect.blocks_the_transition() && !succeeded(result)) {
+    let mut record = match pairs().find(|(effect, result)| effect.blocks_the_transition() && !result.is_success()) {
         None => carried_out(worker, applied),
         Some((effect, result)) => held_up(worker, applied, effect, result),
     };
@@ -112,9 +99,9 @@ pub fn record(worker: &Worker, applied: &Applied) -> Record {
         follow_up(&mut record, effect, result);
     }
     if may_have_registered(worker, decision, pairs()) {
-        record.patch.changes.license = Some(LicenseReport::StartRegistration);
+        record.patch.changes.license_report = Some(LicenseReport::StartRegistration);
     }
-    if let Some(report) = record.patch.changes.license {
+    if let Some(report) = record.patch.changes.license_report {
         record.notices.push(Notice::Event(Event::License { report }));
         record.counts = match report {
             LicenseReport::CompleteRegistration => record.counts.and(Counter::LicenseRegistered),
@@ -128,13 +115,6 @@ pub fn record(worker: &Worker, applied: &Applied) -> Record {
     record
 }
 
-const fn succeeded(result: &EffectResult) -> bool {
-    match result {
-        EffectResult::Done | EffectResult::Launched(_) => true,
-        EffectResult::Failed(_) | EffectResult::NotTried => false,
-    }
-}
-
 /// Everything the change of status depends on was done.
 fn carried_out(worker: &Worker, applied: &Applied) -> Record {
     let decision = &applied.decision;
@@ -143,7 +123,7 @@ fn carried_out(worker: &Worker, applied: &Applied) -> Record {
         transition: decision.transition,
         reason: decision.reason.clone(),
         requeue: decision.requeue,
-        patch: StatusPatch {
+        patch: Patch {
             changes: decision.changes.as_deref().cloned().unwrap_or_default(),
             ..patch(worker, applied, decision.transition, &decision.reason)
         },
@@ -158,7 +138,7 @@ fn held_up(worker: &Worker, applied: &Applied, effect: &Effect, result: &EffectR
     let decision = &applied.decision;
     let detail = match result {
         EffectResult::Failed(failure) => Detail::Failure(Box::new(failure.clone())),
-        EffectResult::Done | EffectResult::Launched(_) | EffectResult::NotTried => {
+        EffectResult::Planned | EffectResult::Done | EffectResult::Launched(_) | EffectResult::NotTried => {
             Detail::Text(format!("{effect}: not tried").into())
         }
     };
@@ -167,7 +147,7 @@ fn held_up(worker: &Worker, applied: &Applied, effect: &Effect, result: &EffectR
         transition: None,
         reason: Reason::new(code).with(detail.clone()),
         requeue: Requeue::Backoff,
-        patch: StatusPatch { changes, ..patch(worker, applied, None, &decision.reason) },
+        patch: Patch { changes, ..patch(worker, applied, None, &decision.reason) },
         notices: Vec::new(),
         counts: decision.counts.iter().filter(|counter| !counter.follows_transition()).collect(),
     };
@@ -177,7 +157,7 @@ fn held_up(worker: &Worker, applied: &Applied, effect: &Effect, result: &EffectR
             Launch::Fails(changes) => {
                 let reason = Reason::new(ReasonCode::LaunchFailed).with(detail.clone());
                 let transition = Transition::new(worker.status, WorkerStatus::Failed, EdgeKind::Commanded).ok();
-                let patch = StatusPatch { changes, ..patch(worker, applied, transition, &reason) };
+                let patch = Patch { changes, ..patch(worker, applied, transition, &reason) };
                 Record {
                     outcome: Outcome::Success,
                     transition,
@@ -235,18 +215,18 @@ fn follow_up(record: &mut Record, effect: &Effect, result: &EffectResult) {
     match effect {
         Effect::LaunchInstance { .. } => {
             if let EffectResult::Launched(instance) = result {
-                record.patch.changes.instance_id = Change::Set(instance.clone());
+                record.patch.changes.ec2_instance_id = Change::Set(instance.clone());
                 record.counts = record.counts.and(Counter::Provisioned);
             }
         }
-        Effect::ReportMetrics { .. } if succeeded(result) => {
+        Effect::ReportMetrics { .. } if result.is_success() => {
             record.counts = record.counts.and(Counter::MetricsCollected);
         }
-        Effect::RetrySession { session, attempt } if succeeded(result) => {
+        Effect::RetrySession { session, attempt } if result.is_success() => {
             let event = Event::SessionRetried { session: session.clone(), attempt: *attempt };
             record.notices.push(Notice::Event(event));
         }
-        Effect::TerminateSession { session, reason } if succeeded(result) => match reason {
+        Effect::TerminateSession { session, reason } if result.is_success() => match reason {
             SessionEnd::MaxRetriesExceeded | SessionEnd::WorkerStoppedDuringRetry => {
                 let event = Event::SessionGivenUp { session: session.clone(), reason: *reason };
                 record.notices.push(Notice::Event(event));
@@ -262,7 +242,7 @@ fn follow_up(record: &mut Record, effect: &Effect, result: &EffectResult) {
         Effect::ReportLicense { report } => match result {
             EffectResult::Failed(failure) => license_delayed(record, failure),
             EffectResult::Done => record.notices.push(Notice::Event(Event::License { report: *report })),
-            EffectResult::Launched(_) | EffectResult::NotTried => {}
+            EffectResult::Planned | EffectResult::Launched(_) | EffectResult::NotTried => {}
         },
         Effect::SubmitLicense { submission, .. } => license_submitted(record, *submission, result),
         Effect::RecordLaunchPlan { .. }
@@ -299,7 +279,7 @@ fn may_have_registered<'a>(
 
 fn license_submitted(record: &mut Record, submission: Submission, result: &EffectResult) {
     let (report, reason) = match (submission, result) {
-        (_, EffectResult::Launched(_) | EffectResult::NotTried) => return,
+        (_, EffectResult::Planned | EffectResult::Launched(_) | EffectResult::NotTried) => return,
         // CML has taken the token and works on it; a later pass reads how that went.
         (Submission::Register | Submission::Reregister, EffectResult::Done) => return,
         (Submission::Deregister, EffectResult::Done) => {
@@ -313,7 +293,7 @@ fn license_submitted(record: &mut Record, submission: Submission, result: &Effec
             (LicenseReport::FailDeregistration, Reason::failed(ReasonCode::LicenseFinished, failure))
         }
     };
-    record.patch.changes.license = Some(report);
+    record.patch.changes.license_report = Some(report);
     license_reason(record, Outcome::Success, Requeue::NextCycle, reason);
 }
 
@@ -329,16 +309,16 @@ fn license_reason(record: &mut Record, outcome: Outcome, requeue: Requeue, reaso
     }
 }
 
-fn patch(worker: &Worker, applied: &Applied, transition: Option<Transition>, reason: &Reason) -> StatusPatch {
+fn patch(worker: &Worker, applied: &Applied, transition: Option<Transition>, reason: &Reason) -> Patch {
     let status = transition.map(Transition::to);
-    StatusPatch {
+    Patch {
         worker_id: worker.id.clone(),
         expected_version: applied.version.or(worker.version),
         status,
         termination: (status == Some(WorkerStatus::Terminated))
             .then(|| Termination { reason: reason.to_string(), terminated_by: super::drain::CONTROLLER.to_owned() }),
         drain: applied.decision.notices.iter().find_map(|notice| match notice {
-            Notice::Event(event) => DrainRequest::of(event),
+            Notice::Event(event) => DrainRequest::from_event(event),
             Notice::Audit(_) => None,
         }),
         changes: Changes::default(),

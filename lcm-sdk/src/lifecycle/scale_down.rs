@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::fleet::FleetView;
 use super::idle::IdleReport;
-use super::observation::{Answer, Observation};
+use super::observation::{Lookup, Observation};
 use super::policy::ScaleDownPolicy;
 use super::query::{Queries, Query};
 use super::session::{KnownSessionState, Session, SessionStanding, SessionState};
@@ -65,7 +65,7 @@ impl ScaleDownVerdict {
 ///
 /// ```
 /// use lcm_sdk::lifecycle::idle::IdleReport;
-/// use lcm_sdk::lifecycle::observation::Answer;
+/// use lcm_sdk::lifecycle::observation::Lookup;
 /// use lcm_sdk::lifecycle::policy::ScaleDownPolicy;
 /// use lcm_sdk::lifecycle::scale_down::evaluate;
 /// use lcm_sdk::FleetView;
@@ -75,14 +75,14 @@ impl ScaleDownVerdict {
 ///     telemetry_fetched: true, idle_check_performed: true, is_idle: true, eligible_for_pause: true,
 ///     ..IdleReport::default()
 /// };
-/// let fleet = Answer::Found(FleetView { running: 2, last_scale_down_at: None });
-/// let verdict = evaluate(&idle, &fleet, &Answer::NotAsked, &policy, "2026-02-06T08:00:00Z".parse().unwrap());
+/// let fleet = Lookup::Found(FleetView { running: 2, last_scale_down_at: None });
+/// let verdict = evaluate(&idle, &fleet, &Lookup::NotRequested, &policy, "2026-02-06T08:00:00Z".parse().unwrap());
 /// assert_eq!(verdict.unwrap().label(), "skipped_min_workers");
 /// ```
 pub fn evaluate(
     report: &IdleReport,
-    fleet: &Answer<FleetView>,
-    sessions: &Answer<Vec<Session>>,
+    fleet: &Lookup<FleetView>,
+    sessions: &Lookup<Vec<Session>>,
     policy: &ScaleDownPolicy,
     now: Timestamp,
 ) -> Option<ScaleDownVerdict> {
@@ -101,13 +101,13 @@ pub(crate) fn queries(seen: &Observation, policy: &ScaleDownPolicy, now: Timesta
         .found()
         .is_some_and(|report| policy.enabled && report.is_conclusive() && worker_guards(report).is_none());
     match &seen.fleet {
-        Answer::NotAsked if candidate => Queries::NONE.and(Query::Fleet),
-        Answer::Found(fleet)
-            if candidate && seen.sessions.is_not_asked() && fleet_guards(fleet, policy, now).is_none() =>
+        Lookup::NotRequested if candidate => Queries::NONE.and(Query::Fleet),
+        Lookup::Found(fleet)
+            if candidate && seen.sessions.is_not_requested() && fleet_guards(fleet, policy, now).is_none() =>
         {
             Queries::NONE.and(Query::Sessions)
         }
-        Answer::NotAsked | Answer::Found(_) | Answer::Absent | Answer::Unknown(_) => Queries::NONE,
+        Lookup::NotRequested | Lookup::Found(_) | Lookup::Absent | Lookup::Unknown(_) => Queries::NONE,
     }
 }
 
@@ -174,7 +174,7 @@ mod tests {
         let mut sessions = Vec::new();
         let mut policy = ScaleDownPolicy { enabled: true, min_workers: 1, ..ScaleDownPolicy::default() };
         change(&mut report, &mut fleet, &mut sessions, &mut policy);
-        evaluate(&report, &Answer::Found(fleet), &Answer::Found(sessions), &policy, now()).map(ScaleDownVerdict::label)
+        evaluate(&report, &Lookup::Found(fleet), &Lookup::Found(sessions), &policy, now()).map(ScaleDownVerdict::label)
     }
 
     #[test]

@@ -23,7 +23,7 @@ use super::time::Timestamp;
 ///     r#"{"id": "w-1", "status": "RUNNING", "aws_instance_id": "i-1", "public_ip": "203.0.113.7", "rack": 9}"#,
 /// )?;
 /// assert_eq!(worker.status, WorkerStatus::Running);
-/// assert_eq!(worker.instance_id, Some("i-1".into()));
+/// assert_eq!(worker.ec2_instance_id, Some("i-1".into()));
 /// assert_eq!(worker.address(), Some("203.0.113.7"));
 /// assert_eq!(serde_json::to_value(&worker)?["rack"], 9);
 /// # Ok::<(), serde_json::Error>(())
@@ -37,7 +37,7 @@ pub struct Worker {
     /// What its owner wants; `None` is no opinion.
     pub desired_status: Option<DesiredStatus>,
     /// Its instance, once it has one (`ec2_instance_id`, or `aws_instance_id` on older records).
-    pub instance_id: Option<InstanceId>,
+    pub ec2_instance_id: Option<InstanceId>,
     /// The version of the record that was read; writes are conditional on it.
     pub version: Option<u64>,
     /// A name for people.
@@ -113,7 +113,7 @@ impl NotesOnRecord {
         ["drain_started_at", "scaled_down_at", "launch_generation", "launched_at", "launch_plan", "license_attempt"];
 
     /// Those that `has` says the record has, be it as null.
-    pub(crate) fn those(has: impl Fn(&str) -> bool) -> Self {
+    pub(crate) fn from_fn(has: impl Fn(&str) -> bool) -> Self {
         let bits = Self::FIELDS.iter().enumerate().filter(|(_, field)| has(field));
         Self(bits.fold(0, |set, (bit, _)| set | 1 << bit))
     }
@@ -131,7 +131,7 @@ impl Worker {
             id: id.into(),
             status,
             desired_status: None,
-            instance_id: None,
+            ec2_instance_id: None,
             version: None,
             name: None,
             aws_region: None,
@@ -213,7 +213,7 @@ impl fmt::Debug for Worker {
             .field("id", &self.id)
             .field("status", &self.status)
             .field("desired_status", &self.desired_status)
-            .field("instance_id", &self.instance_id)
+            .field("instance_id", &self.ec2_instance_id)
             .field("aws_region", &self.aws_region)
             .field("address", &self.address())
             .field("template_name", &self.template_name)

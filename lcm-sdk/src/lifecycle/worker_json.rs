@@ -31,7 +31,7 @@ impl Worker {
             id,
             status,
             desired_status: fields.word("desired_status")?,
-            instance_id: fields.text("ec2_instance_id")?.or(alias).map(InstanceId::from),
+            ec2_instance_id: fields.text("ec2_instance_id")?.or(alias).map(InstanceId::from),
             version: fields.whole("version")?,
             name: fields.text("name")?,
             aws_region: fields.text("aws_region")?,
@@ -70,7 +70,7 @@ fn take_notes<'a>(record: &mut Fields<'a>, metadata: &mut Fields<'a>) -> Result<
             if self.on_record.contains(field) { self.record } else { self.metadata }
         }
     }
-    let on_record = NotesOnRecord::those(|field| record.has(field));
+    let on_record = NotesOnRecord::from_fn(|field| record.has(field));
     let mut homes = Homes { on_record, record, metadata };
     Ok(Notes {
         on_record,
@@ -131,7 +131,7 @@ impl Worker {
         put("id", self.id.as_str().into());
         put("status", self.status.as_str().into());
         put("desired_status", self.desired_status.map(|desired| desired.as_str()).into());
-        put("ec2_instance_id", self.instance_id.as_ref().map(InstanceId::as_str).into());
+        put("ec2_instance_id", self.ec2_instance_id.as_ref().map(InstanceId::as_str).into());
         for (field, text) in [
             ("name", &self.name),
             ("aws_region", &self.aws_region),
@@ -193,7 +193,7 @@ pub struct UnreadableWorker {
     /// Its id, if that much could be read.
     pub id: Option<WorkerId>,
     /// The instance it names, if that much could be read: it has an owner.
-    pub instance_id: Option<InstanceId>,
+    pub ec2_instance_id: Option<InstanceId>,
     /// What is wrong with it.
     pub error: FieldError,
 }
@@ -224,14 +224,14 @@ pub fn read_workers(listing: Vec<Value>) -> (Vec<Worker>, Vec<UnreadableWorker>)
 
 /// Reads one record of a listing.
 pub(crate) fn read_worker(record: Raw<'_>) -> Result<Worker, Box<UnreadableWorker>> {
-    let unreadable = |id: Option<Cow<'_, str>>, instance_id: Option<Cow<'_, str>>, error| {
-        let (id, instance_id) = (id.map(|id| id.as_ref().into()), instance_id.map(|id| id.as_ref().into()));
-        Box::new(UnreadableWorker { id, instance_id, error })
+    let unreadable = |id: Option<Cow<'_, str>>, ec2_instance_id: Option<Cow<'_, str>>, error| {
+        let (id, ec2_instance_id) = (id.map(|id| id.as_ref().into()), ec2_instance_id.map(|id| id.as_ref().into()));
+        Box::new(UnreadableWorker { id, ec2_instance_id, error })
     };
     let fields = Fields::open("worker", record).map_err(|error| unreadable(None, None, error))?;
     let text = |field| fields.peek(field).filter(|text| !text.is_empty()).cloned();
-    let (id, instance_id) = (text("id"), text("ec2_instance_id").or_else(|| text("aws_instance_id")));
-    Worker::from_fields(fields).map_err(|error| unreadable(id, instance_id, error))
+    let (id, ec2_instance_id) = (text("id"), text("ec2_instance_id").or_else(|| text("aws_instance_id")));
+    Worker::from_fields(fields).map_err(|error| unreadable(id, ec2_instance_id, error))
 }
 
 #[cfg(test)]
@@ -293,7 +293,7 @@ mod tests {
         }));
         assert_eq!(worker.status, WorkerStatus::Terminating);
         assert_eq!(worker.desired_status, Some(DesiredStatus::Running));
-        assert_eq!(worker.instance_id, Some("i-2".into()));
+        assert_eq!(worker.ec2_instance_id, Some("i-2".into()));
         assert_eq!(worker.address(), Some("10.0.0.1"));
         assert_eq!(worker.license.status.as_deref(), Some("expired"));
         assert_eq!(worker.license.token.as_ref().map(|token| token.expose()), Some("t"));

@@ -5,19 +5,19 @@ use crate::lifecycle::failure::CallFailure;
 use crate::lifecycle::ids::{InstanceId, WorkerId};
 use crate::lifecycle::instance::{Image, Instance};
 use crate::lifecycle::launch::LaunchPlan;
-use crate::lifecycle::observation::Answer;
+use crate::lifecycle::observation::Lookup;
 
 /// EC2, asked in the worker's own region.
 #[async_trait]
 pub trait Compute: Send + Sync {
     /// Describes instances: one answer for each id, in the order of the ids.
     ///
-    /// [`Answer::Absent`] only if EC2 itself said, in this region, that there is no such instance. An id that makes the
+    /// [`Lookup::Absent`] only if EC2 itself said, in this region, that there is no such instance. An id that makes the
     /// call fail never spoils the answers about the others.
-    async fn instances(&self, region: &str, ids: &[InstanceId]) -> Vec<Answer<Instance>>;
+    async fn instances(&self, region: &str, ids: &[InstanceId]) -> Vec<Lookup<Instance>>;
 
     /// Describes one instance.
-    async fn instance(&self, region: &str, id: &InstanceId) -> Answer<Instance> {
+    async fn instance(&self, region: &str, id: &InstanceId) -> Lookup<Instance> {
         self.instances(region, std::slice::from_ref(id)).await.pop().unwrap_or_default()
     }
 

@@ -8,7 +8,7 @@ use crate::lifecycle::ids::{SessionId, WorkerId};
 use crate::lifecycle::instance::Instance;
 use crate::lifecycle::license::LicenseReport;
 use crate::lifecycle::observation::{CloudMetrics, CmlMetrics};
-use crate::lifecycle::patch::StatusPatch;
+use crate::lifecycle::patch::Patch;
 use crate::lifecycle::session::Session;
 use crate::lifecycle::template::Template;
 use crate::lifecycle::time::Timestamp;
@@ -31,7 +31,7 @@ pub trait ControlPlane: Send + Sync {
 
     /// Writes a patch. `worker` is the record the patch was made for. Where one call cannot carry everything, the status
     /// comes last: what else is written before it does no harm if it stays alone, the other way round it might.
-    async fn write(&self, worker: &Worker, patch: &StatusPatch, fence: Fence) -> Result<Version, CallFailure>;
+    async fn write(&self, worker: &Worker, patch: &Patch, fence: Fence) -> Result<Version, CallFailure>;
 
     /// Reports metrics that were collected at a moment.
     async fn report_metrics(

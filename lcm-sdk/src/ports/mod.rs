@@ -11,8 +11,8 @@
 //! | [`Clock`] | the time of day | `adapters::memory` | [`SystemClock`] |
 //!
 //! # Guarantees every implementation gives
-//! - An answer stays an answer: `Ok(None)` and [`Answer::Absent`](crate::Answer) mean that the one who knows said
-//!   "there is none". Everything else that is no answer is an `Err` or [`Answer::Unknown`](crate::Answer) with a
+//! - An answer stays an answer: `Ok(None)` and [`Lookup::Absent`](crate::Lookup) mean that the one who knows said
+//!   "there is none". Everything else that is no answer is an `Err` or [`Lookup::Unknown`](crate::Lookup) with a
 //!   [`CallFailure`](crate::CallFailure), whose kind says whether the far side definitely did nothing.
 //! - Every call that changes something can be repeated without harm.
 //! - Every call ends: implementations carry their own time limits.

@@ -4,24 +4,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::controller::shards::ScaleDownLock;
 use crate::lifecycle::decision::{Change, Changes, Decision};
-use crate::lifecycle::effect::{Effect, IfRefused};
+use crate::lifecycle::effect::{Effect, EffectResult, IfRefused};
 use crate::lifecycle::event::{Event, SessionEnd};
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::license::Submission;
-use crate::lifecycle::patch::StatusPatch;
-use crate::lifecycle::record::{Applied, EffectResult};
+use crate::lifecycle::patch::Patch;
+use crate::lifecycle::record::Applied;
 use crate::lifecycle::time::Timestamp;
 use crate::lifecycle::worker::Worker;
 use crate::ports::{CloudEvent, SessionMove, Version};
 use crate::reconciler::Reconciler;
-use crate::reconciler::cache::{Write, follows};
+use crate::reconciler::cache::{WriteKind, follows};
 use crate::telemetry::Anomaly;
 
 /// A wish to stop between two effects. What was begun is finished and recorded.
 #[derive(Debug, Default)]
-pub(crate) struct Interruption(AtomicBool);
+pub(crate) struct CancelFlag(AtomicBool);
 
-impl Interruption {
+impl CancelFlag {
     pub(crate) fn request(&self) {
         self.0.store(true, Ordering::Release);
     }
@@ -31,21 +31,21 @@ impl Interruption {
     }
 }
 
-/// Carries a decision out while a turn lasts: when it ends, nothing more is begun.
+/// Carries a decision out while a lock lasts: when it ends, nothing more is begun.
 ///
 /// # Errors
 /// If it ended before anything was done: what was decided may be wrong by now.
-pub(crate) async fn during(
-    turn: Option<&ScaleDownLock>,
-    interruption: &Interruption,
+pub(crate) async fn run_while_leased(
+    lock: Option<&ScaleDownLock>,
+    cancel: &CancelFlag,
     applying: impl Future<Output = Applied>,
 ) -> Result<Applied, CallFailure> {
-    let Some(right) = turn.map(ScaleDownLock::right) else { return Ok(applying.await) };
+    let Some(right) = lock.map(ScaleDownLock::right) else { return Ok(applying.await) };
     tokio::pin!(applying);
     let applied = tokio::select! {
         biased;
         () = right.lost() => {
-            interruption.request();
+            cancel.request();
             applying.await
         }
         applied = &mut applying => applied,
@@ -65,19 +65,19 @@ impl Reconciler {
         worker: &Worker,
         decision: Decision,
         version: Version,
-        interruption: &Interruption,
+        cancel: &CancelFlag,
         at: Timestamp,
     ) -> Applied {
         let mut applied = Applied { decision, results: Vec::new(), at, version };
         let effects = std::mem::take(&mut applied.decision.effects);
         let mut stopped = false;
         for effect in &effects {
-            let result = if stopped || interruption.is_requested() || !self.leadership().is_valid() {
+            let result = if stopped || cancel.is_requested() || !self.leadership().is_valid() {
                 EffectResult::NotTried
             } else {
                 tokio::select! {
                     biased;
-                    // A call may wait for its turn long after the right was looked at; it must not be made then.
+                    // A call may wait for its lock long after the right was looked at; it must not be made then.
                     () = self.leadership().lost(), if effect.changes_cloud() => {
                         let message = "the lead was lost while this was under way";
                         EffectResult::Failed(CallFailure::new(FailureKind::Unclear, message))
@@ -86,14 +86,14 @@ impl Reconciler {
                 }
             };
             if effect.changes_cloud() && !matches!(result, EffectResult::NotTried) {
-                self.memory().acted(&worker.id);
+                self.cache().mark_mutated(&worker.id);
             }
             match &result {
                 EffectResult::Failed(failure) => {
                     tracing::warn!(target: "lcm::apply", worker = %worker.id, %effect, %failure, "an effect failed");
                     stopped |= effect.stops_the_rest();
                 }
-                EffectResult::NotTried => stopped = true,
+                EffectResult::Planned | EffectResult::NotTried => stopped = true,
                 EffectResult::Done | EffectResult::Launched(_) => {
                     tracing::info!(target: "lcm::apply", worker = %worker.id, %effect, "done");
                 }
@@ -139,13 +139,13 @@ impl Reconciler {
             Effect::ReportMetrics { cloud, cml } => {
                 let reported = control_plane.report_metrics(&worker.id, cloud.as_ref(), cml.as_ref(), at, fence).await;
                 if reported.is_ok() {
-                    self.memory().metrics_reported(&worker.id, at);
+                    self.cache().mark_metrics_reported(&worker.id, at);
                 }
-                self.written(worker, reported, version, Write::Over)
+                self.written(worker, reported, version, WriteKind::Unconditional)
             }
             Effect::ReportLicense { report } => {
                 let reported = control_plane.report_license(&worker.id, *report, fence).await;
-                self.written(worker, reported, version, Write::Over)
+                self.written(worker, reported, version, WriteKind::Unconditional)
             }
             Effect::SubmitLicense { submission, address } => {
                 done(self.submit_license(worker, *submission, address).await)
@@ -187,10 +187,10 @@ impl Reconciler {
 
     /// Writes a note to the record in the middle of a pass.
     async fn note(&self, worker: &Worker, changes: Changes, version: &mut Version, at: Timestamp) -> EffectResult {
-        let mut patch = StatusPatch::of_changes(worker, changes, at);
+        let mut patch = Patch::from_changes(worker, changes, at);
         patch.expected_version = version.or(patch.expected_version);
         let written = self.ports().control_plane.write(worker, &patch, self.leadership().fence()).await;
-        self.written(worker, written, version, Write::Conditional)
+        self.written(worker, written, version, WriteKind::Conditional)
     }
 
     /// Keeps the version that a write left, so that the next one is not refused because of ourselves; but not if
@@ -200,14 +200,14 @@ impl Reconciler {
         worker: &Worker,
         written: Result<Version, CallFailure>,
         version: &mut Version,
-        how: Write,
+        kind: WriteKind,
     ) -> EffectResult {
         match written {
             Ok(left) => {
-                self.memory().wrote(&worker.id, left, how);
-                let ours = match how {
-                    Write::Conditional => left,
-                    Write::Over => left.filter(|left| follows(version.or(worker.version), *left)),
+                self.cache().mark_written(&worker.id, left, kind);
+                let ours = match kind {
+                    WriteKind::Conditional => left,
+                    WriteKind::Unconditional => left.filter(|left| follows(version.or(worker.version), *left)),
                 };
                 *version = ours.or(*version);
                 EffectResult::Done

@@ -20,7 +20,7 @@ use crate::lifecycle::decision::Decision;
 use crate::lifecycle::effect::Effect;
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::instance::Instance;
-use crate::lifecycle::observation::{Answer, Observation};
+use crate::lifecycle::observation::{Lookup, Observation};
 use crate::lifecycle::outcome::{Outcome, Requeue};
 use crate::lifecycle::policy::Policy;
 use crate::lifecycle::reason::{Reason, ReasonCode};
@@ -28,14 +28,13 @@ use crate::lifecycle::record::record;
 use crate::lifecycle::time::Timestamp;
 use crate::lifecycle::worker::Worker;
 use crate::ports::Ports;
-use crate::reconciler::apply::{Interruption, during};
-use crate::reconciler::cache::{Memory, follows};
-use crate::reconciler::observe::{CachedFleet, Observed, SeenFleet};
-use crate::reconciler::result::{ended, gone, planned, unread};
+use crate::reconciler::apply::{CancelFlag, run_while_leased};
+use crate::reconciler::cache::{WorkerCache, follows};
+use crate::reconciler::observe::{CachedFleet, FleetSnapshot, Observed};
 use crate::telemetry::{Anomaly, Telemetry};
 
 pub use self::observe::CmlDefaults;
-pub use self::result::{Action, ActionResult, Mode, ReconcileResult};
+pub use self::result::{EffectReport, Mode, ReconcileResult};
 
 /// How often a pass is made anew because the record changed under it.
 const MAX_ATTEMPTS: usize = 4;
@@ -73,15 +72,15 @@ struct Inner {
     policy: Policy,
     telemetry: Telemetry,
     cml_defaults: CmlDefaults,
-    memory: Memory,
+    cache: WorkerCache,
     fleet: Arc<tokio::sync::Mutex<CachedFleet>>,
     fleet_freshness: Duration,
-    departures: AtomicU64,
+    scale_down_epoch: AtomicU64,
 }
 
 /// What a caller knows already about a worker's world.
 #[derive(Debug, Clone, Default)]
-pub struct Handover {
+pub struct Hints {
     /// An instance that discovery found alive, for a record that does not know, or says that it is over.
     pub instance: Option<Instance>,
     /// When the record was read; just now if it is not said.
@@ -101,82 +100,82 @@ impl Reconciler {
             policy,
             telemetry,
             cml_defaults,
-            memory: Memory::default(),
+            cache: WorkerCache::default(),
             fleet: Arc::default(),
             fleet_freshness: Duration::from_secs(5),
-            departures: AtomicU64::new(0),
+            scale_down_epoch: AtomicU64::new(0),
         };
         Self { inner: Arc::new(inner), leadership: LeaderLease::unfenced(), hold: None }
     }
 
     /// The same reconciler, acting under an elected leader's right.
     #[must_use]
-    pub fn under(&self, leadership: LeaderLease) -> Self {
+    pub fn with_lease(&self, leadership: LeaderLease) -> Self {
         Self { inner: Arc::clone(&self.inner), leadership, hold: None }
     }
 
     /// The same reconciler, acting on one worker under the right over its shard.
     #[must_use]
-    pub(crate) fn charged(&self, charge: ShardGuard) -> Self {
-        Self { inner: Arc::clone(&self.inner), leadership: charge.leadership, hold: charge.hold }
+    pub(crate) fn with_guard(&self, guard: ShardGuard) -> Self {
+        Self { inner: Arc::clone(&self.inner), leadership: guard.leadership, hold: guard.hold }
     }
 
     /// One pass over a worker.
     pub async fn reconcile(&self, worker: &Worker) -> ReconcileResult {
-        self.pass(worker, Handover::default(), Mode::Real).await
+        self.reconcile_with(worker, Hints::default(), Mode::Real).await
     }
 
     /// What a pass would do: performs every read and no write.
     pub async fn dry_run(&self, worker: &Worker) -> ReconcileResult {
-        self.pass(worker, Handover::default(), Mode::DryRun).await
+        self.reconcile_with(worker, Hints::default(), Mode::DryRun).await
     }
 
     /// One pass over a worker about which something is known already.
-    pub async fn pass(&self, worker: &Worker, handover: Handover, mode: Mode) -> ReconcileResult {
+    pub async fn reconcile_with(&self, worker: &Worker, hints: Hints, mode: Mode) -> ReconcileResult {
         let span = tracing::info_span!(
             target: "lcm::reconcile", "reconcile",
             worker = %worker.id, status = %worker.status, outcome = tracing::field::Empty,
             reason = tracing::field::Empty,
         );
-        let result = self.attempt_until_recorded(worker, handover, mode).instrument(span.clone()).await;
+        let result = self.attempt_until_recorded(worker, hints, mode).instrument(span.clone()).await;
         span.record("outcome", result.outcome.as_str());
         span.record("reason", result.reason.code.as_str());
         span.in_scope(|| {
-            tracing::debug!(target: "lcm::reconcile", from = %result.from, to = %result.to, "{}", result.reason);
+            tracing::debug!(target: "lcm::reconcile", from = %result.from_status, to = %result.to_status, "{}", result.reason);
         });
         result
     }
 
-    async fn attempt_until_recorded(&self, worker: &Worker, handover: Handover, mode: Mode) -> ReconcileResult {
+    async fn attempt_until_recorded(&self, worker: &Worker, hints: Hints, mode: Mode) -> ReconcileResult {
         let mut worker = worker.clone();
-        let mut read_at = handover.read_at.unwrap_or_else(Instant::now);
-        let turn = match self.memory().turn_at_once(&worker.id) {
-            Some(turn) => Arc::new(turn),
+        let mut read_at = hints.read_at.unwrap_or_else(Instant::now);
+        let lock = match self.cache().try_lock(&worker.id) {
+            Some(lock) => Arc::new(lock),
             None => {
-                let turn = Arc::new(self.memory().turn(&worker.id).await);
-                // Whoever had the turn may have changed everything.
+                let lock = Arc::new(self.cache().lock(&worker.id).await);
+                // Whoever had the lock may have changed everything.
                 read_at = Instant::now();
                 worker = match self.read_again(&worker, mode).await {
                     Ok(worker) => worker,
                     Err(unread) => return *unread,
                 };
-                turn
+                lock
             }
         };
         for _ in 0..MAX_ATTEMPTS {
             if mode == Mode::Real {
-                self.memory().read(&worker.id, worker.version);
+                self.cache().mark_read(&worker.id, worker.version);
             }
             let now = self.ports().clock.now();
-            let observed = self.observe(&worker, self.starting_point(&worker, &handover, mode), mode, now).await;
+            let observed = self.observe(&worker, self.starting_point(&worker, &hints, mode), mode, now).await;
             let (worker_now, observed) = match self.after_idle_check(&worker, observed).await {
                 Ok(current) => current,
-                Err(failure) => return unread(&worker, mode, failure),
+                Err(failure) => return ReconcileResult::record_unknown(&worker, mode, &failure),
             };
             worker = worker_now;
             let decision = decide(&worker, &observed.seen, self.policy(), now);
             if mode == Mode::DryRun {
-                return planned(&worker, decision);
+                return ReconcileResult::planned(&worker, decision);
             }
             if read_at.elapsed() >= RECORD_FRESHNESS && decision.effects.iter().any(relies_on_the_record) {
                 read_at = Instant::now();
@@ -193,7 +192,7 @@ impl Reconciler {
                     continue;
                 }
             }
-            match self.carry_through(&worker, decision, observed, now, Arc::clone(&turn)).await {
+            match self.carry_through(&worker, decision, observed, now, Arc::clone(&lock)).await {
                 Ok(result) => return result,
                 Err(conflict) => {
                     self.telemetry().count_anomaly(Anomaly::Conflict);
@@ -207,32 +206,32 @@ impl Reconciler {
             }
         }
         let reason = Reason::new(ReasonCode::RecordKeepsChanging);
-        ended(&worker, mode, Outcome::Retry, Requeue::Backoff, reason, None)
+        ReconcileResult::unchanged(&worker, mode, Outcome::Retry, Requeue::Backoff, reason)
     }
 
     /// The record as it is now, or how the pass ends without one.
     async fn read_again(&self, worker: &Worker, mode: Mode) -> Result<Worker, Box<ReconcileResult>> {
         match self.ports().control_plane.worker(&worker.id).await {
             Ok(Some(worker)) => Ok(worker),
-            Ok(None) => Err(Box::new(gone(worker, mode))),
-            Err(failure) => Err(Box::new(unread(worker, mode, failure))),
+            Ok(None) => Err(Box::new(ReconcileResult::record_gone(worker, mode))),
+            Err(failure) => Err(Box::new(ReconcileResult::record_unknown(worker, mode, &failure))),
         }
     }
 
-    fn starting_point(&self, worker: &Worker, handover: &Handover, mode: Mode) -> Observation {
-        let remembered = self.memory().recall(&worker.id, mode);
+    fn starting_point(&self, worker: &Worker, hints: &Hints, mode: Mode) -> Observation {
+        let remembered = self.cache().load(&worker.id, mode);
         let mut seen = Observation {
             idle_checked_at: remembered.idle_checked_at,
             metrics_reported_at: remembered.metrics_reported_at,
             ..Observation::default()
         };
-        if let Some(instance) = &handover.instance {
-            if worker.instance_id.as_ref() == Some(&instance.id) {
-                seen.instance = Answer::Found(instance.clone());
+        if let Some(instance) = &hints.instance {
+            if worker.ec2_instance_id.as_ref() == Some(&instance.id) {
+                seen.instance = Lookup::Found(instance.clone());
             } else {
-                seen.tagged = Answer::Found(vec![instance.clone()]);
+                seen.tagged = Lookup::Found(vec![instance.clone()]);
             }
-        } else if let (Some((instance, answer)), Some(id)) = (remembered.sighting, &worker.instance_id)
+        } else if let (Some((instance, answer)), Some(id)) = (remembered.describe, &worker.ec2_instance_id)
             // What was seen of an earlier instance of this worker says nothing about this one.
             && instance == *id
         {
@@ -270,32 +269,32 @@ impl Reconciler {
         decision: Decision,
         observed: Observed,
         now: Timestamp,
-        turn: Arc<tokio::sync::OwnedMutexGuard<()>>,
+        lock: Arc<tokio::sync::OwnedMutexGuard<()>>,
     ) -> Result<ReconcileResult, CallFailure> {
         let Observed { version, mut fleet, scale_down, .. } = observed;
         if decision.does_nothing() {
             self.telemetry().count(decision.counts);
             let Decision { outcome, requeue, reason, .. } = decision;
-            return Ok(ended(worker, Mode::Real, outcome, requeue, reason, None));
+            return Ok(ReconcileResult::unchanged(worker, Mode::Real, outcome, requeue, reason));
         }
-        let interruption = Arc::new(Interruption::default());
-        let _interrupts_when_dropped = InterruptOnDrop(Arc::clone(&interruption));
+        let cancel = Arc::new(CancelFlag::default());
+        let _cancel_on_drop = CancelOnDrop(Arc::clone(&cancel));
         let (reconciler, worker) = (self.clone(), worker.clone());
         let task = tokio::spawn(
             async move {
-                let _turn = turn;
-                let applying = reconciler.apply(&worker, decision, version, &interruption, now);
-                let applied = during(scale_down.as_ref(), &interruption, applying).await?;
+                let _lock = lock;
+                let applying = reconciler.apply(&worker, decision, version, &cancel, now);
+                let applied = run_while_leased(scale_down.as_ref(), &cancel, applying).await?;
                 let record = record(&worker, &applied);
-                let result = reconciler.write_down(&worker, &applied, record).await;
+                let result = reconciler.persist(&worker, &applied, record).await;
                 if let (Ok(result), Some(fleet)) = (&result, fleet.as_mut()) {
                     let left =
                         applied.decision.changes.as_ref().is_some_and(|changes| changes.scaled_down_at.is_some());
-                    if left && result.to != result.from {
+                    if left && result.to_status != result.from_status {
                         // Our own departure is in this view; if there was another, it does not count any more.
-                        fleet.view = fleet.view.map(|seen| SeenFleet {
+                        fleet.view = fleet.view.map(|seen| FleetSnapshot {
                             view: seen.view.after_scale_down(now),
-                            departures: seen.departures + 1,
+                            scale_down_epoch: seen.scale_down_epoch + 1,
                             ..seen
                         });
                     }
@@ -338,8 +337,8 @@ impl Reconciler {
         &self.leadership
     }
 
-    pub(crate) fn memory(&self) -> &Memory {
-        &self.inner.memory
+    pub(crate) fn cache(&self) -> &WorkerCache {
+        &self.inner.cache
     }
 
     pub(crate) fn cml_defaults(&self) -> &CmlDefaults {
@@ -351,12 +350,12 @@ impl Reconciler {
     }
 
     /// Notes that a worker was, or may have been, taken out of service: what was counted before is too much.
-    pub(crate) fn departed(&self) {
-        self.inner.departures.fetch_add(1, Ordering::AcqRel);
+    pub(crate) fn bump_scale_down_epoch(&self) {
+        self.inner.scale_down_epoch.fetch_add(1, Ordering::AcqRel);
     }
 
-    pub(crate) fn departures(&self) -> u64 {
-        self.inner.departures.load(Ordering::Acquire)
+    pub(crate) fn scale_down_epoch(&self) -> u64 {
+        self.inner.scale_down_epoch.load(Ordering::Acquire)
     }
 
     pub(crate) fn fleet_freshness(&self) -> Duration {
@@ -370,9 +369,9 @@ impl std::fmt::Debug for Reconciler {
     }
 }
 
-struct InterruptOnDrop(Arc<Interruption>);
+struct CancelOnDrop(Arc<CancelFlag>);
 
-impl Drop for InterruptOnDrop {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         self.0.request();
     }

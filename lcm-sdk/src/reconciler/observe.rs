@@ -12,14 +12,14 @@ use crate::lifecycle::fleet::FleetView;
 use crate::lifecycle::idle::{AutoPause, IdleReport};
 use crate::lifecycle::instance::Instance;
 use crate::lifecycle::launch::image_pattern;
-use crate::lifecycle::observation::{Answer, Observation};
+use crate::lifecycle::observation::{Lookup, Observation};
 use crate::lifecycle::query::{Queries, Query, queries};
 use crate::lifecycle::scale_down::fleet_guards;
 use crate::lifecycle::secret::Secret;
 use crate::lifecycle::time::Timestamp;
 use crate::lifecycle::worker::Worker;
 use crate::ports::{CmlTarget, IdleCheck, Version};
-use crate::reconciler::cache::Write;
+use crate::reconciler::cache::WriteKind;
 use crate::reconciler::{Mode, Reconciler};
 
 /// The stages a pass can have at the most. More would mean that the core asks for what it was told already.
@@ -43,16 +43,16 @@ type Given = Box<dyn FnOnce(&mut Observed) + Send>;
 /// The fleet as last seen, with what was decided since.
 #[derive(Debug, Default)]
 pub(crate) struct CachedFleet {
-    pub(crate) view: Option<SeenFleet>,
+    pub(crate) view: Option<FleetSnapshot>,
 }
 
 /// A view of the fleet and how old it is.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct SeenFleet {
+pub(crate) struct FleetSnapshot {
     pub(crate) view: FleetView,
     pub(crate) at: tokio::time::Instant,
     /// How many workers we had taken out of service by then.
-    pub(crate) departures: u64,
+    pub(crate) scale_down_epoch: u64,
 }
 
 impl Reconciler {
@@ -71,10 +71,10 @@ impl Reconciler {
     async fn ask_all(&self, due: Queries, worker: &Worker, observed: &mut Observed, mode: Mode, now: Timestamp) {
         // The fleet needs a lock that is kept; everything else is asked together.
         if due.contains(Query::Fleet) {
-            let (answer, guard, turn) = self.fleet(mode, now).await;
+            let (answer, guard, lock) = self.fleet(mode, now).await;
             observed.seen.fleet = answer;
             observed.fleet = Some(guard);
-            observed.scale_down = turn;
+            observed.scale_down = lock;
         }
         let mut answers: FuturesUnordered<BoxFuture<'_, Given>> =
             due.iter().filter_map(|query| self.ask(query, worker, &observed.seen, mode, now)).collect();
@@ -99,7 +99,7 @@ impl Reconciler {
         macro_rules! answer {
             ($field:ident, $call:expr) => {
                 Some(Box::pin(async move {
-                    let answer: Answer<_> = $call.await;
+                    let answer: Lookup<_> = $call.await;
                     Box::new(move |observed: &mut Observed| observed.seen.$field = answer) as Given
                 }))
             };
@@ -107,22 +107,22 @@ impl Reconciler {
         let ports = self.ports();
         match query {
             Query::Instance => answer!(instance, async {
-                match (self.region(worker), &worker.instance_id) {
+                match (self.region(worker), &worker.ec2_instance_id) {
                     (Ok(region), Some(id)) => ports.compute.instance(region, id).await,
-                    (Err(failure), _) => Answer::Unknown(failure),
-                    (Ok(_), None) => Answer::NotAsked,
+                    (Err(failure), _) => Lookup::Unknown(failure),
+                    (Ok(_), None) => Lookup::NotRequested,
                 }
             }),
             Query::Tagged => answer!(tagged, async {
                 match self.region(worker) {
                     Ok(region) => ports.compute.tagged(region, &worker.id).await.into(),
-                    Err(failure) => Answer::Unknown(failure),
+                    Err(failure) => Lookup::Unknown(failure),
                 }
             }),
             Query::Template => answer!(template, async {
                 match &worker.template_name {
                     Some(name) => ports.control_plane.template(name).await.into(),
-                    None => Answer::Absent,
+                    None => Lookup::Absent,
                 }
             }),
             Query::Images => answer!(images, async {
@@ -130,8 +130,8 @@ impl Reconciler {
                     (Ok(region), Some(template)) => {
                         ports.compute.images(region, image_pattern(worker, template)).await.into()
                     }
-                    (Err(failure), _) => Answer::Unknown(failure),
-                    (Ok(_), None) => Answer::NotAsked,
+                    (Err(failure), _) => Lookup::Unknown(failure),
+                    (Ok(_), None) => Lookup::NotRequested,
                 }
             }),
             Query::Sessions => answer!(sessions, async { ports.control_plane.sessions(&worker.id).await.into() }),
@@ -141,30 +141,30 @@ impl Reconciler {
                         let ids = std::slice::from_ref(&instance.id);
                         ports.metrics.utilization(region, ids, now).await.pop().unwrap_or_default()
                     }
-                    (Err(failure), _) => Answer::Unknown(failure),
-                    (Ok(_), None) => Answer::NotAsked,
+                    (Err(failure), _) => Lookup::Unknown(failure),
+                    (Ok(_), None) => Lookup::NotRequested,
                 }
             }),
             Query::Cml => answer!(cml, async {
                 match self.target(worker, seen.instance_of(worker)) {
                     Some(target) => ports.cml.system(&target).await.into(),
-                    None => Answer::NotAsked,
+                    None => Lookup::NotRequested,
                 }
             }),
             Query::Registration => answer!(registration, async {
                 match self.target(worker, seen.instance_of(worker)) {
                     Some(target) => ports.cml.registration(&target).await.into(),
-                    None => Answer::NotAsked,
+                    None => Lookup::NotRequested,
                 }
             }),
             Query::Idle => Some(Box::pin(async move {
                 let checked = self.check_idle(worker, seen, mode).await;
                 Box::new(move |observed: &mut Observed| match checked {
                     Ok(IdleCheck { report, version }) => {
-                        observed.seen.idle = Answer::Found(report);
+                        observed.seen.idle = Lookup::Found(report);
                         observed.version = version.or(observed.version);
                     }
-                    Err(failure) => observed.seen.idle = Answer::Unknown(failure),
+                    Err(failure) => observed.seen.idle = Lookup::Unknown(failure),
                 }) as Given
             })),
             // Asked apart.
@@ -194,11 +194,11 @@ impl Reconciler {
                 if !self.leadership().is_valid() {
                     return Err(CallFailure::new(FailureKind::Unreachable, "not the leader any more"));
                 }
-                let auto_pause = AutoPause::under(&self.policy().scale_down);
+                let auto_pause = AutoPause::from_policy(&self.policy().scale_down);
                 let fence = self.leadership().fence();
                 let check = ports.control_plane.detect_idle(&worker.id, telemetry, auto_pause, fence).await?;
-                self.memory().idle_checked(&worker.id, ports.clock.now());
-                self.memory().wrote(&worker.id, check.version, Write::Over);
+                self.cache().mark_idle_checked(&worker.id, ports.clock.now());
+                self.cache().mark_written(&worker.id, check.version, WriteKind::Unconditional);
                 Ok(check)
             }
         }
@@ -209,32 +209,32 @@ impl Reconciler {
         &self,
         mode: Mode,
         now: Timestamp,
-    ) -> (Answer<FleetView>, OwnedMutexGuard<CachedFleet>, Option<ScaleDownLock>) {
+    ) -> (Lookup<FleetView>, OwnedMutexGuard<CachedFleet>, Option<ScaleDownLock>) {
         let mut cached = Arc::clone(self.fleet_gate()).lock_owned().await;
         // Asked before the records are listed: whoever leaves meanwhile may or may not be in the listing.
-        let departures = self.departures();
+        let scale_down_epoch = self.scale_down_epoch();
         let fresh = cached.view.filter(|seen| seen.at.elapsed() < self.fleet_freshness());
         let keeps = |view: &FleetView| fleet_guards(view, &self.policy().scale_down, now).is_some();
-        if let Some(seen) = fresh.filter(|seen| seen.departures == departures && keeps(&seen.view)) {
-            return (Answer::Found(seen.view), cached, None);
+        if let Some(seen) = fresh.filter(|seen| seen.scale_down_epoch == scale_down_epoch && keeps(&seen.view)) {
+            return (Lookup::Found(seen.view), cached, None);
         }
         // Before the records are listed: a member that counts meanwhile would count what we are about to let go.
-        let turn = match (self.hold(), mode) {
+        let lock = match (self.hold(), mode) {
             (Some(hold), Mode::Real) => match hold.scale_down().await {
-                Ok(turn) => Some(turn),
-                Err(failure) => return (Answer::Unknown(failure), cached, None),
+                Ok(lock) => Some(lock),
+                Err(failure) => return (Lookup::Unknown(failure), cached, None),
             },
             (Some(_), Mode::DryRun) | (None, _) => None,
         };
         let answer = match self.ports().control_plane.workers(&crate::ports::Scope::everything()).await {
             Ok(listing) => {
-                let view = FleetView::of(&listing.workers);
-                cached.view = Some(SeenFleet { view, at: tokio::time::Instant::now(), departures });
-                Answer::Found(view)
+                let view = FleetView::from_workers(&listing.workers);
+                cached.view = Some(FleetSnapshot { view, at: tokio::time::Instant::now(), scale_down_epoch });
+                Lookup::Found(view)
             }
-            Err(failure) => Answer::Unknown(failure),
+            Err(failure) => Lookup::Unknown(failure),
         };
-        (answer, cached, turn)
+        (answer, cached, lock)
     }
 
     /// Where the worker's CML is: only ever at the address EC2 showed in this pass.

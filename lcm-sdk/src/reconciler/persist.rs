@@ -1,58 +1,47 @@
 //! Recording: writing down what a pass came to, and telling of it once that is written.
 
+use crate::lifecycle::effect::EffectResult;
 use crate::lifecycle::event::Notice;
 use crate::lifecycle::failure::{CallFailure, FailureKind};
-use crate::lifecycle::outcome::{Outcome, Requeue};
-use crate::lifecycle::reason::{Reason, ReasonCode};
-use crate::lifecycle::record::{Applied, EffectResult, Record};
+use crate::lifecycle::record::{Applied, Record};
 use crate::lifecycle::status::{DesiredStatus, WorkerStatus};
 use crate::lifecycle::time::Timestamp;
 use crate::lifecycle::worker::Worker;
 use crate::reconciler::Reconciler;
-use crate::reconciler::cache::Write;
-use crate::reconciler::result::{ActionResult, Mode, ReconcileResult, actions, ended, failure_of};
+use crate::reconciler::cache::WriteKind;
+use crate::reconciler::result::{Mode, ReconcileResult, effect_reports, failure_of};
 use crate::telemetry::Anomaly;
 
 impl Reconciler {
-    pub(crate) async fn write_down(
+    pub(crate) async fn persist(
         &self,
         worker: &Worker,
         applied: &Applied,
         record: Record,
     ) -> Result<ReconcileResult, CallFailure> {
-        let actions = actions(&applied.decision.effects, |index| {
-            applied.results.get(index).map_or(ActionResult::NotTried, ActionResult::from)
-        });
-        let error = applied.results.iter().find_map(|result| match result {
-            EffectResult::Failed(failure) => Some(failure.clone()),
-            EffectResult::Done | EffectResult::Launched(_) | EffectResult::NotTried => None,
-        });
+        let error = applied.results.iter().find_map(EffectResult::failure).cloned();
         if !applied.did_something() && !self.leadership().is_valid() {
             let failure = CallFailure::new(FailureKind::Unreachable, "not the leader any more");
-            let reason = Reason::failed(ReasonCode::NotRecorded, &failure);
-            let result = ended(worker, Mode::Real, Outcome::Retry, Requeue::Backoff, reason, Some(failure));
-            return Ok(ReconcileResult { actions, ..result });
+            return Ok(ReconcileResult::not_recorded(worker, applied, &failure));
         }
         if !record.patch.is_empty() {
             // Also after the right to lead was lost: what was done must be written down, and the version guards it.
             let written = self.ports().control_plane.write(worker, &record.patch, self.leadership().fence()).await;
             let nothing_written = written.as_ref().is_err_and(|failure| failure.kind.did_nothing());
             if !nothing_written && leaves_service(worker, &record) {
-                self.departed();
+                self.bump_scale_down_epoch();
             }
             match written {
-                Ok(version) => self.memory().wrote(&worker.id, version, Write::Conditional),
+                Ok(version) => self.cache().mark_written(&worker.id, version, WriteKind::Conditional),
                 Err(failure) if failure.kind == FailureKind::Conflict => return Err(failure),
                 Err(failure) => {
                     tracing::warn!(target: "lcm::reconcile", worker = %worker.id, %failure, "the record was not written");
-                    let reason = Reason::failed(ReasonCode::NotRecorded, &failure);
-                    let result = ended(worker, Mode::Real, Outcome::Retry, Requeue::Backoff, reason, Some(failure));
-                    return Ok(ReconcileResult { actions, ..result });
+                    return Ok(ReconcileResult::not_recorded(worker, applied, &failure));
                 }
             }
         }
         self.telemetry().count(record.counts);
-        self.tell(worker, &record, applied.at).await;
+        self.publish(worker, &record, applied.at).await;
         let to = record.patch.status.unwrap_or(worker.status);
         if to != worker.status {
             tracing::info!(target: "lcm::reconcile", worker = %worker.id, from = %worker.status, %to, "{}", record.reason);
@@ -61,16 +50,16 @@ impl Reconciler {
             worker_id: worker.id.clone(),
             mode: Mode::Real,
             outcome: record.outcome,
-            from: worker.status,
-            to,
-            actions,
+            from_status: worker.status,
+            to_status: to,
+            effects: effect_reports(applied),
             error: error.or_else(|| failure_of(&record.reason)),
             reason: record.reason,
             requeue: record.requeue,
         })
     }
 
-    async fn tell(&self, worker: &Worker, record: &Record, at: Timestamp) {
+    async fn publish(&self, worker: &Worker, record: &Record, at: Timestamp) {
         for notice in &record.notices {
             match notice {
                 // A failure is logged and counted there.

@@ -1,126 +1,128 @@
-//! How a pass went, as its caller is told.
+//! The result of reconciling one worker.
+
+use std::fmt;
 
 use serde::Serialize;
 
 use crate::lifecycle::decision::Decision;
-use crate::lifecycle::effect::Effect;
+use crate::lifecycle::effect::{Effect, EffectResult};
 use crate::lifecycle::failure::CallFailure;
-use crate::lifecycle::ids::{InstanceId, WorkerId};
+use crate::lifecycle::ids::WorkerId;
 use crate::lifecycle::outcome::{Outcome, Requeue};
 use crate::lifecycle::reason::{Detail, Reason, ReasonCode};
-use crate::lifecycle::record::EffectResult;
+use crate::lifecycle::record::Applied;
 use crate::lifecycle::status::WorkerStatus;
 use crate::lifecycle::worker::Worker;
 
-/// Whether a pass does anything.
+/// Whether a reconcile may change anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// It does.
+    /// Effects are carried out and the record is written.
     Real,
-    /// It reads everything and writes nothing: the result is the plan.
+    /// Every read is performed and no write; the result lists the planned effects.
     DryRun,
 }
 
-/// How a pass went.
+/// The result of reconciling one worker.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 #[must_use]
 pub struct ReconcileResult {
-    /// Whose.
+    /// The worker that was reconciled.
     pub worker_id: WorkerId,
-    /// Whether anything was done.
+    /// Whether effects were carried out or only planned.
     pub mode: Mode,
-    /// How it ended.
+    /// How the reconcile ended.
     pub outcome: Outcome,
-    /// The status at the beginning.
-    pub from: WorkerStatus,
-    /// The status at the end: recorded, or planned in a dry run.
-    pub to: WorkerStatus,
-    /// What was done or is planned, in order.
-    pub actions: Vec<Action>,
-    /// Why.
+    /// The status before the reconcile.
+    pub from_status: WorkerStatus,
+    /// The status after it: recorded, or planned in a dry run.
+    pub to_status: WorkerStatus,
+    /// The effects in order, each with its result.
+    pub effects: Vec<EffectReport>,
+    /// The reason for the outcome.
     pub reason: Reason,
-    /// When to look again.
+    /// When to reconcile this worker again.
     pub requeue: Requeue,
-    /// The call that failed, if one decided the outcome.
+    /// The failed call that decided the outcome, if there was one.
     pub error: Option<CallFailure>,
 }
 
-/// One thing that was done, or is planned.
+/// One effect and its result. Serialized as the effect's own fields plus `result`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Action {
-    /// What.
+pub struct EffectReport {
+    /// The effect.
     #[serde(flatten)]
     pub effect: Effect,
     /// How it went.
-    pub result: ActionResult,
+    pub result: EffectResult,
 }
 
-/// How an action went.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ActionResult {
-    /// A dry run would do it.
-    Planned,
-    /// Done.
-    Done,
-    /// It launched this instance.
-    Launched(InstanceId),
-    /// It failed.
-    Failed(CallFailure),
-    /// It was not tried.
-    NotTried,
-}
+impl ReconcileResult {
+    /// A result without effects that leaves the status as it is.
+    pub(crate) fn unchanged(worker: &Worker, mode: Mode, outcome: Outcome, requeue: Requeue, reason: Reason) -> Self {
+        Self {
+            worker_id: worker.id.clone(),
+            mode,
+            outcome,
+            from_status: worker.status,
+            to_status: worker.status,
+            effects: Vec::new(),
+            error: failure_of(&reason),
+            reason,
+            requeue,
+        }
+    }
 
-impl From<&EffectResult> for ActionResult {
-    fn from(result: &EffectResult) -> Self {
-        match result {
-            EffectResult::Done => Self::Done,
-            EffectResult::Launched(instance) => Self::Launched(instance.clone()),
-            EffectResult::Failed(failure) => Self::Failed(failure.clone()),
-            EffectResult::NotTried => Self::NotTried,
+    /// The plan of a dry run.
+    pub(crate) fn planned(worker: &Worker, decision: Decision) -> Self {
+        let report = |effect| EffectReport { effect, result: EffectResult::Planned };
+        Self {
+            to_status: decision.transition.map_or(worker.status, |transition| transition.to()),
+            effects: decision.effects.into_iter().map(report).collect(),
+            ..Self::unchanged(worker, Mode::DryRun, decision.outcome, decision.requeue, decision.reason)
+        }
+    }
+
+    /// The record no longer exists.
+    pub(crate) fn record_gone(worker: &Worker, mode: Mode) -> Self {
+        Self::unchanged(worker, mode, Outcome::Skip, Requeue::OnChange, ReasonCode::RecordGone.into())
+    }
+
+    /// The record could not be read.
+    pub(crate) fn record_unknown(worker: &Worker, mode: Mode, failure: &CallFailure) -> Self {
+        let reason = Reason::failed(ReasonCode::RecordUnknown, failure);
+        Self::unchanged(worker, mode, Outcome::Retry, Requeue::Backoff, reason)
+    }
+
+    /// The effects were applied, but the record was not written.
+    pub(crate) fn not_recorded(worker: &Worker, applied: &Applied, failure: &CallFailure) -> Self {
+        let reason = Reason::failed(ReasonCode::NotRecorded, failure);
+        Self {
+            effects: effect_reports(applied),
+            ..Self::unchanged(worker, Mode::Real, Outcome::Retry, Requeue::Backoff, reason)
         }
     }
 }
 
-pub(crate) fn actions(effects: &[Effect], result: impl Fn(usize) -> ActionResult) -> Vec<Action> {
-    let with_result = |(index, effect): (usize, &Effect)| Action { effect: effect.clone(), result: result(index) };
-    effects.iter().enumerate().map(with_result).collect()
-}
-
-pub(crate) fn planned(worker: &Worker, decision: Decision) -> ReconcileResult {
-    ReconcileResult {
-        worker_id: worker.id.clone(),
-        mode: Mode::DryRun,
-        outcome: decision.outcome,
-        from: worker.status,
-        to: decision.transition.map_or(worker.status, |transition| transition.to()),
-        actions: actions(&decision.effects, |_| ActionResult::Planned),
-        error: failure_of(&decision.reason),
-        reason: decision.reason,
-        requeue: decision.requeue,
+/// `w-1: stopped → starting: The instance is stopped and should run: starting it.`
+impl fmt::Display for ReconcileResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { worker_id, from_status, to_status, reason, .. } = self;
+        if from_status == to_status {
+            write!(f, "{worker_id}: {from_status}: {reason}")
+        } else {
+            write!(f, "{worker_id}: {from_status} → {to_status}: {reason}")
+        }
     }
 }
 
-pub(crate) fn ended(
-    worker: &Worker,
-    mode: Mode,
-    outcome: Outcome,
-    requeue: Requeue,
-    reason: Reason,
-    error: Option<CallFailure>,
-) -> ReconcileResult {
-    ReconcileResult {
-        worker_id: worker.id.clone(),
-        mode,
-        outcome,
-        from: worker.status,
-        to: worker.status,
-        actions: Vec::new(),
-        error: error.or_else(|| failure_of(&reason)),
-        reason,
-        requeue,
-    }
+/// Pairs each effect with its result. A missing result means that the effect was not tried.
+pub(crate) fn effect_reports(applied: &Applied) -> Vec<EffectReport> {
+    let results = applied.results.iter().cloned().chain(std::iter::repeat(EffectResult::NotTried));
+    let pairs = applied.decision.effects.iter().cloned().zip(results);
+    pairs.map(|(effect, result)| EffectReport { effect, result }).collect()
 }
 
 pub(crate) fn failure_of(reason: &Reason) -> Option<CallFailure> {
@@ -128,13 +130,4 @@ pub(crate) fn failure_of(reason: &Reason) -> Option<CallFailure> {
         Detail::Failure(failure) => Some((**failure).clone()),
         Detail::None | Detail::Ec2(_) | Detail::Since(_) | Detail::Sessions { .. } | Detail::Text(_) => None,
     }
-}
-
-pub(crate) fn gone(worker: &Worker, mode: Mode) -> ReconcileResult {
-    ended(worker, mode, Outcome::Skip, Requeue::OnChange, Reason::new(ReasonCode::RecordGone), None)
-}
-
-pub(crate) fn unread(worker: &Worker, mode: Mode, failure: CallFailure) -> ReconcileResult {
-    let reason = Reason::failed(ReasonCode::RecordUnknown, &failure);
-    ended(worker, mode, Outcome::Retry, Requeue::Backoff, reason, Some(failure))
 }

@@ -14,7 +14,7 @@ use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::ids::{InstanceId, WorkerId};
 use crate::lifecycle::instance::{Image, Instance};
 use crate::lifecycle::launch::LaunchPlan;
-use crate::lifecycle::observation::Answer;
+use crate::lifecycle::observation::Lookup;
 use crate::ports::{Compute, DiscoveryFilter};
 use crate::telemetry::Telemetry;
 
@@ -65,7 +65,7 @@ impl std::fmt::Debug for BatchingCompute {
     }
 }
 
-type Callers = HashMap<InstanceId, Vec<oneshot::Sender<Answer<Instance>>>>;
+type Callers = HashMap<InstanceId, Vec<oneshot::Sender<Lookup<Instance>>>>;
 
 /// The batch of a region that has not left yet.
 #[derive(Debug, Default)]
@@ -89,7 +89,7 @@ impl BatchingCompute {
         Self { inner, settings, telemetry, regions: Arc::default() }
     }
 
-    fn enter(&self, region: &str, id: &InstanceId) -> oneshot::Receiver<Answer<Instance>> {
+    fn enter(&self, region: &str, id: &InstanceId) -> oneshot::Receiver<Lookup<Instance>> {
         let (sender, receiver) = oneshot::channel();
         let mut regions = self.regions.lock();
         let batch = regions.entry(region.to_owned()).or_default();
@@ -127,7 +127,7 @@ impl BatchingCompute {
             Ok(answers) => answers,
             Err(_) => {
                 let message = format!("{region} did not describe {} instances in time", ids.len());
-                vec![Answer::Unknown(CallFailure::new(FailureKind::Unclear, message)); ids.len()]
+                vec![Lookup::Unknown(CallFailure::new(FailureKind::Unclear, message)); ids.len()]
             }
         };
         for (id, answer) in ids.iter().zip(answers) {
@@ -141,15 +141,15 @@ impl BatchingCompute {
 
 #[async_trait]
 impl Compute for BatchingCompute {
-    async fn instances(&self, region: &str, ids: &[InstanceId]) -> Vec<Answer<Instance>> {
+    async fn instances(&self, region: &str, ids: &[InstanceId]) -> Vec<Lookup<Instance>> {
         self.inner.instances(region, ids).await
     }
 
-    async fn instance(&self, region: &str, id: &InstanceId) -> Answer<Instance> {
+    async fn instance(&self, region: &str, id: &InstanceId) -> Lookup<Instance> {
         let receiver = self.enter(region, id);
         receiver.await.unwrap_or_else(|_| {
             let message = format!("the describe of {id} in {region} ended without an answer about it");
-            Answer::Unknown(CallFailure::new(FailureKind::Unclear, message))
+            Lookup::Unknown(CallFailure::new(FailureKind::Unclear, message))
         })
     }
 
@@ -306,7 +306,7 @@ mod tests {
         let (good, missing, banana) =
             tokio::join!(good, batched.instance("here", &missing), batched.instance("here", &banana));
         assert!(good.iter().all(|answer| answer.found().is_some()));
-        assert_eq!(missing, Answer::Absent);
+        assert_eq!(missing, Lookup::Absent);
         assert_eq!(banana.failure().map(|failure| failure.kind), Some(FailureKind::Refused));
         assert_eq!(sizes(&compute), [5]);
     }

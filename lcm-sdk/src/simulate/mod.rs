@@ -25,17 +25,17 @@ pub use model::ModelCloud;
 
 use crate::lifecycle::decide::decide;
 use crate::lifecycle::decision::Decision;
-use crate::lifecycle::effect::{Effect, IfRefused};
+use crate::lifecycle::effect::{Effect, EffectResult, IfRefused};
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::fleet::FleetView;
 use crate::lifecycle::idle::IdleReport;
 use crate::lifecycle::instance::Image;
 use crate::lifecycle::license::{RegistrationStatus, Submission};
-use crate::lifecycle::observation::{Answer, CloudMetrics, CmlMetrics, Observation};
-use crate::lifecycle::patch::StatusPatch;
+use crate::lifecycle::observation::{CloudMetrics, CmlMetrics, Lookup, Observation};
+use crate::lifecycle::patch::Patch;
 use crate::lifecycle::policy::Policy;
 use crate::lifecycle::query::{Query, queries};
-use crate::lifecycle::record::{Applied, EffectResult, Record, record};
+use crate::lifecycle::record::{Applied, Record, record};
 use crate::lifecycle::region::RegionConfig;
 use crate::lifecycle::session::{KnownSessionState, Session, SessionState};
 use crate::lifecycle::template::Template;
@@ -168,29 +168,29 @@ impl Simulation {
     fn answer(&self, query: Query, seen: &mut Observation) {
         match query {
             Query::Instance => {
-                seen.instance = match &self.worker.instance_id {
+                seen.instance = match &self.worker.ec2_instance_id {
                     Some(id) => self.cloud.describe(id, self.now),
-                    None => Answer::Absent,
+                    None => Lookup::Absent,
                 };
             }
             Query::Tagged => seen.tagged = self.cloud.tagged(self.worker.id.as_str(), self.now),
-            Query::Template => seen.template = self.template.clone().map_or(Answer::Absent, Answer::Found),
+            Query::Template => seen.template = self.template.clone().map_or(Lookup::Absent, Lookup::Found),
             Query::Images => {
                 let image = |id: &str, date: &str| Image {
                     id: id.to_owned(),
                     name: "cisco-cml2.9".to_owned(),
                     creation_date: date.to_owned(),
                 };
-                seen.images = Answer::Found(vec![image("ami-old", "2025-01-01"), image("ami-new", "2026-01-01")]);
+                seen.images = Lookup::Found(vec![image("ami-old", "2025-01-01"), image("ami-new", "2026-01-01")]);
             }
-            Query::Sessions => seen.sessions = Answer::Found(self.sessions.clone()),
-            Query::CloudMetrics => seen.cloud_metrics = Answer::Found(CloudMetrics::default()),
-            Query::Cml => seen.cml = Answer::Found(CmlMetrics::default()),
-            Query::Registration => seen.registration = Answer::Found(self.registration.clone()),
-            Query::Idle => seen.idle = Answer::Found(self.idle.clone()),
+            Query::Sessions => seen.sessions = Lookup::Found(self.sessions.clone()),
+            Query::CloudMetrics => seen.cloud_metrics = Lookup::Found(CloudMetrics::default()),
+            Query::Cml => seen.cml = Lookup::Found(CmlMetrics::default()),
+            Query::Registration => seen.registration = Lookup::Found(self.registration.clone()),
+            Query::Idle => seen.idle = Lookup::Found(self.idle.clone()),
             Query::Fleet => {
                 let last_scale_down_at = self.worker.notes.scaled_down_at;
-                seen.fleet = Answer::Found(FleetView { running: self.running_workers, last_scale_down_at });
+                seen.fleet = Lookup::Found(FleetView { running: self.running_workers, last_scale_down_at });
             }
         }
     }
@@ -252,9 +252,9 @@ impl Simulation {
 
     /// Writes a patch, unless the record is another version than the patch was made for: then nothing is written, as
     /// the control plane would have it.
-    pub fn write(&mut self, patch: &StatusPatch) {
+    pub fn write(&mut self, patch: &Patch) {
         if !patch.is_empty() && patch.expected_version == self.worker.version {
-            self.worker = self.worker.patched(patch);
+            self.worker = patch.apply_to(&self.worker);
             self.bump();
         }
     }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use crate::lifecycle::effect::EffectResult;
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::ids::InstanceId;
 use crate::lifecycle::instance::{Instance, WORKER_ID_TAG};
 use crate::lifecycle::launch::LaunchPlan;
-use crate::lifecycle::observation::Answer;
-use crate::lifecycle::record::EffectResult;
+use crate::lifecycle::observation::Lookup;
 use crate::lifecycle::status::Ec2State;
 use crate::lifecycle::time::{self, Timestamp};
 
@@ -158,22 +158,22 @@ impl ModelCloud {
         }
     }
 
-    pub(super) fn describe(&self, id: &InstanceId, now: Timestamp) -> Answer<Instance> {
+    pub(super) fn describe(&self, id: &InstanceId, now: Timestamp) -> Lookup<Instance> {
         if let Some(failure) = &self.outage {
-            return Answer::Unknown(failure.clone());
+            return Lookup::Unknown(failure.clone());
         }
         match self.visible(now).find(|held| held.seen_as.id == *id) {
-            Some(held) => Answer::Found(held.seen_as.clone()),
-            None => Answer::Absent,
+            Some(held) => Lookup::Found(held.seen_as.clone()),
+            None => Lookup::Absent,
         }
     }
 
-    pub(super) fn tagged(&self, worker: &str, now: Timestamp) -> Answer<Vec<Instance>> {
+    pub(super) fn tagged(&self, worker: &str, now: Timestamp) -> Lookup<Vec<Instance>> {
         if let Some(failure) = &self.outage {
-            return Answer::Unknown(failure.clone());
+            return Lookup::Unknown(failure.clone());
         }
         let tagged = |held: &&ModelInstance| held.seen_as.tags.get(WORKER_ID_TAG).is_some_and(|tag| tag == worker);
-        Answer::Found(self.visible(now).filter(tagged).map(|held| held.seen_as.clone()).collect())
+        Lookup::Found(self.visible(now).filter(tagged).map(|held| held.seen_as.clone()).collect())
     }
 
     pub(super) fn settle(&mut self, now: Timestamp) {

@@ -18,7 +18,7 @@ use crate::lifecycle::outcome::Requeue;
 use crate::lifecycle::query::{Query, queries};
 use crate::lifecycle::worker::Worker;
 use crate::ports::Scope;
-use crate::reconciler::{Handover, Mode, ReconcileResult, Reconciler};
+use crate::reconciler::{Hints, Mode, ReconcileResult, Reconciler};
 
 /// How long after our own write a change on a server without versions passes for its echo.
 const ECHO_WINDOW: Duration = Duration::from_secs(2);
@@ -94,10 +94,10 @@ impl Reconcile for WorkerFleet {
             tracing::warn!(target: "lcm::fleet", worker = id, error = %record.error, "a record cannot be read and is left alone");
         }
         let statuses = listing.workers.iter().map(|worker| worker.status);
-        let running = FleetView::of(&listing.workers).running;
+        let running = FleetView::from_workers(&listing.workers).running;
         self.reconciler.telemetry().fleet(statuses, running, listing.unreadable.len());
         let ids: HashSet<&WorkerId> = listing.workers.iter().map(|worker| &worker.id).collect();
-        self.reconciler.memory().retain(|id| ids.contains(id));
+        self.reconciler.cache().retain(|id| ids.contains(id));
         let (resting, active): (Vec<_>, Vec<_>) = match scope {
             ListScope::Everything => (Vec::new(), listing.workers),
             ListScope::Active => listing.workers.into_iter().partition(Worker::is_at_rest),
@@ -118,12 +118,12 @@ impl Reconcile for WorkerFleet {
     }
 
     async fn reconcile(&self, read: ReadWorker) -> WorkResult {
-        let handover = Handover { read_at: Some(read.read_at), ..Handover::default() };
+        let hints = Hints { read_at: Some(read.read_at), ..Hints::default() };
         // Its shard may have gone to somebody else while it waited.
         let Some(charge) = self.mandate.over(read.worker.id.as_str()) else {
             return NOT_OURS;
         };
-        let result = self.reconciler.charged(charge).pass(&read.worker, handover, self.mode).await;
+        let result = self.reconciler.with_guard(charge).reconcile_with(&read.worker, hints, self.mode).await;
         if let Some(told) = &self.hooks.on_pass {
             told(&result);
         }
@@ -146,7 +146,7 @@ impl Reconcile for WorkerFleet {
         let mut by_region: BTreeMap<&str, (Vec<InstanceId>, Vec<&WorkerId>)> = BTreeMap::new();
         for ReadWorker { worker, .. } in workers {
             let asks = queries(worker, &Observation::default(), policy, now).contains(Query::Instance);
-            if let (true, Some(region), Some(id)) = (asks, policy.regions.region_of(worker), &worker.instance_id) {
+            if let (true, Some(region), Some(id)) = (asks, policy.regions.region_of(worker), &worker.ec2_instance_id) {
                 let (ids, owners) = by_region.entry(region).or_default();
                 ids.push(id.clone());
                 owners.push(&worker.id);
@@ -158,14 +158,14 @@ impl Reconcile for WorkerFleet {
             let at = Instant::now();
             let answers = self.reconciler.ports().compute.instances(region, &ids).await;
             for ((owner, id), answer) in owners.into_iter().zip(ids).zip(answers) {
-                self.reconciler.memory().saw(owner, id, answer, at);
+                self.reconciler.cache().store_describe(owner, id, answer, at);
             }
         });
         join_all(describes).await;
     }
 
     fn is_echo(&self, read: &ReadWorker) -> bool {
-        self.reconciler.memory().is_echo(&read.worker.id, read.worker.version, ECHO_WINDOW)
+        self.reconciler.cache().is_echo(&read.worker.id, read.worker.version, ECHO_WINDOW)
     }
 
     fn on_cycle(&self) {

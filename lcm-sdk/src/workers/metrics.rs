@@ -11,12 +11,12 @@ use crate::lifecycle::counters::{Counter, Counts};
 use crate::lifecycle::failure::CallFailure;
 use crate::lifecycle::ids::InstanceId;
 use crate::lifecycle::instance::Instance;
-use crate::lifecycle::observation::{Answer, CloudMetrics};
+use crate::lifecycle::observation::{CloudMetrics, Lookup};
 use crate::lifecycle::status::{Ec2State, WorkerStatus};
 use crate::lifecycle::worker::Worker;
 use crate::ports::Scope;
 use crate::reconciler::Reconciler;
-use crate::reconciler::cache::Write;
+use crate::reconciler::cache::WriteKind;
 
 /// How many CMLs are asked at the same time: one that hangs holds up one of these, not the loop.
 const CONCURRENT_CMLS: usize = 32;
@@ -81,7 +81,7 @@ impl MetricsLoop {
         let mut by_region: BTreeMap<&str, Vec<(&Worker, InstanceId)>> = BTreeMap::new();
         let ours = |worker: &&Worker| self.mandate.includes(worker.id.as_str());
         for worker in listing.workers.iter().filter(|worker| worker.status == WorkerStatus::Running).filter(ours) {
-            if let (Some(region), Some(id)) = (policy.regions.region_of(worker), &worker.instance_id) {
+            if let (Some(region), Some(id)) = (policy.regions.region_of(worker), &worker.ec2_instance_id) {
                 by_region.entry(region).or_default().push((worker, id.clone()));
             }
         }
@@ -115,7 +115,7 @@ impl MetricsLoop {
     }
 
     /// Reports what answered. True if something was reported.
-    async fn collect(&self, worker: &Worker, instance: Answer<Instance>, cloud: Answer<CloudMetrics>) -> bool {
+    async fn collect(&self, worker: &Worker, instance: Lookup<Instance>, cloud: Lookup<CloudMetrics>) -> bool {
         let running = instance.found().filter(|instance| instance.state == Ec2State::Running);
         let Some(instance) = running else { return false };
         // A password goes only to the address EC2 shows now: the one on the record may be a stranger's by today.
@@ -128,7 +128,7 @@ impl MetricsLoop {
             return false;
         }
         let at = self.reconciler.ports().clock.now();
-        let _turn = self.reconciler.memory().turn(&worker.id).await;
+        let _turn = self.reconciler.cache().lock(&worker.id).await;
         // After the wait for the turn, which may have been long.
         let charge = self.mandate.over(worker.id.as_str()).filter(|charge| charge.leadership.is_valid());
         let Some(charge) = charge else { return false };
@@ -136,8 +136,8 @@ impl MetricsLoop {
         let told = self.reconciler.ports().control_plane.report_metrics(&worker.id, cloud, cml.as_ref(), at, fence);
         match told.await {
             Ok(version) => {
-                self.reconciler.memory().wrote(&worker.id, version, Write::Over);
-                self.reconciler.memory().metrics_reported(&worker.id, at);
+                self.reconciler.cache().mark_written(&worker.id, version, WriteKind::Unconditional);
+                self.reconciler.cache().mark_metrics_reported(&worker.id, at);
                 self.reconciler.telemetry().count(Counts::default().and(Counter::MetricsCollected));
                 true
             }

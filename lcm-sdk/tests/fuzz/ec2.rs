@@ -3,7 +3,7 @@
 use lcm_sdk::ports::Compute as _;
 use lcm_sdk::providers::aws::{Account, Ec2, Tuning};
 use lcm_sdk::telemetry::Telemetry;
-use lcm_sdk::{Answer, InstanceId, Secret};
+use lcm_sdk::{InstanceId, Lookup, Secret};
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -61,13 +61,13 @@ fn whatever_ec2_answers_absent_is_only_what_it_said_in_its_own_words() {
             let told = format!("{answer:?}");
             prop_assert!(!told.contains("canary-aws"), "{told}");
             match answer {
-                Answer::NotAsked => return Err(TestCaseError::fail("it was asked")),
+                Lookup::NotRequested => return Err(TestCaseError::fail("it was asked")),
                 // A success, or the one code that says so: everything else is "could not ask".
-                Answer::Absent => {
+                Lookup::Absent => {
                     prop_assert!((200..300).contains(&status) || said.contains("InvalidInstanceID"), "{status} {said}")
                 }
-                Answer::Found(_) => prop_assert!((200..300).contains(&status), "{status} {said}"),
-                Answer::Unknown(failure) => {
+                Lookup::Found(_) => prop_assert!((200..300).contains(&status), "{status} {said}"),
+                Lookup::Unknown(failure) => {
                     prop_assert!(failure.message.len() < 8_000, "{} bytes", failure.message.len())
                 }
             }

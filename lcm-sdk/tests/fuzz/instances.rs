@@ -8,7 +8,7 @@ use aws_sdk_ec2::types;
 use lcm_sdk::ports::Compute as _;
 use lcm_sdk::providers::aws::{Account, Ec2, Tuning};
 use lcm_sdk::telemetry::Telemetry;
-use lcm_sdk::{Answer, Instance, InstanceId, Secret};
+use lcm_sdk::{Instance, InstanceId, Lookup, Secret};
 use proptest::prelude::*;
 use proptest::sample::select;
 use xmlparser::{ElementEnd, Token, Tokenizer};
@@ -101,7 +101,7 @@ fn whatever_ec2_tells_of_instances_it_is_read_as_the_client_reads_it() {
             // The client gives what comes before the place where it is no XML, as if that were all.
             for (id, answer) in ids().iter().zip(answers) {
                 let named = String::from_utf8_lossy(&body).contains(&format!("<instanceId>{id}</instanceId>"));
-                prop_assert!(!named || answer != Answer::Absent, "{id} is there");
+                prop_assert!(!named || answer != Lookup::Absent, "{id} is there");
             }
             return Ok(());
         }
@@ -113,8 +113,8 @@ fn whatever_ec2_tells_of_instances_it_is_read_as_the_client_reads_it() {
         prop_assume!(by_id.len() == told.len() && page.next_token().is_none());
         for (id, answer) in ids().iter().zip(answers) {
             match (by_id.get(id.as_str()), answer) {
-                (Some(told), Answer::Found(read)) => same(told, &read)?,
-                (None, Answer::Absent) => {}
+                (Some(told), Lookup::Found(read)) => same(told, &read)?,
+                (None, Lookup::Absent) => {}
                 (told, answer) => return Err(TestCaseError::fail(format!("{told:?} was read as {answer:?}"))),
             }
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chrono::TimeDelta;
-use lcm_sdk::{Answer, CallFailure, DesiredStatus, Ec2State, FailureKind, Instance, Policy, RegionConfig};
+use lcm_sdk::{CallFailure, DesiredStatus, Ec2State, FailureKind, Instance, Lookup, Policy, RegionConfig};
 use lcm_sdk::{Timestamp, Worker, WorkerStatus};
 
 /// The moment at which everything here is decided.
@@ -42,7 +42,7 @@ pub(crate) fn policy() -> Policy {
 pub(crate) fn worker(status: WorkerStatus, desired: Option<DesiredStatus>) -> Worker {
     let mut worker = Worker::new("w-1", status);
     worker.desired_status = desired;
-    worker.instance_id = Some("i-1".into());
+    worker.ec2_instance_id = Some("i-1".into());
     worker.template_name = Some("metal".into());
     worker.created_at = Some(ago(LONG));
     worker.notes.launched_at = Some(ago(LONG));
@@ -114,18 +114,18 @@ impl Ec2Said {
     }
 
     /// EC2's answer about instance `i-1`.
-    pub(crate) fn answer(self) -> Answer<Instance> {
+    pub(crate) fn answer(self) -> Lookup<Instance> {
         match self {
-            Self::State(state) => Answer::Found(instance(state)),
+            Self::State(state) => Lookup::Found(instance(state)),
             Self::PendingYoung => {
-                Answer::Found(Instance { launched_at: Some(ago(SHORT)), ..instance(Ec2State::Pending) })
+                Lookup::Found(Instance { launched_at: Some(ago(SHORT)), ..instance(Ec2State::Pending) })
             }
             Self::RunningWithoutAddress => {
                 let instance = instance(Ec2State::Running);
-                Answer::Found(Instance { public_ip: None, private_ip: None, launched_at: Some(ago(SHORT)), ..instance })
+                Lookup::Found(Instance { public_ip: None, private_ip: None, launched_at: Some(ago(SHORT)), ..instance })
             }
-            Self::AbsentYoung | Self::AbsentOld => Answer::Absent,
-            Self::Unknown => Answer::Unknown(throttled()),
+            Self::AbsentYoung | Self::AbsentOld => Lookup::Absent,
+            Self::Unknown => Lookup::Unknown(throttled()),
         }
     }
 

@@ -9,7 +9,7 @@ use lcm_sdk::lifecycle::instance::WORKER_ID_TAG;
 use lcm_sdk::lifecycle::license::LicenseOperation;
 use lcm_sdk::simulate::Simulation;
 use lcm_sdk::{
-    Answer, Applied, CallFailure, Decision, DesiredStatus, Ec2State, FailureKind, Observation, Record, Secret, Session,
+    Applied, CallFailure, Decision, DesiredStatus, Ec2State, FailureKind, Lookup, Observation, Record, Secret, Session,
     Worker, WorkerStatus, decide, record,
 };
 use proptest::prelude::*;
@@ -34,7 +34,7 @@ fn settles(mut simulation: Simulation, story: &str) {
         (WorkerStatus::Running, None | Some(DesiredStatus::Running)) => live == 1,
         // Nothing runs, and what exists is named by the record.
         (WorkerStatus::Stopped, None | Some(DesiredStatus::Stopped)) => {
-            !simulation.cloud.states().contains(&Ec2State::Running) && (live == 0 || worker.instance_id.is_some())
+            !simulation.cloud.states().contains(&Ec2State::Running) && (live == 0 || worker.ec2_instance_id.is_some())
         }
         (WorkerStatus::Terminated, Some(DesiredStatus::Terminated)) => live == 0,
         // Held back: never launched, and nobody wants it to be.
@@ -106,7 +106,7 @@ fn stage(
     worker.notes.launched_at = Some(ago(launched));
     worker.created_at = Some(ago(launched));
     if !named {
-        worker.instance_id = None;
+        worker.ec2_instance_id = None;
     }
     let mut simulation = Simulation::new(worker);
     simulation.now = now();
@@ -124,11 +124,11 @@ fn a_live_instance_of_a_terminated_record_is_taken_back_when_discovery_hands_it_
     for state in [Ec2State::Pending, Ec2State::Running, Ec2State::Stopping, Ec2State::Stopped] {
         for desired in DESIRED {
             let mut simulation = stage(WorkerStatus::Terminated, desired, Some(state), true, LONG);
-            let seen = Observation { instance: Answer::Found(instance(state)), ..Observation::default() };
+            let seen = Observation { instance: Lookup::Found(instance(state)), ..Observation::default() };
             let decision = decide(&simulation.worker, &seen, &simulation.policy, simulation.now);
             let applied = Applied { decision, results: Vec::new(), at: simulation.now, version: None };
             let record = record(&simulation.worker, &applied);
-            simulation.worker = simulation.worker.patched(&record.patch);
+            simulation.worker = record.patch.apply_to(&simulation.worker);
             assert_eq!(simulation.worker.status, state.worker_status());
             // Coming up for a day already is more than its time; all others settle where they should.
             if state != Ec2State::Pending {
@@ -142,14 +142,14 @@ fn a_live_instance_of_a_terminated_record_is_taken_back_when_discovery_hands_it_
 fn a_live_instance_with_the_tag_of_a_worker_that_has_lost_it_is_taken_back() {
     let mut tagged = instance(Ec2State::Running);
     tagged.id = "i-2".into();
-    let handed_over = Observation { tagged: Answer::Found(vec![tagged]), ..Observation::default() };
-    let adopted = |status, instance_id: Option<&str>| {
+    let handed_over = Observation { tagged: Lookup::Found(vec![tagged]), ..Observation::default() };
+    let adopted = |status, ec2_instance_id: Option<&str>| {
         let mut worker = worker(status, None);
-        worker.instance_id = instance_id.map(Into::into);
+        worker.ec2_instance_id = ec2_instance_id.map(Into::into);
         let decision = decide(&worker, &handed_over, &policy(), now());
         let applied = Applied { decision, results: Vec::new(), at: now(), version: None };
-        let after = worker.patched(&record(&worker, &applied).patch);
-        (after.status, after.instance_id.map(|id| id.to_string()))
+        let after = record(&worker, &applied).patch.apply_to(&worker);
+        (after.status, after.ec2_instance_id.map(|id| id.to_string()))
     };
     let here = Some("i-2".to_owned());
     assert_eq!(adopted(WorkerStatus::Terminated, None), (WorkerStatus::Running, here.clone()));
@@ -219,7 +219,7 @@ fn any_act() -> impl Strategy<Value = Act> {
 
 fn perform(simulation: &mut Simulation, act: &Act) {
     let now = simulation.now;
-    let id = simulation.worker.instance_id.clone();
+    let id = simulation.worker.ec2_instance_id.clone();
     match act {
         Act::Pass => drop(simulation.play()),
         Act::Crash(effects) => drop(simulation.play_and_crash_after(*effects)),

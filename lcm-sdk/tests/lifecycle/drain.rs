@@ -7,7 +7,7 @@ use lcm_sdk::lifecycle::event::{Event, Notice, SessionEnd};
 use lcm_sdk::lifecycle::{decision::Change, drain};
 use lcm_sdk::simulate::Simulation;
 use lcm_sdk::{
-    Answer, CallFailure, Decision, DesiredStatus, Ec2State, Effect, EffectResult, FailureKind, Instance, Observation,
+    CallFailure, Decision, DesiredStatus, Ec2State, Effect, EffectResult, FailureKind, Instance, Lookup, Observation,
     Outcome, Requeue, Session, Template, Worker, WorkerStatus, decide,
 };
 
@@ -21,9 +21,9 @@ fn draining_since(begun: Option<Duration>) -> Worker {
 
 fn seen(sessions: Vec<Session>) -> Observation {
     Observation {
-        instance: Answer::Found(instance(Ec2State::Running)),
-        sessions: Answer::Found(sessions),
-        template: Answer::Found(Template::new("metal", "m5zn.metal")),
+        instance: Lookup::Found(instance(Ec2State::Running)),
+        sessions: Lookup::Found(sessions),
+        template: Lookup::Found(Template::new("metal", "m5zn.metal")),
         ..Observation::default()
     }
 }
@@ -108,7 +108,7 @@ fn with_no_session_left_it_stops_or_terminates() {
 
 #[test]
 fn sessions_that_cannot_be_listed_never_stop_a_worker() {
-    for answer in [Answer::Unknown(throttled()), Answer::Absent, Answer::NotAsked] {
+    for answer in [Lookup::Unknown(throttled()), Lookup::Absent, Lookup::NotRequested] {
         let observation = Observation { sessions: answer, ..seen(Vec::new()) };
         let decision = decided(&draining_since(Some(LONG)), &observation);
         assert!(decision.transition.is_none() && decision.effects.is_empty(), "{decision:?}");
@@ -194,7 +194,7 @@ fn a_session_that_could_not_be_ended_keeps_the_worker_up() {
 
 #[test]
 fn the_templates_timeout_rules_and_a_missing_template_means_four_hours() {
-    let after = |hours: f64, template: Answer<Template>| {
+    let after = |hours: f64, template: Lookup<Template>| {
         let worker = draining_since(Some(Duration::from_secs_f64(hours * 3600.0)));
         let observation = Observation { template, ..seen(vec![Session::new("a", "running")]) };
         status_after(&decided(&worker, &observation)).is_some()
@@ -203,18 +203,18 @@ fn the_templates_timeout_rules_and_a_missing_template_means_four_hours() {
         let json = format!(r#"{{"name": "t", "instance_type": "m", "drain_timeout_hours": {hours}}}"#);
         serde_json::from_str(&json).expect("valid")
     };
-    assert!(!after(1.9, Answer::Found(template("2"))));
-    assert!(after(2.0, Answer::Found(template("2.0"))));
-    assert!(!after(3.9, Answer::Absent));
-    assert!(after(4.0, Answer::Absent));
+    assert!(!after(1.9, Lookup::Found(template("2"))));
+    assert!(after(2.0, Lookup::Found(template("2.0"))));
+    assert!(!after(3.9, Lookup::Absent));
+    assert!(after(4.0, Lookup::Absent));
     // If the timeout cannot be read, nothing is forced, however long it takes.
-    assert!(!after(1000.0, Answer::Unknown(throttled())));
+    assert!(!after(1000.0, Lookup::Unknown(throttled())));
 }
 
 #[test]
 fn a_drain_without_a_start_time_starts_its_clock_and_forces_nothing() {
     let zero = Template { drain_timeout: Duration::ZERO, ..Template::new("metal", "m") };
-    let observation = Observation { template: Answer::Found(zero), ..seen(vec![Session::new("a", "running")]) };
+    let observation = Observation { template: Lookup::Found(zero), ..seen(vec![Session::new("a", "running")]) };
     let decision = decided(&draining_since(None), &observation);
     assert!(decision.transition.is_none() && decision.effects.is_empty());
     assert_eq!(decision.changes.expect("changes").drain_started_at, Change::Set(now()));
@@ -231,7 +231,7 @@ fn a_start_time_left_over_from_an_earlier_drain_is_cleared_in_service() {
 #[test]
 fn nothing_ec2_shows_brings_a_draining_worker_back_to_running() {
     for &state in Ec2State::ALL {
-        let found = Answer::Found(Instance { state, ..instance(Ec2State::Running) });
+        let found = Lookup::Found(Instance { state, ..instance(Ec2State::Running) });
         let observation = Observation { instance: found, ..seen(vec![Session::new("a", "running")]) };
         let after = status_after(&decided(&draining_since(Some(SHORT)), &observation));
         let settled =
@@ -243,7 +243,7 @@ fn nothing_ec2_shows_brings_a_draining_worker_back_to_running() {
 #[test]
 fn a_failed_session_of_a_worker_that_was_stopped_under_it_is_given_up() {
     let sessions = vec![Session::new("s-1", "failed"), Session::new("s-2", "running")];
-    let found = Answer::Found(instance(Ec2State::Stopped));
+    let found = Lookup::Found(instance(Ec2State::Stopped));
     let decision = decided(&draining_since(Some(SHORT)), &Observation { instance: found, ..seen(sessions) });
     assert_eq!(status_after(&decision), Some(WorkerStatus::Stopped));
     let reason = SessionEnd::WorkerStoppedDuringRetry;
@@ -270,7 +270,7 @@ fn a_stop_meant_for_an_empty_worker_looks_at_its_sessions_once_more() {
     assert_eq!((status_after(&placed), stops(&placed)), (Some(WorkerStatus::Running), false));
     let changes = placed.changes.expect("it is wanted again");
     assert_eq!((changes.desired_status, changes.drain_started_at), (Some(DesiredStatus::Running), Change::Clear));
-    let blind = Observation { sessions: Answer::Unknown(throttled()), ..seen(Vec::new()) };
+    let blind = Observation { sessions: Lookup::Unknown(throttled()), ..seen(Vec::new()) };
     let blind = decided(&stopping, &blind);
     assert_eq!((blind.outcome, stops(&blind)), (Outcome::Retry, false));
 

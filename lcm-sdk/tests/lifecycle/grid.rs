@@ -10,16 +10,16 @@ use lcm_sdk::lifecycle::drain;
 use lcm_sdk::lifecycle::idle::IdleReport;
 use lcm_sdk::lifecycle::transition::{EdgeKind, TABLE};
 use lcm_sdk::{
-    Answer, Decision, DesiredStatus, Ec2State, FleetView, Image, Instance, Observation, Policy, Session, Template,
+    Decision, DesiredStatus, Ec2State, FleetView, Image, Instance, Lookup, Observation, Policy, Session, Template,
     Worker, WorkerStatus, decide,
 };
 
 /// What the record is told when nothing but EC2 is of interest: no sessions, a template, an AMI.
 fn everything_else() -> Observation {
     Observation {
-        sessions: Answer::Found(Vec::new()),
-        template: Answer::Found(Template::new("metal", "m5zn.metal")),
-        images: Answer::Found(vec![Image {
+        sessions: Lookup::Found(Vec::new()),
+        template: Lookup::Found(Template::new("metal", "m5zn.metal")),
+        images: Lookup::Found(vec![Image {
             id: "ami-1".into(),
             name: "cisco-cml2.9".into(),
             creation_date: "2026-01-01".into(),
@@ -29,13 +29,13 @@ fn everything_else() -> Observation {
 }
 
 /// Everything EC2 can say about a worker whose record names no instance.
-fn tagged() -> Vec<(&'static str, std::time::Duration, Answer<Vec<Instance>>)> {
+fn tagged() -> Vec<(&'static str, std::time::Duration, Lookup<Vec<Instance>>)> {
     vec![
-        ("one live", LONG, Answer::Found(vec![instance(Ec2State::Running)])),
-        ("one dead", LONG, Answer::Found(vec![instance(Ec2State::Terminated)])),
-        ("none, launch young", SHORT, Answer::Found(Vec::new())),
-        ("none, launch old", LONG, Answer::Found(Vec::new())),
-        ("no answer", LONG, Answer::Unknown(throttled())),
+        ("one live", LONG, Lookup::Found(vec![instance(Ec2State::Running)])),
+        ("one dead", LONG, Lookup::Found(vec![instance(Ec2State::Terminated)])),
+        ("none, launch young", SHORT, Lookup::Found(Vec::new())),
+        ("none, launch old", LONG, Lookup::Found(Vec::new())),
+        ("no answer", LONG, Lookup::Unknown(throttled())),
     ]
 }
 
@@ -47,10 +47,10 @@ fn with_instance(status: WorkerStatus, desired: Option<DesiredStatus>, said: Ec2
 fn without_instance(
     status: WorkerStatus,
     desired: Option<DesiredStatus>,
-    (_, launched, tagged): &(&str, std::time::Duration, Answer<Vec<Instance>>),
+    (_, launched, tagged): &(&str, std::time::Duration, Lookup<Vec<Instance>>),
 ) -> (Worker, Observation) {
     let mut worker = worker(status, desired);
-    worker.instance_id = None;
+    worker.ec2_instance_id = None;
     worker.notes.launched_at = Some(ago(*launched));
     (worker, Observation { tagged: tagged.clone(), ..everything_else() })
 }
@@ -153,15 +153,15 @@ fn all_decisions() -> Vec<(Worker, Decision)> {
             ..IdleReport::default()
         };
         let seen = Observation {
-            instance: Answer::Found(instance(Ec2State::Running)),
-            idle: Answer::Found(idle),
-            fleet: Answer::Found(FleetView { running: 2, last_scale_down_at: None }),
-            sessions: Answer::Found(sessions),
+            instance: Lookup::Found(instance(Ec2State::Running)),
+            idle: Lookup::Found(idle),
+            fleet: Lookup::Found(FleetView { running: 2, last_scale_down_at: None }),
+            sessions: Lookup::Found(sessions),
             ..Observation::default()
         };
         add(worker(WorkerStatus::Running, None), &seen, &scaling);
     }
-    let no_template = Observation { template: Answer::Absent, tagged: Answer::Absent, ..Observation::default() };
+    let no_template = Observation { template: Lookup::Absent, tagged: Lookup::Absent, ..Observation::default() };
     let (pending, _) = without_instance(WorkerStatus::Pending, None, &tagged()[3]);
     add(pending, &no_template, &policy());
     let draining = worker(WorkerStatus::Draining, None);

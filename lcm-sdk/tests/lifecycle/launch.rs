@@ -6,7 +6,7 @@ use lcm_sdk::lifecycle::instance::WORKER_ID_TAG;
 use lcm_sdk::lifecycle::launch::LaunchPlan;
 use lcm_sdk::simulate::Simulation;
 use lcm_sdk::{
-    Answer, Applied, CallFailure, Decision, DesiredStatus, Ec2State, Effect, EffectResult, FailureKind, Image,
+    Applied, CallFailure, Decision, DesiredStatus, Ec2State, Effect, EffectResult, FailureKind, Image, Lookup,
     Observation, Outcome, Policy, Query, Record, Template, Worker, WorkerStatus, decide, queries, record,
 };
 
@@ -14,7 +14,7 @@ use crate::common::{SHORT, ago, instance, now, policy, throttled, worker};
 
 fn pending() -> Worker {
     let mut worker = worker(WorkerStatus::Pending, None);
-    worker.instance_id = None;
+    worker.ec2_instance_id = None;
     worker.notes.launched_at = None;
     worker
 }
@@ -25,9 +25,9 @@ fn image(id: &str, date: &str) -> Image {
 
 fn seen() -> Observation {
     Observation {
-        tagged: Answer::Found(Vec::new()),
-        template: Answer::Found(Template::new("metal", "m5zn.metal")),
-        images: Answer::Found(vec![image("ami-2", "2026-01-01"), image("ami-1", "2025-01-01")]),
+        tagged: Lookup::Found(Vec::new()),
+        template: Lookup::Found(Template::new("metal", "m5zn.metal")),
+        images: Lookup::Found(vec![image("ami-2", "2026-01-01"), image("ami-1", "2025-01-01")]),
         ..Observation::default()
     }
 }
@@ -79,8 +79,8 @@ fn the_plan_is_written_before_anything_is_launched_and_the_newest_image_is_used(
     assert_eq!(decision.notices, [Notice::Audit(Audit::Provisioned)]);
 
     let record = after_launch(&pending(), decision, EffectResult::Launched("i-9".into()));
-    let launched = pending().patched(&record.patch);
-    assert_eq!((launched.status, launched.instance_id), (WorkerStatus::Provisioning, Some("i-9".into())));
+    let launched = record.patch.apply_to(&pending());
+    assert_eq!((launched.status, launched.ec2_instance_id), (WorkerStatus::Provisioning, Some("i-9".into())));
     assert_eq!(launched.notes.launched_at, Some(now()));
     assert!(record.counts.contains(lcm_sdk::lifecycle::counters::Counter::Provisioned));
 }
@@ -107,8 +107,8 @@ fn an_unclear_launch_is_repeated_byte_by_byte_even_if_the_world_has_changed() {
     }
     worker.notes.launch_plan = Some(Box::new(first.clone()));
     let mut changed = seen();
-    changed.images = Answer::Found(vec![image("ami-9", "2027-01-01")]);
-    changed.template = Answer::Absent;
+    changed.images = Lookup::Found(vec![image("ami-9", "2027-01-01")]);
+    changed.template = Lookup::Absent;
     let again = decided(&worker, &changed);
     assert_eq!(plan_of(&again), first);
     assert!(
@@ -127,7 +127,7 @@ fn no_capacity_leaves_the_worker_pending_and_plans_anew() {
 fn a_refusal_fails_the_worker_unless_the_plan_was_an_old_one() {
     let worker = pending();
     let record = failed_launch(&worker, FailureKind::Refused);
-    assert_eq!(worker.patched(&record.patch).status, WorkerStatus::Failed);
+    assert_eq!(record.patch.apply_to(&worker).status, WorkerStatus::Failed);
     assert_eq!(record.notices, [Notice::Audit(Audit::ProvisionFailed)]);
     assert_eq!(record.reason.to_string(), "EC2 refuses the launch for good (no).");
 
@@ -151,7 +151,7 @@ fn a_refusal_after_an_unclear_call_gives_nothing_up_until_the_instance_would_hav
         assert_eq!((record.outcome, record.transition), (Outcome::Retry, None));
         assert_eq!(record.patch.changes.launch_plan, Change::Keep, "{kind:?}");
         // The refused call launched nothing, so the age of the launch counts from the one before.
-        assert_eq!(worker.patched(&record.patch).notes.launched_at, Some(ago(SHORT)));
+        assert_eq!(record.patch.apply_to(&worker).notes.launched_at, Some(ago(SHORT)));
     }
     worker.notes.launched_at = Some(ago(crate::common::LONG));
     assert_eq!(failed_launch(&worker, FailureKind::Refused).patch.changes.launch_plan, Change::Clear);
@@ -160,9 +160,9 @@ fn a_refusal_after_an_unclear_call_gives_nothing_up_until_the_instance_would_hav
 #[test]
 fn an_instance_somebody_else_wrote_to_a_pending_record_is_given_its_time_to_appear() {
     let mut worker = pending();
-    worker.instance_id = Some("i-1".into());
+    worker.ec2_instance_id = Some("i-1".into());
     worker.updated_at = Some(ago(SHORT));
-    let decision = decided(&worker, &Observation { instance: Answer::Absent, ..seen() });
+    let decision = decided(&worker, &Observation { instance: Lookup::Absent, ..seen() });
     assert!(decision.does_nothing(), "{decision:?}");
 }
 
@@ -176,7 +176,7 @@ fn a_launch_in_the_default_region_stays_there_whatever_the_default_becomes() {
     in_flight.notes.launch_plan = Some(Box::new(plan_of(&decision)));
     assert_eq!(elsewhere.regions.region_of(&in_flight), Some("us-east-1"));
     let record = after_launch(&worker, decision, EffectResult::Launched("i-9".into()));
-    assert_eq!(elsewhere.regions.region_of(&worker.patched(&record.patch)), Some("us-east-1"));
+    assert_eq!(elsewhere.regions.region_of(&record.patch.apply_to(&worker)), Some("us-east-1"));
 }
 
 #[test]
@@ -184,18 +184,18 @@ fn a_launch_that_died_gets_a_new_generation_and_so_a_new_token() {
     let worker = pending();
     let first = plan_of(&decided(&worker, &seen()));
     let record = failed_launch(&worker, FailureKind::LaunchDied);
-    let next = worker.patched(&record.patch);
+    let next = record.patch.apply_to(&worker);
     assert_eq!(next.notes.launch_generation, 1);
     assert_ne!(plan_of(&decided(&next, &seen())).client_token, first.client_token);
 
     // The same when the record names an instance that is gone.
     let mut recorded = worker;
-    recorded.instance_id = Some("i-1".into());
-    let gone = Observation { instance: Answer::Absent, ..seen() };
+    recorded.ec2_instance_id = Some("i-1".into());
+    let gone = Observation { instance: Lookup::Absent, ..seen() };
     let decision = decided(&recorded, &gone);
     let record = lcm_sdk::record(&recorded, &Applied { decision, results: Vec::new(), at: now(), version: None });
-    let next = recorded.patched(&record.patch);
-    assert_eq!((next.instance_id, next.notes.launch_generation), (None, 1));
+    let next = record.patch.apply_to(&recorded);
+    assert_eq!((next.ec2_instance_id, next.notes.launch_generation), (None, 1));
 }
 
 #[test]
@@ -208,18 +208,18 @@ fn an_instance_with_the_workers_tag_is_adopted_and_a_second_one_is_reported_unto
         instance
     };
     let observation = Observation {
-        tagged: Answer::Found(vec![tagged("i-new", SHORT), tagged("i-old", crate::common::LONG)]),
+        tagged: Lookup::Found(vec![tagged("i-new", SHORT), tagged("i-old", crate::common::LONG)]),
         ..seen()
     };
     let decision = decided(&pending(), &observation);
     assert!(decision.effects.is_empty());
-    assert_eq!(decision.changes.as_ref().expect("changes").instance_id, Change::Set("i-old".into()));
+    assert_eq!(decision.changes.as_ref().expect("changes").ec2_instance_id, Change::Set("i-old".into()));
     assert_eq!(decision.notices, [Notice::Event(Event::DuplicateInstance { extra: "i-new".into() })]);
 }
 
 #[test]
 fn nothing_is_launched_while_ec2_cannot_say_whether_there_is_one() {
-    let decision = decided(&pending(), &Observation { tagged: Answer::Unknown(throttled()), ..seen() });
+    let decision = decided(&pending(), &Observation { tagged: Lookup::Unknown(throttled()), ..seen() });
     assert!(decision.does_nothing());
     assert_eq!(decision.outcome, Outcome::Retry);
 }
@@ -239,11 +239,11 @@ fn what_makes_a_launch_impossible_is_named() {
          (region us-east-1 is not configured; configured: none)."
     );
     assert_eq!(
-        failing(&pending(), &Observation { template: Answer::Absent, ..seen() }, &policy()),
+        failing(&pending(), &Observation { template: Lookup::Absent, ..seen() }, &policy()),
         (Outcome::Retry, "The worker's template does not exist (metal).".into())
     );
     assert_eq!(
-        failing(&pending(), &Observation { images: Answer::Found(Vec::new()), ..seen() }, &policy()).1,
+        failing(&pending(), &Observation { images: Lookup::Found(Vec::new()), ..seen() }, &policy()).1,
         "No AMI matches the template's pattern (cisco-cml2.9* in us-east-1)."
     );
 }
@@ -251,8 +251,8 @@ fn what_makes_a_launch_impossible_is_named() {
 #[test]
 fn what_could_not_be_read_fails_nobody() {
     for observation in [
-        Observation { template: Answer::Unknown(throttled()), ..seen() },
-        Observation { images: Answer::Unknown(throttled()), ..seen() },
+        Observation { template: Lookup::Unknown(throttled()), ..seen() },
+        Observation { images: Lookup::Unknown(throttled()), ..seen() },
     ] {
         let decision = decided(&pending(), &observation);
         assert_eq!((decision.outcome, decision.does_nothing()), (Outcome::Retry, true));

@@ -7,7 +7,7 @@ use lcm_sdk::lifecycle::event::Event;
 use lcm_sdk::lifecycle::instance::PROTECT_TAG;
 use lcm_sdk::lifecycle::orphans::{Conclusion, Judgement, SubnetSight, judge, suspects};
 use lcm_sdk::lifecycle::transition::{EdgeKind, Transition};
-use lcm_sdk::{Answer, Ec2State, Instance, InstanceId, Policy, Worker, WorkerStatus};
+use lcm_sdk::{Ec2State, Instance, InstanceId, Lookup, Policy, Worker, WorkerStatus};
 
 use crate::common::{LONG, SHORT, ago, now, policy, throttled, worker};
 
@@ -15,7 +15,7 @@ use crate::common::{LONG, SHORT, ago, now, policy, throttled, worker};
 struct Night {
     workers: Vec<Worker>,
     scan: Scan,
-    verified: HashMap<InstanceId, Answer<Instance>>,
+    verified: HashMap<InstanceId, Lookup<Instance>>,
     subnet: SubnetSight,
     policy: Policy,
 }
@@ -28,17 +28,17 @@ impl Night {
             .map(|number| {
                 let mut worker = worker(WorkerStatus::Running, None);
                 worker.id = format!("w-{number}").into();
-                worker.instance_id = Some(id(number));
+                worker.ec2_instance_id = Some(id(number));
                 worker
             })
             .collect();
         let instances = (0..alive).map(|number| Instance::new(id(number), Ec2State::Running)).collect();
         let scan = Scan { region: "us-east-1".into(), instances, completeness: Completeness::Complete };
-        let verified = (alive..records).map(|number| (id(number), Answer::Absent)).collect();
+        let verified = (alive..records).map(|number| (id(number), Lookup::Absent)).collect();
         Self { workers, scan, verified, subnet: SubnetSight::NotVisible, policy: policy() }
     }
 
-    fn answer(&mut self, answer: &Answer<Instance>) {
+    fn answer(&mut self, answer: &Lookup<Instance>) {
         for value in self.verified.values_mut() {
             value.clone_from(answer);
         }
@@ -65,7 +65,7 @@ fn thirteen_records_and_three_instances_give_exactly_ten_orphans_in_one_pass() {
         let termination = patch.termination.as_ref().expect("terminated by somebody");
         assert_eq!(termination.terminated_by, "discovery-gc");
         assert_eq!(termination.reason, "EC2 instance not found during discovery");
-        assert_eq!(worker.patched(patch).status, WorkerStatus::Terminated);
+        assert_eq!(patch.apply_to(&worker).status, WorkerStatus::Terminated);
     }
     assert!(judgement.events.iter().all(|event| event.event_type() == "cml_worker.orphan.terminated.v1"));
 }
@@ -73,7 +73,7 @@ fn thirteen_records_and_three_instances_give_exactly_ten_orphans_in_one_pass() {
 #[test]
 fn could_not_ask_terminates_nobody() {
     let mut night = Night::new(13, 3);
-    night.answer(&Answer::Unknown(throttled()));
+    night.answer(&Lookup::Unknown(throttled()));
     assert_eq!(night.conclusions(), [Conclusion::Unknown; 10]);
     night.verified.clear();
     assert_eq!(night.conclusions(), [Conclusion::Unknown; 10]);
@@ -91,7 +91,7 @@ fn a_scan_with_a_failed_page_proves_nothing() {
 #[test]
 fn an_instance_that_the_scan_missed_but_ec2_shows_is_alive() {
     let mut night = Night::new(4, 3);
-    night.answer(&Answer::Found(Instance::new("i-3", Ec2State::Stopped)));
+    night.answer(&Lookup::Found(Instance::new("i-3", Ec2State::Stopped)));
     assert_eq!(night.conclusions(), [Conclusion::Alive]);
 }
 
@@ -135,13 +135,13 @@ fn an_empty_scan_freezes_the_region_unless_something_proves_it_is_ours() {
     assert_eq!(night.conclusions(), [Conclusion::Orphan; 3]);
 
     night.subnet = SubnetSight::NotVisible;
-    night.verified.insert("i-0".into(), Answer::Found(Instance::new("i-0", Ec2State::Terminated)));
+    night.verified.insert("i-0".into(), Lookup::Found(Instance::new("i-0", Ec2State::Terminated)));
     assert_eq!(night.conclusions(), [Conclusion::Orphan; 3]);
 
     // Nothing would have been touched, so nothing is said.
     for number in 0..3 {
         let id = InstanceId::from(format!("i-{number}"));
-        night.verified.insert(id.clone(), Answer::Found(Instance::new(id, Ec2State::Running)));
+        night.verified.insert(id.clone(), Lookup::Found(Instance::new(id, Ec2State::Running)));
     }
     assert_eq!(night.conclusions(), [Conclusion::Alive; 3]);
     assert!(night.judge().events.is_empty());
@@ -166,7 +166,7 @@ fn other_regions_pending_and_terminated_records_and_those_without_an_instance_ar
     night.workers[1].aws_region = Some("eu-west-1".into());
     night.workers[2].status = WorkerStatus::Pending;
     night.workers[3].status = WorkerStatus::Terminated;
-    night.workers[4].instance_id = None;
+    night.workers[4].ec2_instance_id = None;
     assert!(night.conclusions().is_empty());
 }
 

@@ -6,7 +6,7 @@ use lcm_sdk::lifecycle::idle::IdleReport;
 use lcm_sdk::lifecycle::license::{LicenseOperation, RegistrationStatus};
 use lcm_sdk::lifecycle::observation::{CloudMetrics, CmlMetrics};
 use lcm_sdk::{
-    Answer, Applied, CallFailure, Ec2State, EffectResult, FailureKind, FleetView, Image, Instance, Observation, Secret,
+    Applied, CallFailure, Ec2State, EffectResult, FailureKind, FleetView, Image, Instance, Lookup, Observation, Secret,
     Session, Template, Timestamp, Worker, WorkerStatus, decide, queries, record,
 };
 use proptest::prelude::*;
@@ -32,12 +32,12 @@ fn any_failure() -> impl Strategy<Value = CallFailure> {
     (select(FailureKind::ALL), any_text()).prop_map(|(kind, text)| CallFailure::new(kind, text))
 }
 
-fn any_answer<T: std::fmt::Debug + Clone>(found: impl Strategy<Value = T>) -> impl Strategy<Value = Answer<T>> {
+fn any_answer<T: std::fmt::Debug + Clone>(found: impl Strategy<Value = T>) -> impl Strategy<Value = Lookup<T>> {
     prop_oneof![
-        Just(Answer::NotAsked),
-        Just(Answer::Absent),
-        any_failure().prop_map(Answer::Unknown),
-        found.prop_map(Answer::Found),
+        Just(Lookup::NotRequested),
+        Just(Lookup::Absent),
+        any_failure().prop_map(Lookup::Unknown),
+        found.prop_map(Lookup::Found),
     ]
 }
 
@@ -83,7 +83,7 @@ fn any_worker() -> impl Strategy<Value = Worker> {
     (state, moments, license, texts, any::<u32>()).prop_map(|(state, moments, license, texts, generation)| {
         let mut worker = Worker::new(texts.0, state.0);
         worker.desired_status = state.1;
-        worker.instance_id = state.2.map(Into::into);
+        worker.ec2_instance_id = state.2.map(Into::into);
         worker.created_at = moments[0];
         worker.updated_at = moments[1];
         worker.start_initiated_at = moments[2];
@@ -170,7 +170,7 @@ proptest! {
         }
         serde_json::to_string(&decision).expect("a decision is JSON");
         let record = record(&worker, &Applied { decision, results, at, version: None });
-        let after = worker.patched(&record.patch);
+        let after = record.patch.apply_to(&worker);
         prop_assert_eq!(after.status, record.transition.map_or(worker.status, |transition| transition.to()));
         serde_json::to_string(&record).expect("a record is JSON");
     }
@@ -183,8 +183,8 @@ proptest! {
         at in any_moment(),
         failure in any_failure(),
     ) {
-        seen.instance = Answer::Unknown(failure.clone());
-        seen.tagged = Answer::Unknown(failure);
+        seen.instance = Lookup::Unknown(failure.clone());
+        seen.tagged = Lookup::Unknown(failure);
         let decision = decide(&worker, &seen, &policy, at);
         prop_assert!(decision.does_nothing(), "{:?}", decision);
     }
@@ -210,17 +210,17 @@ proptest! {
             }
         }
         let decision = decide(&worker, &seen, &policy, at);
-        let mismatch = seen.instance.found().is_some_and(|found| Some(&found.id) != worker.instance_id.as_ref());
+        let mismatch = seen.instance.found().is_some_and(|found| Some(&found.id) != worker.ec2_instance_id.as_ref());
         prop_assert!(decision.reason.code.as_str() != "not_observed" || mismatch, "{:?}", decision);
     }
 }
 
 /// Gives the prepared answer to a query; one that was prepared as "not asked" becomes "could not ask".
 fn answer(query: lcm_sdk::Query, from: &Observation, to: &mut Observation) {
-    fn given<T: Clone>(answer: &Answer<T>) -> Answer<T> {
+    fn given<T: Clone>(answer: &Lookup<T>) -> Lookup<T> {
         match answer {
-            Answer::NotAsked => Answer::Unknown(CallFailure::new(FailureKind::Unclear, "timed out")),
-            Answer::Found(_) | Answer::Absent | Answer::Unknown(_) => answer.clone(),
+            Lookup::NotRequested => Lookup::Unknown(CallFailure::new(FailureKind::Unclear, "timed out")),
+            Lookup::Found(_) | Lookup::Absent | Lookup::Unknown(_) => answer.clone(),
         }
     }
     use lcm_sdk::Query;

@@ -3,7 +3,7 @@
 use lcm_sdk::lifecycle::counters::Counter;
 use lcm_sdk::lifecycle::patch::Route;
 use lcm_sdk::{
-    Answer, Applied, DesiredStatus, Ec2State, EffectResult, Observation, Outcome, WorkerStatus, decide, record,
+    Applied, DesiredStatus, Ec2State, EffectResult, Lookup, Observation, Outcome, WorkerStatus, decide, record,
 };
 
 use crate::common::{instance, now, policy, throttled, worker};
@@ -15,7 +15,7 @@ fn recorded(
     results: Vec<EffectResult>,
 ) -> lcm_sdk::Record {
     let worker = worker(status, desired);
-    let seen = Observation { instance: Answer::Found(instance(state)), ..Observation::default() };
+    let seen = Observation { instance: Lookup::Found(instance(state)), ..Observation::default() };
     let decision = decide(&worker, &seen, &policy(), now());
     record(&worker, &Applied { decision, results, at: now(), version: None })
 }
@@ -84,7 +84,7 @@ fn entering_stopped_clears_the_addresses() {
         let mut before = worker(status, None);
         before.ip_address = Some("203.0.113.1".into());
         before.public_ip = Some("203.0.113.1".into());
-        let after = before.patched(&recorded(status, None, Ec2State::Stopped, Vec::new()).patch);
+        let after = recorded(status, None, Ec2State::Stopped, Vec::new()).patch.apply_to(&before);
         assert_eq!((after.status, after.address()), (WorkerStatus::Stopped, None), "{status}");
     }
 }

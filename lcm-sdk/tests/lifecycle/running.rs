@@ -10,7 +10,7 @@ use lcm_sdk::lifecycle::policy::ExternalStopPolicy;
 use lcm_sdk::lifecycle::reason::Detail;
 use lcm_sdk::simulate::Simulation;
 use lcm_sdk::{
-    Answer, CallFailure, Decision, DesiredStatus, Ec2State, Effect, EffectResult, FailureKind, FleetView, Observation,
+    CallFailure, Decision, DesiredStatus, Ec2State, Effect, EffectResult, FailureKind, FleetView, Lookup, Observation,
     Outcome, Policy, Query, Requeue, Secret, Session, Worker, WorkerStatus, decide, queries,
 };
 
@@ -24,7 +24,7 @@ fn running() -> Worker {
 }
 
 fn seen() -> Observation {
-    Observation { instance: Answer::Found(instance(Ec2State::Running)), ..Observation::default() }
+    Observation { instance: Lookup::Found(instance(Ec2State::Running)), ..Observation::default() }
 }
 
 fn idle() -> IdleReport {
@@ -64,20 +64,20 @@ fn a_pass_asks_ec2_first_and_a_worker_that_is_to_stop_asks_nothing() {
     assert_eq!(asked(&worker, &Observation::default()), [Query::Instance]);
     let mut so_far = seen();
     assert_eq!(asked(&worker, &so_far), [Query::CloudMetrics, Query::Cml, Query::Registration, Query::Idle]);
-    so_far.cloud_metrics = Answer::Unknown(throttled());
-    so_far.cml = Answer::Unknown(throttled());
-    so_far.registration = Answer::Unknown(throttled());
-    so_far.idle = Answer::Found(idle());
+    so_far.cloud_metrics = Lookup::Unknown(throttled());
+    so_far.cml = Lookup::Unknown(throttled());
+    so_far.registration = Lookup::Unknown(throttled());
+    so_far.idle = Lookup::Found(idle());
     assert_eq!(asked(&worker, &so_far), [Query::Fleet]);
-    so_far.fleet = Answer::Found(FleetView { running: 5, last_scale_down_at: None });
+    so_far.fleet = Lookup::Found(FleetView { running: 5, last_scale_down_at: None });
     assert_eq!(asked(&worker, &so_far), [Query::Sessions]);
-    so_far.sessions = Answer::Found(Vec::new());
+    so_far.sessions = Lookup::Found(Vec::new());
     assert_eq!(asked(&worker, &so_far), []);
 
     worker.desired_status = Some(DesiredStatus::Stopped);
     assert_eq!(asked(&worker, &Observation::default()), []);
     worker.desired_status = None;
-    assert_eq!(asked(&worker, &Observation::of_ec2("i-1", Ec2State::Stopped)), []);
+    assert_eq!(asked(&worker, &Observation::with_instance_state("i-1", Ec2State::Stopped)), []);
 }
 
 #[test]
@@ -100,16 +100,16 @@ fn each_source_of_metrics_fails_alone() {
         decide(&running(), &observation, &policy(), now()).effects
     };
     let (cloud, cml) = (CloudMetrics::default(), CmlMetrics::default());
-    let none = Answer::Unknown(throttled());
+    let none = Lookup::Unknown(throttled());
     assert_eq!(
-        report(Answer::Found(cloud), Answer::Unknown(throttled())),
+        report(Lookup::Found(cloud), Lookup::Unknown(throttled())),
         [Effect::ReportMetrics { cloud: Some(cloud), cml: None }]
     );
     assert_eq!(
-        report(Answer::Unknown(throttled()), Answer::Found(cml.clone())),
+        report(Lookup::Unknown(throttled()), Lookup::Found(cml.clone())),
         [Effect::ReportMetrics { cloud: None, cml: Some(cml) }]
     );
-    assert_eq!(report(none, Answer::Unknown(throttled())), []);
+    assert_eq!(report(none, Lookup::Unknown(throttled())), []);
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn a_changed_address_is_recorded_and_the_licence_goes_to_the_new_one() {
     let mut worker = with_license(LicenseOperation::Register, false);
     worker.public_ip = Some("198.51.100.9".into());
     worker.ip_address = Some("198.51.100.9".into());
-    let registration = Answer::Found(RegistrationStatus::from_wire("NOT_REGISTERED"));
+    let registration = Lookup::Found(RegistrationStatus::from_wire("NOT_REGISTERED"));
     let decision = decide(&worker, &Observation { registration, ..seen() }, &policy(), now());
     let addresses = decision.changes.as_ref().and_then(|changes| changes.addresses.clone()).expect("addresses");
     let expected = Addresses { public_ip: Some("203.0.113.1".into()), private_ip: Some("10.0.0.1".into()) };
@@ -156,7 +156,7 @@ fn a_licence_is_submitted_awaited_and_completed_over_several_passes() {
 #[test]
 fn a_licence_in_progress_never_blocks_a_pass() {
     let worker = with_license(LicenseOperation::Register, true);
-    let registration = Answer::Found(RegistrationStatus::from_wire("IN_PROGRESS"));
+    let registration = Lookup::Found(RegistrationStatus::from_wire("IN_PROGRESS"));
     let decision = decide(&worker, &Observation { registration, ..seen() }, &policy(), now());
     assert_eq!(decision.outcome, Outcome::Requeue);
     assert_eq!(decision.requeue, Requeue::After(policy().license_poll_interval));
@@ -166,7 +166,7 @@ fn a_licence_in_progress_never_blocks_a_pass() {
 #[test]
 fn a_final_refusal_is_reported_once_and_any_other_failure_keeps_the_intent() {
     let worker = with_license(LicenseOperation::Register, false);
-    let registration = Answer::Found(RegistrationStatus::from_wire("NOT_REGISTERED"));
+    let registration = Lookup::Found(RegistrationStatus::from_wire("NOT_REGISTERED"));
     let decision = decide(&worker, &Observation { registration, ..seen() }, &policy(), now());
     let after = |kind| {
         let failed = EffectResult::Failed(CallFailure::new(kind, "400 bad token"));
@@ -179,7 +179,7 @@ fn a_final_refusal_is_reported_once_and_any_other_failure_keeps_the_intent() {
         lcm_sdk::record(&worker, &applied)
     };
     let refused = after(FailureKind::Refused);
-    assert_eq!(refused.patch.changes.license, Some(LicenseReport::FailRegistration));
+    assert_eq!(refused.patch.changes.license_report, Some(LicenseReport::FailRegistration));
     let types: Vec<_> = refused
         .notices
         .iter()
@@ -195,9 +195,9 @@ fn a_final_refusal_is_reported_once_and_any_other_failure_keeps_the_intent() {
         (FailureKind::Unclear, Some(LicenseReport::StartRegistration)),
     ] {
         let delayed = after(kind);
-        assert_eq!(delayed.patch.changes.license, report);
+        assert_eq!(delayed.patch.changes.license_report, report);
         assert_eq!((delayed.outcome, delayed.reason.code.as_str()), (Outcome::Retry, "license_delayed"));
-        assert_eq!(worker.patched(&delayed.patch).license.pending_operation, Some(LicenseOperation::Register));
+        assert_eq!(delayed.patch.apply_to(&worker).license.pending_operation, Some(LicenseOperation::Register));
     }
 }
 
@@ -205,7 +205,7 @@ fn a_final_refusal_is_reported_once_and_any_other_failure_keeps_the_intent() {
 fn a_licence_that_waits_for_a_cml_nobody_could_ask_says_why() {
     let worker = with_license(LicenseOperation::Register, false);
     let failure = CallFailure::new(FailureKind::Unreachable, "connection refused").caused_by(std::fmt::Error);
-    let observation = Observation { registration: Answer::Unknown(failure), ..seen() };
+    let observation = Observation { registration: Lookup::Unknown(failure), ..seen() };
     let decision = decide(&worker, &observation, &policy(), now());
     assert_eq!((decision.outcome, decision.reason.code.as_str()), (Outcome::Retry, "license_delayed"));
     let Detail::Failure(told) = &decision.reason.detail else { panic!("no failure: {decision:?}") };
@@ -216,7 +216,7 @@ fn a_licence_that_waits_for_a_cml_nobody_could_ask_says_why() {
 fn an_intent_that_cml_never_saw_survives_what_cml_says_of_an_earlier_one() {
     for word in ["EXPIRED", "COMPLETED", "NOT_REGISTERED"] {
         let mut worker = with_license(LicenseOperation::Register, false);
-        let registration = Answer::Found(RegistrationStatus::from_wire(word).attempted("monday"));
+        let registration = Lookup::Found(RegistrationStatus::from_wire(word).attempted("monday"));
         let observation = Observation { registration, ..seen() };
         for attempt in 0..3 {
             let decision = decide(&worker, &observation, &policy(), now());
@@ -230,7 +230,7 @@ fn an_intent_that_cml_never_saw_survives_what_cml_says_of_an_earlier_one() {
             });
             let results = noted.iter().map(|_| EffectResult::Done).chain([EffectResult::Failed(unreachable)]).collect();
             let applied = lcm_sdk::Applied { decision, results, at: now(), version: None };
-            worker = worker.patched(&lcm_sdk::record(&worker, &applied).patch);
+            worker = lcm_sdk::record(&worker, &applied).patch.apply_to(&worker);
             worker.notes.license_attempt = noted.or(worker.notes.license_attempt);
             assert_eq!(worker.license.pending_operation, Some(LicenseOperation::Register), "{word}");
         }
@@ -269,7 +269,7 @@ fn a_pass_that_wrote_the_record_itself_goes_on_with_the_version_that_gave() {
 #[test]
 fn idle_checks_and_pauses_of_the_server_are_counted() {
     let report = IdleReport { auto_pause_triggered: true, ..idle() };
-    let decision = decide(&running(), &Observation { idle: Answer::Found(report), ..seen() }, &policy(), now());
+    let decision = decide(&running(), &Observation { idle: Lookup::Found(report), ..seen() }, &policy(), now());
     assert!(decision.counts.contains(Counter::IdleDetection) && decision.counts.contains(Counter::AutoPause));
     assert_eq!(decision.transition, None);
 }
@@ -277,10 +277,10 @@ fn idle_checks_and_pauses_of_the_server_are_counted() {
 #[test]
 fn scale_down_stops_an_empty_worker_and_drains_a_used_one() {
     let with = |sessions: Vec<Session>| Observation {
-        idle: Answer::Found(idle()),
-        fleet: Answer::Found(FleetView { running: 2, last_scale_down_at: None }),
-        sessions: Answer::Found(sessions),
-        cloud_metrics: Answer::Found(CloudMetrics::default()),
+        idle: Lookup::Found(idle()),
+        fleet: Lookup::Found(FleetView { running: 2, last_scale_down_at: None }),
+        sessions: Lookup::Found(sessions),
+        cloud_metrics: Lookup::Found(CloudMetrics::default()),
         ..seen()
     };
     let stop = decide(&running(), &with(Vec::new()), &scaling(), now());
@@ -296,7 +296,7 @@ fn scale_down_stops_an_empty_worker_and_drains_a_used_one() {
     // The earlier steps of the pass are not lost.
     assert_eq!(names(&drain), ["report_metrics"]);
 
-    let blind = Observation { sessions: Answer::Unknown(throttled()), ..with(Vec::new()) };
+    let blind = Observation { sessions: Lookup::Unknown(throttled()), ..with(Vec::new()) };
     assert_eq!(decide(&running(), &blind, &scaling(), now()).transition, None);
 }
 
@@ -312,7 +312,7 @@ fn labels(decision: &Decision) -> Vec<&'static str> {
 fn an_external_stop_is_undone_or_respected_as_the_policy_says() {
     let respect = Policy { external_stop_policy: ExternalStopPolicy::Respect, ..policy() };
     for state in [Ec2State::Stopping, Ec2State::Stopped] {
-        let observation = Observation { instance: Answer::Found(instance(state)), ..Observation::default() };
+        let observation = Observation { instance: Lookup::Found(instance(state)), ..Observation::default() };
         let desired = |policy: &Policy| {
             let decision = decide(&running(), &observation, policy, now());
             assert_eq!(decision.transition.map(|transition| transition.to()), Some(state.worker_status()));
@@ -327,7 +327,7 @@ fn an_external_stop_is_undone_or_respected_as_the_policy_says() {
 fn an_answer_about_another_instance_is_no_answer() {
     let mut stranger = instance(Ec2State::Terminated);
     stranger.id = "i-stranger".into();
-    let observation = Observation { instance: Answer::Found(stranger), ..Observation::default() };
+    let observation = Observation { instance: Lookup::Found(stranger), ..Observation::default() };
     assert!(decide(&running(), &observation, &policy(), now()).does_nothing());
 }
 
@@ -335,7 +335,7 @@ fn an_answer_about_another_instance_is_no_answer() {
 fn a_pause_by_the_server_is_counted_and_audited_although_the_record_says_stopped_by_then() {
     let mut paused = running();
     paused.desired_status = Some(DesiredStatus::Stopped);
-    let seen = Observation { idle: Answer::Found(IdleReport { auto_pause_triggered: true, ..idle() }), ..seen() };
+    let seen = Observation { idle: Lookup::Found(IdleReport { auto_pause_triggered: true, ..idle() }), ..seen() };
     let decision = decide(&paused, &seen, &scaling(), now());
     assert_eq!(decision.transition.map(|transition| transition.to()), Some(WorkerStatus::Stopping));
     assert_eq!(decision.counts.iter().collect::<Vec<_>>(), [Counter::IdleDetection, Counter::AutoPause]);

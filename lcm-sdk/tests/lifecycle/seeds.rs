@@ -2,13 +2,13 @@
 
 use lcm_sdk::lifecycle::transition::{EdgeKind, TABLE};
 use lcm_sdk::{
-    Answer, DesiredStatus, Ec2State, Observation, Outcome, Session, Template, WorkerStatus, decide, eligible_workers,
+    DesiredStatus, Ec2State, Lookup, Observation, Outcome, Session, Template, WorkerStatus, decide, eligible_workers,
 };
 
 use crate::common::{instance, now, policy, worker};
 
 fn after(status: WorkerStatus, desired: Option<DesiredStatus>, state: Ec2State) -> Option<WorkerStatus> {
-    let seen = Observation { instance: Answer::Found(instance(state)), ..Observation::default() };
+    let seen = Observation { instance: Lookup::Found(instance(state)), ..Observation::default() };
     let decision = decide(&worker(status, desired), &seen, &policy(), now());
     decision.transition.map(|transition| transition.to())
 }
@@ -20,7 +20,7 @@ fn adr_043_the_four_cases_of_a_stopped_worker() {
     assert_eq!(after(Stopped, Some(DesiredStatus::Stopped), Ec2State::Running), Some(Running));
     assert_eq!(after(Stopped, Some(DesiredStatus::Running), Ec2State::Stopped), Some(Starting));
     assert_eq!(after(Stopped, Some(DesiredStatus::Terminated), Ec2State::Stopped), Some(Terminating));
-    let seen = Observation::of_ec2("i-1", Ec2State::Stopped);
+    let seen = Observation::with_instance_state("i-1", Ec2State::Stopped);
     let at_rest = decide(&worker(Stopped, Some(DesiredStatus::Stopped)), &seen, &policy(), now());
     assert_eq!((at_rest.outcome, at_rest.does_nothing()), (Outcome::Success, true));
 }
@@ -44,15 +44,15 @@ fn adr_008_which_states_accept_instances_and_where_they_lead() {
 #[test]
 fn settled_draining_has_its_own_handler_and_waits_for_its_sessions() {
     let mut seen = Observation {
-        instance: Answer::Found(instance(Ec2State::Running)),
-        sessions: Answer::Found(vec![Session::new("s", "running")]),
-        template: Answer::Found(Template::new("metal", "m")),
+        instance: Lookup::Found(instance(Ec2State::Running)),
+        sessions: Lookup::Found(vec![Session::new("s", "running")]),
+        template: Lookup::Found(Template::new("metal", "m")),
         ..Observation::default()
     };
     let draining = worker(WorkerStatus::Draining, Some(DesiredStatus::Stopped));
     let waiting = decide(&draining, &seen, &policy(), now());
     assert!(waiting.transition.is_none() && waiting.effects.is_empty());
-    seen.sessions = Answer::Found(Vec::new());
+    seen.sessions = Lookup::Found(Vec::new());
     let done = decide(&draining, &seen, &policy(), now());
     assert_eq!(done.transition.map(|transition| transition.to()), Some(WorkerStatus::Stopping));
     assert!(done.effects.is_empty(), "the stop handler stops it, in the next pass");
@@ -64,7 +64,7 @@ fn settled_provisioning_leads_to_running_with_an_address_and_to_starting_without
     assert_eq!(after(WorkerStatus::Provisioning, None, Ec2State::Running), Some(WorkerStatus::Running));
     let mut without = instance(Ec2State::Running);
     (without.public_ip, without.private_ip) = (None, None);
-    let seen = Observation { instance: Answer::Found(without), ..Observation::default() };
+    let seen = Observation { instance: Lookup::Found(without), ..Observation::default() };
     let decision = decide(&worker(WorkerStatus::Provisioning, None), &seen, &policy(), now());
     assert_eq!(decision.transition.map(|transition| transition.to()), Some(WorkerStatus::Starting));
     assert_eq!(after(WorkerStatus::Starting, None, Ec2State::Running), Some(WorkerStatus::Running));

@@ -6,7 +6,7 @@ use lcm_sdk::lifecycle::discovery::{Completeness, Scan};
 use lcm_sdk::lifecycle::event::SessionEnd;
 use lcm_sdk::lifecycle::license::LicenseReport;
 use lcm_sdk::ports::Fence;
-use lcm_sdk::{Answer, CallFailure, FailureKind, InstanceId, SessionId, StatusPatch, Worker, WorkerId};
+use lcm_sdk::{CallFailure, FailureKind, InstanceId, Lookup, Patch, SessionId, Worker, WorkerId};
 
 use super::faults::failure;
 
@@ -41,7 +41,7 @@ pub(crate) enum Matter {
     Stop(InstanceId),
     Terminate(InstanceId),
     /// A patch for a record.
-    Write(Box<(Worker, StatusPatch)>, Fence),
+    Write(Box<(Worker, Patch)>, Fence),
     License(WorkerId, LicenseReport, Fence),
     EndSession(SessionId, SessionEnd, Fence),
     MoveSession(Fence),
@@ -137,17 +137,17 @@ impl<T: Clone + Debug + Send + 'static> Reply for Result<T, CallFailure> {
     }
 }
 
-impl<T: Clone + Debug + Send + 'static> Reply for Vec<Answer<T>> {
+impl<T: Clone + Debug + Send + 'static> Reply for Vec<Lookup<T>> {
     fn failed(call: &Call, failure: CallFailure) -> Self {
         let count = match &call.matter {
             Matter::Describe(ids) => ids.len(),
             _ => 0,
         };
-        vec![Answer::Unknown(failure); count]
+        vec![Lookup::Unknown(failure); count]
     }
 
     fn is_answer(&self) -> bool {
-        !self.iter().any(|answer| matches!(answer, Answer::Unknown(_)))
+        !self.iter().any(|answer| matches!(answer, Lookup::Unknown(_)))
     }
 }
 

@@ -95,7 +95,7 @@ impl Cluster {
     fn check_the_end(&self) {
         let world = &self.world;
         for worker in world.workers() {
-            let ec2 = worker.instance_id.as_ref().and_then(|id| world.instance(id)).map(|instance| instance.state);
+            let ec2 = worker.ec2_instance_id.as_ref().and_then(|id| world.instance(id)).map(|instance| instance.state);
             let fine = match (worker.status, worker.desired_status) {
                 (WorkerStatus::Running, None | Some(DesiredStatus::Running)) => ec2 == Some(Ec2State::Running),
                 (WorkerStatus::Stopped, None | Some(DesiredStatus::Stopped)) => ec2 == Some(Ec2State::Stopped),

@@ -187,7 +187,7 @@ impl Cluster {
 
     fn hands_on_ec2(&self, worker: &Worker) -> &'static str {
         let world = &self.world;
-        let Some(instance) = worker.instance_id.as_ref().and_then(|id| world.instance(id)) else {
+        let Some(instance) = worker.ec2_instance_id.as_ref().and_then(|id| world.instance(id)) else {
             return NOTHING;
         };
         let roll = world.dice.lock().roll(8);

@@ -10,7 +10,7 @@ use lcm_sdk::lifecycle::license::LicenseReport;
 use lcm_sdk::lifecycle::session::SessionStanding;
 use lcm_sdk::lifecycle::transition::TABLE;
 use lcm_sdk::{
-    Answer, DesiredStatus, Ec2State, FleetView, Instance, InstanceId, StatusPatch, Worker, WorkerId, WorkerStatus,
+    DesiredStatus, Ec2State, FleetView, Instance, InstanceId, Lookup, Patch, Worker, WorkerId, WorkerStatus,
 };
 use tokio::time::Instant;
 
@@ -106,14 +106,14 @@ impl World {
     }
 
     /// A controller was told something about an instance.
-    pub(crate) fn heard(&self, process: &Process, id: &InstanceId, answer: &Answer<Instance>) {
+    pub(crate) fn heard(&self, process: &Process, id: &InstanceId, answer: &Lookup<Instance>) {
         let mut ledger = self.ledger.lock();
         let evidence = ledger.evidence.entry((process.number, id.clone())).or_default();
         let now = Some(Instant::now());
         match answer {
-            Answer::Unknown(_) | Answer::NotAsked => return,
-            Answer::Absent => evidence.gone = now,
-            Answer::Found(instance) => match instance.state {
+            Lookup::Unknown(_) | Lookup::NotRequested => return,
+            Lookup::Absent => evidence.gone = now,
+            Lookup::Found(instance) => match instance.state {
                 Ec2State::Running => evidence.running = now,
                 Ec2State::Stopped => evidence.stopped = now,
                 Ec2State::ShuttingDown | Ec2State::Terminated => evidence.gone = now,
@@ -160,7 +160,7 @@ impl World {
                 if let Some(to) = patch.status {
                     self.judge_status(&mut ledger, process, worker, to);
                 }
-                if let Some(report) = patch.changes.license {
+                if let Some(report) = patch.changes.license_report {
                     self.judge_license(&mut ledger, &worker.id, report);
                 }
                 self.judge_desired(&mut ledger, worker, patch);
@@ -201,7 +201,7 @@ impl World {
         let from = worker.status;
         let is_edge = from == to || TABLE.iter().any(|edge| (edge.from, edge.to) == (from, to));
         ledger.rule(is_edge, || format!("{}: {from} → {to} is no edge of the table", worker.id));
-        let Some(id) = &worker.instance_id else { return };
+        let Some(id) = &worker.ec2_instance_id else { return };
         let evidence = ledger.evidence.get(&(process.number, id.clone())).copied().unwrap_or_default();
         let commanded = matches!(worker.desired_status, Some(DesiredStatus::Stopped | DesiredStatus::Terminated));
         let seen = match to {
@@ -229,7 +229,7 @@ impl World {
     }
 
     /// A wish of an operator that was not told to us yet is not overwritten.
-    fn judge_desired(&self, ledger: &mut Ledger, worker: &Worker, patch: &StatusPatch) {
+    fn judge_desired(&self, ledger: &mut Ledger, worker: &Worker, patch: &Patch) {
         let Some(current) = self.control_plane.look(&worker.id) else { return };
         if patch.changes.desired_status.is_some() && self.setup.versions == lcm_sdk::providers::memory::Versions::Kept {
             let guarded = patch.expected_version.is_some();
@@ -239,12 +239,12 @@ impl World {
 
     /// Nobody is sent home who is needed. While things change behind our back the count may be wrong by the time it is
     /// used; once they do not, it may not.
-    fn judge_scale_down(&self, ledger: &mut Ledger, worker: &Worker, patch: &StatusPatch) {
+    fn judge_scale_down(&self, ledger: &mut Ledger, worker: &Worker, patch: &Patch) {
         let Some(current) = self.control_plane.look(&worker.id) else { return };
         let refused = worker.version.is_some() && patch.expected_version != current.version;
         if patch.changes.scaled_down_at.is_some() && !refused && ledger.disturbed_at.elapsed() > NEWS {
             let others = self.workers().into_iter().filter(|other| other.id != worker.id);
-            let left = FleetView::of(&others.collect::<Vec<_>>()).running;
+            let left = FleetView::from_workers(&others.collect::<Vec<_>>()).running;
             ledger.rule(left >= MIN_WORKERS, || format!("{} is scaled down, and {left} are left", worker.id));
         }
     }
@@ -252,7 +252,7 @@ impl World {
     /// No session is hurt before its time.
     fn judge_stop(&self, ledger: &mut Ledger, id: &InstanceId) {
         let Some(instance) = self.instance(id) else { return };
-        let owner = self.workers().into_iter().find(|worker| worker.instance_id.as_ref() == Some(id));
+        let owner = self.workers().into_iter().find(|worker| worker.ec2_instance_id.as_ref() == Some(id));
         let Some(worker) = owner.filter(|_| instance.state == Ec2State::Running) else { return };
         let sessions: Vec<_> = self.nature.lock().sessions.iter().map(|(id, since)| (id.clone(), *since)).collect();
         for (session, since) in sessions {
@@ -307,7 +307,7 @@ impl World {
                 owned.entry(owner).or_default().push(&instance.id);
             }
             let owners = workers.iter().filter(|worker| {
-                worker.instance_id.as_ref() == Some(&instance.id) && worker.status != WorkerStatus::Terminated
+                worker.ec2_instance_id.as_ref() == Some(&instance.id) && worker.status != WorkerStatus::Terminated
             });
             if owners.count() != 1 {
                 let since = ledger.unowned.get(&instance.id).copied().unwrap_or(now);

@@ -10,9 +10,9 @@ use std::time::Duration;
 use lcm_sdk::lifecycle::decision::{Change, Changes};
 use lcm_sdk::lifecycle::launch::LaunchPlan;
 use lcm_sdk::{
-    Answer, Applied, CallFailure, Decision, Ec2State, Effect, EffectResult, FailureKind, Image, Instance, Observation,
-    Policy, Query, RegionConfig, RegionConfigs, StatusPatch, Template, Timestamp, Worker, WorkerStatus, decide,
-    queries, record,
+    Applied, CallFailure, Decision, Ec2State, Effect, EffectResult, FailureKind, Image, Instance, Lookup, Observation,
+    Patch, Policy, Query, RegionConfig, RegionConfigs, Template, Timestamp, Worker, WorkerStatus, decide, queries,
+    record,
 };
 
 /// A moment is five seconds: a lease lives for three of them, and is believed in for two.
@@ -122,8 +122,8 @@ pub(crate) struct Sent {
 #[derive(Debug, Clone, PartialEq)]
 enum Asked {
     Launch(Box<LaunchPlan>),
-    Note(Box<StatusPatch>),
-    Write(Box<StatusPatch>),
+    Note(Box<Patch>),
+    Write(Box<Patch>),
 }
 
 impl State {
@@ -152,7 +152,7 @@ impl State {
     }
 
     pub(crate) fn is_in_service(&self) -> bool {
-        self.record.0.status == WorkerStatus::Running && self.record.0.instance_id.is_some()
+        self.record.0.status == WorkerStatus::Running && self.record.0.ec2_instance_id.is_some()
     }
 
     /// Nobody holds the key: this one takes it.
@@ -199,14 +199,14 @@ impl State {
             for query in due.iter() {
                 match query {
                     Query::Instance => {
-                        let shown = self.shown().find(|instance| Some(&instance.id) == worker.instance_id.as_ref());
-                        seen.instance = shown.map_or(Answer::Absent, Answer::Found);
+                        let shown = self.shown().find(|instance| Some(&instance.id) == worker.ec2_instance_id.as_ref());
+                        seen.instance = shown.map_or(Lookup::Absent, Lookup::Found);
                     }
-                    Query::Tagged => seen.tagged = Answer::Found(self.shown().collect()),
-                    Query::Template => seen.template = Answer::Found(Template::new("metal", "m5zn.metal")),
+                    Query::Tagged => seen.tagged = Lookup::Found(self.shown().collect()),
+                    Query::Template => seen.template = Lookup::Found(Template::new("metal", "m5zn.metal")),
                     Query::Images => {
                         let (id, name, creation_date) = ("ami-1".into(), "cisco-cml".into(), "2026".into());
-                        seen.images = Answer::Found(vec![Image { id, name, creation_date }]);
+                        seen.images = Lookup::Found(vec![Image { id, name, creation_date }]);
                     }
                     other => panic!("{other:?} is not part of this model"),
                 }
@@ -255,7 +255,7 @@ impl State {
             Some(Effect::RecordLaunchPlan { plan, begun_at }) => {
                 let changes =
                     Changes { launch_plan: Change::Set(plan), launched_at: Some(begun_at), ..Changes::default() };
-                let mut patch = StatusPatch::of_changes(&pass.worker.0, changes, begun_at);
+                let mut patch = Patch::from_changes(&pass.worker.0, changes, begun_at);
                 patch.expected_version = pass.version.or(patch.expected_version);
                 Asked::Note(Box::new(patch))
             }
@@ -314,7 +314,7 @@ impl State {
         EffectResult::Launched(format!("i-{number}").into())
     }
 
-    fn write(&mut self, patch: &StatusPatch, fence: u8, guard: Guard) -> EffectResult {
+    fn write(&mut self, patch: &Patch, fence: u8, guard: Guard) -> EffectResult {
         let is_refused = match guard {
             Guard::Versions => patch.expected_version != self.record.0.version,
             Guard::Fences => fence < self.highest_fence,
@@ -326,7 +326,7 @@ impl State {
         self.went_back |= fence < self.highest_fence;
         self.highest_fence = self.highest_fence.max(fence);
         let version = self.record.0.version.map(|version| version + 1);
-        self.record = Told(self.record.0.patched(patch));
+        self.record = Told(patch.apply_to(&self.record.0));
         self.record.0.version = version;
         EffectResult::Done
     }

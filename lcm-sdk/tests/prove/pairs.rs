@@ -50,7 +50,7 @@ impl World {
                     self.edit(&worker.id, |record| record.desired_status = worker.desired_status);
                 }
                 Pair::StoppedAndStarted => {
-                    let instance = worker.instance_id.as_ref().and_then(|id| self.instance(id));
+                    let instance = worker.ec2_instance_id.as_ref().and_then(|id| self.instance(id));
                     if let Some(mut instance) = instance.filter(|instance| instance.state == Ec2State::Running) {
                         instance.launched_at = Some(self.clock.truth());
                         self.compute.put(HERE, instance);

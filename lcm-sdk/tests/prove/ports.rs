@@ -14,8 +14,8 @@ use lcm_sdk::ports::{
     ImportSummary, Metrics, Scope, SessionMove, Version, WorkerListing,
 };
 use lcm_sdk::{
-    Answer, CallFailure, Image, Instance, InstanceId, Secret, Session, SessionId, StatusPatch, Template, Timestamp,
-    Worker, WorkerId, WorkerStatus,
+    CallFailure, Image, Instance, InstanceId, Lookup, Patch, Secret, Session, SessionId, Template, Timestamp, Worker,
+    WorkerId, WorkerStatus,
 };
 use serde_json::Value;
 
@@ -39,12 +39,12 @@ impl std::ops::Deref for Door {
 
 #[async_trait]
 impl Compute for Door {
-    async fn instances(&self, region: &str, ids: &[InstanceId]) -> Vec<Answer<Instance>> {
+    async fn instances(&self, region: &str, ids: &[InstanceId]) -> Vec<Lookup<Instance>> {
         let call = Call::new("instances", format!("{ids:?}"), Matter::Describe(ids.to_vec()));
         let mut answers = self.ask(call, self.world.compute.instances(region, ids)).await;
         if self.world.is_broken(Broken::GcTrustsErrors) {
-            for answer in answers.iter_mut().filter(|answer| matches!(answer, Answer::Unknown(_))) {
-                *answer = Answer::Absent;
+            for answer in answers.iter_mut().filter(|answer| matches!(answer, Lookup::Unknown(_))) {
+                *answer = Lookup::Absent;
             }
         }
         for (id, answer) in ids.iter().zip(&answers) {
@@ -57,7 +57,7 @@ impl Compute for Door {
         let call = Call::read("tagged", worker.as_str());
         let answer = self.ask(call, self.world.compute.tagged(region, worker)).await;
         for instance in answer.iter().flatten() {
-            self.world.heard(self, &instance.id, &Answer::Found(instance.clone()));
+            self.world.heard(self, &instance.id, &Lookup::Found(instance.clone()));
         }
         answer
     }
@@ -72,7 +72,7 @@ impl Compute for Door {
             scan.completeness = Completeness::Complete;
         }
         for instance in &scan.instances {
-            self.world.heard(self, &instance.id, &Answer::Found(instance.clone()));
+            self.world.heard(self, &instance.id, &Lookup::Found(instance.clone()));
         }
         scan
     }
@@ -96,7 +96,7 @@ impl Compute for Door {
         });
         let launched = launched.await;
         if let Ok(id) = &launched {
-            self.world.heard(self, id, &Answer::Found(Instance::new(id.clone(), lcm_sdk::Ec2State::Pending)));
+            self.world.heard(self, id, &Lookup::Found(Instance::new(id.clone(), lcm_sdk::Ec2State::Pending)));
         }
         launched
     }
@@ -135,7 +135,7 @@ impl ControlPlane for Door {
         Ok(read)
     }
 
-    async fn write(&self, worker: &Worker, patch: &StatusPatch, fence: Fence) -> Told<Version> {
+    async fn write(&self, worker: &Worker, patch: &Patch, fence: Fence) -> Told<Version> {
         let (world, worker, mut patch, fence) =
             (Arc::clone(&self.world), worker.clone(), patch.clone(), self.fence(fence));
         if self.world.is_broken(Broken::LicenceNotNoted) {
@@ -285,7 +285,7 @@ impl Cml for Door {
 
 #[async_trait]
 impl Metrics for Door {
-    async fn utilization(&self, region: &str, ids: &[InstanceId], until: Timestamp) -> Vec<Answer<CloudMetrics>> {
+    async fn utilization(&self, region: &str, ids: &[InstanceId], until: Timestamp) -> Vec<Lookup<CloudMetrics>> {
         let call = Call::new("utilization", format!("{ids:?}"), Matter::Describe(ids.to_vec()));
         self.ask(call, self.world.metrics.utilization(region, ids, until)).await
     }

@@ -189,7 +189,7 @@ pub(crate) const ALL: &[Scenario] = &[
             for number in 1..=5 {
                 let worker = world.add_settled(&format!("w-{number}"), WorkerStatus::Stopped, Ec2State::Stopped);
                 if number > 2 {
-                    let instance = world.worker(&worker).instance_id.expect("it has one");
+                    let instance = world.worker(&worker).ec2_instance_id.expect("it has one");
                     world.compute.forget(HERE, &instance);
                 }
             }
@@ -333,6 +333,6 @@ fn in_status(world: &World, status: WorkerStatus) -> usize {
 }
 
 fn enter(world: &World, state: Ec2State) {
-    let instance = world.worker(&one()).instance_id.expect("it has one");
+    let instance = world.worker(&one()).ec2_instance_id.expect("it has one");
     world.enter(&instance, state);
 }

@@ -221,7 +221,7 @@ impl World {
         let instance = self.instance(&instance.id).expect("just put");
         let worker = self.add_worker(id, status);
         self.edit(&worker, |record| {
-            record.instance_id = Some(instance.id.clone());
+            record.ec2_instance_id = Some(instance.id.clone());
             record.created_at = Some(yesterday);
             record.notes.launched_at = Some(yesterday);
             record.public_ip.clone_from(&instance.public_ip);
@@ -325,7 +325,7 @@ impl World {
 
     fn has_power(&self, session: &Session) -> bool {
         let worker = session.worker_id.as_ref().and_then(|id| self.control_plane.look(id));
-        let instance = worker.and_then(|worker| self.instance(worker.instance_id.as_ref()?));
+        let instance = worker.and_then(|worker| self.instance(worker.ec2_instance_id.as_ref()?));
         instance.is_some_and(|instance| matches!(instance.state, Ec2State::Running | Ec2State::Other))
     }
 }

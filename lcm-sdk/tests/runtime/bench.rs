@@ -88,7 +88,7 @@ impl Bench {
         self.compute.put(region, instance);
         let system = MemoryCmlSystem::default();
         let mut worker = Worker::new(format!("w-{number}").as_str(), status);
-        worker.instance_id = Some(format!("i-{number}").as_str().into());
+        worker.ec2_instance_id = Some(format!("i-{number}").as_str().into());
         worker.aws_region = Some(region.to_owned());
         worker.template_name = Some("metal".to_owned());
         worker.private_ip = Some(address.clone());

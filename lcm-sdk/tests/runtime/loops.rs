@@ -61,7 +61,7 @@ async fn without_versions_an_orphan_that_has_a_new_instance_is_left_alone() {
     let pass = tokio::spawn(async move { discovery.run_once().await });
     // Scanned after twenty seconds, listed then, verified after forty.
     pass_time(30).await;
-    bench.control_plane.edit(&worker_id(1), |worker| worker.instance_id = Some("i-9".into()));
+    bench.control_plane.edit(&worker_id(1), |worker| worker.ec2_instance_id = Some("i-9".into()));
     let report = pass.await.expect("no panic");
     assert_eq!(report.orphans_terminated(), 0);
     assert_eq!(bench.look(1).status, WorkerStatus::Running);
@@ -96,7 +96,7 @@ async fn metrics_that_had_to_wait_are_not_reported_without_the_lead() {
     bench.worker(2, WorkerStatus::Stopped, Ec2State::Stopped);
     let (leadership, keeper) = LeaderLease::leased(7, Instant::now() + Duration::from_secs(600));
     let reconciler = bench.reconciler();
-    let metrics = MetricsLoop::new(reconciler.under(leadership), Duration::from_secs(60));
+    let metrics = MetricsLoop::new(reconciler.with_lease(leadership), Duration::from_secs(60));
     // A pass over the same worker takes a minute.
     bench.compute.slow_down(HERE, Duration::from_secs(60));
     let worker = bench.look(1);

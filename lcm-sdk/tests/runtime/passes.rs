@@ -27,8 +27,8 @@ async fn a_pass_that_waited_for_another_decides_on_what_that_one_left() {
     bench.compute.slow_down(HERE, Duration::from_secs(5));
     let (reconciler, worker) = (bench.reconciler(), bench.look(1));
     let (first, second) = tokio::join!(reconciler.reconcile(&worker), reconciler.reconcile(&worker));
-    assert_eq!((first.from, first.to), (WorkerStatus::Stopped, WorkerStatus::Starting));
-    assert_eq!(second.from, WorkerStatus::Starting);
+    assert_eq!((first.from_status, first.to_status), (WorkerStatus::Stopped, WorkerStatus::Starting));
+    assert_eq!(second.from_status, WorkerStatus::Starting);
     assert_eq!(bench.starts(), 1);
 }
 
@@ -79,7 +79,7 @@ async fn without_the_lead_nothing_is_written() {
     bench.session("s-1", "running", 1);
     let (leadership, keeper) = LeaderLease::leased(7, Instant::now() + Duration::from_secs(10));
     keeper.end();
-    let result = bench.pass(&bench.reconciler().under(leadership), 1).await;
+    let result = bench.pass(&bench.reconciler().with_lease(leadership), 1).await;
     assert_eq!(result.outcome, Outcome::Retry, "{}", result.reason);
     assert_eq!(bench.look(1).status, WorkerStatus::Running);
     assert_eq!(bench.state_of_session("s-1"), "running");
@@ -93,7 +93,7 @@ async fn a_call_that_waits_beyond_the_lead_is_not_made() {
     bench.compute.slow_down(HERE, Duration::from_secs(20));
     let (leadership, _keeper) = LeaderLease::leased(7, Instant::now() + Duration::from_secs(30));
     // Looking takes twenty of the thirty seconds, and stopping would take another twenty.
-    let result = bench.pass(&bench.reconciler().under(leadership), 1).await;
+    let result = bench.pass(&bench.reconciler().with_lease(leadership), 1).await;
     assert_eq!(result.outcome, Outcome::Retry, "{}", result.reason);
     pass_time(60).await;
     assert_eq!(bench.ec2_state(HERE, 1), Ec2State::Running);
@@ -106,7 +106,7 @@ async fn a_rehearsal_hides_no_change() {
     bench.control_plane.edit(&worker_id(1), |worker| worker.desired_status = Some(DesiredStatus::Running));
     let reconciler = bench.reconciler();
     let fleet = WorkerFleet::new(reconciler.clone(), Mode::Real, Hooks::default());
-    assert_eq!(bench.pass(&reconciler, 1).await.to, WorkerStatus::Starting);
+    assert_eq!(bench.pass(&reconciler, 1).await.to_status, WorkerStatus::Starting);
     assert!(fleet.is_echo(&read_now(bench.look(1))));
     bench.control_plane.edit(&worker_id(1), |worker| worker.desired_status = Some(DesiredStatus::Stopped));
     let _planned = reconciler.dry_run(&bench.look(1)).await;
@@ -127,8 +127,8 @@ async fn what_was_seen_of_another_instance_is_not_believed_of_this_one() {
     let mut successor = Instance::new("i-9", Ec2State::Running);
     successor.private_ip = Some("10.0.0.1".to_owned());
     bench.compute.put(HERE, successor);
-    bench.control_plane.edit(&worker_id(1), |worker| worker.instance_id = Some("i-9".into()));
-    assert_eq!(bench.pass(&reconciler, 1).await.to, WorkerStatus::Running);
+    bench.control_plane.edit(&worker_id(1), |worker| worker.ec2_instance_id = Some("i-9".into()));
+    assert_eq!(bench.pass(&reconciler, 1).await.to_status, WorkerStatus::Running);
     assert_eq!(bench.look(1).status, WorkerStatus::Running);
 }
 
@@ -143,11 +143,11 @@ async fn a_worker_that_has_just_gone_counts_no_more_for_the_minimum() {
     }
     let reconciler = bench.reconciler();
     let first = bench.pass(&reconciler, 1).await;
-    assert_ne!(first.to, WorkerStatus::Running, "{}: {first:?}", first.reason);
+    assert_ne!(first.to_status, WorkerStatus::Running, "{}: {first:?}", first.reason);
     bench.compute.set_state(HERE, &"i-2".into(), Ec2State::Terminated);
-    assert_eq!(bench.pass(&reconciler, 2).await.to, WorkerStatus::Terminated);
+    assert_eq!(bench.pass(&reconciler, 2).await.to_status, WorkerStatus::Terminated);
     let third = bench.pass(&reconciler, 3).await;
-    assert_eq!(third.to, WorkerStatus::Running, "only two are left: {}", third.reason);
+    assert_eq!(third.to_status, WorkerStatus::Running, "only two are left: {}", third.reason);
 }
 
 #[tokio::test(start_paused = true)]

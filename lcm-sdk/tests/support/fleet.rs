@@ -1,7 +1,7 @@
 //! A mixed fleet for benches and for counting allocations.
 
 use lcm_sdk::{
-    Answer, DesiredStatus, Ec2State, Instance, Observation, Policy, Session, Template, Timestamp, Worker, WorkerStatus,
+    DesiredStatus, Ec2State, Instance, Lookup, Observation, Policy, Session, Template, Timestamp, Worker, WorkerStatus,
 };
 
 /// The moment of the pass.
@@ -50,7 +50,7 @@ fn member(
 ) -> (Worker, Observation) {
     let id = format!("i-{number:017x}");
     let mut worker = Worker::new(format!("worker-{number:08}"), status);
-    worker.instance_id = Some(id.as_str().into());
+    worker.ec2_instance_id = Some(id.as_str().into());
     worker.desired_status = desired;
     worker.template_name = Some("metal".into());
     worker.created_at = Some(now());
@@ -66,9 +66,9 @@ fn member(
         worker.private_ip.clone_from(&instance.private_ip);
     }
     let seen = Observation {
-        instance: Answer::Found(instance),
-        sessions: Answer::Found(vec![Session::new("s-1", "running")]),
-        template: Answer::Found(Template::new("metal", "m5zn.metal")),
+        instance: Lookup::Found(instance),
+        sessions: Lookup::Found(vec![Session::new("s-1", "running")]),
+        template: Lookup::Found(Template::new("metal", "m5zn.metal")),
         metrics_reported_at: Some(now()),
         ..Observation::default()
     };

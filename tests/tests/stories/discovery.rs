@@ -25,7 +25,7 @@ async fn a_live_instance_of_a_terminated_record_brings_it_back() {
     let report = collect(&stage).await;
     assert_eq!(report.regions[0].resurrected, ["w-1".into()]);
     let back = stage.worker("w-1").await;
-    assert_eq!((back.status, back.instance_id), (WorkerStatus::Running, Some(instance.as_str().into())));
+    assert_eq!((back.status, back.ec2_instance_id), (WorkerStatus::Running, Some(instance.as_str().into())));
     assert!(back.public_ip.is_some());
     assert_eq!(told(&stage, RESURRECTED), ["w-1"]);
     assert_eq!(stage.telemetry.mishaps(Anomaly::Resurrection), 1);
@@ -90,7 +90,7 @@ async fn an_instance_with_an_owner_is_handed_over_and_adopted() {
         config.metrics_interval = Duration::from_secs(3600);
     });
     eventually("the owner has its instance", async || {
-        stage.worker("w-pending").await.instance_id == Some(instance.as_str().into())
+        stage.worker("w-pending").await.ec2_instance_id == Some(instance.as_str().into())
     })
     .await;
     actor.stop().await;
@@ -110,7 +110,7 @@ async fn a_second_instance_of_a_worker_is_reported_and_never_touched() {
     assert_eq!(told(&stage, DUPLICATE), ["w-1"]);
     let duplicate = stage.cloud.records().events(None, Some(DUPLICATE));
     assert!(duplicate[0]["data"].to_string().contains(&extra), "it says which one is too many");
-    assert_eq!(stage.worker("w-1").await.instance_id, Some(own.as_str().into()));
+    assert_eq!(stage.worker("w-1").await.ec2_instance_id, Some(own.as_str().into()));
     assert_eq!(stage.living_instances().len(), 2, "which of the two to end is for people to say");
     assert_eq!((report.regions[0].imported, stage.cloud.workers().len()), (0, 1));
 }

@@ -39,7 +39,7 @@ async fn a_drain_waits_for_every_active_session_and_then_stops_the_worker() {
     assert_eq!(stage.worker("w-1").await.desired_status, Some(DesiredStatus::Stopped));
     for (ends, left) in [("s-run", "3 active"), ("s-grade", "2 active"), ("s-odd", "1 active")] {
         let waiting = stage.pass("w-1").await;
-        assert_eq!((waiting.outcome, waiting.to), (Outcome::Requeue, WorkerStatus::Draining));
+        assert_eq!((waiting.outcome, waiting.to_status), (Outcome::Requeue, WorkerStatus::Draining));
         assert!(waiting.reason.to_string().contains(left), "{}", waiting.reason);
         stage.cloud.advance(Duration::from_secs(600)).await;
         stage.end_session(ends);
@@ -47,7 +47,7 @@ async fn a_drain_waits_for_every_active_session_and_then_stops_the_worker() {
     assert_untouched(&stage);
 
     let drained = stage.pass("w-1").await;
-    assert_eq!((drained.outcome, drained.to), (Outcome::Success, WorkerStatus::Stopping), "{}", drained.reason);
+    assert_eq!((drained.outcome, drained.to_status), (Outcome::Success, WorkerStatus::Stopping), "{}", drained.reason);
     stage.pass_until("w-1", WorkerStatus::Stopped).await;
     assert_eq!((stage.ec2_calls("StopInstances"), stage.counter("stopped_count")), (1, 1));
     assert_eq!(stage.events("w-1"), ["cml_worker.drain.started.v1", "cml_worker.drain.completed.v1"]);
@@ -75,7 +75,7 @@ async fn the_deadline_of_the_template_ends_what_remains_and_says_so_first() {
 
     stage.cloud.advance(Duration::from_secs(1)).await;
     let forced = stage.pass("w-1").await;
-    assert_eq!((forced.to, forced.reason.code.as_str()), (WorkerStatus::Stopping, "drain_timeout"));
+    assert_eq!((forced.to_status, forced.reason.code.as_str()), (WorkerStatus::Stopping, "drain_timeout"));
     for session in ["s-run", "s-stuck"] {
         assert_eq!(stage.session_field(session, "status"), "terminated");
         assert_eq!(stage.session_field(session, "status_reason"), "drain_timeout");
@@ -125,13 +125,13 @@ async fn a_deadline_that_cannot_be_read_forces_nobody() {
 #[tokio::test]
 async fn a_cancelled_drain_is_over_for_good() {
     let (stage, _) = draining(&[("s-run", "running")]).await;
-    assert_eq!(stage.pass("w-1").await.to, WorkerStatus::Draining);
+    assert_eq!(stage.pass("w-1").await.to_status, WorkerStatus::Draining);
     stage.cloud.update_worker("w-1", json!({"is_idle_detection_enabled": false})).expect("a record");
     stage.cloud.records().cancel_drain("w-1", None, "the class goes on", "alice").expect("it drains");
 
     for _ in 0..3 {
         let result = stage.pass("w-1").await;
-        assert_eq!((result.outcome, result.to), (Outcome::Success, WorkerStatus::Running), "{}", result.reason);
+        assert_eq!((result.outcome, result.to_status), (Outcome::Success, WorkerStatus::Running), "{}", result.reason);
         stage.cloud.advance(2 * HOUR).await;
     }
     let worker = stage.worker("w-1").await;
@@ -149,14 +149,23 @@ async fn a_failed_session_is_tried_three_times_on_its_worker_and_then_given_up()
     let (stage, _) = draining(&[("s-bad", "failed"), ("s-run", "running")]).await;
     for attempt in 1..=3_u64 {
         let retried = stage.pass("w-1").await;
-        assert_eq!((retried.outcome, retried.to), (Outcome::Requeue, WorkerStatus::Draining), "{}", retried.reason);
+        assert_eq!(
+            (retried.outcome, retried.to_status),
+            (Outcome::Requeue, WorkerStatus::Draining),
+            "{}",
+            retried.reason
+        );
         let session = stage.cloud.session("s-bad").expect("it exists");
         assert_eq!((&session["status"], &session["retry_count"]), (&json!("instantiating"), &json!(attempt)));
         assert_eq!(session["worker_id"], json!("w-1"), "on the same worker");
         stage.move_session("s-bad", "failed");
     }
     let given_up = stage.pass("w-1").await;
-    assert_eq!((given_up.outcome, given_up.to), (Outcome::Requeue, WorkerStatus::Draining), "the other one goes on");
+    assert_eq!(
+        (given_up.outcome, given_up.to_status),
+        (Outcome::Requeue, WorkerStatus::Draining),
+        "the other one goes on"
+    );
     assert_eq!(stage.session_field("s-bad", "status"), "terminated");
     assert_eq!(stage.session_field("s-bad", "status_reason"), "max_retries_exceeded");
     assert_eq!(stage.session_field("s-run", "status"), "running");
@@ -177,7 +186,7 @@ async fn sessions_that_have_not_begun_go_back_to_the_scheduler() {
         let session = stage.cloud.session(session).expect("it exists");
         assert_eq!((&session["status"], &session["worker_id"]), (&json!("pending"), &json!(null)));
     }
-    assert_eq!(stage.pass("w-1").await.to, WorkerStatus::Stopping);
+    assert_eq!(stage.pass("w-1").await.to_status, WorkerStatus::Stopping);
     assert_eq!(stage.control_plane_calls("terminate_session"), 0, "nobody loses a session over it");
 }
 
@@ -189,7 +198,12 @@ async fn a_server_that_takes_no_session_back_makes_the_drain_wait_until_the_dead
     }));
     for _ in 0..3 {
         let waiting = stage.pass("w-1").await;
-        assert_eq!((waiting.outcome, waiting.to), (Outcome::Retry, WorkerStatus::Draining), "{}", waiting.reason);
+        assert_eq!(
+            (waiting.outcome, waiting.to_status),
+            (Outcome::Retry, WorkerStatus::Draining),
+            "{}",
+            waiting.reason
+        );
         stage.cloud.advance(HOUR).await;
     }
     assert_untouched(&stage);
@@ -197,7 +211,7 @@ async fn a_server_that_takes_no_session_back_makes_the_drain_wait_until_the_dead
 
     // Past the deadline ending it is the last resort.
     stage.cloud.advance(2 * HOUR).await;
-    assert_eq!(stage.pass("w-1").await.to, WorkerStatus::Stopping);
+    assert_eq!(stage.pass("w-1").await.to_status, WorkerStatus::Stopping);
     assert_eq!(stage.session_field("s-soon", "status_reason"), "drain_timeout");
 }
 
@@ -209,14 +223,14 @@ async fn sessions_that_cannot_be_listed_never_mean_that_there_are_none() {
         stage.cloud.advance(100 * HOUR).await;
         for _ in 0..3 {
             let blind = stage.pass("w-1").await;
-            assert_eq!((blind.outcome, blind.to), (Outcome::Retry, WorkerStatus::Draining), "{}", blind.reason);
+            assert_eq!((blind.outcome, blind.to_status), (Outcome::Retry, WorkerStatus::Draining), "{}", blind.reason);
             assert_eq!(blind.reason.code.as_str(), "sessions_unknown");
         }
         assert_untouched(&stage);
 
         stage.cloud.clear_faults();
         stage.end_session("s-run");
-        assert_eq!(stage.pass("w-1").await.to, WorkerStatus::Stopping);
+        assert_eq!(stage.pass("w-1").await.to_status, WorkerStatus::Stopping);
     }
 }
 
@@ -228,7 +242,7 @@ async fn an_ec2_that_does_not_answer_changes_nothing_even_past_the_deadline() {
     stage.cloud.advance(100 * HOUR).await;
     for _ in 0..2 {
         let blind = stage.pass("w-1").await;
-        assert_eq!((blind.outcome, blind.to), (Outcome::Retry, WorkerStatus::Draining), "{}", blind.reason);
+        assert_eq!((blind.outcome, blind.to_status), (Outcome::Retry, WorkerStatus::Draining), "{}", blind.reason);
     }
     assert_untouched(&stage);
     assert_eq!(stage.session_field("s-run", "status"), "running");
@@ -241,7 +255,7 @@ async fn discovery_never_puts_a_draining_worker_back_in_service() {
         let found = stage.discovery().run_once().await;
         assert_eq!((found.error.clone(), found.regions[0].seen), (None, 1));
         assert_eq!(stage.status("w-1").await, WorkerStatus::Draining);
-        assert_eq!(stage.pass("w-1").await.to, WorkerStatus::Draining);
+        assert_eq!(stage.pass("w-1").await.to_status, WorkerStatus::Draining);
         stage.cloud.advance(Duration::from_secs(300)).await;
     }
     assert_eq!(stage.control_plane_calls("bulk_import"), 0, "a server may rewrite what it is told again");
@@ -317,7 +331,7 @@ async fn an_instance_terminated_under_a_drain_ends_the_worker_and_its_sessions()
     stage.cloud.advance(Duration::from_secs(60)).await;
 
     let gone = stage.pass("w-1").await;
-    assert_eq!((gone.outcome, gone.to), (Outcome::Success, WorkerStatus::Terminated), "{}", gone.reason);
+    assert_eq!((gone.outcome, gone.to_status), (Outcome::Success, WorkerStatus::Terminated), "{}", gone.reason);
     assert_eq!(stage.session_field("s-run", "status_reason"), "worker_terminated");
     assert!(stage.events("w-1").iter().any(|event| event == "cml_worker.terminated.v1"));
 }
@@ -329,7 +343,7 @@ async fn a_drain_towards_termination_waits_for_sessions_too() {
     assert_eq!(stage.pass("w-1").await.reason.code.as_str(), "drain_waiting");
     assert_untouched(&stage);
     stage.end_session("s-run");
-    assert_eq!(stage.pass("w-1").await.to, WorkerStatus::Terminating);
+    assert_eq!(stage.pass("w-1").await.to_status, WorkerStatus::Terminating);
     stage.pass_until("w-1", WorkerStatus::Terminated).await;
     assert_eq!((stage.ec2_calls("StopInstances"), stage.ec2_calls("TerminateInstances")), (0, 1));
 }

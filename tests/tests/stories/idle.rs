@@ -29,7 +29,7 @@ async fn pass_over(stage: &Stage, workers: &[&str]) -> Vec<WorkerStatus> {
     let read = futures_util::future::join_all(workers.iter().map(|id| stage.worker(id))).await;
     let passes = read.into_iter().map(|worker| {
         let reconciler = stage.reconciler().clone();
-        tokio::spawn(async move { reconciler.reconcile(&worker).await.to })
+        tokio::spawn(async move { reconciler.reconcile(&worker).await.to_status })
     });
     futures_util::future::join_all(passes).await.into_iter().map(|to| to.expect("no panic")).collect()
 }
@@ -42,7 +42,7 @@ fn in_service(statuses: &[WorkerStatus]) -> usize {
 #[tokio::test]
 async fn the_guards_stand_in_order_and_each_leaves_its_label() {
     let stage = nobody_around(&["w-1", "w-2"], |policy| policy.scale_down.min_workers = 2).await;
-    let cml = stage.worker("w-1").await.instance_id.expect("it has one");
+    let cml = stage.worker("w-1").await.ec2_instance_id.expect("it has one");
     let cml = stage.cloud.cml(cml.as_str()).expect("its CML");
     stage.cloud.update_worker("w-1", json!({"is_auto_pause_enabled": false})).expect("a record");
     let gone = json!({
@@ -55,7 +55,7 @@ async fn the_guards_stand_in_order_and_each_leaves_its_label() {
     let check = async |stage: &Stage| {
         stage.cloud.advance(Duration::from_secs(300)).await;
         let result = stage.pass("w-1").await;
-        (stage.audit("w-1").last().cloned().unwrap_or_default(), result.to)
+        (stage.audit("w-1").last().cloned().unwrap_or_default(), result.to_status)
     };
 
     cml.record_activity("start_lab", json!({"user_id": "a-student"}));
@@ -93,7 +93,7 @@ async fn the_guards_stand_in_order_and_each_leaves_its_label() {
 async fn an_idle_worker_without_a_session_is_stopped_at_once() {
     let stage = nobody_around(&["w-1"], |_| {}).await;
     let stopped = stage.pass("w-1").await;
-    assert_eq!((stopped.outcome, stopped.to), (Outcome::Success, WorkerStatus::Stopping), "{}", stopped.reason);
+    assert_eq!((stopped.outcome, stopped.to_status), (Outcome::Success, WorkerStatus::Stopping), "{}", stopped.reason);
     assert_eq!(stage.audit("w-1"), ["stopped_immediately"]);
     let worker = stage.worker("w-1").await;
     assert_eq!(worker.desired_status, Some(DesiredStatus::Stopped));
@@ -152,9 +152,9 @@ async fn a_worker_that_an_operator_stops_meanwhile_is_not_counted_on() {
         policy.scale_down.cooldown = Duration::ZERO;
     })
     .await;
-    assert_eq!(stage.pass("w-1").await.to, WorkerStatus::Stopping);
+    assert_eq!(stage.pass("w-1").await.to_status, WorkerStatus::Stopping);
     stage.cloud.update_worker("w-2", json!({"desired_status": "stopped"})).expect("an operator's wish");
-    assert_eq!(stage.pass("w-3").await.to, WorkerStatus::Running);
+    assert_eq!(stage.pass("w-3").await.to_status, WorkerStatus::Running);
     assert_eq!(stage.audit("w-3"), ["skipped_min_workers"]);
 }
 
@@ -171,18 +171,18 @@ async fn a_cooldown_lets_one_go_at_a_time_even_at_the_same_moment() {
 #[tokio::test]
 async fn a_cooldown_survives_a_change_of_leader() {
     let stage = nobody_around(&["w-1", "w-2"], |_| {}).await;
-    assert_eq!(stage.pass("w-1").await.to, WorkerStatus::Stopping);
+    assert_eq!(stage.pass("w-1").await.to_status, WorkerStatus::Stopping);
     // Another process, with nothing in its memory.
     let ports = stage.ports.clone();
     let successor = Reconciler::new(ports, stage.policy.clone());
     stage.cloud.advance(Duration::from_secs(599)).await;
     let held = successor.reconcile(&stage.worker("w-2").await).await;
-    assert_eq!(held.to, WorkerStatus::Running);
+    assert_eq!(held.to_status, WorkerStatus::Running);
     assert_eq!(stage.audit("w-2"), ["skipped_cooldown"]);
 
     stage.cloud.advance(Duration::from_secs(300)).await;
     let successor = Reconciler::new(stage.ports.clone(), stage.policy.clone());
-    assert_eq!(successor.reconcile(&stage.worker("w-2").await).await.to, WorkerStatus::Stopping);
+    assert_eq!(successor.reconcile(&stage.worker("w-2").await).await.to_status, WorkerStatus::Stopping);
     assert_eq!(stage.audit("w-2"), ["skipped_cooldown", "stopped_immediately"]);
 }
 
@@ -191,7 +191,7 @@ async fn under_scale_down_the_server_is_asked_not_to_pause_by_itself() {
     let stage = nobody_around(&["w-1", "w-2"], |policy| policy.scale_down.min_workers = 2).await;
     for worker in ["w-1", "w-2"] {
         let result = stage.pass(worker).await;
-        assert_eq!(result.to, WorkerStatus::Running);
+        assert_eq!(result.to_status, WorkerStatus::Running);
         let kept = stage.worker(worker).await;
         assert_eq!(kept.desired_status, Some(DesiredStatus::Running), "the server has not paused it");
     }
@@ -219,7 +219,7 @@ async fn telemetry_that_cannot_be_read_is_never_idle() {
         stage.fault(trouble.clone());
         for _ in 0..3 {
             let blind = stage.pass("w-1").await;
-            assert_eq!((blind.outcome, blind.to), (Outcome::Success, WorkerStatus::Running), "{trouble}");
+            assert_eq!((blind.outcome, blind.to_status), (Outcome::Success, WorkerStatus::Running), "{trouble}");
             stage.cloud.advance(Duration::from_secs(300)).await;
         }
         assert!(stage.audit("w-1").is_empty(), "{trouble}: no result is no verdict");
@@ -227,17 +227,17 @@ async fn telemetry_that_cannot_be_read_is_never_idle() {
         assert_eq!((stage.ec2_calls("StopInstances"), stage.counter("auto_pause_count")), (0, 0));
 
         stage.cloud.clear_faults();
-        assert_eq!(stage.pass("w-1").await.to, WorkerStatus::Stopping, "{trouble}: seen at last");
+        assert_eq!(stage.pass("w-1").await.to_status, WorkerStatus::Stopping, "{trouble}: seen at last");
     }
 }
 
 #[tokio::test]
 async fn a_cml_that_is_away_does_not_make_its_worker_idle_even_where_the_server_pauses() {
     let stage = nobody_around(&["w-1"], |policy| policy.scale_down.enabled = false).await;
-    let instance = stage.worker("w-1").await.instance_id.expect("it has one");
+    let instance = stage.worker("w-1").await.ec2_instance_id.expect("it has one");
     stage.cloud.cml(instance.as_str()).expect("its CML").hold_at(Some(Boot::BadGateway));
     for _ in 0..3 {
-        assert_eq!(stage.pass("w-1").await.to, WorkerStatus::Running);
+        assert_eq!(stage.pass("w-1").await.to_status, WorkerStatus::Running);
         stage.cloud.advance(Duration::from_secs(300)).await;
     }
     assert_eq!(stage.worker("w-1").await.desired_status, Some(DesiredStatus::Running));
@@ -250,7 +250,7 @@ async fn what_scale_down_cannot_see_it_does_not_touch() {
         let stage = nobody_around(&["w-1", "w-2"], |_| {}).await;
         let no = json!({"kind": "error", "code": "500"});
         stage.fault(json!({"service": "control-plane", "operation": unseen, "action": no}));
-        assert_eq!(stage.pass("w-1").await.to, WorkerStatus::Running, "{unseen}");
+        assert_eq!(stage.pass("w-1").await.to_status, WorkerStatus::Running, "{unseen}");
         assert!(stage.audit("w-1").is_empty(), "{unseen}");
         assert_eq!((stage.ec2_calls("StopInstances"), stage.control_plane_calls("drain_worker")), (0, 0));
     }

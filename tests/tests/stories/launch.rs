@@ -22,7 +22,7 @@ async fn a_launch_whose_answer_is_lost_is_repeated_with_the_same_token() {
     stage.fault(lost_answers(1));
 
     let launch = stage.pass("w-1").await;
-    assert_eq!((launch.outcome, launch.to), (Outcome::Success, WorkerStatus::Provisioning), "{}", launch.reason);
+    assert_eq!((launch.outcome, launch.to_status), (Outcome::Success, WorkerStatus::Provisioning), "{}", launch.reason);
     assert_eq!(stage.ec2_calls("RunInstances"), 2);
     assert_eq!(distinct_tokens(&stage), 1);
     assert_one_instance(&stage, "w-1").await;
@@ -37,14 +37,14 @@ async fn a_launch_of_which_nothing_was_heard_is_found_by_its_tag() {
     stage.fault(lost_answers(3));
 
     let unheard = stage.pass("w-1").await;
-    assert_eq!((unheard.outcome, unheard.to), (Outcome::Retry, WorkerStatus::Pending), "{}", unheard.reason);
+    assert_eq!((unheard.outcome, unheard.to_status), (Outcome::Retry, WorkerStatus::Pending), "{}", unheard.reason);
     assert_eq!(unheard.reason.code, ReasonCode::LaunchDelayed);
     assert!(stage.worker("w-1").await.notes.launch_plan.is_some(), "the plan is kept, to be repeated byte by byte");
     assert_eq!(stage.living_instances().len(), 1, "it was launched all the same");
     assert_eq!(stage.counter("provisioned_count"), 0, "nothing is recorded, so nothing is counted");
 
     let found = stage.pass("w-1").await;
-    assert_eq!((found.reason.code, found.to), (ReasonCode::Adopted, WorkerStatus::Provisioning));
+    assert_eq!((found.reason.code, found.to_status), (ReasonCode::Adopted, WorkerStatus::Provisioning));
     assert_eq!(stage.ec2_calls("RunInstances"), 3);
     assert_one_instance(&stage, "w-1").await;
     assert!(stage.worker("w-1").await.notes.launch_plan.is_none());
@@ -57,14 +57,14 @@ async fn a_launch_that_nobody_can_see_yet_is_repeated_and_not_planned_anew() {
     stage.fault(lost_answers(3));
     stage.fault(json!({"service": "ec2", "action": {"kind": "visibility-lag", "seconds": 90}}));
     let unheard = stage.pass("w-1").await;
-    assert_eq!(unheard.to, WorkerStatus::Pending, "{}", unheard.reason);
+    assert_eq!(unheard.to_status, WorkerStatus::Pending, "{}", unheard.reason);
 
     // Meanwhile the template says something else; a new plan would have another token.
     let template = json!({"name": "metal", "instance_type": "m5zn.large"});
     stage.cloud.add_template(template).expect("a template");
     stage.cloud.advance(Duration::from_secs(10)).await;
     let resumed = stage.pass("w-1").await;
-    assert_eq!((resumed.reason.code, resumed.to), (ReasonCode::LaunchResumed, WorkerStatus::Provisioning));
+    assert_eq!((resumed.reason.code, resumed.to_status), (ReasonCode::LaunchResumed, WorkerStatus::Provisioning));
     assert_eq!(distinct_tokens(&stage), 1);
     assert_one_instance(&stage, "w-1").await;
     assert_eq!(stage.cloud.instances(REGION)[0].instance_type, "m5zn.metal");
@@ -75,11 +75,11 @@ async fn an_instance_that_ec2_does_not_show_yet_is_waited_for() {
     let stage = Stage::still().await;
     stage.add_worker("w-1", json!({"desired_status": "running"}));
     stage.fault(json!({"service": "ec2", "action": {"kind": "visibility-lag", "seconds": 100}}));
-    assert_eq!(stage.pass("w-1").await.to, WorkerStatus::Provisioning);
+    assert_eq!(stage.pass("w-1").await.to_status, WorkerStatus::Provisioning);
     for _ in 0..9 {
         stage.cloud.advance(Duration::from_secs(10)).await;
         let pass = stage.pass("w-1").await;
-        assert_eq!((pass.outcome, pass.to), (Outcome::Requeue, WorkerStatus::Provisioning), "{}", pass.reason);
+        assert_eq!((pass.outcome, pass.to_status), (Outcome::Requeue, WorkerStatus::Provisioning), "{}", pass.reason);
         assert_eq!(pass.reason.code, ReasonCode::NotVisibleYet);
     }
     stage.cloud.advance(Duration::from_secs(20)).await;
@@ -109,7 +109,13 @@ async fn many_triggers_at_once_launch_once() {
     stage.add_worker("w-1", json!({"desired_status": "running"}));
     let seen = stage.worker("w-1").await;
     let passes = join_all((0..20).map(|_| stage.reconciler().reconcile(&seen))).await;
-    assert_eq!(passes.iter().filter(|pass| pass.to != pass.from && pass.from == WorkerStatus::Pending).count(), 1);
+    assert_eq!(
+        passes
+            .iter()
+            .filter(|pass| pass.to_status != pass.from_status && pass.from_status == WorkerStatus::Pending)
+            .count(),
+        1
+    );
     assert_eq!(stage.ec2_calls("RunInstances"), 1);
     assert_eq!(stage.counter("provisioned_count"), 1);
     assert_eq!(stage.audit("w-1"), ["ec2_provisioned"]);
@@ -147,7 +153,7 @@ async fn what_can_pass_keeps_the_worker_pending_and_the_next_pass_launches() {
         stage.fault(refusal(code));
         let refused = stage.pass("w-1").await;
         assert_eq!(
-            (refused.outcome, refused.to),
+            (refused.outcome, refused.to_status),
             (Outcome::Retry, WorkerStatus::Pending),
             "{code}: {}",
             refused.reason
@@ -172,7 +178,11 @@ async fn what_is_refused_for_good_fails_the_worker_until_an_operator_resets_it()
         stage.add_worker("w-1", json!({"desired_status": "running"}));
         stage.fault(refusal(code));
         let refused = stage.pass("w-1").await;
-        assert_eq!((refused.reason.code, refused.to), (ReasonCode::LaunchFailed, WorkerStatus::Failed), "{code}");
+        assert_eq!(
+            (refused.reason.code, refused.to_status),
+            (ReasonCode::LaunchFailed, WorkerStatus::Failed),
+            "{code}"
+        );
         assert_eq!(stage.audit("w-1"), ["ec2_provision_failed"], "{code}");
         assert_eq!(stage.ec2_calls("RunInstances"), 1, "{code} is not worth a second try");
 
@@ -207,7 +217,7 @@ async fn what_is_missing_fails_the_worker_before_ec2_is_asked_for_anything() {
         ("w-image", ReasonCode::NoImage, Outcome::Success, "cisco-cml1*"),
     ] {
         let pass = stage.pass(worker).await;
-        assert_eq!((pass.reason.code, pass.to, pass.outcome), (code, WorkerStatus::Failed, outcome), "{worker}");
+        assert_eq!((pass.reason.code, pass.to_status, pass.outcome), (code, WorkerStatus::Failed, outcome), "{worker}");
         assert!(pass.reason.to_string().contains(words), "{}", pass.reason);
         assert_eq!(stage.status(worker).await, WorkerStatus::Failed);
         assert_eq!(stage.audit(worker), ["ec2_provision_failed"]);
@@ -228,7 +238,7 @@ async fn nobody_is_launched_on_a_guess() {
     ] {
         stage.fault(rule.clone());
         let pass = stage.pass("w-1").await;
-        assert_eq!((pass.outcome, pass.to), (Outcome::Retry, WorkerStatus::Pending), "{rule}: {}", pass.reason);
+        assert_eq!((pass.outcome, pass.to_status), (Outcome::Retry, WorkerStatus::Pending), "{rule}: {}", pass.reason);
         stage.cloud.clear_faults();
     }
     assert_eq!(stage.ec2_calls("RunInstances"), 0, "a launch whose plan is not written down is not made");
@@ -240,12 +250,12 @@ async fn nobody_is_launched_on_a_guess() {
 async fn a_launch_that_died_gets_a_new_token() {
     let stage = Stage::still().await;
     stage.add_worker("w-1", json!({"desired_status": "running"}));
-    assert_eq!(stage.pass("w-1").await.to, WorkerStatus::Provisioning);
+    assert_eq!(stage.pass("w-1").await.to_status, WorkerStatus::Provisioning);
     let first = stage.living_instances()[0].clone();
     stage.cloud.advance(Duration::from_secs(30)).await;
     stage.cloud.terminate_instance(REGION, &first).expect("somebody kills it");
     stage.cloud.advance(Duration::from_secs(30)).await;
-    assert_eq!(stage.pass("w-1").await.to, WorkerStatus::Failed);
+    assert_eq!(stage.pass("w-1").await.to_status, WorkerStatus::Failed);
     stage
         .cloud
         .update_worker("w-1", json!({"status": "pending", "ec2_instance_id": null}))
@@ -378,7 +388,7 @@ pub(crate) async fn assert_one_instance(stage: &Stage, worker: &str) {
         .collect();
     assert_eq!(own.len(), 1, "{worker} has {own:?}");
     let record = stage.worker(worker).await;
-    assert_eq!(record.instance_id.as_ref().map(|id| id.as_str()), Some(own[0]), "{worker}");
+    assert_eq!(record.ec2_instance_id.as_ref().map(|id| id.as_str()), Some(own[0]), "{worker}");
 }
 
 fn lost_answers(times: u32) -> Value {

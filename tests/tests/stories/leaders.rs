@@ -10,7 +10,7 @@ use lcm_sdk::controller::election::ElectionConfig;
 use lcm_sdk::lifecycle::discovery::Scan;
 use lcm_sdk::lifecycle::instance::{Image, Instance};
 use lcm_sdk::lifecycle::launch::LaunchPlan;
-use lcm_sdk::lifecycle::observation::Answer;
+use lcm_sdk::lifecycle::observation::Lookup;
 use lcm_sdk::ports::{Compute, DiscoveryFilter};
 use lcm_sdk::workers::controller::WorkerController;
 use lcm_sdk::{CallFailure, InstanceId, WorkerId, WorkerStatus};
@@ -54,7 +54,7 @@ impl Witnessed {
 
 #[async_trait]
 impl Compute for Witnessed {
-    async fn instances(&self, region: &str, ids: &[InstanceId]) -> Vec<Answer<Instance>> {
+    async fn instances(&self, region: &str, ids: &[InstanceId]) -> Vec<Lookup<Instance>> {
         self.ec2.instances(region, ids).await
     }
 
@@ -196,7 +196,7 @@ impl Contest {
         let living = self.stage.living_instances();
         assert_eq!(living.len(), workers.len());
         for id in workers {
-            let instance = self.stage.worker(id).await.instance_id.expect("on record");
+            let instance = self.stage.worker(id).await.ec2_instance_id.expect("on record");
             assert!(living.iter().any(|known| known == instance.as_str()));
         }
     }

@@ -110,7 +110,7 @@ async fn a_cml_that_still_boots_keeps_the_intent() {
         for _ in 0..2 {
             let delayed = stage.pass("w-1").await;
             assert_eq!((delayed.outcome, delayed.reason.code.as_str()), (Outcome::Retry, "license_delayed"));
-            assert_eq!(delayed.to, WorkerStatus::Running);
+            assert_eq!(delayed.to_status, WorkerStatus::Running);
         }
     }
     let worker = stage.worker("w-1").await;

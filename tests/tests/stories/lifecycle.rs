@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use fake_cloud::cloud::Options;
 use fake_cloud::world::{Delays, Settings};
-use lcm_sdk::reconciler::{ActionResult, Mode};
+use lcm_sdk::EffectResult;
+use lcm_sdk::reconciler::Mode;
 use lcm_sdk::{DesiredStatus, Outcome, WorkerStatus};
 use serde_json::json;
 
@@ -18,26 +19,31 @@ async fn a_worker_is_launched_licensed_found_idle_drained_stopped_started_again_
 
     // Pending: launched once, and the record knows the instance.
     let launch = stage.pass("w-1").await;
-    assert_eq!((launch.outcome, launch.to), (Outcome::Success, WorkerStatus::Provisioning), "{}", launch.reason);
+    assert_eq!((launch.outcome, launch.to_status), (Outcome::Success, WorkerStatus::Provisioning), "{}", launch.reason);
     let instance = stage.living_instances().pop().expect("an instance");
     let launched = stage.worker("w-1").await;
-    assert_eq!(launched.instance_id.as_ref().map(|id| id.as_str()), Some(instance.as_str()));
+    assert_eq!(launched.ec2_instance_id.as_ref().map(|id| id.as_str()), Some(instance.as_str()));
     assert_eq!(stage.counted(), [("provisioned_count", 1)]);
     assert_eq!(stage.audit("w-1"), ["ec2_provisioned"]);
 
     // Provisioning: EC2 takes its time, and nothing is counted for waiting.
     let waiting = stage.pass("w-1").await;
-    assert_eq!((waiting.outcome, waiting.to), (Outcome::Requeue, WorkerStatus::Provisioning), "{}", waiting.reason);
+    assert_eq!(
+        (waiting.outcome, waiting.to_status),
+        (Outcome::Requeue, WorkerStatus::Provisioning),
+        "{}",
+        waiting.reason
+    );
     assert_eq!(stage.counted(), [("provisioned_count", 1)]);
     stage.cloud.advance(Duration::from_secs(30)).await;
     let up = stage.pass("w-1").await;
-    assert_eq!((up.outcome, up.to), (Outcome::Success, WorkerStatus::Running), "{}", up.reason);
+    assert_eq!((up.outcome, up.to_status), (Outcome::Success, WorkerStatus::Running), "{}", up.reason);
     assert!(stage.worker("w-1").await.address().is_some());
     assert_eq!(stage.counted(), [("provisioned_count", 1), ("started_count", 1)]);
 
     // Running: metrics from CloudWatch and from CML, and a first look at whether anybody is there.
     let serving = stage.pass("w-1").await;
-    assert_eq!((serving.outcome, serving.to), (Outcome::Success, WorkerStatus::Running), "{}", serving.reason);
+    assert_eq!((serving.outcome, serving.to_status), (Outcome::Success, WorkerStatus::Running), "{}", serving.reason);
     assert_eq!((stage.control_plane_calls("report_metrics"), stage.control_plane_calls("report_cml_data")), (1, 1));
     assert_eq!(
         stage.counted(),
@@ -64,7 +70,7 @@ async fn a_worker_is_launched_licensed_found_idle_drained_stopped_started_again_
     stage.session("s-1", "w-1", "running");
     stage.cloud.advance(Duration::from_secs(3700)).await;
     let idle = stage.pass("w-1").await;
-    assert_eq!((idle.outcome, idle.to), (Outcome::Success, WorkerStatus::Draining), "{}", idle.reason);
+    assert_eq!((idle.outcome, idle.to_status), (Outcome::Success, WorkerStatus::Draining), "{}", idle.reason);
     assert_eq!(stage.worker("w-1").await.desired_status, Some(DesiredStatus::Stopped));
     assert_eq!(
         stage.counted(),
@@ -84,7 +90,7 @@ async fn a_worker_is_launched_licensed_found_idle_drained_stopped_started_again_
     let waiting = stage.pass("w-1").await;
     assert_eq!((waiting.outcome, waiting.reason.code.as_str()), (Outcome::Requeue, "drain_waiting"));
     stage.end_session("s-1");
-    assert_eq!(stage.pass("w-1").await.to, WorkerStatus::Stopping);
+    assert_eq!(stage.pass("w-1").await.to_status, WorkerStatus::Stopping);
     assert_eq!(stage.counter("stopped_count"), 0, "not before EC2 says so");
     stage.pass_until("w-1", WorkerStatus::Stopped).await;
     assert_eq!((stage.ec2_calls("StopInstances"), stage.counter("stopped_count")), (1, 1));
@@ -100,12 +106,12 @@ async fn a_worker_is_launched_licensed_found_idle_drained_stopped_started_again_
 
     // Wanted again.
     stage.cloud.update_worker("w-1", json!({"desired_status": "running"})).expect("an operator's wish");
-    assert_eq!(stage.pass("w-1").await.to, WorkerStatus::Starting);
+    assert_eq!(stage.pass("w-1").await.to_status, WorkerStatus::Starting);
     stage.pass_until("w-1", WorkerStatus::Running).await;
     assert_eq!((stage.ec2_calls("StartInstances"), stage.counter("started_count")), (1, 2));
     assert!(stage.worker("w-1").await.address().is_some());
     let back = stage.pass("w-1").await;
-    assert_eq!((back.outcome, back.to), (Outcome::Success, WorkerStatus::Running), "{}", back.reason);
+    assert_eq!((back.outcome, back.to_status), (Outcome::Success, WorkerStatus::Running), "{}", back.reason);
 
     // Over.
     stage.cloud.update_worker("w-1", json!({"desired_status": "terminated"})).expect("an operator's wish");
@@ -188,7 +194,7 @@ async fn metrics_come_from_two_sources_and_each_fails_alone() {
         stage.add_running_worker("w-1").await;
         stage.fault(broken.clone());
         let result = stage.pass("w-1").await;
-        assert_eq!((result.outcome, result.to), (Outcome::Success, WorkerStatus::Running), "{broken}");
+        assert_eq!((result.outcome, result.to_status), (Outcome::Success, WorkerStatus::Running), "{broken}");
         assert_eq!((stage.control_plane_calls(kept), stage.control_plane_calls(lost)), (1, 0), "{broken}");
         assert_eq!(stage.counter("metrics_collected_count"), 1, "{broken}");
     }
@@ -217,21 +223,24 @@ async fn a_dry_run_reads_everything_writes_nothing_and_tells_the_plan() {
     };
     let names = |plan: &lcm_sdk::reconciler::ReconcileResult| -> Vec<&'static str> {
         assert_eq!(plan.mode, Mode::DryRun);
-        assert!(plan.actions.iter().all(|action| action.result == ActionResult::Planned));
-        plan.actions.iter().map(|action| action.effect.name()).collect()
+        assert!(plan.effects.iter().all(|action| action.result == EffectResult::Planned));
+        plan.effects.iter().map(|action| action.effect.name()).collect()
     };
     let launch = plan("w-pending").await;
     assert_eq!(
-        (names(&launch), launch.to),
+        (names(&launch), launch.to_status),
         (vec!["record_launch_plan", "launch_instance"], WorkerStatus::Provisioning)
     );
     let idle = plan("w-idle").await;
-    assert_eq!(idle.to, WorkerStatus::Stopping, "idle and without a session: {}", idle.reason);
+    assert_eq!(idle.to_status, WorkerStatus::Stopping, "idle and without a session: {}", idle.reason);
     assert_eq!(names(&idle), ["report_metrics", "record_license_attempt", "submit_license", "report_license"]);
     let draining = plan("w-draining").await;
-    assert_eq!((names(&draining), draining.to), (vec!["retry_session", "hand_back_session"], WorkerStatus::Draining));
+    assert_eq!(
+        (names(&draining), draining.to_status),
+        (vec!["retry_session", "hand_back_session"], WorkerStatus::Draining)
+    );
     let start = plan("w-stopped").await;
-    assert_eq!((names(&start), start.to), (vec!["start_instance"], WorkerStatus::Starting));
+    assert_eq!((names(&start), start.to_status), (vec!["start_instance"], WorkerStatus::Starting));
 
     // Every read was made…
     for read in ["get_template", "list_sessions", "idle_status", "list_workers"] {

@@ -19,7 +19,7 @@ async fn a_worker_lives_its_whole_life() {
     let stage = older().await;
     stage.add_worker("w-1", json!({"desired_status": "running", "metadata": {"rack": 9}}));
     let launch = stage.pass("w-1").await;
-    assert_eq!((launch.outcome, launch.to), (Outcome::Success, WorkerStatus::Provisioning), "{}", launch.reason);
+    assert_eq!((launch.outcome, launch.to_status), (Outcome::Success, WorkerStatus::Provisioning), "{}", launch.reason);
     let record = stage.cloud.worker("w-1").expect("it exists");
     assert!(record.get("version").is_none() && record.get("launched_at").is_none(), "the server keeps neither");
     assert!(record.get("metadata").is_some_and(|metadata| metadata["launched_at"].is_string()));
@@ -56,11 +56,16 @@ async fn a_drain_waits_for_its_session_and_its_clock_is_kept_in_metadata() {
     stage.cloud.records().drain("w-1", None, "maintenance", "operator").expect("it runs");
 
     let waiting = stage.pass("w-1").await;
-    assert_eq!((waiting.from, waiting.to), (WorkerStatus::Draining, WorkerStatus::Draining), "{}", waiting.reason);
+    assert_eq!(
+        (waiting.from_status, waiting.to_status),
+        (WorkerStatus::Draining, WorkerStatus::Draining),
+        "{}",
+        waiting.reason
+    );
     let record = stage.cloud.worker("w-1").expect("it exists");
     assert!(record.get("metadata").is_some_and(|metadata| metadata["drain_started_at"].is_string()));
     stage.cloud.advance(Duration::from_secs(3 * 3600)).await;
-    assert_eq!(stage.pass("w-1").await.to, WorkerStatus::Draining);
+    assert_eq!(stage.pass("w-1").await.to_status, WorkerStatus::Draining);
     stage.cloud.advance(Duration::from_secs(3600)).await;
     stage.pass_until("w-1", WorkerStatus::Stopped).await;
     assert_eq!(stage.counter("stopped_count"), 1);

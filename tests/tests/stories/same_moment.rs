@@ -20,13 +20,13 @@ async fn a_session_assigned_in_the_very_moment_of_a_scale_down_is_not_killed() {
         stage.cloud.records().schedule_session("s-new", &place).expect("the worker still runs");
     })
     .await;
-    assert_eq!(decided.to, WorkerStatus::Stopping, "{}", decided.reason);
+    assert_eq!(decided.to_status, WorkerStatus::Stopping, "{}", decided.reason);
 
     // From here on nobody places anything on it; what came in before is seen, and kept.
     let seen = stage.pass("w-1").await;
-    assert_eq!((seen.outcome, seen.to), (Outcome::Success, WorkerStatus::Running), "{}", seen.reason);
+    assert_eq!((seen.outcome, seen.to_status), (Outcome::Success, WorkerStatus::Running), "{}", seen.reason);
     assert_eq!(stage.worker("w-1").await.desired_status, Some(DesiredStatus::Running));
-    assert_eq!(stage.pass("w-1").await.to, WorkerStatus::Running);
+    assert_eq!(stage.pass("w-1").await.to_status, WorkerStatus::Running);
     assert_untouched(&stage);
     assert_eq!(stage.session_field("s-new", "status"), "scheduled");
 }
@@ -36,12 +36,12 @@ async fn a_session_assigned_in_the_very_moment_of_a_scale_down_is_not_killed() {
 async fn a_session_that_touches_the_record_has_an_immediate_stop_decided_anew() {
     let stage = idle_for_an_hour().await;
     let decided = while_held(&stage, BEFORE_THE_WRITE, || begin_session(&stage)).await;
-    assert_eq!(decided.to, WorkerStatus::Running, "{}", decided.reason);
+    assert_eq!(decided.to_status, WorkerStatus::Running, "{}", decided.reason);
     assert_untouched(&stage);
     // The next idle check sees it from the beginning.
     stage.cloud.advance(Duration::from_secs(300)).await;
     let drains = stage.pass("w-1").await;
-    assert_eq!(drains.to, WorkerStatus::Draining, "{}", drains.reason);
+    assert_eq!(drains.to_status, WorkerStatus::Draining, "{}", drains.reason);
     assert_eq!(stage.session_field("s-new", "status"), "running");
 }
 
@@ -50,7 +50,7 @@ async fn a_session_that_touches_the_record_has_an_immediate_stop_decided_anew() 
 async fn a_session_that_begins_before_the_record_is_read_again_is_seen_with_it() {
     let stage = idle_for_an_hour().await;
     let decided = while_held(&stage, BEFORE_THE_SECOND_READ, || begin_session(&stage)).await;
-    assert_eq!(decided.to, WorkerStatus::Draining, "{}", decided.reason);
+    assert_eq!(decided.to_status, WorkerStatus::Draining, "{}", decided.reason);
     assert_eq!(stage.audit("w-1"), ["drain_accepted", "drained"]);
     assert_untouched(&stage);
     assert_eq!(stage.session_field("s-new", "status"), "running");
@@ -65,7 +65,7 @@ async fn a_drain_called_off_while_a_pass_decides_to_stop_is_not_stopped() {
     stage.cloud.records().cancel_drain("w-1", None, "wait", "alice").expect("it drains");
 
     let result = stage.reconciler().reconcile(&read_before).await;
-    let decided_anew = (result.from, result.to);
+    let decided_anew = (result.from_status, result.to_status);
     assert_eq!(decided_anew, (WorkerStatus::Running, WorkerStatus::Running), "{}", result.reason);
     assert_untouched(&stage);
 }

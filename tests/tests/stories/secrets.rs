@@ -193,7 +193,7 @@ async fn no_secret_comes_out_whatever_goes_right_or_wrong() {
     }
 
     // Somebody ends an instance from outside, which is an event.
-    let instance = stage.worker("w-default").await.instance_id.expect("it has one").to_string();
+    let instance = stage.worker("w-default").await.ec2_instance_id.expect("it has one").to_string();
     stage.cloud.terminate_instance(REGION, &instance).expect("it exists");
     eventually("its end is noticed", || async { stage.status("w-default").await == WorkerStatus::Terminated }).await;
     eventually("the sink hears of it", || async { !sent_events.text().is_empty() }).await;

@@ -87,7 +87,7 @@ async fn assert_launched_once(stage: &Stage, workers: &[String]) {
     let living: BTreeSet<String> = stage.living_instances().into_iter().collect();
     assert_eq!(living.len(), workers.len());
     for id in workers {
-        let instance = stage.worker(id).await.instance_id.expect("on record");
+        let instance = stage.worker(id).await.ec2_instance_id.expect("on record");
         assert!(living.contains(instance.as_str()), "{id} has {instance}");
     }
 }
@@ -126,7 +126,7 @@ async fn three_share_one_dies_and_a_fourth_comes(endpoint: Option<String>) {
     workers.extend(launch(&stage, (60..84).map(|number| format!("w-{number:02}"))).await);
     // One of those that the dead one had before is still looked after.
     let inherited = workers.iter().find(|id| lost.contains(&shard_of(id))).expect("one of sixty").clone();
-    let id = stage.worker(&inherited).await.instance_id.expect("it runs");
+    let id = stage.worker(&inherited).await.ec2_instance_id.expect("it runs");
     stage.cloud.stop_instance(REGION, id.as_str()).expect("it stops");
     eventually("a worker that was stopped from outside runs again", || async {
         stage.ec2_calls("StartInstances") >= 1 && stage.status(&inherited).await == WorkerStatus::Running

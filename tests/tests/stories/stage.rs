@@ -121,7 +121,7 @@ impl Stage {
         let mut told = Vec::new();
         for _ in 0..40 {
             let result = self.pass(id).await;
-            told.push(format!("{} → {}: {}", result.from, result.to, result.reason));
+            told.push(format!("{} → {}: {}", result.from_status, result.to_status, result.reason));
             if self.status(id).await == status {
                 return;
             }

@@ -30,7 +30,7 @@ async fn a_shutdown_in_the_middle_of_a_launch_leaves_a_recorded_instance_and_no_
     let living = stage.living_instances();
     let worker = stage.worker("w-1").await;
     assert_eq!(living.len(), 1);
-    assert_eq!(worker.instance_id.as_ref().map(|id| id.as_str()), Some(living[0].as_str()), "it is on record");
+    assert_eq!(worker.ec2_instance_id.as_ref().map(|id| id.as_str()), Some(living[0].as_str()), "it is on record");
     assert_eq!(worker.status, WorkerStatus::Provisioning);
     assert!(stage.cloud.etcd().leases().is_empty(), "the lease is given up");
 
@@ -58,7 +58,7 @@ async fn a_pass_dropped_before_the_launch_records_its_plan_and_launches_nothing(
     eventually("what was begun is finished", is_planned).await;
 
     let launch = stage.pass("w-1").await;
-    assert_eq!(launch.to, WorkerStatus::Provisioning, "{}", launch.reason);
+    assert_eq!(launch.to_status, WorkerStatus::Provisioning, "{}", launch.reason);
     assert_eq!(stage.ec2_calls("RunInstances"), 1, "the dropped pass launched nothing");
     assert_eq!(stage.counter("provisioned_count"), 1);
 }
@@ -75,10 +75,10 @@ async fn a_pass_dropped_in_the_middle_of_a_launch_still_records_the_instance() {
     struck(&stage).await;
     pass.abort();
     stage.cloud.advance(Duration::from_secs(10)).await;
-    eventually("it is on record", || async { stage.worker("w-1").await.instance_id.is_some() }).await;
+    eventually("it is on record", || async { stage.worker("w-1").await.ec2_instance_id.is_some() }).await;
     let living = stage.living_instances();
     assert_eq!(living.len(), 1);
-    assert_eq!(stage.worker("w-1").await.instance_id.map(|id| id.to_string()), Some(living[0].clone()));
+    assert_eq!(stage.worker("w-1").await.ec2_instance_id.map(|id| id.to_string()), Some(living[0].clone()));
     stage.pass_until("w-1", WorkerStatus::Running).await;
     assert_eq!(stage.ec2_calls("RunInstances"), 1);
 }

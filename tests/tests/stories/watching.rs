@@ -53,7 +53,7 @@ async fn watching(stage: &Stage, workers: &[&str], change: impl FnOnce(&mut Work
 
 /// EC2 was asked to stop its instance.
 async fn is_stopped(stage: &Stage, id: &str) {
-    let instance = stage.worker(id).await.instance_id.expect("it has an instance");
+    let instance = stage.worker(id).await.ec2_instance_id.expect("it has an instance");
     let filter = RequestFilter {
         operation: Some("StopInstances".to_owned()),
         subject: Some(instance.to_string()),

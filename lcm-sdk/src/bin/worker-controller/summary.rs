@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use lcm_sdk::Outcome;
-use lcm_sdk::reconciler::{Action, ActionResult, Mode, ReconcileResult};
+use lcm_sdk::reconciler::{EffectReport, Mode, ReconcileResult};
 use lcm_sdk::workers::controller::OneSweep;
+use lcm_sdk::{EffectResult, Outcome};
 
 /// One line for each worker, what was done about it below, and a last line with the counts.
 pub(crate) fn table(sweep: &OneSweep) -> String {
@@ -19,8 +19,8 @@ pub(crate) fn table(sweep: &OneSweep) -> String {
     for pass in &passes {
         let line = (worker(pass), status(pass), pass.outcome, &pass.reason);
         text += &format!("{:wide$}  {:wider$}  {:8}  {}\n", line.0, line.1, line.2, line.3);
-        for action in &pass.actions {
-            text += &format!("{:wide$}  {}\n", "", done(action));
+        for report in &pass.effects {
+            text += &format!("{:wide$}  {}\n", "", done(report));
         }
     }
     for name in &sweep.report.unfinished {
@@ -35,17 +35,21 @@ pub(crate) fn needs_another_look(sweep: &OneSweep) -> bool {
 }
 
 fn change(pass: &ReconcileResult) -> String {
-    if pass.from == pass.to { pass.from.to_string() } else { format!("{} → {}", pass.from, pass.to) }
+    if pass.from_status == pass.to_status {
+        pass.from_status.to_string()
+    } else {
+        format!("{} → {}", pass.from_status, pass.to_status)
+    }
 }
 
-fn done(action: &Action) -> String {
-    let effect = action.effect.to_string().replacen(action.effect.name(), &action.effect.name().replace('_', " "), 1);
-    match &action.result {
-        ActionResult::Planned => format!("would {effect}"),
-        ActionResult::Done => format!("✓ {effect}"),
-        ActionResult::Launched(instance) => format!("✓ {effect}: {instance}"),
-        ActionResult::Failed(failure) => format!("✗ {effect}: {failure}"),
-        ActionResult::NotTried => format!("– {effect}: not tried"),
+fn done(report: &EffectReport) -> String {
+    let effect = report.effect.to_string().replacen(report.effect.name(), &report.effect.name().replace('_', " "), 1);
+    match &report.result {
+        EffectResult::Planned => format!("would {effect}"),
+        EffectResult::Done => format!("✓ {effect}"),
+        EffectResult::Launched(instance) => format!("✓ {effect}: {instance}"),
+        EffectResult::Failed(failure) => format!("✗ {effect}: {failure}"),
+        EffectResult::NotTried => format!("– {effect}: not tried"),
     }
 }
 
@@ -54,7 +58,7 @@ fn counts(sweep: &OneSweep) -> String {
     for pass in &sweep.passes {
         *outcomes.entry(pass.outcome.as_str()).or_default() += 1;
     }
-    let changed = sweep.passes.iter().filter(|pass| pass.from != pass.to).count();
+    let changed = sweep.passes.iter().filter(|pass| pass.from_status != pass.to_status).count();
     let would = if sweep.passes.iter().any(|pass| pass.mode == Mode::DryRun) { "would change" } else { "changed" };
     let outcomes: Vec<_> = outcomes.iter().map(|(outcome, count)| format!("{count} {outcome}")).collect();
     let took = sweep.report.took.as_secs_f64();

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::Pass;
+use super::HandlerContext;
 use crate::lifecycle::decision::{Change, Decision};
 use crate::lifecycle::event::Event;
 use crate::lifecycle::failure::CallFailure;
 use crate::lifecycle::instance::Instance;
-use crate::lifecycle::observation::Answer;
+use crate::lifecycle::observation::Lookup;
 use crate::lifecycle::outcome::Requeue;
 use crate::lifecycle::reason::{Detail, Reason, ReasonCode};
 use crate::lifecycle::status::Ec2State;
@@ -23,9 +23,9 @@ pub(crate) enum Located<'a> {
     Nowhere,
 }
 
-/// Nothing may be concluded about the instance in this pass.
+/// Nothing may be concluded about the instance in this ctx.
 pub(crate) enum NotLocated<'a> {
-    NotAsked,
+    NotRequested,
     Unknown(&'a CallFailure),
     NotVisibleYet(Duration),
     AgeUnknown,
@@ -35,7 +35,7 @@ impl NotLocated<'_> {
     /// Wait or retry; the status stays.
     pub(crate) fn decision(&self) -> Decision {
         match self {
-            Self::NotAsked => Decision::not_observed(),
+            Self::NotRequested => Decision::not_observed(),
             Self::Unknown(failure) => Decision::unanswered(ReasonCode::Ec2Unknown, failure),
             Self::NotVisibleYet(left) => {
                 Decision::requeue(ReasonCode::NotVisibleYet).looking_again(Requeue::After(*left))
@@ -47,43 +47,43 @@ impl NotLocated<'_> {
 
 /// Finds the worker's instance by the id on the record, or by its tag if the record names none: a server may save
 /// status and id in two writes, and a crash may fall between them.
-pub(crate) fn locate<'a>(pass: Pass<'a>) -> Result<Located<'a>, NotLocated<'a>> {
-    match &pass.worker.instance_id {
-        Some(id) => match &pass.seen.instance {
-            Answer::NotAsked => Err(NotLocated::NotAsked),
-            Answer::Unknown(failure) => Err(NotLocated::Unknown(failure)),
+pub(crate) fn locate<'a>(ctx: HandlerContext<'a>) -> Result<Located<'a>, NotLocated<'a>> {
+    match &ctx.worker.ec2_instance_id {
+        Some(id) => match &ctx.observation.instance {
+            Lookup::NotRequested => Err(NotLocated::NotRequested),
+            Lookup::Unknown(failure) => Err(NotLocated::Unknown(failure)),
             // An answer about another instance is no answer.
-            Answer::Found(instance) if instance.id != *id => Err(NotLocated::NotAsked),
-            Answer::Found(instance) if instance.state == Ec2State::Terminated => Ok(Located::Gone(Some(instance))),
-            Answer::Found(instance) => Ok(Located::Here(instance)),
-            Answer::Absent => absence_counts(pass).map(|()| Located::Gone(None)),
+            Lookup::Found(instance) if instance.id != *id => Err(NotLocated::NotRequested),
+            Lookup::Found(instance) if instance.state == Ec2State::Terminated => Ok(Located::Gone(Some(instance))),
+            Lookup::Found(instance) => Ok(Located::Here(instance)),
+            Lookup::Absent => absence_counts(ctx).map(|()| Located::Gone(None)),
         },
-        None => match &pass.seen.tagged {
-            Answer::NotAsked => Err(NotLocated::NotAsked),
-            Answer::Unknown(failure) => Err(NotLocated::Unknown(failure)),
-            Answer::Found(instances) => match live(instances) {
+        None => match &ctx.observation.tagged {
+            Lookup::NotRequested => Err(NotLocated::NotRequested),
+            Lookup::Unknown(failure) => Err(NotLocated::Unknown(failure)),
+            Lookup::Found(instances) => match live(instances) {
                 Some(instance) => Ok(Located::Here(instance)),
-                None => absence_counts(pass).map(|()| Located::Nowhere),
+                None => absence_counts(ctx).map(|()| Located::Nowhere),
             },
-            Answer::Absent => absence_counts(pass).map(|()| Located::Nowhere),
+            Lookup::Absent => absence_counts(ctx).map(|()| Located::Nowhere),
         },
     }
 }
 
 /// The failure, if EC2 was asked about the worker's instance and gave no answer. Handlers that could act without
 /// the answer check this first: while EC2 is silent, no status changes.
-pub(crate) fn silence<'a>(pass: Pass<'a>) -> Option<NotLocated<'a>> {
-    let failure = match pass.worker.instance_id {
-        Some(_) => pass.seen.instance.failure(),
-        None => pass.seen.tagged.failure(),
+pub(crate) fn unanswered<'a>(ctx: HandlerContext<'a>) -> Option<NotLocated<'a>> {
+    let failure = match ctx.worker.ec2_instance_id {
+        Some(_) => ctx.observation.instance.failure(),
+        None => ctx.observation.tagged.failure(),
     };
     failure.map(NotLocated::Unknown)
 }
 
 /// Whether "EC2 shows none" means "there is none": only once the launch is older than the consistency window.
-fn absence_counts<'a>(pass: Pass<'a>) -> Result<(), NotLocated<'a>> {
-    let Some(launched) = pass.worker.launch_time() else { return Err(NotLocated::AgeUnknown) };
-    match pass.policy.consistency_window.checked_sub(time::age(launched, pass.now)) {
+fn absence_counts<'a>(ctx: HandlerContext<'a>) -> Result<(), NotLocated<'a>> {
+    let Some(launched) = ctx.worker.launch_time() else { return Err(NotLocated::AgeUnknown) };
+    match ctx.policy.consistency_window.checked_sub(time::age(launched, ctx.now)) {
         Some(left) if !left.is_zero() => Err(NotLocated::NotVisibleYet(left)),
         Some(_) | None => Ok(()),
     }
@@ -100,29 +100,29 @@ pub(crate) fn live(instances: &[Instance]) -> Option<&Instance> {
 
 /// Writes an instance that was found by its tag to the record unless that names it already, and reports every other
 /// live one.
-pub(crate) fn adopt(pass: Pass<'_>, instance: &Instance, decision: Decision) -> Decision {
-    // The usual case, on the hot path of every pass: the record names it and nobody has looked for others.
-    if pass.seen.tagged.is_not_asked() && pass.worker.instance_id.as_ref() == Some(&instance.id) {
+pub(crate) fn adopt(ctx: HandlerContext<'_>, instance: &Instance, decision: Decision) -> Decision {
+    // The usual case, on the hot path of every ctx: the record names it and nobody has looked for others.
+    if ctx.observation.tagged.is_not_requested() && ctx.worker.ec2_instance_id.as_ref() == Some(&instance.id) {
         return decision;
     }
-    let decision = match &pass.worker.instance_id {
+    let decision = match &ctx.worker.ec2_instance_id {
         Some(id) if *id == instance.id => decision,
         Some(_) | None => decision.changing(|changes| {
-            changes.instance_id = Change::Set(instance.id.clone());
+            changes.ec2_instance_id = Change::Set(instance.id.clone());
             changes.launched_at = changes.launched_at.or(instance.launched_at);
-            if pass.worker.aws_region.is_none() {
-                changes.aws_region = pass.policy.regions.region_of(pass.worker).map(str::to_owned);
+            if ctx.worker.aws_region.is_none() {
+                changes.aws_region = ctx.policy.regions.region_of(ctx.worker).map(str::to_owned);
             }
         }),
     };
-    let others = pass.seen.tagged.found().into_iter().flatten();
+    let others = ctx.observation.tagged.found().into_iter().flatten();
     others
         .filter(|other| other.state.is_live() && other.id != instance.id)
         .fold(decision, |decision, other| decision.announcing(Event::DuplicateInstance { extra: other.id.clone() }))
 }
 
 /// What EC2 says about why an instance ended.
-pub(crate) fn epitaph(code: ReasonCode, instance: Option<&Instance>) -> Reason {
+pub(crate) fn termination_reason(code: ReasonCode, instance: Option<&Instance>) -> Reason {
     match instance.and_then(|instance| instance.state_reason.as_deref()) {
         Some(text) => Reason::new(code).with(Detail::Text(text.into())),
         None => Reason::new(code),

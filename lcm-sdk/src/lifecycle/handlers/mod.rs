@@ -24,14 +24,14 @@ use super::worker::Worker;
 
 /// Everything a handler may look at.
 #[derive(Clone, Copy)]
-pub(crate) struct Pass<'a> {
+pub(crate) struct HandlerContext<'a> {
     pub(crate) worker: &'a Worker,
-    pub(crate) seen: &'a Observation,
+    pub(crate) observation: &'a Observation,
     pub(crate) policy: &'a Policy,
     pub(crate) now: Timestamp,
 }
 
-impl Pass<'_> {
+impl HandlerContext<'_> {
     /// The lifecycle moves this worker on.
     fn command(self, to: WorkerStatus, reason: impl Into<Reason>) -> Decision {
         Decision::command(self.worker.status, to, reason)
@@ -52,7 +52,7 @@ impl Pass<'_> {
         }
     }
 
-    /// As [`Pass::observe`], for a stop that nobody here asked for: the policy says whether it becomes the wish.
+    /// As [`HandlerContext::observe`], for a stop that nobody here asked for: the policy says whether it becomes the wish.
     fn observe_external_stop(self, instance: &Instance) -> Decision {
         let wants_it_running = self.worker.desired_status == Some(DesiredStatus::Running);
         match self.policy.external_stop_policy {

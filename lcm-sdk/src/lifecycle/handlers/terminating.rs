@@ -1,6 +1,6 @@
 //! Terminating: on the way to terminated.
 
-use super::Pass;
+use super::HandlerContext;
 use super::locate::{Located, adopt, locate};
 use crate::lifecycle::counters::Counter;
 use crate::lifecycle::decision::Decision;
@@ -9,14 +9,14 @@ use crate::lifecycle::reason::ReasonCode;
 use crate::lifecycle::status::{Ec2State, WorkerStatus};
 
 /// Terminates the instance and waits until it is gone: the record never says terminated before.
-pub(crate) fn handle(pass: Pass<'_>) -> Decision {
-    match locate(pass) {
+pub(crate) fn handle(ctx: HandlerContext<'_>) -> Decision {
+    match locate(ctx) {
         Err(waiting) => waiting.decision(),
         Ok(Located::Gone(Some(_))) => {
-            pass.command(WorkerStatus::Terminated, ReasonCode::Ec2Terminated).counting(Counter::Terminated)
+            ctx.command(WorkerStatus::Terminated, ReasonCode::Ec2Terminated).counting(Counter::Terminated)
         }
         Ok(Located::Gone(None) | Located::Nowhere) => {
-            pass.command(WorkerStatus::Terminated, ReasonCode::NothingToTerminate)
+            ctx.command(WorkerStatus::Terminated, ReasonCode::NothingToTerminate)
         }
         Ok(Located::Here(instance)) => match instance.state {
             Ec2State::ShuttingDown => Decision::requeue(ReasonCode::TerminateUnderWay),
@@ -27,7 +27,7 @@ pub(crate) fn handle(pass: Pass<'_>) -> Decision {
             | Ec2State::Terminated
             | Ec2State::Other => {
                 let terminate = Effect::TerminateInstance { instance: instance.id.clone() };
-                adopt(pass, instance, Decision::requeue(ReasonCode::TerminateRequested).doing(terminate))
+                adopt(ctx, instance, Decision::requeue(ReasonCode::TerminateRequested).doing(terminate))
             }
         },
     }

@@ -17,7 +17,7 @@ use super::describe::{is_plausible, malformed};
 use super::metric_names::Measure;
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::ids::InstanceId;
-use crate::lifecycle::observation::{Answer, CloudMetrics};
+use crate::lifecycle::observation::{CloudMetrics, Lookup};
 use crate::lifecycle::time::Timestamp;
 use crate::ports::Metrics;
 
@@ -89,7 +89,7 @@ impl CloudWatch {
         Err(CallFailure::new(FailureKind::Unparsable, message))
     }
 
-    async fn batch(&self, region: &str, ids: &[InstanceId], until: Timestamp) -> Vec<Answer<CloudMetrics>> {
+    async fn batch(&self, region: &str, ids: &[InstanceId], until: Timestamp) -> Vec<Lookup<CloudMetrics>> {
         let queries: Vec<MetricDataQuery> = ids
             .iter()
             .enumerate()
@@ -97,7 +97,7 @@ impl CloudWatch {
             .collect();
         let latest = match self.latest(region, &queries, until).await {
             Ok(latest) => latest,
-            Err(failure) => return vec![Answer::Unknown(failure); ids.len()],
+            Err(failure) => return vec![Lookup::Unknown(failure); ids.len()],
         };
         let mut answers: Vec<_> = (0..ids.len()).map(|place| answer(place, &latest)).collect();
         self.ask_agents(region, ids, until, &mut answers).await;
@@ -110,9 +110,9 @@ impl CloudWatch {
         region: &str,
         ids: &[InstanceId],
         until: Timestamp,
-        answers: &mut [Answer<CloudMetrics>],
+        answers: &mut [Lookup<CloudMetrics>],
     ) {
-        let is_missing = |answer: &Answer<CloudMetrics>, measure: Measure| {
+        let is_missing = |answer: &Lookup<CloudMetrics>, measure: Measure| {
             answer.found().is_some_and(|found| found.cpu_utilization.is_some() && measure.get(found).is_none())
         };
         if !answers.iter().any(|answer| Measure::OF_AGENT.iter().any(|measure| is_missing(answer, *measure))) {
@@ -139,7 +139,7 @@ impl CloudWatch {
         match self.latest(region, &queries, until).await {
             Ok(latest) => {
                 for (place, answer) in answers.iter_mut().enumerate() {
-                    if let Answer::Found(found) = answer {
+                    if let Lookup::Found(found) = answer {
                         for measure in Measure::OF_AGENT {
                             let value = latest.get(&name(place, measure)).and_then(Latest::value);
                             measure.fill(found, value);
@@ -154,16 +154,16 @@ impl CloudWatch {
 
 #[async_trait]
 impl Metrics for CloudWatch {
-    async fn utilization(&self, region: &str, ids: &[InstanceId], until: Timestamp) -> Vec<Answer<CloudMetrics>> {
+    async fn utilization(&self, region: &str, ids: &[InstanceId], until: Timestamp) -> Vec<Lookup<CloudMetrics>> {
         let mut askable: Vec<InstanceId> = ids.iter().filter(|id| is_plausible(id)).cloned().collect();
         askable.sort_unstable();
         askable.dedup();
         let batches: Vec<Vec<InstanceId>> = askable.chunks(MOST_INSTANCES).map(<[_]>::to_vec).collect();
         let ask = |batch: Vec<InstanceId>| async move { self.batch(region, &batch, until).await };
         let answers: Vec<_> = stream::iter(batches).map(ask).buffered(AT_ONCE).collect().await;
-        let answers: HashMap<&InstanceId, Answer<CloudMetrics>> =
+        let answers: HashMap<&InstanceId, Lookup<CloudMetrics>> =
             askable.iter().zip(answers.into_iter().flatten()).collect();
-        let answer = |id: &InstanceId| answers.get(id).cloned().unwrap_or_else(|| Answer::Unknown(malformed(id)));
+        let answer = |id: &InstanceId| answers.get(id).cloned().unwrap_or_else(|| Lookup::Unknown(malformed(id)));
         ids.iter().map(answer).collect()
     }
 }
@@ -195,17 +195,17 @@ impl Latest {
     }
 }
 
-fn answer(place: usize, latest: &HashMap<String, Latest>) -> Answer<CloudMetrics> {
+fn answer(place: usize, latest: &HashMap<String, Latest>) -> Lookup<CloudMetrics> {
     let mut found = CloudMetrics::default();
     for measure in Measure::ALL {
         let Some(latest) = latest.get(&name(place, measure)) else { continue };
         if let Some(kind) = latest.trouble {
             let message = format!("CloudWatch could not read {}", measure.metric_name());
-            return Answer::Unknown(CallFailure::new(kind, message));
+            return Lookup::Unknown(CallFailure::new(kind, message));
         }
         measure.fill(&mut found, latest.value());
     }
-    Answer::Found(found)
+    Lookup::Found(found)
 }
 
 fn query(place: usize, measure: Measure, metric: Metric) -> MetricDataQuery {

@@ -6,7 +6,7 @@ use super::codes::{INSTANCE_MALFORMED, INSTANCE_NOT_FOUND};
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::ids::InstanceId;
 use crate::lifecycle::instance::Instance;
-use crate::lifecycle::observation::Answer;
+use crate::lifecycle::observation::Lookup;
 
 /// EC2 takes so many ids in one call.
 pub(super) const MOST_IDS: usize = 1000;
@@ -23,21 +23,21 @@ const MOST_CALLS: usize = 64;
 /// # Guarantees
 /// `Absent` only for an id that EC2 named as unknown, that it refused alone as unknown, or that is missing from an
 /// answer to which it belongs.
-pub(super) async fn describe<F>(ids: &[InstanceId], ask: impl Fn(Vec<InstanceId>) -> F) -> Vec<Answer<Instance>>
+pub(super) async fn describe<F>(ids: &[InstanceId], ask: impl Fn(Vec<InstanceId>) -> F) -> Vec<Lookup<Instance>>
 where
     F: Future<Output = Result<Vec<Instance>, CallFailure>>,
 {
-    let mut answers: Vec<Answer<Instance>> = Vec::with_capacity(ids.len());
+    let mut answers: Vec<Lookup<Instance>> = Vec::with_capacity(ids.len());
     // Where each id stands first. There it is answered, and once.
     let mut places: HashMap<&InstanceId, usize> = HashMap::with_capacity(ids.len());
     let mut plausible: Vec<usize> = Vec::with_capacity(ids.len());
     for (place, id) in ids.iter().enumerate() {
         let is_new = *places.entry(id).or_insert(place) == place;
         answers.push(match is_plausible(id) {
-            true => Answer::NotAsked,
-            false => Answer::Unknown(malformed(id)),
+            true => Lookup::NotRequested,
+            false => Lookup::Unknown(malformed(id)),
         });
-        if is_new && answers[place] == Answer::NotAsked {
+        if is_new && answers[place] == Lookup::NotRequested {
             plausible.push(place);
         }
     }
@@ -52,12 +52,12 @@ where
         calls_left -= 1;
         match ask(batch.iter().map(|place| ids[*place].clone()).collect()).await {
             Ok(found) => {
-                batch.iter().for_each(|place| answers[*place] = Answer::Absent);
+                batch.iter().for_each(|place| answers[*place] = Lookup::Absent);
                 for instance in found {
                     // Only what was asked can be answered: in a batch the places are in order.
                     let place = places.get(&instance.id).filter(|place| batch.binary_search(place).is_ok());
                     if let Some(place) = place {
-                        answers[*place] = Answer::Found(instance);
+                        answers[*place] = Lookup::Found(instance);
                     }
                 }
             }
@@ -80,8 +80,8 @@ where
     answers
 }
 
-fn unknown(batch: &[usize], failure: &CallFailure, answers: &mut [Answer<Instance>]) {
-    batch.iter().for_each(|place| answers[*place] = Answer::Unknown(failure.clone()));
+fn unknown(batch: &[usize], failure: &CallFailure, answers: &mut [Lookup<Instance>]) {
+    batch.iter().for_each(|place| answers[*place] = Lookup::Unknown(failure.clone()));
 }
 
 /// What a refusal says about the ids that caused it.
@@ -92,10 +92,10 @@ enum Verdict {
 }
 
 impl Verdict {
-    fn answer(self, id: &InstanceId) -> Answer<Instance> {
+    fn answer(self, id: &InstanceId) -> Lookup<Instance> {
         match self {
-            Self::Unknown => Answer::Absent,
-            Self::Malformed => Answer::Unknown(malformed(id)),
+            Self::Unknown => Lookup::Absent,
+            Self::Malformed => Lookup::Unknown(malformed(id)),
         }
     }
 }
@@ -165,7 +165,7 @@ mod tests {
     type Say = fn(&[&InstanceId]) -> String;
 
     /// Asks an EC2 that knows no odd number; says what it answered and with how many calls.
-    async fn ask(asked: &[InstanceId], code: &str, say: Say) -> (Vec<Answer<Instance>>, usize) {
+    async fn ask(asked: &[InstanceId], code: &str, say: Say) -> (Vec<Lookup<Instance>>, usize) {
         let calls = Mutex::new(0);
         let ec2 = |batch: Vec<InstanceId>| async {
             let batch = batch;
@@ -185,13 +185,13 @@ mod tests {
         id.as_str().ends_with(['1', '3', '5', '7', '9', 'b', 'd', 'f'])
     }
 
-    fn check(asked: &[InstanceId], answers: &[Answer<Instance>]) {
+    fn check(asked: &[InstanceId], answers: &[Lookup<Instance>]) {
         assert_eq!(asked.len(), answers.len());
         for (id, answer) in asked.iter().zip(answers) {
             match answer {
-                Answer::Found(instance) => assert!(!is_odd(id) && instance.id == *id),
-                Answer::Absent => assert!(is_odd(id)),
-                Answer::NotAsked | Answer::Unknown(_) => panic!("{id}: {answer:?}"),
+                Lookup::Found(instance) => assert!(!is_odd(id) && instance.id == *id),
+                Lookup::Absent => assert!(is_odd(id)),
+                Lookup::NotRequested | Lookup::Unknown(_) => panic!("{id}: {answer:?}"),
             }
         }
     }
@@ -231,8 +231,8 @@ mod tests {
         let one_at_a_time: Say = |unknown| format!("The instance ID '{}' does not exist", unknown[0]);
         let (answers, calls) = ask(&asked, "InvalidInstanceID.NotFound", one_at_a_time).await;
         assert_eq!(calls, MOST_CALLS);
-        assert_eq!(answers.iter().filter(|answer| **answer == Answer::Absent).count(), MOST_CALLS);
-        assert!(answers.iter().all(|answer| *answer == Answer::Absent || answer.failure().is_some()));
+        assert_eq!(answers.iter().filter(|answer| **answer == Lookup::Absent).count(), MOST_CALLS);
+        assert!(answers.iter().all(|answer| *answer == Lookup::Absent || answer.failure().is_some()));
     }
 
     #[tokio::test]
@@ -258,7 +258,7 @@ mod tests {
         let (answers, calls) = ask(&asked, "InvalidInstanceID.NotFound", say).await;
         assert_eq!(answers[..3], answers[3..]);
         check(&asked[..2], &answers[..2]);
-        assert_eq!(answers[2], Answer::Unknown(malformed(&asked[2])));
+        assert_eq!(answers[2], Lookup::Unknown(malformed(&asked[2])));
         assert_eq!(calls, 2);
     }
 
@@ -272,7 +272,7 @@ mod tests {
             Ok(others.map(|id: InstanceId| Instance::new(id, Ec2State::Running)).collect())
         });
         let answers = answers.await;
-        assert_eq!((&answers[0], &answers[1000]), (&Answer::Absent, &Answer::Absent));
+        assert_eq!((&answers[0], &answers[1000]), (&Lookup::Absent, &Lookup::Absent));
         assert!(answers[1..1000].iter().all(|answer| answer.found().is_some()));
     }
 

@@ -20,7 +20,7 @@ use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::ids::{InstanceId, WorkerId};
 use crate::lifecycle::instance::{Image, Instance, WORKER_ID_TAG};
 use crate::lifecycle::launch::LaunchPlan;
-use crate::lifecycle::observation::Answer;
+use crate::lifecycle::observation::Lookup;
 use crate::lifecycle::status::Ec2State;
 use crate::ports::{Compute, DiscoveryFilter};
 
@@ -169,7 +169,7 @@ enum Settled {
 
 #[async_trait]
 impl Compute for Ec2 {
-    async fn instances(&self, region: &str, ids: &[InstanceId]) -> Vec<Answer<Instance>> {
+    async fn instances(&self, region: &str, ids: &[InstanceId]) -> Vec<Lookup<Instance>> {
         let ask = |batch: Vec<InstanceId>| async move {
             let mut found = Vec::with_capacity(batch.len());
             self.each_page(region, Ask::Ids(&batch), |instance| found.push(instance)).await?;

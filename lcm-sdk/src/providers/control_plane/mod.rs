@@ -39,7 +39,7 @@ use crate::lifecycle::instance::Instance;
 use crate::lifecycle::json::Raw;
 use crate::lifecycle::license::LicenseReport;
 use crate::lifecycle::observation::{CloudMetrics, CmlMetrics};
-use crate::lifecycle::patch::StatusPatch;
+use crate::lifecycle::patch::Patch;
 use crate::lifecycle::session::{Session, SessionStanding};
 use crate::lifecycle::status::WorkerStatus;
 use crate::lifecycle::template::Template;
@@ -76,7 +76,7 @@ impl ControlPlane for ControlPlaneClient {
         worker.map(Some).map_err(|error| CallFailure::new(FailureKind::Unparsable, error.to_string()))
     }
 
-    async fn write(&self, worker: &Worker, patch: &StatusPatch, fence: Fence) -> Result<Version, CallFailure> {
+    async fn write(&self, worker: &Worker, patch: &Patch, fence: Fence) -> Result<Version, CallFailure> {
         write::write(self, worker, patch, fence).await
     }
 

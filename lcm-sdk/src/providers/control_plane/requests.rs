@@ -22,7 +22,7 @@ impl StatusFields {
     /// Everything in `changes` that a status write carries: all but addresses and licence.
     pub(super) fn of(changes: &Changes, on_record: NotesOnRecord) -> Self {
         let Changes {
-            instance_id,
+            ec2_instance_id,
             aws_region,
             addresses: _,
             desired_status,
@@ -33,10 +33,10 @@ impl StatusFields {
             launch_generation,
             launch_plan,
             license_attempt,
-            license: _,
+            license_report: _,
         } = changes;
         let mut sent = Self::default();
-        sent.put("ec2_instance_id", changed(instance_id, |id| id.as_str().into()));
+        sent.put("ec2_instance_id", changed(ec2_instance_id, |id| id.as_str().into()));
         sent.put("aws_region", aws_region.as_deref().map(Value::from));
         sent.put("desired_status", desired_status.map(|desired| desired.as_str().into()));
         sent.put("start_initiated_at", start_initiated_at.map(written));

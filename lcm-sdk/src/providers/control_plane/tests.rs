@@ -30,11 +30,11 @@ async fn lines(server: &MockServer) -> Vec<String> {
     requests(server).await.iter().map(|request| format!("{} {}", request.method, request.url.path())).collect()
 }
 
-fn terminated(worker: &Worker) -> StatusPatch {
-    StatusPatch {
+fn terminated(worker: &Worker) -> Patch {
+    Patch {
         status: Some(WorkerStatus::Terminated),
         termination: Some(Termination { reason: "gone".into(), terminated_by: "discovery-gc".into() }),
-        ..StatusPatch::of_changes(worker, Changes::default(), Timestamp::UNIX_EPOCH)
+        ..Patch::from_changes(worker, Changes::default(), Timestamp::UNIX_EPOCH)
     }
 }
 
@@ -179,7 +179,7 @@ async fn metadata_of_others_survives_a_server_that_replaces_it() {
     serve(&server, "POST", "/api/internal/workers/w-1/status", answer(200, json!({}))).await;
     let worker = worker(None);
     let changes = Changes { launch_generation: Some(2), ..Changes::default() };
-    let patch = StatusPatch::of_changes(&worker, changes, Timestamp::UNIX_EPOCH);
+    let patch = Patch::from_changes(&worker, changes, Timestamp::UNIX_EPOCH);
     client_for(&server).write(&worker, &patch, Fence(None)).await.expect("written");
     let last = requests(&server).await.pop().expect("requests");
     let body: Value = serde_json::from_slice(&last.body).expect("JSON");
@@ -194,7 +194,7 @@ async fn a_record_that_moved_on_is_a_conflict_before_its_metadata_is_touched() {
     serve(&server, "GET", "/api/internal/workers/w-1", answer(200, record)).await;
     let worker = worker(Some(3));
     let changes = Changes { launch_generation: Some(2), ..Changes::default() };
-    let patch = StatusPatch::of_changes(&worker, changes, Timestamp::UNIX_EPOCH);
+    let patch = Patch::from_changes(&worker, changes, Timestamp::UNIX_EPOCH);
     let failure = client_for(&server).write(&worker, &patch, Fence(None)).await.expect_err("moved on");
     assert_eq!(failure.kind, FailureKind::Conflict);
     assert_eq!(lines(&server).await, ["GET /api/internal/workers/w-1"]);

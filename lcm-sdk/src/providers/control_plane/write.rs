@@ -23,7 +23,7 @@ use super::requests::{self, StatusFields};
 use super::{found_worker, responses};
 use crate::lifecycle::decision::Change;
 use crate::lifecycle::failure::{CallFailure, FailureKind};
-use crate::lifecycle::patch::{Route, StatusPatch};
+use crate::lifecycle::patch::{Patch, Route};
 use crate::lifecycle::session::SessionStanding;
 use crate::lifecycle::status::{DesiredStatus, WorkerStatus};
 use crate::lifecycle::worker::Worker;
@@ -33,12 +33,12 @@ use crate::providers::http::Reply;
 pub(super) async fn write(
     client: &ControlPlaneClient,
     worker: &Worker,
-    patch: &StatusPatch,
+    patch: &Patch,
     fence: Fence,
 ) -> Result<Version, CallFailure> {
     let mut writing = Writing { client, worker, patch, fence, version: patch.expected_version };
     let changes = &patch.changes;
-    if let Some(report) = changes.license {
+    if let Some(report) = changes.license_report {
         writing.post(&["license", responses::license_step(report)], json!({})).await?;
     }
     if let Some(addresses) = &changes.addresses {
@@ -77,7 +77,7 @@ pub(super) async fn write(
 struct Writing<'a> {
     client: &'a ControlPlaneClient,
     worker: &'a Worker,
-    patch: &'a StatusPatch,
+    patch: &'a Patch,
     fence: Fence,
     /// What the record is at, as far as the server has told.
     version: Version,

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::lifecycle::failure::CallFailure;
 use crate::lifecycle::ids::InstanceId;
-use crate::lifecycle::observation::{Answer, CloudMetrics};
+use crate::lifecycle::observation::{CloudMetrics, Lookup};
 use crate::lifecycle::time::Timestamp;
 use crate::ports::Metrics;
 
@@ -65,11 +65,11 @@ impl MemoryMetrics {
 
 #[async_trait]
 impl Metrics for MemoryMetrics {
-    async fn utilization(&self, region: &str, ids: &[InstanceId], until: Timestamp) -> Vec<Answer<CloudMetrics>> {
+    async fn utilization(&self, region: &str, ids: &[InstanceId], until: Timestamp) -> Vec<Lookup<CloudMetrics>> {
         let mut world = self.world.lock();
         world.calls.push((region.to_owned(), ids.to_vec()));
         if let Some(failure) = world.failures.pop_front() {
-            return vec![Answer::Unknown(failure); ids.len()];
+            return vec![Lookup::Unknown(failure); ids.len()];
         }
         let latest = |id: &InstanceId| {
             let mut latest = CloudMetrics::default();
@@ -79,7 +79,7 @@ impl Metrics for MemoryMetrics {
                 latest.memory_utilization = report.memory_utilization.or(latest.memory_utilization);
                 latest.disk_utilization = report.disk_utilization.or(latest.disk_utilization);
             }
-            Answer::Found(latest)
+            Lookup::Found(latest)
         };
         ids.iter().map(latest).collect()
     }

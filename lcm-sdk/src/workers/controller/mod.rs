@@ -215,7 +215,7 @@ impl WorkerController {
             })),
             on_cycle: None,
         };
-        let fleet = WorkerFleet::new(self.inner.reconciler.under(leadership), mode, hooks);
+        let fleet = WorkerFleet::new(self.inner.reconciler.with_lease(leadership), mode, hooks);
         let controller = Controller::new(fleet, self.inner.config.controller.clone(), telemetry);
         let limit = self.inner.config.startup.limit.unwrap_or(Duration::from_secs(60));
         let mut swept = None;
@@ -301,7 +301,7 @@ impl WorkerController {
         let inner = &self.inner;
         let (config, telemetry) = (&inner.config, inner.reconciler.telemetry());
         // Of several shards each pass has the right of its own.
-        let reconciler = inner.reconciler.under(mandate.leadership().unwrap_or_else(LeaderLease::ended));
+        let reconciler = inner.reconciler.with_lease(mandate.leadership().unwrap_or_else(LeaderLease::ended));
         let ended = Shutdown::new();
 
         let watcher = config

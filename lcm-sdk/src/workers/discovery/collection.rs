@@ -12,10 +12,10 @@ use crate::lifecycle::event::Event;
 use crate::lifecycle::failure::CallFailure;
 use crate::lifecycle::ids::WorkerId;
 use crate::lifecycle::orphans::{Conclusion, Judgement, SubnetSight, judge, suspects};
-use crate::lifecycle::patch::StatusPatch;
+use crate::lifecycle::patch::Patch;
 use crate::lifecycle::worker::Worker;
 use crate::reconciler::Mode;
-use crate::reconciler::cache::Write;
+use crate::reconciler::cache::WriteKind;
 use crate::telemetry::Anomaly;
 
 /// Records that are marked at the same time.
@@ -35,7 +35,7 @@ impl Discovery {
         let shutdown = how.shutdown;
         let policy = self.reconciler.policy();
         let ids: Vec<_> =
-            suspects(scan, workers, policy).iter().filter_map(|worker| worker.instance_id.clone()).collect();
+            suspects(scan, workers, policy).iter().filter_map(|worker| worker.ec2_instance_id.clone()).collect();
         let looking = async {
             let answers = match ids.is_empty() {
                 true => Vec::new(),
@@ -80,8 +80,8 @@ impl Discovery {
     }
 
     /// Marks one record terminated, unless somebody else had a turn on it meanwhile.
-    async fn mark(&self, worker: &Worker, patch: &StatusPatch, shutdown: &Shutdown) -> Marked {
-        let turn = self.reconciler.memory().turn(&worker.id);
+    async fn mark(&self, worker: &Worker, patch: &Patch, shutdown: &Shutdown) -> Marked {
+        let turn = self.reconciler.cache().lock(&worker.id);
         let Some(_turn) = unless_stopped(shutdown, turn).await else { return Marked::LeftAlone };
         // After the wait for the turn, which may have been long.
         let charge = self.mandate.over(worker.id.as_str()).filter(|charge| charge.leadership.is_valid());
@@ -93,10 +93,10 @@ impl Discovery {
         let fence = charge.leadership.fence();
         match self.reconciler.ports().control_plane.write(worker, patch, fence).await {
             Ok(version) => {
-                self.reconciler.departed();
-                self.reconciler.memory().wrote(&worker.id, version, Write::Conditional);
+                self.reconciler.bump_scale_down_epoch();
+                self.reconciler.cache().mark_written(&worker.id, version, WriteKind::Conditional);
                 self.reconciler.telemetry().count(Counts::default().and(Counter::OrphansTerminated));
-                if let Some(instance) = worker.instance_id.clone() {
+                if let Some(instance) = worker.ec2_instance_id.clone() {
                     tracing::warn!(target: "lcm::discovery", worker = %worker.id, %instance, "the instance is gone: marked terminated");
                     let event = Event::OrphanTerminated { instance };
                     drop(self.reconciler.announce(worker.id.as_str(), &event, patch.at).await);
@@ -115,8 +115,9 @@ impl Discovery {
         match worker.version {
             Some(_) => true,
             None => self.reconciler.ports().control_plane.worker(&worker.id).await.is_ok_and(|current| {
-                current
-                    .is_some_and(|current| current.status == worker.status && current.instance_id == worker.instance_id)
+                current.is_some_and(|current| {
+                    current.status == worker.status && current.ec2_instance_id == worker.ec2_instance_id
+                })
             }),
         }
     }

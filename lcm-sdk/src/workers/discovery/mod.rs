@@ -29,7 +29,7 @@ use crate::lifecycle::ids::WorkerId;
 use crate::lifecycle::instance::Instance;
 use crate::lifecycle::worker::Worker;
 use crate::ports::{DiscoveryFilter, DiscoverySettings, Scope, WorkerListing};
-use crate::reconciler::{Handover, Mode, Reconciler};
+use crate::reconciler::{Hints, Mode, Reconciler};
 use crate::telemetry::Anomaly;
 
 pub use report::{DiscoveryReport, RegionReport};
@@ -259,7 +259,7 @@ impl Discovery {
                 | Finding::Resurrect { worker, .. }
                     if !self.mandate.includes(worker.as_str()) => {}
                 Finding::HandOver { instance, worker } => {
-                    let other = workers.get(&worker).and_then(|worker| worker.instance_id.as_ref());
+                    let other = workers.get(&worker).and_then(|worker| worker.ec2_instance_id.as_ref());
                     if mode == Mode::Real {
                         if other.is_some_and(|other| *other != instance) {
                             let event = Event::DuplicateInstance { extra: instance };
@@ -315,12 +315,12 @@ impl Discovery {
 
     async fn resurrect(&self, worker: &Worker, instance: &Instance, shutdown: &Shutdown) {
         if self.reconciler.policy().resurrect_terminated {
-            let handover = Handover { instance: Some(instance.clone()), read_at: None };
+            let hints = Hints { instance: Some(instance.clone()), read_at: None };
             let Some(charge) = self.mandate.over(worker.id.as_str()) else { return };
-            let reconciler = self.reconciler.charged(charge);
-            let pass = reconciler.pass(worker, handover, Mode::Real);
+            let reconciler = self.reconciler.with_guard(charge);
+            let pass = reconciler.reconcile_with(worker, hints, Mode::Real);
             let Some(result) = unless_stopped(shutdown, pass).await else { return };
-            tracing::warn!(target: "lcm::discovery", worker = %worker.id, instance = %instance.id, to = %result.to, "a terminated record has a live instance");
+            tracing::warn!(target: "lcm::discovery", worker = %worker.id, instance = %instance.id, to = %result.to_status, "a terminated record has a live instance");
         } else {
             let event = Event::Resurrected { instance: instance.id.clone() };
             drop(self.reconciler.announce(worker.id.as_str(), &event, self.now()).await);

@@ -17,7 +17,7 @@ use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::ids::{InstanceId, WorkerId};
 use crate::lifecycle::instance::{Image, Instance};
 use crate::lifecycle::launch::LaunchPlan;
-use crate::lifecycle::observation::Answer;
+use crate::lifecycle::observation::Lookup;
 use crate::lifecycle::status::Ec2State;
 use crate::ports::{Clock, Compute, DiscoveryFilter};
 
@@ -192,20 +192,20 @@ impl MemoryCompute {
 
 #[async_trait]
 impl Compute for MemoryCompute {
-    async fn instances(&self, region: &str, ids: &[InstanceId]) -> Vec<Answer<Instance>> {
+    async fn instances(&self, region: &str, ids: &[InstanceId]) -> Vec<Lookup<Instance>> {
         let call = ComputeCall::Instances { region: region.to_owned(), ids: ids.to_vec() };
         let look = |region: &mut Region| {
             let answer = |id: &InstanceId| match region.seen(id) {
-                Some(instance) => Answer::Found(instance.clone()),
-                None if id.as_str().starts_with("i-") => Answer::Absent,
+                Some(instance) => Lookup::Found(instance.clone()),
+                None if id.as_str().starts_with("i-") => Lookup::Absent,
                 None => {
                     let message = format!("Invalid id: \"{id}\"");
-                    Answer::Unknown(CallFailure::coded(FailureKind::Refused, "InvalidInstanceID.Malformed", message))
+                    Lookup::Unknown(CallFailure::coded(FailureKind::Refused, "InvalidInstanceID.Malformed", message))
                 }
             };
             Ok(ids.iter().map(answer).collect())
         };
-        self.call(call, look).await.unwrap_or_else(|failure| vec![Answer::Unknown(failure); ids.len()])
+        self.call(call, look).await.unwrap_or_else(|failure| vec![Lookup::Unknown(failure); ids.len()])
     }
 
     async fn tagged(&self, region: &str, worker: &WorkerId) -> Result<Vec<Instance>, CallFailure> {

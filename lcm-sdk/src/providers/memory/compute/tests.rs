@@ -103,7 +103,7 @@ async fn what_is_hidden_is_absent_until_it_is_shown() {
     let id = InstanceId::from("i-1");
     fixture.0.put("us-east-1", Instance::new("i-1", Ec2State::Running));
     fixture.0.hide("us-east-1", &id);
-    assert_eq!(fixture.0.instance("us-east-1", &id).await, Answer::Absent);
+    assert_eq!(fixture.0.instance("us-east-1", &id).await, Lookup::Absent);
     fixture.0.show("us-east-1", &id);
     assert!(fixture.0.instance("us-east-1", &id).await.found().is_some());
 }

@@ -12,7 +12,7 @@ use crate::lifecycle::ids::{SessionId, WorkerId};
 use crate::lifecycle::instance::Instance;
 use crate::lifecycle::license::{LicenseOperation, LicenseReport};
 use crate::lifecycle::observation::{CloudMetrics, CmlMetrics};
-use crate::lifecycle::patch::{Route, StatusPatch};
+use crate::lifecycle::patch::{Patch, Route};
 use crate::lifecycle::session::{KnownSessionState, Session, SessionStanding, SessionState};
 use crate::lifecycle::status::{DesiredStatus, WorkerStatus};
 use crate::lifecycle::template::Template;
@@ -40,7 +40,7 @@ impl ControlPlane for MemoryControlPlane {
         self.read("worker", id.as_str(), |state| Ok(state.workers.get(id).cloned()))
     }
 
-    async fn write(&self, worker: &Worker, patch: &StatusPatch, fence: Fence) -> Result<Version, CallFailure> {
+    async fn write(&self, worker: &Worker, patch: &Patch, fence: Fence) -> Result<Version, CallFailure> {
         self.change("write", worker.id.as_str(), fence, |state, now| {
             let before = state.worker_mut(&worker.id)?.clone();
             let route = patch.route(worker.status);
@@ -53,16 +53,16 @@ impl ControlPlane for MemoryControlPlane {
             self.check(&before, patch)?;
             if state.writes_to_cut > 0 {
                 state.writes_to_cut -= 1;
-                let mut all_but_status = StatusPatch { status: None, ..patch.clone() };
+                let mut all_but_status = Patch { status: None, ..patch.clone() };
                 if matches!(route, Some(Route::Drain | Route::CancelDrain)) {
                     // These come with the status, by the endpoint that drains or calls it off.
                     all_but_status.changes.desired_status = None;
                     all_but_status.changes.drain_started_at = Change::Keep;
                 }
-                self.store(state, before.patched(&all_but_status), now);
+                self.store(state, all_but_status.apply_to(&before), now);
                 return Err(CallFailure::new(FailureKind::Unclear, "the connection was lost halfway"));
             }
-            let mut after = before.patched(patch);
+            let mut after = patch.apply_to(&before);
             match route {
                 None => {}
                 Some(Route::Status) if before.status == WorkerStatus::Terminated => after.terminated_at = None,
@@ -184,12 +184,12 @@ impl ControlPlane for MemoryControlPlane {
         self.change("import", region, fence, |state, now| {
             let mut summary = ImportSummary::default();
             for instance in instances {
-                let known = state.workers.values().find(|worker| worker.instance_id.as_ref() == Some(&instance.id));
+                let known = state.workers.values().find(|worker| worker.ec2_instance_id.as_ref() == Some(&instance.id));
                 let Some(mut worker) = known.cloned() else {
                     let mut worker = Worker::new(format!("imported-{}", instance.id), WorkerStatus::Unknown);
                     worker.aws_region = Some(region.to_owned());
                     worker.name = instance.tags.get("Name").cloned();
-                    worker.instance_id = Some(instance.id.clone());
+                    worker.ec2_instance_id = Some(instance.id.clone());
                     worker.created_at = Some(now);
                     worker.notes.launched_at = instance.launched_at;
                     self.store(state, described(worker, instance), now);
@@ -234,8 +234,8 @@ impl MemoryControlPlane {
         version
     }
 
-    fn check(&self, current: &Worker, patch: &StatusPatch) -> Result<(), CallFailure> {
-        if let Some(report) = patch.changes.license {
+    fn check(&self, current: &Worker, patch: &Patch) -> Result<(), CallFailure> {
+        if let Some(report) = patch.changes.license_report {
             expect_operation(current, report)?;
         }
         match (self.versions, patch.expected_version) {

@@ -1,7 +1,7 @@
 use super::super::ManualClock;
 use super::*;
 use crate::lifecycle::decision::Changes;
-use crate::lifecycle::patch::StatusPatch;
+use crate::lifecycle::patch::Patch;
 use crate::lifecycle::status::{DesiredStatus, WorkerStatus};
 use crate::ports::ControlPlane;
 
@@ -9,12 +9,9 @@ fn model() -> MemoryControlPlane {
     MemoryControlPlane::new(Arc::new(ManualClock::at(Timestamp::UNIX_EPOCH)))
 }
 
-fn desire(worker: &Worker, desired: DesiredStatus) -> StatusPatch {
+fn desire(worker: &Worker, desired: DesiredStatus) -> Patch {
     let changes = Changes { desired_status: Some(desired), ..Changes::default() };
-    StatusPatch {
-        status: Some(WorkerStatus::Stopped),
-        ..StatusPatch::of_changes(worker, changes, Timestamp::UNIX_EPOCH)
-    }
+    Patch { status: Some(WorkerStatus::Stopped), ..Patch::from_changes(worker, changes, Timestamp::UNIX_EPOCH) }
 }
 
 #[tokio::test]
