@@ -211,7 +211,7 @@ fn patch_to_python<'py>(
         patch.worker_id.as_str(),
         patch.expected_version,
         patch.status.map(|status| worker_status(py, status.as_str())).transpose()?,
-        Worker { record: patch.apply_to(&worker) }.into_bound_py_any(py)?,
+        Worker { record: patch.apply_to(worker) }.into_bound_py_any(py)?,
         changes_to_python(py, Some(&patch.changes))?,
         to_frozen(py, &json(&patch.termination))?,
         to_frozen(py, &json(&patch.drain))?,

@@ -65,7 +65,7 @@ fn thirteen_records_and_three_instances_give_exactly_ten_orphans_in_one_pass() {
         let termination = patch.termination.as_ref().expect("terminated by somebody");
         assert_eq!(termination.terminated_by, "discovery-gc");
         assert_eq!(termination.reason, "EC2 instance not found during discovery");
-        assert_eq!(patch.apply_to(&worker).status, WorkerStatus::Terminated);
+        assert_eq!(patch.apply_to(worker).status, WorkerStatus::Terminated);
     }
     assert!(judgement.events.iter().all(|event| event.event_type() == "cml_worker.orphan.terminated.v1"));
 }
