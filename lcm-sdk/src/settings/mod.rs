@@ -1,7 +1,7 @@
-//! Settings: everything that can be tuned from outside, read once from environment variables.
+//! Settings of a controller, read from environment variables.
 //!
-//! One table holds every setting with its name, variables, default, what is accepted and what it means; reading,
-//! `--print-settings` and `docs/settings.md` all come from it.
+//! One table defines the name, variables, default, accepted values and description of every setting. The reader,
+//! `--print-settings` and `docs/settings.md` are derived from it.
 //!
 //! ```
 //! use lcm_sdk::settings::Settings;
@@ -17,23 +17,18 @@
 //! # Ok::<(), lcm_sdk::settings::SettingsError>(())
 //! ```
 
-mod log_options;
+mod error;
 mod parse;
-mod parse_file;
-mod parse_network;
-mod problem;
 mod reader;
 mod report;
-mod suggest;
 mod table;
 
-pub use log_options::{LogFormat, LogLevel};
-pub use problem::{Problem, SettingsError, Warning};
+pub use error::{Problem, SettingsError, Warning};
 pub use reader::Origin;
 pub use report::{Reading, Report, Setting};
 pub use table::{
     AdminSettings, AwsSettings, CmlSettings, ControlPlaneSettings, DiscoverySettings, ElectionSettings, EtcdSettings,
-    LifecycleSettings, LogSettings, ReconciliationSettings, ScaleDownSettings, StartupSettings, WatchSettings,
+    LifecycleSettings, LogFormat, LogLevel, LogSettings, ReconciliationSettings, ScaleDownSettings, StartupSettings, WatchSettings,
 };
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,8 +42,9 @@ use reader::Reader;
 
 macro_rules! settings {
     ($( $(#[$doc:meta])* $field:ident: $group:ty, )+) => {
-        /// Every setting, by concern. It can be logged: secrets cannot be printed.
+        /// All settings, grouped by concern. Safe to log: secrets are redacted.
         #[derive(Debug, Clone, PartialEq)]
+        #[non_exhaustive]
         pub struct Settings {
             $( $(#[$doc])* pub $field: $group, )+
             origins: BTreeMap<&'static str, Origin>,
@@ -61,12 +57,12 @@ macro_rules! settings {
                 Some(Self { $( $field: $field?, )+ origins: BTreeMap::new(), warnings: Vec::new() })
             }
 
-            /// The table of all settings.
+            /// Returns the table of all settings.
             pub fn table() -> Vec<Setting> {
                 [$( <$group>::settings() ),+].concat()
             }
 
-            /// Every setting with its value and where that came from.
+            /// Returns every setting with its value and the origin of that value.
             pub fn report(&self) -> Report {
                 Report { readings: [$( self.$field.readings(&self.origins) ),+].concat() }
             }
@@ -75,31 +71,31 @@ macro_rules! settings {
 }
 
 settings! {
-    /// How often workers are looked at.
+    /// Polling, retries and concurrency of reconciles.
     reconciliation: ReconciliationSettings,
-    /// The look at all workers on becoming leader.
+    /// Reconcile of all workers on becoming leader.
     startup: StartupSettings,
-    /// What decisions about one worker depend on.
+    /// Policy of the decisions about one worker.
     lifecycle: LifecycleSettings,
-    /// When an idle worker may go.
+    /// Idle detection, and the conditions for stopping an idle worker.
     scale_down: ScaleDownSettings,
-    /// What exists in the cloud.
+    /// Scans of EC2 for instances and orphaned records.
     discovery: DiscoverySettings,
-    /// Who may change the cloud.
+    /// Leader election and leases.
     election: ElectionSettings,
-    /// Where leaders are elected.
+    /// Connection to etcd.
     etcd: EtcdSettings,
-    /// How changes lead to reconciles at once.
+    /// Watch on etcd that reconciles changed workers at once.
     watch: WatchSettings,
     /// The service that owns the records.
     control_plane: ControlPlaneSettings,
-    /// The CML on a worker.
+    /// Connection to the CML server of a worker.
     cml: CmlSettings,
-    /// Where workers are launched.
+    /// Regions and images of new workers.
     aws: AwsSettings,
     /// Statistics, metrics and health over HTTP.
     admin: AdminSettings,
-    /// What is logged.
+    /// Format and level of the logs.
     logs: LogSettings,
 }
 
@@ -107,33 +103,33 @@ impl Settings {
     /// Reads the environment of this process.
     ///
     /// # Errors
-    /// Everything that is wrong with it, at once.
+    /// Returns all problems at once.
     pub fn from_env() -> Result<Self, SettingsError> {
-        // Names that are not UTF-8 cannot be ours.
+        // The names of all settings are UTF-8.
         Self::from_variables(std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value))))
     }
 
-    /// Reads variables from anywhere; the environment of the process is not looked at.
+    /// Reads the given variables. The environment of the process is not read.
     ///
     /// # Errors
-    /// Everything that is wrong with them, at once.
+    /// Returns all problems at once.
     pub fn from_map<N: Into<String>, V: Into<String>>(
         variables: impl IntoIterator<Item = (N, V)>,
     ) -> Result<Self, SettingsError> {
         Self::from_variables(variables.into_iter().map(|(name, value)| (name.into(), value.into().into())))
     }
 
-    /// The reference of all settings, in Markdown: `docs/settings.md`.
+    /// Returns the reference of all settings in Markdown, as in `docs/settings.md`.
     pub fn reference() -> String {
         report::reference(&Self::table())
     }
 
-    /// What is probably not meant, though it can be used.
+    /// Returns probable mistakes in the environment that do not prevent a start.
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings
     }
 
-    /// What decisions depend on.
+    /// Returns the policy for decisions.
     pub fn policy(&self) -> Policy {
         let (lifecycle, scale_down) = (&self.lifecycle, &self.scale_down);
         Policy {
@@ -167,19 +163,19 @@ impl Settings {
         }
     }
 
-    /// The key that the leader holds.
+    /// Returns the etcd key of the leader's lease.
     pub fn leader_key(&self) -> String {
         format!("{}/{}/leader", self.election.election_key_prefix, self.election.service_name)
     }
 
-    /// The prefixes to watch, each with a slash at its end: the watch's own, and the control plane's.
+    /// Returns the etcd prefixes to watch, each with a trailing slash: `watch_prefix`, and the control plane's.
     pub fn watch_prefixes(&self) -> Vec<String> {
         let own = format!("{}/", self.watch.watch_prefix);
         let control_plane = format!("{}/workers/", self.etcd.etcd_key_prefix);
         if own == control_plane { vec![own] } else { vec![own, control_plane] }
     }
 
-    /// The regions to scan: those that were named, else all configured ones and the default.
+    /// Returns the regions to scan: `worker_discovery_regions`, else all configured regions and the default region.
     pub fn discovery_regions(&self) -> Vec<String> {
         if !self.discovery.worker_discovery_regions.is_empty() {
             return self.discovery.worker_discovery_regions.clone();
@@ -189,7 +185,7 @@ impl Settings {
         all.into_iter().cloned().collect()
     }
 
-    /// Which instances discovery looks for.
+    /// Returns the filter for the instances of a scan.
     pub fn discovery_filter(&self) -> DiscoveryFilter {
         DiscoveryFilter {
             ami_name_pattern: self.discovery.worker_discovery_ami_filter.clone(),
@@ -200,7 +196,7 @@ impl Settings {
     fn from_variables(variables: impl IntoIterator<Item = (String, OsString)>) -> Result<Self, SettingsError> {
         let mut reader = Reader::new(variables);
         let settings = Self::read(&mut reader);
-        reader.look_for_misspellings();
+        reader.find_misspellings();
         match settings {
             Some(mut settings) => {
                 settings.complete(&mut reader);
@@ -215,12 +211,12 @@ impl Settings {
         }
     }
 
-    /// Fills in what depends on more than one variable.
+    /// Sets the values that depend on more than one variable.
     fn complete(&mut self, reader: &mut Reader) {
         if self.election.instance_id.is_empty() {
             let host = reader.variable("HOSTNAME").map(str::to_owned).or_else(host_name).unwrap_or_default();
-            let plain = |letter: &char| letter.is_ascii_alphanumeric() || "-._".contains(*letter);
-            let host: String = host.chars().filter(plain).take(64).collect();
+            let is_plain = |character: &char| character.is_ascii_alphanumeric() || "-._".contains(*character);
+            let host: String = host.chars().filter(is_plain).take(64).collect();
             let host = if host.is_empty() { &self.election.service_name } else { &host };
             self.election.instance_id = format!("{host}-{:08x}", rand::random::<u32>());
             reader.origins.insert("instance_id", Origin::Generated);
@@ -235,7 +231,7 @@ impl Settings {
         }
     }
 
-    /// Looks for settings that contradict each other, or that somebody should know about.
+    /// Reports settings that contradict each other as problems, and risky values as warnings.
     fn check(&self, reader: &mut Reader) {
         let (reconciliation, etcd, election) = (&self.reconciliation, &self.etcd, &self.election);
         let grows = reconciliation.backoff_base <= reconciliation.max_backoff;
@@ -273,7 +269,7 @@ impl Settings {
 }
 
 impl EtcdSettings {
-    /// The endpoints as URLs. One without a scheme is taken for TLS when certificates are configured.
+    /// Returns the endpoints as URLs. An endpoint without a scheme uses TLS if certificates are configured.
     pub fn urls(&self) -> Vec<String> {
         let tls = self.etcd_ca_file.is_some() || self.etcd_cert_file.is_some();
         let scheme = if tls { "https" } else { "http" };
@@ -283,7 +279,7 @@ impl EtcdSettings {
         self.etcd_endpoints.iter().map(url).collect()
     }
 
-    /// Whether this controller leads without an election.
+    /// Returns whether no endpoints are configured, so that this controller leads without an election.
     pub fn is_mock(&self) -> bool {
         self.etcd_endpoints.is_empty()
     }

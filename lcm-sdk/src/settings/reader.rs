@@ -1,34 +1,35 @@
-//! Reads variables one setting after the other, and remembers where each value came from and what was wrong.
+//! Reads settings from variables, and collects the origin of each value, problems and warnings.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fmt;
 
 use serde::Serialize;
 
-use super::parse::{Form, Refusal, cut};
-use super::problem::{Problem, Warning};
-use super::suggest;
+use super::error::{Problem, Warning};
+use super::parse::{ParseError, Parser, truncate};
 
-/// Longest reason in a problem, in letters.
-const LONGEST_REASON: usize = 300;
-
-/// Prefix of every setting's own variable.
+/// Prefix of the first variable of every setting.
 const PREFIX: &str = "LCM_";
 
-/// Where the value of a setting came from.
+/// Longest reason in a problem, in characters. A reason may quote the value, which has no limit.
+const MAX_REASON: usize = 300;
+
+/// Origin of the value of a setting.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Origin {
-    /// Nobody set it.
+    /// The default of the setting.
     Default,
     /// A variable, as it was spelled.
     Variable(String),
-    /// It was made up for this process.
+    /// Generated for this process.
     Generated,
 }
 
-impl std::fmt::Display for Origin {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.pad("default"),
             Self::Variable(variable) => f.pad(&variable.escape_debug().to_string()),
@@ -37,113 +38,209 @@ impl std::fmt::Display for Origin {
     }
 }
 
-/// The variables that were given, by their names in upper case.
+/// Reads one setting after the other from a set of variables.
 pub(super) struct Reader {
-    given: BTreeMap<String, Given>,
+    /// The variables by their names in upper case.
+    variables: BTreeMap<String, Variable>,
     /// The variables of every setting read so far.
-    settings: Vec<Vec<&'static str>>,
+    known: Vec<Vec<&'static str>>,
     pub(super) origins: BTreeMap<&'static str, Origin>,
     pub(super) problems: Vec<Problem>,
     pub(super) warnings: Vec<Warning>,
 }
 
-struct Given {
+struct Variable {
     spelled: String,
     value: OsString,
 }
 
+impl Variable {
+    fn is_prefixed(&self) -> bool {
+        self.spelled.get(..PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(PREFIX))
+    }
+}
+
 impl Reader {
     pub(super) fn new(variables: impl IntoIterator<Item = (String, OsString)>) -> Self {
-        let mut given: BTreeMap<String, Given> = BTreeMap::new();
+        let mut by_name: BTreeMap<String, Variable> = BTreeMap::new();
         for (spelled, value) in variables {
             let upper = spelled.to_ascii_uppercase();
-            // The spelling of the documents wins over others, whatever order the environment comes in.
-            if given.get(&upper).is_none_or(|earlier| earlier.spelled != upper && spelled <= earlier.spelled)
+            // Upper case wins over other spellings, independent of the order of the environment.
+            if by_name.get(&upper).is_none_or(|earlier| earlier.spelled != upper && spelled <= earlier.spelled)
                 || spelled == upper
             {
-                given.insert(upper, Given { spelled, value });
+                by_name.insert(upper, Variable { spelled, value });
             }
         }
-        Self { given, settings: Vec::new(), origins: BTreeMap::new(), problems: Vec::new(), warnings: Vec::new() }
+        Self {
+            variables: by_name,
+            known: Vec::new(),
+            origins: BTreeMap::new(),
+            problems: Vec::new(),
+            warnings: Vec::new(),
+        }
     }
 
-    /// Reads one setting. `None` means that a problem was noted.
-    pub(super) fn read<F: Form>(
+    /// Reads one setting. Returns `None` after recording a problem.
+    pub(super) fn read<T: 'static>(
         &mut self,
-        form: &F,
+        parser: &Parser<T>,
         name: &'static str,
         variables: &[&'static str],
         default: &str,
-    ) -> Option<F::Value> {
-        self.settings.push(variables.to_vec());
-        let set: Vec<&Given> = variables.iter().filter_map(|variable| self.given.get(*variable)).collect();
-        // An alias with something in it is meant more than a variable somebody left empty.
-        let chosen = set.iter().find(|given| !given.value.is_empty()).or(set.first()).copied();
+    ) -> Option<T> {
+        self.known.push(variables.to_vec());
+        let set: Vec<&Variable> = variables.iter().filter_map(|variable| self.variables.get(*variable)).collect();
+        // A non-empty alias wins over an empty variable.
+        let chosen = set.iter().find(|variable| !variable.value.is_empty()).or(set.first()).copied();
         let (variable, text, origin) = match chosen {
             None => (variables.first().copied().unwrap_or(name).to_owned(), Some(default), Origin::Default),
-            Some(Given { spelled, value }) => (spelled.clone(), value.to_str(), Origin::Variable(spelled.clone())),
+            Some(Variable { spelled, value }) => (spelled.clone(), value.to_str(), Origin::Variable(spelled.clone())),
         };
-        let outcome = match text {
-            Some(text) => form.read(text).map_err(|refusal| (form.show_refused(text), refusal)),
-            None => Err(("(bytes)".to_owned(), Refusal::Because("it is not UTF-8".to_owned()))),
+        let parsed = match text {
+            Some(text) => parser.parse(text).map_err(|error| (parser.show_rejected(text), error)),
+            None => Err(("(bytes)".to_owned(), ParseError::Because("it is not UTF-8".to_owned()))),
         };
-        if let Some(wins) = chosen {
-            // A prefixed variable is a deliberate override; only unprefixed ones that differ are worth a warning.
-            let unprefixed = !is_prefixed(&wins.spelled);
-            let loses =
-                set.iter().filter(|given| unprefixed && given.value != wins.value && !is_prefixed(&given.spelled));
+        // A prefixed variable is a deliberate override. Unprefixed variables that differ are worth a warning.
+        if let Some(wins) = chosen.filter(|wins| !wins.is_prefixed()) {
+            let loses = set.iter().filter(|loses| !loses.is_prefixed() && loses.value != wins.value);
             let overruled =
-                |loses: &&Given| Warning::Overruled { wins: wins.spelled.clone(), loses: loses.spelled.clone() };
+                |loses: &&Variable| Warning::Overruled { wins: wins.spelled.clone(), loses: loses.spelled.clone() };
             self.warnings.extend(loses.map(overruled));
         }
         self.origins.insert(name, origin);
-        outcome
-            .map_err(|(value, refusal)| {
-                let because = match refusal {
-                    Refusal::NotAccepted => None,
-                    // It may repeat what it is about, however long that is.
-                    Refusal::Because(text) => Some(cut(&text, LONGEST_REASON)),
-                };
-                self.problems.push(Problem::BadValue { variable, value, accepted: form.accepted(), because });
-            })
-            .ok()
+        let record_problem = |(value, error)| {
+            let because = match error {
+                ParseError::NotAccepted => None,
+                ParseError::Because(reason) => Some(truncate(&reason, MAX_REASON)),
+            };
+            self.problems.push(Problem::BadValue { variable, value, accepted: parser.accepted.clone(), because });
+        };
+        parsed.map_err(record_problem).ok()
     }
 
-    /// Looks for variables that nobody read and that look like one somebody did.
-    pub(super) fn look_for_misspellings(&mut self) {
-        for (upper, given) in &self.given {
-            if let Some(meant) = suggest::meant(upper, &self.settings) {
-                self.warnings.push(Warning::Misspelled { variable: given.spelled.clone(), meant });
+    /// Warns about variables that are not settings but resemble one.
+    pub(super) fn find_misspellings(&mut self) {
+        for (upper, variable) in &self.variables {
+            if let Some(meant) = suggest(upper, &self.known) {
+                self.warnings.push(Warning::Misspelled { variable: variable.spelled.clone(), meant });
             }
         }
     }
 
-    /// The value of a variable that is no setting, such as the name of the host.
+    /// Returns the value of a variable that is not a setting, such as `HOSTNAME`.
     pub(super) fn variable(&self, upper: &str) -> Option<&str> {
-        self.given.get(upper)?.value.to_str()
+        self.variables.get(upper)?.value.to_str()
     }
 }
 
-/// Whether a variable has the prefix of this project.
-fn is_prefixed(variable: &str) -> bool {
-    variable.get(..PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(PREFIX))
+/// Longest variable that is compared. Settings are shorter, and the comparison is quadratic.
+const MAX_COMPARED: usize = 64;
+
+/// Shortest variable that is compared. Shorter ones resemble too many others.
+const MIN_COMPARED: usize = 7;
+
+/// Returns the variable of a setting that an unknown variable was probably meant to be.
+///
+/// `settings` holds the variables of each setting, the prefixed one first. A prefixed alias (`LCM_INTERVAL_SECONDS`)
+/// resolves to the prefixed name of its setting.
+fn suggest(variable: &str, settings: &[Vec<&'static str>]) -> Option<&'static str> {
+    let known = || settings.iter().flatten().copied();
+    if known().any(|candidate| candidate == variable) || !(MIN_COMPARED..=MAX_COMPARED).contains(&variable.len()) {
+        return None;
+    }
+    if let Some(alias) = variable.strip_prefix(PREFIX)
+        && let Some(setting) = settings.iter().find(|variables| variables.contains(&alias))
+    {
+        return setting.first().copied();
+    }
+    let tolerance = if variable.len() < 10 { 1 } else { 2 };
+    let candidates = known().map(|candidate| (edit_distance(variable, candidate), candidate));
+    candidates.filter(|(distance, _)| *distance <= tolerance).min().map(|(_, candidate)| candidate)
 }
 
-#[cfg(all(test, unix))]
-mod tests {
-    use std::os::unix::ffi::OsStringExt as _;
+/// Returns the number of insertions, deletions, substitutions and swaps of neighbors between two texts.
+fn edit_distance(one: &str, other: &str) -> usize {
+    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
+    if one.len().abs_diff(other.len()) > 2 {
+        return usize::MAX;
+    }
+    let mut row_before_last: Vec<usize> = Vec::new();
+    let mut last_row: Vec<usize> = (0..=other.len()).collect();
+    for (row, character) in one.iter().enumerate() {
+        let mut current = vec![row + 1];
+        for (column, counterpart) in other.iter().enumerate() {
+            let substituted = last_row[column] + usize::from(character != counterpart);
+            let mut best = substituted.min(last_row[column + 1] + 1).min(current[column] + 1);
+            let is_swap = row > 0 && column > 0 && one[row - 1] == *counterpart && *character == other[column - 1];
+            if is_swap {
+                best = best.min(row_before_last[column - 1] + 1);
+            }
+            current.push(best);
+        }
+        row_before_last = std::mem::replace(&mut last_row, current);
+    }
+    last_row.last().copied().unwrap_or_default()
+}
 
+#[cfg(test)]
+mod tests {
     use super::*;
-    use crate::settings::parse::{Hidden, Whole};
+
+    #[cfg(unix)]
+    #[test]
+    fn values_that_are_not_utf8_are_rejected_unseen() {
+        use std::os::unix::ffi::OsStringExt as _;
+
+        use crate::settings::parse::{integer, secret};
+
+        let bytes = || OsString::from_vec(b"hunter2\xff".to_vec());
+        let mut reader = Reader::new([("MIN_WORKERS".to_owned(), bytes()), ("KEY".to_owned(), bytes())]);
+        assert!(reader.read(&integer(0, 9), "min_workers", &["MIN_WORKERS"], "0").is_none());
+        assert!(reader.read(&secret(), "key", &["KEY"], "").is_none());
+        let problems: Vec<String> = reader.problems.iter().map(ToString::to_string).collect();
+        assert!(problems[0].starts_with("MIN_WORKERS=(bytes) is not accepted (it is not UTF-8)"), "{problems:?}");
+        assert!(!problems.concat().contains("hunter2"), "{problems:?}");
+    }
 
     #[test]
-    fn bytes_that_are_no_text_are_refused_unseen() {
-        let broken = || OsString::from_vec(b"hunter2\xff".to_vec());
-        let mut reader = Reader::new([("MIN_WORKERS".to_owned(), broken()), ("KEY".to_owned(), broken())]);
-        assert!(reader.read(&Whole { from: 0, to: 9 }, "min_workers", &["MIN_WORKERS"], "0").is_none());
-        assert!(reader.read(&Hidden, "key", &["KEY"], "").is_none());
-        let said: Vec<String> = reader.problems.iter().map(ToString::to_string).collect();
-        assert!(said[0].starts_with("MIN_WORKERS=(bytes) is not accepted (it is not UTF-8)"), "{said:?}");
-        assert!(!said.concat().contains("hunter2"), "{said:?}");
+    fn near_misses_are_suggested() {
+        let settings = [
+            vec!["LCM_RECONCILE_INTERVAL", "RECONCILE_INTERVAL", "INTERVAL_SECONDS"],
+            vec!["LCM_ETCD_ENDPOINTS", "ETCD_ENDPOINTS"],
+            vec!["LCM_LOG_LEVEL"],
+            vec!["LCM_AWS_DEFAULT_REGION", "AWS_REGION", "AWS_DEFAULT_REGION"],
+        ];
+        for (variable, meant) in [
+            ("RECONCILE_INTERVALL", "RECONCILE_INTERVAL"),
+            ("RECONICLE_INTERVAL", "RECONCILE_INTERVAL"),
+            ("ETCD_ENDPOINT", "ETCD_ENDPOINTS"),
+            ("LCM_LOG_LEVLE", "LCM_LOG_LEVEL"),
+            ("LCM_ETCD_ENDPOINT", "LCM_ETCD_ENDPOINTS"),
+            ("LCM_AWS_REGION", "LCM_AWS_DEFAULT_REGION"),
+        ] {
+            assert_eq!(suggest(variable, &settings), Some(meant), "{variable}");
+        }
+        for other in [
+            "ETCDCTL_ENDPOINTS",
+            "AWS_PROFILE",
+            "PATH",
+            "LOGNAME",
+            "LOG_LEVEL",
+            "LCM_ETCD_BIN",
+            "RECONCILE_INTERVAL",
+            "",
+            "HOME",
+        ] {
+            assert_eq!(suggest(other, &settings), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn edit_distance_counts_characters() {
+        assert_eq!(edit_distance("kitten", "kitten"), 0);
+        assert_eq!(edit_distance("kitten", "sittin"), 2);
+        assert_eq!(edit_distance("ab", "ba"), 1);
+        assert_eq!(edit_distance("", "ab"), 2);
     }
 }

@@ -1,48 +1,52 @@
-//! The settings for people: what `--print-settings` prints, and the reference in the documents.
+//! Formats settings: the table of `--print-settings` and the reference in `docs/settings.md`.
 
 use std::fmt::{self, Write as _};
 
 use serde::Serialize;
 
+use super::parse::truncate;
 use super::reader::Origin;
 
 /// One row of the table of settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Setting {
-    /// What it belongs to.
+    /// The title of the group it belongs to.
     pub group: &'static str,
-    /// What that is about.
+    /// The description of that group.
     #[serde(skip)]
     pub about: &'static str,
-    /// Its name.
+    /// The name of the setting, in lower case: `LCM_` and the name in upper case is its variable.
     pub name: &'static str,
     /// The variables it is read from, `LCM_<NAME>` first; the first that is set and not empty counts.
     pub variables: &'static [&'static str],
-    /// Its default.
+    /// The default value, or a placeholder such as `(not set)`.
     pub default: &'static str,
-    /// What is accepted.
+    /// The accepted values, as errors list them.
     pub accepted: String,
-    /// What it means.
+    /// The effect of the setting, with its unit.
     pub description: &'static str,
 }
 
-/// A setting and its value.
+/// A setting with its value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Reading {
-    /// The setting.
+    /// The row of the table of settings.
     #[serde(flatten)]
     pub setting: Setting,
-    /// Its value; secrets show that they are there, nothing more.
+    /// The value as text; `[redacted]` for a secret.
     pub value: String,
-    /// Where the value came from.
+    /// The origin of the value.
     pub origin: Origin,
 }
 
 /// All settings with their values. Displays as a table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
+#[non_exhaustive]
 pub struct Report {
-    /// The rows, grouped.
+    /// One row per setting, ordered by group.
     pub readings: Vec<Reading>,
 }
 
@@ -77,30 +81,22 @@ impl fmt::Display for Report {
     }
 }
 
-/// Values are cut: a list of regions must not push everything after it off the screen.
-const WIDEST: usize = 48;
+/// Widest value in characters. A long list of regions must not push the other columns off the screen.
+const MAX_WIDTH: usize = 48;
 
 fn cells(reading: &Reading) -> [String; 6] {
     let setting = &reading.setting;
-    let cut = |text: &str| {
-        let mut letters = text.chars();
-        let mut short: String = letters.by_ref().take(WIDEST).collect();
-        if letters.next().is_some() {
-            short.push('…');
-        }
-        short
-    };
     [
         setting.name.to_owned(),
         setting.variables.first().copied().unwrap_or_default().to_owned(),
-        cut(&reading.value),
+        truncate(&reading.value, MAX_WIDTH),
         setting.default.to_owned(),
-        cut(&reading.origin.to_string()),
+        truncate(&reading.origin.to_string(), MAX_WIDTH),
         setting.description.to_owned(),
     ]
 }
 
-/// The reference of all settings, in Markdown.
+/// Returns the reference of all settings in Markdown.
 pub(super) fn reference(settings: &[Setting]) -> String {
     let mut text = String::from(PREFACE);
     let mut group = "";
@@ -131,17 +127,18 @@ const TABLE_HEAD: &str =
 const PREFACE: &str = "\
 # Settings
 
-Everything is set by environment variables, in any case. `worker-controller --print-settings` shows each setting with
-its value, its default and where the value came from; secrets show as `[redacted]`, or `(not set)`.
+Settings are environment variables, in upper or lower case. `worker-controller --print-settings` lists every setting with
+its value, default and origin; secrets are shown as `[redacted]` or `(not set)`.
 
 - Every setting has a variable of its own, `LCM_` and its name, which wins over the other names it is accepted under.
-  Among variables of one setting the first that is set and not empty counts; a warning names unprefixed ones that differ.
+  Among the variables of one setting, the first that is set and not empty counts. Unprefixed variables that differ give a
+  warning.
 - Names that a platform may set for its own purposes (`SERVICE_NAME`, `INSTANCE_ID`, `LOG_LEVEL`, `LOG_FORMAT`) count only
   with the prefix.
-- A bad value is an error before anything starts. It names the variable, the value and what is accepted; all bad values
-  are named at once.
-- A variable that nobody reads but that looks like one of these gives a warning.
-- Times are in seconds unless the name says otherwise; fractions are fine.
+- An invalid value is an error before anything starts. The error lists every invalid variable with its value and the
+  accepted values.
+- An unknown variable that resembles a setting gives a warning.
+- Times are in seconds unless the name has another unit. Fractions are accepted.
 
 This page is generated from the table in `lcm-sdk/src/settings/table.rs`; a test fails while the two differ.
 ";

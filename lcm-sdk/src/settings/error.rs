@@ -1,51 +1,53 @@
-//! What can be wrong with the environment.
+//! Errors and warnings about the environment.
 
 use std::fmt;
 
 use thiserror::Error;
 
-/// The settings cannot be used. Says everything that is wrong, not only the first thing.
+/// The settings cannot be used. Lists every problem, not only the first.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{}", told(.problems))]
+#[error("{}", list_problems(.problems))]
 #[non_exhaustive]
 pub struct SettingsError {
-    /// Everything that is wrong; at least one thing.
+    /// All problems; at least one.
     pub problems: Vec<Problem>,
 }
 
-/// One thing that is wrong.
+/// One problem with the settings.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Problem {
-    /// A variable holds what cannot be its value.
-    #[error("{variable}={value} is not accepted{}; accepted: {accepted}", reason(.because.as_deref()))]
+    /// The value of a variable is invalid.
+    #[error("{variable}={value} is not accepted{}; accepted: {accepted}", parenthesized(.because.as_deref()))]
+    #[non_exhaustive]
     BadValue {
-        /// The variable, as it was spelled.
+        /// The variable as it was spelled.
         variable: String,
-        /// What it holds, in quotes; `[redacted]` for a secret.
+        /// Its value in quotes; `[redacted]` for a secret.
         value: String,
-        /// What it may hold.
+        /// The accepted values.
         accepted: String,
-        /// More about what is wrong, where there is more to say.
+        /// A more specific reason, if there is one.
         because: Option<String>,
     },
     /// Two variables contradict each other.
     #[error("{first} and {second}: {rule}")]
+    #[non_exhaustive]
     Contradiction {
-        /// One of them.
+        /// One of the two variables.
         first: &'static str,
-        /// The other.
+        /// The other variable.
         second: &'static str,
-        /// What must hold.
+        /// The rule that they break.
         rule: &'static str,
     },
 }
 
-fn reason(because: Option<&str>) -> String {
+fn parenthesized(because: Option<&str>) -> String {
     because.map(|text| format!(" ({text})")).unwrap_or_default()
 }
 
-fn told(problems: &[Problem]) -> String {
+fn list_problems(problems: &[Problem]) -> String {
     let count = problems.len();
     let mut text = format!("{count} setting{} cannot be used", if count == 1 { "" } else { "s" });
     for problem in problems {
@@ -55,32 +57,32 @@ fn told(problems: &[Problem]) -> String {
     text
 }
 
-/// Something about the environment that is probably not what was meant. The settings are usable.
+/// A probable mistake in the environment. The settings are usable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Warning {
-    /// A variable that nobody reads looks like one of ours. Its value is not shown: it may be a password.
+    /// An unknown variable resembles a setting. Its value is not shown, because it may be a password.
     Misspelled {
         /// The variable as it was spelled.
         variable: String,
-        /// The one that was probably meant.
+        /// The variable that was probably meant.
         meant: &'static str,
     },
-    /// Two variables of one setting hold different values.
+    /// Two unprefixed variables of one setting have different values.
     Overruled {
-        /// The one that counts.
+        /// The variable that counts.
         wins: String,
-        /// The one that does not.
+        /// The variable that is ignored.
         loses: String,
     },
-    /// The default region is not among the configured ones, so a worker that names none cannot be launched.
+    /// The default region has no configuration, so a worker without a region cannot be launched.
     DefaultRegionNotConfigured {
         /// The default region.
         region: String,
     },
-    /// No endpoints of etcd are configured: this controller leads without asking anybody.
+    /// No etcd endpoints are configured: this controller leads without an election.
     MockMode,
-    /// The certificates of CML are not verified.
+    /// TLS certificates of CML are not verified.
     CmlNotVerified,
 }
 
@@ -100,7 +102,9 @@ impl fmt::Display for Warning {
             Self::MockMode => {
                 f.write_str("ETCD_ENDPOINTS is empty: mock mode, this controller leads without an election")
             }
-            Self::CmlNotVerified => f.write_str("CML_VERIFY_TLS is off: passwords and tokens go to whoever answers"),
+            Self::CmlNotVerified => {
+                f.write_str("CML_VERIFY_TLS is off: passwords and tokens go to servers that are not verified")
+            }
         }
     }
 }
