@@ -28,7 +28,8 @@ pub use reader::Origin;
 pub use report::{Reading, Report, Setting};
 pub use table::{
     AdminSettings, AwsSettings, CmlSettings, ControlPlaneSettings, DiscoverySettings, ElectionSettings, EtcdSettings,
-    LifecycleSettings, LogFormat, LogLevel, LogSettings, ReconciliationSettings, ScaleDownSettings, StartupSettings, WatchSettings,
+    LifecycleSettings, LogFormat, LogLevel, LogSettings, ReconciliationSettings, ScaleDownSettings, StartupSettings,
+    WatchSettings,
 };
 
 use std::collections::{BTreeMap, BTreeSet};

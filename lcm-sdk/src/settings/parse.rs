@@ -31,13 +31,15 @@ const MAX_TEXT: usize = 1024;
 /// Largest configuration file, in bytes.
 const MAX_FILE: u64 = 1 << 20;
 
+type ParseFn<T> = Box<dyn Fn(&str) -> Result<T, ParseError>>;
+
 /// Converts between the text of a variable and its value.
 pub(super) struct Parser<T> {
     /// Accepted values, as they follow "accepted: " in an error.
     pub(super) accepted: String,
     /// Shown in the reference if the default is an empty text.
     pub(super) empty: &'static str,
-    parse: Box<dyn Fn(&str) -> Result<T, ParseError>>,
+    parse: ParseFn<T>,
     show: Box<dyn Fn(&T) -> String>,
     show_rejected: fn(&str) -> String,
 }

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::parse::{
-    Parser, Root, boolean, endpoints, file, integer, ip_address, key_prefix, keyword, list, minutes, number,
-    regions, seconds, secret, secret_url, tags, text, url, whole_seconds,
+    Parser, Root, boolean, endpoints, file, integer, ip_address, key_prefix, keyword, list, minutes, number, regions,
+    seconds, secret, secret_url, tags, text, url, whole_seconds,
 };
 use super::reader::{Origin, Reader};
 use super::report::{Reading, Setting};
