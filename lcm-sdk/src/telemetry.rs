@@ -13,7 +13,6 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use crate::controller::shards::Shard;
 use crate::lifecycle::counters::{Counter, Counts};
 use crate::lifecycle::outcome::Outcome;
 use crate::lifecycle::status::WorkerStatus;
@@ -48,7 +47,7 @@ struct Metrics {
     breakers: Family<TargetLabel, Gauge>,
     leader: Gauge,
     lease_age: Gauge<f64, AtomicU64>,
-    shards: Mutex<BTreeSet<Shard>>,
+    shards: Mutex<BTreeSet<u16>>,
     shards_held: Gauge,
     shard_lease_ages: Family<ShardLabel, Gauge<f64, AtomicU64>>,
     batch_sizes: BatchSizes,
@@ -272,9 +271,9 @@ impl Telemetry {
     }
 
     /// Notes how old the lease of a shard is; `None` if this controller does not lead it. Whoever leads one leads.
-    pub fn shard(&self, shard: Shard, age: Option<Duration>) {
+    pub fn shard(&self, shard: u16, age: Option<Duration>) {
         let mut shards = self.metrics.shards.lock();
-        let label = ShardLabel { shard: shard.0 };
+        let label = ShardLabel { shard };
         match age {
             Some(age) => {
                 shards.insert(shard);
@@ -350,9 +349,9 @@ mod tests {
         telemetry.breaker("ec2/us-east-1", BreakerState::Open);
         telemetry.batch(1000);
         telemetry.lease(Some(Duration::from_secs(3)));
-        telemetry.shard(Shard(7), Some(Duration::from_secs(2)));
-        telemetry.shard(Shard(8), Some(Duration::from_secs(1)));
-        telemetry.shard(Shard(8), None);
+        telemetry.shard(7, Some(Duration::from_secs(2)));
+        telemetry.shard(8, Some(Duration::from_secs(1)));
+        telemetry.shard(8, None);
         let text = telemetry.to_prometheus();
         for line in [
             "reconciliation_reconcile_total{result=\"retry\"} 1",

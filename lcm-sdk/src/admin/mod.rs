@@ -18,6 +18,7 @@
 //! The server is behind the feature `admin`; what a controller tells, [`AdminSource`], is not.
 
 mod source;
+mod worker_source;
 
 #[cfg(feature = "admin")]
 mod auth;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+pub use crate::controller::queue::ResourceStatus;
 use crate::controller::shards::HeldShard;
 use crate::lifecycle::outcome::Outcome;
 use crate::lifecycle::time::Timestamp;
@@ -94,20 +95,6 @@ pub struct SweepSummary {
     pub resources: usize,
     /// How many of them have to be retried.
     pub failed: usize,
-}
-
-vocabulary! {
-    /// How the reconciliation of a resource stands.
-    ResourceStatus, "reconciliation status" {
-        /// It waits for its turn.
-        Pending = "PENDING",
-        /// It is being looked at.
-        InProgress = "IN_PROGRESS",
-        /// The last look ended well.
-        Success = "SUCCESS",
-        /// The last look has to be retried.
-        Failed = "FAILED",
-    }
 }
 
 /// How the reconciliation of one resource stands.

@@ -3,6 +3,7 @@
 
 mod config;
 pub mod election;
+mod hash;
 pub mod lease;
 pub mod queue;
 mod resource;

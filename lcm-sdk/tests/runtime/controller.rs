@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lcm_sdk::admin::ResourceStatus;
+use lcm_sdk::controller::queue::ResourceStatus;
 use lcm_sdk::controller::queue::WorkResult;
 use lcm_sdk::controller::shutdown::Shutdown;
 use lcm_sdk::controller::{Controller, ControllerConfig, Fetched, ListScope, Listing, Reconcile};

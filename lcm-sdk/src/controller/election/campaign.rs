@@ -6,8 +6,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 use tracing::{debug, info, warn};
 
 use super::config::ElectionConfig;
+use super::keys::ElectionKeys;
 use crate::controller::lease::LeaderLease;
-use crate::controller::shards::ElectionKeys;
 use crate::lifecycle::failure::CallFailure;
 use crate::ports::{Claim, Coordination, Lease, LeaseId, WatchUpdate};
 

@@ -2,6 +2,7 @@
 
 mod campaign;
 mod config;
+mod keys;
 mod seat;
 #[cfg(test)]
 mod tests;
@@ -13,8 +14,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
+use crate::controller::hash::Shards;
 use crate::controller::lease::{LeaderLease, LeadershipKeeper};
-use crate::controller::shards::{ElectionKeys, Shards};
 use crate::controller::shutdown::Shutdown;
 use crate::ports::{Coordination, Renewal};
 use crate::telemetry::{Anomaly, Telemetry};
@@ -22,6 +23,7 @@ use crate::telemetry::{Anomaly, Telemetry};
 pub(crate) use self::campaign::claim;
 use self::campaign::{Attempt, Campaign, Won};
 pub use self::config::{ElectionConfig, ElectionConfigError};
+pub(crate) use self::keys::ElectionKeys;
 pub(crate) use self::seat::Seat;
 
 const NOT_OURS: &str = "the key is gone or somebody else's";

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::controller::shards::{ElectionKeys, Shard};
+use super::keys::ElectionKeys;
+use crate::controller::hash::Shard;
 use crate::telemetry::Telemetry;
 
 /// What a candidate competes for.
@@ -28,7 +29,7 @@ impl Seat {
     pub(crate) fn held(&self, telemetry: &Telemetry, age: Option<Duration>) {
         match self {
             Self::Fleet(_) => telemetry.lease(age),
-            Self::Shard(_, shard) => telemetry.shard(*shard, age),
+            Self::Shard(_, shard) => telemetry.shard(shard.0, age),
             Self::Member => {}
         }
     }

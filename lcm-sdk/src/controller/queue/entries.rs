@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::types::{Key, Priority, ResourceState, WorkResult};
-use crate::admin::ResourceStatus;
+use super::types::{Key, Priority, ResourceState, ResourceStatus, WorkResult};
 use crate::lifecycle::outcome::Outcome;
 
 /// The number of a resource, for as long as it is known. Later somebody else may get it.

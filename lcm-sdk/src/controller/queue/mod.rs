@@ -24,7 +24,7 @@ use self::entries::{Entries, Entry, Stage};
 use crate::lifecycle::outcome::{Outcome, Requeue};
 
 pub(crate) use entries::Slot;
-pub use types::{Key, Priority, QueueConfig, ResourceState, WorkItem, WorkResult};
+pub use types::{Key, Priority, QueueConfig, ResourceState, ResourceStatus, WorkItem, WorkResult};
 
 /// The queue itself.
 #[derive(Debug)]

@@ -1,5 +1,4 @@
 use super::*;
-use crate::admin::ResourceStatus;
 use crate::lifecycle::backoff::Backoff;
 
 const SUCCESS: WorkResult = WorkResult::success();

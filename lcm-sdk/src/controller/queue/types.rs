@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::admin::ResourceStatus;
 use crate::lifecycle::backoff::Backoff;
 use crate::lifecycle::outcome::{Outcome, Requeue};
+use crate::lifecycle::wire_enum::vocabulary;
 
 /// The name of a resource.
 pub type Key = Arc<str>;
@@ -76,6 +76,20 @@ pub struct WorkItem<R> {
     pub lane: Priority,
     /// The resource as a listing gave it; without it, it has to be fetched.
     pub resource: Option<R>,
+}
+
+vocabulary! {
+    /// Reconciliation status of a resource.
+    ResourceStatus, "reconciliation status" {
+        /// Waits for its turn.
+        Pending = "PENDING",
+        /// Is being reconciled.
+        InProgress = "IN_PROGRESS",
+        /// The last reconcile succeeded.
+        Success = "SUCCESS",
+        /// The last reconcile failed and will be retried.
+        Failed = "FAILED",
+    }
 }
 
 /// What the queue knows about a resource.

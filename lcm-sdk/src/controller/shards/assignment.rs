@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 
-use super::hash::{Shard, Shards};
+use crate::controller::hash::{Shard, Shards};
 
 /// Where a member stands among the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,9 +6,9 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use super::election::{ShardedElection, ShardedHandle};
-use super::hash::Shards;
 use super::ownership::ShardOwnership;
 use crate::controller::election::{ElectionConfig, ElectionConfigError, ElectionHandle, LeaderElection};
+use crate::controller::hash::Shards;
 use crate::controller::shutdown::Shutdown;
 use crate::ports::Coordination;
 use crate::telemetry::Telemetry;

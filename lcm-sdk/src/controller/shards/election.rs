@@ -10,12 +10,11 @@ use tokio::time::sleep;
 use tracing::{info, warn};
 
 use super::assignment::{Standing, share};
-use super::hash::{Shard, Shards};
-use super::keys::ElectionKeys;
 use super::owned::{HeldShard, OwnedShards};
 use super::ownership::ShardOwnership;
 use super::scale_down_lock::ScaleDownLocks;
-use crate::controller::election::{ElectionConfig, ElectionConfigError, LeaderElection, Seat};
+use crate::controller::election::{ElectionConfig, ElectionConfigError, ElectionKeys, LeaderElection, Seat};
+use crate::controller::hash::{Shard, Shards};
 use crate::controller::shutdown::Shutdown;
 use crate::lifecycle::failure::CallFailure;
 use crate::ports::{Coordination, WatchStream, WatchUpdate};

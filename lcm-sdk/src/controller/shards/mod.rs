@@ -34,8 +34,6 @@
 mod assignment;
 mod candidacy;
 mod election;
-mod hash;
-mod keys;
 mod owned;
 mod ownership;
 mod scale_down_lock;
@@ -43,11 +41,11 @@ mod sharded_resource;
 #[cfg(test)]
 mod tests;
 
+pub use super::hash::{Shard, Shards, ShardsError};
+
 pub use self::assignment::{Share, Standing, fair_share, share};
 pub use self::candidacy::Candidate;
 pub use self::election::{ShardedElection, ShardedHandle};
-pub use self::hash::{Shard, Shards, ShardsError};
-pub(crate) use self::keys::ElectionKeys;
 pub use self::owned::HeldShard;
 pub(crate) use self::ownership::{Hold, ShardGuard};
 pub use self::ownership::{OwnershipChanges, ShardOwnership};

@@ -9,10 +9,10 @@ use serde::Serialize;
 use tokio::sync::{RwLock, watch};
 use tokio::time::timeout;
 
-use super::hash::{Shard, Shards};
 use super::ownership::{Hold, ShardGuard};
 use super::scale_down_lock::ScaleDownLocks;
 use crate::controller::election::ElectionHandle;
+use crate::controller::hash::{Shard, Shards};
 
 /// A shard that a member leads, as operators see it.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedRwLockReadGuard, watch};
 
-use super::hash::Shard;
 use super::owned::{HeldShard, OwnedShards};
 use super::scale_down_lock::{ScaleDownLock, ScaleDownLocks};
+use crate::controller::hash::Shard;
 use crate::controller::lease::LeaderLease;
 use crate::lifecycle::failure::CallFailure;
 

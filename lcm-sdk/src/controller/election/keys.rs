@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::hash::{Shard, Shards};
+use crate::controller::hash::{Shard, Shards};
 
 /// The keys under which a fleet is led, by one or by several.
 ///

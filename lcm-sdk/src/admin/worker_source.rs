@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use crate::admin::{
+use super::source::{
     AdminSource, ControllerStats, LastOutcome, QueueStats, Readiness, ResourceState, Role, SweepSummary, Triggered,
     WatchState,
 };
