@@ -1,4 +1,4 @@
-//! What CML and the control plane answer, through the real clients over a socket.
+//! Responses of CML and the control plane, through the real clients over a socket.
 
 use std::time::{Duration, Instant};
 
@@ -8,24 +8,24 @@ use proptest::sample::select;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
+use crate::canned_server::{CannedServer, any_status, response};
 use crate::cases::{any_bytes, any_json, check, like_bytes, like_json};
-use crate::parrot::{Parrot, any_status, response};
 
-/// What the clients know and must not tell, though the far side repeats it.
-const SECRETS: [&str; 4] = ["canary-password", "canary-bearer", "canary-licence", "canary-api-key"];
+/// Secrets that the clients send and that the server repeats; no error may show them.
+const SECRETS: [&str; 4] = ["canary-password", "canary-bearer", "canary-license", "canary-api-key"];
 
-/// The longest answer the clients may take in.
-const LONGEST: usize = 64 * 1024;
+/// Longest body that the clients accept, in bytes.
+const MAX_BODY: usize = 64 * 1024;
 
 /// Longer than any call may take, on any machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 fn runtime() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
-/// An answer: JSON with something wrong, a page of HTML, an error that repeats what it was sent, or bytes.
-fn any_answer(examples: Vec<Value>) -> impl Strategy<Value = Vec<u8>> {
+/// Invalid JSON, HTML, errors that repeat the request, or arbitrary bytes.
+fn any_response(examples: Vec<Value>) -> impl Strategy<Value = Vec<u8>> {
     let repeated = format!("<html><h1>{}</h1>\r\n{}", SECRETS.join(" "), "<p>so sorry</p>".repeat(200));
     let text = |value: Value| value.to_string().into_bytes();
     let body = prop_oneof![
@@ -35,16 +35,18 @@ fn any_answer(examples: Vec<Value>) -> impl Strategy<Value = Vec<u8>> {
         1 => Just(repeated.into_bytes()),
         1 => Just(json!({"code": 400, "description": SECRETS.join(" ")}).to_string().into_bytes()),
         1 => any_bytes(),
-        1 => (LONGEST - 10..LONGEST * 2).prop_map(|length| vec![b'7'; length]),
+        1 => (MAX_BODY - 10..MAX_BODY * 2).prop_map(|length| vec![b'7'; length]),
     ];
-    let kind = select(vec!["application/json", "text/html", "text/html; charset=utf-16"]);
-    let whole = (any_status(), kind, body).prop_map(|(status, kind, body)| response(status, kind, &body)).boxed();
-    prop_oneof![12 => whole.clone(), 2 => like_bytes(whole), 1 => any_bytes()]
+    let content_type = select(vec!["application/json", "text/html", "text/html; charset=utf-16"]);
+    let complete = (any_status(), content_type, body)
+        .prop_map(|(status, content_type, body)| response(status, content_type, &body))
+        .boxed();
+    prop_oneof![12 => complete.clone(), 2 => like_bytes(complete), 1 => any_bytes()]
 }
 
-/// What the failure of a call may look like that was made with these secrets.
-fn discreet<T>(told: Result<T, CallFailure>, secrets: &[&str]) -> Result<(), TestCaseError> {
-    let Err(failure) = told else { return Ok(()) };
+/// Checks that a failure is short, on one line and free of secrets.
+fn check_failure<T>(result: Result<T, CallFailure>, secrets: &[&str]) -> Result<(), TestCaseError> {
+    let Err(failure) = result else { return Ok(()) };
     let text = format!("{failure} {failure:?}");
     for secret in secrets {
         prop_assert!(!text.contains(secret), "{text}");
@@ -56,7 +58,7 @@ fn discreet<T>(told: Result<T, CallFailure>, secrets: &[&str]) -> Result<(), Tes
 
 #[cfg(feature = "cml")]
 #[test]
-fn whatever_cml_answers_it_is_understood_or_a_failure_that_tells_no_secret() {
+fn cml_response_is_parsed_or_fails_without_secrets() {
     use lcm_sdk::ports::{Cml as _, CmlTarget};
     use lcm_sdk::providers::cml::{CmlClient, Options, Security};
 
@@ -71,46 +73,46 @@ fn whatever_cml_answers_it_is_understood_or_a_failure_that_tells_no_secret() {
         json!({"code": 400, "description": "Node(s) have already been de-registered"}),
     ];
     let runtime = runtime();
-    let parrot = Parrot::start(&runtime);
+    let server = CannedServer::start(&runtime);
     let options = Options {
         security: Security::PlainHttp,
-        port: parrot.address.port(),
+        port: server.address.port(),
         timeout: Duration::from_secs(30),
-        max_body: LONGEST,
+        max_body: MAX_BODY,
         ..Options::default()
     };
-    let signed_in = response(200, "application/json", br#""canary-bearer""#);
-    let sign_in = prop_oneof![3 => Just(signed_in.clone()), 1 => any_answer(examples.clone())];
-    let case = (any_answer(examples), sign_in, 0_u8..6);
-    check("answers of CML", 1_000, "tests/fuzz/seeds/cml.txt", case, |(answer, sign_in, call)| {
+    let logged_in = response(200, "application/json", br#""canary-bearer""#);
+    let login = prop_oneof![3 => Just(logged_in.clone()), 1 => any_response(examples.clone())];
+    let case = (any_response(examples), login, 0_u8..6);
+    check("responses of CML", 1_000, "tests/fuzz/seeds/cml.txt", case, |(response, login, call)| {
         let mut secrets = vec!["canary-password"];
-        // Not of the first call, whose first question is put without signing in.
-        secrets.extend((call > 0 && sign_in == signed_in).then_some("canary-bearer"));
-        secrets.extend(matches!(call, 3 | 4).then_some("canary-licence"));
-        parrot.learn(answer, Some(("/authenticate", sign_in)));
+        // The first call begins without a login.
+        secrets.extend((call > 0 && login == logged_in).then_some("canary-bearer"));
+        secrets.extend(matches!(call, 3 | 4).then_some("canary-license"));
+        server.respond_with(response, Some(("/authenticate", login)));
         let client = CmlClient::new(options.clone()).expect("a client");
         let password = Secret::from("canary-password");
         let at = CmlTarget { address: "127.0.0.1".to_owned(), username: "admin".to_owned(), password };
-        let token = Secret::from("canary-licence");
-        let begun = Instant::now();
+        let token = Secret::from("canary-license");
+        let started = Instant::now();
         runtime.block_on(async {
             match call {
-                0 => discreet(client.system(&at).await, &secrets),
-                1 => discreet(client.telemetry(&at).await, &secrets),
-                2 => discreet(client.registration(&at).await, &secrets),
-                3 => discreet(client.register(&at, &token).await, &secrets),
-                4 => discreet(client.reregister(&at, &token).await, &secrets),
-                _ => discreet(client.deregister(&at).await, &secrets),
+                0 => check_failure(client.system(&at).await, &secrets),
+                1 => check_failure(client.telemetry(&at).await, &secrets),
+                2 => check_failure(client.registration(&at).await, &secrets),
+                3 => check_failure(client.register(&at, &token).await, &secrets),
+                4 => check_failure(client.reregister(&at, &token).await, &secrets),
+                _ => check_failure(client.deregister(&at).await, &secrets),
             }
         })?;
-        prop_assert!(begun.elapsed() < PATIENCE);
+        prop_assert!(started.elapsed() < DEADLINE);
         Ok(())
     });
 }
 
 #[cfg(feature = "control-plane")]
 #[test]
-fn whatever_the_control_plane_answers_it_is_understood_or_a_failure_that_tells_no_secret() {
+fn control_plane_response_is_parsed_or_fails_without_secrets() {
     use lcm_sdk::lifecycle::event::SessionEnd;
     use lcm_sdk::lifecycle::idle::AutoPause;
     use lcm_sdk::lifecycle::license::LicenseReport;
@@ -128,45 +130,45 @@ fn whatever_the_control_plane_answers_it_is_understood_or_a_failure_that_tells_n
         json!({"name": "metal", "instance_type": "m5zn.metal", "drain_timeout_hours": 4}),
         json!({"enabled": true, "regions": ["us-east-1"], "ami_name_pattern": "cml*", "scan_interval_seconds": 300}),
         json!({"detail": "Not Found"}),
-        json!({"error": "conflict", "message": "somebody wrote"}),
+        json!({"error": "conflict", "message": "version mismatch"}),
     ];
     let runtime = runtime();
-    let parrot = Parrot::start(&runtime);
-    let mut options = Options::new(format!("http://{}", parrot.address), Secret::from("canary-api-key"));
-    (options.retries, options.max_body) = (Vec::new(), LONGEST);
+    let server = CannedServer::start(&runtime);
+    let mut options = Options::new(format!("http://{}", server.address), Secret::from("canary-api-key"));
+    (options.retries, options.max_body) = (Vec::new(), MAX_BODY);
     let client = ControlPlaneClient::new(options).expect("a client");
-    let case = (any_answer(examples), 0_u8..10);
-    check("answers of the control plane", 1_500, "tests/fuzz/seeds/control_plane.txt", case, |(answer, call)| {
-        parrot.learn(answer, None);
+    let case = (any_response(examples), 0_u8..10);
+    check("responses of the control plane", 1_500, "tests/fuzz/seeds/control_plane.txt", case, |(response, call)| {
+        server.respond_with(response, None);
         let (id, session, fence) = ("w-1".into(), "s-1".into(), Fence(Some(7)));
-        let begun = Instant::now();
+        let started = Instant::now();
         runtime.block_on(async {
             match call {
-                0 => discreet(client.workers(&Scope::living()).await, &["canary-api-key"]),
-                1 => discreet(client.worker(&id).await, &["canary-api-key"]),
-                2 => discreet(client.sessions(&id).await, &["canary-api-key"]),
-                3 => discreet(client.template("metal").await, &["canary-api-key"]),
-                4 => discreet(client.discovery_settings().await, &["canary-api-key"]),
-                5 => discreet(client.idle_status(&id).await, &["canary-api-key"]),
-                6 => discreet(
+                0 => check_failure(client.workers(&Scope::living()).await, &["canary-api-key"]),
+                1 => check_failure(client.worker(&id).await, &["canary-api-key"]),
+                2 => check_failure(client.sessions(&id).await, &["canary-api-key"]),
+                3 => check_failure(client.template("metal").await, &["canary-api-key"]),
+                4 => check_failure(client.discovery_settings().await, &["canary-api-key"]),
+                5 => check_failure(client.idle_status(&id).await, &["canary-api-key"]),
+                6 => check_failure(
                     client.detect_idle(&id, Some(Vec::new()), AutoPause::ServerDecides, fence).await,
                     &["canary-api-key"],
                 ),
-                7 => discreet(
+                7 => check_failure(
                     client.report_license(&id, LicenseReport::StartRegistration, fence).await,
                     &["canary-api-key"],
                 ),
-                8 => discreet(
+                8 => check_failure(
                     client.move_session(&session, SessionMove::Retry { attempt: 1 }, fence).await,
                     &["canary-api-key"],
                 ),
-                _ => discreet(
+                _ => check_failure(
                     client.terminate_session(&session, SessionEnd::MaxRetriesExceeded, fence).await,
                     &["canary-api-key"],
                 ),
             }
         })?;
-        prop_assert!(begun.elapsed() < PATIENCE);
+        prop_assert!(started.elapsed() < DEADLINE);
         Ok(())
     });
 }

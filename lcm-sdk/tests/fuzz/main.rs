@@ -1,19 +1,19 @@
-//! Everything this crate reads from outside, with whatever somebody might send: it never panics, ends in time, holds no
-//! more than its limits allow, says what is wrong in few words, and never shows a secret.
+//! Fuzzes every input that this crate reads from outside.
+//!
+//! Invalid input never causes a panic, ends in time, stays within the memory limits, is reported in a short error, and
+//! no error shows a secret.
 
 #[path = "../../../tests/support/fuzz.rs"]
 mod cases;
 
+#[cfg(any(feature = "cml", feature = "control-plane", feature = "aws"))]
+mod canned_server;
 #[cfg(feature = "aws")]
 mod ec2;
 #[cfg(feature = "etcd")]
 mod etcd;
 #[cfg(any(feature = "cml", feature = "control-plane"))]
 mod http;
-#[cfg(feature = "aws")]
-mod instances;
-#[cfg(any(feature = "cml", feature = "control-plane", feature = "aws"))]
-mod parrot;
 mod records;
 #[cfg(feature = "runtime")]
 mod settings;

@@ -1,4 +1,4 @@
-//! Records of the control plane: workers, sessions, templates, regions.
+//! Corrupted control plane records: workers, sessions, templates, regions.
 
 use lcm_sdk::lifecycle::worker_json::read_workers;
 use lcm_sdk::{RegionConfigs, Session, Template, Worker};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::cases::{any_bytes, any_json, check, like_bytes, like_json};
 
-/// What no error may show.
+/// A secret that no error may show.
 const CANARY: &str = "canary-hunter2";
 
 fn workers() -> Vec<Value> {
@@ -32,22 +32,22 @@ fn workers() -> Vec<Value> {
 }
 
 #[test]
-fn whatever_the_record_of_a_worker_says_it_is_read_or_refused_in_few_words() {
+fn worker_record_is_read_or_refused_with_a_short_error() {
     let record = prop_oneof![5 => like_json(workers()), 1 => any_json()];
     check("records of workers", 4_000, "tests/fuzz/seeds/worker.txt", record, |record| {
         let (read, unreadable) = read_workers(vec![record.clone()]);
         prop_assert_eq!(read.len() + unreadable.len(), 1);
         for refused in unreadable {
-            let told = format!("{refused:?} {}", refused.error);
-            prop_assert!(!told.contains(CANARY), "{told}");
-            prop_assert!(told.len() < 8_000, "an error of {} bytes", told.len());
+            let text = format!("{refused:?} {}", refused.error);
+            prop_assert!(!text.contains(CANARY), "{text}");
+            prop_assert!(text.len() < 8_000, "an error of {} bytes", text.len());
         }
         for worker in read {
-            // What it may tell: the fields nobody knows are the server's, whatever stands in them.
+            // Unknown fields are kept as the server sent them and may repeat a secret.
             let known = Worker { extra: Default::default(), metadata: Default::default(), ..worker.clone() };
             let known = format!("{:?}", known.cml_password.iter().chain(&known.license.token).collect::<Vec<_>>());
             prop_assert!(!known.contains(CANARY), "{known}");
-            // What was read is written as it was read.
+            // A record survives being written and read again.
             let written = Value::Object(worker.to_json());
             let again = Worker::try_from(written.clone());
             let again = again.map_err(|error| TestCaseError::fail(format!("{error} in {written}")))?;
@@ -58,7 +58,7 @@ fn whatever_the_record_of_a_worker_says_it_is_read_or_refused_in_few_words() {
 }
 
 #[test]
-fn whatever_bytes_come_for_a_record_they_are_read_or_refused() {
+fn record_bytes_are_read_or_refused() {
     let text = select(workers()).prop_map(|record| record.to_string().into_bytes());
     let bytes = prop_oneof![4 => like_bytes(text), 1 => any_bytes()];
     check("bytes of records", 3_000, "tests/fuzz/seeds/bytes.txt", bytes, |bytes| {
@@ -66,7 +66,7 @@ fn whatever_bytes_come_for_a_record_they_are_read_or_refused() {
         if let Err(error) = &read {
             prop_assert!(error.to_string().len() < 2_000, "an error of {} bytes", error.to_string().len());
         }
-        // Read while it is parsed or taken from what was parsed, it says the same.
+        // Parsing bytes and converting a parsed value agree.
         let parsed = serde_json::from_slice::<Value>(&bytes).ok();
         prop_assert_eq!(read.ok(), parsed.and_then(|value| Worker::try_from(value).ok()));
         drop(serde_json::from_slice::<Vec<Worker>>(&bytes));
@@ -75,7 +75,7 @@ fn whatever_bytes_come_for_a_record_they_are_read_or_refused() {
 }
 
 #[test]
-fn whatever_sessions_templates_and_regions_say_they_are_read_or_refused() {
+fn other_records_are_read_or_refused_with_a_short_error() {
     let examples = vec![
         json!({"id": "s-1", "worker_id": "w-1", "status": "running", "retry_count": 2, "name": "exam",
                "timeslot_start": "2026-02-06T08:00:00Z", "timeslot_end": "2026-02-06T10:00:00Z"}),
@@ -86,13 +86,13 @@ fn whatever_sessions_templates_and_regions_say_they_are_read_or_refused() {
     ];
     let record = prop_oneof![5 => like_json(examples), 1 => any_json()];
     check("sessions, templates, regions", 4_000, "tests/fuzz/seeds/others.txt", record, |record| {
-        let told = [
+        let errors = [
             Session::try_from(record.clone()).err().map(|error| error.to_string()),
             Template::try_from(record.clone()).err().map(|error| error.to_string()),
         ];
-        // Its errors are serde's, as long as what they repeat; whoever shows them cuts them.
+        // These errors come from serde and repeat the input, so their length is not checked.
         drop(serde_json::from_value::<RegionConfigs>(record));
-        for error in told.into_iter().flatten() {
+        for error in errors.into_iter().flatten() {
             prop_assert!(error.len() < 4_000, "an error of {} bytes", error.len());
         }
         Ok(())

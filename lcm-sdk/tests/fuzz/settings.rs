@@ -1,4 +1,4 @@
-//! The environment: every variable, any text.
+//! Arbitrary text in every environment variable.
 
 use lcm_sdk::settings::Settings;
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use proptest::sample::select;
 
 use crate::cases::{any_bytes, any_text, check, like_bytes};
 
-/// What nobody may ever read, put into every variable that is a secret.
+/// Part of every secret variable; no output may show it.
 const CANARY: &str = "canary-hunter2";
 
 const GOOD: &[&str] = &[
@@ -39,7 +39,7 @@ fn secret_variables() -> Vec<&'static str> {
 }
 
 #[test]
-fn whatever_the_environment_says_it_is_usable_or_refused_by_name_and_secrets_stay_secret() {
+fn environment_is_accepted_or_refused_without_secrets() {
     let secrets = secret_variables();
     assert!(secrets.len() >= 6, "{secrets:?}");
     let all: Vec<&str> = Settings::table().iter().flat_map(|setting| setting.variables.iter().copied()).collect();
@@ -55,7 +55,7 @@ fn whatever_the_environment_says_it_is_usable_or_refused_by_name_and_secrets_sta
     check("settings", 3_000, "tests/fuzz/seeds/settings.txt", (open, hidden), |(open, hidden)| {
         let open = open.into_iter().filter(|(variable, _)| !secrets.contains(variable));
         let hidden = hidden.into_iter().map(|(variable, value)| (variable, format!("{value}{CANARY}{value}")));
-        let told = match Settings::from_map(open.chain(hidden)) {
+        let shown = match Settings::from_map(open.chain(hidden)) {
             Ok(settings) => {
                 let _ = (settings.policy(), settings.watch_prefixes(), settings.discovery_regions());
                 let warnings: Vec<String> = settings.warnings().iter().map(ToString::to_string).collect();
@@ -64,14 +64,14 @@ fn whatever_the_environment_says_it_is_usable_or_refused_by_name_and_secrets_sta
             Err(error) => {
                 prop_assert!(!error.problems.is_empty());
                 for problem in &error.problems {
-                    let told = problem.to_string();
-                    prop_assert!(told.contains("accepted") || told.contains(" and "), "{told}");
-                    prop_assert!(told.len() < 4_000, "an error of {} bytes", told.len());
+                    let text = problem.to_string();
+                    prop_assert!(text.contains("accepted") || text.contains(" and "), "{text}");
+                    prop_assert!(text.len() < 4_000, "an error of {} bytes", text.len());
                 }
                 format!("{error} {error:?}")
             }
         };
-        prop_assert!(!told.contains(CANARY), "{told}");
+        prop_assert!(!shown.contains(CANARY), "{shown}");
         Ok(())
     });
 }

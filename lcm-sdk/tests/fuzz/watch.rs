@@ -1,4 +1,4 @@
-//! Keys of etcd, as the watch reads them.
+//! Arbitrary etcd keys under a watch.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ const KEYS: &[&[u8]] =
     &[b"/workers/w-1", b"/lcm/workers/w-1/desired_state", b"/workers//w-2/", b"/workers/\xff", b"/workers", b"/"];
 
 #[test]
-fn whatever_a_key_is_it_names_a_resource_or_none() {
+fn key_names_one_resource_or_none() {
     let key = prop_oneof![3 => like_bytes(select(KEYS).prop_map(<[u8]>::to_vec)), 1 => any_bytes()];
     let prefix = select(vec!["/workers/", "/lcm/workers/", "/", ""]);
     check("keys of etcd", 5_000, "tests/fuzz/seeds/keys.txt", (prefix, key), |(prefix, key)| {
@@ -29,7 +29,7 @@ fn whatever_a_key_is_it_names_a_resource_or_none() {
 }
 
 #[test]
-fn whatever_keys_are_written_the_watch_tells_those_that_name_a_resource() {
+fn watch_reports_every_key_that_names_a_resource() {
     let key = prop_oneof![any_text(), any_text().prop_map(|text| format!("/workers/{text}"))];
     let writes = proptest::collection::vec((key, any_text()), 1..20);
     check("writes under a watch", 400, "tests/fuzz/seeds/watch.txt", writes, |writes| {
@@ -45,7 +45,7 @@ fn whatever_keys_are_written_the_watch_tells_those_that_name_a_resource() {
             for (key, value) in &writes {
                 etcd.put(key, value);
             }
-            // The last one is always told, so there is an end to wait for.
+            // A marker that is always reported, so that the loop below ends.
             etcd.put("/workers/the-end", "");
             let mut expected: BTreeSet<String> =
                 writes.iter().filter_map(|(key, _)| first_segment("/workers/", key.as_bytes())).collect();
@@ -54,7 +54,7 @@ fn whatever_keys_are_written_the_watch_tells_those_that_name_a_resource() {
                 match notices.recv().await {
                     Some(WatchNotice::Changed(ids)) => expected.retain(|id| !ids.contains(id)),
                     Some(WatchNotice::Resync(_)) => break,
-                    None => return Err(TestCaseError::fail(format!("never told of {expected:?}"))),
+                    None => return Err(TestCaseError::fail(format!("not reported: {expected:?}"))),
                 }
             }
             shutdown.request();

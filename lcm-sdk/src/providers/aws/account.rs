@@ -9,6 +9,7 @@ use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_sdk_ec2::config::{Credentials, SharedCredentialsProvider, SharedHttpClient};
 
 use super::call_policy::Guard;
+use super::complete::CompleteResponse;
 use crate::lifecycle::secret::Secret;
 use crate::resilience::circuit_breaker::BreakerSettings;
 use crate::telemetry::Telemetry;
@@ -111,6 +112,7 @@ impl Account {
             .region(Region::new(region.to_owned()))
             .retry_config(RetryConfig::disabled())
             .timeout_config(self.time_limits())
+            .interceptor(CompleteResponse)
             .build();
         aws_sdk_ec2::Client::from_conf(config)
     }

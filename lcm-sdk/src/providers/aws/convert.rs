@@ -6,7 +6,7 @@ use crate::lifecycle::instance::{Image, Instance};
 use crate::lifecycle::status::Ec2State;
 use crate::lifecycle::time::Timestamp;
 
-/// An instance, or nothing if EC2 left out its id. Most do not come this way: see [`reading`](super::reading).
+/// An instance, or nothing if EC2 left out its id.
 pub(super) fn instance(described: &types::Instance) -> Option<Instance> {
     let id = described.instance_id()?;
     // Without a state nothing may be concluded: neither that it lives nor that it is dead.

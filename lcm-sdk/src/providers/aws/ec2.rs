@@ -13,8 +13,6 @@ use super::codes::{INSTANCE_NOT_FOUND, SUBNET_NOT_FOUND};
 use super::convert;
 use super::describe::describe;
 use super::image_cache::ImageCache;
-use super::reading::Reading;
-use super::whole::Whole;
 use crate::lifecycle::discovery::{Completeness, Scan};
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::ids::{InstanceId, WorkerId};
@@ -75,13 +73,9 @@ impl Ec2 {
                         client.describe_instances().set_filters(Some(filters.to_vec())).max_results(PAGE)
                     }
                 };
-                let reading = Reading::default();
-                let sent = request.set_next_token(token.clone()).customize().interceptor(reading.clone()).send();
-                async move { sent.await.map(|page| (page, reading.take())) }
+                request.set_next_token(token.clone()).send()
             };
-            let (page, read) = self.account.guard().call(Api::DescribeInstances, region, call).await?;
-            read.into_iter().for_each(&mut take);
-            // What was not plain enough to be read before the client did.
+            let page = self.account.guard().call(Api::DescribeInstances, region, call).await?;
             let described = page.reservations().iter().flat_map(|reservation| reservation.instances());
             described.filter_map(convert::instance).for_each(&mut take);
             token = page.next_token.filter(|token| !token.is_empty());
@@ -104,8 +98,6 @@ impl Ec2 {
                     .set_owners(Some(self.account.tuning().image_owners.clone()).filter(|owners| !owners.is_empty()))
                     .max_results(PAGE)
                     .set_next_token(token.clone())
-                    .customize()
-                    .interceptor(Whole)
                     .send()
             };
             let page = self.account.guard().call(Api::DescribeImages, region, call).await?;

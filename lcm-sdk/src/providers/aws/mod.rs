@@ -18,14 +18,12 @@ mod call_policy;
 mod clients;
 mod cloudwatch;
 pub mod codes;
+mod complete;
 mod convert;
 mod describe;
 mod ec2;
 mod image_cache;
 mod metric_names;
-mod reading;
-mod received;
-mod whole;
 
 pub use account::{Account, Tuning};
 pub use cloudwatch::CloudWatch;

@@ -1,4 +1,4 @@
-//! A server that says what it was told to say, whatever it is asked.
+//! An HTTP server that sends canned bytes for every request.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,43 +10,45 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 
-/// What it says: to whoever asks for a path that ends like this, and to everybody else.
 #[derive(Debug, Default)]
-struct Lines {
+struct Responses {
+    /// Sent for paths with this suffix.
     special: Option<(&'static str, Vec<u8>)>,
-    usual: Vec<u8>,
+    /// Sent for every other path.
+    default: Vec<u8>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Parrot {
+pub(crate) struct CannedServer {
     pub(crate) address: SocketAddr,
-    lines: Arc<Mutex<Lines>>,
+    responses: Arc<Mutex<Responses>>,
 }
 
-impl Parrot {
+impl CannedServer {
     pub(crate) fn start(runtime: &Runtime) -> Self {
-        let lines = Arc::new(Mutex::new(Lines::default()));
+        let responses = Arc::new(Mutex::new(Responses::default()));
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a free port");
         let address = listener.local_addr().expect("an address");
-        let told = Arc::clone(&lines);
+        let served = Arc::clone(&responses);
         runtime.spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(answer(stream, Arc::clone(&told)));
+                tokio::spawn(serve(stream, Arc::clone(&served)));
             }
         });
-        Self { address, lines }
+        Self { address, responses }
     }
 
-    pub(crate) fn learn(&self, usual: Vec<u8>, special: Option<(&'static str, Vec<u8>)>) {
-        *self.lines.lock() = Lines { special, usual };
+    /// Replaces the responses; `special` goes to requests whose path has its suffix.
+    pub(crate) fn respond_with(&self, default: Vec<u8>, special: Option<(&'static str, Vec<u8>)>) {
+        *self.responses.lock() = Responses { special, default };
     }
 }
 
-/// One request, one answer, the end.
-async fn answer(mut stream: TcpStream, lines: Arc<Mutex<Lines>>) {
+/// Reads one request, sends one response and closes the connection.
+async fn serve(mut stream: TcpStream, responses: Arc<Mutex<Responses>>) {
     let mut request = Vec::new();
     let mut chunk = [0; 4096];
-    while !is_whole(&request) {
+    while !is_complete(&request) {
         match stream.read(&mut chunk).await {
             Ok(0) | Err(_) => return,
             Ok(read) => request.extend_from_slice(&chunk[..read]),
@@ -54,34 +56,34 @@ async fn answer(mut stream: TcpStream, lines: Arc<Mutex<Lines>>) {
     }
     let line = String::from_utf8_lossy(&request).lines().next().unwrap_or_default().to_owned();
     let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
-    let said = {
-        let lines = lines.lock();
-        match &lines.special {
-            Some((end, special)) if path.ends_with(end) => special.clone(),
-            Some(_) | None => lines.usual.clone(),
+    let bytes = {
+        let responses = responses.lock();
+        match &responses.special {
+            Some((suffix, special)) if path.ends_with(suffix) => special.clone(),
+            Some(_) | None => responses.default.clone(),
         }
     };
-    drop(stream.write_all(&said).await);
+    drop(stream.write_all(&bytes).await);
     drop(stream.shutdown().await);
 }
 
-fn is_whole(request: &[u8]) -> bool {
+fn is_complete(request: &[u8]) -> bool {
     let Some(end) = request.windows(4).position(|window| window == b"\r\n\r\n") else { return false };
     let head = String::from_utf8_lossy(&request[..end]).to_ascii_lowercase();
     let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse::<usize>().ok());
     request.len() >= end + 4 + length.unwrap_or(0)
 }
 
-/// An answer of HTTP with a body, which says its length or ends with the connection.
+/// An HTTP response with a body and its length.
 pub(crate) fn response(status: u16, content_type: &str, body: &[u8]) -> Vec<u8> {
     let head = format!(
-        "HTTP/1.1 {status} Said\r\ncontent-type: {content_type}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        "HTTP/1.1 {status} Canned\r\ncontent-type: {content_type}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
         body.len()
     );
     [head.as_bytes(), body].concat()
 }
 
-/// A status that somebody may send.
+/// Mostly successes, some of the usual errors, now and then any status.
 pub(crate) fn any_status() -> impl Strategy<Value = u16> {
     prop_oneof![
         4 => Just(200_u16),
