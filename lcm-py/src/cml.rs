@@ -1,8 +1,7 @@
 //! The CML on a worker, written in Python. What each method means is documented on `lcm.ports`.
 
 use async_trait::async_trait;
-use lcm_sdk::lifecycle::license::RegistrationStatus;
-use lcm_sdk::lifecycle::observation::CmlMetrics;
+use lcm_sdk::lifecycle::{CmlMetrics, RegistrationStatus};
 use lcm_sdk::ports::{Cml, CmlTarget};
 use lcm_sdk::{CallFailure, Secret};
 use pyo3::prelude::*;

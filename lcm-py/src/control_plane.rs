@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lcm_sdk::lifecycle::event::{Audit, SessionEnd};
-use lcm_sdk::lifecycle::idle::{AutoPause, IdleReport};
-use lcm_sdk::lifecycle::license::LicenseReport;
-use lcm_sdk::lifecycle::observation::{CloudMetrics, CmlMetrics};
-use lcm_sdk::lifecycle::worker_json;
+use lcm_sdk::lifecycle::{
+    Audit, AutoPause, CloudMetrics, CmlMetrics, IdleReport, LicenseReport, SessionEnd, read_workers,
+};
 use lcm_sdk::ports::{
     ControlPlane, DiscoverySettings, Fence, IdleCheck, ImportSummary, Scope, SessionMove, Version, WorkerListing,
 };
@@ -192,7 +190,7 @@ fn read_listing(answer: &Bound<'_, PyAny>) -> PyResult<WorkerListing> {
         if record.cast::<Worker>().is_ok() {
             listing.workers.push(read_worker(record)?);
         } else {
-            let (workers, unreadable) = worker_json::read_workers(vec![to_value(record, "worker")?]);
+            let (workers, unreadable) = read_workers(vec![to_value(record, "worker")?]);
             listing.workers.extend(workers);
             listing.unreadable.extend(unreadable);
         }

@@ -1,6 +1,6 @@
 //! Decisions and outcomes as Python's frozen dataclasses.
 
-use lcm_sdk::lifecycle::decision::Changes;
+use lcm_sdk::lifecycle::Changes;
 use lcm_sdk::lifecycle::transition::TABLE;
 use lcm_sdk::reconciler::{EffectReport, Mode, ReconcileResult};
 use lcm_sdk::{Effect, EffectResult, Reason, Requeue, Transition, WorkerStatus};

@@ -1,7 +1,7 @@
 //! CloudWatch, written in Python. What each method means is documented on `lcm.ports`.
 
 use async_trait::async_trait;
-use lcm_sdk::lifecycle::observation::CloudMetrics;
+use lcm_sdk::lifecycle::CloudMetrics;
 use lcm_sdk::ports::Metrics;
 use lcm_sdk::{InstanceId, Lookup, Timestamp};
 use pyo3::prelude::*;

@@ -2,10 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lcm_sdk::lifecycle::idle::IdleReport;
-use lcm_sdk::lifecycle::license::RegistrationStatus;
-use lcm_sdk::lifecycle::observation::{CloudMetrics, CmlMetrics};
-use lcm_sdk::lifecycle::wire_enum::ParseEnumError;
+use lcm_sdk::lifecycle::{CloudMetrics, CmlMetrics, IdleReport, ParseEnumError, RegistrationStatus};
 use lcm_sdk::{CallFailure, Ec2State, FailureKind, FleetView, Image, Instance, Lookup, Session, Template, Timestamp};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use lcm_sdk::lifecycle::policy::{ExternalStopPolicy, OrphanPolicy, ScaleDownPolicy};
+use lcm_sdk::lifecycle::{ExternalStopPolicy, OrphanPolicy, ScaleDownPolicy};
 use lcm_sdk::{Backoff, RegionConfig, RegionConfigs};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

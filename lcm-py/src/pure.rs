@@ -43,7 +43,7 @@ pub(crate) fn backoff_seconds(retries: u32, policy: Option<&Bound<'_, Policy>>) 
 /// The words of every vocabulary that Python repeats as an enum.
 #[pyfunction]
 pub(crate) fn vocabularies() -> BTreeMap<&'static str, Vec<&'static str>> {
-    use lcm_sdk::lifecycle::policy::ExternalStopPolicy;
+    use lcm_sdk::lifecycle::ExternalStopPolicy;
     use lcm_sdk::{DesiredStatus, Ec2State, Outcome, ReasonCode};
     BTreeMap::from([
         ("WorkerStatus", WorkerStatus::ALL.iter().map(|word| word.as_str()).collect()),
@@ -87,7 +87,7 @@ pub(crate) fn decide<'py>(
 /// Whether each worker may take a new session.
 #[pyfunction]
 pub(crate) fn eligible(workers: &Bound<'_, PyAny>) -> PyResult<Vec<bool>> {
-    use lcm_sdk::lifecycle::placement::{Eligibility, eligibility};
+    use lcm_sdk::lifecycle::{Eligibility, eligibility};
     let judge = |worker: PyResult<Bound<'_, PyAny>>| Ok(eligibility(&read_worker(&worker?)?) == Eligibility::Eligible);
     workers.try_iter()?.map(judge).collect()
 }

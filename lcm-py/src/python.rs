@@ -1,8 +1,8 @@
 //! The Python half of the package, as the native half reaches it: its classes, words and exceptions.
 
 use lcm_sdk::CallFailure;
+use lcm_sdk::lifecycle::FieldError;
 use lcm_sdk::lifecycle::drain::DrainError;
-use lcm_sdk::lifecycle::json::FieldError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyType};

@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use chrono::{DateTime, Utc};
-use lcm_sdk::lifecycle::placement::{Eligibility, eligibility};
+use lcm_sdk::lifecycle::{Eligibility, eligibility};
 use lcm_sdk::{InstanceId, Secret};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;

@@ -8,7 +8,7 @@ use std::error::Error;
 use std::io::IsTerminal;
 use std::time::Duration;
 
-use lcm_sdk::lifecycle::{drain, event::Notice};
+use lcm_sdk::lifecycle::{Notice, drain};
 use lcm_sdk::simulate::Simulation;
 use lcm_sdk::{Applied, Decision, DesiredStatus, Record, Session, Worker, WorkerStatus, record};
 

@@ -66,30 +66,13 @@ pub mod telemetry;
 #[cfg(feature = "runtime")]
 pub mod workers;
 
-pub use crate::lifecycle::backoff::Backoff;
-pub use crate::lifecycle::decide::decide;
-pub use crate::lifecycle::decision::Decision;
-pub use crate::lifecycle::effect::{Effect, EffectResult};
-pub use crate::lifecycle::failure::{CallFailure, FailureKind};
-pub use crate::lifecycle::fleet::FleetView;
-pub use crate::lifecycle::ids::{InstanceId, SessionId, WorkerId};
-pub use crate::lifecycle::instance::{Image, Instance};
-pub use crate::lifecycle::observation::{Lookup, Observation};
-pub use crate::lifecycle::outcome::{Outcome, Requeue};
-pub use crate::lifecycle::patch::Patch;
-pub use crate::lifecycle::placement::eligible_workers;
-pub use crate::lifecycle::policy::Policy;
-pub use crate::lifecycle::query::{Queries, Query, queries};
-pub use crate::lifecycle::reason::{Reason, ReasonCode};
-pub use crate::lifecycle::record::{Applied, Record, record};
-pub use crate::lifecycle::region::{RegionConfig, RegionConfigs};
-pub use crate::lifecycle::secret::Secret;
-pub use crate::lifecycle::session::Session;
-pub use crate::lifecycle::status::{DesiredStatus, Ec2State, WorkerStatus};
-pub use crate::lifecycle::template::Template;
-pub use crate::lifecycle::time::Timestamp;
-pub use crate::lifecycle::transition::{EdgeKind, InvalidTransition, Transition};
-pub use crate::lifecycle::worker::Worker;
+#[doc(inline)]
+pub use lifecycle::{
+    Applied, Backoff, CallFailure, Decision, DesiredStatus, Ec2State, EdgeKind, Effect, EffectResult, FailureKind,
+    FleetView, Image, Instance, InstanceId, InvalidTransition, Lookup, Observation, Outcome, Patch, Policy, Queries,
+    Query, Reason, ReasonCode, Record, RegionConfig, RegionConfigs, Requeue, Secret, Session, SessionId, Template,
+    Timestamp, Transition, Worker, WorkerId, WorkerStatus, decide, eligible_workers, queries, record,
+};
 
 /// The examples of the README, run as tests.
 #[cfg(all(doctest, feature = "worker-controller"))]

@@ -13,7 +13,7 @@ use lcm_sdk::admin::{
     ResourceState, ResourceStatus, Role, SweepSummary, Triggered, WatchState,
 };
 use lcm_sdk::controller::shutdown::Shutdown;
-use lcm_sdk::lifecycle::counters::{Counter, Counts};
+use lcm_sdk::lifecycle::{Counter, Counts};
 use lcm_sdk::telemetry::Telemetry;
 use lcm_sdk::{Outcome, Secret, Timestamp};
 use serde_json::{Value, json};

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use lcm_sdk::controller::shards::Shards;
-use lcm_sdk::lifecycle::policy::ExternalStopPolicy;
+use lcm_sdk::lifecycle::ExternalStopPolicy;
 use lcm_sdk::settings::{LogFormat, LogLevel, Origin, Settings, SettingsError, Warning};
 use lcm_sdk::{Policy, RegionConfigs};
 use proptest::prelude::*;

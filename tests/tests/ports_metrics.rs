@@ -10,7 +10,7 @@ use fake_cloud::request_log::RequestFilter;
 use fake_cloud::world::metrics::{Datum, MetricKey, Summary};
 use fake_cloud::world::{AgentDimensions, Catalog, Intent, LaunchRequest, Settings};
 use lcm_sdk::conformance::metrics::{MetricsWorld, suite};
-use lcm_sdk::lifecycle::observation::{CloudMetrics, Lookup};
+use lcm_sdk::lifecycle::{CloudMetrics, Lookup};
 use lcm_sdk::ports::Metrics;
 use lcm_sdk::providers::aws::{Account, CloudWatch, Tuning};
 use lcm_sdk::telemetry::Telemetry;

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use lcm_sdk::conformance::metrics::MetricsWorld;
-use lcm_sdk::lifecycle::observation::CloudMetrics;
+use lcm_sdk::lifecycle::CloudMetrics;
 use lcm_sdk::ports::Metrics;
 use lcm_sdk::{CallFailure, InstanceId, Timestamp};
 use pyo3::prelude::*;

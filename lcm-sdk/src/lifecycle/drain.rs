@@ -168,8 +168,8 @@ pub enum FailedSession {
 /// Decides about a failed session: it was placed on this worker, so while that drains it is tried again there.
 ///
 /// ```
-/// use lcm_sdk::lifecycle::drain::{after_failure, FailedSession};
-/// use lcm_sdk::lifecycle::event::SessionEnd;
+/// use lcm_sdk::lifecycle::SessionEnd;
+/// use lcm_sdk::lifecycle::drain::{FailedSession, after_failure};
 /// use lcm_sdk::{Session, WorkerStatus};
 ///
 /// let session = Session::new("s-1", "failed");

@@ -52,7 +52,7 @@ impl AutoPause {
     /// What idle detection is asked under a policy.
     ///
     /// ```
-    /// use lcm_sdk::lifecycle::{idle::AutoPause, policy::ScaleDownPolicy};
+    /// use lcm_sdk::lifecycle::{AutoPause, ScaleDownPolicy};
     ///
     /// let on = ScaleDownPolicy { enabled: true, ..ScaleDownPolicy::default() };
     /// assert_eq!(AutoPause::from_policy(&on), AutoPause::Suppressed);
@@ -64,7 +64,7 @@ impl AutoPause {
 
 /// Whether an idle check is due: detection is on, and the last check is at least `interval` ago. `checked_at` is what
 /// the caller remembers, for a server that does not say when it last looked.
-pub fn check_is_due(worker: &Worker, checked_at: Option<Timestamp>, interval: Duration, now: Timestamp) -> bool {
+pub(crate) fn check_is_due(worker: &Worker, checked_at: Option<Timestamp>, interval: Duration, now: Timestamp) -> bool {
     let last = worker.last_activity_check_at.max(checked_at);
     worker.is_idle_detection_enabled && last.is_none_or(|checked| time::age(checked, now) >= interval)
 }

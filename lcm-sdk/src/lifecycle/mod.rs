@@ -1,58 +1,102 @@
-//! The pure core: every decision LCM ever makes, as functions over data.
+//! Pure decisions about workers: functions over data, without I/O.
 //!
-//! No module here reads a clock, touches a network, logs, spawns or sleeps. The time is an argument, deadlines are
-//! returned, and what should happen is data. The map:
+//! No function here reads a clock, calls a network, logs, spawns or sleeps. The time is an argument, deadlines are
+//! returned, and actions are data ([`Effect`]).
 //!
-//! | question | room |
+//! # Flow
+//! A driver calls, for one worker:
+//!
+//! 1. [`queries`]: returns what has to be observed.
+//! 2. The driver makes those calls and collects the responses in an [`Observation`].
+//! 3. [`decide()`]: returns a [`Decision`] with at most one [`Transition`] and a list of effects.
+//! 4. The driver carries out the effects in order and stops at the first failure ([`Applied`]).
+//! 5. [`record()`]: returns the [`Record`]: the [`Patch`] to write, the events to publish and the counters to raise.
+//!
+//! # Modules and types
+//! | topic | items |
 //! |---|---|
-//! | What states are there, and how may they change? | [`status`], [`transition`] |
-//! | What does the control plane tell us? | [`worker`], [`worker_json`], [`template`], [`session`], [`license`], [`region`] |
-//! | What does EC2 tell us? | [`instance`], [`observation`], [`failure`], [`error_source`] |
-//! | What may be tuned? | [`policy`], [`backoff`] |
-//! | What must be looked at? | [`query`] |
-//! | What is decided? | [`mod@decide`] → one handler for each status → [`decision`], [`effect`], [`reason`], [`outcome`] |
-//! | How is a launch made exactly once? | [`launch`] |
-//! | What is written afterwards? | [`mod@record`], [`patch`], [`counters`], [`event`] |
-//! | What about drains, idle workers, placement? | [`drain`], [`idle`], [`scale_down`], [`fleet`], [`placement`] |
-//! | What exists, and what is gone? | [`discovery`], [`orphans`] |
+//! | statuses and their changes | [`WorkerStatus`], [`DesiredStatus`], [`Ec2State`], [`transition`] |
+//! | records of the control plane | [`Worker`], [`read_workers`], [`Template`], [`Session`], [`License`], [`RegionConfigs`] |
+//! | responses of the cloud | [`Instance`], [`Observation`], [`Lookup`], [`CallFailure`] |
+//! | configuration | [`Policy`], [`Backoff`] |
+//! | decisions | [`queries`], [`decide()`], [`Decision`], [`Effect`], [`Reason`], [`Outcome`], [`Requeue`] |
+//! | launches that happen exactly once | [`launch`] |
+//! | results | [`record()`], [`Patch`], [`Counters`](Counts), [`Event`] |
+//! | drains, idle workers, placement | [`drain`], [`IdleReport`], [`scale_down`], [`FleetView`], [`eligible_workers`] |
+//! | scans and garbage collection | [`discovery`], [`orphans`] |
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::wildcard_enum_match_arm)]
 
-pub mod backoff;
-pub mod counters;
-pub mod decide;
-pub mod decision;
+pub(crate) mod backoff;
+pub(crate) mod counters;
+pub(crate) mod decide;
+pub(crate) mod decision;
 pub mod discovery;
 pub mod drain;
-pub mod effect;
-pub mod error_source;
-pub mod event;
-pub mod failure;
-pub mod fleet;
+pub(crate) mod effect;
+pub(crate) mod error_source;
+pub(crate) mod event;
+pub(crate) mod failure;
+pub(crate) mod fleet;
 mod handlers;
-pub mod idle;
-pub mod ids;
-pub mod instance;
-pub mod json;
+pub(crate) mod idle;
+pub(crate) mod ids;
+pub(crate) mod instance;
+pub(crate) mod json;
 pub mod launch;
-pub mod license;
-pub mod observation;
+pub(crate) mod license;
+pub(crate) mod observation;
 pub mod orphans;
-pub mod outcome;
-pub mod patch;
-pub mod placement;
-pub mod policy;
-pub mod query;
-pub mod reason;
-pub mod record;
-pub mod region;
+pub(crate) mod outcome;
+pub(crate) mod patch;
+pub(crate) mod placement;
+pub(crate) mod policy;
+pub(crate) mod query;
+pub(crate) mod reason;
+pub(crate) mod record;
+pub(crate) mod region;
 pub mod scale_down;
-pub mod secret;
-pub mod session;
-pub mod status;
-pub mod template;
+pub(crate) mod secret;
+pub(crate) mod session;
+pub(crate) mod status;
+pub(crate) mod template;
 pub mod time;
 pub mod transition;
-pub mod wire_enum;
-pub mod worker;
-pub mod worker_json;
+pub(crate) mod wire_enum;
+pub(crate) mod worker;
+pub(crate) mod worker_json;
+
+pub use backoff::Backoff;
+pub use counters::{Counter, Counts};
+pub use decide::decide;
+pub use decision::{Addresses, Change, Changes, Decision};
+pub use effect::{Effect, EffectResult, IfLaunchRefused, IfRefused};
+pub use error_source::Cause;
+pub use event::{Audit, Event, Notice, SessionEnd};
+pub use failure::{CallFailure, FailureKind};
+pub use fleet::FleetView;
+pub use idle::{AutoPause, IdleReport};
+pub use ids::{InstanceId, SessionId, WorkerId};
+pub use instance::{Image, Instance, MANAGED_BY, MANAGED_BY_TAG, PROTECT_TAG, TEMPLATE_NAME_TAG, WORKER_ID_TAG};
+pub use json::FieldError;
+pub use license::{License, LicenseOperation, LicenseReport, RegistrationStatus, Submission};
+pub use observation::{CloudMetrics, CmlMetrics, Lookup, Observation};
+pub use outcome::{Outcome, Requeue};
+pub use patch::{DrainRequest, Patch, Route, Termination};
+pub use placement::{Eligibility, eligibility, eligible_workers};
+pub use policy::{ExternalStopPolicy, OrphanPolicy, Policy, ScaleDownPolicy};
+pub use query::{Queries, Query, queries};
+pub use reason::{Detail, Reason, ReasonCode};
+pub use record::{Applied, Record, record};
+pub use region::{RegionConfig, RegionConfigs, RegionError};
+pub use secret::Secret;
+pub use session::{KnownSessionState, Session, SessionStanding, SessionState};
+pub use status::{DesiredStatus, Ec2State, WorkerStatus};
+pub use template::{DEFAULT_AMI_PATTERN, DEFAULT_DRAIN_TIMEOUT, Template};
+#[doc(inline)]
+pub use time::Timestamp;
+#[doc(inline)]
+pub use transition::{EdgeKind, InvalidTransition, Transition};
+pub use wire_enum::{ParseEnumError, Vocabulary};
+pub use worker::{Notes, NotesOnRecord, Worker};
+pub use worker_json::{UnreadableWorker, read_workers};

@@ -17,7 +17,7 @@ use super::worker::Worker;
 /// What somebody said when asked.
 ///
 /// ```
-/// use lcm_sdk::lifecycle::observation::Lookup;
+/// use lcm_sdk::lifecycle::Lookup;
 ///
 /// let nobody_home: Lookup<u8> = Lookup::Absent;
 /// assert_ne!(nobody_home, Lookup::NotRequested);

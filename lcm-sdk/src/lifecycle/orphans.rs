@@ -114,9 +114,9 @@ pub fn suspects<'a>(scan: &Scan, workers: &'a [Worker], policy: &Policy) -> Vec<
 ///
 /// ```
 /// use std::collections::HashMap;
+/// use lcm_sdk::lifecycle::Lookup;
 /// use lcm_sdk::lifecycle::discovery::{Completeness, Scan};
-/// use lcm_sdk::lifecycle::observation::Lookup;
-/// use lcm_sdk::lifecycle::orphans::{judge, Conclusion, SubnetSight};
+/// use lcm_sdk::lifecycle::orphans::{Conclusion, SubnetSight, judge};
 /// use lcm_sdk::{Ec2State, Instance, Policy, Worker, WorkerStatus};
 ///
 /// let now = "2026-02-06T08:00:00Z".parse().unwrap();

@@ -129,7 +129,7 @@ impl Serialize for ReasonCode {
 /// A reason with the particulars of the case. `Display` gives the whole sentence.
 ///
 /// ```
-/// use lcm_sdk::lifecycle::reason::{Detail, Reason, ReasonCode};
+/// use lcm_sdk::lifecycle::{Detail, Reason, ReasonCode};
 /// use std::time::Duration;
 ///
 /// let reason = Reason::new(ReasonCode::DrainWaiting)

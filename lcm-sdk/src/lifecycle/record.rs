@@ -70,9 +70,7 @@ pub struct Record {
 /// that CML refuses for good is reported as failed once; any other failure keeps the intent.
 ///
 /// ```
-/// use lcm_sdk::lifecycle::failure::{CallFailure, FailureKind};
-/// use lcm_sdk::lifecycle::effect::EffectResult;
-/// use lcm_sdk::lifecycle::record::{record, Applied};
+/// use lcm_sdk::lifecycle::{Applied, CallFailure, EffectResult, FailureKind, record};
 /// use lcm_sdk::{decide, DesiredStatus, Ec2State, Observation, Outcome, Policy, Worker, WorkerStatus};
 ///
 /// let mut worker = Worker::new("w-1", WorkerStatus::Stopped);

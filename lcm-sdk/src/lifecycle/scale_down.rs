@@ -64,9 +64,7 @@ impl ScaleDownVerdict {
 /// the fleet or the sessions could not be read. Nothing is concluded from that.
 ///
 /// ```
-/// use lcm_sdk::lifecycle::idle::IdleReport;
-/// use lcm_sdk::lifecycle::observation::Lookup;
-/// use lcm_sdk::lifecycle::policy::ScaleDownPolicy;
+/// use lcm_sdk::lifecycle::{IdleReport, Lookup, ScaleDownPolicy};
 /// use lcm_sdk::lifecycle::scale_down::evaluate;
 /// use lcm_sdk::FleetView;
 ///

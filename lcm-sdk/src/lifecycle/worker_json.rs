@@ -201,7 +201,7 @@ pub struct UnreadableWorker {
 /// Reads a listing record by record, so that one bad record never hides the others.
 ///
 /// ```
-/// use lcm_sdk::lifecycle::worker_json::read_workers;
+/// use lcm_sdk::lifecycle::read_workers;
 ///
 /// let listing = serde_json::json!([
 ///     {"id": "w-1", "status": "running"},

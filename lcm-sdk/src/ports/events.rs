@@ -17,7 +17,7 @@ pub trait Events: Send + Sync {
 /// An event in the shape of CloudEvents 1.0, which its JSON follows.
 ///
 /// ```
-/// use lcm_sdk::lifecycle::event::Event;
+/// use lcm_sdk::lifecycle::Event;
 /// use lcm_sdk::ports::CloudEvent;
 ///
 /// let at = "2026-02-06T08:00:00Z".parse().unwrap();

@@ -113,9 +113,7 @@ fn cml_response_is_parsed_or_fails_without_secrets() {
 #[cfg(feature = "control-plane")]
 #[test]
 fn control_plane_response_is_parsed_or_fails_without_secrets() {
-    use lcm_sdk::lifecycle::event::SessionEnd;
-    use lcm_sdk::lifecycle::idle::AutoPause;
-    use lcm_sdk::lifecycle::license::LicenseReport;
+    use lcm_sdk::lifecycle::{AutoPause, LicenseReport, SessionEnd};
     use lcm_sdk::ports::{ControlPlane as _, Fence, Scope, SessionMove};
     use lcm_sdk::providers::control_plane::{ControlPlaneClient, Options};
 

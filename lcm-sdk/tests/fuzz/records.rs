@@ -1,6 +1,6 @@
 //! Corrupted control plane records: workers, sessions, templates, regions.
 
-use lcm_sdk::lifecycle::worker_json::read_workers;
+use lcm_sdk::lifecycle::read_workers;
 use lcm_sdk::{RegionConfigs, Session, Template, Worker};
 use proptest::prelude::*;
 use proptest::sample::select;

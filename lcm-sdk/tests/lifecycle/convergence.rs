@@ -3,10 +3,7 @@
 
 use std::time::Duration;
 
-use lcm_sdk::lifecycle::drain;
-use lcm_sdk::lifecycle::idle::IdleReport;
-use lcm_sdk::lifecycle::instance::WORKER_ID_TAG;
-use lcm_sdk::lifecycle::license::LicenseOperation;
+use lcm_sdk::lifecycle::{IdleReport, LicenseOperation, WORKER_ID_TAG, drain};
 use lcm_sdk::simulate::Simulation;
 use lcm_sdk::{
     Applied, CallFailure, Decision, DesiredStatus, Ec2State, FailureKind, Lookup, Observation, Record, Secret, Session,

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use lcm_sdk::lifecycle::effect::IfRefused;
-use lcm_sdk::lifecycle::event::{Event, Notice, SessionEnd};
-use lcm_sdk::lifecycle::{decision::Change, drain};
+use lcm_sdk::lifecycle::{Change, Event, IfRefused, Notice, SessionEnd, drain};
 use lcm_sdk::simulate::Simulation;
 use lcm_sdk::{
     CallFailure, Decision, DesiredStatus, Ec2State, Effect, EffectResult, FailureKind, Instance, Lookup, Observation,

@@ -6,9 +6,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use crate::common::{DESIRED, Ec2Said, LONG, SHORT, ago, instance, now, policy, throttled, worker};
-use lcm_sdk::lifecycle::drain;
-use lcm_sdk::lifecycle::idle::IdleReport;
 use lcm_sdk::lifecycle::transition::{EdgeKind, TABLE};
+use lcm_sdk::lifecycle::{IdleReport, drain};
 use lcm_sdk::{
     Decision, DesiredStatus, Ec2State, FleetView, Image, Instance, Lookup, Observation, Policy, Session, Template,
     Worker, WorkerStatus, decide,

@@ -1,9 +1,7 @@
 //! Launching exactly once: the look-up before, the plan on the record, and every way a launch can go wrong.
 
-use lcm_sdk::lifecycle::decision::Change;
-use lcm_sdk::lifecycle::event::{Audit, Event, Notice};
-use lcm_sdk::lifecycle::instance::WORKER_ID_TAG;
 use lcm_sdk::lifecycle::launch::LaunchPlan;
+use lcm_sdk::lifecycle::{Audit, Change, Event, Notice, WORKER_ID_TAG};
 use lcm_sdk::simulate::Simulation;
 use lcm_sdk::{
     Applied, CallFailure, Decision, DesiredStatus, Ec2State, Effect, EffectResult, FailureKind, Image, Lookup,
@@ -82,7 +80,7 @@ fn the_plan_is_written_before_anything_is_launched_and_the_newest_image_is_used(
     let launched = record.patch.apply_to(&pending());
     assert_eq!((launched.status, launched.ec2_instance_id), (WorkerStatus::Provisioning, Some("i-9".into())));
     assert_eq!(launched.notes.launched_at, Some(now()));
-    assert!(record.counts.contains(lcm_sdk::lifecycle::counters::Counter::Provisioned));
+    assert!(record.counts.contains(lcm_sdk::lifecycle::Counter::Provisioned));
 }
 
 #[test]

@@ -3,10 +3,9 @@
 use std::collections::HashMap;
 
 use lcm_sdk::lifecycle::discovery::{Completeness, Scan};
-use lcm_sdk::lifecycle::event::Event;
-use lcm_sdk::lifecycle::instance::PROTECT_TAG;
 use lcm_sdk::lifecycle::orphans::{Conclusion, Judgement, SubnetSight, judge, suspects};
 use lcm_sdk::lifecycle::transition::{EdgeKind, Transition};
+use lcm_sdk::lifecycle::{Event, PROTECT_TAG};
 use lcm_sdk::{Ec2State, Instance, InstanceId, Lookup, Policy, Worker, WorkerStatus};
 
 use crate::common::{LONG, SHORT, ago, now, policy, throttled, worker};

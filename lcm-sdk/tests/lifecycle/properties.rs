@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use lcm_sdk::lifecycle::idle::IdleReport;
-use lcm_sdk::lifecycle::license::{LicenseOperation, RegistrationStatus};
-use lcm_sdk::lifecycle::observation::{CloudMetrics, CmlMetrics};
+use lcm_sdk::lifecycle::{CloudMetrics, CmlMetrics, IdleReport, LicenseOperation, RegistrationStatus};
 use lcm_sdk::{
     Applied, CallFailure, Ec2State, EffectResult, FailureKind, FleetView, Image, Instance, Lookup, Observation, Secret,
     Session, Template, Timestamp, Worker, WorkerStatus, decide, queries, record,

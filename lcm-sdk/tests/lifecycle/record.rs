@@ -1,7 +1,6 @@
 //! From what was done to what is written: routes, counters, and effects that were not tried.
 
-use lcm_sdk::lifecycle::counters::Counter;
-use lcm_sdk::lifecycle::patch::Route;
+use lcm_sdk::lifecycle::{Counter, Route};
 use lcm_sdk::{
     Applied, DesiredStatus, Ec2State, EffectResult, Lookup, Observation, Outcome, WorkerStatus, decide, record,
 };

@@ -1,13 +1,9 @@
 //! A running worker's six steps: their order, what each may see, and that each fails alone.
 
-use lcm_sdk::lifecycle::counters::Counter;
-use lcm_sdk::lifecycle::decision::Addresses;
-use lcm_sdk::lifecycle::event::Notice;
-use lcm_sdk::lifecycle::idle::IdleReport;
-use lcm_sdk::lifecycle::license::{LicenseOperation, LicenseReport, RegistrationStatus, Submission};
-use lcm_sdk::lifecycle::observation::{CloudMetrics, CmlMetrics};
-use lcm_sdk::lifecycle::policy::ExternalStopPolicy;
-use lcm_sdk::lifecycle::reason::Detail;
+use lcm_sdk::lifecycle::{
+    Addresses, CloudMetrics, CmlMetrics, Counter, Detail, ExternalStopPolicy, IdleReport, LicenseOperation,
+    LicenseReport, Notice, RegistrationStatus, Submission,
+};
 use lcm_sdk::simulate::Simulation;
 use lcm_sdk::{
     CallFailure, Decision, DesiredStatus, Ec2State, Effect, EffectResult, FailureKind, FleetView, Lookup, Observation,

@@ -3,8 +3,7 @@
 use std::fmt::Debug;
 
 use lcm_sdk::lifecycle::discovery::{Completeness, Scan};
-use lcm_sdk::lifecycle::event::SessionEnd;
-use lcm_sdk::lifecycle::license::LicenseReport;
+use lcm_sdk::lifecycle::{LicenseReport, SessionEnd};
 use lcm_sdk::ports::Fence;
 use lcm_sdk::{CallFailure, FailureKind, InstanceId, Lookup, Patch, SessionId, Worker, WorkerId};
 

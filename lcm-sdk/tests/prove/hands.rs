@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lcm_sdk::lifecycle::license::LicenseOperation;
+use lcm_sdk::lifecycle::LicenseOperation;
 use lcm_sdk::{DesiredStatus, Ec2State, Instance, Session, Worker, WorkerId, WorkerStatus};
 use tokio::time::{Instant, sleep};
 

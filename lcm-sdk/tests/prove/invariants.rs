@@ -5,10 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lcm_sdk::controller::election::ElectionConfig;
-use lcm_sdk::lifecycle::event::SessionEnd;
-use lcm_sdk::lifecycle::license::LicenseReport;
-use lcm_sdk::lifecycle::session::SessionStanding;
 use lcm_sdk::lifecycle::transition::TABLE;
+use lcm_sdk::lifecycle::{LicenseReport, SessionEnd, SessionStanding};
 use lcm_sdk::{
     DesiredStatus, Ec2State, FleetView, Instance, InstanceId, Lookup, Patch, Worker, WorkerId, WorkerStatus,
 };

@@ -7,8 +7,8 @@
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
-use lcm_sdk::lifecycle::decision::{Change, Changes};
 use lcm_sdk::lifecycle::launch::LaunchPlan;
+use lcm_sdk::lifecycle::{Change, Changes};
 use lcm_sdk::{
     Applied, CallFailure, Decision, Ec2State, Effect, EffectResult, FailureKind, Image, Instance, Lookup, Observation,
     Patch, Policy, Query, RegionConfig, RegionConfigs, Template, Timestamp, Worker, WorkerStatus, decide, queries,

@@ -77,7 +77,7 @@ impl World {
                     let mut session = Session::new(format!("s-{}", self.number()), "running");
                     session.worker_id = Some(worker.id.clone());
                     self.control_plane.put_session(session.clone());
-                    session.state = lcm_sdk::lifecycle::session::SessionState::from_wire("stopped");
+                    session.state = lcm_sdk::lifecycle::SessionState::from_wire("stopped");
                     self.control_plane.put_session(session);
                 }
                 Pair::TemplateGoneAndBack => {}

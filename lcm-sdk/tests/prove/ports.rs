@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use lcm_sdk::lifecycle::discovery::{Completeness, Scan};
-use lcm_sdk::lifecycle::event::{Audit, SessionEnd};
-use lcm_sdk::lifecycle::idle::{AutoPause, IdleReport};
 use lcm_sdk::lifecycle::launch::LaunchPlan;
-use lcm_sdk::lifecycle::license::{LicenseReport, RegistrationStatus};
-use lcm_sdk::lifecycle::observation::{CloudMetrics, CmlMetrics};
+use lcm_sdk::lifecycle::{
+    Audit, AutoPause, CloudMetrics, CmlMetrics, IdleReport, LicenseReport, RegistrationStatus, SessionEnd,
+};
 use lcm_sdk::ports::{
     CloudEvent, Cml, CmlTarget, Compute, ControlPlane, DiscoveryFilter, DiscoverySettings, Events, Fence, IdleCheck,
     ImportSummary, Metrics, Scope, SessionMove, Version, WorkerListing,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lcm_sdk::controller::Polling;
-use lcm_sdk::lifecycle::license::LicenseOperation;
+use lcm_sdk::lifecycle::LicenseOperation;
 use lcm_sdk::{DesiredStatus, Ec2State, WorkerId, WorkerStatus};
 
 use super::broken::Broken;

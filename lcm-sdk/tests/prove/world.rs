@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lcm_sdk::controller::Polling;
-use lcm_sdk::lifecycle::policy::ScaleDownPolicy;
-use lcm_sdk::lifecycle::session::{KnownSessionState, SessionStanding, SessionState};
+use lcm_sdk::lifecycle::{KnownSessionState, ScaleDownPolicy, SessionStanding, SessionState};
 use lcm_sdk::providers::memory::{
     Fencing, MemoryCml, MemoryCmlSystem, MemoryCompute, MemoryControlPlane, MemoryCoordination, MemoryEvents,
     MemoryMetrics, Versions,

@@ -9,7 +9,7 @@ use lcm_sdk::controller::queue::WorkResult;
 use lcm_sdk::controller::shards::{ShardOwnership, ShardedElection, ShardedHandle, ShardedResource, Shards};
 use lcm_sdk::controller::shutdown::Shutdown;
 use lcm_sdk::controller::{Controller, ControllerConfig, Fetched, ListScope, Listing, Reconcile};
-use lcm_sdk::lifecycle::policy::ScaleDownPolicy;
+use lcm_sdk::lifecycle::ScaleDownPolicy;
 use lcm_sdk::ports::DiscoveryFilter;
 use lcm_sdk::providers::memory::MemoryCoordination;
 use lcm_sdk::telemetry::Telemetry;

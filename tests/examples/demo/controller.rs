@@ -9,7 +9,7 @@ use fake_cloud::world::World;
 use lcm_sdk::Timestamp;
 use lcm_sdk::controller::shutdown::Shutdown;
 use lcm_sdk::from_settings;
-use lcm_sdk::lifecycle::reason::ReasonCode;
+use lcm_sdk::lifecycle::ReasonCode;
 use lcm_sdk::ports::Clock;
 use lcm_sdk::settings::Settings;
 use lcm_sdk::telemetry::Telemetry;

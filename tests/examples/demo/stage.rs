@@ -13,7 +13,7 @@ use fake_cloud::service::Service;
 use fake_cloud::world::Settings;
 use lcm_sdk::WorkerStatus;
 use lcm_sdk::controller::election::ElectionConfig;
-use lcm_sdk::lifecycle::session::{SessionStanding, SessionState};
+use lcm_sdk::lifecycle::{SessionStanding, SessionState};
 use lcm_sdk::telemetry::{Anomaly, Telemetry};
 use serde_json::{Map, Value, json};
 

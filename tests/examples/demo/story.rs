@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use lcm_sdk::WorkerStatus;
-use lcm_sdk::lifecycle::session::SessionStanding;
+use lcm_sdk::lifecycle::SessionStanding;
 use lcm_sdk::telemetry::Anomaly;
 use serde_json::json;
 

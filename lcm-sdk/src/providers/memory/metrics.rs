@@ -15,7 +15,7 @@ use crate::ports::Metrics;
 ///
 /// ```
 /// use lcm_sdk::providers::memory::MemoryMetrics;
-/// use lcm_sdk::lifecycle::observation::CloudMetrics;
+/// use lcm_sdk::lifecycle::CloudMetrics;
 /// use lcm_sdk::ports::Metrics;
 ///
 /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
