@@ -1,4 +1,4 @@
-"""A mixed fleet as the control plane tells it: mostly at work, one in ten with something to do."""
+"""A mixed fleet of control-plane records: one worker in ten needs an action."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MIX = [
 
 
 def record(number: int, status: str, desired: str | None) -> dict[str, Any]:
-    """A whole record, with every field that the control plane writes."""
+    """A record with every field that the control plane writes."""
     return {
         "id": f"worker-{number:08}",
         "name": f"lab {number}",
@@ -63,7 +63,7 @@ def record(number: int, status: str, desired: str | None) -> dict[str, Any]:
 
 
 def fleet(size: int) -> tuple[list[dict[str, Any]], list[str]]:
-    """Records, and what EC2 says of the instance of each."""
+    """Records, and the EC2 state of each worker's instance."""
     mix = [MIX[number % len(MIX)] for number in range(size)]
     records = [record(number, status, desired) for number, (status, desired, _) in enumerate(mix)]
     return records, [state for _, _, state in mix]

@@ -1,4 +1,4 @@
-"""On what the results were found."""
+"""Facts about the machine and the software that produced the results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from processes import HERE
 
 
 def facts() -> dict[str, str]:
-    """What one should know of this machine and its software to make sense of figures."""
+    """Processor, memory, operating system and the versions of the alternatives."""
     peers = dict(line.split("==") for line in (HERE / "requirements.txt").read_text().splitlines() if "==" in line)
     against = [f"{name} {peers[name]}" for name in ("boto3", "aiobotocore", "aiohttp")] + [f"moto {version('moto')}"]
     return {

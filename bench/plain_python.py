@@ -1,8 +1,8 @@
-"""The same decisions in plain Python: what a team would write for itself.
+"""The same decisions in plain Python, as a team would write them without LCM.
 
-Only for comparison. It covers what can be decided from the state of an instance alone, and is written to be quick: no
-frozen dataclass, no dispatch by name, dates read only where they count. It decides from the control plane's dicts, or
-from objects that somebody made of those before.
+Used for comparison only. Covers the decisions that depend on the state of the instance alone. Written to be fast: no
+frozen dataclasses, no dispatch by name, dates parsed only where a decision needs them. Decides from the control plane's
+dicts or from parsed objects.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Decision:
 
 
 @dataclass(slots=True)
-class Pass:
+class Context:
     record: Mapping[str, Any]
     status: Status
     desired: Desired | None
@@ -68,7 +68,7 @@ class Pass:
 
 @dataclass(slots=True)
 class Worker:
-    """A record that was read before: every word is checked, and every date is a date."""
+    """A parsed record with validated enums and dates."""
 
     status: Status
     desired: Desired | None
@@ -77,7 +77,7 @@ class Worker:
     pending_operation: str | None
 
     @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Worker:
+    def from_record(cls, record: Mapping[str, Any]) -> Worker:
         wanted, started = record.get("desired_status"), record.get("start_initiated_at") or record.get("created_at")
         return cls(
             Status(record["status"].lower()),
@@ -89,7 +89,7 @@ class Worker:
 
 
 @dataclass(slots=True)
-class TypedPass(Pass):
+class TypedContext(Context):
     worker: Worker
 
     def is_old(self, limit: timedelta) -> bool:
@@ -114,91 +114,91 @@ OBSERVED = {
 }
 
 
-def pending(seen: Pass) -> Decision:
-    if seen.ec2 == "shutting-down":
-        return seen.stay("requeue", "terminate_under_way")
-    if seen.ec2 == "terminated":
-        if seen.desired is Desired.TERMINATED:
+def pending(context: Context) -> Decision:
+    if context.ec2 == "shutting-down":
+        return context.stay("requeue", "terminate_under_way")
+    if context.ec2 == "terminated":
+        if context.desired is Desired.TERMINATED:
             return Decision("success", Status.TERMINATED, "not_wanted")
-        return seen.stay("requeue", "launch_died")
+        return context.stay("requeue", "launch_died")
     return Decision("success", Status.PROVISIONING, "instance_recorded")
 
 
-def provisioning(seen: Pass) -> Decision:
-    if seen.ec2 == "pending":
-        if seen.is_old(PROVISIONING_LIMIT):
+def provisioning(context: Context) -> Decision:
+    if context.ec2 == "pending":
+        if context.is_old(PROVISIONING_LIMIT):
             return Decision("success", Status.FAILED, "provisioning_timeout")
-        return seen.stay("requeue", "coming_up")
-    if seen.ec2 == "running":
-        if seen.has_address():
+        return context.stay("requeue", "coming_up")
+    if context.ec2 == "running":
+        if context.has_address():
             return Decision("success", Status.RUNNING, "up")
         return Decision("success", Status.STARTING, "awaiting_address")
-    if seen.ec2 == "stopped":
+    if context.ec2 == "stopped":
         return Decision("success", Status.STOPPED, "drift")
-    if seen.ec2 in ("shutting-down", "terminated"):
+    if context.ec2 in ("shutting-down", "terminated"):
         return Decision("success", Status.FAILED, "launch_ended")
-    return seen.stay("retry", "unexpected_ec2_state")
+    return context.stay("retry", "unexpected_ec2_state")
 
 
-def running(seen: Pass) -> Decision:
-    if seen.desired is Desired.STOPPED:
+def running(context: Context) -> Decision:
+    if context.desired is Desired.STOPPED:
         return Decision("success", Status.STOPPING, "desired_stopped")
-    if seen.desired is Desired.TERMINATED:
+    if context.desired is Desired.TERMINATED:
         return Decision("success", Status.TERMINATING, "desired_terminated")
-    if seen.ec2 == "running":
-        if seen.has_pending_operation():
-            return seen.stay("requeue", "license_in_progress")
-        return seen.stay("success", "in_service")
-    if seen.ec2 == "terminated":
+    if context.ec2 == "running":
+        if context.has_pending_operation():
+            return context.stay("requeue", "license_in_progress")
+        return context.stay("success", "in_service")
+    if context.ec2 == "terminated":
         return Decision("success", Status.TERMINATED, "gone")
-    return Decision("success", OBSERVED.get(seen.ec2, Status.UNKNOWN), "drift")
+    return Decision("success", OBSERVED.get(context.ec2, Status.UNKNOWN), "drift")
 
 
-def stopping(seen: Pass) -> Decision:
-    if seen.ec2 == "running":
-        if seen.desired is Desired.RUNNING:
+def stopping(context: Context) -> Decision:
+    if context.ec2 == "running":
+        if context.desired is Desired.RUNNING:
             return Decision("success", Status.RUNNING, "stop_overtaken")
-        return seen.stay("requeue", "stop_requested", "stop_instance")
-    if seen.ec2 == "stopping":
-        return seen.stay("requeue", "stop_under_way")
-    if seen.ec2 == "stopped":
+        return context.stay("requeue", "stop_requested", "stop_instance")
+    if context.ec2 == "stopping":
+        return context.stay("requeue", "stop_under_way")
+    if context.ec2 == "stopped":
         return Decision("success", Status.STOPPED, "ec2_stopped")
-    if seen.ec2 in ("shutting-down", "terminated"):
-        return Decision("success", OBSERVED[seen.ec2], "drift")
-    return seen.stay("retry", "unexpected_ec2_state")
+    if context.ec2 in ("shutting-down", "terminated"):
+        return Decision("success", OBSERVED[context.ec2], "drift")
+    return context.stay("retry", "unexpected_ec2_state")
 
 
-def stopped(seen: Pass) -> Decision:
-    if seen.ec2 in ("shutting-down", "terminated"):
-        return Decision("success", OBSERVED[seen.ec2], "gone" if seen.ec2 == "terminated" else "drift")
-    if seen.desired is Desired.TERMINATED:
+def stopped(context: Context) -> Decision:
+    if context.ec2 in ("shutting-down", "terminated"):
+        return Decision("success", OBSERVED[context.ec2], "gone" if context.ec2 == "terminated" else "drift")
+    if context.desired is Desired.TERMINATED:
         return Decision("success", Status.TERMINATING, "desired_terminated")
-    if seen.ec2 == "running":
+    if context.ec2 == "running":
         return Decision("success", Status.RUNNING, "unexpected_restart")
-    if seen.ec2 == "stopping":
-        return seen.stay("requeue", "stop_under_way")
-    if seen.ec2 == "stopped":
-        if seen.desired is Desired.RUNNING:
+    if context.ec2 == "stopping":
+        return context.stay("requeue", "stop_under_way")
+    if context.ec2 == "stopped":
+        if context.desired is Desired.RUNNING:
             return Decision("success", Status.STARTING, "start_requested", "start_instance")
-        return seen.stay("success", "at_rest")
-    return seen.stay("requeue", "coming_up")
+        return context.stay("success", "at_rest")
+    return context.stay("requeue", "coming_up")
 
 
-def terminating(seen: Pass) -> Decision:
-    if seen.ec2 == "terminated":
+def terminating(context: Context) -> Decision:
+    if context.ec2 == "terminated":
         return Decision("success", Status.TERMINATED, "ec2_terminated")
-    if seen.ec2 == "shutting-down":
-        return seen.stay("requeue", "terminate_under_way")
-    return seen.stay("requeue", "terminate_requested", "terminate_instance")
+    if context.ec2 == "shutting-down":
+        return context.stay("requeue", "terminate_under_way")
+    return context.stay("requeue", "terminate_requested", "terminate_instance")
 
 
-def terminated(seen: Pass) -> Decision:
-    if seen.ec2 in ("shutting-down", "terminated"):
-        return seen.stay("skip", "terminated")
-    return Decision("success", OBSERVED[seen.ec2], "resurrected")
+def terminated(context: Context) -> Decision:
+    if context.ec2 in ("shutting-down", "terminated"):
+        return context.stay("skip", "terminated")
+    return Decision("success", OBSERVED[context.ec2], "resurrected")
 
 
-HANDLERS: dict[Status, Callable[[Pass], Decision]] = {
+HANDLERS: dict[Status, Callable[[Context], Decision]] = {
     Status.PENDING: pending,
     Status.PROVISIONING: provisioning,
     Status.RUNNING: running,
@@ -210,13 +210,13 @@ HANDLERS: dict[Status, Callable[[Pass], Decision]] = {
 
 
 def decide(record: Mapping[str, Any], ec2: str, now: datetime) -> Decision:
-    """Decide about one worker from its record and the state of its instance."""
+    """Decides for one worker from its record and the state of its instance."""
     status = Status(record["status"].lower())
     wanted = record.get("desired_status")
     desired = None if wanted is None else Desired(wanted)
-    return HANDLERS[status](Pass(record, status, desired, ec2, now))
+    return HANDLERS[status](Context(record, status, desired, ec2, now))
 
 
 def decide_typed(worker: Worker, ec2: str, now: datetime) -> Decision:
-    """Decide about one worker that was read before."""
-    return HANDLERS[worker.status](TypedPass(NO_RECORD, worker.status, worker.desired, ec2, now, worker))
+    """Decides for one parsed worker."""
+    return HANDLERS[worker.status](TypedContext(NO_RECORD, worker.status, worker.desired, ec2, now, worker))

@@ -1,4 +1,4 @@
-"""The results at a glance: how many times better each is, and how many it should be."""
+"""Draws the ratios of all rows and their goals on a logarithmic axis."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any
 from report import Row, figure
 
 TIMES = "\N{MULTIPLICATION SIGN}"
-# Grey that can be read on white and on black, for pages that come in both.
+# Grey that is legible on light and dark pages.
 INK = "#7d8590"
 MET = "#1a9e85"
 SHORT = "#d9661f"
 
 
 def goal_of(row: Row) -> float | None:
-    """How many times better it should be, if the goal is a ratio."""
+    """The goal as a number, if it is a ratio."""
     found = re.fullmatch(r"≥ ([\d.,]+)\W*", row.goal)
     return float(found[1].replace(",", "")) if found else None
 
 
 def draw(rows: Sequence[Row], where: Path) -> None:
-    """Draws every row that has a ratio, in its order."""
+    """Draws every row that has a ratio, in order."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -49,7 +49,7 @@ def draw(rows: Sequence[Row], where: Path) -> None:
             goal, end = goal_of(row), max(row.ratio, 1.0)
             if goal is not None:
                 axes.plot([goal, goal], [place - 0.44, place + 0.44], color=INK, linewidth=2.2)
-                # The figure goes behind a goal that it would touch.
+                # Keeps the label clear of the goal mark.
                 end = goal if end < goal < 2 * end else end
             axes.text(end * 1.08, place, f"{figure(row.ratio)} {TIMES}", va="center", fontsize=9)
         axes.set_xscale("log")
@@ -64,6 +64,6 @@ def draw(rows: Sequence[Row], where: Path) -> None:
         axes.set_axisbelow(True)
         for side in ("top", "right", "left"):
             axes.spines[side].set_visible(False)
-        axes.set_title("times better than what one would use instead; the line is the goal", fontsize=11, loc="left")
+        axes.set_title("ratio to the alternative; the mark is the goal", fontsize=11, loc="left")
         figure_.savefig(where, transparent=True, bbox_inches="tight", metadata={"Date": None})
         pyplot.close(figure_)

@@ -1,4 +1,4 @@
-"""The other processes of a measurement: clouds, and programs that report in JSON. What they use is read from /proc."""
+"""Processes of a benchmark: fake clouds and programs that report in JSON. Resource usage is read from /proc."""
 
 from __future__ import annotations
 
@@ -26,90 +26,74 @@ PATIENCE = 120.0
 
 @dataclass(frozen=True)
 class Server:
-    """A cloud in a process of its own."""
+    """A cloud in a separate process."""
 
     pid: int
     host: str
     port: int
 
     def cpu(self) -> float:
-        """Seconds of processor time that it has used so far."""
+        """Processor time used so far, in seconds."""
         return cpu_seconds(self.pid)
 
     def memory(self) -> int:
-        """Bytes that it holds in memory."""
+        """Resident memory in bytes."""
         return resident(self.pid)
-
-    def own_memory(self) -> int:
-        """Those of them that are not read from files, as code is."""
-        return resident(self.pid) - resident_of_files(self.pid)
 
 
 @dataclass(frozen=True)
 class FakeCloud(Server):
-    """The fake cloud, and what it has recorded."""
+    """The fake cloud, with its request log."""
 
     url: str
     env: dict[str, str]
 
     def count(self, **query: str) -> int:
-        """How many requests it has recorded that match."""
+        """Number of logged requests that match."""
         return len(self._admin("GET", f"requests?{urlencode(query)}"))
 
     def forget(self) -> None:
-        """Forget what was recorded so far."""
+        """Clears the request log."""
         self._admin("DELETE", "requests")
 
     def workers(self) -> list[dict[str, Any]]:
-        """What matters of every record, of terminated ones too."""
+        """A summary of every record, terminated ones included."""
         found: list[dict[str, Any]] = self._admin("GET", "state")["workers"]
         return found
 
     def statuses(self) -> dict[str, str]:
-        """The status that each record has, by the worker's id."""
+        """Status of each record, by worker id."""
         return {worker["id"]: worker["status"] for worker in self.workers()}
 
     def advance(self, seconds: float) -> None:
-        """Move its clock forward."""
+        """Moves the clock forward."""
         self._admin("POST", "clock/advance", {"seconds": seconds})
 
     def _admin(self, method: str, path: str, body: Any = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         headers = {"content-type": "application/json"}
         request = urllib.request.Request(f"{self.url}/_fake/{path}", data=data, method=method, headers=headers)
-        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
-            return json.load(answer)
+        with urllib.request.urlopen(request, timeout=PATIENCE) as response:
+            return json.load(response)
 
 
 def cpu_seconds(pid: int) -> float:
-    """What a process has used so far, in user and system mode."""
+    """Processor time of a process in seconds, user and system."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def resident(pid: int) -> int:
-    """The bytes of a process that are in memory."""
+    """Resident memory of a process in bytes."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def resident_of_files(pid: int) -> int:
-    """Those of them that come from files: code, mostly, which the kernel can drop and read again."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[2]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def resident_of_sleep() -> int:
-    """The bytes of a program that does nothing: what libc alone takes, and so the least that any other can."""
-    with ending(subprocess.Popen(["sleep", "60"])) as process:
-        time.sleep(0.1)
-        return resident(process.pid)
 
 
 @contextmanager
 def on_one_core(*servers: Server) -> Iterator[None]:
-    """Has this process and some servers take turns on one core.
+    """Pins this process and the servers to one core.
 
-    Where they take turns anyway, another core would only have to be woken up for each of them, which in a virtual
-    machine takes longer than a short request, and is neither server's doing.
+    Client and server alternate anyway; waking another core in a virtual machine takes longer than a short request and
+    would be measured with it.
     """
     before = os.sched_getaffinity(0)
     core = {max(before)}
@@ -125,7 +109,7 @@ def on_one_core(*servers: Server) -> Iterator[None]:
 
 @functools.cache
 def native() -> tuple[str, ...]:
-    """The program `fake-cloud`, built as `make fake-cloud` builds it. The first time takes minutes."""
+    """The program `fake-cloud`, built as by `make fake-cloud`. The first build takes minutes."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     print("      building fake-cloud (minutes the first time) …", file=sys.stderr, flush=True)
     command = ["cargo", "build", "--quiet", "--profile", "program", "--locked", "--package", "fake-cloud"]
@@ -134,14 +118,14 @@ def native() -> tuple[str, ...]:
 
 
 IN_PYTHON = (sys.executable, "-m", "lcm.fake_cloud")
-"""The same command by its other door, which is a Python interpreter first."""
+"""The same command started through Python."""
 
 
 @contextmanager
 def fake_cloud(*options: str, program: tuple[str, ...] | None = None) -> Iterator[FakeCloud]:
-    """A fake cloud on free ports, without the CML of each instance: the native program, unless another is named."""
+    """A fake cloud on free ports without CML servers; the native program unless ``program`` is given."""
     command = [*(program or native()), "--json", "--ephemeral", "--cml-limit", "0", *options]
-    # It tells of every instance that has no CML, which is what we want here.
+    # It warns about every instance without a CML server, which is intended here.
     with (
         tempfile.TemporaryFile("w+") as notices,
         ending(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=notices, text=True)) as process,
@@ -151,15 +135,15 @@ def fake_cloud(*options: str, program: tuple[str, ...] | None = None) -> Iterato
         if not line:
             notices.seek(0)
             raise RuntimeError(f"the fake cloud did not start: {notices.read()}")
-        told = json.loads(line)
-        place = urlsplit(told["aws_url"])
+        announced = json.loads(line)
+        place = urlsplit(announced["aws_url"])
         assert place.hostname and place.port
-        yield FakeCloud(process.pid, place.hostname, place.port, told["aws_url"], told["env"])
+        yield FakeCloud(process.pid, place.hostname, place.port, announced["aws_url"], announced["env"])
 
 
 @contextmanager
 def moto() -> Iterator[Server]:
-    """moto's server on a free port, when it answers."""
+    """moto's server on a free port, once it accepts connections."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -180,7 +164,7 @@ def moto() -> Iterator[Server]:
 
 @contextmanager
 def ending(process: subprocess.Popen[Any]) -> Iterator[subprocess.Popen[Any]]:
-    """Ends a process that was started for this."""
+    """Terminates the process on exit."""
     with process:
         try:
             yield process
@@ -193,14 +177,14 @@ def ending(process: subprocess.Popen[Any]) -> Iterator[subprocess.Popen[Any]]:
 
 
 def peer(*words: str | int, env: Mapping[str, str]) -> dict[str, Any]:
-    """Runs a program of this directory with what it is compared with installed, and gives what it reports."""
+    """Runs a program of this directory with the alternatives on its path; returns its JSON report."""
     if not PEERS.exists():
-        raise RuntimeError(f"{PEERS} is missing: `make bench` installs what LCM is measured next to")
+        raise RuntimeError(f"{PEERS} is missing: run `make bench`, which installs the alternatives")
     return _report(str(PEERS), *words, env=env)
 
 
 def alone(*words: str | float, env: Mapping[str, str]) -> dict[str, Any]:
-    """Runs a program of this directory with the LCM that is measured here, and gives what it reports."""
+    """Runs a program of this directory with the measured LCM on its path; returns its JSON report."""
     return _report(os.environ.get("PYTHONPATH", ""), *words, env=env)
 
 

@@ -1,17 +1,40 @@
-"""What a bench found out, and how that is told."""
+"""Rows of a benchmark, and the pages they are written to."""
 
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-README = HERE.parent / "README.md"
-# Between these lines of the README are the results of the latest whole run.
-BEGIN, END = "<!-- results of `make bench` -->\n", "<!-- end of results -->\n"
+DOCS = HERE.parent / "docs"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One figure measured in several turns."""
+
+    median: float
+    """The figure that is compared."""
+    low: float
+    """The smallest turn."""
+    high: float
+    """The largest turn."""
+    turns: int
+    """The number of turns."""
+
+    @classmethod
+    def from_turns(cls, values: Sequence[float]) -> Sample:
+        """Summarizes the turns; at least one is required."""
+        return cls(statistics.median(values), min(values), max(values), len(values))
+
+    @classmethod
+    def exact(cls, value: float) -> Sample:
+        """A count or a constant, which has no spread."""
+        return cls(value, value, value, 1)
 
 
 @dataclass(frozen=True)
@@ -19,115 +42,92 @@ class Row:
     """One comparison, made in one run on one machine."""
 
     what: str
-    """What was done."""
+    """The operation that was measured."""
     unit: str
-    """What ours and theirs count; less is better, unless it is a rate."""
-    ours: float
+    """Unit of both figures; smaller is better unless the unit is a rate."""
+    ours: Sample
     """LCM's figure."""
-    theirs: float | None
-    """The figure of what a user would pick instead."""
+    theirs: Sample | None
+    """The figure of the alternative; none where the goal is absolute."""
     peer: str
-    """Who that is."""
+    """Name of the alternative."""
     ratio: float | None
-    """How many times better ours is."""
+    """Ratio of the medians, above 1 where LCM is better."""
     goal: str
-    """What it should be; a ratio as in ``≥ 20``."""
+    """The goal in words; a ratio reads ``≥ 20``."""
     met: bool
-    """Whether it is."""
+    """Whether the goal is met."""
     note: str = ""
-    """What else one should know; if it is short of the goal, why."""
+    """Methodology, or the reason why the goal is missed."""
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Something that can be measured."""
+    """A named benchmark of the run."""
 
     name: str
     about: str
     run: Callable[[bool], list[Row]]
-    """Measures; True asks for less than the whole thing, for a first impression."""
+    """Measures and returns rows; ``True`` selects the quick variant with fewer turns."""
 
 
-def better(what: str, unit: str, ours: float, theirs: float, peer: str, *, at_least: float, note: str = "") -> Row:
-    """A row of something that there should be less of, and so many times less than the peer's."""
-    ratio = theirs / ours
-    return Row(what, unit, ours, theirs, peer, ratio, f"≥ {at_least:g}", ratio >= at_least, note)
+def better(
+    what: str, unit: str, ours: Sequence[float], theirs: Sequence[float], peer: str, *, at_least: float, note: str = ""
+) -> Row:
+    """A row whose goal is a ratio: ours is at least ``at_least`` times smaller, or larger if the unit is a rate."""
+    mine, its = Sample.from_turns(ours), Sample.from_turns(theirs)
+    ratio = mine.median / its.median if unit == "/s" else its.median / mine.median
+    return Row(what, unit, mine, its, peer, ratio, f"≥ {at_least:g}", ratio >= at_least, note)
 
 
 def figure(value: float | None) -> str:
-    """Three digits that count."""
+    """Three significant digits."""
     if value is None:
         return "none"
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
-def shown(row: Row) -> tuple[str, str]:
-    """Both figures with their unit."""
-    theirs = "none" if row.theirs is None else f"{figure(row.theirs)} {row.unit}"
-    return f"{figure(row.ours)} {row.unit}", theirs
+def shown(sample: Sample | None, unit: str) -> str:
+    """The median with its unit, and the spread if there is one."""
+    if sample is None:
+        return "none"
+    spread = "" if sample.low == sample.high else f" ({figure(sample.low)} … {figure(sample.high)})"
+    return f"{figure(sample.median)} {unit}{spread}"
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The rows as Markdown, and below it what else there is to know."""
+    """The rows as Markdown, followed by their notes."""
     lines = [
-        "| what | ours | theirs | next to | times better | goal | |",
+        "| operation | LCM | alternative | measured against | ratio | goal | |",
         "|---|--:|--:|---|--:|---|---|",
     ]
     for row in rows:
-        met = "met" if row.met else "**short**"
-        ours, theirs = shown(row)
+        met = "met" if row.met else "**missed**"
+        ours, theirs = shown(row.ours, row.unit), shown(row.theirs, row.unit)
         lines.append(f"| {row.what} | {ours} | {theirs} | {row.peer} | {figure(row.ratio)} | {row.goal} | {met} |")
     notes = [f"- {row.what}: {row.note}" for row in rows if row.note]
     return "\n".join([*lines, *(["", *notes] if notes else [])]) + "\n"
 
 
 def page(rows: Sequence[Row], facts: dict[str, Any]) -> str:
-    """The whole page of results."""
+    """The page of results, ``docs/benchmarks.md``."""
     met = sum(row.met for row in rows)
-    told = "\n".join(f"- {name}: {fact}" for name, fact in facts.items())
+    machine = "\n".join(f"- {name}: {fact}" for name, fact in facts.items())
     return (
-        f"# LCM beside what one would use instead\n\n"
-        f"{met} of {len(rows)} goals are met. All of it was measured in one run of `make bench`, on one machine. "
-        f"Times differ from machine to machine; ratios hold.\n\n{told}\n\n"
-        f"![How many times better, on a logarithmic axis, with the goals](results.svg)\n\n{table(rows)}"
+        f"# Benchmarks\n\n"
+        f"{met} of {len(rows)} goals are met. All rows come from one run of `make bench` on one machine; absolute times "
+        f"depend on the machine, ratios hardly do. Figures are medians with the smallest and the largest turn in "
+        f"parentheses. [performance.md](performance.md) describes the code behind the rows.\n\n{machine}\n\n"
+        f"![Ratios on a logarithmic axis, with the goals](benchmarks.svg)\n\n{table(rows)}"
     )
 
 
-def excerpt(rows: Sequence[Row], facts: dict[str, Any]) -> str:
-    """What the README shows."""
-    short = [row.what for row in rows if not row.met]
-    lines = [
-        "![How many times better, on a logarithmic axis, with the goals](bench/results.svg)",
-        "",
-        f"<details><summary>All {len(rows)} figures; {len(short)} are short of their goal</summary>",
-        "",
-        "| what | LCM | instead | times better | goal | |",
-        "|---|--:|--:|--:|---|---|",
-    ]
-    for row in rows:
-        ours, theirs = shown(row)
-        met = "met" if row.met else "**short**"
-        lines.append(f"| {row.what} | {ours} | {theirs} | {figure(row.ratio)} | {row.goal} | {met} |")
-    return "\n".join([*lines, "", f"{facts['processor']}; {facts['Python']}.", "", "</details>", ""])
-
-
-def between(text: str, new: str) -> str:
-    """A text with what is between the two lines replaced."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the README lacks the line {BEGIN.strip()!r} or {END.strip()!r}")
-    return f"{before}{begin}{new}{end}{after}"
-
-
-def write(rows: Sequence[Row], facts: dict[str, Any], where: Path = HERE, readme: Path = README) -> None:
-    """Keep the results, for people and for programs."""
-    # Only here: it takes a second to import, and whoever measures one thing draws nothing.
+def write(rows: Sequence[Row], facts: dict[str, Any], data: Path = HERE, docs: Path = DOCS) -> None:
+    """Writes ``bench/results.json``, ``docs/benchmarks.md`` and ``docs/benchmarks.svg``."""
+    # matplotlib takes a second to import, which a run of one benchmark does not need.
     from plot import draw
 
     kept = {"about": facts, "rows": [asdict(row) for row in rows]}
-    (where / "results.json").write_text(json.dumps(kept, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    (where / "results.md").write_text(page(rows, facts), encoding="utf-8")
-    draw(rows, where / "results.svg")
-    text = readme.read_text(encoding="utf-8")
-    readme.write_text(between(text, excerpt(rows, facts)), encoding="utf-8")
+    (data / "results.json").write_text(json.dumps(kept, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    (docs / "benchmarks.md").write_text(page(rows, facts), encoding="utf-8")
+    draw(rows, docs / "benchmarks.svg")

@@ -1,8 +1,8 @@
-"""Measures LCM next to what one would use instead: `make bench`, or some of it with `make bench ARGS="sweep"`.
+"""Benchmarks LCM against the alternatives: `make bench`, or a selection with `make bench ARGS="sweep"`.
 
-A bench is a module beside this one with a ``BENCH``: its name, a line about it, and a function that measures and gives
-rows (see ``report.py``). It is added by its line in ``BENCHES``. What it prints to stderr shows as progress; what it is
-measured next to goes into ``requirements.txt`` here, or is a program of its own that the function starts.
+A benchmark is a module beside this one with a ``BENCH``: a name, one line of description, and a function that returns
+rows (see ``report.py``). It is registered in ``BENCHES``. Progress goes to stderr. Python alternatives are pinned in
+``requirements.txt``; others are programs that the benchmark starts.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ BENCHES: list[Bench] = [
 ]
 
 
-def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
-    """What is asked for."""
+def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Parses the command line; an unknown benchmark is an error that lists the known ones."""
     names = [bench.name for bench in BENCHES]
     listed = "\n".join(f"  {bench.name:12} {bench.about}" for bench in BENCHES)
     parser = argparse.ArgumentParser(
         description=(__doc__ or "").partition("\n")[0],
-        epilog=f"benches:\n{listed}",
+        epilog=f"benchmarks:\n{listed}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("benches", nargs="*", metavar="BENCH", help="which ones; all of them if none is named")
-    parser.add_argument("--quick", action="store_true", help="less of each, for a first impression; nothing is written")
-    asked = parser.parse_args(words)
-    unknown = [name for name in asked.benches if name not in names]
+    parser.add_argument("benches", nargs="*", metavar="BENCH", help="benchmarks to run; default: all")
+    parser.add_argument("--quick", action="store_true", help="fewer turns and smaller fleets; writes no files")
+    options = parser.parse_args(argv)
+    unknown = [name for name in options.benches if name not in names]
     if unknown:
-        parser.error(f"there is no bench {', '.join(unknown)}; accepted: {', '.join(names)}")
-    return asked
+        parser.error(f"unknown benchmark {', '.join(unknown)}; accepted: {', '.join(names)}")
+    return options
 
 
 def measure(benches: Sequence[Bench], *, quick: bool) -> tuple[list[Row], list[str]]:
-    """The rows of all of them, and the names of those that failed: one does not stop the others."""
+    """Runs the benchmarks; returns their rows and the names of those that failed. A failure does not stop the run."""
     rows: list[Row] = []
     failed = []
     for place, bench in enumerate(benches, 1):
@@ -66,23 +66,23 @@ def measure(benches: Sequence[Bench], *, quick: bool) -> tuple[list[Row], list[s
             failed.append(bench.name)
         else:
             rows += found
-            short = sum(not row.met for row in found)
-            took = f"{len(found)} rows, {short} short of the goal" if short else f"{len(found)} rows"
-            print(f"      {took}; took {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+            missed = sum(not row.met for row in found)
+            summary = f"{len(found)} rows, {missed} missed" if missed else f"{len(found)} rows"
+            print(f"      {summary}; took {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     return rows, failed
 
 
 def main() -> int:
-    asked = arguments()
-    wanted = [bench for bench in BENCHES if not asked.benches or bench.name in asked.benches]
-    rows, failed = measure(wanted, quick=asked.quick)
+    options = arguments()
+    selected = [bench for bench in BENCHES if not options.benches or bench.name in options.benches]
+    rows, failed = measure(selected, quick=options.quick)
     print(table(rows))
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
         return 1
-    if not asked.benches and not asked.quick:
+    if not options.benches and not options.quick:
         write(rows, facts())
-        print("written: bench/results.json, .md and .svg, and their place in the README", file=sys.stderr)
+        print("written: bench/results.json, docs/benchmarks.md, docs/benchmarks.svg", file=sys.stderr)
     return 0
 
 

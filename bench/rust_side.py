@@ -1,4 +1,4 @@
-"""Runs the measurements that are written in Rust, in `bench/rust`, and reads what they found."""
+"""Builds and runs the Rust benchmarks of `bench/rust` and parses their JSON lines."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ ROOT = HERE.parent
 
 @functools.cache
 def programs() -> Path:
-    """The directory with the built programs. The first build takes minutes."""
+    """Directory of the release binaries. The first build takes minutes."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target" / "bench" / "rust"))
     print("      building bench/rust (minutes the first time) …", file=sys.stderr, flush=True)
     command = ["cargo", "build", "--quiet", "--release", "--locked", "--target-dir", str(target)]
-    # etcd's client is generated at build time; the compiler for that comes with the virtual environment.
+    # The etcd client is generated at build time; protoc comes with the virtual environment.
     compiler = {"PROTOC": str(Path(sys.executable).with_name("protoc"))}
     subprocess.run(command, cwd=HERE / "rust", env=compiler | os.environ, check=True)
     return target / "release"
 
 
 def measure(program: str, *words: str, given: object = None) -> list[dict[str, Any]]:
-    """What a program found, a line for each figure."""
+    """Runs a program; returns its JSON lines."""
     servers = {"LCM_ETCD_BIN": str(Path(sys.executable).parent), "LCM_FAKE_CLOUD": native()[0]}
     run = subprocess.run(
         [programs() / program, *words],
@@ -43,5 +43,5 @@ def measure(program: str, *words: str, given: object = None) -> list[dict[str, A
 
 
 def bench(name: str, *, quick: bool, given: object = None) -> list[dict[str, Any]]:
-    """What one of the benches of `lcm-bench` found."""
+    """Runs one benchmark of `lcm-bench`; returns its JSON lines."""
     return measure("lcm-bench", name, *(["--quick"] if quick else []), given=given)

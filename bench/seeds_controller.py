@@ -1,7 +1,7 @@
-"""A worker controller as one would write it in Python: asyncio, one describe for each worker, a few at a time.
+"""A worker controller in plain Python: asyncio, one DescribeInstances per worker, a bounded number concurrently.
 
-Only for comparison; it does what our design documents ask of a start-up sweep and of garbage collection, and nothing
-besides. It runs as a process of its own, so that its processor time is its own, and prints what it did as JSON.
+Used for comparison only; implements the start-up sweep and the garbage collection of the design documents and nothing
+else. Runs as a separate process, so that its processor time can be measured, and prints a JSON report.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import plain_python
 
-# Not among the packages of this project, but of what it is compared with: see requirements.txt.
+# Installed from requirements.txt of this directory, not with the project.
 aiohttp: Any = import_module("aiohttp")
 
 REGION = "us-east-1"
@@ -28,7 +28,7 @@ GONE = "InvalidInstanceID.NotFound"
 
 
 class Ec2(Protocol):
-    """What the controller asks of EC2."""
+    """The EC2 calls of the controller."""
 
     async def state(self, instance: str) -> str | None: ...
     async def scan(self, pattern: str) -> set[str]: ...
@@ -42,17 +42,17 @@ def by_image(images: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{"Name": "image-id", "Values": [image["ImageId"] for image in images]}]
 
 
-def state_in(answer: dict[str, Any]) -> str | None:
-    instances = [instance for group in answer["Reservations"] for instance in group["Instances"]]
+def state_in(response: dict[str, Any]) -> str | None:
+    instances = [instance for group in response["Reservations"] for instance in group["Instances"]]
     return instances[0]["State"]["Name"] if instances else None
 
 
-def ids_in(answer: dict[str, Any]) -> set[str]:
-    return {instance["InstanceId"] for group in answer["Reservations"] for instance in group["Instances"]}
+def ids_in(response: dict[str, Any]) -> set[str]:
+    return {instance["InstanceId"] for group in response["Reservations"] for instance in group["Instances"]}
 
 
 class InThreads:
-    """boto3, which blocks, on as many threads as there are calls at a time."""
+    """boto3 (blocking) on one thread per concurrent call."""
 
     def __init__(self, client: Any, concurrency: int) -> None:
         self.client = client
@@ -82,7 +82,7 @@ class InThreads:
 
 
 class Awaited:
-    """aiobotocore, which does not block."""
+    """aiobotocore (non-blocking)."""
 
     def __init__(self, client: Any) -> None:
         self.client = client
@@ -116,25 +116,25 @@ async def ec2(library: str, concurrency: int) -> AsyncIterator[Ec2]:
 
 
 class ControlPlane:
-    """The records."""
+    """Client of the control plane's internal API."""
 
     def __init__(self, session: Any) -> None:
         self.session = session
 
     async def get(self, path: str, **query: str) -> Any:
-        async with self.session.get(f"/api/internal/{path}", params=query) as answer:
-            answer.raise_for_status()
-            return await answer.json()
+        async with self.session.get(f"/api/internal/{path}", params=query) as response:
+            response.raise_for_status()
+            return await response.json()
 
     async def post(self, path: str, body: dict[str, Any], version: int) -> None:
         headers = {"If-Match": f'"{version}"'}
-        async with self.session.post(f"/api/internal/{path}", json=body, headers=headers) as answer:
-            answer.raise_for_status()
-            await answer.read()
+        async with self.session.post(f"/api/internal/{path}", json=body, headers=headers) as response:
+            response.raise_for_status()
+            await response.read()
 
     async def workers(self, *without: str) -> list[dict[str, Any]]:
-        answer = await self.get("workers", aws_region=REGION, exclude_statuses=",".join(without))
-        return answer if isinstance(answer, list) else answer["workers"]
+        response = await self.get("workers", aws_region=REGION, exclude_statuses=",".join(without))
+        return response if isinstance(response, list) else response["workers"]
 
     async def terminate(self, worker: dict[str, Any], reason: str, by: str) -> None:
         body = {"reason": reason, "terminated_by": by}
@@ -147,7 +147,7 @@ class ControlPlane:
 async def for_each(
     workers: list[dict[str, Any]], concurrency: int, do: Callable[[dict[str, Any]], Awaitable[bool]]
 ) -> int:
-    """Does it, as many at a time as allowed, and counts those that were changed."""
+    """Runs ``do`` for every worker with bounded concurrency; returns how many were changed."""
     limit = asyncio.Semaphore(concurrency)
 
     async def one(worker: dict[str, Any]) -> bool:
@@ -158,13 +158,13 @@ async def for_each(
 
 
 async def sweep(records: ControlPlane, cloud: Ec2, concurrency: int, at_most: int | None) -> dict[str, int]:
-    """Verifies every worker that is not terminated, whatever its status says."""
+    """Verifies every worker that is not terminated in any status."""
     workers = (await records.workers("terminated"))[:at_most]
     now = datetime.now(UTC)
 
     async def verify(worker: dict[str, Any]) -> bool:
-        seen = await cloud.state(worker["ec2_instance_id"]) or "terminated"
-        decision = plain_python.decide(worker, seen, now)
+        state = await cloud.state(worker["ec2_instance_id"]) or "terminated"
+        decision = plain_python.decide(worker, state, now)
         if decision.target == worker["status"]:
             return False
         if decision.target is plain_python.Status.TERMINATED:
@@ -177,7 +177,7 @@ async def sweep(records: ControlPlane, cloud: Ec2, concurrency: int, at_most: in
 
 
 async def collect(records: ControlPlane, cloud: Ec2, concurrency: int, at_most: int | None) -> dict[str, int]:
-    """Marks the records terminated whose instance neither a scan nor a direct question shows."""
+    """Marks the records terminated whose instance neither a scan nor a direct describe returns."""
     seen = await cloud.scan((await records.get("settings/discovery"))["ami_name_pattern"])
     workers = await records.workers("terminated", "pending")
     missing = [worker for worker in workers if worker["ec2_instance_id"] not in seen][:at_most]
@@ -196,14 +196,14 @@ async def main() -> None:
     parser.add_argument("work", choices=["sweep", "collect"])
     parser.add_argument("library", choices=["boto3", "aiobotocore"])
     parser.add_argument("concurrency", type=int)
-    parser.add_argument("--at-most", type=int, help="look at so many alone, to know what one costs")
-    asked = parser.parse_args()
+    parser.add_argument("--at-most", type=int, help="reconcile only this many workers, for extrapolation")
+    options = parser.parse_args()
     headers = {"X-API-Key": os.environ["CONTROL_PLANE_API_KEY"]}
     url = os.environ["CONTROL_PLANE_API_URL"]
-    async with aiohttp.ClientSession(url, headers=headers) as session, ec2(asked.library, asked.concurrency) as cloud:
+    async with aiohttp.ClientSession(url, headers=headers) as session, ec2(options.library, options.concurrency) as cloud:
         began, spent = time.monotonic(), time.process_time()
-        work = sweep if asked.work == "sweep" else collect
-        done = await work(ControlPlane(session), cloud, asked.concurrency, asked.at_most)
+        work = sweep if options.work == "sweep" else collect
+        done = await work(ControlPlane(session), cloud, options.concurrency, options.at_most)
         took = {"wall": time.monotonic() - began, "cpu": time.process_time() - spent}
     print(json.dumps({**done, **took}))
 

@@ -1,4 +1,4 @@
-"""Fleets in a fake cloud, written as its scenarios: what a controller finds when it starts."""
+"""Fleets as fake-cloud scenarios: the state a controller finds at start-up."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 
 from processes import FakeCloud, fake_cloud
 
-# One in so many of a parked fleet is not as its record says.
+# One record in this many is out of date in a parked fleet.
 DRIFT_IN = 100
 
 
 def parked(size: int) -> dict[str, Any]:
-    """A fleet at rest, as a controller finds it after a night; in one of a hundred the record is wrong.
+    """A stopped fleet in which one record in a hundred is out of date.
 
-    Half of those were stopping when the controller went and have stopped; the others were terminated behind its back.
+    Half of those instances stopped while the controller was away; the others were terminated from outside.
     """
     fleet, workers = [], []
     for number in range(size):
@@ -34,7 +34,7 @@ def parked(size: int) -> dict[str, Any]:
 
 
 def orphaned(size: int, orphans: int) -> dict[str, Any]:
-    """A fleet of which some instances are gone for good, spread evenly over the records."""
+    """A fleet in which the instances of ``orphans`` records, spread evenly, no longer exist."""
     fleet, workers = [], []
     for number in range(size):
         name = f"worker-{number:06}"
@@ -52,10 +52,10 @@ def record(id: str, status: str, **instance: str) -> dict[str, Any]:
 
 @contextmanager
 def cloud_of(world: dict[str, Any]) -> Iterator[FakeCloud]:
-    """A fake cloud in which all of that has happened."""
+    """Starts a fake cloud from the scenario."""
     with tempfile.TemporaryDirectory() as directory:
         scenario = Path(directory) / "world.yaml"
-        # JSON is YAML, too.
+        # JSON is valid YAML.
         scenario.write_text(json.dumps(world))
         with fake_cloud("--clock", "real", "--delays", "none", "--scenario", str(scenario)) as cloud:
             yield cloud

@@ -1,12 +1,10 @@
-//! How fast is the fake etcd beside a real one?
+//! Throughput, latency and processor time of the fake etcd and of a real one.
 //!
-//! Both are called by the same clients, each with a connection of its own, in each of several ways, in turns, so that
-//! what else the machine does hits both alike. The best round counts, for each number by itself: calls per second and
-//! latencies, and what the server spends on a call. A neighbour on the machine can make a round slower, never faster. The
-//! real one keeps its data on a memory disk.
+//! The same clients, each with its own connection, call both servers in alternating rounds, so that other load on the
+//! machine affects both. The real etcd keeps its data on a memory disk.
 //!
-//! All clients share one thread, so that a server has the other core of even a small machine. With many clients that
-//! thread is what limits a fast server: the rates are those of the whole, and the processor time is the server's alone.
+//! All clients share one thread, which leaves the second core of a small machine to the server. With many clients that
+//! thread limits a fast server: the rates include the clients, the processor time is the server's alone.
 
 use std::time::{Duration, Instant};
 
@@ -17,22 +15,22 @@ use tokio::task::JoinSet;
 
 use crate::measure::Latency;
 use crate::servers::{Kind, Server};
-use crate::{Error, tell};
+use crate::{Error, report};
 
-/// How much is measured.
+/// Length of a measurement.
 #[derive(Debug, Clone, Copy)]
 pub struct Effort {
-    /// How long a round calls.
+    /// Duration of one round.
     pub duration: Duration,
-    /// How many rounds there are.
+    /// Rounds per server and kind of call.
     pub rounds: usize,
 }
 
-/// A way to use an etcd.
+/// Kind of call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Call {
-    /// A put.
+    /// A put of 256 bytes.
     Put,
     /// A range of one key.
     Get,
@@ -40,37 +38,37 @@ pub enum Call {
     List,
     /// A transaction that creates a key.
     Create,
-    /// A put, over when the last watcher has heard of it.
+    /// A put that ends when the last watcher has received its event.
     Event,
 }
 
 const CLIENTS: [usize; 3] = [1, 8, 32];
-const KEYS_OF_A_CLIENT: usize = 100;
+const KEYS_PER_CLIENT: usize = 100;
 
-/// One server called in one way.
+/// Rounds of one kind of call to one server.
 #[derive(Debug, Serialize)]
 struct Measured {
     call: Call,
     clients: usize,
     server: Kind,
-    /// Calls per second.
-    rate: f64,
-    /// How long a call took.
-    latency: Latency,
-    /// What the server spent on a call, in microseconds.
-    processor_us: f64,
+    /// Calls per second of each round.
+    rate: Vec<f64>,
+    /// 99th percentile of the latency in milliseconds of each round.
+    p99: Vec<f64>,
+    /// Processor time of the server per call in microseconds of each round.
+    processor_us: Vec<f64>,
 }
 
 struct Round {
     rate: f64,
-    latency: Latency,
+    p99: f64,
     processor_us: f64,
 }
 
-/// Measures both, called in these ways, or in all of them if none is named.
+/// Measures the given kinds of calls, or all of them if the slice is empty.
 ///
 /// # Errors
-/// If one of them cannot be started or called.
+/// If a server cannot be started or called.
 pub async fn run(calls: &[Call], effort: Effort) -> Result<(), Error> {
     let servers = [Server::fake().await?, Server::real().await?];
     for &call in if calls.is_empty() { Call::value_variants() } else { calls } {
@@ -87,22 +85,22 @@ pub async fn run(calls: &[Call], effort: Effort) -> Result<(), Error> {
                 }
             }
             for (server, rounds) in servers.iter().zip(&rounds) {
-                tell(&best(server.kind, call, clients, rounds))?;
+                report(&Measured::new(server.kind, call, clients, rounds))?;
             }
         }
     }
     Ok(())
 }
 
-async fn round(server: &Server, call: Call, clients: usize, lasts: Duration, number: usize) -> Result<Round, Error> {
+async fn round(server: &Server, call: Call, clients: usize, duration: Duration, number: usize) -> Result<Round, Error> {
     match call {
-        Call::Event => watch(server, clients, lasts).await,
-        Call::Put | Call::Get | Call::List | Call::Create => calls(server, call, clients, lasts, number).await,
+        Call::Event => watch(server, clients, duration).await,
+        Call::Put | Call::Get | Call::List | Call::Create => calls(server, call, clients, duration, number).await,
     }
 }
 
-/// Every client calls as fast as it can.
-async fn calls(server: &Server, call: Call, clients: usize, lasts: Duration, number: usize) -> Result<Round, Error> {
+/// Each client calls in a closed loop.
+async fn calls(server: &Server, call: Call, clients: usize, duration: Duration, number: usize) -> Result<Round, Error> {
     let mut connected = Vec::new();
     for _ in 0..clients {
         connected.push(server.client().await?);
@@ -112,7 +110,7 @@ async fn calls(server: &Server, call: Call, clients: usize, lasts: Duration, num
     for (caller, mut client) in connected.into_iter().enumerate() {
         callers.spawn(async move {
             let mut latencies = Vec::new();
-            while began.elapsed() < lasts {
+            while began.elapsed() < duration {
                 let sent = Instant::now();
                 call.make(&mut client, caller, number * 1_000_000 + latencies.len()).await?;
                 latencies.push(sent.elapsed());
@@ -127,8 +125,8 @@ async fn calls(server: &Server, call: Call, clients: usize, lasts: Duration, num
     Ok(summary(server, latencies, began, spent))
 }
 
-/// Puts, and waits each time until the last watcher was told.
-async fn watch(server: &Server, watchers: usize, lasts: Duration) -> Result<Round, Error> {
+/// Puts, and waits each time for the event on the last watcher.
+async fn watch(server: &Server, watchers: usize, duration: Duration) -> Result<Round, Error> {
     let mut client = server.client().await?;
     let mut streams = Vec::new();
     for _ in 0..watchers {
@@ -138,7 +136,7 @@ async fn watch(server: &Server, watchers: usize, lasts: Duration) -> Result<Roun
     }
     let (spent, began) = (server.processor_time(), Instant::now());
     let mut latencies = Vec::new();
-    while began.elapsed() < lasts {
+    while began.elapsed() < duration {
         let sent = Instant::now();
         client.put("/seen", "x", None).await?;
         for stream in &mut streams {
@@ -152,25 +150,26 @@ async fn watch(server: &Server, watchers: usize, lasts: Duration) -> Result<Roun
 fn summary(server: &Server, latencies: Vec<Duration>, began: Instant, spent: f64) -> Round {
     let (passed, spent) = (began.elapsed(), server.processor_time() - spent);
     let calls = latencies.len() as f64;
-    Round { rate: calls / passed.as_secs_f64(), latency: Latency::of(latencies), processor_us: spent / calls * 1e6 }
+    Round { rate: calls / passed.as_secs_f64(), p99: Latency::from_durations(latencies).p99, processor_us: spent / calls * 1e6 }
 }
 
-/// The best of each number by itself.
-fn best(server: Kind, call: Call, clients: usize, rounds: &[Round]) -> Measured {
-    let least = |of: fn(&Round) -> f64| rounds.iter().map(of).fold(f64::INFINITY, f64::min);
-    Measured {
-        call,
-        clients,
-        server,
-        rate: rounds.iter().map(|round| round.rate).fold(0.0, f64::max),
-        latency: Latency { p50: least(|round| round.latency.p50), p99: least(|round| round.latency.p99) },
-        processor_us: least(|round| round.processor_us),
+impl Measured {
+    fn new(server: Kind, call: Call, clients: usize, rounds: &[Round]) -> Self {
+        let each = |field: fn(&Round) -> f64| rounds.iter().map(field).collect();
+        Self {
+            call,
+            clients,
+            server,
+            rate: each(|round| round.rate),
+            p99: each(|round| round.p99),
+            processor_us: each(|round| round.processor_us),
+        }
     }
 }
 
 impl Call {
     async fn make(self, client: &mut Client, caller: usize, turn: usize) -> Result<(), ClientError> {
-        let key = || format!("/load/{caller}/{:03}", turn % KEYS_OF_A_CLIENT);
+        let key = || format!("/load/{caller}/{:03}", turn % KEYS_PER_CLIENT);
         match self {
             Self::Put | Self::Event => client.put(key(), vec![b'x'; 256], None).await.map(drop),
             Self::Get => client.get(key(), None).await.map(drop),

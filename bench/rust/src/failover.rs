@@ -1,8 +1,8 @@
-//! How soon somebody else leads: after a crash, and after a clean stop.
+//! Time to the next leader after a crash and after a clean stop.
 //!
-//! Whole worker controllers, each in a process of its own, compete over a real and over the fake etcd. The one that
-//! leads is killed at once (SIGKILL) or asked to end (SIGTERM), at another moment between two renewals in every round;
-//! the time runs from the signal to when the next one says that it leads.
+//! Worker controllers, one per process, campaign on a real etcd and on the fake one. The leader receives SIGKILL or
+//! SIGTERM, in every round at a different moment between two lease renewals. The time runs from the signal until the
+//! standby reports that it leads.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -23,14 +23,14 @@ use tokio::process::{Child, ChildStdout, Command};
 
 use crate::controllers::worker;
 use crate::servers::{Kind, Server};
-use crate::{Error, tell};
+use crate::{Error, report};
 
-/// The word under which this program is a candidate.
+/// Subcommand that runs a candidate.
 pub const CANDIDATE: &str = "candidate";
 const LEADING: &str = "leading";
 const TTL: Duration = Duration::from_secs(3);
 const WORKERS: usize = 1_000;
-/// How long a standby takes to find out that somebody leads, and to watch the key.
+/// Time for a standby to find the leader's key and watch it.
 const SETTLING: Duration = Duration::from_millis(700);
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -44,15 +44,15 @@ struct Measured {
     after_stop: Vec<f64>,
 }
 
-/// Measures so many rounds on both at the same time: they mostly wait.
+/// Measures on both servers at the same time: the candidates mostly wait.
 ///
 /// # Errors
 /// If a server or a candidate cannot be run.
 pub async fn run(rounds: u32) -> Result<(), Error> {
     let (fake, real) = (Server::fake().await?, Server::real().await?);
     let (fake, real) = tokio::try_join!(compete(&fake, rounds), compete(&real, rounds))?;
-    tell(&fake)?;
-    tell(&real)
+    report(&fake)?;
+    report(&real)
 }
 
 async fn compete(server: &Server, rounds: u32) -> Result<Measured, Error> {
@@ -63,10 +63,10 @@ async fn compete(server: &Server, rounds: u32) -> Result<Measured, Error> {
         for (signal, times) in [(Signal::KILL, &mut after_crash), (Signal::TERM, &mut after_stop)] {
             let mut next = Candidate::start(&server.endpoint)?;
             tokio::time::sleep(SETTLING + TTL / 3 * round / rounds).await;
-            let told = Instant::now();
+            let signaled = Instant::now();
             leader.signal(signal)?;
             next.leads().await?;
-            times.push(told.elapsed().as_secs_f64());
+            times.push(signaled.elapsed().as_secs_f64());
             leader = next;
         }
     }
@@ -75,7 +75,7 @@ async fn compete(server: &Server, rounds: u32) -> Result<Measured, Error> {
 
 struct Candidate {
     process: Child,
-    says: Lines<BufReader<ChildStdout>>,
+    stdout: Lines<BufReader<ChildStdout>>,
 }
 
 impl Candidate {
@@ -83,27 +83,27 @@ impl Candidate {
         let mut command = Command::new(std::env::current_exe()?);
         command.args([CANDIDATE, endpoint]).stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut process = command.spawn()?;
-        let says = process.stdout.take().ok_or("a candidate says nothing")?;
-        Ok(Self { process, says: BufReader::new(says).lines() })
+        let stdout = process.stdout.take().ok_or("a candidate has no stdout")?;
+        Ok(Self { process, stdout: BufReader::new(stdout).lines() })
     }
 
     async fn leads(&mut self) -> Result<(), Error> {
-        match tokio::time::timeout(PATIENCE, self.says.next_line()).await?? {
+        match tokio::time::timeout(PATIENCE, self.stdout.next_line()).await?? {
             Some(line) if line == LEADING => Ok(()),
-            line => Err(format!("a candidate should lead, and says {line:?}").into()),
+            line => Err(format!("expected '{LEADING}' from a candidate, got {line:?}").into()),
         }
     }
 
     fn signal(&self, signal: Signal) -> Result<(), Error> {
         let process = self.process.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-        Ok(kill_process(process.ok_or("a candidate has ended by itself")?, signal)?)
+        Ok(kill_process(process.ok_or("a candidate ended early")?, signal)?)
     }
 }
 
-/// One of the controllers: says when it leads, until it is told to end.
+/// Runs a worker controller that prints a line once it leads, until SIGTERM.
 ///
 /// # Errors
-/// If it cannot be set up.
+/// If the controller cannot be built.
 pub async fn candidate(endpoint: &str) -> Result<(), Error> {
     let election = ElectionConfig { ttl: TTL, margin: TTL / 6, ..ElectionConfig::default() };
     let config = WorkerControllerConfig { election, ..WorkerControllerConfig::default() };

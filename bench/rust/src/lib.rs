@@ -1,13 +1,13 @@
-//! LCM next to what one would use instead, where that is Rust. Both sides of a comparison are measured in one run, in
-//! turns, so that what else the machine does hits both alike.
+//! LCM next to its Rust alternatives. Both sides of a comparison run in one process in turns, so that a slow phase of
+//! the machine affects both.
 //!
-//! | question | room |
+//! | measurement | module |
 //! |---|---|
-//! | What does a decision cost? | [`decide`] |
-//! | What does a controller cost? | [`reconciles`], [`memory`], over the [`controllers`] |
-//! | How soon is a change looked at? | [`watch`] |
-//! | How fast is the fake etcd? | [`etcd`], on [`servers`] |
-//! | How soon does somebody else lead? | [`failover`] |
+//! | cost of a decision | [`decide`] |
+//! | cost of a controller | [`reconciles`] and [`memory`], over the [`controllers`] |
+//! | delay from a change to its reconcile | [`watch`] |
+//! | throughput of the fake etcd | [`etcd`], on [`servers`] |
+//! | time to the next leader | [`failover`] |
 
 pub mod controllers;
 pub mod decide;
@@ -19,14 +19,14 @@ pub mod reconciles;
 pub mod servers;
 pub mod watch;
 
-/// Why something could not be measured.
+/// Error of a measurement.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// Tells what was measured: a line of JSON on stdout. What else there is to say goes to stderr.
+/// Prints a measurement as a line of JSON on stdout; progress goes to stderr.
 ///
 /// # Errors
-/// If it cannot be written as JSON.
-pub fn tell(measured: &impl serde::Serialize) -> Result<(), Error> {
+/// If the measurement cannot be serialized.
+pub fn report(measured: &impl serde::Serialize) -> Result<(), Error> {
     println!("{}", serde_json::to_string(measured)?);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Measures LCM next to what one would use instead: one line of JSON on stdout for each figure.
+//! Benchmarks LCM next to its Rust alternatives; prints one line of JSON per measurement.
 
 use std::time::Duration;
 
@@ -6,46 +6,46 @@ use clap::{Parser, Subcommand};
 use lcm_bench::etcd::{Call, Effort};
 use lcm_bench::{Error, decide, etcd, failover, reconciles, watch};
 
-/// Measures LCM next to what one would use instead: one line of JSON on stdout for each figure.
+/// Benchmarks LCM next to its Rust alternatives; prints one line of JSON per measurement.
 #[derive(Debug, Parser)]
 struct Arguments {
     #[command(subcommand)]
     bench: Bench,
-    /// Less of each, for a first impression.
+    /// Fewer rounds, for a first impression.
     #[arg(long, global = true)]
     quick: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum Bench {
-    /// What a decision costs, over the fleet on stdin.
+    /// Cost of a decision, over the fleet on stdin.
     Decide,
-    /// What a pass that does nothing costs, next to kube-runtime.
+    /// Cost of a no-op reconcile, next to kube-runtime.
     Controller,
-    /// How soon after a change its reconcile starts, next to etcd's own watch.
+    /// Delay from a change to its reconcile, next to the etcd client's watch.
     Watch,
-    /// The fake etcd next to a real one.
+    /// Throughput of the fake etcd, next to a real one.
     Etcd {
-        /// In which ways they are called; in all of them if none is named.
+        /// Kinds of calls to measure; default: all.
         calls: Vec<Call>,
     },
-    /// How soon somebody else leads.
+    /// Time to the next leader after a crash and a clean stop.
     Failover,
-    /// One that competes for the lead.
+    /// A candidate process of the fail-over benchmark.
     #[command(name = failover::CANDIDATE, hide = true)]
     Candidate {
-        /// The etcd.
+        /// Address of the etcd server.
         endpoint: String,
     },
 }
 
 fn main() -> Result<(), Error> {
     let Arguments { bench, quick } = Arguments::parse();
-    // As `tokio::main` makes it, which controllers use.
+    // The runtime of `tokio::main`, which controllers use.
     let on_all_cores = || tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let on_one_core = || tokio::runtime::Builder::new_current_thread().enable_all().build();
     match bench {
-        Bench::Decide => decide::run(std::io::stdin().lock(), if quick { 20 } else { 1000 })?,
+        Bench::Decide => decide::run(std::io::stdin().lock(), if quick { 2 } else { 100 })?,
         Bench::Controller if quick => reconciles::run(&[1_000, 10_000, 100_000], 2)?,
         Bench::Controller => reconciles::run(&[1_000, 10_000, 100_000], 9)?,
         Bench::Watch => {

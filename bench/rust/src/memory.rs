@@ -1,12 +1,11 @@
-//! What a tracked resource takes: LCM's controller next to kube-runtime's reflector store and applier.
+//! Memory per tracked resource: LCM's controller next to kube-runtime's reflector store and applier.
 //!
-//! Each gets to know so many workers, looks at every one once, and is then left alone with all of them; what is still
-//! allocated is divided by their number. Either every pass asks for another one in an hour, so that both keep a timer
-//! for it, or none does. A controller has a process of its own, and the peak is that process's: it includes what a
-//! listing brings along.
+//! Each reconciles every worker once; the bytes still allocated afterwards are divided by the number of workers. Either
+//! every reconcile requests a requeue in an hour, so that both keep a timer per resource, or none does. Each controller
+//! has its own process, whose peak includes the memory of a listing.
 //!
-//! The workers are made while they are listed and nobody else keeps them. kube-runtime keeps every object in its store:
-//! that is what a reflector is for. LCM keeps none: it reads a record again when it has to look at it.
+//! Workers are created while they are listed, without another reference. kube-runtime keeps every object in its store:
+//! that is the purpose of a reflector. LCM keeps none and fetches a record when it reconciles it.
 
 use std::time::Duration;
 
@@ -22,26 +21,26 @@ use tokio::time::Instant;
 
 use crate::controllers::kube::KubeApplier;
 use crate::controllers::{Again, lcm, worker};
-use crate::{Error, tell};
+use crate::{Error, report};
 
 const CONCURRENCY: u16 = 10;
 const SWEEP_LIMIT: Duration = Duration::from_secs(60);
 
-/// Whose memory is looked at.
+/// Controller to measure.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum Whose {
-    /// LCM's.
+pub enum Subject {
+    /// LCM's controller.
     Lcm,
-    /// kube-runtime's.
+    /// kube-runtime's applier and store.
     Kube,
 }
 
 /// Whether every resource has a timer.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum Timers {
-    /// Each is to be looked at again in an hour.
+    /// Every resource is requeued in an hour.
     Set,
-    /// None is, until it changes.
+    /// No resource is requeued before it changes.
     None,
 }
 
@@ -57,13 +56,13 @@ impl From<Timers> for Again {
 #[derive(Debug, Serialize)]
 struct Measured {
     size: usize,
-    /// Bytes that are still allocated for each resource.
+    /// Bytes still allocated per resource.
     bytes: f64,
-    /// The most the process ever took for each resource.
+    /// Peak resident bytes of the process per resource.
     peak: f64,
 }
 
-/// The real fleet's resource, listed without a control plane.
+/// Resources of the worker controller, listed without a control plane.
 struct Fleet {
     size: usize,
     again: Again,
@@ -88,36 +87,36 @@ impl Reconcile for Fleet {
 
     async fn reconcile(&self, read: ReadWorker) -> WorkResult {
         std::hint::black_box(&read);
-        lcm::ending(self.again)
+        lcm::work_result(self.again)
     }
 }
 
-/// Measures one of them; `allocated` says how many bytes are allocated at this moment.
+/// Measures one controller; `allocated` returns the bytes allocated at this moment.
 ///
 /// # Errors
-/// If something cannot be run.
-pub fn run(whose: Whose, size: usize, timers: Timers, allocated: impl Fn() -> usize) -> Result<(), Error> {
+/// If the runtime cannot be built or the sweep is incomplete.
+pub fn run(subject: Subject, size: usize, timers: Timers, allocated: impl Fn() -> usize) -> Result<(), Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let (before, began_with) = (allocated(), peak_of_process()?);
-        let taken = match whose {
-            Whose::Lcm => lcm(size, timers.into(), || allocated() - before).await?,
-            Whose::Kube => kube(size, timers.into(), || allocated() - before).await,
+        let (before, began_with) = (allocated(), peak_bytes()?);
+        let taken = match subject {
+            Subject::Lcm => lcm(size, timers.into(), || allocated() - before).await?,
+            Subject::Kube => kube(size, timers.into(), || allocated() - before).await,
         };
         let share = |bytes: usize| bytes as f64 / size as f64;
-        tell(&Measured { size, bytes: share(taken), peak: share(peak_of_process()?.saturating_sub(began_with)) })
+        report(&Measured { size, bytes: share(taken), peak: share(peak_bytes()?.saturating_sub(began_with)) })
     })
 }
 
 async fn lcm(size: usize, again: Again, taken: impl Fn() -> usize) -> Result<usize, Error> {
-    let controller = Controller::new(Fleet { size, again }, lcm::quiet(usize::from(CONCURRENCY)), Telemetry::default());
+    let controller = Controller::new(Fleet { size, again }, lcm::without_cycles(usize::from(CONCURRENCY)), Telemetry::default());
     let serving = tokio::spawn({
         let controller = controller.clone();
         async move { controller.serve(&Shutdown::new()).await }
     });
     let swept = controller.sweep(SWEEP_LIMIT).await?;
     if swept.outcomes.get(Outcome::Success.as_str()) != Some(&size) {
-        return Err(format!("not everything was looked at: {swept:?}").into());
+        return Err(format!("incomplete sweep: {swept:?}").into());
     }
     drop(swept);
     let taken = taken();
@@ -127,17 +126,17 @@ async fn lcm(size: usize, again: Again, taken: impl Fn() -> usize) -> Result<usi
 
 async fn kube(size: usize, again: Again, taken: impl Fn() -> usize) -> usize {
     let mut applier = KubeApplier::new(size, CONCURRENCY, again);
-    applier.look_at_all().await;
+    applier.reconcile_all().await;
     let taken = taken();
     drop(applier);
     taken
 }
 
-/// The most this process ever had in memory, in bytes.
-fn peak_of_process() -> Result<usize, Error> {
+/// Peak resident memory of this process in bytes.
+fn peak_bytes() -> Result<usize, Error> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line =
-        status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("the system does not tell its peak")?;
+        status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM in /proc/self/status")?;
     let kilobytes: usize = line.trim().trim_end_matches(" kB").parse()?;
     Ok(kilobytes * 1024)
 }

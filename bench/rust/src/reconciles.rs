@@ -1,14 +1,11 @@
-//! What a pass that does nothing costs: LCM's controller next to kube-runtime's applier.
+//! Cost of a no-op reconcile: LCM's controller next to kube-runtime's applier.
 //!
-//! Each knows so many workers, and every round looks at all of them once: LCM because a listing named them, and once
-//! more because each is said to have changed, which makes it read every single one; kube-runtime because its watch names
-//! them. The rounds of all take turns, and the best of each counts: a neighbour on the machine can make a round slower,
-//! never faster.
+//! Both know the same number of workers, and every round reconciles each of them once. LCM does so because a listing
+//! returned them, and once more because each is reported as changed, which makes it fetch them one by one;
+//! kube-runtime because its watch names them. The rounds of all variants alternate.
 //!
-//! LCM runs ten passes at once, which is its default. kube-runtime does so too, and with no limit, which is its own
-//! default; it is compared at whichever it does better.
-
-use std::time::{Duration, Instant};
+//! LCM runs ten reconciles concurrently, its default. kube-runtime is measured with the same limit and without one,
+//! its own default; the faster of the two counts.
 
 use serde::Serialize;
 
@@ -16,56 +13,39 @@ use crate::controllers::Again;
 use crate::controllers::kube::KubeApplier;
 use crate::controllers::lcm::LcmController;
 use crate::measure::processor_time;
-use crate::{Error, tell};
+use crate::{Error, report};
 
 const CONCURRENCY: u16 = 10;
-/// kube-runtime's word for no limit.
+/// kube-runtime's value for "no limit".
 const NO_LIMIT: u16 = 0;
 
-/// What one of them needs for a pass.
+/// Cost of a no-op reconcile in one variant.
 #[derive(Debug, Serialize)]
 struct Measured {
     who: &'static str,
     size: usize,
-    /// Processor time of a pass, in nanoseconds.
-    processor_ns: f64,
-    /// How many passes were over in a second.
-    rate: f64,
+    /// Processor time per reconcile in nanoseconds, one value per round.
+    processor_ns: Vec<f64>,
 }
 
-struct Best {
-    processor: Duration,
-    wall: Duration,
-}
-
-impl Best {
-    fn new() -> Self {
-        Self { processor: Duration::MAX, wall: Duration::MAX }
+impl Measured {
+    const fn new(who: &'static str, size: usize) -> Self {
+        Self { who, size, processor_ns: Vec::new() }
     }
 
-    async fn take<T>(&mut self, round: impl Future<Output = T>) -> T {
-        let (spent, began) = (processor_time(), Instant::now());
+    async fn round<T>(&mut self, round: impl Future<Output = T>) -> T {
+        let began = processor_time();
         let output = round.await;
-        self.processor = self.processor.min(processor_time().saturating_sub(spent));
-        self.wall = self.wall.min(began.elapsed());
+        let spent = processor_time().saturating_sub(began);
+        self.processor_ns.push(spent.as_secs_f64() * 1e9 / self.size as f64);
         output
     }
-
-    fn of(&self, who: &'static str, size: usize) -> Measured {
-        let count = size as f64;
-        Measured {
-            who,
-            size,
-            processor_ns: self.processor.as_secs_f64() * 1e9 / count,
-            rate: count / self.wall.as_secs_f64(),
-        }
-    }
 }
 
-/// Measures at each size, in so many rounds.
+/// Measures at each size, in the given number of rounds.
 ///
 /// # Errors
-/// If something cannot be run.
+/// If a listing fails or the runtime cannot be built.
 pub fn run(sizes: &[usize], rounds: usize) -> Result<(), Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     for size in sizes {
@@ -79,19 +59,20 @@ async fn compare(size: usize, rounds: usize) -> Result<(), Error> {
     let lcm = LcmController::new(size, usize::from(CONCURRENCY), Again::OnChange);
     let mut limited = KubeApplier::new(size, CONCURRENCY, Again::OnChange);
     let mut unlimited = KubeApplier::new(size, NO_LIMIT, Again::OnChange);
-    let (mut listed, mut told) = (Best::new(), Best::new());
-    let (mut kube_limited, mut kube_unlimited) = (Best::new(), Best::new());
-    // One more round than asked for: the first fills caches and tables, and is beaten by any other.
-    for _ in 0..=rounds {
-        listed.take(lcm.look_at_all()).await?;
-        kube_limited.take(limited.look_at_all()).await;
-        told.take(lcm.tell_of_all()).await;
-        kube_unlimited.take(unlimited.look_at_all()).await;
+    // Fills caches and tables.
+    lcm.reconcile_listed().await?;
+    limited.reconcile_all().await;
+    unlimited.reconcile_all().await;
+    let [mut listed, mut changed, mut kube_limited, mut kube_unlimited] =
+        ["listed", "changed", "kube, limited", "kube, unlimited"].map(|who| Measured::new(who, size));
+    for _ in 0..rounds {
+        listed.round(lcm.reconcile_listed()).await?;
+        kube_limited.round(limited.reconcile_all()).await;
+        changed.round(lcm.reconcile_changed()).await;
+        kube_unlimited.round(unlimited.reconcile_all()).await;
     }
-    for (who, best) in
-        [("listed", listed), ("told", told), ("kube, limited", kube_limited), ("kube, unlimited", kube_unlimited)]
-    {
-        tell(&best.of(who, size))?;
+    for measured in [listed, changed, kube_limited, kube_unlimited] {
+        report(&measured)?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A real etcd on a memory disk, and the fake one, each the program that is shipped.
+//! Starts a real etcd on a memory disk, and the fake cloud's etcd, each as its shipped program.
 
 use std::fs::Permissions;
 use std::io::{BufRead as _, BufReader};
@@ -18,38 +18,38 @@ use crate::Error;
 const MEMORY_DISK: &str = "/dev/shm";
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// An etcd, ended when it is dropped.
+/// An etcd process, killed on drop.
 #[derive(Debug)]
 pub struct Server {
-    /// Which it is.
+    /// Real or fake etcd.
     pub kind: Kind,
-    /// Where it listens.
+    /// Address of its client port.
     pub endpoint: String,
     process: Child,
-    /// Those of its processes that do something.
+    /// Process IDs of its process group.
     processes: Vec<String>,
     _directory: Option<TempDir>,
 }
 
-/// Which etcd.
+/// Real or fake etcd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// The real one.
+    /// etcd itself.
     Real,
-    /// The fake cloud's.
+    /// The fake cloud's etcd.
     Fake,
 }
 
 impl Server {
-    /// A real etcd that keeps its data in memory, so that no disk slows it down.
+    /// Starts a real etcd with its data in memory, so that no disk slows it down.
     ///
     /// # Errors
-    /// If there is none, or it does not come up.
+    /// If the program is missing or does not respond in time.
     pub async fn real() -> Result<Self, Error> {
         let directory = tempfile::Builder::new()
             .prefix("lcm-bench-etcd-")
-            // As etcd wants it.
+            // etcd refuses a data directory that others can read.
             .permissions(Permissions::from_mode(0o700))
             .tempdir_in(MEMORY_DISK)?;
         let [client, peer] = [free_port()?, free_port()?].map(|port| format!("http://127.0.0.1:{port}"));
@@ -66,10 +66,10 @@ impl Server {
         Self::up(Kind::Real, client.replace("http://", ""), process, Some(directory)).await
     }
 
-    /// The fake cloud with all its services.
+    /// Starts the fake cloud with all its services.
     ///
     /// # Errors
-    /// If it does not come up.
+    /// If the program is missing or does not respond in time.
     pub async fn fake() -> Result<Self, Error> {
         let program = std::env::var_os("LCM_FAKE_CLOUD").unwrap_or_else(|| "fake-cloud".into());
         let mut command = Command::new(&program);
@@ -77,11 +77,11 @@ impl Server {
         let mut process = in_own_group(&mut command).map_err(|error| {
             format!("{} cannot be started: {error}; LCM_FAKE_CLOUD names the program", program.display())
         })?;
-        let announced = process.stdout.take().ok_or("the fake cloud says nothing")?;
+        let announced = process.stdout.take().ok_or("the fake cloud has no stdout")?;
         let mut line = String::new();
         BufReader::new(announced).read_line(&mut line)?;
         let announced: serde_json::Value = serde_json::from_str(&line)?;
-        let endpoint = announced["etcd_endpoint"].as_str().ok_or("the fake cloud does not say where its etcd is")?;
+        let endpoint = announced["etcd_endpoint"].as_str().ok_or("no etcd_endpoint in the output of the fake cloud")?;
         Self::up(Kind::Fake, endpoint.to_owned(), process, None).await
     }
 
@@ -90,7 +90,7 @@ impl Server {
         let deadline = Instant::now() + PATIENCE;
         while server.client().await.is_err() {
             if Instant::now() > deadline {
-                return Err(format!("the {kind:?} etcd at {} does not answer", server.endpoint).into());
+                return Err(format!("the {kind:?} etcd at {} did not respond within {PATIENCE:?}", server.endpoint).into());
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -98,17 +98,17 @@ impl Server {
         Ok(server)
     }
 
-    /// A client with a connection of its own, which is open.
+    /// Opens a client on a new connection.
     ///
     /// # Errors
-    /// If there is no answer.
+    /// If the server does not respond.
     pub async fn client(&self) -> Result<Client, etcd_client::Error> {
         let mut client = Client::connect([&self.endpoint], None).await?;
         client.get("none", None).await?;
         Ok(client)
     }
 
-    /// The seconds it has computed so far.
+    /// Processor time of the server so far in seconds.
     #[must_use]
     pub fn processor_time(&self) -> f64 {
         let of_thread = |thread: &Path| {
@@ -124,14 +124,14 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if let Some(group) = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw) {
-            // What is gone already needs no end.
+            // Fails if the processes have ended already.
             let _ = kill_process_group(group, Signal::KILL);
         }
         drop(self.process.wait());
     }
 }
 
-/// The program may be a script that starts the real one: in a group of their own, both can be reached.
+/// The program may be a script that starts etcd: a process group reaches both.
 fn in_own_group(command: &mut Command) -> std::io::Result<Child> {
     command.stdin(Stdio::null()).process_group(0).spawn()
 }
@@ -145,7 +145,7 @@ fn members_of_group(group: u32) -> std::io::Result<Vec<String>> {
     let processes = std::fs::read_dir("/proc")?.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
     let is_member = |process: &String| {
         let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-        // Behind the name, which may hold anything: state, parent, group.
+        // The process name may contain spaces; after it: state, parent, group.
         Some(stat.rsplit_once(')')?.1.split_whitespace().nth(2)? == group)
     };
     Ok(processes.filter(|process| is_member(process) == Some(true)).collect())

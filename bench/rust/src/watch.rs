@@ -1,9 +1,9 @@
-//! How soon after a change its reconcile starts, next to how soon etcd's own client hears of it.
+//! Delay from a change to the start of its reconcile, next to the delay of the etcd client's own watch.
 //!
-//! One real etcd holds a key for each worker. Somebody writes one key after the other; etcd's client watches them on a
-//! connection of its own and does nothing else, and LCM's watcher (without debounce) tells LCM's controller, which has
-//! looked at all workers before, reads the worker (from memory: how fast a control plane answers is not the question)
-//! and starts its pass. Both are counted from when the write was sent, in the same process, over the same writes.
+//! A real etcd holds one key per worker, and a writer changes one key after the other. The etcd client watches them on
+//! its own connection and does nothing else. LCM's watch (without debounce) enqueues the worker, and LCM's controller
+//! fetches it from memory and starts its reconcile. Both delays begin when the write is sent, in the same process and
+//! over the same writes.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -18,17 +18,17 @@ use lcm_sdk::controller::watch::{WatchConfig, WatchNotice, WatchState, Watcher, 
 use lcm_sdk::{CallFailure, Worker};
 use serde::Serialize;
 
-use crate::controllers::{lcm::quiet, name, worker};
+use crate::controllers::{lcm::without_cycles, name, worker};
 use crate::measure::Latency;
 use crate::servers::Server;
-use crate::{Error, tell};
+use crate::{Error, report};
 
 const PREFIX: &str = "/workers/";
 const CONCURRENCY: usize = 10;
-/// Below what etcd takes in one transaction.
-const KEYS_IN_A_WRITE: usize = 100;
+/// Below etcd's limit of operations in one transaction.
+const KEYS_PER_TXN: usize = 100;
 const SWEEP_LIMIT: Duration = Duration::from_secs(60);
-/// How long the last ones may take.
+/// Limit for the last events to arrive.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A prime: stepping by it visits every worker once, far from the one before.
 const STRIDE: usize = 7919;
@@ -37,23 +37,23 @@ const STRIDE: usize = 7919;
 struct Measured {
     size: usize,
     writes: usize,
-    /// From a write to the start of the pass.
+    /// From a write to the start of its reconcile.
     ours: Latency,
-    /// From a write to etcd's own client.
+    /// From a write to its event in the etcd client.
     etcd: Latency,
-    /// What ours took longer, write by write.
+    /// Difference of the two, write by write.
     over: Latency,
 }
 
-/// What happened to one worker's key, each at most once.
+/// Times of the first change of one worker.
 #[derive(Debug, Default)]
 struct Change {
     sent: OnceLock<Instant>,
-    heard: OnceLock<Instant>,
+    received: OnceLock<Instant>,
     started: OnceLock<Instant>,
 }
 
-/// Passes that only note when they start.
+/// Reconciles that only record their start.
 struct Fleet {
     workers: Vec<Arc<Worker>>,
     changes: Arc<[Change]>,
@@ -76,15 +76,15 @@ impl Reconcile for Fleet {
     }
 
     async fn reconcile(&self, worker: Arc<Worker>) -> WorkResult {
-        note(&self.changes, worker.id.as_str(), |change| &change.started);
+        record(&self.changes, worker.id.as_str(), |change| &change.started);
         WorkResult::success()
     }
 }
 
-/// Measures with so many workers and so many writes, `pause` apart.
+/// Measures `writes` writes, one per `pause`, over `size` workers.
 ///
 /// # Errors
-/// If etcd cannot be run, or a change is never heard of.
+/// If etcd cannot be run, or a change is not received in time.
 pub async fn run(size: usize, writes: usize, pause: Duration) -> Result<(), Error> {
     let server = Server::real().await?;
     let mut client = server.client().await?;
@@ -93,7 +93,7 @@ pub async fn run(size: usize, writes: usize, pause: Duration) -> Result<(), Erro
 
     let workers = (0..size).map(|number| Arc::new(worker(number))).collect();
     let fleet = Fleet { workers, changes: Arc::clone(&changes) };
-    let controller = Controller::new(fleet, quiet(CONCURRENCY), Telemetry::default());
+    let controller = Controller::new(fleet, without_cycles(CONCURRENCY), Telemetry::default());
     let shutdown = Shutdown::new();
     let etcd = Arc::new(Etcd::new(EtcdOptions::new([server.endpoint.as_str()]))?);
     let config = WatchConfig { debounce: Duration::ZERO, ..WatchConfig::new([PREFIX]) };
@@ -115,7 +115,7 @@ pub async fn run(size: usize, writes: usize, pause: Duration) -> Result<(), Erro
     });
     let swept = controller.sweep(SWEEP_LIMIT).await?;
     if !swept.is_complete() {
-        return Err(format!("not everything was looked at: {swept:?}").into());
+        return Err(format!("incomplete sweep: {swept:?}").into());
     }
     handle.state().wait_for(|state| *state == WatchState::Connected).await?;
     listen(server.client().await?, Arc::clone(&changes)).await?;
@@ -124,7 +124,7 @@ pub async fn run(size: usize, writes: usize, pause: Duration) -> Result<(), Erro
     let written: Vec<usize> = (0..writes).map(|write| write * STRIDE % size).collect();
     for number in &written {
         rhythm.tick().await;
-        // Set only once, so that each is about one write.
+        // Only the first write of a worker is measured.
         let _ = changes[*number].sent.set(Instant::now());
         client.put(format!("{PREFIX}{}", name(*number)), "changed", None).await?;
     }
@@ -132,42 +132,42 @@ pub async fn run(size: usize, writes: usize, pause: Duration) -> Result<(), Erro
     let pending = || written.iter().filter(|number| changes[**number].spans().is_none()).count();
     while pending() > 0 {
         if Instant::now() > deadline {
-            return Err(format!("{} of {writes} changes were not heard of", pending()).into());
+            return Err(format!("{} of {writes} changes were not received", pending()).into());
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     shutdown.request();
     let spans: Vec<_> = written.iter().filter_map(|number| changes[*number].spans()).collect();
-    tell(&Measured {
+    report(&Measured {
         size,
         writes,
-        ours: Latency::of(spans.iter().map(|(ours, _)| *ours).collect()),
-        etcd: Latency::of(spans.iter().map(|(_, etcd)| *etcd).collect()),
-        over: Latency::of(spans.iter().map(|(ours, etcd)| ours.saturating_sub(*etcd)).collect()),
+        ours: Latency::from_durations(spans.iter().map(|(ours, _)| *ours).collect()),
+        etcd: Latency::from_durations(spans.iter().map(|(_, etcd)| *etcd).collect()),
+        over: Latency::from_durations(spans.iter().map(|(ours, etcd)| ours.saturating_sub(*etcd)).collect()),
     })
 }
 
 impl Change {
-    /// From the write to the pass, and to etcd's own client.
+    /// Delays from the write to the reconcile and to the etcd client's event.
     fn spans(&self) -> Option<(Duration, Duration)> {
         let sent = self.sent.get()?;
-        Some((*self.started.get()? - *sent, *self.heard.get()? - *sent))
+        Some((*self.started.get()? - *sent, *self.received.get()? - *sent))
     }
 }
 
 async fn fill(client: &mut Client, size: usize) -> Result<(), Error> {
     let numbers: Vec<usize> = (0..size).collect();
-    for chunk in numbers.chunks(KEYS_IN_A_WRITE) {
+    for chunk in numbers.chunks(KEYS_PER_TXN) {
         let puts = chunk.iter().map(|number| TxnOp::put(format!("{PREFIX}{}", name(*number)), "new", None));
         client.txn(Txn::new().and_then(puts.collect::<Vec<_>>())).await?;
     }
     Ok(())
 }
 
-/// Watches with etcd's own client, as directly as one can.
+/// Watches with the etcd client itself.
 async fn listen(mut client: Client, changes: Arc<[Change]>) -> Result<(), Error> {
     let mut stream = client.watch(PREFIX, Some(WatchOptions::new().with_prefix())).await?;
-    // The first message says that it watches.
+    // The first message confirms the watch.
     stream.message().await?;
     tokio::spawn(async move {
         let _client = client;
@@ -175,7 +175,7 @@ async fn listen(mut client: Client, changes: Arc<[Change]>) -> Result<(), Error>
             for event in message.events().iter().filter(|event| event.event_type() == EventType::Put) {
                 let key = event.kv().and_then(|found| found.key_str().ok());
                 if let Some(key) = key.and_then(|key| key.strip_prefix(PREFIX)) {
-                    note(&changes, key, |change| &change.heard);
+                    record(&changes, key, |change| &change.received);
                 }
             }
         }
@@ -183,11 +183,11 @@ async fn listen(mut client: Client, changes: Arc<[Change]>) -> Result<(), Error>
     Ok(())
 }
 
-/// Notes the time of the first thing that happens to a worker after its key was written.
-fn note(changes: &[Change], key: &str, which: impl Fn(&Change) -> &OnceLock<Instant>) {
+/// Records the time of the first event of a worker after its write.
+fn record(changes: &[Change], key: &str, which: impl Fn(&Change) -> &OnceLock<Instant>) {
     let change = number(key).and_then(|number| changes.get(number));
     if let Some(change) = change.filter(|change| change.sent.get().is_some()) {
-        // Only the first counts.
+        // Later events of the same worker do not count.
         let _ = which(change).set(Instant::now());
     }
 }

@@ -1,32 +1,32 @@
-//! What a tracked resource takes. A program of its own, because counting every allocation would slow the others down.
+//! Memory per tracked resource, in a separate program because counting allocations would slow down the other benchmarks.
 
 use std::alloc::System;
 
 use clap::Parser;
-use lcm_bench::memory::{Timers, Whose, run};
+use lcm_bench::memory::{Subject, Timers, run};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Bytes for each tracked resource, as a line of JSON.
+/// Measures bytes per tracked resource; prints one line of JSON.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// Whose memory.
-    whose: Whose,
-    /// How many resources.
+    /// Controller to measure.
+    subject: Subject,
+    /// Number of resources.
     #[arg(long, default_value_t = 100_000)]
     size: usize,
-    /// Whether each is to be looked at again in an hour.
+    /// Whether every resource is requeued in an hour.
     #[arg(long, default_value = "set")]
     timers: Timers,
 }
 
 fn main() -> Result<(), lcm_bench::Error> {
-    let Arguments { whose, size, timers } = Arguments::parse();
-    run(whose, size, timers, || {
+    let Arguments { subject, size, timers } = Arguments::parse();
+    run(subject, size, timers, || {
         let stats = ALLOCATOR.stats();
-        // A reallocation is counted as what it added or gave back.
+        // A reallocation counts as the difference in size.
         stats.bytes_allocated.saturating_sub(stats.bytes_deallocated)
     })
 }

@@ -21,7 +21,7 @@ use super::{Again, name, worker};
 #[derive(Debug, Clone)]
 pub struct WorkerObject {
     metadata: ObjectMeta,
-    /// What it is about.
+    /// The record, as the resource's spec.
     pub spec: Worker,
 }
 
@@ -54,26 +54,26 @@ impl Resource for WorkerObject {
     }
 }
 
-/// What is to be looked at next, handed out one by one as a watch would.
+/// Requests released to the applier one by one, as a watch would.
 #[derive(Default)]
 struct Feed {
-    given: usize,
+    released: usize,
     allowed: usize,
     waker: Option<Waker>,
 }
 
-/// The applier over so many workers.
+/// kube-runtime's applier over a store of workers.
 pub struct KubeApplier {
-    // Alive as long as the applier, as the reflector that would write to it is.
+    // Keeps the store alive, as a running reflector does.
     _writer: Writer<WorkerObject>,
     feed: Arc<Mutex<Feed>>,
-    passes: Pin<Box<dyn Stream<Item = bool>>>,
+    reconciles: Pin<Box<dyn Stream<Item = bool>>>,
     size: usize,
 }
 
 impl KubeApplier {
-    /// An applier whose store knows so many workers; it runs at most `concurrency` passes at once, or any number if
-    /// that is zero, which is its default.
+    /// Creates an applier over `size` workers that runs at most `concurrency` reconciles at once; zero, its default,
+    /// means no limit.
     #[must_use]
     pub fn new(size: usize, concurrency: u16, again: Again) -> Self {
         let mut writer = Writer::<WorkerObject>::new(());
@@ -89,7 +89,7 @@ impl KubeApplier {
             Again::OnChange => Action::await_change(),
             Again::After(delay) => Action::requeue(delay),
         };
-        let passes = applier(
+        let reconciles = applier(
             move |worker: Arc<WorkerObject>, _: Arc<()>| {
                 let action = action.clone();
                 Box::pin(async move {
@@ -103,14 +103,14 @@ impl KubeApplier {
             requests(store, Arc::clone(&feed)),
             Config::default().concurrency(concurrency),
         );
-        Self { _writer: writer, feed, passes: Box::pin(passes.map(|pass| pass.is_ok())), size }
+        Self { _writer: writer, feed, reconciles: Box::pin(reconciles.map(|result| result.is_ok())), size }
     }
 
-    /// Looks at every worker once.
+    /// Reconciles every worker once.
     ///
     /// # Panics
-    /// If a pass fails, which none can.
-    pub async fn look_at_all(&mut self) {
+    /// If a reconcile fails.
+    pub async fn reconcile_all(&mut self) {
         let waker = {
             let mut feed = self.feed.lock();
             feed.allowed += self.size;
@@ -120,12 +120,12 @@ impl KubeApplier {
             waker.wake();
         }
         for _ in 0..self.size {
-            assert_eq!(self.passes.next().await, Some(true), "a pass that does nothing fails");
+            assert_eq!(self.reconciles.next().await, Some(true), "a no-op reconcile failed");
         }
     }
 }
 
-/// A request for each worker in turn, as often as the feed allows.
+/// Yields a request for each worker in turn, as far as the feed allows.
 fn requests(
     store: Store<WorkerObject>,
     feed: Arc<Mutex<Feed>>,
@@ -133,12 +133,12 @@ fn requests(
     let objects = store.state();
     stream::poll_fn(move |context| {
         let mut feed = feed.lock();
-        if feed.given == feed.allowed {
+        if feed.released == feed.allowed {
             feed.waker = Some(context.waker().clone());
             return Poll::Pending;
         }
-        let object = &objects[feed.given % objects.len()];
-        feed.given += 1;
+        let object = &objects[feed.released % objects.len()];
+        feed.released += 1;
         Poll::Ready(Some(Ok(ObjectRef::from_obj(&**object).into())))
     })
 }

@@ -1,4 +1,4 @@
-//! LCM's controller.
+//! LCM's controller over workers in memory.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use super::{Again, worker};
 use crate::Error;
 
-/// Passes that do nothing, over workers that are all in memory.
+/// Workers in memory, and the number of reconciles left in this round.
 struct Fleet {
     workers: Vec<Arc<Worker>>,
     by_name: HashMap<String, usize>,
@@ -25,11 +25,11 @@ struct Fleet {
     done: Notify,
 }
 
-/// Handed to the controller, and kept to follow what it does.
+/// No-op reconciles of a fleet.
 #[derive(Clone)]
-struct Passes(Arc<Fleet>);
+struct NoOp(Arc<Fleet>);
 
-impl Reconcile for Passes {
+impl Reconcile for NoOp {
     type Resource = Arc<Worker>;
 
     fn key<'a>(&self, worker: &'a Arc<Worker>) -> &'a str {
@@ -50,13 +50,13 @@ impl Reconcile for Passes {
         if self.0.left.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.done.notify_one();
         }
-        ending(self.0.again)
+        work_result(self.0.again)
     }
 }
 
-/// How a pass that does nothing ends.
+/// Result of a no-op reconcile.
 #[must_use]
-pub fn ending(again: Again) -> WorkResult {
+pub fn work_result(again: Again) -> WorkResult {
     let requeue = match again {
         Again::OnChange => Requeue::OnChange,
         Again::After(delay) => Requeue::After(delay),
@@ -64,22 +64,22 @@ pub fn ending(again: Again) -> WorkResult {
     WorkResult { requeue, ..WorkResult::success() }
 }
 
-/// The controller over so many workers, serving until it is dropped.
+/// LCM's controller, running until it is dropped.
 pub struct LcmController {
-    controller: Controller<Passes>,
+    controller: Controller<NoOp>,
     fleet: Arc<Fleet>,
     serving: JoinHandle<()>,
 }
 
 impl LcmController {
-    /// A controller that knows so many workers and runs at most so many passes at once.
+    /// Starts a controller over `size` workers that runs at most `concurrency` reconciles at once.
     #[must_use]
     pub fn new(size: usize, concurrency: usize, again: Again) -> Self {
         let workers: Vec<Arc<Worker>> = (0..size).map(|number| Arc::new(worker(number))).collect();
         let by_name =
             workers.iter().enumerate().map(|(place, worker)| (worker.id.as_str().to_owned(), place)).collect();
         let fleet = Arc::new(Fleet { workers, by_name, again, left: AtomicUsize::new(0), done: Notify::new() });
-        let controller = Controller::new(Passes(Arc::clone(&fleet)), quiet(concurrency), Telemetry::default());
+        let controller = Controller::new(NoOp(Arc::clone(&fleet)), without_cycles(concurrency), Telemetry::default());
         let serving = tokio::spawn({
             let controller = controller.clone();
             async move { controller.serve(&Shutdown::new()).await }
@@ -87,19 +87,19 @@ impl LcmController {
         Self { controller, fleet, serving }
     }
 
-    /// Looks at every worker once because of a listing.
+    /// Reconciles every worker once after a listing.
     ///
     /// # Errors
-    /// If they cannot be listed.
-    pub async fn look_at_all(&self) -> Result<(), Error> {
+    /// If the listing fails.
+    pub async fn reconcile_listed(&self) -> Result<(), Error> {
         self.fleet.left.store(self.fleet.workers.len(), Ordering::Release);
         self.controller.cycle().await?;
         self.fleet.done.notified().await;
         Ok(())
     }
 
-    /// Looks at every worker once because each is said to have changed.
-    pub async fn tell_of_all(&self) {
+    /// Reconciles every worker once after reporting each as changed.
+    pub async fn reconcile_changed(&self) {
         self.fleet.left.store(self.fleet.workers.len(), Ordering::Release);
         for worker in &self.fleet.workers {
             self.controller.changed(worker.id.as_str());
@@ -114,8 +114,8 @@ impl Drop for LcmController {
     }
 }
 
-/// A controller that does only what it is told to, with the settings it usually has.
+/// Returns the default configuration without periodic listings.
 #[must_use]
-pub fn quiet(concurrency: usize) -> ControllerConfig {
+pub fn without_cycles(concurrency: usize) -> ControllerConfig {
     ControllerConfig { max_concurrent: concurrency, interval: Duration::from_secs(3600), ..ControllerConfig::default() }
 }

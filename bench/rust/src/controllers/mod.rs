@@ -1,11 +1,11 @@
-//! The two controllers, set up alike: the same workers, the same pass that does nothing, the same runtime.
+//! LCM's controller and kube-runtime's, with the same workers, the same no-op reconcile and the same runtime.
 //!
 //! # Fairness
-//! - One thread for both, so that a second of processor time is a second on one core.
-//! - kube-runtime's `applier` is driven by itself, without its watcher, and its passes are boxed futures: its own
-//!   `Controller` spawns a task for each, which costs more. Requests are made from the objects as its watch does.
-//! - LCM's controller is driven whole, with its time-outs, its metrics and its bookkeeping for people.
-//! - Objects are shared with both by reference count, so that no listing copies them.
+//! - Both run on one thread, so that a second of processor time is a second on one core.
+//! - kube-runtime's `applier` runs without its watcher, and its reconciles are boxed futures: its own `Controller`
+//!   spawns a task for each, which costs more. Requests are built from the objects, as its watch does.
+//! - LCM's controller runs complete, with timeouts, metrics and the state that its admin API shows.
+//! - Both share objects by reference count, so that no listing copies them.
 
 pub mod kube;
 pub mod lcm;
@@ -14,16 +14,16 @@ use std::time::Duration;
 
 use lcm_sdk::{DesiredStatus, Worker, WorkerStatus};
 
-/// When a pass wants to be followed by another.
+/// Requeue of a no-op reconcile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Again {
-    /// When something changes.
+    /// Only after a change.
     OnChange,
-    /// After so long: both keep a timer for it.
+    /// After a delay: both keep a timer for it.
     After(Duration),
 }
 
-/// A worker as the control plane tells it, with all that is usually set.
+/// Returns a worker with all fields that a control plane usually sets.
 #[must_use]
 pub fn worker(number: usize) -> Worker {
     let mut worker = Worker::new(name(number), WorkerStatus::Running);
@@ -39,7 +39,7 @@ pub fn worker(number: usize) -> Worker {
     worker
 }
 
-/// The name of a worker.
+/// Returns the ID of a worker.
 #[must_use]
 pub fn name(number: usize) -> String {
     format!("worker-{number:08}")
