@@ -1,4 +1,4 @@
-"""What the README shows runs as it stands, beside the cloud that it tells the reader to start."""
+"""Examples of the README and of docs/fake-cloud.md run unchanged, on the fake cloud that the page starts."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from pathlib import Path
 import pytest
 from lcm.testing import FakeCloud
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-SHELL = [block for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) if not block.startswith("make ")]
-CLOUDS = re.findall(r'make fake-cloud ARGS="--scenario (\S+) --clock (\S+)"', README)
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "fake-cloud.md").read_text(encoding="utf-8")
+PYTHON = re.findall(r"```python\n(.*?)```", README + PAGE, re.DOTALL)
+SHELL = [block for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) if not block.startswith("make ")]
+CLOUDS = re.findall(r'make fake-cloud ARGS="--scenario (\S+) --clock (\S+)"', PAGE)
 
 
 @pytest.fixture
 def environment() -> Iterator[dict[str, str]]:
-    """A shell's environment with the exports of that cloud, and nothing else of AWS or etcd."""
+    """Environment of a shell with the exports of that cloud, without other variables of AWS or etcd."""
     [(scenario, clock)] = CLOUDS
     own = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "ETCD"))}
     tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -35,18 +37,18 @@ def run(command: list[str], environment: dict[str, str]) -> str:
 
 
 @pytest.mark.parametrize("example", PYTHON)
-def test_a_python_example_runs(example: str, environment: dict[str, str]) -> None:
-    # virl2_client hands httpx the authority in a way that httpx would rather not see any more.
+def test_python_example_runs(example: str, environment: dict[str, str]) -> None:
+    # virl2_client passes the authority to httpx in a deprecated way.
     warnings = ["-W", "error", "-W", "ignore::DeprecationWarning:httpx._config"]
     assert run([sys.executable, *warnings, "-c", example], environment)
 
 
 @pytest.mark.parametrize("example", SHELL)
-def test_the_commands_find_the_workers_of_the_cloud(example: str, environment: dict[str, str]) -> None:
-    told = run(["bash", "-euo", "pipefail", "-c", example], environment)
-    assert len(re.findall(r"^i-\w+\s+running\s+127\.", told, re.MULTILINE)) == 2, told
-    assert "/lcm/workers/w-blue/" in told and "/lcm/workers/w-green/" in told, told
+def test_commands_find_the_workers(example: str, environment: dict[str, str]) -> None:
+    output = run(["bash", "-euo", "pipefail", "-c", example], environment)
+    assert len(re.findall(r"^i-\w+\s+running\s+127\.", told, re.MULTILINE)) == 2, output
+    assert "/lcm/workers/w-blue/" in output and "/lcm/workers/w-green/" in output, output
 
 
-def test_there_are_examples() -> None:
+def test_all_examples_are_collected() -> None:
     assert (len(PYTHON), len(SHELL), len(CLOUDS)) == (2, 1, 1)
