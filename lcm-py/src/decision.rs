@@ -81,7 +81,7 @@ fn action_to_python<'py>(py: Python<'py>, effect: &Effect, result: &EffectResult
     details.remove("effect");
     let (word, instance, failure) = match result {
         EffectResult::Planned => ("planned", None, None),
-        EffectResult::Done => ("done", None, None),
+        EffectResult::Done | EffectResult::IdleChecked(_) => ("done", None, None),
         EffectResult::Launched(instance) => ("launched", Some(instance.as_str()), None),
         EffectResult::Failed(failure) => ("failed", None, Some(failure_to_python(py, failure)?)),
         EffectResult::NotTried => ("not_tried", None, None),

@@ -58,6 +58,7 @@ impl Observation {
             cml: answer(&field("cml")?, "cml", read_cml_metrics)?,
             metrics_reported_at: moment("metrics_reported_at")?,
             registration: answer(&field("registration")?, "registration", read_registration)?,
+            telemetry: answer(&field("telemetry")?, "telemetry", |given, path| read_list(given, path, to_value))?,
             idle: answer(&field("idle")?, "idle", read_json::<IdleReport>)?,
             idle_checked_at: moment("idle_checked_at")?,
             fleet: answer(&field("fleet")?, "fleet", read_fleet)?,

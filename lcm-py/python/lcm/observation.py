@@ -203,6 +203,8 @@ class Observation(Data):
     """What CML says about itself."""
     registration: str | Mapping[str, Any] | Absent | CallFailure | None = None
     """What CML says about its registration, such as ``COMPLETED``."""
+    telemetry: Sequence[Mapping[str, Any]] | Absent | CallFailure | None = None
+    """CML's telemetry events, for an idle check that is due."""
     idle: IdleReport | Mapping[str, Any] | Absent | CallFailure | None = None
     """What idle detection says."""
     fleet: FleetView | Mapping[str, Any] | Absent | CallFailure | None = None

@@ -310,6 +310,11 @@ impl Decision {
         Self { counts: self.counts.and(counter), ..self }
     }
 
+    /// Whether the effects include an idle check, whose report is put into the observation before deciding again.
+    pub fn checks_idle(&self) -> bool {
+        self.effects.iter().any(|effect| matches!(effect, Effect::DetectIdle { .. }))
+    }
+
     /// Whether nothing would be done, written or announced.
     pub fn does_nothing(&self) -> bool {
         self.transition.is_none() && self.effects.is_empty() && self.changes.is_none() && self.notices.is_empty()

@@ -2,10 +2,12 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use serde_json::Value;
 
 use super::event::{Event, SessionEnd};
 use super::failure::CallFailure;
+use super::idle::{AutoPause, IdleReport};
 use super::ids::{InstanceId, SessionId};
 use super::launch::LaunchPlan;
 use super::license::{LicenseReport, Submission};
@@ -55,6 +57,17 @@ pub enum Effect {
         cloud: Option<CloudMetrics>,
         /// From CML, if it answered.
         cml: Option<CmlMetrics>,
+    },
+    /// Have the control plane judge whether the worker is idle. It writes the verdict to the record, so this is an
+    /// effect although its report is an input of the next decision: put [`EffectResult::IdleChecked`] into
+    /// [`Observation::idle`](super::observation::Observation::idle) and decide again.
+    DetectIdle {
+        /// CML's telemetry events; `None` if they could not be read, which is not the same as no activity.
+        /// Serialized as their number.
+        #[serde(rename = "telemetry_events", serialize_with = "number_of_events")]
+        telemetry: Option<Vec<Value>>,
+        /// Whether the control plane may pause an idle worker by itself.
+        auto_pause: AutoPause,
     },
     /// Note which attempt CML shows before ours, so that its outcome is not taken for ours.
     RecordLicenseAttempt {
@@ -125,7 +138,7 @@ pub enum IfRefused {
 }
 
 /// How one effect went.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EffectResult {
     /// A dry run would carry it out.
@@ -134,6 +147,8 @@ pub enum EffectResult {
     Done,
     /// The launch returned this instance.
     Launched(InstanceId),
+    /// The idle check returned this report.
+    IdleChecked(IdleReport),
     /// The call failed.
     Failed(CallFailure),
     /// It was not tried: an earlier effect failed, or the lease was lost.
@@ -144,7 +159,7 @@ impl EffectResult {
     /// Whether the effect took place.
     pub const fn is_success(&self) -> bool {
         match self {
-            Self::Done | Self::Launched(_) => true,
+            Self::Done | Self::Launched(_) | Self::IdleChecked(_) => true,
             Self::Planned | Self::Failed(_) | Self::NotTried => false,
         }
     }
@@ -153,7 +168,7 @@ impl EffectResult {
     pub const fn failure(&self) -> Option<&CallFailure> {
         match self {
             Self::Failed(failure) => Some(failure),
-            Self::Planned | Self::Done | Self::Launched(_) | Self::NotTried => None,
+            Self::Planned | Self::Done | Self::Launched(_) | Self::IdleChecked(_) | Self::NotTried => None,
         }
     }
 }
@@ -175,6 +190,7 @@ impl Effect {
             | Self::RetrySession { .. }
             | Self::TerminateSession { .. }
             | Self::ReportMetrics { .. }
+            | Self::DetectIdle { .. }
             | Self::Announce { .. } => false,
         }
     }
@@ -194,6 +210,7 @@ impl Effect {
             | Self::ReportLicense { .. }
             | Self::SubmitLicense { .. }
             | Self::ReportMetrics { .. }
+            | Self::DetectIdle { .. }
             | Self::Announce { .. } => false,
         }
     }
@@ -208,6 +225,7 @@ impl Effect {
             | Self::SubmitLicense { .. } => true,
             Self::RecordLaunchPlan { .. }
             | Self::ReportMetrics { .. }
+            | Self::DetectIdle { .. }
             | Self::RecordLicenseAttempt { .. }
             | Self::ReportLicense { .. }
             | Self::HandBackSession { .. }
@@ -226,6 +244,7 @@ impl Effect {
             Self::StopInstance { .. } => "stop_instance",
             Self::TerminateInstance { .. } => "terminate_instance",
             Self::ReportMetrics { .. } => "report_metrics",
+            Self::DetectIdle { .. } => "detect_idle",
             Self::RecordLicenseAttempt { .. } => "record_license_attempt",
             Self::ReportLicense { .. } => "report_license",
             Self::SubmitLicense { .. } => "submit_license",
@@ -248,6 +267,8 @@ impl fmt::Display for Effect {
             | Self::StopInstance { instance }
             | Self::TerminateInstance { instance } => write!(f, " {instance}"),
             Self::ReportMetrics { .. } | Self::RecordLicenseAttempt { .. } => Ok(()),
+            Self::DetectIdle { telemetry: Some(events), .. } => write!(f, " ({} telemetry events)", events.len()),
+            Self::DetectIdle { telemetry: None, .. } => f.write_str(" (no telemetry)"),
             Self::ReportLicense { report } => write!(f, " {report:?}"),
             Self::SubmitLicense { submission, address } => write!(f, " {submission:?} at {address}"),
             Self::HandBackSession { session, .. } => write!(f, " {session}"),
@@ -256,4 +277,9 @@ impl fmt::Display for Effect {
             Self::Announce { event } => write!(f, " {}", event.event_type()),
         }
     }
+}
+
+/// Telemetry is large and names users, so results and logs carry the number of events only.
+fn number_of_events<S: Serializer>(telemetry: &Option<Vec<Value>>, serializer: S) -> Result<S::Ok, S::Error> {
+    telemetry.as_ref().map(Vec::len).serialize(serializer)
 }

@@ -3,6 +3,8 @@
 //! Every part is an [`Lookup`], which keeps "no" and "could not ask" apart to the very end. A part nobody asked for
 //! is [`Lookup::NotRequested`]; `queries` says which parts a pass still needs.
 
+use serde_json::Value;
+
 use super::failure::CallFailure;
 use super::fleet::FleetView;
 use super::idle::IdleReport;
@@ -106,7 +108,10 @@ pub struct Observation {
     pub metrics_reported_at: Option<Timestamp>,
     /// What CML says about its registration.
     pub registration: Lookup<RegistrationStatus>,
-    /// What idle detection says.
+    /// CML's telemetry events, for an idle check. Without an [`idle`](Self::idle) report beside them the next decision
+    /// is to make that check.
+    pub telemetry: Lookup<Vec<Value>>,
+    /// The report of the idle check that an earlier decision of this reconcile made.
     pub idle: Lookup<IdleReport>,
     /// When idle detection was last asked about this worker, as far as the caller remembers.
     pub idle_checked_at: Option<Timestamp>,

@@ -34,8 +34,8 @@ vocabulary! {
         Cml = "cml",
         /// How CML's registration stands.
         Registration = "registration",
-        /// Idle detection: telemetry from CML, judged by the control plane. A dry run reads the last verdict instead.
-        Idle = "idle",
+        /// CML's telemetry events, for an idle check that is due.
+        Telemetry = "telemetry",
         /// The fleet's running count and last scale-down.
         Fleet = "fleet",
     }
@@ -173,8 +173,9 @@ fn for_running(worker: &Worker, seen: &Observation, policy: &Policy, now: Timest
         .and_if(license_is_due && seen.registration.is_not_requested(), Query::Registration)
         .and_if(
             seen.idle.is_not_requested()
+                && seen.telemetry.is_not_requested()
                 && idle::check_is_due(worker, seen.idle_checked_at, policy.idle_detection_interval, now),
-            Query::Idle,
+            Query::Telemetry,
         );
     if together.is_empty() { scale_down::queries(seen, &policy.scale_down, now) } else { together }
 }

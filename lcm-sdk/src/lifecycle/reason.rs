@@ -72,6 +72,7 @@ reasons! {
     Drift = "drift", "EC2 shows another state than the record: recording what EC2 says.";
     ExternalStop = "external_stop", "The instance was stopped from outside; the policy is to respect that.";
     Gone = "gone", "The instance is gone.";
+    IdleCheckDue = "idle_check_due", "An idle check is due: the control plane judges the telemetry.";
     LicenseSubmitted = "license_submitted", "Handing the licence operation to CML.";
     LicenseInProgress = "license_in_progress", "CML is working on the licence.";
     LicenseFinished = "license_finished", "CML has finished the licence operation.";

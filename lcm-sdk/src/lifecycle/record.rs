@@ -7,8 +7,10 @@ use super::decision::{Change, Changes, Decision};
 use super::effect::{Effect, EffectResult, IfLaunchRefused};
 use super::event::{Audit, Event, Notice, SessionEnd};
 use super::failure::{CallFailure, FailureKind};
+use super::idle::IdleReport;
 use super::launch::LaunchPlan;
 use super::license::{AttemptNote, LicenseReport, Submission};
+use super::observation::Lookup;
 use super::outcome::{Outcome, Requeue};
 use super::patch::{DrainRequest, Patch, Termination};
 use super::reason::{Detail, Reason, ReasonCode};
@@ -26,8 +28,8 @@ pub struct Applied {
     pub results: Vec<EffectResult>,
     /// When.
     pub at: Timestamp,
-    /// The version of the record after the pass's own writes (a launch plan, a report, an idle check), if it made
-    /// any. Without it the final write would be refused because of ourselves.
+    /// The version of the record after the writes of the effects (a launch plan, a report, an idle check), if there
+    /// were any. Without it the final write would be refused because of ourselves.
     pub version: Option<u64>,
 }
 
@@ -35,8 +37,29 @@ impl Applied {
     /// Whether an effect was tried, so that something may have come of it.
     pub fn did_something(&self) -> bool {
         self.results.iter().any(|result| match result {
-            EffectResult::Done | EffectResult::Launched(_) | EffectResult::Failed(_) => true,
+            EffectResult::Done
+            | EffectResult::Launched(_)
+            | EffectResult::IdleChecked(_)
+            | EffectResult::Failed(_) => true,
             EffectResult::Planned | EffectResult::NotTried => false,
+        })
+    }
+}
+
+impl Applied {
+    /// The report of the idle check among the effects, for [`Observation::idle`]. `NotRequested` if there was no check
+    /// or it was not tried.
+    ///
+    /// [`Observation::idle`]: super::observation::Observation::idle
+    pub fn idle_report(&self) -> Lookup<IdleReport> {
+        let pairs = self.decision.effects.iter().zip(&self.results);
+        let checks = pairs.filter(|(effect, _)| matches!(effect, Effect::DetectIdle { .. }));
+        checks.map(|(_, result)| result).next_back().map_or(Lookup::NotRequested, |result| match result {
+            EffectResult::IdleChecked(report) => Lookup::Found(report.clone()),
+            EffectResult::Failed(failure) => Lookup::Unknown(failure.clone()),
+            EffectResult::Planned | EffectResult::Done | EffectResult::Launched(_) | EffectResult::NotTried => {
+                Lookup::NotRequested
+            }
         })
     }
 }
@@ -136,7 +159,11 @@ fn held_up(worker: &Worker, applied: &Applied, effect: &Effect, result: &EffectR
     let decision = &applied.decision;
     let detail = match result {
         EffectResult::Failed(failure) => Detail::Failure(Box::new(failure.clone())),
-        EffectResult::Planned | EffectResult::Done | EffectResult::Launched(_) | EffectResult::NotTried => {
+        EffectResult::Planned
+        | EffectResult::Done
+        | EffectResult::Launched(_)
+        | EffectResult::IdleChecked(_)
+        | EffectResult::NotTried => {
             Detail::Text(format!("{effect}: not tried").into())
         }
     };
@@ -240,7 +267,10 @@ fn follow_up(record: &mut Record, effect: &Effect, result: &EffectResult) {
         Effect::ReportLicense { report } => match result {
             EffectResult::Failed(failure) => license_delayed(record, failure),
             EffectResult::Done => record.notices.push(Notice::Event(Event::License { report: *report })),
-            EffectResult::Planned | EffectResult::Launched(_) | EffectResult::NotTried => {}
+            EffectResult::Planned
+            | EffectResult::Launched(_)
+            | EffectResult::IdleChecked(_)
+            | EffectResult::NotTried => {}
         },
         Effect::SubmitLicense { submission, .. } => license_submitted(record, *submission, result),
         Effect::RecordLaunchPlan { .. }
@@ -248,6 +278,7 @@ fn follow_up(record: &mut Record, effect: &Effect, result: &EffectResult) {
         | Effect::StopInstance { .. }
         | Effect::TerminateInstance { .. }
         | Effect::ReportMetrics { .. }
+        | Effect::DetectIdle { .. }
         | Effect::HandBackSession { .. }
         | Effect::RetrySession { .. }
         | Effect::TerminateSession { .. }
@@ -277,7 +308,13 @@ fn may_have_registered<'a>(
 
 fn license_submitted(record: &mut Record, submission: Submission, result: &EffectResult) {
     let (report, reason) = match (submission, result) {
-        (_, EffectResult::Planned | EffectResult::Launched(_) | EffectResult::NotTried) => return,
+        (
+            _,
+            EffectResult::Planned
+            | EffectResult::Launched(_)
+            | EffectResult::IdleChecked(_)
+            | EffectResult::NotTried,
+        ) => return,
         // CML has taken the token and works on it; a later pass reads how that went.
         (Submission::Register | Submission::Reregister, EffectResult::Done) => return,
         (Submission::Deregister, EffectResult::Done) => {

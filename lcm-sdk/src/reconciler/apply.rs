@@ -12,7 +12,7 @@ use crate::lifecycle::patch::Patch;
 use crate::lifecycle::record::Applied;
 use crate::lifecycle::time::Timestamp;
 use crate::lifecycle::worker::Worker;
-use crate::ports::{CloudEvent, SessionMove, Version};
+use crate::ports::{CloudEvent, IdleCheck, SessionMove, Version};
 use crate::reconciler::Reconciler;
 use crate::reconciler::cache::{WriteKind, follows};
 use crate::telemetry::Anomaly;
@@ -64,11 +64,10 @@ impl Reconciler {
         &self,
         worker: &Worker,
         decision: Decision,
-        version: Version,
         cancel: &CancelFlag,
         at: Timestamp,
     ) -> Applied {
-        let mut applied = Applied { decision, results: Vec::new(), at, version };
+        let mut applied = Applied { decision, results: Vec::new(), at, version: None };
         let effects = std::mem::take(&mut applied.decision.effects);
         let mut stopped = false;
         for effect in &effects {
@@ -94,7 +93,7 @@ impl Reconciler {
                     stopped |= effect.stops_the_rest();
                 }
                 EffectResult::Planned | EffectResult::NotTried => stopped = true,
-                EffectResult::Done | EffectResult::Launched(_) => {
+                EffectResult::Done | EffectResult::Launched(_) | EffectResult::IdleChecked(_) => {
                     tracing::info!(target: "lcm::apply", worker = %worker.id, %effect, "done");
                 }
             }
@@ -142,6 +141,17 @@ impl Reconciler {
                     self.cache().mark_metrics_reported(&worker.id, at);
                 }
                 self.written(worker, reported, version, WriteKind::Unconditional)
+            }
+            Effect::DetectIdle { telemetry, auto_pause } => {
+                let check = control_plane.detect_idle(&worker.id, telemetry.clone(), *auto_pause, fence).await;
+                match check {
+                    Ok(IdleCheck { report, version: left }) => {
+                        self.cache().mark_idle_checked(&worker.id, ports.clock.now());
+                        let _done = self.written(worker, Ok(left), version, WriteKind::Unconditional);
+                        EffectResult::IdleChecked(report)
+                    }
+                    Err(failure) => EffectResult::Failed(failure),
+                }
             }
             Effect::ReportLicense { report } => {
                 let reported = control_plane.report_license(&worker.id, *report, fence).await;

@@ -19,6 +19,7 @@ use crate::lifecycle::decide::decide;
 use crate::lifecycle::decision::Decision;
 use crate::lifecycle::effect::Effect;
 use crate::lifecycle::failure::{CallFailure, FailureKind};
+use crate::lifecycle::idle::IdleReport;
 use crate::lifecycle::instance::Instance;
 use crate::lifecycle::observation::{Lookup, Observation};
 use crate::lifecycle::outcome::{Outcome, Requeue};
@@ -29,7 +30,8 @@ use crate::lifecycle::time::Timestamp;
 use crate::lifecycle::worker::Worker;
 use crate::ports::Ports;
 use crate::reconciler::apply::{CancelFlag, run_while_leased};
-use crate::reconciler::cache::{WorkerCache, follows};
+use crate::reconciler::cache::WorkerCache;
+use crate::reconciler::result::effect_reports;
 use crate::reconciler::observe::{CachedFleet, FleetSnapshot, Observed};
 use crate::telemetry::{Anomaly, Telemetry};
 
@@ -162,20 +164,32 @@ impl Reconciler {
                 lock
             }
         };
+        let mut effects = Vec::new();
         for _ in 0..MAX_ATTEMPTS {
             if mode == Mode::Real {
                 self.cache().mark_read(&worker.id, worker.version);
             }
             let now = self.ports().clock.now();
-            let observed = self.observe(&worker, self.starting_point(&worker, &hints, mode), mode, now).await;
-            let (worker_now, observed) = match self.after_idle_check(&worker, observed).await {
-                Ok(current) => current,
-                Err(failure) => return ReconcileResult::record_unknown(&worker, mode, &failure),
-            };
-            worker = worker_now;
-            let decision = decide(&worker, &observed.seen, self.policy(), now);
+            let mut observed = self.observe(&worker, self.starting_point(&worker, &hints, mode), mode, now).await;
+            let mut decision = decide(&worker, &observed.seen, self.policy(), now);
+            if decision.checks_idle() {
+                let check = match mode {
+                    Mode::Real => self.check_idle(worker, observed.seen, decision, now, Arc::clone(&lock)).await,
+                    Mode::DryRun => self.expect_idle(worker, observed.seen, decision).await,
+                };
+                let seen;
+                (worker, seen) = match check {
+                    Ok(IdleChecked { worker, seen, effects: checked }) => {
+                        effects.extend(checked);
+                        (worker, seen)
+                    }
+                    Err(ended) => return *ended,
+                };
+                observed = self.observe(&worker, seen, mode, now).await;
+                decision = decide(&worker, &observed.seen, self.policy(), now);
+            }
             if mode == Mode::DryRun {
-                return ReconcileResult::planned(&worker, decision);
+                return ReconcileResult::planned(&worker, decision).after(effects);
             }
             if read_at.elapsed() >= RECORD_FRESHNESS && decision.effects.iter().any(relies_on_the_record) {
                 read_at = Instant::now();
@@ -183,7 +197,7 @@ impl Reconciler {
                     Ok(current) => current,
                     Err(unread) => return *unread,
                 };
-                let unchanged = match observed.version.or(worker.version) {
+                let unchanged = match worker.version {
                     Some(version) => current.version == Some(version),
                     None => current == worker,
                 };
@@ -193,7 +207,7 @@ impl Reconciler {
                 }
             }
             match self.carry_through(&worker, decision, observed, now, Arc::clone(&lock)).await {
-                Ok(result) => return result,
+                Ok(result) => return result.after(effects),
                 Err(conflict) => {
                     self.telemetry().count_anomaly(Anomaly::Conflict);
                     tracing::debug!(target: "lcm::reconcile", worker = %worker.id, failure = %conflict, "deciding anew");
@@ -206,7 +220,7 @@ impl Reconciler {
             }
         }
         let reason = Reason::new(ReasonCode::RecordKeepsChanging);
-        ReconcileResult::unchanged(&worker, mode, Outcome::Retry, Requeue::Backoff, reason)
+        ReconcileResult::unchanged(&worker, mode, Outcome::Retry, Requeue::Backoff, reason).after(effects)
     }
 
     /// The record as it is now, or how the pass ends without one.
@@ -240,25 +254,53 @@ impl Reconciler {
         seen
     }
 
-    /// An idle check writes to the record. If that does not follow what we read, be it that somebody wrote in between
-    /// or that the server does not tell, the record is read again and decided on as it is now.
-    async fn after_idle_check(&self, worker: &Worker, observed: Observed) -> Result<(Worker, Observed), CallFailure> {
-        let checked = observed.seen.idle.found().is_some();
-        let ours = observed.version.is_some_and(|left| follows(worker.version, left));
-        if !checked || ours || worker.version.is_none() {
-            return Ok((worker.clone(), observed));
-        }
-        match self.ports().control_plane.worker(&worker.id).await? {
-            Some(current) => {
-                let mut observed = Observed { version: None, ..observed };
-                // Seen before the record was read, they would be older than the version that guards the write.
-                if observed.seen.sessions.found().is_some() {
-                    observed.seen.sessions = self.ports().control_plane.sessions(&worker.id).await.into();
-                }
-                Ok((current, observed))
+    /// Carries out the idle check that a decision consists of. The check writes to the record: if its version does not
+    /// directly follow the one that was read, or the server does not report it, the record is read again.
+    async fn check_idle(
+        &self,
+        mut worker: Worker,
+        mut seen: Observation,
+        decision: Decision,
+        now: Timestamp,
+        lock: Arc<tokio::sync::OwnedMutexGuard<()>>,
+    ) -> Result<IdleChecked, Box<ReconcileResult>> {
+        let (reconciler, read) = (self.clone(), worker.clone());
+        let applied = to_completion(|cancel| async move {
+            let _lock = lock;
+            Ok(reconciler.apply(&read, decision, &cancel, now).await)
+        });
+        let applied = match applied.await {
+            Ok(applied) => applied,
+            Err(failure) => return Err(Box::new(ReconcileResult::record_unknown(&worker, Mode::Real, &failure))),
+        };
+        seen.idle = applied.idle_report();
+        match (&seen.idle, applied.version) {
+            (Lookup::NotRequested | Lookup::Absent, _) => {
+                let failure = CallFailure::new(FailureKind::Unreachable, "not the leader any more");
+                return Err(Box::new(ReconcileResult::not_recorded(&worker, &applied, &failure)));
             }
-            None => Err(CallFailure::new(FailureKind::Conflict, "the record vanished during the pass")),
+            (Lookup::Found(_), None) if worker.version.is_some() => {
+                worker = self.read_again(&worker, Mode::Real).await?;
+            }
+            (Lookup::Found(_), version) => worker.version = version,
+            // A write that was carried out all the same is found by the version of the next one.
+            (Lookup::Unknown(_), _) => {}
         }
+        Ok(IdleChecked { worker, seen, effects: effect_reports(&applied) })
+    }
+
+    /// The last verdict on the record, in place of the check that a dry run does not make.
+    async fn expect_idle(
+        &self,
+        worker: Worker,
+        mut seen: Observation,
+        decision: Decision,
+    ) -> Result<IdleChecked, Box<ReconcileResult>> {
+        let telemetry_fetched = seen.telemetry.found().is_some();
+        let last = self.ports().control_plane.idle_status(&worker.id).await;
+        seen.idle = last.map(|last| IdleReport { telemetry_fetched, idle_check_performed: true, ..last }).into();
+        let effects = ReconcileResult::planned(&worker, decision).effects;
+        Ok(IdleChecked { worker, seen, effects })
     }
 
     /// Applies and records in a task of its own, so that a caller who goes away leaves nothing half done.
@@ -271,46 +313,33 @@ impl Reconciler {
         now: Timestamp,
         lock: Arc<tokio::sync::OwnedMutexGuard<()>>,
     ) -> Result<ReconcileResult, CallFailure> {
-        let Observed { version, mut fleet, scale_down, .. } = observed;
+        let Observed { mut fleet, scale_down, .. } = observed;
         if decision.does_nothing() {
             self.telemetry().count(decision.counts);
             let Decision { outcome, requeue, reason, .. } = decision;
             return Ok(ReconcileResult::unchanged(worker, Mode::Real, outcome, requeue, reason));
         }
-        let cancel = Arc::new(CancelFlag::default());
-        let _cancel_on_drop = CancelOnDrop(Arc::clone(&cancel));
         let (reconciler, worker) = (self.clone(), worker.clone());
-        let task = tokio::spawn(
-            async move {
-                let _lock = lock;
-                let applying = reconciler.apply(&worker, decision, version, &cancel, now);
-                let applied = run_while_leased(scale_down.as_ref(), &cancel, applying).await?;
-                let record = record(&worker, &applied);
-                let result = reconciler.persist(&worker, &applied, record).await;
-                if let (Ok(result), Some(fleet)) = (&result, fleet.as_mut()) {
-                    let left =
-                        applied.decision.changes.as_ref().is_some_and(|changes| changes.scaled_down_at.is_some());
-                    if left && result.to_status != result.from_status {
-                        // Our own departure is in this view; if there was another, it does not count any more.
-                        fleet.view = fleet.view.map(|seen| FleetSnapshot {
-                            view: seen.view.after_scale_down(now),
-                            scale_down_epoch: seen.scale_down_epoch + 1,
-                            ..seen
-                        });
-                    }
+        to_completion(|cancel| async move {
+            let _lock = lock;
+            let applying = reconciler.apply(&worker, decision, &cancel, now);
+            let applied = run_while_leased(scale_down.as_ref(), &cancel, applying).await?;
+            let record = record(&worker, &applied);
+            let result = reconciler.persist(&worker, &applied, record).await;
+            if let (Ok(result), Some(fleet)) = (&result, fleet.as_mut()) {
+                let left = applied.decision.changes.as_ref().is_some_and(|changes| changes.scaled_down_at.is_some());
+                if left && result.to_status != result.from_status {
+                    // Our own departure is in this view; if there was another, it does not count any more.
+                    fleet.view = fleet.view.map(|seen| FleetSnapshot {
+                        view: seen.view.after_scale_down(now),
+                        scale_down_epoch: seen.scale_down_epoch + 1,
+                        ..seen
+                    });
                 }
-                result
             }
-            .in_current_span(),
-        );
-        match task.await {
-            Ok(result) => result,
-            // Let the panic surface in the caller, who isolates it.
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                Err(error) => Err(CallFailure::new(FailureKind::Unclear, error.to_string())),
-            },
-        }
+            result
+        })
+        .await
     }
 
     /// The ports it asks.
@@ -369,6 +398,32 @@ impl std::fmt::Debug for Reconciler {
     }
 }
 
+/// An idle check that was made, with the record and the observation for the decision after it.
+struct IdleChecked {
+    worker: Worker,
+    seen: Observation,
+    effects: Vec<EffectReport>,
+}
+
+/// Runs a future in a task of its own, so that a caller that is dropped cancels it between two effects and never
+/// inside one.
+async fn to_completion<T, F>(run: impl FnOnce(Arc<CancelFlag>) -> F) -> Result<T, CallFailure>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<T, CallFailure>> + Send + 'static,
+{
+    let cancel = Arc::new(CancelFlag::default());
+    let _cancel_on_drop = CancelOnDrop(Arc::clone(&cancel));
+    match tokio::spawn(run(cancel).in_current_span()).await {
+        Ok(result) => result,
+        // Let the panic surface in the caller, who isolates it.
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(error) => Err(CallFailure::new(FailureKind::Unclear, error.to_string())),
+        },
+    }
+}
+
 struct CancelOnDrop(Arc<CancelFlag>);
 
 impl Drop for CancelOnDrop {
@@ -391,6 +446,6 @@ const fn relies_on_the_record(effect: &Effect) -> bool {
         | Effect::HandBackSession { .. }
         | Effect::RetrySession { .. }
         | Effect::TerminateSession { .. } => true,
-        Effect::ReportMetrics { .. } | Effect::Announce { .. } => false,
+        Effect::ReportMetrics { .. } | Effect::DetectIdle { .. } | Effect::Announce { .. } => false,
     }
 }

@@ -9,7 +9,6 @@ use tokio::sync::OwnedMutexGuard;
 use crate::controller::shards::ScaleDownLock;
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::fleet::FleetView;
-use crate::lifecycle::idle::{AutoPause, IdleReport};
 use crate::lifecycle::instance::Instance;
 use crate::lifecycle::launch::image_pattern;
 use crate::lifecycle::observation::{Lookup, Observation};
@@ -18,8 +17,7 @@ use crate::lifecycle::scale_down::fleet_guards;
 use crate::lifecycle::secret::Secret;
 use crate::lifecycle::time::Timestamp;
 use crate::lifecycle::worker::Worker;
-use crate::ports::{CmlTarget, IdleCheck, Version};
-use crate::reconciler::cache::WriteKind;
+use crate::ports::CmlTarget;
 use crate::reconciler::{Mode, Reconciler};
 
 /// The stages a pass can have at the most. More would mean that the core asks for what it was told already.
@@ -28,8 +26,6 @@ const MAX_STAGES: usize = 10;
 /// What was seen, and what the looking itself has left behind.
 pub(crate) struct Observed {
     pub(crate) seen: Observation,
-    /// The version of the record after the idle check, which writes to it.
-    pub(crate) version: Version,
     /// Held from looking at the fleet until the pass is recorded: two passes that both count the same fleet could
     /// scale it down below its minimum together.
     pub(crate) fleet: Option<OwnedMutexGuard<CachedFleet>>,
@@ -57,7 +53,7 @@ pub(crate) struct FleetSnapshot {
 
 impl Reconciler {
     pub(crate) async fn observe(&self, worker: &Worker, seen: Observation, mode: Mode, now: Timestamp) -> Observed {
-        let mut observed = Observed { seen, version: None, fleet: None, scale_down: None };
+        let mut observed = Observed { seen, fleet: None, scale_down: None };
         for _ in 0..MAX_STAGES {
             let due = queries(worker, &observed.seen, self.policy(), now);
             if due.is_empty() {
@@ -77,7 +73,7 @@ impl Reconciler {
             observed.scale_down = lock;
         }
         let mut answers: FuturesUnordered<BoxFuture<'_, Given>> =
-            due.iter().filter_map(|query| self.ask(query, worker, &observed.seen, mode, now)).collect();
+            due.iter().filter_map(|query| self.ask(query, worker, &observed.seen, now)).collect();
         let mut given = Vec::with_capacity(answers.len());
         while let Some(answer) = answers.next().await {
             given.push(answer);
@@ -93,7 +89,6 @@ impl Reconciler {
         query: Query,
         worker: &'a Worker,
         seen: &'a Observation,
-        mode: Mode,
         now: Timestamp,
     ) -> Option<BoxFuture<'a, Given>> {
         macro_rules! answer {
@@ -157,50 +152,14 @@ impl Reconciler {
                     None => Lookup::NotRequested,
                 }
             }),
-            Query::Idle => Some(Box::pin(async move {
-                let checked = self.check_idle(worker, seen, mode).await;
-                Box::new(move |observed: &mut Observed| match checked {
-                    Ok(IdleCheck { report, version }) => {
-                        observed.seen.idle = Lookup::Found(report);
-                        observed.version = version.or(observed.version);
-                    }
-                    Err(failure) => observed.seen.idle = Lookup::Unknown(failure),
-                }) as Given
-            })),
+            Query::Telemetry => answer!(telemetry, async {
+                match self.target(worker, seen.instance_of(worker)) {
+                    Some(target) => ports.cml.telemetry(&target).await.into(),
+                    None => Lookup::Absent,
+                }
+            }),
             // Asked apart.
             Query::Fleet => None,
-        }
-    }
-
-    /// Telemetry from CML, judged by the control plane. A dry run only reads: the telemetry, and the last verdict.
-    async fn check_idle(&self, worker: &Worker, seen: &Observation, mode: Mode) -> Result<IdleCheck, CallFailure> {
-        let ports = self.ports();
-        // No telemetry is told as such: it is not the same as no activity.
-        let telemetry = async {
-            match self.target(worker, seen.instance_of(worker)) {
-                Some(target) => ports.cml.telemetry(&target).await.ok(),
-                None => None,
-            }
-        };
-        match mode {
-            Mode::DryRun => {
-                let (telemetry, last) = tokio::join!(telemetry, ports.control_plane.idle_status(&worker.id));
-                // A verdict that is only read tells nothing about the check that a real pass would make.
-                let report = IdleReport { telemetry_fetched: telemetry.is_some(), idle_check_performed: true, ..last? };
-                Ok(IdleCheck { report, version: None })
-            }
-            Mode::Real => {
-                let telemetry = telemetry.await;
-                if !self.leadership().is_valid() {
-                    return Err(CallFailure::new(FailureKind::Unreachable, "not the leader any more"));
-                }
-                let auto_pause = AutoPause::from_policy(&self.policy().scale_down);
-                let fence = self.leadership().fence();
-                let check = ports.control_plane.detect_idle(&worker.id, telemetry, auto_pause, fence).await?;
-                self.cache().mark_idle_checked(&worker.id, ports.clock.now());
-                self.cache().mark_written(&worker.id, check.version, WriteKind::Unconditional);
-                Ok(check)
-            }
         }
     }
 

@@ -85,6 +85,12 @@ impl ReconcileResult {
         }
     }
 
+    /// The same result with the effects of an earlier decision in front of its own.
+    pub(crate) fn after(mut self, effects: Vec<EffectReport>) -> Self {
+        self.effects.splice(0..0, effects);
+        self
+    }
+
     /// The record no longer exists.
     pub(crate) fn record_gone(worker: &Worker, mode: Mode) -> Self {
         Self::unchanged(worker, mode, Outcome::Skip, Requeue::OnChange, ReasonCode::RecordGone.into())

@@ -147,7 +147,12 @@ impl Simulation {
         loop {
             let open = queries(&self.worker, &seen, &self.policy, self.now);
             if open.is_empty() {
-                return (decide(&self.worker, &seen, &self.policy, self.now), seen);
+                let decision = decide(&self.worker, &seen, &self.policy, self.now);
+                if !decision.checks_idle() {
+                    return (decision, seen);
+                }
+                // The check changes nothing in this model, so it is made here and the next decision is the one that counts.
+                seen.idle = Lookup::Found(self.idle.clone());
             }
             for query in open.iter() {
                 self.answer(query, &mut seen);
@@ -187,7 +192,7 @@ impl Simulation {
             Query::CloudMetrics => seen.cloud_metrics = Lookup::Found(CloudMetrics::default()),
             Query::Cml => seen.cml = Lookup::Found(CmlMetrics::default()),
             Query::Registration => seen.registration = Lookup::Found(self.registration.clone()),
-            Query::Idle => seen.idle = Lookup::Found(self.idle.clone()),
+            Query::Telemetry => seen.telemetry = Lookup::Found(Vec::new()),
             Query::Fleet => {
                 let last_scale_down_at = self.worker.notes.scaled_down_at;
                 seen.fleet = Lookup::Found(FleetView { running: self.running_workers, last_scale_down_at });
@@ -246,6 +251,7 @@ impl Simulation {
                 self.change_session(session.as_str(), KnownSessionState::Terminated, None)
             }
             Effect::ReportMetrics { .. } => self.bump(),
+            Effect::DetectIdle { .. } => EffectResult::IdleChecked(self.idle.clone()),
             Effect::Announce { .. } => EffectResult::Done,
         }
     }

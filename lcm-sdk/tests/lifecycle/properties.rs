@@ -111,7 +111,7 @@ fn any_observation() -> impl Strategy<Value = Observation> {
         any_answer(select(vec!["COMPLETED", "FAILED", "NOT_REGISTERED", "?"]).prop_map(RegistrationStatus::from_wire));
     let fleet = (0_usize..4, proptest::option::of(any_moment()))
         .prop_map(|(running, last_scale_down_at)| FleetView { running, last_scale_down_at });
-    let rest = (registration, any_answer(any_idle_report()), any_answer(fleet), proptest::option::of(any_moment()));
+    let rest = (registration, any_answer(any_idle_report()), any_answer(fleet), proptest::option::of(any_moment()), any_answer(Just(Vec::new())));
     (ec2, launch, sessions, metrics, rest).prop_map(|(ec2, launch, sessions, metrics, rest)| Observation {
         instance: ec2.0,
         tagged: ec2.1,
@@ -121,6 +121,7 @@ fn any_observation() -> impl Strategy<Value = Observation> {
         cloud_metrics: metrics.0,
         cml: metrics.1,
         registration: rest.0,
+        telemetry: rest.4,
         idle: rest.1,
         fleet: rest.2,
         metrics_reported_at: rest.3,
@@ -231,7 +232,7 @@ fn answer(query: lcm_sdk::Query, from: &Observation, to: &mut Observation) {
         Query::CloudMetrics => to.cloud_metrics = given(&from.cloud_metrics),
         Query::Cml => to.cml = given(&from.cml),
         Query::Registration => to.registration = given(&from.registration),
-        Query::Idle => to.idle = given(&from.idle),
+        Query::Telemetry => to.telemetry = given(&from.telemetry),
         Query::Fleet => to.fleet = given(&from.fleet),
     }
 }

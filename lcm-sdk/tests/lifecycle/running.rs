@@ -1,8 +1,8 @@
 //! A running worker's six steps: their order, what each may see, and that each fails alone.
 
 use lcm_sdk::lifecycle::{
-    Addresses, CloudMetrics, CmlMetrics, Counter, Detail, ExternalStopPolicy, IdleReport, LicenseOperation,
-    LicenseReport, Notice, RegistrationStatus, Submission,
+    Addresses, Applied, AutoPause, CloudMetrics, CmlMetrics, Counter, Detail, ExternalStopPolicy, IdleReport,
+    LicenseOperation, LicenseReport, Notice, RegistrationStatus, Submission, record,
 };
 use lcm_sdk::simulate::Simulation;
 use lcm_sdk::{
@@ -59,10 +59,12 @@ fn a_pass_asks_ec2_first_and_a_worker_that_is_to_stop_asks_nothing() {
     worker.is_idle_detection_enabled = true;
     assert_eq!(asked(&worker, &Observation::default()), [Query::Instance]);
     let mut so_far = seen();
-    assert_eq!(asked(&worker, &so_far), [Query::CloudMetrics, Query::Cml, Query::Registration, Query::Idle]);
+    assert_eq!(asked(&worker, &so_far), [Query::CloudMetrics, Query::Cml, Query::Registration, Query::Telemetry]);
     so_far.cloud_metrics = Lookup::Unknown(throttled());
     so_far.cml = Lookup::Unknown(throttled());
     so_far.registration = Lookup::Unknown(throttled());
+    so_far.telemetry = Lookup::Found(Vec::new());
+    assert_eq!(asked(&worker, &so_far), [], "the next decision is the idle check");
     so_far.idle = Lookup::Found(idle());
     assert_eq!(asked(&worker, &so_far), [Query::Fleet]);
     so_far.fleet = Lookup::Found(FleetView { running: 5, last_scale_down_at: None });
@@ -80,6 +82,47 @@ fn a_pass_asks_ec2_first_and_a_worker_that_is_to_stop_asks_nothing() {
 fn fresh_metrics_are_not_collected_again() {
     let observation = Observation { metrics_reported_at: Some(now()), ..seen() };
     assert!(queries(&running(), &observation, &policy(), now()).is_empty());
+}
+
+#[test]
+fn a_due_idle_check_precedes_every_other_step() {
+    let check = |telemetry: Lookup<Vec<serde_json::Value>>, policy: &Policy| {
+        let observation = Observation { telemetry, cml: Lookup::Found(CmlMetrics::default()), ..seen() };
+        decide(&running(), &observation, policy, now())
+    };
+    let events = vec![serde_json::json!({"category": "start_lab"})];
+    let decision = check(Lookup::Found(events.clone()), &policy());
+    let detect = |telemetry, auto_pause| [Effect::DetectIdle { telemetry, auto_pause }];
+    assert_eq!(decision.effects, detect(Some(events), AutoPause::ServerDecides));
+    assert_eq!((decision.outcome, decision.requeue), (Outcome::Requeue, Requeue::Now));
+    assert_eq!(decision.reason.to_string(), "An idle check is due: the control plane judges the telemetry.");
+    assert!(decision.checks_idle() && decision.changes.is_none() && decision.transition.is_none());
+    assert_eq!(decision.effects[0].to_string(), "detect_idle (1 telemetry events)");
+
+    // Unread telemetry is reported as such, and scale-down keeps the server from pausing the worker first.
+    let blind = check(Lookup::Unknown(throttled()), &scaling());
+    assert_eq!(blind.effects, detect(None, AutoPause::Suppressed));
+}
+
+#[test]
+fn the_idle_report_is_an_input_of_the_second_decision() {
+    let observation = Observation { telemetry: Lookup::Found(Vec::new()), ..seen() };
+    let report = |results: Vec<EffectResult>| {
+        let decision = decide(&running(), &observation, &policy(), now());
+        let applied = Applied { decision, results, at: now(), version: Some(4) };
+        let recorded = record(&running(), &applied);
+        assert!(recorded.patch.is_empty() && recorded.notices.is_empty(), "the check is recorded by the server");
+        applied.idle_report()
+    };
+    assert_eq!(report(vec![EffectResult::IdleChecked(idle())]), Lookup::Found(idle()));
+    assert_eq!(report(vec![EffectResult::Failed(throttled())]), Lookup::Unknown(throttled()));
+    assert_eq!(report(vec![EffectResult::NotTried]), Lookup::NotRequested);
+    assert_eq!(report(Vec::new()), Lookup::NotRequested);
+
+    let checked = Observation { idle: Lookup::Found(idle()), ..observation };
+    let decision = decide(&running(), &checked, &policy(), now());
+    assert!(!decision.checks_idle());
+    assert!(decision.counts.iter().any(|counter| counter == Counter::IdleDetection));
 }
 
 #[test]

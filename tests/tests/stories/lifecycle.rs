@@ -233,7 +233,10 @@ async fn a_dry_run_reads_everything_writes_nothing_and_tells_the_plan() {
     );
     let idle = plan("w-idle").await;
     assert_eq!(idle.to_status, WorkerStatus::Stopping, "idle and without a session: {}", idle.reason);
-    assert_eq!(names(&idle), ["report_metrics", "record_license_attempt", "submit_license", "report_license"]);
+    assert_eq!(
+        names(&idle),
+        ["detect_idle", "report_metrics", "record_license_attempt", "submit_license", "report_license"]
+    );
     let draining = plan("w-draining").await;
     assert_eq!(
         (names(&draining), draining.to_status),

@@ -45,7 +45,7 @@ async fn a_session_that_touches_the_record_has_an_immediate_stop_decided_anew() 
     assert_eq!(stage.session_field("s-new", "status"), "running");
 }
 
-/// An idle check changes the record, so it is read again: what was seen before that is not good enough any more.
+/// An idle check changes the record, so it is read again, and the sessions are listed after that.
 #[tokio::test]
 async fn a_session_that_begins_before_the_record_is_read_again_is_seen_with_it() {
     let stage = idle_for_an_hour().await;
@@ -90,8 +90,8 @@ struct Hold {
 
 /// Addresses are written before the status: by then it has decided.
 const BEFORE_THE_WRITE: Hold = Hold { at: "write_status", after: "write_ec2_details" };
-/// It has listed the sessions once.
-const BEFORE_THE_SECOND_READ: Hold = Hold { at: "get_worker", after: "list_sessions" };
+/// The idle check has changed the record.
+const BEFORE_THE_SECOND_READ: Hold = Hold { at: "get_worker", after: "detect_idle" };
 
 /// A pass during which something happens.
 async fn while_held(stage: &Stage, hold: Hold, happens: impl FnOnce()) -> ReconcileResult {

@@ -46,7 +46,7 @@ fn done(report: &EffectReport) -> String {
     let effect = report.effect.to_string().replacen(report.effect.name(), &report.effect.name().replace('_', " "), 1);
     match &report.result {
         EffectResult::Planned => format!("would {effect}"),
-        EffectResult::Done => format!("✓ {effect}"),
+        EffectResult::Done | EffectResult::IdleChecked(_) => format!("✓ {effect}"),
         EffectResult::Launched(instance) => format!("✓ {effect}: {instance}"),
         EffectResult::Failed(failure) => format!("✗ {effect}: {failure}"),
         EffectResult::NotTried => format!("– {effect}: not tried"),

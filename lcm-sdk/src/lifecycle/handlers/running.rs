@@ -6,7 +6,7 @@ use crate::lifecycle::counters::Counter;
 use crate::lifecycle::decision::{Change, Decision};
 use crate::lifecycle::effect::Effect;
 use crate::lifecycle::event::Audit;
-use crate::lifecycle::idle::IdleReport;
+use crate::lifecycle::idle::{AutoPause, IdleReport};
 use crate::lifecycle::instance::Instance;
 use crate::lifecycle::license::{self, LicenseReport, LicenseStep, Submission};
 use crate::lifecycle::observation::Lookup;
@@ -37,6 +37,8 @@ pub(crate) fn handle(ctx: HandlerContext<'_>) -> Decision {
         Ok(Located::Here(instance)) => instance,
     };
     let decision = match instance.state {
+        // The check writes to the record. Everything else is decided on its report, in one write.
+        Ec2State::Running if idle_check_is_due(ctx) => return check_idle(ctx),
         Ec2State::Running => serve(ctx, instance),
         Ec2State::Stopping | Ec2State::Stopped => ctx.observe_external_stop(instance),
         Ec2State::Pending | Ec2State::ShuttingDown | Ec2State::Terminated | Ec2State::Other => {
@@ -44,6 +46,18 @@ pub(crate) fn handle(ctx: HandlerContext<'_>) -> Decision {
         }
     };
     adopt(ctx, instance, decision)
+}
+
+/// Telemetry was read for a check that has not been made.
+fn idle_check_is_due(ctx: HandlerContext<'_>) -> bool {
+    !ctx.observation.telemetry.is_not_requested() && ctx.observation.idle.is_not_requested()
+}
+
+fn check_idle(ctx: HandlerContext<'_>) -> Decision {
+    Decision::requeue(ReasonCode::IdleCheckDue).looking_again(Requeue::Now).doing(Effect::DetectIdle {
+        telemetry: ctx.observation.telemetry.found().cloned(),
+        auto_pause: AutoPause::from_policy(&ctx.policy.scale_down),
+    })
 }
 
 fn serve(ctx: HandlerContext<'_>, instance: &Instance) -> Decision {
@@ -152,8 +166,8 @@ fn note_attempt(ctx: HandlerContext<'_>, decision: Decision) -> Decision {
     decision.doing(Effect::RecordLicenseAttempt { attempted })
 }
 
-/// The desired status changed while this very pass looked: most likely idle detection paused the worker. What it did
-/// is counted and audited all the same.
+/// The desired status changed during the idle check: most likely the control plane paused the worker. The check is
+/// counted and audited all the same.
 fn keep_idle_check(ctx: HandlerContext<'_>, decision: Decision) -> Decision {
     match &ctx.observation.idle {
         Lookup::Found(report) if report.auto_pause_triggered => {
