@@ -315,6 +315,16 @@ impl Decision {
         self.effects.iter().any(|effect| matches!(effect, Effect::DetectIdle { .. }))
     }
 
+    /// Whether an effect would do harm if the record had changed since it was read.
+    pub fn relies_on_record(&self) -> bool {
+        self.effects.iter().any(Effect::relies_on_record)
+    }
+
+    /// Whether it takes the worker out of service because it is idle.
+    pub fn scales_down(&self) -> bool {
+        self.changes.as_ref().is_some_and(|changes| changes.scaled_down_at.is_some())
+    }
+
     /// Whether nothing would be done, written or announced.
     pub fn does_nothing(&self) -> bool {
         self.transition.is_none() && self.effects.is_empty() && self.changes.is_none() && self.notices.is_empty()

@@ -235,6 +235,24 @@ impl Effect {
         }
     }
 
+    /// Whether it would do harm if the record had changed since it was read. Reports and announcements do not.
+    pub const fn relies_on_record(&self) -> bool {
+        match self {
+            Self::RecordLaunchPlan { .. }
+            | Self::LaunchInstance { .. }
+            | Self::StartInstance { .. }
+            | Self::StopInstance { .. }
+            | Self::TerminateInstance { .. }
+            | Self::RecordLicenseAttempt { .. }
+            | Self::ReportLicense { .. }
+            | Self::SubmitLicense { .. }
+            | Self::HandBackSession { .. }
+            | Self::RetrySession { .. }
+            | Self::TerminateSession { .. } => true,
+            Self::ReportMetrics { .. } | Self::DetectIdle { .. } | Self::Announce { .. } => false,
+        }
+    }
+
     /// The stable name used in logs and metrics.
     pub const fn name(&self) -> &'static str {
         match self {

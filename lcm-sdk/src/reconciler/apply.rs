@@ -1,28 +1,29 @@
-//! Applying: carrying a decision's effects out, in order, one at a time.
+//! Apply: carries out the effects of a decision in order, one at a time, then writes the record and publishes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::controller::shards::ScaleDownLock;
+use super::cache::{WriteKind, follows};
+use super::context::{Context, FleetGuard};
+use super::result::{Mode, ReconcileResult, effect_reports, failure_of};
 use crate::lifecycle::decision::{Change, Changes, Decision};
 use crate::lifecycle::effect::{Effect, EffectResult, IfRefused};
-use crate::lifecycle::event::{Event, SessionEnd};
+use crate::lifecycle::event::{Notice, SessionEnd};
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::license::Submission;
 use crate::lifecycle::patch::Patch;
-use crate::lifecycle::record::Applied;
+use crate::lifecycle::record::{Applied, Record};
+use crate::lifecycle::status::{DesiredStatus, WorkerStatus};
 use crate::lifecycle::time::Timestamp;
 use crate::lifecycle::worker::Worker;
-use crate::ports::{CloudEvent, IdleCheck, SessionMove, Version};
-use crate::reconciler::Reconciler;
-use crate::reconciler::cache::{WriteKind, follows};
+use crate::ports::{IdleCheck, SessionMove, Version};
 use crate::telemetry::Anomaly;
 
-/// A wish to stop between two effects. What was begun is finished and recorded.
+/// A request to stop between two effects. The effect under way is finished and recorded.
 #[derive(Debug, Default)]
-pub(crate) struct CancelFlag(AtomicBool);
+pub(super) struct CancelFlag(AtomicBool);
 
 impl CancelFlag {
-    pub(crate) fn request(&self) {
+    pub(super) fn request(&self) {
         self.0.store(true, Ordering::Release);
     }
 
@@ -31,211 +32,204 @@ impl CancelFlag {
     }
 }
 
-/// Carries a decision out while a lock lasts: when it ends, nothing more is begun.
+/// Carries out the effects of a decision. Each is tried only while the lease is valid and `cancel` is not requested;
+/// when one that others build on fails, they are not tried.
+pub(super) async fn apply(
+    context: &Context,
+    worker: &Worker,
+    decision: Decision,
+    cancel: &CancelFlag,
+    at: Timestamp,
+) -> Applied {
+    let mut applied = Applied { decision, results: Vec::new(), at, version: None };
+    let effects = std::mem::take(&mut applied.decision.effects);
+    let mut stopped = false;
+    for effect in &effects {
+        let result = if stopped || cancel.is_requested() || !context.lease.is_valid() {
+            EffectResult::NotTried
+        } else {
+            tokio::select! {
+                biased;
+                // A call may wait for its turn long after the lease was checked; it must not be sent then.
+                () = context.lease.lost(), if effect.changes_cloud() => {
+                    let message = "the lead was lost while this was under way";
+                    EffectResult::Failed(CallFailure::new(FailureKind::Unclear, message))
+                }
+                result = apply_effect(context, worker, effect, &mut applied.version, at) => result,
+            }
+        };
+        if effect.changes_cloud() && !matches!(result, EffectResult::NotTried) {
+            context.cache().mark_mutated(&worker.id);
+        }
+        match &result {
+            EffectResult::Failed(failure) => {
+                tracing::warn!(target: "lcm::apply", worker = %worker.id, %effect, %failure, "an effect failed");
+                stopped |= effect.stops_the_rest();
+            }
+            EffectResult::Planned | EffectResult::NotTried => stopped = true,
+            EffectResult::Done | EffectResult::Launched(_) | EffectResult::IdleChecked(_) => {
+                tracing::info!(target: "lcm::apply", worker = %worker.id, %effect, "done");
+            }
+        }
+        applied.results.push(result);
+    }
+    applied.decision.effects = effects;
+    applied
+}
+
+/// [`apply`] for a decision that may scale the fleet down: no effect starts after the lease on that has ended.
 ///
 /// # Errors
-/// If it ended before anything was done: what was decided may be wrong by now.
-pub(crate) async fn run_while_leased(
-    lock: Option<&ScaleDownLock>,
+/// If it ended before the first effect: the fleet the decision was made on may have changed.
+pub(super) async fn apply_while_counted(
+    context: &Context,
+    worker: &Worker,
+    decision: Decision,
+    fleet: Option<&FleetGuard>,
     cancel: &CancelFlag,
-    applying: impl Future<Output = Applied>,
+    at: Timestamp,
 ) -> Result<Applied, CallFailure> {
-    let Some(right) = lock.map(ScaleDownLock::right) else { return Ok(applying.await) };
+    let applying = apply(context, worker, decision, cancel, at);
+    let Some(lease) = fleet.and_then(FleetGuard::lease) else { return Ok(applying.await) };
     tokio::pin!(applying);
     let applied = tokio::select! {
         biased;
-        () = right.lost() => {
+        () = lease.lost() => {
             cancel.request();
             applying.await
         }
         applied = &mut applying => applied,
     };
-    if right.is_valid() || applied.did_something() {
+    if lease.is_valid() || applied.did_something() {
         return Ok(applied);
     }
     let message = "counting the fleet took too long; another controller may be counting it now";
     Err(CallFailure::new(FailureKind::Conflict, message))
 }
 
-impl Reconciler {
-    /// Carries a decision out. Each effect is tried only while the right to lead holds and nobody wants the pass to
-    /// end; one that others build on takes them down with it.
-    pub(crate) async fn apply(
-        &self,
-        worker: &Worker,
-        decision: Decision,
-        cancel: &CancelFlag,
-        at: Timestamp,
-    ) -> Applied {
-        let mut applied = Applied { decision, results: Vec::new(), at, version: None };
-        let effects = std::mem::take(&mut applied.decision.effects);
-        let mut stopped = false;
-        for effect in &effects {
-            let result = if stopped || cancel.is_requested() || !self.leadership().is_valid() {
-                EffectResult::NotTried
-            } else {
-                tokio::select! {
-                    biased;
-                    // A call may wait for its lock long after the right was looked at; it must not be made then.
-                    () = self.leadership().lost(), if effect.changes_cloud() => {
-                        let message = "the lead was lost while this was under way";
-                        EffectResult::Failed(CallFailure::new(FailureKind::Unclear, message))
-                    }
-                    result = self.carry_out(worker, effect, &mut applied.version, at) => result,
-                }
-            };
-            if effect.changes_cloud() && !matches!(result, EffectResult::NotTried) {
-                self.cache().mark_mutated(&worker.id);
-            }
-            match &result {
-                EffectResult::Failed(failure) => {
-                    tracing::warn!(target: "lcm::apply", worker = %worker.id, %effect, %failure, "an effect failed");
-                    stopped |= effect.stops_the_rest();
-                }
-                EffectResult::Planned | EffectResult::NotTried => stopped = true,
-                EffectResult::Done | EffectResult::Launched(_) | EffectResult::IdleChecked(_) => {
-                    tracing::info!(target: "lcm::apply", worker = %worker.id, %effect, "done");
-                }
-            }
-            applied.results.push(result);
+async fn apply_effect(
+    context: &Context,
+    worker: &Worker,
+    effect: &Effect,
+    version: &mut Version,
+    at: Timestamp,
+) -> EffectResult {
+    let ports = context.ports();
+    let (control_plane, fence) = (&ports.control_plane, context.fence());
+    match effect {
+        Effect::RecordLaunchPlan { plan, begun_at } => {
+            let changes =
+                Changes { launch_plan: Change::Set(plan.clone()), launched_at: Some(*begun_at), ..Changes::default() };
+            write_changes(context, worker, changes, version, at).await
         }
-        applied.decision.effects = effects;
-        applied
-    }
-
-    async fn carry_out(&self, worker: &Worker, effect: &Effect, version: &mut Version, at: Timestamp) -> EffectResult {
-        let ports = self.ports();
-        let (control_plane, fence) = (&ports.control_plane, self.leadership().fence());
-        match effect {
-            Effect::RecordLaunchPlan { plan, begun_at } => {
-                let changes = Changes {
-                    launch_plan: Change::Set(plan.clone()),
-                    launched_at: Some(*begun_at),
-                    ..Changes::default()
-                };
-                self.note(worker, changes, version, at).await
-            }
-            Effect::RecordLicenseAttempt { attempted } => {
-                let changes = Changes { license_attempt: Some(attempted.clone()), ..Changes::default() };
-                self.note(worker, changes, version, at).await
-            }
-            Effect::LaunchInstance { plan, .. } => match ports.compute.launch(plan).await {
-                Ok(instance) => EffectResult::Launched(instance),
-                Err(failure) => EffectResult::Failed(failure),
-            },
-            Effect::StartInstance { instance } => match self.region(worker) {
-                Ok(region) => done(ports.compute.start(region, instance).await),
-                Err(failure) => EffectResult::Failed(failure),
-            },
-            Effect::StopInstance { instance } => match self.region(worker) {
-                Ok(region) => done(ports.compute.stop(region, instance).await),
-                Err(failure) => EffectResult::Failed(failure),
-            },
-            Effect::TerminateInstance { instance } => match self.region(worker) {
-                Ok(region) => done(ports.compute.terminate(region, instance).await),
-                Err(failure) => EffectResult::Failed(failure),
-            },
-            Effect::ReportMetrics { cloud, cml } => {
-                let reported = control_plane.report_metrics(&worker.id, cloud.as_ref(), cml.as_ref(), at, fence).await;
-                if reported.is_ok() {
-                    self.cache().mark_metrics_reported(&worker.id, at);
-                }
-                self.written(worker, reported, version, WriteKind::Unconditional)
-            }
-            Effect::DetectIdle { telemetry, auto_pause } => {
-                let check = control_plane.detect_idle(&worker.id, telemetry.clone(), *auto_pause, fence).await;
-                match check {
-                    Ok(IdleCheck { report, version: left }) => {
-                        self.cache().mark_idle_checked(&worker.id, ports.clock.now());
-                        let _done = self.written(worker, Ok(left), version, WriteKind::Unconditional);
-                        EffectResult::IdleChecked(report)
-                    }
-                    Err(failure) => EffectResult::Failed(failure),
-                }
-            }
-            Effect::ReportLicense { report } => {
-                let reported = control_plane.report_license(&worker.id, *report, fence).await;
-                self.written(worker, reported, version, WriteKind::Unconditional)
-            }
-            Effect::SubmitLicense { submission, address } => {
-                done(self.submit_license(worker, *submission, address).await)
-            }
-            Effect::HandBackSession { session, if_refused } => {
-                let moved = control_plane.move_session(session, SessionMove::BackToScheduler, fence).await;
-                match (moved, if_refused) {
-                    (Ok(()), _) => EffectResult::Done,
-                    // Only what the server does not take back is ended. That it could not be asked is no refusal.
-                    (Err(failure), IfRefused::Terminate) if is_refusal(failure.kind) => {
-                        done(control_plane.terminate_session(session, SessionEnd::DrainTimeout, fence).await)
-                    }
-                    (Err(failure), IfRefused::KeepWaiting | IfRefused::Terminate) => EffectResult::Failed(failure),
-                }
-            }
-            Effect::RetrySession { session, attempt } => {
-                done(control_plane.move_session(session, SessionMove::Retry { attempt: *attempt }, fence).await)
-            }
-            Effect::TerminateSession { session, reason } => {
-                done(control_plane.terminate_session(session, *reason, fence).await)
-            }
-            Effect::Announce { event } => done(self.announce(worker.id.as_str(), event, at).await),
+        Effect::RecordLicenseAttempt { attempted } => {
+            let changes = Changes { license_attempt: Some(attempted.clone()), ..Changes::default() };
+            write_changes(context, worker, changes, version, at).await
         }
-    }
-
-    async fn submit_license(&self, worker: &Worker, submission: Submission, address: &str) -> Result<(), CallFailure> {
-        let target = self.target_at(worker, address.to_owned());
-        let cml = &self.ports().cml;
-        let token = || {
-            let missing = || CallFailure::new(FailureKind::Conflict, "the record has no token to register");
-            worker.license.pending_token.as_ref().ok_or_else(missing)
-        };
-        match submission {
-            Submission::Register => cml.register(&target, token()?).await,
-            Submission::Reregister => cml.reregister(&target, token()?).await,
-            Submission::Deregister => cml.deregister(&target).await,
-        }
-    }
-
-    /// Writes a note to the record in the middle of a pass.
-    async fn note(&self, worker: &Worker, changes: Changes, version: &mut Version, at: Timestamp) -> EffectResult {
-        let mut patch = Patch::from_changes(worker, changes, at);
-        patch.expected_version = version.or(patch.expected_version);
-        let written = self.ports().control_plane.write(worker, &patch, self.leadership().fence()).await;
-        self.written(worker, written, version, WriteKind::Conditional)
-    }
-
-    /// Keeps the version that a write left, so that the next one is not refused because of ourselves; but not if
-    /// somebody else wrote in between: then the next one must be refused, because it was decided on what was before.
-    fn written(
-        &self,
-        worker: &Worker,
-        written: Result<Version, CallFailure>,
-        version: &mut Version,
-        kind: WriteKind,
-    ) -> EffectResult {
-        match written {
-            Ok(left) => {
-                self.cache().mark_written(&worker.id, left, kind);
-                let ours = match kind {
-                    WriteKind::Conditional => left,
-                    WriteKind::Unconditional => left.filter(|left| follows(version.or(worker.version), *left)),
-                };
-                *version = ours.or(*version);
-                EffectResult::Done
-            }
+        Effect::LaunchInstance { plan, .. } => match ports.compute.launch(plan).await {
+            Ok(instance) => EffectResult::Launched(instance),
             Err(failure) => EffectResult::Failed(failure),
+        },
+        Effect::StartInstance { instance } => match context.region(worker) {
+            Ok(region) => done(ports.compute.start(region, instance).await),
+            Err(failure) => EffectResult::Failed(failure),
+        },
+        Effect::StopInstance { instance } => match context.region(worker) {
+            Ok(region) => done(ports.compute.stop(region, instance).await),
+            Err(failure) => EffectResult::Failed(failure),
+        },
+        Effect::TerminateInstance { instance } => match context.region(worker) {
+            Ok(region) => done(ports.compute.terminate(region, instance).await),
+            Err(failure) => EffectResult::Failed(failure),
+        },
+        Effect::ReportMetrics { cloud, cml } => {
+            let reported = control_plane.report_metrics(&worker.id, cloud.as_ref(), cml.as_ref(), at, fence).await;
+            if reported.is_ok() {
+                context.cache().mark_metrics_reported(&worker.id, at);
+            }
+            done(reported.map(|left| mark_written(context, worker, left, version, WriteKind::Unconditional)))
         }
+        Effect::DetectIdle { telemetry, auto_pause } => {
+            match control_plane.detect_idle(&worker.id, telemetry.clone(), *auto_pause, fence).await {
+                Ok(IdleCheck { report, version: left }) => {
+                    context.cache().mark_idle_checked(&worker.id, ports.clock.now());
+                    mark_written(context, worker, left, version, WriteKind::Unconditional);
+                    EffectResult::IdleChecked(report)
+                }
+                Err(failure) => EffectResult::Failed(failure),
+            }
+        }
+        Effect::ReportLicense { report } => {
+            let reported = control_plane.report_license(&worker.id, *report, fence).await;
+            done(reported.map(|left| mark_written(context, worker, left, version, WriteKind::Unconditional)))
+        }
+        Effect::SubmitLicense { submission, address } => {
+            done(submit_license(context, worker, *submission, address).await)
+        }
+        Effect::HandBackSession { session, if_refused } => {
+            let moved = control_plane.move_session(session, SessionMove::BackToScheduler, fence).await;
+            match (moved, if_refused) {
+                (Ok(()), _) => EffectResult::Done,
+                // Only a refusal ends the session: an unanswered call may still be accepted the next time.
+                (Err(failure), IfRefused::Terminate) if is_refusal(failure.kind) => {
+                    done(control_plane.terminate_session(session, SessionEnd::DrainTimeout, fence).await)
+                }
+                (Err(failure), IfRefused::KeepWaiting | IfRefused::Terminate) => EffectResult::Failed(failure),
+            }
+        }
+        Effect::RetrySession { session, attempt } => {
+            done(control_plane.move_session(session, SessionMove::Retry { attempt: *attempt }, fence).await)
+        }
+        Effect::TerminateSession { session, reason } => {
+            done(control_plane.terminate_session(session, *reason, fence).await)
+        }
+        Effect::Announce { event } => done(context.announce(worker.id.as_str(), event, at).await),
     }
+}
 
-    /// Tells everyone who listens. An event that cannot be delivered is logged and counted; nothing waits for it.
-    pub(crate) async fn announce(&self, subject: &str, event: &Event, at: Timestamp) -> Result<(), CallFailure> {
-        let event = CloudEvent::about(subject, event, at);
-        let published = self.ports().events.publish(&event).await;
-        if let Err(failure) = &published {
-            tracing::warn!(target: "lcm::events", subject, kind = event.kind, %failure, "an event was not delivered");
-            self.telemetry().count_anomaly(Anomaly::EventUndelivered);
-        }
-        published
+async fn submit_license(
+    context: &Context,
+    worker: &Worker,
+    submission: Submission,
+    address: &str,
+) -> Result<(), CallFailure> {
+    let target = context.cml_target_at(worker, address.to_owned());
+    let cml = &context.ports().cml;
+    let token = || {
+        let missing = || CallFailure::new(FailureKind::Conflict, "the record has no token to register");
+        worker.license.pending_token.as_ref().ok_or_else(missing)
+    };
+    match submission {
+        Submission::Register => cml.register(&target, token()?).await,
+        Submission::Reregister => cml.reregister(&target, token()?).await,
+        Submission::Deregister => cml.deregister(&target).await,
     }
+}
+
+/// Writes fields of the record between two effects.
+async fn write_changes(
+    context: &Context,
+    worker: &Worker,
+    changes: Changes,
+    version: &mut Version,
+    at: Timestamp,
+) -> EffectResult {
+    let mut patch = Patch::from_changes(worker, changes, at);
+    patch.expected_version = version.or(patch.expected_version);
+    let written = context.ports().control_plane.write(worker, &patch, context.fence()).await;
+    done(written.map(|left| mark_written(context, worker, left, version, WriteKind::Conditional)))
+}
+
+/// Carries on with the version that our own write left, so that the next write is not refused because of it. If another
+/// writer came in between, the old version stays: the next write must be refused, because it was decided on the record
+/// before that change.
+fn mark_written(context: &Context, worker: &Worker, left: Version, version: &mut Version, kind: WriteKind) {
+    context.cache().mark_written(&worker.id, left, kind);
+    let ours = match kind {
+        WriteKind::Conditional => left,
+        WriteKind::Unconditional => left.filter(|left| follows(version.or(worker.version), *left)),
+    };
+    *version = ours.or(*version);
 }
 
 const fn is_refusal(kind: FailureKind) -> bool {
@@ -255,4 +249,79 @@ fn done(result: Result<(), CallFailure>) -> EffectResult {
         Ok(()) => EffectResult::Done,
         Err(failure) => EffectResult::Failed(failure),
     }
+}
+
+/// Writes the record; then counts and publishes.
+///
+/// # Errors
+/// [`FailureKind::Conflict`] if the record changed since it was read. Nothing was written.
+pub(super) async fn persist(
+    context: &Context,
+    worker: &Worker,
+    applied: &Applied,
+    record: Record,
+) -> Result<ReconcileResult, CallFailure> {
+    let error = applied.results.iter().find_map(EffectResult::failure).cloned();
+    if !applied.did_something() && !context.lease.is_valid() {
+        return Ok(ReconcileResult::lease_lost(worker, applied));
+    }
+    if !record.patch.is_empty() {
+        // Also after the lease was lost: effects that were carried out must be recorded, and the version guards that.
+        let written = context.ports().control_plane.write(worker, &record.patch, context.fence()).await;
+        let nothing_written = written.as_ref().is_err_and(|failure| failure.kind.did_nothing());
+        if !nothing_written && leaves_service(worker, &record) {
+            context.bump_scale_down_epoch();
+        }
+        match written {
+            Ok(version) => context.cache().mark_written(&worker.id, version, WriteKind::Conditional),
+            Err(failure) if failure.kind == FailureKind::Conflict => return Err(failure),
+            Err(failure) => {
+                tracing::warn!(target: "lcm::reconcile", worker = %worker.id, %failure, "the record was not written");
+                return Ok(ReconcileResult::not_recorded(worker, applied, &failure));
+            }
+        }
+    }
+    context.telemetry().count(record.counts);
+    publish(context, worker, &record, applied.at).await;
+    let to = record.patch.status.unwrap_or(worker.status);
+    if to != worker.status {
+        tracing::info!(target: "lcm::reconcile", worker = %worker.id, from = %worker.status, %to, "{}", record.reason);
+    }
+    Ok(ReconcileResult {
+        worker_id: worker.id.clone(),
+        mode: Mode::Real,
+        outcome: record.outcome,
+        from_status: worker.status,
+        to_status: to,
+        effects: effect_reports(applied),
+        error: error.or_else(|| failure_of(&record.reason)),
+        reason: record.reason,
+        requeue: record.requeue,
+    })
+}
+
+async fn publish(context: &Context, worker: &Worker, record: &Record, at: Timestamp) {
+    for notice in &record.notices {
+        match notice {
+            // `announce` logs and counts a failure.
+            Notice::Event(event) => drop(context.announce(worker.id.as_str(), event, at).await),
+            Notice::Audit(audit) => {
+                let detail = record.reason.to_string();
+                let audited = context.ports().control_plane.audit(&worker.id, *audit, &detail, context.fence()).await;
+                if let Err(failure) = audited {
+                    let label = audit.label();
+                    tracing::warn!(target: "lcm::events", worker = %worker.id, label, %failure, "not audited");
+                    context.telemetry().count_anomaly(Anomaly::AuditUndelivered);
+                }
+            }
+        }
+    }
+}
+
+/// Whether the record, once written, takes the worker out of service.
+fn leaves_service(worker: &Worker, record: &Record) -> bool {
+    let changes = &record.patch.changes;
+    worker.status == WorkerStatus::Running
+        && (record.patch.status.is_some_and(|status| status != WorkerStatus::Running)
+            || changes.desired_status.is_some_and(|desired| desired != DesiredStatus::Running))
 }

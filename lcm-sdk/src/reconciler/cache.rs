@@ -1,4 +1,4 @@
-//! What a reconciler remembers between passes. All of it can be forgotten without harm.
+//! State that a reconciler keeps between reconciles. All of it can be dropped without harm.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -8,16 +8,17 @@ use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
+use super::result::Mode;
+use crate::lifecycle::fleet::FleetView;
 use crate::lifecycle::ids::{InstanceId, WorkerId};
 use crate::lifecycle::instance::Instance;
 use crate::lifecycle::observation::Lookup;
 use crate::lifecycle::time::Timestamp;
-use crate::reconciler::Mode;
 
-/// How old a description of an instance may be before a pass asks EC2 itself.
+/// Maximum age of a cached describe. A reconcile calls EC2 itself after that.
 const DESCRIBE_MAX_AGE: Duration = Duration::from_secs(30);
 
-/// Entry about workers, by id.
+/// One entry per worker: locks, versions and recent calls.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerCache {
     entries: Mutex<HashMap<WorkerId, Entry>>,
@@ -28,38 +29,53 @@ struct Entry {
     idle_checked_at: Option<Timestamp>,
     metrics_reported_at: Option<Timestamp>,
     describe: Option<CachedDescribe>,
-    /// The version up to which every change is known here: read by a pass, or made by ourselves on top of that.
+    /// The latest version whose changes are all known: read by a reconcile, or written by us right after that.
     known_version: Option<u64>,
     written_at: Option<Instant>,
     mutated_at: Option<Instant>,
     lock: Weak<tokio::sync::Mutex<()>>,
 }
 
-/// What a describe of many showed of one.
+/// The part of a batched describe that concerns one worker.
 #[derive(Debug, Clone)]
 struct CachedDescribe {
-    /// Which instance was asked for: the record may name another one by the time this is used.
+    /// The record may name another instance by the time this is used.
     instance: InstanceId,
-    answer: Lookup<Instance>,
-    /// When it was asked for.
+    response: Lookup<Instance>,
+    /// When the call was sent.
     at: Instant,
 }
 
-/// How a write was made.
+/// The fleet as last counted, with our own scale-downs since.
+#[derive(Debug, Default)]
+pub(super) struct CachedFleet {
+    pub(super) snapshot: Option<FleetSnapshot>,
+}
+
+/// A count of the fleet and its age.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FleetSnapshot {
+    pub(super) view: FleetView,
+    pub(super) at: Instant,
+    /// How many workers we had taken out of service when the count began.
+    pub(super) scale_down_epoch: u64,
+}
+
+/// The precondition of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WriteKind {
-    /// Only if the record was at the version we knew.
+    /// Refused unless the record was at the version we knew.
     Conditional,
-    /// Over whatever was there.
+    /// Accepted at any version.
     Unconditional,
 }
 
-/// Whether a write that left this version came right after the one we know.
+/// Whether the version that a write left directly follows the known one.
 pub(crate) fn follows(known: Option<u64>, left: u64) -> bool {
     known.and_then(|known| known.checked_add(1)) == Some(left)
 }
 
-/// What is remembered about a worker at the beginning of a pass.
+/// The cached state of a worker at the start of a reconcile.
 #[derive(Debug, Default)]
 pub(crate) struct CachedState {
     pub(crate) idle_checked_at: Option<Timestamp>,
@@ -68,101 +84,101 @@ pub(crate) struct CachedState {
 }
 
 impl WorkerCache {
-    /// Waits for the worker's lock: passes over one worker follow each other, whoever asks for them.
+    /// Waits for the worker's lock, which serializes its reconciles.
     pub(crate) async fn lock(&self, id: &WorkerId) -> OwnedMutexGuard<()> {
         self.worker_lock(id).lock_owned().await
     }
 
-    /// The worker's lock, if nobody has it.
+    /// The worker's lock, if it is free.
     pub(crate) fn try_lock(&self, id: &WorkerId) -> Option<OwnedMutexGuard<()>> {
         self.worker_lock(id).try_lock_owned().ok()
     }
 
     fn worker_lock(&self, id: &WorkerId) -> Arc<tokio::sync::Mutex<()>> {
-        let mut notes = self.entries.lock();
-        let notes = notes.entry(id.clone()).or_default();
-        notes.lock.upgrade().unwrap_or_else(|| {
+        let mut entries = self.entries.lock();
+        let entry = entries.entry(id.clone()).or_default();
+        entry.lock.upgrade().unwrap_or_else(|| {
             let lock = Arc::new(tokio::sync::Mutex::new(()));
-            notes.lock = Arc::downgrade(&lock);
+            entry.lock = Arc::downgrade(&lock);
             lock
         })
     }
 
-    /// What is remembered. A describe is given out to one real pass: whatever that does makes it old. One from before
-    /// we last wrote to the record or changed the instance is old already: it may show what is no more.
+    /// The cached state of a worker. A real reconcile consumes the describe, because its effects outdate it. A describe
+    /// sent before our last write or change is not returned: it may show the state before that.
     pub(crate) fn load(&self, id: &WorkerId, mode: Mode) -> CachedState {
-        let mut notes = self.entries.lock();
-        let Some(notes) = notes.get_mut(id) else { return CachedState::default() };
+        let mut entries = self.entries.lock();
+        let Some(entry) = entries.get_mut(id) else { return CachedState::default() };
         let describe = match mode {
-            Mode::Real => notes.describe.take(),
-            Mode::DryRun => notes.describe.clone(),
+            Mode::Real => entry.describe.take(),
+            Mode::DryRun => entry.describe.clone(),
         };
         CachedState {
-            idle_checked_at: notes.idle_checked_at,
-            metrics_reported_at: notes.metrics_reported_at,
+            idle_checked_at: entry.idle_checked_at,
+            metrics_reported_at: entry.metrics_reported_at,
             describe: describe
                 .filter(|describe| describe.at.elapsed() < DESCRIBE_MAX_AGE)
                 .filter(|describe| {
-                    notes.written_at.max(notes.mutated_at).is_none_or(|changed_at| changed_at <= describe.at)
+                    entry.written_at.max(entry.mutated_at).is_none_or(|changed_at| changed_at <= describe.at)
                 })
-                .map(|describe| (describe.instance, describe.answer)),
+                .map(|describe| (describe.instance, describe.response)),
         }
     }
 
-    /// Entry what a describe of many showed of one.
-    pub(crate) fn store_describe(&self, id: &WorkerId, instance: InstanceId, answer: Lookup<Instance>, at: Instant) {
-        self.note(id, |notes| notes.describe = Some(CachedDescribe { instance, answer, at }));
+    /// Stores the part of a batched describe that concerns one worker.
+    pub(crate) fn store_describe(&self, id: &WorkerId, instance: InstanceId, response: Lookup<Instance>, at: Instant) {
+        self.update(id, |entry| entry.describe = Some(CachedDescribe { instance, response, at }));
     }
 
     pub(crate) fn mark_idle_checked(&self, id: &WorkerId, at: Timestamp) {
-        self.note(id, |notes| notes.idle_checked_at = Some(at));
+        self.update(id, |entry| entry.idle_checked_at = Some(at));
     }
 
     pub(crate) fn mark_metrics_reported(&self, id: &WorkerId, at: Timestamp) {
-        self.note(id, |notes| notes.metrics_reported_at = Some(at));
+        self.update(id, |entry| entry.metrics_reported_at = Some(at));
     }
 
-    /// Entry the version of the record that a pass decides on.
+    /// Notes the version of the record that a reconcile decides on.
     pub(crate) fn mark_read(&self, id: &WorkerId, version: Option<u64>) {
-        self.note(id, |notes| notes.known_version = version);
+        self.update(id, |entry| entry.known_version = version);
     }
 
-    /// Entry the version that our own write left. If it was written over whatever was there, and the version shows
-    /// that somebody else wrote in between, their change is still to be looked at.
+    /// Notes the version that our own write left. After an unconditional write whose version shows another writer in
+    /// between, that change is still to be reconciled and the version is not known.
     pub(crate) fn mark_written(&self, id: &WorkerId, left: Option<u64>, kind: WriteKind) {
-        self.note(id, |notes| {
-            notes.written_at = Some(Instant::now());
-            notes.known_version = match kind {
+        self.update(id, |entry| {
+            entry.written_at = Some(Instant::now());
+            entry.known_version = match kind {
                 WriteKind::Conditional => left,
-                WriteKind::Unconditional => left.filter(|left| follows(notes.known_version, *left)),
+                WriteKind::Unconditional => left.filter(|left| follows(entry.known_version, *left)),
             };
         });
     }
 
-    /// Entry that we launched, started, stopped or terminated its instance, or may have.
+    /// Notes that we launched, started, stopped or terminated its instance, or may have.
     pub(crate) fn mark_mutated(&self, id: &WorkerId) {
-        self.note(id, |notes| notes.mutated_at = Some(Instant::now()));
+        self.update(id, |entry| entry.mutated_at = Some(Instant::now()));
     }
 
-    /// Whether a record that is told as changed is only as we have just left it. A server without versions cannot
-    /// tell, so whatever comes right after our own write passes for its echo; polling finds what that hides.
+    /// Whether a change event reports our own write. Without versions every event within `window` of our write counts
+    /// as its echo; polling finds the changes that this hides.
     pub(crate) fn is_echo(&self, id: &WorkerId, version: Option<u64>, window: Duration) -> bool {
-        let notes = self.entries.lock();
-        notes.get(id).is_some_and(|notes| {
-            notes.written_at.is_some_and(|at| at.elapsed() < window) && notes.known_version == version
+        let entries = self.entries.lock();
+        entries.get(id).is_some_and(|entry| {
+            entry.written_at.is_some_and(|at| at.elapsed() < window) && entry.known_version == version
         })
     }
 
-    /// Forgets every worker that does not exist any more.
+    /// Drops the entries of workers that no longer exist, unless they are locked.
     pub(crate) fn retain(&self, exists: impl Fn(&WorkerId) -> bool) {
-        self.entries.lock().retain(|id, notes| exists(id) || notes.lock.strong_count() > 0);
+        self.entries.lock().retain(|id, entry| exists(id) || entry.lock.strong_count() > 0);
     }
 
-    fn note(&self, id: &WorkerId, change: impl FnOnce(&mut Entry)) {
-        let mut notes = self.entries.lock();
-        match notes.get_mut(id) {
-            Some(notes) => change(notes),
-            None => change(notes.entry(id.clone()).or_default()),
+    fn update(&self, id: &WorkerId, change: impl FnOnce(&mut Entry)) {
+        let mut entries = self.entries.lock();
+        match entries.get_mut(id) {
+            Some(entry) => change(entry),
+            None => change(entries.entry(id.clone()).or_default()),
         }
     }
 }
@@ -173,28 +189,28 @@ mod tests {
     use crate::lifecycle::status::Ec2State;
 
     #[tokio::test(start_paused = true)]
-    async fn a_sighting_is_used_once_and_only_while_it_is_fresh() {
+    async fn a_describe_is_used_once_while_it_is_fresh() {
         let (cache, id) = (WorkerCache::default(), WorkerId::from("w-1"));
-        let saw =
+        let store =
             |at| cache.store_describe(&id, "i-1".into(), Lookup::Found(Instance::new("i-1", Ec2State::Running)), at);
-        saw(Instant::now());
-        assert!(cache.load(&id, Mode::DryRun).describe.is_some(), "a simulation uses nothing up");
+        store(Instant::now());
+        assert!(cache.load(&id, Mode::DryRun).describe.is_some(), "a dry run does not consume it");
         assert!(cache.load(&id, Mode::Real).describe.is_some());
         assert!(cache.load(&id, Mode::Real).describe.is_none());
-        saw(Instant::now());
+        store(Instant::now());
         tokio::time::advance(DESCRIBE_MAX_AGE).await;
         assert!(cache.load(&id, Mode::Real).describe.is_none());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_seen_before_our_own_write_or_deed_is_not_used() {
+    async fn a_describe_before_our_own_write_is_not_used() {
         let wrote = |cache: &WorkerCache, id: &WorkerId| cache.mark_written(id, Some(2), WriteKind::Conditional);
         for change in [wrote, |cache: &WorkerCache, id: &WorkerId| cache.mark_mutated(id)] {
             let (cache, id) = (WorkerCache::default(), WorkerId::from("w-1"));
-            let asked_at = Instant::now();
+            let sent_at = Instant::now();
             tokio::time::advance(Duration::from_secs(1)).await;
             change(&cache, &id);
-            cache.store_describe(&id, "i-1".into(), Lookup::Absent, asked_at);
+            cache.store_describe(&id, "i-1".into(), Lookup::Absent, sent_at);
             assert!(cache.load(&id, Mode::Real).describe.is_none());
             cache.store_describe(&id, "i-1".into(), Lookup::Absent, Instant::now());
             assert!(cache.load(&id, Mode::Real).describe.is_some());
@@ -202,19 +218,19 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn turns_follow_each_other() {
+    async fn locks_are_exclusive() {
         let (cache, id) = (WorkerCache::default(), WorkerId::from("w-1"));
         let first = cache.lock(&id).await;
         cache.retain(|_| false);
         let second = tokio::time::timeout(Duration::from_secs(5), cache.lock(&id)).await;
-        assert!(second.is_err(), "two turns at once");
+        assert!(second.is_err(), "two locks at once");
         drop(first);
         let _second = cache.lock(&id).await;
         let _other = cache.lock(&WorkerId::from("w-2")).await;
     }
 
     #[tokio::test(start_paused = true)]
-    async fn our_own_write_is_known_from_somebody_elses() {
+    async fn our_own_write_is_an_echo() {
         let (cache, id, window) = (WorkerCache::default(), WorkerId::from("w-1"), Duration::from_secs(2));
         cache.mark_read(&id, Some(2));
         assert!(!cache.is_echo(&id, Some(2), window), "nothing was written");
@@ -224,11 +240,11 @@ mod tests {
         cache.mark_written(&id, Some(4), WriteKind::Unconditional);
         assert!(cache.is_echo(&id, Some(4), window));
         cache.mark_written(&id, Some(6), WriteKind::Unconditional);
-        assert!(!cache.is_echo(&id, Some(6), window), "somebody wrote version 5");
+        assert!(!cache.is_echo(&id, Some(6), window), "another client wrote version 5");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn without_versions_an_echo_is_a_matter_of_time() {
+    async fn without_versions_an_echo_expires() {
         let (cache, id, window) = (WorkerCache::default(), WorkerId::from("w-1"), Duration::from_secs(2));
         cache.mark_written(&id, None, WriteKind::Unconditional);
         assert!(cache.is_echo(&id, None, window));

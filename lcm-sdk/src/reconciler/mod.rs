@@ -1,138 +1,130 @@
-//! One pass over one worker: observe, decide, apply, record.
+//! Reconciles one worker: observe, decide, apply, record.
+//!
+//! | file | purpose |
+//! |---|---|
+//! | this one | the loop: which step follows which, and when a decision is made again |
+//! | `observe` | reads what the next decision needs |
+//! | `apply` | carries out effects, writes the record, publishes |
+//! | `context` | ports, policy, lease and fleet count, shared by the two |
+//! | `cache` | state between reconciles, which can be dropped without harm |
+//! | `result` | [`ReconcileResult`] |
 
 mod apply;
 pub(crate) mod cache;
+mod context;
 mod observe;
-mod persist;
 mod result;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
+use self::apply::{CancelFlag, apply, apply_while_counted, persist};
+use self::cache::WorkerCache;
+use self::context::Context;
+use self::observe::{Observed, observe};
+use self::result::effect_reports;
 use crate::controller::lease::LeaderLease;
-use crate::controller::shards::{Hold, ShardGuard};
+use crate::controller::shards::ShardGuard;
 use crate::lifecycle::decide::decide;
 use crate::lifecycle::decision::Decision;
-use crate::lifecycle::effect::Effect;
+use crate::lifecycle::event::Event;
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::idle::IdleReport;
 use crate::lifecycle::instance::Instance;
 use crate::lifecycle::observation::{Lookup, Observation};
 use crate::lifecycle::outcome::{Outcome, Requeue};
 use crate::lifecycle::policy::Policy;
-use crate::lifecycle::reason::{Reason, ReasonCode};
+use crate::lifecycle::reason::ReasonCode;
 use crate::lifecycle::record::record;
 use crate::lifecycle::time::Timestamp;
 use crate::lifecycle::worker::Worker;
-use crate::ports::Ports;
-use crate::reconciler::apply::{CancelFlag, run_while_leased};
-use crate::reconciler::cache::WorkerCache;
-use crate::reconciler::result::effect_reports;
-use crate::reconciler::observe::{CachedFleet, FleetSnapshot, Observed};
+use crate::ports::{CmlTarget, Ports};
 use crate::telemetry::{Anomaly, Telemetry};
 
-pub use self::observe::CmlDefaults;
+pub use self::context::CmlDefaults;
 pub use self::result::{EffectReport, Mode, ReconcileResult};
 
-/// How often a pass is made anew because the record changed under it.
+/// Attempts per reconcile. The record changed during every attempt but the last.
 const MAX_ATTEMPTS: usize = 4;
 
-/// How old a record may be when something is done because of it. Listed ones may have waited long for their pass.
-const RECORD_FRESHNESS: Duration = Duration::from_secs(10);
+/// Maximum age of a record when an effect relies on it. A listed worker may have waited longer than that for its turn.
+const RECORD_MAX_AGE: Duration = Duration::from_secs(10);
 
-/// Reconciles workers, one pass at a time. Clones are the same reconciler.
+/// Holds the lock of one worker. Shared with the task that applies a decision, so that it outlives a dropped caller.
+type WorkerLock = Arc<OwnedMutexGuard<()>>;
+
+/// Reconciles workers. Clones share one cache and one set of worker locks.
 ///
 /// # Flow
-/// Look at what the core asks for, decide, carry the effects out, write the record; then announce and count. If
-/// somebody wrote to the record in between, nothing is written: it is read and decided anew.
+/// Observe what [`queries`](crate::queries) returns, decide, apply the effects, write the record; then publish and count.
+/// A decision that consists of an idle check is applied and followed by a second decision on its report. If the record
+/// changed in between, nothing is written: it is read and decided again.
 ///
 /// # Guarantees
-/// Passes over one worker follow each other, whoever asks for them. A cloud is changed only while the right to lead
-/// holds. What was begun is finished and written down even if the caller goes away. Nothing is done because of a record
-/// that has changed in the seconds before.
+/// Reconciles of one worker run one after the other. The cloud is changed only while the lease is valid. Effects that
+/// were started are finished and recorded even if the caller is dropped. No effect relies on a record that was read more
+/// than ten seconds ago.
 ///
 /// # Cancel safety
-/// Dropping the future while it looks stops it there. Once it does things, dropping it lets the effect under way
-/// finish, skips the others, and still writes the record.
+/// Dropping the future while it observes stops it there. Once effects are applied, dropping it lets the current effect
+/// finish, skips the rest, and still writes the record.
 ///
 /// # Errors
-/// None: a call that fails is part of the result.
+/// None: a failed call is part of the [`ReconcileResult`].
 #[derive(Clone)]
 pub struct Reconciler {
-    inner: Arc<Inner>,
-    leadership: LeaderLease,
-    /// Kept for as long as anything is under way: the shard is not handed over before.
-    hold: Option<Hold>,
+    context: Context,
 }
 
-struct Inner {
-    ports: Ports,
-    policy: Policy,
-    telemetry: Telemetry,
-    cml_defaults: CmlDefaults,
-    cache: WorkerCache,
-    fleet: Arc<tokio::sync::Mutex<CachedFleet>>,
-    fleet_freshness: Duration,
-    scale_down_epoch: AtomicU64,
-}
-
-/// What a caller knows already about a worker's world.
+/// Facts about a worker that the caller already has.
 #[derive(Debug, Clone, Default)]
 pub struct Hints {
-    /// An instance that discovery found alive, for a record that does not know, or says that it is over.
+    /// A live instance that discovery found for a record that names none, or is terminated.
     pub instance: Option<Instance>,
-    /// When the record was read; just now if it is not said.
+    /// When the record was read; now by default.
     pub read_at: Option<Instant>,
 }
 
 impl Reconciler {
-    /// A reconciler that needs no election: for scripts, notebooks and services that run alone.
+    /// Creates a reconciler that acts without an election, for scripts, notebooks and single-instance services.
     pub fn new(ports: Ports, policy: Policy) -> Self {
         Self::configured(ports, policy, CmlDefaults::default(), Telemetry::default())
     }
 
-    /// A reconciler with all there is to set.
+    /// Creates a reconciler with credentials for CML and telemetry.
     pub fn configured(ports: Ports, policy: Policy, cml_defaults: CmlDefaults, telemetry: Telemetry) -> Self {
-        let inner = Inner {
-            ports,
-            policy,
-            telemetry,
-            cml_defaults,
-            cache: WorkerCache::default(),
-            fleet: Arc::default(),
-            fleet_freshness: Duration::from_secs(5),
-            scale_down_epoch: AtomicU64::new(0),
-        };
-        Self { inner: Arc::new(inner), leadership: LeaderLease::unfenced(), hold: None }
+        Self { context: Context::new(ports, policy, cml_defaults, telemetry) }
     }
 
-    /// The same reconciler, acting under an elected leader's right.
+    /// The same reconciler, acting under an elected leader's lease.
     #[must_use]
-    pub fn with_lease(&self, leadership: LeaderLease) -> Self {
-        Self { inner: Arc::clone(&self.inner), leadership, hold: None }
+    pub fn with_lease(&self, lease: LeaderLease) -> Self {
+        Self { context: self.context.with_lease(lease) }
     }
 
-    /// The same reconciler, acting on one worker under the right over its shard.
+    /// The same reconciler, acting on one worker under the lease of its shard.
     #[must_use]
     pub(crate) fn with_guard(&self, guard: ShardGuard) -> Self {
-        Self { inner: Arc::clone(&self.inner), leadership: guard.leadership, hold: guard.hold }
+        Self { context: self.context.with_guard(guard) }
     }
 
-    /// One pass over a worker.
+    /// Reconciles a worker.
     pub async fn reconcile(&self, worker: &Worker) -> ReconcileResult {
         self.reconcile_with(worker, Hints::default(), Mode::Real).await
     }
 
-    /// What a pass would do: performs every read and no write.
+    /// Returns the plan of a reconcile: performs every read and no write.
+    ///
+    /// A due idle check is listed among the effects; the decision after it is made on the control plane's last verdict.
     pub async fn dry_run(&self, worker: &Worker) -> ReconcileResult {
         self.reconcile_with(worker, Hints::default(), Mode::DryRun).await
     }
 
-    /// One pass over a worker about which something is known already.
+    /// Reconciles a worker about which the caller already has some facts.
     pub async fn reconcile_with(&self, worker: &Worker, hints: Hints, mode: Mode) -> ReconcileResult {
         let span = tracing::info_span!(
             target: "lcm::reconcile", "reconcile",
@@ -155,47 +147,46 @@ impl Reconciler {
             Some(lock) => Arc::new(lock),
             None => {
                 let lock = Arc::new(self.cache().lock(&worker.id).await);
-                // Whoever had the lock may have changed everything.
+                // The previous holder of the lock may have written the record.
                 read_at = Instant::now();
                 worker = match self.read_again(&worker, mode).await {
                     Ok(worker) => worker,
-                    Err(unread) => return *unread,
+                    Err(ended) => return *ended,
                 };
                 lock
             }
         };
-        let mut effects = Vec::new();
+        let mut idle_checks = Vec::new();
         for _ in 0..MAX_ATTEMPTS {
             if mode == Mode::Real {
                 self.cache().mark_read(&worker.id, worker.version);
             }
             let now = self.ports().clock.now();
-            let mut observed = self.observe(&worker, self.starting_point(&worker, &hints, mode), mode, now).await;
-            let mut decision = decide(&worker, &observed.seen, self.policy(), now);
+            let known = self.known(&worker, &hints, mode);
+            let mut observed = observe(&self.context, &worker, known, mode, now).await;
+            let mut decision = decide(&worker, &observed.observation, self.policy(), now);
             if decision.checks_idle() {
                 let check = match mode {
-                    Mode::Real => self.check_idle(worker, observed.seen, decision, now, Arc::clone(&lock)).await,
-                    Mode::DryRun => self.expect_idle(worker, observed.seen, decision).await,
+                    Mode::Real => self.check_idle(worker, observed.observation, decision, now, &lock).await,
+                    Mode::DryRun => self.plan_idle_check(worker, observed.observation, decision).await,
                 };
-                let seen;
-                (worker, seen) = match check {
-                    Ok(IdleChecked { worker, seen, effects: checked }) => {
-                        effects.extend(checked);
-                        (worker, seen)
-                    }
+                let IdleChecked { worker: current, observation, effects } = match check {
+                    Ok(checked) => checked,
                     Err(ended) => return *ended,
                 };
-                observed = self.observe(&worker, seen, mode, now).await;
-                decision = decide(&worker, &observed.seen, self.policy(), now);
+                worker = current;
+                idle_checks.extend(effects);
+                observed = observe(&self.context, &worker, observation, mode, now).await;
+                decision = decide(&worker, &observed.observation, self.policy(), now);
             }
             if mode == Mode::DryRun {
-                return ReconcileResult::planned(&worker, decision).after(effects);
+                return ReconcileResult::planned(&worker, decision).after(idle_checks);
             }
-            if read_at.elapsed() >= RECORD_FRESHNESS && decision.effects.iter().any(relies_on_the_record) {
+            if read_at.elapsed() >= RECORD_MAX_AGE && decision.relies_on_record() {
                 read_at = Instant::now();
                 let current = match self.read_again(&worker, mode).await {
                     Ok(current) => current,
-                    Err(unread) => return *unread,
+                    Err(ended) => return *ended,
                 };
                 let unchanged = match worker.version {
                     Some(version) => current.version == Some(version),
@@ -206,24 +197,24 @@ impl Reconciler {
                     continue;
                 }
             }
-            match self.carry_through(&worker, decision, observed, now, Arc::clone(&lock)).await {
-                Ok(result) => return result.after(effects),
+            match self.apply_and_record(&worker, decision, observed, now, &lock).await {
+                Ok(result) => return result.after(idle_checks),
                 Err(conflict) => {
                     self.telemetry().count_anomaly(Anomaly::Conflict);
-                    tracing::debug!(target: "lcm::reconcile", worker = %worker.id, failure = %conflict, "deciding anew");
+                    tracing::debug!(target: "lcm::reconcile", worker = %worker.id, failure = %conflict, "deciding again");
                     read_at = Instant::now();
                     worker = match self.read_again(&worker, mode).await {
                         Ok(worker) => worker,
-                        Err(unread) => return *unread,
+                        Err(ended) => return *ended,
                     };
                 }
             }
         }
-        let reason = Reason::new(ReasonCode::RecordKeepsChanging);
-        ReconcileResult::unchanged(&worker, mode, Outcome::Retry, Requeue::Backoff, reason).after(effects)
+        let reason = ReasonCode::RecordKeepsChanging.into();
+        ReconcileResult::unchanged(&worker, mode, Outcome::Retry, Requeue::Backoff, reason).after(idle_checks)
     }
 
-    /// The record as it is now, or how the pass ends without one.
+    /// The record as it is now, or the result of a reconcile without one.
     async fn read_again(&self, worker: &Worker, mode: Mode) -> Result<Worker, Box<ReconcileResult>> {
         match self.ports().control_plane.worker(&worker.id).await {
             Ok(Some(worker)) => Ok(worker),
@@ -232,220 +223,188 @@ impl Reconciler {
         }
     }
 
-    fn starting_point(&self, worker: &Worker, hints: &Hints, mode: Mode) -> Observation {
-        let remembered = self.cache().load(&worker.id, mode);
-        let mut seen = Observation {
-            idle_checked_at: remembered.idle_checked_at,
-            metrics_reported_at: remembered.metrics_reported_at,
+    /// The observation to start from: hints of the caller, and state cached by earlier reconciles.
+    fn known(&self, worker: &Worker, hints: &Hints, mode: Mode) -> Observation {
+        let cached = self.cache().load(&worker.id, mode);
+        let mut observation = Observation {
+            idle_checked_at: cached.idle_checked_at,
+            metrics_reported_at: cached.metrics_reported_at,
             ..Observation::default()
         };
         if let Some(instance) = &hints.instance {
             if worker.ec2_instance_id.as_ref() == Some(&instance.id) {
-                seen.instance = Lookup::Found(instance.clone());
+                observation.instance = Lookup::Found(instance.clone());
             } else {
-                seen.tagged = Lookup::Found(vec![instance.clone()]);
+                observation.tagged = Lookup::Found(vec![instance.clone()]);
             }
-        } else if let (Some((instance, answer)), Some(id)) = (remembered.describe, &worker.ec2_instance_id)
-            // What was seen of an earlier instance of this worker says nothing about this one.
+        } else if let (Some((instance, response)), Some(id)) = (cached.describe, &worker.ec2_instance_id)
+            // A describe of an earlier instance of this worker says nothing about this one.
             && instance == *id
         {
-            seen.instance = answer;
+            observation.instance = response;
         }
-        seen
+        observation
     }
 
-    /// Carries out the idle check that a decision consists of. The check writes to the record: if its version does not
-    /// directly follow the one that was read, or the server does not report it, the record is read again.
+    /// Carries out the idle check that a decision consists of. The check writes to the record: unless its version
+    /// directly follows the one that was read, the record is read again.
     async fn check_idle(
         &self,
         mut worker: Worker,
-        mut seen: Observation,
+        mut observation: Observation,
         decision: Decision,
         now: Timestamp,
-        lock: Arc<tokio::sync::OwnedMutexGuard<()>>,
+        lock: &WorkerLock,
     ) -> Result<IdleChecked, Box<ReconcileResult>> {
-        let (reconciler, read) = (self.clone(), worker.clone());
+        let (context, read, lock) = (self.context.clone(), worker.clone(), Arc::clone(lock));
         let applied = to_completion(|cancel| async move {
             let _lock = lock;
-            Ok(reconciler.apply(&read, decision, &cancel, now).await)
+            Ok(apply(&context, &read, decision, &cancel, now).await)
         });
         let applied = match applied.await {
             Ok(applied) => applied,
             Err(failure) => return Err(Box::new(ReconcileResult::record_unknown(&worker, Mode::Real, &failure))),
         };
-        seen.idle = applied.idle_report();
-        match (&seen.idle, applied.version) {
+        observation.idle = applied.idle_report();
+        match (&observation.idle, applied.version) {
             (Lookup::NotRequested | Lookup::Absent, _) => {
-                let failure = CallFailure::new(FailureKind::Unreachable, "not the leader any more");
-                return Err(Box::new(ReconcileResult::not_recorded(&worker, &applied, &failure)));
+                return Err(Box::new(ReconcileResult::lease_lost(&worker, &applied)));
             }
             (Lookup::Found(_), None) if worker.version.is_some() => {
                 worker = self.read_again(&worker, Mode::Real).await?;
             }
             (Lookup::Found(_), version) => worker.version = version,
-            // A write that was carried out all the same is found by the version of the next one.
+            // If the check was carried out all the same, the next write conflicts and the record is read again.
             (Lookup::Unknown(_), _) => {}
         }
-        Ok(IdleChecked { worker, seen, effects: effect_reports(&applied) })
+        Ok(IdleChecked { worker, observation, effects: effect_reports(&applied) })
     }
 
-    /// The last verdict on the record, in place of the check that a dry run does not make.
-    async fn expect_idle(
+    /// Plans the idle check that a decision consists of, and takes the control plane's last verdict for its report.
+    async fn plan_idle_check(
         &self,
         worker: Worker,
-        mut seen: Observation,
+        mut observation: Observation,
         decision: Decision,
     ) -> Result<IdleChecked, Box<ReconcileResult>> {
-        let telemetry_fetched = seen.telemetry.found().is_some();
+        let telemetry_fetched = observation.telemetry.found().is_some();
         let last = self.ports().control_plane.idle_status(&worker.id).await;
-        seen.idle = last.map(|last| IdleReport { telemetry_fetched, idle_check_performed: true, ..last }).into();
+        observation.idle = last.map(|last| IdleReport { telemetry_fetched, idle_check_performed: true, ..last }).into();
         let effects = ReconcileResult::planned(&worker, decision).effects;
-        Ok(IdleChecked { worker, seen, effects })
+        Ok(IdleChecked { worker, observation, effects })
     }
 
-    /// Applies and records in a task of its own, so that a caller who goes away leaves nothing half done.
-    /// `Err` means that the record changed under us and nothing was written.
-    async fn carry_through(
+    /// Applies a decision and writes the record.
+    ///
+    /// # Errors
+    /// If the record changed since it was read. Nothing was written.
+    async fn apply_and_record(
         &self,
         worker: &Worker,
         decision: Decision,
         observed: Observed,
         now: Timestamp,
-        lock: Arc<tokio::sync::OwnedMutexGuard<()>>,
+        lock: &WorkerLock,
     ) -> Result<ReconcileResult, CallFailure> {
-        let Observed { mut fleet, scale_down, .. } = observed;
         if decision.does_nothing() {
             self.telemetry().count(decision.counts);
             let Decision { outcome, requeue, reason, .. } = decision;
             return Ok(ReconcileResult::unchanged(worker, Mode::Real, outcome, requeue, reason));
         }
-        let (reconciler, worker) = (self.clone(), worker.clone());
+        let (context, worker, lock) = (self.context.clone(), worker.clone(), Arc::clone(lock));
         to_completion(|cancel| async move {
             let _lock = lock;
-            let applying = reconciler.apply(&worker, decision, &cancel, now);
-            let applied = run_while_leased(scale_down.as_ref(), &cancel, applying).await?;
+            let mut fleet = observed.fleet;
+            let applied = apply_while_counted(&context, &worker, decision, fleet.as_ref(), &cancel, now).await?;
             let record = record(&worker, &applied);
-            let result = reconciler.persist(&worker, &applied, record).await;
-            if let (Ok(result), Some(fleet)) = (&result, fleet.as_mut()) {
-                let left = applied.decision.changes.as_ref().is_some_and(|changes| changes.scaled_down_at.is_some());
-                if left && result.to_status != result.from_status {
-                    // Our own departure is in this view; if there was another, it does not count any more.
-                    fleet.view = fleet.view.map(|seen| FleetSnapshot {
-                        view: seen.view.after_scale_down(now),
-                        scale_down_epoch: seen.scale_down_epoch + 1,
-                        ..seen
-                    });
-                }
+            let result = persist(&context, &worker, &applied, record).await?;
+            if let Some(fleet) = &mut fleet
+                && applied.decision.scales_down()
+                && result.to_status != result.from_status
+            {
+                fleet.remove_worker(now);
             }
-            result
+            Ok(result)
         })
         .await
     }
 
-    /// The ports it asks.
+    /// The ports it calls.
     pub fn ports(&self) -> &Ports {
-        &self.inner.ports
+        self.context.ports()
     }
 
     /// The policy it decides under.
     pub fn policy(&self) -> &Policy {
-        &self.inner.policy
+        self.context.policy()
     }
 
-    /// What it measures.
+    /// Its metrics.
     pub fn telemetry(&self) -> &Telemetry {
-        &self.inner.telemetry
+        self.context.telemetry()
     }
 
-    pub(crate) fn hold(&self) -> Option<&Hold> {
-        self.hold.as_ref()
-    }
-
-    /// The right it acts under.
-    pub fn leadership(&self) -> &LeaderLease {
-        &self.leadership
+    /// The lease it acts under.
+    pub fn lease(&self) -> &LeaderLease {
+        &self.context.lease
     }
 
     pub(crate) fn cache(&self) -> &WorkerCache {
-        &self.inner.cache
+        self.context.cache()
     }
 
-    pub(crate) fn cml_defaults(&self) -> &CmlDefaults {
-        &self.inner.cml_defaults
+    /// The worker's CML at the address of this instance; see [`Context::cml_target`].
+    pub(crate) fn cml_target(&self, worker: &Worker, instance: &Instance) -> Option<CmlTarget> {
+        self.context.cml_target(worker, Some(instance))
     }
 
-    pub(crate) fn fleet_gate(&self) -> &Arc<tokio::sync::Mutex<CachedFleet>> {
-        &self.inner.fleet
+    /// Publishes an event; a failed delivery is logged and counted.
+    pub(crate) async fn announce(&self, subject: &str, event: &Event, at: Timestamp) {
+        drop(self.context.announce(subject, event, at).await);
     }
 
-    /// Notes that a worker was, or may have been, taken out of service: what was counted before is too much.
+    /// Invalidates the cached fleet count after a worker may have left service.
     pub(crate) fn bump_scale_down_epoch(&self) {
-        self.inner.scale_down_epoch.fetch_add(1, Ordering::AcqRel);
-    }
-
-    pub(crate) fn scale_down_epoch(&self) -> u64 {
-        self.inner.scale_down_epoch.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn fleet_freshness(&self) -> Duration {
-        self.inner.fleet_freshness
+        self.context.bump_scale_down_epoch();
     }
 }
 
 impl std::fmt::Debug for Reconciler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Reconciler").field("leadership", &self.leadership).finish_non_exhaustive()
+        f.debug_struct("Reconciler").field("lease", self.lease()).finish_non_exhaustive()
     }
 }
 
-/// An idle check that was made, with the record and the observation for the decision after it.
+/// A worker and its observation after an idle check.
 struct IdleChecked {
     worker: Worker,
-    seen: Observation,
+    observation: Observation,
     effects: Vec<EffectReport>,
 }
 
-/// Runs a future in a task of its own, so that a caller that is dropped cancels it between two effects and never
-/// inside one.
+/// Runs a future in its own task. Dropping the caller requests cancellation, which takes effect between two effects and
+/// never inside one.
 async fn to_completion<T, F>(run: impl FnOnce(Arc<CancelFlag>) -> F) -> Result<T, CallFailure>
 where
     T: Send + 'static,
     F: Future<Output = Result<T, CallFailure>> + Send + 'static,
 {
+    struct CancelOnDrop(Arc<CancelFlag>);
+
+    impl Drop for CancelOnDrop {
+        fn drop(&mut self) {
+            self.0.request();
+        }
+    }
+
     let cancel = Arc::new(CancelFlag::default());
     let _cancel_on_drop = CancelOnDrop(Arc::clone(&cancel));
     match tokio::spawn(run(cancel).in_current_span()).await {
         Ok(result) => result,
-        // Let the panic surface in the caller, who isolates it.
+        // The caller isolates panics.
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
             Err(error) => Err(CallFailure::new(FailureKind::Unclear, error.to_string())),
         },
-    }
-}
-
-struct CancelOnDrop(Arc<CancelFlag>);
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        self.0.request();
-    }
-}
-
-/// Whether an effect would do harm if the record said something else by now. Reports and announcements do not.
-const fn relies_on_the_record(effect: &Effect) -> bool {
-    match effect {
-        Effect::RecordLaunchPlan { .. }
-        | Effect::LaunchInstance { .. }
-        | Effect::StartInstance { .. }
-        | Effect::StopInstance { .. }
-        | Effect::TerminateInstance { .. }
-        | Effect::RecordLicenseAttempt { .. }
-        | Effect::ReportLicense { .. }
-        | Effect::SubmitLicense { .. }
-        | Effect::HandBackSession { .. }
-        | Effect::RetrySession { .. }
-        | Effect::TerminateSession { .. } => true,
-        Effect::ReportMetrics { .. } | Effect::DetectIdle { .. } | Effect::Announce { .. } => false,
     }
 }

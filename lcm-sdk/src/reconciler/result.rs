@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::lifecycle::decision::Decision;
 use crate::lifecycle::effect::{Effect, EffectResult};
-use crate::lifecycle::failure::CallFailure;
+use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::ids::WorkerId;
 use crate::lifecycle::outcome::{Outcome, Requeue};
 use crate::lifecycle::reason::{Detail, Reason, ReasonCode};
@@ -61,7 +61,7 @@ pub struct EffectReport {
 
 impl ReconcileResult {
     /// A result without effects that leaves the status as it is.
-    pub(crate) fn unchanged(worker: &Worker, mode: Mode, outcome: Outcome, requeue: Requeue, reason: Reason) -> Self {
+    pub(super) fn unchanged(worker: &Worker, mode: Mode, outcome: Outcome, requeue: Requeue, reason: Reason) -> Self {
         Self {
             worker_id: worker.id.clone(),
             mode,
@@ -76,7 +76,7 @@ impl ReconcileResult {
     }
 
     /// The plan of a dry run.
-    pub(crate) fn planned(worker: &Worker, decision: Decision) -> Self {
+    pub(super) fn planned(worker: &Worker, decision: Decision) -> Self {
         let report = |effect| EffectReport { effect, result: EffectResult::Planned };
         Self {
             to_status: decision.transition.map_or(worker.status, |transition| transition.to()),
@@ -86,24 +86,30 @@ impl ReconcileResult {
     }
 
     /// The same result with the effects of an earlier decision in front of its own.
-    pub(crate) fn after(mut self, effects: Vec<EffectReport>) -> Self {
+    pub(super) fn after(mut self, effects: Vec<EffectReport>) -> Self {
         self.effects.splice(0..0, effects);
         self
     }
 
     /// The record no longer exists.
-    pub(crate) fn record_gone(worker: &Worker, mode: Mode) -> Self {
+    pub(super) fn record_gone(worker: &Worker, mode: Mode) -> Self {
         Self::unchanged(worker, mode, Outcome::Skip, Requeue::OnChange, ReasonCode::RecordGone.into())
     }
 
     /// The record could not be read.
-    pub(crate) fn record_unknown(worker: &Worker, mode: Mode, failure: &CallFailure) -> Self {
+    pub(super) fn record_unknown(worker: &Worker, mode: Mode, failure: &CallFailure) -> Self {
         let reason = Reason::failed(ReasonCode::RecordUnknown, failure);
         Self::unchanged(worker, mode, Outcome::Retry, Requeue::Backoff, reason)
     }
 
+    /// The lease ended before the first effect, and nothing was written.
+    pub(super) fn lease_lost(worker: &Worker, applied: &Applied) -> Self {
+        let failure = CallFailure::new(FailureKind::Unreachable, "not the leader any more");
+        Self::not_recorded(worker, applied, &failure)
+    }
+
     /// The effects were applied, but the record was not written.
-    pub(crate) fn not_recorded(worker: &Worker, applied: &Applied, failure: &CallFailure) -> Self {
+    pub(super) fn not_recorded(worker: &Worker, applied: &Applied, failure: &CallFailure) -> Self {
         let reason = Reason::failed(ReasonCode::NotRecorded, failure);
         Self {
             effects: effect_reports(applied),
@@ -125,13 +131,13 @@ impl fmt::Display for ReconcileResult {
 }
 
 /// Pairs each effect with its result. A missing result means that the effect was not tried.
-pub(crate) fn effect_reports(applied: &Applied) -> Vec<EffectReport> {
+pub(super) fn effect_reports(applied: &Applied) -> Vec<EffectReport> {
     let results = applied.results.iter().cloned().chain(std::iter::repeat(EffectResult::NotTried));
     let pairs = applied.decision.effects.iter().cloned().zip(results);
     pairs.map(|(effect, result)| EffectReport { effect, result }).collect()
 }
 
-pub(crate) fn failure_of(reason: &Reason) -> Option<CallFailure> {
+pub(super) fn failure_of(reason: &Reason) -> Option<CallFailure> {
     match &reason.detail {
         Detail::Failure(failure) => Some((**failure).clone()),
         Detail::None | Detail::Ec2(_) | Detail::Since(_) | Detail::Sessions { .. } | Detail::Text(_) => None,

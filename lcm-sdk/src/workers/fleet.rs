@@ -56,7 +56,7 @@ pub struct Hooks {
 impl WorkerFleet {
     /// The fleet behind a reconciler's control plane.
     pub fn new(reconciler: Reconciler, mode: Mode, hooks: Hooks) -> Self {
-        let mandate = ShardOwnership::fleet(reconciler.leadership().clone());
+        let mandate = ShardOwnership::fleet(reconciler.lease().clone());
         Self { reconciler, mandate, mode, hooks }
     }
 

@@ -41,7 +41,7 @@ pub struct MetricsReport {
 impl MetricsLoop {
     /// A loop over a reconciler's ports.
     pub fn new(reconciler: Reconciler, interval: Duration) -> Self {
-        let mandate = ShardOwnership::fleet(reconciler.leadership().clone());
+        let mandate = ShardOwnership::fleet(reconciler.lease().clone());
         Self { reconciler, mandate, interval }
     }
 
@@ -119,7 +119,7 @@ impl MetricsLoop {
         let running = instance.found().filter(|instance| instance.state == Ec2State::Running);
         let Some(instance) = running else { return false };
         // A password goes only to the address EC2 shows now: the one on the record may be a stranger's by today.
-        let cml = match self.reconciler.target(worker, Some(instance)) {
+        let cml = match self.reconciler.cml_target(worker, instance) {
             Some(target) => self.reconciler.ports().cml.system(&target).await.ok(),
             None => None,
         };

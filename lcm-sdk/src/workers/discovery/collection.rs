@@ -60,7 +60,7 @@ impl Discovery {
             if !self.mandate.includes(&scan.region) {
                 continue;
             }
-            drop(self.reconciler.announce(&scan.region, event, self.now()).await);
+            self.reconciler.announce(&scan.region, event, self.now()).await;
         }
         let by_id: HashMap<&WorkerId, &Worker> = workers.iter().map(|worker| (&worker.id, worker)).collect();
         let mut marks = Vec::with_capacity(patches.len());
@@ -99,7 +99,7 @@ impl Discovery {
                 if let Some(instance) = worker.ec2_instance_id.clone() {
                     tracing::warn!(target: "lcm::discovery", worker = %worker.id, %instance, "the instance is gone: marked terminated");
                     let event = Event::OrphanTerminated { instance };
-                    drop(self.reconciler.announce(worker.id.as_str(), &event, patch.at).await);
+                    self.reconciler.announce(worker.id.as_str(), &event, patch.at).await;
                 }
                 Marked::Terminated(worker.id.clone())
             }

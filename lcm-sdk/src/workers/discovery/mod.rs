@@ -84,7 +84,7 @@ impl Discovery {
         config: DiscoveryConfig,
         demand: impl Fn(&WorkerId) + Send + Sync + 'static,
     ) -> Self {
-        let mandate = ShardOwnership::fleet(reconciler.leadership().clone());
+        let mandate = ShardOwnership::fleet(reconciler.lease().clone());
         Self { reconciler, mandate, config, demand: Arc::new(demand), only: None }
     }
 
@@ -263,7 +263,7 @@ impl Discovery {
                     if mode == Mode::Real {
                         if other.is_some_and(|other| *other != instance) {
                             let event = Event::DuplicateInstance { extra: instance };
-                            drop(self.reconciler.announce(worker.as_str(), &event, self.now()).await);
+                            self.reconciler.announce(worker.as_str(), &event, self.now()).await;
                         }
                         (self.demand)(&worker);
                     }
@@ -323,7 +323,7 @@ impl Discovery {
             tracing::warn!(target: "lcm::discovery", worker = %worker.id, instance = %instance.id, to = %result.to_status, "a terminated record has a live instance");
         } else {
             let event = Event::Resurrected { instance: instance.id.clone() };
-            drop(self.reconciler.announce(worker.id.as_str(), &event, self.now()).await);
+            self.reconciler.announce(worker.id.as_str(), &event, self.now()).await;
         }
     }
 
