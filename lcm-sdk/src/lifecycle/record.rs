@@ -37,10 +37,9 @@ impl Applied {
     /// Whether an effect was tried, so that something may have come of it.
     pub fn did_something(&self) -> bool {
         self.results.iter().any(|result| match result {
-            EffectResult::Done
-            | EffectResult::Launched(_)
-            | EffectResult::IdleChecked(_)
-            | EffectResult::Failed(_) => true,
+            EffectResult::Done | EffectResult::Launched(_) | EffectResult::IdleChecked(_) | EffectResult::Failed(_) => {
+                true
+            }
             EffectResult::Planned | EffectResult::NotTried => false,
         })
     }
@@ -163,9 +162,7 @@ fn held_up(worker: &Worker, applied: &Applied, effect: &Effect, result: &EffectR
         | EffectResult::Done
         | EffectResult::Launched(_)
         | EffectResult::IdleChecked(_)
-        | EffectResult::NotTried => {
-            Detail::Text(format!("{effect}: not tried").into())
-        }
+        | EffectResult::NotTried => Detail::Text(format!("{effect}: not tried").into()),
     };
     let stays = |code: ReasonCode, changes: Changes| Record {
         outcome: Outcome::Retry,
@@ -310,10 +307,7 @@ fn license_submitted(record: &mut Record, submission: Submission, result: &Effec
     let (report, reason) = match (submission, result) {
         (
             _,
-            EffectResult::Planned
-            | EffectResult::Launched(_)
-            | EffectResult::IdleChecked(_)
-            | EffectResult::NotTried,
+            EffectResult::Planned | EffectResult::Launched(_) | EffectResult::IdleChecked(_) | EffectResult::NotTried,
         ) => return,
         // CML has taken the token and works on it; a later pass reads how that went.
         (Submission::Register | Submission::Reregister, EffectResult::Done) => return,

@@ -111,7 +111,13 @@ fn any_observation() -> impl Strategy<Value = Observation> {
         any_answer(select(vec!["COMPLETED", "FAILED", "NOT_REGISTERED", "?"]).prop_map(RegistrationStatus::from_wire));
     let fleet = (0_usize..4, proptest::option::of(any_moment()))
         .prop_map(|(running, last_scale_down_at)| FleetView { running, last_scale_down_at });
-    let rest = (registration, any_answer(any_idle_report()), any_answer(fleet), proptest::option::of(any_moment()), any_answer(Just(Vec::new())));
+    let rest = (
+        registration,
+        any_answer(any_idle_report()),
+        any_answer(fleet),
+        proptest::option::of(any_moment()),
+        any_answer(Just(Vec::new())),
+    );
     (ec2, launch, sessions, metrics, rest).prop_map(|(ec2, launch, sessions, metrics, rest)| Observation {
         instance: ec2.0,
         tagged: ec2.1,
