@@ -1,4 +1,4 @@
-//! A fake etcd on a port of your choice, until Ctrl-C:
+//! Serves a fake etcd on the given address until Ctrl-C:
 //!
 //! ```sh
 //! cargo run -p fake-cloud --example etcd -- 127.0.0.1:2379

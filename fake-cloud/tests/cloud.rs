@@ -85,7 +85,7 @@ async fn a_change_of_a_record_shows_in_etcd() {
     assert!(created.status().is_success(), "{}: {}", created.status(), created.text().await.unwrap_or_default());
     let worker: Value = created.json().await.expect("a record");
     let id = worker["id"].as_str().expect("an id");
-    let keys = cloud.etcd().range(&Range::of(KeyRange::prefix(format!("/lcm/workers/{id}/")))).expect("a range");
+    let keys = cloud.etcd().range(&Range::new(KeyRange::prefix(format!("/lcm/workers/{id}/")))).expect("a range");
     let found: Vec<_> = keys.records.iter().map(|record| String::from_utf8_lossy(&record.key).into_owned()).collect();
     assert!(found.contains(&format!("/lcm/workers/{id}/state")), "{found:?}");
     cloud.stop().await;

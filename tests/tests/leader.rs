@@ -225,7 +225,7 @@ async fn a_lost_lease_ends_it_and_it_can_be_won_again() {
         let leadership = elected(&only).await;
         assert!(leadership.fence().0 > token);
         token = leadership.fence().0;
-        cloud.etcd().inflict(Fault::LeaseLost(None));
+        cloud.etcd().inject(Fault::LeaseLost(None));
         timeout(PATIENCE, leadership.lost()).await.expect("it notices");
         assert_eq!(only.telemetry.mishaps(Anomaly::LeadershipLost), round);
     }

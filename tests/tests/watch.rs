@@ -145,11 +145,11 @@ async fn nothing_is_lost_when_watches_are_cut() {
     keys.put("/workers/same", "1").await;
     let mut watching = watching(&endpoint).await;
     for round in ["a", "b", "c"] {
-        cloud.etcd().inflict(Fault::WatchCut);
+        cloud.etcd().inject(Fault::WatchCut);
         keys.put(&format!("/workers/{round}"), "1").await;
         named(&mut watching, &[round]).await;
     }
-    cloud.etcd().inflict(Fault::WatchCut);
+    cloud.etcd().inject(Fault::WatchCut);
     keys.delete("/workers/gone").await;
     named(&mut watching, &["gone"]).await;
     assert!(watching.telemetry.mishaps(Anomaly::WatchRelisted) >= 1);
@@ -163,10 +163,10 @@ async fn nothing_is_lost_when_watches_stall() {
     // Long enough to be probed, and answer.
     sleep(Duration::from_millis(2_500)).await;
     assert_eq!(watching.telemetry.mishaps(Anomaly::WatchRelisted), 0, "silence alone is no reason to connect again");
-    cloud.etcd().inflict(Fault::WatchStall);
+    cloud.etcd().inject(Fault::WatchStall);
     keys.put("/workers/w-1", "1").await;
     named(&mut watching, &["w-1"]).await;
-    cloud.etcd().inflict(Fault::WatchResume);
+    cloud.etcd().inject(Fault::WatchResume);
     keys.put("/workers/w-1", "2").await;
     named(&mut watching, &["w-1"]).await;
 }
@@ -177,11 +177,11 @@ async fn a_compaction_that_hides_something_is_told() {
     let keys = Keys::of(&endpoint).await;
     keys.put("/workers/gone", "1").await;
     let mut watching = watching(&endpoint).await;
-    cloud.etcd().inflict(Fault::WatchStall);
+    cloud.etcd().inject(Fault::WatchStall);
     keys.delete("/workers/gone").await;
     keys.put("/elsewhere", "1").await;
-    cloud.etcd().inflict(Fault::Compact);
-    cloud.etcd().inflict(Fault::WatchResume);
+    cloud.etcd().inject(Fault::Compact);
+    cloud.etcd().inject(Fault::WatchResume);
     let told = async { while next(&mut watching).await != WatchNotice::Resync(ResyncCause::Compacted) {} };
     timeout(PATIENCE, told).await.expect("a gap is told");
     goes_on(&mut watching, &keys).await;
@@ -192,8 +192,8 @@ async fn it_gives_up_and_is_revived() {
     let (cloud, endpoint) = fake_cloud().await;
     let keys = Keys::of(&endpoint).await;
     let mut watching = watching(&endpoint).await;
-    cloud.etcd().inflict(Fault::Unavailable);
-    cloud.etcd().inflict(Fault::WatchCut);
+    cloud.etcd().inject(Fault::Unavailable);
+    cloud.etcd().inject(Fault::WatchCut);
     reached(&watching, WatchState::GivenUp).await;
     let polling = {
         let handle = watching.handle.clone();
@@ -206,7 +206,7 @@ async fn it_gives_up_and_is_revived() {
     };
     sleep(Duration::from_secs(2)).await;
     assert!(watching.telemetry.mishaps(Anomaly::WatchGivenUp) <= 2, "said once for each prefix");
-    cloud.etcd().inflict(Fault::Available);
+    cloud.etcd().inject(Fault::Available);
     keys.put("/workers/w-1", "1").await;
     named(&mut watching, &["w-1"]).await;
     reached(&watching, WatchState::Connected).await;
@@ -222,7 +222,7 @@ async fn a_store_that_begins_anew_is_told_and_watched() {
     }
     let mut watching = watching(&endpoint).await;
     cloud.etcd().reset();
-    cloud.etcd().inflict(Fault::WatchCut);
+    cloud.etcd().inject(Fault::WatchCut);
     let told = async { while next(&mut watching).await != WatchNotice::Resync(ResyncCause::Rewound) {} };
     timeout(PATIENCE, told).await.expect("the past was replaced");
     // A watch from the old revision would wait for the future.

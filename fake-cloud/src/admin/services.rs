@@ -82,7 +82,7 @@ impl Services {
             let (granted, left) = (status.granted_ttl, status.ttl);
             Some(json!({"id": format!("{id:x}"), "granted_seconds": granted, "seconds_left": left, "keys": keys}))
         });
-        let keys = self.etcd.range(&Range::of(KeyRange::prefix(""))).map_or(0, |found| found.count);
+        let keys = self.etcd.range(&Range::new(KeyRange::prefix(""))).map_or(0, |found| found.count);
         json!({
             "revision": self.etcd.revision(),
             "keys": keys,
@@ -169,9 +169,9 @@ async fn etcd_fault(
 ) -> Answer {
     let Path(name) = name?;
     let details = body?.map(|Json(details)| details).unwrap_or_default();
-    let fault = Fault::named(&name, details.lease.as_ref())
+    let fault = Fault::from_name(&name, details.lease.as_ref())
         .map_err(|hint| AdminError(StatusCode::UNPROCESSABLE_ENTITY, hint))?;
-    if stage.etcd.inflict(fault) {
+    if stage.etcd.inject(fault) {
         Ok(Json(json!({"fault": name, "revision": stage.etcd.revision()})))
     } else {
         Err(AdminError(StatusCode::NOT_FOUND, "there is no such lease; GET /_fake/state lists them".to_owned()))

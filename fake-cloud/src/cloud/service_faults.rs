@@ -50,8 +50,8 @@ pub(super) fn etcd_middleware(world: &Arc<World>, store: &EtcdStore) -> Middlewa
     let store = store.clone();
     Middleware::for_world_with(world, move |action, _| match action {
         Action::Custom { name, parameters } => {
-            if let Ok(fault) = etcd::Fault::named(name, parameters.get("lease")) {
-                store.inflict(fault);
+            if let Ok(fault) = etcd::Fault::from_name(name, parameters.get("lease")) {
+                store.inject(fault);
             }
             None
         }

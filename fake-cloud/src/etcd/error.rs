@@ -1,48 +1,48 @@
-//! What etcd refuses, in etcd's own words.
+//! Errors of etcd, with the texts of a real server.
 
 use std::fmt;
 
-/// A refusal. Its `Display` is the text real etcd sends.
+/// A rejected request. `Display` writes the text that real etcd sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EtcdError {
-    /// A request without a key.
+    /// The request has no key.
     EmptyKey,
-    /// An operation in a transaction that is none.
+    /// The key to update does not exist, or an operation of a transaction is empty.
     KeyNotFound,
-    /// A value next to `ignore_value`.
+    /// The request has both a value and `ignore_value`.
     ValueProvided,
-    /// A lease next to `ignore_lease`.
+    /// The request has both a lease and `ignore_lease`.
     LeaseProvided,
-    /// A transaction with more operations than allowed.
+    /// The transaction has more operations than allowed.
     TooManyOperations,
-    /// A transaction that writes one key twice.
+    /// The transaction writes one key twice.
     DuplicateKey,
-    /// A revision that is compacted away.
+    /// The revision is compacted.
     Compacted,
-    /// A revision that is not there yet.
+    /// The revision does not exist yet.
     FutureRevision,
-    /// A lease that does not exist.
+    /// The lease does not exist.
     LeaseNotFound,
-    /// A lease id that is taken.
+    /// The lease id is in use.
     LeaseExists,
-    /// A lease longer than allowed.
+    /// The TTL of the lease is longer than allowed.
     LeaseTooLong,
-    /// A request larger than the log takes.
+    /// The request is larger than a log entry may be.
     RequestTooLarge,
-    /// The store is full.
+    /// The store has reached its quota.
     NoSpace,
-    /// Nobody leads the election.
+    /// The election has no leader.
     NoLeader,
-    /// The caller does not lead the election.
+    /// The caller is not the leader of the election.
     NotLeader,
-    /// The lease of a waiting locker ended.
+    /// The lease of a waiting lock request ended.
     SessionExpired,
-    /// Passwords are not asked for here.
+    /// Authentication is not enabled.
     AuthNotEnabled,
-    /// The server does not answer at the moment.
+    /// The server is made unavailable by a fault.
     Unavailable,
-    /// The server is going away.
+    /// The server is shutting down.
     Stopped,
 }
 

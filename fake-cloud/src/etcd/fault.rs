@@ -1,80 +1,84 @@
-//! What can go wrong with an etcd as a whole, by name: for the admin API and for fault rules.
+//! Faults of the whole server, by the names that the admin API and fault rules use.
 
 use serde_json::Value;
 
-use super::handle::EtcdStore;
+use super::store::EtcdStore;
 
-/// Something that goes wrong with etcd, or is put right again.
+/// A fault of the etcd server, or the end of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Fault {
-    /// A lease ends as if nobody had kept it alive; without an id, every lease does.
+    /// Revokes a lease as if it had expired; without an id, every lease.
     LeaseLost(Option<i64>),
-    /// Everything but the newest revision is compacted away.
+    /// Compacts the store at its newest revision.
     Compact,
-    /// Watchers hear nothing.
+    /// Holds back all watch events.
     WatchStall,
-    /// Watchers hear what they missed.
+    /// Delivers the events that [`WatchStall`](Self::WatchStall) held back, and those that follow.
     WatchResume,
-    /// All watch streams end.
+    /// Closes all watch streams.
     WatchCut,
-    /// Every call is refused.
+    /// Rejects every call over the wire. Open streams stay open.
     Unavailable,
-    /// Calls are answered again.
+    /// Accepts calls again after [`Unavailable`](Self::Unavailable).
     Available,
 }
 
 impl Fault {
-    /// The names that are understood.
+    /// The names that [`from_name`](Self::from_name) accepts.
     pub const NAMES: [&str; 7] =
         ["lease-lost", "compact", "watch-stall", "watch-resume", "watch-cut", "unavailable", "available"];
 
-    /// The fault of a name. `lease` counts for `lease-lost` only: a number, or text in hexadecimal as etcdctl prints it.
+    /// Parses a fault. Only `lease-lost` uses `lease`: a number, or a hexadecimal string as etcdctl prints it.
     ///
     /// # Errors
-    /// Says what would have been understood.
-    pub fn named(name: &str, lease: Option<&Value>) -> Result<Self, String> {
+    /// Returns a message that lists the accepted values.
+    pub fn from_name(name: &str, lease: Option<&Value>) -> Result<Self, String> {
         Ok(match name {
-            "lease-lost" => Self::LeaseLost(lease.map(read_lease).transpose()?),
+            "lease-lost" => Self::LeaseLost(lease.map(parse_lease).transpose()?),
             "compact" => Self::Compact,
             "watch-stall" => Self::WatchStall,
             "watch-resume" => Self::WatchResume,
             "watch-cut" => Self::WatchCut,
             "unavailable" => Self::Unavailable,
             "available" => Self::Available,
-            other => return Err(format!("etcd knows no fault {other:?}; accepted: {}", Self::NAMES.join(", "))),
+            other => return Err(format!("unknown etcd fault {other:?}: expected one of {}", Self::NAMES.join(", "))),
         })
     }
 }
 
 impl EtcdStore {
-    /// Makes it go wrong. Says whether there was anything to do it to: false only for a lease that does not exist.
-    pub fn inflict(&self, fault: Fault) -> bool {
+    /// Injects a fault. Returns false if it names a lease that does not exist, and true otherwise.
+    pub fn inject(&self, fault: Fault) -> bool {
         match fault {
-            Fault::LeaseLost(Some(id)) => return self.lose_lease(id),
+            Fault::LeaseLost(Some(id)) => return self.lease_revoke(id).is_ok(),
             Fault::LeaseLost(None) => {
                 for id in self.leases() {
-                    // One that ended by itself in between is lost as well.
+                    // Fails only if the lease expired in the meantime.
                     let _ = self.lease_revoke(id);
                 }
             }
-            Fault::Compact => self.compact_now(),
-            Fault::WatchStall => self.stall_watches(true),
-            Fault::WatchResume => self.stall_watches(false),
-            Fault::WatchCut => self.cut_watches(),
-            Fault::Unavailable => self.set_unavailable(true),
-            Fault::Available => self.set_unavailable(false),
+            Fault::Compact => {
+                // Fails only if the newest revision is already compacted.
+                let _ = self.with(|store, _| store.compact(store.revision()));
+            }
+            Fault::WatchStall => self.with(|store, _| store.watch_stall()),
+            Fault::WatchResume => self.with(|store, _| store.watch_resume()),
+            Fault::WatchCut => self.with(|store, _| store.watch_close_all()),
+            Fault::Unavailable => self.make_unavailable(),
+            Fault::Available => self.make_available(),
         }
         true
     }
 }
 
-fn read_lease(value: &Value) -> Result<i64, String> {
-    let read = match value {
+fn parse_lease(value: &Value) -> Result<i64, String> {
+    let id = match value {
         Value::Number(number) => number.as_i64(),
         Value::String(text) => i64::from_str_radix(text, 16).ok(),
         Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
     };
-    read.ok_or_else(|| format!("lease is {value}; accepted: a number, or text in hexadecimal as etcdctl prints it"))
+    id.ok_or_else(|| format!("invalid lease {value}: expected a number or a hexadecimal string as etcdctl prints it"))
 }
 
 #[cfg(test)]
@@ -85,25 +89,29 @@ mod tests {
     use crate::clock::{Clock, Pace};
 
     #[test]
-    fn every_name_is_a_fault_and_others_are_refused_with_the_list() {
+    fn every_listed_name_is_accepted() {
         for name in Fault::NAMES {
-            assert!(Fault::named(name, None).is_ok(), "{name}");
+            assert!(Fault::from_name(name, None).is_ok(), "{name}");
         }
-        let error = Fault::named("meteor", None).expect_err("no such fault");
-        assert!(error.contains("\"meteor\"") && error.contains("watch-stall"), "{error}");
-        assert_eq!(Fault::named("lease-lost", Some(&json!("1f"))), Ok(Fault::LeaseLost(Some(31))));
-        assert!(Fault::named("lease-lost", Some(&json!("zz"))).is_err());
+        assert_eq!(Fault::from_name("lease-lost", Some(&json!("1f"))), Ok(Fault::LeaseLost(Some(31))));
     }
 
     #[test]
-    fn a_lost_lease_is_gone_and_a_lease_that_never_was_cannot_be_lost() {
+    fn unknown_names_are_rejected_with_the_list() {
+        let error = Fault::from_name("meteor", None).expect_err("no such fault");
+        assert!(error.contains("\"meteor\"") && error.contains("watch-stall"), "{error}");
+        assert!(Fault::from_name("lease-lost", Some(&json!("zz"))).is_err());
+    }
+
+    #[test]
+    fn only_existing_leases_can_be_lost() {
         let store = EtcdStore::new(Clock::new(Pace::Manual));
         store.lease_grant(7, 60).expect("granted");
         store.lease_grant(8, 60).expect("granted");
-        assert!(!store.inflict(Fault::LeaseLost(Some(9))));
-        assert!(store.inflict(Fault::LeaseLost(Some(7))));
+        assert!(!store.inject(Fault::LeaseLost(Some(9))));
+        assert!(store.inject(Fault::LeaseLost(Some(7))));
         assert_eq!(store.leases(), [8]);
-        assert!(store.inflict(Fault::LeaseLost(None)));
+        assert!(store.inject(Fault::LeaseLost(None)));
         assert!(store.leases().is_empty());
     }
 }

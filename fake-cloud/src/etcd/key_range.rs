@@ -1,25 +1,25 @@
-//! Which keys a request means.
+//! Ranges of keys, as requests name them.
 
 use std::ops::Bound;
 
 use bytes::Bytes;
 
-/// The keys between two bounds, as etcd's `key` and `range_end` name them.
+/// A range of keys, from etcd's request fields `key` and `range_end`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyRange {
-    /// This key and no other.
+    /// A single key.
     One(Bytes),
-    /// From the first, up to but without the second. Empty when they are the wrong way round.
+    /// Keys from the first (inclusive) to the second (exclusive). Empty unless the first is less than the second.
     Between(Bytes, Bytes),
-    /// This key and all that sort after it.
+    /// All keys greater than or equal to this one.
     From(Bytes),
 }
 
-/// What an ordered map is asked for: from here to there.
+/// Bounds for a lookup in an ordered map.
 pub(super) type Bounds<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
 
 impl KeyRange {
-    /// Reads etcd's two fields: no end is one key, an end of one zero byte is no end at all.
+    /// Interprets etcd's two fields: an empty `range_end` means a single key, one zero byte means no upper bound.
     pub fn new(key: Bytes, range_end: Bytes) -> Self {
         match range_end.as_ref() {
             [] => Self::One(key),
@@ -28,7 +28,7 @@ impl KeyRange {
         }
     }
 
-    /// All keys that begin with `prefix`: all there are, if it is empty.
+    /// All keys that begin with `prefix`; all keys if it is empty.
     ///
     /// ```
     /// use fake_cloud::etcd::KeyRange;
@@ -44,7 +44,7 @@ impl KeyRange {
         }
     }
 
-    /// Whether `key` is one of them.
+    /// Returns whether `key` is in the range.
     pub fn contains(&self, key: &[u8]) -> bool {
         match self {
             Self::One(one) => one == key,
@@ -53,7 +53,14 @@ impl KeyRange {
         }
     }
 
-    /// The bounds for an ordered map, or none when no key can be between them.
+    /// Returns whether the range starts at the empty key, which requests must not name.
+    pub(super) fn is_empty_key(&self) -> bool {
+        match self {
+            Self::One(key) | Self::Between(key, _) | Self::From(key) => key.is_empty(),
+        }
+    }
+
+    /// The bounds for an ordered map, or `None` if the range is empty.
     pub(super) fn bounds(&self) -> Option<Bounds<'_>> {
         match self {
             Self::One(one) => Some((Bound::Included(one), Bound::Included(one))),
@@ -63,18 +70,18 @@ impl KeyRange {
         }
     }
 
-    /// The prefix these keys share, when they are exactly the keys with a common prefix.
+    /// The prefix, if the range consists of exactly the keys with that prefix.
     pub(super) fn as_prefix(&self) -> Option<&[u8]> {
         match self {
             Self::One(_) => None,
             Self::Between(from, to) => (after_prefix(from).as_ref() == Some(to)).then_some(from.as_ref()),
-            // No key is empty, so everything from the smallest key on is everything.
+            // Keys are not empty, so this is every key.
             Self::From(from) if from.as_ref() == [0] => Some(&[]),
             Self::From(_) => None,
         }
     }
 
-    /// A copy that does not keep the buffer of the request it came in alive.
+    /// A copy that does not share the buffer of the request it was decoded from.
     pub(super) fn detached(&self) -> Self {
         let copy = |bytes: &Bytes| Bytes::copy_from_slice(bytes);
         match self {
@@ -85,7 +92,7 @@ impl KeyRange {
     }
 }
 
-/// The first key after all keys with this prefix, unless there is none (all bytes 255, or no bytes).
+/// The first key after all keys with this prefix. `None` if the prefix is empty or all its bytes are 255.
 fn after_prefix(prefix: &[u8]) -> Option<Bytes> {
     let last = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
     let mut end = prefix[..=last].to_vec();
@@ -98,19 +105,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_end_of_one_zero_byte_means_no_end() {
+    fn range_end_of_one_zero_byte_is_unbounded() {
         let range = KeyRange::new("b".into(), Bytes::from_static(&[0]));
         assert!(!range.contains(b"a") && range.contains(b"b") && range.contains(&[255, 255]));
     }
 
     #[test]
-    fn a_range_the_wrong_way_round_is_empty() {
+    fn reversed_range_is_empty() {
         let range = KeyRange::new("b".into(), "a".into());
         assert!(range.bounds().is_none() && !range.contains(b"a") && !range.contains(b"b"));
     }
 
     #[test]
-    fn a_prefix_is_recognised_even_when_its_last_byte_cannot_grow() {
+    fn prefix_is_recognized_when_its_last_byte_is_255() {
         for prefix in [&b"a"[..], b"/lcm/", &[1, 255], &[255, 255], b""] {
             let range = KeyRange::prefix(Bytes::copy_from_slice(prefix));
             let mut inside = prefix.to_vec();

@@ -1,4 +1,4 @@
-//! Leases: keys that live as long as somebody keeps them alive.
+//! Leases, ordered by their expiry.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -9,17 +9,17 @@ use super::error::EtcdError;
 
 /// The shortest lease a server with default settings grants, in seconds.
 pub const MIN_TTL: i64 = 2;
-/// The longest lease, in seconds.
+/// The longest lease a server grants, in seconds.
 pub const MAX_TTL: i64 = 9_000_000_000;
 
-/// How a lease stands.
+/// State of a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseStatus {
-    /// The seconds it was granted for.
+    /// The TTL it was granted with, in seconds.
     pub granted_ttl: i64,
-    /// The whole seconds it has left.
+    /// The remaining time, in whole seconds.
     pub ttl: i64,
-    /// The keys on it, in key order.
+    /// The attached keys, in key order.
     pub keys: Vec<Bytes>,
 }
 
@@ -38,7 +38,7 @@ struct Lease {
 }
 
 impl Leases {
-    /// Grants a lease and returns the seconds it really got.
+    /// Grants a lease and returns its TTL, which is at least [`MIN_TTL`].
     pub(super) fn grant(&mut self, id: i64, ttl: i64, now: DateTime<Utc>) -> Result<i64, EtcdError> {
         if ttl > MAX_TTL {
             return Err(EtcdError::LeaseTooLong);
@@ -47,7 +47,7 @@ impl Leases {
             return Err(EtcdError::LeaseExists);
         }
         let ttl = ttl.max(MIN_TTL);
-        let expires = after(now, ttl);
+        let expires = add_seconds(now, ttl);
         self.by_id.insert(id, Lease { ttl, expires, keys: BTreeSet::new() });
         self.by_expiry.insert((expires, id));
         Ok(ttl)
@@ -57,11 +57,11 @@ impl Leases {
         self.by_id.contains_key(&id)
     }
 
-    /// Starts the lease's time anew and returns its length, if it exists.
+    /// Renews a lease and returns its TTL, if it exists.
     pub(super) fn keep_alive(&mut self, id: i64, now: DateTime<Utc>) -> Option<i64> {
         let lease = self.by_id.get_mut(&id)?;
         self.by_expiry.remove(&(lease.expires, id));
-        lease.expires = after(now, lease.ttl);
+        lease.expires = add_seconds(now, lease.ttl);
         self.by_expiry.insert((lease.expires, id));
         Some(lease.ttl)
     }
@@ -75,39 +75,39 @@ impl Leases {
         })
     }
 
-    /// The ids, the one that expires first in front.
+    /// All lease ids, in order of expiry.
     pub(super) fn ids(&self) -> Vec<i64> {
         self.by_expiry.iter().map(|(_, id)| *id).collect()
     }
 
-    /// Puts a key on a lease. Lease 0 is none.
+    /// Attaches a key to a lease. Does nothing for lease 0.
     pub(super) fn attach(&mut self, id: i64, key: &Bytes) {
         if let Some(lease) = self.by_id.get_mut(&id) {
             lease.keys.insert(key.clone());
         }
     }
 
-    /// Takes a key off a lease. Lease 0 is none.
+    /// Detaches a key from a lease. Does nothing for lease 0.
     pub(super) fn detach(&mut self, id: i64, key: &[u8]) {
         if let Some(lease) = self.by_id.get_mut(&id) {
             lease.keys.remove(key);
         }
     }
 
-    /// Ends a lease and returns the keys that lived on it, in key order.
+    /// Removes a lease and returns its keys, in key order.
     pub(super) fn remove(&mut self, id: i64) -> Option<BTreeSet<Bytes>> {
         let lease = self.by_id.remove(&id)?;
         self.by_expiry.remove(&(lease.expires, id));
         Some(lease.keys)
     }
 
-    /// When the next lease ends, and which it is.
+    /// The time of the next expiry, and the lease that expires.
     pub(super) fn next_expiry(&self) -> Option<(DateTime<Utc>, i64)> {
         self.by_expiry.first().copied()
     }
 }
 
-fn after(now: DateTime<Utc>, seconds: i64) -> DateTime<Utc> {
+fn add_seconds(now: DateTime<Utc>, seconds: i64) -> DateTime<Utc> {
     let length = TimeDelta::try_seconds(seconds).unwrap_or(TimeDelta::MAX);
     now.checked_add_signed(length).unwrap_or(DateTime::<Utc>::MAX_UTC)
 }

@@ -1,53 +1,47 @@
-//! A fake etcd v3 that real clients cannot tell from a real one.
+//! A fake etcd v3, compared with the real one by its conformance tests.
 //!
 //! From the inside out:
-//! - [`KeyRange`], [`Range`], [`Put`], [`Delete`], [`Txn`]: what can be asked of a store;
-//! - `store` over `keyspace`, `history`, `lease` and `watch`: the rules, without time, threads or wires;
-//! - [`EtcdStore`]: the same behind a lock, on the world's clock, with faults to inject;
-//! - `proto` and `services`: etcd's messages and calls, decoded, passed on, encoded;
-//! - [`serve`]: all of it on a port.
+//! - [`KeyRange`], [`Range`], [`Put`], [`Delete`], [`Txn`]: the requests of a store;
+//! - `mvcc`, with `lease` and `watch`: the rules, without clocks, threads or sockets;
+//! - [`EtcdStore`]: the same behind a lock, on a clock, with [faults](Fault);
+//! - `proto` and `services`: etcd's messages and gRPC calls;
+//! - [`serve`]: the store on a port.
 //!
-//! What a real etcd 3.5.1 answers, and this one does not: everything that changes the cluster or its passwords
-//! (members, users, roles), moving the leader, snapshots and hashes are refused as unknown calls. Sizes of the database
-//! and positions in the log are made up. A full store takes writes again after a compaction, without an alarm to switch
-//! off or a defragmentation. A transaction that deletes without an end and then puts a deleted key, keeping
-//! its value, crashes the real one; here the value is empty.
+//! Differences from etcd 3.5.1:
+//! - Calls that change members, users or roles, move the leader, or read snapshots or hashes are unimplemented.
+//! - Database sizes and Raft positions are made up.
+//! - A store over its quota accepts writes again after a compaction, without disarming an alarm or a defragmentation.
+//! - A transaction that deletes a range without an end, and then puts a deleted key while keeping its value, crashes
+//!   real etcd. Here the value is empty.
 
-mod calls;
-mod delivery;
+mod contender;
 mod error;
 mod fault;
-mod handle;
-mod history;
 mod key_range;
-mod keyspace;
 mod lease;
-mod outbox;
+mod mvcc;
 mod proto;
-mod queue;
 mod range;
-mod record;
 mod server;
 mod services;
 mod store;
-#[cfg(test)]
-mod store_tests;
 mod txn;
 mod watch;
-mod write;
 
 pub use error::EtcdError;
 pub use fault::Fault;
-pub use handle::EtcdStore;
 pub use key_range::KeyRange;
 pub use lease::{LeaseStatus, MAX_TTL, MIN_TTL};
-pub use range::{Detail, EVERY_REVISION, Order, Range, RangeAnswer, SortBy};
-pub use record::{Event, Record};
+pub use mvcc::{Event, Record};
+pub use range::{Detail, EVERY_REVISION, Order, Range, RangeResponse, SortBy};
 pub use server::{serve, serve_with};
-pub use txn::{Compare, MAX_OPERATIONS, Operand, Operation, OperationAnswer, Relation, Txn, TxnAnswer};
-pub use write::{Assign, Delete, DeleteAnswer, Put, PutAnswer};
+pub use store::EtcdStore;
+pub use txn::{
+    Assign, Compare, Delete, DeleteResponse, MAX_OPERATIONS, Operand, Operation, OperationResponse, Put, PutResponse,
+    Relation, Txn, TxnResponse,
+};
 
-/// The version it claims to be: the one its conformance tests compare it with.
+/// The server version it reports, which is the one the conformance tests compare it with.
 pub const VERSION: &str = "3.5.1";
-/// The version of the cluster it claims to be.
+/// The cluster version it reports.
 const CLUSTER_VERSION: &str = "3.5.0";

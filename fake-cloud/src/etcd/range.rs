@@ -1,37 +1,36 @@
-//! Reading keys.
+//! Reads of a range of keys: filters, order and limit.
 
 use std::cmp::Ordering;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::key_range::KeyRange;
-use super::keyspace::Keyspace;
-use super::record::Record;
+use super::mvcc::{Keyspace, Record};
 
-/// What to read, and how to show it.
+/// A read of a range of keys.
 #[derive(Debug, Clone)]
 pub struct Range {
-    /// The keys.
+    /// The keys to read; must not be empty.
     pub keys: KeyRange,
-    /// The revision to read at; 0 is now.
+    /// The revision to read at; 0 is the newest.
     pub revision: i64,
-    /// The most keys to return; 0 is all.
+    /// The most keys to return; 0 is no limit.
     pub limit: i64,
-    /// What to sort by.
+    /// The field to sort by.
     pub sort_by: SortBy,
-    /// Which way to sort.
+    /// The sort direction.
     pub order: Order,
-    /// Only keys last written by these revisions.
+    /// Returns only keys last written within these revisions.
     pub modified: RangeInclusive<i64>,
-    /// Only keys created by these revisions.
+    /// Returns only keys created within these revisions.
     pub created: RangeInclusive<i64>,
-    /// How much of them to return.
+    /// The parts of each record to return.
     pub detail: Detail,
 }
 
 impl Range {
-    /// Everything about these keys, as they are now, in key order.
-    pub fn of(keys: KeyRange) -> Self {
+    /// A read of the newest version of these keys, with values, in key order and without a limit.
+    pub fn new(keys: KeyRange) -> Self {
         Self {
             keys,
             revision: 0,
@@ -48,100 +47,100 @@ impl Range {
         self.modified != EVERY_REVISION || self.created != EVERY_REVISION
     }
 
-    fn wants(&self, record: &Record) -> bool {
+    fn matches(&self, record: &Record) -> bool {
         self.modified.contains(&record.mod_revision) && self.created.contains(&record.create_revision)
     }
 }
 
-/// The filter that lets every key through.
+/// The revision filter that matches every key.
 pub const EVERY_REVISION: RangeInclusive<i64> = i64::MIN..=i64::MAX;
 
-/// What a range is sorted by.
+/// The field a range is sorted by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SortBy {
-    /// The key.
+    /// The key, in byte order.
     Key,
-    /// How often it was written.
+    /// Number of writes since the key was created.
     Version,
-    /// The revision that created it.
+    /// The revision that created the key.
     CreateRevision,
-    /// The revision that last wrote it.
+    /// The revision that last wrote the key.
     ModRevision,
-    /// The value.
+    /// The value, in byte order.
     Value,
 }
 
-/// Which way a range is sorted.
+/// The direction a range is sorted in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// As the store has them: by key.
+    /// In store order, which is by key. Sorts ascending when sorting by another field.
     Unsorted,
-    /// Smallest first.
+    /// From smallest to largest.
     Ascending,
-    /// Largest first.
+    /// From largest to smallest.
     Descending,
 }
 
-/// How much of the keys is returned.
+/// The parts of a record that a range returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
     /// Keys with values.
     Full,
     /// Keys without values.
     KeysOnly,
-    /// Only how many there are.
+    /// The number of keys only.
     CountOnly,
 }
 
-/// What was read.
+/// Result of a range.
 #[derive(Debug, Clone, Default)]
-pub struct RangeAnswer {
-    /// The newest revision at the time of reading, also when an older one was asked for.
+pub struct RangeResponse {
+    /// The newest revision at the time of reading, also when an older one was read.
     pub revision: i64,
-    /// The keys.
+    /// The matching records, sorted and limited.
     pub records: Vec<Arc<Record>>,
-    /// Whether the limit cut some off.
+    /// Whether the limit cut off records.
     pub more: bool,
-    /// How many keys are in the range, whatever limit and filters say.
+    /// The number of keys in the range, regardless of limit and filters.
     pub count: i64,
 }
 
-/// Reads. `revision` is the newest one; what the range asks for is known to be readable.
-pub(super) fn read(keyspace: &Keyspace, range: &Range, revision: i64) -> RangeAnswer {
-    let mut answer = RangeAnswer { revision, ..RangeAnswer::default() };
+/// Reads a range. `revision` is the newest one; the requested revision must be readable.
+pub(super) fn read(keyspace: &Keyspace, range: &Range, revision: i64) -> RangeResponse {
+    let mut response = RangeResponse { revision, ..RangeResponse::default() };
     if let (KeyRange::One(key), 0) = (&range.keys, range.revision) {
-        collect(keyspace.latest(key).into_iter(), range, &mut answer);
+        collect(keyspace.latest(key).into_iter(), range, &mut response);
     } else if range.revision > 0 && range.revision < revision {
-        collect(keyspace.at(&range.keys, range.revision), range, &mut answer);
+        collect(keyspace.range_at_revision(&range.keys, range.revision), range, &mut response);
     } else {
-        collect(keyspace.now(&range.keys), range, &mut answer);
+        collect(keyspace.range(&range.keys), range, &mut response);
     }
-    answer
+    response
 }
 
-fn collect<'a>(found: impl Iterator<Item = &'a Arc<Record>>, range: &Range, answer: &mut RangeAnswer) {
+fn collect<'a>(found: impl Iterator<Item = &'a Arc<Record>>, range: &Range, response: &mut RangeResponse) {
     let limit = usize::try_from(range.limit).ok().filter(|limit| *limit > 0);
-    // Like the real one: only an explicit order or a filter makes it look beyond the first keys.
+    // As in real etcd, only an explicit order or a filter looks beyond the first `limit` keys.
     let fetched = match limit {
         Some(limit) if range.order == Order::Unsorted && !range.is_filtered() => limit.saturating_add(1),
         Some(_) | None => usize::MAX,
     };
     for record in found {
-        answer.count += 1;
-        if range.detail != Detail::CountOnly && answer.records.len() < fetched && range.wants(record) {
-            answer.records.push(record.clone());
+        response.count += 1;
+        if range.detail != Detail::CountOnly && response.records.len() < fetched && range.matches(record) {
+            response.records.push(record.clone());
         }
     }
     match (range.order, range.sort_by) {
         (Order::Unsorted | Order::Ascending, SortBy::Key) => {}
-        (Order::Unsorted | Order::Ascending, by) => answer.records.sort_by(|a, b| compare(by, a, b)),
-        (Order::Descending, by) => answer.records.sort_by(|a, b| compare(by, b, a)),
+        (Order::Unsorted | Order::Ascending, by) => response.records.sort_by(|a, b| compare(by, a, b)),
+        (Order::Descending, by) => response.records.sort_by(|a, b| compare(by, b, a)),
     }
     if let Some(limit) = limit
-        && answer.records.len() > limit
+        && response.records.len() > limit
     {
-        answer.records.truncate(limit);
-        answer.more = true;
+        response.records.truncate(limit);
+        response.more = true;
     }
 }
 

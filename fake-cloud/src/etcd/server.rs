@@ -1,48 +1,43 @@
-//! The store on a port: gRPC over HTTP/2 without TLS, and a little HTTP/1.1 for health checks.
+//! Serves a store on a port: gRPC over HTTP/2 without TLS, and HTTP/1.1 for health checks.
 
-use std::future::poll_fn;
 use std::io;
-use std::task::{self, Poll};
 use std::time::Duration;
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tonic::body::Body;
 
-use super::calls::Calls;
-use super::handle::EtcdStore;
-use super::outbox;
-use super::services::{self, Context, NoAnswer};
+use super::services::{self, CallReset, Context};
+use super::store::EtcdStore;
 use super::{CLUSTER_VERSION, VERSION};
 use crate::middleware::Middleware;
 
-/// How long calls in progress may take to end when the server stops.
-const GRACE: Duration = Duration::from_secs(1);
-/// How long to wait before accepting again when the system has no more sockets to give.
-const BREATHER: Duration = Duration::from_millis(10);
-/// How many clients may wait to be let in. The default of 128 makes the rest of a crowd wait for seconds, or gives up
-/// on them.
-const WAITING_CLIENTS: i32 = 4096;
-/// How much a client may send ahead, per call and in all: enough for the largest message.
-const WINDOW: u32 = 4 * 1024 * 1024;
+/// Time that running calls have to end when the server stops.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
+/// Delay before the next accept when the system is out of sockets.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(10);
+/// Connections that may wait to be accepted. With the default of 128, many clients that connect at once wait for
+/// seconds or fail.
+const LISTEN_BACKLOG: i32 = 4096;
+/// HTTP/2 flow-control window in bytes, per stream and per connection. Larger than the largest message.
+const WINDOW_SIZE: u32 = 4 * 1024 * 1024;
+/// Streams of one connection that clients may reset before the connection is closed as abusive. A client with short
+/// deadlines on a busy machine exceeds the default of 20.
+const MAX_RESET_STREAMS: usize = 10_000;
 
-/// How many calls on one connection may be given up by the client at once, before they count as an attack and the
-/// connection ends. The default of 20 is soon reached by an honest client with deadlines on a busy machine.
-const GIVEN_UP_CALLS: usize = 10_000;
-
-/// Serves a store on a port until `shutdown`, then ends all streams and returns.
+/// Serves a store on a port until `shutdown` completes, then closes all streams and returns.
 ///
 /// # Guarantees
-/// Nothing a client sends stops the server. When this returns, no connection is left.
+/// No request stops the server. When this returns, all connections are closed.
 ///
 /// ```
 /// use fake_cloud::clock::{Clock, Pace};
@@ -63,7 +58,7 @@ const GIVEN_UP_CALLS: usize = 10_000;
 /// ```
 ///
 /// # Errors
-/// When the listener is not one that can listen and has an address.
+/// Fails if the listener cannot listen or has no local address.
 pub async fn serve(
     listener: TcpListener,
     store: EtcdStore,
@@ -72,90 +67,69 @@ pub async fn serve(
     serve_with(listener, store, Middleware::default(), shutdown).await
 }
 
-/// As [`serve`], with a middleware that injects faults into calls and observes them.
-///
-/// # Guarantees
-/// As [`serve`].
+/// Like [`serve`], with a middleware that injects faults into calls and observes them.
 ///
 /// # Errors
-/// As [`serve`].
+/// Fails if the listener cannot listen or has no local address.
 pub async fn serve_with(
     listener: TcpListener,
     store: EtcdStore,
     middleware: Middleware,
     shutdown: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
-    SockRef::from(&listener).listen(WAITING_CLIENTS)?;
+    SockRef::from(&listener).listen(LISTEN_BACKLOG)?;
     let (stop, stopping) = watch::channel(false);
     let context = Context { store: store.clone(), address: listener.local_addr()?, stopping, middleware };
     let graceful = GracefulShutdown::new();
-    // Dropped, and with it every connection that is left, when this function ends or is dropped itself.
+    // Aborts the remaining connections when this function returns or is dropped.
     let mut connections = JoinSet::new();
     let mut shutdown = std::pin::pin!(shutdown);
-    let mut expiry = std::pin::pin!(store.keep_expiring());
+    let mut expiry = std::pin::pin!(store.expire_leases());
     loop {
         tokio::select! {
             () = &mut shutdown => break,
             never = &mut expiry => match never {},
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => drop(connections.spawn(connection(stream, context.clone(), graceful.watcher()))),
-                Err(_) => tokio::time::sleep(BREATHER).await,
+                Ok((stream, _)) => drop(connections.spawn(serve_connection(stream, context.clone(), graceful.watcher()))),
+                Err(_) => tokio::time::sleep(ACCEPT_BACKOFF).await,
             },
         }
     }
     drop(listener);
     stop.send_replace(true);
-    // What is not over by then is cut off.
-    drop(tokio::time::timeout(GRACE, graceful.shutdown()).await);
+    // Calls that are still running after the timeout are aborted.
+    drop(tokio::time::timeout(SHUTDOWN_TIMEOUT, graceful.shutdown()).await);
     connections.shutdown().await;
     Ok(())
 }
 
-async fn connection(stream: TcpStream, context: Context, watcher: hyper_util::server::graceful::Watcher) {
-    // Small answers must not wait for company.
+async fn serve_connection(stream: TcpStream, context: Context, watcher: Watcher) {
+    // Responses are small and must not wait for more data.
     drop(stream.set_nodelay(true));
-    let mut calls = Calls::default();
-    let begun = calls.begun();
-    let mut builder = Builder::new(begun.clone());
+    let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new());
     builder
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(u32::MAX)
-        .max_pending_accept_reset_streams(GIVEN_UP_CALLS)
-        .max_local_error_reset_streams(GIVEN_UP_CALLS)
-        .initial_stream_window_size(WINDOW)
-        .initial_connection_window_size(WINDOW);
-    let service = service_fn(|request| {
+        .max_pending_accept_reset_streams(MAX_RESET_STREAMS)
+        .max_local_error_reset_streams(MAX_RESET_STREAMS)
+        .initial_stream_window_size(WINDOW_SIZE)
+        .initial_connection_window_size(WINDOW_SIZE);
+    let service = service_fn(move |request| {
         let context = context.clone();
         async move { respond(&context, request).await }
     });
-    let (letters, outbox) = outbox::open(stream);
-    let served = builder.serve_connection(TokioIo::new(letters), service);
-    let mut served = std::pin::pin!(watcher.watch(served.into_owned()));
-    // A client that breaks off or speaks nonsense concerns nobody else.
-    let turn = |context: &mut task::Context<'_>| {
-        let is_over = loop {
-            // First the calls, so that what they have to say leaves with what the connection says next.
-            calls.poll(context);
-            let is_over = served.as_mut().poll(context).is_ready();
-            if is_over || begun.is_empty() {
-                break is_over;
-            }
-        };
-        match outbox.poll_send(context) {
-            Poll::Ready(Ok(())) | Poll::Pending if !is_over => Poll::Pending,
-            Poll::Ready(_) | Poll::Pending => Poll::Ready(()),
-        }
-    };
-    poll_fn(turn).await;
+    let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+    // Fails if the client disconnects or violates the protocol, which affects no other connection.
+    drop(watcher.watch(connection).await);
 }
 
-async fn respond(context: &Context, request: Request<Incoming>) -> Result<Response<Body>, NoAnswer> {
+async fn respond(context: &Context, request: Request<Incoming>) -> Result<Response<Body>, CallReset> {
     let content_type = request.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
     if content_type.is_some_and(|content_type| content_type.starts_with(b"application/grpc")) {
-        return services::answer(context, request).await;
+        return services::respond(context, request).await;
     }
     Ok(match (request.method(), request.uri().path()) {
         (&Method::GET, "/health") if context.store.is_unavailable() => {

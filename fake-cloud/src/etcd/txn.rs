@@ -1,118 +1,184 @@
-//! Transactions: compare, then do one list of operations or the other, all in one revision.
+//! Puts, deletes, and transactions of them.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::error::EtcdError;
 use super::key_range::KeyRange;
-use super::keyspace::Keyspace;
-use super::range::{Range, RangeAnswer};
-use super::record::Record;
-use super::write::{Delete, DeleteAnswer, Put, PutAnswer};
+use super::mvcc::{Keyspace, Record};
+use super::range::{Range, RangeResponse};
 
-/// The most compares, or operations of one branch, in a transaction and those nested in it.
+/// The most compares, or operations of one branch, in a transaction including nested ones.
 pub const MAX_OPERATIONS: usize = 128;
 
-/// A transaction.
+/// A write of one key.
+#[derive(Debug, Clone)]
+pub struct Put {
+    /// The key to write; must not be empty.
+    pub key: Bytes,
+    /// The new value, or the current one.
+    pub value: Assign<Bytes>,
+    /// The lease to attach the key to (0 is none), or the current one.
+    pub lease: Assign<i64>,
+}
+
+impl Put {
+    /// A put of a value without a lease.
+    pub fn new(key: impl Into<Bytes>, value: impl Into<Bytes>) -> Self {
+        Self { key: key.into(), value: Assign::Set(value.into()), lease: Assign::Set(0) }
+    }
+
+    /// Returns whether the put is valid only if the key exists.
+    pub(super) fn needs_existing(&self) -> bool {
+        matches!(self.value, Assign::Keep) || matches!(self.lease, Assign::Keep)
+    }
+
+    pub(super) fn validate(&self) -> Result<(), EtcdError> {
+        if self.key.is_empty() { Err(EtcdError::EmptyKey) } else { Ok(()) }
+    }
+}
+
+/// A field that a put sets, or keeps as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Assign<T> {
+    /// Sets the field to this value.
+    Set(T),
+    /// Keeps the current value; the key must exist.
+    Keep,
+}
+
+/// Result of a put.
+#[derive(Debug, Clone)]
+pub struct PutResponse {
+    /// The revision the put created.
+    pub revision: i64,
+    /// The version before the put, if the key existed.
+    pub previous: Option<Arc<Record>>,
+}
+
+/// A deletion of all keys in a range.
+#[derive(Debug, Clone)]
+pub struct Delete {
+    /// The keys to delete; must not be empty.
+    pub keys: KeyRange,
+}
+
+impl Delete {
+    pub(super) fn validate(&self) -> Result<(), EtcdError> {
+        if self.keys.is_empty_key() { Err(EtcdError::EmptyKey) } else { Ok(()) }
+    }
+}
+
+/// Result of a delete.
+#[derive(Debug, Clone)]
+pub struct DeleteResponse {
+    /// The revision the delete created, or the newest one if no key was deleted.
+    pub revision: i64,
+    /// The deleted versions, in key order.
+    pub previous: Vec<Arc<Record>>,
+}
+
+/// Compares, and the operations to apply depending on their result. All writes share one revision.
 #[derive(Debug, Clone, Default)]
 pub struct Txn {
-    /// What must hold for `success` to be done.
+    /// Conditions that must all hold for `success` to be applied.
     pub compares: Vec<Compare>,
-    /// What is done if all compares hold.
+    /// Applied if every compare holds.
     pub success: Vec<Operation>,
-    /// What is done otherwise.
+    /// Applied if a compare does not hold.
     pub failure: Vec<Operation>,
 }
 
-/// One step of a transaction.
+/// One operation of a transaction.
 #[derive(Debug, Clone)]
 pub enum Operation {
-    /// Read.
+    /// Reads the keys of a range.
     Range(Range),
-    /// Write.
+    /// Writes a key.
     Put(Put),
-    /// Delete.
+    /// Deletes the keys of a range.
     Delete(Delete),
-    /// A transaction inside the transaction.
+    /// Runs a nested transaction.
     Txn(Txn),
 }
 
-/// What a transaction did.
+/// Result of a transaction.
 #[derive(Debug, Clone)]
-pub struct TxnAnswer {
-    /// The revision it made, or the newest one if it wrote nothing.
+pub struct TxnResponse {
+    /// The revision the transaction created, or the newest one if it wrote nothing.
     pub revision: i64,
-    /// Whether all compares held.
+    /// Whether every compare held.
     pub succeeded: bool,
-    /// One answer for each operation of the branch that was done.
-    pub answers: Vec<OperationAnswer>,
+    /// One response per operation of the applied branch.
+    pub responses: Vec<OperationResponse>,
 }
 
-/// What one step of a transaction did.
+/// Result of one operation of a transaction.
 #[derive(Debug, Clone)]
-pub enum OperationAnswer {
-    /// What was read.
-    Range(RangeAnswer),
-    /// What was written.
-    Put(PutAnswer),
-    /// What was deleted.
-    Delete(DeleteAnswer),
-    /// What the inner transaction did.
-    Txn(TxnAnswer),
+pub enum OperationResponse {
+    /// Result of a range.
+    Range(RangeResponse),
+    /// Result of a put.
+    Put(PutResponse),
+    /// Result of a delete.
+    Delete(DeleteResponse),
+    /// Result of a nested transaction.
+    Txn(TxnResponse),
 }
 
-/// A condition on a key, or on all keys of a range.
+/// A condition that must hold for every key of a range.
 #[derive(Debug, Clone)]
 pub struct Compare {
-    /// The keys.
+    /// The keys to check. If none exists, a record with zero fields is compared.
     pub keys: KeyRange,
-    /// How the key's field relates to the operand.
+    /// How the field of the record relates to the operand.
     pub relation: Relation,
-    /// Which field, and what it is compared with.
+    /// The field and the value to compare it with.
     pub operand: Operand,
 }
 
-/// How two things compare.
+/// A comparison operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Relation {
-    /// They are equal.
+    /// The field equals the operand.
     Equal,
-    /// The key's is greater.
+    /// The field is greater than the operand.
     Greater,
-    /// The key's is less.
+    /// The field is less than the operand.
     Less,
-    /// They differ.
+    /// The field differs from the operand.
     NotEqual,
 }
 
-/// A field of a key, and what it is compared with.
+/// A field of a record, with the value to compare it with.
 #[derive(Debug, Clone)]
 pub enum Operand {
-    /// How often it was written.
+    /// Number of writes since the key was created.
     Version(i64),
-    /// The revision that created it.
+    /// The revision that created the key.
     CreateRevision(i64),
-    /// The revision that last wrote it.
+    /// The revision that last wrote the key.
     ModRevision(i64),
-    /// Its value.
+    /// The value, in byte order. Never holds for a key that does not exist.
     Value(Bytes),
-    /// Its lease.
+    /// The lease the key is attached to.
     Lease(i64),
 }
 
 impl Compare {
     pub(super) fn holds(&self, keyspace: &Keyspace) -> bool {
-        let mut found = keyspace.now(&self.keys).peekable();
+        let mut found = keyspace.range(&self.keys).peekable();
         if found.peek().is_none() {
-            // A key that does not exist has no value, so nothing can be said about it, not even that it differs.
-            return !matches!(self.operand, Operand::Value(_)) && self.holds_for(&Record::tombstone(Bytes::new(), 0));
+            // A missing key has no value, so no comparison of values holds, not even `NotEqual`.
+            return !matches!(self.operand, Operand::Value(_)) && self.matches(&Record::tombstone(Bytes::new(), 0));
         }
-        found.all(|record| self.holds_for(record))
+        found.all(|record| self.matches(record))
     }
 
-    fn holds_for(&self, record: &Record) -> bool {
+    fn matches(&self, record: &Record) -> bool {
         let ordering = match &self.operand {
             Operand::Version(version) => record.version.cmp(version),
             Operand::CreateRevision(revision) => record.create_revision.cmp(revision),
@@ -130,15 +196,15 @@ impl Compare {
 }
 
 impl Txn {
-    /// Refuses what no state of the store could make right.
-    pub(super) fn check(&self) -> Result<(), EtcdError> {
-        self.check_size_and_keys(MAX_OPERATIONS)?;
-        written(&self.success)?;
-        written(&self.failure)?;
+    /// Checks everything that does not depend on the contents of the store.
+    pub(super) fn validate(&self) -> Result<(), EtcdError> {
+        self.validate_size_and_keys(MAX_OPERATIONS)?;
+        written_keys(&self.success)?;
+        written_keys(&self.failure)?;
         Ok(())
     }
 
-    /// Whether it may write anything, as far as the real one sees: it does not look into inner transactions.
+    /// Returns whether either branch may write. Like real etcd, counts every nested transaction as a write.
     pub(super) fn may_write(&self) -> bool {
         self.success.iter().chain(&self.failure).any(|operation| match operation {
             Operation::Range(_) => false,
@@ -146,36 +212,30 @@ impl Txn {
         })
     }
 
-    fn check_size_and_keys(&self, allowed: usize) -> Result<(), EtcdError> {
+    fn validate_size_and_keys(&self, allowed: usize) -> Result<(), EtcdError> {
         let operations = self.compares.len().max(self.success.len()).max(self.failure.len());
         let Some(left) = allowed.checked_sub(operations) else { return Err(EtcdError::TooManyOperations) };
-        if self.compares.iter().any(|compare| is_empty_key(&compare.keys)) {
+        if self.compares.iter().any(|compare| compare.keys.is_empty_key()) {
             return Err(EtcdError::EmptyKey);
         }
         for operation in self.success.iter().chain(&self.failure) {
             match operation {
-                Operation::Range(range) if is_empty_key(&range.keys) => return Err(EtcdError::EmptyKey),
-                Operation::Delete(delete) if is_empty_key(&delete.keys) => return Err(EtcdError::EmptyKey),
-                Operation::Range(_) | Operation::Delete(_) => {}
-                Operation::Put(put) => put.check()?,
-                Operation::Txn(txn) => txn.check_size_and_keys(left)?,
+                Operation::Range(range) if range.keys.is_empty_key() => return Err(EtcdError::EmptyKey),
+                Operation::Range(_) => {}
+                Operation::Delete(delete) => delete.validate()?,
+                Operation::Put(put) => put.validate()?,
+                Operation::Txn(txn) => txn.validate_size_and_keys(left)?,
             }
         }
         Ok(())
     }
 }
 
-/// Whether a range names no key to begin with.
-pub(super) fn is_empty_key(keys: &KeyRange) -> bool {
-    match keys {
-        KeyRange::One(key) | KeyRange::Between(key, _) | KeyRange::From(key) => key.is_empty(),
-    }
-}
-
-/// The keys and ranges a list of operations writes, or a refusal if it puts a key twice, or puts and deletes it.
-/// The two branches of an inner transaction may write the same key, for only one of them is done. Deletes without an
-/// end are not looked at, because the real one does not see that they meet anything.
-fn written(operations: &[Operation]) -> Result<(HashSet<&Bytes>, Vec<&KeyRange>), EtcdError> {
+/// Collects the keys and ranges that a list of operations writes.
+///
+/// Fails if a key is put twice, or both put and deleted. The branches of a nested transaction may write the same key,
+/// because only one of them is applied. Deletes with an open end are ignored, as in real etcd.
+fn written_keys(operations: &[Operation]) -> Result<(HashSet<&Bytes>, Vec<&KeyRange>), EtcdError> {
     let mut puts = HashSet::new();
     let mut deletes: Vec<&KeyRange> = operations
         .iter()
@@ -187,24 +247,24 @@ fn written(operations: &[Operation]) -> Result<(HashSet<&Bytes>, Vec<&KeyRange>)
         .collect();
     for operation in operations {
         if let Operation::Txn(txn) = operation {
-            let (success_puts, success_deletes) = written(&txn.success)?;
-            let (failure_puts, failure_deletes) = written(&txn.failure)?;
+            let (success_puts, success_deletes) = written_keys(&txn.success)?;
+            let (failure_puts, failure_deletes) = written_keys(&txn.failure)?;
             let either: HashSet<_> = success_puts.union(&failure_puts).copied().collect();
             for key in either {
-                claim(key, &mut puts, &deletes)?;
+                add_put(key, &mut puts, &deletes)?;
             }
             deletes.extend(success_deletes.into_iter().chain(failure_deletes));
         }
     }
     for operation in operations {
         if let Operation::Put(put) = operation {
-            claim(&put.key, &mut puts, &deletes)?;
+            add_put(&put.key, &mut puts, &deletes)?;
         }
     }
     Ok((puts, deletes))
 }
 
-fn claim<'a>(key: &'a Bytes, puts: &mut HashSet<&'a Bytes>, deletes: &[&KeyRange]) -> Result<(), EtcdError> {
-    let is_free = puts.insert(key) && !deletes.iter().any(|range| range.contains(key));
-    if is_free { Ok(()) } else { Err(EtcdError::DuplicateKey) }
+fn add_put<'a>(key: &'a Bytes, puts: &mut HashSet<&'a Bytes>, deletes: &[&KeyRange]) -> Result<(), EtcdError> {
+    let is_new = puts.insert(key) && !deletes.iter().any(|range| range.contains(key));
+    if is_new { Ok(()) } else { Err(EtcdError::DuplicateKey) }
 }

@@ -218,7 +218,7 @@ impl Rule {
                 Err(RuleError::Seconds(*seconds))
             }
             Action::Custom { name, parameters } if self.service == Some(Service::Etcd) => {
-                Fault::named(name, parameters.get("lease")).map(|_| ()).map_err(RuleError::Etcd)
+                Fault::from_name(name, parameters.get("lease")).map(|_| ()).map_err(RuleError::Etcd)
             }
             Action::Omit { fraction } => check_share("fraction", *fraction),
             Action::Error { .. }

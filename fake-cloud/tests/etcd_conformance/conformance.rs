@@ -1,58 +1,58 @@
-//! The suite: every case once against the fake and once against the real one.
+//! Runs every case against the fake and against real etcd.
 
 use super::cases::CASES;
 use super::servers::{FakeEtcd, RealEtcd, connect};
 use super::session::Session;
 
-/// Both servers start empty and see the same calls in the same order, so their revisions agree from the first case to
-/// the last. After a difference they are started afresh, for the next case to be judged alone.
+/// Both servers start empty and receive the same calls in the same order, so their revisions stay equal from case to
+/// case. After a difference both are restarted, so that it does not affect the next case.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_fake_and_the_real_etcd_tell_the_same() {
+async fn transcripts_match_real_etcd() {
     let mut differences = String::new();
     let (mut fake, mut real) = (FakeEtcd::start().await, RealEtcd::start().await);
     for (name, case) in CASES {
         let mut transcripts = Vec::new();
         for endpoint in [&fake.endpoint, &real.endpoint] {
             let session = case(Session::new(connect(endpoint).await)).await;
-            let mut session = tidy_up(session).await;
-            // Where the case left the store, for the next one.
-            session.call("afterwards", async |client| client.get("none", None).await).await;
+            let mut session = clean_up(session).await;
+            // Detects a difference in revisions within the case that caused it.
+            session.call("final revision", async |client| client.get("none", None).await).await;
             transcripts.push(session.into_transcript());
         }
-        let [told_by_fake, told_by_real] = [&transcripts[0], &transcripts[1]];
-        assert!(!told_by_real.is_empty(), "{name} tells nothing");
+        let [fake_transcript, real_transcript] = [&transcripts[0], &transcripts[1]];
+        assert!(!real_transcript.is_empty(), "{name} has an empty transcript");
         if std::env::var_os("LCM_SHOW_TRANSCRIPTS").is_some() {
-            println!("## {name}\n{}\n", told_by_real.join("\n"));
+            println!("## {name}\n{}\n", real_transcript.join("\n"));
         }
-        if told_by_fake != told_by_real {
-            differences += &format!("\n## {name}\n{}", difference(told_by_fake, told_by_real));
+        if fake_transcript != real_transcript {
+            differences += &format!("\n## {name}\n{}", difference(fake_transcript, real_transcript));
             fake.stop().await;
             (fake, real) = (FakeEtcd::start().await, RealEtcd::start().await);
         }
     }
     fake.stop().await;
-    assert!(differences.is_empty(), "the fake differs from the real etcd:\n{differences}");
+    assert!(differences.is_empty(), "the fake differs from real etcd:\n{differences}");
 }
 
-/// Leaves no key and no lease behind.
-async fn tidy_up(mut session: Session) -> Session {
+/// Deletes all keys and leases.
+async fn clean_up(mut session: Session) -> Session {
     let all = etcd_client::DeleteOptions::new().with_all_keys();
-    session.client.delete("", Some(all)).await.expect("keys go");
-    let leases = session.client.leases().await.expect("a list of leases");
+    session.client.delete("", Some(all)).await.expect("a response");
+    let leases = session.client.leases().await.expect("a response");
     for lease in leases.leases() {
-        session.client.lease_revoke(lease.id()).await.expect("leases go");
+        session.client.lease_revoke(lease.id()).await.expect("a response");
     }
     session
 }
 
 fn difference(fake: &[String], real: &[String]) -> String {
-    let mut told = String::new();
-    for place in 0..fake.len().max(real.len()) {
-        let (fake, real) = (fake.get(place), real.get(place));
+    let mut lines = String::new();
+    for index in 0..fake.len().max(real.len()) {
+        let (fake, real) = (fake.get(index), real.get(index));
         if fake != real {
-            let or_nothing = |line: Option<&String>| line.cloned().unwrap_or_else(|| "(nothing)".to_owned());
-            told += &format!("- real {}\n+ fake {}\n", or_nothing(real), or_nothing(fake));
+            let or_missing = |line: Option<&String>| line.cloned().unwrap_or_else(|| "(missing)".to_owned());
+            lines += &format!("- real {}\n+ fake {}\n", or_missing(real), or_missing(fake));
         }
     }
-    told
+    lines
 }

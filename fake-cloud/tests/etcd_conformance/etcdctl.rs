@@ -1,12 +1,12 @@
-//! The real command line against the fake.
+//! Runs the real `etcdctl` against the fake.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
 use super::servers::{FakeEtcd, Running, program};
-use super::session::patiently;
+use super::session::with_timeout;
 
-/// Runs a command line, with something to read on its standard input.
+/// Runs `etcdctl` with `input` on its standard input and returns its standard output.
 async fn etcdctl(endpoint: &str, arguments: &[&str], input: &str) -> String {
     let mut command = Command::new(program("etcdctl"));
     command.args(["--endpoints", endpoint, "--command-timeout", "10s"]).args(arguments);
@@ -17,15 +17,15 @@ async fn etcdctl(endpoint: &str, arguments: &[&str], input: &str) -> String {
         child.stdin.take().map(|mut stdin| stdin.write_all(input.as_bytes())).transpose()?;
         child.wait_with_output()
     });
-    let output = patiently("etcdctl", run).await.expect("no panic").expect("it runs");
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments:?} failed: {told}{complaint}");
-    told
+    let output = with_timeout("etcdctl", run).await.expect("no panic").expect("etcdctl runs");
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?} failed: {stdout}{stderr}");
+    stdout
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_are_put_read_and_deleted() {
+async fn put_get_del() {
     let fake = FakeEtcd::start().await;
     let run = async |arguments: &[&str]| etcdctl(&fake.endpoint, arguments, "").await;
     assert_eq!(run(&["put", "/k/1", "one"]).await, "OK\n");
@@ -44,7 +44,7 @@ async fn keys_are_put_read_and_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn transactions_are_read_from_standard_input() {
+async fn txn_is_read_from_stdin() {
     let fake = FakeEtcd::start().await;
     let input = "create(\"job\") = \"0\"\n\nput job mine\n\nget job\n\n";
     assert_eq!(etcdctl(&fake.endpoint, &["txn"], input).await, "SUCCESS\n\nOK\n");
@@ -53,7 +53,7 @@ async fn transactions_are_read_from_standard_input() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn leases_are_granted_kept_and_revoked() {
+async fn lease_commands() {
     let fake = FakeEtcd::start().await;
     let run = async |arguments: &[&str]| etcdctl(&fake.endpoint, arguments, "").await;
     let granted = run(&["lease", "grant", "100"]).await;
@@ -70,7 +70,7 @@ async fn leases_are_granted_kept_and_revoked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_sees_history_and_what_comes() {
+async fn watch_prints_history_and_live_events() {
     let fake = FakeEtcd::start().await;
     etcdctl(&fake.endpoint, &["put", "w", "1"], "").await;
     etcdctl(&fake.endpoint, &["del", "w"], "").await;
@@ -83,14 +83,14 @@ async fn a_watch_sees_history_and_what_comes() {
         std::io::BufReader::new(stdout).lines().take(8).collect::<Result<Vec<_>, _>>()
     });
     etcdctl(&fake.endpoint, &["put", "w", "2"], "").await;
-    let lines = patiently("the watch", lines).await.expect("no panic").expect("lines");
+    let lines = with_timeout("the watch", lines).await.expect("no panic").expect("lines");
     assert_eq!(lines, ["PUT", "w", "1", "DELETE", "w", "", "PUT", "w"]);
     drop(watch);
     fake.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn locks_and_elections_run_their_commands() {
+async fn lock_and_elect() {
     let fake = FakeEtcd::start().await;
     assert_eq!(etcdctl(&fake.endpoint, &["lock", "door", "echo", "inside"], "").await, "inside\n");
     assert_eq!(etcdctl(&fake.endpoint, &["get", "--prefix", "door"], "").await, "", "the lock is released");
@@ -98,24 +98,24 @@ async fn locks_and_elections_run_their_commands() {
     command.args(["--endpoints", &fake.endpoint, "elect", "seat", "me"]);
     let candidate = Running::start(command.stdout(Stdio::null()));
     let mut client = fake.client().await;
-    let leader = patiently("a leader", async {
+    let leader = with_timeout("a leader", async {
         loop {
             match client.leader("seat").await {
-                Ok(answer) => break answer,
+                Ok(response) => break response,
                 Err(_) => tokio::time::sleep(std::time::Duration::from_millis(20)).await,
             }
         }
     })
     .await;
     assert_eq!(leader.kv().expect("a leader").value(), b"me");
-    let listened = etcdctl(&fake.endpoint, &["get", "--prefix", "seat/"], "").await;
-    assert!(listened.ends_with("\nme\n"), "{listened}");
+    let listed = etcdctl(&fake.endpoint, &["get", "--prefix", "seat/"], "").await;
+    assert!(listed.ends_with("\nme\n"), "{listed}");
     drop(candidate);
     fake.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_cluster_is_one_healthy_member() {
+async fn member_list_and_endpoint_status() {
     let fake = FakeEtcd::start().await;
     let run = async |arguments: &[&str]| etcdctl(&fake.endpoint, arguments, "").await;
     let members = run(&["member", "list"]).await;

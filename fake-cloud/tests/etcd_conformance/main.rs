@@ -1,9 +1,9 @@
-//! Is the fake etcd an etcd?
+//! Compares the fake etcd with real etcd.
 //!
-//! - `conformance`: the same calls to the fake and to a real etcd, by the same client; the transcripts must agree.
-//! - `etcdctl`: the real command line against the fake.
-//! - `faults`: what can be done to the fake that cannot be done to a real one.
-//! - `stress`: many clients at once, and clients that mean no good.
+//! - `conformance`: the same calls to the fake and to real etcd; the transcripts must be equal.
+//! - `etcdctl`: the real command line tool against the fake.
+//! - `faults`: injected faults and shutdown, which real etcd does not offer.
+//! - `stress`: many concurrent clients, and invalid input.
 
 mod cases;
 mod conformance;

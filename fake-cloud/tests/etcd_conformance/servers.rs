@@ -1,4 +1,4 @@
-//! The two servers that are compared.
+//! Starts the servers that are compared.
 
 use std::net::TcpListener as StdListener;
 use std::path::PathBuf;
@@ -12,10 +12,10 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// How long anything may take before a test gives up on it.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// The time limit of a single step of a test.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A program of the real etcd.
+/// The path of a program of real etcd, from the directory in `LCM_ETCD_BIN`.
 pub(crate) fn program(name: &str) -> PathBuf {
     let directory = std::env::var_os("LCM_ETCD_BIN").expect(
         "LCM_ETCD_BIN is not set: it names the directory with the programs `etcd` and `etcdctl`. \
@@ -26,18 +26,17 @@ pub(crate) fn program(name: &str) -> PathBuf {
     program
 }
 
-/// A program that runs until the value is dropped. It may be a script that starts the real one, so it gets a group
-/// of its own, and the whole group is ended.
+/// A child process that is killed on drop, with its process group: it may be a script that starts the actual program.
 pub(crate) struct Running(Child);
 
 impl Running {
     pub(crate) fn start(command: &mut Command) -> Self {
         std::os::unix::process::CommandExt::process_group(command, 0);
-        Self(command.spawn().expect("it starts"))
+        Self(command.spawn().expect("the program starts"))
     }
 
     pub(crate) fn output(&mut self) -> ChildStdout {
-        self.0.stdout.take().expect("its output")
+        self.0.stdout.take().expect("piped stdout")
     }
 }
 
@@ -49,7 +48,7 @@ impl Drop for Running {
     }
 }
 
-/// A real etcd, with a directory of its own.
+/// A real etcd with a data directory of its own.
 pub(crate) struct RealEtcd {
     process: Option<Running>,
     directory: PathBuf,
@@ -69,9 +68,9 @@ impl RealEtcd {
         let process = Some(Running::start(&mut command));
         let endpoint = client.trim_start_matches("http://").to_owned();
         let etcd = Self { process, directory, endpoint };
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while !is_healthy(&etcd.endpoint).await {
-            assert!(Instant::now() < deadline, "the real etcd did not come up");
+            assert!(Instant::now() < deadline, "real etcd did not start");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         etcd
@@ -85,7 +84,7 @@ impl Drop for RealEtcd {
     }
 }
 
-/// A fake etcd, on a port of its own.
+/// A fake etcd on a free port.
 pub(crate) struct FakeEtcd {
     pub(crate) store: EtcdStore,
     pub(crate) endpoint: String,
@@ -104,7 +103,7 @@ impl FakeEtcd {
         let store = EtcdStore::new(clock);
         let (stop, stopped) = oneshot::channel::<()>();
         let server = tokio::spawn(serve(listener, store.clone(), async move { drop(stopped.await) }));
-        assert!(is_healthy(&endpoint).await, "the fake etcd did not come up");
+        assert!(is_healthy(&endpoint).await, "the fake etcd did not start");
         Self { store, endpoint, stop: Some(stop), server }
     }
 
@@ -112,10 +111,14 @@ impl FakeEtcd {
         connect(&self.endpoint).await
     }
 
-    /// Stops it and waits until it has stopped.
+    /// Stops the server and waits until it has returned.
     pub(crate) async fn stop(mut self) {
         drop(self.stop.take());
-        tokio::time::timeout(PATIENCE, self.server).await.expect("it stops").expect("no panic").expect("no error");
+        tokio::time::timeout(TIMEOUT, self.server)
+            .await
+            .expect("the server stops")
+            .expect("no panic")
+            .expect("no error");
     }
 }
 
@@ -125,7 +128,7 @@ pub(crate) async fn connect(endpoint: &str) -> Client {
 
 async fn is_healthy(endpoint: &str) -> bool {
     let mut client = connect(endpoint).await;
-    matches!(tokio::time::timeout(PATIENCE, client.get("health", None)).await, Ok(Ok(_)))
+    matches!(tokio::time::timeout(TIMEOUT, client.get("health", None)).await, Ok(Ok(_)))
 }
 
 fn free_port() -> u16 {

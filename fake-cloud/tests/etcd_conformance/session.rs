@@ -1,14 +1,14 @@
-//! One client's conversation with one server, written down.
+//! Records the responses of one server to one client.
 
 use std::fmt::Debug;
 use std::future::Future;
 
 use etcd_client::{Client, Error, WatchResponse, WatchStream};
 
-use super::servers::PATIENCE;
+use super::servers::TIMEOUT;
 
-/// A client, and the transcript of what it was told. What differs between any two servers is written by name:
-/// cluster and member ids, and the leases that were [named](Session::name_lease).
+/// A client and the transcript of its calls. Ids that differ between any two servers are replaced by names: cluster
+/// and member ids, and the leases given to [`name_lease`](Session::name_lease).
 pub(crate) struct Session {
     pub(crate) client: Client,
     leases: Vec<i64>,
@@ -20,65 +20,65 @@ impl Session {
         Self { client, leases: Vec::new(), lines: Vec::new() }
     }
 
-    /// Gives a lease whose id the server chose a name, in the order of calls.
+    /// Replaces a lease id that the server chose by a name, numbered in the order of calls.
     pub(crate) fn name_lease(&mut self, id: i64) {
         self.leases.push(id);
     }
 
-    /// Writes down an answer or a refusal.
-    pub(crate) fn note<T: Debug>(&mut self, what: &str, result: &Result<T, Error>) {
-        let told = match result {
-            Ok(answer) => format!("{answer:?}"),
-            Err(Error::GRpcStatus(status)) => format!("refused: {:?}: {}", status.code(), status.message()),
+    /// Records a response or an error.
+    pub(crate) fn record_result<T: Debug>(&mut self, what: &str, result: &Result<T, Error>) {
+        let text = match result {
+            Ok(response) => format!("{response:?}"),
+            Err(Error::GRpcStatus(status)) => format!("rejected: {:?}: {}", status.code(), status.message()),
             Err(error) => format!("error: {error}"),
         };
-        self.line(what, &told);
+        self.record(what, &text);
     }
 
-    /// Makes a call, writes down how it went, and returns the answer if there was one.
+    /// Makes a call, records its result, and returns the response if there is one.
     pub(crate) async fn call<T: Debug>(
         &mut self,
         what: &str,
         call: impl AsyncFnOnce(&mut Client) -> Result<T, Error>,
     ) -> Option<T> {
-        let result = patiently(what, call(&mut self.client)).await;
-        self.note(what, &result);
+        let result = with_timeout(what, call(&mut self.client)).await;
+        self.record_result(what, &result);
         result.ok()
     }
 
-    /// Writes down the next message of a watch and returns it.
-    pub(crate) async fn watched(&mut self, what: &str, stream: &mut WatchStream) -> Option<WatchResponse> {
-        let result = patiently(what, stream.message()).await;
-        self.note(what, &result);
+    /// Records the next message of a watch stream and returns it.
+    pub(crate) async fn record_message(&mut self, what: &str, stream: &mut WatchStream) -> Option<WatchResponse> {
+        let result = with_timeout(what, stream.message()).await;
+        self.record_result(what, &result);
         result.ok().flatten()
     }
 
-    /// Writes down something that was found out.
-    pub(crate) fn line(&mut self, what: &str, told: &str) {
-        let line = readable(told);
-        self.lines.push(format!("{what}: {}", self.without_identity(&line)));
+    /// Records a line of text.
+    pub(crate) fn record(&mut self, what: &str, text: &str) {
+        let line = bytes_as_text(text);
+        self.lines.push(format!("{what}: {}", self.replace_ids(&line)));
     }
 
     pub(crate) fn into_transcript(self) -> Vec<String> {
         self.lines
     }
 
-    fn without_identity(&self, line: &str) -> String {
+    fn replace_ids(&self, line: &str) -> String {
         let mut line = replace_number(line, "cluster_id: ", "CLUSTER");
         line = replace_number(&line, "member_id: ", "MEMBER");
-        for (place, id) in self.leases.iter().enumerate() {
-            line = line.replace(&id.to_string(), &format!("LEASE{place}"));
-            line = line.replace(&format!("{id:x}"), &format!("LEASE{place}"));
+        for (index, id) in self.leases.iter().enumerate() {
+            line = line.replace(&id.to_string(), &format!("LEASE{index}"));
+            line = line.replace(&format!("{id:x}"), &format!("LEASE{index}"));
         }
         line
     }
 }
 
-pub(crate) async fn patiently<T>(what: &str, work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_| panic!("waited too long: {what}"))
+pub(crate) async fn with_timeout<T>(what: &str, work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(TIMEOUT, work).await.unwrap_or_else(|_| panic!("timed out: {what}"))
 }
 
-/// Replaces the number after each `label`, unless it is 0: that a server does not name itself is worth comparing.
+/// Replaces the number after each `label`. A 0 is kept: both servers must leave out the id in the same responses.
 fn replace_number(line: &str, label: &str, name: &str) -> String {
     let mut parts = line.split(label);
     let mut replaced = parts.next().unwrap_or_default().to_owned();
@@ -92,25 +92,25 @@ fn replace_number(line: &str, label: &str, name: &str) -> String {
     replaced
 }
 
-/// Writes lists of bytes as text, and long ones short.
-fn readable(line: &str) -> String {
-    let mut told = String::new();
+/// Replaces lists of bytes by text, and long lists by their length.
+fn bytes_as_text(line: &str) -> String {
+    let mut text = String::new();
     let mut rest = line;
     while let Some(start) = rest.find('[') {
         let Some(end) = rest[start..].find(']').map(|end| start + end) else { break };
         let bytes: Option<Vec<u8>> = rest[start + 1..end].split(", ").map(|byte| byte.parse().ok()).collect();
         let Some(bytes) = bytes else {
-            told.push_str(&rest[..=start]);
+            text.push_str(&rest[..=start]);
             rest = &rest[start + 1..];
             continue;
         };
-        told.push_str(&rest[..start]);
+        text.push_str(&rest[..start]);
         if bytes.len() > 100 {
-            told.push_str(&format!("<{} bytes>", bytes.len()));
+            text.push_str(&format!("<{} bytes>", bytes.len()));
         } else {
-            told.push_str(&format!("\"{}\"", bytes.escape_ascii()));
+            text.push_str(&format!("\"{}\"", bytes.escape_ascii()));
         }
         rest = &rest[end + 1..];
     }
-    told + rest
+    text + rest
 }

@@ -1,4 +1,4 @@
-//! Many clients at once, and clients that mean no good.
+//! Many concurrent clients, and invalid input.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,26 +8,26 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 
 use super::servers::FakeEtcd;
-use super::session::patiently;
+use super::session::with_timeout;
 
-/// Adds one to a counter, again and again until nobody was faster.
+/// Increments a counter, and retries until no other client has changed it in between.
 async fn increment(client: &mut Client, key: &str) {
     loop {
-        let found = client.get(key, None).await.expect("an answer");
+        let found = client.get(key, None).await.expect("a response");
         let (count, revision) = match found.kvs().first() {
             Some(kv) => (kv.value_str().expect("text").parse::<u64>().expect("a number"), kv.mod_revision()),
             None => (0, 0),
         };
         let unchanged = Compare::mod_revision(key, CompareOp::Equal, revision);
         let put = TxnOp::put(key, (count + 1).to_string(), None);
-        if client.txn(Txn::new().when([unchanged]).and_then([put])).await.expect("an answer").succeeded() {
+        if client.txn(Txn::new().when([unchanged]).and_then([put])).await.expect("a response").succeeded() {
             return;
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_update_is_lost_among_many_clients() {
+async fn concurrent_updates_are_not_lost() {
     let fake = FakeEtcd::start().await;
     let mut clients = JoinSet::new();
     for _ in 0..20 {
@@ -38,32 +38,32 @@ async fn no_update_is_lost_among_many_clients() {
             }
         });
     }
-    patiently("the counting", clients.join_all()).await;
-    let found = fake.client().await.get("counter", None).await.expect("an answer");
+    with_timeout("the counting", clients.join_all()).await;
+    let found = fake.client().await.get("counter", None).await.expect("a response");
     assert_eq!(found.kvs()[0].value(), b"400");
     assert_eq!((found.kvs()[0].version(), found.header().expect("a header").revision()), (400, 401));
     fake.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_clients_at_once_lose_nothing() {
+async fn thousand_clients_lose_no_update() {
     let fake = FakeEtcd::start().await;
     let mut clients = JoinSet::new();
     for number in 0..1000 {
         let mut client = fake.client().await;
         clients.spawn(async move { increment(&mut client, &format!("counter/{}", number % 200)).await });
     }
-    patiently("the counting", clients.join_all()).await;
+    with_timeout("the counting", clients.join_all()).await;
     let all = GetOptions::new().with_prefix();
-    let found = fake.client().await.get("counter/", Some(all)).await.expect("an answer");
+    let found = fake.client().await.get("counter/", Some(all)).await.expect("a response");
     assert_eq!(found.count(), 200);
-    assert!(found.kvs().iter().all(|kv| kv.value() == b"5" && kv.version() == 5), "each counted to 5");
+    assert!(found.kvs().iter().all(|kv| kv.value() == b"5" && kv.version() == 5), "every counter is 5");
     assert_eq!(found.header().expect("a header").revision(), 1001);
     fake.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_watchers_on_one_connection_hear_their_own_and_in_order() {
+async fn thousand_watchers_receive_their_events_in_order() {
     const WATCHERS: usize = 1000;
     let fake = FakeEtcd::start().await;
     let mut client = fake.client().await;
@@ -74,12 +74,12 @@ async fn a_thousand_watchers_on_one_connection_hear_their_own_and_in_order() {
         let mut watch = client.watch(prefix.as_str(), Some(WatchOptions::new().with_prefix())).await.expect("a watch");
         watch.message().await.expect("created");
         watchers.spawn(async move {
-            let mut told = Vec::new();
-            while told.len() < 3 {
+            let mut keys = Vec::new();
+            while keys.len() < 3 {
                 let message = watch.message().await.expect("a message").expect("a stream");
-                told.extend(message.events().iter().map(|event| event.kv().expect("a key").key().to_vec()));
+                keys.extend(message.events().iter().map(|event| event.kv().expect("a key").key().to_vec()));
             }
-            assert_eq!(told, ["a", "b", "c"].map(|leaf| format!("{prefix}{leaf}").into_bytes()));
+            assert_eq!(keys, ["a", "b", "c"].map(|leaf| format!("{prefix}{leaf}").into_bytes()));
         });
     }
     for leaf in ["a", "b", "c"] {
@@ -87,36 +87,36 @@ async fn a_thousand_watchers_on_one_connection_hear_their_own_and_in_order() {
             client.put(format!("/w/{number}/{leaf}"), "x", None).await.expect("a put");
         }
     }
-    patiently("the watchers", watchers.join_all()).await;
+    with_timeout("the watchers", watchers.join_all()).await;
     let mut expected = 2;
     while expected <= 3 * WATCHERS as i64 + 1 {
-        let message = patiently("everything", everything.message()).await.expect("a message").expect("a stream");
+        let message = with_timeout("everything", everything.message()).await.expect("a message").expect("a stream");
         for event in message.events() {
-            assert_eq!(event.kv().expect("a key").mod_revision(), expected, "no gap, no repetition");
+            assert_eq!(event.kv().expect("a key").mod_revision(), expected, "a gap or a duplicate");
             expected += 1;
         }
     }
     fake.stop().await;
 }
 
-/// A watcher that does not read must cost others nothing, and gets everything when it reads again.
+/// A watcher that does not read delays no other client, and receives every event once it reads again.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watcher_that_sleeps_hears_everything_later() {
+async fn slow_watcher_receives_every_event() {
     const PUTS: i64 = 12_000;
     let fake = FakeEtcd::start().await;
     let mut client = fake.client().await;
-    let mut sleeper = fake.client().await.watch("k", None).await.expect("a watch");
-    sleeper.message().await.expect("created");
+    let mut slow = fake.client().await.watch("k", None).await.expect("a watch");
+    slow.message().await.expect("created");
     let value = vec![b'x'; 2000];
     for _ in 0..PUTS {
         fake.store.put(&fake_cloud::etcd::Put::new("k", value.clone())).expect("a put");
     }
-    client.get("k", None).await.expect("others are served");
+    client.get("k", None).await.expect("other clients are served");
     let mut expected = 2;
     while expected < PUTS + 2 {
-        let message = patiently("the sleeper", sleeper.message()).await.expect("a message").expect("a stream");
+        let message = with_timeout("the slow watcher", slow.message()).await.expect("a message").expect("a stream");
         for event in message.events() {
-            assert_eq!(event.kv().expect("a key").mod_revision(), expected, "no gap, no repetition");
+            assert_eq!(event.kv().expect("a key").mod_revision(), expected, "a gap or a duplicate");
             expected += 1;
         }
     }
@@ -124,7 +124,7 @@ async fn a_watcher_that_sleeps_hears_everything_later() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_candidates_lead_one_after_the_other() {
+async fn lock_is_held_by_one_of_many_candidates() {
     let fake = FakeEtcd::start().await;
     let mut candidates = JoinSet::new();
     for number in 0..30 {
@@ -133,19 +133,19 @@ async fn many_candidates_lead_one_after_the_other() {
             let lease = client.lease_grant(600, None).await.expect("a lease").id();
             let lock = etcd_client::LockOptions::new().with_lease(lease);
             let held = client.lock("door", Some(lock)).await.expect("the lock");
-            let inside = client.get("inside", None).await.expect("an answer");
-            assert_eq!(inside.count(), 0, "somebody else is inside");
+            let inside = client.get("inside", None).await.expect("a response");
+            assert_eq!(inside.count(), 0, "another candidate holds the lock");
             client.put("inside", number.to_string(), None).await.expect("a put");
             client.delete("inside", None).await.expect("a delete");
             client.unlock(held.key()).await.expect("an unlock");
         });
     }
-    patiently("the candidates", candidates.join_all()).await;
+    with_timeout("the candidates", candidates.join_all()).await;
     fake.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn garbage_on_the_port_concerns_nobody_else() {
+async fn garbage_does_not_affect_other_clients() {
     let fake = FakeEtcd::start().await;
     let mut client = fake.client().await;
     client.put("k", "v", None).await.expect("a put");
@@ -161,34 +161,34 @@ async fn garbage_on_the_port_concerns_nobody_else() {
         preface,
     ] {
         let mut stream = tokio::net::TcpStream::connect(&fake.endpoint).await.expect("a connection");
-        // The server may hang up in the middle of it.
+        // The server may close the connection before all of it is written.
         drop(stream.write_all(&garbage).await);
-        let mut answer = vec![0; 1024];
-        drop(tokio::time::timeout(Duration::from_millis(200), stream.read(&mut answer)).await);
+        let mut response = vec![0; 1024];
+        drop(tokio::time::timeout(Duration::from_millis(200), stream.read(&mut response)).await);
     }
-    assert_eq!(client.get("k", None).await.expect("alive").kvs()[0].value(), b"v");
+    assert_eq!(client.get("k", None).await.expect("still served").kvs()[0].value(), b"v");
     fake.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn huge_keys_and_values_are_refused_and_the_server_lives() {
+async fn huge_keys_and_values_are_rejected() {
     let fake = FakeEtcd::start().await;
     let mut client = fake.client().await;
-    let mut refusals: HashMap<String, usize> = HashMap::new();
+    let mut rejections: HashMap<String, usize> = HashMap::new();
     for size in [2_000_000, 3_000_000, 10_000_000] {
         for result in [
             client.put(vec![b'k'; size], "v", None).await.map(|_| ()),
             client.put("k", vec![b'v'; size], None).await.map(|_| ()),
         ] {
-            let etcd_client::Error::GRpcStatus(status) = result.expect_err("a refusal") else { panic!("not refused") };
-            *refusals.entry(format!("{:?}", status.code())).or_default() += 1;
+            let etcd_client::Error::GRpcStatus(status) = result.expect_err("rejected") else { panic!("not a status") };
+            *rejections.entry(format!("{:?}", status.code())).or_default() += 1;
         }
     }
-    assert_eq!(refusals, HashMap::from([("InvalidArgument".to_owned(), 2), ("ResourceExhausted".to_owned(), 4)]));
-    assert_eq!(client.get("k", None).await.expect("alive").header().expect("a header").revision(), 1);
+    assert_eq!(rejections, HashMap::from([("InvalidArgument".to_owned(), 2), ("ResourceExhausted".to_owned(), 4)]));
+    assert_eq!(client.get("k", None).await.expect("still served").header().expect("a header").revision(), 1);
     let mut watch = client.watch(vec![b'w'; 10_000_000], None).await.expect("a stream");
-    assert!(patiently("the watch", watch.message()).await.is_err(), "refused");
-    assert_eq!(client.get("k", None).await.expect("alive").count(), 0);
+    assert!(with_timeout("the watch", watch.message()).await.is_err(), "rejected");
+    assert_eq!(client.get("k", None).await.expect("still served").count(), 0);
     fake.stop().await;
 }
 
@@ -214,9 +214,9 @@ async fn ten_thousand_keys_are_listed_in_pages() {
     fake.stop().await;
 }
 
-/// Calls that are given up are normal among clients with deadlines, and must not end the connection for the others on it.
+/// Clients with deadlines cancel calls, which must not close the connection for other calls.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_calls_given_up_at_once_leave_the_connection_alone() {
+async fn canceled_calls_do_not_close_the_connection() {
     let fake = FakeEtcd::start().await;
     let mut client = fake.client().await;
     let mut watch = client.watch("k", None).await.expect("a watch");
@@ -232,25 +232,25 @@ async fn a_thousand_calls_given_up_at_once_leave_the_connection_alone() {
         calls.iter().for_each(|call| call.abort());
     }
     client.put("k", "v", None).await.expect("a put");
-    let told = patiently("the watch", watch.message()).await.expect("the connection lives").expect("a stream");
-    assert_eq!(told.events().len(), 1);
+    let message = with_timeout("the watch", watch.message()).await.expect("the connection is open").expect("a stream");
+    assert_eq!(message.events().len(), 1);
     fake.stop().await;
 }
 
-/// A stream that asks and asks is told in between, so what it has not been told yet does not pile up.
+/// Requests that arrive faster than their responses are read must not fill the queue of the stream.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_that_asks_without_end_is_told_in_between() {
+async fn unread_progress_responses_do_not_block_the_stream() {
     let fake = FakeEtcd::start().await;
     let mut watch = fake.client().await.watch("k", None).await.expect("a watch");
     watch.message().await.expect("created");
-    let asked = async {
+    let requests = async {
         for _ in 0..20_000 {
             watch.request_progress().await.expect("a request");
         }
         for _ in 0..20_000 {
-            watch.message().await.expect("an answer").expect("a stream");
+            watch.message().await.expect("a response").expect("a stream");
         }
     };
-    patiently("the answers", asked).await;
+    with_timeout("the responses", requests).await;
     fake.stop().await;
 }

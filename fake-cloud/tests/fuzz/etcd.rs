@@ -1,4 +1,4 @@
-//! etcd's gRPC services over a socket: frames and messages of any kind.
+//! Sends arbitrary frames and messages to etcd's gRPC services.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -37,7 +37,7 @@ const CALLS: &[&str] = &[
     "etcdserverpb.KV/Nothing",
 ];
 
-/// Calls that go on after an answer, or wait for something that may never happen.
+/// Calls that stay open after their first response, or may wait forever.
 const LASTING: &[&str] = &[
     "etcdserverpb.Watch/Watch",
     "etcdserverpb.Lease/LeaseKeepAlive",
@@ -46,7 +46,7 @@ const LASTING: &[&str] = &[
     "v3lockpb.Lock/Lock",
 ];
 
-/// A message in the grammar of protocol buffers: fields that may well be meant, with values that are not.
+/// A valid protobuf message with plausible fields and unusual values.
 fn any_message() -> impl Strategy<Value = Vec<u8>> {
     let leaf = prop_oneof![
         (1_u64..16, select(vec![0, 1, 2, 5, 127, 128, u64::MAX, 1 << 63, 1 << 31, 9_000_000_001]))
@@ -90,15 +90,15 @@ fn framed(message: &[u8]) -> Vec<u8> {
 }
 
 async fn connect(address: SocketAddr) -> http2::SendRequest<Full<Bytes>> {
-    let stream = TcpStream::connect(address).await.expect("it listens");
-    stream.set_nodelay(true).expect("small requests do not wait for company");
-    let shaken = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
-    let (sender, connection) = shaken.expect("it speaks HTTP/2");
+    let stream = TcpStream::connect(address).await.expect("a connection");
+    stream.set_nodelay(true).expect("TCP_NODELAY");
+    let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
+    let (sender, connection) = handshake.expect("an HTTP/2 connection");
     tokio::spawn(connection);
     sender
 }
 
-/// The gRPC status of a call.
+/// Makes a call and returns its gRPC status.
 async fn call(sender: &mut http2::SendRequest<Full<Bytes>>, path: &str, body: Vec<u8>) -> Result<i32, TestCaseError> {
     let request = Request::post(format!("http://etcd/{path}"))
         .header("content-type", "application/grpc")
@@ -115,7 +115,7 @@ async fn call(sender: &mut http2::SendRequest<Full<Bytes>>, path: &str, body: Ve
 }
 
 #[test]
-fn whatever_etcd_is_sent_it_answers_with_a_status_of_grpc_and_lives_on() {
+fn etcd_responds_to_any_input_with_a_grpc_status() {
     let runtime = runtime();
     let store = EtcdStore::new(Clock::new(Pace::Manual));
     let address = runtime.block_on(async {
@@ -131,7 +131,7 @@ fn whatever_etcd_is_sent_it_answers_with_a_status_of_grpc_and_lives_on() {
         1 => any_bytes(),
     ];
     let lasting = proptest::option::weighted(0.2, select(LASTING));
-    // All calls on one connection: what one of them does to it the next ones would feel.
+    // All calls share one connection, so that a call which breaks it fails the next one.
     let sender = runtime.block_on(connect(address));
     check(
         "calls to etcd",
@@ -142,16 +142,16 @@ fn whatever_etcd_is_sent_it_answers_with_a_status_of_grpc_and_lives_on() {
             runtime.block_on(async {
                 let mut sender = sender.clone();
                 if let Some(lasting) = lasting {
-                    // Begun and given up, whatever it says.
+                    // Canceled after 2 ms, regardless of its response.
                     let mut other = sender.clone();
-                    let begun = call(&mut other, lasting, body.clone());
-                    drop(tokio::time::timeout(Duration::from_millis(2), begun).await);
+                    let canceled = call(&mut other, lasting, body.clone());
+                    drop(tokio::time::timeout(Duration::from_millis(2), canceled).await);
                 }
                 let status = call(&mut sender, path, body).await?;
                 prop_assert!((0..=16).contains(&status), "{path}: status {status}");
-                // Unknown (2) and data loss (15) are no answers to a request that is merely wrong.
+                // Data loss (15) is not a valid response to an invalid request.
                 prop_assert_ne!(status, 15, "{}", path);
-                // MemberList, with an empty message, is always answered.
+                // The server still responds.
                 prop_assert_eq!(call(&mut sender, "etcdserverpb.Cluster/MemberList", framed(&[])).await?, 0);
                 Ok(())
             })

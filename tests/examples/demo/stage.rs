@@ -285,7 +285,7 @@ impl Stage {
     /// Who leads, as etcd and the controllers tell.
     fn leadership(&self) -> String {
         let key = KeyRange::new(ElectionConfig::WORKER_CONTROLLER.into(), Default::default());
-        let holder = self.cloud.etcd().range(&Range::of(key)).ok().and_then(|found| found.records.first().cloned());
+        let holder = self.cloud.etcd().range(&Range::new(key)).ok().and_then(|found| found.records.first().cloned());
         let Some(holder) = holder else { return "nobody leads".to_owned() };
         let name = String::from_utf8_lossy(&holder.value).into_owned();
         let alive = self.controllers.iter().any(|controller| controller.name() == name);

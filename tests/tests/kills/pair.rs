@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fake_cloud::etcd::{KeyRange, Range, Record};
+use fake_cloud::etcd::{Fault, KeyRange, Range, Record};
 use lcm_sdk::controller::election::ElectionConfig;
 
 use crate::ground::Ground;
@@ -51,7 +51,7 @@ impl Pair {
 
     /// The key of the one that leads.
     fn key(&self) -> Option<Arc<Record>> {
-        let range = Range::of(KeyRange::One(ElectionConfig::WORKER_CONTROLLER.into()));
+        let range = Range::new(KeyRange::One(ElectionConfig::WORKER_CONTROLLER.into()));
         self.ground.cloud.etcd().range(&range).expect("a good range").records.pop()
     }
 
@@ -81,7 +81,7 @@ impl Pair {
     /// Ends the lease of one that was killed.
     pub(crate) fn bury(&self, identity: &str) {
         if let Some(key) = self.key().filter(|key| key.value == identity.as_bytes()) {
-            self.ground.cloud.etcd().lose_lease(key.lease);
+            self.ground.cloud.etcd().inject(Fault::LeaseLost(Some(key.lease)));
         }
     }
 

@@ -204,7 +204,7 @@ async fn no_secret_comes_out_whatever_goes_right_or_wrong() {
     let stranger: Arc<dyn lcm_sdk::ports::Coordination> = Arc::new(Etcd::new(options).expect("good options"));
     let refused = stranger.list("/workers/").await;
 
-    let stored = stage.cloud.etcd().range(&Range::of(KeyRange::From("\0".into()))).expect("all keys");
+    let stored = stage.cloud.etcd().range(&Range::new(KeyRange::From("\0".into()))).expect("all keys");
     let stored: Vec<_> = stored.records.iter().map(|record| String::from_utf8_lossy(&record.value)).collect();
     assert!(!stored.is_empty());
     let settings = Settings::from_map([

@@ -344,7 +344,7 @@ async fn polling_alone_converges_when_every_event_is_lost() {
     stage.add_worker("w-1", json!({"desired_status": "running"}));
     let actor = stage.controller("leader", |config| config.discovery = None);
     all_become(&stage, &[("w-1", "running")]).await;
-    stage.cloud.etcd().inflict(Fault::WatchStall);
+    stage.cloud.etcd().inject(Fault::WatchStall);
 
     for (desired, status) in [("stopped", "stopped"), ("running", "running"), ("terminated", "terminated")] {
         stage.cloud.update_worker("w-1", json!({"desired_status": desired})).expect("a wish nobody hears of");

@@ -88,7 +88,7 @@ async fn a_change_is_acted_on_after_the_debounce_and_little_more() {
 async fn when_every_event_is_lost_polling_finds_the_change() {
     let stage = Stage::live().await;
     let actor = watching(&stage, &["w-1"], |_| {}).await;
-    stage.cloud.etcd().inflict(Fault::WatchStall);
+    stage.cloud.etcd().inject(Fault::WatchStall);
     stop(&stage, "w-1");
     is_stopped(&stage, "w-1").await;
     assert_eq!(stage.ec2_calls("StopInstances"), 2, "each was stopped once");
@@ -102,20 +102,20 @@ async fn a_watch_that_stalls_is_cut_or_meets_a_compaction_misses_nothing() {
     let actor = watching(&stage, &["w-stall", "w-cut", "w-compact", "w-after"], by_watch_alone).await;
     let etcd = stage.cloud.etcd();
 
-    etcd.inflict(Fault::WatchStall);
+    etcd.inject(Fault::WatchStall);
     stop(&stage, "w-stall");
     is_stopped(&stage, "w-stall").await;
-    etcd.inflict(Fault::WatchResume);
+    etcd.inject(Fault::WatchResume);
     assert!(actor.telemetry.mishaps(Anomaly::WatchRelisted) >= 1);
 
-    etcd.inflict(Fault::WatchCut);
+    etcd.inject(Fault::WatchCut);
     stop(&stage, "w-cut");
     is_stopped(&stage, "w-cut").await;
 
-    etcd.inflict(Fault::WatchStall);
+    etcd.inject(Fault::WatchStall);
     stop(&stage, "w-compact");
-    etcd.inflict(Fault::Compact);
-    etcd.inflict(Fault::WatchResume);
+    etcd.inject(Fault::Compact);
+    etcd.inject(Fault::WatchResume);
     is_stopped(&stage, "w-compact").await;
 
     stop(&stage, "w-after");
@@ -135,7 +135,7 @@ async fn a_watch_that_gives_up_says_so_polling_carries_on_and_brings_it_back() {
             "action": {"kind": "error", "code": "unavailable"},
         }));
     }
-    stage.cloud.etcd().inflict(Fault::WatchCut);
+    stage.cloud.etcd().inject(Fault::WatchCut);
     eventually("it has given up", || async { actor.controller.watch_state() == Some(WatchState::GivenUp) }).await;
     assert!(actor.telemetry.mishaps(Anomaly::WatchGivenUp) >= 1);
     assert_eq!(actor.controller.stats().watch, admin::WatchState::GivenUp);

@@ -1,14 +1,37 @@
-//! etcd's messages, as they are on the wire.
+//! Messages of etcd's gRPC API.
 //!
-//! Written by hand rather than taken from a client: values are shared, not copied, and a mistake of the client's
-//! generated code is not repeated here. Only what is answered is here; field numbers are etcd's.
+//! Declared by hand rather than generated: byte fields share the buffer they were decoded from, and only the messages
+//! of implemented calls are needed. Names and field numbers are etcd's.
 
-pub(super) mod auth;
-pub(super) mod cluster;
-pub(super) mod common;
-pub(super) mod election;
-pub(super) mod kv;
-pub(super) mod lease;
-pub(super) mod lock;
-pub(super) mod maintenance;
-pub(super) mod watch;
+pub(super) mod concurrency;
+pub(super) mod etcdserverpb;
+
+use bytes::Bytes;
+
+// package mvccpb
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct KeyValue {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub(crate) key: Bytes,
+    #[prost(int64, tag = "2")]
+    pub(crate) create_revision: i64,
+    #[prost(int64, tag = "3")]
+    pub(crate) mod_revision: i64,
+    #[prost(int64, tag = "4")]
+    pub(crate) version: i64,
+    #[prost(bytes = "bytes", tag = "5")]
+    pub(crate) value: Bytes,
+    #[prost(int64, tag = "6")]
+    pub(crate) lease: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Event {
+    #[prost(int32, tag = "1")]
+    pub(crate) r#type: i32,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) kv: Option<KeyValue>,
+    #[prost(message, optional, tag = "3")]
+    pub(crate) prev_kv: Option<KeyValue>,
+}

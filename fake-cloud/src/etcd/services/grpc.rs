@@ -1,21 +1,33 @@
-//! One gRPC call: decode, ask, encode.
+//! gRPC calls over HTTP/2: decoding, encoding, and the error texts of a server written in Go.
 
-use std::future::{Future, Ready, ready};
 use std::pin::Pin;
 
+use futures_util::stream::Stream;
 use http::{HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use prost::Message;
-use tokio_stream::Stream;
 use tonic::body::Body;
-use tonic::server::{Grpc, ServerStreamingService, StreamingService, UnaryService};
+use tonic::server::Grpc;
 use tonic::{Code, Status, Streaming};
 use tonic_prost::ProstCodec;
+use tower::service_fn;
 
 use super::super::error::EtcdError;
 
-/// The largest message a server with default settings receives.
-pub(in super::super) const MAX_MESSAGE: usize = 2 * 1024 * 1024;
+/// The largest message in bytes that a server with default settings receives.
+pub(super) const MAX_MESSAGE: usize = 2 * 1024 * 1024;
+
+/// The services that are implemented, in whole or in part.
+const SERVICES: [&str; 8] = [
+    "etcdserverpb.KV",
+    "etcdserverpb.Watch",
+    "etcdserverpb.Lease",
+    "etcdserverpb.Cluster",
+    "etcdserverpb.Maintenance",
+    "etcdserverpb.Auth",
+    "v3electionpb.Election",
+    "v3lockpb.Lock",
+];
 
 impl From<EtcdError> for Status {
     fn from(error: EtcdError) -> Self {
@@ -38,69 +50,80 @@ impl From<EtcdError> for Status {
     }
 }
 
-/// A call being carried out. Each kind has a box of its own: in one future together they would be as large as the
-/// largest of them, and that much would be copied with every call.
-pub(super) type Work<'a> = Pin<Box<dyn Future<Output = Response<Body>> + Send + 'a>>;
+/// A running call. Boxed for each kind of call, because one future for all of them would be as large as the largest.
+pub(super) type Call<'a> = Pin<Box<dyn Future<Output = Response<Body>> + Send + 'a>>;
 
-/// One message in, one message out.
-pub(super) fn unary<'a, Asked, Answered, Answering>(
+/// Runs a call with one request and one response.
+pub(super) fn unary<'a, Req, Resp, F>(
     request: Request<Incoming>,
-    work: impl FnMut(Asked) -> Answering + Send + 'a,
-) -> Work<'a>
+    mut handler: impl FnMut(Req) -> F + Send + 'a,
+) -> Call<'a>
 where
-    Asked: Message + Default + 'static,
-    Answered: Message + Default + 'static,
-    Answering: Future<Output = Answer<Answered>> + Send + 'a,
+    Req: Message + Default + 'static,
+    Resp: Message + Default + 'static,
+    F: Future<Output = Result<Resp, Status>> + Send + 'a,
 {
+    let service = service_fn(move |request: tonic::Request<Req>| {
+        let response = handler(request.into_inner());
+        async move { response.await.map(tonic::Response::new) }
+    });
     Box::pin(async move {
-        let mut response = grpc::<Asked, Answered>().unary(Handler(work), request).await;
-        rephrase(&mut response);
+        let mut response = grpc().unary(service, request).await;
+        replace_size_error(&mut response);
         response
     })
 }
 
-/// One message in, many out.
-pub(super) fn server_streaming<'a, Asked, Answered, Answers>(
+/// Runs a call with one request and a stream of responses.
+pub(super) fn server_streaming<'a, Req, Resp, S>(
     request: Request<Incoming>,
-    work: impl FnMut(Asked) -> Answers + Send + 'a,
-) -> Work<'a>
+    mut handler: impl FnMut(Req) -> S + Send + 'a,
+) -> Call<'a>
 where
-    Asked: Message + Default + 'static,
-    Answered: Message + Default + 'static,
-    Answers: Stream<Item = Result<Answered, Status>> + Send + 'static,
+    Req: Message + Default + 'static,
+    Resp: Message + Default + 'static,
+    S: Stream<Item = Result<Resp, Status>> + Send + 'static,
 {
+    let service = service_fn(move |request: tonic::Request<Req>| {
+        let responses = handler(request.into_inner());
+        async move { Ok(tonic::Response::new(responses)) }
+    });
     Box::pin(async move {
-        let mut response = grpc::<Asked, Answered>().server_streaming(Handler(work), request).await;
-        rephrase(&mut response);
+        let mut response = grpc().server_streaming(service, request).await;
+        replace_size_error(&mut response);
         response
     })
 }
 
-/// Many messages in, many out.
-pub(super) fn streaming<'a, Asked, Answered, Answers>(
+/// Runs a call with a stream of requests and a stream of responses.
+pub(super) fn streaming<'a, Req, Resp, S>(
     request: Request<Incoming>,
-    work: impl FnMut(Streaming<Asked>) -> Answers + Send + 'a,
-) -> Work<'a>
+    mut handler: impl FnMut(Streaming<Req>) -> S + Send + 'a,
+) -> Call<'a>
 where
-    Asked: Message + Default + 'static,
-    Answered: Message + Default + 'static,
-    Answers: Stream<Item = Result<Answered, Status>> + Send + 'static,
+    Req: Message + Default + 'static,
+    Resp: Message + Default + 'static,
+    S: Stream<Item = Result<Resp, Status>> + Send + 'static,
 {
-    Box::pin(async move { grpc::<Asked, Answered>().streaming(Handler(work), request).await })
+    let service = service_fn(move |requests: tonic::Request<Streaming<Req>>| {
+        let responses = handler(requests.into_inner());
+        async move { Ok(tonic::Response::new(responses)) }
+    });
+    Box::pin(async move { grpc().streaming(service, request).await })
 }
 
-/// What a unary call comes to.
-pub(super) type Answer<T> = Result<tonic::Response<T>, Status>;
-
-/// An answer that is known at once.
-pub(super) fn now<T>(answer: Result<T, EtcdError>) -> Ready<Answer<T>> {
-    ready(answer.map(tonic::Response::new).map_err(Status::from))
+fn grpc<Req, Resp>() -> Grpc<ProstCodec<Resp, Req>>
+where
+    Req: Message + Default + 'static,
+    Resp: Message + Default + 'static,
+{
+    Grpc::new(ProstCodec::default()).max_decoding_message_size(MAX_MESSAGE).max_encoding_message_size(usize::MAX)
 }
 
-/// The refusal of a call nobody knows, in the words of a server written in Go.
-pub(super) fn unknown(path: &str) -> Response<Body> {
+/// The response to a call that does not exist.
+pub(super) fn unimplemented(path: &str) -> Response<Body> {
     let (service, method) = path.trim_start_matches('/').rsplit_once('/').unwrap_or((path, ""));
-    let text = if super::SERVICES.contains(&service) {
+    let text = if SERVICES.contains(&service) {
         format!("unknown method {method} for service {service}")
     } else {
         format!("unknown service {service}")
@@ -108,82 +131,30 @@ pub(super) fn unknown(path: &str) -> Response<Body> {
     Status::unimplemented(text).into_http()
 }
 
-/// etcd's words for a message that was too large for the decoder.
-pub(super) fn too_large(status: Status) -> Status {
-    match size_of_too_large(status.code(), status.message()) {
-        Some(size) => Status::resource_exhausted(too_large_text(size)),
+/// Converts tonic's error for a message that is too large into etcd's. Returns other errors unchanged.
+pub(super) fn convert_size_error(status: Status) -> Status {
+    match size_from_error(&status) {
+        Some(size) => Status::resource_exhausted(size_error_text(size)),
         None => status,
     }
 }
 
-fn rephrase(response: &mut Response<Body>) {
+fn replace_size_error(response: &mut Response<Body>) {
     let Some(status) = Status::from_header_map(response.headers()) else { return };
-    if let Some(size) = size_of_too_large(status.code(), status.message())
-        && let Ok(text) = HeaderValue::from_str(&too_large_text(size))
+    if let Some(size) = size_from_error(&status)
+        && let Ok(text) = HeaderValue::from_str(&size_error_text(size))
     {
         response.headers_mut().insert("grpc-status", HeaderValue::from(Code::ResourceExhausted as i32));
         response.headers_mut().insert("grpc-message", text);
     }
 }
 
-fn too_large_text(size: usize) -> String {
+fn size_error_text(size: usize) -> String {
     format!("grpc: received message larger than max ({size} vs. {MAX_MESSAGE})")
 }
 
-/// The size the decoder complains about, if that is what it complains about.
-fn size_of_too_large(code: Code, message: &str) -> Option<usize> {
-    let rest = message.strip_prefix("Error, decoded message length too large: found ")?;
-    (code == Code::OutOfRange).then_some(rest)?.split(' ').next()?.parse().ok()
-}
-
-fn grpc<Asked, Answered>() -> Grpc<ProstCodec<Answered, Asked>>
-where
-    Asked: Message + Default + 'static,
-    Answered: Message + Default + 'static,
-{
-    Grpc::new(ProstCodec::default()).max_decoding_message_size(MAX_MESSAGE).max_encoding_message_size(usize::MAX)
-}
-
-/// A function that answers a call.
-struct Handler<F>(F);
-
-impl<F, Asked, Answered, Work> UnaryService<Asked> for Handler<F>
-where
-    F: FnMut(Asked) -> Work,
-    Work: Future<Output = Answer<Answered>>,
-{
-    type Response = Answered;
-    type Future = Work;
-
-    fn call(&mut self, request: tonic::Request<Asked>) -> Self::Future {
-        self.0(request.into_inner())
-    }
-}
-
-impl<F, Asked, Answered, Answers> ServerStreamingService<Asked> for Handler<F>
-where
-    F: FnMut(Asked) -> Answers,
-    Answers: Stream<Item = Result<Answered, Status>>,
-{
-    type Response = Answered;
-    type ResponseStream = Answers;
-    type Future = Ready<Answer<Answers>>;
-
-    fn call(&mut self, request: tonic::Request<Asked>) -> Self::Future {
-        ready(Ok(tonic::Response::new(self.0(request.into_inner()))))
-    }
-}
-
-impl<F, Asked, Answered, Answers> StreamingService<Asked> for Handler<F>
-where
-    F: FnMut(Streaming<Asked>) -> Answers,
-    Answers: Stream<Item = Result<Answered, Status>>,
-{
-    type Response = Answered;
-    type ResponseStream = Answers;
-    type Future = Ready<Answer<Answers>>;
-
-    fn call(&mut self, request: tonic::Request<Streaming<Asked>>) -> Self::Future {
-        ready(Ok(tonic::Response::new(self.0(request.into_inner()))))
-    }
+/// The message size that tonic's decoder rejected, if that is the error.
+fn size_from_error(status: &Status) -> Option<usize> {
+    let rest = status.message().strip_prefix("Error, decoded message length too large: found ")?;
+    (status.code() == Code::OutOfRange).then_some(rest)?.split(' ').next()?.parse().ok()
 }

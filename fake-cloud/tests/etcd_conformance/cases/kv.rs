@@ -1,15 +1,15 @@
-//! Put, delete, compact.
+//! Puts, deletes and compactions.
 
 use etcd_client::{CompactionOptions, Compare, CompareOp, DeleteOptions, GetOptions, PutOptions, Txn, TxnOp};
 
 use crate::session::Session;
 
-pub(crate) async fn a_fresh_store_is_at_revision_one(mut s: Session) -> Session {
+pub(crate) async fn new_store_is_at_revision_one(mut s: Session) -> Session {
     s.call("get", async |c| c.get("a", None).await).await;
     s
 }
 
-pub(crate) async fn a_put_makes_a_revision(mut s: Session) -> Session {
+pub(crate) async fn put_creates_a_revision(mut s: Session) -> Session {
     s.call("put", async |c| c.put("a", "1", None).await).await;
     s.call("put again", async |c| c.put("a", "2", None).await).await;
     s.call("put the same", async |c| c.put("a", "2", None).await).await;
@@ -19,16 +19,16 @@ pub(crate) async fn a_put_makes_a_revision(mut s: Session) -> Session {
     s
 }
 
-pub(crate) async fn a_put_returns_what_was_before_when_asked(mut s: Session) -> Session {
-    let asked = || Some(PutOptions::new().with_prev_key());
-    s.call("first", async |c| c.put("a", "1", asked()).await).await;
-    s.call("second", async |c| c.put("a", "2", asked()).await).await;
+pub(crate) async fn put_returns_the_previous_value(mut s: Session) -> Session {
+    let prev_kv = || Some(PutOptions::new().with_prev_key());
+    s.call("first", async |c| c.put("a", "1", prev_kv()).await).await;
+    s.call("second", async |c| c.put("a", "2", prev_kv()).await).await;
     s.call("delete", async |c| c.delete("a", Some(DeleteOptions::new().with_prev_key())).await).await;
-    s.call("after delete", async |c| c.put("a", "3", asked()).await).await;
+    s.call("after delete", async |c| c.put("a", "3", prev_kv()).await).await;
     s
 }
 
-pub(crate) async fn a_put_can_keep_value_or_lease(mut s: Session) -> Session {
+pub(crate) async fn put_can_keep_value_or_lease(mut s: Session) -> Session {
     s.call("grant", async |c| c.lease_grant(600, Some(etcd_client::LeaseGrantOptions::new().with_id(71))).await).await;
     let keep_value = || PutOptions::new().with_ignore_value();
     let keep_lease = || PutOptions::new().with_ignore_lease();
@@ -43,7 +43,7 @@ pub(crate) async fn a_put_can_keep_value_or_lease(mut s: Session) -> Session {
     s
 }
 
-pub(crate) async fn a_put_without_key_or_with_too_much_is_refused(mut s: Session) -> Session {
+pub(crate) async fn invalid_puts_are_rejected(mut s: Session) -> Session {
     s.call("no key", async |c| c.put("", "v", None).await).await;
     s.call("no key to get", async |c| c.get("", None).await).await;
     s.call("no key to delete", async |c| c.delete("", None).await).await;
@@ -54,7 +54,7 @@ pub(crate) async fn a_put_without_key_or_with_too_much_is_refused(mut s: Session
     s
 }
 
-pub(crate) async fn a_delete_makes_a_revision_only_if_something_goes(mut s: Session) -> Session {
+pub(crate) async fn delete_without_match_creates_no_revision(mut s: Session) -> Session {
     s.call("nothing there", async |c| c.delete("a", None).await).await;
     for key in ["a1", "a2", "a3", "b"] {
         s.call("put", async |c| c.put(key, key, None).await).await;
@@ -68,7 +68,7 @@ pub(crate) async fn a_delete_makes_a_revision_only_if_something_goes(mut s: Sess
     s
 }
 
-pub(crate) async fn a_deleted_key_begins_anew(mut s: Session) -> Session {
+pub(crate) async fn deleted_key_restarts_at_version_one(mut s: Session) -> Session {
     s.call("put", async |c| c.put("a", "1", None).await).await;
     s.call("put", async |c| c.put("a", "2", None).await).await;
     s.call("delete", async |c| c.delete("a", None).await).await;
@@ -78,7 +78,7 @@ pub(crate) async fn a_deleted_key_begins_anew(mut s: Session) -> Session {
     s
 }
 
-pub(crate) async fn bytes_are_bytes(mut s: Session) -> Session {
+pub(crate) async fn keys_and_values_may_be_any_bytes(mut s: Session) -> Session {
     let odd: &[&[u8]] = &[b"\0", b"\xff", b"\xff\xff", b"a\0b", "ключ".as_bytes(), b" "];
     for key in odd {
         s.call("put", async |c| c.put(*key, *key, None).await).await;
@@ -89,7 +89,7 @@ pub(crate) async fn bytes_are_bytes(mut s: Session) -> Session {
     s
 }
 
-pub(crate) async fn large_requests_are_refused(mut s: Session) -> Session {
+pub(crate) async fn large_puts_are_rejected(mut s: Session) -> Session {
     s.call("1 MB", async |c| c.put("big", vec![7; 1_000_000], None).await).await;
     s.call("get", async |c| c.get("big", None).await).await;
     s.call("just under the log's limit", async |c| c.put("big", vec![7; 1_572_800], None).await).await;
@@ -101,8 +101,8 @@ pub(crate) async fn large_requests_are_refused(mut s: Session) -> Session {
     s
 }
 
-pub(crate) async fn the_past_can_be_read_until_it_is_compacted(mut s: Session) -> Session {
-    let first = s.call("put", async |c| c.put("a", "1", None).await).await.expect("an answer");
+pub(crate) async fn old_revisions_are_readable_until_compacted(mut s: Session) -> Session {
+    let first = s.call("put", async |c| c.put("a", "1", None).await).await.expect("a response");
     let base = first.header().expect("a header").revision();
     s.call("put", async |c| c.put("b", "1", None).await).await;
     s.call("put", async |c| c.put("a", "2", None).await).await;
@@ -123,8 +123,8 @@ pub(crate) async fn the_past_can_be_read_until_it_is_compacted(mut s: Session) -
     s
 }
 
-pub(crate) async fn compaction_refuses_what_it_cannot_do(mut s: Session) -> Session {
-    let put = s.call("put", async |c| c.put("a", "1", None).await).await.expect("an answer");
+pub(crate) async fn invalid_compactions_are_rejected(mut s: Session) -> Session {
+    let put = s.call("put", async |c| c.put("a", "1", None).await).await.expect("a response");
     let revision = put.header().expect("a header").revision();
     s.call("the future", async |c| c.compact(revision + 1, None).await).await;
     s.call("now", async |c| c.compact(revision, Some(CompactionOptions::new().with_physical())).await).await;
@@ -136,7 +136,7 @@ pub(crate) async fn compaction_refuses_what_it_cannot_do(mut s: Session) -> Sess
     s
 }
 
-pub(crate) async fn large_requests_of_every_kind(mut s: Session) -> Session {
+pub(crate) async fn large_requests_of_other_kinds(mut s: Session) -> Session {
     let large = || vec![b'k'; 1_600_000];
     s.call("delete", async |c| c.delete(large(), None).await).await;
     s.call("get", async |c| c.get(large(), None).await).await;
@@ -152,8 +152,8 @@ fn put(key: &str) -> TxnOp {
     TxnOp::put(key, "x", None)
 }
 
-/// A request that is wrong in two ways is refused for the one a server looks at first.
-pub(crate) async fn wrong_in_two_ways(mut s: Session) -> Session {
+/// A request with two errors is rejected with the one that the server checks first.
+pub(crate) async fn first_of_two_errors_is_returned(mut s: Session) -> Session {
     let valued = || TxnOp::put("k", "v", Some(PutOptions::new().with_ignore_value()));
     let leased = || TxnOp::put("k", "v", Some(PutOptions::new().with_lease(5).with_ignore_lease()));
     let absent = |key: &str| Compare::version(key, CompareOp::Equal, 0);

@@ -1,10 +1,10 @@
-//! Leases.
+//! Lease calls, and the keys attached to leases.
 
 use std::time::Duration;
 
 use etcd_client::{LeaseGrantOptions, LeaseTimeToLiveOptions, PutOptions, WatchOptions};
 
-use crate::session::{Session, patiently};
+use crate::session::{Session, with_timeout};
 
 async fn grant(s: &mut Session, id: i64, ttl: i64) {
     let options = LeaseGrantOptions::new().with_id(id);
@@ -15,21 +15,21 @@ async fn put_on(s: &mut Session, key: &str, lease: i64) {
     s.call("put", async |c| c.put(key, "v", Some(PutOptions::new().with_lease(lease))).await).await;
 }
 
-/// How a lease stands, without the seconds that may have passed, and with its keys in order.
+/// Records the state of a lease, without the remaining seconds, and with its keys in order.
 async fn status(s: &mut Session, what: &str, id: i64) {
     let options = LeaseTimeToLiveOptions::new().with_keys();
-    let answer = s.client.lease_time_to_live(id, Some(options)).await.expect("an answer");
-    let mut keys: Vec<_> = answer.keys().iter().map(|key| String::from_utf8_lossy(key).into_owned()).collect();
+    let response = s.client.lease_time_to_live(id, Some(options)).await.expect("a response");
+    let mut keys: Vec<_> = response.keys().iter().map(|key| String::from_utf8_lossy(key).into_owned()).collect();
     keys.sort();
-    let passed = answer.granted_ttl() - answer.ttl();
+    let passed = response.granted_ttl() - response.ttl();
     let is_fresh = (1..=10).contains(&passed);
-    let revision = answer.header().expect("a header").revision();
-    s.line(
+    let revision = response.header().expect("a header").revision();
+    s.record(
         what,
         &format!(
             "id {}, granted {}, fresh {is_fresh}, keys {keys:?}, revision {revision}",
-            answer.id(),
-            answer.granted_ttl()
+            response.id(),
+            response.granted_ttl()
         ),
     );
 }
@@ -38,11 +38,11 @@ async fn list(s: &mut Session, what: &str) {
     s.call(what, async |c| c.leases().await).await;
 }
 
-pub(crate) async fn granting(mut s: Session) -> Session {
+pub(crate) async fn lease_grant(mut s: Session) -> Session {
     let given = s.client.lease_grant(600, None).await.expect("a lease");
     s.name_lease(given.id());
-    s.line("a positive id", &(given.id() > 0).to_string());
-    s.note("an id of its choice", &Ok(given));
+    s.record("the id is positive", &(given.id() > 0).to_string());
+    s.record_result("server-chosen id", &Ok(given));
     for (id, ttl) in [(101, 600), (101, 600), (102, 1), (103, 0), (104, -5), (105, 9_000_000_000), (106, 9_000_000_001)]
     {
         grant(&mut s, id, ttl).await;
@@ -51,25 +51,25 @@ pub(crate) async fn granting(mut s: Session) -> Session {
     s
 }
 
-pub(crate) async fn living_and_dying(mut s: Session) -> Session {
+pub(crate) async fn lease_keep_alive_and_revoke(mut s: Session) -> Session {
     grant(&mut s, 201, 600).await;
     grant(&mut s, 202, 500).await;
     grant(&mut s, 203, 700).await;
-    list(&mut s, "by the end of their lives").await;
+    list(&mut s, "in order of expiry").await;
     status(&mut s, "status", 201).await;
-    let (mut keeper, mut beats) = s.client.lease_keep_alive(201).await.expect("a keeper");
-    keeper.keep_alive().await.expect("a beat");
-    let beat = patiently("beat", beats.message()).await;
-    s.note("beat", &beat);
+    let (mut keeper, mut responses) = s.client.lease_keep_alive(201).await.expect("a keeper");
+    keeper.keep_alive().await.expect("a keep-alive");
+    let renewed = with_timeout("keep-alive", responses.message()).await;
+    s.record_result("keep-alive", &renewed);
     s.call("revoke", async |c| c.lease_revoke(201).await).await;
-    keeper.keep_alive().await.expect("a beat");
-    let beat = patiently("beat", beats.message()).await;
-    s.note("beat of the dead", &beat);
-    list(&mut s, "the living").await;
+    keeper.keep_alive().await.expect("a keep-alive");
+    let renewed = with_timeout("keep-alive", responses.message()).await;
+    s.record_result("keep-alive of a revoked lease", &renewed);
+    list(&mut s, "remaining").await;
     s
 }
 
-pub(crate) async fn keys_on_leases(mut s: Session) -> Session {
+pub(crate) async fn revoked_lease_deletes_its_keys(mut s: Session) -> Session {
     grant(&mut s, 301, 600).await;
     for key in ["l/b", "l/a", "l/c"] {
         put_on(&mut s, key, 301).await;
@@ -86,7 +86,7 @@ pub(crate) async fn keys_on_leases(mut s: Session) -> Session {
     s
 }
 
-pub(crate) async fn keys_change_leases(mut s: Session) -> Session {
+pub(crate) async fn key_moves_to_the_lease_of_its_last_put(mut s: Session) -> Session {
     grant(&mut s, 401, 600).await;
     grant(&mut s, 402, 600).await;
     put_on(&mut s, "c/1", 401).await;
@@ -102,31 +102,31 @@ pub(crate) async fn keys_change_leases(mut s: Session) -> Session {
     s
 }
 
-pub(crate) async fn unknown_leases(mut s: Session) -> Session {
+pub(crate) async fn missing_leases(mut s: Session) -> Session {
     s.call("time to live", async |c| c.lease_time_to_live(404, None).await).await;
     s.call("revoke", async |c| c.lease_revoke(404).await).await;
     s.call("revoke none", async |c| c.lease_revoke(0).await).await;
     let kept = s.client.lease_keep_alive(404).await.map(|_| ());
-    s.note("keep alive", &kept);
+    s.record_result("keep alive", &kept);
     list(&mut s, "no leases").await;
     s
 }
 
-pub(crate) async fn expiry_deletes_all_keys_at_once(mut s: Session) -> Session {
+pub(crate) async fn expired_lease_deletes_its_keys_in_one_revision(mut s: Session) -> Session {
     let mut watch = s.client.watch("x/", Some(WatchOptions::new().with_prefix())).await.expect("a watch");
-    s.watched("created", &mut watch).await;
+    s.record_message("created", &mut watch).await;
     grant(&mut s, 501, 1).await;
     s.call("two keys", async |c| {
         let put = |key| etcd_client::TxnOp::put(key, "v", Some(PutOptions::new().with_lease(501)));
         c.txn(etcd_client::Txn::new().and_then([put("x/b"), put("x/a")])).await
     })
     .await;
-    s.watched("put", &mut watch).await;
-    s.watched("expired", &mut watch).await;
+    s.record_message("put", &mut watch).await;
+    s.record_message("expired", &mut watch).await;
     s.call("gone", async |c| c.get("x/a", None).await).await;
-    // The real one forgets the lease a moment after its keys.
-    patiently("the lease to go", async {
-        while !s.client.leases().await.expect("an answer").leases().is_empty() {
+    // Real etcd removes the lease shortly after its keys.
+    with_timeout("the lease to go", async {
+        while !s.client.leases().await.expect("a response").leases().is_empty() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     })
@@ -135,30 +135,31 @@ pub(crate) async fn expiry_deletes_all_keys_at_once(mut s: Session) -> Session {
     s
 }
 
-/// Every beat is answered, however fast they come; a stream outlives its lease, and serves the next one of that id.
-pub(crate) async fn many_beats_on_one_stream(mut s: Session) -> Session {
+/// Every keep-alive has a response. The stream stays open after the lease is revoked, and serves a new lease with the
+/// same id.
+pub(crate) async fn many_keep_alives_on_one_stream(mut s: Session) -> Session {
     grant(&mut s, 601, 600).await;
-    let (mut keeper, mut beats) = s.client.lease_keep_alive(601).await.expect("a keeper");
+    let (mut keeper, mut responses) = s.client.lease_keep_alive(601).await.expect("a keeper");
     for _ in 0..20 {
-        keeper.keep_alive().await.expect("a beat");
+        keeper.keep_alive().await.expect("a keep-alive");
     }
     for _ in 0..20 {
-        let beat = patiently("beat", beats.message()).await;
-        s.note("beat", &beat);
+        let renewed = with_timeout("keep-alive", responses.message()).await;
+        s.record_result("keep-alive", &renewed);
     }
     s.call("revoke", async |c| c.lease_revoke(601).await).await;
-    keeper.keep_alive().await.expect("a beat");
-    let beat = patiently("beat", beats.message()).await;
-    s.note("beat of the dead", &beat);
+    keeper.keep_alive().await.expect("a keep-alive");
+    let renewed = with_timeout("keep-alive", responses.message()).await;
+    s.record_result("keep-alive of a revoked lease", &renewed);
     grant(&mut s, 601, 500).await;
-    keeper.keep_alive().await.expect("a beat");
-    let beat = patiently("beat", beats.message()).await;
-    s.note("a new lease of the same id", &beat);
+    keeper.keep_alive().await.expect("a keep-alive");
+    let renewed = with_timeout("keep-alive", responses.message()).await;
+    s.record_result("a new lease of the same id", &renewed);
     s
 }
 
-/// A lease that is revoked while its key moves on leaves the key where it went.
-pub(crate) async fn leases_in_transactions(mut s: Session) -> Session {
+/// Transactions attach keys to leases, move them and detach them.
+pub(crate) async fn leases_in_txns(mut s: Session) -> Session {
     use etcd_client::{Compare, CompareOp, Txn, TxnOp};
     grant(&mut s, 701, 600).await;
     grant(&mut s, 702, 600).await;

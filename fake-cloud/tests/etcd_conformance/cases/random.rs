@@ -1,4 +1,4 @@
-//! Conversations nobody thought of: random calls on few keys, so that they get into each other's way.
+//! Random calls on few keys, so that they interact.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -12,51 +12,51 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 
-use crate::session::{Session, patiently};
+use crate::session::{Session, with_timeout};
 
-const CONVERSATIONS: u64 = 8;
+const SEEDS: u64 = 8;
 const CALLS: usize = 200;
-const END: &str = "~end";
+const END_KEY: &str = "~end";
 
-/// The same seed asks the same, of whichever server.
-pub(crate) async fn long_conversations_about_anything(mut s: Session) -> Session {
-    for seed in 0..CONVERSATIONS {
+/// Makes the same calls for the same seed, and records them and the events they cause.
+pub(crate) async fn random_calls(mut s: Session) -> Session {
+    for seed in 0..SEEDS {
         let mut random = Random(StdRng::seed_from_u64(seed));
         let watch = WatchOptions::new().with_all_keys().with_prev_key();
         let mut stream = s.client.watch("", Some(watch)).await.expect("a watch");
-        s.watched("created", &mut stream).await;
-        let heard = Arc::new(AtomicI64::new(revision(&mut s).await));
-        let hears = Arc::clone(&heard);
+        s.record_message("created", &mut stream).await;
+        let received = Arc::new(AtomicI64::new(revision(&mut s).await));
+        let latest = Arc::clone(&received);
         let listener = tokio::spawn(async move {
-            let mut told = Vec::new();
+            let mut events = Vec::new();
             while let Some(message) = stream.message().await.expect("a message") {
                 for event in message.events() {
-                    told.push(format!("{event:?}"));
-                    hears.store(event.kv().map_or(0, |kv| kv.mod_revision()), Ordering::Relaxed);
-                    let is_end = event.kv().is_some_and(|kv| kv.key() == END.as_bytes());
+                    events.push(format!("{event:?}"));
+                    latest.store(event.kv().map_or(0, |kv| kv.mod_revision()), Ordering::Relaxed);
+                    let is_end = event.kv().is_some_and(|kv| kv.key() == END_KEY.as_bytes());
                     if is_end && event.event_type() == EventType::Put {
-                        return told;
+                        return events;
                     }
                 }
             }
-            told
+            events
         });
         for number in 0..CALLS {
-            talk(&mut s, &mut random, &heard, &format!("seed {seed}, call {number}")).await;
+            random_call(&mut s, &mut random, &received, &format!("seed {seed}, call {number}")).await;
         }
-        s.call("the end", async |c| c.put(END, "", None).await).await;
-        for event in patiently("the events", listener).await.expect("no panic") {
-            s.line(&format!("seed {seed}, event"), &event);
+        s.call("the end", async |c| c.put(END_KEY, "", None).await).await;
+        for event in with_timeout("the events", listener).await.expect("no panic") {
+            s.record(&format!("seed {seed}, event"), &event);
         }
     }
     s
 }
 
 async fn revision(s: &mut Session) -> i64 {
-    s.client.get("none", None).await.expect("an answer").header().expect("a header").revision()
+    s.client.get("none", None).await.expect("a response").header().expect("a header").revision()
 }
 
-async fn talk(s: &mut Session, random: &mut Random, heard: &AtomicI64, what: &str) {
+async fn random_call(s: &mut Session, random: &mut Random, received: &AtomicI64, what: &str) {
     match random.below(20) {
         0..6 => {
             let (key, value, options) = random.put();
@@ -85,9 +85,9 @@ async fn talk(s: &mut Session, random: &mut Random, heard: &AtomicI64, what: &st
         }
         _ => {
             let now = revision(s).await;
-            // A real server looks up what was before an event when it tells of it, which may be after the compaction.
-            patiently("the listener", async {
-                while heard.load(Ordering::Relaxed) < now {
+            // Real etcd reads the previous version when it sends the event, which may be after the compaction.
+            with_timeout("the listener", async {
+                while received.load(Ordering::Relaxed) < now {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
             })
@@ -110,7 +110,7 @@ impl Random {
     }
 
     fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
-        *choices.choose(&mut self.0).expect("something to choose from")
+        *choices.choose(&mut self.0).expect("a choice")
     }
 
     fn key(&mut self) -> &'static str {
@@ -121,8 +121,8 @@ impl Random {
         self.pick(&[11, 12, 13])
     }
 
-    /// A put that keeps nothing. In a transaction only such: a real etcd 3.5.1 does not survive a put that keeps the
-    /// value of a key which the same transaction deleted.
+    /// A put that sets both fields. Transactions use only these, because etcd 3.5.1 crashes on a put that keeps the
+    /// value of a key which the same transaction has deleted.
     fn plain_put(&mut self) -> (&'static str, &'static str, PutOptions) {
         let mut options = PutOptions::new();
         if self.chance() {

@@ -1,12 +1,12 @@
-//! Range, with everything it can be asked.
+//! Ranges with all their options.
 
 use etcd_client::{GetOptions, SortOrder, SortTarget};
 
 use crate::session::Session;
 
-/// Five keys whose orders by key, version, creation, modification and value all differ. Returns the revision before.
+/// Writes five keys whose order by key, version, creation, modification and value differs. Returns the revision before.
 async fn five_keys(s: &mut Session) -> i64 {
-    let before = s.client.get("none", None).await.expect("an answer").header().expect("a header").revision();
+    let before = s.client.get("none", None).await.expect("a response").header().expect("a header").revision();
     for (key, value) in [
         ("k/c", "3"),
         ("k/a", "9"),
@@ -21,7 +21,7 @@ async fn five_keys(s: &mut Session) -> i64 {
         ("k/c", "2"),
         ("k/c", "2"),
     ] {
-        s.client.put(key, value, None).await.expect("an answer");
+        s.client.put(key, value, None).await.expect("a response");
     }
     before
 }
@@ -30,7 +30,7 @@ fn all() -> GetOptions {
     GetOptions::new().with_prefix()
 }
 
-pub(crate) async fn ranges_have_ends(mut s: Session) -> Session {
+pub(crate) async fn range_ends(mut s: Session) -> Session {
     five_keys(&mut s).await;
     s.call("one", async |c| c.get("k/a", None).await).await;
     s.call("none", async |c| c.get("k/x", None).await).await;
@@ -42,7 +42,7 @@ pub(crate) async fn ranges_have_ends(mut s: Session) -> Session {
     s
 }
 
-pub(crate) async fn every_sort_target_in_every_order(mut s: Session) -> Session {
+pub(crate) async fn all_sort_targets_and_orders(mut s: Session) -> Session {
     five_keys(&mut s).await;
     let targets = [SortTarget::Key, SortTarget::Version, SortTarget::Create, SortTarget::Mod, SortTarget::Value];
     for target in targets {
@@ -56,7 +56,7 @@ pub(crate) async fn every_sort_target_in_every_order(mut s: Session) -> Session 
     s
 }
 
-pub(crate) async fn limits_cut_and_say_so(mut s: Session) -> Session {
+pub(crate) async fn limit_sets_more(mut s: Session) -> Session {
     five_keys(&mut s).await;
     for limit in [0, 1, 4, 5, 6, -1] {
         s.call(&format!("{limit}"), async |c| c.get("k/", Some(all().with_limit(limit))).await).await;
@@ -103,7 +103,7 @@ pub(crate) async fn keys_only_and_count_only(mut s: Session) -> Session {
     s
 }
 
-pub(crate) async fn odd_ranges_are_empty_or_refused(mut s: Session) -> Session {
+pub(crate) async fn reversed_ranges_are_empty(mut s: Session) -> Session {
     let before = five_keys(&mut s).await;
     s.call("wrong way round", async |c| c.get("k/d", Some(GetOptions::new().with_range("k/b"))).await).await;
     s.call("no way at all", async |c| c.get("k/d", Some(GetOptions::new().with_range("k/d"))).await).await;

@@ -1,4 +1,4 @@
-//! Transactions.
+//! Transactions and their compares.
 
 use etcd_client::{Compare, CompareOp, DeleteOptions, GetOptions, PutOptions, Txn, TxnOp};
 
@@ -40,7 +40,7 @@ pub(crate) async fn branches_and_revisions(mut s: Session) -> Session {
     s
 }
 
-async fn compare_everything(s: &mut Session, key: &str, version: i64, revision: i64) {
+async fn all_compares(s: &mut Session, key: &str, version: i64, revision: i64) {
     for operator in OPERATORS {
         for offset in -1..=1 {
             for (what, compare) in [
@@ -49,35 +49,35 @@ async fn compare_everything(s: &mut Session, key: &str, version: i64, revision: 
                 ("mod", Compare::mod_revision(key, operator, revision + offset)),
                 ("lease", Compare::lease(key, operator, offset)),
             ] {
-                let answer = s.client.txn(Txn::new().when([compare])).await.expect("an answer");
-                s.line(&format!("{what} {operator:?} {offset}"), &answer.succeeded().to_string());
+                let response = s.client.txn(Txn::new().when([compare])).await.expect("a response");
+                s.record(&format!("{what} {operator:?} {offset}"), &response.succeeded().to_string());
             }
         }
         for value in ["", "m", "n", "o", "nn"] {
             let compare = Compare::value(key, operator, value);
-            let answer = s.client.txn(Txn::new().when([compare])).await.expect("an answer");
-            s.line(&format!("value {operator:?} {value}"), &answer.succeeded().to_string());
+            let response = s.client.txn(Txn::new().when([compare])).await.expect("a response");
+            s.record(&format!("value {operator:?} {value}"), &response.succeeded().to_string());
         }
     }
 }
 
-pub(crate) async fn every_compare_on_a_key_that_is_there(mut s: Session) -> Session {
-    let answer = s.client.put("there", "n", None).await.expect("an answer");
-    compare_everything(&mut s, "there", 1, answer.header().expect("a header").revision()).await;
+pub(crate) async fn all_compares_of_an_existing_key(mut s: Session) -> Session {
+    let response = s.client.put("there", "n", None).await.expect("a response");
+    all_compares(&mut s, "there", 1, response.header().expect("a header").revision()).await;
     s
 }
 
-pub(crate) async fn every_compare_on_a_key_that_is_not_there(mut s: Session) -> Session {
-    compare_everything(&mut s, "not there", 0, 0).await;
-    s.client.put("was there", "n", None).await.expect("an answer");
-    s.client.delete("was there", None).await.expect("an answer");
-    compare_everything(&mut s, "was there", 0, 0).await;
+pub(crate) async fn all_compares_of_a_missing_key(mut s: Session) -> Session {
+    all_compares(&mut s, "not there", 0, 0).await;
+    s.client.put("was there", "n", None).await.expect("a response");
+    s.client.delete("was there", None).await.expect("a response");
+    all_compares(&mut s, "was there", 0, 0).await;
     s
 }
 
 pub(crate) async fn compares_of_ranges(mut s: Session) -> Session {
     for (key, value) in [("r/1", "x"), ("r/2", "x"), ("r/3", "y"), ("r/3", "y")] {
-        s.client.put(key, value, None).await.expect("an answer");
+        s.client.put(key, value, None).await.expect("a response");
     }
     for (what, compare) in [
         ("all are x", Compare::value("r/", CompareOp::Equal, "x").with_prefix()),
@@ -93,7 +93,7 @@ pub(crate) async fn compares_of_ranges(mut s: Session) -> Session {
     s
 }
 
-pub(crate) async fn steps_see_the_steps_before(mut s: Session) -> Session {
+pub(crate) async fn operations_see_earlier_operations(mut s: Session) -> Session {
     s.call("put", async |c| c.put("o/1", "old", None).await).await;
     let prefix = || TxnOp::get("o/", Some(GetOptions::new().with_prefix()));
     let previous = PutOptions::new().with_prev_key();
@@ -104,7 +104,7 @@ pub(crate) async fn steps_see_the_steps_before(mut s: Session) -> Session {
     s
 }
 
-pub(crate) async fn nested_transactions(mut s: Session) -> Session {
+pub(crate) async fn nested_txns(mut s: Session) -> Session {
     let inner = |key: &str| {
         TxnOp::txn(Txn::new().when([absent(key)]).and_then([put(key, "made"), get(key)]).or_else([get(key)]))
     };
@@ -112,7 +112,7 @@ pub(crate) async fn nested_transactions(mut s: Session) -> Session {
     s.call("again", async |c| c.txn(Txn::new().and_then([put("n/0", "outer"), inner("n/1")])).await).await;
     let deep = TxnOp::txn(Txn::new().and_then([inner("n/2"), inner("n/3")]));
     s.call("three levels", async |c| c.txn(Txn::new().and_then([deep, inner("n/1")])).await).await;
-    // The inner compare looks at the store before the outer put.
+    // The inner compare sees the store before the outer put.
     let outer = Txn::new().and_then([put("n/9", "outer"), TxnOp::txn(Txn::new().when([absent("n/9")]))]);
     s.call("before", async |c| c.txn(outer).await).await;
     let reads = Txn::new().and_then([TxnOp::txn(Txn::new().and_then([get("n/0")]))]);
@@ -120,7 +120,7 @@ pub(crate) async fn nested_transactions(mut s: Session) -> Session {
     s
 }
 
-pub(crate) async fn a_key_is_written_once(mut s: Session) -> Session {
+pub(crate) async fn key_must_not_be_written_twice(mut s: Session) -> Session {
     let nested = |success: Vec<TxnOp>, failure: Vec<TxnOp>| TxnOp::txn(Txn::new().and_then(success).or_else(failure));
     for (what, steps) in [
         ("put and put", vec![put("d/1", "a"), put("d/1", "b")]),
@@ -172,14 +172,14 @@ pub(crate) async fn too_many_operations(mut s: Session) -> Session {
         steps.push(TxnOp::txn(Txn::new().and_then((0..count).map(|_| get("a")).collect::<Vec<_>>())));
         Txn::new().and_then(steps)
     };
-    let answer = s.client.txn(nested(28)).await.map(|answer| answer.succeeded());
-    s.note("100 and 28 nested", &answer);
-    let answer = s.client.txn(nested(29)).await.map(|answer| answer.succeeded());
-    s.note("100 and 29 nested", &answer);
+    let response = s.client.txn(nested(28)).await.map(|response| response.succeeded());
+    s.record_result("100 and 28 nested", &response);
+    let response = s.client.txn(nested(29)).await.map(|response| response.succeeded());
+    s.record_result("100 and 29 nested", &response);
     s
 }
 
-pub(crate) async fn one_bad_step_spoils_all(mut s: Session) -> Session {
+pub(crate) async fn failed_operation_rejects_the_txn(mut s: Session) -> Session {
     let on_lease = TxnOp::put("s/2", "x", Some(PutOptions::new().with_lease(404)));
     s.call("unknown lease", async |c| c.txn(Txn::new().and_then([put("s/1", "x"), on_lease])).await).await;
     let keeps = TxnOp::put("s/2", "", Some(PutOptions::new().with_ignore_value()));
@@ -194,7 +194,7 @@ pub(crate) async fn one_bad_step_spoils_all(mut s: Session) -> Session {
     s
 }
 
-pub(crate) async fn keys_must_be_given(mut s: Session) -> Session {
+pub(crate) async fn empty_keys_are_rejected(mut s: Session) -> Session {
     s.call("compare", async |c| c.txn(Txn::new().when([absent("")])).await).await;
     s.call("put", async |c| c.txn(Txn::new().and_then([put("", "x")])).await).await;
     s.call("get", async |c| c.txn(Txn::new().and_then([get("")])).await).await;

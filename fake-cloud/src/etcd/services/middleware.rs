@@ -4,12 +4,13 @@ use http::Response;
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-use super::super::proto::kv::{Request, RequestOp, TxnRequest};
-use crate::middleware::{InjectedError, Protocol, Replacement, RequestInfo};
+use super::super::proto::etcdserverpb::{RequestOp, RequestOpUnion, TxnRequest};
+use super::Context;
+use crate::middleware::{ActiveRequest, InjectedError, Protocol, Replacement, RequestInfo};
 use crate::request_log::RequestOutcome;
 use crate::service::Service;
 
-/// The calls that are known, by path.
+/// The paths of all implemented calls.
 const CALLS: [&str; 24] = [
     "/etcdserverpb.KV/Range",
     "/etcdserverpb.KV/Put",
@@ -37,8 +38,8 @@ const CALLS: [&str; 24] = [
     "/v3lockpb.Lock/Unlock",
 ];
 
-/// A call, before anything of it was decoded.
-pub(super) fn describe(path: &str) -> RequestInfo<'static> {
+/// Describes a call before its request is decoded.
+pub(super) fn request_info(path: &str) -> RequestInfo<'static> {
     let known = CALLS.into_iter().find(|call| *call == path).and_then(|call| call.rsplit('/').next());
     RequestInfo::new(Service::Etcd, known.unwrap_or("unknown")).with_http("POST", path)
 }
@@ -67,8 +68,14 @@ impl Protocol for Grpc {
     }
 }
 
+/// Applies the faults that match the keys of a decoded request.
+pub(super) async fn check_keys(context: &Context, active: &ActiveRequest<'_>, keys: &[&[u8]]) -> Result<(), Status> {
+    active.set_subject(keys.first().map(|key| readable(key)));
+    active.check_keys(context.store.clock(), keys).await.map_err(replacement_status)
+}
+
 /// Returns the status that a call fails with if a fault replaces its response.
-pub(super) fn replacement_status(replacement: Replacement) -> Status {
+fn replacement_status(replacement: Replacement) -> Status {
     let unavailable = || Status::unavailable("a fault rule");
     match replacement {
         Replacement::Error(error) => status(error),
@@ -91,7 +98,7 @@ fn grpc_code(name: &str) -> Code {
 }
 
 /// Returns a key as text: its first 256 bytes, with invalid UTF-8 replaced.
-pub(super) fn readable(key: &[u8]) -> String {
+fn readable(key: &[u8]) -> String {
     String::from_utf8_lossy(&key[..key.len().min(256)]).into_owned()
 }
 
@@ -102,10 +109,10 @@ pub(super) fn txn_keys(txn: &TxnRequest) -> Vec<&[u8]> {
     while let Some(txn) = nested.pop() {
         for RequestOp { request } in txn.success.iter().chain(&txn.failure) {
             match request {
-                Some(Request::Range(range)) => keys.push(&range.key),
-                Some(Request::Put(put)) => keys.push(&put.key),
-                Some(Request::DeleteRange(delete)) => keys.push(&delete.key),
-                Some(Request::Txn(inner)) => {
+                Some(RequestOpUnion::Range(range)) => keys.push(&range.key),
+                Some(RequestOpUnion::Put(put)) => keys.push(&put.key),
+                Some(RequestOpUnion::DeleteRange(delete)) => keys.push(&delete.key),
+                Some(RequestOpUnion::Txn(inner)) => {
                     keys.extend(inner.compare.iter().map(|compare| &compare.key[..]));
                     nested.push(inner);
                 }

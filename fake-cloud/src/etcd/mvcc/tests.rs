@@ -1,12 +1,10 @@
-//! The rules of the store, without wires. What a real etcd says to the same is in the conformance suite.
-
-use std::task::{Context, Poll, Waker};
+//! The rules of the store, without sockets. The conformance tests compare them with real etcd.
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::delivery::{Deliveries, Delivery};
-use super::store::Store;
-use super::watch::WatchRequest;
+use crate::etcd::watch::WatchMessage;
+use crate::etcd::*;
+
 use super::*;
 
 const START: DateTime<Utc> = DateTime::UNIX_EPOCH;
@@ -23,7 +21,7 @@ fn put_on_lease(store: &mut Store, key: &'static str, lease: i64) {
     store.put(&Put { lease: Assign::Set(lease), ..Put::new(key, "v") }).expect("a put");
 }
 
-fn delete(store: &mut Store, keys: KeyRange) -> DeleteAnswer {
+fn delete(store: &mut Store, keys: KeyRange) -> DeleteResponse {
     store.delete(&Delete { keys }).expect("a delete")
 }
 
@@ -31,49 +29,51 @@ fn one(key: &'static str) -> KeyRange {
     KeyRange::One(key.into())
 }
 
-/// Keys and values at a revision, as text.
-fn at(store: &Store, revision: i64) -> String {
-    let range = Range { revision, ..Range::of(KeyRange::prefix("")) };
+/// The keys and values at a revision, as text.
+fn contents(store: &Store, revision: i64) -> String {
+    let range = Range { revision, ..Range::new(KeyRange::prefix("")) };
     match store.range(&range) {
-        Ok(answer) => {
+        Ok(response) => {
             let text = |bytes: &bytes::Bytes| String::from_utf8_lossy(bytes).into_owned();
-            let pairs = answer.records.iter().map(|record| format!("{}={}", text(&record.key), text(&record.value)));
+            let pairs = response.records.iter().map(|record| format!("{}={}", text(&record.key), text(&record.value)));
             pairs.collect::<Vec<_>>().join(" ")
         }
         Err(error) => error.to_string(),
     }
 }
 
-fn watch(store: &mut Store, keys: KeyRange, start_revision: i64) -> Deliveries {
+fn watch(store: &mut Store, keys: KeyRange, start_revision: i64) -> WatchReceiver {
     let stream = store.watch_open();
-    store.watch_create(stream.stream, &WatchRequest::of(keys, start_revision));
+    store.watch_create(stream.stream, &WatchRequest::new(keys, start_revision));
     stream
 }
 
-/// What a stream was told so far, as text.
-fn told(stream: &mut Deliveries) -> Vec<String> {
-    let mut told = Vec::new();
-    while let Poll::Ready(Some(delivery)) = stream.poll(&mut Context::from_waker(Waker::noop())) {
-        told.push(match delivery {
-            Delivery::Created { id, revision } => format!("created {id} at {revision}"),
-            Delivery::Refused { revision, reason } => format!("refused at {revision}: {reason}"),
-            Delivery::Canceled { id, revision } => format!("canceled {id} at {revision}"),
-            Delivery::Compacted { id, compact_revision } => format!("canceled {id}, compacted {compact_revision}"),
-            Delivery::Progress { id, revision } => format!("progress {id} at {revision}"),
-            Delivery::FellBehind => "fell behind".to_owned(),
-            Delivery::Events { id, revision, events, .. } => {
-                let sign = |event: &Event| if event.is_delete() { '-' } else { '+' };
-                let name = |event: &Event| String::from_utf8_lossy(&event.record.key).into_owned();
-                let events = events.iter().map(|event| format!("{}{}", sign(event), name(event)));
-                format!("{id} at {revision}: {}", events.collect::<Vec<_>>().join(" "))
-            }
-        });
-    }
-    told
+/// The messages a stream has received so far, as text.
+fn received(stream: &mut WatchReceiver) -> Vec<String> {
+    let text = |message| match message {
+        WatchMessage::Created { id, revision } => format!("created {id} at {revision}"),
+        WatchMessage::Rejected { revision, reason } => format!("rejected at {revision}: {reason}"),
+        WatchMessage::Canceled { id, revision } => format!("canceled {id} at {revision}"),
+        WatchMessage::Compacted { id, compact_revision } => format!("canceled {id}, compacted {compact_revision}"),
+        WatchMessage::Progress { id, revision } => format!("progress {id} at {revision}"),
+        WatchMessage::Lagged => "lagged".to_owned(),
+        WatchMessage::Events { id, revision, events, .. } => {
+            let sign = |event: &Event| if event.is_delete() { '-' } else { '+' };
+            let name = |event: &Event| String::from_utf8_lossy(&event.record.key).into_owned();
+            let events = events.iter().map(|event| format!("{}{}", sign(event), name(event)));
+            format!("{id} at {revision}: {}", events.collect::<Vec<_>>().join(" "))
+        }
+    };
+    std::iter::from_fn(|| stream.try_recv().map(text)).collect()
+}
+
+/// The number of puts in the messages.
+fn count_puts(messages: &[String]) -> usize {
+    messages.iter().map(|message| message.matches('+').count()).sum()
 }
 
 #[test]
-fn every_write_makes_one_revision_and_nothing_else_does() {
+fn each_write_creates_one_revision() {
     let mut store = Store::new();
     assert_eq!(store.revision(), 1);
     assert_eq!(put(&mut store, "a", "1"), 2);
@@ -81,33 +81,33 @@ fn every_write_makes_one_revision_and_nothing_else_does() {
     assert_eq!(delete(&mut store, one("none")).revision, 3);
     assert_eq!(delete(&mut store, KeyRange::prefix("")).revision, 4);
     let two = vec![Operation::Put(Put::new("c", "1")), Operation::Put(Put::new("d", "1"))];
-    let answer = store.txn(&Txn { success: two, ..Txn::default() }).expect("a txn");
-    assert_eq!((answer.revision, store.revision()), (5, 5));
-    let read = vec![Operation::Range(Range::of(one("c")))];
+    let response = store.txn(&Txn { success: two, ..Txn::default() }).expect("a txn");
+    assert_eq!((response.revision, store.revision()), (5, 5));
+    let read = vec![Operation::Range(Range::new(one("c")))];
     assert_eq!(store.txn(&Txn { success: read, ..Txn::default() }).expect("a txn").revision, 5);
 }
 
 #[test]
-fn the_past_stays_until_it_is_compacted() {
+fn old_revisions_are_readable_until_compacted() {
     let mut store = Store::new();
     put(&mut store, "a", "1");
     put(&mut store, "b", "1");
     put(&mut store, "a", "2");
     delete(&mut store, one("a"));
     put(&mut store, "a", "3");
-    let seen: Vec<_> = (1..=7).map(|revision| at(&store, revision)).collect();
+    let seen: Vec<_> = (1..=7).map(|revision| contents(&store, revision)).collect();
     let future = "etcdserver: mvcc: required revision is a future revision";
     assert_eq!(seen, ["", "a=1", "a=1 b=1", "a=2 b=1", "b=1", "a=3 b=1", future]);
 
     store.compact(5).expect("a compaction");
     let compacted = "etcdserver: mvcc: required revision has been compacted";
-    let seen: Vec<_> = (1..=6).map(|revision| at(&store, revision)).collect();
+    let seen: Vec<_> = (1..=6).map(|revision| contents(&store, revision)).collect();
     assert_eq!(seen, [compacted, compacted, compacted, compacted, "b=1", "a=3 b=1"]);
-    assert_eq!(at(&store, 0), "a=3 b=1");
+    assert_eq!(contents(&store, 0), "a=3 b=1");
 }
 
 #[test]
-fn compaction_step_by_step_shows_the_same_as_all_at_once() {
+fn stepwise_compaction_equals_one_compaction() {
     let filled = || {
         let mut store = Store::new();
         for round in 0..4 {
@@ -127,25 +127,29 @@ fn compaction_step_by_step_shows_the_same_as_all_at_once() {
         }
         at_once.compact(target).expect("a compaction");
         for revision in 1..=last {
-            assert_eq!(at(&stepwise, revision), at(&at_once, revision), "{revision} after compaction at {target}");
-            let expected = if revision < target { at(&at_once, revision) } else { at(&filled(), revision) };
-            assert_eq!(at(&at_once, revision), expected);
+            assert_eq!(
+                contents(&stepwise, revision),
+                contents(&at_once, revision),
+                "{revision} after compaction at {target}"
+            );
+            let expected = if revision < target { contents(&at_once, revision) } else { contents(&filled(), revision) };
+            assert_eq!(contents(&at_once, revision), expected);
         }
     }
 }
 
 #[test]
-fn a_refused_transaction_leaves_no_trace() {
+fn rejected_txn_changes_nothing() {
     let mut store = Store::new();
-    let on_nothing = Put { lease: Assign::Set(404), ..Put::new("b", "1") };
-    let steps = vec![Operation::Put(Put::new("a", "1")), Operation::Put(on_nothing)];
-    let refused = store.txn(&Txn { success: steps, ..Txn::default() });
-    assert_eq!(refused.err(), Some(EtcdError::LeaseNotFound));
-    assert_eq!((store.revision(), at(&store, 0)), (1, String::new()));
+    let without_lease = Put { lease: Assign::Set(404), ..Put::new("b", "1") };
+    let steps = vec![Operation::Put(Put::new("a", "1")), Operation::Put(without_lease)];
+    let rejected = store.txn(&Txn { success: steps, ..Txn::default() });
+    assert_eq!(rejected.err(), Some(EtcdError::LeaseNotFound));
+    assert_eq!((store.revision(), contents(&store, 0)), (1, String::new()));
 }
 
 #[test]
-fn a_lease_ends_at_its_second_and_its_keys_in_one_revision() {
+fn expired_lease_deletes_its_keys_in_one_revision() {
     let mut store = Store::new();
     assert_eq!(store.lease_grant(7, 10, START), Ok(10));
     for key in ["c", "a", "b"] {
@@ -160,12 +164,12 @@ fn a_lease_ends_at_its_second_and_its_keys_in_one_revision() {
     assert_eq!(store.next_expiry(), Some(after(19)));
     store.expire(after(19));
     assert_eq!((store.revision(), store.next_expiry()), (5, None));
-    assert_eq!(told(&mut stream), ["created 0 at 4", "0 at 5: -a -b -c"]);
+    assert_eq!(received(&mut stream), ["created 0 at 4", "0 at 5: -a -b -c"]);
     assert_eq!(store.lease_keep_alive(7, after(19)), None);
 }
 
 #[test]
-fn leases_have_a_shortest_and_a_longest_life() {
+fn lease_ttl_has_a_minimum_and_a_maximum() {
     let mut store = Store::new();
     for (id, ttl, granted) in [(1, 1, Ok(2)), (2, -9, Ok(2)), (3, 2, Ok(2)), (4, MAX_TTL, Ok(MAX_TTL))] {
         assert_eq!(store.lease_grant(id, ttl, START), granted);
@@ -175,7 +179,7 @@ fn leases_have_a_shortest_and_a_longest_life() {
 }
 
 #[test]
-fn a_key_is_on_the_lease_it_was_last_put_on() {
+fn key_is_attached_to_the_lease_of_its_last_put() {
     let mut store = Store::new();
     for id in [1, 2] {
         store.lease_grant(id, 60, START).expect("a lease");
@@ -190,11 +194,11 @@ fn a_key_is_on_the_lease_it_was_last_put_on() {
     assert_eq!(keys(&store, 1), Some(vec!["kept".into()]));
     assert_eq!(keys(&store, 2), Some(vec!["moved".into()]));
     store.lease_revoke(1).expect("a lease");
-    assert_eq!(at(&store, 0), "freed=v moved=v");
+    assert_eq!(contents(&store, 0), "freed=v moved=v");
 }
 
 #[test]
-fn watchers_hear_their_keys_whatever_the_shape_of_the_range() {
+fn watchers_receive_the_events_of_their_range() {
     let mut store = Store::new();
     let ranges = [
         one("a/1"),
@@ -207,19 +211,22 @@ fn watchers_hear_their_keys_whatever_the_shape_of_the_range() {
     for key in ["a/1", "a/2", "b"] {
         put(&mut store, key, "x");
     }
-    let heard: Vec<_> = streams.iter_mut().map(|stream| told(stream).split_off(1)).collect();
+    let messages: Vec<_> = streams.iter_mut().map(|stream| received(stream).split_off(1)).collect();
     let [first, second, third] = ["0 at 2: +a/1", "0 at 3: +a/2", "0 at 4: +b"];
-    assert_eq!(heard, [vec![first], vec![first, second], vec![first, second, third], vec![second, third], vec![first]]);
+    assert_eq!(
+        messages,
+        [vec![first], vec![first, second], vec![first, second, third], vec![second, third], vec![first]]
+    );
 
     for stream in &streams {
         store.watch_close(stream.stream);
     }
     put(&mut store, "a/1", "x");
-    assert!(streams.iter_mut().all(|stream| told(stream).is_empty()), "closed streams hear nothing");
+    assert!(streams.iter_mut().all(|stream| received(stream).is_empty()), "closed streams receive nothing");
 }
 
 #[test]
-fn history_and_presence_meet_without_gap_or_repetition() {
+fn watch_from_the_past_has_no_gaps_or_duplicates() {
     let mut store = Store::new();
     for _ in 0..3 {
         put(&mut store, "k", "x");
@@ -228,114 +235,111 @@ fn history_and_presence_meet_without_gap_or_repetition() {
         let mut stream = watch(&mut store, one("k"), start);
         put(&mut store, "k", "x");
         put(&mut store, "k", "x");
-        let heard: usize = told(&mut stream).iter().map(|line| line.matches('+').count()).sum();
+        let puts = count_puts(&received(&mut stream));
         let first = start.max(2);
-        assert_eq!(i64::try_from(heard), Ok(store.revision() - first + 1), "from {start}");
+        assert_eq!(i64::try_from(puts), Ok(store.revision() - first + 1), "from {start}");
     }
 }
 
 #[test]
-fn a_reader_too_slow_is_told_so_and_gets_the_rest_from_history() {
+fn slow_reader_receives_skipped_events_from_history() {
     let mut store = Store::new();
     let mut stream = watch(&mut store, one("k"), 0);
     for _ in 0..10_000 {
         put(&mut store, "k", "x");
     }
-    let heard = told(&mut stream);
-    assert_eq!(heard.last().map(String::as_str), Some("fell behind"));
-    assert!(heard.len() < 5_000, "the queue is bounded");
+    let messages = received(&mut stream);
+    assert_eq!(messages.last().map(String::as_str), Some("lagged"));
+    assert!(messages.len() < 5_000, "the queue is not bounded");
     put(&mut store, "k", "x");
     let mut rest = Vec::new();
-    while rest.last().is_none_or(|line| line == "fell behind") {
+    while rest.last().is_none_or(|line| line == "lagged") {
         store.watch_catch_up(stream.stream);
-        rest.extend(told(&mut stream));
+        rest.extend(received(&mut stream));
     }
     put(&mut store, "k", "x");
-    rest.extend(told(&mut stream));
-    let events = |lines: &[String]| lines.iter().map(|line| line.matches('+').count()).sum::<usize>();
-    assert_eq!(events(&heard) + events(&rest), 10_002);
+    rest.extend(received(&mut stream));
+    assert_eq!(count_puts(&messages) + count_puts(&rest), 10_002);
     assert_eq!(rest.last().map(String::as_str), Some("0 at 10003: +k"));
 }
 
 #[test]
-fn stalled_watchers_catch_up_and_those_overtaken_by_compaction_are_canceled() {
+fn stalled_watchers_catch_up_unless_compacted() {
     let mut store = Store::new();
     let (mut slow, mut late) = (watch(&mut store, one("slow"), 0), watch(&mut store, one("late"), 0));
-    store.watch_stall(true);
+    store.watch_stall();
     put(&mut store, "slow", "x");
     put(&mut store, "other", "x");
     put(&mut store, "late", "x");
     store.watch_progress(late.stream);
-    assert_eq!((told(&mut slow).len(), told(&mut late).len()), (1, 1), "only that they were created");
+    assert_eq!((received(&mut slow).len(), received(&mut late).len()), (1, 1), "only the created messages");
     store.compact(4).expect("a compaction");
-    store.watch_stall(false);
-    assert_eq!(told(&mut slow), ["canceled 0, compacted 4"]);
-    assert_eq!(told(&mut late), ["0 at 4: +late", "progress -1 at 4"], "and what it asked for meanwhile");
+    store.watch_resume();
+    assert_eq!(received(&mut slow), ["canceled 0, compacted 4"]);
+    assert_eq!(received(&mut late), ["0 at 4: +late", "progress -1 at 4"], "and the progress requested while stalled");
 }
 
 #[test]
-fn large_values_do_not_pile_up_before_a_reader_that_sleeps() {
+fn queued_bytes_are_bounded() {
     let mut store = Store::new();
     let mut stream = watch(&mut store, one("k"), 0);
     for _ in 0..200 {
         store.put(&Put::new("k", vec![7; 1_000_000])).expect("a put");
     }
-    let heard = told(&mut stream);
-    assert!(heard.len() < 100, "{} messages of 1 MB were kept", heard.len());
-    assert_eq!(heard.last().map(String::as_str), Some("fell behind"));
+    let messages = received(&mut stream);
+    assert!(messages.len() < 100, "{} messages of 1 MB were queued", messages.len());
+    assert_eq!(messages.last().map(String::as_str), Some("lagged"));
     store.watch_catch_up(stream.stream);
-    let events = |lines: &[String]| lines.iter().map(|line| line.matches('+').count()).sum::<usize>();
-    assert_eq!(events(&heard) + events(&told(&mut stream)), 200);
+    assert_eq!(count_puts(&messages) + count_puts(&received(&mut stream)), 200);
 }
 
 #[test]
-fn a_watcher_of_a_long_history_gets_it_as_it_reads() {
+fn long_history_is_sent_in_steps() {
     let mut store = Store::new();
     for _ in 0..3_500 {
         put(&mut store, "k", "x");
     }
     let mut stream = watch(&mut store, one("k"), 2);
-    let mut seen = 0;
-    let mut turns = 0;
-    while seen < 3_500 {
-        let heard = told(&mut stream);
-        let events = heard.iter().map(|line| line.matches('+').count()).sum::<usize>();
-        assert!((1..=1000).contains(&events), "{events} events before they were asked for");
-        (seen, turns) = (seen + events, turns + 1);
+    let mut sent = 0;
+    let mut steps = 0;
+    while sent < 3_500 {
+        let events = count_puts(&received(&mut stream));
+        assert!((1..=1000).contains(&events), "{events} events in one step");
+        (sent, steps) = (sent + events, steps + 1);
         store.watch_catch_up(stream.stream);
     }
-    assert_eq!((seen, turns), (3_500, 4));
+    assert_eq!((sent, steps), (3_500, 4));
 }
 
 #[test]
-fn a_full_store_takes_deletions_only_until_it_is_compacted() {
+fn full_store_rejects_writes_until_compacted() {
     let mut store = Store::with_quota(10_000);
     while store.put(&Put::new("k", vec![7; 1_000])).is_ok() {
-        assert!(store.revision() < 20, "it never fills up");
+        assert!(store.revision() < 20, "the quota is not enforced");
     }
     assert_eq!(store.put(&Put::new("other", "x")).expect_err("full"), EtcdError::NoSpace);
     assert_eq!(store.lease_grant(7, 60, after(0)).expect_err("full"), EtcdError::NoSpace);
     let txn = Txn { success: vec![Operation::Put(Put::new("other", "x"))], ..Txn::default() };
     assert_eq!(store.txn(&txn).map(|_| ()).expect_err("full"), EtcdError::NoSpace);
     store
-        .txn(&Txn { success: vec![Operation::Range(Range::of(one("k")))], ..Txn::default() })
-        .expect("reading goes on");
+        .txn(&Txn { success: vec![Operation::Range(Range::new(one("k")))], ..Txn::default() })
+        .expect("reads are not rejected");
     delete(&mut store, one("k"));
     store.compact(store.revision()).expect("a compaction");
     put(&mut store, "other", "x");
 }
 
 #[test]
-fn a_watch_from_the_compacted_revision_sees_its_puts_but_not_what_they_replaced() {
+fn watch_from_the_compacted_revision_has_no_previous_values() {
     let mut store = Store::new();
     put(&mut store, "k", "1");
     put(&mut store, "k", "2");
     store.compact(3).expect("a compaction");
     let mut stream = store.watch_open();
-    store.watch_create(stream.stream, &WatchRequest::of(one("k"), 3));
+    store.watch_create(stream.stream, &WatchRequest::new(one("k"), 3));
     let mut seen = Vec::new();
-    while let Poll::Ready(Some(delivery)) = stream.poll(&mut Context::from_waker(Waker::noop())) {
-        if let Delivery::Events { events, .. } = delivery {
+    while let Some(message) = stream.try_recv() {
+        if let WatchMessage::Events { events, .. } = message {
             seen.extend(events.iter().map(|event| (event.record.value.clone(), event.previous.is_some())));
         }
     }

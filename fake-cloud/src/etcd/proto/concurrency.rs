@@ -1,8 +1,11 @@
-//! `v3electionpb.Election`.
+//! Messages of the packages `v3electionpb` and `v3lockpb`.
 
 use bytes::Bytes;
 
-use super::common::{KeyValue, ResponseHeader};
+use super::KeyValue;
+use super::etcdserverpb::ResponseHeader;
+
+// service Election
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct LeaderKey {
@@ -70,6 +73,36 @@ pub(crate) struct ResignRequest {
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct ResignResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
+}
+
+// service Lock
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct LockRequest {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub(crate) name: Bytes,
+    #[prost(int64, tag = "2")]
+    pub(crate) lease: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct LockResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub(crate) key: Bytes,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct UnlockRequest {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub(crate) key: Bytes,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct UnlockResponse {
     #[prost(message, optional, tag = "1")]
     pub(crate) header: Option<ResponseHeader>,
 }
