@@ -14,6 +14,9 @@ export PROTOC := $(BIN)/protoc
 # Tests compare the fake etcd with a real one, which comes with the virtual environment too.
 export LCM_ETCD_BIN := $(BIN)
 
+# The extension module with the dependency features of `cargo test --workspace`, so that no dependency is compiled twice.
+DEVELOP := $(BIN)/maturin develop --locked --quiet --features test-build
+
 .PHONY: help setup demo simulate controller test test-lifecycle test-rust test-python wheel prove soak lint deny format bench bench-quick bench-ready bench-lifecycle docs notebooks fake-cloud clean
 
 help: ## Show this list
@@ -48,9 +51,9 @@ test-rust: setup ## Test all crates with all features (the first build takes min
 	$(CARGO) test --workspace
 
 test-python: setup ## Test the Python package, its wheel and types, and the fake cloud with boto3, aws and virl2_client
-	$(BIN)/maturin develop --locked --quiet
+	$(DEVELOP)
 	$(CARGO) build --quiet --workspace --bins --examples
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses 2 --dist loadfile
 	$(BIN)/mypy
 	$(BIN)/pyright
 	$(BIN)/python -m mypy.stubtest --mypy-config-file pyproject.toml --allowlist lcm-py/stubtest-allowlist.txt lcm
@@ -136,7 +139,7 @@ docs: ## Build the API documentation in target/doc
 	@echo "Open target/doc/lcm_sdk/index.html"
 
 notebooks: setup ## Run the notebooks and write pages to target/notebooks
-	$(BIN)/maturin develop --locked --quiet
+	$(DEVELOP)
 	$(BIN)/jupyter-nbconvert --execute --to html --output-dir target/notebooks \
 		--KernelManager.transport=ipc --KernelManager.ip="$$(mktemp -d)/kernel" notebooks/*.ipynb
 	@echo "Open target/notebooks/01-lifecycle.html. To work in them: $(BIN)/pip install jupyterlab, then $(BIN)/jupyter-lab notebooks"

@@ -14,7 +14,7 @@ use crate::clients::{Clients, config_error, coordination as elector};
 use crate::convert::{to_python, to_timedelta};
 use crate::door::{Task, spawn};
 use crate::policy::Policy;
-use crate::python::{frozen_map, outcome_kind, sweep_report_class};
+use crate::python::{frozen_map, outcome, sweep_report_class};
 
 /// A controller that does nothing until it is started, and is started once.
 #[pyclass(frozen, module = "lcm._lcm")]
@@ -88,8 +88,8 @@ impl Controller {
 /// What a sweep came to, as `lcm.SweepReport`.
 fn sweep_to_python(py: Python<'_>, report: SweepReport) -> PyResult<Py<PyAny>> {
     let outcomes = PyDict::new(py);
-    for (outcome, passes) in &report.outcomes {
-        outcomes.set_item(outcome_kind(py, outcome)?, passes)?;
+    for (word, passes) in &report.outcomes {
+        outcomes.set_item(outcome(py, word)?, passes)?;
     }
     let unfinished = PyTuple::new(py, &report.unfinished)?;
     let took = to_timedelta(py, report.took)?;

@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use crate::convert::{to_frozen, to_timedelta};
 use crate::python::{
-    action_class, action_name, action_result, decision_class, failure_to_python, frozen_map, outcome_class,
-    outcome_kind, reason_class, reason_code, requeue, transition_class, worker_status,
+    effect_class, effect_name, effect_result, decision_class, failure_to_python, frozen_map, reconcile_result_class,
+    outcome, reason_class, reason_code, requeue, transition_class, worker_status,
 };
 
 /// A decision about a worker as `lcm.Decision`.
@@ -26,10 +26,10 @@ pub(crate) fn decision_to_python<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let target = decision.transition.map_or(status, |transition| transition.to());
     let (look, after) = look_again_to_python(py, decision.requeue)?;
-    let planned = |effect: &Effect| action_to_python(py, effect, &EffectResult::Planned);
+    let planned = |effect: &Effect| effect_to_python(py, effect, &EffectResult::Planned);
     decision_class(py)?.call1((
         worker.into_bound_py_any(py)?,
-        outcome_kind(py, decision.outcome.as_str())?,
+        outcome(py, decision.outcome.as_str())?,
         worker_status(py, status.as_str())?,
         worker_status(py, target.as_str())?,
         decision.transition.map(|transition| transition_to_python(py, transition)).transpose()?,
@@ -45,26 +45,26 @@ pub(crate) fn decision_to_python<'py>(
 
 /// Imports what [`outcome_to_python`] will need.
 pub(crate) fn import_outcomes(py: Python<'_>) -> PyResult<()> {
-    outcome_class(py).map(drop)
+    reconcile_result_class(py).map(drop)
 }
 
 /// How a pass went as `lcm.Outcome`.
 pub(crate) fn outcome_to_python<'py>(py: Python<'py>, result: &ReconcileResult) -> PyResult<Bound<'py, PyAny>> {
     let (look, after) = look_again_to_python(py, result.requeue)?;
     let arguments = PyDict::new(py);
-    arguments.set_item("kind", outcome_kind(py, result.outcome.as_str())?)?;
+    arguments.set_item("outcome", outcome(py, result.outcome.as_str())?)?;
     arguments.set_item("worker_id", result.worker_id.as_str())?;
-    arguments.set_item("source", worker_status(py, result.from_status.as_str())?)?;
-    arguments.set_item("target", worker_status(py, result.to_status.as_str())?)?;
-    let action = |EffectReport { effect, result }: &EffectReport| action_to_python(py, effect, result);
-    arguments.set_item("actions", tuple(py, result.effects.iter().map(action))?)?;
+    arguments.set_item("from_status", worker_status(py, result.from_status.as_str())?)?;
+    arguments.set_item("to_status", worker_status(py, result.to_status.as_str())?)?;
+    let action = |EffectReport { effect, result }: &EffectReport| effect_to_python(py, effect, result);
+    arguments.set_item("effects", tuple(py, result.effects.iter().map(action))?)?;
     arguments.set_item("reason", reason_to_python(py, &result.reason)?)?;
     arguments.set_item("requeue", look)?;
     arguments.set_item("after", after)?;
     let error = result.error.as_ref().map(|failure| failure_to_python(py, failure)).transpose()?;
     arguments.set_item("error", error)?;
     arguments.set_item("dry_run", result.mode == Mode::DryRun)?;
-    outcome_class(py)?.call((), Some(&arguments))
+    reconcile_result_class(py)?.call((), Some(&arguments))
 }
 
 fn transition_to_python<'py>(py: Python<'py>, transition: Transition) -> PyResult<Bound<'py, PyAny>> {
@@ -74,7 +74,7 @@ fn transition_to_python<'py>(py: Python<'py>, transition: Transition) -> PyResul
     transition_class(py)?.call1((from.as_str(), to.as_str(), kind.as_str(), when))
 }
 
-fn action_to_python<'py>(py: Python<'py>, effect: &Effect, result: &EffectResult) -> PyResult<Bound<'py, PyAny>> {
+fn effect_to_python<'py>(py: Python<'py>, effect: &Effect, result: &EffectResult) -> PyResult<Bound<'py, PyAny>> {
     let Value::Object(mut details) = json(effect)? else {
         return Err(PyValueError::new_err("an effect is an object"));
     };
@@ -86,11 +86,11 @@ fn action_to_python<'py>(py: Python<'py>, effect: &Effect, result: &EffectResult
         EffectResult::Failed(failure) => ("failed", None, Some(failure_to_python(py, failure)?)),
         EffectResult::NotTried => ("not_tried", None, None),
     };
-    action_class(py)?.call1((
-        action_name(py, effect.name())?,
+    effect_class(py)?.call1((
+        effect_name(py, effect.name())?,
         effect.to_string(),
         to_frozen(py, &Value::Object(details))?,
-        action_result(py, word)?,
+        effect_result(py, word)?,
         instance,
         failure,
     ))

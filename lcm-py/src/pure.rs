@@ -51,7 +51,7 @@ pub(crate) fn vocabularies() -> BTreeMap<&'static str, Vec<&'static str>> {
         ("Ec2State", Ec2State::ALL.iter().map(|word| word.as_str()).collect()),
         ("ExternalStopPolicy", ExternalStopPolicy::ALL.iter().map(|word| word.as_str()).collect()),
         ("FailureKind", FailureKind::ALL.iter().map(|word| word.as_str()).collect()),
-        ("OutcomeKind", Outcome::ALL.iter().map(|word| word.as_str()).collect()),
+        ("Outcome", Outcome::ALL.iter().map(|word| word.as_str()).collect()),
         ("ReasonCode", ReasonCode::ALL.iter().map(|word| word.as_str()).collect()),
     ])
 }

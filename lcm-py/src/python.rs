@@ -20,7 +20,7 @@ macro_rules! classes {
 
 classes! {
     absent_class = "lcm.data", "Absent";
-    action_class = "lcm.outcome", "Action";
+    effect_class = "lcm.outcome", "Effect";
     bridge_class = "lcm.ports", "Bridge";
     call_failure_class = "lcm.data", "CallFailure";
     changed_class = "lcm.ports", "Changed";
@@ -34,7 +34,7 @@ classes! {
     lease_class = "lcm.ports", "Lease";
     listing_class = "lcm.ports", "Listing";
     observation_class = "lcm.observation", "Observation";
-    outcome_class = "lcm.outcome", "Outcome";
+    reconcile_result_class = "lcm.outcome", "ReconcileResult";
     patch_class = "lcm.ports", "Patch";
     port_error_class = "lcm.exceptions", "PortError";
     progress_class = "lcm.ports", "Progress";
@@ -61,13 +61,13 @@ macro_rules! vocabularies {
 }
 
 vocabularies! {
-    action_name = "ActionName";
-    action_result = "EffectResult";
+    effect_name = "EffectName";
+    effect_result = "EffectResult";
     conclusion = "Conclusion";
     desired_status = "DesiredStatus";
     failure_kind = "FailureKind";
     requeue = "Requeue";
-    outcome_kind = "OutcomeKind";
+    outcome = "Outcome";
     reason_code = "ReasonCode";
     worker_status = "WorkerStatus";
 }

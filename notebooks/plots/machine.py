@@ -55,7 +55,7 @@ def machine(transitions: Iterable[Transition]) -> Figure:
     figure, axes = plt.subplots(figsize=(13, 6))
     axes.set(xlim=(-1.1, 14.9), ylim=(0, 6.9), aspect="equal")
     axes.axis("off")
-    joined = {edge.source for edge in edges} | {edge.target for edge in edges}
+    joined = {edge.from_status for edge in edges} | {edge.to_status for edge in edges}
     boxes = {status: _box(axes, status) for status in STATUSES if status in joined}
     for edge in edges:
         _draw(axes, edge, boxes)
@@ -72,8 +72,8 @@ def _box(axes: Axes, status: str) -> FancyBboxPatch:
 
 
 def _draw(axes: Axes, edge: Transition, boxes: dict[str, FancyBboxPatch]) -> None:
-    bend, share = ROUTES.get((edge.source, edge.target), (0.0, 0.5))
-    start, end = PLACES[edge.source], PLACES[edge.target]
+    bend, share = ROUTES.get((edge.from_status, edge.to_status), (0.0, 0.5))
+    start, end = PLACES[edge.from_status], PLACES[edge.to_status]
     arrow = FancyArrowPatch(
         start,
         end,
@@ -81,8 +81,8 @@ def _draw(axes: Axes, edge: Transition, boxes: dict[str, FancyBboxPatch]) -> Non
         arrowstyle="-|>,head_length=5,head_width=2.6",
         color=SOFT,
         linewidth=1.1,
-        patchA=boxes[edge.source],
-        patchB=boxes[edge.target],
+        patchA=boxes[edge.from_status],
+        patchB=boxes[edge.to_status],
         shrinkA=2,
         shrinkB=3,
     )

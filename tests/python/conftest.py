@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import time
 import urllib.error
@@ -21,16 +22,27 @@ from lcm import testing
 
 ROOT = Path(__file__).resolve().parents[2]
 
+# Started with `nohup … &`, this process ignores SIGINT and its children would inherit that. With a handler of its own
+# they start with the default action.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
-def fake_cloud_binary() -> Path:
-    """The command under test: named by FAKE_CLOUD_BIN, or built by cargo before."""
-    named = os.environ.get("FAKE_CLOUD_BIN")
+
+def built_program(path: str) -> Path:
+    """Path of a program that `cargo build --workspace --bins --examples` has built."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    candidates = [Path(named)] if named else [target / profile / "fake-cloud" for profile in ("debug", "release")]
+    candidates = [target / profile / path for profile in ("debug", "release")]
     for candidate in candidates:
         if candidate.exists():
             return candidate
-    pytest.fail(f"no fake-cloud at {', '.join(map(str, candidates))}: run `cargo build -p fake-cloud` first")
+    missing = ", ".join(map(str, candidates))
+    pytest.fail(f"{missing} not found: run `cargo build --workspace --bins --examples` first")
+
+
+def fake_cloud_binary() -> Path:
+    """The command under test: `FAKE_CLOUD_BIN`, or the workspace's own build."""
+    named = os.environ.get("FAKE_CLOUD_BIN")
+    return Path(named) if named else built_program("fake-cloud")
 
 
 class AdminError(Exception):

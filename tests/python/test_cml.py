@@ -7,20 +7,18 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import virl2_client.virl2_client
+from conftest import built_program
 from virl2_client import ClientLibrary, InitializationError
 from virl2_client.exceptions import APIError, LabNotFound
 
-PROJECT = Path(__file__).parents[2]
 VERSIONS = ["2.9.1+build.7", "2.10.0+build.1"]
 
 pytestmark = [
-    # The first test may have to build the servers.
     pytest.mark.timeout(900),
     # Cisco's client hands the path of a CA bundle to httpx in a way that httpx would like to see go.
     pytest.mark.filterwarnings("ignore:`verify=<str>` is deprecated:DeprecationWarning"),
@@ -29,14 +27,11 @@ pytestmark = [
 
 @pytest.fixture(scope="session")
 def binary() -> str:
-    """The example that serves one CML and one control plane, built if nobody says where it is."""
+    """The example that serves one CML and one control plane, `FAKE_CLOUD_LAB` or the workspace's own build."""
     given = os.environ.get("FAKE_CLOUD_LAB")
     if given:
         return given
-    command = ["cargo", "build", "--locked", "--package", "fake-cloud", "--example", "lab", "--message-format", "json"]
-    built = subprocess.run(command, cwd=PROJECT, check=True, stdout=subprocess.PIPE, text=True)
-    artifacts = [json.loads(line) for line in built.stdout.splitlines()]
-    return next(str(it["executable"]) for it in artifacts if it.get("target", {}).get("name") == "lab")
+    return str(built_program("examples/lab"))
 
 
 @contextmanager

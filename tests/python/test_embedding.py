@@ -172,7 +172,7 @@ controller = lcm.Controller(clients)
 child = os.fork()
 if child == 0:
     worker = lcm.Worker("w-1", "running", desired_status="running", ec2_instance_id="i-1")
-    assert lcm.decide(worker, lcm.Observation(ec2="stopped")).target == "stopped"
+    assert lcm.decide(worker, lcm.Observation(ec2="stopped")).to_status == "stopped"
     for use in (
         lambda: lcm.collect_orphans(clients=clients),
         lambda: asyncio.run(lcm.collect_orphans_async(clients=clients)),

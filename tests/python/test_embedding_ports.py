@@ -63,12 +63,12 @@ def test_threads_with_loops_of_their_own_share_clients(live_cloud: FakeCloud) ->
     shelf = Shelf(*map(pending, range(24)))
     clients = live_cloud.clients(control_plane=shelf)
 
-    def launch(id: str) -> lcm.Outcome:
+    def launch(id: str) -> lcm.ReconcileResult:
         return asyncio.run(lcm.reconcile_async(shelf.records[id], clients=clients, timeout=60))
 
     with ThreadPoolExecutor(8) as threads:
         outcomes = list(threads.map(launch, list(shelf.records)))
-    assert {str(outcome.target) for outcome in outcomes} == {"provisioning"}, [str(outcome) for outcome in outcomes]
+    assert {str(result.to_status) for result in outcomes} == {"provisioning"}, [str(result) for result in outcomes]
     assert live_cloud.count("RunInstances") == 24
 
 
@@ -76,8 +76,8 @@ def test_blocking_passes_and_asyncio_share_clients(live_cloud: FakeCloud) -> Non
     shelf = Shelf(*map(pending, range(8)))
     clients = live_cloud.clients(control_plane=shelf)
 
-    async def story() -> list[lcm.Outcome]:
-        passes: list[Awaitable[lcm.Outcome]] = []
+    async def story() -> list[lcm.ReconcileResult]:
+        passes: list[Awaitable[lcm.ReconcileResult]] = []
         for n, record in enumerate(list(shelf.records.values())):
             if n % 2:
                 passes.append(asyncio.to_thread(lcm.reconcile, record, clients=clients))
@@ -85,7 +85,7 @@ def test_blocking_passes_and_asyncio_share_clients(live_cloud: FakeCloud) -> Non
                 passes.append(lcm.reconcile_async(record, clients=clients))
         return await asyncio.gather(*passes)
 
-    assert {str(outcome.target) for outcome in asyncio.run(story())} == {"provisioning"}
+    assert {str(result.to_status) for result in asyncio.run(story())} == {"provisioning"}
 
 
 def test_python_counts_on_while_a_pass_waits(live_cloud: FakeCloud) -> None:
@@ -149,9 +149,9 @@ def test_sessions_that_cannot_be_read_stop_nobody(live_cloud: FakeCloud, answer:
 
     instance = live_cloud.run()
     shelf = Odd({**DRAINING, "ec2_instance_id": instance.id})
-    outcome = lcm.reconcile(shelf.records["w-1"], clients=live_cloud.clients(control_plane=shelf))
-    assert (outcome.kind, outcome.target) == ("retry", "draining"), str(outcome)
-    assert outcome.error is not None and said in outcome.error.message
+    result = lcm.reconcile(shelf.records["w-1"], clients=live_cloud.clients(control_plane=shelf))
+    assert (result.outcome, result.to_status) == ("retry", "draining"), str(result)
+    assert result.error is not None and said in result.error.message
     assert live_cloud.count("StopInstances") == 0
 
 

@@ -1,25 +1,23 @@
 """aetcd, the client the Python services use, against the fake etcd."""
 
 import asyncio
-import os
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import aetcd
 import pytest
+from conftest import built_program
 
-ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 10
 
 
 @pytest.fixture(scope="module")
 def etcd() -> Iterator[tuple[str, int]]:
     """A fake etcd on a free port."""
-    command = ["cargo", "run", "--quiet", "--package", "fake-cloud", "--example", "etcd", "--", "127.0.0.1:0"]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=os.environ) as process:
+    command = [built_program("examples/etcd"), "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
         host, port = line.removeprefix("etcd on ").split(",")[0].split(":")

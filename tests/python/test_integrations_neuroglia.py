@@ -135,4 +135,4 @@ except ModuleNotFoundError as error:
     run = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, timeout=100)
     assert run.returncode == 0, run.stderr
     assert run.stdout.startswith("neuroglia")
-    assert "lcm.integrations.neuroglia needs neuroglia-python 0.9: pip install 'lcm[neuroglia]'" in run.stdout
+    assert "lcm.integrations.neuroglia needs neuroglia-python 0.9: pip install 'lcm-sdk[neuroglia]'" in run.stdout

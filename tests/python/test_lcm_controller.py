@@ -168,10 +168,10 @@ def test_a_port_in_python_serves_a_single_pass(live_cloud: FakeCloud, waiting: s
     clients = live_cloud.clients(control_plane=records)
     worker = records.records["w-1"]
     if waiting == "asyncio":
-        outcome = asyncio.run(lcm.reconcile_async(worker, clients=clients))
+        result = asyncio.run(lcm.reconcile_async(worker, clients=clients))
     else:
-        outcome = lcm.reconcile(worker, clients=clients)
-    assert outcome.target == "provisioning", str(outcome)
+        result = lcm.reconcile(worker, clients=clients)
+    assert result.to_status == "provisioning", str(result)
     assert records.records["w-1"]["ec2_instance_id"] == live_cloud.instances()[0].id
 
 
@@ -198,7 +198,7 @@ def test_what_a_port_raises_is_part_of_the_outcome(live_cloud: FakeCloud) -> Non
     records = Broken(PENDING)
     clients = live_cloud.clients(control_plane=records)
     told = lcm.reconcile(PENDING, clients=clients)
-    assert told.kind is lcm.OutcomeKind.RETRY
+    assert told.outcome is lcm.Outcome.RETRY
     assert told.error == lcm.CallFailure("unreachable", "closed for lunch", "LUNCH")
     records.error = KeyError("shelf")
     unclear = lcm.reconcile(PENDING, clients=clients)
@@ -211,9 +211,9 @@ def test_a_port_that_answers_nonsense_is_a_failure_too(live_cloud: FakeCloud) ->
         def template(self, name: str, /) -> Any:
             return {"name": name, "instance_type": 7}
 
-    outcome = lcm.reconcile(PENDING, clients=live_cloud.clients(control_plane=Nonsense(PENDING)))
-    assert outcome.kind is lcm.OutcomeKind.RETRY and outcome.error is not None
-    assert "field `instance_type` is 7" in outcome.error.message
+    result = lcm.reconcile(PENDING, clients=live_cloud.clients(control_plane=Nonsense(PENDING)))
+    assert result.outcome is lcm.Outcome.RETRY and result.error is not None
+    assert "field `instance_type` is 7" in result.error.message
 
 
 def test_cancelling_a_pass_cancels_the_coroutine_it_waits_for(live_cloud: FakeCloud) -> None:
@@ -268,8 +268,8 @@ def test_events_reach_a_listener_in_python(live_cloud: FakeCloud) -> None:
     worker = live_cloud.add_worker(
         id="w-1", status="draining", desired_status="stopped", ec2_instance_id=instance.id, aws_region="us-east-1"
     )
-    outcome = lcm.reconcile(worker, clients=live_cloud.clients(events=Listener()))
-    assert outcome.target == "stopping", str(outcome)
+    result = lcm.reconcile(worker, clients=live_cloud.clients(events=Listener()))
+    assert result.to_status == "stopping", str(result)
     assert [event["type"] for event in heard] == ["cml_worker.drain.completed.v1"]
 
 
@@ -315,7 +315,7 @@ def test_a_cloud_written_in_python_is_asked_and_told(live_cloud: FakeCloud) -> N
     records = Records(PENDING, stopping)
     clients = live_cloud.clients(control_plane=records, compute=garage)
     launched = lcm.reconcile(records.records["w-1"], clients=clients)
-    assert launched.target == "provisioning" and records.records["w-1"]["ec2_instance_id"] == "i-new"
+    assert launched.to_status == "provisioning" and records.records["w-1"]["ec2_instance_id"] == "i-new"
     lcm.reconcile(records.records["w-2"], clients=clients)
     assert garage.asked == ["launch w-1", "stop i-1"]
     assert live_cloud.count() == 0, "nobody else was asked"
@@ -327,8 +327,8 @@ def test_what_a_cloud_in_python_leaves_out_is_not_gone(live_cloud: FakeCloud) ->
     worker = {"id": "w-1", "created_at": "2026-01-01T00:00:00Z", **old}
     clients = live_cloud.clients(control_plane=Records(worker), compute=garage)
     unknown = lcm.reconcile({**worker, "version": 1}, clients=clients)
-    assert (unknown.kind, unknown.target) == ("retry", "stopped") and unknown.error is not None
+    assert (unknown.outcome, unknown.to_status) == ("retry", "stopped") and unknown.error is not None
     assert unknown.error.message == "nothing was said about i-1"
     garage.states["i-1"] = lcm.ABSENT
     gone = lcm.reconcile({**worker, "version": 1}, clients=clients)
-    assert gone.target == "terminated", str(gone)
+    assert gone.to_status == "terminated", str(gone)

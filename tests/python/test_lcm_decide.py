@@ -39,13 +39,13 @@ def test_a_worker_and_its_dict_lead_to_the_same_decision() -> None:
     from_dict = lcm.decide(RECORD, seen, now=NOW)
     from_worker = lcm.decide(lcm.Worker.from_dict(RECORD), seen, now=NOW)
     assert from_dict == from_worker
-    assert from_dict.outcome is lcm.OutcomeKind.SUCCESS
-    assert (from_dict.source, from_dict.target) == (lcm.WorkerStatus.STOPPED, lcm.WorkerStatus.STARTING)
+    assert from_dict.outcome is lcm.Outcome.SUCCESS
+    assert (from_dict.from_status, from_dict.to_status) == (lcm.WorkerStatus.STOPPED, lcm.WorkerStatus.STARTING)
     assert from_dict.transition == lcm.Transition("stopped", "starting", "commanded", "desired running")
-    assert [(action.name, action.result) for action in from_dict.actions] == [
-        (lcm.ActionName.START_INSTANCE, lcm.ActionResult.PLANNED)
+    assert [(effect.name, effect.result) for effect in from_dict.effects] == [
+        (lcm.EffectName.START_INSTANCE, lcm.EffectResult.PLANNED)
     ]
-    assert from_dict.actions[0].details == {"instance": "i-1"}
+    assert from_dict.effects[0].details == {"instance": "i-1"}
 
 
 def test_a_worker_keeps_what_it_does_not_know_and_shows_no_secret() -> None:
@@ -129,10 +129,10 @@ def test_a_naive_now_could_mean_any_hour_and_is_refused() -> None:
 def test_absent_and_no_answer_are_never_the_same() -> None:
     running = {**RECORD, "status": "running"}
     gone = lcm.decide(running, lcm.Observation(ec2=lcm.ABSENT), now=NOW)
-    assert (gone.target, gone.reason.code) == (lcm.WorkerStatus.TERMINATED, lcm.ReasonCode.GONE)
+    assert (gone.to_status, gone.reason.code) == (lcm.WorkerStatus.TERMINATED, lcm.ReasonCode.GONE)
     throttled = lcm.CallFailure("throttled", "slow down", "RequestLimitExceeded")
     unknown = lcm.decide(running, lcm.Observation(ec2=throttled), now=NOW)
-    assert (unknown.target, unknown.outcome) == (lcm.WorkerStatus.RUNNING, lcm.OutcomeKind.RETRY)
+    assert (unknown.to_status, unknown.outcome) == (lcm.WorkerStatus.RUNNING, lcm.Outcome.RETRY)
     assert "RequestLimitExceeded: slow down" in str(unknown.reason)
     not_asked = lcm.decide(running, lcm.Observation(), now=NOW)
     assert not_asked.reason.code is lcm.ReasonCode.NOT_OBSERVED
@@ -154,8 +154,8 @@ def test_a_launch_is_planned_whole() -> None:
     )
     pending = {"id": "w-1", "status": "pending", "template_name": "metal"}
     decision = lcm.decide(pending, seen, policy=policy, now=NOW)
-    assert [action.name.value for action in decision.actions] == ["record_launch_plan", "launch_instance"]
-    plan = decision.actions[1].details["plan"]
+    assert [effect.name.value for effect in decision.effects] == ["record_launch_plan", "launch_instance"]
+    plan = decision.effects[1].details["plan"]
     assert plan["subnet_id"] == "subnet-1" and plan["tags"]["lcm:worker_id"] == "w-1"
     assert pickle.loads(pickle.dumps(decision)) == decision
     assert hash(decision) == hash(lcm.decide(pending, seen, policy=policy, now=NOW))
@@ -207,9 +207,9 @@ def test_a_decision_is_ready_for_json() -> None:
     shown = json.loads(json.dumps(decision.to_dict()))
     assert shown["outcome"] == "success" and shown["reason"]["code"] == "start_requested"
     assert shown["transition"] == {
-        "source": "stopped", "target": "starting", "kind": "commanded", "when": "desired running"
+        "from_status": "stopped", "to_status": "starting", "kind": "commanded", "when": "desired running"
     }  # fmt: skip
-    assert shown["actions"][0]["details"] == {"instance": "i-1"}
+    assert shown["effects"][0]["details"] == {"instance": "i-1"}
 
 
 def test_html_escapes_what_comes_from_outside() -> None:
@@ -258,7 +258,7 @@ def test_a_drain_is_begun_watched_and_called_off() -> None:
     soon = lcm.check_drain(draining, sessions, template=template, now=NOW + timedelta(minutes=59))
     assert soon.reason.code is lcm.ReasonCode.DRAIN_WAITING
     late = lcm.check_drain(draining, sessions, template=template, now=NOW + timedelta(minutes=60))
-    assert late.reason.code is lcm.ReasonCode.DRAIN_TIMEOUT and late.target is lcm.WorkerStatus.STOPPING
+    assert late.reason.code is lcm.ReasonCode.DRAIN_TIMEOUT and late.to_status is lcm.WorkerStatus.STOPPING
     off = lcm.cancel_drain(draining, cancelled_by="bob", reason="class goes on")
     assert off.changes == {"desired_status": "running", "drain_started_at": None}
     with pytest.raises(lcm.InvalidTransition, match="worker w-1 is running; only a draining worker"):

@@ -128,7 +128,7 @@ def test_a_state_alone_stands_for_an_instance_as_the_record_has_it() -> None:
 def test_any_mapping_and_any_worker_will_do(kind: Any) -> None:
     record = {"id": "w-1", "status": "stopped", "desired_status": "running", "ec2_instance_id": "i-1"}
     (decision,) = lcm.decide_many([kind(record)], "stopped", now=NOW)
-    assert decision.target == "starting"
+    assert decision.to_status == "starting"
 
 
 # Of the wrong type; a launch plan is an object that cannot be read.

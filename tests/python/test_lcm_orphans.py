@@ -72,8 +72,8 @@ def test_an_instance_nobody_knows_is_imported_and_one_with_an_owner_is_named(
     fake_cloud.advance(60)
     region = lcm.collect_orphans(clients=lcm_clients).regions[0]
     assert (region.imported, region.handed_over) == (1, ("w-new",))
-    outcome = lcm.reconcile(fake_cloud.worker("w-new"), clients=lcm_clients)
-    assert fake_cloud.worker("w-new").ec2_instance_id == adopted.id, str(outcome)
+    result = lcm.reconcile(fake_cloud.worker("w-new"), clients=lcm_clients)
+    assert fake_cloud.worker("w-new").ec2_instance_id == adopted.id, str(result)
 
 
 def test_a_terminated_record_whose_instance_lives_comes_back(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
@@ -168,7 +168,7 @@ def test_reports_are_data(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> No
     shown = json.loads(json.dumps(report.to_dict()))
     assert shown["regions"][0]["verdicts"][0] == {
         "worker_id": "w-04",
-        "instance_id": "i-0dead000000000004",
+        "ec2_instance_id": "i-0dead000000000004",
         "conclusion": "orphan",
     }
     html = report._repr_html_()

@@ -57,14 +57,14 @@ def test_the_exception_itself_is_reached_from_the_outcome(fake_cloud: FakeCloud,
     error = ConnectionError("the cable is cut")
     clients = fake_cloud.clients(control_plane=Odd("template", error, PENDING))
     if waiting == "asyncio":
-        outcome = asyncio.run(lcm.reconcile_async(PENDING, clients=clients))
+        result = asyncio.run(lcm.reconcile_async(PENDING, clients=clients))
     else:
-        outcome = lcm.reconcile(PENDING, clients=clients)
-    assert outcome.error == lcm.CallFailure("unclear", "the cable is cut", "ConnectionError")
-    assert outcome.error is not None and outcome.error.cause is error
+        result = lcm.reconcile(PENDING, clients=clients)
+    assert result.error == lcm.CallFailure("unclear", "the cable is cut", "ConnectionError")
+    assert result.error is not None and result.error.cause is error
     assert error.__traceback__ is not None, "it says where it came from"
     with pytest.raises(lcm.PortError, match="ConnectionError: the cable is cut") as raised:
-        outcome.raise_for_error()
+        result.raise_for_error()
     assert raised.value.__cause__ is error and raised.value.kind is lcm.FailureKind.UNCLEAR
 
 
@@ -77,10 +77,10 @@ def test_an_action_that_failed_has_its_cause_too(fake_cloud: FakeCloud) -> None:
 
     cloud = Stuck()
     cloud.regions[REGION].instances["i-1"] = lcm.Instance("running", "i-1")
-    outcome = lcm.reconcile(STOPPING, clients=fake_cloud.clients(control_plane=records(STOPPING), compute=cloud))
-    (action,) = outcome.actions
-    assert action.error == lcm.CallFailure("refused", "the switch is stuck", "STUCK")
-    assert action.error is not None and action.error.cause is error and isinstance(error.__cause__, OSError)
+    result = lcm.reconcile(STOPPING, clients=fake_cloud.clients(control_plane=records(STOPPING), compute=cloud))
+    (effect,) = result.effects
+    assert effect.error == lcm.CallFailure("refused", "the switch is stuck", "STUCK")
+    assert effect.error is not None and effect.error.cause is error and isinstance(error.__cause__, OSError)
 
 
 def test_a_cause_is_no_part_of_what_is_compared_shown_copied_or_sent() -> None:
@@ -96,8 +96,8 @@ def test_a_cause_is_no_part_of_what_is_compared_shown_copied_or_sent() -> None:
 
 
 def test_an_outcome_without_an_error_raises_nothing(fake_cloud: FakeCloud) -> None:
-    outcome = lcm.reconcile(lcm.Worker("w-1", "terminated"), clients=fake_cloud.clients())
-    assert outcome.raise_for_error() is outcome
+    result = lcm.reconcile(lcm.Worker("w-1", "terminated"), clients=fake_cloud.clients())
+    assert result.raise_for_error() is result
 
 
 def test_a_cause_that_a_port_names_in_its_answer_comes_back(fake_cloud: FakeCloud) -> None:
@@ -107,8 +107,8 @@ def test_a_cause_that_a_port_names_in_its_answer_comes_back(fake_cloud: FakeClou
         def instances(self, region: str, ids: list[str], /) -> dict[str, Any]:
             return {id: lcm.CallFailure("unreachable", "no answer", cause=error) for id in ids}
 
-    outcome = lcm.reconcile(STOPPING, clients=fake_cloud.clients(control_plane=records(STOPPING), compute=Partly()))
-    assert outcome.error is not None and outcome.error.cause is error
+    result = lcm.reconcile(STOPPING, clients=fake_cloud.clients(control_plane=records(STOPPING), compute=Partly()))
+    assert result.error is not None and result.error.cause is error
 
 
 @pytest.mark.parametrize("kind", list(lcm.FailureKind))
@@ -117,9 +117,9 @@ def test_a_port_error_says_what_kind_of_failure_it_was(fake_cloud: FakeCloud, ki
         """A class of one's own says the same."""
 
     error = Ours("no", kind, "OWN")
-    outcome = lcm.reconcile(PENDING, clients=fake_cloud.clients(control_plane=Odd("template", error, PENDING)))
-    assert outcome.error is not None and outcome.error.cause is error
-    assert outcome.error == lcm.CallFailure(kind, "no", "OWN")
+    result = lcm.reconcile(PENDING, clients=fake_cloud.clients(control_plane=Odd("template", error, PENDING)))
+    assert result.error is not None and result.error.cause is error
+    assert result.error == lcm.CallFailure(kind, "no", "OWN")
 
 
 def test_a_kind_that_is_none_is_refused_where_it_is_made() -> None:
@@ -143,9 +143,9 @@ def test_an_answer_that_cannot_be_read_says_what_would_have_been_right(
 ) -> None:
     odd = Odd(method, answer, PENDING)
     odd.templates["tiny"] = {"name": "tiny", "instance_type": "m5.large"}
-    outcome = lcm.reconcile(PENDING, clients=fake_cloud.clients(control_plane=odd, compute=OwnCloud()))
-    errors = [failure for failure in (outcome.error, *(action.error for action in outcome.actions)) if failure]
-    assert outcome.kind is lcm.OutcomeKind.RETRY and errors, str(outcome)
+    result = lcm.reconcile(PENDING, clients=fake_cloud.clients(control_plane=odd, compute=OwnCloud()))
+    errors = [failure for failure in (result.error, *(effect.error for effect in result.effects)) if failure]
+    assert result.outcome is lcm.Outcome.RETRY and errors, str(result)
     assert errors[0].kind is lcm.FailureKind.UNPARSABLE and told in errors[0].message, errors[0].message
     assert isinstance(errors[0].cause, TypeError | ValueError)
 
@@ -168,8 +168,8 @@ def test_a_cloud_that_answers_nonsense_is_told_so(
     cloud = cloud_with("running")
     setattr(cloud, method, lambda *_: answer)
     own = records(worker)
-    outcome = lcm.reconcile(own.records["w-1"], clients=fake_cloud.clients(control_plane=own, compute=cloud))
-    errors = [failure for failure in (outcome.error, *(action.error for action in outcome.actions)) if failure]
+    result = lcm.reconcile(own.records["w-1"], clients=fake_cloud.clients(control_plane=own, compute=cloud))
+    errors = [failure for failure in (result.error, *(effect.error for effect in result.effects)) if failure]
     assert errors and told in errors[0].message, str(errors)
     assert errors[0].kind is lcm.FailureKind.UNPARSABLE
 

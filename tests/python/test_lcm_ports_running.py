@@ -35,8 +35,8 @@ def test_metrics_in_python_are_asked_and_reported(live_cloud: FakeCloud) -> None
     records = OwnRecords(running(cloud, cml_username="admin", cml_password="s3cret"))
     gauges.reports["i-w-1"].append((datetime.fromisoformat("2026-01-01T00:00:00Z"), lcm.CloudMetrics(12.5)))
     clients = live_cloud.clients(control_plane=records, compute=cloud, metrics=gauges, cml=cml)
-    outcome = lcm.reconcile(records.records["w-1"], clients=clients)
-    assert outcome.error is None, str(outcome)
+    result = lcm.reconcile(records.records["w-1"], clients=clients)
+    assert result.error is None, str(result)
     measured, told = records.metrics["w-1"]
     assert measured == {"cpu_utilization": 12.5, "memory_utilization": None, "disk_utilization": None}
     assert (told["labs_count"], told["nodes_count"], told["ready"]) == (1, 2, True)
@@ -50,11 +50,11 @@ def test_a_licence_is_registered_with_a_cml_in_python(live_cloud: FakeCloud, cap
     records = OwnRecords(running(cloud, cml_username="admin", cml_password="wrong", license=license))
     clients = live_cloud.clients(control_plane=records, compute=cloud, metrics=OwnGauges(), cml=cml)
 
-    def one_pass() -> lcm.Outcome:
+    def one_pass() -> lcm.ReconcileResult:
         return lcm.reconcile(records.records["w-1"], clients=clients)
 
     refused = one_pass()
-    assert refused.kind is lcm.OutcomeKind.RETRY and cml.tokens == []
+    assert refused.outcome is lcm.Outcome.RETRY and cml.tokens == []
     told = f"{refused} {refused!r} {refused.to_dict()} {caplog.text}"
     assert refused.error is not None and isinstance(refused.error.cause, lcm.PortError)
     assert refused.error.message == "[redacted] is not the password of admin"
@@ -74,8 +74,8 @@ def test_events_reach_the_control_plane_only_where_it_is_told_to_expect_them(liv
     known = {"desired_status": "stopped", "ec2_instance_id": instance.id, "aws_region": REGION}
     for id, switch in (("w-1", "false"), ("w-2", "true")):
         worker = live_cloud.add_worker(id=id, status="draining", **known)
-        outcome = lcm.reconcile(worker, clients=live_cloud.clients({"CONTROL_PLANE_EVENTS": switch}))
-        assert outcome.target == "stopping", str(outcome)
+        result = lcm.reconcile(worker, clients=live_cloud.clients({"CONTROL_PLANE_EVENTS": switch}))
+        assert result.to_status == "stopping", str(result)
     told = [event["subject"] for event in live_cloud.events() if event["type"] == "cml_worker.drain.completed.v1"]
     assert told == ["w-2"]
 
@@ -277,7 +277,7 @@ def test_many_threads_share_ports_in_python(live_cloud: FakeCloud, written: str)
     clients = live_cloud.clients(control_plane=records, compute=cloud)
     with ThreadPoolExecutor(8) as threads:
         outcomes = list(threads.map(lambda id: lcm.reconcile(records.records[id], clients=clients), records.records))
-    assert [str(action.result) for outcome in outcomes for action in outcome.actions] == ["done"] * 8
+    assert [str(effect.result) for result in outcomes for effect in result.effects] == ["done"] * 8
     assert cloud.asked.count("instances") < 8, "what is asked for at once is asked together"
 
 
@@ -293,6 +293,6 @@ def test_a_write_that_somebody_was_faster_than_is_decided_anew(live_cloud: FakeC
 
     cloud = OwnCloud()
     records = Contested(running(cloud, status="stopped", desired_status=None))
-    outcome = lcm.reconcile(records.records["w-1"], clients=live_cloud.clients(control_plane=records, compute=cloud))
-    assert outcome.target == "running" and records.records["w-1"]["status"] == "running"
+    result = lcm.reconcile(records.records["w-1"], clients=live_cloud.clients(control_plane=records, compute=cloud))
+    assert result.to_status == "running" and records.records["w-1"]["status"] == "running"
     assert records.records["w-1"]["name"] == "theirs", "nothing of theirs was lost"

@@ -51,34 +51,34 @@ def test_a_worker_is_launched_from_nothing(fake_cloud: FakeCloud, lcm_clients: l
     fake_cloud.add_template(name="metal", instance_type="m5zn.metal")
     fake_cloud.add_worker(id="w-1", status="pending", template_name="metal", aws_region="us-east-1")
     launched = lcm.reconcile(fake_cloud.worker("w-1"), clients=lcm_clients)
-    assert (launched.kind, launched.target) == (lcm.OutcomeKind.SUCCESS, lcm.WorkerStatus.PROVISIONING)
-    assert [action.result.value for action in launched.actions] == ["done", "launched"]
+    assert (launched.outcome, launched.to_status) == (lcm.Outcome.SUCCESS, lcm.WorkerStatus.PROVISIONING)
+    assert [effect.result.value for effect in launched.effects] == ["done", "launched"]
     instance = fake_cloud.instances()[0]
-    assert launched.actions[1].instance_id == instance.id == fake_cloud.worker("w-1").ec2_instance_id
+    assert launched.effects[1].ec2_instance_id == instance.id == fake_cloud.worker("w-1").ec2_instance_id
     assert instance.tags["lcm:worker_id"] == "w-1"
     fake_cloud.advance(120)
     up = lcm.reconcile(fake_cloud.worker("w-1"), clients=lcm_clients)
-    assert up.target is lcm.WorkerStatus.RUNNING
+    assert up.to_status is lcm.WorkerStatus.RUNNING
     assert fake_cloud.count("RunInstances") == 1
 
 
 def test_a_dry_run_reads_everything_and_does_nothing(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
     worker = add_running(fake_cloud, status="stopping")
     plan = lcm.reconcile(worker, clients=lcm_clients, dry_run=True)
-    assert plan.dry_run and [str(action.result) for action in plan.actions] == ["planned"]
+    assert plan.dry_run and [str(effect.result) for effect in plan.effects] == ["planned"]
     assert fake_cloud.count("StopInstances") == 0 and fake_cloud.worker("w-1") == worker
 
 
 def test_a_call_that_fails_is_an_outcome_and_no_exception(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
     worker = add_running(fake_cloud, status="stopping")
     fake_cloud.fail_next("DescribeInstances", times=9)
-    outcome = lcm.reconcile(worker, clients=lcm_clients)
-    assert outcome.kind is lcm.OutcomeKind.RETRY and outcome.target is lcm.WorkerStatus.STOPPING
-    assert outcome.error is not None
-    assert (outcome.error.kind, outcome.error.code) == (lcm.FailureKind.THROTTLED, "RequestLimitExceeded")
-    assert pickle.loads(pickle.dumps(outcome)) == outcome and hash(outcome)
-    assert json.loads(json.dumps(outcome.to_dict()))["error"]["code"] == "RequestLimitExceeded"
-    assert "retry" in outcome._repr_html_()
+    result = lcm.reconcile(worker, clients=lcm_clients)
+    assert result.outcome is lcm.Outcome.RETRY and result.to_status is lcm.WorkerStatus.STOPPING
+    assert result.error is not None
+    assert (result.error.kind, result.error.code) == (lcm.FailureKind.THROTTLED, "RequestLimitExceeded")
+    assert pickle.loads(pickle.dumps(result)) == result and hash(result)
+    assert json.loads(json.dumps(result.to_dict()))["error"]["code"] == "RequestLimitExceeded"
+    assert "retry" in result._repr_html_()
 
 
 def test_the_environment_is_enough(fake_cloud: FakeCloud, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +87,7 @@ def test_the_environment_is_enough(fake_cloud: FakeCloud, monkeypatch: pytest.Mo
     worker = fake_cloud.add_worker(id="w-1", status="stopped", ec2_instance_id=instance.id, aws_region="us-east-1")
     for name, value in fake_cloud.env.items():
         monkeypatch.setenv(name, value)
-    assert lcm.reconcile(worker.to_dict()).target is lcm.WorkerStatus.RUNNING
+    assert lcm.reconcile(worker.to_dict()).to_status is lcm.WorkerStatus.RUNNING
     monkeypatch.setenv("CML_PORT", "many")
     with pytest.raises(lcm.ConfigError, match='CML_PORT="many" is not accepted; accepted: a whole number from 1'):
         lcm.reconcile(worker)
@@ -111,7 +111,7 @@ def test_a_policy_keeps_the_regions_of_the_settings(fake_cloud: FakeCloud, lcm_c
     fake_cloud.add_template(name="metal", instance_type="m5zn.metal")
     worker = fake_cloud.add_worker(id="w-1", status="pending", template_name="metal")
     plan = lcm.reconcile(worker, clients=lcm_clients, policy=lcm.Policy(max_session_retries=1), dry_run=True)
-    assert plan.target is lcm.WorkerStatus.PROVISIONING, str(plan)
+    assert plan.to_status is lcm.WorkerStatus.PROVISIONING, str(plan)
 
 
 def test_a_pass_that_takes_too_long_is_given_up(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
@@ -127,8 +127,8 @@ def test_many_threads_reconcile_at_once(fake_cloud: FakeCloud, lcm_clients: lcm.
     workers = [add_running(fake_cloud, f"w-{n}", status="stopping") for n in range(8)]
     with ThreadPoolExecutor(8) as threads:
         outcomes = list(threads.map(lambda worker: lcm.reconcile(worker, clients=lcm_clients), workers))
-    assert [outcome.worker_id for outcome in outcomes] == [worker.id for worker in workers]
-    assert all(outcome.actions[0].result is lcm.ActionResult.DONE for outcome in outcomes)
+    assert [result.worker_id for result in outcomes] == [worker.id for worker in workers]
+    assert all(result.effects[0].result is lcm.EffectResult.DONE for result in outcomes)
 
 
 def test_other_threads_go_on_while_one_waits(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
@@ -146,11 +146,11 @@ def test_other_threads_go_on_while_one_waits(fake_cloud: FakeCloud, lcm_clients:
 def test_asyncio_waits_for_many_at_once(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
     workers = [add_running(fake_cloud, f"w-{n}", status="stopping") for n in range(5)]
 
-    async def story() -> list[lcm.Outcome]:
+    async def story() -> list[lcm.ReconcileResult]:
         return await asyncio.gather(*(lcm.reconcile_async(worker, clients=lcm_clients) for worker in workers))
 
     outcomes = asyncio.run(story())
-    assert {outcome.worker_id for outcome in outcomes} == {f"w-{n}" for n in range(5)}
+    assert {result.worker_id for result in outcomes} == {f"w-{n}" for n in range(5)}
     with pytest.raises(lcm.InvalidRecord):
         asyncio.run(lcm.reconcile_async({"id": "w", "status": "asleep"}, clients=lcm_clients))
 
@@ -239,7 +239,7 @@ def test_a_process_ends_cleanly_with_everything_still_open(fake_cloud: FakeCloud
         import lcm
         from lcm.testing import FakeCloud
         cloud = FakeCloud(clock="real").start()
-        print(lcm.reconcile(lcm.Worker("w-1", "terminated"), clients=cloud.clients()).kind)
+        print(lcm.reconcile(lcm.Worker("w-1", "terminated"), clients=cloud.clients()).outcome)
         """
     )
     assert (run.returncode, run.stdout, run.stderr) == (0, "skip\n", "")

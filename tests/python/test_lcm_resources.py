@@ -52,7 +52,7 @@ def test_each_is_looked_at_again_as_its_last_pass_says(live_cloud: FakeCloud) ->
     jobs = Jobs(
         done=None,
         soon=timedelta(milliseconds=20),
-        again=lcm.OutcomeKind.RETRY,
+        again=lcm.Outcome.RETRY,
         parked="skip",
         broken=KeyError("shelf"),
         nonsense=42,

@@ -167,7 +167,7 @@ def test_the_fixtures_come_with_the_package(tmp_path: Path) -> None:
                 instance = fake_cloud.run()
                 fake_cloud.advance(60)
                 worker = fake_cloud.add_worker(id="w-1", status="stopped", ec2_instance_id=instance.id)
-                assert lcm.reconcile(worker, clients=lcm_clients).target == "running"
+                assert lcm.reconcile(worker, clients=lcm_clients).to_status == "running"
                 assert fake_cloud.worker("w-1").status == "running"
             """
         )

@@ -12,6 +12,7 @@ import textwrap
 import time
 import tomllib
 import venv
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,7 +56,8 @@ def wheel(workshop: Path) -> Path:
     """The wheel of this source tree, as it is compiled for all tests."""
     out = workshop / "wheel"
     # Stored, not compressed: it is large with the dev profile, and thrown away.
-    options = ["--profile", "dev", "--compatibility", "linux", "--compression-method", "stored"]
+    options = ["--profile", "dev", "--features", "test-build", "--compatibility", "linux"]
+    options += ["--compression-method", "stored"]
     run(TOOLS / "maturin", "build", "--out", out, *options, cwd=ROOT, PROTOC=str(TOOLS / "protoc"))
     return only(out, "*.whl")
 
@@ -68,14 +70,19 @@ def sdist(workshop: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def wheel_of_sdist(sdist: Path, workshop: Path) -> Path:
-    """The wheel that pip makes of the source distribution, with nothing at hand but what that asks for."""
+def wheel_of_sdist(sdist: Path, workshop: Path) -> Iterator[Path]:
+    """The wheel that pip builds from the source distribution alone."""
     with tarfile.open(sdist) as archive:
         archive.extractall(workshop, filter=_as_of_now)
+    unpacked = only(workshop, "lcm_sdk-*")
     out = workshop / "wheel-of-sdist"
-    options = ["--no-deps", "--no-cache-dir", "--config-settings=build-args=--profile=dev --compression-method=stored"]
-    run(sys.executable, "-m", "pip", "wheel", "--wheel-dir", out, *options, only(workshop, "lcm-*"))
-    return only(out, "*.whl")
+    options = ["--no-deps", "--no-cache-dir"]
+    options += ["--config-settings=build-args=--profile=dev --features=test-build --compression-method=stored"]
+    run(sys.executable, "-m", "pip", "wheel", "--wheel-dir", out, *options, unpacked)
+    yield only(out, "*.whl")
+    # Both source trees have the same artifacts in `target`. Cargo rebuilds the workspace's own once the sources that
+    # were compiled last are gone; otherwise it would take these for up to date.
+    shutil.rmtree(unpacked)
 
 
 def _as_of_now(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo | None:
@@ -108,8 +115,20 @@ def installed(request: pytest.FixtureRequest, workshop: Path) -> Installed:
     venv.create(environment.folder)
     pip: list[str | Path] = [sys.executable, "-m", "pip", "--python", environment.python]
     run(*pip, "install", "--no-index", "--quiet", package)
-    assert [each["name"] for each in json.loads(run(*pip, "list", "--format", "json"))] == ["lcm"]
+    assert [each["name"] for each in json.loads(run(*pip, "list", "--format", "json"))] == ["lcm-sdk"]
     return environment
+
+
+def test_wheels_of_the_tests_share_the_dependencies_of_the_rust_tests() -> None:
+    # A dependency with another set of features would be compiled again, and the EC2 client takes minutes.
+    tree = ["cargo", "tree", "--locked", "--format", "{p} {f}", "--prefix", "none", "--edges"]
+
+    def packages(*selection: str) -> set[str]:
+        listed = run(*tree, *selection, cwd=ROOT).splitlines()
+        return {line.removesuffix(" (*)") for line in listed if not line.startswith("lcm-")}
+
+    wheel = packages("normal,build", "--package", "lcm-py", "--features", "test-build")
+    assert wheel - packages("normal,build,dev", "--workspace") == set()
 
 
 def test_it_decides_and_reconciles_on_a_fake_cloud_of_its_own(installed: Installed) -> None:
@@ -117,7 +136,7 @@ def test_it_decides_and_reconciles_on_a_fake_cloud_of_its_own(installed: Install
         import lcm
         from lcm.testing import FakeCloud
         worker = lcm.Worker("w-1", "running", desired_status="running", ec2_instance_id="i-1")
-        print(lcm.decide(worker, lcm.Observation(ec2="stopped")).target)
+        print(lcm.decide(worker, lcm.Observation(ec2="stopped")).to_status)
         with FakeCloud() as cloud:
             instance = cloud.run()
             cloud.advance(60)
@@ -145,9 +164,9 @@ def test_it_brings_its_types(installed: Installed, tmp_path: Path) -> None:
             from lcm.testing import FakeCloud
 
             def next_status(worker: lcm.Worker) -> lcm.WorkerStatus:
-                return lcm.decide(worker, lcm.Observation(ec2="stopped")).target
+                return lcm.decide(worker, lcm.Observation(ec2="stopped")).to_status
 
-            async def pass_over(worker: lcm.Worker, cloud: FakeCloud) -> lcm.Outcome:
+            async def pass_over(worker: lcm.Worker, cloud: FakeCloud) -> lcm.ReconcileResult:
                 return await lcm.reconcile_async(worker, clients=cloud.clients(), timeout=5)
         """)
     )
@@ -172,7 +191,7 @@ def test_the_type_of_everything_public_is_known(installed: Installed) -> None:
 
 
 def test_it_says_what_it_is_and_under_which_licence(installed: Installed) -> None:
-    information = only(installed.site_packages, "lcm-*.dist-info")
+    information = only(installed.site_packages, "lcm_sdk-*.dist-info")
     metadata = (information / "METADATA").read_text(encoding="utf-8")
     cargo = tomllib.loads((ROOT / "Cargo.toml").read_text(encoding="utf-8"))
     for line in [

@@ -62,9 +62,9 @@ def test_words_can_be_read_on_every_colour(status: str) -> None:
 
 def test_every_word_has_a_colour() -> None:
     assert list(STATUSES) == list(lcm.WorkerStatus)
-    words = [*lcm.OutcomeKind, *lcm.Conclusion]
+    words = [*lcm.Outcome, *lcm.Conclusion]
     assert all(colour(word) in STATUSES.values() for word in words)
-    assert len({colour(word) for word in lcm.OutcomeKind}) == len(lcm.OutcomeKind)
+    assert len({colour(word) for word in lcm.Outcome}) == len(lcm.Outcome)
     assert len({colour(word) for word in lcm.Conclusion}) == len(lcm.Conclusion)
     assert colour("no such word") == STATUSES["stopped"]
 

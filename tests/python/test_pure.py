@@ -16,7 +16,7 @@ def test_the_table_reaches_python_whole() -> None:
 @pytest.mark.parametrize("format", ["mermaid", "dot"])
 def test_both_diagrams_show_every_status(format: str) -> None:
     text = lcm.diagram(format)  # type: ignore[arg-type]
-    for status in {edge.source for edge in lcm.transitions()}:
+    for status in {edge.from_status for edge in lcm.transitions()}:
         assert status in text
 
 

@@ -38,23 +38,23 @@ def objects() -> list[Any]:
     """One of each kind, most of them."""
     reason = lcm.Reason(lcm.ReasonCode.DRIFT, "a sentence")
     failure = lcm.CallFailure("throttled", "slow down", cause=ValueError("not shown"))
-    action = lcm.Action(lcm.ActionName.STOP_INSTANCE, "stop_instance i-1", error=failure)
+    effect = lcm.Effect(lcm.EffectName.STOP_INSTANCE, "stop_instance i-1", error=failure)
     verdict = lcm.Verdict("w-1", "i-1", lcm.Conclusion.ORPHAN)
     running = lcm.WorkerStatus.RUNNING
 
     return [
         reason,
         failure,
-        action,
+        effect,
         verdict,
-        lcm.Outcome(
-            lcm.OutcomeKind.RETRY, "w-1", running, running, (action,), reason, lcm.Requeue.NOW, error=failure
+        lcm.ReconcileResult(
+            lcm.Outcome.RETRY, "w-1", running, running, (effect,), reason, lcm.Requeue.NOW, error=failure
         ),
         lcm.decide(lcm.Worker("w-1", "running", ec2_instance_id="i-1"), lcm.Observation(ec2="stopped")),
         lcm.OrphanReport("us-east-1", (verdict,), ("i-2",)),
         lcm.RegionReport("us-east-1", (verdict,), (), 1, 2, ("w-2",), (), ()),
         lcm.DiscoveryReport(()),
-        lcm.SweepReport(1, {lcm.OutcomeKind.SUCCESS: 1}, (), timedelta(seconds=1)),
+        lcm.SweepReport(1, {lcm.Outcome.SUCCESS: 1}, (), timedelta(seconds=1)),
         lcm.Instance("running", tags={"a": "b"}),
         lcm.Image("ami-1", "cml", "2026-01-01"),
         lcm.Session("s-1", "running"),

@@ -10,7 +10,7 @@ w-1: running → stopped: EC2 shows another state than the record: recording wha
 >>> [lcm.backoff_delay(retries) for retries in range(8)]
 [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
 >>> lcm.transitions()[0]
-Transition(source='pending', target='provisioning', kind='commanded', when='launched or adopted')
+Transition(from_status='pending', to_status='provisioning', kind='commanded', when='launched or adopted')
 """
 
 from lcm._lcm import Worker
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         Template,
     )
     from lcm.orphans import DiscoveryReport, RegionReport, collect_orphans, collect_orphans_async
-    from lcm.outcome import Action, Outcome, Reason
+    from lcm.outcome import Effect, Reason, ReconcileResult
     from lcm.policy import Backoff, OrphanPolicy, Policy, RegionConfig, ScaleDownPolicy
     from lcm.pure import (
         Decisions,
@@ -62,16 +62,16 @@ if TYPE_CHECKING:
     from lcm.results import Decision, OrphanReport, Transition, Verdict
     from lcm.sweep import SweepReport
     from lcm.words import (
-        ActionName,
-        ActionResult,
         Conclusion,
         DesiredStatus,
         Ec2State,
+        EffectName,
+        EffectResult,
         ExternalStopPolicy,
         FailureKind,
-        Requeue,
-        OutcomeKind,
+        Outcome,
         ReasonCode,
+        Requeue,
         WorkerStatus,
     )
 else:
@@ -83,15 +83,15 @@ else:
         "exceptions": "ConfigError FakeCloudError ForkError InvalidRecord InvalidTransition LcmError PortError",
         "observation": "CloudMetrics CmlMetrics FleetView IdleReport Image Instance Observation Session Template",
         "orphans": "DiscoveryReport RegionReport collect_orphans collect_orphans_async",
-        "outcome": "Action Outcome Reason",
+        "outcome": "Effect ReconcileResult Reason",
         "policy": "Backoff OrphanPolicy Policy RegionConfig ScaleDownPolicy",
         "pure": "Decisions backoff_delay cancel_drain check_drain decide decide_many diagram eligible_workers "
         "find_orphans initiate_drain transitions",
         "reconciling": "reconcile reconcile_async",
         "results": "Decision OrphanReport Transition Verdict",
         "sweep": "SweepReport",
-        "words": "ActionName ActionResult Conclusion DesiredStatus Ec2State ExternalStopPolicy FailureKind Requeue "
-        "OutcomeKind ReasonCode WorkerStatus",
+        "words": "EffectName EffectResult Conclusion DesiredStatus Ec2State ExternalStopPolicy FailureKind Requeue "
+        "Outcome ReasonCode WorkerStatus",
     }
     _LATER = {name: home for home, names in _HOMES.items() for name in names.split()}
 
@@ -112,9 +112,6 @@ else:
 __all__ = [
     "ABSENT",
     "Absent",
-    "Action",
-    "ActionName",
-    "ActionResult",
     "Backoff",
     "CallFailure",
     "Clients",
@@ -128,6 +125,9 @@ __all__ = [
     "DesiredStatus",
     "DiscoveryReport",
     "Ec2State",
+    "Effect",
+    "EffectName",
+    "EffectResult",
     "ExternalStopPolicy",
     "FailureKind",
     "FakeCloudError",
@@ -140,18 +140,18 @@ __all__ = [
     "InvalidRecord",
     "InvalidTransition",
     "LcmError",
-    "Requeue",
     "Observation",
     "OrphanPolicy",
     "OrphanReport",
     "Outcome",
-    "OutcomeKind",
     "Policy",
     "PortError",
     "Reason",
     "ReasonCode",
+    "ReconcileResult",
     "RegionConfig",
     "RegionReport",
+    "Requeue",
     "ResourceController",
     "ScaleDownPolicy",
     "Secret",

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 from lcm.palette import colour, ink
 
 if TYPE_CHECKING:
-    from lcm.outcome import Action, Outcome
+    from lcm.outcome import Effect, ReconcileResult
     from lcm.results import Decision
 
 SIGNS = {"planned": "○", "done": "✓", "launched": "✓", "failed": "✗", "not_tried": "·"}
 
 
-def card(shown: Decision | Outcome, ending: str) -> str:
+def card(shown: Decision | ReconcileResult, ending: str) -> str:
     """A worker, where it goes, why, and what is done for it."""
-    statuses = badge(shown.source)
-    if shown.target != shown.source:
-        statuses += f" → {badge(shown.target)}"
-    actions = "".join(f"<li>{line(action)}</li>" for action in shown.actions)
-    listed = f'<ol style="margin:4px 0 0 0;padding-left:20px">{actions}</ol>' if actions else ""
+    statuses = badge(shown.from_status)
+    if shown.to_status != shown.from_status:
+        statuses += f" → {badge(shown.to_status)}"
+    effects = "".join(f"<li>{line(effect)}</li>" for effect in shown.effects)
+    listed = f'<ol style="margin:4px 0 0 0;padding-left:20px">{effects}</ol>' if effects else ""
     when = escape(str(shown.requeue).replace("_", " "))
     if shown.after is not None:
         when = f"in {shown.after.total_seconds():g} s"
@@ -40,11 +40,11 @@ def badge(word: str) -> str:
     return f'<span style="{style}">{escape(str(word))}</span>'
 
 
-def line(action: Action) -> str:
+def line(effect: Effect) -> str:
     """One action and how it went."""
-    text = f"{SIGNS.get(str(action.result), '?')} {escape(action.text)}"
-    if action.instance_id:
-        text += f" → {escape(action.instance_id)}"
-    if action.error is not None:
-        text += f' <span style="color:{colour("failed")}">{escape(str(action.error))}</span>'
+    text = f"{SIGNS.get(str(effect.result), '?')} {escape(effect.text)}"
+    if effect.ec2_instance_id:
+        text += f" → {escape(effect.ec2_instance_id)}"
+    if effect.error is not None:
+        text += f' <span style="color:{colour("failed")}">{escape(str(effect.error))}</span>'
     return text

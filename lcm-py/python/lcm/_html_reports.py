@@ -54,7 +54,7 @@ def _region(report: RegionReport) -> str:
 
 def _verdicts(verdicts: Iterable[Verdict]) -> str:
     rows = "".join(
-        f"<tr><td>{escape(verdict.worker_id)}</td><td><code>{escape(verdict.instance_id)}</code></td>"
+        f"<tr><td>{escape(verdict.worker_id)}</td><td><code>{escape(verdict.ec2_instance_id)}</code></td>"
         f"<td>{badge(verdict.conclusion)}</td>"
         f'<td style="text-align:left">{escape(verdict.why)}</td></tr>'
         for verdict in verdicts

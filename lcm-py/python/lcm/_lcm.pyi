@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Literal, final
 
 from lcm import observation as _observation
 from lcm.orphans import DiscoveryReport
-from lcm.outcome import Outcome
+from lcm.outcome import ReconcileResult
 from lcm.results import Decision, Verdict
 from lcm.sweep import SweepReport
 from lcm.words import DesiredStatus, WorkerStatus
@@ -274,9 +274,9 @@ def reconcile(
     policy: Policy | None,
     dry_run: bool,
     timeout: float | None = None,
-) -> Outcome: ...
+) -> ReconcileResult: ...
 def start_reconcile(
-    done: Callable[[Outcome | None, BaseException | None], None],
+    done: Callable[[ReconcileResult | None, BaseException | None], None],
     worker: Worker | Mapping[str, Any],
     clients: Clients,
     policy: Policy | None,

@@ -1,7 +1,7 @@
 """What can go wrong, as exceptions.
 
 A call to EC2 or the control plane that fails inside a pass is not among them: it is an
-:class:`~lcm.outcome.Outcome` that says RETRY and carries the failure.
+:class:`~lcm.outcome.ReconcileResult` that says RETRY and carries the failure.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from lcm.data import CallFailure, Data, FrozenMap
-from lcm.words import ActionName, ActionResult, Requeue, OutcomeKind, ReasonCode, WorkerStatus
+from lcm.words import EffectName, EffectResult, Outcome, ReasonCode, Requeue, WorkerStatus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 else:
     from lcm._frozen import dataclass, field
 
-__all__ = ["Action", "Outcome", "Reason"]
+__all__ = ["Effect", "Reason", "ReconcileResult"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,18 +31,18 @@ class Reason(Data):
 
 
 @dataclass(frozen=True, slots=True)
-class Action(Data):
+class Effect(Data):
     """One thing that is planned or was done."""
 
-    name: ActionName
+    name: EffectName
     """What."""
     text: str
     """What and to whom, in a few words."""
     details: FrozenMap = field(default_factory=FrozenMap)
     """All the particulars."""
-    result: ActionResult = ActionResult.PLANNED
+    result: EffectResult = EffectResult.PLANNED
     """How it went."""
-    instance_id: str | None = None
+    ec2_instance_id: str | None = None
     """The instance that was launched."""
     error: CallFailure | None = None
     """Why it failed."""
@@ -52,18 +52,18 @@ class Action(Data):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome(Data):
+class ReconcileResult(Data):
     """How a pass over a worker went."""
 
-    kind: OutcomeKind
+    outcome: Outcome
     """How it ended."""
     worker_id: str
     """The worker."""
-    source: WorkerStatus
+    from_status: WorkerStatus
     """The status at the beginning."""
-    target: WorkerStatus
+    to_status: WorkerStatus
     """The status at the end: recorded, or planned in a dry run."""
-    actions: tuple[Action, ...]
+    effects: tuple[Effect, ...]
     """What was done or is planned, in order."""
     reason: Reason
     """Why."""
@@ -77,7 +77,7 @@ class Outcome(Data):
     """Whether nothing was done."""
 
     def __str__(self) -> str:
-        return f"{self.worker_id}: {arrow(self.source, self.target)}: {self.reason}"
+        return f"{self.worker_id}: {arrow(self.from_status, self.to_status)}: {self.reason}"
 
     def raise_for_error(self) -> Self:
         """Raise the call that failed as :class:`lcm.PortError`, if one decided the outcome; give this back if none did.
@@ -91,7 +91,7 @@ class Outcome(Data):
     def _repr_html_(self) -> str:
         from lcm import _html
 
-        return _html.card(self, self.kind)
+        return _html.card(self, self.outcome)
 
 
 def arrow(source: WorkerStatus, target: WorkerStatus) -> str:

@@ -48,10 +48,10 @@ def decide(
     >>> decision = lcm.decide(worker, lcm.Observation(ec2="stopped"))
     >>> print(decision)
     w-1: stopped → starting: The instance is stopped and should run: starting it.
-    >>> [str(action) for action in decision.actions]
+    >>> [str(effect) for effect in decision.effects]
     ['start_instance i-1']
     >>> match decision:
-    ...     case lcm.Decision(target=lcm.WorkerStatus.STARTING, reason=lcm.Reason(code="start_requested")):
+    ...     case lcm.Decision(to_status=lcm.WorkerStatus.STARTING, reason=lcm.Reason(code="start_requested")):
     ...         print("it starts")
     it starts
     """
@@ -142,7 +142,7 @@ def initiate_drain(
 
     >>> import lcm
     >>> decision = lcm.initiate_drain(lcm.Worker("w-1", "running"), reason="maintenance", requested_by="alice")
-    >>> decision.target.value, decision.changes["desired_status"]
+    >>> decision.to_status.value, decision.changes["desired_status"]
     ('draining', 'stopped')
     >>> lcm.initiate_drain(lcm.Worker("w-2", "stopped"), reason="maintenance", requested_by="alice")
     Traceback (most recent call last):
@@ -156,7 +156,7 @@ def cancel_drain(worker: AnyWorker, *, cancelled_by: str, reason: str) -> Decisi
     """Call a drain off: back to running, and wanted running. Only a draining worker can go back this way.
 
     >>> import lcm
-    >>> lcm.cancel_drain(lcm.Worker("w-1", "draining"), cancelled_by="alice", reason="class goes on").target.value
+    >>> lcm.cancel_drain(lcm.Worker("w-1", "draining"), cancelled_by="alice", reason="class goes on").to_status.value
     'running'
     """
     return _lcm.cancel_drain(worker, cancelled_by, reason)
@@ -176,7 +176,7 @@ def check_drain(
     >>> worker = lcm.Worker("w-1", "draining")
     >>> print(lcm.check_drain(worker, [lcm.Session("s-1", "running")]).reason)
     Sessions are still active: waiting for them (1 active, 4 h until the deadline).
-    >>> lcm.check_drain(worker, []).target.value
+    >>> lcm.check_drain(worker, []).to_status.value
     'stopping'
     """
     return _lcm.check_drain(worker, list(sessions), template, native_policy(policy), now)
@@ -219,7 +219,7 @@ def find_orphans(
 def transitions() -> tuple[Transition, ...]:
     """Every legal change of status.
 
-    >>> {edge.target for edge in transitions() if edge.source == "draining" and edge.kind == "commanded"} == {
+    >>> {edge.to_status for edge in transitions() if edge.from_status == "draining" and edge.kind == "commanded"} == {
     ...     "running", "stopping", "terminating"}
     True
     """

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from lcm._types import AnyWorker
-    from lcm.outcome import Outcome
+    from lcm.outcome import ReconcileResult
     from lcm.policy import Policy
 
 __all__ = ["reconcile", "reconcile_async"]
@@ -25,7 +25,7 @@ def reconcile(
     policy: Policy | None = None,
     dry_run: bool = False,
     timeout: float | timedelta | None = None,
-) -> Outcome:
+) -> ReconcileResult:
     """Bring one worker a step closer to what its owner wants, and say how that went.
 
     Without ``clients`` those of the environment are used. With ``dry_run`` everything is read and nothing is done.
@@ -57,7 +57,7 @@ async def reconcile_async(
     policy: Policy | None = None,
     dry_run: bool = False,
     timeout: float | timedelta | None = None,
-) -> Outcome:
+) -> ReconcileResult:
     """The same as :func:`reconcile`, for asyncio. Cancelling it ends the pass before its next action."""
     import asyncio
 
@@ -67,7 +67,7 @@ async def reconcile_async(
     native = await asyncio.to_thread(clients_or_environment, clients)
     limit = seconds(timeout)
 
-    def start(done: Callable[[Outcome | None, BaseException | None], None]) -> _lcm.Task:
+    def start(done: Callable[[ReconcileResult | None, BaseException | None], None]) -> _lcm.Task:
         return _lcm.start_reconcile(done, worker, native, native_policy(policy), dry_run, limit)
 
     with answering(clients):

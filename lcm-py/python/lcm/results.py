@@ -6,23 +6,23 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from lcm.data import Data, FrozenMap
-from lcm.outcome import Action, Outcome, Reason, arrow
-from lcm.words import Conclusion, Requeue, OutcomeKind, WorkerStatus
+from lcm.outcome import Effect, Reason, ReconcileResult, arrow
+from lcm.words import Conclusion, Outcome, Requeue, WorkerStatus
 
 if TYPE_CHECKING:
     from dataclasses import dataclass
 else:
     from lcm._frozen import dataclass
 
-__all__ = ["Action", "Decision", "OrphanReport", "Outcome", "Reason", "Transition", "Verdict"]
+__all__ = ["Decision", "Effect", "OrphanReport", "Reason", "ReconcileResult", "Transition", "Verdict"]
 
 
 class Transition(NamedTuple):
     """One legal change of a worker's status."""
 
-    source: str
+    from_status: str
     """The status left."""
-    target: str
+    to_status: str
     """The status entered."""
     kind: str
     """``commanded`` by the lifecycle, or ``observed`` in EC2."""
@@ -36,15 +36,15 @@ class Decision(Data):
 
     worker_id: str
     """The worker."""
-    outcome: OutcomeKind
+    outcome: Outcome
     """How the pass ends if every action succeeds."""
-    source: WorkerStatus
+    from_status: WorkerStatus
     """The status the worker is in."""
-    target: WorkerStatus
+    to_status: WorkerStatus
     """The status it gets; the same if it stays."""
     transition: Transition | None
     """The change of status, if any."""
-    actions: tuple[Action, ...]
+    effects: tuple[Effect, ...]
     """What to do, in order."""
     reason: Reason
     """Why."""
@@ -60,7 +60,7 @@ class Decision(Data):
     """What to count once that is written."""
 
     def __str__(self) -> str:
-        return f"{self.worker_id}: {arrow(self.source, self.target)}: {self.reason}"
+        return f"{self.worker_id}: {arrow(self.from_status, self.to_status)}: {self.reason}"
 
     def _repr_html_(self) -> str:
         from lcm import _html
@@ -74,7 +74,7 @@ class Verdict(Data):
 
     worker_id: str
     """The record."""
-    instance_id: str
+    ec2_instance_id: str
     """Its instance."""
     conclusion: Conclusion
     """The conclusion."""

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from lcm.data import Data
-from lcm.words import OutcomeKind
+from lcm.words import Outcome
 
 if TYPE_CHECKING:
     from dataclasses import dataclass
@@ -22,13 +22,13 @@ class SweepReport(Data):
     """What a sweep came to.
 
     >>> from lcm.data import FrozenMap
-    >>> print(SweepReport(3, FrozenMap({OutcomeKind.SUCCESS: 2}), ("w-3",), timedelta(seconds=60)))
+    >>> print(SweepReport(3, FrozenMap({Outcome.SUCCESS: 2}), ("w-3",), timedelta(seconds=60)))
     2 of 3 looked at in 60 s (2 success); not in time: w-3
     """
 
     listed: int
     """How many there were."""
-    outcomes: Mapping[OutcomeKind, int]
+    outcomes: Mapping[Outcome, int]
     """How many passes ended in each outcome. Whoever was gone by then has none."""
     unfinished: tuple[str, ...]
     """Those that were not looked at in time."""

@@ -9,16 +9,16 @@ True
 from enum import StrEnum
 
 __all__ = [
-    "ActionName",
-    "ActionResult",
     "Conclusion",
     "DesiredStatus",
     "Ec2State",
+    "EffectName",
+    "EffectResult",
     "ExternalStopPolicy",
     "FailureKind",
-    "Requeue",
-    "OutcomeKind",
+    "Outcome",
     "ReasonCode",
+    "Requeue",
     "WorkerStatus",
 ]
 
@@ -89,7 +89,7 @@ class ExternalStopPolicy(StrEnum):
     """The stop is taken as somebody's wish."""
 
 
-class OutcomeKind(StrEnum):
+class Outcome(StrEnum):
     """How a pass over a worker ends."""
 
     SUCCESS = "success"
@@ -117,7 +117,7 @@ class Requeue(StrEnum):
     """When the record or the cloud changes."""
 
 
-class ActionName(StrEnum):
+class EffectName(StrEnum):
     """The only things LCM ever does."""
 
     RECORD_LAUNCH_PLAN = "record_launch_plan"
@@ -150,7 +150,7 @@ class ActionName(StrEnum):
     """Announce something before going on."""
 
 
-class ActionResult(StrEnum):
+class EffectResult(StrEnum):
     """How an action went."""
 
     PLANNED = "planned"

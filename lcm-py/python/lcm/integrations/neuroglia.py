@@ -1,6 +1,6 @@
 """A controller as a hosted service of neuroglia: it starts and stops with the application.
 
-Install it with ``pip install 'lcm[neuroglia]'``, and add it where the application is put together::
+Install it with ``pip install 'lcm-sdk[neuroglia]'``, and add it where the application is put together::
 
     builder = WebApplicationBuilder()
     ControllerService.configure(builder, lcm.Controller())
@@ -22,7 +22,7 @@ def _said_where_from() -> Iterator[None]:
         yield
     except ModuleNotFoundError as missing:
         raise ModuleNotFoundError(
-            f"lcm.integrations.neuroglia needs neuroglia-python 0.9: pip install 'lcm[neuroglia]' ({missing})",
+            f"lcm.integrations.neuroglia needs neuroglia-python 0.9: pip install 'lcm-sdk[neuroglia]' ({missing})",
             name=missing.name,
         ) from missing
 

@@ -3,7 +3,7 @@
 Give one to :class:`lcm.Clients` and every pass asks it instead of the adapter that the settings would choose; a
 :class:`Coordination` goes to the controller. A method that raises :class:`lcm.PortError` says what kind of failure it
 was; after any other exception nobody knows what was done, and the pass is repeated. Either way the exception is kept:
-see :meth:`lcm.Outcome.raise_for_error`.
+see :meth:`lcm.ReconcileResult.raise_for_error`.
 
 Whether a port keeps its promises is checked by :mod:`lcm.testing.conformance`.
 """

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Protocol, TypeVar
 
 from lcm.ports.bridge import Answer
-from lcm.words import OutcomeKind
+from lcm.words import Outcome
 
 __all__ = ["Resources"]
 
@@ -29,7 +29,7 @@ class Resources(Protocol[R]):
         """Read one resource that was told as changed; None if it is gone."""
         ...
 
-    def reconcile(self, resource: R, /) -> Answer[OutcomeKind | str | timedelta | None]:
+    def reconcile(self, resource: R, /) -> Answer[Outcome | str | timedelta | None]:
         """One pass over a resource.
 
         None is a success, a timedelta says when to look again, and a word is an outcome. What it raises is logged and
