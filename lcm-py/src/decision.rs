@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use crate::convert::{to_frozen, to_timedelta};
 use crate::python::{
-    effect_class, effect_name, effect_result, decision_class, failure_to_python, frozen_map, reconcile_result_class,
-    outcome, reason_class, reason_code, requeue, transition_class, worker_status,
+    decision_class, effect_class, effect_name, effect_result, failure_to_python, frozen_map, outcome, reason_class,
+    reason_code, reconcile_result_class, requeue, transition_class, worker_status,
 };
 
 /// A decision about a worker as `lcm.Decision`.
