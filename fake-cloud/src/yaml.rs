@@ -1,11 +1,11 @@
-//! YAML from outside: what no reader could take in is refused before one tries.
+//! Checks of untrusted YAML before parsing.
 
-/// As deep as the reader follows. Its scanner slows down with the square of the depth, so a megabyte of brackets would
-/// keep it busy for hours before it says the same.
-const DEEPEST: usize = 128;
+/// Maximum nesting depth of the parser. Its scanner takes time quadratic in the depth, so a megabyte of brackets would
+/// block it for hours before it fails.
+const MAX_DEPTH: usize = 128;
 
-/// Refuses a document with more brackets open at once than any reader follows. Brackets in texts count too, which no
-/// document that means something minds.
+/// Rejects a document with more than [`MAX_DEPTH`] open brackets. Brackets inside strings count too; real documents do
+/// not come near the limit.
 pub(crate) fn check_depth(document: &[u8]) -> Result<(), String> {
     let mut depth: usize = 0;
     for byte in document {
@@ -14,8 +14,8 @@ pub(crate) fn check_depth(document: &[u8]) -> Result<(), String> {
             b']' | b'}' => depth.saturating_sub(1),
             _ => depth,
         };
-        if depth > DEEPEST {
-            return Err(format!("it is nested too deep; accepted: at most {DEEPEST} brackets open at once"));
+        if depth > MAX_DEPTH {
+            return Err(format!("nested too deep; accepted: at most {MAX_DEPTH} brackets open at once"));
         }
     }
     Ok(())
@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn brackets_may_be_many_but_not_all_open_at_once() {
+    fn only_open_brackets_count_toward_the_limit() {
         assert!(check_depth("[{}]".repeat(100_000).as_bytes()).is_ok());
         assert!(check_depth("}]".repeat(1000).as_bytes()).is_ok());
         for deep in ["[", "{a: ", "[{"] {

@@ -1,4 +1,4 @@
-//! The admin API reaches every service, not only AWS.
+//! Admin API of all services.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ struct Setting {
 impl Setting {
     async fn start() -> Self {
         let settings = Settings { clock: Clock::new(Pace::Manual), ..Settings::default() };
-        let cloud = FakeCloud::start(Options { settings, ..Options::default() }).await.expect("it starts");
+        let cloud = FakeCloud::start(Options { settings, ..Options::default() }).await.expect("started");
         let pem = std::fs::read(&cloud.endpoints().cml_ca_file).expect("the authority's file");
         let root = reqwest::Certificate::from_pem(&pem).expect("a certificate");
         let client = reqwest::Client::builder().no_proxy().tls_certs_merge([root]).build().expect("a client");
@@ -24,22 +24,22 @@ impl Setting {
 
     async fn state(&self) -> Value {
         let url = format!("{}state", self.cloud.endpoints().admin_url);
-        self.client.get(url).send().await.expect("an answer").json().await.expect("JSON")
+        self.client.get(url).send().await.expect("a response").json().await.expect("JSON")
     }
 
     async fn post(&self, path: &str, body: Value) -> (u16, Value) {
         let url = format!("{}{path}", self.cloud.endpoints().admin_url);
-        let answer = self.client.post(url).json(&body).send().await.expect("an answer");
+        let answer = self.client.post(url).json(&body).send().await.expect("a response");
         (answer.status().as_u16(), answer.json().await.expect("JSON"))
     }
 
-    /// Launches an instance and waits until it has a CML; returns its id.
-    async fn laboratory(&self) -> String {
+    /// Launches an instance, waits until it has a CML server and returns its id.
+    async fn launch_with_cml(&self) -> String {
         let launch = self.cloud.world().with_ec2(|ec2, now| {
             let image = ec2.region("us-east-1", now)?.catalog.images[0].id.clone();
             ec2.launch("us-east-1", LaunchRequest::new(image), Intent::Execute, now)
         });
-        let id = launch.expect("it launches").instances[0].id.clone();
+        let id = launch.expect("launched").instances[0].id.clone();
         self.cloud.world().clock().advance(Duration::from_secs(60));
         for _ in 0..500 {
             let shown = &self.state().await["cml"][0];
@@ -53,7 +53,7 @@ impl Setting {
 }
 
 #[tokio::test]
-async fn hands_add_workers_and_sessions_and_the_state_shows_them_without_secrets() {
+async fn state_shows_console_records_without_secrets() {
     let here = Setting::start().await;
     let worker = json!({"id": "w-1", "name": "blue", "status": "running", "cml_password": "hunter2"});
     assert_eq!(here.post("console/worker", worker.clone()).await.0, 200);
@@ -71,7 +71,7 @@ async fn hands_add_workers_and_sessions_and_the_state_shows_them_without_secrets
 }
 
 #[tokio::test]
-async fn etcd_breaks_and_mends_by_admin_call() {
+async fn etcd_faults_are_injected_and_cleared() {
     let here = Setting::start().await;
     let etcd = here.cloud.etcd();
     let (lease, _) = etcd.lease_grant(0, 60).expect("granted");
@@ -79,11 +79,11 @@ async fn etcd_breaks_and_mends_by_admin_call() {
     assert_eq!((&shown["id"], &shown["seconds_left"]), (&json!(format!("{lease:x}")), &json!(60)));
     assert_eq!(here.post("etcd/lease-lost", json!({"lease": shown["id"]})).await.0, 200);
     assert!(etcd.leases().is_empty());
-    assert_eq!(here.post("etcd/lease-lost", json!({"lease": lease})).await.0, 404, "it is gone already");
+    assert_eq!(here.post("etcd/lease-lost", json!({"lease": lease})).await.0, 404, "already revoked");
     assert_eq!(here.post("etcd/unavailable", json!({})).await.0, 200);
     assert!(etcd.is_unavailable());
     let url = format!("{}etcd/available", here.cloud.endpoints().admin_url);
-    assert!(here.client.post(url).send().await.expect("an answer").status().is_success(), "a body is not needed");
+    assert!(here.client.post(url).send().await.expect("a response").status().is_success(), "the body is optional");
     assert!(!etcd.is_unavailable());
     let (status, refusal) = here.post("etcd/meteor", json!({})).await;
     assert_eq!(status, 422);
@@ -92,20 +92,20 @@ async fn etcd_breaks_and_mends_by_admin_call() {
 }
 
 #[tokio::test]
-async fn watches_stall_resume_and_are_cut_by_admin_call() {
+async fn watches_stall_resume_and_end() {
     let here = Setting::start().await;
     let endpoint = &here.cloud.endpoints().etcd_endpoint;
     let mut etcd = etcd_client::Client::connect([endpoint], None).await.expect("a connection");
     let mut watch = etcd.watch("/a", None).await.expect("a watch");
     etcd.put("/a", "0", None).await.expect("written");
-    // The first message only says that the watch exists.
-    while watch.message().await.expect("heard").expect("a message").events().is_empty() {}
+    // The first message only confirms the watch.
+    while watch.message().await.expect("a response").expect("a message").events().is_empty() {}
     assert_eq!(here.post("etcd/watch-stall", json!({})).await.0, 200);
     etcd.put("/a", "1", None).await.expect("written");
     let silence = tokio::time::timeout(Duration::from_millis(100), watch.message()).await;
-    assert!(silence.is_err(), "nothing is heard while watches stall");
+    assert!(silence.is_err(), "no event while watches stall");
     assert_eq!(here.post("etcd/watch-resume", json!({})).await.0, 200);
-    let heard = watch.message().await.expect("heard").expect("what was missed");
+    let heard = watch.message().await.expect("a response").expect("the delayed event");
     assert_eq!(heard.events()[0].kv().map(|kv| kv.value().to_vec()), Some(b"1".to_vec()));
     assert_eq!(here.post("etcd/watch-cut", json!({})).await.0, 200);
     let end = tokio::time::timeout(Duration::from_secs(5), watch.message()).await.expect("it ends");
@@ -114,9 +114,9 @@ async fn watches_stall_resume_and_are_cut_by_admin_call() {
 }
 
 #[tokio::test]
-async fn a_cml_is_wiped_by_hand_and_a_cml_that_is_not_there_cannot_be() {
+async fn wipe_requires_an_existing_cml_server() {
     let here = Setting::start().await;
-    let id = here.laboratory().await;
+    let id = here.launch_with_cml().await;
     assert_eq!(here.post("console/cml/wipe", json!({"instance": id})).await, (200, json!({"wiped": id})));
     let (status, refusal) = here.post("console/cml/wipe", json!({"instance": "i-0"})).await;
     assert_eq!(status, 404, "{refusal}");
@@ -124,9 +124,9 @@ async fn a_cml_is_wiped_by_hand_and_a_cml_that_is_not_there_cannot_be() {
 }
 
 #[tokio::test]
-async fn a_reset_takes_the_whole_world_back_to_its_beginning() {
+async fn reset_restores_the_initial_state_of_every_service() {
     let here = Setting::start().await;
-    here.laboratory().await;
+    here.launch_with_cml().await;
     here.post("console/worker", json!({"id": "w-1", "name": "blue"})).await;
     here.cloud.etcd().lease_grant(0, 60).expect("granted");
     here.post("etcd/unavailable", json!({})).await;
@@ -137,13 +137,13 @@ async fn a_reset_takes_the_whole_world_back_to_its_beginning() {
     }
     assert_eq!(state["etcd"], json!({"revision": 1, "keys": 0, "leases": [], "available": true}));
     assert_eq!(state["regions"]["us-east-1"]["instances"], json!([]));
-    // The same seed makes the same id and the same address again; the new instance has a CML of its own all the same.
-    here.laboratory().await;
+    // Equal seeds give the same id and address again; the new instance still gets a new CML server.
+    here.launch_with_cml().await;
     let address = here.state().await["cml"][0]["address"].clone();
     let address = address.as_str().expect("it listens");
     let url = format!("https://{address}:{}/api/v0/system_information", here.cloud.endpoints().cml_port);
     for attempt in 0..=500 {
-        assert!(attempt < 500, "nobody listens at {url}");
+        assert!(attempt < 500, "no listener at {url}");
         if here.client.get(&url).send().await.is_ok() {
             break;
         }

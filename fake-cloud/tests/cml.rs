@@ -1,4 +1,4 @@
-//! CML over sockets, as its clients see it.
+//! CML servers over sockets.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -42,18 +42,18 @@ impl Served {
 
     async fn log_in(&self) -> String {
         let body = json!({"username": "admin", "password": "admin"});
-        let answer = self.request(Method::POST, "/authenticate").json(&body).send().await.expect("an answer");
+        let answer = self.request(Method::POST, "/authenticate").json(&body).send().await.expect("a response");
         assert_eq!(answer.status(), 200);
         answer.json().await.expect("a bare JSON string")
     }
 
     async fn get(&self, path: &str, token: &str) -> (u16, Value) {
-        let answer = self.request(Method::GET, path).bearer_auth(token).send().await.expect("an answer");
+        let answer = self.request(Method::GET, path).bearer_auth(token).send().await.expect("a response");
         (answer.status().as_u16(), answer.json().await.expect("JSON"))
     }
 }
 
-/// Asks until the answer is as expected, or a generous deadline passes.
+/// Polls until the response is as expected; panics after a deadline.
 async fn eventually<T, F: Future<Output = T>>(ask: impl Fn() -> F, expected: impl Fn(&T) -> bool) -> T {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
@@ -61,13 +61,13 @@ async fn eventually<T, F: Future<Output = T>>(ask: impl Fn() -> F, expected: imp
         if expected(&answer) {
             return answer;
         }
-        assert!(Instant::now() < deadline, "the answer never came");
+        assert!(Instant::now() < deadline, "no expected response before the deadline");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
 #[tokio::test]
-async fn a_client_that_trusts_the_authority_is_served_at_that_address_only() {
+async fn certificate_is_valid_for_its_address_only() {
     let authority = Authority::new().expect("an authority");
     let (here, elsewhere) = (IpAddr::from([127, 0, 0, 1]), IpAddr::from([127, 0, 0, 2]));
     let trusting = Client::builder()
@@ -75,7 +75,7 @@ async fn a_client_that_trusts_the_authority_is_served_at_that_address_only() {
         .tls_certs_only([reqwest::Certificate::from_pem(authority.pem().as_bytes()).expect("PEM")])
         .build()
         .expect("a client");
-    let stranger = Client::builder().no_proxy().build().expect("a client");
+    let untrusting = Client::builder().no_proxy().build().expect("a client");
     for (name, certified) in [("right", here), ("wrong", elsewhere)] {
         let listener = TcpListener::bind((here, 0)).await.expect("a free port");
         let url = format!("https://{}/api/v0/system_information", listener.local_addr().expect("bound"));
@@ -84,16 +84,16 @@ async fn a_client_that_trusts_the_authority_is_served_at_that_address_only() {
         tokio::spawn(serve_tls(listener, system, certificate, std::future::pending()));
         let answer = trusting.get(&url).send().await;
         assert_eq!(answer.is_ok(), name == "right", "{name}: {answer:?}");
-        assert!(stranger.get(&url).send().await.is_err(), "nobody has heard of this authority");
+        assert!(untrusting.get(&url).send().await.is_err(), "the authority is not in the trust store");
     }
     let file = std::env::temp_dir().join(format!("fake-cloud-test-ca-{}.pem", std::process::id()));
     authority.write_pem(&file).expect("written");
-    assert_eq!(std::fs::read_to_string(&file).expect("there"), authority.pem());
-    std::fs::remove_file(file).expect("there");
+    assert_eq!(std::fs::read_to_string(&file).expect("exists"), authority.pem());
+    std::fs::remove_file(file).expect("exists");
 }
 
 #[tokio::test]
-async fn a_stopped_system_refuses_and_cuts_who_is_connected() {
+async fn stop_refuses_new_and_closes_open_connections() {
     let mut served = Served::start(Options::default()).await;
     let token = served.log_in().await;
     assert_eq!(served.get("/authok", &token).await.0, 200);
@@ -104,11 +104,11 @@ async fn a_stopped_system_refuses_and_cuts_who_is_connected() {
 }
 
 #[tokio::test]
-async fn nothing_listens_before_its_time() {
+async fn listener_opens_after_the_refused_stage() {
     let clock = Clock::new(Pace::Manual);
     let boot = Boot { refused: Duration::from_secs(60), ..Boot::INSTANT };
     let system = CmlServer::new(clock.clone(), Options { boot, ..Options::default() });
-    // A port that is free now: taken and given back.
+    // Bind and drop, to get a free port.
     let address: SocketAddr = {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         listener.local_addr().expect("bound")
@@ -118,16 +118,16 @@ async fn nothing_listens_before_its_time() {
     let error = tokio::net::TcpStream::connect(address).await.expect_err("refused");
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
     clock.advance(Duration::from_secs(60));
-    eventually(|| tokio::net::TcpStream::connect(address), Result::is_ok).await.expect("it listens");
+    eventually(|| tokio::net::TcpStream::connect(address), Result::is_ok).await.expect("listening");
 }
 
 #[tokio::test]
-async fn a_system_that_is_started_again_is_the_same_one_at_the_same_address() {
+async fn restarted_server_keeps_labs_and_address() {
     let system = CmlServer::new(Clock::new(Pace::Manual), Options::default());
-    let lab = system.create_lab(NewLab::default()).expect("made");
+    let lab = system.create_lab(NewLab::default()).expect("created");
     let mut address = SocketAddr::from(([127, 0, 0, 1], 0));
     for round in 0..2 {
-        // A client of its own each time: the old connections died with the old server.
+        // A new client each time: the connections of the old server are closed.
         let client = Client::builder().no_proxy().timeout(Duration::from_secs(30)).build().expect("a client");
         if round == 0 {
             address = TcpListener::bind(address).await.and_then(|free| free.local_addr()).expect("a free port");
@@ -138,19 +138,19 @@ async fn a_system_that_is_started_again_is_the_same_one_at_the_same_address() {
         let server = tokio::spawn(serve_http_at(address, system.clone(), async { drop(stopped.await) }));
         let url = format!("http://{address}/api/v0");
         let ask = || client.get(format!("{url}/system_information")).send();
-        eventually(ask, Result::is_ok).await.expect("it answers");
+        eventually(ask, Result::is_ok).await.expect("a response");
         let token = system.log_in("admin", "admin").expect("logged in");
-        let labs = client.get(format!("{url}/labs")).bearer_auth(token).send().await.expect("an answer");
+        let labs = client.get(format!("{url}/labs")).bearer_auth(token).send().await.expect("a response");
         assert_eq!(labs.json::<Value>().await.expect("JSON"), json!([lab]));
         system.power_off();
         drop(stop);
-        server.await.expect("it ends").expect("it could listen");
-        assert!(tokio::net::TcpStream::connect(address).await.is_err(), "nothing listens any more");
+        server.await.expect("joined").expect("served");
+        assert!(tokio::net::TcpStream::connect(address).await.is_err(), "the listener is closed");
     }
 }
 
 #[tokio::test]
-async fn a_booting_system_goes_from_html_to_not_ready_to_ready() {
+async fn boot_responds_with_html_then_not_ready_then_ready() {
     let boot = Boot {
         refused: Duration::from_secs(10),
         bad_gateway: Duration::from_secs(10),
@@ -165,23 +165,23 @@ async fn a_booting_system_goes_from_html_to_not_ready_to_ready() {
     assert_eq!(answer.headers()["content-type"], "text/html");
     assert!(answer.text().await.expect("a page").starts_with("<html>"));
     served.system.clock().advance(Duration::from_secs(10));
-    let answer: Value = ask().await.expect("an answer").json().await.expect("JSON");
+    let answer: Value = ask().await.expect("a response").json().await.expect("JSON");
     assert_eq!((&answer["ready"], &answer["version"]), (&json!(false), &json!("2.9.1+build.7")));
     served.system.clock().advance(Duration::from_secs(10));
-    let answer: Value = ask().await.expect("an answer").json().await.expect("JSON");
+    let answer: Value = ask().await.expect("a response").json().await.expect("JSON");
     assert_eq!(answer["ready"], true);
 }
 
 #[tokio::test]
-async fn logging_in_is_403_on_a_wrong_password_and_401_without_a_token() {
+async fn wrong_password_is_403_and_missing_token_is_401() {
     let served = Served::start(Options::default()).await;
     for path in ["/authenticate", "/auth_extended"] {
         let body = json!({"username": "admin", "password": "wrong"});
-        let answer = served.request(Method::POST, path).json(&body).send().await.expect("an answer");
+        let answer = served.request(Method::POST, path).json(&body).send().await.expect("a response");
         assert_eq!(answer.status(), 403);
         assert_eq!(answer.json::<Value>().await.expect("JSON")["code"], 403);
         for body in ["", "{", "[]", "{\"username\": 7, \"password\": null}", "{\"username\": \"admin\"}"] {
-            let answer = served.request(Method::POST, path).body(body).send().await.expect("an answer");
+            let answer = served.request(Method::POST, path).body(body).send().await.expect("a response");
             assert_eq!(answer.status(), 400, "{body}");
         }
     }
@@ -195,13 +195,13 @@ async fn logging_in_is_403_on_a_wrong_password_and_401_without_a_token() {
     served.system.clock().advance(Duration::from_secs(24 * 3600));
     assert_eq!(served.get("/labs", &token).await.0, 401);
     let token = served.log_in().await;
-    let out = served.request(Method::DELETE, "/logout").bearer_auth(&token).send().await.expect("an answer");
+    let out = served.request(Method::DELETE, "/logout").bearer_auth(&token).send().await.expect("a response");
     assert_eq!(out.json::<Value>().await.expect("JSON"), json!(true));
     assert_eq!(served.get("/labs", &token).await.0, 401);
 }
 
 #[tokio::test]
-async fn each_generation_of_clients_finds_its_own_probe() {
+async fn login_probe_depends_on_the_version() {
     let old = Served::start(Options::default()).await;
     let token = old.log_in().await;
     assert_eq!(old.get("/authok", &token).await, (200, json!("OK")));
@@ -214,12 +214,12 @@ async fn each_generation_of_clients_finds_its_own_probe() {
 }
 
 #[tokio::test]
-async fn bad_input_gets_cmls_own_error_and_the_server_lives() {
+async fn bad_input_gets_a_cml_error() {
     let served = Served::start(Options::default()).await;
     let token = served.log_in().await;
     let send = |method: Method, path: &'static str, body: Vec<u8>| {
         let request = served.request(method, path).bearer_auth(&token).body(body);
-        async move { request.send().await.expect("an answer") }
+        async move { request.send().await.expect("a response") }
     };
     for (method, path, body, code) in [
         (Method::POST, "/licensing/registration", b"{\"token\": \"tr".to_vec(), 400),
@@ -231,7 +231,7 @@ async fn bad_input_gets_cmls_own_error_and_the_server_lives() {
         (Method::PATCH, "/licensing/features", b"[{\"id\": \"x\", \"count\": 1}]".to_vec(), 204),
         (Method::POST, "/labs", b"[]".to_vec(), 400),
         (Method::POST, "/labs", vec![b' '; 5 * 1024 * 1024], 413),
-        (Method::GET, "/labs/nobody", Vec::new(), 404),
+        (Method::GET, "/labs/missing", Vec::new(), 404),
         (Method::GET, "/labs/%ff", Vec::new(), 404),
         (Method::GET, "/nowhere", Vec::new(), 404),
     ] {
@@ -243,12 +243,12 @@ async fn bad_input_gets_cmls_own_error_and_the_server_lives() {
             assert!(body["description"].is_string());
         }
     }
-    assert_eq!(served.get("/labs/nobody", &token).await.1["description"], "Lab not found: nobody");
+    assert_eq!(served.get("/labs/missing", &token).await.1["description"], "Lab not found: missing");
     assert_eq!(served.get("/authok", &token).await.0, 200);
 }
 
 #[tokio::test]
-async fn faults_come_between_a_request_and_its_answer() {
+async fn fault_rules_apply_before_and_after_the_request() {
     let turn = Arc::new(AtomicUsize::new(0));
     let middleware = Middleware::from_fn(move |request| {
         assert_eq!((request.service, request.subject().as_deref()), (Service::Cml, Some("i-1")));
@@ -266,13 +266,13 @@ async fn faults_come_between_a_request_and_its_answer() {
     let served = Served::start(Options { middleware, instance_id: Some("i-1".into()), ..Options::default() }).await;
     let token = served.log_in().await;
     let create = || served.request(Method::POST, "/labs").bearer_auth(&token).send();
-    assert_eq!(create().await.expect("an answer").status(), 502);
-    assert_eq!(create().await.expect("an answer").status(), 401);
+    assert_eq!(create().await.expect("a response").status(), 502);
+    assert_eq!(create().await.expect("a response").status(), 401);
     assert!(create().await.is_err(), "cut");
-    assert_eq!(served.get("/labs", &token).await.1, json!([]), "none of these did anything");
-    assert_eq!(create().await.expect("an answer").status(), 502);
-    assert_eq!(served.get("/labs", &token).await.1.as_array().map(Vec::len), Some(1), "this one did");
+    assert_eq!(served.get("/labs", &token).await.1, json!([]), "no request was executed");
+    assert_eq!(create().await.expect("a response").status(), 502);
+    assert_eq!(served.get("/labs", &token).await.1.as_array().map(Vec::len), Some(1), "the request was executed");
     served.system.hold_at(Some(BootStage::NotReady));
-    let answer = served.request(Method::GET, "/system_information").send().await.expect("an answer");
+    let answer = served.request(Method::GET, "/system_information").send().await.expect("a response");
     assert_eq!(answer.json::<Value>().await.expect("JSON")["ready"], false);
 }

@@ -1,4 +1,4 @@
-//! The command as a newcomer meets it.
+//! The `fake-cloud` command.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -16,14 +16,14 @@ fn fake_cloud(arguments: &[&str]) -> Command {
 }
 
 fn run(arguments: &[&str]) -> Output {
-    fake_cloud(arguments).output().expect("it runs")
+    fake_cloud(arguments).output().expect("ran")
 }
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("UTF-8")
 }
 
-/// A cloud in a process of its own, which ends with the test.
+/// A cloud in its own process, which ends with the test.
 struct Running {
     child: Child,
     endpoints: Value,
@@ -36,7 +36,7 @@ impl Running {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .expect("it starts");
+            .expect("started");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("stdout")).read_line(&mut line).expect("a line");
         let endpoints = serde_json::from_str(&line).expect("one line of JSON");
@@ -46,25 +46,25 @@ impl Running {
     async fn get(&self, url: &str, path: &str) -> reqwest::Response {
         let client = reqwest::Client::builder().no_proxy().build().expect("a client");
         let base = self.endpoints[url].as_str().expect("an address");
-        client.get(format!("{base}{path}")).send().await.expect("an answer")
+        client.get(format!("{base}{path}")).send().await.expect("a response")
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended already, which is as well.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
 #[test]
-fn help_teaches_the_first_steps() {
+fn help_contains_the_first_steps() {
     let output = run(&["--help"]);
     assert!(output.status.success());
     let help = text(&output.stdout);
-    for lesson in [
-        "A cloud on your laptop",
+    for text in [
+        "Local fakes of EC2",
         "fake-cloud --clock x60",
         "--scenario",
         "--list-scenarios",
@@ -75,57 +75,57 @@ fn help_teaches_the_first_steps() {
         "[default: 8443]",
         "Exit codes:",
     ] {
-        assert!(help.contains(lesson), "{lesson:?} is not in:\n{help}");
+        assert!(help.contains(text), "{text:?} is not in:\n{help}");
     }
     let widest = help.lines().map(|line| line.chars().count()).max();
     assert!(widest <= Some(120), "a line of {widest:?} characters does not fit a terminal:\n{help}");
 }
 
 #[test]
-fn the_scenario_that_help_shows_is_one_that_works() {
+fn scenario_in_help_is_valid() {
     let help = text(&run(&["--help"]).stdout);
     let example: Vec<&str> = help
         .lines()
-        .skip_while(|line| !line.starts_with("A scenario of your own"))
+        .skip_while(|line| !line.starts_with("Format of a scenario file"))
         .skip(1)
         .take_while(|line| !line.is_empty())
         .map(|line| line.strip_prefix("  ").expect("indented"))
         .collect();
-    let scenario = Scenario::parse("--help", &example.join("\n")).expect("it can be read");
+    let scenario = Scenario::parse("--help", &example.join("\n")).expect("a valid scenario");
     let world = World::new(Settings::default());
-    scenario.settle(&world, &Records::new(world.clock().clone())).expect("it can be meant");
+    scenario.settle(&world, &Records::new(world.clock().clone())).expect("a scenario that settles");
     assert_eq!(world.faults().list().len(), 1);
 }
 
 #[test]
-fn a_port_in_use_is_one_clear_line_and_exit_code_1() {
+fn port_in_use_prints_one_line_and_exits_with_1() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = taken.local_addr().expect("an address").port().to_string();
     let free = ["--etcd-port", "0", "--control-plane-port", "0", "--cml-port", "0"];
     let output = run(&[&["--aws-port", &port], &free[..]].concat());
     assert_eq!(output.status.code(), Some(1));
     assert!(output.stdout.is_empty());
-    let said = text(&output.stderr);
-    assert_eq!(said.lines().count(), 1, "{said}");
-    assert!(said.starts_with(&format!("fake-cloud: cannot listen on 127.0.0.1:{port} for AWS: ")), "{said}");
-    assert!(said.contains("--ephemeral"), "{said}");
+    let output = text(&output.stderr);
+    assert_eq!(output.lines().count(), 1, "{output}");
+    assert!(output.starts_with(&format!("fake-cloud: cannot listen on 127.0.0.1:{port} for AWS: ")), "{output}");
+    assert!(output.contains("--ephemeral"), "{output}");
 }
 
 #[test]
-fn a_bad_scenario_is_one_clear_line_and_exit_code_1() {
+fn bad_scenario_prints_one_line_and_exits_with_1() {
     let path = std::env::temp_dir().join(format!("fake-cloud-bad-scenario-{}.yaml", std::process::id()));
     std::fs::write(&path, "workers:\n  - {id: w-1, status: asleep}\n").expect("written");
     let path = path.to_str().expect("UTF-8");
     let output = run(&["--ephemeral", "--scenario", path]);
     std::fs::remove_file(path).expect("removed");
     assert_eq!(output.status.code(), Some(1));
-    let said = text(&output.stderr);
-    assert_eq!(said.lines().count(), 1, "{said}");
-    assert!(said.starts_with(&format!("fake-cloud: {path}: workers[0].status: \"asleep\"; accepted: ")), "{said}");
+    let output = text(&output.stderr);
+    assert_eq!(output.lines().count(), 1, "{output}");
+    assert!(output.starts_with(&format!("fake-cloud: {path}: workers[0].status: \"asleep\"; accepted: ")), "{output}");
 }
 
 #[test]
-fn the_ready_scenarios_are_listed_with_a_sentence_each() {
+fn list_scenarios_prints_a_description_each() {
     let output = run(&["--list-scenarios"]);
     assert!(output.status.success());
     let listed = text(&output.stdout);
@@ -135,7 +135,7 @@ fn the_ready_scenarios_are_listed_with_a_sentence_each() {
 }
 
 #[tokio::test]
-async fn a_scenario_is_there_from_the_first_request_and_the_log_shows_that_request() {
+async fn scenario_is_applied_before_the_first_request() {
     let mut cloud = Running::start(&["--scenario", "orphans", "-v"]);
     let state: Value = cloud.get("admin_url", "state").await.json().await.expect("JSON");
     assert_eq!(state["workers"].as_array().map(Vec::len), Some(13));
@@ -149,7 +149,7 @@ async fn a_scenario_is_there_from_the_first_request_and_the_log_shows_that_reque
 }
 
 #[tokio::test]
-async fn the_command_line_counts_more_than_the_scenario() {
+async fn arguments_override_the_scenario() {
     let cloud = Running::start(&["--scenario", "bad-day", "--clock", "manual", "--seed", "5"]);
     let state: Value = cloud.get("admin_url", "state").await.json().await.expect("JSON");
     assert_eq!((&state["clock"]["pace"], &state["seed"]), (&Value::from("manual"), &Value::from(5)));
@@ -157,13 +157,13 @@ async fn the_command_line_counts_more_than_the_scenario() {
 }
 
 #[test]
-fn an_address_that_lets_others_in_is_refused_unless_it_is_meant() {
+fn remote_address_requires_expose() {
     let output = run(&["--ephemeral", "--host", "0.0.0.0"]);
     assert_eq!(output.status.code(), Some(2));
-    let told = text(&output.stderr);
-    assert!(told.contains("--host 0.0.0.0") && told.contains("--expose"), "{told}");
+    let output = text(&output.stderr);
+    assert!(output.contains("--host 0.0.0.0") && output.contains("--expose"), "{output}");
 
     let running = Running::start(&["--host", "0.0.0.0", "--expose"]);
     assert!(running.endpoints["admin_key"].as_str().is_some_and(|key| key.len() >= 32), "{}", running.endpoints);
-    assert!(Running::start(&[]).endpoints.get("admin_key").is_none(), "nobody else comes in, so nothing is asked for");
+    assert!(Running::start(&[]).endpoints.get("admin_key").is_none(), "no key without remote access");
 }

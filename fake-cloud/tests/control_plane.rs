@@ -1,4 +1,4 @@
-//! The control plane over a socket, as its clients see it.
+//! The control plane over a socket.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -65,16 +65,16 @@ impl Server {
 }
 
 async fn answer(request: reqwest::RequestBuilder) -> (StatusCode, Value) {
-    let response = request.send().await.expect("an answer");
+    let response = request.send().await.expect("a response");
     let status = response.status();
     let text = response.text().await.expect("a body");
     (status, serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}")))
 }
 
 #[tokio::test]
-async fn without_the_key_nothing_is_served_but_health() {
+async fn every_endpoint_except_health_requires_the_key() {
     let server = Server::start().await;
-    let stranger = Client::builder().no_proxy().build().expect("a client");
+    let unauthenticated = Client::builder().no_proxy().build().expect("a client");
     for endpoint in ENDPOINTS {
         let path = endpoint.path.replace("{id}", "w").replace("{name}", "w");
         let method = match endpoint.verb {
@@ -84,43 +84,43 @@ async fn without_the_key_nothing_is_served_but_health() {
             Verb::Delete => Method::DELETE,
         };
         let url = format!("{}{path}", server.base);
-        let (status, body) = answer(stranger.request(method.clone(), &url)).await;
+        let (status, body) = answer(unauthenticated.request(method.clone(), &url)).await;
         if endpoint.operation == "health" {
             assert_eq!(status, 200);
         } else {
             assert_eq!((status.as_u16(), &body["error"]), (401, &json!("unauthorized")), "{path}");
         }
-        let (status, _) = answer(stranger.request(method, &url).header("x-api-key", "wrong")).await;
+        let (status, _) = answer(unauthenticated.request(method, &url).header("x-api-key", "wrong")).await;
         assert!(status == 401 || endpoint.operation == "health", "{path}");
     }
 }
 
 #[tokio::test]
-async fn every_endpoint_about_one_thing_says_404_for_an_unknown_one() {
+async fn unknown_ids_are_404() {
     let server = Server::start().await;
     let body = json!({
         "status": "running", "desired_status": "running", "token": "t", "worker_id": "w", "cpu": 1,
     });
     for endpoint in ENDPOINTS.iter().filter(|endpoint| endpoint.path.contains('{')) {
-        let path = endpoint.path.replace("{id}", "nobody").replace("{name}", "nobody");
+        let path = endpoint.path.replace("{id}", "missing").replace("{name}", "missing");
         let (status, answer) = match endpoint.verb {
             Verb::Get => server.get(&path).await,
             Verb::Delete => answer(server.request(Method::DELETE, &path)).await,
             Verb::Post | Verb::Put => server.post(&path, body.clone()).await,
         };
         assert_eq!((status.as_u16(), &answer["error"]), (404, &json!("not_found")), "{path}: {answer}");
-        assert_eq!(answer["id"], "nobody", "{path}");
+        assert_eq!(answer["id"], "missing", "{path}");
     }
 }
 
 #[tokio::test]
-async fn a_conditional_write_can_name_its_version_in_a_header_or_in_the_body() {
+async fn expected_version_is_accepted_in_header_and_body() {
     let server = Server::start().await;
     server.worker("w", "running").await;
     let path = "/api/internal/workers/w/status";
     let write =
         |tag: &str| server.request(Method::POST, path).header("if-match", tag).json(&json!({"status": "stopping"}));
-    let response = write("\"1\"").send().await.expect("an answer");
+    let response = write("\"1\"").send().await.expect("a response");
     assert_eq!(response.headers()["etag"], "\"2\"");
     let (status, body) = answer(write("\"1\"")).await;
     assert_eq!(status, 409);
@@ -130,14 +130,14 @@ async fn a_conditional_write_can_name_its_version_in_a_header_or_in_the_body() {
     let (status, body) = server.post(path, json!({"status": "stopped", "expected_version": 2})).await;
     assert_eq!((status.as_u16(), &body["version"]), (200, &json!(3)));
     let (status, _) = answer(write("\"3\"").json(&json!({"status": "failed", "expected_version": 2}))).await;
-    assert_eq!(status, 422, "the two disagree");
+    assert_eq!(status, 422, "header and body disagree");
     let (status, body) = answer(write("three")).await;
     assert_eq!((status.as_u16(), &body["field"]), (422, &json!("If-Match")));
     assert_eq!(answer(write("*")).await.0, 200);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_update_is_lost_however_many_write_at_once() {
+async fn concurrent_writes_lose_no_update() {
     const WRITERS: usize = 12;
     const ROUNDS: usize = 5;
     let server = Arc::new(Server::start().await);
@@ -166,12 +166,12 @@ async fn no_update_is_lost_however_many_write_at_once() {
     let (_, worker) = server.get("/api/internal/workers/w").await;
     assert_eq!(worker["launch_generation"], json!(WRITERS * ROUNDS));
     assert_eq!(worker["version"], json!(WRITERS * ROUNDS + 1));
-    assert!(conflicts.load(Ordering::Relaxed) > 0, "nobody got in anybody's way: the test proves nothing");
+    assert!(conflicts.load(Ordering::Relaxed) > 0, "no conflict occurred, so the test proves nothing");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hundreds_of_clients_at_once_are_all_served() {
-    // Each has a connection of its own, and both ends of it are ours: more would pass the usual limit of open files.
+async fn hundreds_of_concurrent_clients_are_served() {
+    // Both ends of each connection are in this process: more would exceed the usual limit of open files.
     const CLIENTS: usize = 400;
     let server = Arc::new(Server::start().await);
     let together = Arc::new(tokio::sync::Barrier::new(CLIENTS));
@@ -193,7 +193,7 @@ async fn hundreds_of_clients_at_once_are_all_served() {
 }
 
 #[tokio::test]
-async fn wrong_input_is_named_with_what_would_have_been_accepted() {
+async fn invalid_input_error_names_field_and_accepted_values() {
     let server = Server::start().await;
     server.worker("w", "running").await;
     let cases = [
@@ -235,11 +235,11 @@ async fn wrong_input_is_named_with_what_would_have_been_accepted() {
     }
     let path = "/api/internal/lablet-sessions/imminent-deadlines?boot_window_minutes=-1";
     assert_eq!(server.get(path).await.0, 422);
-    assert_eq!(server.records.worker("w").expect("there").version(), 1, "none of it changed anything");
+    assert_eq!(server.records.worker("w").expect("exists").version(), 1, "no request changed the record");
 }
 
 #[tokio::test]
-async fn broken_bytes_get_an_answer_and_the_server_lives() {
+async fn malformed_bodies_get_a_response() {
     let options = Options { max_body_bytes: 100_000, ..Options::default() };
     let server = Server::start_with(Settings::default(), options).await;
     server.worker("w", "running").await;
@@ -263,7 +263,7 @@ async fn broken_bytes_get_an_answer_and_the_server_lives() {
 }
 
 #[tokio::test]
-async fn states_that_do_not_allow_it_answer_409() {
+async fn disallowed_states_are_409() {
     let server = Server::start().await;
     server.worker("w", "stopped").await;
     server.worker("x", "terminated").await;
@@ -284,7 +284,7 @@ async fn states_that_do_not_allow_it_answer_409() {
 }
 
 #[tokio::test]
-async fn workers_are_filtered_as_asked() {
+async fn workers_are_filtered_by_query() {
     let server = Server::start().await;
     for (id, status) in [("a", "running"), ("b", "stopped"), ("c", "terminated"), ("d", "failed")] {
         server.worker(id, status).await;
@@ -314,7 +314,7 @@ async fn workers_are_filtered_as_asked() {
 }
 
 #[tokio::test]
-async fn a_fault_can_answer_instead_afterwards_or_not_at_all() {
+async fn faults_replace_follow_or_drop_the_response() {
     let turn = Arc::new(AtomicUsize::new(0));
     let middleware = Middleware::from_fn(move |request| {
         if request.operation != "drain_worker" {
@@ -332,14 +332,14 @@ async fn a_fault_can_answer_instead_afterwards_or_not_at_all() {
     let server = Server::start_with(Settings::default(), Options { middleware, ..Options::default() }).await;
     server.worker("w", "running").await;
     let drain = || server.request(Method::POST, "/api/internal/workers/w/drain").send();
-    let status = || server.records.worker("w").expect("there").status().to_owned();
-    assert_eq!(drain().await.expect("an answer").status(), 503);
+    let status = || server.records.worker("w").expect("exists").status().to_owned();
+    assert_eq!(drain().await.expect("a response").status(), 503);
     assert!(drain().await.is_err(), "the connection ends");
     assert_eq!(status(), "running");
-    assert_eq!(drain().await.expect("an answer").status(), 200);
+    assert_eq!(drain().await.expect("a response").status(), 200);
     server.post("/api/v1/workers/w/cancel-drain", json!({"cancelled_by": "ops"})).await;
-    assert_eq!(drain().await.expect("an answer").status(), 502);
-    assert_eq!(status(), "draining", "carried out, answer lost");
+    assert_eq!(drain().await.expect("a response").status(), 502);
+    assert_eq!(status(), "draining", "executed, response lost");
 }
 
 #[tokio::test]
@@ -354,7 +354,7 @@ async fn ten_thousand_records_are_listed_and_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_clients_at_once_lose_no_update() {
+async fn thousand_concurrent_clients_lose_no_update() {
     const CLIENTS: usize = 1_000;
     const WORKERS: usize = 100;
     let server = Arc::new(Server::start().await);
@@ -368,7 +368,7 @@ async fn a_thousand_clients_at_once_lose_no_update() {
             tokio::spawn(async move {
                 let path = format!("/api/internal/workers/w-{}", number % WORKERS);
                 everybody.wait().await;
-                // As a controller does: read, decide, write if nobody wrote since, and begin anew if somebody did.
+                // As a controller does: read, decide, write conditionally, and retry after a conflict.
                 let mut conflicts = 0;
                 loop {
                     let (_, record) = server.get(&path).await;
@@ -385,11 +385,11 @@ async fn a_thousand_clients_at_once_lose_no_update() {
         .collect();
     let mut conflicts = 0;
     for client in clients {
-        conflicts += client.await.expect("it ends well");
+        conflicts += client.await.expect("joined");
     }
-    assert!(conflicts > 0, "they met, or this shows nothing");
+    assert!(conflicts > 0, "no conflict occurred, so the test proves nothing");
     for number in 0..WORKERS {
-        let worker = server.records.worker(&format!("w-{number}")).expect("there");
+        let worker = server.records.worker(&format!("w-{number}")).expect("exists");
         let count = worker.get("metadata").and_then(|metadata| metadata["count"].as_u64());
         assert_eq!(count, Some((CLIENTS / WORKERS) as u64), "w-{number}");
         assert_eq!(worker.version(), 1 + (CLIENTS / WORKERS) as u64);
@@ -397,7 +397,7 @@ async fn a_thousand_clients_at_once_lose_no_update() {
 }
 
 #[tokio::test]
-async fn a_session_expires_once_and_says_what_it_should_be_until_then() {
+async fn session_expires_once() {
     let server = Server::start().await;
     server.worker("w", "running").await;
     let sessions = "/api/internal/lablet-sessions";

@@ -87,7 +87,7 @@ async fn everything_follows_a_clock_that_is_moved_by_hand_and_nothing_moves_with
     assert!(!cloud.etcd().leases().contains(&lease));
     assert!(points().len() > before + 200, "metrics go on");
     let changed = cloud.update_worker("w-1", json!({"status": "stopping"})).expect("changed");
-    let stamp = changed.moment("updated_at").expect("a moment");
+    let stamp = changed.time("updated_at").expect("a time");
     assert!((cloud.now() - stamp).num_milliseconds().abs() < 1, "records carry the world's time");
 
     cloud.stop_instance(REGION, &id).expect("it stops");

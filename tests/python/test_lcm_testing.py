@@ -123,7 +123,7 @@ def test_what_it_refuses_it_explains(fake_cloud: FakeCloud) -> None:
         (lambda: fake_cloud.inject({"kind": "tantrum"}), "unknown variant `tantrum`"),
         (lambda: fake_cloud.requests(colour="red"), "unknown field `colour`"),
         (lambda: fake_cloud.advance(-1), "seconds must be a number from 0 up"),
-        (lambda: FakeCloud(clock="sundial").start(), "a clock goes 'real', 'manual' or a factor"),
+        (lambda: FakeCloud(clock="sundial").start(), "invalid clock pace 'sundial'"),
         (lambda: FakeCloud(scenario="no-such").start(), "no-such"),
         (lambda: FakeCloud().run(), "the fake cloud is not running; use it with"),
         (fake_cloud.start, "the fake cloud is running already"),

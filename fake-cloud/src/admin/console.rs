@@ -1,4 +1,4 @@
-//! External hands over HTTP.
+//! Changes made in the AWS console: instances, tags, images, networks and metrics, without a recorded API request.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -12,15 +12,17 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{AdminState, Answer};
+use super::{AdminResult, AdminState};
 use crate::world::metrics::{Datum, MetricKey, Summary};
 use crate::world::{IMAGE_OWNER, Image, Order, SecurityGroup, Subnet, Tags, World};
 
-type Sent<T> = Result<Json<T>, JsonRejection>;
+type JsonBody<T> = Result<Json<T>, JsonRejection>;
 
 pub(super) fn router() -> Router<AdminState> {
     let order = |order: Order| {
-        post(move |State(world): State<Arc<World>>, body: Sent<Target>| async move { give(&world, order, body) })
+        post(
+            move |State(world): State<Arc<World>>, body: JsonBody<Target>| async move { apply_order(&world, order, body) },
+        )
     };
     Router::new()
         .route("/_fake/console/start", order(Order::Start))
@@ -41,7 +43,7 @@ struct Target {
     instance: String,
 }
 
-fn give(world: &World, order: Order, body: Sent<Target>) -> Answer {
+fn apply_order(world: &World, order: Order, body: JsonBody<Target>) -> AdminResult {
     let Json(target) = body?;
     let change = world.hand_order(&target.region, &target.instance, order)?;
     Ok(Json(json!({
@@ -60,7 +62,7 @@ struct NewTag {
     value: String,
 }
 
-async fn tag(State(world): State<Arc<World>>, body: Sent<NewTag>) -> Answer {
+async fn tag(State(world): State<Arc<World>>, body: JsonBody<NewTag>) -> AdminResult {
     let Json(new) = body?;
     world.hand_tag(&new.region, &new.instance, &new.key, &new.value)?;
     Ok(Json(json!({"instance": new.instance})))
@@ -78,7 +80,7 @@ struct NewImage {
     tags: Tags,
 }
 
-async fn image(State(world): State<Arc<World>>, body: Sent<NewImage>) -> Answer {
+async fn image(State(world): State<Arc<World>>, body: JsonBody<NewImage>) -> AdminResult {
     let Json(new) = body?;
     let created = new.creation_date.unwrap_or_else(|| world.clock().now());
     let image = Image {
@@ -105,7 +107,7 @@ struct NewSubnet {
     tags: Tags,
 }
 
-async fn subnet(State(world): State<Arc<World>>, body: Sent<NewSubnet>) -> Answer {
+async fn subnet(State(world): State<Arc<World>>, body: JsonBody<NewSubnet>) -> AdminResult {
     let Json(new) = body?;
     let vpc_id = new.vpc_id.map_or_else(|| default_vpc(&world, &new.region), Ok)?;
     let subnet = Subnet {
@@ -128,7 +130,7 @@ struct NewGroup {
     vpc_id: Option<String>,
 }
 
-async fn security_group(State(world): State<Arc<World>>, body: Sent<NewGroup>) -> Answer {
+async fn security_group(State(world): State<Arc<World>>, body: JsonBody<NewGroup>) -> AdminResult {
     let Json(new) = body?;
     let vpc_id = new.vpc_id.map_or_else(|| default_vpc(&world, &new.region), Ok)?;
     world.hand_group(&new.region, SecurityGroup { id: new.id.clone(), name: new.name, vpc_id })?;
@@ -144,7 +146,7 @@ fn default_vpc(world: &World, region: &str) -> Result<String, crate::world::AwsE
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct NewPoint {
+struct NewDatum {
     region: String,
     namespace: String,
     name: String,
@@ -155,7 +157,7 @@ struct NewPoint {
     at: Option<DateTime<Utc>>,
 }
 
-async fn metric(State(world): State<Arc<World>>, body: Sent<NewPoint>) -> Answer {
+async fn metric(State(world): State<Arc<World>>, body: JsonBody<NewDatum>) -> AdminResult {
     let Json(new) = body?;
     let dimensions = new.dimensions.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     let key = MetricKey::new(&new.namespace, &new.name, dimensions);

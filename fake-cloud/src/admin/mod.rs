@@ -1,4 +1,4 @@
-//! The admin API under `/_fake/`: look at the world, move its clock, break it, and do things behind everybody's back.
+//! Admin API under `/_fake/`: reads state, moves the clock, injects faults and makes changes outside the service APIs.
 
 mod console;
 mod services;
@@ -25,19 +25,19 @@ use crate::world::{AwsError, World};
 
 pub use self::services::{ResetTo, Services};
 
-type Answer<T = Value> = Result<Json<T>, AdminError>;
+type AdminResult<T = Value> = Result<Json<T>, AdminError>;
 
-/// The routes of the admin API, for a world that is AWS and nothing else.
+/// Routes of the admin API for a world with AWS only.
 pub fn router(world: Arc<World>) -> Router {
     routes().with_state(AdminState { world, services: None })
 }
 
-/// The routes of the admin API, for AWS and the services around it.
+/// Routes of the admin API for AWS, etcd, CML and the control plane.
 pub fn full_router(world: Arc<World>, services: Services) -> Router {
     services::router(services.clone()).merge(routes().with_state(AdminState { world, services: Some(services) }))
 }
 
-/// What the admin API reaches.
+/// Shared state of the admin routes.
 #[derive(Clone)]
 struct AdminState {
     world: Arc<World>,
@@ -62,24 +62,25 @@ fn routes() -> Router<AdminState> {
         .route("/_fake/faults/{id}", delete(remove_fault))
         .route("/_fake/requests", get(list_requests).delete(clear_requests))
         .merge(console::router())
-        .fallback(unknown)
-        .method_not_allowed_fallback(wrong_method)
+        .fallback(not_found)
+        .method_not_allowed_fallback(method_not_allowed)
 }
 
-/// The answer to whoever is not on this machine, or only by way of a web page from elsewhere.
+/// Response to a request from another host, or from a web page of another origin (403).
 pub fn forbidden() -> Response<Body> {
-    AdminError(StatusCode::FORBIDDEN, "the admin API answers this machine only".to_owned()).into_response()
+    AdminError(StatusCode::FORBIDDEN, "the admin API accepts requests from this machine only".to_owned())
+        .into_response()
 }
 
-/// The answer to whoever wants to change something and does not show the key.
+/// Response to a change without a valid admin key (401).
 pub(crate) fn needs_key() -> Response<Body> {
-    let problem = "this cloud is open to the network: changes need the admin key it printed, in X-API-Key";
-    AdminError(StatusCode::UNAUTHORIZED, problem.to_owned()).into_response()
+    let message = "this cloud accepts remote requests: changes require the admin key printed at startup, in X-API-Key";
+    AdminError(StatusCode::UNAUTHORIZED, message.to_owned()).into_response()
 }
 
-/// The answer to a request whose body is of no use.
+/// Response to a body that is too long (413) or incomplete (400).
 pub(crate) fn no_body(problem: BodyProblem, limit: usize) -> Response<Body> {
-    let refusal = match problem {
+    let error = match problem {
         BodyProblem::TooLong => {
             AdminError(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is longer than {limit} bytes"))
         }
@@ -87,10 +88,10 @@ pub(crate) fn no_body(problem: BodyProblem, limit: usize) -> Response<Body> {
             AdminError(StatusCode::BAD_REQUEST, "the body ended before it was complete".to_owned())
         }
     };
-    refusal.into_response()
+    error.into_response()
 }
 
-/// Why a request of the admin API came to nothing.
+/// Error response of the admin API: a status and a message.
 struct AdminError(StatusCode, String);
 
 impl IntoResponse for AdminError {
@@ -131,26 +132,26 @@ impl From<AwsError> for AdminError {
 
 async fn help() -> Json<Value> {
     Json(json!({
-        "GET /_fake/state": "everything there is",
-        "POST /_fake/reset": {"to": "scenario (the one it was started with, also without a body) | empty"},
-        "GET /_fake/clock": "the time",
+        "GET /_fake/state": "state of every service",
+        "POST /_fake/reset": {"to": "scenario (default: the one given at startup) | empty"},
+        "GET /_fake/clock": "current time and pace",
         "POST /_fake/clock": {"pace": "real | manual | x60"},
         "POST /_fake/clock/advance": {"seconds": 60},
-        "GET /_fake/faults": "all rules and how they fared",
+        "GET /_fake/faults": "fault rules with their match counts",
         "POST /_fake/faults": {"service": "ec2", "operation": "RunInstances", "times": 1, "per": "attempt | call",
             "action": {"kind": "error", "code": "RequestLimitExceeded"}},
-        "DELETE /_fake/faults": "no more faults",
-        "DELETE /_fake/faults/{id}": "one rule less",
-        "GET /_fake/requests?operation=RunInstances": "what was asked of the world",
-        "DELETE /_fake/requests": "forget what was asked",
+        "DELETE /_fake/faults": "remove every fault rule",
+        "DELETE /_fake/faults/{id}": "remove one fault rule",
+        "GET /_fake/requests?operation=RunInstances": "recorded requests",
+        "DELETE /_fake/requests": "clear the request log",
         "POST /_fake/console/{start|stop|reboot|terminate}": {"region": "us-east-1", "instance": "i-…"},
         "POST /_fake/console/tag": {"region": "us-east-1", "instance": "i-…", "key": "k", "value": "v"},
         "POST /_fake/console/cml/wipe": {"instance": "i-…"},
         "POST /_fake/console/worker": {"id": "w-1", "name": "blue", "status": "running", "template_name": "metal"},
         "POST /_fake/console/worker/{id}": {"status": "running", "any_field": "any value"},
         "POST /_fake/console/session": {"id": "s-1", "worker_id": "w-1", "status": "running"},
-        "POST /_fake/etcd/{compact|watch-stall|watch-resume|watch-cut|unavailable|available}": "it happens at once",
-        "POST /_fake/etcd/lease-lost": {"lease": "a number, or hexadecimal text; left out: every lease"},
+        "POST /_fake/etcd/{compact|watch-stall|watch-resume|watch-cut|unavailable|available}": "inject an etcd fault now",
+        "POST /_fake/etcd/lease-lost": {"lease": "a number or hexadecimal text; default: every lease"},
         "POST /_fake/console/image": {"region": "us-east-1", "id": "ami-…", "name": "cisco-cml2.9…"},
         "POST /_fake/console/subnet": {"region": "us-east-1", "id": "subnet-…"},
         "POST /_fake/console/security-group": {"region": "us-east-1", "id": "sg-…", "name": "cml"},
@@ -159,22 +160,22 @@ async fn help() -> Json<Value> {
     }))
 }
 
-async fn unknown() -> AdminError {
-    AdminError(StatusCode::NOT_FOUND, "there is no such page; GET /_fake/ lists them".to_owned())
+async fn not_found() -> AdminError {
+    AdminError(StatusCode::NOT_FOUND, "no such path; GET /_fake/ lists all paths".to_owned())
 }
 
-async fn wrong_method() -> AdminError {
-    AdminError(StatusCode::METHOD_NOT_ALLOWED, "not with this method; GET /_fake/ lists what there is".to_owned())
+async fn method_not_allowed() -> AdminError {
+    AdminError(StatusCode::METHOD_NOT_ALLOWED, "method not allowed; GET /_fake/ lists all paths and methods".to_owned())
 }
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-struct Beginning {
+struct ResetBody {
     to: ResetTo,
 }
 
-async fn reset(State(state): State<AdminState>, body: Bytes) -> Answer {
-    let Beginning { to } = if body.is_empty() { Beginning::default() } else { Json::from_bytes(&body)?.0 };
+async fn reset(State(state): State<AdminState>, body: Bytes) -> AdminResult {
+    let ResetBody { to } = if body.is_empty() { ResetBody::default() } else { Json::from_bytes(&body)?.0 };
     match &state.services {
         Some(services) => services
             .reset(&state.world, to)
@@ -190,21 +191,21 @@ async fn show_clock(State(world): State<Arc<World>>) -> Json<Value> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct NewPace {
+struct PaceBody {
     pace: String,
 }
 
-async fn set_clock(State(world): State<Arc<World>>, body: Result<Json<NewPace>, JsonRejection>) -> Answer {
-    let Json(NewPace { pace }) = body?;
+async fn set_clock(State(world): State<Arc<World>>, body: Result<Json<PaceBody>, JsonRejection>) -> AdminResult {
+    let Json(PaceBody { pace }) = body?;
     let pace = parse_pace(&pace).map_err(|hint| AdminError(StatusCode::UNPROCESSABLE_ENTITY, hint))?;
     world.clock().set_pace(pace);
     Ok(Json(state::clock(&world)))
 }
 
-/// Reads `real`, `manual` or a factor as in `x60`.
+/// Parses a clock pace: `real`, `manual` or a factor such as `x60`.
 ///
 /// # Errors
-/// Says what would have been understood.
+/// A message with the accepted values, if the text is none of them or the factor is out of range.
 pub fn parse_pace(text: &str) -> Result<Pace, String> {
     match text {
         "real" => Ok(Pace::Real),
@@ -215,23 +216,23 @@ pub fn parse_pace(text: &str) -> Result<Pace, String> {
             .filter(|factor| (0.001..=1_000_000.0).contains(factor))
             .map(Pace::Accelerated)
             .ok_or_else(|| {
-                format!("a clock goes 'real', 'manual' or a factor like 'x60' (0.001 to 1000000), not '{text}'")
+                format!("invalid clock pace '{text}': expected 'real', 'manual' or a factor such as 'x60' (0.001 to 1000000)")
             }),
     }
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Step {
+struct AdvanceBody {
     seconds: f64,
 }
 
-async fn advance_clock(State(world): State<Arc<World>>, body: Result<Json<Step>, JsonRejection>) -> Answer {
-    let Json(Step { seconds }) = body?;
+async fn advance_clock(State(world): State<Arc<World>>, body: Result<Json<AdvanceBody>, JsonRejection>) -> AdminResult {
+    let Json(AdvanceBody { seconds }) = body?;
     let step = Duration::try_from_secs_f64(seconds).map_err(|_| {
         AdminError(
             StatusCode::UNPROCESSABLE_ENTITY,
-            "seconds must be a number from 0 up that a clock can count to".to_owned(),
+            "invalid seconds: expected a number from 0 up within the range of the clock".to_owned(),
         )
     })?;
     world.clock().advance(step);
@@ -242,7 +243,7 @@ async fn list_faults(State(world): State<Arc<World>>) -> Json<impl Serialize> {
     Json(world.faults().list())
 }
 
-async fn add_fault(State(world): State<Arc<World>>, body: Result<Json<Rule>, JsonRejection>) -> Answer {
+async fn add_fault(State(world): State<Arc<World>>, body: Result<Json<Rule>, JsonRejection>) -> AdminResult {
     let Json(rule) = body?;
     let id = world.faults().add(rule)?;
     Ok(Json(json!({"id": id})))
@@ -253,19 +254,19 @@ async fn clear_faults(State(world): State<Arc<World>>) -> Json<Value> {
     Json(json!({"faults": 0}))
 }
 
-async fn remove_fault(State(world): State<Arc<World>>, id: Result<Path<u64>, PathRejection>) -> Answer {
+async fn remove_fault(State(world): State<Arc<World>>, id: Result<Path<u64>, PathRejection>) -> AdminResult {
     let Path(id) = id?;
     if world.faults().remove(id) {
         Ok(Json(json!({"removed": id})))
     } else {
-        Err(AdminError(StatusCode::NOT_FOUND, format!("there is no rule {id}")))
+        Err(AdminError(StatusCode::NOT_FOUND, format!("no such fault rule: {id}")))
     }
 }
 
 async fn list_requests(
     State(world): State<Arc<World>>,
     filter: Result<Query<RequestFilter>, QueryRejection>,
-) -> Answer<impl Serialize> {
+) -> AdminResult<impl Serialize> {
     let Query(filter) = filter?;
     Ok(Json(world.request_log().find(&filter)))
 }

@@ -1,4 +1,4 @@
-//! What stands behind the services that are not AWS, as far as the admin API reaches.
+//! Admin routes for etcd, CML and the control plane, and the reset of all services.
 
 use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{Path, State};
@@ -8,48 +8,48 @@ use hyper::StatusCode;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{AdminError, Answer};
+use super::{AdminError, AdminResult};
 use crate::cml::CmlServers;
 use crate::control_plane::{ApiError, Input, Records, SessionFilter, WorkerFilter};
 use crate::etcd::{EtcdStore, Fault, KeyRange, Range};
 use crate::scenario::{Scenario, ScenarioError};
 use crate::world::World;
 
-/// Handles to the services that are not AWS. Clones reach the same ones; none of them knows the admin API.
+/// Handles to etcd, CML and the control plane. Clones share the same services.
 #[derive(Debug, Clone)]
 pub struct Services {
-    /// The control plane's records.
+    /// Record store of the control plane.
     pub records: Records,
-    /// etcd.
+    /// Key-value store behind the etcd API.
     pub etcd: EtcdStore,
-    /// The CML of every instance.
+    /// CML server of every instance.
     pub cml_servers: CmlServers,
-    /// What had happened before it all began.
+    /// Scenario applied at startup and by a reset.
     pub scenario: Option<Scenario>,
 }
 
-/// What a reset goes back to.
+/// State that a reset restores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ResetTo {
-    /// The scenario it was started with; the empty world if there was none.
+    /// The scenario given at startup; empty if there was none.
     #[default]
     Scenario,
-    /// A world in which nothing has happened.
+    /// No instances, records or keys.
     Empty,
 }
 
 impl Services {
-    /// Back to the beginning. The clock goes on.
+    /// Resets every service. The clock keeps its time.
     ///
     /// # Errors
-    /// What the scenario cannot do.
+    /// The scenario cannot be applied.
     pub(crate) fn reset(&self, world: &World, to: ResetTo) -> Result<(), ScenarioError> {
         self.cml_servers.reset();
         self.records.reset();
-        // After the records: what they had mirrored goes with the rest.
+        // After the records, so that their mirrored keys are dropped with all others.
         self.etcd.reset();
-        // Last: its end wakes whoever keeps the CMLs.
+        // Last, because it wakes the task that supervises the CML servers.
         world.reset();
         match (to, &self.scenario) {
             (ResetTo::Scenario, Some(scenario)) => scenario.settle(world, &self.records),
@@ -57,16 +57,16 @@ impl Services {
         }
     }
 
-    /// Everything there is, without passwords and tokens.
+    /// Current state as JSON, without passwords and tokens.
     pub(super) fn show(&self) -> Map<String, Value> {
-        let everyone = WorkerFilter { include_terminated: true, ..WorkerFilter::default() };
-        let workers = self.records.workers(&everyone);
+        let all = WorkerFilter { include_terminated: true, ..WorkerFilter::default() };
+        let workers = self.records.workers(&all);
         let sessions = self.records.sessions(&SessionFilter::default());
-        let shown = |fields: &Map<String, Value>, names: &[&str]| -> Value {
+        let pick = |fields: &Map<String, Value>, names: &[&str]| -> Value {
             names.iter().map(|name| ((*name).to_owned(), fields.get(*name).cloned().unwrap_or_default())).collect()
         };
-        let workers: Vec<_> = workers.iter().map(|worker| shown(worker.fields(), &WORKER_FIELDS)).collect();
-        let sessions: Vec<_> = sessions.iter().map(|session| shown(session, &SESSION_FIELDS)).collect();
+        let workers: Vec<_> = workers.iter().map(|worker| pick(worker.fields(), &WORKER_FIELDS)).collect();
+        let sessions: Vec<_> = sessions.iter().map(|session| pick(session, &SESSION_FIELDS)).collect();
         Map::from_iter([
             ("workers".to_owned(), workers.into()),
             ("sessions".to_owned(), sessions.into()),
@@ -92,10 +92,10 @@ impl Services {
     }
 }
 
-/// What is shown of a worker. Its password and its licence token are not.
+/// Worker fields in `/_fake/state`. Passwords and license tokens are left out.
 const WORKER_FIELDS: [&str; 8] =
     ["id", "name", "status", "desired_status", "aws_region", "ec2_instance_id", "template_name", "version"];
-/// What is shown of a session.
+/// Session fields in `/_fake/state`.
 const SESSION_FIELDS: [&str; 5] = ["id", "status", "worker_id", "timeslot_start", "timeslot_end"];
 
 pub(super) fn router(services: Services) -> Router {
@@ -115,65 +115,65 @@ impl From<ApiError> for AdminError {
     }
 }
 
-async fn worker(State(stage): State<Services>, body: Result<Json<Value>, JsonRejection>) -> Answer {
+async fn worker(State(services): State<Services>, body: Result<Json<Value>, JsonRejection>) -> AdminResult {
     let Json(fields) = body?;
-    let worker = stage.records.create_worker(Input::from_value(fields)?)?;
+    let worker = services.records.create_worker(Input::from_value(fields)?)?;
     Ok(Json(json!({"id": worker.id(), "status": worker.status(), "version": worker.version()})))
 }
 
 async fn edit_worker(
-    State(stage): State<Services>,
+    State(services): State<Services>,
     id: Result<Path<String>, PathRejection>,
     body: Result<Json<Value>, JsonRejection>,
-) -> Answer {
+) -> AdminResult {
     let Path(id) = id?;
     let Json(fields) = body?;
-    let worker = stage.records.edit_worker(&id, Input::from_value(fields)?)?;
+    let worker = services.records.edit_worker(&id, Input::from_value(fields)?)?;
     Ok(Json(json!({"id": worker.id(), "status": worker.status(), "version": worker.version()})))
 }
 
-async fn session(State(stage): State<Services>, body: Result<Json<Value>, JsonRejection>) -> Answer {
+async fn session(State(services): State<Services>, body: Result<Json<Value>, JsonRejection>) -> AdminResult {
     let Json(fields) = body?;
-    let session = stage.records.create_session(Input::from_value(fields)?)?;
+    let session = services.records.create_session(Input::from_value(fields)?)?;
     Ok(Json(json!({"id": session.get("id"), "status": session.get("status")})))
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Laboratory {
+struct WipeBody {
     instance: String,
 }
 
-async fn wipe(State(stage): State<Services>, body: Result<Json<Laboratory>, JsonRejection>) -> Answer {
-    let Json(Laboratory { instance }) = body?;
-    let system = stage.cml_servers.find(&instance).ok_or_else(|| {
+async fn wipe(State(services): State<Services>, body: Result<Json<WipeBody>, JsonRejection>) -> AdminResult {
+    let Json(WipeBody { instance }) = body?;
+    let server = services.cml_servers.find(&instance).ok_or_else(|| {
         AdminError(
             StatusCode::NOT_FOUND,
-            format!("instance {instance:?} has no CML: it has not run, or does not exist"),
+            format!("instance {instance:?} has no CML server: it never ran or does not exist"),
         )
     })?;
-    system.wipe();
+    server.wipe();
     Ok(Json(json!({"wiped": instance})))
 }
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-struct Details {
+struct EtcdFaultBody {
     lease: Option<Value>,
 }
 
 async fn etcd_fault(
-    State(stage): State<Services>,
+    State(services): State<Services>,
     name: Result<Path<String>, PathRejection>,
-    body: Result<Option<Json<Details>>, JsonRejection>,
-) -> Answer {
+    body: Result<Option<Json<EtcdFaultBody>>, JsonRejection>,
+) -> AdminResult {
     let Path(name) = name?;
-    let details = body?.map(|Json(details)| details).unwrap_or_default();
+    let details = body?.map(|Json(body)| body).unwrap_or_default();
     let fault = Fault::from_name(&name, details.lease.as_ref())
         .map_err(|hint| AdminError(StatusCode::UNPROCESSABLE_ENTITY, hint))?;
-    if stage.etcd.inject(fault) {
-        Ok(Json(json!({"fault": name, "revision": stage.etcd.revision()})))
+    if services.etcd.inject(fault) {
+        Ok(Json(json!({"fault": name, "revision": services.etcd.revision()})))
     } else {
-        Err(AdminError(StatusCode::NOT_FOUND, "there is no such lease; GET /_fake/state lists them".to_owned()))
+        Err(AdminError(StatusCode::NOT_FOUND, "no such lease; GET /_fake/state lists all leases".to_owned()))
     }
 }

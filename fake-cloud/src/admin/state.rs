@@ -1,4 +1,4 @@
-//! Everything there is, as JSON.
+//! State of every service as JSON, for `GET /_fake/state`.
 
 use axum::Json;
 use axum::extract::State;
@@ -13,14 +13,14 @@ pub(super) async fn show(State(state): State<AdminState>) -> Json<Value> {
     let world = &state.world;
     let (regions, now) = world.with_ec2(|ec2, now| {
         let names: Vec<&'static str> = ec2.regions().map(|region| region.name).collect();
-        // Going through each by name lets what is over depart first.
+        // `Ec2::region` drops terminated instances that are no longer visible.
         let regions: serde_json::Map<String, Value> = names
             .into_iter()
             .filter_map(|name| Some((name.to_owned(), show_region(ec2.region(name, now).ok()?, now))))
             .collect();
         (regions, now)
     });
-    let mut shown = json!({
+    let mut body = json!({
         "seed": world.settings().seed,
         "clock": clock_at(world, now),
         "regions": regions,
@@ -28,10 +28,10 @@ pub(super) async fn show(State(state): State<AdminState>) -> Json<Value> {
         "requests": world.request_log().total(),
         "notices": world.request_log().notices(),
     });
-    if let (Some(services), Some(shown)) = (&state.services, shown.as_object_mut()) {
-        shown.extend(services.show());
+    if let (Some(services), Some(fields)) = (&state.services, body.as_object_mut()) {
+        fields.extend(services.show());
     }
-    Json(shown)
+    Json(body)
 }
 
 pub(super) fn clock(world: &World) -> Value {

@@ -79,7 +79,7 @@ fn error_status(code: &str, given: Option<u16>) -> StatusCode {
         all.find(|status| status.canonical_reason().is_some_and(|reason| normalized(reason) == wanted))
     };
     let usual =
-        || ApiError::usual_status(code).or_else(|| code.parse().ok().filter(|status| (400..600).contains(status)));
+        || ApiError::status_from_code(code).or_else(|| code.parse().ok().filter(|status| (400..600).contains(status)));
     let by_number = given.or_else(usual).and_then(|status| StatusCode::from_u16(status).ok());
     by_number.or_else(by_reason).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn error_code_has_its_usual_status_by_default() {
+    fn error_code_has_its_status_from_code_by_default() {
         for (code, given, status) in [
             ("version_conflict", None, 409),
             ("unauthorized", None, 401),

@@ -1,4 +1,4 @@
-//! A certificate authority of our own, so that clients can verify whom they talk to.
+//! Certificate authority of the fake CML servers, so that clients can verify their certificates.
 
 use std::fmt;
 use std::io;
@@ -13,22 +13,22 @@ use rcgen::{
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
 
-/// An authority that lives as long as the world it belongs to. Its key never leaves it.
+/// Certificate authority with a generated key, which is never written out.
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
-/// A certificate for one address, and the key to it.
+/// TLS server configuration with a certificate for one address.
 #[derive(Clone)]
 pub struct Certificate {
     pub(super) config: Arc<ServerConfig>,
 }
 
 impl Authority {
-    /// A new authority.
+    /// Generates a key and a self-signed CA certificate.
     ///
     /// # Errors
-    /// When no key can be made.
+    /// The key or the certificate cannot be generated.
     pub fn new() -> io::Result<Self> {
         let mut params = CertificateParams::default();
         params.distinguished_name = name("Fake Cloud CA");
@@ -39,7 +39,7 @@ impl Authority {
         Ok(Self { issuer: CertifiedIssuer::self_signed(params, key).map_err(io::Error::other)? })
     }
 
-    /// What a client has to trust, as PEM.
+    /// CA certificate as PEM, for the trust store of a client.
     pub fn pem(&self) -> String {
         self.issuer.pem()
     }
@@ -47,23 +47,23 @@ impl Authority {
     /// Writes [`Self::pem`] to a file.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// The file cannot be written.
     pub fn write_pem(&self, path: impl AsRef<Path>) -> io::Result<()> {
         std::fs::write(path, self.pem())
     }
 
-    /// A certificate that is good for exactly this address.
+    /// Issues a certificate that is valid for this address only.
     ///
     /// # Errors
-    /// When no key can be made.
+    /// The key or the certificate cannot be generated.
     pub fn issue(&self, address: IpAddr) -> io::Result<Certificate> {
         let mut params = CertificateParams::default();
         params.distinguished_name = name(&address.to_string());
-        // An address in the common name alone is ignored by clients.
+        // Clients ignore an address in the common name.
         params.subject_alt_names = vec![SanType::IpAddress(address)];
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        // Strict clients refuse a certificate that does not name its issuer's key.
+        // Strict clients reject a certificate without an authority key identifier.
         params.use_authority_key_identifier_extension = true;
         let key = KeyPair::generate().map_err(io::Error::other)?;
         let certificate = params.signed_by(&key, &self.issuer).map_err(io::Error::other)?;

@@ -1,4 +1,4 @@
-//! How CML says no: `{"code": …, "description": …}`, or nginx in front of it with a page of HTML.
+//! Error responses: JSON from CML, an HTML page from the nginx in front of it.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
-/// An error answer of CML.
+/// Error response of CML, `{"code": …, "description": …}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CmlError {
     code: u16,
@@ -16,42 +16,42 @@ pub struct CmlError {
 }
 
 impl CmlError {
-    /// Any error.
+    /// Error with any HTTP status.
     pub fn new(code: u16, description: impl Into<String>) -> Self {
         Self { code, description: description.into() }
     }
 
-    /// The request cannot be used.
+    /// 400: the request is invalid.
     pub fn bad_request(description: impl Into<String>) -> Self {
         Self::new(400, description)
     }
 
-    /// The token is missing, expired or revoked: clients log in again.
+    /// 401: the token is missing, expired or revoked. Clients log in again.
     pub fn unauthorized() -> Self {
         Self::new(401, "Unauthorized: the token is missing, invalid or has expired.")
     }
 
-    /// The password is wrong.
+    /// 403: the username or password is wrong.
     pub fn forbidden() -> Self {
         Self::new(403, "Authentication failed!")
     }
 
-    /// There is no such thing. Clients look for the words `<kind> not found: <id>`.
+    /// 404. Clients match the text `<kind> not found: <id>`.
     pub fn not_found(kind: &str, id: &str) -> Self {
         Self::new(404, format!("{kind} not found: {id}"))
     }
 
-    /// Not now.
+    /// 409: not possible in the current state.
     pub fn conflict(description: impl Into<String>) -> Self {
         Self::new(409, description)
     }
 
-    /// The HTTP status.
+    /// HTTP status of the response.
     pub const fn code(&self) -> u16 {
         self.code
     }
 
-    /// What CML says about it.
+    /// Text of the `description` field.
     pub fn description(&self) -> &str {
         &self.description
     }
@@ -72,7 +72,7 @@ impl IntoResponse for CmlError {
     }
 }
 
-/// What nginx says while the services behind it still start: HTML, not JSON.
+/// The 502 page of nginx while the services behind it start. HTML, not JSON.
 pub fn bad_gateway_page() -> Response {
     const PAGE: &str = "<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n<body>\r\n\
         <center><h1>502 Bad Gateway</h1></center>\r\n<hr><center>nginx</center>\r\n</body>\r\n</html>\r\n";

@@ -1,4 +1,4 @@
-//! A topology that was written down, as a lab: YAML or JSON, as CML exports it.
+//! Imports a lab from a topology in YAML or JSON, as exported by CML.
 
 use std::collections::BTreeMap;
 
@@ -11,22 +11,22 @@ use super::labs::{Lab, NewLab, NewNode};
 use super::links::Interface;
 use crate::yaml;
 
-/// More than this in one topology is refused.
-const MOST_NODES: usize = 1000;
-const MOST_LINKS: usize = 10_000;
-const MOST_INTERFACES: usize = 128;
+/// Limits of one topology; a larger one is rejected with 400.
+const MAX_NODES: usize = 1000;
+const MAX_LINKS: usize = 10_000;
+const MAX_INTERFACES: usize = 128;
 
-/// What a file says. What else it says is kept with its node, or not needed.
+/// Topology file. Unknown fields of a node are kept with it; other unknown fields are dropped.
 #[derive(Debug, Deserialize)]
 struct Topology {
-    lab: Heading,
+    lab: LabEntry,
     nodes: Vec<NodeEntry>,
     #[serde(default)]
     links: Vec<LinkEntry>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Heading {
+struct LabEntry {
     title: Option<String>,
     #[serde(default)]
     description: Option<String>,
@@ -52,7 +52,7 @@ struct InterfaceEntry {
     slot: Option<u32>,
 }
 
-/// Two generations of files call the ends of a link by different names, and some by both.
+/// Ends of a link. The two file format versions use different names for them; some files contain both.
 #[derive(Debug, Deserialize)]
 struct LinkEntry {
     label: Option<String>,
@@ -66,55 +66,56 @@ struct LinkEntry {
     interface_b: Option<String>,
 }
 
-/// Reads a topology as a lab; `id` makes ids, since those of the file are only its own.
+/// Parses a topology. `id` generates the ids of the lab's elements; ids in the file are only local references.
 ///
 /// # Errors
-/// 400 for text that is no topology, or one that contradicts itself.
-pub(super) fn read(
+/// 400 if the text is not a topology or its references are inconsistent.
+pub(super) fn parse_topology(
     text: &[u8],
     title: Option<String>,
     now: DateTime<Utc>,
     mut id: impl FnMut() -> String,
 ) -> Result<Lab, CmlError> {
-    // JSON is YAML as well.
+    // Every JSON document is a YAML document.
     yaml::check_depth(text).map_err(|why| CmlError::bad_request(format!("Invalid topology: {why}")))?;
     let topology: Topology = serde_yaml_ng::from_slice(text)
         .map_err(|error| CmlError::bad_request(format!("Topology cannot be read: {error}")))?;
-    if topology.nodes.len() > MOST_NODES || topology.links.len() > MOST_LINKS {
-        let most = format!("Topology is too large: at most {MOST_NODES} nodes and {MOST_LINKS} links.");
-        return Err(CmlError::bad_request(most));
+    if topology.nodes.len() > MAX_NODES || topology.links.len() > MAX_LINKS {
+        let message = format!("Topology is too large: at most {MAX_NODES} nodes and {MAX_LINKS} links.");
+        return Err(CmlError::bad_request(message));
     }
-    let heading = topology.lab;
+    let lab_entry = topology.lab;
     let mut lab = Lab::new(
         NewLab {
-            title: title.or(heading.title),
-            description: heading.description.unwrap_or_default(),
-            notes: heading.notes.unwrap_or_default(),
+            title: title.or(lab_entry.title),
+            description: lab_entry.description.unwrap_or_default(),
+            notes: lab_entry.notes.unwrap_or_default(),
         },
         now,
     );
-    // The file's names of interfaces are its nodes' own.
-    let mut known: BTreeMap<(String, String), String> = BTreeMap::new();
-    let mut nodes: BTreeMap<String, String> = BTreeMap::new();
+    // Interface ids in the file are unique within their node only.
+    let mut interface_ids: BTreeMap<(String, String), String> = BTreeMap::new();
+    let mut node_ids: BTreeMap<String, String> = BTreeMap::new();
     for mut entry in topology.nodes {
-        if entry.interfaces.len() > MOST_INTERFACES {
-            let many = format!("Node {} has more than {MOST_INTERFACES} interfaces.", entry.label);
-            return Err(CmlError::bad_request(many));
+        if entry.interfaces.len() > MAX_INTERFACES {
+            let message = format!("Node {} has more than {MAX_INTERFACES} interfaces.", entry.label);
+            return Err(CmlError::bad_request(message));
         }
-        for own in ["state", "lab_id", "boot_progress"] {
-            entry.rest.remove(own);
+        for field in ["state", "lab_id", "boot_progress"] {
+            entry.rest.remove(field);
         }
         let node = id();
-        if nodes.insert(entry.id.clone(), node.clone()).is_some() {
+        if node_ids.insert(entry.id.clone(), node.clone()).is_some() {
             return Err(CmlError::bad_request(format!("Node id is used twice: {}", entry.id)));
         }
-        let made = NewNode { label: entry.label, node_definition: entry.node_definition, rest: entry.rest };
-        lab.add_node(node.clone(), made, now)?;
+        let spec = NewNode { label: entry.label, node_definition: entry.node_definition, rest: entry.rest };
+        lab.add_node(node.clone(), spec, now)?;
         for interface in entry.interfaces {
-            let fresh = id();
+            let interface_id = id();
             let label = interface.label.unwrap_or_else(|| interface.id.clone());
-            known.insert((entry.id.clone(), interface.id), fresh.clone());
-            lab.cabling.insert(fresh, Interface { node: node.clone(), label, slot: interface.slot, is_up: true });
+            interface_ids.insert((entry.id.clone(), interface.id), interface_id.clone());
+            lab.cabling
+                .insert(interface_id, Interface { node: node.clone(), label, slot: interface.slot, is_up: true });
         }
     }
     for link in topology.links {
@@ -123,7 +124,7 @@ pub(super) fn read(
                 CmlError::bad_request("A link needs n1, i1, n2 and i2: the nodes and interfaces at its ends.")
             })?;
             let name = format!("{node}/{interface}");
-            known.get(&(node, interface)).cloned().ok_or_else(|| CmlError::not_found("Interface", &name))
+            interface_ids.get(&(node, interface)).cloned().ok_or_else(|| CmlError::not_found("Interface", &name))
         };
         let ends = [
             end(link.n1.or(link.node_a), link.i1.or(link.interface_a))?,

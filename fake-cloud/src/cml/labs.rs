@@ -11,25 +11,25 @@ use super::links::Cabling;
 use super::server::ADMIN_ID;
 use super::system_stats::NodeCounts;
 
-/// A lab to be made.
+/// Fields of a lab to create.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NewLab {
-    /// Its title; made up from the time if there is none.
+    /// Title; defaults to one derived from the creation time.
     pub title: Option<String>,
-    /// What it is about.
+    /// Free text, shown below the title.
     pub description: String,
-    /// Notes.
+    /// Free text in Markdown.
     pub notes: String,
 }
 
-/// A node to be made.
+/// Fields of a node to create.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewNode {
-    /// Its label.
+    /// Display name; need not be unique.
     pub label: String,
-    /// Its definition, such as `iosv`.
+    /// Node definition, such as `iosv`.
     pub node_definition: String,
-    /// Everything else that was said about it.
+    /// All other fields of the request, returned unchanged.
     pub rest: Map<String, Value>,
 }
 
@@ -41,22 +41,22 @@ enum Power {
 }
 
 struct Node {
-    made: NewNode,
+    spec: NewNode,
     power: Power,
 }
 
 pub(super) struct Lab {
-    made: NewLab,
+    spec: NewLab,
     created: DateTime<Utc>,
     modified: DateTime<Utc>,
     nodes: BTreeMap<String, Node>,
     pub(super) cabling: Cabling,
 }
 
-/// More nodes than this in a lab are refused.
-const MOST_NODES: usize = 1000;
+/// Maximum number of nodes in a lab; adding more is rejected with 400.
+const MAX_NODES: usize = 1000;
 
-/// What is done to a lab or a node.
+/// State change of a lab or a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
     Start,
@@ -83,9 +83,9 @@ impl Node {
             (Action::Start, Power::On(since)) => Power::On(since),
             (Action::Start, Power::Defined | Power::Stopped) => Power::On(now),
             (Action::Stop, Power::On(_)) => Power::Stopped,
-            (Action::Stop, at_rest) => at_rest,
+            (Action::Stop, stopped) => stopped,
             (Action::Wipe, Power::On(_)) => {
-                return Err(CmlError::bad_request(format!("Node is running: {}", self.made.label)));
+                return Err(CmlError::bad_request(format!("Node is running: {}", self.spec.label)));
             }
             (Action::Wipe, Power::Defined | Power::Stopped) => Power::Defined,
         };
@@ -93,7 +93,7 @@ impl Node {
     }
 
     fn to_json(&self, id: &str, lab: &str, boot: Duration, now: DateTime<Utc>) -> Map<String, Value> {
-        let mut node = self.made.rest.clone();
+        let mut node = self.spec.rest.clone();
         for (field, default) in [
             ("x", json!(0)),
             ("y", json!(0)),
@@ -108,8 +108,8 @@ impl Node {
         }
         node.insert("id".into(), id.into());
         node.insert("lab_id".into(), lab.into());
-        node.insert("label".into(), self.made.label.clone().into());
-        node.insert("node_definition".into(), self.made.node_definition.clone().into());
+        node.insert("label".into(), self.spec.label.clone().into());
+        node.insert("node_definition".into(), self.spec.node_definition.clone().into());
         let state = self.state(boot, now);
         node.insert("state".into(), state.into());
         node.insert("boot_progress".into(), if state == "BOOTED" { "Booted" } else { "Not running" }.into());
@@ -118,8 +118,8 @@ impl Node {
 }
 
 impl Lab {
-    pub(super) fn new(made: NewLab, now: DateTime<Utc>) -> Self {
-        Self { made, created: now, modified: now, nodes: BTreeMap::new(), cabling: Cabling::default() }
+    pub(super) fn new(spec: NewLab, now: DateTime<Utc>) -> Self {
+        Self { spec, created: now, modified: now, nodes: BTreeMap::new(), cabling: Cabling::default() }
     }
 
     fn state(&self) -> &'static str {
@@ -133,16 +133,16 @@ impl Lab {
     }
 
     fn title(&self) -> String {
-        let made_up = || format!("Lab at {}", self.created.format("%a %H:%M %p"));
-        self.made.title.clone().unwrap_or_else(made_up)
+        let default_title = || format!("Lab at {}", self.created.format("%a %H:%M %p"));
+        self.spec.title.clone().unwrap_or_else(default_title)
     }
 
     pub(super) fn update(&mut self, fields: &Map<String, Value>, now: DateTime<Utc>) {
         let text = |field: &str| fields.get(field).and_then(Value::as_str).map(str::to_owned);
-        self.made = NewLab {
-            title: text("title").or(self.made.title.take()),
-            description: text("description").unwrap_or_else(|| self.made.description.clone()),
-            notes: text("notes").unwrap_or_else(|| self.made.notes.clone()),
+        self.spec = NewLab {
+            title: text("title").or(self.spec.title.take()),
+            description: text("description").unwrap_or_else(|| self.spec.description.clone()),
+            notes: text("notes").unwrap_or_else(|| self.spec.notes.clone()),
         };
         self.modified = now;
     }
@@ -152,10 +152,10 @@ impl Lab {
     }
 
     pub(super) fn to_json(&self, id: &str, username: &str) -> Value {
-        let written = |moment: DateTime<Utc>| moment.to_rfc3339_opts(SecondsFormat::Secs, false);
+        let format_time = |moment: DateTime<Utc>| moment.to_rfc3339_opts(SecondsFormat::Secs, false);
         json!({
-            "id": id, "created": written(self.created), "modified": written(self.modified),
-            "lab_title": self.title(), "lab_description": self.made.description, "lab_notes": self.made.notes,
+            "id": id, "created": format_time(self.created), "modified": format_time(self.modified),
+            "lab_title": self.title(), "lab_description": self.spec.description, "lab_notes": self.spec.notes,
             "owner": ADMIN_ID, "owner_username": username, "owner_fullname": "", "state": self.state(),
             "node_count": self.nodes.len(), "link_count": self.cabling.link_count(), "groups": [],
             "effective_permissions": ["lab_view", "lab_edit", "lab_exec", "lab_admin"],
@@ -165,7 +165,7 @@ impl Lab {
     pub(super) fn topology(&self, id: &str, boot: Duration, now: DateTime<Utc>) -> Value {
         json!({
             "lab": {
-                "title": self.title(), "description": self.made.description, "notes": self.made.notes,
+                "title": self.title(), "description": self.spec.description, "notes": self.spec.notes,
                 "owner": ADMIN_ID, "version": "0.3.0",
             },
             "nodes": self.nodes(id, boot, now), "links": self.links_json(id), "annotations": [], "smart_annotations": [],
@@ -176,15 +176,15 @@ impl Lab {
         self.nodes.iter().map(|(id, node)| (id.clone(), node.state(boot, now).into())).collect()
     }
 
-    /// Whether a node is on; none if there is no such node.
+    /// Whether a node is on; `None` if it does not exist.
     pub(super) fn node_is_on(&self, node: &str) -> Option<bool> {
         self.nodes.get(node).map(Node::is_on)
     }
 
-    fn node_json(&self, id: &str, node: &str, it: &Node, boot: Duration, now: DateTime<Utc>) -> Value {
-        let mut shown = it.to_json(node, id, boot, now);
-        shown.insert("interfaces".into(), self.interfaces_of(id, node).into());
-        shown.into()
+    fn node_json(&self, id: &str, node: &str, found: &Node, boot: Duration, now: DateTime<Utc>) -> Value {
+        let mut json = found.to_json(node, id, boot, now);
+        json.insert("interfaces".into(), self.node_interfaces_json(id, node).into());
+        json.into()
     }
 
     pub(super) fn simulation_stats(&self) -> Value {
@@ -199,17 +199,17 @@ impl Lab {
         self.nodes.values().all(|node| node.state(boot, now) != "STARTED")
     }
 
-    pub(super) fn add_node(&mut self, id: String, made: NewNode, now: DateTime<Utc>) -> Result<(), CmlError> {
-        if self.nodes.len() >= MOST_NODES {
-            return Err(CmlError::bad_request(format!("A lab has at most {MOST_NODES} nodes.")));
+    pub(super) fn add_node(&mut self, id: String, spec: NewNode, now: DateTime<Utc>) -> Result<(), CmlError> {
+        if self.nodes.len() >= MAX_NODES {
+            return Err(CmlError::bad_request(format!("A lab has at most {MAX_NODES} nodes.")));
         }
         self.modified = now;
-        self.nodes.insert(id, Node { made, power: Power::Defined });
+        self.nodes.insert(id, Node { spec, power: Power::Defined });
         Ok(())
     }
 
     pub(super) fn nodes(&self, id: &str, boot: Duration, now: DateTime<Utc>) -> Vec<Value> {
-        self.nodes.iter().map(|(node, it)| self.node_json(id, node, it, boot, now)).collect()
+        self.nodes.iter().map(|(node_id, node)| self.node_json(id, node_id, node, boot, now)).collect()
     }
 
     pub(super) fn node_ids(&self) -> Vec<&String> {
@@ -233,18 +233,18 @@ impl Lab {
         }
     }
 
-    /// Does something to one node, or to all if none is named. All or nothing.
+    /// Applies an action to one node, or to all if `node` is `None`.
     pub(super) fn apply(&mut self, node: Option<&str>, action: Action, now: DateTime<Utc>) -> Result<(), CmlError> {
         if let Some(id) = node {
             return self.nodes.get_mut(id).ok_or_else(|| CmlError::not_found("Node", id))?.apply(action, now);
         }
         if action == Action::Wipe {
-            self.check_is_at_rest()?;
+            self.check_stopped()?;
         }
         self.nodes.values_mut().try_for_each(|node| node.apply(action, now))
     }
 
-    pub(super) fn check_is_at_rest(&self) -> Result<(), CmlError> {
+    pub(super) fn check_stopped(&self) -> Result<(), CmlError> {
         if self.nodes.values().any(Node::is_on) {
             return Err(CmlError::bad_request("Lab has running nodes: stop it first."));
         }
@@ -257,7 +257,7 @@ impl Lab {
             counts.total += 1;
             if node.is_on() {
                 let number = |field: &str, default: u32| {
-                    let given = node.made.rest.get(field).and_then(Value::as_u64);
+                    let given = node.spec.rest.get(field).and_then(Value::as_u64);
                     given.and_then(|given| u32::try_from(given).ok()).unwrap_or(default)
                 };
                 counts.running += 1;

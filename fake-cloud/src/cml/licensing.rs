@@ -1,4 +1,4 @@
-//! Smart licensing: registration takes its time, deregistration answers at once in several ways.
+//! Smart licensing: asynchronous registration and synchronous deregistration.
 
 use std::time::Duration;
 
@@ -7,15 +7,15 @@ use serde_json::{Value, json};
 
 use super::error::CmlError;
 
-/// How licensing goes.
+/// Durations and status names of licensing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LicensingRules {
-    /// How long a registration takes.
+    /// Duration of a registration, on the world's clock.
     pub registration: Duration,
-    /// How long the authorization takes after that.
+    /// Duration of the authorization that follows a registration.
     pub authorization: Duration,
-    /// The words of the status.
-    pub words: LicensingStatusNames,
+    /// Status names in responses.
+    pub names: LicensingStatusNames,
 }
 
 impl Default for LicensingRules {
@@ -23,26 +23,26 @@ impl Default for LicensingRules {
         Self {
             registration: Duration::from_secs(10),
             authorization: Duration::from_secs(2),
-            words: LicensingStatusNames::default(),
+            names: LicensingStatusNames::default(),
         }
     }
 }
 
-/// The words of the licensing status. Only `COMPLETED`, `IN_COMPLIANCE` and `FAILED` are certain to be the real
-/// ones, so all can be changed.
+/// Status names in licensing responses. Only `COMPLETED`, `IN_COMPLIANCE` and `FAILED` are known to be the real names,
+/// so all of them are configurable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LicensingStatusNames {
-    /// Not registered.
+    /// Registration status before the first registration and after a deregistration.
     pub not_registered: String,
-    /// Registration is on its way.
+    /// Registration status while a registration is in progress.
     pub in_progress: String,
-    /// Registered.
+    /// Registration status after a successful registration.
     pub completed: String,
-    /// Registration was refused.
+    /// Registration status after a rejected registration.
     pub failed: String,
-    /// Nothing is authorized.
+    /// Authorization status without a valid authorization.
     pub not_authorized: String,
-    /// Authorized.
+    /// Authorization status with a valid authorization.
     pub in_compliance: String,
 }
 
@@ -59,35 +59,35 @@ impl Default for LicensingStatusNames {
     }
 }
 
-/// How the next registrations end.
+/// Result of later registrations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Registration {
-    /// With a licence.
+    /// The registration succeeds.
     #[default]
     Completes,
-    /// With a no from the licensing server.
+    /// The licensing server rejects the token.
     Fails,
-    /// Not at all.
+    /// The registration never finishes.
     Hangs,
 }
 
-/// How the next deregistrations are answered.
+/// Result of later deregistrations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Deregistration {
-    /// Done, here and at the licensing server (204).
+    /// Deregistered locally and at the licensing server (204).
     #[default]
     Done,
-    /// Done here; the licensing server could not be reached (202).
+    /// Deregistered locally; the licensing server was unreachable (202).
     LocalOnly,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Attempt {
-    begun: DateTime<Utc>,
-    ends_as: Registration,
+    started_at: DateTime<Utc>,
+    result: Registration,
 }
 
-/// Where licensing stands.
+/// Licensing state of one server.
 pub(super) struct Licensing {
     rules: LicensingRules,
     attempt: Option<Attempt>,
@@ -122,13 +122,13 @@ impl Licensing {
         }
     }
 
-    fn standing(&self, now: DateTime<Utc>) -> LicenseState {
+    fn state(&self, now: DateTime<Utc>) -> LicenseState {
         let Some(attempt) = self.attempt else { return LicenseState::Unregistered };
-        let age = now - attempt.begun;
+        let age = now - attempt.started_at;
         if age < delta(self.rules.registration) {
             return LicenseState::InProgress;
         }
-        match attempt.ends_as {
+        match attempt.result {
             Registration::Hangs => LicenseState::InProgress,
             Registration::Fails => LicenseState::Failed,
             Registration::Completes
@@ -141,37 +141,37 @@ impl Licensing {
     }
 
     pub(super) fn is_licensed(&self, now: DateTime<Utc>) -> bool {
-        self.standing(now) == LicenseState::Authorized
+        self.state(now) == LicenseState::Authorized
     }
 
-    /// Accepts a token; the work is done later.
+    /// Accepts a token and starts a registration.
     ///
-    /// That a second registration without `reregister` is a 400 is an assumption: the real text is not known.
+    /// A 400 for a second registration without `reregister` is an assumption; the real text is not known.
     pub(super) fn register(&mut self, body: &Value, now: DateTime<Utc>) -> Result<(), CmlError> {
         let token = body.get("token").and_then(Value::as_str).unwrap_or_default();
-        let valid = |sign: char| sign.is_ascii_alphanumeric() || "+/%=-".contains(sign);
+        let valid = |c: char| c.is_ascii_alphanumeric() || "+/%=-".contains(c);
         if !(1..=256).contains(&token.len()) || !token.chars().all(valid) {
-            // Never the token itself.
+            // The token is never part of the message.
             return Err(CmlError::bad_request("Licensing issue: The registration token is not valid."));
         }
-        let again = body.get("reregister").and_then(Value::as_bool).unwrap_or(false);
-        match self.standing(now) {
+        let reregister = body.get("reregister").and_then(Value::as_bool).unwrap_or(false);
+        match self.state(now) {
             LicenseState::InProgress => {
                 return Err(CmlError::conflict("Licensing issue: A registration is in progress."));
             }
-            LicenseState::Registered | LicenseState::Authorized if !again => {
+            LicenseState::Registered | LicenseState::Authorized if !reregister => {
                 return Err(CmlError::bad_request("Licensing issue: The product has already been registered."));
             }
             LicenseState::Registered | LicenseState::Authorized | LicenseState::Failed | LicenseState::Unregistered => {
             }
         }
-        self.attempt = Some(Attempt { begun: now, ends_as: self.next_registration });
+        self.attempt = Some(Attempt { started_at: now, result: self.next_registration });
         Ok(())
     }
 
-    /// Gives the licence back; the status is 204 or 202.
+    /// Releases the license. Returns the response status: 204 or 202.
     pub(super) fn deregister(&mut self, running_nodes: u32, now: DateTime<Utc>) -> Result<u16, CmlError> {
-        match self.standing(now) {
+        match self.state(now) {
             LicenseState::Unregistered | LicenseState::Failed => {
                 let text = "Licensing issue: The product has already been de-registered.";
                 return Err(CmlError::bad_request(text));
@@ -192,7 +192,7 @@ impl Licensing {
     }
 
     pub(super) fn renew(&mut self, now: DateTime<Utc>) -> Result<(), CmlError> {
-        match self.standing(now) {
+        match self.state(now) {
             LicenseState::Registered | LicenseState::Authorized => Ok(()),
             LicenseState::Unregistered | LicenseState::InProgress | LicenseState::Failed => {
                 Err(CmlError::conflict("Licensing issue: The product is not registered."))
@@ -221,23 +221,25 @@ impl Licensing {
     }
 
     pub(super) fn status(&self, product_uuid: &str, hostname: &str, now: DateTime<Utc>) -> Value {
-        let words = &self.rules.words;
-        let standing = self.standing(now);
-        let registration = match standing {
-            LicenseState::Unregistered => &words.not_registered,
-            LicenseState::InProgress => &words.in_progress,
-            LicenseState::Failed => &words.failed,
-            LicenseState::Registered | LicenseState::Authorized => &words.completed,
+        let names = &self.rules.names;
+        let state = self.state(now);
+        let registration = match state {
+            LicenseState::Unregistered => &names.not_registered,
+            LicenseState::InProgress => &names.in_progress,
+            LicenseState::Failed => &names.failed,
+            LicenseState::Registered | LicenseState::Authorized => &names.completed,
         };
-        let authorized = standing == LicenseState::Authorized;
-        let authorization = if authorized { &words.in_compliance } else { &words.not_authorized };
-        let is_registered = matches!(standing, LicenseState::Registered | LicenseState::Authorized);
-        let attempted = self.attempt.map(|attempt| written(attempt.begun));
-        let finished = self.attempt.map(|attempt| written(attempt.begun + delta(self.rules.registration)));
+        let authorized = state == LicenseState::Authorized;
+        let authorization = if authorized { &names.in_compliance } else { &names.not_authorized };
+        let is_registered = matches!(state, LicenseState::Registered | LicenseState::Authorized);
+        let attempted = self.attempt.map(|attempt| format_time(attempt.started_at));
+        let finished = self.attempt.map(|attempt| format_time(attempt.started_at + delta(self.rules.registration)));
         let succeeded = finished.clone().filter(|_| is_registered);
-        let expires =
-            self.attempt.filter(|_| is_registered).map(|attempt| written(attempt.begun + TimeDelta::days(365)));
-        let failure = (standing == LicenseState::Failed).then_some("The token is not valid or has expired.");
+        let expires = self
+            .attempt
+            .filter(|_| is_registered)
+            .map(|attempt| format_time(attempt.started_at + TimeDelta::days(365)));
+        let failure = (state == LicenseState::Failed).then_some("The token is not valid or has expired.");
         json!({
             "registration": {
                 "status": registration,
@@ -277,11 +279,11 @@ impl Licensing {
     }
 }
 
-fn written(moment: DateTime<Utc>) -> String {
+fn format_time(moment: DateTime<Utc>) -> String {
     moment.format("%Y-%m-%d %H:%M:%S").to_string()
 }
 
 fn delta(duration: Duration) -> TimeDelta {
-    // A century is for ever here, and keeps sums of dates in range.
+    // Caps at a century, so that sums of dates stay in range.
     TimeDelta::from_std(duration).unwrap_or(TimeDelta::MAX).min(TimeDelta::days(36_500))
 }

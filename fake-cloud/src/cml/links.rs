@@ -1,4 +1,4 @@
-//! How the nodes of a lab are connected: interfaces on nodes, links between interfaces.
+//! Interfaces of nodes and links between them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,22 +9,22 @@ use serde_json::{Map, Value, json};
 use super::error::CmlError;
 use super::labs::Lab;
 
-/// A node has this many slots.
+/// Number of interface slots of a node.
 const SLOTS: u32 = 128;
-/// How many interfaces a node gets that is to have some from the start.
-pub(super) const POPULATED: u32 = 4;
+/// Number of interfaces of a node created with `populate_interfaces`.
+pub(super) const POPULATED_INTERFACES: u32 = 4;
 
-/// An interface of a node.
+/// Network interface of a node.
 #[derive(Debug, Clone)]
 pub(super) struct Interface {
     pub(super) node: String,
     pub(super) label: String,
-    /// None for a loopback.
+    /// `None` for a loopback interface.
     pub(super) slot: Option<u32>,
     pub(super) is_up: bool,
 }
 
-/// A link between two interfaces.
+/// Connection of two interfaces.
 #[derive(Debug, Clone)]
 pub(super) struct Link {
     pub(super) ends: [String; 2],
@@ -32,7 +32,7 @@ pub(super) struct Link {
     pub(super) is_up: bool,
 }
 
-/// What connects the nodes of one lab.
+/// Interfaces and links of one lab.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Cabling {
     interfaces: BTreeMap<String, Interface>,
@@ -40,8 +40,8 @@ pub(super) struct Cabling {
 }
 
 impl Cabling {
-    /// The interfaces of a node, by slot.
-    pub(super) fn of_node(&self, node: &str) -> Vec<(&String, &Interface)> {
+    /// Interfaces of a node, in order of their slots.
+    pub(super) fn node_interfaces(&self, node: &str) -> Vec<(&String, &Interface)> {
         let mut own: Vec<_> = self.interfaces.iter().filter(|(_, interface)| interface.node == node).collect();
         own.sort_by_key(|(_, interface)| interface.slot);
         own
@@ -63,14 +63,14 @@ impl Cabling {
         self.links.len()
     }
 
-    /// Adds an interface in the next free slot, or in all free ones up to the one named; `id` makes their ids.
+    /// Adds an interface in the next free slot, or in each free slot up to `slot`. `id` generates their ids.
     pub(super) fn add_interfaces(
         &mut self,
         node: &str,
         slot: Option<u32>,
         mut id: impl FnMut() -> String,
     ) -> Result<Vec<String>, CmlError> {
-        let taken: Vec<u32> = self.of_node(node).iter().filter_map(|(_, interface)| interface.slot).collect();
+        let taken: Vec<u32> = self.node_interfaces(node).iter().filter_map(|(_, interface)| interface.slot).collect();
         let mut free = (0..SLOTS).filter(|slot| !taken.contains(slot));
         let slots: Vec<u32> = match slot {
             None => free.next().into_iter().collect(),
@@ -92,12 +92,12 @@ impl Cabling {
         Ok(added)
     }
 
-    /// Connects two interfaces that are free and not of the same node.
+    /// Connects two free interfaces of different nodes.
     pub(super) fn connect(&mut self, id: String, ends: [String; 2], label: Option<String>) -> Result<(), CmlError> {
         let mut found = Vec::with_capacity(2);
         for end in &ends {
             let interface = self.interfaces.get(end).ok_or_else(|| CmlError::not_found("Interface", end))?;
-            if self.link_at(end).is_some() {
+            if self.link_id(end).is_some() {
                 return Err(CmlError::bad_request(format!("Interface is connected already: {end}")));
             }
             found.push(interface);
@@ -114,18 +114,18 @@ impl Cabling {
         self.links.remove(id).map(drop).ok_or_else(|| CmlError::not_found("Link", id))
     }
 
-    /// Takes an interface away, and its link with it.
+    /// Removes an interface and its link.
     pub(super) fn remove_interface(&mut self, id: &str) -> Result<(), CmlError> {
         self.interfaces.remove(id).ok_or_else(|| CmlError::not_found("Interface", id))?;
         self.links.retain(|_, link| !link.ends.iter().any(|end| end == id));
         Ok(())
     }
 
-    /// Takes everything away that a node had.
+    /// Removes the interfaces and links of a node.
     pub(super) fn remove_node(&mut self, node: &str) {
-        let gone: Vec<String> = self.of_node(node).into_iter().map(|(id, _)| id.clone()).collect();
-        for id in gone {
-            // It was there a moment ago.
+        let ids: Vec<String> = self.node_interfaces(node).into_iter().map(|(id, _)| id.clone()).collect();
+        for id in ids {
+            // The id was just listed, so it exists.
             drop(self.remove_interface(&id));
         }
     }
@@ -140,7 +140,7 @@ impl Cabling {
         Ok(())
     }
 
-    fn link_at(&self, interface: &str) -> Option<&String> {
+    fn link_id(&self, interface: &str) -> Option<&String> {
         self.links.iter().find(|(_, link)| link.ends.iter().any(|end| end == interface)).map(|(id, _)| id)
     }
 }
@@ -174,12 +174,12 @@ impl Lab {
         json!({
             "id": id, "lab_id": lab, "node": interface.node, "label": interface.label, "slot": interface.slot,
             "type": if interface.slot.is_some() { "physical" } else { "loopback" }, "mac_address": null,
-            "is_connected": self.cabling.link_at(id).is_some(), "state": self.interface_state(interface),
+            "is_connected": self.cabling.link_id(id).is_some(), "state": self.interface_state(interface),
         })
     }
 
-    pub(super) fn interfaces_of(&self, lab: &str, node: &str) -> Vec<Value> {
-        self.cabling.of_node(node).into_iter().map(|(id, one)| self.interface_json(lab, id, one)).collect()
+    pub(super) fn node_interfaces_json(&self, lab: &str, node: &str) -> Vec<Value> {
+        self.cabling.node_interfaces(node).into_iter().map(|(id, one)| self.interface_json(lab, id, one)).collect()
     }
 
     pub(super) fn link(&self, lab: &str, id: &str) -> Result<Value, CmlError> {
@@ -190,7 +190,7 @@ impl Lab {
     fn link_json(&self, lab: &str, id: &str, link: &Link) -> Value {
         let [one, other] = &link.ends;
         let node = |end: &String| self.cabling.interfaces.get(end).map(|interface| interface.node.clone());
-        // Two generations of clients call the same things by different names.
+        // The two client generations use different names for the same fields.
         json!({
             "id": id, "lab_id": lab, "label": link.label, "link_capture_key": "", "conditioning": {},
             "interface_a": one, "interface_b": other, "node_a": node(one), "node_b": node(other),

@@ -7,12 +7,9 @@
 //! Bodies and status codes follow CML 2.9.1. Where the real behavior is not known, the code documents the assumption.
 
 mod authority;
-mod boot;
-mod console;
 mod error;
 pub mod http;
 mod import;
-mod lab_ops;
 mod labs;
 mod licensing;
 mod links;
@@ -25,12 +22,11 @@ mod tests;
 mod tokens;
 
 pub use authority::{Authority, Certificate};
-pub use boot::{Boot, BootStage};
 pub use error::{CmlError, bad_gateway_page};
 pub use http::{router, serve_http, serve_http_at, serve_tls, serve_tls_at};
 pub use labs::{NewLab, NewNode};
 pub use licensing::{Deregistration, LicensingRules, LicensingStatusNames, Registration};
-pub use options::Options;
+pub use options::{Boot, BootStage, Options};
 pub use server::{ADMIN_ID, CmlServer};
 pub(crate) use servers::ServerConfig;
 pub use servers::{CmlServers, ListenState};

@@ -1,39 +1,40 @@
-//! How a system is set up.
+//! Options of a CML server and its boot sequence.
 
 use std::fmt;
 use std::time::Duration;
 
-use super::boot::Boot;
+use chrono::{DateTime, TimeDelta, Utc};
+
 use super::licensing::LicensingRules;
 use super::system_stats::Hardware;
 use crate::middleware::Middleware;
 
-/// How a system is set up.
+/// Options of a CML server.
 #[derive(Clone)]
 pub struct Options {
-    /// What it says its version is. Clients choose their way of logging in by it.
+    /// Reported version. Clients choose their login sequence by it.
     pub version: String,
-    /// Its host name.
+    /// Host name in system statistics and the licensing status.
     pub hostname: String,
-    /// The address it is reached at.
+    /// Address of the compute host in responses.
     pub address: String,
-    /// The instance it runs on; faults name it.
+    /// EC2 instance of the server; fault rules match it.
     pub instance_id: Option<String>,
-    /// The name of its one user.
+    /// Name of the only user.
     pub username: String,
-    /// That user's password.
+    /// Password of the only user.
     pub password: String,
-    /// How it boots.
+    /// Duration of each boot stage.
     pub boot: Boot,
-    /// How long a node boots.
+    /// Boot time of a node.
     pub node_boot: Duration,
-    /// How licensing goes.
+    /// Durations and status names of licensing.
     pub licensing: LicensingRules,
-    /// How long a login is good for.
+    /// Lifetime of a login token.
     pub token_lifetime: Duration,
-    /// What it runs on.
+    /// Reported capacity of the host.
     pub hardware: Hardware,
-    /// What ids are drawn from: the same seed gives the same ids.
+    /// Seed of the generated ids; equal seeds give equal ids.
     pub seed: u64,
     /// Injects faults into requests and observes them.
     pub middleware: Middleware,
@@ -72,5 +73,61 @@ impl fmt::Debug for Options {
             .field("version", &self.version)
             .field("address", &self.address)
             .finish_non_exhaustive()
+    }
+}
+
+/// Stage of the boot sequence, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum BootStage {
+    /// No listener: connections are refused.
+    Refused,
+    /// nginx runs, its backend does not: 502 with an HTML page.
+    BadGateway,
+    /// The API responds, but no compute host can start nodes: `ready` is false.
+    NotReady,
+    /// Every service responds and `ready` is true.
+    Ready,
+}
+
+/// Duration of each boot stage, on the world's clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Boot {
+    /// Time until the server accepts connections.
+    pub refused: Duration,
+    /// Time after that until the API replaces the 502 page of nginx.
+    pub bad_gateway: Duration,
+    /// Time after that until `ready` is true.
+    pub not_ready: Duration,
+}
+
+impl Boot {
+    /// Ready immediately, without intermediate stages.
+    pub const INSTANT: Self = Self { refused: Duration::ZERO, bad_gateway: Duration::ZERO, not_ready: Duration::ZERO };
+
+    /// Four minutes in total, close to a real instance.
+    pub const REALISTIC: Self = Self {
+        refused: Duration::from_secs(90),
+        bad_gateway: Duration::from_secs(60),
+        not_ready: Duration::from_secs(90),
+    };
+
+    /// Stage at `now` of a server that was powered on at `since`.
+    pub(super) fn stage(&self, since: DateTime<Utc>, now: DateTime<Utc>) -> BootStage {
+        [BootStage::BadGateway, BootStage::NotReady, BootStage::Ready]
+            .into_iter()
+            .rfind(|stage| now >= self.reached_at(*stage, since))
+            .unwrap_or(BootStage::Refused)
+    }
+
+    /// Time at which a server that was powered on at `since` reaches `stage`.
+    pub(super) fn reached_at(&self, stage: BootStage, since: DateTime<Utc>) -> DateTime<Utc> {
+        let after = match stage {
+            BootStage::Refused => Duration::ZERO,
+            BootStage::BadGateway => self.refused,
+            BootStage::NotReady => self.refused.saturating_add(self.bad_gateway),
+            BootStage::Ready => self.refused.saturating_add(self.bad_gateway).saturating_add(self.not_ready),
+        };
+        let after = TimeDelta::from_std(after).unwrap_or(TimeDelta::MAX);
+        since.checked_add_signed(after).unwrap_or(DateTime::<Utc>::MAX_UTC)
     }
 }

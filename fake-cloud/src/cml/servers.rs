@@ -1,4 +1,4 @@
-//! The CML of every instance, by instance.
+//! CML servers by instance id.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -9,12 +9,11 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::boot::BootStage;
-use super::options::Options;
+use super::options::{BootStage, Options};
 use super::server::CmlServer;
 use crate::clock::Clock;
 
-/// The entries there are. Clones show the same ones.
+/// CML servers by instance id. Clones share the entries.
 #[derive(Clone, Default)]
 pub struct CmlServers {
     inner: Arc<Mutex<Inner>>,
@@ -26,39 +25,39 @@ struct Inner {
     entries: BTreeMap<String, Entry>,
 }
 
-/// A server, where it is to listen while its instance runs, and how that goes.
+/// Server of one instance, its listen address and listen state.
 struct Entry {
     number: u64,
     config: ServerConfig,
-    /// None until somebody wants to do something with it: of a large fleet most are never looked into.
+    /// Created on first use: most servers of a large fleet are never contacted.
     server: Option<CmlServer>,
     address: Option<Ipv4Addr>,
     listen_state: ListenState,
 }
 
-/// What a server begins with.
+/// Parameters of a server.
 #[derive(Clone)]
 pub(crate) struct ServerConfig {
-    /// The clock it goes by.
+    /// Clock of the world.
     pub(crate) clock: Clock,
-    /// How it is set up, but for the instance and the address.
+    /// Options except the instance id and the address.
     pub(crate) options: Arc<Options>,
-    /// The address that its instance has then.
+    /// Public address of the instance at registration.
     pub(crate) address: Ipv4Addr,
-    /// When that is.
+    /// Time at which the instance was powered on.
     pub(crate) at: DateTime<Utc>,
 }
 
 impl Entry {
     fn server(&mut self, instance: &str) -> CmlServer {
         let ServerConfig { clock, options, address, at } = &self.config;
-        let make = || {
+        let create = || {
             let (instance_id, address) = (Some(instance.to_owned()), address.to_string());
             let server = CmlServer::new(clock.clone(), Options { instance_id, address, ..Options::clone(options) });
             server.power_on_at(*at);
             server
         };
-        self.server.get_or_insert_with(make).clone()
+        self.server.get_or_insert_with(create).clone()
     }
 
     fn stage(&self) -> BootStage {
@@ -67,72 +66,71 @@ impl Entry {
     }
 }
 
-/// Whether the server of an instance can be reached.
+/// Whether the server of an instance is reachable.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ListenState {
-    /// Nobody listens: the instance does not run, or its CML has not come that far.
+    /// Not listening: the instance is not running, or CML has not booted far enough.
     #[default]
     Off,
-    /// It listens.
+    /// Listening on its address.
     Listening,
-    /// It should listen and cannot; this is why.
+    /// Listening failed, with the reason.
     Prevented(String),
 }
 
 impl CmlServers {
-    /// The server of an instance, if the instance has ever run.
+    /// Server of an instance; `None` if the instance has never run.
     pub fn find(&self, instance: &str) -> Option<CmlServer> {
         self.inner.lock().entries.get_mut(instance).map(|entry| entry.server(instance))
     }
 
-    /// Whether the server of an instance can be reached; none if it has none.
+    /// Listen state of an instance's server; `None` if it has none.
     pub fn listen_state(&self, instance: &str) -> Option<ListenState> {
         self.inner.lock().entries.get(instance).map(|entry| entry.listen_state.clone())
     }
 
-    /// The instances that have a server, with where each is to listen.
+    /// Instances with a server, with their listen address while they run.
     pub fn addresses(&self) -> BTreeMap<String, Option<Ipv4Addr>> {
         self.inner.lock().entries.iter().map(|(instance, entry)| (instance.clone(), entry.address)).collect()
     }
 
-    /// Gives an instance a server if it has none. The answer stands for that one, whatever comes after it.
+    /// Registers a server for an instance unless it has one. Returns its registration number.
     pub(crate) fn register(&self, instance: &str, config: ServerConfig) -> u64 {
         let Inner { registered, entries } = &mut *self.inner.lock();
         if let Some(entry) = entries.get(instance) {
             return entry.number;
         }
         *registered += 1;
-        let fresh =
+        let entry =
             Entry { number: *registered, config, server: None, address: None, listen_state: ListenState::default() };
-        entries.insert(instance.to_owned(), fresh);
+        entries.insert(instance.to_owned(), entry);
         *registered
     }
 
-    /// Forgets the server of an instance.
+    /// Removes the server of an instance.
     pub fn remove(&self, instance: &str) {
         self.inner.lock().entries.remove(instance);
     }
 
-    /// Forgets all of them.
+    /// Removes every server.
     pub fn reset(&self) {
         self.inner.lock().entries.clear();
     }
 
-    /// Whether this very server is still the one of an instance.
+    /// Whether `number` is the current registration of the instance.
     pub(crate) fn is_current(&self, instance: &str, number: u64) -> bool {
-        self.inner.lock().entries.get(instance).is_some_and(|known| known.number == number)
+        self.inner.lock().entries.get(instance).is_some_and(|entry| entry.number == number)
     }
 
-    /// Notes where the server of an instance is to listen; none once it is not.
+    /// Sets the listen address of an instance's server; `None` while it does not listen.
     pub(crate) fn set_address(&self, instance: &str, address: Option<Ipv4Addr>) {
         if let Some(entry) = self.inner.lock().entries.get_mut(instance) {
             entry.address = address;
         }
     }
 
-    /// Notes whether the server of an instance can be reached. Says whether that is news; a server that is not the
-    /// instance's any more is none.
+    /// Sets the listen state. Returns whether it changed; an outdated `number` changes nothing.
     pub(crate) fn set_listen_state(&self, instance: &str, number: u64, listen_state: ListenState) -> bool {
         match self.inner.lock().entries.get_mut(instance) {
             Some(entry) if entry.number == number => {
@@ -142,10 +140,10 @@ impl CmlServers {
         }
     }
 
-    /// All of them, as JSON.
+    /// All servers as JSON, for the admin API.
     pub fn show(&self) -> Value {
         let inner = self.inner.lock();
-        let shown = inner.entries.iter().map(|(instance, entry)| {
+        let servers = inner.entries.iter().map(|(instance, entry)| {
             let Entry { config, server, address, listen_state, .. } = entry;
             let labs = server.as_ref().map_or(0, |server| server.with(|state, _| state.labs.len()));
             let problem = match listen_state {
@@ -162,7 +160,7 @@ impl CmlServers {
                 "labs": labs,
             })
         });
-        shown.collect()
+        servers.collect()
     }
 }
 

@@ -1,19 +1,18 @@
-//! How a system is doing: information, statistics, health, compute hosts.
+//! Responses about the system: information, statistics, health, compute hosts.
 
 use serde_json::{Value, json};
 
-use super::boot::BootStage;
-use super::options::Options;
+use super::options::{BootStage, Options};
 use super::server::State;
 
-/// What the system runs on.
+/// Reported capacity of the host.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hardware {
-    /// Processor cores.
+    /// Number of processor cores.
     pub cpus: u32,
-    /// Memory, in bytes.
+    /// Memory in bytes.
     pub memory_bytes: f64,
-    /// Disk, in bytes.
+    /// Disk size in bytes.
     pub disk_bytes: f64,
 }
 
@@ -24,14 +23,14 @@ impl Default for Hardware {
     }
 }
 
-/// How busy the system is, each from 0 to 100.
+/// Utilization in percent, 0 to 100.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Load {
-    /// Processor, in percent.
+    /// Processor utilization in percent.
     pub cpu: f64,
-    /// Memory, in percent.
+    /// Memory utilization in percent.
     pub memory: f64,
-    /// Disk, in percent.
+    /// Disk utilization in percent.
     pub disk: f64,
 }
 
@@ -47,9 +46,9 @@ pub(super) fn information(options: &Options, stage: BootStage) -> Value {
     information
 }
 
-/// Numbers come as floats, as from the real one, although its schema says integers.
+/// Numbers are floats, as in real responses, although the schema declares integers.
 pub(super) fn stats(options: &Options, state: &State, nodes: NodeCounts) -> Value {
-    let load = state.load.unwrap_or_else(|| plausible(options, nodes));
+    let load = state.load.unwrap_or_else(|| estimated_load(options, nodes));
     let hardware = &options.hardware;
     let part = |total: f64, percent: f64| {
         let used = (total * percent / 100.0).round();
@@ -101,7 +100,7 @@ pub(super) fn health(options: &Options, state: &State, stage: BootStage, license
     })
 }
 
-/// Exactly these keys: clients pass them on as arguments, and one too many is an error to them.
+/// Exactly these keys: clients pass them on as keyword arguments, and an additional one is an error.
 pub(super) fn compute_host(options: &Options, state: &State, stage: BootStage, nodes: NodeCounts) -> Value {
     json!({
         "id": state.compute_id,
@@ -116,7 +115,7 @@ pub(super) fn compute_host(options: &Options, state: &State, stage: BootStage, n
     })
 }
 
-/// The nodes of all labs, counted.
+/// Totals over the nodes of all labs.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct NodeCounts {
     pub(super) total: u32,
@@ -125,8 +124,8 @@ pub(super) struct NodeCounts {
     pub(super) memory_mib: u32,
 }
 
-/// An idle system hums a little; each node adds its share.
-fn plausible(options: &Options, nodes: NodeCounts) -> Load {
+/// Estimated utilization: a base load plus a share for each node.
+fn estimated_load(options: &Options, nodes: NodeCounts) -> Load {
     let cores = f64::from(options.hardware.cpus.max(1));
     let memory = f64::from(nodes.memory_mib) * 1024.0 * 1024.0 / options.hardware.memory_bytes.max(1.0) * 100.0;
     Load {

@@ -1,4 +1,4 @@
-//! Logging in: HS256 tokens that expire on the world's clock.
+//! Login tokens: HS256 JWTs that expire on the world's clock.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::error::CmlError;
 use super::server::ADMIN_ID;
 
-/// More logins than this at once, and the oldest is forgotten.
-const MOST: usize = 10_000;
+/// Maximum number of valid tokens; the oldest is revoked beyond it.
+const MAX_TOKENS: usize = 10_000;
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Claims {
@@ -22,53 +22,53 @@ struct Claims {
     jti: String,
 }
 
-/// The logins of one system.
+/// Valid tokens of one server.
 pub(super) struct Tokens {
     secret: Vec<u8>,
     lifetime: Duration,
-    /// When each login ends, by the token's id.
-    live: BTreeMap<String, i64>,
+    /// Expiry of each token (Unix seconds), by token id.
+    expiry: BTreeMap<String, i64>,
 }
 
 impl Tokens {
     pub(super) fn new(secret: Vec<u8>, lifetime: Duration) -> Self {
-        Self { secret, lifetime, live: BTreeMap::new() }
+        Self { secret, lifetime, expiry: BTreeMap::new() }
     }
 
     pub(super) fn issue(&mut self, id: String, now: DateTime<Utc>) -> Result<String, CmlError> {
         let iat = now.timestamp();
         let exp = iat.saturating_add(i64::try_from(self.lifetime.as_secs()).unwrap_or(i64::MAX));
-        self.live.retain(|_, ends| *ends > iat);
-        if self.live.len() >= MOST {
-            let oldest = self.live.iter().min_by_key(|(_, ends)| **ends).map(|(id, _)| id.clone());
-            oldest.map(|oldest| self.live.remove(&oldest));
+        self.expiry.retain(|_, expires| *expires > iat);
+        if self.expiry.len() >= MAX_TOKENS {
+            let oldest = self.expiry.iter().min_by_key(|(_, expires)| **expires).map(|(id, _)| id.clone());
+            oldest.map(|oldest| self.expiry.remove(&oldest));
         }
-        self.live.insert(id.clone(), exp);
+        self.expiry.insert(id.clone(), exp);
         let claims = Claims { iss: "com.cisco.virl".into(), iat, exp, sub: ADMIN_ID.into(), jti: id };
         encode(&Header::new(Algorithm::HS256), &claims, &EncodingKey::from_secret(&self.secret))
-            .map_err(|error| CmlError::new(500, format!("no token could be made: {error}")))
+            .map_err(|error| CmlError::new(500, format!("cannot create a token: {error}")))
     }
 
-    /// The id of a token that is ours, has not expired and was not logged out.
+    /// Returns the id of a token that was issued here and is neither expired nor revoked.
     pub(super) fn check(&self, token: &str, now: DateTime<Utc>) -> Result<String, CmlError> {
         let mut validation = Validation::new(Algorithm::HS256);
-        // The library would go by the clock on the wall.
+        // The library would compare with the system clock.
         validation.validate_exp = false;
         let claims = decode::<Claims>(token, &DecodingKey::from_secret(&self.secret), &validation)
             .map_err(|_| CmlError::unauthorized())?
             .claims;
-        let ends = self.live.get(&claims.jti).copied().unwrap_or(i64::MIN);
-        if now.timestamp() >= ends.min(claims.exp) {
+        let expires = self.expiry.get(&claims.jti).copied().unwrap_or(i64::MIN);
+        if now.timestamp() >= expires.min(claims.exp) {
             return Err(CmlError::unauthorized());
         }
         Ok(claims.jti)
     }
 
     pub(super) fn revoke(&mut self, id: &str) {
-        self.live.remove(id);
+        self.expiry.remove(id);
     }
 
     pub(super) fn revoke_all(&mut self) {
-        self.live.clear();
+        self.expiry.clear();
     }
 }

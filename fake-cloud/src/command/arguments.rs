@@ -1,4 +1,4 @@
-//! What can be said on the command line, and what `--help` teaches.
+//! Command line arguments and the text of `--help`.
 
 use std::ffi::OsString;
 use std::net::IpAddr;
@@ -14,98 +14,98 @@ use crate::control_plane::ApiVersion;
 use crate::scenario::{Scenario, ScenarioError};
 use crate::world::{Delays, Settings};
 
-/// A cloud on your laptop: EC2, CloudWatch, CML, etcd and the control plane, as real clients know them.
+/// Local fakes of EC2, CloudWatch, CML, etcd and the control plane, compatible with their real clients.
 ///
-/// Start it, paste the `export` lines it prints, and use boto3, the aws command line, etcdctl or virl2_client as
-/// always. Nothing leaves this machine, nothing costs anything, and all of it is gone when you press Ctrl-C.
+/// Start it, paste the `export` lines it prints, then use boto3, the AWS CLI, etcdctl or virl2_client as usual.
+/// All state is in memory and is lost when the process stops.
 #[derive(Debug, Parser)]
 #[command(name = "fake-cloud", version, verbatim_doc_comment, after_long_help = EXAMPLES, after_help = "--help shows examples.")]
 pub(super) struct Arguments {
-    /// Take free ports instead of the usual ones.
+    /// Use free ports instead of the default ports.
     #[arg(long)]
     pub(super) ephemeral: bool,
-    /// Print each request as it happens, to stderr.
+    /// Log each request to stderr.
     #[arg(short, long)]
     pub(super) verbose: bool,
     /// Print one line of JSON instead of a table.
     #[arg(long)]
     pub(super) json: bool,
-    /// What has happened before it starts: the name of a ready scenario, or a YAML file.
+    /// Initial state: the name of a built-in scenario, or a YAML file.
     #[arg(long, value_name = "NAME|FILE")]
     pub(super) scenario: Option<String>,
-    /// Print the ready scenarios with a sentence each, and end.
+    /// List the built-in scenarios and exit.
     #[arg(long)]
     pub(super) list_scenarios: bool,
-    /// How time goes: real, manual, or a factor like x60 [default: the scenario's, or else real]
+    /// Clock pace: real, manual, or a factor such as x60 [default: the scenario's, or real]
     #[arg(long, value_parser = parse_pace)]
     pub(super) clock: Option<Pace>,
-    /// How long things take, in seconds on that clock: none, or what differs, as in starting=5,stopping=1.
+    /// Delays in seconds of that clock: none, or a list of overrides such as starting=5,stopping=1.
     ///
-    /// There are starting, stopping, terminating, terminated-visible, token-remembered and status-checks.
+    /// Names: starting, stopping, terminating, terminated-visible, token-remembered and status-checks.
     #[arg(long, default_value = "")]
     pub(super) delays: Delays,
-    /// Decides every random choice; the same seed makes the same world [default: the scenario's, or else 0]
+    /// Seed of all random choices; equal seeds give equal worlds [default: the scenario's, or 0]
     #[arg(long)]
     pub(super) seed: Option<u64>,
-    /// The address to listen on. Anything but loopback lets others in, and needs --expose.
+    /// Address to listen on; an address that is not loopback requires --expose.
     #[arg(long, default_value = "127.0.0.1")]
     pub(super) host: IpAddr,
-    /// Let others than this machine in, by the address that --host says.
+    /// Allow remote access on the address given by --host.
     ///
-    /// Changes over the admin API then need a key, which is printed.
+    /// Changes over the admin API then require a key, which is printed at startup.
     #[arg(long)]
     pub(super) expose: bool,
-    /// The port for EC2, CloudWatch and the admin API.
+    /// Port of EC2, CloudWatch and the admin API.
     #[arg(long, default_value_t = Ports::USUAL.aws)]
     pub(super) aws_port: u16,
-    /// The port for etcd.
+    /// Port of the etcd API.
     #[arg(long, default_value_t = Ports::USUAL.etcd)]
     pub(super) etcd_port: u16,
-    /// The port for the control plane.
+    /// Port of the control plane.
     #[arg(long, default_value_t = Ports::USUAL.control_plane)]
     pub(super) control_plane_port: u16,
-    /// The port of every CML, each on its instance's own address.
+    /// Port of the CML servers; each listens on the address of its instance.
     #[arg(long, default_value_t = Ports::USUAL.cml)]
     pub(super) cml_port: u16,
-    /// At most this many CMLs are on at the same time; each takes a socket.
+    /// Maximum number of CML servers that run at the same time; each needs a socket.
     #[arg(long, default_value_t = Options::default().cml_limit)]
     pub(super) cml_limit: usize,
-    /// How a CML boots: instant, or realistic, which takes four minutes.
+    /// Boot time of CML servers: instant, or realistic (four minutes).
     #[arg(long, default_value = "instant", value_parser = parse_boot)]
     pub(super) cml_boot: Boot,
-    /// What etcd leases are counted on: world, wall, or sensible: the world's clock unless that is accelerated.
+    /// Clock of etcd leases: world, wall, or sensible (the world's clock unless it is accelerated).
     #[arg(long, default_value = "sensible")]
     pub(super) leases: LeaseClock,
-    /// Which control plane: current or older [default: the scenario's, or else current]
+    /// API version of the control plane: current or older [default: the scenario's, or current]
     ///
-    /// The older one has no versions, no exclude_statuses and no terminate.
+    /// The older version has no record versions, no exclude_statuses and no terminate endpoint.
     #[arg(long)]
     pub(super) control_plane_api_version: Option<ApiVersion>,
 }
 
 impl Arguments {
-    /// Reads what comes after the program's name; that name is what `--help` calls it.
+    /// Parses the arguments that follow the program name; `program` is the name shown in `--help`.
     ///
     /// # Errors
-    /// What clap has to say instead: the help, the version, or what is wrong.
-    pub(super) fn read(program: &str, words: impl IntoIterator<Item = OsString>) -> clap::error::Result<Self> {
+    /// A clap error, which also carries requested help and version output.
+    pub(super) fn parse_from(program: &str, args: impl IntoIterator<Item = OsString>) -> clap::error::Result<Self> {
         let mut command = Self::command().bin_name(program).no_binary_name(true);
-        let arguments = Self::from_arg_matches(&command.try_get_matches_from_mut(words)?)?;
+        let arguments = Self::from_arg_matches(&command.try_get_matches_from_mut(args)?)?;
         if !arguments.expose && !is_local(arguments.host) {
             let host = arguments.host;
-            let problem = format!("--host {host} lets others than this machine in; --expose says that this is meant");
-            return Err(command.error(ErrorKind::MissingRequiredArgument, problem));
+            let message = format!("--host {host} is not a loopback address; pass --expose to allow remote access");
+            return Err(command.error(ErrorKind::MissingRequiredArgument, message));
         }
         Ok(arguments)
     }
 
-    /// The cloud that is asked for.
+    /// Options of the cloud to start.
     ///
     /// # Errors
-    /// A scenario that is not there or cannot be read.
+    /// The scenario does not exist or is invalid.
     pub(super) fn options(&self) -> Result<Options, ScenarioError> {
         let scenario = self.scenario.as_deref().map(Scenario::find).transpose()?;
-        // What is said on the command line counts more than what a file says.
+        // Arguments override the scenario.
         let seed = self.seed.or_else(|| scenario.as_ref()?.seed()).unwrap_or_default();
         let pace = self.clock.or_else(|| scenario.as_ref()?.pace()).unwrap_or(Pace::Real);
         Ok(Options {
@@ -134,30 +134,30 @@ fn parse_boot(text: &str) -> Result<Boot, String> {
     match text {
         "instant" => Ok(Boot::INSTANT),
         "realistic" => Ok(Boot::REALISTIC),
-        other => Err(format!("a CML boots 'instant' or 'realistic', not '{other}'")),
+        other => Err(format!("invalid CML boot mode '{other}': expected 'instant' or 'realistic'")),
     }
 }
 
-/// What `--help` ends with.
+/// Examples at the end of `--help`.
 const EXAMPLES: &str = "\
 First steps:
-  fake-cloud                                 everything on its usual port
-  fake-cloud --ephemeral --json              free ports, and one line of JSON that says which
+  fake-cloud                                 all services on their default ports
+  fake-cloud --ephemeral --json              free ports, endpoints as one line of JSON
   aws ec2 describe-images --filters 'Name=name,Values=cisco-cml2.9*'
   etcdctl get --prefix /lcm/workers/
 
-A controller that keeps this cloud's fleet honest, in another window with the same exports:
-  worker-controller --once --dry-run         what it would do
-  worker-controller                          doing it
+Run a controller against this cloud, in another shell with the same exports:
+  worker-controller --once --dry-run         print the plan without changes
+  worker-controller                          run the controller
 
-Time, and what has happened already:
-  fake-cloud --clock x60                     an hour takes a minute
-  fake-cloud --clock manual                  time stands still until you move it
-  fake-cloud --list-scenarios                worlds that are ready to use
-  fake-cloud --scenario drain -v             one of them, with every request shown as it happens
-  fake-cloud --scenario mine.yaml            one of your own
+Clock and scenarios:
+  fake-cloud --clock x60                     one hour takes one minute
+  fake-cloud --clock manual                  time moves only over the admin API
+  fake-cloud --list-scenarios                list the built-in scenarios
+  fake-cloud --scenario drain -v             start one, with a request log
+  fake-cloud --scenario mine.yaml            start your own
 
-A scenario of your own is a file like this; every part may be left out:
+Format of a scenario file; every part is optional:
   clock: x60
   control_plane: older
   fleet:     [{name: blue, region: us-east-1, state: running, age: 2h, tags: {team: a}}]
@@ -166,12 +166,12 @@ A scenario of your own is a file like this; every part may be left out:
   sessions:  [{id: s-1, worker: w-1, status: running, began: 30m, lasts: 2h}]
   faults:    [{service: ec2, probability: 0.1, action: {kind: error, code: RequestLimitExceeded}}]
 
-While it runs, the admin API on the AWS port (for this machine, unless --expose):
-  curl localhost:4566/_fake/                 all it can do
-  curl localhost:4566/_fake/state            everything there is
+Admin API on the AWS port (this machine only, unless --expose):
+  curl localhost:4566/_fake/                 list of all requests
+  curl localhost:4566/_fake/state            state of every service
   curl 'localhost:4566/_fake/requests?service=control-plane'
   curl localhost:4566/_fake/clock/advance -H 'content-type: application/json' -d '{\"seconds\": 3600}'
   curl localhost:4566/_fake/faults -H 'content-type: application/json' \\
     -d '{\"service\": \"ec2\", \"times\": 3, \"action\": {\"kind\": \"error\", \"code\": \"RequestLimitExceeded\"}}'
 
-Exit codes: 0 stopped as asked, 1 could not start (a port in use, a scenario that cannot be meant), 2 wrong usage.";
+Exit codes: 0 stopped by a signal, 1 could not start (a port in use, an invalid scenario), 2 invalid arguments.";

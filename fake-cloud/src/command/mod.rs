@@ -1,6 +1,6 @@
-//! The command `fake-cloud`: starts a cloud, says where it is, and ends it when asked to.
+//! The `fake-cloud` command: starts a cloud, prints its endpoints and stops it on a signal.
 //!
-//! It is here, and not in the program, because it has two doors: the binary and `python -m lcm.fake_cloud`.
+//! It is part of the library because it has two entry points: the binary and `python -m lcm.fake_cloud`.
 
 mod arguments;
 mod startup_banner;
@@ -13,20 +13,20 @@ use self::arguments::Arguments;
 use crate::cloud::FakeCloud;
 use crate::scenario::BUILTIN;
 
-/// How the command ended.
+/// Result of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum ExitStatus {
-    /// It did what was asked for.
+    /// The command ran and stopped without an error.
     Success,
-    /// It could not start: a port in use, a scenario that cannot be meant.
+    /// The cloud could not start: a port is in use or the scenario is invalid.
     StartFailed,
-    /// What was said on the command line is no use.
+    /// The command line is invalid.
     UsageError,
 }
 
 impl ExitStatus {
-    /// The exit code that says so.
+    /// Process exit code: 0, 1 or 2.
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {
@@ -38,15 +38,15 @@ impl ExitStatus {
 }
 
 impl From<ExitStatus> for ExitCode {
-    fn from(ending: ExitStatus) -> Self {
-        Self::from(ending.code())
+    fn from(status: ExitStatus) -> Self {
+        Self::from(status.code())
     }
 }
 
-/// Runs the command until it is told to stop: by Ctrl-C, or by a request to end the process.
+/// Runs the command until SIGINT or SIGTERM.
 ///
-/// `words` are what comes after the program's name on the command line, and `program` is what help calls it. Where the
-/// cloud is goes to stdout, and everything else to stderr.
+/// `args` excludes the program name; `program` is the name shown in help. The endpoints are printed to stdout, errors
+/// and the request log to stderr.
 ///
 /// ```
 /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -56,47 +56,47 @@ impl From<ExitStatus> for ExitCode {
 /// assert_eq!(run("fake-cloud", ["--speed=11".into()]).await, ExitStatus::UsageError);
 /// # });
 /// ```
-pub async fn run(program: &str, words: impl IntoIterator<Item = OsString>) -> ExitStatus {
-    let arguments = match Arguments::read(program, words) {
+pub async fn run(program: &str, args: impl IntoIterator<Item = OsString>) -> ExitStatus {
+    let arguments = match Arguments::parse_from(program, args) {
         Ok(arguments) => arguments,
-        Err(message) => return show(&message),
+        Err(error) => return print_clap_error(&error),
     };
-    let ended = if arguments.list_scenarios { list_scenarios() } else { serve(&arguments).await };
-    match ended {
+    let result = if arguments.list_scenarios { list_scenarios() } else { serve(&arguments).await };
+    match result {
         Ok(()) => ExitStatus::Success,
         Err(message) => {
-            complain(&format!("fake-cloud: {message}"));
+            log_line(&format!("fake-cloud: {message}"));
             ExitStatus::StartFailed
         }
     }
 }
 
-/// Shows what clap has to say: help and the version were asked for, anything else is wrong usage.
-fn show(message: &clap::Error) -> ExitStatus {
-    // Whoever reads only the first lines of it has seen enough.
-    drop(message.print());
-    if message.use_stderr() { ExitStatus::UsageError } else { ExitStatus::Success }
+/// Prints help, the version or a usage error.
+fn print_clap_error(error: &clap::Error) -> ExitStatus {
+    // A reader that closes the pipe early is not an error.
+    drop(error.print());
+    if error.use_stderr() { ExitStatus::UsageError } else { ExitStatus::Success }
 }
 
 async fn serve(arguments: &Arguments) -> Result<(), String> {
     let options = arguments.options().map_err(|error| error.to_string())?;
-    let stop = stop_signal().map_err(|error| format!("cannot listen to signals: {error}"))?;
+    let stop = stop_signal().map_err(|error| format!("cannot register signal handlers: {error}"))?;
     let cloud = FakeCloud::start(options).await.map_err(|error| match error.kind() {
         ErrorKind::AddrInUse => format!("{error}; choose another port (see --help) or use --ephemeral"),
         _ => error.to_string(),
     })?;
-    // Asked for or not: what cannot be reached is easily taken for a bug of whoever tries.
-    cloud.world().request_log().on_notice(|notice| complain(notice));
+    // Printed without --verbose too: an unreachable CML server looks like a bug in the client.
+    cloud.world().request_log().on_notice(|notice| log_line(notice));
     if arguments.verbose {
-        // To stderr, so that whoever reads the endpoints from stdout reads nothing else there.
-        cloud.world().request_log().on_request(|record| complain(record));
+        // To stderr, so that stdout holds nothing but the endpoints.
+        cloud.world().request_log().on_request(|record| log_line(record));
     }
-    let announced = if arguments.json {
+    let banner = if arguments.json {
         startup_banner::json(cloud.endpoints()).map_err(|error| error.to_string())?
     } else {
         startup_banner::table(cloud.endpoints())
     };
-    say(&announced).map_err(|error| error.to_string())?;
+    print_stdout(&banner).map_err(|error| error.to_string())?;
     stop.await;
     cloud.stop().await;
     Ok(())
@@ -105,16 +105,16 @@ async fn serve(arguments: &Arguments) -> Result<(), String> {
 fn list_scenarios() -> Result<(), String> {
     let lines: Result<String, String> = BUILTIN
         .iter()
-        .map(|ready| {
-            let scenario = ready.scenario().map_err(|error| error.to_string())?;
-            Ok(format!("{:<9}  {}\n", ready.name, scenario.about()))
+        .map(|builtin| {
+            let scenario = builtin.load().map_err(|error| error.to_string())?;
+            Ok(format!("{:<9}  {}\n", builtin.name, scenario.about()))
         })
         .collect();
-    say(&lines?).map_err(|error| error.to_string())
+    print_stdout(&lines?).map_err(|error| error.to_string())
 }
 
-/// Says something to whoever reads stdout, if anybody still does.
-fn say(text: &str) -> io::Result<()> {
+/// Writes to stdout. A closed pipe is not an error.
+fn print_stdout(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
@@ -122,16 +122,16 @@ fn say(text: &str) -> io::Result<()> {
     }
 }
 
-/// A line to stderr. Whoever reads the log may stop reading; the cloud goes on.
-fn complain(line: &dyn std::fmt::Display) {
+/// Writes a line to stderr. Write errors are ignored, so that the cloud keeps running.
+fn log_line(line: &dyn std::fmt::Display) {
     drop(writeln!(io::stderr(), "{line}"));
 }
 
-/// Completes when somebody presses Ctrl-C or asks the process to end. Whoever does so before anybody waits is heard too.
+/// Completes on SIGINT or SIGTERM. Signals that arrive before the first poll count.
 ///
 /// # Errors
-/// Signals that cannot be listened to.
-pub(super) fn stop_signal() -> io::Result<impl Future<Output = ()>> {
+/// The signal handlers cannot be registered.
+fn stop_signal() -> io::Result<impl Future<Output = ()>> {
     #[cfg(unix)]
     let (mut interrupted, mut terminated) = {
         use tokio::signal::unix::{SignalKind, signal};

@@ -1,8 +1,8 @@
-//! The control plane's vocabularies, and how words of a request are read against them.
+//! Enumerations of the control plane and their parsing.
 
 use super::error::ApiError;
 
-/// Every worker status, as it is stored.
+/// Worker statuses, as stored.
 pub const STATUSES: [&str; 11] = [
     "pending",
     "provisioning",
@@ -17,10 +17,10 @@ pub const STATUSES: [&str; 11] = [
     "unknown",
 ];
 
-/// Every desired status.
+/// Desired statuses of a worker.
 pub const DESIRED_STATUSES: [&str; 3] = ["running", "stopped", "terminated"];
 
-/// Every session state the server moves a session to.
+/// Session states that the server sets.
 pub const SESSION_STATES: [&str; 13] = [
     "pending",
     "scheduled",
@@ -37,27 +37,27 @@ pub const SESSION_STATES: [&str; 13] = [
     "failed",
 ];
 
-/// Session states that need nothing any more, and are never left again.
+/// Final session states.
 pub const FINAL_SESSION_STATES: [&str; 4] = ["stopped", "archived", "terminated", "expired"];
 
-/// Reads a worker status in any case; the legacy `shutting-down` is stored as `terminating`.
-pub(super) fn parse_status(field: &str, word: &str) -> Result<&'static str, ApiError> {
-    let lower = word.trim().to_ascii_lowercase();
+/// Parses a worker status in any case. The legacy `shutting-down` is stored as `terminating`.
+pub(super) fn parse_status(field: &str, text: &str) -> Result<&'static str, ApiError> {
+    let lower = text.trim().to_ascii_lowercase();
     let lower = if lower == "shutting-down" { "terminating" } else { &lower };
-    one_of(field, lower, word, &STATUSES)
+    parse_enum(field, lower, text, &STATUSES)
 }
 
-/// Reads a desired status in any case.
-pub(super) fn parse_desired_status(field: &str, word: &str) -> Result<&'static str, ApiError> {
-    one_of(field, &word.trim().to_ascii_lowercase(), word, &DESIRED_STATUSES)
+/// Parses a desired status in any case.
+pub(super) fn parse_desired_status(field: &str, text: &str) -> Result<&'static str, ApiError> {
+    parse_enum(field, &text.trim().to_ascii_lowercase(), text, &DESIRED_STATUSES)
 }
 
-/// Reads a session state in any case.
-pub(super) fn parse_session_state(field: &str, word: &str) -> Result<&'static str, ApiError> {
-    one_of(field, &word.trim().to_ascii_lowercase(), word, &SESSION_STATES)
+/// Parses a session state in any case.
+pub(super) fn parse_session_state(field: &str, text: &str) -> Result<&'static str, ApiError> {
+    parse_enum(field, &text.trim().to_ascii_lowercase(), text, &SESSION_STATES)
 }
 
-/// What a worker is when EC2 says this about its instance.
+/// Worker status for an EC2 instance state.
 pub(super) fn status_from_instance_state(state: &str) -> &'static str {
     match state.trim().to_ascii_lowercase().as_str() {
         "pending" => "provisioning",
@@ -70,12 +70,12 @@ pub(super) fn status_from_instance_state(state: &str) -> &'static str {
     }
 }
 
-fn one_of(field: &str, lower: &str, word: &str, accepted: &[&'static str]) -> Result<&'static str, ApiError> {
+fn parse_enum(field: &str, lower: &str, text: &str, accepted: &[&'static str]) -> Result<&'static str, ApiError> {
     accepted
         .iter()
         .copied()
         .find(|candidate| *candidate == lower)
-        .ok_or_else(|| ApiError::invalid(field, &word.into(), &accepted.join(", ")))
+        .ok_or_else(|| ApiError::invalid(field, &text.into(), &accepted.join(", ")))
 }
 
 #[cfg(test)]
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_read_in_any_case_and_stored_in_one() {
+    fn values_are_parsed_in_any_case() {
         assert_eq!(parse_status("status", "Shutting-Down").expect("known"), "terminating");
         assert_eq!(parse_status("status", " RUNNING ").expect("known"), "running");
         assert_eq!(parse_desired_status("desired_status", "Stopped").expect("known"), "stopped");
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_state_nobody_knows_is_unknown() {
+    fn unknown_instance_state_maps_to_unknown() {
         assert_eq!(status_from_instance_state("hibernating"), "unknown");
         assert_eq!(status_from_instance_state("shutting-down"), "terminating");
     }

@@ -1,84 +1,84 @@
-//! Everything the control plane refuses, and how it says so.
+//! Errors of the control plane and their HTTP encoding.
 
 use std::fmt;
 
 use serde_json::{Map, Value, json};
 
-/// Longest piece of a refused value that is shown.
-const SHOWN: usize = 200;
+/// Maximum length of a rejected value in an error message.
+const MAX_SHOWN: usize = 200;
 
-/// Fields whose values are never shown, whatever is wrong with them.
+/// Fields whose values are secret and never shown.
 const SECRET_FIELDS: [&str; 3] = ["token", "password", "secret"];
 
-/// Why a request was refused. Nothing was changed.
+/// Error of a request. The request changed nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ApiError {
     /// The API key is missing or wrong.
     Unauthorized,
-    /// There is no such thing.
+    /// The object does not exist.
     NotFound {
-        /// What kind of thing, such as `worker`.
+        /// Kind of object, such as `worker`.
         kind: &'static str,
-        /// Its id or name.
+        /// Requested id or name.
         id: String,
     },
-    /// No endpoint lives at this path.
+    /// No endpoint has this path.
     NoSuchPath(String),
-    /// The path exists, the method does not.
+    /// The path does not support this method.
     MethodNotAllowed(String),
-    /// Somebody wrote in between.
+    /// The record has changed since the caller read it.
     VersionConflict {
-        /// The version the caller had read.
+        /// Version that the caller expected.
         expected: u64,
-        /// The version of the record now.
+        /// Current version of the record.
         current: u64,
     },
-    /// The thing is not in a state in which this can be done.
+    /// The operation is not allowed in the current state.
     WrongState {
-        /// What was asked for, such as `drain`.
+        /// Operation, such as `drain`.
         action: &'static str,
-        /// The state it is in.
+        /// Current state of the object.
         current: String,
-        /// The states in which it can be done.
+        /// States in which the operation is allowed.
         accepted: String,
     },
-    /// The id or name is taken.
+    /// The id or name is already in use.
     Exists {
-        /// What kind of thing.
+        /// Kind of object, such as `worker`.
         kind: &'static str,
-        /// Its id or name.
+        /// Requested id or name.
         id: String,
     },
-    /// A field of the request cannot be used.
+    /// A field of the request is invalid.
     Invalid {
-        /// Which field.
+        /// Name of the field.
         field: String,
-        /// What it was, cut short, or a placeholder if it is secret.
+        /// Rejected value, truncated; a placeholder if it is secret.
         value: String,
-        /// What would have been accepted.
+        /// Description of the accepted values.
         accepted: String,
     },
-    /// The body is larger than the server reads.
+    /// The body exceeds the size limit.
     TooLarge {
-        /// How many bytes it reads.
+        /// Maximum size in bytes.
         limit: usize,
     },
 }
 
 impl ApiError {
-    /// A field that cannot be used. The value is cut short, and not shown at all where it may be a secret.
+    /// Error for an invalid field. The value is truncated, and replaced by a placeholder where it may be secret.
     pub fn invalid(field: &str, value: &Value, accepted: &str) -> Self {
         let secret = SECRET_FIELDS.iter().any(|word| field.contains(word));
-        let shown = if secret { "(not shown)".to_owned() } else { cut(&value.to_string()) };
+        let shown = if secret { "(not shown)".to_owned() } else { truncate(&value.to_string()) };
         Self::Invalid { field: field.to_owned(), value: shown, accepted: accepted.to_owned() }
     }
 
-    /// A field that is not there.
+    /// Error for a missing field.
     pub fn missing(field: &str, accepted: &str) -> Self {
         Self::Invalid { field: field.to_owned(), value: "(missing)".to_owned(), accepted: accepted.to_owned() }
     }
 
-    /// The HTTP status.
+    /// HTTP status of the error.
     pub const fn http_status(&self) -> u16 {
         match self {
             Self::Unauthorized => 401,
@@ -90,7 +90,7 @@ impl ApiError {
         }
     }
 
-    /// The stable, machine-readable name.
+    /// Stable, machine-readable error code.
     pub const fn code(&self) -> &'static str {
         match self {
             Self::Unauthorized => "unauthorized",
@@ -105,8 +105,8 @@ impl ApiError {
         }
     }
 
-    /// The HTTP status a machine-readable name travels with, if it is one of ours.
-    pub(crate) fn usual_status(code: &str) -> Option<u16> {
+    /// HTTP status of an error code; `None` for an unknown code.
+    pub(crate) fn status_from_code(code: &str) -> Option<u16> {
         Some(match code {
             "unauthorized" => 401,
             "not_found" | "no_such_path" => 404,
@@ -118,14 +118,14 @@ impl ApiError {
         })
     }
 
-    /// The body of the answer.
+    /// JSON body of the error response.
     pub fn to_json(&self) -> Value {
         let mut body = Map::new();
         body.insert("error".into(), self.code().into());
         body.insert("detail".into(), self.to_string().into());
         let facts = match self {
             Self::Unauthorized | Self::NoSuchPath(_) | Self::MethodNotAllowed(_) => json!({}),
-            Self::NotFound { kind, id } | Self::Exists { kind, id } => json!({"kind": kind, "id": cut(id)}),
+            Self::NotFound { kind, id } | Self::Exists { kind, id } => json!({"kind": kind, "id": truncate(id)}),
             Self::VersionConflict { expected, current } => {
                 json!({"expected_version": expected, "current_version": current})
             }
@@ -146,8 +146,8 @@ impl fmt::Display for ApiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unauthorized => f.write_str("header `X-API-Key` is missing or wrong"),
-            Self::NotFound { kind, id } => write!(f, "no {kind} with id or name {:?}", cut(id)),
-            Self::NoSuchPath(path) => write!(f, "no endpoint at {:?}; see openapi/control-plane.yaml", cut(path)),
+            Self::NotFound { kind, id } => write!(f, "no {kind} with id or name {:?}", truncate(id)),
+            Self::NoSuchPath(path) => write!(f, "no endpoint at {:?}; see openapi/control-plane.yaml", truncate(path)),
             Self::MethodNotAllowed(method) => write!(f, "method {method} is not served at this path"),
             Self::VersionConflict { expected, current } => write!(
                 f,
@@ -156,7 +156,7 @@ impl fmt::Display for ApiError {
             Self::WrongState { action, current, accepted } => {
                 write!(f, "cannot {action}: the state is {current:?}; accepted: {accepted}")
             }
-            Self::Exists { kind, id } => write!(f, "a {kind} with id or name {:?} exists already", cut(id)),
+            Self::Exists { kind, id } => write!(f, "a {kind} with id or name {:?} exists already", truncate(id)),
             Self::Invalid { field, value, accepted } => {
                 write!(f, "field `{field}` is {value}; accepted: {accepted}")
             }
@@ -167,11 +167,11 @@ impl fmt::Display for ApiError {
 
 impl std::error::Error for ApiError {}
 
-fn cut(text: &str) -> String {
-    if text.len() <= SHOWN {
+fn truncate(text: &str) -> String {
+    if text.len() <= MAX_SHOWN {
         return text.to_owned();
     }
-    let shown: String = text.chars().take(SHOWN).collect();
+    let shown: String = text.chars().take(MAX_SHOWN).collect();
     format!("{shown}…")
 }
 
@@ -180,19 +180,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refused_secret_is_not_repeated() {
-        let problem = ApiError::invalid("license.token", &json!({"plain": "hunter2"}), "text");
-        assert!(!problem.to_json().to_string().contains("hunter2"));
+    fn rejected_secret_is_not_echoed() {
+        let error = ApiError::invalid("license.token", &json!({"plain": "hunter2"}), "text");
+        assert!(!error.to_json().to_string().contains("hunter2"));
     }
 
     #[test]
-    fn a_huge_value_is_cut() {
-        let problem = ApiError::invalid("status", &"é".repeat(100_000).into(), "running");
-        assert!(problem.to_json().to_string().len() < 2_000);
+    fn long_value_is_truncated() {
+        let error = ApiError::invalid("status", &"é".repeat(100_000).into(), "running");
+        assert!(error.to_json().to_string().len() < 2_000);
     }
 
     #[test]
-    fn a_conflict_names_both_versions() {
+    fn conflict_reports_both_versions() {
         let body = ApiError::VersionConflict { expected: 3, current: 5 }.to_json();
         assert_eq!((&body["expected_version"], &body["current_version"]), (&json!(3), &json!(5)));
         assert!(body["detail"].as_str().is_some_and(|detail| detail.contains('3') && detail.contains('5')), "{body}");

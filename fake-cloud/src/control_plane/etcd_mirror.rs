@@ -1,4 +1,4 @@
-//! The mirror in etcd: what watchers see of the records.
+//! Mirror of records in etcd, for watchers.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -9,12 +9,12 @@ use serde_json::{Map, Value};
 
 use super::worker::Worker;
 
-/// Where changes are mirrored to. Called in the order of the changes, while the records are locked: an
-/// implementation must not call back into them.
+/// Receiver of mirrored changes. Called in the order of the changes while the records are locked, so an implementation
+/// must not call back into them.
 pub trait EtcdMirror: Send + Sync {
-    /// A key has a new value.
+    /// Sets a key to a new value.
     fn put(&self, key: &str, value: &str);
-    /// A key is gone.
+    /// Deletes a key.
     fn delete(&self, key: &str);
 }
 
@@ -28,7 +28,7 @@ impl<P: EtcdMirror + ?Sized> EtcdMirror for Arc<P> {
     }
 }
 
-/// A mirror nobody looks into.
+/// Mirror that drops every change.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoMirror;
 
@@ -37,9 +37,9 @@ impl EtcdMirror for NoMirror {
     fn delete(&self, _key: &str) {}
 }
 
-/// The keys of one worker and their values; none once it is terminated. Only chosen fields are mirrored, so a secret
-/// cannot slip in, and none that change with every measurement, so a measurement wakes nobody.
-pub(super) fn of_worker(prefix: &str, worker: &Worker) -> BTreeMap<String, String> {
+/// Keys and values of one worker; empty once it is terminated. Only listed fields are mirrored: no secrets, and no
+/// metrics, so that a report does not wake the watchers.
+pub(super) fn worker_keys(prefix: &str, worker: &Worker) -> BTreeMap<String, String> {
     let mut keys = BTreeMap::new();
     if worker.status() == "terminated" {
         return keys;
@@ -51,13 +51,13 @@ pub(super) fn of_worker(prefix: &str, worker: &Worker) -> BTreeMap<String, Strin
         keys.insert(part("desired_state"), desired.to_owned());
     }
     if let Some(Value::Object(license)) = worker.get("license") {
-        keys.insert(part("license"), picked(license, &["operation_in_progress", "pending_operation", "status"]));
+        keys.insert(part("license"), select_fields(license, &["operation_in_progress", "pending_operation", "status"]));
     }
-    let capacity = picked(worker.fields(), &["allocated_capacity", "declared_capacity"]);
+    let capacity = select_fields(worker.fields(), &["allocated_capacity", "declared_capacity"]);
     if capacity != "{}" {
         keys.insert(part("capacity"), capacity);
     }
-    let ports = picked(worker.fields(), &["allocated_port_count", "available_port_count"]);
+    let ports = select_fields(worker.fields(), &["allocated_port_count", "available_port_count"]);
     if ports != "{}" {
         keys.insert(part("ports"), ports);
     }
@@ -76,8 +76,8 @@ fn summary(worker: &Worker) -> String {
     object(texts.iter().map(|(name, text)| (*name, text)))
 }
 
-/// The keys of one session and their values; none once it is over.
-pub(super) fn of_session(prefix: &str, session: &Map<String, Value>) -> BTreeMap<String, String> {
+/// Keys and values of one session; empty once it has ended.
+pub(super) fn session_keys(prefix: &str, session: &Map<String, Value>) -> BTreeMap<String, String> {
     let text = |field: &str| session.get(field).and_then(Value::as_str);
     match (text("id"), text("status")) {
         (Some(id), Some(status)) if !super::enums::FINAL_SESSION_STATES.contains(&status) => {
@@ -91,7 +91,7 @@ pub(super) fn of_session(prefix: &str, session: &Map<String, Value>) -> BTreeMap
     }
 }
 
-/// Tells the mirror what changed between two sets of keys.
+/// Sends the difference between two sets of keys to the mirror.
 pub(super) fn mirror(mirror: &dyn EtcdMirror, before: &BTreeMap<String, String>, after: &BTreeMap<String, String>) {
     for key in before.keys().filter(|key| !after.contains_key(*key)) {
         mirror.delete(key);
@@ -101,19 +101,19 @@ pub(super) fn mirror(mirror: &dyn EtcdMirror, before: &BTreeMap<String, String>,
     }
 }
 
-/// Some of the fields as JSON, those that are there. Their names are in order, as everywhere on the wire.
-fn picked(fields: &Map<String, Value>, names: &[&'static str]) -> String {
+/// The listed fields that exist, as JSON, in sorted order as everywhere on the wire.
+fn select_fields(fields: &Map<String, Value>, names: &[&'static str]) -> String {
     object(
         names.iter().filter_map(|name| fields.get(*name).filter(|value| !value.is_null()).map(|value| (*name, value))),
     )
 }
 
-/// A JSON object. The names need no escaping.
+/// Writes a JSON object. The names need no escaping.
 fn object<'a>(members: impl Iterator<Item = (&'static str, &'a (impl Serialize + 'a))>) -> String {
     let mut json = b"{".to_vec();
     for (name, value) in members {
         let comma = if json.len() > 1 { "," } else { "" };
-        // Texts, and maps with text keys, always serialise; and memory takes all of it.
+        // Strings and maps with string keys always serialize, and writing to memory does not fail.
         let _ = write!(json, "{comma}\"{name}\":");
         let _ = serde_json::to_writer(&mut json, value);
     }
@@ -128,14 +128,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_mirrored_is_written_as_any_json() {
+    fn mirrored_values_are_valid_json() {
         let fields = json!({"b": {"z": [1, null], "a": "\"ä\n"}, "a": false, "c": null, "d": 1.5});
         let fields = fields.as_object().expect("an object");
         assert_eq!(
-            picked(fields, &["a", "b", "c", "d", "e"]),
+            select_fields(fields, &["a", "b", "c", "d", "e"]),
             json!({"a": false, "b": fields["b"], "d": 1.5}).to_string()
         );
-        assert_eq!(picked(fields, &["c", "e"]), "{}");
+        assert_eq!(select_fields(fields, &["c", "e"]), "{}");
         let texts = [("id", Some("w-\"1\"")), ("status", None)];
         assert_eq!(
             object(texts.iter().map(|(name, text)| (*name, text))),

@@ -1,4 +1,4 @@
-//! The fleet as a whole: listing it, and how workers come to be.
+//! Operations on the whole fleet: listing, creation and import.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,21 +13,21 @@ use super::reports::declared_capacity;
 use super::settings::{ReimportPolicy, Supported};
 use super::worker::Worker;
 
-/// Which workers are listed.
+/// Filter of a worker listing.
 #[derive(Debug, Clone, Default)]
 pub struct WorkerFilter {
-    /// Only these statuses; all if empty.
+    /// Included statuses; all if empty.
     pub statuses: Vec<&'static str>,
-    /// None of these statuses. A server that does not know the filter ignores it.
+    /// Excluded statuses. Ignored by servers without this filter.
     pub exclude_statuses: Vec<&'static str>,
-    /// Only this region.
+    /// Includes only workers of this region.
     pub aws_region: Option<String>,
-    /// Terminated ones too; they are hidden otherwise, unless asked for by status.
+    /// Includes terminated workers, which are otherwise listed only when requested by status.
     pub include_terminated: bool,
 }
 
 impl Records {
-    /// The workers that pass a filter, by id.
+    /// Workers that match a filter, ordered by id.
     pub fn workers(&self, filter: &WorkerFilter) -> Vec<Arc<Worker>> {
         let excludes = self.settings().dialect.exclude_statuses == Supported::Yes;
         let passes = |worker: &Worker| {
@@ -41,35 +41,35 @@ impl Records {
         self.read(|state| state.workers.values().filter(|worker| passes(worker)).cloned().collect())
     }
 
-    /// Makes a worker from the fields of a request; `pending` unless it says otherwise.
+    /// Creates a worker from the fields of a request. The status defaults to `pending`.
     ///
     /// # Errors
-    /// 409 if the id is taken, 422.
+    /// 409 if the id is in use, 422 for an invalid field.
     pub fn create_worker(&self, input: Input) -> Result<Arc<Worker>, ApiError> {
         let dialect = self.settings().dialect;
         self.write(|state, now| {
-            let worker = Worker::create(input, state.draw.id(), now, dialect)?;
+            let worker = Worker::from_input(input, state.ids.new_id(), now, dialect)?;
             if state.workers.contains_key(worker.id()) {
                 return Err(ApiError::Exists { kind: "worker", id: worker.id().to_owned() });
             }
-            state.announce("cml_worker.created.v1", Some(worker.id()), json!({"status": worker.status()}), now);
+            state.add_event("cml_worker.created.v1", Some(worker.id()), json!({"status": worker.status()}), now);
             Ok(self.put_worker(state, worker))
         })
     }
 
-    /// Puts a record in exactly as given, however wrong: for tests of what others make of it.
+    /// Stores a record exactly as given, even if it is invalid, for tests of its readers.
     ///
     /// # Errors
-    /// 422 when not even an id can be found.
-    pub fn insert_as_given(&self, fields: Map<String, Value>) -> Result<Arc<Worker>, ApiError> {
-        let worker = Worker::as_given(fields, self.settings().dialect)?;
+    /// 422 without an id.
+    pub fn insert_raw(&self, fields: Map<String, Value>) -> Result<Arc<Worker>, ApiError> {
+        let worker = Worker::from_raw(fields, self.settings().dialect)?;
         Ok(self.write(|state, _| self.put_worker(state, worker)))
     }
 
-    /// Asks for one more worker of a template.
+    /// Requests one more worker of a template.
     ///
     /// # Errors
-    /// 404 for an unknown template, 409 for a disabled one (both with an entry in the audit), 422.
+    /// 404 for an unknown template, 409 for a disabled one (both add an audit entry), 422 for an invalid field.
     pub fn scale_up(&self, input: &Input) -> Result<Arc<Worker>, ApiError> {
         let field = if input.has("template_name") { "template_name" } else { "template" };
         let name = input.required_text(field, "the name of a template")?.to_owned();
@@ -90,36 +90,36 @@ impl Records {
             let audit = |state: &mut State, action: &str, worker: Option<&str>| {
                 let entry = json!({"action": action, "worker_id": worker, "template_name": name, "reason": reason});
                 if let Value::Object(entry) = entry {
-                    state.enter_audit(entry, now);
+                    state.add_audit_entry(entry, now);
                 }
             };
             let template = judged.inspect_err(|_| audit(state, "scale_up_rejected", None))?;
-            let id = state.draw.id();
+            let id = state.ids.new_id();
             let fields = json!({
                 "id": id, "name": worker_name.unwrap_or_else(|| format!("{name}-{}", &id[..8])),
                 "template_name": name, "template_id": template.get("id"), "aws_region": region,
                 "instance_type": template.get("instance_type"), "desired_status": "running", "origin": "scale_up",
                 "declared_capacity": declared_capacity(&template),
             });
-            let worker = Worker::create(Input::from_value(fields)?, id.clone(), now, dialect)?;
+            let worker = Worker::from_input(Input::from_value(fields)?, id.clone(), now, dialect)?;
             audit(state, "scale_up_accepted", Some(&id));
-            state.announce("cml_worker.created.v1", Some(&id), json!({"status": "pending"}), now);
+            state.add_event("cml_worker.created.v1", Some(&id), json!({"status": "pending"}), now);
             Ok(self.put_worker(state, worker))
         })
     }
 
-    /// Imports discovered instances: unknown ones become workers; known ones are rewritten or left, as the dialect
-    /// says.
+    /// Imports discovered instances. Unknown ones become workers; known ones are overwritten or kept, depending on the
+    /// dialect.
     ///
     /// # Errors
-    /// 422; then nothing at all was imported.
+    /// 422 for an invalid entry; in this case nothing is imported.
     pub fn bulk_import(&self, input: &Input) -> Result<Value, ApiError> {
         let region = input.required_text("aws_region", "an AWS region")?.to_owned();
         let source = input.text("source")?.unwrap_or("ec2_discovery").to_owned();
         let list = input
             .list("discovered_instances")?
             .ok_or_else(|| ApiError::missing("discovered_instances", "a list of {instance_id, state, …}"))?;
-        let found = read_discovered(list)?;
+        let found = parse_discovered(list)?;
         Ok(self.write(|state, now| {
             let mut known: BTreeMap<String, Arc<Worker>> = state
                 .workers
@@ -139,24 +139,24 @@ impl Records {
                         if rewritten == *worker {
                             skipped.push(with_reason(outcome, "already up to date"));
                         } else {
-                            self.stamp(&mut rewritten, now);
+                            self.touch(&mut rewritten, now);
                             self.put_worker(state, rewritten);
                             updated.push(outcome);
                         }
                     }
                     continue;
                 }
-                let id = state.draw.id();
+                let id = state.ids.new_id();
                 let name = instance.name.clone().unwrap_or_else(|| format!("discovered-{}", instance.id));
                 let fields = json!({
                     "id": id, "name": name, "aws_region": region, "origin": "ec2_discovery", "created_by": source,
                     "ec2_instance_id": instance.id, "launched_at": instance.launch_time,
                 });
                 let created = Input::from_value(fields)
-                    .and_then(|fields| Worker::create(fields, id.clone(), now, self.settings().dialect));
+                    .and_then(|fields| Worker::from_input(fields, id.clone(), now, self.settings().dialect));
                 let Ok(mut worker) = created else { continue };
                 instance.describe(&mut worker);
-                state.announce("cml_worker.imported.v1", Some(&id), json!({"ec2_instance_id": instance.id}), now);
+                state.add_event("cml_worker.imported.v1", Some(&id), json!({"ec2_instance_id": instance.id}), now);
                 imported.push(json!({"instance_id": instance.id, "worker_id": id}));
                 known.insert(instance.id.clone(), self.put_worker(state, worker));
             }
@@ -188,11 +188,11 @@ impl Discovered {
     }
 }
 
-fn read_discovered(list: &[Value]) -> Result<Vec<Discovered>, ApiError> {
+fn parse_discovered(list: &[Value]) -> Result<Vec<Discovered>, ApiError> {
     let read = |(index, value): (usize, &Value)| {
         let item = Input::from_list_item("discovered_instances", index, value.clone())?;
         let text = |field: &str| Ok(item.text(field)?.map_or(Value::Null, Value::from));
-        item.moment("launch_time")?;
+        item.time("launch_time")?;
         Ok(Discovered {
             id: item.required_text("instance_id", "an EC2 instance id")?.to_owned(),
             state: item.required_text("state", "an EC2 instance state")?.to_owned(),

@@ -1,17 +1,17 @@
-//! Idle detection: telemetry → activity → idle status → pause if eligible.
+//! Idle detection: derives activity from telemetry, computes the idle status and pauses eligible workers.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::error::ApiError;
-use super::input::{Input, parse_moment, written};
+use super::input::{Input, format_time, parse_time};
 use super::records::{ChangeKind, Draft, Records};
 use super::settings::{AutoPause, IdleRules};
 use super::worker::Worker;
 
-/// Telemetry categories that mean somebody is there.
-const ACTIVITY: [&str; 10] = [
+/// Telemetry categories that count as user activity.
+const ACTIVITY_CATEGORIES: [&str; 10] = [
     "start_lab",
     "stop_lab",
     "wipe_lab",
@@ -24,79 +24,80 @@ const ACTIVITY: [&str; 10] = [
     "user_activity",
 ];
 
-/// How many activity events a record remembers.
-const REMEMBERED: usize = 10;
+/// Maximum number of activity events in a record.
+const MAX_ACTIVITY_EVENTS: usize = 10;
 
-/// What idle detection found.
+/// Result of idle detection.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct IdleReport {
-    /// Whose.
+    /// Id of the worker.
     pub worker_id: String,
-    /// When it was checked.
+    /// Time of the check.
     pub checked_at: Value,
-    /// Whether there was telemetry at all.
+    /// Whether the request contained telemetry.
     pub telemetry_fetched: bool,
-    /// Whether it showed something newer than what was known.
+    /// Whether the telemetry contained activity newer than the record.
     pub activity_updated: bool,
-    /// Whether the check was made.
+    /// Whether the check was performed.
     pub idle_check_performed: bool,
     /// Whether the server paused the worker.
     pub auto_pause_triggered: bool,
-    /// The state of things, as the rules see it.
+    /// Idle status of the worker after the check.
     #[serde(flatten)]
-    pub standing: IdleState,
-    /// Why the check was not made.
+    pub idle_state: IdleState,
+    /// Reason why the check was not performed.
     pub error: Option<String>,
 }
 
-/// How idle a worker is.
+/// Idle status of a worker.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct IdleState {
-    /// Whether nobody was there for the timeout.
+    /// Whether there was no activity for the idle timeout.
     pub is_idle: bool,
-    /// For how long nobody was there.
+    /// Time since the last activity.
     pub idle_minutes: Option<f64>,
-    /// Idle, allowed to be paused, not snoozed, running.
+    /// Whether auto-pause applies: idle, enabled, not snoozed and running.
     pub eligible_for_pause: bool,
-    /// Whether it was resumed a short while ago.
+    /// Whether the worker was resumed within the snooze period.
     pub in_snooze_period: bool,
-    /// When somebody was there last, as far as the record knows.
+    /// Time of the last recorded activity.
     pub last_activity_at: Value,
 }
 
 impl Records {
-    /// Checks whether a worker is idle. `raw_telemetry_events` null or absent: there is no telemetry; an empty list:
-    /// there was no activity. `suppress_auto_pause` keeps the server from pausing the worker.
+    /// Checks whether a worker is idle.
     ///
-    /// Without telemetry the answer rests on what was known before, says so, and never pauses.
+    /// A missing or null `raw_telemetry_events` means that telemetry is unavailable; an empty list means no activity.
+    /// `suppress_auto_pause` keeps the server from pausing the worker. Without telemetry the result is based on the
+    /// record, is marked so, and never pauses the worker.
     ///
     /// # Errors
-    /// 404, 422.
+    /// 404 for an unknown worker, 422 for an invalid field.
     pub fn detect_idle(&self, id: &str, input: &Input) -> Result<IdleReport, ApiError> {
-        let suppressed = input.switch("suppress_auto_pause")?;
+        let suppressed = input.boolean("suppress_auto_pause")?;
         let events = input.list("raw_telemetry_events")?;
         let latest = events.map(|events| latest_activity(events)).transpose()?.flatten();
         let (_, report) = self.change(id, None, |draft| {
             draft.weight = ChangeKind::Measurement;
             let mut report = IdleReport {
                 worker_id: id.to_owned(),
-                checked_at: written(draft.now),
+                checked_at: format_time(draft.now),
                 telemetry_fetched: events.is_some(),
                 activity_updated: false,
                 idle_check_performed: false,
                 auto_pause_triggered: false,
-                standing: standing(&draft.worker, draft.settings.idle, draft.now),
+                idle_state: idle_state(&draft.worker, draft.settings.idle, draft.now),
                 error: None,
             };
-            if !draft.worker.is_on("is_idle_detection_enabled") {
+            if !draft.worker.is_enabled("is_idle_detection_enabled") {
                 report.error = Some("idle detection is switched off for this worker".to_owned());
                 return Ok(report);
             }
-            report.activity_updated = latest.as_ref().is_some_and(|(at, event)| draft.saw_activity(*at, event));
+            report.activity_updated = latest.as_ref().is_some_and(|(at, event)| draft.set_last_activity(*at, event));
             report.idle_check_performed = true;
-            draft.worker.set("last_activity_check_at", written(draft.now));
-            report.standing = standing(&draft.worker, draft.settings.idle, draft.now);
-            if report.standing.eligible_for_pause && report.telemetry_fetched && !suppressed {
+            draft.worker.set("last_activity_check_at", format_time(draft.now));
+            report.idle_state = idle_state(&draft.worker, draft.settings.idle, draft.now);
+            if report.idle_state.eligible_for_pause && report.telemetry_fetched && !suppressed {
                 draft.pause()?;
                 report.auto_pause_triggered = true;
             }
@@ -105,14 +106,14 @@ impl Records {
         Ok(report)
     }
 
-    /// How idle a worker is, without checking anew.
+    /// Idle status of a worker from its record, without new telemetry.
     ///
     /// # Errors
-    /// 404.
+    /// 404 for an unknown worker.
     pub fn idle_status(&self, id: &str) -> Result<Value, ApiError> {
         let worker = self.worker(id)?;
         let rules = self.settings().idle;
-        let mut status = serde_json::to_value(standing(&worker, rules, self.clock().now())).unwrap_or_default();
+        let mut status = serde_json::to_value(idle_state(&worker, rules, self.clock().now())).unwrap_or_default();
         status["worker_id"] = id.into();
         status["last_activity_check_at"] = worker.get("last_activity_check_at").cloned().unwrap_or_default();
         status["idle_timeout_minutes"] = (rules.timeout.as_secs_f64() / 60.0).into();
@@ -121,33 +122,33 @@ impl Records {
 }
 
 impl Draft<'_> {
-    fn saw_activity(&mut self, at: DateTime<Utc>, event: &Value) -> bool {
-        if self.worker.moment("last_activity_at").is_some_and(|known| known >= at) {
+    fn set_last_activity(&mut self, at: DateTime<Utc>, event: &Value) -> bool {
+        if self.worker.time("last_activity_at").is_some_and(|known| known >= at) {
             return false;
         }
-        self.worker.set("last_activity_at", written(at));
-        self.worker.append("recent_activity_events", event.clone(), REMEMBERED);
+        self.worker.set("last_activity_at", format_time(at));
+        self.worker.append("recent_activity_events", event.clone(), MAX_ACTIVITY_EVENTS);
         true
     }
 
     fn pause(&mut self) -> Result<(), ApiError> {
-        // A decision others must see, unlike the measurement it came from.
+        // A pause is a lifecycle change and raises the version, unlike the report it came from.
         self.weight = ChangeKind::Change;
-        self.worker.set("last_paused_at", written(self.now));
+        self.worker.set("last_paused_at", format_time(self.now));
         self.worker.set("pause_reason", "idle_timeout");
         self.worker.set("paused_by", "idle-detection");
-        self.worker.count("auto_pause_count");
-        self.announce("cml_worker.paused.v1", json!({"reason": "idle_timeout"}));
-        self.desire(Some("stopped"))
+        self.worker.increment("auto_pause_count");
+        self.add_event("cml_worker.paused.v1", json!({"reason": "idle_timeout"}));
+        self.set_desired_status(Some("stopped"))
     }
 }
 
-fn standing(worker: &Worker, rules: IdleRules, now: DateTime<Utc>) -> IdleState {
-    let last = ["last_activity_at", "last_resumed_at", "created_at"].iter().find_map(|field| worker.moment(field));
+fn idle_state(worker: &Worker, rules: IdleRules, now: DateTime<Utc>) -> IdleState {
+    let last = ["last_activity_at", "last_resumed_at", "created_at"].iter().find_map(|field| worker.time(field));
     let quiet = last.map(|last| now - last);
     let is_idle = quiet.is_some_and(|quiet| quiet >= delta(rules.timeout));
-    let in_snooze_period = worker.moment("last_resumed_at").is_some_and(|resumed| now - resumed < delta(rules.snooze));
-    let allowed = rules.auto_pause == AutoPause::On && worker.is_on("is_auto_pause_enabled");
+    let in_snooze_period = worker.time("last_resumed_at").is_some_and(|resumed| now - resumed < delta(rules.snooze));
+    let allowed = rules.auto_pause == AutoPause::On && worker.is_enabled("is_auto_pause_enabled");
     IdleState {
         is_idle,
         idle_minutes: quiet.map(|quiet| quiet.num_milliseconds() as f64 / 60_000.0),
@@ -161,15 +162,16 @@ fn delta(duration: std::time::Duration) -> TimeDelta {
     TimeDelta::from_std(duration).unwrap_or(TimeDelta::MAX)
 }
 
-/// The latest event that means somebody was there.
+/// Latest event that counts as user activity.
 fn latest_activity(events: &[Value]) -> Result<Option<(DateTime<Utc>, Value)>, ApiError> {
     let mut latest: Option<(DateTime<Utc>, Value)> = None;
     for (index, event) in events.iter().enumerate() {
         let item = Input::from_list_item("raw_telemetry_events", index, event.clone())?;
         let category = item.required_text("category", "an activity category such as start_lab")?;
         let text = item.required_text("timestamp", "an ISO 8601 time")?;
-        let at = parse_moment(text).ok_or_else(|| item.invalid("timestamp", &text.into(), "an ISO 8601 time"))?;
-        let counts = ACTIVITY.contains(&category) && !(category == "user_activity" && is_of_the_system(event));
+        let at = parse_time(text).ok_or_else(|| item.invalid("timestamp", &text.into(), "an ISO 8601 time"))?;
+        let counts =
+            ACTIVITY_CATEGORIES.contains(&category) && !(category == "user_activity" && is_built_in_user(event));
         if counts && latest.as_ref().is_none_or(|(known, _)| at > *known) {
             latest = Some((at, event.clone()));
         }
@@ -177,8 +179,8 @@ fn latest_activity(events: &[Value]) -> Result<Option<(DateTime<Utc>, Value)>, A
     Ok(latest)
 }
 
-/// Activity of the built-in users, such as the controller reading telemetry, is nobody's activity.
-fn is_of_the_system(event: &Value) -> bool {
+/// Activity of built-in users, such as the controller that reads telemetry, does not count.
+fn is_built_in_user(event: &Value) -> bool {
     let user = event.pointer("/data/user_id").or_else(|| event.get("user_id")).and_then(Value::as_str);
     user.is_some_and(|user| user.starts_with("00000000-0000-"))
 }

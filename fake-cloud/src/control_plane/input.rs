@@ -1,4 +1,4 @@
-//! Reading the body of a request field by field, with errors that say which field, what it was, and what it may be.
+//! Typed access to the fields of a request body. Errors name the field, its value and the accepted values.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ use serde_json::{Map, Value};
 
 use super::error::ApiError;
 
-/// The example in every error about a time.
-const TIME: &str = "an ISO 8601 time such as \"2026-02-06T08:00:00Z\", or null";
+/// Example in error messages about times.
+const TIME_FORMAT: &str = "an ISO 8601 time such as \"2026-02-06T08:00:00Z\", or null";
 
-/// The body of a request: a JSON object. A body that is not there reads as an empty one.
+/// Request body: a JSON object. A missing body is read as an empty object.
 #[derive(Clone, Default)]
 pub struct Input {
     prefix: String,
@@ -18,10 +18,10 @@ pub struct Input {
 }
 
 impl Input {
-    /// Reads a body.
+    /// Parses a body.
     ///
     /// # Errors
-    /// [`ApiError::Invalid`] for anything but a JSON object or nothing at all.
+    /// [`ApiError::Invalid`] unless the body is empty or a JSON object.
     pub fn parse(body: &[u8]) -> Result<Self, ApiError> {
         if body.iter().all(u8::is_ascii_whitespace) {
             return Ok(Self::default());
@@ -30,7 +30,7 @@ impl Input {
             Ok(value) => Self::from_value(value),
             Err(error) => {
                 let start = String::from_utf8_lossy(&body[..body.len().min(40)]);
-                // The start of a broken body may hold anything, a password included, so only its first sign is shown.
+                // A broken body may contain a password, so only its first character is shown.
                 let sign: String = start.chars().take(1).collect();
                 let accepted = format!("a JSON object in UTF-8 ({error})");
                 Err(ApiError::invalid("(body)", &format!("{sign}… ({} bytes)", body.len()).into(), &accepted))
@@ -38,21 +38,21 @@ impl Input {
         }
     }
 
-    /// Takes a JSON value as the body.
+    /// Creates an input from a JSON value.
     ///
     /// # Errors
-    /// [`ApiError::Invalid`] for anything but an object.
+    /// [`ApiError::Invalid`] unless it is an object.
     pub fn from_value(value: Value) -> Result<Self, ApiError> {
         match value {
             Value::Object(fields) => Ok(Self { prefix: String::new(), fields }),
-            other => Err(ApiError::invalid("(body)", &kind_of(&other).into(), "a JSON object")),
+            other => Err(ApiError::invalid("(body)", &type_name(&other).into(), "a JSON object")),
         }
     }
 
-    /// Takes a JSON value as an item of a list in the body; errors name the item.
+    /// Creates an input from an item of a list in the body; errors name the item.
     ///
     /// # Errors
-    /// [`ApiError::Invalid`] for anything but an object.
+    /// [`ApiError::Invalid`] unless it is an object.
     pub fn from_list_item(list: &str, index: usize, value: Value) -> Result<Self, ApiError> {
         match value {
             Value::Object(fields) => Ok(Self { prefix: format!("{list}[{index}]."), fields }),
@@ -60,31 +60,31 @@ impl Input {
         }
     }
 
-    /// Whether the field is there, if only as null.
+    /// Whether the field exists, even as null.
     pub fn has(&self, field: &str) -> bool {
         self.fields.contains_key(field)
     }
 
-    /// The field as it came.
+    /// Value of a field, unchecked.
     pub fn raw(&self, field: &str) -> Option<&Value> {
         self.fields.get(field)
     }
 
-    /// All fields as they came.
+    /// All fields, unchecked.
     pub fn into_fields(self) -> Map<String, Value> {
         self.fields
     }
 
-    /// Text; absent and null are nothing.
+    /// String field; `None` if absent or null.
     pub fn text(&self, field: &str) -> Result<Option<&str>, ApiError> {
         match self.fields.get(field) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
-            Some(other) => Err(self.invalid(field, other, "text or null")),
+            Some(other) => Err(self.invalid(field, other, "a string or null")),
         }
     }
 
-    /// Text that must be there and not be empty.
+    /// Required string field that is not empty.
     pub fn required_text(&self, field: &str, accepted: &str) -> Result<&str, ApiError> {
         match self.text(field)? {
             Some(text) if !text.trim().is_empty() => Ok(text),
@@ -93,18 +93,16 @@ impl Input {
         }
     }
 
-    /// A whole number from zero up.
-    pub fn whole(&self, field: &str) -> Result<Option<u64>, ApiError> {
+    /// Unsigned integer field; `None` if absent or null.
+    pub fn unsigned(&self, field: &str) -> Result<Option<u64>, ApiError> {
         match self.fields.get(field) {
             None | Some(Value::Null) => Ok(None),
-            Some(value) => {
-                value.as_u64().map(Some).ok_or_else(|| self.invalid(field, value, "a whole number from 0 up"))
-            }
+            Some(value) => value.as_u64().map(Some).ok_or_else(|| self.invalid(field, value, "an integer from 0 up")),
         }
     }
 
-    /// Yes or no; absent and null are no.
-    pub fn switch(&self, field: &str) -> Result<bool, ApiError> {
+    /// Boolean field; false if absent or null.
+    pub fn boolean(&self, field: &str) -> Result<bool, ApiError> {
         match self.fields.get(field) {
             None | Some(Value::Null) => Ok(false),
             Some(Value::Bool(switch)) => Ok(*switch),
@@ -112,15 +110,15 @@ impl Input {
         }
     }
 
-    /// A moment.
-    pub fn moment(&self, field: &str) -> Result<Option<DateTime<Utc>>, ApiError> {
+    /// Time field; `None` if absent or null.
+    pub fn time(&self, field: &str) -> Result<Option<DateTime<Utc>>, ApiError> {
         match self.text(field)? {
             None => Ok(None),
-            Some(text) => parse_moment(text).map(Some).ok_or_else(|| self.invalid(field, &text.into(), TIME)),
+            Some(text) => parse_time(text).map(Some).ok_or_else(|| self.invalid(field, &text.into(), TIME_FORMAT)),
         }
     }
 
-    /// A nested object; absent and null are nothing.
+    /// Object field; `None` if absent or null.
     pub fn object(&self, field: &str) -> Result<Option<&Map<String, Value>>, ApiError> {
         match self.fields.get(field) {
             None | Some(Value::Null) => Ok(None),
@@ -129,13 +127,13 @@ impl Input {
         }
     }
 
-    /// A nested object as a body of its own; errors name it.
+    /// Object field as an input of its own; errors name the parent field.
     pub fn nested(&self, field: &str) -> Result<Option<Self>, ApiError> {
         let prefix = format!("{}.", self.name(field));
         Ok(self.object(field)?.map(|fields| Self { prefix, fields: fields.clone() }))
     }
 
-    /// A list; absent and null are nothing.
+    /// List field; `None` if absent or null.
     pub fn list(&self, field: &str) -> Result<Option<&Vec<Value>>, ApiError> {
         match self.fields.get(field) {
             None | Some(Value::Null) => Ok(None),
@@ -148,7 +146,7 @@ impl Input {
         format!("{}{field}", self.prefix)
     }
 
-    /// An error about a field of this body.
+    /// Error for a field of this body.
     pub fn invalid(&self, field: &str, value: &Value, accepted: &str) -> ApiError {
         ApiError::invalid(&self.name(field), value, accepted)
     }
@@ -161,24 +159,24 @@ impl fmt::Debug for Input {
     }
 }
 
-/// Reads a time as clients write it: RFC 3339, or without an offset, which means UTC.
-pub(super) fn parse_moment(text: &str) -> Option<DateTime<Utc>> {
+/// Parses a time: RFC 3339, or without an offset, which means UTC.
+pub(super) fn parse_time(text: &str) -> Option<DateTime<Utc>> {
     let text = text.trim();
-    if let Ok(moment) = DateTime::parse_from_rfc3339(text) {
-        return Some(moment.with_timezone(&Utc));
+    if let Ok(time) = DateTime::parse_from_rfc3339(text) {
+        return Some(time.with_timezone(&Utc));
     }
     ["%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f"]
         .iter()
         .find_map(|format| chrono::NaiveDateTime::parse_from_str(text, format).ok())
-        .map(|moment| moment.and_utc())
+        .map(|time| time.and_utc())
 }
 
-/// Writes a time as the control plane does: to the microsecond, which is all that Python can hold.
-pub(super) fn written(moment: DateTime<Utc>) -> Value {
-    moment.to_rfc3339_opts(chrono::SecondsFormat::Micros, true).into()
+/// Formats a time with microseconds, the precision of Python's `datetime`.
+pub(super) fn format_time(time: DateTime<Utc>) -> Value {
+    time.to_rfc3339_opts(chrono::SecondsFormat::Micros, true).into()
 }
 
-const fn kind_of(value: &Value) -> &'static str {
+const fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "true or false",
@@ -196,28 +194,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_broken_body_is_named_without_being_repeated() {
-        let problem = Input::parse(br#"{"token": "hunter2""#).expect_err("truncated");
-        assert!(!problem.to_string().contains("hunter2"), "{problem}");
-        assert!(problem.to_string().contains("(body)"), "{problem}");
+    fn broken_body_is_not_echoed() {
+        let error = Input::parse(br#"{"token": "hunter2""#).expect_err("truncated");
+        assert!(!error.to_string().contains("hunter2"), "{error}");
+        assert!(error.to_string().contains("(body)"), "{error}");
         assert!(Input::parse(b"{\"a\": \"\xff\"}").is_err());
         assert!(Input::parse(b"[1]").is_err());
         assert!(!Input::parse(b"").expect("nothing is fine").has("a"));
     }
 
     #[test]
-    fn an_item_of_a_list_is_named_with_its_place() {
+    fn list_item_error_contains_its_index() {
         let item = Input::from_list_item("discovered_instances", 3, json!({"instance_id": 7})).expect("an object");
-        let problem = item.required_text("instance_id", "an instance id").expect_err("not text");
-        assert!(problem.to_string().contains("`discovered_instances[3].instance_id` is 7"), "{problem}");
+        let error = item.required_text("instance_id", "an instance id").expect_err("not text");
+        assert!(error.to_string().contains("`discovered_instances[3].instance_id` is 7"), "{error}");
     }
 
     #[test]
-    fn times_are_read_with_and_without_an_offset() {
-        let expected = parse_moment("2026-02-06T08:00:00Z").expect("valid");
+    fn times_parse_with_and_without_an_offset() {
+        let expected = parse_time("2026-02-06T08:00:00Z").expect("valid");
         for text in ["2026-02-06T09:00:00+01:00", "2026-02-06T08:00:00", "2026-02-06 08:00:00.000"] {
-            assert_eq!(parse_moment(text), Some(expected), "{text}");
+            assert_eq!(parse_time(text), Some(expected), "{text}");
         }
-        assert_eq!(parse_moment("noon"), None);
+        assert_eq!(parse_time("noon"), None);
     }
 }

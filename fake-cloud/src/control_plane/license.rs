@@ -1,4 +1,4 @@
-//! The licence of a worker: intents, and how carrying them out goes.
+//! License operations of a worker: requested, started, completed or failed.
 
 use std::sync::Arc;
 
@@ -9,30 +9,30 @@ use super::input::Input;
 use super::records::Records;
 use super::worker::Worker;
 
-/// A licence operation.
+/// Kind of license operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LicenseOperation {
-    /// Register a token.
+    /// Register with a token.
     Register,
-    /// Give the licence back.
+    /// Release the license.
     Deregister,
 }
 
-/// A step of a licence operation.
+/// Step of a license operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LicenseStep {
-    /// An operator wants it.
+    /// An operator has requested the operation.
     Request,
-    /// It was handed to CML.
+    /// The controller has sent it to CML.
     Start,
-    /// CML has done it.
+    /// CML has completed it.
     Complete,
-    /// CML gave a final no.
+    /// CML has rejected it for good.
     Fail,
 }
 
 impl LicenseOperation {
-    const fn word(self) -> &'static str {
+    const fn name(self) -> &'static str {
         match self {
             Self::Register => "register",
             Self::Deregister => "deregister",
@@ -41,14 +41,15 @@ impl LicenseOperation {
 }
 
 impl Records {
-    /// Takes a licence operation one step on.
+    /// Moves a license operation to its next step.
     ///
-    /// *Request* leaves the intent (and the token) on the record. *Start* marks it as handed over. *Complete* makes
-    /// the pending token the token, or forgets it. *Fail* clears intent and pending token: it is the last word.
-    /// All but *request* can be repeated without harm.
+    /// *Request* stores the operation (and the token) in the record. *Start* marks it as sent. *Complete* makes the
+    /// pending token the current one, or removes it. *Fail* clears the operation and the pending token. All steps
+    /// except *request* are idempotent.
     ///
     /// # Errors
-    /// 404, 409 on another version or while the other operation is pending, 422.
+    /// 404 for an unknown worker, 409 for a version conflict or while the other operation is pending, 422 for an
+    /// invalid field.
     pub fn license_step(
         &self,
         id: &str,
@@ -67,18 +68,18 @@ impl Records {
             let error = input.text("error")?.or(input.text("error_message")?).map(str::to_owned);
             let license = draft.worker.object_mut("license");
             let pending = license.get("pending_operation").and_then(Value::as_str);
-            if let Some(other) = pending.filter(|pending| *pending != operation.word() && step != LicenseStep::Request)
+            if let Some(other) = pending.filter(|pending| *pending != operation.name() && step != LicenseStep::Request)
             {
                 let current = format!("{other} pending");
                 return Err(ApiError::WrongState {
                     action: "go on with the licence",
                     current,
-                    accepted: operation.word().into(),
+                    accepted: operation.name().into(),
                 });
             }
             match step {
                 LicenseStep::Request => {
-                    license.insert("pending_operation".into(), operation.word().into());
+                    license.insert("pending_operation".into(), operation.name().into());
                     license.insert("pending_token".into(), token);
                     license.insert("operation_in_progress".into(), false.into());
                 }
@@ -103,7 +104,7 @@ impl Records {
                 license.insert("pending_operation".into(), Value::Null);
                 license.insert("operation_in_progress".into(), false.into());
             }
-            draft.announce(event(operation, step), json!({"operation": operation.word()}));
+            draft.add_event(event(operation, step), json!({"operation": operation.name()}));
             Ok(())
         });
         Ok(stepped?.0)

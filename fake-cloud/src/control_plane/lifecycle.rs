@@ -1,4 +1,4 @@
-//! What moves a worker from status to status: writes, drains, ends.
+//! Status changes of a worker: status writes, drain, termination.
 
 use std::sync::Arc;
 
@@ -6,82 +6,82 @@ use serde_json::{Map, Value, json};
 
 use super::enums;
 use super::error::ApiError;
-use super::input::{Input, written};
+use super::input::{Input, format_time};
 use super::records::{ChangeKind, Draft, Records};
 use super::settings::Supported;
 use super::worker::{self, LIFECYCLE_FIELDS, Worker};
 
-/// Fields that a status write may carry as they are.
-const CARRIED: [&str; 5] = ["start_initiated_at", "ended_at", "metrics", "error_message", "service_status"];
+/// Fields that a status write copies unchanged.
+const COPIED_FIELDS: [&str; 5] = ["start_initiated_at", "ended_at", "metrics", "error_message", "service_status"];
 
-/// What ending a worker did.
+/// Result of terminating a worker.
 #[derive(Debug, Clone)]
 pub struct Termination {
-    /// The record afterwards.
+    /// Record after the termination.
     pub worker: Arc<Worker>,
-    /// Whether it had ended before, so that nothing was done.
+    /// Whether the worker was already terminated, so that nothing changed.
     pub already_terminated: bool,
-    /// The sessions that were ended with it.
+    /// Sessions that were ended with it.
     pub sessions: Vec<String>,
 }
 
 impl Records {
-    /// Writes status and notes, on the condition that nobody wrote since `expected`.
+    /// Writes the status and lifecycle fields if the record is still at version `expected`.
     ///
-    /// A write of `terminated` ends the record but none of its sessions: see [`Records::terminate`].
+    /// Writing `terminated` ends the record but none of its sessions; see [`Records::terminate`].
     ///
     /// # Errors
-    /// 404, 409 on another version, 422 on a body that cannot be used or says nothing.
+    /// 404 for an unknown worker, 409 for a version conflict, 422 for an invalid or empty body.
     pub fn write_status(&self, id: &str, expected: Option<u64>, input: &Input) -> Result<Arc<Worker>, ApiError> {
-        let written = self.change(id, expected, |draft| {
+        let format_time = self.change(id, expected, |draft| {
             let reason = input.text("terminated_reason")?.or(input.text("reason")?);
             let status = input.text("status")?.map(|word| enums::parse_status("status", word)).transpose()?;
-            if status.is_none() && !says_something(input) {
+            if status.is_none() && !has_changes(input) {
                 return Err(ApiError::missing("status", &enums::STATUSES.join(", ")));
             }
-            draft.note_fields(input)?;
+            draft.copy_fields(input)?;
             if input.has("desired_status") {
-                draft.desire(input.text("desired_status")?)?;
+                draft.set_desired_status(input.text("desired_status")?)?;
             }
             if let Some(status) = status {
-                draft.enter(status, reason);
+                draft.set_status(status, reason);
                 if status == "terminated" {
-                    draft.end(reason, input.text("terminated_by")?);
+                    draft.mark_terminated(reason, input.text("terminated_by")?);
                 }
             }
             Ok(())
         });
-        Ok(written?.0)
+        Ok(format_time?.0)
     }
 
-    /// Writes fields as they are, as somebody else's hands would. The id and the version stay the server's.
+    /// Writes fields unchecked, as an operator in the console does. The id and the version are kept.
     ///
     /// # Errors
-    /// 404, 422 on a known field of the wrong kind.
+    /// 404 for an unknown worker, 422 for a known field of the wrong type.
     pub fn edit_worker(&self, id: &str, input: Input) -> Result<Arc<Worker>, ApiError> {
         worker::check(&input)?;
         let status = input.text("status")?.map(|word| enums::parse_status("status", word)).transpose()?;
         let edited = self.change(id, None, |draft| {
             if input.has("desired_status") {
-                draft.desire(input.text("desired_status")?)?;
+                draft.set_desired_status(input.text("desired_status")?)?;
             }
             if let Some(status) = status {
-                draft.enter(status, Some("edited"));
+                draft.set_status(status, Some("edited"));
             }
             let own = ["id", "version", "status", "desired_status"];
             for (field, value) in input.into_fields().into_iter().filter(|(field, _)| !own.contains(&field.as_str())) {
                 draft.worker.set(&field, value);
             }
-            draft.worker.settle_notes(draft.settings.dialect.notes);
+            draft.worker.normalize_lifecycle_fields(draft.settings.dialect.lifecycle_fields);
             Ok(())
         });
         Ok(edited?.0)
     }
 
-    /// Says what a worker should be; `None` withdraws the opinion.
+    /// Sets the desired status; `None` clears it.
     ///
     /// # Errors
-    /// 404, 409 on another version or a terminated worker, 422 on an unknown word.
+    /// 404 for an unknown worker, 409 for a version conflict or a terminated worker, 422 for an unknown status.
     pub fn set_desired(&self, id: &str, expected: Option<u64>, input: &Input) -> Result<Arc<Worker>, ApiError> {
         let changed = self.change(id, expected, |draft| {
             if !input.has("desired_status") {
@@ -90,15 +90,15 @@ impl Records {
             if draft.worker.status() == "terminated" {
                 return Err(wrong_state("set a desired status", &draft.worker, "any but terminated"));
             }
-            draft.desire(input.text("desired_status")?)
+            draft.set_desired_status(input.text("desired_status")?)
         });
         Ok(changed?.0)
     }
 
-    /// Begins a drain: draining, desired stopped, the time noted.
+    /// Starts a drain: status draining, desired status stopped, and the start time.
     ///
     /// # Errors
-    /// 404, 409 on another version or unless the worker runs.
+    /// 404 for an unknown worker, 409 for a version conflict or unless the worker is running.
     pub fn drain(
         &self,
         id: &str,
@@ -112,13 +112,13 @@ impl Records {
                 return Err(wrong_state("drain", &draft.worker, "running"));
             }
             let sessions = draft.sessions().filter(|(_, status)| status == "running").count();
-            draft.enter("draining", Some(reason));
-            draft.desire(Some("stopped"))?;
-            if draft.settings.dialect.notes == Supported::Yes {
-                draft.worker.set("drain_started_at", written(draft.now));
+            draft.set_status("draining", Some(reason));
+            draft.set_desired_status(Some("stopped"))?;
+            if draft.settings.dialect.lifecycle_fields == Supported::Yes {
+                draft.worker.set("drain_started_at", format_time(draft.now));
             }
             draft.audit("drain_accepted", reason, requested_by);
-            draft.announce(
+            draft.add_event(
                 "cml_worker.drain.started.v1",
                 json!({"running_sessions": sessions, "reason": reason, "requested_by": requested_by}),
             );
@@ -127,10 +127,10 @@ impl Records {
         Ok(drained?.0)
     }
 
-    /// Calls a drain off: running, and desired so.
+    /// Cancels a drain: status and desired status become running.
     ///
     /// # Errors
-    /// 404, 409 on another version or unless the worker drains.
+    /// 404 for an unknown worker, 409 for a version conflict or unless the worker is draining.
     pub fn cancel_drain(
         &self,
         id: &str,
@@ -142,20 +142,20 @@ impl Records {
             if draft.worker.status() != "draining" {
                 return Err(wrong_state("cancel the drain", &draft.worker, "draining"));
             }
-            draft.enter("running", Some(reason));
-            draft.desire(Some("running"))?;
-            let notes = draft.settings.dialect.notes;
-            draft.worker.set_note("drain_started_at", Value::Null, notes);
-            draft.announce("cml_worker.drain.cancelled.v1", json!({"cancelled_by": cancelled_by, "reason": reason}));
+            draft.set_status("running", Some(reason));
+            draft.set_desired_status(Some("running"))?;
+            let notes = draft.settings.dialect.lifecycle_fields;
+            draft.worker.set_lifecycle_field("drain_started_at", Value::Null, notes);
+            draft.add_event("cml_worker.drain.cancelled.v1", json!({"cancelled_by": cancelled_by, "reason": reason}));
             Ok(())
         });
         Ok(cancelled?.0)
     }
 
-    /// Ends a worker and its sessions. The record stays, marked; its keys in etcd go. Ending it again does nothing.
+    /// Terminates a worker and its sessions. The record is kept; its etcd keys are deleted. Idempotent.
     ///
     /// # Errors
-    /// 404, 409 on another version unless it has ended already.
+    /// 404 for an unknown worker, 409 for a version conflict unless it is already terminated.
     pub fn terminate(
         &self,
         id: &str,
@@ -164,14 +164,14 @@ impl Records {
         terminated_by: Option<&str>,
     ) -> Result<Termination, ApiError> {
         let (worker, ended) = self.change(id, None, |draft| {
-            // Before the version is looked at, so that a repeated call succeeds whatever version it remembers.
+            // Checked before the version, so that a repeated call succeeds with any version.
             if draft.worker.status() == "terminated" {
                 draft.weight = ChangeKind::Measurement;
                 return Ok(None);
             }
             self.check_version(&draft.worker, expected)?;
-            draft.enter("terminated", reason);
-            draft.end(reason, terminated_by);
+            draft.set_status("terminated", reason);
+            draft.mark_terminated(reason, terminated_by);
             let live = draft.sessions().filter(|(_, status)| !enums::FINAL_SESSION_STATES.contains(&status.as_str()));
             let live: Vec<_> = live.map(|(id, _)| id).collect();
             for session in &live {
@@ -185,29 +185,29 @@ impl Records {
 }
 
 impl Draft<'_> {
-    /// Sets what the worker should be.
-    pub(super) fn desire(&mut self, word: Option<&str>) -> Result<(), ApiError> {
+    /// Sets the desired status and its time.
+    pub(super) fn set_desired_status(&mut self, word: Option<&str>) -> Result<(), ApiError> {
         let desired = word.map(|word| enums::parse_desired_status("desired_status", word)).transpose()?;
         let before = self.worker.desired().map(str::to_owned);
         if before.as_deref() != desired {
-            self.announce("cml_worker.desired_status.updated.v1", json!({"from": before, "to": desired}));
+            self.add_event("cml_worker.desired_status.updated.v1", json!({"from": before, "to": desired}));
         }
         self.worker.set("desired_status", desired);
         Ok(())
     }
 
-    fn end(&mut self, reason: Option<&str>, terminated_by: Option<&str>) {
-        self.worker.set("terminated_at", written(self.now));
+    fn mark_terminated(&mut self, reason: Option<&str>, terminated_by: Option<&str>) {
+        self.worker.set("terminated_at", format_time(self.now));
         self.worker.set("terminated_by", terminated_by);
         self.worker.set("terminated_reason", reason);
-        self.announce("cml_worker.terminated.v1", json!({"reason": reason, "terminated_by": terminated_by}));
+        self.add_event("cml_worker.terminated.v1", json!({"reason": reason, "terminated_by": terminated_by}));
     }
 
-    /// Takes over everything of a status write but the status.
-    fn note_fields(&mut self, input: &Input) -> Result<(), ApiError> {
+    /// Copies all fields of a status write except the status.
+    fn copy_fields(&mut self, input: &Input) -> Result<(), ApiError> {
         worker::check(input)?;
-        let knows = self.settings.dialect.notes;
-        for field in CARRIED {
+        let supported = self.settings.dialect.lifecycle_fields;
+        for field in COPIED_FIELDS {
             if let Some(value) = input.raw(field) {
                 self.worker.set(field, value.clone());
             }
@@ -216,7 +216,7 @@ impl Draft<'_> {
             if input.has(field) {
                 let instance = input.text(field)?.map(str::to_owned);
                 if instance.as_deref() != self.worker.instance_id() {
-                    self.announce("cml_worker.instance.assigned.v1", json!({"ec2_instance_id": instance}));
+                    self.add_event("cml_worker.instance.assigned.v1", json!({"ec2_instance_id": instance}));
                 }
                 self.worker.set("ec2_instance_id", instance);
                 break;
@@ -230,25 +230,25 @@ impl Draft<'_> {
             self.worker.set(&field, value);
         }
         if let Some(metadata) = input.object("metadata")? {
-            self.take_metadata(metadata, knows);
+            self.apply_metadata(metadata, supported);
         }
-        if knows == Supported::Yes {
-            for note in LIFECYCLE_FIELDS {
-                if let Some(value) = input.raw(note) {
-                    self.worker.set(note, value.clone());
+        if supported == Supported::Yes {
+            for field in LIFECYCLE_FIELDS {
+                if let Some(value) = input.raw(field) {
+                    self.worker.set(field, value.clone());
                 }
             }
         }
-        self.worker.settle_notes(knows);
+        self.worker.normalize_lifecycle_fields(supported);
         Ok(())
     }
 
-    fn take_metadata(&mut self, metadata: &Map<String, Value>, knows: Supported) {
+    fn apply_metadata(&mut self, metadata: &Map<String, Value>, supported: Supported) {
         self.worker.merge_metadata(metadata);
-        if knows == Supported::Yes {
-            // Null in `metadata` clears the note, wherever it is kept.
-            for note in LIFECYCLE_FIELDS.into_iter().filter(|note| metadata.get(*note).is_some_and(Value::is_null)) {
-                self.worker.set(note, Value::Null);
+        if supported == Supported::Yes {
+            // A null in `metadata` clears the field in both places.
+            for field in LIFECYCLE_FIELDS.into_iter().filter(|field| metadata.get(*field).is_some_and(Value::is_null)) {
+                self.worker.set(field, Value::Null);
             }
         }
     }
@@ -269,14 +269,14 @@ impl Draft<'_> {
             ("requested_by".to_owned(), requested_by.into()),
         ]);
         let now = self.now;
-        self.others.enter_audit(entry, now);
+        self.others.add_audit_entry(entry, now);
     }
 }
 
-fn says_something(input: &Input) -> bool {
+fn has_changes(input: &Input) -> bool {
     let other =
         ["desired_status", "ec2_instance_id", "aws_instance_id", "metadata", "public_ip", "private_ip", "ip_address"];
-    CARRIED.iter().chain(&LIFECYCLE_FIELDS).chain(&other).any(|field| input.has(field))
+    COPIED_FIELDS.iter().chain(&LIFECYCLE_FIELDS).chain(&other).any(|field| input.has(field))
 }
 
 pub(super) fn wrong_state(action: &'static str, worker: &Worker, accepted: &str) -> ApiError {

@@ -1,7 +1,7 @@
 //! Fake control plane: the HTTP service that owns the worker records.
 //!
 //! [`Records`] is the store and enforces every rule. [`http`] decodes requests, calls it and encodes the responses. The
-//! contract is `openapi/control-plane.yaml`. Every change is written to an [`EtcdMirror`], so that clients can watch it.
+//! contract is `openapi/control-plane.yaml`. Every change is format_time to an [`EtcdMirror`], so that clients can watch it.
 //!
 //! ```
 //! use fake_cloud::clock::{Clock, Pace};
@@ -15,7 +15,6 @@
 //! # Ok::<(), fake_cloud::control_plane::ApiError>(())
 //! ```
 
-mod default_templates;
 mod enums;
 mod error;
 mod etcd_mirror;

@@ -1,4 +1,4 @@
-//! The store: every record of one control plane, behind one lock.
+//! Store of all records of one control plane, behind one lock.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -10,34 +10,34 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Map, Value, json};
 
-use super::default_templates;
 use super::error::ApiError;
 use super::etcd_mirror::{self, EtcdMirror, NoMirror};
-use super::input::written;
+use super::input::format_time;
 use super::settings::{Settings, Supported};
+use super::settings_and_audit::default_templates;
 use super::worker::Worker;
 use crate::clock::Clock;
 
-/// How many events, and how many audit entries, are remembered.
-const REMEMBERED: usize = 10_000;
+/// Maximum number of events, and of audit entries; older ones are dropped.
+const MAX_EVENTS: usize = 10_000;
 
-/// How many status changes a record remembers.
-const HISTORY: usize = 50;
+/// Maximum number of status changes in a record.
+const MAX_HISTORY: usize = 50;
 
-/// A JSON object, shared: listing ten thousand records copies none of them.
+/// A inner JSON object: listing ten thousand records copies none of them.
 pub type Object = Arc<Map<String, Value>>;
 
-/// The records of one control plane. Clones show the same records.
+/// Records of one control plane. Clones share the records.
 ///
 /// # Guarantees
-/// Every call is atomic: it sees one state of the records, and either changes all it has to or nothing. A refused
-/// call changes no record. Changes reach the mirror in the order in which they happened.
+/// Every call is atomic: it sees one state of the records and applies all of its changes or none. A rejected call
+/// changes no record. Changes reach the mirror in the order in which they were made.
 #[derive(Clone)]
 pub struct Records {
-    shared: Arc<Shared>,
+    inner: Arc<Inner>,
 }
 
-struct Shared {
+struct Inner {
     clock: Clock,
     settings: Settings,
     mirror: Box<dyn EtcdMirror>,
@@ -51,30 +51,30 @@ pub(super) struct State {
     pub(super) discovery: Object,
     pub(super) audit: VecDeque<Object>,
     pub(super) events: VecDeque<Object>,
-    pub(super) draw: Draw,
+    pub(super) ids: IdGenerator,
 }
 
-/// Where ids come from.
-pub(super) struct Draw(StdRng);
+/// Generator of ids.
+pub(super) struct IdGenerator(StdRng);
 
-impl Draw {
-    pub(super) fn id(&mut self) -> String {
+impl IdGenerator {
+    pub(super) fn new_id(&mut self) -> String {
         let mut bytes = [0; 16];
         self.0.fill_bytes(&mut bytes);
         uuid::Builder::from_random_bytes(bytes).into_uuid().to_string()
     }
 }
 
-/// Whether a change is one that a decision could rest on.
+/// Whether a change affects decisions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ChangeKind {
-    /// It raises the version: whoever read the record before has to read it again.
+    /// Raises the version, so that a decision based on the previous record is rejected.
     Change,
-    /// A measurement: the version stays, or every metrics report would make every decision stale.
+    /// Keeps the version: otherwise every metrics report would invalidate every decision.
     Measurement,
 }
 
-/// A change of one worker in the making.
+/// Change of one worker in progress.
 pub(super) struct Draft<'a> {
     pub(super) worker: Worker,
     pub(super) now: DateTime<Utc>,
@@ -85,19 +85,19 @@ pub(super) struct Draft<'a> {
 }
 
 impl Draft<'_> {
-    pub(super) fn announce(&mut self, event: &'static str, data: Value) {
+    pub(super) fn add_event(&mut self, event: &'static str, data: Value) {
         self.events.push((event, data));
     }
 
-    /// Moves to a status and remembers the move.
-    pub(super) fn enter(&mut self, status: &str, reason: Option<&str>) {
+    /// Sets the status and adds it to the status history.
+    pub(super) fn set_status(&mut self, status: &str, reason: Option<&str>) {
         let from = self.worker.status().to_owned();
         if from == status {
             return;
         }
-        let at = written(self.now);
+        let at = format_time(self.now);
         let entry = json!({"from": from, "to": status, "at": at, "reason": reason});
-        self.worker.append("state_history", entry, HISTORY);
+        self.worker.append("state_history", entry, MAX_HISTORY);
         self.worker.set("status", status);
         if status == "running" {
             if self.worker.get("started_at").is_none_or(Value::is_null) {
@@ -110,62 +110,62 @@ impl Draft<'_> {
         if from == "terminated" {
             self.worker.set("terminated_at", Value::Null);
         }
-        self.announce("cml_worker.status.updated.v1", json!({"from": from, "to": status}));
+        self.add_event("cml_worker.status.updated.v1", json!({"from": from, "to": status}));
     }
 }
 
 impl Records {
-    /// A control plane with the usual templates and no workers, which mirrors to nowhere.
+    /// Creates a control plane with the default templates, no workers and no mirror.
     pub fn new(clock: Clock) -> Self {
         Self::with_settings(clock, Settings::default(), NoMirror)
     }
 
-    /// A control plane set up in every detail.
+    /// Creates a control plane with the given settings and mirror.
     pub fn with_settings(clock: Clock, settings: Settings, mirror: impl EtcdMirror + 'static) -> Self {
-        let state = State::fresh(clock.now(), settings.seed);
-        Self { shared: Arc::new(Shared { clock, settings, mirror: Box::new(mirror), state: Mutex::new(state) }) }
+        let state = State::initial(clock.now(), settings.seed);
+        Self { inner: Arc::new(Inner { clock, settings, mirror: Box::new(mirror), state: Mutex::new(state) }) }
     }
 
-    /// The clock the records go by.
+    /// Clock of all timestamps.
     pub fn clock(&self) -> &Clock {
-        &self.shared.clock
+        &self.inner.clock
     }
 
-    /// How they are set up.
+    /// Settings given at creation.
     pub fn settings(&self) -> &Settings {
-        &self.shared.settings
+        &self.inner.settings
     }
 
-    /// One worker.
+    /// The worker with this id.
     pub fn worker(&self, id: &str) -> Result<Arc<Worker>, ApiError> {
         self.read(|state| state.workers.get(id).cloned()).ok_or_else(|| unknown_worker(id))
     }
 
-    /// Forgets everything but how it is set up, as if it had just been made. The mirror forgets it too.
+    /// Resets all records to the initial state and deletes the mirrored keys.
     pub fn reset(&self) {
         self.write(|state, now| {
-            let prefix = &self.shared.settings.etcd_prefix;
-            let workers = state.workers.values().map(|worker| etcd_mirror::of_worker(prefix, worker));
-            let sessions = state.sessions.values().map(|session| etcd_mirror::of_session(prefix, session));
+            let prefix = &self.inner.settings.etcd_prefix;
+            let workers = state.workers.values().map(|worker| etcd_mirror::worker_keys(prefix, worker));
+            let sessions = state.sessions.values().map(|session| etcd_mirror::session_keys(prefix, session));
             for key in workers.chain(sessions).flat_map(BTreeMap::into_keys) {
-                self.shared.mirror.delete(&key);
+                self.inner.mirror.delete(&key);
             }
-            *state = State::fresh(now, self.shared.settings.seed);
+            *state = State::initial(now, self.inner.settings.seed);
         });
     }
 
-    pub(super) fn read<T>(&self, look: impl FnOnce(&State) -> T) -> T {
-        look(&self.shared.state.lock())
+    pub(super) fn read<T>(&self, f: impl FnOnce(&State) -> T) -> T {
+        f(&self.inner.state.lock())
     }
 
-    /// Changes whatever is not a worker. Sessions changed here must be mirrored with [`Self::put_session`].
+    /// Changes objects other than workers. Changed sessions must be stored with [`Self::put_session`].
     pub(super) fn write<T>(&self, change: impl FnOnce(&mut State, DateTime<Utc>) -> T) -> T {
-        let mut state = self.shared.state.lock();
-        // The time is read under the lock, or two changes could carry their times in the wrong order.
-        change(&mut state, self.shared.clock.now())
+        let mut state = self.inner.state.lock();
+        // Read the time under the lock, so that timestamps are in the order of the changes.
+        change(&mut state, self.inner.clock.now())
     }
 
-    /// Changes one worker, if it is still at the expected version.
+    /// Changes one worker if it is still at the expected version.
     pub(super) fn change<T>(
         &self,
         id: &str,
@@ -178,7 +178,7 @@ impl Records {
             let mut draft = Draft {
                 worker: (*before).clone(),
                 now,
-                settings: &self.shared.settings,
+                settings: &self.inner.settings,
                 weight: ChangeKind::Change,
                 others: state,
                 events: Vec::new(),
@@ -186,20 +186,20 @@ impl Records {
             let result = change(&mut draft)?;
             let Draft { mut worker, weight, events, .. } = draft;
             if weight == ChangeKind::Change {
-                self.stamp(&mut worker, now);
+                self.touch(&mut worker, now);
             }
             let worker = self.put_worker(state, worker);
             for (event, data) in events {
-                state.announce(event, Some(id), data, now);
+                state.add_event(event, Some(id), data, now);
             }
             Ok((worker, result))
         })
     }
 
-    /// Refuses what was decided on another version. A server without versions has nothing to refuse by.
+    /// Rejects a change of an outdated version. A server without versions accepts every change.
     pub(super) fn check_version(&self, worker: &Worker, expected: Option<u64>) -> Result<(), ApiError> {
         let current = worker.version();
-        match (self.shared.settings.dialect.versions, expected) {
+        match (self.inner.settings.dialect.versions, expected) {
             (Supported::Yes, Some(expected)) if expected != current => {
                 Err(ApiError::VersionConflict { expected, current })
             }
@@ -207,48 +207,48 @@ impl Records {
         }
     }
 
-    /// Marks a worker as changed now.
-    pub(super) fn stamp(&self, worker: &mut Worker, now: DateTime<Utc>) {
-        if self.shared.settings.dialect.versions == Supported::Yes {
+    /// Sets the time of the last change.
+    pub(super) fn touch(&self, worker: &mut Worker, now: DateTime<Utc>) {
+        if self.inner.settings.dialect.versions == Supported::Yes {
             worker.set("version", worker.version() + 1);
         }
-        worker.set("updated_at", written(now));
+        worker.set("updated_at", format_time(now));
     }
 
     /// Stores a worker and mirrors it.
     pub(super) fn put_worker(&self, state: &mut State, worker: Worker) -> Arc<Worker> {
         let worker = Arc::new(worker);
-        let prefix = &self.shared.settings.etcd_prefix;
+        let prefix = &self.inner.settings.etcd_prefix;
         let before = state.workers.insert(worker.id().to_owned(), Arc::clone(&worker));
-        let before = before.map(|before| etcd_mirror::of_worker(prefix, &before)).unwrap_or_default();
-        etcd_mirror::mirror(&*self.shared.mirror, &before, &etcd_mirror::of_worker(prefix, &worker));
+        let before = before.map(|before| etcd_mirror::worker_keys(prefix, &before)).unwrap_or_default();
+        etcd_mirror::mirror(&*self.inner.mirror, &before, &etcd_mirror::worker_keys(prefix, &worker));
         worker
     }
 
-    /// Stores a session as changed now, and mirrors it.
+    /// Stores a session with the time of the change, and mirrors it.
     pub(super) fn put_session(&self, state: &mut State, mut session: Map<String, Value>, now: DateTime<Utc>) -> Object {
-        if self.shared.settings.dialect.versions == Supported::Yes {
+        if self.inner.settings.dialect.versions == Supported::Yes {
             let version = session.get("version").and_then(Value::as_u64).unwrap_or(0);
             session.insert("version".into(), (version + 1).into());
         }
-        session.insert("updated_at".into(), written(now));
+        session.insert("updated_at".into(), format_time(now));
         let session = Arc::new(session);
         let id = session.get("id").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let prefix = &self.shared.settings.etcd_prefix;
+        let prefix = &self.inner.settings.etcd_prefix;
         let before = state.sessions.insert(id, Arc::clone(&session));
-        let before = before.map(|before| etcd_mirror::of_session(prefix, &before)).unwrap_or_default();
-        etcd_mirror::mirror(&*self.shared.mirror, &before, &etcd_mirror::of_session(prefix, &session));
+        let before = before.map(|before| etcd_mirror::session_keys(prefix, &before)).unwrap_or_default();
+        etcd_mirror::mirror(&*self.inner.mirror, &before, &etcd_mirror::session_keys(prefix, &session));
         session
     }
 }
 
 impl State {
-    /// What every control plane begins with.
-    fn fresh(now: DateTime<Utc>, seed: u64) -> Self {
+    /// Initial state of a control plane.
+    fn initial(now: DateTime<Utc>, seed: u64) -> Self {
         Self {
             workers: BTreeMap::new(),
             sessions: BTreeMap::new(),
-            templates: default_templates::templates(now).map(|(name, fields)| (name, Arc::new(fields))).collect(),
+            templates: default_templates(now).map(|(name, fields)| (name, Arc::new(fields))).collect(),
             discovery: Arc::new(Map::from_iter([
                 ("enabled".to_owned(), Value::from(true)),
                 ("regions".to_owned(), json!(["us-east-1"])),
@@ -257,37 +257,37 @@ impl State {
             ])),
             audit: VecDeque::new(),
             events: VecDeque::new(),
-            draw: Draw(StdRng::seed_from_u64(seed)),
+            ids: IdGenerator(StdRng::seed_from_u64(seed)),
         }
     }
 
-    /// Remembers an event, as a CloudEvent.
-    pub(super) fn announce(&mut self, event: &str, worker: Option<&str>, data: Value, now: DateTime<Utc>) -> Object {
-        let id = self.draw.id();
+    /// Adds an event, as a CloudEvent.
+    pub(super) fn add_event(&mut self, event: &str, worker: Option<&str>, data: Value, now: DateTime<Utc>) -> Object {
+        let id = self.ids.new_id();
         let event = Map::from_iter([
             ("specversion".to_owned(), Value::from("1.0")),
             ("id".to_owned(), id.into()),
             ("type".to_owned(), event.into()),
             ("source".to_owned(), "io.system.cml-cloud-manager/control-plane".into()),
             ("subject".to_owned(), worker.into()),
-            ("time".to_owned(), written(now)),
+            ("time".to_owned(), format_time(now)),
             ("data".to_owned(), data),
         ]);
-        remember(&mut self.events, event)
+        push_bounded(&mut self.events, event)
     }
 
-    /// Writes an entry into the scaling audit.
-    pub(super) fn enter_audit(&mut self, mut entry: Map<String, Value>, now: DateTime<Utc>) -> Object {
-        entry.insert("id".into(), self.draw.id().into());
-        entry.insert("recorded_at".into(), written(now));
-        remember(&mut self.audit, entry)
+    /// Adds an entry to the scaling audit.
+    pub(super) fn add_audit_entry(&mut self, mut entry: Map<String, Value>, now: DateTime<Utc>) -> Object {
+        entry.insert("id".into(), self.ids.new_id().into());
+        entry.insert("recorded_at".into(), format_time(now));
+        push_bounded(&mut self.audit, entry)
     }
 }
 
-fn remember(list: &mut VecDeque<Object>, entry: Map<String, Value>) -> Object {
+fn push_bounded(list: &mut VecDeque<Object>, entry: Map<String, Value>) -> Object {
     let entry = Arc::new(entry);
     list.push_back(Arc::clone(&entry));
-    if list.len() > REMEMBERED {
+    if list.len() > MAX_EVENTS {
         list.pop_front();
     }
     entry

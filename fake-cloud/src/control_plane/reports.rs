@@ -1,24 +1,24 @@
-//! What others found out about a worker: its addresses, its metrics, its labs, its activity.
+//! Reports about a worker: instance details, metrics, labs and activity.
 
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
 use super::error::ApiError;
-use super::input::{Input, written};
+use super::input::{Input, format_time};
 use super::records::{ChangeKind, Records};
 use super::worker::Worker;
 
-/// The fields of an instance that travel together: the ones a write leaves out become null.
+/// Instance fields that are format_time together; omitted ones become null.
 const EC2_DETAILS: [&str; 7] =
     ["public_ip", "private_ip", "instance_type", "ami_id", "ami_name", "aws_tags", "ec2_instance_state_detail"];
 
-/// Which report about a worker is taken in.
+/// Kind of report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReportKind {
-    /// Utilisation, from CloudWatch and CML.
+    /// Utilization from CloudWatch and CML.
     Metrics,
-    /// What CML says about itself and its labs.
+    /// System and lab data of CML.
     CmlData,
 }
 
@@ -32,13 +32,12 @@ impl ReportKind {
 }
 
 impl Records {
-    /// Writes what EC2 says about the instance. **Every field that is left out becomes null**, as on the server this
-    /// imitates: send all of them.
+    /// Writes instance details from EC2. **Every omitted field becomes null**, as on the real server: send all of them.
     ///
     /// # Errors
-    /// 404, 409 on another version, 422.
+    /// 404 for an unknown worker, 409 for a version conflict, 422 for an invalid field.
     pub fn write_ec2_details(&self, id: &str, expected: Option<u64>, input: &Input) -> Result<Arc<Worker>, ApiError> {
-        let written = self.change(id, expected, |draft| {
+        let format_time = self.change(id, expected, |draft| {
             for field in EC2_DETAILS {
                 let value = match field {
                     "aws_tags" => input.object(field)?.cloned().map_or(Value::Null, Value::from),
@@ -51,26 +50,26 @@ impl Records {
                 None => input.text("public_ip")?.or(input.text("private_ip")?),
             };
             if draft.worker.text("ip_address") != address {
-                draft.announce("cml_worker.endpoint.updated.v1", json!({"ip_address": address}));
+                draft.add_event("cml_worker.endpoint.updated.v1", json!({"ip_address": address}));
             }
             draft.worker.set("ip_address", address);
             Ok(())
         });
-        Ok(written?.0)
+        Ok(format_time?.0)
     }
 
-    /// Takes in a report. The version stays: a measurement makes no decision stale.
+    /// Stores a report. The version is kept: a report does not invalidate decisions.
     ///
     /// # Errors
-    /// 404, 422 on a body without any field.
-    pub fn take_report(&self, id: &str, report: ReportKind, input: &Input) -> Result<Arc<Worker>, ApiError> {
+    /// 404 for an unknown worker, 422 for an empty body.
+    pub fn store_report(&self, id: &str, report: ReportKind, input: &Input) -> Result<Arc<Worker>, ApiError> {
         let taken = self.change(id, None, |draft| {
             draft.weight = ChangeKind::Measurement;
             let fields = input.clone().into_fields();
             if fields.is_empty() {
                 return Err(ApiError::missing("(body)", "a JSON object with at least one field"));
             }
-            let at = written(draft.now);
+            let at = format_time(draft.now);
             let known = draft.worker.object_mut(report.field());
             known.extend(fields);
             known.insert("reported_at".into(), at);
@@ -79,15 +78,15 @@ impl Records {
         Ok(taken?.0)
     }
 
-    /// Notes that somebody used the worker.
+    /// Records user activity on the worker.
     ///
     /// # Errors
-    /// 404, 422.
-    pub fn note_activity(&self, id: &str, input: &Input) -> Result<Arc<Worker>, ApiError> {
+    /// 404 for an unknown worker, 422 for an invalid field.
+    pub fn record_activity(&self, id: &str, input: &Input) -> Result<Arc<Worker>, ApiError> {
         let noted = self.change(id, None, |draft| {
             draft.weight = ChangeKind::Measurement;
-            let at = input.moment("last_activity_at")?.unwrap_or(draft.now);
-            draft.worker.set("last_activity_at", written(at));
+            let at = input.time("last_activity_at")?.unwrap_or(draft.now);
+            draft.worker.set("last_activity_at", format_time(at));
             if let Some(events) = input.list("recent_activity_events")? {
                 draft.worker.set("recent_activity_events", events.clone());
             }
@@ -97,7 +96,7 @@ impl Records {
     }
 }
 
-/// The declared capacity of a template, as a worker carries it.
+/// Declared capacity of a template, as stored in a worker.
 pub(super) fn declared_capacity(template: &Map<String, Value>) -> Value {
     template.get("capacity").cloned().unwrap_or(Value::Null)
 }

@@ -1,24 +1,24 @@
-//! Lab sessions: what users run on workers.
+//! Lab sessions of users on workers.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::{Map, Value, json};
 
 use super::enums;
 use super::error::ApiError;
-use super::input::{Input, parse_moment, written};
+use super::input::{Input, format_time, parse_time};
 use super::records::{Object, Records, State, unknown_worker};
 
-/// Which sessions are listed.
+/// Filter of a session listing.
 #[derive(Debug, Clone, Default)]
 pub struct SessionFilter {
-    /// Only those on this worker.
+    /// Sessions on this worker.
     pub worker_id: Option<String>,
-    /// Only these states; all if empty. Any word: sessions may be in states nobody here knows.
+    /// Included states; all if empty. Unknown states are allowed.
     pub statuses: Vec<String>,
 }
 
 impl Records {
-    /// The sessions that pass a filter, by id.
+    /// Sessions that match a filter, ordered by id.
     pub fn sessions(&self, filter: &SessionFilter) -> Vec<Object> {
         let passes = |session: &Map<String, Value>| {
             let text = |field: &str| session.get(field).and_then(Value::as_str);
@@ -31,35 +31,35 @@ impl Records {
         self.read(|state| state.sessions.values().filter(|session| passes(session)).cloned().collect())
     }
 
-    /// One session.
+    /// The session with this id.
     ///
     /// # Errors
-    /// 404.
+    /// 404 for an unknown session.
     pub fn session(&self, id: &str) -> Result<Object, ApiError> {
         self.read(|state| state.sessions.get(id).cloned()).ok_or_else(|| unknown_session(id))
     }
 
-    /// Sessions that are to begin within the window and still need their worker to boot.
+    /// Sessions that start within the window and whose worker still has to boot.
     pub fn imminent_sessions(&self, window: TimeDelta) -> Vec<Object> {
         let until = self.clock().now().checked_add_signed(window).unwrap_or(DateTime::<Utc>::MAX_UTC);
         let imminent = |session: &Map<String, Value>| {
             let text = |field: &str| session.get(field).and_then(Value::as_str);
             let waits = matches!(text("status"), Some("pending" | "scheduled"));
-            waits && text("timeslot_start").and_then(parse_moment).is_some_and(|start| start <= until)
+            waits && text("timeslot_start").and_then(parse_time).is_some_and(|start| start <= until)
         };
         self.read(|state| state.sessions.values().filter(|session| imminent(session)).cloned().collect())
     }
 
-    /// Makes a session from the fields of a request; `pending` unless it says otherwise, in any state word.
+    /// Creates a session from the fields of a request. The state defaults to `pending`; any state is accepted.
     ///
     /// # Errors
-    /// 404 for an unknown worker, 409 if the id is taken, 422.
+    /// 404 for an unknown worker, 409 if the id is in use, 422 for an invalid field.
     pub fn create_session(&self, input: Input) -> Result<Object, ApiError> {
-        input.moment("timeslot_start")?;
-        input.moment("timeslot_end")?;
-        input.whole("retry_count")?;
+        input.time("timeslot_start")?;
+        input.time("timeslot_end")?;
+        input.unsigned("retry_count")?;
         let given = match input.text("id")? {
-            // It becomes a part of a path and of a key.
+            // The id becomes part of a URL path and an etcd key.
             Some(id) if id.is_empty() || id.contains('/') => {
                 return Err(input.invalid("id", &id.into(), "non-empty text without a slash"));
             }
@@ -71,7 +71,7 @@ impl Records {
             if let Some(worker) = worker.filter(|worker| !state.workers.contains_key(worker)) {
                 return Err(unknown_worker(&worker));
             }
-            let id = given.unwrap_or_else(|| state.draw.id());
+            let id = given.unwrap_or_else(|| state.ids.new_id());
             if state.sessions.contains_key(&id) {
                 return Err(ApiError::Exists { kind: "session", id });
             }
@@ -81,7 +81,7 @@ impl Records {
                 ("timeslot_end".to_owned(), Value::Null),
                 ("retry_count".to_owned(), 0.into()),
                 ("desired_status".to_owned(), Value::Null),
-                ("created_at".to_owned(), written(now)),
+                ("created_at".to_owned(), format_time(now)),
             ]);
             session.extend(input.into_fields());
             session.insert("id".into(), id.into());
@@ -90,23 +90,23 @@ impl Records {
         })
     }
 
-    /// Moves a session to another state. `pending` takes it off its worker; leaving `failed` counts a retry;
-    /// `worker_id` and `retry_count` are taken over if given.
+    /// Moves a session to another state. `pending` removes it from its worker; leaving `failed` counts a retry;
+    /// `worker_id` and `retry_count` are copied if given.
     ///
     /// # Errors
-    /// 404, 409 once the session is over, 422.
+    /// 404 for an unknown session, 409 once it has ended, 422 for an invalid field.
     pub fn transition_session(&self, id: &str, input: &Input) -> Result<Object, ApiError> {
         let word = input.required_text("status", &enums::SESSION_STATES.join(", "))?;
         let to = enums::parse_session_state("status", word)?;
         let worker = input.text("worker_id")?.map(str::to_owned);
-        let retries = input.whole("retry_count")?;
+        let retries = input.unsigned("retry_count")?;
         let reason = input.text("reason")?.map(str::to_owned);
         self.write(|state, now| {
             let before = state.sessions.get(id).cloned().ok_or_else(|| unknown_session(id))?;
-            let from = status_of(&before);
-            // An archive may still be made of what has stopped; everything else is final.
+            let from = session_status(&before);
+            // A stopped session may still be archived; every other end state is final.
             if !(from == "stopped" && to == "archived") {
-                check_is_not_over("move the session", &before)?;
+                check_not_ended("move the session", &before)?;
             }
             if let Some(worker) = worker.as_ref().filter(|worker| !state.workers.contains_key(*worker)) {
                 return Err(unknown_worker(worker));
@@ -124,10 +124,10 @@ impl Records {
         })
     }
 
-    /// Says what a session should be; null withdraws the opinion.
+    /// Sets the desired state of a session; null clears it.
     ///
     /// # Errors
-    /// 404, 409 once the session is over, 422 on an unknown word.
+    /// 404 for an unknown session, 409 once it has ended, 422 for an unknown state.
     pub fn set_session_desired(&self, id: &str, input: &Input) -> Result<Object, ApiError> {
         if !input.has("desired_status") {
             return Err(ApiError::missing("desired_status", &format!("{} or null", enums::SESSION_STATES.join(", "))));
@@ -136,21 +136,21 @@ impl Records {
         let desired = desired.map(|word| enums::parse_session_state("desired_status", word)).transpose()?;
         self.write(|state, now| {
             let before = state.sessions.get(id).cloned().ok_or_else(|| unknown_session(id))?;
-            check_is_not_over("set a desired status", &before)?;
+            check_not_ended("set a desired status", &before)?;
             let mut session = (*before).clone();
             session.insert("desired_status".into(), desired.into());
             Ok(self.put_session(state, session, now))
         })
     }
 
-    /// Gives a session its worker and time.
+    /// Assigns a worker and a time slot to a session.
     ///
     /// # Errors
-    /// 404, 409 unless the session waits and the worker runs, 422.
+    /// 404 for an unknown session or worker, 409 unless the session is pending and the worker is running, 422.
     pub fn schedule_session(&self, id: &str, input: &Input) -> Result<Object, ApiError> {
         let worker_id = input.required_text("worker_id", "the id of a running worker")?;
-        let start = input.moment("timeslot_start")?.map(written);
-        let end = input.moment("timeslot_end")?.map(written);
+        let start = input.time("timeslot_start")?.map(format_time);
+        let end = input.time("timeslot_end")?.map(format_time);
         self.write(|state, now| {
             let before = state.sessions.get(id).cloned().ok_or_else(|| unknown_session(id))?;
             let worker = state.workers.get(worker_id).ok_or_else(|| unknown_worker(worker_id))?;
@@ -165,9 +165,9 @@ impl Records {
             let mut session = (*before).clone();
             session.insert("status".into(), "scheduled".into());
             session.insert("worker_id".into(), worker_id.into());
-            for (field, moment) in [("timeslot_start", start), ("timeslot_end", end)] {
-                if let Some(moment) = moment {
-                    session.insert(field.into(), moment);
+            for (field, time) in [("timeslot_start", start), ("timeslot_end", end)] {
+                if let Some(time) = time {
+                    session.insert(field.into(), time);
                 }
             }
             Ok(self.put_session(state, session, now))
@@ -176,10 +176,10 @@ impl Records {
 }
 
 impl Records {
-    /// Ends a session. Ending it again does nothing. The flag says whether it had ended before.
+    /// Ends a session. Idempotent; the flag reports whether it had already ended.
     ///
     /// # Errors
-    /// 404.
+    /// 404 for an unknown session.
     pub fn terminate_session(
         &self,
         id: &str,
@@ -188,7 +188,7 @@ impl Records {
     ) -> Result<(Object, bool), ApiError> {
         self.write(|state, now| {
             let before = state.sessions.get(id).cloned().ok_or_else(|| unknown_session(id))?;
-            if status_of(&before) == "terminated" {
+            if session_status(&before) == "terminated" {
                 return Ok((before, true));
             }
             let ended = self.end_session(state, id, reason, terminated_by, now).ok_or_else(|| unknown_session(id))?;
@@ -208,9 +208,9 @@ impl Records {
         session.insert("status".into(), "terminated".into());
         session.insert("status_reason".into(), reason.into());
         session.insert("terminated_by".into(), terminated_by.into());
-        session.insert("terminated_at".into(), written(now));
+        session.insert("terminated_at".into(), format_time(now));
         let worker = session.get("worker_id").and_then(Value::as_str).map(str::to_owned);
-        state.announce(
+        state.add_event(
             "lablet_session.terminated.v1",
             worker.as_deref(),
             json!({"session_id": id, "reason": reason}),
@@ -219,32 +219,31 @@ impl Records {
         Some(self.put_session(state, session, now))
     }
 
-    /// Ends a session because its time is over. Doing it again does nothing. The flag says whether it had expired
-    /// before.
+    /// Expires a session. Idempotent; the flag reports whether it had already expired.
     ///
     /// # Errors
-    /// 404, 409 when it ended in another way.
+    /// 404 for an unknown session, 409 if it ended in another way.
     pub fn expire_session(&self, id: &str, reason: Option<&str>) -> Result<(Object, bool), ApiError> {
         self.write(|state, now| {
             let before = state.sessions.get(id).cloned().ok_or_else(|| unknown_session(id))?;
-            if status_of(&before) == "expired" {
+            if session_status(&before) == "expired" {
                 return Ok((before, true));
             }
-            check_is_not_over("expire the session", &before)?;
+            check_not_ended("expire the session", &before)?;
             let mut session = (*before).clone();
             session.insert("status".into(), "expired".into());
             session.insert("status_reason".into(), reason.unwrap_or("timeslot_over").into());
-            session.insert("expired_at".into(), written(now));
+            session.insert("expired_at".into(), format_time(now));
             let worker = session.get("worker_id").and_then(Value::as_str).map(str::to_owned);
             let data = json!({"session_id": id, "reason": reason});
-            state.announce("lablet_session.expired.v1", worker.as_deref(), data, now);
+            state.add_event("lablet_session.expired.v1", worker.as_deref(), data, now);
             Ok((self.put_session(state, session, now), false))
         })
     }
 }
 
-pub(super) fn check_is_not_over(action: &'static str, session: &Map<String, Value>) -> Result<(), ApiError> {
-    let current = status_of(session);
+pub(super) fn check_not_ended(action: &'static str, session: &Map<String, Value>) -> Result<(), ApiError> {
+    let current = session_status(session);
     if !enums::FINAL_SESSION_STATES.contains(&current) {
         return Ok(());
     }
@@ -252,7 +251,7 @@ pub(super) fn check_is_not_over(action: &'static str, session: &Map<String, Valu
     Err(ApiError::WrongState { action, current: current.to_owned(), accepted })
 }
 
-pub(super) fn status_of(session: &Map<String, Value>) -> &str {
+pub(super) fn session_status(session: &Map<String, Value>) -> &str {
     session.get("status").and_then(Value::as_str).unwrap_or_default()
 }
 

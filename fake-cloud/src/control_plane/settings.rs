@@ -1,20 +1,20 @@
-//! How a control plane is set up: what kind of server it imitates, and its own rules.
+//! Settings of a control plane: its dialect, idle rules and etcd prefix.
 
 use std::str::FromStr;
 use std::time::Duration;
 
 use serde::Deserialize;
 
-/// What [`Records`](super::Records) are made with.
+/// Settings of [`Records`](super::Records).
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Which server is imitated.
+    /// Differences from the current API.
     pub dialect: Dialect,
-    /// When a worker counts as idle, and what happens then.
+    /// Idle timeout and auto-pause.
     pub idle: IdleRules,
-    /// The prefix of the keys in etcd.
+    /// Prefix of the mirrored etcd keys.
     pub etcd_prefix: String,
-    /// What ids are drawn from: the same seed gives the same ids.
+    /// Seed of the generated ids; equal seeds give equal ids.
     pub seed: u64,
 }
 
@@ -24,46 +24,46 @@ impl Default for Settings {
     }
 }
 
-/// Where servers in the field differ.
+/// Differences between deployed servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Dialect {
-    /// Whether `exclude_statuses` is understood.
+    /// Filter `exclude_statuses` of the worker listing.
     pub exclude_statuses: Supported,
-    /// Whether the notes of a worker's lifecycle (such as `drain_started_at`) are fields of a record.
-    pub notes: Supported,
-    /// What bulk import does to workers it knows already.
+    /// Lifecycle fields (such as `drain_started_at`) at the top level of a record.
+    pub lifecycle_fields: Supported,
+    /// Effect of a bulk import on known workers.
     pub known_workers: ReimportPolicy,
-    /// Whether records have versions; without them every write is unconditional.
+    /// Versions of records; without them every write is unconditional.
     pub versions: Supported,
-    /// Whether `POST /workers/{id}/terminate` exists.
+    /// Endpoint `POST /workers/{id}/terminate`.
     pub terminate: Supported,
 }
 
 impl Dialect {
-    /// A server from before the additions: ignores `exclude_statuses`, keeps notes in `metadata` only, has no versions
-    /// and no way to terminate but a status write.
+    /// A server from before the additions: it ignores `exclude_statuses`, keeps lifecycle fields in `metadata` only,
+    /// and has neither versions nor a terminate endpoint.
     pub const OLDER: Self = Self {
         exclude_statuses: Supported::No,
-        notes: Supported::No,
+        lifecycle_fields: Supported::No,
         known_workers: ReimportPolicy::Rewrite,
         versions: Supported::No,
         terminate: Supported::No,
     };
 }
 
-/// Which server is imitated, in one word.
+/// Version of the control plane API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ApiVersion {
-    /// One with everything in the contract.
+    /// Supports everything in the OpenAPI document.
     #[default]
     Current,
-    /// One from before the additions: [`Dialect::OLDER`].
+    /// Predates the additions: [`Dialect::OLDER`].
     Older,
 }
 
 impl ApiVersion {
-    /// Where it differs.
+    /// Differences of this version.
     pub fn dialect(self) -> Dialect {
         match self {
             Self::Current => Dialect::default(),
@@ -72,7 +72,7 @@ impl ApiVersion {
     }
 }
 
-/// Reads `current` or `older`.
+/// Parses `current` or `older`.
 impl FromStr for ApiVersion {
     type Err = String;
 
@@ -85,34 +85,34 @@ impl FromStr for ApiVersion {
     }
 }
 
-/// Whether the server knows a thing. What it does not know, it ignores.
+/// Whether the server supports a feature. Unsupported parameters are ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Supported {
-    /// It does.
+    /// Supported, as in the current version.
     #[default]
     Yes,
-    /// It does not, as an older server.
+    /// Not supported, as in the older version.
     No,
 }
 
-/// What bulk import does to a worker whose instance is discovered again.
+/// Effect of a bulk import on a worker whose instance is already known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReimportPolicy {
-    /// Its status and addresses are overwritten with what was discovered, as servers in the field do.
+    /// Overwrites its status and addresses with the discovered ones, as deployed servers do.
     #[default]
     Rewrite,
-    /// It is left alone.
+    /// Leaves the record unchanged.
     Leave,
 }
 
-/// When a worker counts as idle.
+/// Idle rules of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IdleRules {
-    /// Idle after this long without activity.
+    /// Time without activity after which a worker is idle.
     pub timeout: Duration,
-    /// Not paused for this long after a resume.
+    /// Time after a resume during which a worker is not paused.
     pub snooze: Duration,
-    /// Whether idle workers are paused by the server itself.
+    /// Whether the server pauses idle workers.
     pub auto_pause: AutoPause,
 }
 
@@ -123,11 +123,11 @@ impl Default for IdleRules {
     }
 }
 
-/// Whether the server pauses idle workers by itself.
+/// Whether the server pauses idle workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AutoPause {
-    /// It does, unless a request suppresses it.
+    /// Pauses them, unless a request suppresses it.
     On,
-    /// It never does.
+    /// Never pauses them.
     Off,
 }

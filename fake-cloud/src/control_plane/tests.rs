@@ -1,4 +1,4 @@
-//! The rules of the records, on a clock moved by hand.
+//! Rules of the records, on a manual clock.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::clock::{Clock, Pace};
 
-/// A mirror that can be looked into.
+/// Mirror that stores its keys.
 #[derive(Debug, Clone, Default)]
 struct Mirror {
     keys: Arc<Mutex<BTreeMap<String, String>>>,
@@ -24,7 +24,7 @@ impl EtcdMirror for Mirror {
     }
 
     fn delete(&self, key: &str) {
-        assert!(self.keys.lock().remove(key).is_some(), "{key} was never there");
+        assert!(self.keys.lock().remove(key).is_some(), "{key} was not mirrored");
     }
 }
 
@@ -38,8 +38,8 @@ fn store() -> (Records, Mirror) {
 
 fn store_with(settings: Settings) -> (Records, Mirror) {
     let mirror = Mirror::default();
-    // A whole second: times are written to the microsecond, and a test about an exact hour must not lose the rest.
-    let start = super::input::parse_moment("2026-02-06T08:00:00Z").expect("a time");
+    // A whole second: times are formatted with microseconds, and tests of an exact hour must not lose the rest.
+    let start = super::input::parse_time("2026-02-06T08:00:00Z").expect("a time");
     (Records::with_settings(Clock::starting_at(Pace::Manual, start), settings, Arc::new(mirror.clone())), mirror)
 }
 
@@ -48,46 +48,46 @@ fn running(records: &Records, id: &str) {
 }
 
 #[test]
-fn a_write_on_an_old_version_changes_nothing_and_names_both_versions() {
+fn version_conflict_changes_nothing() {
     let (records, _) = store();
     running(&records, "w");
     records.write_status("w", Some(1), &input(json!({"status": "stopping"}))).expect("at version 1");
     let refused = records.write_status("w", Some(1), &input(json!({"status": "failed"}))).expect_err("at version 2");
     assert_eq!(refused, ApiError::VersionConflict { expected: 1, current: 2 });
-    assert_eq!(records.worker("w").expect("there").status(), "stopping");
+    assert_eq!(records.worker("w").expect("exists").status(), "stopping");
 }
 
 #[test]
-fn a_refused_write_leaves_every_field_as_it_was() {
+fn rejected_write_changes_no_field() {
     let (records, _) = store();
     running(&records, "w");
-    let before = records.worker("w").expect("there");
+    let before = records.worker("w").expect("exists");
     let body = json!({"status": "stopped", "launched_at": "2026-02-06T08:00:00Z", "desired_status": "asleep"});
     let refused = records.write_status("w", None, &input(body)).expect_err("no such desire");
     assert!(refused.to_string().contains("`desired_status` is \"asleep\"; accepted: running, stopped, terminated"));
-    assert_eq!(records.worker("w").expect("there"), before);
+    assert_eq!(records.worker("w").expect("exists"), before);
 }
 
 #[test]
-fn fields_nobody_knows_are_kept_through_every_kind_of_write() {
+fn unknown_fields_survive_every_write() {
     let (records, _) = store();
-    let given = json!({"id": "w", "status": "running", "colour": {"deep": [1.5, null]}, "metadata": {"shade": "blue"}});
+    let given = json!({"id": "w", "status": "running", "color": {"deep": [1.5, null]}, "metadata": {"shade": "blue"}});
     records.create_worker(input(given)).expect("created");
     records.write_status("w", None, &input(json!({"status": "running", "metadata": {"a": 1}}))).expect("written");
     records.drain("w", None, "test", "test").expect("drained");
     records.write_ec2_details("w", None, &input(json!({}))).expect("written");
-    let worker = records.worker("w").expect("there");
-    assert_eq!(worker.get("colour"), Some(&json!({"deep": [1.5, null]})));
+    let worker = records.worker("w").expect("exists");
+    assert_eq!(worker.get("color"), Some(&json!({"deep": [1.5, null]})));
     assert_eq!(worker.get("metadata"), Some(&json!({"shade": "blue", "a": 1})));
 }
 
 #[test]
-fn a_drain_needs_a_running_worker_and_can_be_called_off() {
+fn drain_requires_a_running_worker_and_can_be_canceled() {
     let (records, _) = store();
     running(&records, "w");
     let drained = records.drain("w", None, "scale_down", "worker-controller").expect("runs");
     assert_eq!((drained.status(), drained.desired()), ("draining", Some("stopped")));
-    assert!(drained.moment("drain_started_at").is_some());
+    assert!(drained.time("drain_started_at").is_some());
     let again = records.drain("w", None, "scale_down", "worker-controller").expect_err("drains already");
     assert_eq!(again.http_status(), 409);
     let actions: Vec<_> = records.audit(Some("w"), None).iter().map(|entry| entry["action"].clone()).collect();
@@ -101,7 +101,7 @@ fn a_drain_needs_a_running_worker_and_can_be_called_off() {
 }
 
 #[test]
-fn ending_a_worker_ends_its_sessions_hides_it_and_can_be_repeated() {
+fn terminate_ends_the_sessions_and_is_idempotent() {
     let (records, mirror) = store();
     running(&records, "w");
     running(&records, "other");
@@ -111,10 +111,10 @@ fn ending_a_worker_ends_its_sessions_hides_it_and_can_be_repeated() {
     let done = records.terminate("w", Some(1), Some("gone"), Some("discovery-gc")).expect("ended");
     assert_eq!((done.already_terminated, done.sessions), (false, vec!["s1".to_owned()]));
     assert_eq!(done.worker.text("terminated_by"), Some("discovery-gc"));
-    assert_eq!(records.session("s1").expect("there")["status"], "terminated");
-    assert_eq!(records.session("s2").expect("there")["status"], "archived");
-    assert_eq!(records.session("s3").expect("there")["status"], "running");
-    // The stale version does not matter: it is done already.
+    assert_eq!(records.session("s1").expect("exists")["status"], "terminated");
+    assert_eq!(records.session("s2").expect("exists")["status"], "archived");
+    assert_eq!(records.session("s3").expect("exists")["status"], "running");
+    // The outdated version does not matter: the worker is already terminated.
     let again = records.terminate("w", Some(1), Some("other reason"), None).expect("done already");
     assert!(again.already_terminated);
     assert_eq!(again.worker.version(), 2);
@@ -125,18 +125,18 @@ fn ending_a_worker_ends_its_sessions_hides_it_and_can_be_repeated() {
 }
 
 #[test]
-fn a_status_write_of_terminated_ends_no_sessions() {
+fn status_write_of_terminated_keeps_the_sessions() {
     let (records, _) = store();
     running(&records, "w");
     records.create_session(input(json!({"id": "s", "worker_id": "w", "status": "running"}))).expect("created");
     let body = json!({"status": "terminated", "terminated_by": "discovery-gc", "terminated_reason": "not found"});
     let ended = records.write_status("w", None, &input(body)).expect("written");
     assert_eq!(ended.text("terminated_by"), Some("discovery-gc"));
-    assert_eq!(records.session("s").expect("there")["status"], "running");
+    assert_eq!(records.session("s").expect("exists")["status"], "running");
 }
 
 #[test]
-fn the_mirror_shows_states_never_secrets_and_no_measurements() {
+fn mirror_contains_states_but_no_secrets_or_metrics() {
     let (records, mirror) = store();
     let given = json!({
         "id": "w", "status": "running", "desired_status": "running", "cml_password": "hunter2",
@@ -150,7 +150,7 @@ fn the_mirror_shows_states_never_secrets_and_no_measurements() {
     let everything = format!("{keys:?}");
     assert!(!everything.contains("hunter2") && !everything.contains("s3cret"), "{everything}");
     mirror.puts.lock().clear();
-    records.take_report("w", ReportKind::Metrics, &input(json!({"cpu": 3}))).expect("taken");
+    records.store_report("w", ReportKind::Metrics, &input(json!({"cpu": 3}))).expect("stored");
     records.detect_idle("w", &input(json!({"raw_telemetry_events": []}))).expect("checked");
     assert!(mirror.puts.lock().is_empty(), "{mirror:?}");
     records.set_desired("w", None, &input(json!({"desired_status": null}))).expect("withdrawn");
@@ -158,16 +158,16 @@ fn the_mirror_shows_states_never_secrets_and_no_measurements() {
 }
 
 #[test]
-fn measurements_leave_the_version_alone() {
+fn reports_keep_the_version() {
     let (records, _) = store();
     running(&records, "w");
-    records.take_report("w", ReportKind::Metrics, &input(json!({"cpu": 3}))).expect("taken");
-    records.note_activity("w", &input(json!({}))).expect("noted");
-    assert_eq!(records.worker("w").expect("there").version(), 1);
+    records.store_report("w", ReportKind::Metrics, &input(json!({"cpu": 3}))).expect("stored");
+    records.record_activity("w", &input(json!({}))).expect("recorded");
+    assert_eq!(records.worker("w").expect("exists").version(), 1);
 }
 
 #[test]
-fn ec2_details_forget_what_is_not_said() {
+fn ec2_details_clear_omitted_fields() {
     let (records, _) = store();
     let given = json!({"id": "w", "public_ip": "203.0.113.7", "private_ip": "10.0.0.7", "instance_type": "m5zn.metal"});
     records.create_worker(input(given)).expect("created");
@@ -178,7 +178,7 @@ fn ec2_details_forget_what_is_not_said() {
 }
 
 #[test]
-fn notes_live_on_the_record_or_in_metadata_as_the_server_knows_them() {
+fn lifecycle_fields_are_stored_as_the_dialect_requires() {
     let body = json!({"launch_generation": 2, "metadata": {"launched_at": "2026-02-06T08:00:00Z"}});
     let (newer, _) = store();
     running(&newer, "w");
@@ -192,14 +192,14 @@ fn notes_live_on_the_record_or_in_metadata_as_the_server_knows_them() {
     let (older, _) = store_with(Settings { dialect: Dialect::OLDER, ..Settings::default() });
     running(&older, "w");
     let worker = older.write_status("w", None, &input(body)).expect("written");
-    assert!(LIFECYCLE_FIELDS.iter().all(|note| worker.get(note).is_none()), "{worker:?}");
+    assert!(LIFECYCLE_FIELDS.iter().all(|field| worker.get(field).is_none()), "{worker:?}");
     assert_eq!(worker.get("metadata"), Some(&json!({"launched_at": "2026-02-06T08:00:00Z"})));
     let drained = older.drain("w", None, "test", "test").expect("runs");
     assert!(drained.get("drain_started_at").is_none());
 }
 
 #[test]
-fn an_older_server_ignores_what_to_exclude() {
+fn older_server_ignores_exclude_statuses() {
     let filter = WorkerFilter { exclude_statuses: vec!["running"], ..WorkerFilter::default() };
     let (newer, _) = store();
     running(&newer, "w");
@@ -210,7 +210,7 @@ fn an_older_server_ignores_what_to_exclude() {
 }
 
 #[test]
-fn a_licence_goes_from_intent_to_token_and_a_failure_is_the_last_word() {
+fn license_steps_lead_from_request_to_token_or_failure() {
     let (records, _) = store();
     running(&records, "w");
     let go = |operation, step, body| records.license_step("w", None, operation, step, &input(body));
@@ -225,14 +225,14 @@ fn a_licence_goes_from_intent_to_token_and_a_failure_is_the_last_word() {
     assert_eq!(started.get("license").map(|license| &license["operation_in_progress"]), Some(&json!(true)));
     for _ in 0..2 {
         let done = go(LicenseOperation::Register, LicenseStep::Complete, json!({})).expect("can be repeated");
-        let license = done.get("license").expect("there");
+        let license = done.get("license").expect("exists");
         assert_eq!((&license["token"], &license["pending_token"]), (&json!("t"), &Value::Null));
         assert_eq!((&license["status"], &license["pending_operation"]), (&json!("registered"), &Value::Null));
     }
     go(LicenseOperation::Deregister, LicenseStep::Request, json!({})).expect("requested");
     let failed =
         go(LicenseOperation::Deregister, LicenseStep::Fail, json!({"error": "nodes are running"})).expect("failed");
-    let license = failed.get("license").expect("there");
+    let license = failed.get("license").expect("exists");
     assert_eq!((&license["pending_operation"], &license["token"]), (&Value::Null, &json!("t")));
     assert_eq!(license["last_error"], "nodes are running");
     go(LicenseOperation::Deregister, LicenseStep::Request, json!({})).expect("requested");
@@ -241,49 +241,49 @@ fn a_licence_goes_from_intent_to_token_and_a_failure_is_the_last_word() {
 }
 
 #[test]
-fn a_worker_is_idle_after_an_hour_without_people() {
+fn worker_is_idle_after_an_hour_without_activity() {
     let (records, _) = store();
     running(&records, "w");
     let check = |body: Value| records.detect_idle("w", &input(body)).expect("checked");
     records.clock().advance(Duration::from_secs(59 * 60));
-    assert!(!check(json!({"raw_telemetry_events": []})).standing.is_idle);
+    assert!(!check(json!({"raw_telemetry_events": []})).idle_state.is_idle);
     records.clock().advance(Duration::from_secs(60));
     let suppressed = check(json!({"raw_telemetry_events": [], "suppress_auto_pause": true}));
-    assert!(suppressed.standing.is_idle && suppressed.standing.eligible_for_pause);
+    assert!(suppressed.idle_state.is_idle && suppressed.idle_state.eligible_for_pause);
     assert!(!suppressed.auto_pause_triggered);
-    assert_eq!(records.worker("w").expect("there").desired(), None);
+    assert_eq!(records.worker("w").expect("exists").desired(), None);
     let blind = check(json!({"raw_telemetry_events": null}));
     assert!(!blind.telemetry_fetched && !blind.auto_pause_triggered);
     let now = records.clock().now().to_rfc3339();
     let system = json!({"category": "user_activity", "timestamp": now,
                         "data": {"user_id": "00000000-0000-4000-a000-000000000000"}});
-    assert!(check(json!({"raw_telemetry_events": [system], "suppress_auto_pause": true})).standing.is_idle);
+    assert!(check(json!({"raw_telemetry_events": [system], "suppress_auto_pause": true})).idle_state.is_idle);
     let person = json!({"category": "start_lab", "timestamp": now, "data": {}});
     let busy = check(json!({"raw_telemetry_events": [person]}));
-    assert!(busy.activity_updated && !busy.standing.is_idle);
+    assert!(busy.activity_updated && !busy.idle_state.is_idle);
     records.clock().advance(Duration::from_secs(3600));
     let paused = check(json!({"raw_telemetry_events": []}));
     assert!(paused.auto_pause_triggered);
-    let worker = records.worker("w").expect("there");
+    let worker = records.worker("w").expect("exists");
     assert_eq!((worker.desired(), worker.get("auto_pause_count")), (Some("stopped"), Some(&json!(1))));
     assert_eq!(worker.version(), 2);
 }
 
 #[test]
-fn a_worker_that_was_just_resumed_is_left_in_peace() {
+fn resumed_worker_is_snoozed() {
     let (records, _) = store();
     running(&records, "w");
-    records.note_activity("w", &input(json!({"last_activity_at": "2020-01-01T00:00:00Z"}))).expect("noted");
+    records.record_activity("w", &input(json!({"last_activity_at": "2020-01-01T00:00:00Z"}))).expect("recorded");
     records.write_status("w", None, &input(json!({"status": "starting"}))).expect("written");
     records.write_status("w", None, &input(json!({"status": "running"}))).expect("written");
     let report = records.detect_idle("w", &input(json!({"raw_telemetry_events": []}))).expect("checked");
-    assert!(report.standing.is_idle && report.standing.in_snooze_period && !report.standing.eligible_for_pause);
+    assert!(report.idle_state.is_idle && report.idle_state.in_snooze_period && !report.idle_state.eligible_for_pause);
     records.clock().advance(Duration::from_secs(3600));
-    assert_eq!(records.idle_status("w").expect("there")["eligible_for_pause"], true);
+    assert_eq!(records.idle_status("w").expect("exists")["eligible_for_pause"], true);
 }
 
 #[test]
-fn import_makes_unknown_instances_workers_and_says_what_it_did() {
+fn import_creates_workers_and_reports_the_result() {
     let (records, _) = store();
     running(&records, "w");
     let body = json!({"aws_region": "us-east-1", "source": "discovery", "discovered_instances": [
@@ -294,9 +294,9 @@ fn import_makes_unknown_instances_workers_and_says_what_it_did() {
     let result = records.bulk_import(&input(body.clone())).expect("imported");
     let totals = ["total_found", "total_imported", "total_skipped", "total_updated"].map(|total| result[total].clone());
     assert_eq!(totals, [3, 1, 1, 1], "{result}");
-    let made = records.worker(result["imported"][0]["worker_id"].as_str().expect("an id")).expect("made");
+    let made = records.worker(result["imported"][0]["worker_id"].as_str().expect("an id")).expect("created");
     assert_eq!((made.status(), made.text("ip_address"), made.desired()), ("running", Some("203.0.113.2"), None));
-    assert_eq!(records.worker("w").expect("there").status(), "stopped");
+    assert_eq!(records.worker("w").expect("exists").status(), "stopped");
     let again = records.bulk_import(&input(body)).expect("imported");
     assert_eq!((&again["total_imported"], &again["total_updated"]), (&json!(0), &json!(0)));
     let bad = json!({"aws_region": "us-east-1", "discovered_instances": [
@@ -307,7 +307,7 @@ fn import_makes_unknown_instances_workers_and_says_what_it_did() {
 }
 
 #[test]
-fn a_session_handed_back_loses_its_worker_and_a_retry_is_counted() {
+fn returned_session_loses_its_worker_and_counts_a_retry() {
     let (records, _) = store();
     running(&records, "w");
     records.create_session(input(json!({"id": "s", "worker_id": "w", "status": "scheduled"}))).expect("created");
@@ -327,7 +327,7 @@ fn a_session_handed_back_loses_its_worker_and_a_retry_is_counted() {
 }
 
 #[test]
-fn scaling_up_needs_an_enabled_template() {
+fn scale_up_requires_an_enabled_template() {
     let (records, _) = store();
     let worker = records.scale_up(&input(json!({"template": "metal", "reason": "demand"}))).expect("accepted");
     assert_eq!((worker.status(), worker.desired()), ("pending", Some("running")));
@@ -341,11 +341,11 @@ fn scaling_up_needs_an_enabled_template() {
 }
 
 #[test]
-fn a_reset_forgets_everything_here_and_in_the_mirror() {
+fn reset_clears_records_and_mirror() {
     let (records, mirror) = store();
     running(&records, "w");
     records.create_session(input(json!({"id": "s", "worker_id": "w", "status": "running"}))).expect("created");
-    records.delete_template("metal").expect("there");
+    records.delete_template("metal").expect("exists");
     assert!(!mirror.keys.lock().is_empty());
     records.reset();
     assert!(mirror.keys.lock().is_empty(), "{mirror:?}");
@@ -354,7 +354,7 @@ fn a_reset_forgets_everything_here_and_in_the_mirror() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_ids() {
+fn equal_seeds_give_equal_ids() {
     let ids = || {
         let records = Records::new(Clock::new(Pace::Manual));
         [(); 3].map(|()| records.create_worker(input(json!({}))).expect("created").id().to_owned())
@@ -363,7 +363,7 @@ fn the_same_seed_gives_the_same_ids() {
 }
 
 #[test]
-fn a_debug_print_shows_no_secret() {
+fn debug_output_contains_no_secret() {
     let (records, _) = store();
     let given = input(json!({"cml_password": "hunter2"}));
     let printed = format!("{given:?} {:?} {records:?}", records.create_worker(given.clone()));

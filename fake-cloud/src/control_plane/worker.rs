@@ -1,4 +1,4 @@
-//! A worker's record: JSON as the server keeps it, with typed access to what the rules need.
+//! Worker record: JSON as the server stores it, with typed access to the fields that the rules need.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -9,15 +9,15 @@ use serde_json::{Map, Value};
 
 use super::enums;
 use super::error::ApiError;
-use super::input::{Input, parse_moment, written};
+use super::input::{Input, format_time, parse_time};
 use super::settings::{Dialect, Supported};
 
-/// The notes of a worker's lifecycle. Newer servers keep them as fields; older ones only in `metadata`.
+/// Lifecycle fields of a worker. Current servers store them as fields; older ones in `metadata` only.
 pub const LIFECYCLE_FIELDS: [&str; 5] =
     ["drain_started_at", "scaled_down_at", "launch_generation", "launched_at", "launch_plan"];
 
-/// Fields of a record that hold text or nothing.
-const TEXTS: [&str; 12] = [
+/// Fields that hold a string or null.
+const STRING_FIELDS: [&str; 12] = [
     "name",
     "ec2_instance_id",
     "aws_instance_id",
@@ -32,8 +32,8 @@ const TEXTS: [&str; 12] = [
     "cml_password",
 ];
 
-/// Fields of a record that hold a moment or nothing.
-const MOMENTS: [&str; 9] = [
+/// Fields that hold a time or null.
+const TIME_FIELDS: [&str; 9] = [
     "created_at",
     "updated_at",
     "terminated_at",
@@ -45,16 +45,16 @@ const MOMENTS: [&str; 9] = [
     "last_paused_at",
 ];
 
-/// One record. Fields nobody knows are kept as they came.
+/// Worker record. Unknown fields are kept.
 #[derive(Clone, PartialEq)]
 pub struct Worker(Fields);
 
 impl Worker {
-    /// A new record from the fields of a request, with what is missing filled in.
+    /// Creates a record from the fields of a request and adds defaults.
     ///
     /// # Errors
-    /// [`ApiError::Invalid`] for a known field of the wrong kind.
-    pub fn create(input: Input, fresh_id: String, now: DateTime<Utc>, dialect: Dialect) -> Result<Self, ApiError> {
+    /// [`ApiError::Invalid`] for a known field of the wrong type.
+    pub fn from_input(input: Input, fresh_id: String, now: DateTime<Utc>, dialect: Dialect) -> Result<Self, ApiError> {
         check(&input)?;
         let status = match input.text("status")? {
             Some(word) => enums::parse_status("status", word)?,
@@ -69,7 +69,7 @@ impl Worker {
             Some(id) => return Err(ApiError::invalid("id", &id.into(), "non-empty text without a slash")),
             None => fresh_id,
         };
-        let mut worker = Self::skeleton();
+        let mut worker = Self::with_defaults();
         worker.0.extend(input.into_fields());
         let instance = worker.0.remove("aws_instance_id").filter(|value| !value.is_null());
         if let Some(instance) = instance {
@@ -78,21 +78,21 @@ impl Worker {
         worker.set("id", id);
         worker.set("status", status);
         worker.set("desired_status", desired);
-        worker.begin_counting(dialect.versions);
+        worker.init_version(dialect.versions);
         for field in ["created_at", "updated_at"] {
             if worker.0.get(field).is_none_or(Value::is_null) {
-                worker.set(field, written(now));
+                worker.set(field, format_time(now));
             }
         }
-        worker.settle_notes(dialect.notes);
-        Ok(Self(worker.0.gathered()))
+        worker.normalize_lifecycle_fields(dialect.lifecycle_fields);
+        Ok(Self(worker.0.shrunk()))
     }
 
-    /// A record exactly as given, however wrong: for tests of what others make of it.
+    /// Creates a record exactly as given, even if it is invalid, for tests of its readers.
     ///
     /// # Errors
-    /// [`ApiError::Invalid`] when not even an id can be found.
-    pub fn as_given(fields: Map<String, Value>, dialect: Dialect) -> Result<Self, ApiError> {
+    /// [`ApiError::Invalid`] without an id.
+    pub fn from_raw(fields: Map<String, Value>, dialect: Dialect) -> Result<Self, ApiError> {
         Input::from_value(fields.clone().into())?.required_text("id", "non-empty text")?;
         let mut worker = Self(fields.into());
         if dialect.versions == Supported::Yes {
@@ -101,17 +101,17 @@ impl Worker {
         Ok(worker)
     }
 
-    /// A version is the server's to give; one that knows none has no such field.
-    fn begin_counting(&mut self, versions: Supported) {
+    /// The version is set by the server; one without versions has no such field.
+    fn init_version(&mut self, versions: Supported) {
         match versions {
             Supported::Yes => self.set("version", 1),
             Supported::No => drop(self.0.remove("version")),
         }
     }
 
-    fn skeleton() -> Self {
+    fn with_defaults() -> Self {
         let mut fields = Map::new();
-        for field in TEXTS.iter().chain(&MOMENTS).filter(|field| **field != "aws_instance_id") {
+        for field in STRING_FIELDS.iter().chain(&TIME_FIELDS).filter(|field| **field != "aws_instance_id") {
             fields.insert((*field).to_owned(), Value::Null);
         }
         fields.insert("owner_id".into(), Value::Null);
@@ -130,57 +130,57 @@ impl Worker {
         Self(fields.into())
     }
 
-    /// The id.
+    /// Id of the worker.
     pub fn id(&self) -> &str {
         self.text("id").unwrap_or_default()
     }
 
-    /// The status, as stored.
+    /// Status, as stored.
     pub fn status(&self) -> &str {
         self.text("status").unwrap_or_default()
     }
 
-    /// The desired status, if anybody has an opinion.
+    /// Desired status; `None` if unset.
     pub fn desired(&self) -> Option<&str> {
         self.text("desired_status")
     }
 
-    /// The version; every change that a decision could rest on raises it by one.
+    /// Version; raised by every change that affects decisions.
     pub fn version(&self) -> u64 {
         self.0.get("version").and_then(Value::as_u64).unwrap_or(0)
     }
 
-    /// The EC2 instance.
+    /// Id of the EC2 instance; `None` if unset.
     pub fn instance_id(&self) -> Option<&str> {
         self.text("ec2_instance_id").or_else(|| self.text("aws_instance_id"))
     }
 
-    /// A text field.
+    /// A string field; `None` if absent or null.
     pub fn text(&self, field: &str) -> Option<&str> {
         self.0.get(field).and_then(Value::as_str)
     }
 
-    /// A field that holds a moment.
-    pub fn moment(&self, field: &str) -> Option<DateTime<Utc>> {
-        self.text(field).and_then(parse_moment)
+    /// A time field; `None` if absent, null or not a time.
+    pub fn time(&self, field: &str) -> Option<DateTime<Utc>> {
+        self.text(field).and_then(parse_time)
     }
 
-    /// A field as it is.
+    /// Value of a field, unchecked.
     pub fn get(&self, field: &str) -> Option<&Value> {
         self.0.get(field)
     }
 
-    /// A field that is on unless it says otherwise.
-    pub fn is_on(&self, field: &str) -> bool {
+    /// A boolean field that defaults to true.
+    pub fn is_enabled(&self, field: &str) -> bool {
         self.0.get(field).and_then(Value::as_bool).unwrap_or(true)
     }
 
-    /// All of it as JSON. Written once, and sent as often as it is asked for.
+    /// The record as JSON. Serialized once and cached.
     pub fn json(&self) -> &[u8] {
         self.0.json()
     }
 
-    /// All fields.
+    /// All fields of the record.
     pub fn fields(&self) -> &Map<String, Value> {
         &self.0
     }
@@ -190,13 +190,13 @@ impl Worker {
         self.0.insert(field.to_owned(), value.into());
     }
 
-    /// Raises a counter by one.
-    pub fn count(&mut self, field: &str) {
+    /// Increments a counter.
+    pub fn increment(&mut self, field: &str) {
         let count = self.0.get(field).and_then(Value::as_u64).unwrap_or(0);
         self.set(field, count + 1);
     }
 
-    /// A nested object, made if it is not there.
+    /// A nested object, created if absent.
     pub fn object_mut(&mut self, field: &str) -> &mut Map<String, Value> {
         let slot = self.0.entry(field).or_insert_with(|| Map::new().into());
         if !slot.is_object() {
@@ -204,12 +204,12 @@ impl Worker {
         }
         match slot {
             Value::Object(object) => object,
-            // Made an object two lines above.
+            // Set to an object two lines above.
             _ => unreachable!(),
         }
     }
 
-    /// Appends to a list, made if it is not there; the oldest entries beyond `limit` go.
+    /// Appends to a list, created if absent. Drops the oldest entries beyond `limit`.
     pub fn append(&mut self, field: &str, entry: Value, limit: usize) {
         let slot = self.0.entry(field).or_insert_with(|| Value::Array(Vec::new()));
         if let Value::Array(list) = slot {
@@ -219,7 +219,7 @@ impl Worker {
         }
     }
 
-    /// Merges into `metadata`; null takes a key away.
+    /// Merges into `metadata`; null removes a key.
     pub fn merge_metadata(&mut self, changes: &Map<String, Value>) {
         let metadata = self.object_mut("metadata");
         for (key, value) in changes {
@@ -231,26 +231,25 @@ impl Worker {
         }
     }
 
-    /// Sets one of the [`LIFECYCLE_FIELDS`], where this server keeps them. Null clears it.
-    pub fn set_note(&mut self, note: &str, value: Value, knows: Supported) {
-        match knows {
-            Supported::Yes => self.set(note, value),
-            Supported::No => self.merge_metadata(&Map::from_iter([(note.to_owned(), value)])),
+    /// Sets one of the [`LIFECYCLE_FIELDS`] where this server stores them. Null clears it.
+    pub fn set_lifecycle_field(&mut self, field: &str, value: Value, supported: Supported) {
+        match supported {
+            Supported::Yes => self.set(field, value),
+            Supported::No => self.merge_metadata(&Map::from_iter([(field.to_owned(), value)])),
         }
     }
 
-    /// Puts every note where this server keeps it: one that knows them lifts them out of `metadata`, so that there
-    /// is one truth; one that does not has no such fields.
-    pub fn settle_notes(&mut self, knows: Supported) {
-        for note in LIFECYCLE_FIELDS {
-            match knows {
-                Supported::No => drop(self.0.remove(note)),
+    /// Moves each lifecycle field to where this server stores it: to the top level, or into `metadata`.
+    pub fn normalize_lifecycle_fields(&mut self, supported: Supported) {
+        for field in LIFECYCLE_FIELDS {
+            match supported {
+                Supported::No => drop(self.0.remove(field)),
                 Supported::Yes => {
-                    let lifted = self.object_mut("metadata").remove(note);
+                    let lifted = self.object_mut("metadata").remove(field);
                     if let Some(value) = lifted {
-                        self.set(note, value);
+                        self.set(field, value);
                     } else {
-                        self.0.entry(note).or_insert(Value::Null);
+                        self.0.entry(field).or_insert(Value::Null);
                     }
                 }
             }
@@ -260,7 +259,7 @@ impl Worker {
 
 impl fmt::Debug for Worker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not the rest: it holds passwords and tokens.
+        // Other fields may hold passwords and tokens.
         f.debug_struct("Worker")
             .field("id", &self.id())
             .field("status", &self.status())
@@ -269,34 +268,34 @@ impl fmt::Debug for Worker {
     }
 }
 
-/// Checks the fields every reader of a record relies on.
+/// Checks the fields that every reader relies on.
 pub(super) fn check(input: &Input) -> Result<(), ApiError> {
-    for field in TEXTS {
+    for field in STRING_FIELDS {
         input.text(field)?;
     }
-    for field in MOMENTS {
-        input.moment(field)?;
+    for field in TIME_FIELDS {
+        input.time(field)?;
     }
-    check_notes(input)?;
+    check_lifecycle_fields(input)?;
     for field in ["license", "aws_tags"] {
         input.object(field)?;
     }
-    input.switch("is_idle_detection_enabled").map(drop)
+    input.boolean("is_idle_detection_enabled").map(drop)
 }
 
-/// Checks the notes in a body, both at the top and in `metadata`.
-fn check_notes(input: &Input) -> Result<(), ApiError> {
+/// Checks the lifecycle fields of a body, at the top level and in `metadata`.
+fn check_lifecycle_fields(input: &Input) -> Result<(), ApiError> {
     if let Some(metadata) = input.nested("metadata")? {
-        check_notes(&metadata)?;
+        check_lifecycle_fields(&metadata)?;
     }
-    for moment in ["drain_started_at", "scaled_down_at", "launched_at"] {
-        input.moment(moment)?;
+    for time in ["drain_started_at", "scaled_down_at", "launched_at"] {
+        input.time(time)?;
     }
-    input.whole("launch_generation")?;
+    input.unsigned("launch_generation")?;
     input.object("launch_plan").map(drop)
 }
 
-/// The fields of a record. They look like a map; whoever may have changed it has them written anew.
+/// Fields of a record. Dereferences to a map; mutable access invalidates the cached JSON.
 #[derive(Default)]
 pub(super) struct Fields {
     map: Map<String, Value>,
@@ -304,14 +303,14 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    /// As JSON.
+    /// The fields as JSON, cached.
     pub(super) fn json(&self) -> &[u8] {
-        // Maps with text keys always serialise.
+        // Maps with string keys always serialize.
         self.json.get_or_init(|| serde_json::to_vec(&self.map).unwrap_or_default().into())
     }
 
-    /// The same fields in less memory: a map that grew field by field is half empty.
-    pub(super) fn gathered(self) -> Self {
+    /// Shrinks the map: one that grew field by field is half empty.
+    pub(super) fn shrunk(self) -> Self {
         self.map.into_iter().collect::<Map<_, _>>().into()
     }
 }
@@ -339,7 +338,7 @@ impl DerefMut for Fields {
 
 impl Clone for Fields {
     fn clone(&self) -> Self {
-        // A copy is made to be changed.
+        // A clone is made to be changed, so the cache is not copied.
         self.map.clone().into()
     }
 }
@@ -355,14 +354,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_is_written_whatever_was_written_before() {
+    fn change_invalidates_the_cached_json() {
         let mut fields = Fields::from(Map::from_iter([("status".to_owned(), Value::from("running"))]));
         assert_eq!(fields.json(), br#"{"status":"running"}"#);
         fields.insert("status".into(), "stopped".into());
         assert_eq!(fields.json(), br#"{"status":"stopped"}"#);
         let mut copy = fields.clone();
         copy.entry("name").or_insert("blue".into());
-        assert_eq!(copy.gathered().json(), br#"{"name":"blue","status":"stopped"}"#);
+        assert_eq!(copy.shrunk().json(), br#"{"name":"blue","status":"stopped"}"#);
         assert_eq!(fields.json(), br#"{"status":"stopped"}"#);
     }
 }

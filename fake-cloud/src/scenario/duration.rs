@@ -1,14 +1,14 @@
-//! How long ago: `90s`, `45m`, `2h`, `3d`; with a minus, how far ahead.
+//! Time spans such as `90s`, `45m`, `2h` and `3d`; a minus sign means the future.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use serde::de::{Deserialize, Deserializer, Error};
 
-/// A span of time, as a person writes it.
+/// Time span, at most ten years.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Span(TimeDelta);
 
 impl Default for Span {
-    /// Long enough for everything to have settled.
+    /// One hour: longer than every default delay.
     fn default() -> Self {
         Self(TimeDelta::hours(1))
     }
@@ -33,7 +33,7 @@ impl Span {
             _ => return None,
         };
         let seconds = number.parse::<i64>().ok()?.checked_mul(seconds)?;
-        // Ten years: further back nothing in the cloud has happened.
+        // Ten years, so that sums of dates stay in range.
         (seconds.abs() <= 315_360_000).then(|| Self(TimeDelta::seconds(seconds)))
     }
 }
@@ -42,7 +42,7 @@ impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         Self::parse(&text)
-            .ok_or_else(|| D::Error::custom(format!("{text:?} is no span of time; accepted: 90s, 45m, 2h, 3d")))
+            .ok_or_else(|| D::Error::custom(format!("invalid time span {text:?}; accepted: 90s, 45m, 2h, 3d")))
     }
 }
 
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_read_as_people_write_them() {
+    fn spans_parse_with_a_unit_and_sign() {
         for (text, seconds) in [("90s", 90), ("45m", 2700), ("2h", 7200), ("3d", 259_200), ("-5m", -300)] {
             assert_eq!(Span::parse(text).map(|age| age.span().num_seconds()), Some(seconds), "{text}");
         }

@@ -1,14 +1,14 @@
-//! What is wrong with a scenario.
+//! Errors in scenario files.
 
 use std::fmt;
 use std::io;
 
 use super::builtin::BUILTIN;
 
-/// Longest part of an error, in signs.
-const LONGEST: usize = 400;
+/// Maximum length of one part of a message, in characters.
+const MAX_CHARS: usize = 400;
 
-/// What is wrong with a scenario: in which file, at which place, what it says and what it may say.
+/// Error in a scenario: the file, the position, the value found and the values accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScenarioError {
     source: String,
@@ -18,18 +18,18 @@ pub struct ScenarioError {
 
 impl ScenarioError {
     pub(super) fn new(source: &str, place: &str, why: impl fmt::Display) -> Self {
-        Self { source: source.to_owned(), place: cut(place), why: cut(&why.to_string()) }
+        Self { source: source.to_owned(), place: truncate(place), why: truncate(&why.to_string()) }
     }
 
-    pub(super) fn at(source: &str, place: &impl fmt::Display, error: &serde_yaml_ng::Error) -> Self {
+    pub(super) fn from_yaml(source: &str, place: &impl fmt::Display, error: &serde_yaml_ng::Error) -> Self {
         let (place, why) = (place.to_string(), error.to_string());
-        // YAML's own words begin with the place as well.
+        // The YAML error repeats the position.
         let why = why.strip_prefix(&format!("{place}: ")).unwrap_or(&why).to_owned();
         Self::new(source, if place == "." { "" } else { &place }, why)
     }
 
     pub(super) fn unreadable(source: &str, error: &io::Error) -> Self {
-        let names: Vec<&str> = BUILTIN.iter().map(|ready| ready.name).collect();
+        let names: Vec<&str> = BUILTIN.iter().map(|builtin| builtin.name).collect();
         Self::new(source, "", format!("{error}; accepted: a YAML file, or one of {}", names.join(", ")))
     }
 }
@@ -43,9 +43,9 @@ impl fmt::Display for ScenarioError {
 
 impl std::error::Error for ScenarioError {}
 
-/// What a file says may be as long as the file; nobody reads more of it in an error than this.
-fn cut(text: &str) -> String {
-    match text.char_indices().nth(LONGEST) {
+/// Truncates text, because values from a file have no length limit.
+fn truncate(text: &str) -> String {
+    match text.char_indices().nth(MAX_CHARS) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }

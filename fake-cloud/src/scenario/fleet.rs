@@ -1,4 +1,4 @@
-//! The instances of a scenario: launched in the past, told what brings them to their state.
+//! Launches the instances of a scenario in the past and brings them to their states.
 
 use std::collections::BTreeMap;
 
@@ -7,38 +7,43 @@ use chrono::{DateTime, TimeDelta, Utc};
 use super::{InstanceEntry, InstanceState, Scenario, ScenarioError};
 use crate::world::{AwsError, Delays, Ec2, Intent, LaunchRequest, Order, REGIONS, View, World};
 
-/// An instance, as workers refer to it.
+/// Launched instance that workers refer to by name.
 #[derive(Debug, Clone)]
 pub(super) struct LaunchedInstance {
     pub(super) id: String,
     pub(super) region: String,
 }
 
-/// Launches the fleet. The answer is by name.
+/// Launches the fleet. Returns the instances by name.
 pub(super) fn launch(scenario: &Scenario, world: &World) -> Result<BTreeMap<String, LaunchedInstance>, ScenarioError> {
     let delays = world.settings().delays;
-    let mut placed = BTreeMap::new();
+    let mut launched = BTreeMap::new();
     for (index, machine) in scenario.script.fleet.iter().enumerate() {
         if !REGIONS.contains(&machine.region.as_str()) {
-            let why = format!("{:?} is no region; accepted: {}", machine.region, REGIONS.join(", "));
-            return Err(scenario.refuse(format!("fleet[{index}].region"), why));
+            let why = format!("unknown region {:?}; accepted: {}", machine.region, REGIONS.join(", "));
+            return Err(scenario.error(format!("fleet[{index}].region"), why));
         }
-        if placed.contains_key(&machine.name) {
-            let why = format!("{:?} is the name of another instance; accepted: a name of its own", machine.name);
-            return Err(scenario.refuse(format!("fleet[{index}].name"), why));
+        if launched.contains_key(&machine.name) {
+            let why = format!("duplicate instance name {:?}; accepted: a unique name", machine.name);
+            return Err(scenario.error(format!("fleet[{index}].name"), why));
         }
         let id = world
-            .with_ec2(|ec2, now| bring_up(ec2, machine, &delays, now))
-            .map_err(|error| scenario.refuse(format!("fleet[{index}]"), error))?;
-        placed.insert(machine.name.clone(), LaunchedInstance { id, region: machine.region.clone() });
+            .with_ec2(|ec2, now| launch_instance(ec2, machine, &delays, now))
+            .map_err(|error| scenario.error(format!("fleet[{index}]"), error))?;
+        launched.insert(machine.name.clone(), LaunchedInstance { id, region: machine.region.clone() });
     }
-    Ok(placed)
+    Ok(launched)
 }
 
-fn bring_up(ec2: &mut Ec2, machine: &InstanceEntry, delays: &Delays, now: DateTime<Utc>) -> Result<String, AwsError> {
+fn launch_instance(
+    ec2: &mut Ec2,
+    machine: &InstanceEntry,
+    delays: &Delays,
+    now: DateTime<Utc>,
+) -> Result<String, AwsError> {
     let ago = |span: std::time::Duration| now - TimeDelta::from_std(span).unwrap_or_default();
-    // Told in time to be where it should be by now, and launched in time to be told.
-    let (told, launched) = match machine.state {
+    // The order is given early enough to reach the state now, the launch early enough to precede the order.
+    let (order, launched) = match machine.state {
         InstanceState::Pending => (None, now),
         InstanceState::Running => (None, ago(delays.starting)),
         InstanceState::Stopping => (Some((Order::Stop, now)), ago(delays.starting)),
@@ -66,7 +71,7 @@ fn bring_up(ec2: &mut Ec2, machine: &InstanceEntry, delays: &Delays, now: DateTi
     }
     let launch = ec2.launch(&machine.region, request, Intent::Execute, launched)?;
     let id = launch.instances.first().map(|instance| instance.id.clone()).unwrap_or_default();
-    if let Some((order, at)) = told {
+    if let Some((order, at)) = order {
         ec2.order(&machine.region, std::slice::from_ref(&id), order, Intent::Execute, &View::default(), at)?;
     }
     Ok(id)

@@ -1,7 +1,7 @@
-//! Scenarios: a world that something has already happened in, written down in YAML.
+//! Initial states of a cloud, described in YAML.
 //!
-//! [`Scenario::find`] takes the name of a ready one or the path of a file; [`Scenario::settle`] makes the world so.
-//! Every mistake is named with its file, its place in the file, what stands there and what may stand there.
+//! [`Scenario::find`] loads a built-in scenario by name or a file by path. [`Scenario::settle`] applies it to a world.
+//! Errors name the file, the position in it, the value found and the values accepted.
 
 mod builtin;
 mod duration;
@@ -28,7 +28,7 @@ pub use self::builtin::{BUILTIN, BuiltinScenario};
 use self::duration::Span;
 pub use self::error::ScenarioError;
 
-/// A world that something has already happened in. Clones are cheap: they are the same script.
+/// Initial state of a cloud. Clones share the parsed document.
 ///
 /// ```
 /// use fake_cloud::scenario::Scenario;
@@ -45,18 +45,18 @@ pub struct Scenario {
     script: Arc<Script>,
 }
 
-/// What a file says.
+/// Content of a scenario file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Script {
-    /// One sentence about it.
+    /// Description in one sentence, shown by `--list-scenarios`.
     #[serde(default)]
     about: String,
     #[serde(default)]
     clock: Option<String>,
     #[serde(default)]
     seed: Option<u64>,
-    /// Which control plane: `current` or `older`.
+    /// API version of the control plane: `current` or `older`.
     #[serde(default)]
     control_plane: Option<ApiVersion>,
     #[serde(default)]
@@ -71,11 +71,11 @@ struct Script {
     faults: Vec<Rule>,
 }
 
-/// An instance.
+/// EC2 instance in the fleet.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct InstanceEntry {
-    /// How workers refer to it; also its tag `Name`, unless the tags say otherwise.
+    /// Name that workers refer to; also the default of the `Name` tag.
     name: String,
     #[serde(default = "default_region")]
     region: String,
@@ -85,12 +85,12 @@ struct InstanceEntry {
     instance_type: Option<String>,
     #[serde(default)]
     tags: BTreeMap<String, String>,
-    /// How long ago it was launched.
+    /// Time since the launch.
     #[serde(default)]
     age: Span,
 }
 
-/// The state an instance is in.
+/// EC2 state of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum InstanceState {
@@ -103,7 +103,7 @@ enum InstanceState {
     Terminated,
 }
 
-/// A worker's record.
+/// Entry of the list `workers`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WorkerEntry {
@@ -118,36 +118,36 @@ struct WorkerEntry {
     region: Option<String>,
     #[serde(default)]
     template: Option<String>,
-    /// The instance of this name in the fleet…
+    /// Name of an instance in the fleet.
     #[serde(default)]
     instance: Option<String>,
-    /// …or any id, also one that nobody has.
+    /// Literal instance id, which need not exist. Takes precedence over `instance`.
     #[serde(default)]
     instance_id: Option<String>,
-    /// How long ago the record was made.
+    /// Time since the record was created.
     #[serde(default)]
     age: Option<Span>,
-    /// Whatever else the record says.
+    /// Additional fields of the record.
     #[serde(default)]
     fields: Map<String, Value>,
 }
 
-/// A session.
+/// Entry of the list `sessions`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SessionEntry {
     id: String,
-    /// The id of its worker.
+    /// Id of the worker that runs the session.
     #[serde(default)]
     worker: Option<String>,
     #[serde(default)]
     status: Option<String>,
-    /// How long ago it began; with a minus, how far ahead that is.
+    /// Time since the start; negative for a start in the future.
     #[serde(default)]
     began: Option<Span>,
     #[serde(default)]
     lasts: Option<Span>,
-    /// Whatever else the record says.
+    /// Additional fields of the record.
     #[serde(default)]
     fields: Map<String, Value>,
 }
@@ -157,74 +157,74 @@ fn default_region() -> String {
 }
 
 impl Scenario {
-    /// A ready one by its name, or else the one in a file.
+    /// Loads a built-in scenario by name, or else the file at this path.
     ///
     /// # Errors
-    /// A file that cannot be read, or says something that cannot be meant.
+    /// The file cannot be read or is invalid.
     pub fn find(name_or_path: &str) -> Result<Self, ScenarioError> {
-        if let Some(ready) = BUILTIN.iter().find(|ready| ready.name == name_or_path) {
-            return ready.scenario();
+        if let Some(builtin) = BUILTIN.iter().find(|builtin| builtin.name == name_or_path) {
+            return builtin.load();
         }
         let text = std::fs::read_to_string(Path::new(name_or_path))
             .map_err(|error| ScenarioError::unreadable(name_or_path, &error))?;
         Self::parse(name_or_path, &text)
     }
 
-    /// Reads one from text; errors name it `source`.
+    /// Parses a scenario; `source` names it in errors.
     ///
     /// # Errors
-    /// Text that is not YAML, or says something that cannot be meant.
+    /// The text is not YAML or has invalid fields.
     pub fn parse(source: &str, text: &str) -> Result<Self, ScenarioError> {
         yaml::check_depth(text.as_bytes()).map_err(|why| ScenarioError::new(source, "", why))?;
         let script: Script = serde_path_to_error::deserialize(serde_yaml_ng::Deserializer::from_str(text))
-            .map_err(|error| ScenarioError::at(source, error.path(), error.inner()))?;
+            .map_err(|error| ScenarioError::from_yaml(source, error.path(), error.inner()))?;
         let scenario = Self { source: source.to_owned(), script: Arc::new(script) };
         scenario.check()?;
         Ok(scenario)
     }
 
-    /// Its one sentence.
+    /// One-sentence description; empty if the file has none.
     pub fn about(&self) -> &str {
         &self.script.about
     }
 
-    /// How its clock goes, if it says so.
+    /// Clock pace, if set.
     pub fn pace(&self) -> Option<Pace> {
-        // Checked when it was read.
+        // Validated when the file was parsed.
         self.script.clock.as_deref().and_then(|pace| crate::admin::parse_pace(pace).ok())
     }
 
-    /// Its seed, if it says so.
+    /// Seed of the random choices, if set.
     pub fn seed(&self) -> Option<u64> {
         self.script.seed
     }
 
-    /// Which control plane it needs, if it says so.
+    /// API version of the control plane, if set.
     pub fn api_version(&self) -> Option<ApiVersion> {
         self.script.control_plane
     }
 
-    /// Makes the world so.
+    /// Applies the scenario: launches instances, creates records and adds fault rules.
     ///
     /// # Errors
-    /// What EC2 or the control plane refuses, named as everything else.
+    /// EC2 or the control plane rejects an entry.
     pub fn settle(&self, world: &World, records: &Records) -> Result<(), ScenarioError> {
         let instances = fleet::launch(self, world)?;
-        records::fill(self, records, &instances)?;
+        records::create(self, records, &instances)?;
         for (index, rule) in self.script.faults.iter().enumerate() {
-            world.faults().add(rule.clone()).map_err(|error| self.refuse(format!("faults[{index}]"), error))?;
+            world.faults().add(rule.clone()).map_err(|error| self.error(format!("faults[{index}]"), error))?;
         }
         Ok(())
     }
 
     fn check(&self) -> Result<(), ScenarioError> {
         if let Some(pace) = &self.script.clock {
-            crate::admin::parse_pace(pace).map_err(|hint| self.refuse("clock".to_owned(), hint))?;
+            crate::admin::parse_pace(pace).map_err(|hint| self.error("clock".to_owned(), hint))?;
         }
         Ok(())
     }
 
-    fn refuse(&self, place: String, why: impl std::fmt::Display) -> ScenarioError {
+    fn error(&self, place: String, why: impl std::fmt::Display) -> ScenarioError {
         ScenarioError::new(&self.source, &place, why)
     }
 }

@@ -1,4 +1,4 @@
-//! The records of a scenario: templates, workers, sessions.
+//! Creates the templates, workers and sessions of a scenario.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use super::{Scenario, ScenarioError, SessionEntry, WorkerEntry};
 use crate::clock::Clock;
 use crate::control_plane::{ApiError, Input, Records, SESSION_STATES};
 
-/// Fills the control plane.
-pub(super) fn fill(
+/// Creates all records in the control plane.
+pub(super) fn create(
     scenario: &Scenario,
     records: &Records,
     instances: &BTreeMap<String, LaunchedInstance>,
@@ -20,43 +20,43 @@ pub(super) fn fill(
     for (index, template) in script.templates.iter().enumerate() {
         Input::from_value(template.clone().into())
             .and_then(|input| records.put_template(input))
-            .map_err(|problem| refuse(scenario, "templates", index, &problem))?;
+            .map_err(|error| record_error(scenario, "templates", index, &error))?;
     }
     for (index, entry) in script.workers.iter().enumerate() {
         let instance = match &entry.instance {
             None => None,
             Some(name) => Some(instances.get(name).ok_or_else(|| {
                 let names: Vec<&str> = instances.keys().map(String::as_str).collect();
-                let why = format!("{name:?} is not in the fleet; accepted: {}", names.join(", "));
-                scenario.refuse(format!("workers[{index}].instance"), why)
+                let why = format!("no instance {name:?} in the fleet; accepted: {}", names.join(", "));
+                scenario.error(format!("workers[{index}].instance"), why)
             })?),
         };
-        let made = Input::from_value(worker(entry, instance, records.clock()).into())
+        let worker = Input::from_value(worker(entry, instance, records.clock()).into())
             .and_then(|input| records.create_worker(input))
-            .map_err(|problem| refuse(scenario, "workers", index, &problem))?;
-        // Written while it is at hand, like one that is made by a call: the first listing takes no longer than others.
-        made.json();
+            .map_err(|error| record_error(scenario, "workers", index, &error))?;
+        // Serialize now, as a create request does, so that the first listing is not slower than later ones.
+        worker.json();
     }
     for (index, entry) in script.sessions.iter().enumerate() {
         let status = entry.status.as_deref().unwrap_or("pending");
         if !SESSION_STATES.contains(&status) {
-            let why = format!("{status:?} is no state of a session; accepted: {}", SESSION_STATES.join(", "));
-            return Err(scenario.refuse(format!("sessions[{index}].status"), why));
+            let why = format!("unknown session state {status:?}; accepted: {}", SESSION_STATES.join(", "));
+            return Err(scenario.error(format!("sessions[{index}].status"), why));
         }
         Input::from_value(session(entry, records.clock()).into())
             .and_then(|input| records.create_session(input))
-            .map_err(|problem| refuse(scenario, "sessions", index, &problem))?;
+            .map_err(|error| record_error(scenario, "sessions", index, &error))?;
     }
     Ok(())
 }
 
 fn worker(entry: &WorkerEntry, instance: Option<&LaunchedInstance>, clock: &Clock) -> Map<String, Value> {
-    let region = entry.region.clone().or_else(|| instance.map(|placed| placed.region.clone()));
-    let instance_id = entry.instance_id.clone().or_else(|| instance.map(|placed| placed.id.clone()));
-    let created_at = entry.age.map(|age| written(age.before(clock.now())));
+    let region = entry.region.clone().or_else(|| instance.map(|launched| launched.region.clone()));
+    let instance_id = entry.instance_id.clone().or_else(|| instance.map(|launched| launched.id.clone()));
+    let created_at = entry.age.map(|age| format_time(age.before(clock.now())));
     let mut fields = entry.fields.clone();
     if let Some(created_at) = &created_at {
-        // Nobody has touched it since, unless the scenario says so.
+        // Unchanged since its creation, unless the scenario sets `updated_at`.
         fields.entry("updated_at").or_insert_with(|| created_at.as_str().into());
     }
     let named = [
@@ -83,8 +83,8 @@ fn session(entry: &SessionEntry, clock: &Clock) -> Map<String, Value> {
         ("id", Some(entry.id.clone())),
         ("worker_id", entry.worker.clone()),
         ("status", entry.status.clone()),
-        ("timeslot_start", began.map(written)),
-        ("timeslot_end", ends.map(written)),
+        ("timeslot_start", began.map(format_time)),
+        ("timeslot_end", ends.map(format_time)),
     ];
     for (field, value) in named {
         fields.extend(value.map(|value| (field.to_owned(), Value::from(value))));
@@ -92,15 +92,15 @@ fn session(entry: &SessionEntry, clock: &Clock) -> Map<String, Value> {
     fields
 }
 
-fn written(moment: chrono::DateTime<chrono::Utc>) -> String {
+fn format_time(moment: chrono::DateTime<chrono::Utc>) -> String {
     moment.to_rfc3339_opts(SecondsFormat::Secs, true)
 }
 
-/// A refusal of the control plane, at the field it is about.
-fn refuse(scenario: &Scenario, list: &str, index: usize, problem: &ApiError) -> ScenarioError {
-    match problem {
+/// Maps an error of the control plane to the entry and field it is about.
+fn record_error(scenario: &Scenario, list: &str, index: usize, error: &ApiError) -> ScenarioError {
+    match error {
         ApiError::Invalid { field, value, accepted } => {
-            scenario.refuse(format!("{list}[{index}].{field}"), format!("{value}; accepted: {accepted}"))
+            scenario.error(format!("{list}[{index}].{field}"), format!("{value}; accepted: {accepted}"))
         }
         ApiError::Unauthorized
         | ApiError::NotFound { .. }
@@ -109,6 +109,6 @@ fn refuse(scenario: &Scenario, list: &str, index: usize, problem: &ApiError) -> 
         | ApiError::VersionConflict { .. }
         | ApiError::WrongState { .. }
         | ApiError::Exists { .. }
-        | ApiError::TooLarge { .. } => scenario.refuse(format!("{list}[{index}]"), problem),
+        | ApiError::TooLarge { .. } => scenario.error(format!("{list}[{index}]"), error),
     }
 }

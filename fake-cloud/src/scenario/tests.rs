@@ -11,7 +11,7 @@ fn settle(scenario: &Scenario) -> Result<(World, Records), ScenarioError> {
     Ok((world, records))
 }
 
-fn refusal(text: &str) -> String {
+fn error_text(text: &str) -> String {
     let scenario = match Scenario::parse("mine.yaml", text) {
         Ok(scenario) => scenario,
         Err(error) => return error.to_string(),
@@ -20,25 +20,26 @@ fn refusal(text: &str) -> String {
 }
 
 #[test]
-fn every_ready_scenario_settles_and_says_what_it_is() {
-    let counts = BUILTIN.map(|ready| {
-        let scenario = ready.scenario().expect(ready.name);
-        assert!(scenario.about().ends_with('.'), "{}", ready.name);
-        let (world, records) = settle(&scenario).expect(ready.name);
+fn builtin_scenarios_settle_and_have_a_description() {
+    let counts = BUILTIN.map(|builtin| {
+        let scenario = builtin.load().expect(builtin.name);
+        assert!(scenario.about().ends_with('.'), "{}", builtin.name);
+        let (world, records) = settle(&scenario).expect(builtin.name);
         let instances = world.with_ec2(|ec2, _| ec2.regions().flat_map(Region::instances).count());
         let workers = records.workers(&WorkerFilter::default()).len();
         let sessions = records.sessions(&SessionFilter::default()).len();
-        (ready.name, instances, workers, sessions, world.faults().list().len())
+        (builtin.name, instances, workers, sessions, world.faults().list().len())
     });
     assert_eq!(counts, [("orphans", 3, 13, 0, 0), ("drain", 2, 2, 8, 0), ("bad-day", 10, 10, 2, 7)]);
 }
 
 #[test]
-fn an_instance_is_in_the_state_and_of_the_age_that_the_file_says() {
+fn instances_have_the_given_state_and_age() {
     let states = ["pending", "running", "stopping", "stopped", "shutting-down", "terminated"];
     let machines = states.map(|state| format!("{{name: {state}, region: eu-west-1, state: {state}, age: 3d}}"));
-    let scenario = Scenario::parse("mine.yaml", &format!("fleet: [{}]", machines.join(", "))).expect("it is fine");
-    let (world, _) = settle(&scenario).expect("it settles");
+    let scenario =
+        Scenario::parse("mine.yaml", &format!("fleet: [{}]", machines.join(", "))).expect("a valid scenario");
+    let (world, _) = settle(&scenario).expect("a scenario that settles");
     world.with_ec2(|ec2, now| {
         let region = ec2.region("eu-west-1", now).expect("a region");
         for instance in region.instances() {
@@ -51,33 +52,36 @@ fn an_instance_is_in_the_state_and_of_the_age_that_the_file_says() {
 }
 
 #[test]
-fn a_record_has_been_as_it_is_for_as_long_as_it_exists_unless_the_file_says_otherwise() {
+fn updated_at_defaults_to_created_at() {
     let text = "workers: [{id: w-1, status: provisioning, age: 5d}, \
                 {id: w-2, status: running, age: 5d, fields: {updated_at: '2026-02-06T08:00:00Z'}}]";
-    let (_, records) = settle(&Scenario::parse("mine.yaml", text).expect("it is fine")).expect("it settles");
-    let (old, changed) = (records.worker("w-1").expect("there"), records.worker("w-2").expect("there"));
+    let (_, records) =
+        settle(&Scenario::parse("mine.yaml", text).expect("a valid scenario")).expect("a scenario that settles");
+    let (old, changed) =
+        (records.worker("w-1").expect("an existing worker"), records.worker("w-2").expect("an existing worker"));
     assert_eq!(old.text("updated_at"), old.text("created_at"));
     assert_eq!(changed.text("updated_at"), Some("2026-02-06T08:00:00Z"));
 }
 
 #[test]
-fn a_worker_has_the_instance_it_names_in_the_region_it_is_in() {
+fn worker_takes_instance_id_and_region_from_the_fleet() {
     let text = "fleet: [{name: blue, region: eu-west-1}]\nworkers: [{id: w-1, status: running, instance: blue}]";
-    let (world, records) = settle(&Scenario::parse("mine.yaml", text).expect("it is fine")).expect("it settles");
-    let worker = records.worker("w-1").expect("there");
+    let (world, records) =
+        settle(&Scenario::parse("mine.yaml", text).expect("a valid scenario")).expect("a scenario that settles");
+    let worker = records.worker("w-1").expect("an existing worker");
     let id = worker.instance_id().expect("an instance").to_owned();
     assert_eq!(worker.text("aws_region"), Some("eu-west-1"));
     assert!(world.with_ec2(|ec2, now| ec2.region("eu-west-1", now).expect("a region").find(&id).is_some()));
 }
 
 #[test]
-fn mistakes_are_named_with_file_place_value_and_what_is_accepted() {
+fn errors_name_file_position_value_and_accepted_values() {
     for (text, hints) in [
         ("flet: []", ["mine.yaml: ", "flet", "unknown field", "fleet"]),
         ("fleet: [{name: a, state: flying}]", ["mine.yaml: ", "fleet[0].state", "flying", "shutting-down"]),
         ("fleet: [{name: a, region: mars}]", ["mine.yaml: ", "fleet[0].region", "mars", "us-east-1"]),
         ("fleet: [{name: a, age: long}]", ["mine.yaml: ", "fleet[0].age", "long", "45m"]),
-        ("fleet: [{name: a}, {name: a}]", ["mine.yaml: ", "fleet[1].name", "\"a\"", "a name of its own"]),
+        ("fleet: [{name: a}, {name: a}]", ["mine.yaml: ", "fleet[1].name", "\"a\"", "a unique name"]),
         ("workers: [{id: w, status: asleep}]", ["mine.yaml: ", "workers[0].status", "asleep", "draining"]),
         ("fleet: [{name: a}]\nworkers: [{id: w, instance: b}]", ["mine.yaml: ", "workers[0].instance", "\"b\"", ": a"]),
         ("sessions: [{id: s, status: bored}]", ["mine.yaml: ", "sessions[0].status", "bored", "grading"]),
@@ -87,15 +91,15 @@ fn mistakes_are_named_with_file_place_value_and_what_is_accepted() {
         ("faults: [{probability: 7, action: {kind: reset}}]", ["mine.yaml: ", "faults[0]", "7", "between 0 and 1"]),
         ("templates: [{name: big}]", ["mine.yaml: ", "templates[0].instance_type", "missing", "EC2"]),
     ] {
-        let error = refusal(text);
+        let error = error_text(text);
         for hint in hints {
-            assert!(error.contains(hint), "{text}: {error:?} does not say {hint:?}");
+            assert!(error.contains(hint), "{text}: {error:?} does not contain {hint:?}");
         }
     }
 }
 
 #[test]
-fn a_file_that_is_not_there_is_named_with_the_scenarios_there_are() {
+fn missing_file_error_lists_the_builtin_scenarios() {
     let error = Scenario::find("no-such-file.yaml").expect_err("no such file").to_string();
     assert!(error.starts_with("no-such-file.yaml: ") && error.contains("orphans, drain, bad-day"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! The admin API, with orders of any kind.
+//! Admin API with arbitrary requests.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
 
-use crate::asked::{ask, runtime, segment};
 use crate::cases::{any_bytes, any_json, any_text, check, like_bytes, like_json};
+use crate::client::{runtime, segment, send};
 
 const PATHS: &[(&str, &str)] = &[
     ("POST", "reset"),
@@ -49,7 +49,7 @@ const PATHS: &[(&str, &str)] = &[
     ("DELETE", "clock"),
 ];
 
-fn orders() -> Vec<Value> {
+fn examples() -> Vec<Value> {
     vec![
         json!({"to": "empty"}),
         json!({"pace": "x60"}),
@@ -69,17 +69,17 @@ fn orders() -> Vec<Value> {
 }
 
 #[test]
-fn whatever_the_admin_api_is_told_it_does_or_says_why_not() {
+fn malformed_requests_get_an_admin_error() {
     let runtime = runtime();
     let body = prop_oneof![
-        7 => like_json(orders()).prop_map(|value| value.to_string().into_bytes()),
+        7 => like_json(examples()).prop_map(|value| value.to_string().into_bytes()),
         1 => any_json().prop_map(|value| value.to_string().into_bytes()),
-        1 => like_bytes(select(orders()).prop_map(|value| value.to_string().into_bytes())),
+        1 => like_bytes(select(examples()).prop_map(|value| value.to_string().into_bytes())),
         1 => any_bytes(),
     ];
     let steps = proptest::collection::vec((select(PATHS), any_text(), body), 1..6);
     check("orders to the admin API", 400, "tests/fuzz/seeds/admin.txt", steps, |steps| {
-        // A world of its own for each case: its clock may be at the end of time by then.
+        // A new world for each case: its clock may be at the end of time by then.
         let clock = Clock::new(Pace::Manual);
         let world = Arc::new(World::new(Settings { clock: clock.clone(), ..Settings::default() }));
         let services = Services {
@@ -92,14 +92,14 @@ fn whatever_the_admin_api_is_told_it_does_or_says_why_not() {
         for ((method, path), text, body) in steps {
             let path = format!("/_fake/{}", path.replace("{}", &segment(&text)));
             let headers = [("content-type", "application/json")];
-            let Some(answer) = ask(&runtime, &router, method, &path, &headers, body) else { continue };
-            prop_assert!(answer.status < 500, "{method} {path}: {answer:?}");
-            if answer.status >= 400 {
-                prop_assert!(answer.json()["error"].is_string(), "{method} {path}: {answer:?}");
+            let Some(response) = send(&runtime, &router, method, &path, &headers, body) else { continue };
+            prop_assert!(response.status < 500, "{method} {path}: {response:?}");
+            if response.status >= 400 {
+                prop_assert!(response.json()["error"].is_string(), "{method} {path}: {response:?}");
             }
         }
-        // Whatever was done, it can still be looked at.
-        let state = ask(&runtime, &router, "GET", "/_fake/state", &[], Vec::new()).expect("sent");
+        // The state can still be read.
+        let state = send(&runtime, &router, "GET", "/_fake/state", &[], Vec::new()).expect("sent");
         prop_assert_eq!(state.status, 200);
         Ok(())
     });

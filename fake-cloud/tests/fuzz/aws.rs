@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
 
-use crate::asked::runtime;
 use crate::cases::{any_bytes, any_json, any_text, check, like_bytes, like_json};
+use crate::client::runtime;
 use crate::support::{Answer, Cloud};
 
 const ACTIONS: &[&str] = &[
@@ -92,7 +92,7 @@ fn any_form() -> impl Strategy<Value = Vec<u8>> {
         let mut form = format!("Action={action}&Version=2016-11-15");
         for (name, one, two, value, is_escaped) in parameters {
             let name = name.replacen('#', one, 1).replacen('#', two, 1);
-            let value = if is_escaped { crate::asked::segment(&value) } else { value };
+            let value = if is_escaped { crate::client::segment(&value) } else { value };
             form.push_str(&format!("&{name}={value}"));
         }
         form.into_bytes()
@@ -203,7 +203,7 @@ fn flattened(value: &Value, name: &str, into: &mut String) {
             let numbered = items.iter().enumerate();
             numbered.for_each(|(index, part)| flattened(part, &below(&format!("member.{}", index + 1)), into));
         }
-        Value::String(text) => into.push_str(&format!("&{name}={}", crate::asked::segment(text))),
+        Value::String(text) => into.push_str(&format!("&{name}={}", crate::client::segment(text))),
         Value::Null | Value::Bool(_) | Value::Number(_) => into.push_str(&format!("&{name}={value}")),
     }
 }
@@ -259,8 +259,8 @@ fn whatever_cloudwatch_is_sent_it_serves_or_refuses_in_the_protocol_it_was_asked
         (Just(protocol), Just(operation), bytes)
     });
     let packing = prop_oneof![5 => Just(Packing::None), 2 => Just(Packing::Gzip), 1 => Just(Packing::Claimed), 1 => Just(Packing::Unknown)];
-    check("requests to CloudWatch", 2_000, "tests/fuzz/seeds/cloudwatch.txt", (noisy, packing), |(asked, packing)| {
-        let (protocol, operation, body) = asked;
+    check("requests to CloudWatch", 2_000, "tests/fuzz/seeds/cloudwatch.txt", (noisy, packing), |(client, packing)| {
+        let (protocol, operation, body) = client;
         let (encoding, body) = match packing {
             Packing::None => (None, body),
             Packing::Gzip => (Some("content-encoding: gzip"), packed(&body)),

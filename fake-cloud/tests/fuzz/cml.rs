@@ -1,4 +1,4 @@
-//! CML's endpoints, with bodies and paths of any kind.
+//! CML endpoints with arbitrary bodies and paths.
 
 use fake_cloud::clock::{Clock, Pace};
 use fake_cloud::cml::{CmlServer, NewLab, NewNode, Options, router};
@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
 
-use crate::asked::{ask, runtime, segment};
 use crate::cases::{any_bytes, any_json, any_text, check, like_bytes, like_json};
+use crate::client::{runtime, segment, send};
 
 const SEEDS: &str = "tests/fuzz/seeds/cml.txt";
 
@@ -53,7 +53,7 @@ fn examples() -> Vec<Value> {
         json!({"label": "r1", "node_definition": "iosv", "x": 1, "y": -2, "configuration": "hostname r1", "ram": 512}),
         json!({"node": "n0", "slot": 3}),
         json!({"src_int": "i0", "dst_int": "i1"}),
-        json!({"token": "licence", "reregister": false}),
+        json!({"token": "license", "reregister": false}),
         json!({"lab": {"title": "t", "version": "0.2.0"}, "nodes": [
             {"id": "n0", "label": "a", "node_definition": "iosv", "x": 0, "y": 0,
              "interfaces": [{"id": "i0", "label": "eth0", "slot": 0, "type": "physical"}]},
@@ -64,7 +64,7 @@ fn examples() -> Vec<Value> {
 }
 
 #[test]
-fn whatever_cml_is_sent_it_serves_or_refuses_in_its_own_words() {
+fn malformed_requests_get_a_cml_error() {
     let runtime = runtime();
     let body = prop_oneof![
         6 => like_json(examples()).prop_map(|value| value.to_string().into_bytes()),
@@ -75,14 +75,14 @@ fn whatever_cml_is_sent_it_serves_or_refuses_in_its_own_words() {
     let id = prop_oneof![4 => Just("the lab".to_owned()), 4 => Just("the node".to_owned()), 2 => any_text()];
     let steps = proptest::collection::vec((select(CALLS), id.clone(), id, any_text(), body), 1..6);
     check("requests to CML", 400, SEEDS, steps, |steps| {
-        let system = CmlServer::new(Clock::new(Pace::Manual), Options::default());
-        system.power_on();
-        let lab = system.create_lab(NewLab::default()).expect("a lab");
+        let server = CmlServer::new(Clock::new(Pace::Manual), Options::default());
+        server.power_on();
+        let lab = server.create_lab(NewLab::default()).expect("a lab");
         let node = NewNode { label: "r".into(), node_definition: "iosv".into(), rest: Default::default() };
-        let node = system.add_node(&lab, node).expect("a node");
+        let node = server.add_node(&lab, node).expect("a node");
         let Options { username, password, .. } = Options::default();
-        let token = system.log_in(&username, &password).expect("a token");
-        let router = router(system);
+        let token = server.log_in(&username, &password).expect("a token");
+        let router = router(server);
         let bearer = format!("Bearer {token}");
         for ((method, path), first, second, title, body) in steps {
             let name = |id: String| match id.as_str() {
@@ -93,12 +93,12 @@ fn whatever_cml_is_sent_it_serves_or_refuses_in_its_own_words() {
             let path = path.replacen("{}", &name(first), 1).replacen("{}", &name(second), 1);
             let path = format!("/api/v0/{path}?title={}", segment(&title));
             let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
-            let Some(answer) = ask(&runtime, &router, method, &path, &headers, body) else { continue };
-            prop_assert!(answer.status < 500, "{method} {path}: {answer:?}");
-            if answer.status >= 400 {
-                let told = answer.json();
-                prop_assert_eq!(told["code"].as_u64(), Some(u64::from(answer.status)), "{} {}", path, told);
-                prop_assert!(told["description"].is_string(), "{told}");
+            let Some(response) = send(&runtime, &router, method, &path, &headers, body) else { continue };
+            prop_assert!(response.status < 500, "{method} {path}: {response:?}");
+            if response.status >= 400 {
+                let error = response.json();
+                prop_assert_eq!(error["code"].as_u64(), Some(u64::from(response.status)), "{} {}", path, error);
+                prop_assert!(error["description"].is_string(), "{error}");
             }
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! The control plane's endpoints, with bodies, paths and queries of any kind.
+//! Control plane endpoints with arbitrary bodies, paths and queries.
 
 use fake_cloud::clock::{Clock, Pace};
 use fake_cloud::control_plane::http::{ENDPOINTS, Verb};
@@ -7,16 +7,16 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
 
-use crate::asked::{ask, runtime, segment};
 use crate::cases::{any_bytes, any_json, any_text, check, like_bytes, like_json};
+use crate::client::{runtime, segment, send};
 
 const SEEDS: &str = "tests/fuzz/seeds/control_plane.txt";
 
-/// Good bodies of all kinds; which endpoint gets which is for the dice to say.
+/// Valid bodies of every endpoint; the generator chooses which endpoint receives which.
 fn examples() -> Vec<Value> {
     vec![
         json!({"id": "w-1", "name": "blue", "status": "running", "desired_status": "running", "aws_region": "us-east-1",
-               "ec2_instance_id": "i-1", "template_name": "metal", "metadata": {"colour": "blue"}, "version": 3,
+               "ec2_instance_id": "i-1", "template_name": "metal", "metadata": {"color": "blue"}, "version": 3,
                "license": {"status": "registered", "token": "t", "pending_operation": "register"}}),
         json!({"status": "stopped", "reason": "why", "expected_version": 1, "terminated_by": "me",
                "metadata": {"drain_started_at": "2026-02-06T08:00:00Z"}, "launch_generation": 2}),
@@ -35,7 +35,7 @@ fn examples() -> Vec<Value> {
 }
 
 #[test]
-fn whatever_the_control_plane_is_sent_it_serves_or_refuses_in_its_own_words() {
+fn malformed_requests_get_an_api_error() {
     let runtime = runtime();
     let key = Options::default().api_key;
     let body = prop_oneof![
@@ -53,14 +53,14 @@ fn whatever_the_control_plane_is_sent_it_serves_or_refuses_in_its_own_words() {
     );
     let subject = prop_oneof![Just("w-1".to_owned()), Just("s-1".to_owned()), Just("metal".to_owned()), any_text()];
     let step = (0..ENDPOINTS.len(), subject, query, prop_oneof![4 => Just(None), 1 => any_text().prop_map(Some)], body);
-    // A few requests in a row to the same records: what one leaves behind the next one finds.
+    // Several requests to the same records, so that later ones meet the effects of earlier ones.
     let steps = proptest::collection::vec(step, 1..6);
     check("requests to the control plane", 400, SEEDS, steps, |steps| {
         let records = Records::new(Clock::new(Pace::Manual));
         let router = router(records, Options::default());
         let workers = json!({"id": "w-1", "status": "running", "template_name": "metal", "ec2_instance_id": "i-1"});
         let headers = [("x-api-key", key.as_str())];
-        ask(&runtime, &router, "POST", "/api/internal/workers", &headers, workers.to_string().into_bytes());
+        send(&runtime, &router, "POST", "/api/internal/workers", &headers, workers.to_string().into_bytes());
         for (endpoint, subject, query, if_match, body) in steps {
             let endpoint = &ENDPOINTS[endpoint];
             let method = match endpoint.verb {
@@ -79,12 +79,12 @@ fn whatever_the_control_plane_is_sent_it_serves_or_refuses_in_its_own_words() {
             if let Some(tag) = &if_match {
                 headers.push(("if-match", tag));
             }
-            let Some(answer) = ask(&runtime, &router, method, &path, &headers, body) else { continue };
-            prop_assert!(answer.status < 500, "{method} {path}: {answer:?}");
-            if answer.status >= 400 {
-                let told = answer.json();
-                prop_assert!(told["error"].is_string(), "{method} {path}: {} {told}", answer.status);
-                prop_assert!(answer.body.len() < 8_000, "a refusal repeats too much: {} bytes", answer.body.len());
+            let Some(response) = send(&runtime, &router, method, &path, &headers, body) else { continue };
+            prop_assert!(response.status < 500, "{method} {path}: {response:?}");
+            if response.status >= 400 {
+                let error = response.json();
+                prop_assert!(error["error"].is_string(), "{method} {path}: {} {error}", response.status);
+                prop_assert!(response.body.len() < 8_000, "an error echoes too much: {} bytes", response.body.len());
             }
         }
         Ok(())

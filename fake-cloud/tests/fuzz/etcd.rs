@@ -14,8 +14,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::asked::runtime;
 use crate::cases::{any_bytes, check, like_bytes};
+use crate::client::runtime;
 
 const CALLS: &[&str] = &[
     "etcdserverpb.KV/Range",

@@ -1,4 +1,4 @@
-//! Bytes on every port, as if they were HTTP.
+//! Raw bytes on every port.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,22 +9,22 @@ use proptest::sample::{Index, select};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::asked::runtime;
 use crate::cases::{any_bytes, check, like_bytes};
+use crate::client::runtime;
 use crate::support::exchange;
 
-/// Requests as they should be.
+/// Valid requests.
 const REQUESTS: &[&[u8]] = &[
     b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n",
     b"POST /_fake/clock/advance HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 14\r\n\r\n{\"seconds\": 60}",
     b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n5\r\nActio\r\n3\r\nn=x\r\n0\r\n\r\n",
     b"PUT /api/internal/workers?a=b HTTP/1.0\r\nx-api-key: lcm-dev-key\r\ncontent-length: 2\r\n\r\n{}",
-    // The beginning of HTTP/2, its settings, and the frame of a request.
+    // HTTP/2 preface, a SETTINGS frame and a HEADERS frame.
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\0\0\x05\x01\x05\0\0\0\x01\x82\x86\x84\x41\x00",
 ];
 
 #[test]
-fn whatever_comes_down_a_connection_the_next_one_is_served() {
+fn malformed_bytes_do_not_break_the_next_connection() {
     let runtime = runtime();
     let cloud = runtime.block_on(FakeCloud::start(Options::default())).expect("a cloud");
     let at = |url: &str| url.trim_start_matches("http://").parse::<SocketAddr>().expect("an address");
@@ -39,8 +39,8 @@ fn whatever_comes_down_a_connection_the_next_one_is_served() {
     let pieces = proptest::collection::vec(any::<Index>(), 0..3);
     check("bytes on a port", 600, "tests/fuzz/seeds/raw.txt", (bytes, pieces, 0_usize..3), |(bytes, cuts, port)| {
         runtime.block_on(async {
-            let mut stream = TcpStream::connect(ports[port]).await.expect("it listens");
-            // In pieces, as networks do.
+            let mut stream = TcpStream::connect(ports[port]).await.expect("listening");
+            // In pieces, as a network delivers them.
             let mut cuts: Vec<usize> =
                 cuts.iter().map(|cut| cut.index(bytes.len() + 1)).chain([0, bytes.len()]).collect();
             cuts.sort_unstable();
@@ -51,16 +51,16 @@ fn whatever_comes_down_a_connection_the_next_one_is_served() {
                 tokio::task::yield_now().await;
             }
             drop(stream.shutdown().await);
-            let mut answer = Vec::new();
-            // A server that still waits for more is not waited for.
+            let mut response = Vec::new();
+            // Do not wait for a server that expects more bytes.
             drop(
-                tokio::time::timeout(Duration::from_millis(20), (&mut stream).take(1 << 20).read_to_end(&mut answer))
+                tokio::time::timeout(Duration::from_millis(20), (&mut stream).take(1 << 20).read_to_end(&mut response))
                     .await,
             );
-            prop_assert!(!answer.starts_with(b"HTTP/1.1 5"), "{}", String::from_utf8_lossy(&answer));
+            prop_assert!(!response.starts_with(b"HTTP/1.1 5"), "{}", String::from_utf8_lossy(&response));
             drop(stream);
             let next = exchange(ports[port], good[port]).await;
-            prop_assert_eq!(next.map(|answer| answer.status), Some(200));
+            prop_assert_eq!(next.map(|response| response.status), Some(200));
             Ok(())
         })
     });

@@ -1,4 +1,4 @@
-//! Scenario files: near misses of good ones, and anything else somebody may put into a file.
+//! Scenario files: mutations of valid ones and arbitrary bytes.
 
 use fake_cloud::clock::{Clock, Pace};
 use fake_cloud::control_plane::Records;
@@ -28,7 +28,7 @@ fn example() -> Value {
 }
 
 fn settle(text: &str) -> Result<(), TestCaseError> {
-    let told = |error: fake_cloud::scenario::ScenarioError| {
+    let check_error = |error: fake_cloud::scenario::ScenarioError| {
         let error = error.to_string();
         prop_assert!(error.starts_with("mine.yaml"), "{error}");
         prop_assert!(error.len() < 20_000, "an error of {} bytes", error.len());
@@ -36,24 +36,24 @@ fn settle(text: &str) -> Result<(), TestCaseError> {
     };
     let scenario = match Scenario::parse("mine.yaml", text) {
         Ok(scenario) => scenario,
-        Err(error) => return told(error),
+        Err(error) => return check_error(error),
     };
     let clock = Clock::new(Pace::Manual);
     let world = World::new(Settings { clock: clock.clone(), ..Settings::default() });
     match scenario.settle(&world, &Records::new(clock)) {
         Ok(()) => Ok(()),
-        Err(error) => told(error),
+        Err(error) => check_error(error),
     }
 }
 
 #[test]
-fn whatever_stands_in_a_scenario_it_is_a_world_or_a_mistake_that_is_named() {
-    let ready = ["orphans", "drain", "bad-day"].map(|name| std::fs::read(format!("scenarios/{name}.yaml")));
-    let ready: Vec<Vec<u8>> = ready.into_iter().map(|file| file.expect("a ready scenario")).collect();
+fn malformed_scenarios_get_an_error() {
+    let builtin = ["orphans", "drain", "bad-day"].map(|name| std::fs::read(format!("scenarios/{name}.yaml")));
+    let builtin: Vec<Vec<u8>> = builtin.into_iter().map(|file| file.expect("a built-in scenario")).collect();
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     let file = prop_oneof![
         5 => like_json(vec![example()]).prop_map(|value| value.to_string()),
-        3 => like_bytes(select(ready)).prop_map(text),
+        3 => like_bytes(select(builtin)).prop_map(text),
         1 => any_text(),
         1 => any_bytes().prop_map(text),
     ];
@@ -61,7 +61,7 @@ fn whatever_stands_in_a_scenario_it_is_a_world_or_a_mistake_that_is_named() {
 }
 
 #[test]
-fn a_file_that_grows_without_end_when_it_is_read_is_refused() {
+fn yaml_bombs_are_rejected() {
     let mut laughs = "a0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol]\n".to_owned();
     for level in 1..30 {
         let before = format!("*a{}, ", level - 1).repeat(9);
@@ -69,7 +69,7 @@ fn a_file_that_grows_without_end_when_it_is_read_is_refused() {
     }
     let deep = format!("fleet: {}", "[".repeat(100_000));
     for file in [laughs.as_str(), &format!("about: &a [*a]\n{laughs}"), &deep] {
-        let error = Scenario::parse("mine.yaml", file).expect_err("refused").to_string();
+        let error = Scenario::parse("mine.yaml", file).expect_err("rejected").to_string();
         assert!(error.len() < 20_000, "an error of {} bytes", error.len());
     }
 }

@@ -101,7 +101,7 @@ impl Hosts {
 
     fn drain(&mut self, worker: &str) {
         if let Ok(drained) = self.ground.cloud.records().drain(worker, None, "maintenance", "operator") {
-            let since = drained.moment("drain_started_at").expect("the server notes it");
+            let since = drained.time("drain_started_at").expect("the server notes it");
             self.drains.entry(worker.to_owned()).or_default().push(since);
         }
     }

@@ -19,7 +19,7 @@ async fn records_that_are_wrong_in_every_way_are_left_alone_and_the_others_go_on
         json!({"id": "bad-time", "status": "pending", "template_name": "metal", "created_at": "yesterday"}),
         json!({"id": "no-status"}),
     ] {
-        stage.cloud.records().insert_as_given(raw(fields)).expect("it is put in as it is");
+        stage.cloud.records().insert_raw(raw(fields)).expect("it is put in as it is");
     }
     stage.add_worker("bad-template", json!({"template_name": "unobtainium"}));
     stage.add_worker("bad-region", json!({"aws_region": "mars-north-1"}));

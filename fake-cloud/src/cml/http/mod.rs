@@ -1,4 +1,4 @@
-//! A system over HTTP: decode, ask, encode.
+//! HTTP API of a CML server: decodes requests, calls the server and encodes responses.
 
 mod endpoints;
 
@@ -19,18 +19,18 @@ use tokio_rustls::TlsAcceptor;
 
 use self::endpoints::ENDPOINTS;
 use super::authority::Certificate;
-use super::boot::BootStage;
 use super::error::{CmlError, bad_gateway_page};
+use super::options::BootStage;
 use super::server::CmlServer;
 use crate::body::{self, BodyProblem};
 use crate::http_server::{self, Gate};
 use crate::middleware::{ErrorCode, InjectedError, Protocol, RequestInfo};
 use crate::service::Service;
 
-/// The largest body that is read.
+/// Maximum size of a request body in bytes.
 const MAX_BODY: usize = 4 * 1024 * 1024;
 
-/// One endpoint: its name for faults, its method, its path under `/api/v0`, whether it needs a login, what it does.
+/// One endpoint. `operation` is its name in fault rules; `path` is relative to `/api/v0`.
 struct Endpoint {
     operation: &'static str,
     verb: MethodFilter,
@@ -47,12 +47,12 @@ enum Access {
     Login,
 }
 
-/// A request, decoded as far as every endpoint needs it.
+/// Request with its path parameters, query and body decoded.
 struct ApiRequest {
     params: Vec<String>,
     query: Vec<(String, String)>,
     body: Bytes,
-    /// The id of the token it came with.
+    /// Id of the token in the request; empty for endpoints without a login.
     token: String,
 }
 
@@ -81,30 +81,30 @@ impl ApiRequest {
     }
 }
 
-/// The service without a socket.
-pub fn router(system: CmlServer) -> Router {
+/// Routes of the API, without a socket.
+pub fn router(server: CmlServer) -> Router {
     let mut router = Router::new();
     for endpoint in ENDPOINTS {
-        let system = system.clone();
-        let handler = move |request: Request| async move { answer(&system, Some(endpoint), request).await };
+        let server = server.clone();
+        let handler = move |request: Request| async move { handle(&server, Some(endpoint), request).await };
         router = router.route(&format!("/api/v0{}", endpoint.path), on(endpoint.verb, handler));
     }
-    let (elsewhere, otherwise) = (system.clone(), system);
+    let (not_found, wrong_method) = (server.clone(), server);
     router
-        .method_not_allowed_fallback(move |request: Request| async move { answer(&otherwise, None, request).await })
-        .fallback(move |request: Request| async move { answer(&elsewhere, None, request).await })
+        .method_not_allowed_fallback(move |request: Request| async move { handle(&wrong_method, None, request).await })
+        .fallback(move |request: Request| async move { handle(&not_found, None, request).await })
 }
 
-async fn answer(system: &CmlServer, endpoint: Option<&'static Endpoint>, request: Request) -> Response {
+async fn handle(server: &CmlServer, endpoint: Option<&'static Endpoint>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let operation = endpoint.map_or("unknown", |endpoint| endpoint.operation);
     let mut info = RequestInfo::new(Service::Cml, operation).with_http(parts.method.as_str(), parts.uri.path());
-    info.subjects.extend(system.options().instance_id.clone());
-    let work = carry_out(system, endpoint, parts, body);
-    system.options().middleware.handle(system.clock(), info, &CmlProtocol, work).await
+    info.subjects.extend(server.options().instance_id.clone());
+    let work = dispatch(server, endpoint, parts, body);
+    server.options().middleware.handle(server.clock(), info, &CmlProtocol, work).await
 }
 
-/// Encodes injected errors as CML's own.
+/// Encodes injected errors as errors of CML.
 struct CmlProtocol;
 
 impl Protocol for CmlProtocol {
@@ -125,24 +125,24 @@ impl Protocol for CmlProtocol {
     }
 }
 
-async fn carry_out(system: &CmlServer, endpoint: Option<&'static Endpoint>, mut parts: Parts, body: Body) -> Response {
-    let nowhere = |parts: &Parts| CmlError::not_found("Path", parts.uri.path()).into_response();
-    match system.stage() {
-        // It was switched off while the connection stood.
+async fn dispatch(server: &CmlServer, endpoint: Option<&'static Endpoint>, mut parts: Parts, body: Body) -> Response {
+    let not_found = |parts: &Parts| CmlError::not_found("Path", parts.uri.path()).into_response();
+    match server.stage() {
+        // The server was powered off while the connection was open.
         BootStage::Refused => return http_server::cut_connection(http_server::CutConnection::Reset),
         BootStage::BadGateway => return bad_gateway_page(),
         BootStage::NotReady | BootStage::Ready => {}
     }
-    let Some(endpoint) = endpoint else { return nowhere(&parts) };
+    let Some(endpoint) = endpoint else { return not_found(&parts) };
     let Ok(params) = RawPathParams::from_request_parts(&mut parts, &()).await else {
-        return nowhere(&parts);
+        return not_found(&parts);
     };
     let params = params.iter().map(|(_, value)| value.to_owned()).collect();
     let token = match (endpoint.access, bearer(&parts.headers)) {
         (Access::Open, _) => String::new(),
-        (Access::Login, token) => match system.check_token(token) {
+        (Access::Login, token) => match server.check_token(token) {
             Ok(id) => id,
-            Err(refusal) => return refusal.into_response(),
+            Err(error) => return error.into_response(),
         },
     };
     let body = match body::read(body, MAX_BODY).await {
@@ -153,7 +153,7 @@ async fn carry_out(system: &CmlServer, endpoint: Option<&'static Endpoint>, mut 
         Err(BodyProblem::Incomplete) => return CmlError::bad_request("The body is not complete.").into_response(),
     };
     let query = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri).map(|query| query.0).unwrap_or_default();
-    (endpoint.handler)(system, &ApiRequest { params, query, body, token }).unwrap_or_else(CmlError::into_response)
+    (endpoint.handler)(server, &ApiRequest { params, query, body, token }).unwrap_or_else(CmlError::into_response)
 }
 
 fn bearer(headers: &HeaderMap) -> &str {
@@ -161,67 +161,67 @@ fn bearer(headers: &HeaderMap) -> &str {
     header.strip_prefix("Bearer ").unwrap_or_default()
 }
 
-/// Serves a system over TLS until `shutdown` resolves; then the listener is dropped, and connections are refused.
+/// Serves the API over TLS until `shutdown` resolves, then drops the listener, so that connections are refused.
 ///
-/// A listener that exists cannot refuse: while the system is at [`BootStage::Refused`], connections are reset. Where the
-/// difference matters, [`serve_tls_at`] listens only once something would.
+/// An open listener cannot refuse connections: at [`BootStage::Refused`] they are reset instead. Use [`serve_tls_at`]
+/// where the difference matters; it binds the address only after that stage.
 pub async fn serve_tls(
     listener: TcpListener,
-    system: CmlServer,
+    server: CmlServer,
     certificate: Certificate,
     shutdown: impl Future<Output = ()>,
 ) {
-    serve(listener, system, Some(TlsAcceptor::from(certificate.config)), shutdown).await;
+    serve(listener, server, Some(TlsAcceptor::from(certificate.config)), shutdown).await;
 }
 
-/// Serves a system over plain HTTP until `shutdown` resolves. See [`serve_tls`].
-pub async fn serve_http(listener: TcpListener, system: CmlServer, shutdown: impl Future<Output = ()>) {
-    serve(listener, system, None, shutdown).await;
+/// Serves the API over plain HTTP until `shutdown` resolves. See [`serve_tls`].
+pub async fn serve_http(listener: TcpListener, server: CmlServer, shutdown: impl Future<Output = ()>) {
+    serve(listener, server, None, shutdown).await;
 }
 
-/// Listens at an address once the system answers at all, and serves it over TLS until `shutdown` resolves.
+/// Binds an address once the server has left [`BootStage::Refused`] and serves TLS until `shutdown` resolves.
 ///
 /// # Errors
-/// When the address cannot be listened at.
+/// The address cannot be bound.
 pub async fn serve_tls_at(
     address: SocketAddr,
-    system: CmlServer,
+    server: CmlServer,
     certificate: Certificate,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    serve_at(address, system, Some(TlsAcceptor::from(certificate.config)), shutdown).await
+    serve_at(address, server, Some(TlsAcceptor::from(certificate.config)), shutdown).await
 }
 
-/// Listens at an address once the system answers at all, and serves it over plain HTTP until `shutdown` resolves.
+/// Binds an address once the server has left [`BootStage::Refused`] and serves plain HTTP until `shutdown` resolves.
 ///
 /// # Errors
-/// When the address cannot be listened at.
+/// The address cannot be bound.
 pub async fn serve_http_at(
     address: SocketAddr,
-    system: CmlServer,
+    server: CmlServer,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    serve_at(address, system, None, shutdown).await
+    serve_at(address, server, None, shutdown).await
 }
 
 async fn serve_at(
     address: SocketAddr,
-    system: CmlServer,
+    server: CmlServer,
     tls: Option<TlsAcceptor>,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
     tokio::pin!(shutdown);
     tokio::select! {
         () = &mut shutdown => return Ok(()),
-        () = system.wait_until_listening() => {}
+        () = server.wait_until_listening() => {}
     }
     let listener = TcpListener::bind(address).await?;
-    serve(listener, system, tls, shutdown).await;
+    serve(listener, server, tls, shutdown).await;
     Ok(())
 }
 
-async fn serve(listener: TcpListener, system: CmlServer, tls: Option<TlsAcceptor>, shutdown: impl Future<Output = ()>) {
-    let looked_at = system.clone();
-    let gate = move || if looked_at.stage() == BootStage::Refused { Gate::Shut } else { Gate::Open };
-    http_server::serve(listener, router(system), tls, gate, shutdown).await;
+async fn serve(listener: TcpListener, server: CmlServer, tls: Option<TlsAcceptor>, shutdown: impl Future<Output = ()>) {
+    let server_for_gate = server.clone();
+    let gate = move || if server_for_gate.stage() == BootStage::Refused { Gate::Shut } else { Gate::Open };
+    http_server::serve(listener, router(server), tls, gate, shutdown).await;
 }

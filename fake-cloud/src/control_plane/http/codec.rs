@@ -16,10 +16,10 @@ use crate::control_plane::error::ApiError;
 use crate::control_plane::input::Input;
 use crate::control_plane::worker::Worker;
 
-/// About how long a record is.
+/// Typical size of a record in bytes.
 const ITEM_SIZE: usize = 1536;
 
-/// A request to an endpoint.
+/// Request to an endpoint.
 pub struct ApiRequest {
     subject: Option<String>,
     query: Vec<(String, String)>,
@@ -28,10 +28,10 @@ pub struct ApiRequest {
 }
 
 impl ApiRequest {
-    /// Decodes path, query and headers; the body is read when somebody asks for it.
+    /// Decodes path, query and headers. The body is parsed on first use.
     ///
     /// # Errors
-    /// [`ApiError::Invalid`] for a query or an `If-Match` that cannot be read.
+    /// [`ApiError::Invalid`] for an invalid query or `If-Match`.
     pub fn new(subject: Option<String>, parts: &Parts, body: Bytes) -> Result<Self, ApiError> {
         let query = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri)
             .map_err(|error| ApiError::invalid("(query)", &error.to_string().into(), "name=value pairs in UTF-8"))?;
@@ -49,12 +49,12 @@ impl ApiRequest {
         Ok(Self { subject, query: query.0, if_match, body })
     }
 
-    /// Whom the path names.
+    /// Id in the path.
     pub fn subject(&self) -> &str {
         self.subject.as_deref().unwrap_or_default()
     }
 
-    /// The body.
+    /// Parsed body.
     ///
     /// # Errors
     /// [`ApiError::Invalid`] unless it is a JSON object or empty.
@@ -62,22 +62,22 @@ impl ApiRequest {
         Input::parse(&self.body)
     }
 
-    /// The first value of a query parameter; an empty one counts as absent.
+    /// First value of a query parameter; an empty one counts as absent.
     pub fn query(&self, name: &str) -> Option<&str> {
         self.query.iter().find(|(key, value)| key == name && !value.is_empty()).map(|(_, value)| value.as_str())
     }
 
-    /// All values of a query parameter: repeated, separated by commas, or both.
+    /// All values of a query parameter, repeated or separated by commas.
     pub fn query_list(&self, name: &str) -> impl Iterator<Item = &str> {
         let values = self.query.iter().filter(move |(key, _)| key == name).flat_map(|(_, value)| value.split(','));
         values.map(str::trim).filter(|value| !value.is_empty())
     }
 
-    /// A query parameter that is yes or no.
+    /// Boolean query parameter.
     ///
     /// # Errors
-    /// [`ApiError::Invalid`] for any other word.
-    pub fn query_switch(&self, name: &str) -> Result<bool, ApiError> {
+    /// [`ApiError::Invalid`] unless it is a boolean.
+    pub fn query_flag(&self, name: &str) -> Result<bool, ApiError> {
         match self.query(name).map(str::to_ascii_lowercase).as_deref() {
             None | Some("false" | "0" | "no") => Ok(false),
             Some("true" | "1" | "yes") => Ok(true),
@@ -85,12 +85,12 @@ impl ApiRequest {
         }
     }
 
-    /// The version the caller has read: `If-Match`, or `expected_version` in the body. `None` is unconditional.
+    /// Version that the caller expects, from `If-Match` or `expected_version` in the body. `None` is unconditional.
     ///
     /// # Errors
     /// [`ApiError::Invalid`] if the two disagree.
     pub fn expected_version(&self, input: &Input) -> Result<Option<u64>, ApiError> {
-        let in_body = input.whole("expected_version")?;
+        let in_body = input.unsigned("expected_version")?;
         match (self.if_match, in_body) {
             (Some(header), Some(body)) if header != body => {
                 Err(ApiError::invalid("expected_version", &body.into(), &format!("{header}, as `If-Match` says")))
@@ -99,17 +99,17 @@ impl ApiRequest {
         }
     }
 
-    /// A text that may be in the query or in the body.
+    /// A string from the query or from the body.
     ///
     /// # Errors
-    /// [`ApiError::Invalid`] if the body's is not text.
+    /// [`ApiError::Invalid`] if the body's value is not a string.
     pub fn text<'a>(&'a self, input: &'a Input, name: &str) -> Result<Option<&'a str>, ApiError> {
         let in_body = input.text(name)?;
         Ok(self.query(name).or(in_body))
     }
 }
 
-/// What an endpoint answers.
+/// Response of an endpoint.
 pub struct ApiResponse {
     status: StatusCode,
     version: Option<u64>,
@@ -117,28 +117,28 @@ pub struct ApiResponse {
 }
 
 impl ApiResponse {
-    /// Any JSON.
+    /// Response with any JSON value.
     pub fn json(value: &impl Serialize) -> Self {
-        // Maps with text keys always serialise.
+        // Maps with string keys always serialize.
         let body = serde_json::to_vec(value).unwrap_or_default();
         Self { status: StatusCode::OK, version: None, body: body.into() }
     }
 
-    /// A worker's record, with its version in `ETag` if it has one.
+    /// Response with a worker record, and its version in `ETag` if it has one.
     pub fn worker(worker: &Arc<Worker>) -> Self {
         let version = worker.get("version").and_then(Value::as_u64);
         Self { status: StatusCode::OK, version, body: worker.json().to_vec().into() }
     }
 
-    /// Many records.
+    /// Response with a list of records.
     pub fn workers(workers: Vec<Arc<Worker>>) -> Self {
         Self::list(workers, |worker, answer| answer.extend_from_slice(worker.json()))
     }
 
-    /// Many objects.
+    /// Response with a list of objects.
     pub fn objects(objects: Vec<Arc<Map<String, Value>>>) -> Self {
         Self::list(objects, |object, answer| {
-            // Maps with text keys always serialise.
+            // Maps with string keys always serialize.
             let _ = serde_json::to_writer(answer, &**object);
         })
     }
@@ -148,7 +148,7 @@ impl ApiResponse {
         Self { status: StatusCode::OK, version: None, body }
     }
 
-    /// The same with another status.
+    /// Replaces the HTTP status.
     pub fn with_status(self, status: StatusCode) -> Self {
         Self { status, ..self }
     }
@@ -165,7 +165,7 @@ impl IntoResponse for ApiResponse {
     }
 }
 
-/// The items of a JSON list.
+/// Items of a JSON list.
 struct Items<T> {
     items: Vec<T>,
     write: fn(&T, &mut Vec<u8>),

@@ -1,4 +1,4 @@
-//! Every endpoint of the contract, as a table.
+//! Table of all endpoints of the API.
 
 use axum::http::StatusCode;
 use chrono::TimeDelta;
@@ -15,22 +15,22 @@ use crate::control_plane::reports::ReportKind;
 use crate::control_plane::sessions::SessionFilter;
 use crate::control_plane::settings::{Dialect, Supported};
 
-/// One endpoint.
+/// One endpoint of the API.
 #[derive(Debug)]
 pub struct Endpoint {
-    /// Its name: the `operationId` in the OpenAPI document, and what faults call it.
+    /// Name in the OpenAPI document (`operationId`) and in fault rules.
     pub operation: &'static str,
-    /// Its method.
+    /// HTTP method of the endpoint.
     pub verb: Verb,
-    /// Its path; a part in braces is a parameter.
+    /// Path; a segment in braces is a parameter.
     pub path: &'static str,
-    /// Who may call it.
+    /// Access control of the endpoint.
     pub access: Access,
     pub(super) handler: Handler,
 }
 
 impl Endpoint {
-    /// Whether a server that speaks like this has it.
+    /// Whether a server with this dialect has the endpoint.
     pub fn exists_in(&self, dialect: Dialect) -> bool {
         self.operation != "terminate_worker" || dialect.terminate == Supported::Yes
     }
@@ -39,50 +39,50 @@ impl Endpoint {
 type Handler = fn(&Records, &ApiRequest) -> EndpointResult;
 type EndpointResult = Result<ApiResponse, ApiError>;
 
-/// The methods in use.
+/// HTTP methods in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
-    /// Looks.
+    /// Reads without a change.
     Get,
-    /// Does.
+    /// Creates an object or runs an operation.
     Post,
-    /// Replaces.
+    /// Replaces an object.
     Put,
-    /// Takes away.
+    /// Removes an object.
     Delete,
 }
 
-const fn open(operation: &'static str, verb: Verb, path: &'static str, handler: Handler) -> Endpoint {
+const fn public(operation: &'static str, verb: Verb, path: &'static str, handler: Handler) -> Endpoint {
     Endpoint { operation, verb, path, access: Access::Open, handler }
 }
 
-const fn keyed(operation: &'static str, verb: Verb, path: &'static str, handler: Handler) -> Endpoint {
+const fn authenticated(operation: &'static str, verb: Verb, path: &'static str, handler: Handler) -> Endpoint {
     Endpoint { operation, verb, path, access: Access::Key, handler }
 }
 
-/// The whole contract, in the order of its document.
+/// All endpoints, in the order of the OpenAPI document.
 pub const ENDPOINTS: &[Endpoint] = &[
-    open("health", Verb::Get, "/health", |_, _| Ok(ApiResponse::json(&json!({"status": "healthy"})))),
-    keyed("list_workers", Verb::Get, "/api/internal/workers", list_workers),
-    keyed("create_worker", Verb::Post, "/api/internal/workers", |records, request| {
+    public("health", Verb::Get, "/health", |_, _| Ok(ApiResponse::json(&json!({"status": "healthy"})))),
+    authenticated("list_workers", Verb::Get, "/api/internal/workers", list_workers),
+    authenticated("create_worker", Verb::Post, "/api/internal/workers", |records, request| {
         Ok(ApiResponse::worker(&records.create_worker(request.input()?)?).with_status(StatusCode::CREATED))
     }),
-    keyed("scale_up", Verb::Post, "/api/internal/workers/scale-up", scale_up),
-    keyed("bulk_import", Verb::Post, "/api/internal/workers/bulk-import", |records, request| {
+    authenticated("scale_up", Verb::Post, "/api/internal/workers/scale-up", scale_up),
+    authenticated("bulk_import", Verb::Post, "/api/internal/workers/bulk-import", |records, request| {
         Ok(ApiResponse::json(&records.bulk_import(&request.input()?)?))
     }),
-    keyed("get_worker", Verb::Get, "/api/internal/workers/{id}", |records, request| {
+    authenticated("get_worker", Verb::Get, "/api/internal/workers/{id}", |records, request| {
         Ok(ApiResponse::worker(&records.worker(request.subject())?))
     }),
-    keyed("write_status", Verb::Post, "/api/internal/workers/{id}/status", |records, request| {
+    authenticated("write_status", Verb::Post, "/api/internal/workers/{id}/status", |records, request| {
         let input = request.input()?;
         Ok(ApiResponse::worker(&records.write_status(request.subject(), request.expected_version(&input)?, &input)?))
     }),
-    keyed("set_desired_status", Verb::Post, "/api/internal/workers/{id}/desired-status", |records, request| {
+    authenticated("set_desired_status", Verb::Post, "/api/internal/workers/{id}/desired-status", |records, request| {
         let input = request.input()?;
         Ok(ApiResponse::worker(&records.set_desired(request.subject(), request.expected_version(&input)?, &input)?))
     }),
-    keyed("write_ec2_details", Verb::Post, "/api/internal/workers/{id}/ec2-details", |records, request| {
+    authenticated("write_ec2_details", Verb::Post, "/api/internal/workers/{id}/ec2-details", |records, request| {
         let input = request.input()?;
         Ok(ApiResponse::worker(&records.write_ec2_details(
             request.subject(),
@@ -90,127 +90,140 @@ pub const ENDPOINTS: &[Endpoint] = &[
             &input,
         )?))
     }),
-    keyed("terminate_worker", Verb::Post, "/api/internal/workers/{id}/terminate", terminate_worker),
-    keyed("drain_worker", Verb::Post, "/api/internal/workers/{id}/drain", drain),
-    keyed("cancel_drain", Verb::Post, "/api/v1/workers/{id}/cancel-drain", cancel_drain),
-    keyed("detect_idle", Verb::Post, "/api/internal/workers/{id}/detect-idle", |records, request| {
+    authenticated("terminate_worker", Verb::Post, "/api/internal/workers/{id}/terminate", terminate_worker),
+    authenticated("drain_worker", Verb::Post, "/api/internal/workers/{id}/drain", drain),
+    authenticated("cancel_drain", Verb::Post, "/api/v1/workers/{id}/cancel-drain", cancel_drain),
+    authenticated("detect_idle", Verb::Post, "/api/internal/workers/{id}/detect-idle", |records, request| {
         Ok(ApiResponse::json(&records.detect_idle(request.subject(), &request.input()?)?))
     }),
-    keyed("idle_status", Verb::Get, "/api/internal/workers/{id}/idle-status", |records, request| {
+    authenticated("idle_status", Verb::Get, "/api/internal/workers/{id}/idle-status", |records, request| {
         Ok(ApiResponse::json(&records.idle_status(request.subject())?))
     }),
-    keyed("report_metrics", Verb::Post, "/api/internal/workers/{id}/metrics", |records, request| {
-        Ok(ApiResponse::worker(&records.take_report(request.subject(), ReportKind::Metrics, &request.input()?)?))
+    authenticated("report_metrics", Verb::Post, "/api/internal/workers/{id}/metrics", |records, request| {
+        Ok(ApiResponse::worker(&records.store_report(request.subject(), ReportKind::Metrics, &request.input()?)?))
     }),
-    keyed("report_cml_data", Verb::Post, "/api/internal/workers/{id}/cml-data", |records, request| {
-        Ok(ApiResponse::worker(&records.take_report(request.subject(), ReportKind::CmlData, &request.input()?)?))
+    authenticated("report_cml_data", Verb::Post, "/api/internal/workers/{id}/cml-data", |records, request| {
+        Ok(ApiResponse::worker(&records.store_report(request.subject(), ReportKind::CmlData, &request.input()?)?))
     }),
-    keyed("report_activity", Verb::Post, "/api/internal/workers/{id}/activity", |records, request| {
-        Ok(ApiResponse::worker(&records.note_activity(request.subject(), &request.input()?)?))
+    authenticated("report_activity", Verb::Post, "/api/internal/workers/{id}/activity", |records, request| {
+        Ok(ApiResponse::worker(&records.record_activity(request.subject(), &request.input()?)?))
     }),
-    keyed(
+    authenticated(
         "request_registration",
         Verb::Post,
         "/api/internal/workers/{id}/license/request-registration",
         |records, request| license(records, request, LicenseOperation::Register, LicenseStep::Request),
     ),
-    keyed(
+    authenticated(
         "start_registration",
         Verb::Post,
         "/api/internal/workers/{id}/license/start-registration",
         |records, request| license(records, request, LicenseOperation::Register, LicenseStep::Start),
     ),
-    keyed(
+    authenticated(
         "complete_registration",
         Verb::Post,
         "/api/internal/workers/{id}/license/complete-registration",
         |records, request| license(records, request, LicenseOperation::Register, LicenseStep::Complete),
     ),
-    keyed(
+    authenticated(
         "fail_registration",
         Verb::Post,
         "/api/internal/workers/{id}/license/fail-registration",
         |records, request| license(records, request, LicenseOperation::Register, LicenseStep::Fail),
     ),
-    keyed(
+    authenticated(
         "request_deregistration",
         Verb::Post,
         "/api/internal/workers/{id}/license/request-deregistration",
         |records, request| license(records, request, LicenseOperation::Deregister, LicenseStep::Request),
     ),
-    keyed(
+    authenticated(
         "start_deregistration",
         Verb::Post,
         "/api/internal/workers/{id}/license/start-deregistration",
         |records, request| license(records, request, LicenseOperation::Deregister, LicenseStep::Start),
     ),
-    keyed(
+    authenticated(
         "complete_deregistration",
         Verb::Post,
         "/api/internal/workers/{id}/license/complete-deregistration",
         |records, request| license(records, request, LicenseOperation::Deregister, LicenseStep::Complete),
     ),
-    keyed(
+    authenticated(
         "fail_deregistration",
         Verb::Post,
         "/api/internal/workers/{id}/license/fail-deregistration",
         |records, request| license(records, request, LicenseOperation::Deregister, LicenseStep::Fail),
     ),
-    keyed("list_templates", Verb::Get, "/api/internal/worker-templates", |records, _| {
+    authenticated("list_templates", Verb::Get, "/api/internal/worker-templates", |records, _| {
         Ok(ApiResponse::objects(records.templates()))
     }),
-    keyed("put_template", Verb::Post, "/api/internal/worker-templates", |records, request| {
+    authenticated("put_template", Verb::Post, "/api/internal/worker-templates", |records, request| {
         Ok(ApiResponse::json(&*records.put_template(request.input()?)?).with_status(StatusCode::CREATED))
     }),
-    keyed("get_template", Verb::Get, "/api/internal/worker-templates/by-name/{name}", |records, request| {
+    authenticated("get_template", Verb::Get, "/api/internal/worker-templates/by-name/{name}", |records, request| {
         Ok(ApiResponse::json(&*records.template(request.subject())?))
     }),
-    keyed("delete_template", Verb::Delete, "/api/internal/worker-templates/by-name/{name}", |records, request| {
-        records.delete_template(request.subject())?;
-        Ok(ApiResponse::json(&json!({"deleted": request.subject()})))
-    }),
-    keyed("get_discovery_settings", Verb::Get, "/api/internal/settings/discovery", |records, _| {
+    authenticated(
+        "delete_template",
+        Verb::Delete,
+        "/api/internal/worker-templates/by-name/{name}",
+        |records, request| {
+            records.delete_template(request.subject())?;
+            Ok(ApiResponse::json(&json!({"deleted": request.subject()})))
+        },
+    ),
+    authenticated("get_discovery_settings", Verb::Get, "/api/internal/settings/discovery", |records, _| {
         Ok(ApiResponse::json(&*records.discovery()))
     }),
-    keyed("set_discovery_settings", Verb::Put, "/api/internal/settings/discovery", |records, request| {
+    authenticated("set_discovery_settings", Verb::Put, "/api/internal/settings/discovery", |records, request| {
         Ok(ApiResponse::json(&*records.set_discovery(request.input()?)?))
     }),
-    keyed("list_sessions", Verb::Get, "/api/internal/lablet-sessions", |records, request| {
+    authenticated("list_sessions", Verb::Get, "/api/internal/lablet-sessions", |records, request| {
         let statuses = request.query_list("status").map(str::to_ascii_lowercase).collect();
         let filter = SessionFilter { worker_id: request.query("worker_id").map(str::to_owned), statuses };
         Ok(ApiResponse::objects(records.sessions(&filter)))
     }),
-    keyed("create_session", Verb::Post, "/api/internal/lablet-sessions", |records, request| {
+    authenticated("create_session", Verb::Post, "/api/internal/lablet-sessions", |records, request| {
         Ok(ApiResponse::json(&*records.create_session(request.input()?)?).with_status(StatusCode::CREATED))
     }),
-    keyed("imminent_deadlines", Verb::Get, "/api/internal/lablet-sessions/imminent-deadlines", imminent_deadlines),
-    keyed("get_session", Verb::Get, "/api/internal/lablet-sessions/{id}", |records, request| {
+    authenticated(
+        "imminent_deadlines",
+        Verb::Get,
+        "/api/internal/lablet-sessions/imminent-deadlines",
+        imminent_deadlines,
+    ),
+    authenticated("get_session", Verb::Get, "/api/internal/lablet-sessions/{id}", |records, request| {
         Ok(ApiResponse::json(&*records.session(request.subject())?))
     }),
-    keyed("schedule_session", Verb::Post, "/api/internal/lablet-sessions/{id}/schedule", |records, request| {
+    authenticated("schedule_session", Verb::Post, "/api/internal/lablet-sessions/{id}/schedule", |records, request| {
         Ok(ApiResponse::json(&*records.schedule_session(request.subject(), &request.input()?)?))
     }),
-    keyed("transition_session", Verb::Post, "/api/internal/lablet-sessions/{id}/transition", |records, request| {
-        Ok(ApiResponse::json(&*records.transition_session(request.subject(), &request.input()?)?))
-    }),
-    keyed("terminate_session", Verb::Post, "/api/internal/lablet-sessions/{id}/terminate", terminate_session),
-    keyed("expire_session", Verb::Post, "/api/internal/lablet-sessions/{id}/expire", expire_session),
-    keyed(
+    authenticated(
+        "transition_session",
+        Verb::Post,
+        "/api/internal/lablet-sessions/{id}/transition",
+        |records, request| Ok(ApiResponse::json(&*records.transition_session(request.subject(), &request.input()?)?)),
+    ),
+    authenticated("terminate_session", Verb::Post, "/api/internal/lablet-sessions/{id}/terminate", terminate_session),
+    authenticated("expire_session", Verb::Post, "/api/internal/lablet-sessions/{id}/expire", expire_session),
+    authenticated(
         "set_session_desired_status",
         Verb::Post,
         "/api/internal/lablet-sessions/{id}/desired-status",
         |records, request| Ok(ApiResponse::json(&*records.set_session_desired(request.subject(), &request.input()?)?)),
     ),
-    keyed("list_audit", Verb::Get, "/api/internal/scaling-audit", |records, request| {
+    authenticated("list_audit", Verb::Get, "/api/internal/scaling-audit", |records, request| {
         Ok(ApiResponse::objects(records.audit(request.query("worker_id"), request.query("action"))))
     }),
-    keyed("record_audit", Verb::Post, "/api/internal/scaling-audit", |records, request| {
+    authenticated("record_audit", Verb::Post, "/api/internal/scaling-audit", |records, request| {
         Ok(ApiResponse::json(&*records.record_audit(request.input()?)?).with_status(StatusCode::CREATED))
     }),
-    keyed("list_events", Verb::Get, "/api/internal/events", |records, request| {
+    authenticated("list_events", Verb::Get, "/api/internal/events", |records, request| {
         Ok(ApiResponse::objects(records.events(request.query("worker_id"), request.query("type"))))
     }),
-    keyed("publish_event", Verb::Post, "/api/internal/events", |records, request| {
+    authenticated("publish_event", Verb::Post, "/api/internal/events", |records, request| {
         Ok(ApiResponse::json(&*records.publish(&request.input()?)?).with_status(StatusCode::CREATED))
     }),
 ];
@@ -223,11 +236,11 @@ fn list_workers(records: &Records, request: &ApiRequest) -> EndpointResult {
         statuses: statuses("status")?,
         exclude_statuses: match records.settings().dialect.exclude_statuses {
             Supported::Yes => statuses("exclude_statuses")?,
-            // What a server does not know, it does not read either.
+            // A filter that the server does not support is not parsed either.
             Supported::No => Vec::new(),
         },
         aws_region: request.query("aws_region").map(str::to_owned),
-        include_terminated: request.query_switch("include_terminated")?,
+        include_terminated: request.query_flag("include_terminated")?,
     };
     Ok(ApiResponse::workers(records.workers(&filter)))
 }

@@ -1,4 +1,4 @@
-//! The records over HTTP: decode, ask, encode.
+//! HTTP API of the records: decodes requests, calls the records and encodes responses.
 
 mod codec;
 mod endpoints;
@@ -23,12 +23,12 @@ use crate::http_server::{self, Gate};
 use crate::middleware::{ErrorCode, InjectedError, Middleware, Protocol, RequestInfo};
 use crate::service::Service;
 
-/// How the records are served.
+/// Options of the HTTP server.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// What the header `X-API-Key` must say.
+    /// Expected value of the header `X-API-Key`.
     pub api_key: String,
-    /// The largest body that is read.
+    /// Maximum size of a request body in bytes.
     pub max_body_bytes: usize,
     /// Injects faults into requests and observes them.
     pub middleware: Middleware,
@@ -43,12 +43,12 @@ impl Default for Options {
 /// Serves the records until `shutdown` resolves.
 ///
 /// # Cancel safety
-/// Dropping it stops the server; requests in flight end without an answer, but never halfway through a change.
+/// Dropping the future stops the server. Requests in flight get no response, but no change is applied partially.
 pub async fn serve(listener: TcpListener, records: Records, options: Options, shutdown: impl Future<Output = ()>) {
     http_server::serve(listener, router(records, options), None, || Gate::Open, shutdown).await;
 }
 
-/// The service without a socket.
+/// Routes of the API, without a socket.
 pub fn router(records: Records, options: Options) -> Router {
     let server = Server { records, options };
     let mut router = Router::new();
@@ -61,13 +61,15 @@ pub fn router(records: Records, options: Options) -> Router {
             Verb::Put => MethodFilter::PUT,
             Verb::Delete => MethodFilter::DELETE,
         };
-        let handler = move |request: Request| async move { server.answer(Some(endpoint), request).await };
+        let handler = move |request: Request| async move { server.handle(Some(endpoint), request).await };
         router = router.route(endpoint.path, on(filter, handler));
     }
-    let (nowhere, otherwise) = (server.clone(), server);
+    let (not_found, wrong_method) = (server.clone(), server);
     router
-        .method_not_allowed_fallback(move |request: Request| async move { otherwise.refuse_method(request).await })
-        .fallback(move |request: Request| async move { nowhere.answer(None, request).await })
+        .method_not_allowed_fallback(
+            move |request: Request| async move { wrong_method.method_not_allowed(request).await },
+        )
+        .fallback(move |request: Request| async move { not_found.handle(None, request).await })
 }
 
 #[derive(Clone)]
@@ -77,60 +79,62 @@ struct Server {
 }
 
 impl Server {
-    async fn answer(&self, endpoint: Option<&'static Endpoint>, request: Request) -> Response {
+    async fn handle(&self, endpoint: Option<&'static Endpoint>, request: Request) -> Response {
         let (mut parts, body) = request.into_parts();
         let subject = match RawPathParams::from_request_parts(&mut parts, &()).await {
             Ok(params) => params.iter().next().map(|(_, value)| value.to_owned()),
-            // Not UTF-8: it names nothing we have, but it was asked, and is told and recorded as everything else.
+            // A path that is not UTF-8 matches no endpoint, but it is recorded like every other request.
             Err(_) => None,
         };
         let endpoint = endpoint.filter(|endpoint| subject.is_some() || !endpoint.path.contains('{'));
         let operation = endpoint.map_or("unknown", |endpoint| endpoint.operation);
         let mut info = request_info(operation, &parts);
         info.subjects.extend(subject.clone());
-        let work = self.carry_out(endpoint, subject, parts, body);
+        let work = self.dispatch(endpoint, subject, parts, body);
         self.options.middleware.handle(self.records.clock(), info, &ControlPlaneProtocol, work).await
     }
 
-    async fn carry_out(
+    async fn dispatch(
         &self,
         endpoint: Option<&'static Endpoint>,
         subject: Option<String>,
         parts: Parts,
         body: Body,
     ) -> Response {
-        let Some(endpoint) = endpoint else { return refuse(&ApiError::NoSuchPath(parts.uri.path().to_owned())) };
+        let Some(endpoint) = endpoint else {
+            return error_response(&ApiError::NoSuchPath(parts.uri.path().to_owned()));
+        };
         let key = parts.headers.get("x-api-key").map(|key| key.as_bytes());
         if endpoint.access == Access::Key && key != Some(self.options.api_key.as_bytes()) {
-            return refuse(&ApiError::Unauthorized);
+            return error_response(&ApiError::Unauthorized);
         }
         let limit = self.options.max_body_bytes;
         let body = match body::read(body, limit).await {
             Ok(body) => body,
-            Err(BodyProblem::TooLong) => return refuse(&ApiError::TooLarge { limit }),
+            Err(BodyProblem::TooLong) => return error_response(&ApiError::TooLarge { limit }),
             Err(BodyProblem::Incomplete) => {
-                return refuse(&ApiError::invalid("(body)", &"not all of it".into(), "a body that is complete"));
+                return error_response(&ApiError::invalid("(body)", &"incomplete".into(), "a complete body"));
             }
         };
         ApiRequest::new(subject, &parts, body)
             .and_then(|call| (endpoint.handler)(&self.records, &call))
-            .map_or_else(|problem| refuse(&problem), IntoResponse::into_response)
+            .map_or_else(|error| error_response(&error), IntoResponse::into_response)
     }
 
-    async fn refuse_method(&self, request: Request) -> Response {
+    async fn method_not_allowed(&self, request: Request) -> Response {
         let (parts, _) = request.into_parts();
         let info = request_info("unknown", &parts);
-        let work = async { refuse(&ApiError::MethodNotAllowed(parts.method.to_string())) };
+        let work = async { error_response(&ApiError::MethodNotAllowed(parts.method.to_string())) };
         self.options.middleware.handle(self.records.clock(), info, &ControlPlaneProtocol, work).await
     }
 }
 
-/// Who may call an endpoint.
+/// Access control of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Whoever has the API key.
+    /// Requires the API key.
     Key,
-    /// Everybody.
+    /// Accepts every caller.
     Open,
 }
 
@@ -140,7 +144,7 @@ fn request_info(operation: &'static str, parts: &Parts) -> RequestInfo<'static> 
         .with_fencing_token(fencing_token(&parts.headers))
 }
 
-/// Encodes injected errors as the control plane's own.
+/// Encodes injected errors as errors of the control plane.
 struct ControlPlaneProtocol;
 
 impl Protocol for ControlPlaneProtocol {
@@ -148,7 +152,7 @@ impl Protocol for ControlPlaneProtocol {
 
     fn encode_error(&self, error: InjectedError) -> Response {
         let status = error.status.and_then(|status| StatusCode::from_u16(status).ok());
-        let detail = error.message.as_deref().unwrap_or("a fault rule said no");
+        let detail = error.message.as_deref().unwrap_or("error injected by a fault rule");
         let body = axum::Json(serde_json::json!({"error": error.code, "detail": detail}));
         let mut response = (status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), body).into_response();
         response.extensions_mut().insert(ErrorCode(error.code.into()));
@@ -164,9 +168,9 @@ fn fencing_token(headers: &HeaderMap) -> Option<i64> {
     headers.get("x-fencing-token")?.to_str().ok()?.parse().ok()
 }
 
-fn refuse(problem: &ApiError) -> Response {
-    let status = StatusCode::from_u16(problem.http_status()).unwrap_or(StatusCode::BAD_REQUEST);
-    let mut response = (status, axum::Json(problem.to_json())).into_response();
-    response.extensions_mut().insert(ErrorCode(problem.code().into()));
+fn error_response(error: &ApiError) -> Response {
+    let status = StatusCode::from_u16(error.http_status()).unwrap_or(StatusCode::BAD_REQUEST);
+    let mut response = (status, axum::Json(error.to_json())).into_response();
+    response.extensions_mut().insert(ErrorCode(error.code().into()));
     response
 }
