@@ -110,9 +110,15 @@ async fn run(arguments: &[&str], environment: &Environment) -> String {
     format!("{}\n{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr))
 }
 
+/// Removes the variables, with and without their prefix.
 fn without(environment: &Environment, variables: &[&str]) -> Environment {
-    let kept = environment.iter().filter(|(name, _)| !variables.contains(&name.as_str()));
+    let kept = environment.iter().filter(|(name, _)| !variables.contains(&name.trim_start_matches("LCM_")));
     kept.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// Sets a variable under its prefixed name, which wins over the other one.
+fn set(environment: &mut Environment, variable: &str, value: &str) {
+    environment.insert(format!("LCM_{variable}"), value.to_owned());
 }
 
 /// A controller that runs, and everything it says.
@@ -213,17 +219,17 @@ async fn no_secret_comes_out_of_the_command_or_the_fake_cloud_at_any_level_of_lo
     quiet("the log", &said);
 
     let mut named = environment.clone();
-    named.insert("ETCD_USERNAME".to_owned(), "lcm".to_owned());
+    set(&mut named, "ETCD_USERNAME", "lcm");
     let mut wrong = working.clone();
     for variable in ["CONTROL_PLANE_API_KEY", "ADMIN_KEY", "CML_DEFAULT_PASSWORD"] {
-        wrong.insert(variable.to_owned(), format!("{CANARY}with a line\nbreak"));
+        set(&mut wrong, variable, &format!("{CANARY}with a line\nbreak"));
     }
     let mut stranger = working.clone();
-    stranger.insert("CONTROL_PLANE_API_KEY".to_owned(), format!("{CANARY}of-a-stranger"));
-    stranger.insert("CONTROL_PLANE_API_RETRIES".to_owned(), "0".to_owned());
+    set(&mut stranger, "CONTROL_PLANE_API_KEY", &format!("{CANARY}of-a-stranger"));
+    set(&mut stranger, "CONTROL_PLANE_API_RETRIES", "0");
     let mut unusable = working.clone();
-    unusable.insert("EVENT_SINK_URL".to_owned(), format!("not a url {CANARY}sink"));
-    unusable.insert("CONTROL_PLANE_API_URL".to_owned(), format!("http://u:{CANARY}@host"));
+    set(&mut unusable, "EVENT_SINK_URL", &format!("not a url {CANARY}sink"));
+    set(&mut unusable, "CONTROL_PLANE_API_URL", &format!("http://u:{CANARY}@host"));
     for (place, arguments, environment) in [
         ("--print-settings", &["--print-settings"][..], &named),
         ("a dry run", &["--once", "--dry-run"], &working),
