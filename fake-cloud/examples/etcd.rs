@@ -5,8 +5,8 @@
 //! etcdctl --endpoints 127.0.0.1:2379 put hello world
 //! ```
 
-use fake_cloud::clock::{Clock, Pace};
 use fake_cloud::etcd::{EtcdStore, serve};
+use fake_cloud::{Clock, Pace};
 use tokio::net::TcpListener;
 
 #[tokio::main]

@@ -8,9 +8,9 @@ use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use fake_cloud::clock::{Clock, Pace};
 use fake_cloud::cml::{self, Authority, CmlServer};
 use fake_cloud::control_plane::{self, Records};
+use fake_cloud::{Clock, Pace};
 use serde_json::json;
 use tokio::net::TcpListener;
 

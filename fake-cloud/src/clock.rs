@@ -1,6 +1,4 @@
-//! The one clock of a world: real, accelerated, or moved by hand.
-//!
-//! Everything that takes time in the fake cloud is measured on it, so a test can make an hour pass in no time.
+//! The clock of a world: real, accelerated, or manual. All services measure time on it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,22 +7,22 @@ use chrono::{DateTime, TimeDelta, Utc};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-/// How a clock goes.
+/// Speed of a clock.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Pace {
-    /// As the clock on the wall.
+    /// Real time.
     Real,
-    /// This many times faster.
+    /// Real time multiplied by this factor.
     Accelerated(f64),
-    /// Not at all; [`Clock::advance`] moves it.
+    /// Stands still until [`Clock::advance`] is called.
     Manual,
 }
 
-/// A clock that can be moved. Clones show the same time.
+/// A clock that can be advanced. Clones share their state.
 ///
 /// ```
 /// use std::time::Duration;
-/// use fake_cloud::clock::{Clock, Pace};
+/// use fake_cloud::{Clock, Pace};
 ///
 /// let clock = Clock::new(Pace::Manual);
 /// let before = clock.now();
@@ -33,122 +31,124 @@ pub enum Pace {
 /// ```
 #[derive(Debug, Clone)]
 pub struct Clock {
-    shared: Arc<Shared>,
+    inner: Arc<Inner>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    hand: Mutex<Hand>,
-    moved: watch::Sender<()>,
+struct Inner {
+    reference: Mutex<Reference>,
+    changed: watch::Sender<()>,
 }
 
-/// Where the clock stood at an instant, and how it goes from there.
+/// Time of the clock at an instant, and its pace since then.
 #[derive(Debug, Clone, Copy)]
-struct Hand {
+struct Reference {
     pace: Pace,
-    stood_at: DateTime<Utc>,
-    since: Instant,
+    time: DateTime<Utc>,
+    instant: Instant,
 }
 
-impl Hand {
+impl Reference {
     fn now(self) -> DateTime<Utc> {
         let factor = match self.pace {
             Pace::Real => 1.0,
             Pace::Accelerated(factor) => factor,
             Pace::Manual => 0.0,
         };
-        // Not `mul_f64`, which panics where a factor is absurd.
-        let passed = Duration::try_from_secs_f64(self.since.elapsed().as_secs_f64() * factor.max(0.0));
-        ahead(self.stood_at, passed.unwrap_or(Duration::MAX))
+        // `mul_f64` panics if the product is out of range.
+        let elapsed = Duration::try_from_secs_f64(self.instant.elapsed().as_secs_f64() * factor.max(0.0));
+        saturating_add(self.time, elapsed.unwrap_or(Duration::MAX))
     }
 }
 
 impl Clock {
-    /// A clock that starts at the real time of day.
+    /// Creates a clock that starts at the current time.
     pub fn new(pace: Pace) -> Self {
-        Self::starting_at(pace, DateTime::<Utc>::from(std::time::SystemTime::now()))
+        Self::with_start(pace, DateTime::<Utc>::from(std::time::SystemTime::now()))
     }
 
-    /// A clock that starts at a moment of its own.
-    pub fn starting_at(pace: Pace, moment: DateTime<Utc>) -> Self {
-        let hand = Hand { pace, stood_at: moment, since: Instant::now() };
-        Self { shared: Arc::new(Shared { hand: Mutex::new(hand), moved: watch::Sender::new(()) }) }
+    /// Creates a clock that starts at `start`.
+    pub fn with_start(pace: Pace, start: DateTime<Utc>) -> Self {
+        let reference = Reference { pace, time: start, instant: Instant::now() };
+        Self { inner: Arc::new(Inner { reference: Mutex::new(reference), changed: watch::Sender::new(()) }) }
     }
 
-    /// The time in this world.
+    /// Returns the current time of the clock.
     pub fn now(&self) -> DateTime<Utc> {
-        self.shared.hand.lock().now()
+        self.inner.reference.lock().now()
     }
 
-    /// How it goes.
+    /// Returns the current pace.
     pub fn pace(&self) -> Pace {
-        self.shared.hand.lock().pace
+        self.inner.reference.lock().pace
     }
 
-    /// Lets it go another way from here on.
+    /// Changes the pace. The current time does not change.
     pub fn set_pace(&self, pace: Pace) {
-        self.change(|hand| hand.pace = pace);
+        self.change(|reference| reference.pace = pace);
     }
 
-    /// Moves it forward, at any pace. Whoever waits for a moment that has come now wakes up.
+    /// Advances the clock, at any pace, and wakes the tasks whose time has come. Saturates in the year 9999.
     pub fn advance(&self, duration: Duration) {
-        self.change(|hand| hand.stood_at = ahead(hand.stood_at, duration));
+        self.change(|reference| reference.time = saturating_add(reference.time, duration));
     }
 
-    /// Waits until the clock shows `moment`.
+    /// Waits until the clock reaches `deadline`.
     ///
     /// # Cancel safety
-    /// Can be dropped and called again at any time; nothing is lost.
-    pub async fn sleep_until(&self, moment: DateTime<Utc>) {
-        let mut moved = self.shared.moved.subscribe();
+    /// Cancel safe.
+    pub async fn sleep_until(&self, deadline: DateTime<Utc>) {
+        let mut changed = self.inner.changed.subscribe();
         loop {
-            moved.mark_unchanged();
+            changed.mark_unchanged();
             let (now, pace) = {
-                let hand = self.shared.hand.lock();
-                (hand.now(), hand.pace)
+                let reference = self.inner.reference.lock();
+                (reference.now(), reference.pace)
             };
-            let Ok(left) = (moment - now).to_std() else { return };
+            let Ok(left) = (deadline - now).to_std() else { return };
             if left.is_zero() {
                 return;
             }
             let real = match pace {
                 Pace::Real => Some(left),
-                // What would take longer than any number can say is not waited for: only a moved clock brings it near.
+                // A wait that is too long for a `Duration` ends only if the clock is changed.
                 Pace::Accelerated(factor) => Duration::try_from_secs_f64(left.as_secs_f64() / factor).ok(),
                 Pace::Manual => None,
             };
-            // The sender lives as long as `self`, so `changed` fails only while everything is torn down.
+            // The sender lives as long as `self`, so `changed` cannot fail.
             match real {
-                Some(real) => drop(tokio::time::timeout(real, moved.changed()).await),
-                None => drop(moved.changed().await),
+                Some(real) => drop(tokio::time::timeout(real, changed.changed()).await),
+                None => drop(changed.changed().await),
             }
         }
     }
 
-    /// Waits for a while on this clock.
+    /// Waits for a duration on this clock.
+    ///
+    /// # Cancel safety
+    /// Cancel safe, but the wait starts again with the next call.
     pub async fn sleep(&self, duration: Duration) {
-        self.sleep_until(ahead(self.now(), duration)).await;
+        self.sleep_until(saturating_add(self.now(), duration)).await;
     }
 
-    fn change(&self, change: impl FnOnce(&mut Hand)) {
+    fn change(&self, change: impl FnOnce(&mut Reference)) {
         {
-            let mut hand = self.shared.hand.lock();
-            *hand = Hand { stood_at: hand.now(), since: Instant::now(), ..*hand };
-            change(&mut hand);
+            let mut reference = self.inner.reference.lock();
+            *reference = Reference { time: reference.now(), instant: Instant::now(), ..*reference };
+            change(&mut reference);
         }
-        self.shared.moved.send_replace(());
+        self.inner.changed.send_replace(());
     }
 }
 
-/// The end of time. A year of four digits, so that every client can read it, and far enough from the last moment there
-/// is that nothing added to it runs over.
-fn end_of_time() -> DateTime<Utc> {
+/// Latest time of a clock. The year has four digits, as clients expect, and adding a duration does not overflow.
+fn max_time() -> DateTime<Utc> {
     DateTime::from_timestamp(253_370_764_800, 0).unwrap_or(DateTime::<Utc>::MAX_UTC)
 }
 
-fn ahead(moment: DateTime<Utc>, by: Duration) -> DateTime<Utc> {
+fn saturating_add(time: DateTime<Utc>, by: Duration) -> DateTime<Utc> {
     let by = TimeDelta::from_std(by).unwrap_or(TimeDelta::MAX);
-    moment.checked_add_signed(by).unwrap_or(DateTime::<Utc>::MAX_UTC).min(end_of_time())
+    time.checked_add_signed(by).unwrap_or(DateTime::<Utc>::MAX_UTC).min(max_time())
 }
 
 #[cfg(test)]
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_sleeper_wakes_when_the_clock_is_moved_past_its_moment_and_not_before() {
+    async fn sleep_ends_when_the_clock_reaches_the_deadline() {
         let clock = Clock::new(Pace::Manual);
         let sleeper = tokio::spawn({
             let (clock, due) = (clock.clone(), clock.now() + TimeDelta::seconds(60));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_accelerated_clock_makes_long_waits_short() {
+    async fn accelerated_clock_shortens_sleep() {
         let clock = Clock::new(Pace::Accelerated(10_000.0));
         let before = clock.now();
         clock.sleep(Duration::from_secs(100)).await;
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn changing_the_pace_loses_no_time() {
+    fn pace_change_keeps_the_time() {
         let clock = Clock::new(Pace::Manual);
         let before = clock.now();
         clock.advance(Duration::from_secs(10));
@@ -189,19 +189,19 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_time_is_not_a_panic() {
+    fn advance_saturates() {
         let clock = Clock::new(Pace::Manual);
         clock.advance(Duration::MAX);
         clock.advance(Duration::MAX);
         assert_eq!(clock.now().to_rfc3339(), "9999-01-01T00:00:00+00:00");
         assert!(
             clock.now().checked_add_signed(TimeDelta::days(36_500)).is_some(),
-            "what is added to it does not run over"
+            "a later addition does not overflow"
         );
     }
 
     #[tokio::test]
-    async fn an_absurd_factor_is_not_a_panic() {
+    async fn extreme_factors_do_not_panic() {
         for factor in [1e300, f64::INFINITY, f64::NAN, -5.0, 1e-300] {
             let clock = Clock::new(Pace::Accelerated(factor));
             let before = clock.now();

@@ -1,4 +1,4 @@
-//! The HTTP server under the control plane and CML: plain or over TLS, one connection per task.
+//! HTTP server of the control plane and CML, with or without TLS. Every connection has its own task.
 
 use std::future::Future;
 use std::io;
@@ -20,32 +20,31 @@ use tower::ServiceExt;
 
 use crate::socket::{ResetSwitch, Socket};
 
-/// Marks a response that must not be sent: the connection ends instead.
+/// Response extension that makes the server end the connection instead of sending the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CutConnection {
-    /// With a reset, as from a machine that is gone.
+    /// With a TCP reset, like a machine that has crashed.
     Reset,
-    /// In order, as from a server that died at its work.
+    /// With an orderly close, like a server process that has died.
     Closed,
 }
 
-/// A response that makes the server end the connection without an answer.
+/// Returns a response that makes the server end the connection without sending it.
 pub(crate) fn cut_connection(how: CutConnection) -> Response {
     let mut response = Response::new(Body::empty());
     response.extensions_mut().insert(how);
     response
 }
 
-/// Whether a connection is let in.
+/// Whether connections are accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Gate {
     Open,
-    /// It is reset at once. A listener that exists cannot refuse; this is as close as it comes.
+    /// Connections are reset immediately, because a bound listener cannot refuse them.
     Shut,
 }
 
-/// Serves until `shutdown` resolves, then drops the listener and every connection at once, as a machine does that is
-/// switched off.
+/// Serves until `shutdown` resolves, then drops the listener and all connections, like a machine that is powered off.
 pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
@@ -61,11 +60,11 @@ pub(crate) async fn serve(
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) if gate() == Gate::Shut => reset(stream),
                 Ok((stream, _)) => {
-                    // Small answers must not wait for the peer's acknowledgement; a failure only costs speed.
+                    // Small responses must not wait for an acknowledgment. A failure only costs latency.
                     drop(stream.set_nodelay(true));
-                    connections.spawn(connection(stream, router.clone(), tls.clone()));
+                    connections.spawn(serve_connection(stream, router.clone(), tls.clone()));
                 }
-                // Out of file descriptors, or a peer that left before it was let in: neither ends the server.
+                // The process is out of file descriptors, or the peer has left. Neither ends the server.
                 Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
             },
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
@@ -73,21 +72,21 @@ pub(crate) async fn serve(
     }
 }
 
-async fn connection(stream: TcpStream, router: Router, tls: Option<TlsAcceptor>) {
+async fn serve_connection(stream: TcpStream, router: Router, tls: Option<TlsAcceptor>) {
     let switch = ResetSwitch::default();
     let socket = Socket::new(stream, switch.clone());
     match tls {
-        None => talk(socket, router, switch).await,
+        None => serve_http(socket, router, switch).await,
         Some(acceptor) => {
-            // A client that does not trust us ends here; it knows why.
+            // A client that does not trust the certificate aborts the handshake.
             if let Ok(stream) = acceptor.accept(socket).await {
-                talk(stream, router, switch).await;
+                serve_http(stream, router, switch).await;
             }
         }
     }
 }
 
-async fn talk(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, router: Router, switch: ResetSwitch) {
+async fn serve_http(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, router: Router, switch: ResetSwitch) {
     let service = service_fn(move |request: Request<Incoming>| {
         let (router, switch) = (router.clone(), switch.clone());
         async move {
@@ -104,15 +103,14 @@ async fn talk(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, rout
         }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    // With a clock, somebody who never finishes the head of a request is not waited for.
+    // The timer enables the timeout for incomplete request heads.
     builder.http1().timer(TokioTimer::new());
     builder.http2().timer(TokioTimer::new());
-    // Ends with an error whenever a client goes away early, which is the client's business.
+    // Errors mean that the client closed the connection early.
     drop(builder.serve_connection(TokioIo::new(stream), service).await);
 }
 
 fn reset(stream: TcpStream) {
-    // Without lingering, closing sends a reset; if the option fails the peer sees an orderly end, which is no answer
-    // either.
+    // A close without linger sends a reset. If the option fails, the peer sees an orderly close without a response.
     drop(stream.set_zero_linger());
 }

@@ -1,54 +1,96 @@
-//! A cloud on your laptop: EC2, CloudWatch, CML, etcd and the control plane, as real clients know them.
+//! A cloud for tests: EC2, CloudWatch, CML, etcd and a control plane that unmodified clients talk to over sockets.
+//!
+//! All services share one clock, one seed and one set of fault rules. Nothing leaves the machine.
+//!
+//! # How do I start a cloud?
+//! [`FakeCloud::start`] listens on free ports of 127.0.0.1. [`FakeCloud::builder`] sets the ports, the clock, the seed,
+//! the delays and the initial state.
 //!
 //! ```
-//! use std::time::Duration;
-//! use fake_cloud::clock::{Clock, Pace};
-//! use fake_cloud::cloud::{FakeCloud, Options};
-//! use fake_cloud::world::Settings;
+//! use fake_cloud::FakeCloud;
 //!
 //! # tokio::runtime::Runtime::new().unwrap().block_on(async {
-//! let settings = Settings { clock: Clock::new(Pace::Manual), ..Settings::default() };
-//! let cloud = FakeCloud::start(Options { settings, ..Options::default() }).await?;
-//! // Point boto3, the aws command line, etcdctl, virl2_client or any SDK at these:
-//! println!("{:?}", cloud.endpoints());
-//! // Make an hour pass, and see what was asked:
-//! cloud.world().clock().advance(Duration::from_secs(3600));
-//! assert_eq!(cloud.world().request_log().total(), 0);
+//! let cloud = FakeCloud::start().await?;
+//! // Point boto3, the AWS CLI, etcdctl or any SDK to these addresses.
+//! println!("{:#?}", cloud.endpoints());
 //! cloud.stop().await;
 //! # Ok::<(), std::io::Error>(())
 //! # }).unwrap();
 //! ```
 //!
-//! # The map
-//! | question | room |
-//! |---|---|
-//! | How is it all started? | [`cloud`], [`command`] |
-//! | What exists, and what time is it? | [`world`], [`clock`] |
-//! | What goes wrong on purpose? | [`faults`], [`middleware`] |
-//! | What was asked? | [`request_log`] |
-//! | How is it steered and set up? | [`admin`], [`scenario`] |
-//! | How does EC2, CloudWatch answer? | [`aws`] |
-//! | How does etcd answer? | [`etcd`] |
-//! | How do the control plane and CML answer? | [`control_plane`], [`cml`] |
+//! # How do I control time?
+//! A clock with [`Pace::Manual`] stands still until [`FakeCloud::advance`] moves it. Instances, leases, tokens and
+//! metrics follow immediately.
+//!
+//! # How do I change the cloud without a request?
+//! [`FakeCloud`] has a method for each action in the AWS console and for each record of the control plane. None of them
+//! is added to the request log.
+//!
+//! # How do I inject faults?
+//! [`FakeCloud::inject`] adds a [`faults::Rule`]: errors, latency, lost responses, hidden instances and others, for
+//! chosen services, operations and numbers of requests.
+//!
+//! # How do I check the requests of a client?
+//! [`FakeCloud::requests`] and [`FakeCloud::count`] read the log of all requests to all services.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use fake_cloud::faults::{Action, Rule};
+//! use fake_cloud::world::InstanceState;
+//! use fake_cloud::{FakeCloud, Pace, RequestFilter};
+//!
+//! # tokio::runtime::Runtime::new().unwrap().block_on(async {
+//! let cloud = FakeCloud::builder().pace(Pace::Manual).start().await?;
+//! let instance = cloud.run_instance("us-east-1", &[("team", "blue")])?;
+//! assert_eq!(instance.state(cloud.now()), InstanceState::Pending);
+//! cloud.advance(Duration::from_secs(60)).await;
+//! assert_eq!(instance.state(cloud.now()), InstanceState::Running);
+//!
+//! cloud.inject(Rule::always(Action::Reset))?;
+//! // ... run the client ...
+//! assert!(cloud.requests(&RequestFilter::default()).is_empty());
+//! cloud.stop().await;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # }).unwrap();
+//! ```
+//!
+//! # How do I start with existing instances and records?
+//! [`Scenario::find`] loads a built-in scenario or a YAML file; pass it to [`FakeCloudBuilder::scenario`].
+//!
+//! # How do I use one service only?
+//! The modules [`aws`], [`etcd`], [`cml`] and [`control_plane`] each have a `serve` function. [`world`] holds the state
+//! of EC2 and CloudWatch. [`admin`] is the HTTP API under `/_fake/`, and [`command`] the command-line program.
 
 pub mod admin;
-mod answer;
 pub mod aws;
 mod body;
-pub mod clock;
-pub mod cloud;
-pub(crate) mod cloudwatch;
+mod clock;
+mod cloud;
+mod cloudwatch;
 pub mod cml;
 pub mod command;
 pub mod control_plane;
-pub(crate) mod ec2;
+mod ec2;
 pub mod etcd;
 pub mod faults;
 mod http_server;
 pub mod middleware;
-pub mod request_log;
-pub mod scenario;
-pub mod service;
+mod request_log;
+mod response;
+mod scenario;
+mod service;
 mod socket;
 pub mod world;
 mod yaml;
+
+#[doc(inline)]
+pub use self::clock::{Clock, Pace};
+#[doc(inline)]
+pub use self::cloud::{Endpoints, Exposure, FakeCloud, FakeCloudBuilder, LeaseClock, Ports};
+#[doc(inline)]
+pub use self::request_log::{LoggedRequest, Notice, REDACTED, RequestFilter, RequestLog, RequestOutcome};
+#[doc(inline)]
+pub use self::scenario::{BUILTIN as BUILTIN_SCENARIOS, BuiltinScenario, Scenario, ScenarioError};
+#[doc(inline)]
+pub use self::service::Service;

@@ -1,25 +1,26 @@
-//! The services of the world, as faults and records name them.
+//! Services of a cloud.
 
 use serde::{Deserialize, Serialize};
 
-/// A service of the world.
+/// A service of a cloud, by its name in fault rules and the request log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Service {
-    /// EC2.
+    /// The EC2 query API, named `ec2`.
     Ec2,
-    /// CloudWatch.
+    /// The CloudWatch API, named `cloudwatch`.
     Cloudwatch,
-    /// The CML server of an instance.
+    /// The CML servers of all instances, named `cml`.
     Cml,
-    /// etcd.
+    /// The etcd gRPC API, named `etcd`.
     Etcd,
-    /// The control plane.
+    /// The control plane API, named `control-plane`.
     ControlPlane,
 }
 
 impl Service {
-    /// Its name in rules, records and logs.
+    /// Returns the name in fault rules and the request log.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ec2 => "ec2",

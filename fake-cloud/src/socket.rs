@@ -1,4 +1,4 @@
-//! A socket that can be reset instead of closed.
+//! A TCP stream that can be reset instead of closed.
 
 use std::io;
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// Says how a connection ends: closed, or reset.
+/// Selects whether dropping a [`Socket`] closes or resets the connection.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ResetSwitch(Arc<AtomicBool>);
 
@@ -19,7 +19,7 @@ impl ResetSwitch {
     }
 }
 
-/// A socket that is reset when it goes, if the switch says so.
+/// A TCP stream whose connection is reset on drop if the switch is set.
 #[derive(Debug)]
 pub(crate) struct Socket {
     stream: TcpStream,
@@ -35,7 +35,7 @@ impl Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         if self.switch.0.load(Ordering::Acquire) {
-            // Without linger the kernel sends RST. A socket the peer has closed already cannot be reset, nor need it be.
+            // Without linger the kernel sends RST. An error means that the peer has closed the connection already.
             let _ = self.stream.set_zero_linger();
         }
     }

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use fake_cloud::clock::{Clock, Pace};
-use fake_cloud::cloud::{FakeCloud, Options};
-use fake_cloud::world::{Intent, LaunchRequest, Settings};
+use fake_cloud::world::{Intent, LaunchRequest};
+use fake_cloud::{FakeCloud, Pace};
 use serde_json::{Value, json};
 
 struct Setting {
@@ -14,8 +13,7 @@ struct Setting {
 
 impl Setting {
     async fn start() -> Self {
-        let settings = Settings { clock: Clock::new(Pace::Manual), ..Settings::default() };
-        let cloud = FakeCloud::start(Options { settings, ..Options::default() }).await.expect("started");
+        let cloud = FakeCloud::builder().pace(Pace::Manual).start().await.expect("started");
         let pem = std::fs::read(&cloud.endpoints().cml_ca_file).expect("the authority's file");
         let root = reqwest::Certificate::from_pem(&pem).expect("a certificate");
         let client = reqwest::Client::builder().no_proxy().tls_certs_merge([root]).build().expect("a client");

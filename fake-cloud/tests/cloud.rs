@@ -2,17 +2,15 @@
 
 use std::time::Duration;
 
-use fake_cloud::clock::{Clock, Pace};
-use fake_cloud::cloud::{FakeCloud, Options};
 use fake_cloud::etcd::{KeyRange, Range};
-use fake_cloud::world::{Intent, LaunchRequest, Order, Settings};
+use fake_cloud::world::{InstanceAction, Intent, LaunchRequest};
+use fake_cloud::{FakeCloud, Pace, Ports};
 use serde_json::{Value, json};
 
 const REGION: &str = "us-east-1";
 
 async fn start() -> FakeCloud {
-    let settings = Settings { clock: Clock::new(Pace::Manual), ..Settings::default() };
-    FakeCloud::start(Options { settings, ..Options::default() }).await.expect("it starts on free ports")
+    FakeCloud::builder().pace(Pace::Manual).start().await.expect("it starts on free ports")
 }
 
 /// A client that trusts the cloud's own authority and nobody else's proxy.
@@ -62,7 +60,7 @@ async fn every_running_instance_answers_as_cml_at_its_own_address_and_a_stopped_
         let said: Value = eventually("CML", async || client.get(url).send().await.ok()?.json().await.ok()).await;
         assert_eq!(said["version"], "2.9.1+build.7");
     }
-    cloud.world().hand_order(REGION, &first, Order::Stop).expect("it stops");
+    cloud.world().console_action(REGION, &first, InstanceAction::Stop).expect("it stops");
     cloud.world().clock().advance(Duration::from_secs(3600));
     eventually("the refusal", async || client.get(&urls[0]).send().await.is_err().then_some(())).await;
     assert!(client.get(&urls[1]).send().await.is_ok(), "the other one goes on");
@@ -121,9 +119,9 @@ async fn many_clouds_share_nothing_and_a_port_that_is_taken_is_named() {
 
     let taken: u16 =
         one.endpoints().etcd_endpoint.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
-    let mut options = Options::default();
-    options.ports.etcd = taken;
-    let error = FakeCloud::start(options).await.expect_err("the port is taken").to_string();
+    let mut ports = Ports::default();
+    ports.etcd = taken;
+    let error = FakeCloud::builder().ports(ports).start().await.expect_err("the port is taken").to_string();
     assert!(error.starts_with(&format!("cannot listen on 127.0.0.1:{taken} for etcd: ")), "{error}");
     one.stop().await;
     other.stop().await;

@@ -6,13 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::response::IntoResponse;
-use fake_cloud::clock::{Clock, Pace};
 use fake_cloud::cml::{
     Authority, Boot, BootStage, CmlError, CmlServer, NewLab, Options, bad_gateway_page, serve_http, serve_http_at,
     serve_tls,
 };
 use fake_cloud::middleware::{Fault, Middleware};
-use fake_cloud::service::Service;
+use fake_cloud::{Clock, Pace, Service};
 use reqwest::{Client, Method};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;

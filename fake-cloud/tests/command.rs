@@ -4,8 +4,8 @@ use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::process::{Child, Command, Output, Stdio};
 
+use fake_cloud::Scenario;
 use fake_cloud::control_plane::Records;
-use fake_cloud::scenario::Scenario;
 use fake_cloud::world::{Settings, World};
 use serde_json::Value;
 

@@ -5,12 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::response::IntoResponse;
-use fake_cloud::clock::{Clock, Pace};
 use fake_cloud::control_plane::http::{ENDPOINTS, Verb};
 use fake_cloud::control_plane::{Dialect, NoMirror, Options, Records, Settings, serve};
 use fake_cloud::faults::WaitOn;
 use fake_cloud::middleware::{Fault, Middleware};
-use fake_cloud::service::Service;
+use fake_cloud::{Clock, Pace, Service};
 use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;

@@ -4,27 +4,22 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use fake_cloud::admin::ResetTo;
-use fake_cloud::clock::{Clock, Pace};
-use fake_cloud::cloud::{Exposure, FakeCloud, Options};
-use fake_cloud::cml::{self, Boot, BootStage};
+use fake_cloud::cml::{Boot, BootStage};
 use fake_cloud::control_plane::ApiVersion;
 use fake_cloud::faults::{Action, Rule};
-use fake_cloud::request_log::RequestFilter;
-use fake_cloud::scenario::Scenario;
-use fake_cloud::service::Service;
+use fake_cloud::world::InstanceState;
 use fake_cloud::world::metrics::MetricKey;
-use fake_cloud::world::{InstanceState, Settings};
+use fake_cloud::{Exposure, FakeCloud, FakeCloudBuilder, Pace, RequestFilter, Scenario, Service};
 use serde_json::{Value, json};
 
 const REGION: &str = "us-east-1";
 
-fn by_hand() -> Options {
-    let settings = Settings { clock: Clock::new(Pace::Manual), ..Settings::default() };
-    Options { settings, ..Options::default() }
+fn manual() -> FakeCloudBuilder {
+    FakeCloud::builder().pace(Pace::Manual)
 }
 
-async fn start(options: Options) -> FakeCloud {
-    FakeCloud::start(options).await.expect("it starts on free ports")
+async fn start(builder: FakeCloudBuilder) -> FakeCloud {
+    builder.start().await.expect("it starts on free ports")
 }
 
 const fn minutes(number: u64) -> Duration {
@@ -42,8 +37,7 @@ fn cml_of(cloud: &FakeCloud, id: &str) -> (reqwest::Client, String) {
 
 #[tokio::test]
 async fn everything_follows_a_clock_that_is_moved_by_hand_and_nothing_moves_without_it() {
-    let cloud =
-        start(Options { cml: cml::Options { boot: Boot::REALISTIC, ..cml::Options::default() }, ..by_hand() }).await;
+    let cloud = start(manual().cml(|cml| cml.boot = Boot::REALISTIC)).await;
     let id = cloud.run_instance(REGION, &[("Name", "blue")]).expect("it launches").id.clone();
     let state = || cloud.instance(REGION, &id).map(|instance| instance.state(cloud.now()));
     assert_eq!(state(), Some(InstanceState::Pending));
@@ -106,7 +100,7 @@ async fn everything_follows_a_clock_that_is_moved_by_hand_and_nothing_moves_with
 
 #[tokio::test]
 async fn a_test_looks_at_everything_and_reaches_into_everything() {
-    let cloud = start(by_hand()).await;
+    let cloud = start(manual()).await;
     let id = cloud.run_instance(REGION, &[]).expect("it launches").id.clone();
     cloud.tag_instance(REGION, &id, "lcm:protect", "true").expect("tagged");
     assert_eq!(cloud.instances(REGION)[0].tags["lcm:protect"], "true");
@@ -155,7 +149,7 @@ async fn a_reset_goes_back_to_the_scenario_or_to_nothing() {
          workers: [{id: w-1, status: running, instance: blue}]\n\
          faults: [{service: ec2, after: 9, action: {kind: reset}}]",
     );
-    let cloud = start(Options { scenario: Some(scenario.expect("a good scenario")), ..by_hand() }).await;
+    let cloud = start(manual().scenario(scenario.expect("a good scenario"))).await;
     let first = cloud.instances(REGION)[0].id.clone();
     assert_eq!(cloud.worker("w-1").expect("there").get("version"), None, "the scenario asked for the older one");
     cloud.add_worker(json!({"id": "w-2"})).expect("added");
@@ -183,7 +177,7 @@ async fn a_reset_goes_back_to_the_scenario_or_to_nothing() {
 
 #[tokio::test]
 async fn an_older_control_plane_has_no_versions_and_no_way_to_terminate_but_a_status_write() {
-    let cloud = start(Options { control_plane_api_version: Some(ApiVersion::Older), ..by_hand() }).await;
+    let cloud = start(manual().api_version(ApiVersion::Older)).await;
     cloud.add_worker(json!({"id": "w-1", "status": "running", "drain_started_at": null})).expect("added");
     let client = reqwest::Client::builder().no_proxy().build().expect("a client");
     let base = format!("{}/api/internal/workers", cloud.endpoints().control_plane_url);
@@ -209,7 +203,7 @@ async fn an_older_control_plane_has_no_versions_and_no_way_to_terminate_but_a_st
 
 #[tokio::test]
 async fn a_cml_whose_port_is_taken_says_so_and_comes_back_when_it_is_free() {
-    let cloud = start(by_hand()).await;
+    let cloud = start(manual()).await;
     let id = cloud.run_instance(REGION, &[]).expect("it launches").id.clone();
     let address = cloud.instances(REGION)[0].assigned_ip;
     let taken = std::net::TcpListener::bind((address, cloud.endpoints().cml_port)).expect("nobody has it yet");
@@ -249,7 +243,7 @@ async fn state_of(cloud: &FakeCloud, id: &str) -> Option<bool> {
 
 #[tokio::test]
 async fn more_cmls_than_the_limit_are_named_and_the_limit_holds() {
-    let cloud = start(Options { cml_limit: 2, ..by_hand() }).await;
+    let cloud = start(manual().cml_limit(2)).await;
     for _ in 0..4 {
         cloud.run_instance(REGION, &[]).expect("it launches");
     }
@@ -284,10 +278,10 @@ async fn more_cmls_than_the_limit_are_named_and_the_limit_holds() {
 
 #[tokio::test]
 async fn a_cloud_that_lets_others_in_must_be_meant_to() {
-    let open = || Options { host: Ipv4Addr::UNSPECIFIED.into(), ..by_hand() };
-    let refused = FakeCloud::start(open()).await.expect_err("not meant").to_string();
+    let open = || manual().host(Ipv4Addr::UNSPECIFIED);
+    let refused = open().start().await.expect_err("not meant").to_string();
     assert!(refused.starts_with("0.0.0.0 ") && refused.contains("--expose"), "{refused}");
-    start(Options { exposure: Exposure::network(), ..open() }).await.stop().await;
+    start(open().exposure(Exposure::network())).await.stop().await;
 }
 
 #[tokio::test]
@@ -298,7 +292,7 @@ async fn where_others_can_come_in_the_admin_api_wants_its_key() {
     // Without a network there is nobody else; the guard's own test tells all of them apart.
     let own = own.ok().filter(|own| !own.is_loopback() && !own.is_unspecified());
     let exposure = Exposure::Network { admin_key: "open-sesame".to_owned() };
-    let cloud = start(Options { host: Ipv4Addr::UNSPECIFIED.into(), exposure, ..by_hand() }).await;
+    let cloud = start(manual().host(Ipv4Addr::UNSPECIFIED).exposure(exposure)).await;
     assert_eq!(cloud.endpoints().admin_key.as_deref(), Some("open-sesame"));
     let port = cloud.endpoints().aws_url.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
     let client = reqwest::Client::builder().no_proxy().build().expect("a client");

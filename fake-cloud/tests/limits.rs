@@ -5,9 +5,8 @@ mod support;
 
 use std::net::SocketAddr;
 
-use fake_cloud::clock::{Clock, Pace};
-use fake_cloud::cloud::{FakeCloud, Options};
 use fake_cloud::cml::{self, Authority, CmlServer};
+use fake_cloud::{Clock, FakeCloud, Pace};
 use serde_json::Value;
 use support::{Answer, exchange, signed};
 use tokio::net::TcpListener;
@@ -27,7 +26,7 @@ struct World {
 }
 
 async fn world() -> World {
-    let cloud = FakeCloud::start(Options::default()).await.expect("a cloud");
+    let cloud = FakeCloud::start().await.expect("a cloud");
     let at = |url: &str| url.trim_start_matches("http://").parse::<SocketAddr>().expect("an address");
     let system = CmlServer::new(Clock::new(Pace::Manual), cml::Options::default());
     system.power_on();

@@ -2,14 +2,12 @@
 
 use std::time::Duration;
 
-use fake_cloud::clock::{Clock, Pace};
-use fake_cloud::cloud::{FakeCloud, Options};
-use fake_cloud::world::{Intent, LaunchRequest, Settings};
+use fake_cloud::world::{Intent, LaunchRequest};
+use fake_cloud::{FakeCloud, Pace};
 use serde_json::{Value, json};
 
 async fn start() -> (FakeCloud, reqwest::Client) {
-    let settings = Settings { clock: Clock::new(Pace::Manual), ..Settings::default() };
-    let cloud = FakeCloud::start(Options { settings, ..Options::default() }).await.expect("it starts on free ports");
+    let cloud = FakeCloud::builder().pace(Pace::Manual).start().await.expect("it starts on free ports");
     (cloud, reqwest::Client::builder().no_proxy().build().expect("a client"))
 }
 

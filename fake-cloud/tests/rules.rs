@@ -3,19 +3,14 @@
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
-use fake_cloud::clock::{Clock, Pace};
-use fake_cloud::cloud::{FakeCloud, Options};
 use fake_cloud::faults::{Action, Rule, WaitOn};
-use fake_cloud::request_log::{RequestFilter, RequestOutcome};
-use fake_cloud::service::Service;
-use fake_cloud::world::Settings;
+use fake_cloud::{FakeCloud, Pace, RequestFilter, RequestOutcome, Service};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 async fn start() -> FakeCloud {
-    let settings = Settings { clock: Clock::new(Pace::Manual), ..Settings::default() };
-    FakeCloud::start(Options { settings, ..Options::default() }).await.expect("it starts on free ports")
+    FakeCloud::builder().pace(Pace::Manual).start().await.expect("it starts on free ports")
 }
 
 fn rule(service: Service, action: Action) -> Rule {

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use etcd_client::{Client, Compare, CompareOp, GetOptions, Txn, TxnOp, WatchOptions};
-use fake_cloud::clock::{Clock, Pace};
-use fake_cloud::cloud::{FakeCloud, Options};
-use fake_cloud::world::Settings;
+use fake_cloud::{FakeCloud, Pace};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
@@ -20,8 +18,7 @@ const MANY: usize = 10_000;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 async fn start() -> FakeCloud {
-    let settings = Settings { clock: Clock::new(Pace::Manual), ..Settings::default() };
-    FakeCloud::start(Options { settings, ..Options::default() }).await.expect("it starts on free ports")
+    FakeCloud::builder().pace(Pace::Manual).start().await.expect("it starts on free ports")
 }
 
 async fn patiently<T>(what: &str, work: impl Future<Output = T>) -> T {

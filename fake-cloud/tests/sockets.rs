@@ -7,8 +7,8 @@ use std::io::{ErrorKind, Write};
 use std::sync::Arc;
 
 use fake_cloud::faults::{Action, Rule};
-use fake_cloud::request_log::{RequestFilter, RequestOutcome};
 use fake_cloud::world::SeededRng;
+use fake_cloud::{RequestFilter, RequestOutcome};
 use support::{Cloud, form, signed};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -120,8 +120,8 @@ fn noisy(body: &[u8], rng: &mut SeededRng) -> Vec<u8> {
     for _ in 0..=rng.below(3) {
         let at = rng.below(bytes.len() as u64) as usize;
         match rng.below(4) {
-            0 => bytes[at] = rng.roll() as u8,
-            1 => bytes.insert(at, rng.roll() as u8),
+            0 => bytes[at] = rng.next_u64() as u8,
+            1 => bytes.insert(at, rng.next_u64() as u8),
             2 if bytes.len() > 1 => drop(bytes.remove(at)),
             _ => bytes.truncate(at.max(1)),
         }

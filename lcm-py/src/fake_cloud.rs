@@ -1,15 +1,13 @@
-//! The fake cloud in Python's hands. Thin: each verb is one of `fake_cloud::cloud::FakeCloud`.
+//! Python class over `fake_cloud::FakeCloud`. Each method calls one of its methods.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use fake_cloud::admin::{ResetTo, parse_pace};
-use fake_cloud::clock::Clock;
-use fake_cloud::cloud::{self, Options};
 use fake_cloud::control_plane::{Input, Worker};
-use fake_cloud::scenario::Scenario;
-use fake_cloud::world::{Catalog, Instance, REGIONS, Settings, World};
+use fake_cloud::world::{Catalog, Instance, REGIONS, World};
+use fake_cloud::{Clock, Scenario};
 use lcm_sdk::Timestamp;
 use parking_lot::RwLock;
 use pyo3::prelude::*;
@@ -23,7 +21,7 @@ use crate::python::exception;
 /// A running fake cloud.
 #[pyclass(frozen, module = "lcm._lcm")]
 pub(crate) struct FakeCloud {
-    cloud: RwLock<Option<cloud::FakeCloud>>,
+    cloud: RwLock<Option<fake_cloud::FakeCloud>>,
     process: u32,
 }
 
@@ -44,13 +42,9 @@ impl FakeCloud {
         let clock = Clock::new(parse_pace(clock).map_err(|hint| refused(py, hint))?);
         let delays = delays.parse().map_err(|error| refused(py, error))?;
         let generation = control_plane.map(str::parse).transpose().map_err(|error| refused(py, error))?;
-        let options = Options {
-            settings: Settings { seed, clock, delays, ..Settings::default() },
-            control_plane_api_version: generation,
-            scenario,
-            ..Options::default()
-        };
-        let started = block_on(py, cloud::FakeCloud::start(options))?.map_err(|error| refused(py, error))?;
+        let builder = fake_cloud::FakeCloud::builder().clock(clock).seed(seed).delays(delays);
+        let builder = builder.api_version(generation).scenario(scenario);
+        let started = block_on(py, builder.start())?.map_err(|error| refused(py, error))?;
         Ok(Self { cloud: RwLock::new(Some(started)), process: std::process::id() })
     }
 
@@ -87,7 +81,7 @@ impl FakeCloud {
     }
 
     fn now(&self, py: Python<'_>) -> PyResult<DateTime<Utc>> {
-        self.with(py, cloud::FakeCloud::now)
+        self.with(py, fake_cloud::FakeCloud::now)
     }
 
     fn advance(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {
@@ -162,7 +156,7 @@ impl FakeCloud {
     }
 
     fn clear_faults(&self, py: Python<'_>) -> PyResult<()> {
-        self.with(py, cloud::FakeCloud::clear_faults)
+        self.with(py, fake_cloud::FakeCloud::clear_faults)
     }
 
     fn requests<'py>(&self, py: Python<'py>, filter: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
@@ -248,7 +242,7 @@ impl FakeCloud {
 }
 
 impl FakeCloud {
-    fn with<T>(&self, py: Python<'_>, act: impl FnOnce(&cloud::FakeCloud) -> T) -> PyResult<T> {
+    fn with<T>(&self, py: Python<'_>, act: impl FnOnce(&fake_cloud::FakeCloud) -> T) -> PyResult<T> {
         if self.process != std::process::id() {
             return Err(forked(py));
         }
@@ -256,14 +250,18 @@ impl FakeCloud {
         running.as_ref().map(act).ok_or_else(|| refused(py, "the fake cloud is not running"))
     }
 
-    fn show<'py>(&self, py: Python<'py>, act: impl FnOnce(&cloud::FakeCloud) -> Value) -> PyResult<Bound<'py, PyAny>> {
+    fn show<'py>(
+        &self,
+        py: Python<'py>,
+        act: impl FnOnce(&fake_cloud::FakeCloud) -> Value,
+    ) -> PyResult<Bound<'py, PyAny>> {
         to_python(py, &self.with(py, act)?)
     }
 
     fn ask<'py, E: std::fmt::Display>(
         &self,
         py: Python<'py>,
-        act: impl FnOnce(&cloud::FakeCloud) -> Result<Value, E>,
+        act: impl FnOnce(&fake_cloud::FakeCloud) -> Result<Value, E>,
     ) -> PyResult<Bound<'py, PyAny>> {
         to_python(py, &self.with(py, act)?.map_err(|error| refused(py, error))?)
     }
@@ -306,17 +304,17 @@ fn shown(instance: &Instance, now: DateTime<Utc>) -> Value {
         "public_ip": instance.public_ip(now),
         "private_ip": instance.private_ip,
         "launched_at": instance.launched_at,
-        "client_token": instance.client_token,
-        "instance_type": instance.instance_type,
-        "image_id": instance.image_id,
-        "tags": instance.tags,
+        "client_token": instance.client_token.as_deref(),
+        "instance_type": &*instance.instance_type,
+        "image_id": &*instance.image_id,
+        "tags": &*instance.tags,
     })
 }
 
 /// How to launch in every region of a fresh world.
 fn region_configs() -> Value {
     let config = |region: &&str| {
-        let catalog = Catalog::of(region);
+        let catalog = Catalog::for_region(region);
         let subnet = catalog.subnets.first().map(|subnet| subnet.id.clone());
         let group = catalog.groups.first().map(|group| group.id.clone());
         ((*region).to_owned(), json!({"subnet_id": subnet, "security_group_ids": group.as_slice()}))

@@ -8,17 +8,13 @@ use aws_sdk_ec2::error::{ProvideErrorMetadata as _, SdkError};
 use aws_sdk_ec2::operation::run_instances::RunInstancesError;
 use aws_sdk_ec2::primitives::DateTime;
 use aws_sdk_ec2::types::{Filter, InstanceStateName, InstanceType, ResourceType, Tag, TagSpecification};
-use fake_cloud::clock::{Clock, Pace};
-use fake_cloud::cloud::{FakeCloud, Options};
 use fake_cloud::faults::Rule;
-use fake_cloud::request_log::RequestFilter;
-use fake_cloud::world::Settings;
+use fake_cloud::{FakeCloud, Pace, RequestFilter};
 use lcm_sdk::{FailureKind, providers};
 use serde_json::json;
 
 async fn start() -> FakeCloud {
-    let settings = Settings { clock: Clock::new(Pace::Manual), ..Settings::default() };
-    FakeCloud::start(Options { settings, ..Options::default() }).await.expect("it starts on free ports")
+    FakeCloud::builder().pace(Pace::Manual).start().await.expect("it starts on free ports")
 }
 
 fn ec2(cloud: &FakeCloud) -> aws_sdk_ec2::Client {

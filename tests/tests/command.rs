@@ -7,12 +7,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use fake_cloud::clock::{Clock, Pace};
-use fake_cloud::cloud::{FakeCloud, Options};
-use fake_cloud::request_log::RequestFilter;
-use fake_cloud::scenario::Scenario;
-use fake_cloud::service::Service;
-use fake_cloud::world::{Delays, Settings};
+use fake_cloud::world::Delays;
+use fake_cloud::{FakeCloud, Pace, RequestFilter, Scenario, Service};
 use lcm_sdk::controller::election::ElectionConfig;
 use lcm_tests::etcd::Keys;
 use serde_json::{Value, json};
@@ -53,9 +49,9 @@ async fn cloud(scenario: Option<&str>) -> (FakeCloud, Environment) {
 }
 
 async fn cloud_at(pace: Pace, scenario: Option<&str>) -> (FakeCloud, Environment) {
-    let settings = Settings { clock: Clock::new(pace), delays: Delays::none(), ..Settings::default() };
     let scenario = scenario.map(|name| Scenario::find(name).expect("a ready scenario"));
-    let cloud = FakeCloud::start(Options { settings, scenario, ..Options::default() }).await.expect("it starts");
+    let cloud = FakeCloud::builder().pace(pace).delays(Delays::none()).scenario(scenario).start().await;
+    let cloud = cloud.expect("it starts");
     let Value::Object(variables) = cloud.endpoints().environment() else { panic!("an object") };
     let variables = variables.into_iter().map(|(name, value)| (name, value.as_str().expect("text").to_owned()));
     (cloud, variables.collect())

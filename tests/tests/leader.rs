@@ -3,11 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fake_cloud::clock::{Clock, Pace};
-use fake_cloud::cloud::{FakeCloud, Options};
 use fake_cloud::etcd::Fault;
 use fake_cloud::faults::Rule;
-use fake_cloud::world::Settings;
+use fake_cloud::{FakeCloud, Pace};
 use lcm_sdk::controller::election::{ElectionConfig, ElectionHandle, LeaderElection};
 use lcm_sdk::controller::lease::LeaderLease;
 use lcm_sdk::controller::shutdown::Shutdown;
@@ -90,8 +88,7 @@ impl Referee {
 }
 
 async fn fake_cloud() -> (FakeCloud, String) {
-    let settings = Settings { clock: Clock::new(Pace::Real), ..Settings::default() };
-    let cloud = FakeCloud::start(Options { settings, ..Options::default() }).await.expect("it starts on free ports");
+    let cloud = FakeCloud::builder().pace(Pace::Real).start().await.expect("it starts on free ports");
     let endpoint = cloud.endpoints().etcd_endpoint.clone();
     (cloud, endpoint)
 }

@@ -4,11 +4,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use fake_cloud::clock::{Clock, Pace};
-use fake_cloud::cloud::{self, FakeCloud};
 use fake_cloud::cml::{self, Authority, BootStage, CmlServer, NewLab, NewNode};
-use fake_cloud::scenario::Scenario;
 use fake_cloud::world::Region;
+use fake_cloud::{Clock, FakeCloud, Pace, Scenario};
 use lcm_sdk::conformance::cml::{Booting, CmlWorld, Registration, suite};
 use lcm_sdk::ports::{Cml, CmlTarget};
 use lcm_sdk::providers::cml::{CmlClient, Options, Security};
@@ -122,8 +120,8 @@ async fn a_certificate_nobody_vouches_for_is_not_trusted_unless_told_to() {
 #[tokio::test]
 async fn the_cml_of_an_instance_is_reached_with_the_authority_the_cloud_hands_out() {
     let text = "fleet: [{name: blue, region: us-east-1, state: running, age: 1h}]";
-    let scenario = Some(Scenario::parse("blue.yaml", text).expect("a scenario"));
-    let cloud = FakeCloud::start(cloud::Options { scenario, ..Default::default() }).await.expect("a cloud");
+    let scenario = Scenario::parse("blue.yaml", text).expect("a scenario");
+    let cloud = FakeCloud::builder().scenario(scenario).start().await.expect("a cloud");
     let address = cloud
         .world()
         .with_ec2(|ec2, now| ec2.regions().flat_map(Region::instances).find_map(|instance| instance.public_ip(now)));

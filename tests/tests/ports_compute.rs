@@ -5,10 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use fake_cloud::clock::{Clock, Pace};
-use fake_cloud::cloud::{FakeCloud, Options};
-use fake_cloud::request_log::RequestFilter;
-use fake_cloud::world::{Catalog, Image, Intent, LaunchRequest, Settings};
+use fake_cloud::world::{Catalog, Image, Intent, LaunchRequest};
+use fake_cloud::{FakeCloud, Pace, RequestFilter};
 use futures_util::future::join_all;
 use lcm_sdk::conformance::compute::{ComputeWorld, suite};
 use lcm_sdk::lifecycle::discovery::Completeness;
@@ -36,8 +34,7 @@ impl Fixture {
     }
 
     async fn tuned(tuning: Tuning) -> Self {
-        let settings = Settings { clock: Clock::new(Pace::Manual), ..Settings::default() };
-        let cloud = FakeCloud::start(Options { settings, ..Options::default() }).await.expect("it starts");
+        let cloud = FakeCloud::builder().pace(Pace::Manual).start().await.expect("it starts");
         let telemetry = Telemetry::default();
         let account = Account::at(&cloud.endpoints().aws_url, "fake", &Secret::from("fake"), tuning, &telemetry);
         Self { cloud, ec2: Arc::new(Ec2::new(account)), telemetry }
@@ -85,7 +82,7 @@ impl ComputeWorld for Fixture {
     }
 
     fn plan(&self) -> LaunchPlan {
-        let catalog = Catalog::of(REGION);
+        let catalog = Catalog::for_region(REGION);
         LaunchPlan {
             region: REGION.to_owned(),
             image_id: catalog.images[3].id.clone(),
@@ -268,7 +265,7 @@ async fn a_scan_of_more_images_than_one_filter_takes_finds_every_instance_once()
         tags: Default::default(),
     };
     for number in 0..450 {
-        fixture.cloud.world().hand_image(REGION, image(number)).expect("a region");
+        fixture.cloud.world().console_put_image(REGION, image(number)).expect("a region");
     }
     let mut expected: Vec<InstanceId> =
         [0, 199, 200, 449].iter().flat_map(|number| fixture.populate(2, &image(*number).id)).collect();

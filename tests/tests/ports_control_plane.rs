@@ -3,11 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fake_cloud::clock::{Clock, Pace};
-use fake_cloud::cloud::{self, FakeCloud};
 use fake_cloud::control_plane::{self, Dialect, Input, NoMirror, Records, Settings};
 use fake_cloud::faults::{Action, Rule};
-use fake_cloud::service::Service;
+use fake_cloud::{Clock, FakeCloud, Pace, Service};
 use lcm_sdk::conformance::control_plane::{ControlPlaneWorld, suite};
 use lcm_sdk::conformance::events::{self, EventsWorld};
 use lcm_sdk::lifecycle::{Changes, Termination};
@@ -89,8 +87,7 @@ impl EventsWorld for World {
 }
 
 async fn cloud() -> FakeCloud {
-    let settings = fake_cloud::world::Settings { clock: Clock::new(Pace::Manual), ..Default::default() };
-    FakeCloud::start(cloud::Options { settings, ..Default::default() }).await.expect("a cloud")
+    FakeCloud::builder().pace(Pace::Manual).start().await.expect("a cloud")
 }
 
 fn terminated(worker: &Worker) -> Patch {

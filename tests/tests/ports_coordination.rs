@@ -4,11 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fake_cloud::clock::{Clock, Pace};
-use fake_cloud::cloud::{FakeCloud, Options};
 use fake_cloud::etcd::Put;
 use fake_cloud::faults::Rule;
-use fake_cloud::world::Settings;
+use fake_cloud::{FakeCloud, Pace};
 use lcm_sdk::FailureKind;
 use lcm_sdk::conformance::coordination::{CoordinationWorld, suite};
 use lcm_sdk::ports::{Claim, Coordination, WatchUpdate};
@@ -52,8 +50,7 @@ fn etcd<E: Into<String>>(endpoints: impl IntoIterator<Item = E>) -> Etcd {
 }
 
 async fn fake_cloud() -> FakeCloud {
-    let settings = Settings { clock: Clock::new(Pace::Real), ..Settings::default() };
-    FakeCloud::start(Options { settings, ..Options::default() }).await.expect("it starts on free ports")
+    FakeCloud::builder().pace(Pace::Real).start().await.expect("it starts on free ports")
 }
 
 fn fault(cloud: &FakeCloud, rule: serde_json::Value) {

@@ -4,11 +4,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use chrono::TimeDelta;
-use fake_cloud::clock::{Clock, Pace};
-use fake_cloud::cloud::{FakeCloud, Options};
-use fake_cloud::request_log::RequestFilter;
 use fake_cloud::world::metrics::{Datum, MetricKey, Summary};
-use fake_cloud::world::{AgentDimensions, Catalog, Intent, LaunchRequest, Settings};
+use fake_cloud::world::{AgentDimensions, Catalog, Intent, LaunchRequest};
+use fake_cloud::{FakeCloud, Pace, RequestFilter};
 use lcm_sdk::conformance::metrics::{MetricsWorld, suite};
 use lcm_sdk::lifecycle::{CloudMetrics, Lookup};
 use lcm_sdk::ports::Metrics;
@@ -27,8 +25,8 @@ struct Fixture {
 
 impl Fixture {
     async fn start(agent_dimensions: AgentDimensions) -> Self {
-        let settings = Settings { clock: Clock::new(Pace::Manual), agent_dimensions, ..Settings::default() };
-        let cloud = FakeCloud::start(Options { settings, ..Options::default() }).await.expect("it starts");
+        let builder = FakeCloud::builder().pace(Pace::Manual).agent_dimensions(agent_dimensions);
+        let cloud = builder.start().await.expect("it starts");
         let tuning = Tuning { attempt: Duration::from_secs(20), ..Tuning::default() };
         let url = &cloud.endpoints().aws_url;
         let account = Account::at(url, "fake", &Secret::from("fake"), tuning, &Telemetry::default());
@@ -37,7 +35,7 @@ impl Fixture {
 
     /// Instances that have been running for an hour.
     fn running(&self, count: usize) -> Vec<InstanceId> {
-        let image = &Catalog::of(REGION).images[0].id;
+        let image = &Catalog::for_region(REGION).images[0].id;
         let request = LaunchRequest { min_count: count, max_count: count, ..LaunchRequest::new(image) };
         let launch = self.cloud.world().with_ec2(|ec2, now| ec2.launch(REGION, request, Intent::Execute, now));
         let ids = launch.expect("they launch").instances.iter().map(|instance| instance.id.as_str().into()).collect();
@@ -95,8 +93,8 @@ impl MetricsWorld for Fixture {
         ] {
             let Some(value) = value else { continue };
             let key = MetricKey::new(namespace, name, [("InstanceId", id.as_str())]);
-            let datum = Datum { at, summary: Summary::of(value), unit: "Percent".to_owned() };
-            self.cloud.world().hand_metric(REGION, key, datum).expect("a region");
+            let datum = Datum { at, summary: Summary::from_value(value), unit: "Percent".to_owned() };
+            self.cloud.world().console_set_metric(REGION, key, datum).expect("a region");
         }
     }
 

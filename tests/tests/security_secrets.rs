@@ -8,10 +8,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use fake_cloud::clock::{Clock, Pace};
-use fake_cloud::cloud::{FakeCloud, Options};
-use fake_cloud::request_log::RequestFilter;
-use fake_cloud::world::{Delays, Settings as WorldSettings};
+use fake_cloud::world::Delays;
+use fake_cloud::{FakeCloud, RequestFilter};
 use lcm_sdk::Secret;
 use lcm_sdk::admin::{AdminOptions, AdminServer};
 use lcm_sdk::ports::{Cml as _, CmlTarget};
@@ -48,10 +46,11 @@ async fn world() -> (FakeCloud, Environment, Arc<Mutex<String>>) {
     for expected in ["CONTROL_PLANE_API_KEY", "CML_DEFAULT_PASSWORD", "ETCD_PASSWORD", "ADMIN_KEY"] {
         assert!(secrets.contains_key(expected), "{expected} is no secret any more: {secrets:?}");
     }
-    let settings = WorldSettings { clock: Clock::new(Pace::Real), delays: Delays::none(), ..WorldSettings::default() };
-    let mut options = Options { settings, api_key: secrets["CONTROL_PLANE_API_KEY"].clone(), ..Options::default() };
-    options.cml.password = secrets["CML_DEFAULT_PASSWORD"].clone();
-    let cloud = FakeCloud::start(options).await.expect("a cloud");
+    let builder = FakeCloud::builder()
+        .delays(Delays::none())
+        .api_key(&secrets["CONTROL_PLANE_API_KEY"])
+        .cml(|cml| cml.password = secrets["CML_DEFAULT_PASSWORD"].clone());
+    let cloud = builder.start().await.expect("a cloud");
     let heard = Arc::new(Mutex::new(String::new()));
     let ear = Arc::clone(&heard);
     cloud.world().request_log().on_request(move |record| {

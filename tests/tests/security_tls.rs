@@ -7,9 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use fake_cloud::clock::{Clock, Pace};
-use fake_cloud::cloud::{self, FakeCloud};
 use fake_cloud::cml::{self, CmlServer};
+use fake_cloud::{Clock, FakeCloud, Pace};
 use lcm_sdk::ports::{Cml as _, CmlTarget, ControlPlane as _, Coordination as _, Scope};
 use lcm_sdk::providers::cml::{CmlClient, Security};
 use lcm_sdk::providers::control_plane::{self, ControlPlaneClient};
@@ -161,7 +160,7 @@ async fn cml_is_trusted_by_authority_name_and_time() {
 
 #[tokio::test]
 async fn the_control_plane_is_trusted_by_authority_name_and_time() {
-    let cloud = FakeCloud::start(cloud::Options::default()).await.expect("a cloud");
+    let cloud = FakeCloud::start().await.expect("a cloud");
     let key = cloud.endpoints().control_plane_api_key.clone();
     let behind = cloud.endpoints().control_plane_url.trim_start_matches("http://").parse().expect("an address");
     let ask = async |door: SocketAddr, trusted: PathBuf| {
@@ -177,7 +176,7 @@ async fn the_control_plane_is_trusted_by_authority_name_and_time() {
 
 #[tokio::test]
 async fn etcd_is_trusted_by_authority_name_and_time() {
-    let cloud = FakeCloud::start(cloud::Options::default()).await.expect("a cloud");
+    let cloud = FakeCloud::start().await.expect("a cloud");
     let behind = cloud.endpoints().etcd_endpoint.parse().expect("an address");
     let ask = async |door: SocketAddr, trusted: PathBuf| {
         let tls = EtcdTls { ca_file: Some(trusted), ..EtcdTls::default() };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fake_cloud::cloud::{FakeCloud, Options};
+use fake_cloud::FakeCloud;
 use lcm_sdk::controller::election::{ElectionConfig, LeaderElection};
 use lcm_sdk::controller::shards::{ShardedElection, ShardedHandle, Shards};
 use lcm_sdk::controller::shutdown::Shutdown;
@@ -98,7 +98,7 @@ async fn on_a_real_etcd_members_share() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_the_fake_cloud_members_share() {
-    let cloud = FakeCloud::start(Options::default()).await.expect("it starts on free ports");
+    let cloud = FakeCloud::start().await.expect("it starts on free ports");
     members_share(|| client(&cloud.endpoints().etcd_endpoint)).await;
 }
 

@@ -4,10 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fake_cloud::clock::{Clock, Pace};
-use fake_cloud::cloud::{FakeCloud, Options};
 use fake_cloud::etcd::Fault;
-use fake_cloud::world::Settings;
+use fake_cloud::{FakeCloud, Pace};
 use lcm_sdk::controller::shutdown::Shutdown;
 use lcm_sdk::controller::watch::{
     ResyncCause, WatchConfig, WatchHandle, WatchNotice, WatchState, Watcher, first_segment,
@@ -97,8 +95,7 @@ async fn reached(watching: &Watching, state: WatchState) {
 }
 
 async fn fake_cloud() -> (FakeCloud, String) {
-    let settings = Settings { clock: Clock::new(Pace::Real), ..Settings::default() };
-    let cloud = FakeCloud::start(Options { settings, ..Options::default() }).await.expect("it starts on free ports");
+    let cloud = FakeCloud::builder().pace(Pace::Real).start().await.expect("it starts on free ports");
     let endpoint = cloud.endpoints().etcd_endpoint.clone();
     (cloud, endpoint)
 }

@@ -14,21 +14,21 @@ use serde_json::json;
 
 use super::{AdminResult, AdminState};
 use crate::world::metrics::{Datum, MetricKey, Summary};
-use crate::world::{IMAGE_OWNER, Image, Order, SecurityGroup, Subnet, Tags, World};
+use crate::world::{IMAGE_OWNER, Image, InstanceAction, SecurityGroup, Subnet, Tags, World};
 
 type JsonBody<T> = Result<Json<T>, JsonRejection>;
 
 pub(super) fn router() -> Router<AdminState> {
-    let order = |order: Order| {
+    let order = |order: InstanceAction| {
         post(
             move |State(world): State<Arc<World>>, body: JsonBody<Target>| async move { apply_order(&world, order, body) },
         )
     };
     Router::new()
-        .route("/_fake/console/start", order(Order::Start))
-        .route("/_fake/console/stop", order(Order::Stop))
-        .route("/_fake/console/reboot", order(Order::Reboot))
-        .route("/_fake/console/terminate", order(Order::Terminate))
+        .route("/_fake/console/start", order(InstanceAction::Start))
+        .route("/_fake/console/stop", order(InstanceAction::Stop))
+        .route("/_fake/console/reboot", order(InstanceAction::Reboot))
+        .route("/_fake/console/terminate", order(InstanceAction::Terminate))
         .route("/_fake/console/tag", post(tag))
         .route("/_fake/console/image", post(image))
         .route("/_fake/console/subnet", post(subnet))
@@ -43,9 +43,9 @@ struct Target {
     instance: String,
 }
 
-fn apply_order(world: &World, order: Order, body: JsonBody<Target>) -> AdminResult {
+fn apply_order(world: &World, order: InstanceAction, body: JsonBody<Target>) -> AdminResult {
     let Json(target) = body?;
-    let change = world.hand_order(&target.region, &target.instance, order)?;
+    let change = world.console_action(&target.region, &target.instance, order)?;
     Ok(Json(json!({
         "instance": change.instance_id,
         "previous": change.previous.name(),
@@ -64,7 +64,7 @@ struct NewTag {
 
 async fn tag(State(world): State<Arc<World>>, body: JsonBody<NewTag>) -> AdminResult {
     let Json(new) = body?;
-    world.hand_tag(&new.region, &new.instance, &new.key, &new.value)?;
+    world.console_tag(&new.region, &new.instance, &new.key, &new.value)?;
     Ok(Json(json!({"instance": new.instance})))
 }
 
@@ -91,7 +91,7 @@ async fn image(State(world): State<Arc<World>>, body: JsonBody<NewImage>) -> Adm
         owner: new.owner.unwrap_or_else(|| IMAGE_OWNER.to_owned()),
         tags: new.tags,
     };
-    world.hand_image(&new.region, image)?;
+    world.console_put_image(&new.region, image)?;
     Ok(Json(json!({"image": new.id})))
 }
 
@@ -117,7 +117,7 @@ async fn subnet(State(world): State<Arc<World>>, body: JsonBody<NewSubnet>) -> A
         network: new.network.unwrap_or(Ipv4Addr::new(10, 200, 0, 0)),
         tags: new.tags,
     };
-    world.hand_subnet(&new.region, subnet)?;
+    world.console_put_subnet(&new.region, subnet)?;
     Ok(Json(json!({"subnet": new.id})))
 }
 
@@ -133,7 +133,7 @@ struct NewGroup {
 async fn security_group(State(world): State<Arc<World>>, body: JsonBody<NewGroup>) -> AdminResult {
     let Json(new) = body?;
     let vpc_id = new.vpc_id.map_or_else(|| default_vpc(&world, &new.region), Ok)?;
-    world.hand_group(&new.region, SecurityGroup { id: new.id.clone(), name: new.name, vpc_id })?;
+    world.console_put_security_group(&new.region, SecurityGroup { id: new.id.clone(), name: new.name, vpc_id })?;
     Ok(Json(json!({"security_group": new.id})))
 }
 
@@ -163,9 +163,9 @@ async fn metric(State(world): State<Arc<World>>, body: JsonBody<NewDatum>) -> Ad
     let key = MetricKey::new(&new.namespace, &new.name, dimensions);
     let datum = Datum {
         at: new.at.unwrap_or_else(|| world.clock().now()),
-        summary: Summary::of(new.value),
+        summary: Summary::from_value(new.value),
         unit: new.unit.unwrap_or_else(|| "Percent".to_owned()),
     };
-    world.hand_metric(&new.region, key, datum)?;
+    world.console_set_metric(&new.region, key, datum)?;
     Ok(Json(json!({"metric": new.name})))
 }

@@ -64,12 +64,12 @@ fn show_instance(instance: &Instance, now: DateTime<Utc>) -> Value {
     json!({
         "id": instance.id,
         "state": instance.state(now).name(),
-        "image_id": instance.image_id,
-        "instance_type": instance.instance_type,
+        "image_id": &*instance.image_id,
+        "instance_type": &*instance.instance_type,
         "public_ip": instance.public_ip(now),
         "private_ip": instance.private_ip,
         "launched_at": instance.launched_at,
-        "client_token": instance.client_token,
-        "tags": instance.tags,
+        "client_token": instance.client_token.as_deref(),
+        "tags": &*instance.tags,
     })
 }

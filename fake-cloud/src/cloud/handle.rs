@@ -1,7 +1,6 @@
-//! The whole cloud in the hands of a test: one verb for each thing that can be done behind everybody's back or looked at
-//! afterwards. Each is thin; what it does is documented where it is done.
+//! Operations on a running cloud for tests: change its state without a request, and inspect it.
 //!
-//! None of it is recorded: only what comes over a socket is.
+//! None of these operations is added to the request log, which contains requests over sockets only.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -20,74 +19,73 @@ use crate::request_log::{LoggedRequest, RequestFilter};
 use crate::scenario::ScenarioError;
 use crate::service::Service;
 use crate::world::metrics::{Datum, MetricKey, Summary};
-use crate::world::{AwsError, Instance, LaunchRequest, Order, StateChange};
+use crate::world::{AwsError, Instance, InstanceAction, LaunchRequest, StateChange};
 
-/// How long the CMLs may take to follow the clock, in real time, before nobody waits for them any more.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum real time for which [`FakeCloud::settle`] waits.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time.
+/// Clock and state of the world.
 impl FakeCloud {
-    /// The time in this world.
+    /// Returns the current time of the world.
     pub fn now(&self) -> DateTime<Utc> {
         self.world().clock().now()
     }
 
-    /// Moves the clock forward, and waits until every CML has followed: those of instances that run by now can be
-    /// reached, those of others refuse.
+    /// Advances the clock and waits until every CML server listens or refuses connections as its instance requires.
     ///
     /// # Guarantees
-    /// Instances, leases, logins, licences, metrics and records follow the clock by themselves, without any wait.
+    /// Instances, leases, logins, licenses, metrics and records follow the clock immediately.
     ///
     /// # Cancel safety
-    /// The clock is moved at the first poll; dropped after that, only the wait ends early.
+    /// The first poll advances the clock. Dropping the future later ends the wait only.
     pub async fn advance(&self, duration: Duration) {
         self.world().clock().advance(duration);
         self.settle().await;
     }
 
-    /// Waits until every CML is where its instance is: listening while it runs and has booted that far, and else not.
-    /// Ends after ten seconds in any case.
+    /// Waits until every CML server matches the state of its instance: it listens if the instance is running and has
+    /// booted far enough, and otherwise refuses connections. Returns after ten seconds at the latest.
     pub async fn settle(&self) {
         let settled = async {
             while !self.has_settled() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        drop(tokio::time::timeout(PATIENCE, settled).await);
+        drop(tokio::time::timeout(SETTLE_TIMEOUT, settled).await);
     }
 
     fn has_settled(&self) -> bool {
-        let laboratories = &self.backstage.cml_servers;
-        let addresses = laboratories.addresses();
+        let servers = &self.services.cml_servers;
+        let addresses = servers.addresses();
         let running: BTreeMap<String, Ipv4Addr> = self.world().with_ec2(|ec2, now| {
             let all = ec2.regions().flat_map(crate::world::Region::instances);
             all.filter_map(|instance| Some((instance.id.clone(), instance.public_ip(now)?))).collect()
         });
-        let is_up = |(id, address): (&String, &Ipv4Addr)| match laboratories.listen_state(id) {
+        let is_reachable = |(id, address): (&String, &Ipv4Addr)| match servers.listen_state(id) {
             Some(ListenState::Prevented(_)) => true,
             Some(ListenState::Listening) => addresses.get(id) == Some(&Some(*address)),
-            Some(ListenState::Off) => laboratories.find(id).is_some_and(|system| system.stage() == BootStage::Refused),
+            Some(ListenState::Off) => servers.find(id).is_some_and(|server| server.stage() == BootStage::Refused),
             None => false,
         };
         let mut stopped = addresses.keys().filter(|id| !running.contains_key(*id));
-        stopped.all(|id| laboratories.listen_state(id) != Some(ListenState::Listening)) && running.iter().all(is_up)
+        stopped.all(|id| servers.listen_state(id) != Some(ListenState::Listening)) && running.iter().all(is_reachable)
     }
 
-    /// Back to the scenario it was started with, or to an empty world. The clock goes on.
+    /// Resets the cloud to its scenario or to an empty world. The clock continues.
     ///
     /// # Errors
-    /// What the scenario cannot do, which it could when it was started.
+    /// The scenario cannot be applied.
     pub fn reset(&self, to: ResetTo) -> Result<(), ScenarioError> {
-        self.backstage.reset(self.world(), to)
+        self.services.reset(self.world(), to)
     }
 }
 
-/// EC2 and CloudWatch, as if from the console.
+/// Actions in the AWS console, and the state of EC2 and CloudWatch.
 impl FakeCloud {
-    /// Launches one instance of the region's newest image, with these tags.
+    /// Launches one instance of the newest image of the region, with these tags.
     ///
     /// # Errors
-    /// As RunInstances.
+    /// The errors of RunInstances.
     pub fn run_instance(&self, region: &str, tags: &[(&str, &str)]) -> Result<Arc<Instance>, AwsError> {
         let image = self.world().with_ec2(|ec2, now| {
             let images = &ec2.region(region, now)?.catalog.images;
@@ -95,44 +93,43 @@ impl FakeCloud {
             Ok::<_, AwsError>(newest.map(|image| image.id.clone()).unwrap_or_default())
         })?;
         let tags = tags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        let launched = self.world().hand_launch(region, LaunchRequest { tags, ..LaunchRequest::new(image) })?;
+        let launched = self.world().console_launch(region, LaunchRequest { tags, ..LaunchRequest::new(image) })?;
         launched.into_iter().next().ok_or_else(|| AwsError::known("InternalError"))
     }
 
-    /// Starts an instance.
+    /// Starts a stopped instance.
     ///
     /// # Errors
-    /// As StartInstances.
+    /// The errors of StartInstances.
     pub fn start_instance(&self, region: &str, id: &str) -> Result<StateChange, AwsError> {
-        self.world().hand_order(region, id, Order::Start)
+        self.world().console_action(region, id, InstanceAction::Start)
     }
 
     /// Stops an instance.
     ///
     /// # Errors
-    /// As StopInstances.
+    /// The errors of StopInstances.
     pub fn stop_instance(&self, region: &str, id: &str) -> Result<StateChange, AwsError> {
-        self.world().hand_order(region, id, Order::Stop)
+        self.world().console_action(region, id, InstanceAction::Stop)
     }
 
     /// Terminates an instance.
     ///
     /// # Errors
-    /// As TerminateInstances.
+    /// The errors of TerminateInstances.
     pub fn terminate_instance(&self, region: &str, id: &str) -> Result<StateChange, AwsError> {
-        self.world().hand_order(region, id, Order::Terminate)
+        self.world().console_action(region, id, InstanceAction::Terminate)
     }
 
-    /// Tags an instance.
+    /// Adds a tag to an instance, or replaces its value.
     ///
     /// # Errors
-    /// As CreateTags.
+    /// The errors of CreateTags.
     pub fn tag_instance(&self, region: &str, id: &str, key: &str, value: &str) -> Result<(), AwsError> {
-        self.world().hand_tag(region, id, key, value)
+        self.world().console_tag(region, id, key, value)
     }
 
-    /// All instances of a region that are still visible, in the order of their launches; none in a region that does
-    /// not exist.
+    /// Returns all instances of a region that EC2 describes, in launch order; empty for an unknown region.
     pub fn instances(&self, region: &str) -> Vec<Arc<Instance>> {
         self.world().with_ec2(|ec2, now| match ec2.region(region, now) {
             Ok(region) => region.instances().cloned().collect(),
@@ -140,12 +137,12 @@ impl FakeCloud {
         })
     }
 
-    /// One instance, if it is still visible.
+    /// Returns an instance, or `None` if EC2 does not describe it (anymore).
     pub fn instance(&self, region: &str, id: &str) -> Option<Arc<Instance>> {
         self.world().with_ec2(|ec2, now| ec2.region(region, now).ok()?.find(id).cloned())
     }
 
-    /// Sets what CloudWatch knows about a metric of an instance now, in percent.
+    /// Sets the current value of an instance metric, in percent.
     ///
     /// # Errors
     /// An unknown region.
@@ -158,32 +155,32 @@ impl FakeCloud {
         value: f64,
     ) -> Result<(), AwsError> {
         let key = MetricKey::new(namespace, name, [("InstanceId", instance)]);
-        let datum = Datum { at: self.now(), summary: Summary::of(value), unit: "Percent".to_owned() };
-        self.world().hand_metric(region, key, datum)
+        let datum = Datum { at: self.now(), summary: Summary::from_value(value), unit: "Percent".to_owned() };
+        self.world().console_set_metric(region, key, datum)
     }
 }
 
-/// Faults and records.
+/// Fault rules and the request log.
 impl FakeCloud {
-    /// Makes something go wrong; the answer is the rule's number.
+    /// Adds a fault rule and returns its id.
     ///
     /// # Errors
-    /// A rule that cannot be meant.
+    /// The rule is invalid.
     pub fn inject(&self, rule: Rule) -> Result<u64, RuleError> {
         self.world().faults().add(rule)
     }
 
-    /// Takes all rules away.
+    /// Removes all fault rules.
     pub fn clear_faults(&self) {
         self.world().faults().clear();
     }
 
-    /// The requests that match, oldest first.
+    /// Returns the logged requests that match the filter, oldest first.
     pub fn requests(&self, filter: &RequestFilter) -> Vec<LoggedRequest> {
         self.world().request_log().find(filter)
     }
 
-    /// How many requests a service got for an operation.
+    /// Returns the number of requests to an operation of a service.
     pub fn count(&self, service: Service, operation: &str) -> usize {
         let operation = Some(operation.to_owned());
         self.world().request_log().count(&RequestFilter {
@@ -194,108 +191,110 @@ impl FakeCloud {
     }
 }
 
-/// The control plane.
+/// Records of the control plane.
 impl FakeCloud {
-    /// Adds a worker.
+    /// Adds a worker record.
     ///
     /// # Errors
-    /// 409 if the id is taken, 422.
+    /// 409 if the id is in use, 422 if a field is invalid.
     pub fn add_worker(&self, fields: Value) -> Result<Arc<Worker>, ApiError> {
         self.records().create_worker(Input::from_value(fields)?)
     }
 
-    /// Writes fields of a worker as they are, as somebody else's hands would: the version goes up, watchers hear of it.
+    /// Changes fields of a worker record without validating the transition, as an operator would. The version is
+    /// incremented and watchers are notified.
     ///
     /// # Errors
-    /// 404, 422.
+    /// 404 for an unknown worker, 422 if a field is invalid.
     pub fn update_worker(&self, id: &str, fields: Value) -> Result<Arc<Worker>, ApiError> {
         self.records().edit_worker(id, Input::from_value(fields)?)
     }
 
-    /// One worker.
+    /// Returns a worker record.
     ///
     /// # Errors
-    /// 404.
+    /// 404 for an unknown worker.
     pub fn worker(&self, id: &str) -> Result<Arc<Worker>, ApiError> {
         self.records().worker(id)
     }
 
-    /// All workers, terminated ones too, by id.
+    /// Returns all worker records including terminated workers, ordered by id.
     pub fn workers(&self) -> Vec<Arc<Worker>> {
         self.records().workers(&WorkerFilter { include_terminated: true, ..WorkerFilter::default() })
     }
 
-    /// Adds a session.
+    /// Adds a session record.
     ///
     /// # Errors
-    /// 404 for an unknown worker, 409 if the id is taken, 422.
+    /// 404 for an unknown worker, 409 if the id is in use, 422 if a field is invalid.
     pub fn add_session(&self, fields: Value) -> Result<Object, ApiError> {
         self.records().create_session(Input::from_value(fields)?)
     }
 
-    /// One session.
+    /// Returns a session record.
     ///
     /// # Errors
-    /// 404.
+    /// 404 for an unknown session.
     pub fn session(&self, id: &str) -> Result<Object, ApiError> {
         self.records().session(id)
     }
 
-    /// All sessions, by id.
+    /// Returns all session records, ordered by id.
     pub fn sessions(&self) -> Vec<Object> {
         self.records().sessions(&SessionFilter::default())
     }
 
-    /// Adds a template, or replaces the one of the same name.
+    /// Adds a template, or replaces the template with the same name.
     ///
     /// # Errors
-    /// 422.
+    /// 422 if a field is invalid.
     pub fn add_template(&self, fields: Value) -> Result<Object, ApiError> {
         self.records().put_template(Input::from_value(fields)?)
     }
 
-    /// All templates, by name.
+    /// Returns all templates, ordered by name.
     pub fn templates(&self) -> Vec<Object> {
         self.records().templates()
     }
 
-    /// How discovery is set.
+    /// Returns the discovery settings.
     pub fn discovery(&self) -> Object {
         self.records().discovery()
     }
 
-    /// Changes discovery settings; what is left out stays.
+    /// Changes the given discovery settings.
     ///
     /// # Errors
-    /// 422.
+    /// 422 if a field is invalid.
     pub fn set_discovery(&self, fields: Value) -> Result<Object, ApiError> {
         self.records().set_discovery(Input::from_value(fields)?)
     }
 
-    /// The scaling audit, oldest first.
+    /// Returns the scaling audit, oldest entry first.
     pub fn audit(&self) -> Vec<Object> {
         self.records().audit(None, None)
     }
 
-    /// The events, oldest first: those a controller published and those the control plane made itself.
+    /// Returns the events of controllers and of the control plane, oldest first.
     pub fn events(&self) -> Vec<Object> {
         self.records().events(None, None)
     }
 }
 
-/// CML.
+/// CML servers.
 impl FakeCloud {
-    /// The CML of an instance, if the instance has ever run.
+    /// Returns the CML server of an instance, or `None` if the instance has never run.
     pub fn cml(&self, instance: &str) -> Option<CmlServer> {
-        self.backstage.cml_servers.find(instance)
+        self.services.cml_servers.find(instance)
     }
 
-    /// Takes everything away that people made on the CML of an instance. False when it has none.
+    /// Deletes all labs and registrations from the CML server of an instance. Returns `false` if it has no server.
     pub fn wipe_cml(&self, instance: &str) -> bool {
-        self.cml(instance).map(|system| system.wipe()).is_some()
+        self.cml(instance).map(|server| server.wipe()).is_some()
     }
 
-    /// What the CML of an instance says its registration is, such as `COMPLETED`. None when it has none.
+    /// Returns the registration status of the CML server of an instance, such as `COMPLETED`, or `None` if it has no
+    /// server.
     pub fn cml_registration(&self, instance: &str) -> Option<String> {
         let status = self.cml(instance)?.licensing_status();
         status["registration"]["status"].as_str().map(str::to_owned)

@@ -1,9 +1,8 @@
-//! The whole cloud: every service of one world, on ports of its own.
+//! A complete cloud: all services of one world, each on its own port.
 
-mod etcd_mirror;
-mod exposure;
+mod builder;
+mod cml_supervisor;
 mod handle;
-mod laboratories;
 mod service_faults;
 
 use std::io;
@@ -17,143 +16,45 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-pub use self::exposure::Exposure;
-pub(crate) use self::exposure::is_local;
+pub(crate) use self::builder::{DEFAULT_CML_LIMIT, is_loopback};
+pub use self::builder::{Exposure, FakeCloudBuilder, LeaseClock, Ports};
 
 use crate::admin::{self, Services};
 use crate::aws;
-use crate::clock::{Clock, Pace};
-use crate::cml::{self, Authority, CmlServers};
-use crate::control_plane::{self, ApiVersion, Records};
-use crate::etcd::{self, EtcdStore};
-use crate::scenario::Scenario;
-use crate::world::{Catalog, Settings, World};
+use crate::cml::{Authority, CmlServers};
+use crate::control_plane::{self, EtcdMirror, Records};
+use crate::etcd::{self, Delete, EtcdStore, KeyRange, Put};
+use crate::world::{Catalog, World};
 
-/// Where a cloud listens, and what it is made of. The default takes free ports on loopback.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// The address to listen on. Anything but loopback lets others in, and must be meant.
-    pub host: IpAddr,
-    /// Who can reach it.
-    pub exposure: Exposure,
-    /// The ports; zero takes a free one.
-    pub ports: Ports,
-    /// The clock, the seed and the delays.
-    pub settings: Settings,
-    /// What the control plane wants to see in `X-API-Key`.
-    pub api_key: String,
-    /// How every CML is set up; address, instance and faults are filled in.
-    pub cml: cml::Options,
-    /// At most this many instances have a CML at the same time: each has a socket, and a machine has only so many.
-    pub cml_limit: usize,
-    /// What the time to live of an etcd lease is counted on.
-    pub leases: LeaseClock,
-    /// Which control plane is imitated; the scenario's if none is given, or else the current one.
-    pub control_plane_api_version: Option<ApiVersion>,
-    /// What has happened before it starts. Its clock and seed are not looked at: those of the settings count.
-    pub scenario: Option<Scenario>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            host: IpAddr::V4(Ipv4Addr::LOCALHOST),
-            exposure: Exposure::default(),
-            ports: Ports::default(),
-            settings: Settings::default(),
-            api_key: control_plane::Options::default().api_key,
-            cml: cml::Options::default(),
-            cml_limit: 512,
-            leases: LeaseClock::default(),
-            control_plane_api_version: None,
-            scenario: None,
-        }
-    }
-}
-
-/// What the time to live of an etcd lease is counted on.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum LeaseClock {
-    /// The world's clock, unless that is accelerated: who renews a lease does so in real time, and would always come too
-    /// late.
-    #[default]
-    Sensible,
-    /// The world's clock, whatever it does.
-    World,
-    /// The clock on the wall.
-    Wall,
-}
-
-impl LeaseClock {
-    fn choose(self, world: &Clock) -> Clock {
-        match (self, world.pace()) {
-            (Self::World, _) | (Self::Sensible, Pace::Real | Pace::Manual) => world.clone(),
-            (Self::Wall, _) | (Self::Sensible, Pace::Accelerated(_)) => Clock::new(Pace::Real),
-        }
-    }
-}
-
-impl std::str::FromStr for LeaseClock {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "sensible" => Ok(Self::Sensible),
-            "world" => Ok(Self::World),
-            "wall" => Ok(Self::Wall),
-            other => {
-                Err(format!("leases follow the 'world' clock, the 'wall' clock, or what is 'sensible', not '{other}'"))
-            }
-        }
-    }
-}
-
-/// The ports of a cloud; zero takes a free one.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Ports {
-    /// EC2, CloudWatch and the admin API.
-    pub aws: u16,
-    /// etcd.
-    pub etcd: u16,
-    /// The control plane.
-    pub control_plane: u16,
-    /// Every CML, each on its instance's own address.
-    pub cml: u16,
-}
-
-impl Ports {
-    /// The ports these services usually have.
-    pub const USUAL: Self = Self { aws: 4566, etcd: 2379, control_plane: 8080, cml: 8443 };
-}
-
-/// Where to find a cloud.
+/// Addresses and credentials of a cloud.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Endpoints {
-    /// EC2 and CloudWatch, all regions.
+    /// Base URL of EC2 and CloudWatch in all regions.
     pub aws_url: String,
-    /// The admin API.
+    /// Base URL of the admin API.
     pub admin_url: String,
-    /// What changes over the admin API need in `X-API-Key`, where the cloud is open to the network.
+    /// Key that changes through the admin API require in `X-API-Key`; set if remote clients are allowed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admin_key: Option<String>,
-    /// etcd, as host and port.
+    /// Host and port of etcd, without a scheme.
     pub etcd_endpoint: String,
-    /// The control plane.
+    /// Base URL of the control plane.
     pub control_plane_url: String,
-    /// What the control plane wants to see in `X-API-Key`.
+    /// Key that the control plane requires in `X-API-Key`.
     pub control_plane_api_key: String,
-    /// The port of every CML; the address is the instance's public one.
+    /// Port of every CML server; its host is the public address of the instance.
     pub cml_port: u16,
-    /// The authority that vouches for every CML, as a PEM file.
+    /// PEM file of the certificate authority of the CML servers. Removed when the cloud is dropped.
     pub cml_ca_file: PathBuf,
-    /// The user of every CML.
+    /// User name on every CML server.
     pub cml_username: String,
-    /// That user's password.
+    /// Password of that user.
     pub cml_password: String,
 }
 
 impl Endpoints {
-    /// The environment variables that point real clients here.
+    /// Returns the environment variables that point AWS SDKs, etcdctl and the worker controller to the cloud.
     pub fn environment(&self) -> Value {
         json!({
             "AWS_ENDPOINT_URL": self.aws_url,
@@ -175,11 +76,10 @@ impl Endpoints {
     }
 }
 
-/// Where a controller launches in this cloud: the subnet and the group that are there, in a few regions. More of them
-/// would only be more to scan.
+/// Returns the launch configuration of a controller: the default subnet and security group of a few regions.
 fn region_configs() -> Value {
     let regions = ["us-east-1", "us-west-2", "eu-west-1"].map(|region| {
-        let Catalog { subnets, groups, .. } = Catalog::of(region);
+        let Catalog { subnets, groups, .. } = Catalog::for_region(region);
         let subnet = subnets.first().map(|subnet| subnet.id.clone());
         let groups: Vec<String> = groups.into_iter().take(1).map(|group| group.id).collect();
         (region.to_owned(), json!({"subnet_id": subnet, "security_group_ids": groups}))
@@ -187,13 +87,15 @@ fn region_configs() -> Value {
     json!({"default_region": "us-east-1", "regions": Value::Object(regions.into_iter().collect())})
 }
 
-/// A running cloud. Two of them share nothing; dropping one ends it at once, [`FakeCloud::stop`] cleanly.
+/// A running cloud. Clouds are independent of each other.
+///
+/// [`stop`](Self::stop) shuts a cloud down and waits for its connections to end; dropping it aborts them.
 ///
 /// ```
-/// use fake_cloud::cloud::{FakeCloud, Options};
+/// use fake_cloud::FakeCloud;
 ///
 /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-/// let cloud = FakeCloud::start(Options::default()).await?;
+/// let cloud = FakeCloud::start().await?;
 /// assert!(cloud.endpoints().aws_url.starts_with("http://127.0.0.1:"));
 /// cloud.stop().await;
 /// # Ok::<(), std::io::Error>(())
@@ -202,27 +104,36 @@ fn region_configs() -> Value {
 #[derive(Debug)]
 pub struct FakeCloud {
     world: Arc<World>,
-    backstage: Services,
+    services: Services,
     endpoints: Endpoints,
     stop: watch::Sender<bool>,
-    services: JoinSet<()>,
+    tasks: JoinSet<()>,
 }
 
 impl FakeCloud {
-    /// Starts every service.
+    /// Starts a cloud with the default configuration: free ports on 127.0.0.1, real time and an empty world.
     ///
     /// # Errors
-    /// When the address lets others in and that is not meant; when the scenario asks for the impossible; when a port is taken, naming the service and the address, or the authority's file cannot be written.
-    pub async fn start(options: Options) -> io::Result<Self> {
-        let Options { host, exposure, ports, settings, api_key, cml, cml_limit, leases, .. } = options;
-        let (control_plane_api_version, scenario) = (options.control_plane_api_version, options.scenario);
+    /// The errors of [`FakeCloudBuilder::start`].
+    pub async fn start() -> io::Result<Self> {
+        Self::builder().start().await
+    }
+
+    /// Returns a builder for a cloud with another configuration.
+    pub fn builder() -> FakeCloudBuilder {
+        FakeCloudBuilder::default()
+    }
+
+    async fn from_builder(builder: FakeCloudBuilder) -> io::Result<Self> {
+        let FakeCloudBuilder { host, exposure, ports, settings, api_key, cml, cml_limit, lease_clock, .. } = builder;
+        let (api_version, scenario) = (builder.api_version, builder.scenario);
         exposure.check(host)?;
         let admin_key = exposure.into_key();
-        let aws = listen("AWS", host, ports.aws).await?;
-        let etcd_port = listen("etcd", host, ports.etcd).await?;
-        let control_plane = listen("the control plane", host, ports.control_plane).await?;
+        let aws_listener = listen("AWS", host, ports.aws).await?;
+        let etcd_listener = listen("etcd", host, ports.etcd).await?;
+        let control_plane_listener = listen("the control plane", host, ports.control_plane).await?;
         let cml_port = match ports.cml {
-            // A port that is free here is taken to be free on every other loopback address.
+            // A port that is free on 127.0.0.1 is assumed to be free on every other loopback address.
             0 => listen("CML", IpAddr::V4(Ipv4Addr::LOCALHOST), 0).await?.local_addr()?.port(),
             port => port,
         };
@@ -233,23 +144,23 @@ impl FakeCloud {
         let seed = settings.seed;
         let clock = settings.clock.clone();
         let world = Arc::new(World::new(settings));
-        let store = EtcdStore::new(leases.choose(&clock));
-        let generation = control_plane_api_version.or_else(|| scenario.as_ref()?.api_version()).unwrap_or_default();
-        let rules =
-            control_plane::Settings { seed, dialect: generation.dialect(), ..control_plane::Settings::default() };
-        let records = Records::with_settings(clock, rules, etcd_mirror::StoreMirror(store.clone()));
+        let store = EtcdStore::new(lease_clock.choose(&clock));
+        let version = api_version.or_else(|| scenario.as_ref()?.api_version()).unwrap_or_default();
+        let settings =
+            control_plane::Settings { seed, dialect: version.dialect(), ..control_plane::Settings::default() };
+        let records = Records::with_settings(clock, settings, store.clone());
         if let Some(scenario) = &scenario {
-            let settled = scenario.settle(&world, &records);
-            settled.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+            let applied = scenario.settle(&world, &records);
+            applied.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         }
         let url = |listener: &TcpListener| listener.local_addr().map(|address| format!("http://{address}"));
-        let aws_url = url(&aws)?;
+        let aws_url = url(&aws_listener)?;
         let endpoints = Endpoints {
             admin_url: format!("{aws_url}/_fake/"),
             admin_key: admin_key.clone(),
             aws_url,
-            etcd_endpoint: etcd_port.local_addr()?.to_string(),
-            control_plane_url: url(&control_plane)?,
+            etcd_endpoint: etcd_listener.local_addr()?.to_string(),
+            control_plane_url: url(&control_plane_listener)?,
             control_plane_api_key: api_key.clone(),
             cml_port,
             cml_ca_file,
@@ -262,56 +173,68 @@ impl FakeCloud {
             let mut stopping = stop.subscribe();
             async move { drop(stopping.wait_for(|stop| *stop).await) }
         };
-        let mut services = JoinSet::new();
-        let laboratories = CmlServers::default();
-        let backstage =
-            Services { records: records.clone(), etcd: store.clone(), cml_servers: laboratories.clone(), scenario };
-        let router = admin::full_router(Arc::clone(&world), backstage.clone());
+        let mut tasks = JoinSet::new();
+        let cml_servers = CmlServers::default();
+        let services =
+            Services { records: records.clone(), etcd: store.clone(), cml_servers: cml_servers.clone(), scenario };
+        let router = admin::full_router(Arc::clone(&world), services.clone());
         let admin = aws::AdminApi { router, key: admin_key };
-        let (world_of_aws, until) = (Arc::clone(&world), stopped());
-        services.spawn(async move { drop(aws::serve_with(aws, world_of_aws, admin, until).await) });
-        let (store_of_etcd, until) = (store.clone(), stopped());
+        let (aws_world, shutdown) = (Arc::clone(&world), stopped());
+        tasks.spawn(async move { drop(aws::serve_with(aws_listener, aws_world, admin, shutdown).await) });
         let middleware = service_faults::etcd_middleware(&world, &store);
-        services.spawn(async move { drop(etcd::serve_with(etcd_port, store_of_etcd, middleware, until).await) });
+        let shutdown = stopped();
+        tasks.spawn(async move { drop(etcd::serve_with(etcd_listener, store, middleware, shutdown).await) });
         let middleware = service_faults::control_plane_middleware(&world);
-        let served = control_plane::Options { api_key, middleware, ..control_plane::Options::default() };
-        services.spawn(control_plane::serve(control_plane, records.clone(), served, stopped()));
-        let site = laboratories::Site { port: cml_port, limit: cml_limit };
-        services.spawn(laboratories::keep(Arc::clone(&world), authority, cml, laboratories, site, stopped()));
-        Ok(Self { world, backstage, endpoints, stop, services })
+        let options = control_plane::Options { api_key, middleware, ..control_plane::Options::default() };
+        tasks.spawn(control_plane::serve(control_plane_listener, records, options, stopped()));
+        let limits = cml_supervisor::Limits { port: cml_port, servers: cml_limit };
+        tasks.spawn(cml_supervisor::run(Arc::clone(&world), authority, cml, cml_servers, limits, stopped()));
+        Ok(Self { world, services, endpoints, stop, tasks })
     }
 
-    /// Where everything is.
+    /// Returns the addresses and credentials of all services.
     pub fn endpoints(&self) -> &Endpoints {
         &self.endpoints
     }
 
-    /// EC2 and CloudWatch from the inside: instances, faults, the recorder, the clock.
+    /// Returns the state of EC2 and CloudWatch, with the clock, the faults and the request log of all services.
     pub fn world(&self) -> &Arc<World> {
         &self.world
     }
 
-    /// etcd from the inside.
+    /// Returns the store of etcd.
     pub fn etcd(&self) -> &EtcdStore {
-        &self.backstage.etcd
+        &self.services.etcd
     }
 
-    /// The control plane from the inside.
+    /// Returns the records of the control plane.
     pub fn records(&self) -> &Records {
-        &self.backstage.records
+        &self.services.records
     }
 
-    /// Ends every service and waits until they have.
+    /// Stops all services and waits until they have ended.
     pub async fn stop(mut self) {
         self.stop.send_replace(true);
-        while self.services.join_next().await.is_some() {}
+        while self.tasks.join_next().await.is_some() {}
     }
 }
 
 impl Drop for FakeCloud {
     fn drop(&mut self) {
-        // Best effort: a file in the temporary folder that outlives us harms nobody.
+        // Best effort: a leftover file in the temporary directory is harmless.
         drop(std::fs::remove_file(&self.endpoints.cml_ca_file));
+    }
+}
+
+/// Mirrors the records of the control plane into etcd.
+impl EtcdMirror for EtcdStore {
+    fn put(&self, key: &str, value: &str) {
+        // Cannot fail: the key is not empty and there is no lease.
+        drop(Self::put(self, &Put::new(key.to_owned(), value.to_owned())));
+    }
+
+    fn delete(&self, key: &str) {
+        drop(Self::delete(self, &Delete { keys: KeyRange::One(key.to_owned().into()) }));
     }
 }
 
@@ -327,17 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn leases_are_counted_in_real_time_where_the_world_runs_ahead() {
-        let pace = |leases: LeaseClock, world| leases.choose(&Clock::new(world)).pace();
-        assert_eq!(pace(LeaseClock::Sensible, Pace::Accelerated(60.0)), Pace::Real);
-        assert_eq!(pace(LeaseClock::Sensible, Pace::Manual), Pace::Manual);
-        assert_eq!(pace(LeaseClock::World, Pace::Accelerated(60.0)), Pace::Accelerated(60.0));
-        assert_eq!(pace(LeaseClock::Wall, Pace::Manual), Pace::Real);
-        assert!("lunar".parse::<LeaseClock>().is_err_and(|error| error.contains("'world'")));
-    }
-
-    #[test]
-    fn a_controller_is_told_where_to_launch() {
+    fn launch_configuration_names_existing_resources() {
         let configs = region_configs();
         assert!(configs["regions"]["us-east-1"]["subnet_id"].as_str().is_some_and(|id| id.starts_with("subnet-")));
         assert!(configs["regions"]["eu-west-1"]["security_group_ids"][0].as_str().is_some());

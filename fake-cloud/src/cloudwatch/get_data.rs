@@ -140,11 +140,11 @@ fn read_metric(
     let begin = round_down(from, 60.min(period)).unwrap_or(from);
     let points = match asked.view.page {
         PageCut::Empty => Vec::new(),
-        PageCut::AsAsked | PageCut::AtMost(_) => asked.world.metric_points(asked.region, &key, begin, to),
+        PageCut::AsRequested | PageCut::AtMost(_) => asked.world.metric_points(asked.region, &key, begin, to),
     };
     let most = match asked.view.page {
         PageCut::AtMost(most) => most,
-        PageCut::AsAsked | PageCut::Empty => usize::MAX,
+        PageCut::AsRequested | PageCut::Empty => usize::MAX,
     };
     let values = per_period(&points, period, stat.unit.as_deref())
         .into_iter()

@@ -54,7 +54,7 @@ pub(super) fn get_metric_statistics(asked: &Asked<'_>, input: &GetMetricStatisti
     SeededRng::new(asked.world.settings().seed ^ hash_text(&key.name) ^ points.len() as u64, "order")
         .shuffle(&mut datapoints);
     match asked.view.page {
-        PageCut::AsAsked => {}
+        PageCut::AsRequested => {}
         PageCut::Empty => datapoints.clear(),
         PageCut::AtMost(most) => datapoints.truncate(most),
     }

@@ -47,7 +47,7 @@ fn read_datum(namespace: &str, datum: &MetricDatum, now: DateTime<Utc>) -> Resul
 
 fn read_summary(datum: &MetricDatum) -> Result<Summary, AwsError> {
     match (&datum.value, &datum.statistic_values, &datum.values[..]) {
-        (Some(value), None, []) => Ok(Summary::of(value.0)),
+        (Some(value), None, []) => Ok(Summary::from_value(value.0)),
         (None, Some(set), []) => {
             let summary = Summary {
                 count: need(set.sample_count, "StatisticValues.SampleCount")?.0,
@@ -87,7 +87,7 @@ fn read_values(values: impl ExactSizeIterator<Item = f64>, datum: &MetricDatum) 
         return Err(invalid("Counts", "each must be greater than 0"));
     }
     let count = |place: usize| datum.counts.get(place).map_or(1.0, |count| count.0);
-    let summaries = values.enumerate().map(|(place, value)| Summary::of_many(value, count(place)));
+    let summaries = values.enumerate().map(|(place, value)| Summary::from_repeated(value, count(place)));
     summaries
         .reduce(|mut sum, summary| {
             sum.add(&summary);

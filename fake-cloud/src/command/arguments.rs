@@ -7,12 +7,12 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser};
 
 use crate::admin::parse_pace;
-use crate::clock::{Clock, Pace};
-use crate::cloud::{Exposure, LeaseClock, Options, Ports, is_local};
-use crate::cml::{self, Boot};
+use crate::clock::Pace;
+use crate::cloud::{DEFAULT_CML_LIMIT, Exposure, FakeCloud, FakeCloudBuilder, LeaseClock, Ports, is_loopback};
+use crate::cml::Boot;
 use crate::control_plane::ApiVersion;
 use crate::scenario::{Scenario, ScenarioError};
-use crate::world::{Delays, Settings};
+use crate::world::Delays;
 
 /// Local fakes of EC2, CloudWatch, CML, etcd and the control plane, compatible with their real clients.
 ///
@@ -56,25 +56,25 @@ pub(super) struct Arguments {
     #[arg(long)]
     pub(super) expose: bool,
     /// Port of EC2, CloudWatch and the admin API.
-    #[arg(long, default_value_t = Ports::USUAL.aws)]
+    #[arg(long, default_value_t = Ports::WELL_KNOWN.aws)]
     pub(super) aws_port: u16,
     /// Port of the etcd API.
-    #[arg(long, default_value_t = Ports::USUAL.etcd)]
+    #[arg(long, default_value_t = Ports::WELL_KNOWN.etcd)]
     pub(super) etcd_port: u16,
     /// Port of the control plane.
-    #[arg(long, default_value_t = Ports::USUAL.control_plane)]
+    #[arg(long, default_value_t = Ports::WELL_KNOWN.control_plane)]
     pub(super) control_plane_port: u16,
     /// Port of the CML servers; each listens on the address of its instance.
-    #[arg(long, default_value_t = Ports::USUAL.cml)]
+    #[arg(long, default_value_t = Ports::WELL_KNOWN.cml)]
     pub(super) cml_port: u16,
     /// Maximum number of CML servers that run at the same time; each needs a socket.
-    #[arg(long, default_value_t = Options::default().cml_limit)]
+    #[arg(long, default_value_t = DEFAULT_CML_LIMIT)]
     pub(super) cml_limit: usize,
     /// Boot time of CML servers: instant, or realistic (four minutes).
     #[arg(long, default_value = "instant", value_parser = parse_boot)]
     pub(super) cml_boot: Boot,
-    /// Clock of etcd leases: world, wall, or sensible (the world's clock unless it is accelerated).
-    #[arg(long, default_value = "sensible")]
+    /// Clock of etcd leases: world, wall, or auto (the world's clock unless it is accelerated).
+    #[arg(long, default_value = "auto")]
     pub(super) leases: LeaseClock,
     /// API version of the control plane: current or older [default: the scenario's, or current]
     ///
@@ -91,7 +91,7 @@ impl Arguments {
     pub(super) fn parse_from(program: &str, args: impl IntoIterator<Item = OsString>) -> clap::error::Result<Self> {
         let mut command = Self::command().bin_name(program).no_binary_name(true);
         let arguments = Self::from_arg_matches(&command.try_get_matches_from_mut(args)?)?;
-        if !arguments.expose && !is_local(arguments.host) {
+        if !arguments.expose && !is_loopback(arguments.host) {
             let host = arguments.host;
             let message = format!("--host {host} is not a loopback address; pass --expose to allow remote access");
             return Err(command.error(ErrorKind::MissingRequiredArgument, message));
@@ -103,23 +103,24 @@ impl Arguments {
     ///
     /// # Errors
     /// The scenario does not exist or is invalid.
-    pub(super) fn options(&self) -> Result<Options, ScenarioError> {
+    pub(super) fn builder(&self) -> Result<FakeCloudBuilder, ScenarioError> {
         let scenario = self.scenario.as_deref().map(Scenario::find).transpose()?;
         // Arguments override the scenario.
         let seed = self.seed.or_else(|| scenario.as_ref()?.seed()).unwrap_or_default();
         let pace = self.clock.or_else(|| scenario.as_ref()?.pace()).unwrap_or(Pace::Real);
-        Ok(Options {
-            host: self.host,
-            exposure: if self.expose { Exposure::network() } else { Exposure::Loopback },
-            ports: self.ports(),
-            settings: Settings { seed, clock: Clock::new(pace), delays: self.delays, ..Settings::default() },
-            cml: cml::Options { boot: self.cml_boot, ..cml::Options::default() },
-            cml_limit: self.cml_limit,
-            leases: self.leases,
-            control_plane_api_version: self.control_plane_api_version,
-            scenario,
-            ..Options::default()
-        })
+        let exposure = if self.expose { Exposure::network() } else { Exposure::Loopback };
+        Ok(FakeCloud::builder()
+            .host(self.host)
+            .exposure(exposure)
+            .ports(self.ports())
+            .seed(seed)
+            .pace(pace)
+            .delays(self.delays)
+            .cml(|cml| cml.boot = self.cml_boot)
+            .cml_limit(self.cml_limit)
+            .lease_clock(self.leases)
+            .api_version(self.control_plane_api_version)
+            .scenario(scenario))
     }
 
     fn ports(&self) -> Ports {

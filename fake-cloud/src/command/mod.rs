@@ -10,7 +10,6 @@ use std::io::{self, ErrorKind, Write as _};
 use std::process::ExitCode;
 
 use self::arguments::Arguments;
-use crate::cloud::FakeCloud;
 use crate::scenario::BUILTIN;
 
 /// Result of the command.
@@ -79,9 +78,9 @@ fn print_clap_error(error: &clap::Error) -> ExitStatus {
 }
 
 async fn serve(arguments: &Arguments) -> Result<(), String> {
-    let options = arguments.options().map_err(|error| error.to_string())?;
+    let builder = arguments.builder().map_err(|error| error.to_string())?;
     let stop = stop_signal().map_err(|error| format!("cannot register signal handlers: {error}"))?;
-    let cloud = FakeCloud::start(options).await.map_err(|error| match error.kind() {
+    let cloud = builder.start().await.map_err(|error| match error.kind() {
         ErrorKind::AddrInUse => format!("{error}; choose another port (see --help) or use --ephemeral"),
         _ => error.to_string(),
     })?;

@@ -4,7 +4,7 @@
 //! contract is `openapi/control-plane.yaml`. Every change is format_time to an [`EtcdMirror`], so that clients can watch it.
 //!
 //! ```
-//! use fake_cloud::clock::{Clock, Pace};
+//! use fake_cloud::{Clock, Pace};
 //! use fake_cloud::control_plane::{Input, Records};
 //!
 //! let records = Records::new(Clock::new(Pace::Manual));

@@ -40,7 +40,7 @@ fn store_with(settings: Settings) -> (Records, Mirror) {
     let mirror = Mirror::default();
     // A whole second: times are formatted with microseconds, and tests of an exact hour must not lose the rest.
     let start = super::input::parse_time("2026-02-06T08:00:00Z").expect("a time");
-    (Records::with_settings(Clock::starting_at(Pace::Manual, start), settings, Arc::new(mirror.clone())), mirror)
+    (Records::with_settings(Clock::with_start(Pace::Manual, start), settings, Arc::new(mirror.clone())), mirror)
 }
 
 fn running(records: &Records, id: &str) {

@@ -1,35 +1,35 @@
-//! EC2's requests: a form of flat names, `Filter.1.Value.2` and the like.
+//! Parameters of EC2 requests: a form with names such as `Filter.1.Value.2`.
 
 use std::borrow::Cow;
 
 use crate::world::{AwsError, Field, Filters, Intent, PageRequest};
 
-/// More parameters than this are no request.
-const MOST_PARAMETERS: usize = 20_000;
+/// Maximum number of parameters in a request.
+const MAX_PARAMETERS: usize = 20_000;
 
-/// A decoded form: what needs no decoding stays where it is.
+/// A decoded form. Values without escapes are borrowed from the body.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Form<'a> {
-    /// By name, each name once.
+    /// Sorted by name, without duplicates.
     fields: Vec<(Cow<'a, str>, Cow<'a, str>)>,
 }
 
 impl<'a> Form<'a> {
-    /// Decodes a form. Of a name that was sent twice the last one counts.
+    /// Decodes a form. The last of several values with one name is used.
     ///
     /// # Errors
-    /// `MalformedQueryString` for escapes that are none, text that is not UTF-8, characters that no answer could carry.
+    /// `MalformedQueryString` for invalid escapes, invalid UTF-8, and characters that XML cannot represent.
     pub(crate) fn decode(body: &'a [u8]) -> Result<Self, AwsError> {
         let mut fields = Vec::with_capacity(16);
         for pair in body.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty()) {
-            let middle = pair.iter().position(|byte| *byte == b'=').unwrap_or(pair.len());
-            let (name, value) = pair.split_at(middle);
+            let separator = pair.iter().position(|byte| *byte == b'=').unwrap_or(pair.len());
+            let (name, value) = pair.split_at(separator);
             fields.push((unescape(name)?, unescape(value.get(1..).unwrap_or_default())?));
-            if fields.len() > MOST_PARAMETERS {
+            if fields.len() > MAX_PARAMETERS {
                 return Err(malformed("The request has too many parameters."));
             }
         }
-        // Stable, so that the last one of a name stays the last.
+        // The sort is stable, so that the last value of a name stays the last.
         fields.sort_by(|(one, _), (other, _)| one.cmp(other));
         fields.dedup_by(|later, earlier| {
             let is_same = later.0 == earlier.0;
@@ -41,13 +41,13 @@ impl<'a> Form<'a> {
         Ok(Self { fields })
     }
 
-    /// A parameter, if it was sent.
+    /// Returns a parameter.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
-        let place = self.fields.binary_search_by(|(known, _)| (**known).cmp(name)).ok()?;
-        self.fields.get(place).map(|(_, value)| &**value)
+        let index = self.fields.binary_search_by(|(known, _)| (**known).cmp(name)).ok()?;
+        self.fields.get(index).map(|(_, value)| &**value)
     }
 
-    /// A parameter that must be there.
+    /// Returns a required parameter.
     ///
     /// # Errors
     /// `MissingParameter`.
@@ -55,7 +55,7 @@ impl<'a> Form<'a> {
         self.get(name).filter(|value| !value.is_empty()).ok_or_else(|| AwsError::missing(name))
     }
 
-    /// A number that must be there.
+    /// Returns a required number.
     ///
     /// # Errors
     /// `MissingParameter`, `InvalidParameterValue`.
@@ -64,7 +64,7 @@ impl<'a> Form<'a> {
         text.parse().map_err(|_| AwsError::invalid_value(text, name))
     }
 
-    /// Whether a flag is set.
+    /// Returns a boolean parameter; `false` if it is missing.
     ///
     /// # Errors
     /// `InvalidParameterValue` for anything but true and false.
@@ -76,23 +76,23 @@ impl<'a> Form<'a> {
         }
     }
 
-    /// Whether the request is meant or a rehearsal.
+    /// Returns the value of `DryRun`.
     ///
     /// # Errors
-    /// As [`Form::flag`].
+    /// The errors of [`Form::flag`].
     pub(crate) fn intent(&self) -> Result<Intent, AwsError> {
         Ok(if self.flag("DryRun")? { Intent::DryRun } else { Intent::Execute })
     }
 
-    /// The values of `name.1`, `name.2`… in the order of their numbers.
+    /// Returns the values of `name.1`, `name.2` and so on, ordered by number.
     pub(crate) fn list(&self, name: &str) -> Vec<String> {
         let mut numbered: Vec<(u32, &str)> =
-            self.below(name).filter_map(|(rest, value)| Some((rest.parse().ok()?, value))).collect();
+            self.with_prefix(name).filter_map(|(rest, value)| Some((rest.parse().ok()?, value))).collect();
         numbered.sort_unstable_by_key(|(number, _)| *number);
         numbered.into_iter().map(|(_, value)| value.to_owned()).collect()
     }
 
-    /// As [`Form::list`], and there must be at least one.
+    /// Returns the values of a required list.
     ///
     /// # Errors
     /// `MissingParameter`.
@@ -101,19 +101,19 @@ impl<'a> Form<'a> {
         if list.is_empty() { Err(AwsError::missing(name)) } else { Ok(list) }
     }
 
-    /// The prefixes `name.1`, `name.2`… of structures in a list.
+    /// Returns the prefixes `name.1`, `name.2` and so on of a list of structures.
     pub(crate) fn members(&self, name: &str) -> Vec<String> {
         let mut numbers: Vec<u32> =
-            self.below(name).filter_map(|(rest, _)| rest.split('.').next()?.parse().ok()).collect();
+            self.with_prefix(name).filter_map(|(rest, _)| rest.split('.').next()?.parse().ok()).collect();
         numbers.sort_unstable();
         numbers.dedup();
         numbers.into_iter().map(|number| format!("{name}.{number}")).collect()
     }
 
-    /// The filters.
+    /// Returns the filters of the request.
     ///
     /// # Errors
-    /// What [`Filters::parse`] refuses; a filter without a name.
+    /// The errors of [`Filters::parse`]; `MissingParameter` for a filter without a name.
     pub(crate) fn filters<F: Field>(&self) -> Result<Filters<F>, AwsError> {
         let mut sent = Vec::new();
         for member in self.members("Filter") {
@@ -122,29 +122,29 @@ impl<'a> Form<'a> {
         Filters::parse(sent.iter().map(|(name, values)| (*name, values.iter().map(String::as_str).collect())))
     }
 
-    /// The part of the listing that is asked for.
+    /// Returns the requested page.
     ///
     /// # Errors
-    /// What [`PageRequest::parse`] refuses.
+    /// The errors of [`PageRequest::parse`].
     pub(crate) fn page(&self) -> Result<PageRequest, AwsError> {
         PageRequest::parse(self.get("MaxResults"), self.get("NextToken"))
     }
 
-    /// All parameters, by name.
+    /// Returns all parameters, ordered by name.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.fields.iter().map(|(name, value)| (&**name, &**value))
     }
 
-    /// What comes after `name.` in the names that begin with it, and the values.
-    fn below<'b>(&'b self, name: &'b str) -> impl Iterator<Item = (&'b str, &'b str)> {
-        let rest_of = move |known: &'b str| known.strip_prefix(name)?.strip_prefix('.');
-        // Everything that begins with `name.` is in one piece, because a piece of text sorts before what it begins.
+    /// Returns the parameters whose names start with `name.`, without that prefix.
+    fn with_prefix<'b>(&'b self, name: &'b str) -> impl Iterator<Item = (&'b str, &'b str)> {
+        let suffix = move |known: &'b str| known.strip_prefix(name)?.strip_prefix('.');
+        // The fields are sorted, so all names with the prefix are adjacent.
         let from = self.fields.partition_point(|(known, _)| {
             let (known, name) = (known.as_bytes(), name.as_bytes());
             let length = known.len().min(name.len());
             known[..length].cmp(name).then_with(|| known[length..].cmp(b".")).is_lt()
         });
-        self.fields[from..].iter().map_while(move |(known, value)| Some((rest_of(known)?, &**value)))
+        self.fields[from..].iter().map_while(move |(known, value)| Some((suffix(known)?, &**value)))
     }
 }
 
@@ -155,18 +155,18 @@ fn unescape(text: &[u8]) -> Result<Cow<'_, str>, AwsError> {
     } else {
         Cow::Borrowed(std::str::from_utf8(text).map_err(not_utf8)?)
     };
-    // XML 1.0 cannot carry these, so a value with one could never be given back.
+    // XML 1.0 cannot represent these characters, so a response could not contain the value.
     let is_control = |byte| byte < b' ' && !matches!(byte, b'\t' | b'\n' | b'\r');
-    let is_odd = || decoded.contains(['\u{fffe}', '\u{ffff}']);
-    if has(decoded.as_bytes(), is_control) || has(decoded.as_bytes(), |byte| byte == 0xef) && is_odd() {
+    let has_noncharacter = || decoded.contains(['\u{fffe}', '\u{ffff}']);
+    if has(decoded.as_bytes(), is_control) || has(decoded.as_bytes(), |byte| byte == 0xef) && has_noncharacter() {
         return Err(malformed("The request has a character that is not allowed."));
     }
     Ok(decoded)
 }
 
-/// Whether there is such a byte. Without a way out in the middle, many bytes are looked at in one go.
-fn has(bytes: &[u8], is_one: impl Fn(u8) -> bool) -> bool {
-    bytes.iter().fold(false, |found, byte| found | is_one(*byte))
+/// Returns whether any byte matches. A fold without an early exit is vectorized.
+fn has(bytes: &[u8], matches: impl Fn(u8) -> bool) -> bool {
+    bytes.iter().fold(false, |found, byte| found | matches(*byte))
 }
 
 fn decode(text: &[u8]) -> Result<Vec<u8>, AwsError> {
@@ -198,14 +198,14 @@ mod tests {
     use crate::world::InstanceField;
 
     #[test]
-    fn escapes_pluses_and_umlauts_are_decoded() {
+    fn escapes_are_decoded() {
         let form = Form::decode(b"Tag.1.Value=a%20b%2Bc+d&Tag.1.Key=%C3%A4").expect("a good form");
         assert_eq!(form.get("Tag.1.Value"), Some("a b+c d"));
         assert_eq!(form.get("Tag.1.Key"), Some("ä"));
     }
 
     #[test]
-    fn lists_are_ordered_by_number_not_by_text() {
+    fn lists_are_ordered_by_number() {
         let body: Vec<String> = (1..=12).rev().map(|number| format!("InstanceId.{number}=i-{number}")).collect();
         let body = body.join("&");
         let form = Form::decode(body.as_bytes()).expect("a good form");
@@ -215,31 +215,31 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_found_between_names_that_look_alike_and_the_last_of_two_counts() {
+    fn lists_ignore_names_with_similar_prefixes() {
         let form =
             Form::decode(b"Ta=1&Tag.2.Key=b&Tag-x=3&Tag.1.Key=a&Tag=4&Tags.1=5&Tag.2.Key=c&T=6").expect("a good form");
         assert_eq!(form.members("Tag"), ["Tag.1", "Tag.2"]);
         assert_eq!(form.get("Tag.2.Key"), Some("c"));
-        assert_eq!(form.below("Tag").collect::<Vec<_>>(), [("1.Key", "a"), ("2.Key", "c")]);
-        assert_eq!(form.below("Tags").collect::<Vec<_>>(), [("1", "5")]);
-        assert_eq!(form.below("Zag").count() + form.below("A").count(), 0);
+        assert_eq!(form.with_prefix("Tag").collect::<Vec<_>>(), [("1.Key", "a"), ("2.Key", "c")]);
+        assert_eq!(form.with_prefix("Tags").collect::<Vec<_>>(), [("1", "5")]);
+        assert_eq!(form.with_prefix("Zag").count() + form.with_prefix("A").count(), 0);
         assert_eq!(form.iter().count(), 7);
     }
 
     #[test]
-    fn what_is_no_form_is_refused() {
+    fn malformed_forms_are_rejected() {
         for body in [&b"a=%4"[..], b"a=%zz", b"a=%ff", b"a=\xff", b"a=%00", b"%"] {
-            assert_eq!(Form::decode(body).expect_err("refused").code, "MalformedQueryString");
+            assert_eq!(Form::decode(body).expect_err("rejected").code, "MalformedQueryString");
         }
     }
 
     #[test]
-    fn filters_need_a_name_that_is_known_and_not_too_many_values() {
+    fn invalid_filters_are_rejected() {
         let read = |body: &str| Form::decode(body.as_bytes()).and_then(|form| form.filters::<InstanceField>());
         assert!(read("Filter.1.Name=tag:a&Filter.1.Value.1=b").is_ok());
-        assert_eq!(read("Filter.1.Name=banana").expect_err("refused").message, "The filter 'banana' is invalid");
-        assert_eq!(read("Filter.1.Value.1=b").expect_err("refused").code, "MissingParameter");
+        assert_eq!(read("Filter.1.Name=banana").expect_err("rejected").message, "The filter 'banana' is invalid");
+        assert_eq!(read("Filter.1.Value.1=b").expect_err("rejected").code, "MissingParameter");
         let many: String = (1..=201).map(|number| format!("&Filter.1.Value.{number}=x")).collect();
-        assert_eq!(read(&format!("Filter.1.Name=vpc-id{many}")).expect_err("refused").code, "FilterLimitExceeded");
+        assert_eq!(read(&format!("Filter.1.Name=vpc-id{many}")).expect_err("rejected").code, "FilterLimitExceeded");
     }
 }

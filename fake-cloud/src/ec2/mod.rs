@@ -1,36 +1,27 @@
-//! EC2's protocol: form in, XML out. What happens in between is the world's business.
+//! The EC2 query API: decodes forms, calls the world and encodes XML.
 //!
-//! # Caveats
-//! Signatures are read, not checked: any key will do, in any region there is. Key pairs, instance profiles, user data
-//! and block devices are taken as they come. Parameters nobody here knows are ignored, where EC2 refuses some of them.
-//! Security groups open and close nothing. Volumes and network interfaces exist only as ids on their instance.
+//! # Differences from EC2
+//! Signatures are parsed but not verified: every key is accepted in every region. Key pairs, instance profiles, user
+//! data and block devices are accepted without validation. Unknown parameters are ignored, while EC2 rejects some of
+//! them. Security groups do not filter traffic. Volumes and network interfaces exist as ids of their instance only.
 
-mod error;
 mod form;
-mod images;
-mod instance_list;
 mod instance_xml;
 mod instances;
-mod lifecycle;
-mod network;
-mod run;
-mod status;
-mod tags;
+mod resources;
 mod xml;
 
-use crate::answer::Answer;
+use crate::response::ResponseBody;
 use crate::world::{AwsError, View, World};
 
-pub(crate) use self::error::encode as encode_error;
 pub(crate) use self::form::Form;
 pub(crate) use self::xml::Xml;
 
-use self::instance_list::InstanceList;
-use self::instance_xml::INSTANCE_SIZE;
+use self::instance_xml::{INSTANCE_SIZE, InstanceList};
 
 const NAMESPACE: &str = "http://ec2.amazonaws.com/doc/2016-11-15/";
 
-/// A request to EC2 and what it may see.
+/// A decoded request to EC2.
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
     pub(crate) world: &'a World,
@@ -41,30 +32,30 @@ pub(crate) struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// The answer: a document of about `size`, with whatever `inside` writes.
-    fn answer(&self, action: &str, size: usize, inside: impl FnOnce(&mut Xml)) -> Answer {
+    /// Encodes the response of an action. `size` is the approximate size of the content written by `content`.
+    fn respond(&self, action: &str, size: usize, content: impl FnOnce(&mut Xml)) -> ResponseBody {
         let mut xml = Xml::document(size + 256);
         self.begin(&mut xml, action);
-        inside(&mut xml);
+        content(&mut xml);
         end(&mut xml, action);
         xml.finish().into()
     }
 
-    /// The same for instances, of which there may be many, with something before and after them.
-    fn answer_with(
+    /// Encodes a response with a list of instances between `before` and `after`.
+    fn respond_with_instances(
         &self,
         action: &str,
         before: impl FnOnce(&mut Xml),
         instances: InstanceList,
         after: impl FnOnce(&mut Xml),
-    ) -> Answer {
+    ) -> ResponseBody {
         let mut first = Xml::document(512);
         self.begin(&mut first, action);
         before(&mut first);
         let mut last = Xml::fragment();
         after(&mut last);
         end(&mut last, action);
-        Answer::list(first.finish(), instances, last.finish(), INSTANCE_SIZE)
+        ResponseBody::list(first.finish(), instances, last.finish(), INSTANCE_SIZE)
     }
 
     fn begin(&self, xml: &mut Xml, action: &str) {
@@ -76,9 +67,9 @@ impl Request<'_> {
         xml.text("requestId", self.request_id);
     }
 
-    /// The answer of actions that have nothing to say.
-    fn done(&self, action: &str) -> Answer {
-        self.answer(action, 0, |xml| xml.raw("<return>true</return>"))
+    /// Encodes the response of an action without a result.
+    fn respond_true(&self, action: &str) -> ResponseBody {
+        self.respond(action, 0, |xml| xml.raw("<return>true</return>"))
     }
 }
 
@@ -88,33 +79,48 @@ fn end(xml: &mut Xml, action: &str) {
     xml.raw("Response>");
 }
 
-/// Carries a request out and encodes the answer.
-pub(crate) fn handle(request: &Request<'_>) -> Result<Answer, AwsError> {
+/// Executes a request and encodes the response.
+pub(crate) fn handle(request: &Request<'_>) -> Result<ResponseBody, AwsError> {
     match request.form.get("Action").unwrap_or_default() {
-        "RunInstances" => run::run_instances(request),
+        "RunInstances" => instances::run_instances(request),
         "DescribeInstances" => instances::describe_instances(request),
-        "DescribeInstanceStatus" => status::describe_instance_status(request),
-        "StartInstances" => lifecycle::start_instances(request),
-        "StopInstances" => lifecycle::stop_instances(request),
-        "RebootInstances" => lifecycle::reboot_instances(request),
-        "TerminateInstances" => lifecycle::terminate_instances(request),
-        "CreateTags" => tags::create_tags(request),
-        "DeleteTags" => tags::delete_tags(request),
-        "DescribeTags" => tags::describe_tags(request),
-        "DescribeImages" => images::describe_images(request),
-        "DescribeRegions" => network::describe_regions(request),
-        "DescribeSubnets" => network::describe_subnets(request),
+        "DescribeInstanceStatus" => instances::describe_instance_status(request),
+        "StartInstances" => instances::start_instances(request),
+        "StopInstances" => instances::stop_instances(request),
+        "RebootInstances" => instances::reboot_instances(request),
+        "TerminateInstances" => instances::terminate_instances(request),
+        "CreateTags" => resources::create_tags(request),
+        "DeleteTags" => resources::delete_tags(request),
+        "DescribeTags" => resources::describe_tags(request),
+        "DescribeImages" => resources::describe_images(request),
+        "DescribeRegions" => resources::describe_regions(request),
+        "DescribeSubnets" => resources::describe_subnets(request),
         unknown => {
             Err(AwsError::new("InvalidAction", format!("The action {unknown} is not valid for this web service.")))
         }
     }
 }
 
-/// The instances a request names, for fault rules that look at them.
+/// Returns the instance ids in a request, which fault rules match.
 pub(crate) fn named_instances(form: &Form<'_>) -> Vec<String> {
     let mut named = form.list("InstanceId");
     named.extend(form.list("ResourceId").into_iter().filter(|id| id.starts_with("i-")));
     named
+}
+
+/// Encodes an error. The element of the request id is `RequestID`, while responses have `requestId`.
+pub(crate) fn encode_error(error: &AwsError, request_id: &str) -> Vec<u8> {
+    let mut xml = Xml::document(512);
+    xml.element("Response", |xml| {
+        xml.element("Errors", |xml| {
+            xml.element("Error", |xml| {
+                xml.text("Code", &error.code);
+                xml.text("Message", &error.message);
+            });
+        });
+        xml.text("RequestID", request_id);
+    });
+    xml.finish()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Every action's answer: the right root, a request id, and XML that holds together whatever is in it.
+//! Tests of the response of every action: root element, request id, well-formed XML.
 
 use std::time::Duration;
 
@@ -9,21 +9,21 @@ use crate::world::{Delays, Settings};
 const HERE: &str = "us-east-1";
 
 fn world(delays: Delays) -> World {
-    World::new(Settings { clock: Clock::new(Pace::Manual), delays, ..Settings::default() })
+    World::new(Settings { delays, ..Settings::with_clock(Clock::new(Pace::Manual)) })
 }
 
-fn ask(world: &World, action: &str, parameters: &str) -> Result<String, AwsError> {
+fn request(world: &World, action: &str, parameters: &str) -> Result<String, AwsError> {
     let body = format!("{parameters}&Action={}", action.replace('&', "%26"));
     let form = Form::decode(body.as_bytes())?;
     let view = View::default();
-    let answer = handle(&Request { world, region: HERE, form: &form, view: &view, request_id: "the-id" })?;
-    Ok(answer.into_text())
+    let response = handle(&Request { world, region: HERE, form: &form, view: &view, request_id: "the-id" })?;
+    Ok(response.into_text())
 }
 
 fn launch(world: &World) -> String {
     let image = world.with_ec2(|ec2, now| ec2.region(HERE, now).expect("a region").catalog.images[0].id.clone());
     let tag = "TagSpecification.1.ResourceType=instance&TagSpecification.1.Tag.1.Key=%3Ck%3E&TagSpecification.1.Tag.1.Value=%26";
-    ask(world, "RunInstances", &format!("ImageId={image}&MinCount=2&MaxCount=2&KeyName=a%26b&{tag}"))
+    request(world, "RunInstances", &format!("ImageId={image}&MinCount=2&MaxCount=2&KeyName=a%26b&{tag}"))
         .expect("it launches")
 }
 
@@ -32,8 +32,8 @@ fn value<'a>(xml: &'a str, name: &str) -> Option<&'a str> {
     rest.split_once(&format!("</{name}>")).map(|(value, _)| value)
 }
 
-/// Goes through the tags and checks that each one that opens closes in its turn.
-fn root_of(xml: &str) -> String {
+/// Returns the root element, and panics if the XML is not well-formed.
+fn root(xml: &str) -> String {
     let mut open: Vec<&str> = Vec::new();
     let mut root = None;
     let body = xml.strip_prefix("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n").expect("a declaration");
@@ -48,15 +48,15 @@ fn root_of(xml: &str) -> String {
             open.push(name);
         }
     }
-    assert!(open.is_empty(), "{open:?} stay open");
+    assert!(open.is_empty(), "{open:?} are not closed");
     root.expect("a root").to_owned()
 }
 
 #[test]
-fn every_answer_holds_together_under_the_right_root() {
+fn responses_are_well_formed() {
     let world = world(Delays::default());
     let launched = launch(&world);
-    assert_eq!(root_of(&launched), "RunInstancesResponse");
+    assert_eq!(root(&launched), "RunInstancesResponse");
     let id = value(&launched, "instanceId").expect("an id").to_owned();
     world.clock().advance(Duration::from_secs(60));
     let one = format!("InstanceId.1={id}");
@@ -77,38 +77,38 @@ fn every_answer_holds_together_under_the_right_root() {
         ("DescribeRegions", ""),
         ("DescribeSubnets", ""),
     ] {
-        let answer = ask(&world, action, parameters).expect(action);
-        assert_eq!(root_of(&answer), format!("{action}Response"));
-        assert!(answer.contains("xmlns=\"http://ec2.amazonaws.com/doc/2016-11-15/\""));
-        assert_eq!(value(&answer, "requestId"), Some("the-id"));
+        let response = request(&world, action, parameters).expect(action);
+        assert_eq!(root(&response), format!("{action}Response"));
+        assert!(response.contains("xmlns=\"http://ec2.amazonaws.com/doc/2016-11-15/\""));
+        assert_eq!(value(&response, "requestId"), Some("the-id"));
     }
 }
 
 #[test]
-fn a_refusal_holds_together_whatever_was_asked() {
-    let error = ask(&world(Delays::default()), "<Nonsense>&", "").expect_err("refused");
-    let refusal = String::from_utf8(encode_error(&error, "the-id")).expect("UTF-8");
-    assert_eq!(root_of(&refusal), "Response");
+fn error_with_markup_is_well_formed() {
+    let error = request(&world(Delays::default()), "<Nonsense>&", "").expect_err("rejected");
+    let error = String::from_utf8(encode_error(&error, "the-id")).expect("UTF-8");
+    assert_eq!(root(&error), "Response");
 }
 
 #[test]
-fn a_launch_answers_pending_even_where_nothing_takes_time() {
+fn launch_reports_pending_without_delays() {
     let world = world(Delays::none());
     let launched = launch(&world);
     assert_eq!(value(&launched, "name"), Some("pending"));
     assert_eq!(value(&launched, "ipAddress"), None);
-    let described = ask(&world, "DescribeInstances", "").expect("a list");
+    let described = request(&world, "DescribeInstances", "").expect("a list");
     assert_eq!(value(&described, "name"), Some("running"));
     assert!(value(&described, "ipAddress").is_some());
 }
 
 #[test]
-fn what_has_ended_has_given_its_network_back() {
+fn terminated_instance_has_no_network() {
     let world = world(Delays::none());
     let id = value(&launch(&world), "instanceId").expect("an id").to_owned();
-    let ended = ask(&world, "TerminateInstances", &format!("InstanceId.1={id}")).expect("it ends");
-    assert_eq!(value(&ended, "currentState"), Some("<code>32</code><name>shutting-down</name>"));
-    let described = ask(&world, "DescribeInstances", &format!("InstanceId.1={id}")).expect("still there");
+    let terminated = request(&world, "TerminateInstances", &format!("InstanceId.1={id}")).expect("terminates");
+    assert_eq!(value(&terminated, "currentState"), Some("<code>32</code><name>shutting-down</name>"));
+    let described = request(&world, "DescribeInstances", &format!("InstanceId.1={id}")).expect("still there");
     for gone in ["privateIpAddress", "ipAddress", "subnetId", "vpcId"] {
         assert_eq!(value(&described, gone), None, "{gone}");
     }
@@ -120,7 +120,18 @@ fn instances_of_one_launch_share_a_reservation() {
     let world = world(Delays::default());
     launch(&world);
     launch(&world);
-    let described = ask(&world, "DescribeInstances", "").expect("a list");
+    let described = request(&world, "DescribeInstances", "").expect("a list");
     assert_eq!(described.matches("<reservationId>").count(), 2);
     assert_eq!(described.matches("<instanceId>").count(), 4);
+}
+
+#[test]
+fn errors_are_encoded_like_ec2() {
+    let text = encode_error(&AwsError::unknown_instances(&["i-0c71"]), "0fb85e6a");
+    assert_eq!(
+        String::from_utf8(text).expect("UTF-8"),
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Response><Errors><Error><Code>InvalidInstanceID.NotFound</Code>\
+         <Message>The instance ID 'i-0c71' does not exist</Message></Error></Errors>\
+         <RequestID>0fb85e6a</RequestID></Response>"
+    );
 }

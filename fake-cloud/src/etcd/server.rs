@@ -40,7 +40,7 @@ const MAX_RESET_STREAMS: usize = 10_000;
 /// No request stops the server. When this returns, all connections are closed.
 ///
 /// ```
-/// use fake_cloud::clock::{Clock, Pace};
+/// use fake_cloud::{Clock, Pace};
 /// use fake_cloud::etcd::{EtcdStore, serve};
 /// use tokio::net::TcpListener;
 /// use tokio::sync::oneshot;

@@ -23,7 +23,7 @@ use crate::clock::Clock;
 /// Leases expire by the clock, before any other operation at that time, whether or not the store is served.
 ///
 /// ```
-/// use fake_cloud::clock::{Clock, Pace};
+/// use fake_cloud::{Clock, Pace};
 /// use fake_cloud::etcd::{EtcdStore, KeyRange, Put, Range};
 ///
 /// let store = EtcdStore::new(Clock::new(Pace::Real));

@@ -139,7 +139,7 @@ impl Armed {
             rule: self.status.id,
             action: self.status.rule.action.clone(),
             instance: self.status.rule.instance.clone(),
-            roll: rng.roll(),
+            roll: rng.next_u64(),
         })
     }
 

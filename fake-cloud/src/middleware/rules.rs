@@ -73,10 +73,10 @@ where
             Action::Reset => Fault::Reset,
             Action::DropResponse => Fault::DropResponse,
             Action::VisibilityLag { seconds } => {
-                Fault::Hide(Hidden { instance, reason: HiddenReason::Young(duration(seconds)) })
+                Fault::Hide(Hidden { instance, reason: HiddenReason::VisibilityLag(duration(seconds)) })
             }
             Action::Omit { fraction } => {
-                Fault::Hide(Hidden { instance, reason: HiddenReason::LeftOut { probability: fraction, roll } })
+                Fault::Hide(Hidden { instance, reason: HiddenReason::Omitted { probability: fraction, roll } })
             }
             Action::EmptyPage => Fault::CutPage(PageCut::Empty),
             Action::PartialPage { limit } => Fault::CutPage(PageCut::AtMost(limit)),

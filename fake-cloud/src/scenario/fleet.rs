@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::{InstanceEntry, InstanceState, Scenario, ScenarioError};
-use crate::world::{AwsError, Delays, Ec2, Intent, LaunchRequest, Order, REGIONS, View, World};
+use crate::world::{AwsError, Delays, Ec2, InstanceAction, Intent, LaunchRequest, REGIONS, View, World};
 
 /// Launched instance that workers refer to by name.
 #[derive(Debug, Clone)]
@@ -46,11 +46,13 @@ fn launch_instance(
     let (order, launched) = match machine.state {
         InstanceState::Pending => (None, now),
         InstanceState::Running => (None, ago(delays.starting)),
-        InstanceState::Stopping => (Some((Order::Stop, now)), ago(delays.starting)),
-        InstanceState::Stopped => (Some((Order::Stop, ago(delays.stopping))), ago(delays.starting + delays.stopping)),
-        InstanceState::ShuttingDown => (Some((Order::Terminate, now)), ago(delays.starting)),
+        InstanceState::Stopping => (Some((InstanceAction::Stop, now)), ago(delays.starting)),
+        InstanceState::Stopped => {
+            (Some((InstanceAction::Stop, ago(delays.stopping))), ago(delays.starting + delays.stopping))
+        }
+        InstanceState::ShuttingDown => (Some((InstanceAction::Terminate, now)), ago(delays.starting)),
         InstanceState::Terminated => {
-            (Some((Order::Terminate, ago(delays.terminating))), ago(delays.starting + delays.terminating))
+            (Some((InstanceAction::Terminate, ago(delays.terminating))), ago(delays.starting + delays.terminating))
         }
     };
     let launched = match machine.state {
@@ -72,7 +74,7 @@ fn launch_instance(
     let launch = ec2.launch(&machine.region, request, Intent::Execute, launched)?;
     let id = launch.instances.first().map(|instance| instance.id.clone()).unwrap_or_default();
     if let Some((order, at)) = order {
-        ec2.order(&machine.region, std::slice::from_ref(&id), order, Intent::Execute, &View::default(), at)?;
+        ec2.change_state(&machine.region, std::slice::from_ref(&id), order, Intent::Execute, &View::default(), at)?;
     }
     Ok(id)
 }

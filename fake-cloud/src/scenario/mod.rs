@@ -31,13 +31,13 @@ pub use self::error::ScenarioError;
 /// Initial state of a cloud. Clones share the parsed document.
 ///
 /// ```
-/// use fake_cloud::scenario::Scenario;
+/// use fake_cloud::Scenario;
 ///
 /// let scenario = Scenario::parse("mine.yaml", "fleet: [{name: blue, region: us-east-1, state: running}]")?;
 /// assert_eq!(scenario.pace(), None);
 /// let error = Scenario::parse("mine.yaml", "fleet: [{name: blue, state: flying}]").unwrap_err().to_string();
 /// assert!(error.starts_with("mine.yaml: fleet[0].state: "), "{error}");
-/// # Ok::<(), fake_cloud::scenario::ScenarioError>(())
+/// # Ok::<(), fake_cloud::ScenarioError>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct Scenario {

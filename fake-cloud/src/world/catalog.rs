@@ -1,16 +1,16 @@
-//! What every region has from the start: images, a VPC, a subnet and a security group.
+//! Default resources of every region: images, a VPC, a subnet and a security group.
 
 use std::net::Ipv4Addr;
 
 use super::rng::{hash_text, mix};
 use super::tags::Tags;
 
-/// The account everything belongs to.
+/// Account id of all resources except the images.
 pub const ACCOUNT: &str = "123456789012";
-/// The account the CML images belong to.
+/// Account id of the owner of the CML images.
 pub const IMAGE_OWNER: &str = "210987654321";
 
-/// The regions of the world.
+/// All regions, each with its own instances and catalog.
 pub const REGIONS: [&str; 16] = [
     "us-east-1",
     "us-east-2",
@@ -30,7 +30,7 @@ pub const REGIONS: [&str; 16] = [
     "ap-northeast-2",
 ];
 
-/// Name, creation date and description of the images of every region.
+/// Name, creation date and description of the default images of every region.
 const IMAGES: [(&str, &str, &str); 4] = [
     ("cisco-cml2.7.2-lablet-v0.1.2", "2024-05-14T08:30:00.000Z", "Cisco Modeling Labs 2.7.2"),
     ("cisco-cml2.8.1-lablet-v0.1.5", "2025-02-03T09:15:00.000Z", "Cisco Modeling Labs 2.8.1"),
@@ -38,63 +38,63 @@ const IMAGES: [(&str, &str, &str); 4] = [
     ("cisco-cml2.9.1-lablet-v0.1.7", "2025-10-07T12:45:00.000Z", "Cisco Modeling Labs 2.9.1"),
 ];
 
-/// A machine image.
+/// An Amazon machine image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
-    /// Its id.
+    /// Id with the prefix `ami-`.
     pub id: String,
-    /// Its name.
+    /// Name, on which clients filter.
     pub name: String,
-    /// What it holds.
+    /// Free-text description.
     pub description: String,
-    /// When it was made, as EC2 prints it.
+    /// Creation time in EC2's format, such as `2025-10-07T12:45:00.000Z`.
     pub creation_date: String,
-    /// The account that owns it.
+    /// Account id of the owner.
     pub owner: String,
-    /// Its tags.
+    /// Tags by key.
     pub tags: Tags,
 }
 
-/// A subnet.
+/// A subnet of a VPC.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subnet {
-    /// Its id.
+    /// Id with the prefix `subnet-`.
     pub id: String,
-    /// The VPC it is part of.
+    /// Id of the VPC.
     pub vpc_id: String,
-    /// The zone it is in.
+    /// Availability zone, such as `us-east-1a`.
     pub availability_zone: String,
-    /// Its first address; it is a /16.
+    /// Network address; the prefix length is 16.
     pub network: Ipv4Addr,
-    /// Its tags.
+    /// Tags by key.
     pub tags: Tags,
 }
 
-/// A security group.
+/// A security group of a VPC. Rules are not modeled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecurityGroup {
-    /// Its id.
+    /// Id with the prefix `sg-`.
     pub id: String,
-    /// Its name.
+    /// Name; launches accept it instead of the id.
     pub name: String,
-    /// The VPC it is part of.
+    /// Id of the VPC.
     pub vpc_id: String,
 }
 
-/// What there is to launch with in a region.
+/// Images, subnets and security groups of a region.
 #[derive(Debug, Clone)]
 pub struct Catalog {
-    /// Images, oldest first.
+    /// Images; the default ones are ordered by creation date, oldest first.
     pub images: Vec<Image>,
-    /// Subnets; the first is the default one.
+    /// Subnets; the first is the default subnet.
     pub subnets: Vec<Subnet>,
-    /// Security groups; the first is the default one.
+    /// Security groups; the first is the default group.
     pub groups: Vec<SecurityGroup>,
 }
 
 impl Catalog {
-    /// What a region has from the start. Ids depend on the region alone, so documents and tests can name them.
-    pub fn of(region: &str) -> Self {
+    /// Returns the initial catalog of a region. Ids depend only on the region, so documents and tests can name them.
+    pub fn for_region(region: &str) -> Self {
         let vpc_id = resource_id("vpc", region, "default");
         let number = REGIONS.iter().position(|name| *name == region).unwrap_or(REGIONS.len()) as u8;
         let image = |(name, creation_date, description): (&str, &str, &str)| Image {
@@ -135,13 +135,13 @@ impl Catalog {
     }
 }
 
-/// An id in AWS's long form: a prefix and 17 hexadecimal digits.
+/// Returns an id in AWS's long form: a prefix and 17 hexadecimal digits.
 fn resource_id(prefix: &str, region: &str, name: &str) -> String {
     let bits = mix(hash_text(prefix) ^ hash_text(region).rotate_left(17) ^ hash_text(name).rotate_left(41));
     format!("{prefix}-0{bits:016x}")
 }
 
-/// Whether a text has the form of an id with this prefix: 8 or 17 hexadecimal digits.
+/// Returns whether `id` is `prefix`, a dash and 8 or 17 hexadecimal digits.
 pub(crate) fn is_well_formed(id: &str, prefix: &str) -> bool {
     id.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('-')).is_some_and(|digits| {
         matches!(digits.len(), 8 | 17) && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
@@ -153,15 +153,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_the_same_in_every_world_and_differ_between_regions() {
-        let (here, there) = (Catalog::of("us-east-1"), Catalog::of("eu-west-1"));
-        assert_eq!(here.images, Catalog::of("us-east-1").images);
+    fn ids_depend_on_the_region_only() {
+        let (here, there) = (Catalog::for_region("us-east-1"), Catalog::for_region("eu-west-1"));
+        assert_eq!(here.images, Catalog::for_region("us-east-1").images);
         assert_ne!(here.images[0].id, there.images[0].id);
         assert!(is_well_formed(&here.images[0].id, "ami"));
     }
 
     #[test]
-    fn only_hexadecimal_digits_of_the_right_number_make_an_id() {
+    fn ids_have_8_or_17_hexadecimal_digits() {
         assert!(is_well_formed("i-12345678", "i"));
         assert!(is_well_formed("i-0123456789abcdef0", "i"));
         for bad in ["i-", "i-1234567", "i-0123456789ABCDEF0", "banana", "i-zzzzzzzz", "", "ami-12345678"] {

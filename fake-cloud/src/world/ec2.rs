@@ -1,4 +1,4 @@
-//! EC2 as data: per region what there is to launch with, and what was launched. No I/O, no clock: it is told the time.
+//! State of EC2: the catalog and the instances of each region. Every operation takes the current time.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::Ipv4Addr;
@@ -8,28 +8,31 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::catalog::{Catalog, REGIONS, is_well_formed};
+use super::change_feed::InstanceChange;
 use super::error::AwsError;
 use super::fields::InstanceField;
 use super::filter::Filters;
-use super::instance::{Course, Instance};
-use super::orders::Told;
+use super::instance::{Instance, Lifecycle};
+use super::launch::Tokens;
 use super::page::{Page, PageRequest};
 use super::rng::SeededRng;
 use super::settings::{Delays, Settings, StopWhilePending};
-use super::tokens::Tokens;
 use super::view::View;
 
-/// Whether a request is meant, or only a rehearsal.
+/// Whether a request is executed or only validated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Intent {
-    /// It is meant.
+    /// Validate the request, then execute it.
     Execute,
-    /// Check everything, change nothing, say so.
+    /// Validate the request and return `DryRunOperation` instead of executing it.
     DryRun,
 }
 
 impl Intent {
-    /// Stops a rehearsal here: everything before was checking, everything after is doing.
+    /// Separates validation from execution.
+    ///
+    /// # Errors
+    /// `DryRunOperation` for a dry run.
     pub fn proceed(self) -> Result<(), AwsError> {
         match self {
             Self::Execute => Ok(()),
@@ -38,7 +41,7 @@ impl Intent {
     }
 }
 
-/// All of EC2.
+/// State of EC2 in all regions.
 #[derive(Debug)]
 pub struct Ec2 {
     pub(super) rng: SeededRng,
@@ -46,39 +49,39 @@ pub struct Ec2 {
     pub(super) stop_while_pending: StopWhilePending,
     pub(super) addresses: Addresses,
     next_sequence: u64,
-    /// The instances that were launched or told something, until somebody has heard of it.
-    pub(super) told: Vec<Told>,
+    /// Changes that are not published yet.
+    pub(super) changed: Vec<InstanceChange>,
     regions: BTreeMap<&'static str, Region>,
 }
 
-/// EC2 in one region.
+/// State of EC2 in one region.
 #[derive(Debug)]
 pub struct Region {
-    /// Its name.
+    /// Region name, such as `us-east-1`.
     pub name: &'static str,
-    /// What there is to launch with.
+    /// Images, subnets and security groups.
     pub catalog: Catalog,
     pub(super) instances: BTreeMap<u64, Arc<Instance>>,
     pub(super) by_id: HashMap<String, u64>,
     pub(super) tokens: Tokens,
     pub(super) next_private: u32,
-    /// When which terminated instance goes out of sight.
-    pub(super) departures: BTreeSet<(DateTime<Utc>, u64)>,
+    /// Terminated instances by the time at which they are removed.
+    pub(super) expirations: BTreeSet<(DateTime<Utc>, u64)>,
 }
 
-/// Which instances a caller asks for.
+/// Parameters of DescribeInstances.
 #[derive(Debug, Clone, Default)]
 pub struct InstanceQuery {
-    /// These; all when empty.
+    /// Instance ids; empty selects all instances.
     pub ids: Vec<String>,
-    /// Of them, those that pass.
+    /// Filters that the selected instances must match.
     pub filters: Filters<InstanceField>,
-    /// Of them, this part.
+    /// Page size and start.
     pub page: PageRequest,
 }
 
 impl Ec2 {
-    /// EC2 before anything was launched.
+    /// Creates all regions with their default catalogs and no instances.
     pub fn new(settings: &Settings) -> Self {
         Self {
             rng: SeededRng::new(settings.seed, "ec2"),
@@ -86,29 +89,29 @@ impl Ec2 {
             stop_while_pending: settings.stop_while_pending,
             addresses: Addresses::default(),
             next_sequence: 0,
-            told: Vec::new(),
+            changed: Vec::new(),
             regions: REGIONS.into_iter().map(|name| (name, Region::new(name))).collect(),
         }
     }
 
-    /// A region as it is now.
+    /// Returns a region after removing the instances and tokens that have expired.
     ///
     /// # Errors
-    /// `AuthFailure` for one that does not exist: its credentials cannot be valid.
+    /// `AuthFailure` for an unknown region, because its credential scope is not valid.
     pub fn region(&mut self, name: &str, now: DateTime<Utc>) -> Result<&mut Region, AwsError> {
         let remembered = self.delays.token_remembered;
-        let region = self.regions.get_mut(name).ok_or_else(|| no_such_region(name))?;
-        region.let_depart(now, remembered);
+        let region = self.regions.get_mut(name).ok_or_else(|| unknown_region(name))?;
+        region.remove_expired(now, remembered);
         Ok(region)
     }
 
-    /// All regions, by name.
+    /// Returns all regions, ordered by name.
     pub fn regions(&self) -> impl Iterator<Item = &Region> {
         self.regions.values()
     }
 
-    /// The instance that runs at an outside address, and its region.
-    pub fn at_address(&self, address: Ipv4Addr, now: DateTime<Utc>) -> Option<(&'static str, Arc<Instance>)> {
+    /// Returns the running instance with this public address, and its region.
+    pub fn find_by_address(&self, address: Ipv4Addr, now: DateTime<Utc>) -> Option<(&'static str, Arc<Instance>)> {
         self.regions.values().find_map(|region| {
             let instance = region.instances().find(|instance| instance.public_ip(now) == Some(address))?;
             Some((region.name, Arc::clone(instance)))
@@ -125,19 +128,20 @@ impl Region {
     fn new(name: &'static str) -> Self {
         Self {
             name,
-            catalog: Catalog::of(name),
+            catalog: Catalog::for_region(name),
             instances: BTreeMap::new(),
             by_id: HashMap::new(),
             tokens: Tokens::default(),
             next_private: 10,
-            departures: BTreeSet::new(),
+            expirations: BTreeSet::new(),
         }
     }
 
-    /// The instances a caller asks for, as it sees them. Cheap to take away: encoding happens outside the lock.
+    /// Returns the selected instances, subject to the faults in `view`. Clones of `Arc` are returned so that encoding
+    /// happens outside the lock.
     ///
     /// # Errors
-    /// Malformed ids before unknown ones; all unknown ones are named.
+    /// A malformed id; otherwise all unknown ids in one error.
     pub fn select(
         &self,
         query: &InstanceQuery,
@@ -154,17 +158,17 @@ impl Region {
         } else {
             let found = self.find_all(&query.ids, view, now)?;
             let passing = found.into_iter().filter(|instance| query.filters.pass(instance, now));
-            // Ids and pages exclude each other, so what a fault cuts off here is simply missing.
+            // EC2 does not page a request by ids, so instances cut off by a fault have no next token.
             Page { next_token: None, ..Page::collect(page, passing.map(|instance| (instance.sequence, instance))) }
         };
-        view.arrange(&mut selected.items);
+        view.shuffle_items(&mut selected.items);
         Ok(selected)
     }
 
-    /// The instances with these ids, each once, in the order of launches.
+    /// Returns the instances with these ids, without duplicates, in launch order.
     ///
     /// # Errors
-    /// As [`Region::select`].
+    /// The errors of [`Region::select`].
     pub fn find_all(&self, ids: &[String], view: &View, now: DateTime<Utc>) -> Result<Vec<Arc<Instance>>, AwsError> {
         if let Some(malformed) = ids.iter().find(|id| !is_well_formed(id, "i")) {
             return Err(AwsError::malformed_instance(malformed));
@@ -181,17 +185,17 @@ impl Region {
         if unknown.is_empty() { Ok(found.into_values().collect()) } else { Err(AwsError::unknown_instances(&unknown)) }
     }
 
-    /// One instance.
+    /// Returns the instance with this id.
     pub fn find(&self, id: &str) -> Option<&Arc<Instance>> {
         self.by_id.get(id).and_then(|sequence| self.instances.get(sequence))
     }
 
-    /// The instance at this place in the order of launches.
-    pub fn at(&self, sequence: u64) -> Option<&Arc<Instance>> {
+    /// Returns the instance at this position in launch order.
+    pub fn find_by_sequence(&self, sequence: u64) -> Option<&Arc<Instance>> {
         self.instances.get(&sequence)
     }
 
-    /// All instances, in the order of launches.
+    /// Returns all instances, in launch order.
     pub fn instances(&self) -> impl Iterator<Item = &Arc<Instance>> {
         self.instances.values()
     }
@@ -203,36 +207,38 @@ impl Region {
         instance
     }
 
-    /// Changes an instance. Whoever holds the earlier one (to encode it) keeps it unchanged.
+    /// Changes an instance. Clones of the `Arc` that are being encoded keep the previous value.
     pub(super) fn change(&mut self, sequence: u64, change: impl FnOnce(&mut Instance)) {
         if let Some(instance) = self.instances.get_mut(&sequence) {
             change(Arc::make_mut(instance));
         }
     }
 
-    fn let_depart(&mut self, now: DateTime<Utc>, remembered: Duration) {
-        while let Some(&(moment, sequence)) = self.departures.first().filter(|(moment, _)| *moment <= now) {
-            self.departures.remove(&(moment, sequence));
+    fn remove_expired(&mut self, now: DateTime<Utc>, remembered: Duration) {
+        while let Some(&(expires_at, sequence)) = self.expirations.first().filter(|(expires_at, _)| *expires_at <= now)
+        {
+            self.expirations.remove(&(expires_at, sequence));
             if let Some(instance) = self.instances.remove(&sequence) {
                 self.by_id.remove(&instance.id);
-                if let (Some(token), Course::Out { terminated_at, .. }) = (&instance.client_token, instance.course)
-                    && self.tokens.is_last(token, |sequence| self.instances.contains_key(&sequence))
+                if let (Some(token), Lifecycle::Terminating { terminated_at, .. }) =
+                    (&instance.client_token, instance.lifecycle)
+                    && self.tokens.is_unused(token, |sequence| self.instances.contains_key(&sequence))
                 {
-                    self.tokens.forget_at(token, later(terminated_at, remembered));
+                    self.tokens.expire_at(token, later(terminated_at, remembered));
                 }
             }
         }
-        self.tokens.forget_due(now);
+        self.tokens.remove_expired(now);
     }
 }
 
-/// Outside addresses are loopback addresses, one per start, so that each instance can be listened on.
+/// Allocates public addresses. They are loopback addresses, one per start, so that a server can listen on each.
 #[derive(Debug)]
 pub(super) struct Addresses {
     next: u32,
 }
 
-/// 127.0.0.0/12 is left to everybody else on the machine.
+/// First address after 127.0.0.0/12, which is left to other software on the machine.
 const FIRST_ADDRESS: u32 = u32::from_be_bytes([127, 16, 0, 1]);
 const LAST_ADDRESS: u32 = u32::from_be_bytes([127, 255, 255, 254]);
 
@@ -243,13 +249,13 @@ impl Default for Addresses {
 }
 
 impl Addresses {
-    pub(super) fn take(&mut self) -> Ipv4Addr {
-        // Network and broadcast look-alikes confuse people, not kernels; they are skipped for the people.
+    pub(super) fn allocate(&mut self) -> Ipv4Addr {
+        // Addresses that look like network or broadcast addresses are skipped for readability.
         while matches!(self.next & 0xff, 0 | 255) {
             self.next += 1;
         }
         let address = Ipv4Addr::from(self.next);
-        // Fifteen million starts later the first ones are long over.
+        // Reuse starts after 15 million allocations.
         self.next = if self.next >= LAST_ADDRESS { FIRST_ADDRESS } else { self.next + 1 };
         address
     }
@@ -259,7 +265,7 @@ pub(super) fn later(moment: DateTime<Utc>, by: Duration) -> DateTime<Utc> {
     TimeDelta::from_std(by).ok().and_then(|by| moment.checked_add_signed(by)).unwrap_or(DateTime::<Utc>::MAX_UTC)
 }
 
-fn no_such_region(name: &str) -> AwsError {
+fn unknown_region(name: &str) -> AwsError {
     AwsError::new("AuthFailure", format!("Credential should be scoped to a valid region, not '{name}'."))
 }
 
@@ -268,15 +274,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_differ_and_avoid_the_odd_ones() {
+    fn addresses_are_unique_loopback_addresses() {
         let mut addresses = Addresses::default();
-        let taken: BTreeSet<Ipv4Addr> = (0..1000).map(|_| addresses.take()).collect();
+        let taken: BTreeSet<Ipv4Addr> = (0..1000).map(|_| addresses.allocate()).collect();
         assert_eq!(taken.len(), 1000);
         assert!(taken.iter().all(|address| address.is_loopback() && !matches!(address.octets()[3], 0 | 255)));
     }
 
     #[test]
-    fn a_region_nobody_knows_is_a_matter_of_credentials() {
+    fn unknown_region_is_an_auth_failure() {
         let mut ec2 = Ec2::new(&Settings::default());
         let error = ec2.region("eu-nowhere-9", DateTime::<Utc>::UNIX_EPOCH).expect_err("no such region");
         assert_eq!((error.code.as_ref(), error.status), ("AuthFailure", 401));

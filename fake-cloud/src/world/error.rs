@@ -1,20 +1,21 @@
-//! What AWS says no with: one type for all refusals, and the HTTP status and words of every code in one place.
+//! AWS errors: their codes, HTTP statuses and messages.
 
 use std::borrow::Cow;
 
-/// A refusal in AWS's words.
+/// An error response of AWS.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{code}: {message}")]
+#[non_exhaustive]
 pub struct AwsError {
-    /// The code clients match on.
+    /// Error code, such as `InvalidInstanceID.NotFound`.
     pub code: Cow<'static, str>,
-    /// The HTTP status it travels with; SDKs decide by it whether to try again.
+    /// HTTP status; SDKs use it to decide whether to retry.
     pub status: u16,
-    /// The words.
+    /// Message in the wording of AWS.
     pub message: String,
 }
 
-/// The codes a fault rule can ask for by name alone: HTTP status and words.
+/// Error codes with a default HTTP status and message, which fault rules can name without either.
 const KNOWN: &[(&str, u16, &str)] = &[
     ("AuthFailure", 401, "AWS was not able to validate the provided access credentials"),
     ("DryRunOperation", 412, "Request would have succeeded, but DryRun flag is set."),
@@ -55,20 +56,20 @@ const KNOWN: &[(&str, u16, &str)] = &[
 ];
 
 impl AwsError {
-    /// A refusal with words of its own and the status the code travels with.
+    /// Creates an error with this message and the default status of the code.
     pub fn new(code: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
         let code = code.into();
-        Self { status: status_of(&code), code, message: message.into() }
+        Self { status: default_status(&code), code, message: message.into() }
     }
 
-    /// A refusal with the usual words for the code.
+    /// Creates an error with the default message and status of the code.
     pub fn known(code: impl Into<Cow<'static, str>>) -> Self {
         let code = code.into();
-        let message = look_up(&code).map_or("The request was refused by a fault rule.", |known| known.2);
-        Self { status: status_of(&code), message: message.to_owned(), code }
+        let message = find_known(&code).map_or("The request was refused by a fault rule.", |known| known.2);
+        Self { status: default_status(&code), message: message.to_owned(), code }
     }
 
-    /// The same refusal with another HTTP status.
+    /// Replaces the HTTP status.
     #[must_use]
     pub fn with_status(mut self, status: u16) -> Self {
         self.status = status;
@@ -95,20 +96,20 @@ impl AwsError {
         Self::new("InvalidInstanceID.NotFound", message)
     }
 
-    pub(crate) fn wrong_state(id: &str, wish: &str) -> Self {
+    pub(crate) fn wrong_state(id: &str, action: &str) -> Self {
         Self::new(
             "IncorrectInstanceState",
-            format!("The instance '{id}' is not in a state from which it can be {wish}"),
+            format!("The instance '{id}' is not in a state from which it can be {action}"),
         )
     }
 }
 
-/// The HTTP status an error code travels with; 400 when nothing else is known of it.
-pub fn status_of(code: &str) -> u16 {
-    look_up(code).map_or(400, |known| known.1)
+/// Returns the default HTTP status of an error code; 400 for unknown codes.
+pub fn default_status(code: &str) -> u16 {
+    find_known(code).map_or(400, |known| known.1)
 }
 
-fn look_up(code: &str) -> Option<&'static (&'static str, u16, &'static str)> {
+fn find_known(code: &str) -> Option<&'static (&'static str, u16, &'static str)> {
     KNOWN.iter().find(|known| known.0 == code)
 }
 
@@ -117,14 +118,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_codes_that_sdks_retry_by_status_carry_the_right_one() {
+    fn retryable_codes_have_the_status_sdks_expect() {
         let statuses = ["RequestLimitExceeded", "InsufficientInstanceCapacity", "InternalError", "AuthFailure"];
-        assert_eq!(statuses.map(status_of), [503, 500, 500, 401]);
-        assert_eq!(status_of("InvalidInstanceID.NotFound"), 400);
+        assert_eq!(statuses.map(default_status), [503, 500, 500, 401]);
+        assert_eq!(default_status("InvalidInstanceID.NotFound"), 400);
     }
 
     #[test]
-    fn one_and_several_unknown_ids_read_as_ec2_says_it() {
+    fn unknown_id_message_follows_ec2() {
         assert_eq!(AwsError::unknown_instances(&["i-1"]).message, "The instance ID 'i-1' does not exist");
         assert_eq!(AwsError::unknown_instances(&["i-1", "i-2"]).message, "The instance IDs 'i-1, i-2' do not exist");
     }

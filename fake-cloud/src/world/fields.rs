@@ -1,4 +1,4 @@
-//! What one can filter by.
+//! Filter fields of each resource type.
 
 use chrono::{DateTime, Utc};
 
@@ -7,7 +7,7 @@ use super::filter::Field;
 use super::instance::Instance;
 use super::tags::{TaggedResource, Tags};
 
-/// What one can filter instances by.
+/// Filter fields of DescribeInstances.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InstanceField {
     /// `availability-zone`
@@ -40,18 +40,18 @@ pub enum InstanceField {
     SubnetId,
     /// `vpc-id`
     VpcId,
-    /// Tags.
+    /// `tag:<key>`, `tag-key` or `tag-value`
     Tag(TagField),
 }
 
-/// The three ways to filter by tags.
+/// Filter fields for tags.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TagField {
-    /// `tag:<key>`
+    /// `tag:<key>`: the value of one tag.
     Value(String),
-    /// `tag-key`
+    /// `tag-key`: the key of any tag.
     AnyKey,
-    /// `tag-value`
+    /// `tag-value`: the value of any tag.
     AnyValue,
 }
 
@@ -119,7 +119,7 @@ impl Field for InstanceField {
     }
 }
 
-/// What one can filter images by.
+/// Filter fields of DescribeImages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ImageField {
     /// `architecture`
@@ -142,7 +142,7 @@ pub enum ImageField {
     State,
     /// `virtualization-type`
     VirtualizationType,
-    /// Tags.
+    /// `tag:<key>`, `tag-key` or `tag-value`
     Tag(TagField),
 }
 
@@ -182,7 +182,7 @@ impl Field for ImageField {
     }
 }
 
-/// What one can filter subnets by.
+/// Filter fields of DescribeSubnets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SubnetField {
     /// `availability-zone`
@@ -195,7 +195,7 @@ pub enum SubnetField {
     SubnetId,
     /// `vpc-id`
     VpcId,
-    /// Tags.
+    /// `tag:<key>`, `tag-key` or `tag-value`
     Tag(TagField),
 }
 
@@ -225,7 +225,7 @@ impl Field for SubnetField {
     }
 }
 
-/// What one can filter tags by.
+/// Filter fields of DescribeTags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TagListField {
     /// `key`
@@ -261,7 +261,7 @@ impl Field for TagListField {
     }
 }
 
-/// What one can filter regions by.
+/// Filter fields of DescribeRegions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RegionField {
     /// `endpoint`

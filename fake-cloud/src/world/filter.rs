@@ -1,4 +1,4 @@
-//! EC2's filters: names that must be known, values with wildcards, OR within a filter, AND between filters.
+//! EC2 filters. Values may contain wildcards; values of one filter are combined with OR, filters with AND.
 
 use std::str::Chars;
 
@@ -6,29 +6,29 @@ use chrono::{DateTime, Utc};
 
 use super::error::AwsError;
 
-/// How many filter values one call may carry.
-const MOST_VALUES: usize = 200;
+/// Maximum number of filter values in one call.
+const MAX_VALUES: usize = 200;
 
-/// A field one can filter a kind of resource by.
+/// A filterable field of a resource type.
 pub trait Field: Sized {
-    /// What is filtered.
+    /// The resource type.
     type Resource;
 
-    /// The field of this name, if there is one.
+    /// Returns the field with this filter name, or `None` if the name is unknown.
     fn parse(name: &str) -> Option<Self>;
 
-    /// Whether any of the values the resource has in this field passes the test.
+    /// Returns whether any value of this field passes the test.
     fn any(&self, resource: &Self::Resource, now: DateTime<Utc>, test: &dyn Fn(&str) -> bool) -> bool;
 }
 
-/// One filter.
+/// A field and the patterns of its values.
 #[derive(Debug, Clone)]
 pub struct Filter<F> {
     field: F,
     patterns: Vec<Pattern>,
 }
 
-/// The filters of a call.
+/// All filters of a request.
 #[derive(Debug, Clone)]
 pub struct Filters<F>(Vec<Filter<F>>);
 
@@ -39,10 +39,10 @@ impl<F> Default for Filters<F> {
 }
 
 impl<F: Field> Filters<F> {
-    /// Reads filters as they were sent: names with their values.
+    /// Parses filter names with their values.
     ///
     /// # Errors
-    /// `InvalidParameterValue` for a name nobody knows, `FilterLimitExceeded` for too many values.
+    /// `InvalidParameterValue` for an unknown name, `FilterLimitExceeded` for too many values.
     pub fn parse<'a>(sent: impl IntoIterator<Item = (&'a str, Vec<&'a str>)>) -> Result<Self, AwsError> {
         let mut filters = Vec::new();
         let mut values = 0;
@@ -50,9 +50,8 @@ impl<F: Field> Filters<F> {
             let field = F::parse(name)
                 .ok_or_else(|| AwsError::new("InvalidParameterValue", format!("The filter '{name}' is invalid")))?;
             values += sent_values.len();
-            if values > MOST_VALUES {
-                let message =
-                    format!("The maximum number of filter values specified on a single call is {MOST_VALUES}");
+            if values > MAX_VALUES {
+                let message = format!("The maximum number of filter values specified on a single call is {MAX_VALUES}");
                 return Err(AwsError::new("FilterLimitExceeded", message));
             }
             filters.push(Filter { field, patterns: sent_values.into_iter().map(Pattern::new).collect() });
@@ -60,7 +59,7 @@ impl<F: Field> Filters<F> {
         Ok(Self(filters))
     }
 
-    /// Whether a resource passes all of them.
+    /// Returns whether a resource passes all filters.
     pub fn pass(&self, resource: &F::Resource, now: DateTime<Utc>) -> bool {
         self.0.iter().all(|filter| {
             filter.field.any(resource, now, &|value| filter.patterns.iter().any(|pattern| pattern.matches(value)))
@@ -68,76 +67,76 @@ impl<F: Field> Filters<F> {
     }
 }
 
-/// A value with `*` and `?`; a backslash takes their meaning away.
+/// A filter value with the wildcards `*` and `?`, which a backslash escapes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Pattern {
-    /// No wildcard in it.
-    Exactly(String),
-    /// What must follow on what.
-    Like(Vec<Piece>),
+    /// A value without wildcards.
+    Exact(String),
+    /// A value with wildcards.
+    Wildcard(Vec<PatternToken>),
 }
 
-/// A part of a pattern.
+/// A token of a wildcard pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Piece {
-    /// This character.
-    One(char),
-    /// Any one character.
-    AnyOne,
-    /// Any number of characters.
-    AnyMany,
+pub enum PatternToken {
+    /// A literal character.
+    Char(char),
+    /// `?`: any single character.
+    AnyChar,
+    /// `*`: any number of characters.
+    AnySequence,
 }
 
 impl Pattern {
-    /// Reads a pattern.
+    /// Parses a pattern.
     pub fn new(text: &str) -> Self {
         if !text.contains(['*', '?', '\\']) {
-            return Self::Exactly(text.to_owned());
+            return Self::Exact(text.to_owned());
         }
-        let mut pieces = Vec::with_capacity(text.len());
+        let mut tokens = Vec::with_capacity(text.len());
         let mut characters = text.chars();
         while let Some(character) = characters.next() {
-            pieces.push(match character {
-                '*' => Piece::AnyMany,
-                '?' => Piece::AnyOne,
-                '\\' => Piece::One(characters.next().unwrap_or('\\')),
-                other => Piece::One(other),
+            tokens.push(match character {
+                '*' => PatternToken::AnySequence,
+                '?' => PatternToken::AnyChar,
+                '\\' => PatternToken::Char(characters.next().unwrap_or('\\')),
+                other => PatternToken::Char(other),
             });
         }
-        Self::Like(pieces)
+        Self::Wildcard(tokens)
     }
 
-    /// Whether a value fits.
+    /// Returns whether the whole value matches.
     pub fn matches(&self, value: &str) -> bool {
         match self {
-            Self::Exactly(text) => text == value,
-            Self::Like(pieces) => like(pieces, value),
+            Self::Exact(text) => text == value,
+            Self::Wildcard(tokens) => matches_wildcard(tokens, value),
         }
     }
 }
 
-/// Greedy with one point to come back to, so a hostile pattern costs pieces × characters and not more.
-fn like(pieces: &[Piece], value: &str) -> bool {
-    let (mut piece, mut rest) = (0, value.chars());
-    // The piece after the last star, and what that star has not swallowed yet.
+/// Greedy match with a single backtracking point, so the cost is at most tokens × characters.
+fn matches_wildcard(tokens: &[PatternToken], value: &str) -> bool {
+    let (mut token, mut rest) = (0, value.chars());
+    // The token after the last `*`, and the characters that `*` has not consumed.
     let mut retry: Option<(usize, Chars<'_>)> = None;
     loop {
         let before = rest.clone();
-        match (pieces.get(piece), rest.next()) {
-            (Some(Piece::AnyMany), _) => {
+        match (tokens.get(token), rest.next()) {
+            (Some(PatternToken::AnySequence), _) => {
                 rest = before;
-                piece += 1;
-                retry = Some((piece, rest.clone()));
+                token += 1;
+                retry = Some((token, rest.clone()));
             }
             (None, None) => return true,
-            (Some(Piece::AnyOne), Some(_)) => piece += 1,
-            (Some(Piece::One(wanted)), Some(found)) if *wanted == found => piece += 1,
-            (Some(Piece::AnyOne | Piece::One(_)), None) => return false,
-            (Some(Piece::One(_)) | None, Some(_)) => {
-                let Some((after_star, unswallowed)) = &mut retry else { return false };
-                unswallowed.next();
-                piece = *after_star;
-                rest = unswallowed.clone();
+            (Some(PatternToken::AnyChar), Some(_)) => token += 1,
+            (Some(PatternToken::Char(wanted)), Some(found)) if *wanted == found => token += 1,
+            (Some(PatternToken::AnyChar | PatternToken::Char(_)), None) => return false,
+            (Some(PatternToken::Char(_)) | None, Some(_)) => {
+                let Some((after_star, unconsumed)) = &mut retry else { return false };
+                unconsumed.next();
+                token = *after_star;
+                rest = unconsumed.clone();
             }
         }
     }
@@ -148,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wildcards_match_as_ec2_documents_them() {
+    fn wildcards_match_as_documented_by_ec2() {
         for (pattern, value, fits) in [
             ("*cml2.9*", "cisco-cml2.9.1-lablet", true),
             ("cml", "cisco-cml2.9.1", false),
@@ -176,9 +175,9 @@ mod tests {
         }
     }
 
-    /// The matcher against the plainest definition there is, over all short patterns and values.
+    /// Compares the matcher with a recursive definition, over all short patterns and values.
     #[test]
-    fn the_matcher_agrees_with_the_definition() {
+    fn matcher_agrees_with_recursive_definition() {
         fn defined(pattern: &str, value: &str) -> bool {
             match (pattern.chars().next(), value.chars().next()) {
                 (None, None) => true,
@@ -209,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hostile_pattern_ends() {
+    fn pathological_pattern_terminates() {
         let pattern = Pattern::new(&"*a".repeat(100));
         assert!(!pattern.matches(&format!("{}b", "a".repeat(5000))));
     }

@@ -1,32 +1,32 @@
-//! An instance. Nobody moves it from state to state: it knows when it was told what, and its state follows from the time.
+//! Instances and their states. The state of an instance is derived from its [`Lifecycle`] and the current time.
 
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
 use super::catalog::SecurityGroup;
-use super::shared::Shared;
 use super::tags::Tags;
 
-/// The states EC2 knows.
+/// Instance states of EC2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum InstanceState {
-    /// On its way up.
+    /// Launched or started, and not running yet.
     Pending,
-    /// Up.
+    /// Running; the only state with a public address.
     Running,
-    /// On its way to the end.
+    /// Terminating, and not yet terminated.
     ShuttingDown,
-    /// Gone, still visible for a while.
+    /// Terminated; described for another [`Delays::terminated_visible`](super::Delays::terminated_visible).
     Terminated,
-    /// On its way down.
+    /// Stopping, and not yet stopped.
     Stopping,
-    /// Down, can be started again.
+    /// Stopped; can be started again.
     Stopped,
 }
 
 impl InstanceState {
-    /// The number EC2 gives it.
+    /// Returns EC2's numeric state code.
     pub fn code(self) -> u16 {
         match self {
             Self::Pending => 0,
@@ -38,7 +38,7 @@ impl InstanceState {
         }
     }
 
-    /// The name EC2 gives it.
+    /// Returns EC2's state name, such as `shutting-down`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -51,147 +51,147 @@ impl InstanceState {
     }
 }
 
-/// What an instance was last told, and when that is done.
+/// The state an instance is in or moving to, and the time at which it gets there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Course {
-    /// To run.
-    Up {
-        /// When it runs.
+pub enum Lifecycle {
+    /// Launched or started.
+    Running {
+        /// End of `pending`.
         running_at: DateTime<Utc>,
     },
-    /// To stop.
-    Down {
-        /// When it was told.
-        told_at: DateTime<Utc>,
-        /// When it has stopped.
+    /// Stopped through the API or the console.
+    Stopping {
+        /// Time of the stop request.
+        requested_at: DateTime<Utc>,
+        /// End of `stopping`.
         stopped_at: DateTime<Utc>,
     },
-    /// To end.
-    Out {
-        /// When it was told.
-        told_at: DateTime<Utc>,
-        /// When it has ended.
+    /// Terminated through the API or the console.
+    Terminating {
+        /// Time of the terminate request.
+        requested_at: DateTime<Utc>,
+        /// End of `shutting-down`.
         terminated_at: DateTime<Utc>,
     },
 }
 
-/// A time in which an instance ran.
+/// A period in which an instance was running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
-    /// From when.
+    /// Start of the period.
     pub from: DateTime<Utc>,
-    /// Until when; none while it runs.
+    /// End of the period; `None` while the instance is running.
     pub until: Option<DateTime<Utc>>,
 }
 
-/// Whether CloudWatch gets a point every minute or every five.
+/// Interval of the metrics of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Monitoring {
-    /// Every five minutes.
+    /// One data point every five minutes.
     Basic,
-    /// Every minute.
+    /// One data point every minute.
     Detailed,
 }
 
-/// An instance profile, as asked for.
+/// The instance profile of an instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
-    /// Its ARN.
+    /// ARN of the profile.
     pub arn: String,
-    /// Its id.
+    /// Id with the prefix `AIPA`.
     pub id: String,
 }
 
-/// An instance.
+/// An EC2 instance. Instances of one launch share the values they have in common.
 #[derive(Debug, Clone)]
 pub struct Instance {
-    /// Its place in the order of launches.
+    /// Position in launch order, unique in the world.
     pub sequence: u64,
-    /// Its id.
+    /// Instance id, such as `i-0123456789abcdef0`.
     pub id: String,
-    /// The launch it came from.
-    pub reservation_id: Shared<str>,
-    /// Its number within that launch.
+    /// Reservation id of the launch.
+    pub reservation_id: Arc<str>,
+    /// Index within the launch, from 0.
     pub launch_index: usize,
-    /// The image it was made from.
-    pub image_id: Shared<str>,
-    /// Its type.
-    pub instance_type: Shared<str>,
-    /// The key pair it was given.
-    pub key_name: Option<Shared<str>>,
-    /// The token it was launched with.
-    pub client_token: Option<Shared<str>>,
-    /// The zone it is in.
-    pub availability_zone: Shared<str>,
-    /// The subnet it is in.
-    pub subnet_id: Shared<str>,
-    /// The VPC it is in.
-    pub vpc_id: Shared<str>,
-    /// Its security groups.
-    pub groups: Shared<[SecurityGroup]>,
-    /// Its instance profile.
+    /// Id of the image.
+    pub image_id: Arc<str>,
+    /// Instance type, such as `m5.large`.
+    pub instance_type: Arc<str>,
+    /// Name of the key pair.
+    pub key_name: Option<Arc<str>>,
+    /// Client token of the launch.
+    pub client_token: Option<Arc<str>>,
+    /// Availability zone of the subnet.
+    pub availability_zone: Arc<str>,
+    /// Id of the subnet.
+    pub subnet_id: Arc<str>,
+    /// Id of the VPC of the subnet.
+    pub vpc_id: Arc<str>,
+    /// Security groups, in the order of the request.
+    pub groups: Arc<[SecurityGroup]>,
+    /// Instance profile, if the launch named one.
     pub profile: Option<Profile>,
-    /// How often it is measured.
+    /// Interval of its metrics.
     pub monitoring: Monitoring,
-    /// Its volume.
+    /// Id of the root volume.
     pub volume_id: Box<str>,
-    /// Its network interface.
+    /// Id of the network interface.
     pub interface_id: Box<str>,
-    /// Its tags.
-    pub tags: Shared<Tags>,
-    /// When it was first launched; visibility lag counts from here.
+    /// Tags by key.
+    pub tags: Arc<Tags>,
+    /// Time of the launch; visibility lag counts from here.
     pub created_at: DateTime<Utc>,
-    /// When it was launched or last started.
+    /// Time of the launch or of the last start.
     pub launched_at: DateTime<Utc>,
-    /// What it was last told.
-    pub course: Course,
-    /// When it ran, so that metrics exist for those times and no others.
+    /// The last state change and its timing.
+    pub lifecycle: Lifecycle,
+    /// Periods in which it was running; metrics exist for these periods only.
     pub runs: Vec<Run>,
-    /// Its address inside.
+    /// Private address, constant for the lifetime of the instance.
     pub private_ip: Ipv4Addr,
-    /// Its address outside, since its last start.
+    /// Public address since the last start. Use [`Instance::public_ip`] for the address EC2 reports.
     pub assigned_ip: Ipv4Addr,
 }
 
-/// More restarts than this and the oldest are forgotten.
-const RUNS_KEPT: usize = 64;
+/// Maximum number of retained runs; the oldest is dropped.
+const MAX_RUNS: usize = 64;
 
 impl Instance {
-    /// Its state at a moment.
+    /// Returns the state at `now`.
     pub fn state(&self, now: DateTime<Utc>) -> InstanceState {
-        let (due, before, after) = match self.course {
-            Course::Up { running_at } => (running_at, InstanceState::Pending, InstanceState::Running),
-            Course::Down { stopped_at, .. } => (stopped_at, InstanceState::Stopping, InstanceState::Stopped),
-            Course::Out { terminated_at, .. } => {
+        let (due, before, after) = match self.lifecycle {
+            Lifecycle::Running { running_at } => (running_at, InstanceState::Pending, InstanceState::Running),
+            Lifecycle::Stopping { stopped_at, .. } => (stopped_at, InstanceState::Stopping, InstanceState::Stopped),
+            Lifecycle::Terminating { terminated_at, .. } => {
                 (terminated_at, InstanceState::ShuttingDown, InstanceState::Terminated)
             }
         };
         if now < due { before } else { after }
     }
 
-    /// Its outside address; it has one only while it runs.
+    /// Returns the public address, which exists only while the instance is running.
     pub fn public_ip(&self, now: DateTime<Utc>) -> Option<Ipv4Addr> {
         (self.state(now) == InstanceState::Running).then_some(self.assigned_ip)
     }
 
-    /// Since when it runs, if it does.
+    /// Returns the time since which the instance is running.
     pub fn running_since(&self, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
-        match self.course {
-            Course::Up { running_at } if running_at <= now => Some(running_at),
-            Course::Up { .. } | Course::Down { .. } | Course::Out { .. } => None,
+        match self.lifecycle {
+            Lifecycle::Running { running_at } if running_at <= now => Some(running_at),
+            Lifecycle::Running { .. } | Lifecycle::Stopping { .. } | Lifecycle::Terminating { .. } => None,
         }
     }
 
-    /// Whether it has ever run.
+    /// Returns whether the instance has reached `running` at least once.
     pub fn has_run(&self, now: DateTime<Utc>) -> bool {
         self.runs.iter().any(|run| run.from <= now)
     }
 
-    pub(super) fn go_up(&mut self, now: DateTime<Utc>, running_at: DateTime<Utc>, address: Ipv4Addr) {
+    pub(super) fn start(&mut self, now: DateTime<Utc>, running_at: DateTime<Utc>, address: Ipv4Addr) {
         self.launched_at = now;
         self.assigned_ip = address;
-        self.course = Course::Up { running_at };
-        if self.runs.len() == RUNS_KEPT {
+        self.lifecycle = Lifecycle::Running { running_at };
+        if self.runs.len() == MAX_RUNS {
             self.runs.remove(0);
         }
         // Most instances run once.
@@ -199,18 +199,18 @@ impl Instance {
         self.runs.push(Run { from: running_at, until: None });
     }
 
-    pub(super) fn go_down(&mut self, now: DateTime<Utc>, stopped_at: DateTime<Utc>) {
-        self.course = Course::Down { told_at: now, stopped_at };
+    pub(super) fn stop(&mut self, now: DateTime<Utc>, stopped_at: DateTime<Utc>) {
+        self.lifecycle = Lifecycle::Stopping { requested_at: now, stopped_at };
         self.end_run(now);
     }
 
-    pub(super) fn go_out(&mut self, now: DateTime<Utc>, terminated_at: DateTime<Utc>) {
-        self.course = Course::Out { told_at: now, terminated_at };
+    pub(super) fn terminate(&mut self, now: DateTime<Utc>, terminated_at: DateTime<Utc>) {
+        self.lifecycle = Lifecycle::Terminating { requested_at: now, terminated_at };
         self.end_run(now);
     }
 
     fn end_run(&mut self, now: DateTime<Utc>) {
-        // A run that had not begun yet never was.
+        // A run that has not begun is dropped.
         self.runs.retain(|run| run.from <= now);
         if let Some(run) = self.runs.last_mut() {
             run.until.get_or_insert(now);

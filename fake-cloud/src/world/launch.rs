@@ -1,52 +1,51 @@
-//! RunInstances.
+//! RunInstances, and the client tokens that make it idempotent.
 
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
 use super::catalog::{ACCOUNT, SecurityGroup, Subnet, is_well_formed};
+use super::change_feed::InstanceChange;
 use super::ec2::{Ec2, Intent, Region, later};
 use super::error::AwsError;
-use super::instance::{Course, Instance, InstanceState, Monitoring, Profile};
-use super::orders::Told;
-use super::shared::Shared;
+use super::instance::{Instance, InstanceState, Lifecycle, Monitoring, Profile};
 use super::tags::{self, Tags};
-use super::tokens::UsedToken;
 
-/// How many instances one request may ask for.
-const MOST_PER_LAUNCH: usize = 1000;
+/// Maximum number of instances in one request.
+const MAX_INSTANCES: usize = 1000;
 
-/// What RunInstances is asked for.
+/// Parameters of RunInstances.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaunchRequest {
-    /// The image.
+    /// Id of the image.
     pub image_id: String,
-    /// The type.
+    /// Instance type; `m5.large` by default.
     pub instance_type: String,
-    /// As few as this will do.
+    /// Minimum number of instances.
     pub min_count: usize,
-    /// As many as this are wanted.
+    /// Number of instances to launch.
     pub max_count: usize,
-    /// The subnet; the default one if none is named.
+    /// Id of the subnet; `None` selects the default subnet.
     pub subnet_id: Option<String>,
-    /// Security groups, by id or name; the default one if none is named.
+    /// Ids or names of the security groups; empty selects the default group.
     pub groups: Vec<String>,
-    /// The key pair. Key pairs are not modelled: every name will do.
+    /// Name of the key pair. Key pairs are not modeled: every name is accepted.
     pub key_name: Option<String>,
-    /// The instance profile, by name or ARN. Profiles are not modelled: every name will do.
+    /// Name or ARN of the instance profile. Profiles are not modeled: every name is accepted.
     pub profile: Option<String>,
-    /// How often to measure.
+    /// Interval of the metrics.
     pub monitoring: Monitoring,
-    /// Makes the same request happen once.
+    /// Idempotency token, of at most 64 ASCII characters.
     pub client_token: Option<String>,
-    /// Tags for the instances.
+    /// Tags of the instances.
     pub tags: Vec<(String, String)>,
-    /// Stands for the user data, which nobody needs to keep.
+    /// Hash of the user data, which is not stored.
     pub user_data_digest: Option<u64>,
 }
 
 impl LaunchRequest {
-    /// One instance of an image, with nothing special about it.
+    /// Requests one `m5.large` instance of an image in the default subnet.
     pub fn new(image_id: impl Into<String>) -> Self {
         Self {
             image_id: image_id.into(),
@@ -65,31 +64,32 @@ impl LaunchRequest {
     }
 }
 
-/// What a launch made.
+/// Result of RunInstances.
 #[derive(Debug, Clone)]
 pub struct Launch {
-    /// Its id.
+    /// Reservation id, shared by all instances of the launch.
     pub reservation_id: String,
-    /// The instances.
+    /// Instances of the launch that are still described.
     pub instances: Vec<Arc<Instance>>,
-    /// Whether they are new.
-    pub novelty: Novelty,
+    /// Whether the request launched the instances.
+    pub kind: LaunchKind,
 }
 
-/// Whether a launch made something.
+/// Whether a request launched instances or repeated an earlier launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Novelty {
-    /// It did.
+pub enum LaunchKind {
+    /// The request launched the instances.
     New,
-    /// The same token had made it before.
-    Known,
+    /// An earlier request with the same client token launched them.
+    Repeated,
 }
 
 impl Ec2 {
-    /// Launches instances, or finds those the same token has launched before.
+    /// Launches instances, or returns the instances of an earlier launch with the same client token.
     ///
     /// # Errors
-    /// What EC2 says to unknown and malformed ids, bad counts and tags, and tokens used for something else or long ago.
+    /// The errors of EC2 for unknown and malformed ids, invalid counts and tags, and client tokens that were used with
+    /// other parameters or for instances that are terminated.
     pub fn launch(
         &mut self,
         region: &str,
@@ -97,18 +97,18 @@ impl Ec2 {
         intent: Intent,
         now: DateTime<Utc>,
     ) -> Result<Launch, AwsError> {
-        let place = self.region(region, now)?;
+        let region_state = self.region(region, now)?;
         check_token(request.client_token.as_deref())?;
-        if let Some(earlier) = place.launched_before(&request, now)? {
+        if let Some(earlier) = region_state.earlier_launch(&request, now)? {
             intent.proceed()?;
             return Ok(earlier);
         }
         check_counts(&request)?;
         check_type(&request.instance_type)?;
-        tags::check(&Tags::new(), &request.tags)?;
-        place.check_image(&request.image_id)?;
-        let subnet = place.choose_subnet(request.subnet_id.as_deref())?.clone();
-        let groups = place.choose_groups(&request.groups)?;
+        tags::validate(&Tags::new(), &request.tags)?;
+        region_state.check_image(&request.image_id)?;
+        let subnet = region_state.choose_subnet(request.subnet_id.as_deref())?.clone();
+        let groups = region_state.choose_groups(&request.groups)?;
         intent.proceed()?;
         Ok(self.create(region, request, &subnet, groups, now))
     }
@@ -122,9 +122,9 @@ impl Ec2 {
         now: DateTime<Utc>,
     ) -> Launch {
         let reservation_id = self.rng.id("r");
-        let shared = |text: &str| Shared::<str>::from(text);
-        // What all of them have in common is there once.
-        let model = Instance {
+        let shared = |text: &str| Arc::<str>::from(text);
+        // The values common to all instances of the launch are allocated once.
+        let template = Instance {
             sequence: 0,
             id: String::new(),
             reservation_id: shared(&reservation_id),
@@ -141,15 +141,15 @@ impl Ec2 {
             monitoring: request.monitoring,
             volume_id: Box::default(),
             interface_id: Box::default(),
-            tags: request.tags.iter().cloned().collect::<Tags>().into(),
+            tags: Arc::new(request.tags.iter().cloned().collect()),
             created_at: now,
             launched_at: now,
-            course: Course::Up { running_at: now },
+            lifecycle: Lifecycle::Running { running_at: now },
             runs: Vec::new(),
             private_ip: subnet.network,
             assigned_ip: subnet.network,
         };
-        let mut made = Vec::with_capacity(request.max_count);
+        let mut launched = Vec::with_capacity(request.max_count);
         for launch_index in 0..request.max_count {
             let mut instance = Instance {
                 sequence: self.next_sequence(),
@@ -158,18 +158,19 @@ impl Ec2 {
                 profile: request.profile.as_deref().map(|name| self.profile(name)),
                 volume_id: self.rng.id("vol").into(),
                 interface_id: self.rng.id("eni").into(),
-                ..model.clone()
+                ..template.clone()
             };
-            instance.go_up(now, later(now, self.delays.starting), self.addresses.take());
-            made.push(instance);
+            instance.start(now, later(now, self.delays.starting), self.addresses.allocate());
+            launched.push(instance);
         }
-        // The caller has just been in this region, so it exists.
-        let (place, instances) = match self.region(region, now) {
-            Ok(place) => (place.name, place.settle(made, subnet, &reservation_id, request)),
+        // Cannot fail: the caller has read this region.
+        let (region, instances) = match self.region(region, now) {
+            Ok(region) => (region.name, region.insert_launch(launched, subnet, &reservation_id, request)),
             Err(_) => ("", Vec::new()),
         };
-        self.told.extend(instances.iter().map(|made| Told { region: place, sequence: made.sequence }));
-        Launch { reservation_id, instances, novelty: Novelty::New }
+        let changes = instances.iter().map(|instance| InstanceChange { region, sequence: instance.sequence });
+        self.changed.extend(changes);
+        Launch { reservation_id, instances, kind: LaunchKind::New }
     }
 
     fn profile(&mut self, name_or_arn: &str) -> Profile {
@@ -183,7 +184,7 @@ impl Ec2 {
 }
 
 impl Region {
-    fn launched_before(&self, request: &LaunchRequest, now: DateTime<Utc>) -> Result<Option<Launch>, AwsError> {
+    fn earlier_launch(&self, request: &LaunchRequest, now: DateTime<Utc>) -> Result<Option<Launch>, AwsError> {
         let Some(used) = request.client_token.as_deref().and_then(|token| self.tokens.get(token)) else {
             return Ok(None);
         };
@@ -197,30 +198,30 @@ impl Region {
         let instances: Vec<_> =
             used.sequences.iter().filter_map(|sequence| self.instances.get(sequence)).cloned().collect();
         if instances.iter().any(is_alive) {
-            Ok(Some(Launch { reservation_id: used.reservation_id.clone(), instances, novelty: Novelty::Known }))
+            Ok(Some(Launch { reservation_id: used.reservation_id.clone(), instances, kind: LaunchKind::Repeated }))
         } else {
             Err(AwsError::known("IdempotentInstanceTerminated"))
         }
     }
 
-    fn settle(
+    fn insert_launch(
         &mut self,
-        made: Vec<Instance>,
+        launched: Vec<Instance>,
         subnet: &Subnet,
         reservation_id: &str,
         request: LaunchRequest,
     ) -> Vec<Arc<Instance>> {
-        let mut settled = Vec::with_capacity(made.len());
-        for mut instance in made {
+        let mut inserted = Vec::with_capacity(launched.len());
+        for mut instance in launched {
             instance.private_ip = self.next_private_address(subnet);
-            settled.push(self.insert(instance));
+            inserted.push(self.insert(instance));
         }
         if let Some(token) = request.client_token.clone() {
-            let sequences = settled.iter().map(|instance| instance.sequence).collect();
+            let sequences = inserted.iter().map(|instance| instance.sequence).collect();
             let reservation_id = reservation_id.to_owned();
-            self.tokens.remember(&token, UsedToken { request, reservation_id, sequences });
+            self.tokens.insert(&token, UsedToken { request, reservation_id, sequences });
         }
-        settled
+        inserted
     }
 
     fn next_private_address(&mut self, subnet: &Subnet) -> std::net::Ipv4Addr {
@@ -278,14 +279,14 @@ fn check_counts(request: &LaunchRequest) -> Result<(), AwsError> {
         let message = format!("Invalid value '{max}' for maxCount. Must be at least minCount.");
         return Err(AwsError::new("InvalidParameterValue", message));
     }
-    if max > MOST_PER_LAUNCH {
-        let message = format!("You have requested more instances ({max}) than your limit of {MOST_PER_LAUNCH} allows.");
+    if max > MAX_INSTANCES {
+        let message = format!("You have requested more instances ({max}) than your limit of {MAX_INSTANCES} allows.");
         return Err(AwsError::new("InstanceLimitExceeded", message));
     }
     Ok(())
 }
 
-/// The list of types changes too often to be copied; their form does not.
+/// Validates the form of an instance type. The list of types changes too often to be copied.
 fn check_type(name: &str) -> Result<(), AwsError> {
     let is_word = |word: &str| {
         !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
@@ -300,4 +301,47 @@ fn check_type(name: &str) -> Result<(), AwsError> {
 
 fn malformed(code: &'static str, id: &str, prefix: &str) -> AwsError {
     AwsError::new(code, format!("Invalid id: \"{id}\" (expecting \"{prefix}-...\")"))
+}
+
+/// Client tokens of a region.
+#[derive(Debug, Default)]
+pub(super) struct Tokens {
+    used: HashMap<String, UsedToken>,
+    expirations: BTreeSet<(DateTime<Utc>, String)>,
+}
+
+/// Launch that used a client token.
+#[derive(Debug)]
+struct UsedToken {
+    request: LaunchRequest,
+    reservation_id: String,
+    /// Positions of its instances in launch order.
+    sequences: Vec<u64>,
+}
+
+impl Tokens {
+    fn get(&self, token: &str) -> Option<&UsedToken> {
+        self.used.get(token)
+    }
+
+    /// Returns whether no instance of the token exists.
+    pub(super) fn is_unused(&self, token: &str, exists: impl Fn(u64) -> bool) -> bool {
+        self.used.get(token).is_none_or(|used| !used.sequences.iter().any(|sequence| exists(*sequence)))
+    }
+
+    fn insert(&mut self, token: &str, used: UsedToken) {
+        self.used.insert(token.to_owned(), used);
+    }
+
+    pub(super) fn expire_at(&mut self, token: &str, expires_at: DateTime<Utc>) {
+        self.expirations.insert((expires_at, token.to_owned()));
+    }
+
+    pub(super) fn remove_expired(&mut self, now: DateTime<Utc>) {
+        while self.expirations.first().is_some_and(|(expires_at, _)| *expires_at <= now) {
+            if let Some((_, token)) = self.expirations.pop_first() {
+                self.used.remove(&token);
+            }
+        }
+    }
 }

@@ -1,67 +1,67 @@
-//! Start, stop, reboot, terminate: what is allowed from which state, all of it or nothing.
+//! StartInstances, StopInstances, RebootInstances and TerminateInstances.
 
 use chrono::{DateTime, Utc};
 
+use super::change_feed::InstanceChange;
 use super::ec2::{Ec2, Intent, later};
 use super::error::AwsError;
 use super::instance::{Instance, InstanceState};
-use super::orders::Told;
 use super::settings::StopWhilePending;
 use super::view::View;
 
-/// What an instance can be told.
+/// An API action that changes the state of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
-    /// To run.
+pub enum InstanceAction {
+    /// StartInstances.
     Start,
-    /// To stop.
+    /// StopInstances.
     Stop,
-    /// To stop and run again, within its state.
+    /// RebootInstances. The state stays `running`.
     Reboot,
-    /// To end.
+    /// TerminateInstances.
     Terminate,
 }
 
-/// An instance before and after an order.
+/// State of an instance before and after an [`InstanceAction`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateChange {
-    /// Which.
+    /// Id of the instance.
     pub instance_id: String,
-    /// Before.
+    /// State before the action.
     pub previous: InstanceState,
-    /// After.
+    /// State after the action.
     pub current: InstanceState,
 }
 
 impl Ec2 {
-    /// Gives an order to instances.
+    /// Applies an action to instances.
     ///
     /// # Guarantees
-    /// Either all of them follow or, if one id or state is wrong, none.
+    /// The action applies to all instances, or to none of them if one id or state is wrong.
     ///
     /// # Errors
     /// Malformed and unknown ids, `IncorrectInstanceState`.
-    pub fn order(
+    pub fn change_state(
         &mut self,
         region: &str,
         ids: &[String],
-        order: Order,
+        action: InstanceAction,
         intent: Intent,
         view: &View,
         now: DateTime<Utc>,
     ) -> Result<Vec<StateChange>, AwsError> {
         let instances = self.region(region, now)?.find_all(ids, view, now)?;
-        let mut steps = Vec::with_capacity(instances.len());
+        let mut transitions = Vec::with_capacity(instances.len());
         for instance in &instances {
-            let step = step(instance, order, self.stop_while_pending, now)?;
-            steps.push((instance.sequence, instance.id.clone(), instance.state(now), step));
+            let transition = transition(instance, action, self.stop_while_pending, now)?;
+            transitions.push((instance.sequence, instance.id.clone(), instance.state(now), transition));
         }
         intent.proceed()?;
-        let mut changes = Vec::with_capacity(steps.len());
-        for (sequence, instance_id, previous, step) in steps {
-            self.take_step(region, sequence, step, now)?;
+        let mut changes = Vec::with_capacity(transitions.len());
+        for (sequence, instance_id, previous, transition) in transitions {
+            self.apply(region, sequence, transition, now)?;
             let current = match self.region(region, now)?.find(&instance_id) {
-                Some(instance) => answered_state(instance, step, now),
+                Some(instance) => reported_state(instance, transition, now),
                 None => previous,
             };
             changes.push(StateChange { instance_id, previous, current });
@@ -69,77 +69,84 @@ impl Ec2 {
         Ok(changes)
     }
 
-    fn take_step(&mut self, region: &str, sequence: u64, step: Step, now: DateTime<Utc>) -> Result<(), AwsError> {
+    fn apply(
+        &mut self,
+        region: &str,
+        sequence: u64,
+        transition: Transition,
+        now: DateTime<Utc>,
+    ) -> Result<(), AwsError> {
         let delays = self.delays;
-        if step != Step::Stay {
+        if transition != Transition::None {
             let region = self.region(region, now)?.name;
-            self.told.push(Told { region, sequence });
+            self.changed.push(InstanceChange { region, sequence });
         }
-        match step {
-            Step::Stay => {}
-            Step::Up => {
-                let address = self.addresses.take();
+        match transition {
+            Transition::None => {}
+            Transition::Start => {
+                let address = self.addresses.allocate();
                 let running_at = later(now, delays.starting);
-                self.region(region, now)?.change(sequence, |instance| instance.go_up(now, running_at, address));
+                self.region(region, now)?.change(sequence, |instance| instance.start(now, running_at, address));
             }
-            Step::Down => {
+            Transition::Stop => {
                 let stopped_at = later(now, delays.stopping);
-                self.region(region, now)?.change(sequence, |instance| instance.go_down(now, stopped_at));
+                self.region(region, now)?.change(sequence, |instance| instance.stop(now, stopped_at));
             }
-            Step::Out => {
+            Transition::Terminate => {
                 let terminated_at = later(now, delays.terminating);
-                let place = self.region(region, now)?;
-                place.change(sequence, |instance| instance.go_out(now, terminated_at));
-                place.departures.insert((later(terminated_at, delays.terminated_visible), sequence));
+                let region = self.region(region, now)?;
+                region.change(sequence, |instance| instance.terminate(now, terminated_at));
+                region.expirations.insert((later(terminated_at, delays.terminated_visible), sequence));
             }
         }
         Ok(())
     }
 }
 
-/// What an order comes down to for one instance.
+/// Effect of an action on one instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
-    Stay,
-    Up,
-    Down,
-    Out,
+enum Transition {
+    None,
+    Start,
+    Stop,
+    Terminate,
 }
 
-fn step(
+fn transition(
     instance: &Instance,
-    order: Order,
+    action: InstanceAction,
     stop_while_pending: StopWhilePending,
     now: DateTime<Utc>,
-) -> Result<Step, AwsError> {
+) -> Result<Transition, AwsError> {
+    use InstanceAction::{Reboot, Start, Stop, Terminate};
     use InstanceState::{Pending, Running, ShuttingDown, Stopped, Stopping, Terminated};
     let id = &instance.id;
-    match (order, instance.state(now)) {
-        (Order::Start, Stopped) => Ok(Step::Up),
-        (Order::Start, Pending | Running) => Ok(Step::Stay),
-        (Order::Start, Stopping | ShuttingDown | Terminated) => Err(AwsError::wrong_state(id, "started")),
-        (Order::Stop, Pending) if !instance.has_run(now) && stop_while_pending == StopWhilePending::Refused => {
+    match (action, instance.state(now)) {
+        (Start, Stopped) => Ok(Transition::Start),
+        (Start, Pending | Running) => Ok(Transition::None),
+        (Start, Stopping | ShuttingDown | Terminated) => Err(AwsError::wrong_state(id, "started")),
+        (Stop, Pending) if !instance.has_run(now) && stop_while_pending == StopWhilePending::Refused => {
             Err(AwsError::new(
                 "IncorrectInstanceState",
                 format!("Instance '{id}' cannot be stopped as it has never reached the 'running' state."),
             ))
         }
-        (Order::Stop, Pending | Running) => Ok(Step::Down),
-        (Order::Stop, Stopping | Stopped) => Ok(Step::Stay),
-        (Order::Stop, ShuttingDown | Terminated) => Err(AwsError::wrong_state(id, "stopped")),
-        (Order::Reboot, Pending | Running) => Ok(Step::Stay),
-        (Order::Reboot, Stopping | Stopped | ShuttingDown | Terminated) => Err(AwsError::wrong_state(id, "rebooted")),
-        (Order::Terminate, Pending | Running | Stopping | Stopped) => Ok(Step::Out),
-        (Order::Terminate, ShuttingDown | Terminated) => Ok(Step::Stay),
+        (Stop, Pending | Running) => Ok(Transition::Stop),
+        (Stop, Stopping | Stopped) => Ok(Transition::None),
+        (Stop, ShuttingDown | Terminated) => Err(AwsError::wrong_state(id, "stopped")),
+        (Reboot, Pending | Running) => Ok(Transition::None),
+        (Reboot, Stopping | Stopped | ShuttingDown | Terminated) => Err(AwsError::wrong_state(id, "rebooted")),
+        (Terminate, Pending | Running | Stopping | Stopped) => Ok(Transition::Terminate),
+        (Terminate, ShuttingDown | Terminated) => Ok(Transition::None),
     }
 }
 
-/// The answer to an order shows the way, not the goal, even where the way takes no time.
-fn answered_state(instance: &Instance, step: Step, now: DateTime<Utc>) -> InstanceState {
-    match step {
-        Step::Stay => instance.state(now),
-        Step::Up => InstanceState::Pending,
-        Step::Down => InstanceState::Stopping,
-        Step::Out => InstanceState::ShuttingDown,
+/// EC2 reports the transitional state, even if the transition takes no time.
+fn reported_state(instance: &Instance, transition: Transition, now: DateTime<Utc>) -> InstanceState {
+    match transition {
+        Transition::None => instance.state(now),
+        Transition::Start => InstanceState::Pending,
+        Transition::Stop => InstanceState::Stopping,
+        Transition::Terminate => InstanceState::ShuttingDown,
     }
 }

@@ -1,27 +1,24 @@
-//! The one world behind all protocols: one clock, one seed, one truth.
+//! State of EC2 and CloudWatch, with the clock, the faults and the request log of all services.
 //!
-//! Protocol modules decode, call the world, and encode; they keep no state. The world does no I/O: whatever takes time
-//! is a moment on its clock, and what is read is derived from the moment of reading.
+//! The protocol modules decode requests, call the [`World`] and encode responses; they keep no state. The world does no
+//! I/O and runs no tasks: state changes are times on its clock, and reads derive the state from the current time.
 
 mod catalog;
+mod change_feed;
+mod console;
 mod ec2;
 mod error;
 mod fields;
 mod filter;
-mod hands;
 mod instance;
 mod launch;
 mod lifecycle;
 pub mod metrics;
-mod orders;
 mod page;
 mod rng;
 mod settings;
-mod shared;
 mod status;
-mod tagging;
 mod tags;
-mod tokens;
 mod view;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,18 +31,17 @@ use crate::faults::Faults;
 use crate::request_log::RequestLog;
 
 pub use self::catalog::{ACCOUNT, Catalog, IMAGE_OWNER, Image, REGIONS, SecurityGroup, Subnet};
+pub use self::change_feed::{ChangeFeed, Changes, InstanceChange};
 pub use self::ec2::{Ec2, InstanceQuery, Intent, Region};
-pub use self::error::{AwsError, status_of};
+pub use self::error::{AwsError, default_status};
 pub use self::fields::{ImageField, InstanceField, RegionField, SubnetField, TagField, TagListField};
-pub use self::filter::{Field, Filter, Filters, Pattern, Piece};
-pub use self::instance::{Course, Instance, InstanceState, Monitoring, Profile, Run};
-pub use self::launch::{Launch, LaunchRequest, Novelty};
-pub use self::lifecycle::{Order, StateChange};
-pub use self::orders::{News, Orders, Told};
+pub use self::filter::{Field, Filter, Filters, Pattern, PatternToken};
+pub use self::instance::{Instance, InstanceState, Lifecycle, Monitoring, Profile, Run};
+pub use self::launch::{Launch, LaunchKind, LaunchRequest};
+pub use self::lifecycle::{InstanceAction, StateChange};
 pub use self::page::{Page, PageRequest};
 pub use self::rng::SeededRng;
 pub use self::settings::{AgentDimensions, DelayError, Delays, Settings, StopWhilePending};
-pub use self::shared::Shared;
 pub use self::status::{Health, InstanceStatus, StatusField, StatusQuery, StatusScope};
 pub use self::tags::{TagRemoval, TaggedResource, Tags};
 pub use self::view::{Hidden, HiddenReason, PageCut, View};
@@ -53,17 +49,17 @@ pub use self::view::{Hidden, HiddenReason, PageCut, View};
 pub(crate) use self::catalog::is_well_formed;
 pub(crate) use self::rng::{hash_text, mix};
 
+use self::change_feed::Subscribers;
 use self::metrics::Metrics;
-use self::orders::Subscribers;
 
-/// A world. Two of them share nothing.
+/// State of EC2 and CloudWatch. Worlds are independent of each other.
 ///
 /// ```
 /// use std::time::Duration;
-/// use fake_cloud::clock::{Clock, Pace};
+/// use fake_cloud::{Clock, Pace};
 /// use fake_cloud::world::{Intent, InstanceState, LaunchRequest, Settings, World};
 ///
-/// let world = World::new(Settings { clock: Clock::new(Pace::Manual), ..Settings::default() });
+/// let world = World::new(Settings::with_clock(Clock::new(Pace::Manual)));
 /// let launch = world.with_ec2(|ec2, now| {
 ///     let image = ec2.region("us-east-1", now)?.catalog.images[0].id.clone();
 ///     ec2.launch("us-east-1", LaunchRequest::new(image), Intent::Execute, now)
@@ -86,7 +82,7 @@ pub struct World {
 }
 
 impl World {
-    /// A world in which nothing has happened yet.
+    /// Creates a world without instances, metrics, faults and requests.
     pub fn new(settings: Settings) -> Self {
         Self {
             ec2: Mutex::new(Ec2::new(&settings)),
@@ -99,17 +95,17 @@ impl World {
         }
     }
 
-    /// Its clock.
+    /// Returns the clock of the world.
     pub fn clock(&self) -> &Clock {
         &self.settings.clock
     }
 
-    /// What it was made with.
+    /// Returns the settings of the world.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Its faults.
+    /// Returns the fault rules of all services.
     pub fn faults(&self) -> &Faults {
         &self.faults
     }
@@ -119,37 +115,37 @@ impl World {
         &self.request_log
     }
 
-    /// Looks at EC2 or changes it, in one piece, at one moment. Keep it short: everybody else waits.
+    /// Reads or changes EC2 under its lock, with the current time. `work` must be short, because it blocks all requests.
     pub fn with_ec2<T>(&self, work: impl FnOnce(&mut Ec2, DateTime<Utc>) -> T) -> T {
         let mut ec2 = self.ec2.lock();
-        // Read under the lock, so that moments follow on each other as the changes do.
+        // Read under the lock, so that times are in the order of the changes.
         let now = self.clock().now();
         let result = work(&mut ec2, now);
-        if !ec2.told.is_empty() {
-            self.subscribers.tell(&ec2.told);
-            ec2.told.clear();
+        if !ec2.changed.is_empty() {
+            self.subscribers.publish(&ec2.changed);
+            ec2.changed.clear();
         }
         result
     }
 
-    /// News of every instance that is launched or told something from now on. What follows from time alone is no news.
-    pub fn orders(&self) -> Orders {
+    /// Subscribes to launches and state changes of instances. Transitions that follow from time alone are not published.
+    pub fn subscribe(&self) -> ChangeFeed {
         self.subscribers.subscribe()
     }
 
-    /// A fresh request id.
+    /// Returns a new request id.
     pub fn request_id(&self) -> String {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         SeededRng::new(self.settings.seed ^ mix(number), "request").uuid()
     }
 
-    /// Back to the beginning: no instances, no metrics, no faults, no records. The clock goes on.
+    /// Removes all instances, metrics, faults and logged requests. The clock continues.
     pub fn reset(&self) {
         {
             let mut ec2 = self.ec2.lock();
             *ec2 = Ec2::new(&self.settings);
-            // Under the lock, so that news of the new world come after it.
-            self.subscribers.tell_of_beginning();
+            // Under the lock, so that later changes are published after the reset.
+            self.subscribers.publish_reset();
         }
         *self.metrics.lock() = Metrics::new(self.settings.seed, self.settings.agent_dimensions);
         self.faults.clear();

@@ -1,33 +1,33 @@
-//! Pages: how many, and where the next one begins.
+//! Pagination of EC2 lists.
 
 use super::error::AwsError;
 use super::view::PageCut;
 
-/// The part of a listing a caller asks for.
+/// Requested page of a list.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PageRequest {
-    /// How many at most; none for all.
+    /// Maximum number of items; `None` for no limit.
     pub limit: Option<usize>,
-    /// Where to go on: the first place that was not shown yet.
+    /// Position of the first item.
     pub from: u64,
 }
 
-/// A part of a listing.
+/// A page of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page<T> {
-    /// What is on it.
+    /// Items of the page.
     pub items: Vec<T>,
-    /// Says where to go on, if there is more.
+    /// Token for the next page; `None` on the last page.
     pub next_token: Option<String>,
 }
 
-const TOKEN_MARK: &str = "fc1-";
+const TOKEN_PREFIX: &str = "fc1-";
 
 impl PageRequest {
-    /// Reads what the caller sent.
+    /// Parses `MaxResults` and `NextToken`.
     ///
     /// # Errors
-    /// `InvalidParameterValue` for a size outside 5..=1000, `InvalidNextToken` for a token we never gave.
+    /// `InvalidParameterValue` for a size outside 5..=1000, `InvalidNextToken` for a malformed token.
     pub fn parse(max_results: Option<&str>, next_token: Option<&str>) -> Result<Self, AwsError> {
         let limit = max_results.map(parse_limit).transpose()?;
         let from = next_token.filter(|token| !token.is_empty()).map(parse_token).transpose()?.unwrap_or(0);
@@ -36,7 +36,7 @@ impl PageRequest {
 
     pub(super) fn cut(self, cut: PageCut) -> Self {
         match cut {
-            PageCut::AsAsked => self,
+            PageCut::AsRequested => self,
             PageCut::Empty => Self { limit: Some(0), ..self },
             PageCut::AtMost(most) => Self { limit: Some(self.limit.map_or(most, |limit| limit.min(most))), ..self },
         }
@@ -44,7 +44,7 @@ impl PageRequest {
 }
 
 impl<T> Page<T> {
-    /// Takes a page off a sequence of places and items that begins where the request says.
+    /// Collects a page from items with their positions. The iterator must start at [`PageRequest::from`].
     pub fn collect(request: PageRequest, listing: impl Iterator<Item = (u64, T)>) -> Self {
         let limit = request.limit.unwrap_or(usize::MAX);
         let mut items = Vec::new();
@@ -72,11 +72,11 @@ fn parse_limit(text: &str) -> Result<usize, AwsError> {
 }
 
 fn token(place: u64) -> String {
-    format!("{TOKEN_MARK}{place:016x}")
+    format!("{TOKEN_PREFIX}{place:016x}")
 }
 
 fn parse_token(text: &str) -> Result<u64, AwsError> {
-    text.strip_prefix(TOKEN_MARK)
+    text.strip_prefix(TOKEN_PREFIX)
         .and_then(|digits| u64::from_str_radix(digits, 16).ok())
         .ok_or_else(|| AwsError::new("InvalidNextToken", "The specified NextToken is not valid."))
 }
@@ -86,40 +86,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_follow_on_each_other_without_gap_or_repetition() {
+    fn pages_have_no_gap_and_no_duplicate() {
         let all: Vec<u64> = (0..23).map(|number| number * 3).collect();
-        let (mut seen, mut token) = (Vec::new(), None);
+        let (mut collected, mut token) = (Vec::new(), None);
         loop {
             let request = PageRequest::parse(Some("5"), token.as_deref()).expect("a good request");
             let listing = all.iter().filter(|place| **place >= request.from).map(|place| (*place, *place));
             let page = Page::collect(request, listing);
-            seen.extend(page.items);
+            collected.extend(page.items);
             token = page.next_token;
             if token.is_none() {
                 break;
             }
         }
-        assert_eq!(seen, all);
+        assert_eq!(collected, all);
     }
 
     #[test]
-    fn an_empty_page_still_says_where_to_go_on() {
+    fn empty_page_has_a_next_token() {
         let request = PageRequest::default().cut(PageCut::Empty);
         let page = Page::collect(request, [(7, 'a')].into_iter());
         assert!(page.items.is_empty());
-        let again = PageRequest::parse(None, page.next_token.as_deref()).expect("our own token");
+        let again = PageRequest::parse(None, page.next_token.as_deref()).expect("a valid token");
         assert_eq!(again.from, 7);
     }
 
     #[test]
-    fn sizes_and_tokens_that_are_none_are_refused() {
+    fn invalid_sizes_and_tokens_are_rejected() {
         for (size, token, code) in [
             (Some("4"), None, "InvalidParameterValue"),
             (Some("1001"), None, "InvalidParameterValue"),
             (Some("many"), None, "InvalidParameterValue"),
             (None, Some("banana"), "InvalidNextToken"),
         ] {
-            assert_eq!(PageRequest::parse(size, token).expect_err("refused").code, code);
+            assert_eq!(PageRequest::parse(size, token).expect_err("rejected").code, code);
         }
     }
 }

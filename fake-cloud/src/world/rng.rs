@@ -1,9 +1,9 @@
-//! The seeded random source of a world: the same seed rolls the same numbers, on every machine and in every release.
+//! Seeded random numbers. A seed yields the same numbers on every machine and in every release.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{Rng, SeedableRng};
 
-/// A seeded random source.
+/// A seeded random number generator.
 ///
 /// ```
 /// use fake_cloud::world::SeededRng;
@@ -17,27 +17,28 @@ pub struct SeededRng {
 }
 
 impl SeededRng {
-    /// The rng of one purpose. Purposes have streams of their own, so that one more request here changes nothing there.
+    /// Creates the generator of one purpose. Purposes have independent streams, so that an additional draw for one
+    /// purpose does not change another.
     pub fn new(seed: u64, purpose: &str) -> Self {
         Self { source: Xoshiro256PlusPlus::seed_from_u64(mix(seed ^ hash_text(purpose))) }
     }
 
-    /// The next number.
-    pub fn roll(&mut self) -> u64 {
+    /// Returns the next random number.
+    pub fn next_u64(&mut self) -> u64 {
         self.source.next_u64()
     }
 
-    /// A number below `bound`; 0 when there is none.
+    /// Returns a number below `bound`, or 0 if `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
-        if bound == 0 { 0 } else { self.roll() % bound }
+        if bound == 0 { 0 } else { self.next_u64() % bound }
     }
 
-    /// True with this probability.
+    /// Returns `true` with this probability.
     pub fn chance(&mut self, probability: f64) -> bool {
-        unit(self.roll()) < probability
+        to_fraction(self.next_u64()) < probability
     }
 
-    /// This many hexadecimal digits.
+    /// Returns a string of this many hexadecimal digits.
     pub fn hex(&mut self, digits: usize) -> String {
         let mut hex = String::with_capacity(digits);
         self.push_hex(&mut hex, digits);
@@ -46,10 +47,10 @@ impl SeededRng {
 
     fn push_hex(&mut self, text: &mut String, digits: usize) {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        text.extend((0..digits).map(|_| char::from(DIGITS[(self.roll() >> 60) as usize])));
+        text.extend((0..digits).map(|_| char::from(DIGITS[(self.next_u64() >> 60) as usize])));
     }
 
-    /// A fresh id in AWS's long form: a prefix and 17 hexadecimal digits, of which the first is 0.
+    /// Returns an id in AWS's long form: a prefix and 17 hexadecimal digits, the first of which is 0.
     pub fn id(&mut self, prefix: &str) -> String {
         let mut id = String::with_capacity(prefix.len() + 18);
         id.push_str(prefix);
@@ -58,9 +59,9 @@ impl SeededRng {
         id
     }
 
-    /// A random UUID.
+    /// Returns a version 4 UUID.
     pub fn uuid(&mut self) -> String {
-        let (high, low) = (self.roll(), self.roll());
+        let (high, low) = (self.next_u64(), self.next_u64());
         format!(
             "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",
             high >> 32,
@@ -71,7 +72,7 @@ impl SeededRng {
         )
     }
 
-    /// Puts the items into another order.
+    /// Shuffles the items in place.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last as u64 + 1) as usize);
@@ -79,20 +80,20 @@ impl SeededRng {
     }
 }
 
-/// Spreads the bits of a number over all of it.
+/// Distributes the entropy of a number over all its bits (the finalizer of SplitMix64).
 pub(crate) fn mix(mut bits: u64) -> u64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     bits ^ (bits >> 31)
 }
 
-/// A number that stands for a text. Not the standard library's: that one may change between releases.
+/// Hashes a text. The hash of the standard library may change between releases.
 pub(crate) fn hash_text(text: &str) -> u64 {
     mix(text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)))
 }
 
-/// The number as a fraction in `0.0..1.0`.
-pub(crate) fn unit(bits: u64) -> f64 {
+/// Maps a random number to a fraction in `0.0..1.0`.
+pub(crate) fn to_fraction(bits: u64) -> f64 {
     (bits >> 11) as f64 / (1_u64 << 53) as f64
 }
 
@@ -101,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_uuid_looks_like_one() {
+    fn uuid_has_version_4() {
         let uuid = SeededRng::new(1, "test").uuid();
         let lengths: Vec<usize> = uuid.split('-').map(str::len).collect();
         assert_eq!(lengths, [8, 4, 4, 4, 12]);
@@ -109,14 +110,14 @@ mod tests {
     }
 
     #[test]
-    fn certain_and_impossible_are_exact() {
+    fn probabilities_0_and_1_are_exact() {
         let mut rng = SeededRng::new(1, "test");
         assert!((0..1000).all(|_| rng.chance(1.0)));
         assert!(!(0..1000).any(|_| rng.chance(0.0)));
     }
 
     #[test]
-    fn a_shuffle_loses_nothing() {
+    fn shuffle_keeps_all_items() {
         let mut items: Vec<u32> = (0..100).collect();
         SeededRng::new(1, "test").shuffle(&mut items);
         assert_ne!(items, (0..100).collect::<Vec<_>>());

@@ -1,24 +1,24 @@
-//! What makes one world differ from another.
+//! Configuration of a world.
 
 use std::str::FromStr;
 use std::time::Duration;
 
 use crate::clock::{Clock, Pace};
 
-/// How long things take, on the world's clock.
+/// Durations of instance state changes, on the clock of the world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Delays {
-    /// From `pending` to `running`.
+    /// Duration of `pending`.
     pub starting: Duration,
-    /// From `stopping` to `stopped`.
+    /// Duration of `stopping`.
     pub stopping: Duration,
-    /// From `shutting-down` to `terminated`.
+    /// Duration of `shutting-down`.
     pub terminating: Duration,
-    /// How long a terminated instance stays visible.
+    /// Time for which a terminated instance is still described.
     pub terminated_visible: Duration,
-    /// How long a client token is remembered after its instance ended.
+    /// Time for which a client token stays in use after the termination of its instances.
     pub token_remembered: Duration,
-    /// From `running` until the status checks pass.
+    /// Time between `running` and passing status checks.
     pub status_checks: Duration,
 }
 
@@ -36,7 +36,7 @@ impl Default for Delays {
 }
 
 impl Delays {
-    /// Nothing takes any time, except that terminated instances stay visible for their hour.
+    /// Returns delays of zero. Terminated instances and client tokens keep their default lifetimes.
     pub fn none() -> Self {
         Self {
             starting: Duration::ZERO,
@@ -48,7 +48,7 @@ impl Delays {
     }
 }
 
-/// Reads `none`, or what differs from the default in seconds: `starting=5,stopping=0.5`.
+/// Parses `none`, or a comma-separated list of overrides in seconds: `starting=5,stopping=0.5`.
 impl FromStr for Delays {
     type Err = DelayError;
 
@@ -75,57 +75,65 @@ impl FromStr for Delays {
     }
 }
 
-/// Why delays cannot be read.
+/// Error of parsing [`Delays`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DelayError {
-    /// Neither `none` nor a name and a number.
+    /// A part is not of the form `name=seconds`.
     #[error("'{0}' should be 'none' or look like 'starting=5'")]
     NotAPair(String),
-    /// Nothing of that name takes time.
+    /// The name of a delay is unknown.
     #[error(
         "there is no delay '{0}', only starting, stopping, terminating, terminated-visible, token-remembered and \
          status-checks"
     )]
     UnknownName(String),
-    /// Not a number of seconds.
+    /// The value is not a non-negative number of seconds.
     #[error("'{0}' should give a number of seconds")]
     NotADuration(String),
 }
 
-/// Under which dimensions the CloudWatch agent of an instance reports.
+/// Dimensions of the metrics that the CloudWatch agent of an instance reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AgentDimensions {
-    /// All it appends, and `InstanceId` alone as well (`aggregation_dimensions: [["InstanceId"]]`).
+    /// All appended dimensions, and `InstanceId` alone (`aggregation_dimensions: [["InstanceId"]]`).
     #[default]
     Aggregated,
-    /// Only all it appends: whoever asks by `InstanceId` alone finds nothing.
+    /// All appended dimensions only. Queries by `InstanceId` alone return no data.
     Appended,
 }
 
-/// What StopInstances says to an instance that was launched and does not run yet. Both have been seen in the wild.
+/// Behavior of StopInstances for a `pending` instance that has never run. EC2 has been observed to do both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StopWhilePending {
-    /// `IncorrectInstanceState`.
+    /// The call fails with `IncorrectInstanceState`.
     #[default]
     Refused,
-    /// It stops.
+    /// The instance stops.
     Allowed,
 }
 
-/// What makes one world differ from another.
+/// Configuration of a [`World`](super::World).
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Settings {
-    /// Decides every random choice.
+    /// Seed of all random numbers; 0 by default.
     pub seed: u64,
-    /// The world's clock.
+    /// Clock of the world; real time by default.
     pub clock: Clock,
-    /// How long things take.
+    /// Durations of instance state changes.
     pub delays: Delays,
-    /// How the CloudWatch agents are set up.
+    /// Dimensions of agent metrics.
     pub agent_dimensions: AgentDimensions,
-    /// Whether a launch can be stopped before it runs.
+    /// Behavior of StopInstances for a `pending` instance.
     pub stop_while_pending: StopWhilePending,
+}
+
+impl Settings {
+    /// Returns the default settings with this clock.
+    pub fn with_clock(clock: Clock) -> Self {
+        Self { clock, ..Self::default() }
+    }
 }
 
 impl Default for Settings {
@@ -145,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn delays_are_read_as_what_differs_from_the_default() {
+    fn delays_override_the_defaults() {
         let delays: Delays = "starting=5, status-checks=0.5".parse().expect("good delays");
         let expected =
             Delays { starting: Duration::from_secs(5), status_checks: Duration::from_millis(500), ..Delays::default() };
@@ -155,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_in_delays_are_named() {
+    fn invalid_delays_are_named_in_the_error() {
         for (text, hint) in [
             ("fast", "'fast' should be 'none' or look like 'starting=5'"),
             ("booting=5", "there is no delay 'booting'"),

@@ -1,4 +1,4 @@
-//! Status checks: how the two checks of an instance stand.
+//! Status checks of instances (DescribeInstanceStatus).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,19 +12,19 @@ use super::instance::{Instance, InstanceState};
 use super::page::{Page, PageRequest};
 use super::view::View;
 
-/// How a check stands.
+/// Result of the status checks of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Health {
-    /// It passes.
+    /// The checks pass.
     Ok,
-    /// It has not come to a result yet.
+    /// The checks have no result yet.
     Initializing,
-    /// There is nothing to check.
+    /// The instance is not running.
     NotApplicable,
 }
 
 impl Health {
-    /// EC2's word for the summary.
+    /// Returns the value of `InstanceStatus.Status`.
     pub fn summary(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -33,7 +33,7 @@ impl Health {
         }
     }
 
-    /// EC2's word for the detail, where there is one.
+    /// Returns the value of the `reachability` detail; `None` if EC2 omits the details.
     pub fn detail(self) -> Option<&'static str> {
         match self {
             Self::Ok => Some("passed"),
@@ -43,40 +43,40 @@ impl Health {
     }
 }
 
-/// An instance and how its checks stand.
+/// An instance and the result of its status checks.
 #[derive(Debug, Clone)]
 pub struct InstanceStatus {
-    /// The instance.
+    /// The checked instance.
     pub instance: Arc<Instance>,
-    /// Its state.
+    /// State at the time of the request.
     pub state: InstanceState,
-    /// Its checks.
+    /// Result of the checks.
     pub health: Health,
 }
 
-/// Which instances to describe the status of.
+/// Instance states included in DescribeInstanceStatus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatusScope {
-    /// Those that run.
+    /// Running instances only, the default of EC2.
     Running,
-    /// All of them.
+    /// All instances (`IncludeAllInstances`).
     All,
 }
 
-/// What DescribeInstanceStatus is asked for.
+/// Parameters of DescribeInstanceStatus.
 #[derive(Debug, Clone)]
 pub struct StatusQuery {
-    /// These; all when empty.
+    /// Instance ids; empty selects all instances.
     pub ids: Vec<String>,
-    /// Of them, those in scope.
+    /// Included instance states.
     pub scope: StatusScope,
-    /// Of them, those that pass.
+    /// Filters that the selected instances must match.
     pub filters: Filters<StatusField>,
-    /// Of them, this part.
+    /// Page size and start.
     pub page: PageRequest,
 }
 
-/// What one can filter statuses by.
+/// Filter fields of DescribeInstanceStatus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatusField {
     /// `availability-zone`
@@ -117,10 +117,10 @@ impl Field for StatusField {
 }
 
 impl Region {
-    /// The statuses a caller asks for, as it sees them.
+    /// Returns the selected statuses, subject to the faults in `view`. Checks pass `checks` after the start.
     ///
     /// # Errors
-    /// As [`Region::select`].
+    /// The errors of [`Region::select`].
     pub fn select_status(
         &self,
         query: &StatusQuery,
@@ -144,7 +144,7 @@ impl Region {
             let found = self.find_all(&query.ids, view, now)?;
             Page { next_token: None, ..Page::collect(page, found.iter().filter_map(wanted)) }
         };
-        view.arrange(&mut selected.items);
+        view.shuffle_items(&mut selected.items);
         Ok(selected)
     }
 }

@@ -1,7 +1,4 @@
-//! The rules of EC2, on a clock moved by hand.
-
-mod random_lives;
-mod tokens;
+//! Tests of the rules of EC2 on a manual clock.
 
 use std::time::Duration;
 
@@ -14,21 +11,21 @@ fn world() -> World {
     World::new(Settings { clock: Clock::new(Pace::Manual), ..Settings::default() })
 }
 
-fn pass(world: &World, seconds: u64) {
+fn advance(world: &World, seconds: u64) {
     world.clock().advance(Duration::from_secs(seconds));
 }
 
-fn wish(world: &World) -> LaunchRequest {
+fn launch_request(world: &World) -> LaunchRequest {
     let image = world.with_ec2(|ec2, now| ec2.region(HERE, now).expect("a region").catalog.images[0].id.clone());
     LaunchRequest::new(image)
 }
 
-fn try_launch(world: &World, wish: LaunchRequest) -> Result<Launch, AwsError> {
-    world.with_ec2(|ec2, now| ec2.launch(HERE, wish, Intent::Execute, now))
+fn try_launch(world: &World, request: LaunchRequest) -> Result<Launch, AwsError> {
+    world.with_ec2(|ec2, now| ec2.launch(HERE, request, Intent::Execute, now))
 }
 
 fn launch(world: &World) -> String {
-    try_launch(world, wish(world)).expect("it launches").instances[0].id.clone()
+    try_launch(world, launch_request(world)).expect("it launches").instances[0].id.clone()
 }
 
 fn select(world: &World, query: &InstanceQuery, view: &View) -> Result<Vec<String>, AwsError> {
@@ -50,9 +47,14 @@ fn public_ip(world: &World, id: &str) -> Option<std::net::Ipv4Addr> {
     })
 }
 
-fn order(world: &World, order: Order, ids: &[&str]) -> Result<Vec<(&'static str, &'static str)>, AwsError> {
+fn change_state(
+    world: &World,
+    action: InstanceAction,
+    ids: &[&str],
+) -> Result<Vec<(&'static str, &'static str)>, AwsError> {
     let ids: Vec<String> = ids.iter().map(|id| (*id).to_owned()).collect();
-    let changes = world.with_ec2(|ec2, now| ec2.order(HERE, &ids, order, Intent::Execute, &View::default(), now))?;
+    let changes =
+        world.with_ec2(|ec2, now| ec2.change_state(HERE, &ids, action, Intent::Execute, &View::default(), now))?;
     Ok(changes.iter().map(|change| (change.previous.name(), change.current.name())).collect())
 }
 
@@ -61,151 +63,154 @@ fn by_id(id: &str) -> InstanceQuery {
 }
 
 #[test]
-fn an_instance_goes_through_its_whole_life_with_the_clock() {
+fn instance_states_follow_the_clock() {
     let world = world();
     let id = launch(&world);
     assert_eq!(state(&world, &id), Some("pending"));
-    pass(&world, 14);
+    advance(&world, 14);
     assert_eq!(state(&world, &id), Some("pending"));
-    pass(&world, 1);
+    advance(&world, 1);
     assert_eq!(state(&world, &id), Some("running"));
 
-    assert_eq!(order(&world, Order::Stop, &[&id]), Ok(vec![("running", "stopping")]));
-    pass(&world, 20);
+    assert_eq!(change_state(&world, InstanceAction::Stop, &[&id]), Ok(vec![("running", "stopping")]));
+    advance(&world, 20);
     assert_eq!(state(&world, &id), Some("stopped"));
-    assert_eq!(order(&world, Order::Start, &[&id]), Ok(vec![("stopped", "pending")]));
-    pass(&world, 15);
-    assert_eq!(order(&world, Order::Terminate, &[&id]), Ok(vec![("running", "shutting-down")]));
-    pass(&world, 20);
+    assert_eq!(change_state(&world, InstanceAction::Start, &[&id]), Ok(vec![("stopped", "pending")]));
+    advance(&world, 15);
+    assert_eq!(change_state(&world, InstanceAction::Terminate, &[&id]), Ok(vec![("running", "shutting-down")]));
+    advance(&world, 20);
     assert_eq!(state(&world, &id), Some("terminated"));
-    assert_eq!(order(&world, Order::Terminate, &[&id]), Ok(vec![("terminated", "terminated")]));
-    pass(&world, 3599);
+    assert_eq!(change_state(&world, InstanceAction::Terminate, &[&id]), Ok(vec![("terminated", "terminated")]));
+    advance(&world, 3599);
     assert_eq!(state(&world, &id), Some("terminated"));
-    pass(&world, 1);
+    advance(&world, 1);
     assert_eq!(state(&world, &id), None);
     assert_eq!(select(&world, &by_id(&id), &View::default()).expect_err("gone").code, "InvalidInstanceID.NotFound");
 }
 
 #[test]
-fn a_terminated_instance_is_seen_for_an_hour_once_however_often_it_is_terminated() {
+fn repeated_termination_does_not_extend_visibility() {
     let world = world();
     let id = launch(&world);
-    order(&world, Order::Terminate, &[&id]).expect("it ends");
-    pass(&world, 1800);
-    order(&world, Order::Terminate, &[&id]).expect("it has ended");
-    pass(&world, 1820);
+    change_state(&world, InstanceAction::Terminate, &[&id]).expect("terminates");
+    advance(&world, 1800);
+    change_state(&world, InstanceAction::Terminate, &[&id]).expect("it has ended");
+    advance(&world, 1820);
     assert_eq!(state(&world, &id), None);
 }
 
 #[test]
-fn orders_from_the_wrong_state_are_refused() {
+fn actions_from_wrong_states_are_rejected() {
     let world = world();
     let id = launch(&world);
-    let refused = |wanted: Order| order(&world, wanted, &[&id]).expect_err("refused");
-    let error = refused(Order::Stop);
+    let rejected = |wanted: InstanceAction| change_state(&world, wanted, &[&id]).expect_err("rejected");
+    let error = rejected(InstanceAction::Stop);
     assert_eq!(error.code, "IncorrectInstanceState");
     assert_eq!(
         error.message,
         format!("Instance '{id}' cannot be stopped as it has never reached the 'running' state.")
     );
-    pass(&world, 15);
-    order(&world, Order::Stop, &[&id]).expect("it stops");
+    advance(&world, 15);
+    change_state(&world, InstanceAction::Stop, &[&id]).expect("it stops");
     assert_eq!(
-        refused(Order::Start).message,
+        rejected(InstanceAction::Start).message,
         format!("The instance '{id}' is not in a state from which it can be started")
     );
-    assert_eq!(order(&world, Order::Stop, &[&id]), Ok(vec![("stopping", "stopping")]));
-    pass(&world, 20);
-    assert_eq!(refused(Order::Reboot).code, "IncorrectInstanceState");
-    assert_eq!(order(&world, Order::Stop, &[&id]), Ok(vec![("stopped", "stopped")]));
-    order(&world, Order::Terminate, &[&id]).expect("it ends");
-    for wanted in [Order::Start, Order::Stop, Order::Reboot] {
-        assert_eq!(refused(wanted).code, "IncorrectInstanceState");
+    assert_eq!(change_state(&world, InstanceAction::Stop, &[&id]), Ok(vec![("stopping", "stopping")]));
+    advance(&world, 20);
+    assert_eq!(rejected(InstanceAction::Reboot).code, "IncorrectInstanceState");
+    assert_eq!(change_state(&world, InstanceAction::Stop, &[&id]), Ok(vec![("stopped", "stopped")]));
+    change_state(&world, InstanceAction::Terminate, &[&id]).expect("terminates");
+    for wanted in [InstanceAction::Start, InstanceAction::Stop, InstanceAction::Reboot] {
+        assert_eq!(rejected(wanted).code, "IncorrectInstanceState");
     }
 }
 
 #[test]
-fn starting_what_runs_and_what_starts_is_fine() {
+fn start_is_idempotent() {
     let world = world();
     let id = launch(&world);
-    assert_eq!(order(&world, Order::Start, &[&id]), Ok(vec![("pending", "pending")]));
-    pass(&world, 15);
-    assert_eq!(order(&world, Order::Start, &[&id]), Ok(vec![("running", "running")]));
+    assert_eq!(change_state(&world, InstanceAction::Start, &[&id]), Ok(vec![("pending", "pending")]));
+    advance(&world, 15);
+    assert_eq!(change_state(&world, InstanceAction::Start, &[&id]), Ok(vec![("running", "running")]));
 }
 
 #[test]
-fn one_bad_id_stops_the_whole_order() {
+fn one_invalid_id_rejects_the_whole_request() {
     let world = world();
     let good = launch(&world);
-    pass(&world, 15);
+    advance(&world, 15);
     for (bad, code) in [("i-12345678", "InvalidInstanceID.NotFound"), ("banana", "InvalidInstanceID.Malformed")] {
-        assert_eq!(order(&world, Order::Terminate, &[&good, bad]).expect_err("refused").code, code);
+        assert_eq!(change_state(&world, InstanceAction::Terminate, &[&good, bad]).expect_err("rejected").code, code);
         assert_eq!(state(&world, &good), Some("running"));
     }
     let fresh = launch(&world);
-    assert_eq!(order(&world, Order::Stop, &[&good, &fresh]).expect_err("refused").code, "IncorrectInstanceState");
+    assert_eq!(
+        change_state(&world, InstanceAction::Stop, &[&good, &fresh]).expect_err("rejected").code,
+        "IncorrectInstanceState"
+    );
     assert_eq!(state(&world, &good), Some("running"));
 }
 
 #[test]
-fn the_outside_address_goes_on_stop_and_is_another_one_after_a_start() {
+fn public_address_changes_with_every_start() {
     let world = world();
     let id = launch(&world);
     assert_eq!(public_ip(&world, &id), None);
-    pass(&world, 15);
+    advance(&world, 15);
     let first = public_ip(&world, &id).expect("it runs");
-    order(&world, Order::Stop, &[&id]).expect("it stops");
+    change_state(&world, InstanceAction::Stop, &[&id]).expect("it stops");
     assert_eq!(public_ip(&world, &id), None);
-    pass(&world, 20);
-    order(&world, Order::Start, &[&id]).expect("it starts");
-    pass(&world, 15);
+    advance(&world, 20);
+    change_state(&world, InstanceAction::Start, &[&id]).expect("it starts");
+    advance(&world, 15);
     let second = public_ip(&world, &id).expect("it runs again");
     assert_ne!(first, second);
     assert!(second.is_loopback());
 }
 
 #[test]
-fn the_same_token_launches_once() {
+fn client_token_launches_once() {
     let world = world();
-    let wish = LaunchRequest { client_token: Some("token".to_owned()), max_count: 2, ..wish(&world) };
-    let first = try_launch(&world, wish.clone()).expect("it launches");
-    pass(&world, 60);
-    let again = try_launch(&world, wish.clone()).expect("it finds it");
+    let request = LaunchRequest { client_token: Some("token".to_owned()), max_count: 2, ..launch_request(&world) };
+    let first = try_launch(&world, request.clone()).expect("it launches");
+    advance(&world, 60);
+    let again = try_launch(&world, request.clone()).expect("it finds it");
     assert_eq!(first.reservation_id, again.reservation_id);
-    assert_eq!(again.novelty, Novelty::Known);
+    assert_eq!(again.kind, LaunchKind::Repeated);
     assert_eq!(select(&world, &InstanceQuery::default(), &View::default()).expect("a list").len(), 2);
 
-    let other = LaunchRequest { instance_type: "c5.large".to_owned(), ..wish.clone() };
-    assert_eq!(try_launch(&world, other).expect_err("refused").code, "IdempotentParameterMismatch");
+    let other = LaunchRequest { instance_type: "c5.large".to_owned(), ..request.clone() };
+    assert_eq!(try_launch(&world, other).expect_err("rejected").code, "IdempotentParameterMismatch");
     let elsewhere = world.with_ec2(|ec2, now| {
         let image = ec2.region("eu-west-1", now)?.catalog.images[0].id.clone();
-        let wish = LaunchRequest { image_id: image, ..wish.clone() };
-        ec2.launch("eu-west-1", wish, Intent::Execute, now)
+        let request = LaunchRequest { image_id: image, ..request.clone() };
+        ec2.launch("eu-west-1", request, Intent::Execute, now)
     });
-    assert_eq!(elsewhere.expect("tokens are a region's own").novelty, Novelty::New);
+    assert_eq!(elsewhere.expect("tokens are a region's own").kind, LaunchKind::New);
 }
 
 #[test]
-fn the_token_of_a_terminated_instance_is_spent_for_a_day() {
+fn token_of_terminated_instance_stays_used_for_a_day() {
     let world = world();
-    let wish = LaunchRequest { client_token: Some("token".to_owned()), ..wish(&world) };
-    let id = try_launch(&world, wish.clone()).expect("it launches").instances[0].id.clone();
-    order(&world, Order::Terminate, &[&id]).expect("it ends");
-    let refused = |world: &World| try_launch(world, wish.clone()).expect_err("refused").code;
-    assert_eq!(refused(&world), "IdempotentInstanceTerminated");
-    pass(&world, 20 + 3600 + 10);
+    let request = LaunchRequest { client_token: Some("token".to_owned()), ..launch_request(&world) };
+    let id = try_launch(&world, request.clone()).expect("it launches").instances[0].id.clone();
+    change_state(&world, InstanceAction::Terminate, &[&id]).expect("terminates");
+    let rejected = |world: &World| try_launch(world, request.clone()).expect_err("rejected").code;
+    assert_eq!(rejected(&world), "IdempotentInstanceTerminated");
+    advance(&world, 20 + 3600 + 10);
     assert_eq!(state(&world, &id), None);
-    assert_eq!(refused(&world), "IdempotentInstanceTerminated");
-    pass(&world, 23 * 3600 - 10 - 1);
-    assert_eq!(refused(&world), "IdempotentInstanceTerminated");
-    pass(&world, 1);
-    assert_eq!(try_launch(&world, wish).expect("forgotten by now").novelty, Novelty::New);
+    assert_eq!(rejected(&world), "IdempotentInstanceTerminated");
+    advance(&world, 23 * 3600 - 10 - 1);
+    assert_eq!(rejected(&world), "IdempotentInstanceTerminated");
+    advance(&world, 1);
+    assert_eq!(try_launch(&world, request).expect("the token has expired").kind, LaunchKind::New);
 }
 
 #[test]
-fn what_cannot_be_launched_is_refused_in_ec2s_words() {
+fn invalid_launches_are_rejected_with_ec2_codes() {
     let world = world();
-    let good = || wish(&world);
+    let good = || launch_request(&world);
     for (bad, code) in [
         (LaunchRequest { image_id: "ami-12345678".to_owned(), ..good() }, "InvalidAMIID.NotFound"),
         (LaunchRequest { image_id: "banana".to_owned(), ..good() }, "InvalidAMIID.Malformed"),
@@ -223,47 +228,47 @@ fn what_cannot_be_launched_is_refused_in_ec2s_words() {
 }
 
 #[test]
-fn a_rehearsal_checks_everything_and_changes_nothing() {
+fn dry_run_validates_and_changes_nothing() {
     let world = world();
-    let rehearse =
-        |wish| world.with_ec2(|ec2, now| ec2.launch(HERE, wish, Intent::DryRun, now)).expect_err("a dry run");
-    assert_eq!(rehearse(wish(&world)).code, "DryRunOperation");
-    assert_eq!(rehearse(LaunchRequest::new("ami-12345678")).code, "InvalidAMIID.NotFound");
+    let dry_run =
+        |request| world.with_ec2(|ec2, now| ec2.launch(HERE, request, Intent::DryRun, now)).expect_err("a dry run");
+    assert_eq!(dry_run(launch_request(&world)).code, "DryRunOperation");
+    assert_eq!(dry_run(LaunchRequest::new("ami-12345678")).code, "InvalidAMIID.NotFound");
     assert!(select(&world, &InstanceQuery::default(), &View::default()).expect("a list").is_empty());
 }
 
 #[test]
-fn all_unknown_ids_are_named() {
+fn error_names_all_unknown_ids() {
     let world = world();
     let query = InstanceQuery { ids: ["i-00000001", "i-00000002"].map(str::to_owned).to_vec(), ..Default::default() };
-    let error = select(&world, &query, &View::default()).expect_err("refused");
+    let error = select(&world, &query, &View::default()).expect_err("rejected");
     assert_eq!(error.message, "The instance IDs 'i-00000001, i-00000002' do not exist");
 }
 
 #[test]
-fn a_young_instance_hides_from_ids_and_lists_until_the_lag_is_over() {
+fn visibility_lag_hides_new_instances() {
     let world = world();
     let id = launch(&world);
-    let lag = Hidden { instance: None, reason: HiddenReason::Young(Duration::from_secs(5)) };
+    let lag = Hidden { instance: None, reason: HiddenReason::VisibilityLag(Duration::from_secs(5)) };
     let view = View { hidden: vec![lag], ..View::default() };
     assert_eq!(select(&world, &by_id(&id), &view).expect_err("hidden").code, "InvalidInstanceID.NotFound");
     assert!(select(&world, &InstanceQuery::default(), &view).expect("a list").is_empty());
-    pass(&world, 5);
+    advance(&world, 5);
     assert_eq!(select(&world, &by_id(&id), &view), Ok(vec![id]));
 }
 
 #[test]
-fn a_list_that_omits_still_finds_by_id() {
+fn omitted_instance_is_found_by_id() {
     let world = world();
     let (omitted, kept) = (launch(&world), launch(&world));
-    let reason = HiddenReason::LeftOut { probability: 1.0, roll: 0 };
+    let reason = HiddenReason::Omitted { probability: 1.0, roll: 0 };
     let view = View { hidden: vec![Hidden { instance: Some(omitted.clone()), reason }], ..View::default() };
     assert_eq!(select(&world, &InstanceQuery::default(), &view), Ok(vec![kept]));
     assert_eq!(select(&world, &by_id(&omitted), &view), Ok(vec![omitted]));
 }
 
 #[test]
-fn tags_change_all_or_nothing() {
+fn tags_change_on_all_resources_or_none() {
     let world = world();
     let id = launch(&world);
     let added = [("a".to_owned(), "1".to_owned())];
@@ -275,7 +280,7 @@ fn tags_change_all_or_nothing() {
     let tags = || {
         world.with_ec2(|ec2, now| ec2.region(HERE, now).expect("a region").find(&id).expect("it is there").tags.clone())
     };
-    assert_eq!(tag(&[id.clone(), "i-12345678".to_owned()]).expect_err("refused").code, "InvalidInstanceID.NotFound");
+    assert_eq!(tag(&[id.clone(), "i-12345678".to_owned()]).expect_err("rejected").code, "InvalidInstanceID.NotFound");
     assert!(tags().is_empty());
     tag(std::slice::from_ref(&id)).expect("tagged");
     assert_eq!(tags().get("a").map(String::as_str), Some("1"));
@@ -299,18 +304,21 @@ fn tags_change_all_or_nothing() {
 }
 
 #[test]
-fn hands_act_without_leaving_a_record() {
+fn console_actions_are_not_logged() {
     let world = world();
     let id = launch(&world);
-    pass(&world, 15);
-    world.hand_tag(HERE, &id, "owner", "somebody").expect("tagged");
-    assert_eq!(world.hand_order(HERE, &id, Order::Stop).expect("stopped").current, InstanceState::Stopping);
-    assert!(world.hand_order(HERE, "i-12345678", Order::Stop).is_err());
+    advance(&world, 15);
+    world.console_tag(HERE, &id, "owner", "operator").expect("tagged");
+    assert_eq!(
+        world.console_action(HERE, &id, InstanceAction::Stop).expect("stopped").current,
+        InstanceState::Stopping
+    );
+    assert!(world.console_action(HERE, "i-12345678", InstanceAction::Stop).is_err());
     assert_eq!(world.request_log().total(), 0);
 }
 
 #[test]
-fn the_same_seed_makes_the_same_world_and_another_one_another() {
+fn ids_depend_on_the_seed() {
     let first = |seed| {
         let world = World::new(Settings { seed, clock: Clock::new(Pace::Manual), ..Settings::default() });
         (launch(&world), launch(&world), world.request_id())
@@ -320,7 +328,7 @@ fn the_same_seed_makes_the_same_world_and_another_one_another() {
 }
 
 #[test]
-fn a_reset_world_is_empty() {
+fn reset_world_is_empty() {
     let world = world();
     let id = launch(&world);
     world.faults().add(crate::faults::Rule::always(crate::faults::Action::Reset)).expect("a good rule");
@@ -330,23 +338,23 @@ fn a_reset_world_is_empty() {
 }
 
 #[test]
-fn many_instances_come_and_go_without_a_trace() {
+fn expired_instances_leave_no_state() {
     let world = world();
-    let wish = LaunchRequest { min_count: 1000, max_count: 1000, ..wish(&world) };
+    let request = LaunchRequest { min_count: 1000, max_count: 1000, ..launch_request(&world) };
     for _ in 0..3 {
-        let launch = try_launch(&world, wish.clone()).expect("it launches");
+        let launch = try_launch(&world, request.clone()).expect("it launches");
         let ids: Vec<&str> = launch.instances.iter().map(|instance| instance.id.as_str()).collect();
-        order(&world, Order::Terminate, &ids).expect("they end");
-        pass(&world, 4000);
+        change_state(&world, InstanceAction::Terminate, &ids).expect("they end");
+        advance(&world, 4000);
     }
     world.with_ec2(|ec2, now| {
         let region = ec2.region(HERE, now).expect("a region");
-        assert!(region.instances.is_empty() && region.by_id.is_empty() && region.departures.is_empty());
+        assert!(region.instances.is_empty() && region.by_id.is_empty() && region.expirations.is_empty());
     });
 }
 
 #[test]
-fn a_launch_can_be_stopped_before_it_runs_where_the_settings_say_so() {
+fn pending_instance_can_be_stopped_if_allowed() {
     let settings = Settings {
         clock: Clock::new(Pace::Manual),
         stop_while_pending: StopWhilePending::Allowed,
@@ -354,42 +362,117 @@ fn a_launch_can_be_stopped_before_it_runs_where_the_settings_say_so() {
     };
     let world = World::new(settings);
     let id = launch(&world);
-    assert_eq!(order(&world, Order::Stop, &[&id]), Ok(vec![("pending", "stopping")]));
-    pass(&world, 20);
+    assert_eq!(change_state(&world, InstanceAction::Stop, &[&id]), Ok(vec![("pending", "stopping")]));
+    advance(&world, 20);
     assert_eq!(state(&world, &id), Some("stopped"));
 }
 
 #[test]
-fn an_instance_is_found_by_the_address_it_runs_at_and_only_while_it_runs() {
+fn only_running_instances_are_found_by_address() {
     let world = world();
     let id = launch(&world);
-    pass(&world, 15);
+    advance(&world, 15);
     let address = public_ip(&world, &id).expect("it runs");
     let found = |world: &World| {
-        world.with_ec2(|ec2, now| ec2.at_address(address, now).map(|(region, instance)| (region, instance.id.clone())))
+        world.with_ec2(|ec2, now| {
+            ec2.find_by_address(address, now).map(|(region, instance)| (region, instance.id.clone()))
+        })
     };
     assert_eq!(found(&world), Some((HERE, id.clone())));
-    order(&world, Order::Stop, &[&id]).expect("it stops");
+    change_state(&world, InstanceAction::Stop, &[&id]).expect("it stops");
     assert_eq!(found(&world), None);
 }
 
 #[test]
-fn orders_are_news_and_looking_is_none() {
+fn change_feed_reports_launches_and_actions_only() {
     let world = world();
-    let orders = world.orders();
+    let feed = world.subscribe();
     let id = launch(&world);
     let sequence = world.with_ec2(|ec2, now| ec2.region(HERE, now).expect("a region").find(&id).map(|it| it.sequence));
-    let told = vec![Told { region: HERE, sequence: sequence.expect("launched") }];
-    assert_eq!(orders.take().told, told);
-    pass(&world, 15);
+    let changed = vec![InstanceChange { region: HERE, sequence: sequence.expect("launched") }];
+    assert_eq!(feed.take().instances, changed);
+    advance(&world, 15);
     assert_eq!(state(&world, &id), Some("running"));
-    order(&world, Order::Start, &[&id]).expect("it runs already");
-    assert_eq!(orders.take(), News::default());
-    order(&world, Order::Stop, &[&id]).expect("it stops");
-    assert_eq!(orders.take().told, told);
+    change_state(&world, InstanceAction::Start, &[&id]).expect("it runs already");
+    assert_eq!(feed.take(), Changes::default());
+    change_state(&world, InstanceAction::Stop, &[&id]).expect("it stops");
+    assert_eq!(feed.take().instances, changed);
     launch(&world);
     world.reset();
     launch(&world);
-    let News { began_anew, told } = orders.take();
-    assert!(began_anew && told.len() == 1, "what was before the beginning is no news");
+    let Changes { was_reset, instances } = feed.take();
+    assert!(was_reset && instances.len() == 1, "changes before the reset are dropped");
+}
+
+#[test]
+fn token_lives_as_long_as_one_of_its_instances() {
+    let world = world();
+    let request = LaunchRequest { client_token: Some("pair".to_owned()), max_count: 2, ..launch_request(&world) };
+    let pair = try_launch(&world, request.clone()).expect("it launches").instances;
+    advance(&world, 60);
+    change_state(&world, InstanceAction::Terminate, &[&pair[0].id]).expect("one ends");
+    // The terminated instance is removed and its day is over; the other one runs.
+    advance(&world, 3600 * 48);
+    assert_eq!(state(&world, &pair[0].id), None);
+    advance(&world, 3600 * 48);
+    let again = try_launch(&world, request).expect("found");
+    assert_eq!((again.kind, again.instances.len()), (LaunchKind::Repeated, 1));
+    assert_eq!(again.instances[0].id, pair[1].id);
+}
+
+#[test]
+fn invariants_hold_for_random_actions() {
+    for seed in 0..60 {
+        let world = World::new(Settings { seed, clock: Clock::new(Pace::Manual), ..Settings::default() });
+        let mut rng = SeededRng::new(seed, "life");
+        let mut ids: Vec<String> = Vec::new();
+        let mut addresses = std::collections::BTreeMap::new();
+        for _ in 0..120 {
+            match rng.below(6) {
+                0 if ids.len() < 12 => ids.push(launch(&world)),
+                1 => advance(&world, rng.below(40)),
+                2 => advance(&world, rng.below(4000)),
+                _ if ids.is_empty() => {}
+                wanted => {
+                    let id = &ids[rng.below(ids.len() as u64) as usize];
+                    let wanted =
+                        [InstanceAction::Start, InstanceAction::Stop, InstanceAction::Terminate][wanted as usize % 3];
+                    let before = state(&world, id);
+                    let allowed = change_state(&world, wanted, &[id]);
+                    assert_eq!(
+                        allowed.is_err() && before.is_some(),
+                        is_rejected(wanted, before, &world, id),
+                        "{wanted:?} {before:?}"
+                    );
+                }
+            }
+            world.with_ec2(|ec2, now| {
+                for instance in ec2.region(HERE, now).expect("a region").instances() {
+                    let is_running = instance.state(now) == InstanceState::Running;
+                    assert_eq!(instance.public_ip(now).is_some(), is_running);
+                    if let Some(address) = instance.public_ip(now) {
+                        let start = (instance.id.clone(), instance.launched_at);
+                        assert_eq!(
+                            addresses.entry(address).or_insert(start.clone()),
+                            &start,
+                            "an address belongs to one start"
+                        );
+                    }
+                }
+            });
+        }
+    }
+}
+
+/// Independent copy of EC2's transition table. A rejected action changes nothing, so this can be evaluated after it.
+fn is_rejected(action: InstanceAction, before: Option<&str>, world: &World, id: &str) -> bool {
+    let has_run = || {
+        world.with_ec2(|ec2, now| ec2.region(HERE, now).expect("a region").find(id).is_some_and(|one| one.has_run(now)))
+    };
+    match (action, before) {
+        (_, None) | (InstanceAction::Terminate, _) => false,
+        (InstanceAction::Start, Some(state)) => matches!(state, "stopping" | "shutting-down" | "terminated"),
+        (InstanceAction::Stop, Some("pending")) => !has_run(),
+        (InstanceAction::Stop | InstanceAction::Reboot, Some(state)) => matches!(state, "shutting-down" | "terminated"),
+    }
 }

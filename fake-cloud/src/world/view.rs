@@ -1,81 +1,81 @@
-//! How a caller sees the world through the faults: what is hidden from it, how its pages are cut, in what order.
+//! Faults in the results of a request: hidden instances, cut pages, shuffled order.
 
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
 use super::instance::Instance;
-use super::rng::{SeededRng, hash_text, mix, unit};
+use super::rng::{SeededRng, hash_text, mix, to_fraction};
 
-/// What a request sees. The default sees everything as it is.
+/// Result faults of a request. The default has none.
 #[derive(Debug, Clone, Default)]
 pub struct View {
-    /// What is hidden.
+    /// Conditions that hide instances.
     pub hidden: Vec<Hidden>,
-    /// How pages are cut.
+    /// Limit on the page size.
     pub page: PageCut,
-    /// SeededRng to shuffle the answer with.
+    /// Shuffles the items of the page, if set.
     pub shuffle: Option<SeededRng>,
 }
 
-/// A reason not to see an instance.
+/// A condition that hides instances.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hidden {
-    /// The only instance it is about; none for all.
+    /// Id of the hidden instance; `None` hides all instances that meet the condition.
     pub instance: Option<String>,
-    /// Why it is not seen.
+    /// The condition.
     pub reason: HiddenReason,
 }
 
-/// Why an instance is not seen.
+/// Reason why an instance is hidden.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum HiddenReason {
-    /// It was launched less than this ago; neither lists nor ids find it.
-    Young(Duration),
-    /// Lists leave it out, with this probability; ids find it.
-    LeftOut {
-        /// How likely.
+    /// The instance was launched less than this ago. Requests by id and lists omit it.
+    VisibilityLag(Duration),
+    /// Lists omit the instance; requests by id find it.
+    Omitted {
+        /// Probability from 0.0 to 1.0.
         probability: f64,
-        /// This request's own number, so that the choice differs from request to request.
+        /// Random number of the request, so that the choice differs between requests.
         roll: u64,
     },
 }
 
-/// How a page is cut.
+/// Limit on the size of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PageCut {
-    /// As the caller asked.
+    /// The requested size.
     #[default]
-    AsAsked,
-    /// Nothing on it; the rest follows on the next one.
+    AsRequested,
+    /// An empty page with a next token.
     Empty,
-    /// At most this many, whatever the caller asked.
+    /// At most this many items, even if more are requested.
     AtMost(usize),
 }
 
 impl View {
-    /// Whether an instance can be found by its id.
+    /// Returns whether a request by id finds the instance.
     pub fn finds(&self, instance: &Instance, now: DateTime<Utc>) -> bool {
         !self.hidden.iter().any(|hidden| match hidden.reason {
-            HiddenReason::Young(lag) => hidden.is_about(instance) && is_younger(instance, lag, now),
-            HiddenReason::LeftOut { .. } => false,
+            HiddenReason::VisibilityLag(lag) => hidden.applies_to(instance) && is_younger(instance, lag, now),
+            HiddenReason::Omitted { .. } => false,
         })
     }
 
-    /// Whether a list shows an instance.
+    /// Returns whether a list contains the instance.
     pub fn lists(&self, instance: &Instance, now: DateTime<Utc>) -> bool {
         !self.hidden.iter().any(|hidden| {
-            hidden.is_about(instance)
+            hidden.applies_to(instance)
                 && match hidden.reason {
-                    HiddenReason::Young(lag) => is_younger(instance, lag, now),
-                    HiddenReason::LeftOut { probability, roll } => {
-                        unit(mix(hash_text(&instance.id) ^ roll)) < probability
+                    HiddenReason::VisibilityLag(lag) => is_younger(instance, lag, now),
+                    HiddenReason::Omitted { probability, roll } => {
+                        to_fraction(mix(hash_text(&instance.id) ^ roll)) < probability
                     }
                 }
         })
     }
 
-    pub(super) fn arrange<T>(&self, items: &mut [T]) {
+    pub(super) fn shuffle_items<T>(&self, items: &mut [T]) {
         if let Some(mut rng) = self.shuffle.clone() {
             rng.shuffle(items);
         }
@@ -83,7 +83,7 @@ impl View {
 }
 
 impl Hidden {
-    fn is_about(&self, instance: &Instance) -> bool {
+    fn applies_to(&self, instance: &Instance) -> bool {
         self.instance.as_ref().is_none_or(|id| *id == instance.id)
     }
 }

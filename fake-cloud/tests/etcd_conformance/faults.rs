@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use etcd_client::{Error, GetOptions, LeaseGrantOptions, PutOptions, WatchOptions};
-use fake_cloud::clock::{Clock, Pace};
 use fake_cloud::etcd::{EtcdStore, Fault, Put};
+use fake_cloud::{Clock, Pace};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::servers::{FakeEtcd, connect};

@@ -6,8 +6,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use etcd_client::Client;
-use fake_cloud::clock::{Clock, Pace};
 use fake_cloud::etcd::{EtcdStore, serve};
+use fake_cloud::{Clock, Pace};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use fake_cloud::admin::{Services, full_router};
-use fake_cloud::clock::{Clock, Pace};
 use fake_cloud::cml::CmlServers;
 use fake_cloud::control_plane::Records;
 use fake_cloud::etcd::EtcdStore;
 use fake_cloud::world::{Settings, World};
+use fake_cloud::{Clock, Pace};
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
@@ -81,7 +81,7 @@ fn malformed_requests_get_an_admin_error() {
     check("orders to the admin API", 400, "tests/fuzz/seeds/admin.txt", steps, |steps| {
         // A new world for each case: its clock may be at the end of time by then.
         let clock = Clock::new(Pace::Manual);
-        let world = Arc::new(World::new(Settings { clock: clock.clone(), ..Settings::default() }));
+        let world = Arc::new(World::new(Settings::with_clock(clock.clone())));
         let services = Services {
             records: Records::new(clock.clone()),
             etcd: EtcdStore::new(clock),

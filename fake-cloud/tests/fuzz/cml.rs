@@ -1,7 +1,7 @@
 //! CML endpoints with arbitrary bodies and paths.
 
-use fake_cloud::clock::{Clock, Pace};
 use fake_cloud::cml::{CmlServer, NewLab, NewNode, Options, router};
+use fake_cloud::{Clock, Pace};
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};

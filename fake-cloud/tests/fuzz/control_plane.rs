@@ -1,8 +1,8 @@
 //! Control plane endpoints with arbitrary bodies, paths and queries.
 
-use fake_cloud::clock::{Clock, Pace};
 use fake_cloud::control_plane::http::{ENDPOINTS, Verb};
 use fake_cloud::control_plane::{Options, Records, router};
+use fake_cloud::{Clock, Pace};
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};

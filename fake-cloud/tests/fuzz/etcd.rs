@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fake_cloud::clock::{Clock, Pace};
 use fake_cloud::etcd::{EtcdStore, serve};
+use fake_cloud::{Clock, Pace};
 use http::Request;
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http2;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use fake_cloud::cloud::{FakeCloud, Options};
+use fake_cloud::FakeCloud;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -26,7 +26,7 @@ const REQUESTS: &[&[u8]] = &[
 #[test]
 fn malformed_bytes_do_not_break_the_next_connection() {
     let runtime = runtime();
-    let cloud = runtime.block_on(FakeCloud::start(Options::default())).expect("a cloud");
+    let cloud = runtime.block_on(FakeCloud::start()).expect("a cloud");
     let at = |url: &str| url.trim_start_matches("http://").parse::<SocketAddr>().expect("an address");
     let endpoints = cloud.endpoints();
     let ports = [&endpoints.aws_url, &endpoints.control_plane_url, &endpoints.etcd_endpoint].map(|url| at(url));

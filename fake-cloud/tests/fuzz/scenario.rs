@@ -1,9 +1,8 @@
 //! Scenario files: mutations of valid ones and arbitrary bytes.
 
-use fake_cloud::clock::{Clock, Pace};
 use fake_cloud::control_plane::Records;
-use fake_cloud::scenario::Scenario;
 use fake_cloud::world::{Settings, World};
+use fake_cloud::{Clock, Pace, Scenario};
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
@@ -28,7 +27,7 @@ fn example() -> Value {
 }
 
 fn settle(text: &str) -> Result<(), TestCaseError> {
-    let check_error = |error: fake_cloud::scenario::ScenarioError| {
+    let check_error = |error: fake_cloud::ScenarioError| {
         let error = error.to_string();
         prop_assert!(error.starts_with("mine.yaml"), "{error}");
         prop_assert!(error.len() < 20_000, "an error of {} bytes", error.len());
@@ -39,7 +38,7 @@ fn settle(text: &str) -> Result<(), TestCaseError> {
         Err(error) => return check_error(error),
     };
     let clock = Clock::new(Pace::Manual);
-    let world = World::new(Settings { clock: clock.clone(), ..Settings::default() });
+    let world = World::new(Settings::with_clock(clock.clone()));
     match scenario.settle(&world, &Records::new(clock)) {
         Ok(()) => Ok(()),
         Err(error) => check_error(error),

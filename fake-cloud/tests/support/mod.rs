@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fake_cloud::aws;
-use fake_cloud::clock::{Clock, Pace};
 use fake_cloud::world::{Settings, World};
+use fake_cloud::{Clock, Pace};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -54,7 +54,7 @@ impl Answer {
 impl Cloud {
     /// Serves a world whose clock is moved by hand.
     pub(crate) async fn start() -> Self {
-        let world = Arc::new(World::new(Settings { clock: Clock::new(Pace::Manual), ..Settings::default() }));
+        let world = Arc::new(World::new(Settings::with_clock(Clock::new(Pace::Manual))));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address");
         let (stop, stopped) = oneshot::channel::<()>();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fake_cloud::cloud::FakeCloud;
+use fake_cloud::FakeCloud;
 use fake_cloud::world::World;
 use lcm_sdk::Timestamp;
 use lcm_sdk::controller::shutdown::Shutdown;

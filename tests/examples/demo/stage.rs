@@ -3,14 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use fake_cloud::clock::{Clock, Pace};
-use fake_cloud::cloud::{FakeCloud, Options};
 use fake_cloud::control_plane::{Input, Worker};
 use fake_cloud::etcd::{KeyRange, Range};
-use fake_cloud::request_log::{LoggedRequest, RequestFilter};
-use fake_cloud::scenario::Scenario;
-use fake_cloud::service::Service;
-use fake_cloud::world::Settings;
+use fake_cloud::{FakeCloud, LoggedRequest, Pace, RequestFilter, Scenario, Service};
 use lcm_sdk::WorkerStatus;
 use lcm_sdk::controller::election::ElectionConfig;
 use lcm_sdk::lifecycle::{SessionStanding, SessionState};
@@ -41,12 +36,8 @@ pub(crate) struct Stage {
 impl Stage {
     /// The cloud of ADR-014's night, and nobody on yet.
     pub(crate) async fn set() -> Result<Self, Problem> {
-        let options = Options {
-            settings: Settings { clock: Clock::new(Pace::Accelerated(PACE)), ..Settings::default() },
-            scenario: Some(Scenario::find("orphans")?),
-            ..Options::default()
-        };
-        let cloud = FakeCloud::start(options).await?;
+        let scenario = Scenario::find("orphans")?;
+        let cloud = FakeCloud::builder().pace(Pace::Accelerated(PACE)).scenario(scenario).start().await?;
         cloud.set_discovery(json!({"scan_interval_seconds": 1}))?;
         // Nobody is idle: the control plane would pause whom nobody has used for an hour.
         for worker in cloud.workers() {

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fake_cloud::cloud::{FakeCloud, Options};
+use fake_cloud::FakeCloud;
 use fake_cloud::control_plane::{Input, Worker};
-use fake_cloud::world::{Catalog, Delays, Instance, InstanceState, REGIONS, Settings};
+use fake_cloud::world::{Catalog, Delays, Instance, InstanceState, REGIONS};
 use serde_json::{Value, json};
 
 use crate::journal::Journal;
@@ -60,9 +60,8 @@ impl Ground {
             ..Delays::default()
         };
         // The machines matter here, not what runs on them.
-        let options =
-            Options { settings: Settings { seed, delays, ..Settings::default() }, cml_limit: 0, ..Options::default() };
-        let cloud = FakeCloud::start(options).await.expect("the cloud starts");
+        let builder = FakeCloud::builder().seed(seed).delays(delays).cml_limit(0);
+        let cloud = builder.start().await.expect("the cloud starts");
         let discovery = json!({"regions": Self::regions(), "scan_interval_seconds": 3});
         cloud.set_discovery(discovery).expect("good settings");
         let hours = DRAIN_TIMEOUT.as_secs_f64() / 3600.0;
@@ -84,7 +83,7 @@ impl Ground {
         let mut environment: BTreeMap<_, _> = variables.into_iter().map(|(name, value)| (name, text(value))).collect();
         environment.extend(HABITS.map(|(name, value)| (name.to_owned(), value.to_owned())));
         let regions = Self::regions().iter().map(|region| {
-            let catalog = Catalog::of(region);
+            let catalog = Catalog::for_region(region);
             let config = json!({"subnet_id": catalog.subnets[0].id, "security_group_ids": [catalog.groups[0].id]});
             ((*region).to_owned(), config)
         });

@@ -4,8 +4,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
-use fake_cloud::request_log::{LoggedRequest, RequestLog, RequestOutcome};
-use fake_cloud::service::Service;
+use fake_cloud::{LoggedRequest, RequestLog, RequestOutcome, Service};
 
 /// Operations of the control plane that a decision rests on. Metrics and events are none.
 const WRITES: [&str; 7] = [

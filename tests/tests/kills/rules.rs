@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use fake_cloud::control_plane::Worker;
-use fake_cloud::world::{Course, Instance, InstanceState};
+use fake_cloud::world::{Instance, InstanceState, Lifecycle};
 use lcm_sdk::lifecycle::transition::TABLE;
 use serde_json::Value;
 
@@ -114,9 +114,9 @@ fn one_life_after_the_other(ground: &Ground, verdict: &mut Verdict) {
     for (worker, mut instances) in lives {
         instances.sort_by_key(|instance| instance.sequence);
         for pair in instances.windows(2) {
-            let over = match pair[0].course {
-                Course::Out { told_at, .. } => Some(told_at),
-                Course::Up { .. } | Course::Down { .. } => None,
+            let over = match pair[0].lifecycle {
+                Lifecycle::Terminating { requested_at, .. } => Some(requested_at),
+                Lifecycle::Running { .. } | Lifecycle::Stopping { .. } => None,
             };
             verdict.rule(over.is_some_and(|over| over <= pair[1].created_at), || {
                 format!("{worker}: {} was launched while {} lived", pair[1].id, pair[0].id)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fake_cloud::service::Service;
+use fake_cloud::Service;
 use lcm_sdk::WorkerStatus;
 use lcm_sdk::telemetry::Anomaly;
 use lcm_sdk::workers::discovery::DiscoveryReport;

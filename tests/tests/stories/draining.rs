@@ -350,15 +350,8 @@ async fn a_drain_towards_termination_waits_for_sessions_too() {
 
 #[tokio::test]
 async fn an_older_server_without_versions_or_notes_drains_just_as_well() {
-    let options = fake_cloud::cloud::Options {
-        settings: fake_cloud::world::Settings {
-            clock: fake_cloud::clock::Clock::new(fake_cloud::clock::Pace::Manual),
-            ..fake_cloud::world::Settings::default()
-        },
-        control_plane_api_version: Some(fake_cloud::control_plane::ApiVersion::Older),
-        ..fake_cloud::cloud::Options::default()
-    };
-    let stage = Stage::with(options).await;
+    let older = fake_cloud::control_plane::ApiVersion::Older;
+    let stage = Stage::with(fake_cloud::FakeCloud::builder().pace(fake_cloud::Pace::Manual).api_version(older)).await;
     stage.add_running_worker("w-1").await;
     stage.session("s-run", "w-1", "running");
     stage.drain("w-1");

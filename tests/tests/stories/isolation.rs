@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fake_cloud::service::Service;
+use fake_cloud::Service;
 use serde_json::{Map, Value, json};
 
 use crate::stage::{Stage, eventually};

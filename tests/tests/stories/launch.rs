@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use fake_cloud::request_log::RequestFilter;
+use fake_cloud::RequestFilter;
 use futures_util::future::join_all;
 use lcm_sdk::reconciler::ReconcileResult;
 use lcm_sdk::{Outcome, ReasonCode, WorkerStatus};
@@ -67,7 +67,7 @@ async fn a_launch_that_nobody_can_see_yet_is_repeated_and_not_planned_anew() {
     assert_eq!((resumed.reason.code, resumed.to_status), (ReasonCode::LaunchResumed, WorkerStatus::Provisioning));
     assert_eq!(distinct_tokens(&stage), 1);
     assert_one_instance(&stage, "w-1").await;
-    assert_eq!(stage.cloud.instances(REGION)[0].instance_type, "m5zn.metal");
+    assert_eq!(stage.cloud.instances(REGION)[0].instance_type.as_ref(), "m5zn.metal");
 }
 
 #[tokio::test]

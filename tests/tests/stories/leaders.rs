@@ -4,8 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use fake_cloud::request_log::{LoggedRequest, RequestFilter};
-use fake_cloud::service::Service;
+use fake_cloud::{LoggedRequest, RequestFilter, Service};
 use lcm_sdk::controller::election::ElectionConfig;
 use lcm_sdk::lifecycle::discovery::Scan;
 use lcm_sdk::lifecycle::launch::LaunchPlan;

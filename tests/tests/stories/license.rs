@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use fake_cloud::cml::{BootStage as Boot, CmlServer, Deregistration, Registration};
-use fake_cloud::request_log::RequestFilter;
-use fake_cloud::service::Service;
+use fake_cloud::{RequestFilter, Service};
 use lcm_sdk::lifecycle::LicenseOperation;
 use lcm_sdk::{Outcome, WorkerStatus};
 use serde_json::{Value, json};

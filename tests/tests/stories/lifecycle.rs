@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use fake_cloud::cloud::Options;
-use fake_cloud::world::{Delays, Settings};
+use fake_cloud::FakeCloud;
+use fake_cloud::world::Delays;
 use lcm_sdk::EffectResult;
 use lcm_sdk::reconciler::Mode;
 use lcm_sdk::{DesiredStatus, Outcome, WorkerStatus};
@@ -146,10 +146,8 @@ async fn a_worker_is_launched_licensed_found_idle_drained_stopped_started_again_
 /// The same life driven by a whole controller: it is told what is wanted, and does the rest.
 #[tokio::test]
 async fn a_controller_leads_a_worker_through_its_life_by_itself() {
-    let mut options =
-        Options { settings: Settings { delays: Delays::none(), ..Settings::default() }, ..Options::default() };
-    options.cml.licensing.registration = Duration::ZERO;
-    let stage = Stage::with(options).await;
+    let builder = FakeCloud::builder().delays(Delays::none());
+    let stage = Stage::with(builder.cml(|cml| cml.licensing.registration = Duration::ZERO)).await;
     let actor = stage.controller("controller", |_| {});
     let counter = |name: &str| actor.telemetry.counters()[name];
     stage.add_worker("w-1", json!({"desired_status": "running"}));

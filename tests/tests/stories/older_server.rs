@@ -3,11 +3,9 @@
 
 use std::time::Duration;
 
-use fake_cloud::clock::{Clock, Pace};
-use fake_cloud::cloud::Options;
 use fake_cloud::control_plane::ApiVersion;
-use fake_cloud::service::Service;
-use fake_cloud::world::{Delays, Settings};
+use fake_cloud::world::Delays;
+use fake_cloud::{FakeCloud, Pace, Service};
 use lcm_sdk::{Outcome, WorkerStatus};
 use serde_json::json;
 
@@ -119,10 +117,7 @@ async fn processes_that_know_nothing_of_each_other_launch_once() {
 
 #[tokio::test]
 async fn a_controller_sweeps_polls_and_skips_what_is_at_rest() {
-    let settings = Settings { delays: Delays::none(), ..Settings::default() };
-    let stage =
-        Stage::with(Options { settings, control_plane_api_version: Some(ApiVersion::Older), ..Options::default() })
-            .await;
+    let stage = Stage::with(FakeCloud::builder().delays(Delays::none()).api_version(ApiVersion::Older)).await;
     let workers = ["w-1", "w-2", "w-3"];
     workers.iter().for_each(|worker| stage.add_worker(worker, json!({"desired_status": "running"})));
     stage.add_worker("w-over", json!({"status": "terminated"}));
@@ -144,6 +139,5 @@ async fn a_controller_sweeps_polls_and_skips_what_is_at_rest() {
 }
 
 async fn older() -> Stage {
-    let settings = Settings { clock: Clock::new(Pace::Manual), ..Settings::default() };
-    Stage::with(Options { settings, control_plane_api_version: Some(ApiVersion::Older), ..Options::default() }).await
+    Stage::with(FakeCloud::builder().pace(Pace::Manual).api_version(ApiVersion::Older)).await
 }

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use fake_cloud::request_log::RequestFilter;
-use fake_cloud::service::Service;
+use fake_cloud::{RequestFilter, Service};
 use lcm_sdk::lifecycle::orphans::Conclusion;
 use lcm_sdk::telemetry::Anomaly;
 use lcm_sdk::workers::discovery::DiscoveryReport;

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use fake_cloud::cloud::Options;
+use fake_cloud::FakeCloud;
 use fake_cloud::etcd::{KeyRange, Range};
-use fake_cloud::world::{Delays, Settings as WorldSettings};
+use fake_cloud::world::Delays;
 use lcm_sdk::admin::AdminSource as _;
 use lcm_sdk::lifecycle::{CmlMetrics, RegistrationStatus};
 use lcm_sdk::logging::{self, Colours};
@@ -123,15 +123,12 @@ async fn no_secret_comes_out_whatever_goes_right_or_wrong() {
     // Everything in this story happens on this thread, so it hears everything.
     let _hearing = tracing::subscriber::set_default(subscriber);
 
-    let mut options = Options {
-        api_key: "control-plane-secret-key".to_owned(),
-        settings: WorldSettings { delays: Delays::none(), ..WorldSettings::default() },
-        ..Options::default()
-    };
-    options.cml.password = "cml-secret-password".to_owned();
-    options.cml.boot = fake_cloud::cml::Boot::INSTANT;
-    options.cml.licensing.registration = Duration::ZERO;
-    let stage = Stage::with(options).await;
+    let builder = FakeCloud::builder().api_key("control-plane-secret-key").delays(Delays::none()).cml(|cml| {
+        cml.password = "cml-secret-password".to_owned();
+        cml.boot = fake_cloud::cml::Boot::INSTANT;
+        cml.licensing.registration = Duration::ZERO;
+    });
+    let stage = Stage::with(builder).await;
     let endpoint = stage.cloud.endpoints().etcd_endpoint.clone();
 
     stage.add_running_worker("w-licensed").await;

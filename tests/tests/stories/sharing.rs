@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use fake_cloud::request_log::{LoggedRequest, RequestFilter};
-use fake_cloud::service::Service;
+use fake_cloud::{LoggedRequest, RequestFilter, Service};
 use lcm_sdk::WorkerStatus;
 use lcm_sdk::controller::shards::Shards;
 use lcm_sdk::workers::controller::Readiness;

@@ -3,11 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fake_cloud::clock::{Clock as WorldClock, Pace};
-use fake_cloud::cloud::{FakeCloud, Options};
 use fake_cloud::control_plane::{Input, LicenseOperation, LicenseStep};
-use fake_cloud::service::Service;
-use fake_cloud::world::{Catalog, Delays, Settings as WorldSettings, World};
+use fake_cloud::world::{Catalog, Delays, World};
+use fake_cloud::{FakeCloud, FakeCloudBuilder, Pace, Service};
 use lcm_sdk::controller::ControllerConfig;
 use lcm_sdk::controller::election::ElectionConfig;
 use lcm_sdk::controller::shutdown::Shutdown;
@@ -43,26 +41,18 @@ pub(crate) struct Stage {
 impl Stage {
     /// A world whose clock stands still until it is moved.
     pub(crate) async fn still() -> Self {
-        Self::with(Options {
-            settings: WorldSettings { clock: WorldClock::new(Pace::Manual), ..WorldSettings::default() },
-            ..Options::default()
-        })
-        .await
+        Self::with(FakeCloud::builder().pace(Pace::Manual)).await
     }
 
     /// A world on the real clock in which instances take no time.
     pub(crate) async fn live() -> Self {
-        Self::with(Options {
-            settings: WorldSettings { delays: Delays::none(), ..WorldSettings::default() },
-            ..Options::default()
-        })
-        .await
+        Self::with(FakeCloud::builder().delays(Delays::none())).await
     }
 
-    pub(crate) async fn with(mut options: Options) -> Self {
+    pub(crate) async fn with(builder: FakeCloudBuilder) -> Self {
         crate::eavesdropper::listen();
-        options.cml.password = CML_PASSWORD.to_owned();
-        let cloud = FakeCloud::start(options).await.expect("the cloud starts");
+        let builder = builder.cml(|cml| cml.password = CML_PASSWORD.to_owned());
+        let cloud = builder.start().await.expect("the cloud starts");
         let policy = Policy { regions: regions(), ..Policy::default() };
         let telemetry = Telemetry::default();
         let ports = ports(&cloud, &telemetry);
@@ -205,7 +195,7 @@ impl Stage {
 
     /// How often something was written to the control plane.
     pub(crate) fn control_plane_writes(&self) -> usize {
-        let records = self.cloud.requests(&fake_cloud::request_log::RequestFilter::default());
+        let records = self.cloud.requests(&fake_cloud::RequestFilter::default());
         let reads = ["list_", "get_", "idle_status", "imminent_deadlines", "health"];
         records
             .iter()
@@ -419,7 +409,7 @@ impl Clock for CloudClock {
 }
 
 fn regions() -> RegionConfigs {
-    let catalog = Catalog::of(REGION);
+    let catalog = Catalog::for_region(REGION);
     let config = RegionConfig {
         security_group_ids: vec![catalog.groups[0].id.clone()],
         subnet_id: catalog.subnets[0].id.clone(),

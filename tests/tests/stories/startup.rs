@@ -3,12 +3,9 @@
 
 use std::time::Duration;
 
-use fake_cloud::clock::{Clock, Pace};
-use fake_cloud::cloud::Options;
 use fake_cloud::etcd::Fault;
-use fake_cloud::request_log::RequestFilter;
-use fake_cloud::service::Service;
-use fake_cloud::world::{LaunchRequest, Settings, StopWhilePending};
+use fake_cloud::world::{LaunchRequest, StopWhilePending};
+use fake_cloud::{FakeCloud, Pace, RequestFilter, Service};
 use lcm_sdk::WorkerStatus as Status;
 use lcm_sdk::workers::controller::Readiness;
 use serde_json::json;
@@ -168,15 +165,11 @@ async fn what_happens_while_the_controller_is_down_is_put_right_by_its_successor
 
 #[tokio::test]
 async fn a_thousand_stopped_workers_cost_a_describe_or_two_and_no_write() {
-    let settings = Settings {
-        clock: Clock::new(Pace::Manual),
-        stop_while_pending: StopWhilePending::Allowed,
-        ..Settings::default()
-    };
-    let stage = Stage::with(Options { settings, ..Options::default() }).await;
-    let image = fake_cloud::world::Catalog::of(REGION).images[3].id.clone();
+    let builder = FakeCloud::builder().pace(Pace::Manual).stop_while_pending(StopWhilePending::Allowed);
+    let stage = Stage::with(builder).await;
+    let image = fake_cloud::world::Catalog::for_region(REGION).images[3].id.clone();
     let thousand = LaunchRequest { min_count: 1000, max_count: 1000, ..LaunchRequest::new(image) };
-    let instances = stage.cloud.world().hand_launch(REGION, thousand).expect("they launch");
+    let instances = stage.cloud.world().console_launch(REGION, thousand).expect("they launch");
     for (number, instance) in instances.iter().enumerate() {
         stage.cloud.stop_instance(REGION, &instance.id).expect("it stops");
         stage.add_worker(

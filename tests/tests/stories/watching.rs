@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use fake_cloud::RequestFilter;
 use fake_cloud::etcd::Fault;
-use fake_cloud::request_log::RequestFilter;
 use lcm_sdk::admin::{self, AdminSource as _};
 use lcm_sdk::controller::Polling;
 use lcm_sdk::controller::watch::{WatchConfig, WatchState};

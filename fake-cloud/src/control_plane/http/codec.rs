@@ -11,10 +11,10 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::answer::{Answer, List};
 use crate::control_plane::error::ApiError;
 use crate::control_plane::input::Input;
 use crate::control_plane::worker::Worker;
+use crate::response::{EncodeList, ResponseBody};
 
 /// Typical size of a record in bytes.
 const ITEM_SIZE: usize = 1536;
@@ -113,7 +113,7 @@ impl ApiRequest {
 pub struct ApiResponse {
     status: StatusCode,
     version: Option<u64>,
-    body: Answer,
+    body: ResponseBody,
 }
 
 impl ApiResponse {
@@ -144,7 +144,7 @@ impl ApiResponse {
     }
 
     fn list<T: Send + 'static>(items: Vec<T>, write: fn(&T, &mut Vec<u8>)) -> Self {
-        let body = Answer::list(b"[".to_vec(), Items { items, write }, b"]".to_vec(), ITEM_SIZE);
+        let body = ResponseBody::list(b"[".to_vec(), Items { items, write }, b"]".to_vec(), ITEM_SIZE);
         Self { status: StatusCode::OK, version: None, body }
     }
 
@@ -171,12 +171,12 @@ struct Items<T> {
     write: fn(&T, &mut Vec<u8>),
 }
 
-impl<T: Send + 'static> List for Items<T> {
+impl<T: Send + 'static> EncodeList for Items<T> {
     fn len(&self) -> usize {
         self.items.len()
     }
 
-    fn write(&self, place: usize, answer: &mut Vec<u8>) {
+    fn encode(&self, place: usize, answer: &mut Vec<u8>) {
         if place > 0 {
             answer.push(b',');
         }

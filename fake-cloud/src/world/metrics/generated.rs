@@ -1,21 +1,21 @@
-//! What instances would report: plausible curves that follow from the seed, the instance and the moment alone.
+//! Metrics that instances report. Values are a function of the seed, the instance and the time.
 
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::{MetricKey, statistics::Datum, statistics::Summary};
 use crate::world::instance::{Instance, Monitoring};
-use crate::world::rng::{hash_text, mix, unit};
+use crate::world::rng::{hash_text, mix, to_fraction};
 use crate::world::settings::AgentDimensions;
 
-/// Points of one minute are kept for 15 days.
-const KEPT: TimeDelta = TimeDelta::days(15);
+/// Retention of one-minute data points.
+const RETENTION: TimeDelta = TimeDelta::days(15);
 
-/// A metric instances report by themselves.
+/// A metric that instances report.
 #[derive(Debug, Clone, Copy)]
 struct Reported {
     name: &'static str,
     unit: &'static str,
-    /// Where its level lies; equal bounds for what never moves.
+    /// Lowest value; equal to `high` for a constant metric.
     low: f64,
     high: f64,
 }
@@ -38,7 +38,7 @@ const HYPERVISOR: [Reported; 12] = [
 const MEMORY: Reported = Reported { name: "mem_used_percent", unit: "Percent", low: 20.0, high: 75.0 };
 const DISK: Reported = Reported { name: "disk_used_percent", unit: "Percent", low: 25.0, high: 60.0 };
 
-/// The metrics an instance reports.
+/// Returns the keys of all metrics of an instance.
 pub(super) fn keys(instance: &Instance, agent: AgentDimensions) -> Vec<MetricKey> {
     let own = [("InstanceId", instance.id.as_str())];
     let appended = [own[0], ("ImageId", &*instance.image_id), ("InstanceType", &*instance.instance_type)];
@@ -56,7 +56,7 @@ pub(super) fn keys(instance: &Instance, agent: AgentDimensions) -> Vec<MetricKey
     keys
 }
 
-/// The points of one of its metrics in `from..to`, as far as they have come in by now.
+/// Returns the data points of a metric in `from..to` whose interval has ended by `now`.
 pub(super) fn points(
     seed: u64,
     instance: &Instance,
@@ -68,42 +68,42 @@ pub(super) fn points(
     let Some(reported) = HYPERVISOR.iter().chain([&MEMORY, &DISK]).find(|reported| reported.name == key.name) else {
         return Vec::new();
     };
-    let cadence = cadence(instance, key);
+    let interval = interval(instance, key);
     let source = mix(seed ^ hash_text(&instance.id)) ^ hash_text(reported.name);
     let mut points = Vec::new();
     for run in &instance.runs {
-        let begin = from.max(run.from).max(now - KEPT).timestamp();
-        // A point is known once its period is over.
-        let end = to.min(run.until.unwrap_or(now)).min(now - TimeDelta::seconds(cadence - 1)).timestamp();
-        let mut stamp = begin + (cadence - begin.rem_euclid(cadence)) % cadence;
+        let begin = from.max(run.from).max(now - RETENTION).timestamp();
+        // A data point is published at the end of its interval.
+        let end = to.min(run.until.unwrap_or(now)).min(now - TimeDelta::seconds(interval - 1)).timestamp();
+        let mut stamp = begin + (interval - begin.rem_euclid(interval)) % interval;
         while stamp < end {
             if let Some(at) = DateTime::from_timestamp(stamp, 0) {
                 points.push(Datum {
                     at,
-                    summary: Summary::of(value(source, reported, stamp)),
+                    summary: Summary::from_value(value(source, reported, stamp)),
                     unit: reported.unit.to_owned(),
                 });
             }
-            stamp += cadence;
+            stamp += interval;
         }
     }
     points
 }
 
-/// Every how many seconds a metric reports.
-pub(super) fn cadence(instance: &Instance, key: &MetricKey) -> i64 {
+/// Returns the reporting interval of a metric, in seconds.
+pub(super) fn interval(instance: &Instance, key: &MetricKey) -> i64 {
     match (key.namespace.as_str(), instance.monitoring) {
         ("AWS/EC2", Monitoring::Basic) => 300,
         ("AWS/EC2", Monitoring::Detailed) | (_, Monitoring::Basic | Monitoring::Detailed) => 60,
     }
 }
 
-/// A level of its own, a slow wave, a little noise; always within the bounds.
+/// Returns a base level per metric plus an hourly wave and noise, clamped to the bounds of the metric.
 fn value(source: u64, reported: &Reported, stamp: i64) -> f64 {
-    let level = unit(mix(source));
-    let phase = unit(mix(source ^ 1)) * std::f64::consts::TAU;
+    let level = to_fraction(mix(source));
+    let phase = to_fraction(mix(source ^ 1)) * std::f64::consts::TAU;
     let wave = (stamp as f64 / 3600.0 * std::f64::consts::TAU + phase).sin();
-    let noise = unit(mix(source ^ mix(stamp as u64))) - 0.5;
+    let noise = to_fraction(mix(source ^ mix(stamp as u64))) - 0.5;
     let share = (0.15 + 0.7 * level + 0.1 * wave + 0.1 * noise).clamp(0.0, 1.0);
     reported.low + (reported.high - reported.low) * share
 }

@@ -1,4 +1,4 @@
-//! CloudWatch as data: points that were put, and points the instances of the world report by themselves.
+//! State of CloudWatch: data points put by clients, and data points reported by instances.
 
 mod generated;
 mod statistics;
@@ -13,26 +13,26 @@ use super::World;
 use super::instance::Instance;
 use super::settings::AgentDimensions;
 
-/// More points than this in one metric and the oldest are forgotten.
-const POINTS_KEPT: usize = 50_000;
-/// More units than this at one moment and further ones are forgotten.
-const UNITS_KEPT: usize = 32;
-/// More metrics than this in a region and further ones are refused.
-const METRICS_KEPT: usize = 50_000;
+/// Maximum number of timestamps per metric; the oldest is dropped.
+const MAX_POINTS: usize = 50_000;
+/// Maximum number of units per timestamp; further units are dropped.
+const MAX_UNITS: usize = 32;
+/// Maximum number of metrics per region; further metrics are rejected.
+const MAX_METRICS: usize = 50_000;
 
-/// What makes a metric that metric. All of it must match, to the last dimension.
+/// Identity of a metric. Queries must match all dimensions.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MetricKey {
-    /// The namespace.
+    /// Namespace, such as `AWS/EC2`.
     pub namespace: String,
-    /// The name.
+    /// Metric name, such as `CPUUtilization`.
     pub name: String,
-    /// The dimensions, in order.
+    /// Names and values of the dimensions, sorted.
     pub dimensions: Vec<(String, String)>,
 }
 
 impl MetricKey {
-    /// A metric. The order of the dimensions does not matter.
+    /// Creates a key. The dimensions may be in any order.
     pub fn new<'a>(namespace: &str, name: &str, dimensions: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut dimensions: Vec<_> =
             dimensions.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
@@ -45,14 +45,14 @@ impl MetricKey {
     }
 }
 
-/// Which metrics to list.
+/// Parameters of ListMetrics.
 #[derive(Debug, Clone, Default)]
 pub struct MetricFilter {
-    /// Of this namespace.
+    /// Required namespace.
     pub namespace: Option<String>,
-    /// Of this name.
+    /// Required metric name.
     pub name: Option<String>,
-    /// With these dimensions, of this value if one is given, and maybe with others too.
+    /// Required dimensions; `None` accepts any value. Metrics may have further dimensions.
     pub dimensions: Vec<(String, Option<String>)>,
 }
 
@@ -66,7 +66,7 @@ impl MetricFilter {
     }
 }
 
-/// All metrics.
+/// Metrics of all regions.
 #[derive(Debug)]
 pub struct Metrics {
     seed: u64,
@@ -81,24 +81,24 @@ impl Metrics {
 
     fn put(&mut self, region: &str, key: MetricKey, datum: Datum) -> bool {
         let metrics = self.put.entry(region.to_owned()).or_default();
-        if metrics.len() >= METRICS_KEPT && !metrics.contains_key(&key) {
+        if metrics.len() >= MAX_METRICS && !metrics.contains_key(&key) {
             return false;
         }
         let points = metrics.entry(key).or_default();
         let second = points.entry(datum.at.timestamp()).or_default();
-        // What is put again and again at one moment comes to one summary, or memory would grow without a bound.
+        // Repeated puts at one timestamp are merged, so that memory stays bounded.
         if let Some(known) = second.iter_mut().find(|known| known.unit == datum.unit) {
             known.summary.add(&datum.summary);
-        } else if second.len() < UNITS_KEPT {
+        } else if second.len() < MAX_UNITS {
             second.push(datum);
         }
-        if points.len() > POINTS_KEPT {
+        if points.len() > MAX_POINTS {
             points.pop_first();
         }
         true
     }
 
-    fn forget(&mut self, region: &str, key: &MetricKey, at: DateTime<Utc>) {
+    fn remove(&mut self, region: &str, key: &MetricKey, at: DateTime<Utc>) {
         if let Some(points) = self.put.get_mut(region).and_then(|metrics| metrics.get_mut(key)) {
             points.remove(&at.timestamp());
         }
@@ -114,19 +114,20 @@ impl Metrics {
 }
 
 impl World {
-    /// Puts a point. False when there are too many metrics already.
+    /// Adds a data point. Returns `false` if the region has too many metrics.
     pub fn put_metric(&self, region: &str, key: MetricKey, datum: Datum) -> bool {
         self.metrics.lock().put(region, key, datum)
     }
 
-    /// Sets a point: what was put at the same moment before counts no more.
+    /// Replaces the data points at the timestamp of `datum`.
     pub fn set_metric(&self, region: &str, key: MetricKey, datum: Datum) {
         let mut metrics = self.metrics.lock();
-        metrics.forget(region, &key, datum.at);
+        metrics.remove(region, &key, datum.at);
         metrics.put(region, key, datum);
     }
 
-    /// The points of a metric in `from..to`, in order. What was put hides what the instance reports in the same period.
+    /// Returns the data points of a metric in `from..to`, ordered by time. A put data point replaces the data point that
+    /// the instance reports for the same interval.
     pub fn metric_points(&self, region: &str, key: &MetricKey, from: DateTime<Utc>, to: DateTime<Utc>) -> Vec<Datum> {
         let (instance, now) = self.with_ec2(|ec2, now| {
             let instance = key
@@ -141,24 +142,24 @@ impl World {
         let Some(instance) = instance.filter(|instance| generated::keys(instance, agent).contains(key)) else {
             return points;
         };
-        let cadence = generated::cadence(&instance, key);
-        let covered: Vec<i64> = points.iter().map(|point| point.at.timestamp().div_euclid(cadence)).collect();
+        let interval = generated::interval(&instance, key);
+        let covered: Vec<i64> = points.iter().map(|point| point.at.timestamp().div_euclid(interval)).collect();
         let reported = generated::points(seed, &instance, key, from, to, now);
-        let is_free = |point: &Datum| covered.binary_search(&point.at.timestamp().div_euclid(cadence)).is_err();
+        let is_free = |point: &Datum| covered.binary_search(&point.at.timestamp().div_euclid(interval)).is_err();
         points.extend(reported.into_iter().filter(is_free));
         points.sort_by_key(|point| point.at);
         points
     }
 
-    /// The metrics there are, in order.
+    /// Returns the matching metrics, sorted.
     pub fn list_metrics(&self, region: &str, filter: &MetricFilter) -> Vec<MetricKey> {
         let only = filter.dimensions.iter().find(|dimension| dimension.0 == "InstanceId").and_then(|one| one.1.clone());
         let instances: Vec<Arc<Instance>> = self.with_ec2(|ec2, now| match ec2.region(region, now) {
             Ok(region) => {
-                let is_asked = |instance: &&Arc<Instance>| {
+                let is_selected = |instance: &&Arc<Instance>| {
                     instance.has_run(now) && only.as_ref().is_none_or(|id| *id == instance.id)
                 };
-                region.instances().filter(is_asked).cloned().collect()
+                region.instances().filter(is_selected).cloned().collect()
             }
             Err(_) => Vec::new(),
         });

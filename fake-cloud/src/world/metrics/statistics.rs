@@ -1,77 +1,77 @@
-//! Points, what they come to over a period, and what can be asked about that.
+//! Aggregation of data points into statistics per period.
 
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 
-/// More values than this in a period and percentiles are taken from the first ones.
-const VALUES_KEPT: usize = 1500;
+/// Maximum number of values retained for percentiles; further values are ignored.
+const MAX_VALUES: usize = 1500;
 
-/// What was measured, in sum.
+/// Aggregate of samples.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Summary {
-    /// How many samples.
+    /// Number of samples.
     pub count: f64,
-    /// Their sum.
+    /// Sum of the samples.
     pub sum: f64,
-    /// The least.
+    /// Smallest sample.
     pub minimum: f64,
-    /// The greatest.
+    /// Largest sample.
     pub maximum: f64,
-    /// The values themselves where they are known, with how often each occurred; for percentiles.
+    /// Known values with their counts, for percentiles.
     pub values: Vec<(f64, f64)>,
 }
 
-/// A point of a metric.
+/// A data point of a metric.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Datum {
-    /// When.
+    /// Timestamp.
     pub at: DateTime<Utc>,
-    /// What.
+    /// Samples at this timestamp.
     pub summary: Summary,
-    /// In which unit.
+    /// CloudWatch unit, such as `Percent`.
     pub unit: String,
 }
 
-/// What can be asked about a period.
+/// A statistic of CloudWatch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Statistic {
-    /// How many samples.
+    /// Number of samples.
     SampleCount,
-    /// The mean.
+    /// Arithmetic mean.
     Average,
-    /// The sum.
+    /// Sum of the samples.
     Sum,
-    /// The least.
+    /// Smallest sample.
     Minimum,
-    /// The greatest.
+    /// Largest sample.
     Maximum,
-    /// The value below which this percentage lies.
+    /// Smallest value that is not exceeded by this percentage of samples.
     Percentile(f64),
 }
 
 impl Summary {
-    /// One sample.
-    pub fn of(value: f64) -> Self {
-        Self::of_many(value, 1.0)
+    /// Creates the aggregate of one sample.
+    pub fn from_value(value: f64) -> Self {
+        Self::from_repeated(value, 1.0)
     }
 
-    /// The same sample several times.
-    pub fn of_many(value: f64, count: f64) -> Self {
+    /// Creates the aggregate of `count` equal samples.
+    pub fn from_repeated(value: f64, count: f64) -> Self {
         Self { count, sum: value * count, minimum: value, maximum: value, values: vec![(value, count)] }
     }
 
-    /// Takes another one in.
+    /// Merges another aggregate into this one.
     pub fn add(&mut self, other: &Self) {
         self.count += other.count;
         self.sum += other.sum;
         self.minimum = self.minimum.min(other.minimum);
         self.maximum = self.maximum.max(other.maximum);
-        let room = VALUES_KEPT.saturating_sub(self.values.len());
-        self.values.extend(other.values.iter().take(room));
+        let capacity = MAX_VALUES.saturating_sub(self.values.len());
+        self.values.extend(other.values.iter().take(capacity));
     }
 
-    /// Answers a question about it. A percentile has no answer when only sums were put.
+    /// Returns a statistic. A percentile is `None` if no values are known.
     pub fn get(&self, statistic: Statistic) -> Option<f64> {
         match statistic {
             Statistic::SampleCount => Some(self.count),
@@ -87,16 +87,16 @@ impl Summary {
         let mut values = self.values.clone();
         values.sort_by(|one, other| one.0.total_cmp(&other.0));
         let rank = values.iter().map(|(_, count)| count).sum::<f64>() * percent / 100.0;
-        let mut passed = 0.0;
+        let mut cumulative = 0.0;
         values.iter().find_map(|(value, count)| {
-            passed += count;
-            (passed >= rank).then_some(*value)
+            cumulative += count;
+            (cumulative >= rank).then_some(*value)
         })
     }
 }
 
 impl Statistic {
-    /// The statistic of this name: `Average`, `p99`…
+    /// Parses a statistic name, such as `Average` or `p99`.
     pub fn parse(name: &str) -> Option<Self> {
         Some(match name {
             "SampleCount" => Self::SampleCount,
@@ -112,7 +112,7 @@ impl Statistic {
     }
 }
 
-/// Sums points up per period, by the beginning of the period. A unit, if given, leaves the points of others out.
+/// Aggregates data points by the start of their period. A given unit excludes data points of other units.
 pub fn per_period(points: &[Datum], period: i64, unit: Option<&str>) -> BTreeMap<DateTime<Utc>, (Summary, String)> {
     let mut periods: BTreeMap<DateTime<Utc>, (Summary, String)> = BTreeMap::new();
     for point in points.iter().filter(|point| unit.is_none_or(|unit| unit == point.unit)) {
@@ -125,7 +125,7 @@ pub fn per_period(points: &[Datum], period: i64, unit: Option<&str>) -> BTreeMap
     periods
 }
 
-/// The last multiple of `seconds` before a moment.
+/// Rounds a time down to a multiple of `seconds`.
 pub fn round_down(moment: DateTime<Utc>, seconds: i64) -> Option<DateTime<Utc>> {
     let stamp = moment.timestamp();
     DateTime::from_timestamp(stamp - stamp.rem_euclid(seconds.max(1)), 0)
@@ -138,28 +138,28 @@ mod tests {
     fn at(seconds: i64, value: f64) -> Datum {
         Datum {
             at: DateTime::from_timestamp(seconds, 0).expect("a moment"),
-            summary: Summary::of(value),
+            summary: Summary::from_value(value),
             unit: "Percent".to_owned(),
         }
     }
 
     #[test]
-    fn points_of_one_period_come_to_one_summary() {
+    fn points_of_one_period_are_aggregated() {
         let periods = per_period(&[at(0, 1.0), at(59, 3.0), at(60, 10.0)], 60, None);
         let averages: Vec<_> = periods.values().map(|(summary, _)| summary.get(Statistic::Average)).collect();
         assert_eq!(averages, [Some(2.0), Some(10.0)]);
     }
 
     #[test]
-    fn percentiles_count_every_occurrence() {
-        let mut summary = Summary::of_many(1.0, 98.0);
-        summary.add(&Summary::of_many(50.0, 2.0));
+    fn percentiles_count_repeated_values() {
+        let mut summary = Summary::from_repeated(1.0, 98.0);
+        summary.add(&Summary::from_repeated(50.0, 2.0));
         assert_eq!(summary.get(Statistic::Percentile(50.0)), Some(1.0));
         assert_eq!(summary.get(Statistic::Percentile(99.0)), Some(50.0));
     }
 
     #[test]
-    fn statistics_have_names_and_other_words_are_none() {
+    fn unknown_statistic_names_are_rejected() {
         assert_eq!(Statistic::parse("p99.9"), Some(Statistic::Percentile(99.9)));
         for bad in ["average", "p101", "p", "Mean", ""] {
             assert_eq!(Statistic::parse(bad), None, "{bad}");
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn another_unit_is_another_series() {
+    fn points_of_other_units_are_excluded() {
         assert!(per_period(&[at(0, 1.0)], 60, Some("Bytes")).is_empty());
     }
 }

@@ -1,21 +1,21 @@
-//! Metrics of instances, on a clock moved by hand.
+//! Tests of instance metrics on a manual clock.
 
 use std::time::Duration;
 
 use super::*;
 use crate::clock::{Clock, Pace};
-use crate::world::{Intent, LaunchRequest, Monitoring, Order, Settings};
+use crate::world::{InstanceAction, Intent, LaunchRequest, Monitoring, Settings};
 
 const HERE: &str = "us-east-1";
 
 fn world(agent_dimensions: AgentDimensions) -> (World, Arc<Instance>) {
     let moment = DateTime::from_timestamp(1_767_225_600, 0).expect("a moment");
-    let clock = Clock::starting_at(Pace::Manual, moment);
+    let clock = Clock::with_start(Pace::Manual, moment);
     let world = World::new(Settings { clock, agent_dimensions, ..Settings::default() });
     let launch = world.with_ec2(|ec2, now| {
         let image = ec2.region(HERE, now)?.catalog.images[0].id.clone();
-        let wish = LaunchRequest { monitoring: Monitoring::Detailed, ..LaunchRequest::new(image) };
-        ec2.launch(HERE, wish, Intent::Execute, now)
+        let request = LaunchRequest { monitoring: Monitoring::Detailed, ..LaunchRequest::new(image) };
+        ec2.launch(HERE, request, Intent::Execute, now)
     });
     let instance = Arc::clone(&launch.expect("it launches").instances[0]);
     (world, instance)
@@ -31,19 +31,19 @@ fn cpu(instance: &Instance) -> MetricKey {
 }
 
 #[test]
-fn points_exist_for_the_time_an_instance_ran_and_no_other() {
+fn points_exist_only_while_the_instance_runs() {
     let (world, instance) = world(AgentDimensions::Aggregated);
     assert!(points(&world, &cpu(&instance)).is_empty());
     world.clock().advance(Duration::from_secs(600));
     let while_running = points(&world, &cpu(&instance));
     assert_eq!(while_running.len(), 9);
-    world.hand_order(HERE, &instance.id, Order::Stop).expect("it stops");
+    world.console_action(HERE, &instance.id, InstanceAction::Stop).expect("it stops");
     world.clock().advance(Duration::from_secs(3600));
     assert!((9..=10).contains(&points(&world, &cpu(&instance)).len()));
 }
 
 #[test]
-fn values_are_plausible_and_the_same_whenever_asked() {
+fn values_are_reproducible() {
     let (world, instance) = world(AgentDimensions::Aggregated);
     world.clock().advance(Duration::from_secs(7200));
     let first = points(&world, &cpu(&instance));
@@ -53,7 +53,7 @@ fn values_are_plausible_and_the_same_whenever_asked() {
 }
 
 #[test]
-fn dimensions_must_match_to_the_last_one() {
+fn all_dimensions_must_match() {
     for (agent, found) in [(AgentDimensions::Aggregated, true), (AgentDimensions::Appended, false)] {
         let (world, instance) = world(agent);
         world.clock().advance(Duration::from_secs(600));
@@ -75,21 +75,21 @@ fn dimensions_must_match_to_the_last_one() {
 }
 
 #[test]
-fn what_is_set_hides_what_was_reported_in_the_same_minute() {
+fn set_point_replaces_the_reported_point() {
     let (world, instance) = world(AgentDimensions::Aggregated);
     world.clock().advance(Duration::from_secs(600));
     let before = points(&world, &cpu(&instance));
     let at = before[3].at + chrono::TimeDelta::seconds(7);
-    let datum = Datum { at, summary: Summary::of(99.0), unit: "Percent".to_owned() };
-    world.hand_metric(HERE, cpu(&instance), datum).expect("it is set");
+    let datum = Datum { at, summary: Summary::from_value(99.0), unit: "Percent".to_owned() };
+    world.console_set_metric(HERE, cpu(&instance), datum).expect("it is set");
     let after = points(&world, &cpu(&instance));
     assert_eq!(after.len(), before.len());
-    assert_eq!(after[3].summary, Summary::of(99.0));
+    assert_eq!(after[3].summary, Summary::from_value(99.0));
     assert_eq!(after[4], before[4]);
 }
 
 #[test]
-fn listing_filters_by_namespace_name_and_dimensions() {
+fn list_filters_by_namespace_name_and_dimensions() {
     let (world, instance) = world(AgentDimensions::Aggregated);
     assert!(world.list_metrics(HERE, &MetricFilter::default()).is_empty());
     world.clock().advance(Duration::from_secs(60));
@@ -104,22 +104,22 @@ fn listing_filters_by_namespace_name_and_dimensions() {
 }
 
 #[test]
-fn an_instance_that_ended_before_it_ran_has_no_metrics_ever() {
+fn instance_that_never_ran_has_no_metrics() {
     let (world, instance) = world(AgentDimensions::Aggregated);
     world.clock().advance(Duration::from_secs(5));
-    world.hand_order(HERE, &instance.id, Order::Terminate).expect("it ends");
+    world.console_action(HERE, &instance.id, InstanceAction::Terminate).expect("it ends");
     world.clock().advance(Duration::from_secs(600));
     assert!(points(&world, &cpu(&instance)).is_empty());
     assert!(world.list_metrics(HERE, &MetricFilter::default()).is_empty());
 }
 
 #[test]
-fn what_is_put_again_at_one_moment_adds_up_in_bounded_memory_and_what_is_set_replaces_it() {
+fn repeated_puts_are_merged_in_bounded_memory() {
     let (world, _) = world(AgentDimensions::Aggregated);
     let key = MetricKey::new("Mine", "load", [("host", "a")]);
     let at = world.clock().now();
     world.clock().advance(Duration::from_secs(1));
-    let datum = |value| Datum { at, summary: Summary::of(value), unit: "None".to_owned() };
+    let datum = |value| Datum { at, summary: Summary::from_value(value), unit: "None".to_owned() };
     for value in 0..10_000 {
         assert!(world.put_metric("us-east-1", key.clone(), datum(f64::from(value))));
     }
@@ -128,5 +128,5 @@ fn what_is_put_again_at_one_moment_adds_up_in_bounded_memory_and_what_is_set_rep
     assert_eq!((found[0].summary.count, found[0].summary.maximum), (10_000.0, 9_999.0));
     assert!(found[0].summary.values.len() < 2_000);
     world.set_metric("us-east-1", key.clone(), datum(7.0));
-    assert_eq!(points(&world, &key)[0].summary, Summary::of(7.0));
+    assert_eq!(points(&world, &key)[0].summary, Summary::from_value(7.0));
 }

@@ -1,4 +1,4 @@
-//! External hands: what somebody does in the console, behind the back of whoever uses the API. Nothing of it is recorded.
+//! Changes made in the AWS console, outside the API. They are not added to the request log.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::ec2::Intent;
 use super::error::AwsError;
 use super::instance::Instance;
 use super::launch::LaunchRequest;
-use super::lifecycle::{Order, StateChange};
+use super::lifecycle::{InstanceAction, StateChange};
 use super::metrics::{Datum, MetricKey};
 use super::view::View;
 
@@ -16,39 +16,44 @@ impl World {
     /// Starts, stops, reboots or terminates an instance.
     ///
     /// # Errors
-    /// As the API: an unknown id, a state that does not allow it.
-    pub fn hand_order(&self, region: &str, instance: &str, order: Order) -> Result<StateChange, AwsError> {
+    /// The errors of the API call: an unknown id, or a state that does not allow the action.
+    pub fn console_action(
+        &self,
+        region: &str,
+        instance: &str,
+        action: InstanceAction,
+    ) -> Result<StateChange, AwsError> {
         let ids = [instance.to_owned()];
         let changes =
-            self.with_ec2(|ec2, now| ec2.order(region, &ids, order, Intent::Execute, &View::default(), now))?;
+            self.with_ec2(|ec2, now| ec2.change_state(region, &ids, action, Intent::Execute, &View::default(), now))?;
         changes.into_iter().next().ok_or_else(|| AwsError::unknown_instances(&[instance]))
     }
 
     /// Launches instances.
     ///
     /// # Errors
-    /// As the API.
-    pub fn hand_launch(&self, region: &str, request: LaunchRequest) -> Result<Vec<Arc<Instance>>, AwsError> {
+    /// The errors of RunInstances.
+    pub fn console_launch(&self, region: &str, request: LaunchRequest) -> Result<Vec<Arc<Instance>>, AwsError> {
         let launch = self.with_ec2(|ec2, now| ec2.launch(region, request, Intent::Execute, now))?;
         Ok(launch.instances)
     }
 
-    /// Tags an instance.
+    /// Adds a tag to an instance, or replaces its value.
     ///
     /// # Errors
-    /// As the API: an unknown id, a tag that is not allowed.
-    pub fn hand_tag(&self, region: &str, instance: &str, key: &str, value: &str) -> Result<(), AwsError> {
+    /// The errors of CreateTags: an unknown id, or a tag that is not allowed.
+    pub fn console_tag(&self, region: &str, instance: &str, key: &str, value: &str) -> Result<(), AwsError> {
         let (ids, tags) = ([instance.to_owned()], [(key.to_owned(), value.to_owned())]);
         self.with_ec2(|ec2, now| {
             ec2.region(region, now)?.create_tags(&ids, &tags, Intent::Execute, &View::default(), now)
         })
     }
 
-    /// Puts an image into a region.
+    /// Adds an image to a region, or replaces the image with the same id.
     ///
     /// # Errors
     /// An unknown region.
-    pub fn hand_image(&self, region: &str, image: Image) -> Result<(), AwsError> {
+    pub fn console_put_image(&self, region: &str, image: Image) -> Result<(), AwsError> {
         self.with_ec2(|ec2, now| {
             let images = &mut ec2.region(region, now)?.catalog.images;
             images.retain(|known| known.id != image.id);
@@ -57,11 +62,11 @@ impl World {
         })
     }
 
-    /// Puts a subnet into a region.
+    /// Adds a subnet to a region, or replaces the subnet with the same id.
     ///
     /// # Errors
     /// An unknown region.
-    pub fn hand_subnet(&self, region: &str, subnet: Subnet) -> Result<(), AwsError> {
+    pub fn console_put_subnet(&self, region: &str, subnet: Subnet) -> Result<(), AwsError> {
         self.with_ec2(|ec2, now| {
             let subnets = &mut ec2.region(region, now)?.catalog.subnets;
             subnets.retain(|known| known.id != subnet.id);
@@ -70,11 +75,11 @@ impl World {
         })
     }
 
-    /// Puts a security group into a region.
+    /// Adds a security group to a region, or replaces the group with the same id.
     ///
     /// # Errors
     /// An unknown region.
-    pub fn hand_group(&self, region: &str, group: SecurityGroup) -> Result<(), AwsError> {
+    pub fn console_put_security_group(&self, region: &str, group: SecurityGroup) -> Result<(), AwsError> {
         self.with_ec2(|ec2, now| {
             let groups = &mut ec2.region(region, now)?.catalog.groups;
             groups.retain(|known| known.id != group.id);
@@ -83,11 +88,11 @@ impl World {
         })
     }
 
-    /// Sets a point of any metric, also of AWS's own, which PutMetricData refuses.
+    /// Sets a data point of any metric, including the `AWS/` namespaces that PutMetricData rejects.
     ///
     /// # Errors
     /// An unknown region.
-    pub fn hand_metric(&self, region: &str, key: MetricKey, datum: Datum) -> Result<(), AwsError> {
+    pub fn console_set_metric(&self, region: &str, key: MetricKey, datum: Datum) -> Result<(), AwsError> {
         self.with_ec2(|ec2, now| ec2.region(region, now).map(|_| ()))?;
         self.set_metric(region, key, datum);
         Ok(())
