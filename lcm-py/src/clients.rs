@@ -7,7 +7,7 @@ use lcm_sdk::Secret;
 use lcm_sdk::from_settings;
 use lcm_sdk::ports::{Clock, Coordination, Events, Ports};
 use lcm_sdk::providers::aws::{Account, Tuning};
-use lcm_sdk::providers::events::{Fanout, LogEvents};
+use lcm_sdk::providers::events::{FanoutEvents, LogEvents};
 use lcm_sdk::reconciler::Reconciler;
 use lcm_sdk::resilience::batch::{BatchSettings, BatchingCompute};
 use lcm_sdk::settings::Settings;
@@ -97,7 +97,7 @@ impl Clients {
         }
         if let Some(bridge) = events {
             let listener = Arc::new(PythonEvents(Bridge::new(bridge)?));
-            ports.events = Arc::new(Fanout::new([Arc::new(LogEvents) as Arc<dyn Events>, listener]));
+            ports.events = Arc::new(FanoutEvents::new([Arc::new(LogEvents) as Arc<dyn Events>, listener]));
         }
         let (reconcilers, process) = (Mutex::default(), std::process::id());
         Ok(Self { settings, ports, telemetry, reconcilers, process })

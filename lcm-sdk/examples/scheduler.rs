@@ -37,7 +37,7 @@ impl Scheduler {
         let response = request.send().await.map_err(http::failure)?;
         let (status, body) = (response.status(), response.text().await.map_err(http::failure)?);
         if !status.is_success() {
-            return Err(http::failure_of_answer(status, &body));
+            return Err(http::response_failure(status, &body));
         }
         serde_json::from_str(&body).map_err(|error| CallFailure::new(FailureKind::Unparsable, error.to_string()))
     }

@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     story.chapter("Somebody stops the instance in the console; the desired state wins");
     let instance = story.world.worker.ec2_instance_id.clone().ok_or("no instance")?;
     let now = story.world.now;
-    let _ = story.world.cloud.stop(&instance, now);
+    let _ = story.world.ec2.stop(&instance, now);
     story.play()?;
     story.expect(WorkerStatus::Running)?;
 
@@ -47,8 +47,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     story.chapter("The instance is terminated in the console while the worker is stopped");
     let now = story.world.now;
-    let _ = story.world.cloud.terminate(&instance, now);
-    story.world.pass_time(Duration::from_secs(600));
+    let _ = story.world.ec2.terminate(&instance, now);
+    story.world.advance(Duration::from_secs(600));
     story.play()?;
     story.expect(WorkerStatus::Terminated)?;
 
@@ -120,7 +120,7 @@ impl Story {
     }
 
     fn expect(&self, status: WorkerStatus) -> Result<(), String> {
-        let (worker, live) = (&self.world.worker, self.world.cloud.live());
+        let (worker, live) = (&self.world.worker, self.world.ec2.live());
         if worker.status == status && live <= 1 {
             Ok(())
         } else {

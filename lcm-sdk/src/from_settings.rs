@@ -16,7 +16,7 @@ use crate::providers::aws::{Account, CloudWatch, Ec2, Tuning};
 use crate::providers::cml::{self, CmlClient, Security};
 use crate::providers::control_plane::{self, ControlPlaneClient};
 use crate::providers::etcd::{ClientCertificate, Etcd, EtcdOptions, EtcdTls, EtcdUser};
-use crate::providers::events::{ControlPlaneEvents, Fanout, HttpEvents, LogEvents, SinkOptions};
+use crate::providers::events::{ControlPlaneEvents, FanoutEvents, HttpEvents, LogEvents, SinkOptions};
 use crate::providers::http::SetupError;
 use crate::reconciler::CmlDefaults;
 use crate::resilience::batch::{BatchSettings, BatchingCompute};
@@ -108,7 +108,7 @@ pub fn ports_with(settings: &Settings, account: Account, telemetry: &Telemetry) 
         metrics: Arc::new(CloudWatch::new(account)),
         cml: Arc::new(CmlClient::new(cml).map_err(client("CML"))?),
         control_plane,
-        events: Arc::new(Fanout::new(places)),
+        events: Arc::new(FanoutEvents::new(places)),
         clock: Arc::new(SystemClock),
     })
 }

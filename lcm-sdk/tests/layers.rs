@@ -15,9 +15,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     // A leaf: labels are its own, values come from the lifecycle.
     ("telemetry", &["lifecycle"]),
     ("resilience", &["lifecycle", "ports", "telemetry"]),
-    ("providers", &["lifecycle", "ports", "telemetry", "resilience"]),
-    ("conformance", &["lifecycle", "ports"]),
     ("simulate", &["lifecycle", "ports"]),
+    // The memory ports are built on the EC2 model of the simulation.
+    ("providers", &["lifecycle", "ports", "telemetry", "resilience", "simulate"]),
+    ("conformance", &["lifecycle", "ports"]),
     ("controller", &["lifecycle", "ports", "telemetry", "resilience", "providers"]),
     ("reconciler", &["lifecycle", "ports", "telemetry", "resilience", "providers", "controller"]),
     ("workers", &["lifecycle", "ports", "telemetry", "resilience", "providers", "controller", "reconciler"]),

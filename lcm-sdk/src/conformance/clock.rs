@@ -23,7 +23,7 @@ mod tests {
     #[test]
     fn the_machines_clock_and_the_one_that_is_moved_by_hand_pass() {
         suite(&SystemClock);
-        let moved = ManualClock::at(crate::lifecycle::time::parse("2026-02-06T08:00:00Z").expect("valid"));
+        let moved = ManualClock::new(crate::lifecycle::time::parse("2026-02-06T08:00:00Z").expect("valid"));
         suite(&moved);
     }
 }

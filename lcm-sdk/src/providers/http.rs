@@ -1,4 +1,4 @@
-//! HTTP with reqwest: what CML and the control plane say when they do not answer.
+//! HTTP clients and responses shared by the CML and control plane providers.
 
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
@@ -12,46 +12,47 @@ use thiserror::Error;
 use super::sanitize::one_line;
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 
-/// Longest part of an error page that is quoted.
+/// Maximum length of a response body quoted in an error, in characters.
 const QUOTED: usize = 200;
 
-/// Why a client cannot be made.
+/// Invalid configuration of an HTTP client.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum SetupError {
     /// The file of certificate authorities cannot be read.
     #[error("cannot read the file of certificate authorities {path:?}")]
     AuthoritiesUnreadable {
-        /// Which file.
+        /// Path of the PEM file.
         path: PathBuf,
-        /// Why.
+        /// Error of the file system.
         source: std::io::Error,
     },
     /// The file of certificate authorities holds none.
     #[error("the file {path:?} holds no certificate; accepted: one or more in PEM")]
     NoAuthorities {
-        /// Which file.
+        /// Path of the PEM file.
         path: PathBuf,
     },
-    /// The address is none. It is not shown: it may carry credentials.
+    /// The URL is invalid. The error does not contain it, because it may hold credentials.
     #[error("the address of {of} cannot be used ({problem}); accepted: an http or https URL")]
     Address {
-        /// Whose address.
+        /// Service that the URL belongs to.
         of: &'static str,
-        /// What is wrong with it.
+        /// Reason for refusing the URL.
         problem: String,
     },
-    /// A key holds signs that cannot be sent in a header.
+    /// The key holds characters that a header cannot carry.
     #[error("the key of {of} cannot be sent (value not shown); accepted: visible ASCII")]
     Key {
-        /// Whose key.
+        /// Service that the key belongs to.
         of: &'static str,
     },
-    /// The client itself.
+    /// Reqwest failed to build the client, for example because TLS is unavailable.
     #[error("the HTTP client cannot be made")]
     Client(#[source] reqwest::Error),
 }
 
-/// Puts a reqwest error into the core's words. The address is left out: it may carry credentials.
+/// Converts a reqwest error. The URL is left out, because it may hold credentials.
 pub fn failure(error: reqwest::Error) -> CallFailure {
     let kind = if error.is_connect() {
         FailureKind::Unreachable
@@ -68,19 +69,8 @@ pub fn failure(error: reqwest::Error) -> CallFailure {
     CallFailure::new(kind, message)
 }
 
-/// Puts an answer that is no success into the core's words. A server that is starting answers with HTML: only the
-/// beginning of the body is quoted, and none of its markup is trusted to mean anything.
-///
-/// ```
-/// use lcm_sdk::providers::http::failure_of_answer;
-/// use lcm_sdk::FailureKind;
-/// use reqwest::StatusCode;
-///
-/// let starting = failure_of_answer(StatusCode::BAD_GATEWAY, "<html><h1>502 Bad Gateway</h1>");
-/// assert_eq!(starting.kind, FailureKind::Unclear);
-/// assert_eq!(starting.code.as_deref(), Some("502"));
-/// ```
-pub fn failure_of_answer(status: StatusCode, body: &str) -> CallFailure {
+/// Converts an unsuccessful response. Only the beginning of the body is quoted, because proxies send whole HTML pages.
+pub fn response_failure(status: StatusCode, body: &str) -> CallFailure {
     let kind = match status {
         StatusCode::CONFLICT | StatusCode::PRECONDITION_FAILED => FailureKind::Conflict,
         StatusCode::TOO_MANY_REQUESTS => FailureKind::Throttled,
@@ -94,7 +84,7 @@ pub fn failure_of_answer(status: StatusCode, body: &str) -> CallFailure {
     CallFailure::coded(kind, status.as_str(), quoted)
 }
 
-/// A client that follows no redirect, because credentials must not go where they were not sent, and whose calls end.
+/// Builds a client with a time limit per call. It follows no redirects, which could carry credentials to another host.
 pub(crate) fn client(timeout: Duration) -> ClientBuilder {
     Client::builder()
         .redirect(redirect::Policy::none())
@@ -102,13 +92,13 @@ pub(crate) fn client(timeout: Duration) -> ClientBuilder {
         .user_agent(concat!("lcm/", env!("CARGO_PKG_VERSION")))
 }
 
-/// A client for addresses without encryption. It needs no authorities, and a small container has none: asking for the
-/// machine's would keep it from starting.
+/// Builds a client for plain HTTP. It loads no certificate authorities: a minimal container has none, and loading them
+/// would fail.
 pub(crate) fn plain_client(timeout: Duration) -> ClientBuilder {
     client(timeout).tls_certs_only(std::iter::empty())
 }
 
-/// The authorities in a PEM file.
+/// Reads the certificate authorities in a PEM file.
 pub(crate) fn authorities(path: &Path) -> Result<Vec<Certificate>, SetupError> {
     let read = std::fs::read(path);
     let pem = read.map_err(|source| SetupError::AuthoritiesUnreadable { path: path.to_owned(), source })?;
@@ -118,7 +108,7 @@ pub(crate) fn authorities(path: &Path) -> Result<Vec<Certificate>, SetupError> {
     }
 }
 
-/// Reads the address of a service.
+/// Parses the URL of a service.
 #[cfg(feature = "control-plane")]
 pub(crate) fn address(of: &'static str, text: &str) -> Result<Url, SetupError> {
     let url = Url::parse(text).map_err(|error| SetupError::Address { of, problem: error.to_string() })?;
@@ -128,23 +118,23 @@ pub(crate) fn address(of: &'static str, text: &str) -> Result<Url, SetupError> {
     }
 }
 
-/// Adds segments to the path of an address, whatever signs they hold.
+/// Appends escaped segments to the path of a URL.
 ///
 /// # Errors
-/// [`FailureKind::Refused`] for a segment that would change which resource is meant.
+/// [`FailureKind::Refused`] for a segment that would address another resource.
 pub(crate) fn path(base: &Url, segments: &[&str]) -> Result<Url, CallFailure> {
     let mut url = base.clone();
     if let Some(odd) = segments.iter().find(|segment| matches!(**segment, "" | "." | "..")) {
-        return Err(CallFailure::new(FailureKind::Refused, format!("{odd:?} cannot be part of an address")));
+        return Err(CallFailure::new(FailureKind::Refused, format!("invalid path segment {odd:?}")));
     }
     match url.path_segments_mut() {
         Ok(mut parts) => drop(parts.pop_if_empty().extend(segments)),
-        Err(()) => return Err(CallFailure::new(FailureKind::Refused, "the base address cannot have a path")),
+        Err(()) => return Err(CallFailure::new(FailureKind::Refused, "the base URL cannot have a path")),
     }
     Ok(url)
 }
 
-/// Takes secrets out of what the far side said: some servers repeat what they were sent.
+/// Redacts secrets in a failure, because some servers echo the request in their error.
 pub(crate) fn scrub(mut failure: CallFailure, secrets: &[&str]) -> CallFailure {
     for secret in secrets.iter().filter(|secret| !secret.is_empty()) {
         failure.message = failure.message.replace(secret, "[redacted]");
@@ -152,60 +142,33 @@ pub(crate) fn scrub(mut failure: CallFailure, secrets: &[&str]) -> CallFailure {
     failure
 }
 
-/// Is shown an answer while it comes. It may be cut off, or come again from its beginning.
-pub(crate) trait Onlooker: Send {
-    /// An answer begins.
-    fn begin(&mut self);
-
-    /// So much of it has come until now, and there may be more.
-    fn look_on(&mut self, so_far: &[u8]);
-}
-
-/// Nobody.
-impl Onlooker for () {
-    fn begin(&mut self) {}
-
-    fn look_on(&mut self, _so_far: &[u8]) {}
-}
-
-/// An answer, read to its end.
+/// A response with its whole body.
 pub(crate) struct Reply {
-    /// The status.
     pub(crate) status: StatusCode,
-    /// The version in `ETag`, if there is one.
+    /// Record version in the `ETag` header.
     #[cfg(feature = "control-plane")]
     pub(crate) version: Option<u64>,
     body: Vec<u8>,
 }
 
 impl Reply {
-    /// Reads an answer whose body is no longer than `limit`.
-    pub(crate) async fn read(response: Response, limit: usize) -> Result<Self, CallFailure> {
-        Self::read_before(&mut (), response, limit).await
-    }
-
-    /// The same while somebody looks on. Only a success is shown.
-    pub(crate) async fn read_before(
-        onlooker: &mut dyn Onlooker,
-        mut response: Response,
-        limit: usize,
-    ) -> Result<Self, CallFailure> {
+    /// Reads a response.
+    ///
+    /// # Errors
+    /// [`FailureKind::Unparsable`] if the body is longer than `limit` bytes.
+    pub(crate) async fn read(mut response: Response, limit: usize) -> Result<Self, CallFailure> {
         let status = response.status();
         #[cfg(feature = "control-plane")]
         let version = version(response.headers());
-        // As long as it says, so that a listing of a large fleet is not copied again and again as it grows.
+        // Allocated once: the list of a large fleet is tens of megabytes.
         let announced = response.content_length().and_then(|length| usize::try_from(length).ok());
         let mut body = Vec::with_capacity(announced.unwrap_or_default().min(limit));
-        onlooker.begin();
         while let Some(chunk) = response.chunk().await.map_err(failure)? {
             if body.len() + chunk.len() > limit {
-                let message = format!("the answer is longer than {limit} bytes");
+                let message = format!("the response is longer than {limit} bytes");
                 return Err(CallFailure::coded(FailureKind::Unparsable, status.as_str(), message));
             }
             body.extend_from_slice(&chunk);
-            if status.is_success() {
-                onlooker.look_on(&body);
-            }
         }
         Ok(Self {
             status,
@@ -215,48 +178,36 @@ impl Reply {
         })
     }
 
-    /// An answer that somebody has made up.
-    #[cfg(all(test, feature = "control-plane"))]
-    pub(crate) fn of(status: StatusCode, body: Vec<u8>) -> Self {
-        Self { status, version: None, body }
-    }
-
-    /// The body as it came.
-    #[cfg(feature = "control-plane")]
-    pub(crate) fn body(&self) -> &[u8] {
-        &self.body
-    }
-
-    /// The body, if it is JSON.
+    /// Parses the body as JSON.
     pub(crate) fn json(&self) -> Result<Value, CallFailure> {
         self.json_as(PhantomData)
     }
 
-    /// What a seed makes of the body, if it is JSON.
+    /// Parses the body as JSON with a seed.
     pub(crate) fn json_as<'a, S: DeserializeSeed<'a>>(&'a self, seed: S) -> Result<S::Value, CallFailure> {
         let no_json = |error: &dyn std::fmt::Display| {
-            let message = format!("the answer is no JSON ({error}; {} bytes)", self.body.len());
+            let message = format!("the response is not JSON ({error}; {} bytes)", self.body.len());
             CallFailure::coded(FailureKind::Unparsable, self.status.as_str(), message)
         };
-        // All at once, which is several times faster than text by text.
+        // Validating the whole body once is several times faster than validating each string.
         let body = std::str::from_utf8(&self.body).map_err(|error| no_json(&error))?;
         let mut json = serde_json::Deserializer::from_str(body);
         let read = seed.deserialize(&mut json).and_then(|read| json.end().map(|()| read));
         read.map_err(|error| no_json(&error))
     }
 
-    /// Why this is no success. A refusal counts only from the service itself, which speaks JSON: a page of HTML is
-    /// from whatever stands in front of it, and says nothing about what was asked.
+    /// Converts an unsuccessful response. A 4xx status counts as a refusal only with a JSON body: an HTML page comes from
+    /// a proxy, and the service may never have received the request.
     pub(crate) fn failure(&self) -> CallFailure {
-        let failure = failure_of_answer(self.status, &String::from_utf8_lossy(&self.body));
+        let failure = response_failure(self.status, &String::from_utf8_lossy(&self.body));
         match failure.kind {
             FailureKind::Refused if self.json().is_err() => CallFailure { kind: FailureKind::Unclear, ..failure },
             _ => failure,
         }
     }
 
-    /// The same with a secret that must not show in a failure.
-    pub(crate) fn without(self, secret: &str) -> Self {
+    /// Redacts a secret in the body of an unsuccessful response.
+    pub(crate) fn redact(self, secret: &str) -> Self {
         if self.status.is_success() || secret.is_empty() {
             return self;
         }
@@ -264,7 +215,7 @@ impl Reply {
         Self { body, ..self }
     }
 
-    /// The answer itself, or why it is no success.
+    /// Returns the response, or its failure if the status is not a success.
     pub(crate) fn success(self) -> Result<Self, CallFailure> {
         if self.status.is_success() { Ok(self) } else { Err(self.failure()) }
     }
@@ -276,8 +227,8 @@ fn version(headers: &reqwest::header::HeaderMap) -> Option<u64> {
     tag.strip_prefix("W/").unwrap_or(tag).trim_matches('"').parse().ok()
 }
 
-/// A whole number from zero up, also where a server writes `3.0` for `3`.
-pub(crate) fn whole(value: &Value) -> Option<u64> {
+/// Reads a non-negative integer. Accepts `3.0` for `3`, as some servers write it.
+pub(crate) fn unsigned(value: &Value) -> Option<u64> {
     let float = || value.as_f64().filter(|float| (0.0..9e15).contains(float) && float.fract() == 0.0);
     value.as_u64().or_else(|| float().map(|float| float as u64))
 }
@@ -288,7 +239,7 @@ mod tests {
 
     #[cfg(feature = "runtime")]
     #[tokio::test]
-    async fn nobody_home_is_unreachable_and_the_address_is_not_quoted() {
+    async fn refused_connection_is_unreachable() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener.local_addr().expect("an address").port();
         drop(listener);
@@ -301,19 +252,19 @@ mod tests {
     }
 
     #[test]
-    fn a_status_says_whether_to_ask_again() {
-        let kind = |status| failure_of_answer(status, "").kind;
+    fn status_decides_the_failure_kind() {
+        let kind = |status| response_failure(status, "").kind;
         assert_eq!(kind(StatusCode::CONFLICT), FailureKind::Conflict);
         assert_eq!(kind(StatusCode::FORBIDDEN), FailureKind::Refused);
         assert_eq!(kind(StatusCode::TOO_MANY_REQUESTS), FailureKind::Throttled);
         assert_eq!(kind(StatusCode::SERVICE_UNAVAILABLE), FailureKind::Unclear);
-        assert_eq!(failure_of_answer(StatusCode::GATEWAY_TIMEOUT, " ").to_string(), "504: Gateway Timeout");
-        assert!(failure_of_answer(StatusCode::BAD_GATEWAY, &"é".repeat(9_000)).message.len() < 500);
-        assert_eq!(failure_of_answer(StatusCode::BAD_GATEWAY, "<h1>\r\n 502\n").message, "<h1> 502");
+        assert_eq!(response_failure(StatusCode::GATEWAY_TIMEOUT, " ").to_string(), "504: Gateway Timeout");
+        assert!(response_failure(StatusCode::BAD_GATEWAY, &"é".repeat(9_000)).message.len() < 500);
+        assert_eq!(response_failure(StatusCode::BAD_GATEWAY, "<h1>\r\n 502\n").message, "<h1> 502");
     }
 
     #[test]
-    fn odd_ids_stay_one_segment_of_the_path() {
+    fn ids_stay_one_path_segment() {
         let base = Url::parse("http://host/base/").expect("valid");
         let url = |id| path(&base, &["workers", id, "status"]).map(String::from);
         assert_eq!(url("a/../b?c#d").expect("escaped"), "http://host/base/workers/a%2F..%2Fb%3Fc%23d/status");
@@ -323,11 +274,11 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_whole_also_when_written_as_floats() {
-        assert_eq!(whole(&serde_json::json!(3.0)), Some(3));
-        assert_eq!(whole(&serde_json::json!(3)), Some(3));
+    fn integers_may_be_written_as_floats() {
+        assert_eq!(unsigned(&serde_json::json!(3.0)), Some(3));
+        assert_eq!(unsigned(&serde_json::json!(3)), Some(3));
         for odd in [serde_json::json!(3.5), serde_json::json!(-1), serde_json::json!("3"), serde_json::json!(1e300)] {
-            assert_eq!(whole(&odd), None, "{odd}");
+            assert_eq!(unsigned(&odd), None, "{odd}");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The edges: what the real clients say, put into the words of the core.
+//! Implementations of the [ports](crate::ports).
 //!
-//! Each room is behind the feature of the same name. The pure rule is the same for all of them: an answer stays an
-//! answer, and everything else becomes a [`CallFailure`](crate::CallFailure) whose kind says whether the far side
-//! definitely did nothing and whether asking again can help.
+//! Each module is behind the feature of the same name; [`memory`] and [`events`] need only `runtime`. Errors of client
+//! libraries become a [`CallFailure`](crate::CallFailure), whose kind tells whether the service may have executed the
+//! call and whether a retry can succeed.
 
 #[cfg(feature = "aws")]
 pub mod aws;

@@ -1,13 +1,13 @@
-//! What a far side said, fit for an error and a line of a log.
+//! Prepares remote text for error messages and log lines.
 
-/// On one line, because a far side must not be able to forge lines of our log; without what steers a terminal; and no
-/// longer than anybody reads.
+/// Collapses whitespace, replaces control characters and truncates to `longest` characters. A remote server can then
+/// neither forge log lines nor control a terminal.
 pub(crate) fn one_line(text: &str, longest: usize) -> String {
     let mut line = String::new();
     let mut length = 0;
     let mut is_between = false;
-    for sign in text.trim().chars() {
-        if sign.is_whitespace() {
+    for character in text.trim().chars() {
+        if character.is_whitespace() {
             is_between = true;
             continue;
         }
@@ -19,7 +19,7 @@ pub(crate) fn one_line(text: &str, longest: usize) -> String {
             line.push(' ');
             length += 1;
         }
-        line.push(if sign.is_control() { char::REPLACEMENT_CHARACTER } else { sign });
+        line.push(if character.is_control() { char::REPLACEMENT_CHARACTER } else { character });
         length += 1;
     }
     line
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_become_one_and_what_is_long_is_cut() {
+    fn text_becomes_one_short_line() {
         assert_eq!(one_line(" <h1>\r\n 502\n", 200), "<h1> 502");
         assert_eq!(one_line("a\u{1b}[2Jb\0", 200), "a\u{fffd}[2Jb\u{fffd}");
         assert_eq!(one_line("éééé", 3), "ééé…");

@@ -1,7 +1,7 @@
-//! Simulation: a worker's life played out against a small model of EC2, without a network and without waiting.
+//! Simulates the lifecycle of a worker against a model of EC2, without network and without waiting.
 //!
-//! Every decision is the real one; only the world is a model. Use it to see what would happen, to test a policy,
-//! or to show somebody how a worker lives.
+//! Decisions are those of the controller; only EC2, CML and the control plane are models. Use it to test a policy or to
+//! show what would happen to a worker.
 //!
 //! ```
 //! use lcm_sdk::simulate::Simulation;
@@ -10,18 +10,18 @@
 //! let mut worker = Worker::new("w-1", WorkerStatus::Pending);
 //! worker.desired_status = Some(DesiredStatus::Running);
 //! let mut simulation = Simulation::new(worker);
-//! let steps = simulation.play_until_quiet(50).expect("it settles");
+//! let steps = simulation.play_until_quiet(50).expect("the worker settles");
 //!
 //! assert_eq!(simulation.worker.status, WorkerStatus::Running);
-//! let way: Vec<_> = steps.iter().filter_map(|record| record.transition).map(|step| step.to_string()).collect();
-//! assert_eq!(way, ["pending → provisioning (commanded)", "provisioning → running (commanded)"]);
+//! let transitions: Vec<_> = steps.iter().filter_map(|record| record.transition).map(|step| step.to_string()).collect();
+//! assert_eq!(transitions, ["pending → provisioning (commanded)", "provisioning → running (commanded)"]);
 //! ```
 
-mod model;
+mod ec2;
 
 use std::time::Duration;
 
-pub use model::ModelCloud;
+pub use ec2::{Catalog, Ec2Model};
 
 use crate::lifecycle::decide::decide;
 use crate::lifecycle::decision::Decision;
@@ -29,7 +29,7 @@ use crate::lifecycle::effect::{Effect, EffectResult, IfRefused};
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::fleet::FleetView;
 use crate::lifecycle::idle::IdleReport;
-use crate::lifecycle::instance::Image;
+use crate::lifecycle::instance::{Image, Instance};
 use crate::lifecycle::license::{RegistrationStatus, Submission};
 use crate::lifecycle::observation::{CloudMetrics, CmlMetrics, Lookup, Observation};
 use crate::lifecycle::patch::Patch;
@@ -42,34 +42,34 @@ use crate::lifecycle::template::Template;
 use crate::lifecycle::time::Timestamp;
 use crate::lifecycle::worker::Worker;
 
-/// One worker and its world. Every field may be changed between two steps, as an operator, a user or a stranger
-/// with console access would.
+/// A worker and the services around it. Every field may be changed between two steps, as an operator, a user or another
+/// user of the AWS console would.
 #[derive(Debug, Clone)]
 pub struct Simulation {
-    /// The record.
+    /// Record of the worker.
     pub worker: Worker,
-    /// EC2.
-    pub cloud: ModelCloud,
-    /// The sessions on the worker.
+    /// EC2 in the region of the worker.
+    pub ec2: Ec2Model,
+    /// Sessions assigned to the worker.
     pub sessions: Vec<Session>,
-    /// The worker's template, if it exists.
+    /// Template of the worker; `None` if it does not exist.
     pub template: Option<Template>,
-    /// How CML's registration stands.
+    /// License registration of the CML system.
     pub registration: RegistrationStatus,
-    /// What idle detection would say.
+    /// Result of idle detection.
     pub idle: IdleReport,
-    /// How many workers of the fleet run.
+    /// Number of running workers in the fleet.
     pub running_workers: usize,
-    /// The knobs.
+    /// Policy that decisions follow.
     pub policy: Policy,
-    /// The time.
+    /// Current time.
     pub now: Timestamp,
-    /// How much time passes between two steps.
+    /// Time between two reconciles. Default: 30 s.
     pub step: Duration,
 }
 
 impl Simulation {
-    /// A world for one worker: a region, a template and an AMI that fit it, and EC2 without any instance.
+    /// A simulation with the region and template of the worker, and without instances.
     pub fn new(mut worker: Worker) -> Self {
         let region = worker.aws_region.get_or_insert_with(|| "us-east-1".to_owned()).clone();
         let template = worker.template_name.get_or_insert_with(|| "metal".to_owned()).clone();
@@ -87,7 +87,7 @@ impl Simulation {
         worker.version = worker.version.or(Some(1));
         Self {
             worker,
-            cloud: ModelCloud::default(),
+            ec2: Ec2Model::default(),
             sessions: Vec::new(),
             template: Some(Template::new(template, "m5zn.metal")),
             registration: RegistrationStatus::from_wire("NOT_REGISTERED"),
@@ -99,7 +99,7 @@ impl Simulation {
         }
     }
 
-    /// One pass, as a controller makes it: observe, decide, apply, record. Then time goes on.
+    /// Reconciles once: observe, decide, apply, record. Then advances the time by one step.
     pub fn play(&mut self) -> Record {
         let (decision, _) = self.consider();
         let as_read = self.worker.clone();
@@ -107,31 +107,31 @@ impl Simulation {
         let version = self.worker.version;
         let record = record(&as_read, &Applied { decision, results, at: self.now, version });
         self.write(&record.patch);
-        self.pass_time(self.step);
+        self.advance(self.step);
         record
     }
 
-    /// A pass that dies after `effects` effects, before anything is recorded. Returns whether it died: a pass with
-    /// fewer effects runs to its end and only its record is lost.
+    /// Reconciles, but crashes after `effects` effects and records nothing. Returns whether effects were left: a reconcile
+    /// with fewer effects loses only its record.
     pub fn play_and_crash_after(&mut self, effects: usize) -> bool {
         let (decision, _) = self.consider();
         for effect in decision.effects.iter().take(effects) {
-            self.carry_out(effect);
+            self.execute(effect);
         }
-        self.pass_time(self.step);
+        self.advance(self.step);
         decision.effects.len() > effects
     }
 
-    /// Plays until a pass neither moves the worker nor writes nor does anything, and time alone changes nothing
-    /// any more. `None` if that does not happen within `steps` passes.
+    /// Reconciles until nothing changes, neither by the controller nor with time. Returns `None` if that takes more than
+    /// `steps` reconciles.
     pub fn play_until_quiet(&mut self, steps: usize) -> Option<Vec<Record>> {
         let mut records = Vec::new();
         for _ in 0..steps {
-            let before = self.cloud.states();
+            let before = self.ec2.states();
             let record = self.play();
             let quiet = record.patch.is_empty()
-                && self.cloud.states() == before
-                && !self.cloud.is_in_motion()
+                && self.ec2.states() == before
+                && !self.ec2.is_in_transition()
                 && !is_waiting(&record);
             records.push(record);
             if quiet {
@@ -141,7 +141,7 @@ impl Simulation {
         None
     }
 
-    /// What would be decided now, and what was looked at for it. Changes nothing.
+    /// Returns the decision for the current state and the observation behind it. Changes nothing.
     pub fn consider(&self) -> (Decision, Observation) {
         let mut seen = Observation::default();
         loop {
@@ -155,30 +155,35 @@ impl Simulation {
                 seen.idle = Lookup::Found(self.idle.clone());
             }
             for query in open.iter() {
-                self.answer(query, &mut seen);
+                self.observe(query, &mut seen);
             }
         }
     }
 
-    /// Lets time pass: EC2's transitions and CML's registration go on.
-    pub fn pass_time(&mut self, duration: Duration) {
+    /// Advances the time. Completes due transitions of EC2 and a registration in progress.
+    pub fn advance(&mut self, duration: Duration) {
         self.now =
             self.now.checked_add_signed(chrono::TimeDelta::from_std(duration).unwrap_or_default()).unwrap_or(self.now);
-        self.cloud.settle(self.now);
+        self.ec2.settle(self.now);
         if self.registration.word == "IN_PROGRESS" {
             "COMPLETED".clone_into(&mut self.registration.word);
         }
     }
 
-    fn answer(&self, query: Query, seen: &mut Observation) {
+    fn observe(&self, query: Query, seen: &mut Observation) {
         match query {
             Query::Instance => {
                 seen.instance = match &self.worker.ec2_instance_id {
-                    Some(id) => self.cloud.describe(id, self.now),
+                    Some(id) => self.ec2.describe(id, self.now),
                     None => Lookup::Absent,
                 };
             }
-            Query::Tagged => seen.tagged = self.cloud.tagged(self.worker.id.as_str(), self.now),
+            Query::Tagged => {
+                let is_tagged = |instance: &&Instance| instance.owner() == Some(self.worker.id.as_str());
+                let listed = self.ec2.list(self.now);
+                let tagged = listed.map(|listed| listed.filter(is_tagged).cloned().collect::<Vec<_>>());
+                seen.tagged = tagged.into();
+            }
             Query::Template => seen.template = self.template.clone().map_or(Lookup::Absent, Lookup::Found),
             Query::Images => {
                 let image = |id: &str, date: &str| Image {
@@ -203,7 +208,7 @@ impl Simulation {
     fn apply(&mut self, decision: &Decision) -> Vec<EffectResult> {
         let mut results = Vec::with_capacity(decision.effects.len());
         for effect in &decision.effects {
-            let result = self.carry_out(effect);
+            let result = self.execute(effect);
             let stop = matches!(result, EffectResult::Failed(_)) && effect.stops_the_rest();
             results.push(result);
             if stop {
@@ -213,7 +218,7 @@ impl Simulation {
         results
     }
 
-    fn carry_out(&mut self, effect: &Effect) -> EffectResult {
+    fn execute(&mut self, effect: &Effect) -> EffectResult {
         match effect {
             Effect::RecordLaunchPlan { plan, begun_at } => {
                 self.worker.notes.launch_plan = Some(plan.clone());
@@ -224,10 +229,16 @@ impl Simulation {
                 self.worker.notes.license_attempt = Some(attempted.clone());
                 self.bump()
             }
-            Effect::LaunchInstance { plan, .. } => self.cloud.run(plan, self.now),
-            Effect::StartInstance { instance } => self.cloud.start(instance, self.now),
-            Effect::StopInstance { instance } => self.cloud.stop(instance, self.now),
-            Effect::TerminateInstance { instance } => self.cloud.terminate(instance, self.now),
+            Effect::LaunchInstance { plan, .. } => {
+                let number = self.ec2.all().count() as u64 + 1;
+                match self.ec2.launch(plan, number, self.now) {
+                    Ok(id) => EffectResult::Launched(id),
+                    Err(failure) => EffectResult::Failed(failure),
+                }
+            }
+            Effect::StartInstance { instance } => changed(self.ec2.start(instance, self.now)),
+            Effect::StopInstance { instance } => changed(self.ec2.stop(instance, self.now)),
+            Effect::TerminateInstance { instance } => changed(self.ec2.terminate(instance, self.now)),
             Effect::ReportLicense { report } => {
                 self.worker.license_reported(*report);
                 self.bump()
@@ -256,8 +267,7 @@ impl Simulation {
         }
     }
 
-    /// Writes a patch, unless the record is another version than the patch was made for: then nothing is written, as
-    /// the control plane would have it.
+    /// Writes a patch. Like the control plane, writes nothing if the version of the record is not the expected one.
     pub fn write(&mut self, patch: &Patch) {
         if !patch.is_empty() && patch.expected_version == self.worker.version {
             self.worker = patch.apply_to(&self.worker);
@@ -282,7 +292,14 @@ impl Simulation {
     }
 }
 
-/// Whether a pass said that time alone will bring something: a window, a deadline, a registration under way.
+fn changed(result: Result<(), CallFailure>) -> EffectResult {
+    match result {
+        Ok(()) => EffectResult::Done,
+        Err(failure) => EffectResult::Failed(failure),
+    }
+}
+
+/// Whether a reconcile waits for time to pass, such as a window, a deadline or a registration.
 fn is_waiting(record: &Record) -> bool {
     use crate::lifecycle::outcome::{Outcome, Requeue};
     match record.outcome {

@@ -22,16 +22,16 @@ fn settles(mut simulation: Simulation, story: &str) {
     let begun_as = simulation.worker.status;
     let Some(history) = simulation.play_until_quiet(BOUND) else {
         let last: Vec<_> = (0..3).map(|_| simulation.play().reason.to_string()).collect();
-        panic!("{story}: does not settle; {} {:?} {last:?}", simulation.worker.status, simulation.cloud.states());
+        panic!("{story}: does not settle; {} {:?} {last:?}", simulation.worker.status, simulation.ec2.states());
     };
-    let (worker, live) = (&simulation.worker, simulation.cloud.live());
+    let (worker, live) = (&simulation.worker, simulation.ec2.live());
     let happened = |codes: &[&str]| history.iter().any(|record| codes.contains(&record.reason.code.as_str()));
     assert!(live <= 1, "{story}: {live} live instances");
     let arrived = match (worker.status, worker.desired_status) {
         (WorkerStatus::Running, None | Some(DesiredStatus::Running)) => live == 1,
         // Nothing runs, and what exists is named by the record.
         (WorkerStatus::Stopped, None | Some(DesiredStatus::Stopped)) => {
-            !simulation.cloud.states().contains(&Ec2State::Running) && (live == 0 || worker.ec2_instance_id.is_some())
+            !simulation.ec2.states().contains(&Ec2State::Running) && (live == 0 || worker.ec2_instance_id.is_some())
         }
         (WorkerStatus::Terminated, Some(DesiredStatus::Terminated)) => live == 0,
         // Held back: never launched, and nobody wants it to be.
@@ -50,7 +50,7 @@ fn settles(mut simulation: Simulation, story: &str) {
         }
         _ => false,
     };
-    assert!(arrived, "{story}: rests as {} with {:?}", worker.status, simulation.cloud.states());
+    assert!(arrived, "{story}: rests as {} with {:?}", worker.status, simulation.ec2.states());
     let rest = simulation.worker.clone();
     for _ in 0..5 {
         let again: Record = simulation.play();
@@ -111,7 +111,7 @@ fn stage(
         let mut instance = instance(state);
         instance.launched_at = Some(ago(launched));
         instance.tags.insert(WORKER_ID_TAG.into(), "w-1".into());
-        simulation.cloud.place(instance, now());
+        simulation.ec2.place(instance, now());
     }
     simulation
 }
@@ -163,7 +163,7 @@ fn an_instance_that_falls_back_to_stopped_after_every_start_is_given_up_in_the_e
     while simulation.worker.status != WorkerStatus::Failed {
         starts += usize::from(!simulation.consider().0.effects.is_empty());
         drop(simulation.play());
-        simulation.cloud.fall_back_to_stopped();
+        simulation.ec2.fail_pending(simulation.now);
         assert!(starts < 100, "{:?}", simulation.worker);
     }
     assert!(starts > 2, "given up after {starts}");
@@ -220,13 +220,13 @@ fn perform(simulation: &mut Simulation, act: &Act) {
     match act {
         Act::Pass => drop(simulation.play()),
         Act::Crash(effects) => drop(simulation.play_and_crash_after(*effects)),
-        Act::Outage => simulation.cloud.outage = Some(CallFailure::new(FailureKind::Unreachable, "outage")),
-        Act::Recovery => simulation.cloud.outage = None,
-        Act::ConsoleStop => drop(id.map(|id| simulation.cloud.stop(&id, now))),
-        Act::ConsoleStart => drop(id.map(|id| simulation.cloud.start(&id, now))),
-        Act::ConsoleTerminate => drop(id.map(|id| simulation.cloud.terminate(&id, now))),
-        Act::LoseAnswers(lost) => simulation.cloud.answers_lost = *lost,
-        Act::Refuse(refusing) => simulation.cloud.refusing = *refusing,
+        Act::Outage => simulation.ec2.outage = Some(CallFailure::new(FailureKind::Unreachable, "outage")),
+        Act::Recovery => simulation.ec2.outage = None,
+        Act::ConsoleStop => drop(id.map(|id| simulation.ec2.stop(&id, now))),
+        Act::ConsoleStart => drop(id.map(|id| simulation.ec2.start(&id, now))),
+        Act::ConsoleTerminate => drop(id.map(|id| simulation.ec2.terminate(&id, now))),
+        Act::LoseAnswers(lost) => simulation.ec2.lose_responses = *lost,
+        Act::Refuse(refusing) => simulation.ec2.read_only = *refusing,
         Act::Sessions(states) => {
             let named = |(number, state): (usize, &&str)| Session::new(format!("s-{number}"), state);
             simulation.sessions = states.iter().enumerate().map(named).collect();
@@ -262,7 +262,7 @@ fn perform(simulation: &mut Simulation, act: &Act) {
             simulation.worker.status = WorkerStatus::Pending;
         }
         Act::Reset => {}
-        Act::Minutes(minutes) => simulation.pass_time(Duration::from_secs(minutes * 60)),
+        Act::Minutes(minutes) => simulation.advance(Duration::from_secs(minutes * 60)),
     }
 }
 
@@ -275,9 +275,9 @@ fn command(simulation: &mut Simulation, decision: Decision) {
 
 /// Faults end, users go home, nobody is idle: what is left must settle.
 fn calm(simulation: &mut Simulation) {
-    simulation.cloud.outage = None;
-    simulation.cloud.answers_lost = false;
-    simulation.cloud.refusing = false;
+    simulation.ec2.outage = None;
+    simulation.ec2.lose_responses = false;
+    simulation.ec2.read_only = false;
     simulation.sessions.clear();
     simulation.idle = IdleReport::default();
 }
@@ -293,13 +293,13 @@ proptest! {
         let mut worker = Worker::new("w-1", WorkerStatus::Pending);
         worker.desired_status = Some(DesiredStatus::Running);
         let mut simulation = Simulation::new(worker);
-        simulation.cloud.visibility_lag = Duration::from_secs(lag);
+        simulation.ec2.visibility_lag = Duration::from_secs(lag);
         for act in &acts {
             let before = simulation.worker.status;
             let intent = simulation.worker.license.pending_operation;
-            let silent = simulation.cloud.outage.is_some();
+            let silent = simulation.ec2.outage.is_some();
             perform(&mut simulation, act);
-            let live = simulation.cloud.live();
+            let live = simulation.ec2.live();
             prop_assert!(live <= 1, "{} live instances after {:?} in {:?}", live, act, acts);
             if simulation.worker.status == WorkerStatus::Terminated {
                 prop_assert_eq!(live, 0, "terminated with a live instance after {:?} in {:?}", act, acts);

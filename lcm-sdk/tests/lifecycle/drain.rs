@@ -126,7 +126,7 @@ fn sessions_that_have_not_begun_go_back_to_the_scheduler_first() {
 #[test]
 fn a_session_the_server_does_not_take_back_holds_the_worker() {
     let mut simulation = Simulation::new(draining_since(None));
-    simulation.cloud.place(instance(Ec2State::Running), simulation.now);
+    simulation.ec2.place(instance(Ec2State::Running), simulation.now);
     simulation.sessions = vec![Session::new("s-1", "scheduled")];
     let (decision, _) = simulation.consider();
     let refused = EffectResult::Failed(CallFailure::new(FailureKind::Conflict, "not now"));
@@ -140,7 +140,7 @@ fn a_session_the_server_does_not_take_back_holds_the_worker() {
 #[test]
 fn a_failed_session_is_retried_three_times_on_its_worker_and_then_given_up() {
     let mut simulation = Simulation::new(draining_since(None));
-    simulation.cloud.place(instance(Ec2State::Running), simulation.now);
+    simulation.ec2.place(instance(Ec2State::Running), simulation.now);
     simulation.sessions = vec![Session::new("s-1", "failed")];
     let mut said = Vec::new();
     while simulation.worker.status == WorkerStatus::Draining {

@@ -276,10 +276,10 @@ fn a_crash_at_any_point_of_a_launch_leaves_one_instance_that_is_recorded() {
             let mut worker = Worker::new("w-1", WorkerStatus::Pending);
             worker.desired_status = Some(DesiredStatus::Running);
             let mut simulation = Simulation::new(worker);
-            simulation.cloud.visibility_lag = std::time::Duration::from_secs(lag);
+            simulation.ec2.visibility_lag = std::time::Duration::from_secs(lag);
             simulation.play_and_crash_after(crash_after);
             simulation.play_until_quiet(50).expect("it settles");
-            assert_eq!(simulation.cloud.live(), 1, "crash after {crash_after} effects, {lag} s of lag");
+            assert_eq!(simulation.ec2.live(), 1, "crash after {crash_after} effects, {lag} s of lag");
             assert_eq!(simulation.worker.status, WorkerStatus::Running);
         }
     }

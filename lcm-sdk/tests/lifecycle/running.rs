@@ -176,7 +176,7 @@ fn a_changed_address_is_recorded_and_the_licence_goes_to_the_new_one() {
 #[test]
 fn a_licence_is_submitted_awaited_and_completed_over_several_passes() {
     let mut simulation = Simulation::new(with_license(LicenseOperation::Register, false));
-    simulation.cloud.place(instance(Ec2State::Running), simulation.now);
+    simulation.ec2.place(instance(Ec2State::Running), simulation.now);
     let first = simulation.play();
     assert_eq!(first.reason.code.as_str(), "license_submitted");
     assert!(simulation.worker.license.operation_in_progress);

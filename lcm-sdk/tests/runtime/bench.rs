@@ -37,7 +37,7 @@ impl Bench {
 
     /// A bench with another kind of control plane.
     pub(crate) fn with(control_plane: impl FnOnce(MemoryControlPlane) -> MemoryControlPlane) -> Self {
-        let clock = ManualClock::at("2026-02-06T08:00:00Z".parse().expect("a moment"));
+        let clock = ManualClock::new("2026-02-06T08:00:00Z".parse().expect("a moment"));
         let shared = || Arc::new(clock.clone());
         let bench = Self {
             compute: Arc::new(MemoryCompute::new(shared())),

@@ -14,7 +14,7 @@ use lcm_sdk::lifecycle::{CmlMetrics, RegistrationStatus};
 use lcm_sdk::logging::{self, Colours};
 use lcm_sdk::ports::{Cml, CmlTarget, Events};
 use lcm_sdk::providers::etcd::{Etcd, EtcdOptions, EtcdUser};
-use lcm_sdk::providers::events::{Fanout, HttpEvents, SinkOptions};
+use lcm_sdk::providers::events::{FanoutEvents, HttpEvents, SinkOptions};
 use lcm_sdk::reconciler::CmlDefaults;
 use lcm_sdk::settings::Settings;
 use lcm_sdk::telemetry::Anomaly;
@@ -176,7 +176,7 @@ async fn no_secret_comes_out_whatever_goes_right_or_wrong() {
     let actor = stage.controller_on(&endpoint, "only", |config, ports| {
         config.cml = CmlDefaults { username: "admin".to_owned(), password: Secret::from("cml-default-password") };
         ports.cml = Arc::new(Panicking(Arc::clone(&ports.cml)));
-        ports.events = Arc::new(Fanout::new([Arc::clone(&ports.events), sink]));
+        ports.events = Arc::new(FanoutEvents::new([Arc::clone(&ports.events), sink]));
     });
     assert!(actor.controller.ready().await.is_complete());
     let registered = || async { stage.worker("w-licensed").await.license.status.as_deref() == Some("registered") };

@@ -15,7 +15,7 @@ use lcm_sdk::providers::aws::{Account, CloudWatch, Ec2, Tuning};
 use lcm_sdk::providers::cml::{self, CmlClient, Security};
 use lcm_sdk::providers::control_plane::{self, ControlPlaneClient};
 use lcm_sdk::providers::etcd::{Etcd, EtcdOptions};
-use lcm_sdk::providers::events::{ControlPlaneEvents, Fanout, LogEvents};
+use lcm_sdk::providers::events::{ControlPlaneEvents, FanoutEvents, LogEvents};
 use lcm_sdk::reconciler::{Mode, ReconcileResult, Reconciler};
 use lcm_sdk::resilience::batch::{BatchSettings, BatchingCompute};
 use lcm_sdk::telemetry::Telemetry;
@@ -391,7 +391,7 @@ fn ports(cloud: &FakeCloud, telemetry: &Telemetry) -> Ports {
         metrics: Arc::new(CloudWatch::new(account)),
         cml: Arc::new(CmlClient::new(cml).expect("a good authority")),
         control_plane,
-        events: Arc::new(Fanout::new([Arc::new(LogEvents) as Arc<dyn Events>, told])),
+        events: Arc::new(FanoutEvents::new([Arc::new(LogEvents) as Arc<dyn Events>, told])),
         clock: Arc::new(CloudClock(Arc::clone(cloud.world()))),
     }
 }

@@ -128,7 +128,7 @@ async fn a_claim_whose_answer_is_lost_is_found_again() {
     server.put("/other", "1");
     let other = server.another_client();
     let config = ElectionConfig::default();
-    other.lose_next_claim_answer();
+    other.lose_next_claim_response();
     let (election, handle) =
         LeaderElection::over(Arc::new(other), config, Telemetry::default()).expect("an election that works");
     tokio::spawn(election.run(Shutdown::new()));
@@ -141,7 +141,7 @@ async fn a_claim_whose_answer_is_lost_is_found_again() {
 async fn a_claim_nobody_can_ask_about_blocks_for_no_longer_than_a_lease() {
     let server = MemoryCoordination::new();
     let unlucky = server.another_client();
-    unlucky.lose_next_claim_answer();
+    unlucky.lose_next_claim_response();
     let config = ElectionConfig::default();
     let campaign = Campaign { coordination: &unlucky, config: &config, layout: None };
     let mut held = None;

@@ -1,4 +1,4 @@
-//! Who is signed in where.
+//! Caches login tokens by system and user.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,22 +10,22 @@ use crate::lifecycle::failure::CallFailure;
 use crate::lifecycle::secret::Secret;
 use crate::ports::CmlTarget;
 
-/// How many systems are remembered. Forgetting one costs a sign-in.
-const REMEMBERED: usize = 4096;
+/// Maximum number of cached logins. Evicting one costs another login.
+const MAX_LOGINS: usize = 4096;
 
-/// The logins of a fleet, by address and user.
+/// Logins by address and user.
 #[derive(Default)]
 pub(super) struct Logins(Mutex<HashMap<(String, String), Arc<Login>>>);
 
 impl Logins {
-    /// The login at a target. One that was made with another password is forgotten.
-    pub(super) fn of(&self, at: &CmlTarget) -> Arc<Login> {
+    /// The login for a target. Replaces one with another password.
+    pub(super) fn get(&self, at: &CmlTarget) -> Arc<Login> {
         let key = (at.address.clone(), at.username.clone());
         let mut logins = self.0.lock();
         if let Some(login) = logins.get(&key).filter(|login| login.password == at.password) {
             return Arc::clone(login);
         }
-        if logins.len() >= REMEMBERED {
+        if logins.len() >= MAX_LOGINS {
             logins.retain(|_, login| Arc::strong_count(login) > 1);
         }
         let login = Arc::new(Login { password: at.password.clone(), current: tokio::sync::Mutex::new(None) });
@@ -40,13 +40,13 @@ impl fmt::Debug for Logins {
     }
 }
 
-/// A login at one system. Whoever needs a token while somebody signs in waits for that one.
+/// The login at one system. Concurrent callers wait for the one that logs in.
 pub(super) struct Login {
     password: Secret,
     current: tokio::sync::Mutex<Option<Issued>>,
 }
 
-/// A token, and which one it is.
+/// A token with its sequence number.
 #[derive(Clone)]
 pub(super) struct Issued {
     pub(super) token: Secret,
@@ -54,8 +54,8 @@ pub(super) struct Issued {
 }
 
 impl Login {
-    /// The token in use, or a first one.
-    pub(super) async fn token<F>(&self, sign_in: impl FnOnce() -> F) -> Result<Issued, CallFailure>
+    /// Returns the current token, or logs in.
+    pub(super) async fn token<F>(&self, log_in: impl FnOnce() -> F) -> Result<Issued, CallFailure>
     where
         F: Future<Output = Result<Secret, CallFailure>>,
     {
@@ -63,16 +63,16 @@ impl Login {
         if let Some(issued) = &*current {
             return Ok(issued.clone());
         }
-        let issued = Issued { token: sign_in().await?, number: 0 };
+        let issued = Issued { token: log_in().await?, number: 0 };
         *current = Some(issued.clone());
         Ok(issued)
     }
 
-    /// The token after one that was not accepted: another caller may have got it meanwhile.
+    /// Replaces a rejected token, unless another caller already did.
     pub(super) async fn token_after<F>(
         &self,
         refused: &Issued,
-        sign_in: impl FnOnce() -> F,
+        log_in: impl FnOnce() -> F,
     ) -> Result<Issued, CallFailure>
     where
         F: Future<Output = Result<Secret, CallFailure>>,
@@ -81,9 +81,9 @@ impl Login {
         if let Some(newer) = current.as_ref().filter(|issued| issued.number > refused.number) {
             return Ok(newer.clone());
         }
-        // A sign-in that fails must not leave the refused token behind for the next call.
+        // If the login fails, the next call must not use the rejected token.
         *current = None;
-        let issued = Issued { token: sign_in().await?, number: refused.number + 1 };
+        let issued = Issued { token: log_in().await?, number: refused.number + 1 };
         *current = Some(issued.clone());
         Ok(issued)
     }

@@ -1,13 +1,12 @@
-//! The CML on a worker, over its HTTP API.
+//! [`Cml`] over the HTTP API of the CML system on a worker.
 //!
 //! # Guarantees
-//! - One sign-in serves all concurrent calls to the same system as the same user; a token that is no longer accepted
-//!   is replaced once for a call, never in a loop.
-//! - Whom we talk to is verified unless [`Security`] says otherwise by name. No redirect is followed and no proxy is
-//!   used, so a password goes nowhere but to the worker.
-//! - Neither password nor token shows in an error, in `Debug` or in a log, not even where CML repeats them.
-//! - What is not CML's own word is no refusal. While a worker boots, something in front of CML answers with pages of
-//!   HTML; taken at their word they would fail a licence for good.
+//! - Concurrent calls to the same system as the same user share one login. A rejected token is replaced once per call.
+//! - The server certificate is verified unless [`Security`] disables that. Redirects are not followed and proxies not
+//!   used, so a password is sent to the worker only.
+//! - No error, `Debug` output or log line contains a password or token, even if CML echoes it.
+//! - A response that is not JSON is never a refusal. While a worker boots, a web server in front of CML sends HTML error
+//!   pages; a refusal would fail the license registration for good.
 
 mod login;
 mod responses;
@@ -30,18 +29,18 @@ use crate::lifecycle::observation::CmlMetrics;
 use crate::lifecycle::secret::Secret;
 use crate::ports::{Cml, CmlTarget};
 
-/// How every CML is reached.
+/// Configuration of a [`CmlClient`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// How the connection is secured.
+    /// Transport security. Default: [`Security::Verified`].
     pub security: Security,
-    /// The port.
+    /// TCP port. Default: 443.
     pub port: u16,
-    /// How long one call of the port may take, signing in included.
+    /// Time limit of one call, including the login. Default: 15 s.
     pub timeout: Duration,
-    /// How long a connection may take to come about.
+    /// Time limit for opening a connection. Default: 5 s.
     pub connect_timeout: Duration,
-    /// The longest answer that is read, in bytes.
+    /// Maximum length of a response body in bytes. Default: 16 MiB.
     pub max_body: usize,
 }
 
@@ -57,30 +56,30 @@ impl Default for Options {
     }
 }
 
-/// How a connection to CML is secured.
+/// Transport security of connections to CML.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Security {
-    /// HTTPS; the certificate must come from an authority this machine trusts.
+    /// HTTPS with a certificate from an authority that the machine trusts.
     #[default]
     Verified,
-    /// HTTPS; the certificate must come from an authority in this PEM file, and from no other.
+    /// HTTPS with a certificate from an authority in this PEM file.
     VerifiedWith(PathBuf),
-    /// HTTPS with whoever answers. CML ships with a certificate that nobody can verify; what is sent can then be read
-    /// by whoever sits in between.
+    /// HTTPS without verifying the certificate, for the self-signed one that CML ships with. Open to
+    /// machine-in-the-middle attacks.
     Unverified,
-    /// No encryption at all.
+    /// HTTP without encryption.
     PlainHttp,
 }
 
-/// Talks to every CML of a fleet.
+/// A [`Cml`] for all workers of a fleet.
 ///
 /// # Errors
-/// A sign-in that CML does not accept is a failure of kind [`FailureKind::Unreachable`]: nobody could be asked as this
-/// user. It is never a refusal of what was to be asked, because the refusal of a licence is the last word on it. For
-/// the same reason "not while nodes are running" is a [`FailureKind::Conflict`].
+/// A rejected login is [`FailureKind::Unreachable`], not [`FailureKind::Refused`]: a refused license request is final,
+/// and here the request was never made. For the same reason "not while nodes are running" is a
+/// [`FailureKind::Conflict`].
 ///
 /// # Cancel safety
-/// Dropping a call abandons its answer. A sign-in that is dropped is made by the next caller that waits for it.
+/// A dropped call may still be executed by CML. A dropped login is repeated by the next caller that waits for it.
 #[derive(Debug)]
 pub struct CmlClient {
     options: Options,
@@ -89,10 +88,10 @@ pub struct CmlClient {
 }
 
 impl CmlClient {
-    /// A client for all workers.
+    /// Creates a client. Makes no connection.
     ///
     /// # Errors
-    /// When the file of authorities cannot be read or holds none, or the machine trusts nobody and should.
+    /// If the file of certificate authorities is unreadable or empty, or the machine has no certificate authorities.
     pub fn new(options: Options) -> Result<Self, SetupError> {
         let limit = options.timeout;
         let builder = match &options.security {
@@ -107,10 +106,10 @@ impl CmlClient {
         Ok(Self { client: builder.build().map_err(SetupError::Client)?, options, logins: Logins::default() })
     }
 
-    /// An endpoint of a system.
+    /// URL of an endpoint.
     fn url(&self, at: &CmlTarget, path: &[&str]) -> Result<Url, CallFailure> {
         let refused = || {
-            let message = format!("{:?} is no address of a CML; accepted: an IP address or a host name", at.address);
+            let message = format!("invalid CML address {:?}: expected an IP address or a host name", at.address);
             CallFailure::new(FailureKind::Refused, message)
         };
         let scheme = match self.options.security {
@@ -122,7 +121,7 @@ impl CmlClient {
             Ok(IpAddr::V4(address)) => address.to_string(),
             Err(_) => at.address.clone(),
         };
-        let is_name = |text: &str| text.chars().all(|sign| sign.is_ascii_alphanumeric() || "-._".contains(sign));
+        let is_name = |text: &str| text.chars().all(|letter| letter.is_ascii_alphanumeric() || "-._".contains(letter));
         if !host.starts_with('[') && !is_name(&host) {
             return Err(refused());
         }
@@ -130,7 +129,7 @@ impl CmlClient {
         http::path(&base, path)
     }
 
-    /// Sends a request as it is.
+    /// Sends one request.
     async fn send(
         &self,
         method: Method,
@@ -146,56 +145,63 @@ impl CmlClient {
             request = request.json(body);
         }
         let reply = Reply::read(request.send().await.map_err(http::failure)?, self.options.max_body).await?;
-        Ok(reply.without(token.map(Secret::expose).unwrap_or_default()))
+        Ok(reply.redact(token.map(Secret::expose).unwrap_or_default()))
     }
 
-    /// Sends a request as the target's user, signing in if need be, and once more if the token is no longer good.
-    async fn ask(&self, at: &CmlTarget, method: Method, url: Url, body: Option<&Value>) -> Asked {
-        let login = self.logins.of(at);
-        let first = login.token(|| self.sign_in(at)).await?;
+    /// Sends a request with a token. Logs in if there is none, and once more if the token is rejected.
+    async fn send_authenticated(
+        &self,
+        at: &CmlTarget,
+        method: Method,
+        url: Url,
+        body: Option<&Value>,
+    ) -> Result<Reply, CallFailure> {
+        let login = self.logins.get(at);
+        let first = login.token(|| self.log_in(at)).await?;
         let reply = self.send(method.clone(), url.clone(), Some(&first.token), body).await?;
         if reply.status != StatusCode::UNAUTHORIZED {
             return Ok(reply);
         }
-        let second = login.token_after(&first, || self.sign_in(at)).await?;
+        let second = login.token_after(&first, || self.log_in(at)).await?;
         let reply = self.send(method, url, Some(&second.token), body).await?;
         if reply.status == StatusCode::UNAUTHORIZED {
-            let message = "CML does not accept a token it has just given out";
+            let message = "CML rejected a new token";
             return Err(CallFailure::coded(FailureKind::Unreachable, "401", message));
         }
         Ok(reply)
     }
 
-    async fn sign_in(&self, at: &CmlTarget) -> Result<Secret, CallFailure> {
+    async fn log_in(&self, at: &CmlTarget) -> Result<Secret, CallFailure> {
         let body = json!({"username": at.username, "password": at.password.expose()});
         let reply = self.send(Method::POST, self.url(at, &["authenticate"])?, None, Some(&body)).await?;
         responses::token(&reply)
     }
 
-    /// One call of the port: it ends in time, and its failure holds no secret.
-    async fn within<T>(&self, secrets: &[&Secret], call: impl Future<Output = Result<T, CallFailure>>) -> Told<T> {
+    /// Limits the duration of a call and redacts secrets in its failure.
+    async fn guard<T>(
+        &self,
+        secrets: &[&Secret],
+        call: impl Future<Output = Result<T, CallFailure>>,
+    ) -> Result<T, CallFailure> {
         let limit = self.options.timeout;
-        let told = match tokio::time::timeout(limit, call).await {
-            Ok(told) => told,
-            Err(_) => Err(CallFailure::new(FailureKind::Unclear, format!("CML gave no answer within {limit:?}"))),
+        let result = match tokio::time::timeout(limit, call).await {
+            Ok(result) => result,
+            Err(_) => Err(CallFailure::new(FailureKind::Unclear, format!("no response from CML within {limit:?}"))),
         };
         let secrets: Vec<&str> = secrets.iter().map(|secret| secret.expose()).collect();
-        told.map_err(|failure| http::scrub(failure, &secrets))
+        result.map_err(|failure| http::scrub(failure, &secrets))
     }
 
     async fn submit(&self, at: &CmlTarget, token: &Secret, reregister: Value) -> Result<(), CallFailure> {
         let body = json!({"token": token.expose(), "reregister": reregister});
         let call = async {
             let url = self.url(at, &["licensing", "registration"])?;
-            let reply = self.ask(at, Method::POST, url, Some(&body)).await?;
+            let reply = self.send_authenticated(at, Method::POST, url, Some(&body)).await?;
             reply.success().map(drop)
         };
-        self.within(&[&at.password, token], call).await
+        self.guard(&[&at.password, token], call).await
     }
 }
-
-type Asked = Result<Reply, CallFailure>;
-type Told<T> = Result<T, CallFailure>;
 
 #[async_trait]
 impl Cml for CmlClient {
@@ -204,39 +210,39 @@ impl Cml for CmlClient {
             let url = self.url(at, &["system_information"])?;
             let information = self.send(Method::GET, url, None, None).await?.success()?.json()?;
             let mut labs = self.url(at, &["labs"])?;
-            // Without it only the labs of this very user are listed.
+            // By default CML lists only the labs of this user.
             labs.set_query(Some("show_all=true"));
-            // One part that hangs must not take the others with it.
-            let patience = self.options.timeout.mul_f64(0.6);
+            // A request that hangs must not fail the others.
+            let limit = self.options.timeout.mul_f64(0.6);
             let get = async |url| {
-                let asked = tokio::time::timeout(patience, self.ask(at, Method::GET, url, None)).await;
-                let late = |_| CallFailure::new(FailureKind::Unclear, format!("no answer within {patience:?}"));
-                asked.map_err(late)??.success()?.json()
+                let reply = tokio::time::timeout(limit, self.send_authenticated(at, Method::GET, url, None)).await;
+                let late = |_| CallFailure::new(FailureKind::Unclear, format!("no response within {limit:?}"));
+                reply.map_err(late)??.success()?.json()
             };
             let (stats, labs) = tokio::join!(get(self.url(at, &["system_stats"])?), get(labs));
             for failure in [stats.as_ref().err(), labs.as_ref().err()].into_iter().flatten() {
                 let failure = http::scrub(failure.clone(), &[at.password.expose()]);
-                tracing::warn!(target: "lcm::cml", address = at.address, %failure, "CML tells only a part");
+                tracing::warn!(target: "lcm::cml", address = at.address, %failure, "CML metrics are incomplete");
             }
             responses::metrics(&information, stats.ok().as_ref(), labs.ok().as_ref())
         };
-        self.within(&[&at.password], call).await
+        self.guard(&[&at.password], call).await
     }
 
     async fn telemetry(&self, at: &CmlTarget) -> Result<Vec<Value>, CallFailure> {
         let call = async {
-            let reply = self.ask(at, Method::GET, self.url(at, &["telemetry", "events"])?, None).await?;
+            let reply = self.send_authenticated(at, Method::GET, self.url(at, &["telemetry", "events"])?, None).await?;
             responses::events(reply.success()?.json()?)
         };
-        self.within(&[&at.password], call).await
+        self.guard(&[&at.password], call).await
     }
 
     async fn registration(&self, at: &CmlTarget) -> Result<RegistrationStatus, CallFailure> {
         let call = async {
-            let reply = self.ask(at, Method::GET, self.url(at, &["licensing"])?, None).await?;
+            let reply = self.send_authenticated(at, Method::GET, self.url(at, &["licensing"])?, None).await?;
             responses::registration(&reply.success()?.json()?)
         };
-        self.within(&[&at.password], call).await
+        self.guard(&[&at.password], call).await
     }
 
     async fn register(&self, at: &CmlTarget, token: &Secret) -> Result<(), CallFailure> {
@@ -250,9 +256,9 @@ impl Cml for CmlClient {
     async fn deregister(&self, at: &CmlTarget) -> Result<(), CallFailure> {
         let call = async {
             let url = self.url(at, &["licensing", "deregistration"])?;
-            let reply = self.ask(at, Method::DELETE, url, None).await?;
+            let reply = self.send_authenticated(at, Method::DELETE, url, None).await?;
             responses::deregistered(&reply)
         };
-        self.within(&[&at.password], call).await
+        self.guard(&[&at.password], call).await
     }
 }

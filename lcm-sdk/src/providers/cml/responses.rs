@@ -1,5 +1,6 @@
-//! What CML answers, read with patience: floats where integers belong, fields that are not there, spellings nobody
-//! documented.
+//! Parses responses of CML.
+//!
+//! Real systems write floats for integers, leave fields out and use undocumented spellings; all are accepted.
 
 use reqwest::StatusCode;
 use serde_json::Value;
@@ -8,16 +9,16 @@ use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::license::RegistrationStatus;
 use crate::lifecycle::observation::CmlMetrics;
 use crate::lifecycle::secret::Secret;
-use crate::providers::http::{Reply, whole};
+use crate::providers::http::{Reply, unsigned};
 
-/// The token of a sign-in: a bare JSON text.
+/// Reads the token of a login, a bare JSON string.
 pub(super) fn token(reply: &Reply) -> Result<Secret, CallFailure> {
     if !reply.status.is_success() {
         let failure = reply.failure();
         return Err(match failure.kind {
-            // Nobody could be asked as this user; see the client's docs.
+            // See the errors of `CmlClient`.
             FailureKind::Refused => {
-                let message = format!("CML does not let this user in: {}", failure.message);
+                let message = format!("CML rejected the login: {}", failure.message);
                 CallFailure { kind: FailureKind::Unreachable, message, ..failure }
             }
             FailureKind::Throttled
@@ -31,18 +32,18 @@ pub(super) fn token(reply: &Reply) -> Result<Secret, CallFailure> {
     }
     match reply.json()?.as_str() {
         Some(token) if !token.is_empty() => Ok(Secret::from(token)),
-        Some(_) | None => Err(unparsable("the answer to a sign-in is no token")),
+        Some(_) | None => Err(unparsable("the login response holds no token")),
     }
 }
 
-/// What a system says about itself. What it does not say is missing alone; saying nothing at all is no answer.
+/// Combines the metrics of a system. Missing responses and fields are `None`.
 pub(super) fn metrics(
     information: &Value,
     stats: Option<&Value>,
     labs: Option<&Value>,
 ) -> Result<CmlMetrics, CallFailure> {
     if !information.is_object() {
-        return Err(unparsable("system_information is no object"));
+        return Err(unparsable("system_information is not an object"));
     }
     Ok(CmlMetrics {
         version: information["version"].as_str().map(str::to_owned),
@@ -52,26 +53,26 @@ pub(super) fn metrics(
     })
 }
 
-/// The nodes of all computes together; unknown if no compute tells.
+/// Total number of nodes; `None` if no compute reports it.
 fn nodes(stats: &Value) -> Option<u64> {
     let computes = stats["computes"].as_object()?;
-    let told = computes.values().filter_map(|compute| whole(&compute["stats"]["dominfo"]["total_nodes"]));
-    told.reduce(u64::saturating_add)
+    let counts = computes.values().filter_map(|compute| unsigned(&compute["stats"]["dominfo"]["total_nodes"]));
+    counts.reduce(u64::saturating_add)
 }
 
-/// Telemetry events. Anything but a list is no telemetry, and must not read as "nothing happened".
-pub(super) fn events(answer: Value) -> Result<Vec<Value>, CallFailure> {
-    match answer {
+/// Reads telemetry events. An empty list means that the lab is idle, so any other JSON value is an error.
+pub(super) fn events(body: Value) -> Result<Vec<Value>, CallFailure> {
+    match body {
         Value::Array(events) => Ok(events),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
-            Err(unparsable("telemetry/events is no list"))
+            Err(unparsable("telemetry/events is not a list"))
         }
     }
 }
 
-/// How a registration stands: CML's word, and its mark of the latest attempt.
-pub(super) fn registration(answer: &Value) -> Result<RegistrationStatus, CallFailure> {
-    let registration = &answer["registration"];
+/// Reads the registration status and the time of the latest attempt.
+pub(super) fn registration(body: &Value) -> Result<RegistrationStatus, CallFailure> {
+    let registration = &body["registration"];
     let word = registration["status"].as_str().ok_or_else(|| unparsable("licensing has no registration.status"))?;
     let status = RegistrationStatus::from_wire(word);
     Ok(match &registration["register_time"]["attempted"] {
@@ -81,7 +82,7 @@ pub(super) fn registration(answer: &Value) -> Result<RegistrationStatus, CallFai
     })
 }
 
-/// Whether a licence is given back: done, done locally only (202), or done before (400, in words).
+/// Reads the result of a deregistration: done, done locally only (202), or done earlier (400 with a message).
 pub(super) fn deregistered(reply: &Reply) -> Result<(), CallFailure> {
     if reply.status.is_success() {
         return Ok(());
@@ -90,13 +91,13 @@ pub(super) fn deregistered(reply: &Reply) -> Result<(), CallFailure> {
     if reply.status != StatusCode::BAD_REQUEST || failure.kind != FailureKind::Refused {
         return Err(failure);
     }
-    let words = failure.message.to_ascii_lowercase();
-    if words.contains("already been de-registered") || words.contains("already been deregistered") {
+    let message = failure.message.to_ascii_lowercase();
+    if message.contains("already been de-registered") || message.contains("already been deregistered") {
         return Ok(());
     }
-    // A final refusal would clear the intent, but nodes stop.
-    let passes = words.contains("nodes are running");
-    Err(if passes { CallFailure { kind: FailureKind::Conflict, ..failure } } else { failure })
+    // Temporary: a refusal would cancel the deregistration for good.
+    let is_temporary = message.contains("nodes are running");
+    Err(if is_temporary { CallFailure { kind: FailureKind::Conflict, ..failure } } else { failure })
 }
 
 fn unparsable(message: &str) -> CallFailure {

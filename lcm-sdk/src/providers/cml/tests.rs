@@ -1,4 +1,4 @@
-//! The odd answers: what real systems say besides what their documents promise.
+//! Tests against responses that deviate from the API documentation.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,16 +18,16 @@ fn client_for(server: &MockServer) -> (CmlClient, CmlTarget) {
     (CmlClient::new(options).expect("a client"), target)
 }
 
-fn answer(status: u16, body: Value) -> ResponseTemplate {
+fn response(status: u16, body: Value) -> ResponseTemplate {
     ResponseTemplate::new(status).set_body_json(body)
 }
 
-/// A server that lets everybody in, with token `jwt-1`, then `jwt-2` and so on.
+/// A server that accepts every login, with tokens `jwt-1`, `jwt-2` and so on.
 async fn server() -> MockServer {
     struct Tokens(AtomicUsize);
     impl Respond for Tokens {
         fn respond(&self, _: &Request) -> ResponseTemplate {
-            answer(200, format!("jwt-{}", self.0.fetch_add(1, Ordering::SeqCst) + 1).into())
+            response(200, format!("jwt-{}", self.0.fetch_add(1, Ordering::SeqCst) + 1).into())
         }
     }
     let server = MockServer::start().await;
@@ -40,15 +40,15 @@ async fn serve(server: &MockServer, verb: &str, at: &str, response: ResponseTemp
     Mock::given(method(verb)).and(path(format!("/api/v0/{at}"))).respond_with(response).mount(server).await;
 }
 
-async fn sign_ins(server: &MockServer) -> usize {
+async fn logins(server: &MockServer) -> usize {
     let requests = server.received_requests().await.expect("recorded");
     requests.iter().filter(|request| request.url.path() == "/api/v0/authenticate").count()
 }
 
 #[tokio::test]
-async fn concurrent_calls_share_one_sign_in() {
+async fn concurrent_calls_share_one_login() {
     let server = server().await;
-    serve(&server, "GET", "telemetry/events", answer(200, json!([]))).await;
+    serve(&server, "GET", "telemetry/events", response(200, json!([]))).await;
     let (client, target) = client_for(&server);
     let client = Arc::new(client);
     let calls = (0..20).map(|_| {
@@ -58,51 +58,51 @@ async fn concurrent_calls_share_one_sign_in() {
     for call in calls.collect::<Vec<_>>() {
         call.await.expect("no panic").expect("telemetry");
     }
-    assert_eq!(sign_ins(&server).await, 1);
+    assert_eq!(logins(&server).await, 1);
 }
 
 #[tokio::test]
-async fn a_token_that_is_no_longer_good_is_replaced_once() {
+async fn expired_token_is_replaced_once() {
     let server = server().await;
     let good = Mock::given(path("/api/v0/telemetry/events")).and(header("authorization", "Bearer jwt-2"));
-    good.respond_with(answer(200, json!([{"category": "start_lab"}]))).mount(&server).await;
-    serve(&server, "GET", "telemetry/events", answer(401, json!({"code": 401, "description": "expired"}))).await;
+    good.respond_with(response(200, json!([{"category": "start_lab"}]))).mount(&server).await;
+    serve(&server, "GET", "telemetry/events", response(401, json!({"code": 401, "description": "expired"}))).await;
     let (client, target) = client_for(&server);
     assert_eq!(client.telemetry(&target).await.expect("with the second token").len(), 1);
-    assert_eq!(sign_ins(&server).await, 2);
+    assert_eq!(logins(&server).await, 2);
     client.telemetry(&target).await.expect("the second token is kept");
-    assert_eq!(sign_ins(&server).await, 2);
+    assert_eq!(logins(&server).await, 2);
 }
 
 #[tokio::test]
-async fn a_cml_that_refuses_every_token_is_not_asked_for_ever() {
+async fn login_is_not_repeated_without_limit() {
     let server = server().await;
-    serve(&server, "GET", "licensing", answer(401, json!({"code": 401, "description": "no"}))).await;
+    serve(&server, "GET", "licensing", response(401, json!({"code": 401, "description": "no"}))).await;
     let (client, target) = client_for(&server);
     let failure = client.registration(&target).await.expect_err("never let in");
     assert_eq!(failure.kind, FailureKind::Unreachable);
-    assert_eq!(sign_ins(&server).await, 2);
+    assert_eq!(logins(&server).await, 2);
 }
 
 #[tokio::test]
-async fn floats_for_integers_and_missing_fields_are_understood() {
+async fn floats_and_missing_fields_are_accepted() {
     let server = server().await;
-    serve(&server, "GET", "system_information", answer(200, json!({"version": "2.9.1+build.7"}))).await;
+    serve(&server, "GET", "system_information", response(200, json!({"version": "2.9.1+build.7"}))).await;
     let stats = json!({"computes": {
         "a": {"stats": {"dominfo": {"total_nodes": 3.0}}},
         "b": {"stats": {"dominfo": {"total_nodes": 2}}},
         "c": {"stats": {}}, "d": null,
     }});
-    serve(&server, "GET", "system_stats", answer(200, stats)).await;
+    serve(&server, "GET", "system_stats", response(200, stats)).await;
     let all = Mock::given(path("/api/v0/labs")).and(query_param("show_all", "true"));
-    all.respond_with(answer(200, json!(["lab-1", "lab-2"]))).mount(&server).await;
+    all.respond_with(response(200, json!(["lab-1", "lab-2"]))).mount(&server).await;
     let (client, target) = client_for(&server);
-    let told = client.system(&target).await.expect("an answer");
-    assert_eq!((told.nodes_count, told.labs_count, told.ready), (Some(5), Some(2), None));
+    let metrics = client.system(&target).await.expect("a response");
+    assert_eq!((metrics.nodes_count, metrics.labs_count, metrics.ready), (Some(5), Some(2), None));
 }
 
 #[tokio::test]
-async fn a_page_of_html_is_no_refusal_whatever_its_status() {
+async fn html_is_never_a_refusal() {
     for status in [200, 400, 403, 404, 502, 503, 504] {
         let server = MockServer::start().await;
         let page = ResponseTemplate::new(status).set_body_raw(PAGE, "text/html");
@@ -122,7 +122,7 @@ async fn a_page_of_html_is_no_refusal_whatever_its_status() {
 }
 
 #[tokio::test]
-async fn a_redirect_is_not_followed_with_credentials() {
+async fn redirects_are_not_followed() {
     let (server, elsewhere) = (MockServer::start().await, MockServer::start().await);
     let moved =
         ResponseTemplate::new(307).insert_header("location", format!("{}/api/v0/authenticate", elsewhere.uri()));
@@ -134,15 +134,15 @@ async fn a_redirect_is_not_followed_with_credentials() {
 }
 
 #[tokio::test]
-async fn giving_a_licence_back_has_many_ways_to_succeed() {
-    let said = |text: &str| answer(400, json!({"code": 400, "description": text}));
+async fn completed_deregistration_is_recognized() {
+    let said = |text: &str| response(400, json!({"code": 400, "description": text}));
     let cases = [
         (ResponseTemplate::new(204), None),
         (ResponseTemplate::new(202), None),
         (said("Licensing issue: The product has already been de-registered."), None),
         (said("Licensing issue: Cannot de-register when nodes are running."), Some(FailureKind::Conflict)),
         (said("Licensing issue: Something else."), Some(FailureKind::Refused)),
-        (answer(409, json!({"code": 409, "description": "not now"})), Some(FailureKind::Conflict)),
+        (response(409, json!({"code": 409, "description": "not now"})), Some(FailureKind::Conflict)),
     ];
     for (response, expected) in cases {
         let server = server().await;
@@ -153,7 +153,7 @@ async fn giving_a_licence_back_has_many_ways_to_succeed() {
 }
 
 #[tokio::test]
-async fn a_registration_says_whether_it_replaces_one() {
+async fn registration_sends_the_reregister_flag() {
     let server = server().await;
     for reregister in [false, true] {
         let matching = Mock::given(method("POST")).and(path("/api/v0/licensing/registration"));
@@ -166,10 +166,10 @@ async fn a_registration_says_whether_it_replaces_one() {
 }
 
 #[tokio::test]
-async fn no_secret_shows_even_where_cml_repeats_it() {
+async fn echoed_secrets_are_redacted() {
     let server = server().await;
     let repeats = json!({"code": 400, "description": "bad token t0ken of a user with password hunter2 and jwt-1"});
-    serve(&server, "POST", "licensing/registration", answer(400, repeats)).await;
+    serve(&server, "POST", "licensing/registration", response(400, repeats)).await;
     let (client, target) = client_for(&server);
     let failure = client.register(&target, &Secret::from("t0ken")).await.expect_err("refused");
     assert_eq!(failure.kind, FailureKind::Refused);
@@ -180,10 +180,10 @@ async fn no_secret_shows_even_where_cml_repeats_it() {
 }
 
 #[tokio::test]
-async fn odd_answers_are_no_answers() {
+async fn malformed_responses_are_failures() {
     let server = server().await;
-    serve(&server, "GET", "telemetry/events", answer(200, json!({"events": []}))).await;
-    serve(&server, "GET", "licensing", answer(200, json!({"registration": {}}))).await;
+    serve(&server, "GET", "telemetry/events", response(200, json!({"events": []}))).await;
+    serve(&server, "GET", "licensing", response(200, json!({"registration": {}}))).await;
     serve(&server, "GET", "system_information", ResponseTemplate::new(200).set_body_string("\"x".repeat(9_000_000)))
         .await;
     let (client, target) = client_for(&server);
@@ -199,9 +199,9 @@ async fn odd_answers_are_no_answers() {
 }
 
 #[tokio::test]
-async fn a_cml_that_hangs_is_given_up() {
+async fn hanging_call_times_out() {
     let server = server().await;
-    let late = answer(200, json!([])).set_delay(Duration::from_secs(60));
+    let late = response(200, json!([])).set_delay(Duration::from_secs(60));
     serve(&server, "GET", "telemetry/events", late).await;
     let (client, target) = client_for(&server);
     let options = Options { timeout: Duration::from_millis(200), ..client.options };
@@ -210,21 +210,21 @@ async fn a_cml_that_hangs_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_part_that_hangs_or_fails_is_missing_alone() {
+async fn failed_metrics_request_leaves_the_others() {
     let server = server().await;
-    serve(&server, "GET", "system_information", answer(200, json!({"version": "2.9.1", "ready": true}))).await;
-    let late = answer(200, json!({})).set_delay(Duration::from_secs(60));
+    serve(&server, "GET", "system_information", response(200, json!({"version": "2.9.1", "ready": true}))).await;
+    let late = response(200, json!({})).set_delay(Duration::from_secs(60));
     serve(&server, "GET", "system_stats", late).await;
-    serve(&server, "GET", "labs", answer(200, json!(["lab-1"]))).await;
+    serve(&server, "GET", "labs", response(200, json!(["lab-1"]))).await;
     let (client, target) = client_for(&server);
     let options = Options { timeout: Duration::from_secs(3), ..client.options };
-    let told = CmlClient::new(options).expect("a client").system(&target).await.expect("the rest");
-    assert_eq!((told.ready, told.labs_count, told.nodes_count), (Some(true), Some(1), None));
+    let metrics = CmlClient::new(options).expect("a client").system(&target).await.expect("the rest");
+    assert_eq!((metrics.ready, metrics.labs_count, metrics.nodes_count), (Some(true), Some(1), None));
 }
 
 #[test]
-fn an_address_that_is_more_than_one_is_refused() {
-    // Not the default: a machine may have no authorities at all.
+fn address_with_extra_parts_is_refused() {
+    // Not the default, because the machine may have no certificate authorities.
     let options = Options { security: Security::Unverified, ..Options::default() };
     let client = CmlClient::new(options).expect("a client");
     let url = |address: &str| {
@@ -239,7 +239,7 @@ fn an_address_that_is_more_than_one_is_refused() {
 }
 
 #[test]
-fn a_file_without_authorities_is_named() {
+fn invalid_authorities_file_is_named() {
     let file = std::env::temp_dir().join(format!("lcm-no-authority-{}.pem", std::process::id()));
     std::fs::write(&file, "nothing here").expect("written");
     let made = |path: &std::path::Path| {

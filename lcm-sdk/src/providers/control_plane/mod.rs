@@ -1,21 +1,18 @@
-//! The control plane, over its HTTP API.
+//! [`ControlPlane`] over the HTTP API of the control plane.
 //!
 //! # Guarantees
-//! - Writes to a record carry `If-Match` where its version is known, and each call of a longer write goes by the
-//!   version the one before gave. Somebody else's write in between is a [`Conflict`](crate::FailureKind::Conflict).
-//! - Nothing is repeated blindly. What never reached the server is sent again; what may have reached it (time-out, cut
-//!   connection, 502 to 504) is sent again only if doing it twice is doing it once: every read, ending a worker or a
-//!   session, licence, metrics and event reports.
-//!   Never repeated are status writes, addresses, drains and their cancelling, moves of sessions, idle checks,
-//!   imports and audit entries: the next pass looks at what came of them.
-//! - "There is none" is believed only from the service itself, in JSON, about the thing that was asked for. A page of
-//!   a proxy, or a path the server does not serve, is a failure.
-//! - A listing that says there is more of it is no answer: a drain that saw half of its sessions would end the others.
-//! - The key shows in no error, in no `Debug` and in no log.
+//! - Writes carry `If-Match` where the version of the record is known. Each call of a longer write uses the version that
+//!   the previous call returned. A concurrent write is a [`Conflict`](crate::FailureKind::Conflict).
+//! - A call that never reached the server is retried. A call that may have reached it (timeout, broken connection, 502 to
+//!   504) is retried only if it is idempotent: reads, termination of a worker or session, and reports of licenses,
+//!   metrics and events. Status writes, addresses, drains, session moves, idle checks, imports and audit entries are
+//!   never retried; the next reconcile reads their result.
+//! - A resource counts as absent only if the service itself reports that, in JSON. An error page of a proxy or an unknown
+//!   path is a failure.
+//! - A partial list is a failure: a drain that sees half of the sessions would end the others.
+//! - No error, `Debug` output or log line contains the key.
 
-mod http_client;
-mod incoming;
-mod listing;
+mod client;
 mod requests;
 mod responses;
 #[cfg(test)]
@@ -27,9 +24,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
-use self::http_client::{Call, Repeat};
-pub use self::http_client::{ControlPlaneClient, Options};
-use self::incoming::Incoming;
+use self::client::{Call, Repeat};
+pub use self::client::{ControlPlaneClient, Options};
 use crate::lifecycle::drain::CONTROLLER;
 use crate::lifecycle::event::{Audit, SessionEnd};
 use crate::lifecycle::failure::{CallFailure, FailureKind};
@@ -48,16 +44,16 @@ use crate::lifecycle::worker::Worker;
 use crate::ports::{
     ControlPlane, DiscoverySettings, Fence, IdleCheck, ImportSummary, Scope, SessionMove, Version, WorkerListing,
 };
-use crate::providers::http::{Reply, whole};
+use crate::providers::http::{Reply, unsigned};
 
-/// How many instances are imported in one call.
-const IMPORTED_AT_ONCE: usize = 1000;
+/// Maximum number of instances in one import call.
+const IMPORT_BATCH: usize = 1000;
 
 #[async_trait]
 impl ControlPlane for ControlPlaneClient {
     async fn workers(&self, scope: &Scope) -> Result<WorkerListing, CallFailure> {
         let mut call = Call::get(&["workers"]);
-        // A server that hides terminated ones by default needs the first, one that does not the second.
+        // Servers differ in whether they list terminated workers by default.
         if scope.with_terminated {
             call = call.query("include_terminated", "true");
         } else {
@@ -92,7 +88,7 @@ impl ControlPlane for ControlPlaneClient {
         let cml = cml.map(|cml| ("cml-data", requests::report(cml, at)));
         let mut version = None;
         for (endpoint, body) in cloud.into_iter().chain(cml) {
-            let call = Call::post(&["workers", id.as_str(), endpoint], body).fenced(fence).repeat(Repeat::Freely);
+            let call = Call::post(&["workers", id.as_str(), endpoint], body).fenced(fence).repeat(Repeat::Always);
             version = responses::version(&self.call(call).await?.success()?);
         }
         Ok(version)
@@ -101,7 +97,7 @@ impl ControlPlane for ControlPlaneClient {
     async fn report_license(&self, id: &WorkerId, report: LicenseReport, fence: Fence) -> Result<Version, CallFailure> {
         let step = responses::license_step(report);
         let call = Call::post(&["workers", id.as_str(), "license", step], json!({})).fenced(fence);
-        Ok(responses::version(&self.call(call.repeat(Repeat::Freely)).await?.success()?))
+        Ok(responses::version(&self.call(call.repeat(Repeat::Always)).await?.success()?))
     }
 
     async fn detect_idle(
@@ -137,7 +133,7 @@ impl ControlPlane for ControlPlaneClient {
         let call = Call::get(&["lablet-sessions"]).query("worker_id", worker.as_str());
         let sessions =
             self.list(call, |sessions: &mut Vec<_>, record| sessions.extend(responses::session(record, worker)));
-        // One that cannot be read spoils the listing: it may be somebody's work.
+        // An unreadable session fails the list, because it may hold a user's work.
         let sessions: Result<Vec<_>, _> = sessions.await?.into_iter().collect();
         sessions.map_err(|error| CallFailure::new(FailureKind::Unparsable, error.to_string()))
     }
@@ -161,13 +157,13 @@ impl ControlPlane for ControlPlaneClient {
         reason: SessionEnd,
         fence: Fence,
     ) -> Result<(), CallFailure> {
-        self.end_session(session, reason.as_str(), Some(CONTROLLER), fence).await
+        self.terminate_session_by(session, reason.as_str(), Some(CONTROLLER), fence).await
     }
 
     async fn import(&self, region: &str, instances: &[Instance], fence: Fence) -> Result<ImportSummary, CallFailure> {
         let mut total = ImportSummary::default();
-        for some in instances.chunks(IMPORTED_AT_ONCE) {
-            let call = Call::post(&["workers", "bulk-import"], requests::import(region, some)).fenced(fence);
+        for batch in instances.chunks(IMPORT_BATCH) {
+            let call = Call::post(&["workers", "bulk-import"], requests::import(region, batch)).fenced(fence);
             let summary = responses::import(&self.call(call).await?.success()?.json()?);
             total.imported += summary.imported;
             total.skipped += summary.skipped;
@@ -186,7 +182,7 @@ impl ControlPlane for ControlPlaneClient {
             enabled: settings["enabled"].as_bool().unwrap_or(true),
             regions: responses::texts(&settings["regions"]),
             ami_name_pattern: settings["ami_name_pattern"].as_str().map(str::to_owned),
-            scan_interval: whole(&settings["scan_interval_seconds"]).map(Duration::from_secs),
+            scan_interval: unsigned(&settings["scan_interval_seconds"]).map(Duration::from_secs),
         }))
     }
 
@@ -198,30 +194,28 @@ impl ControlPlane for ControlPlaneClient {
     }
 }
 
-/// The record in an answer, if it can be read.
+/// The record in a response, if it is readable.
 fn found_worker(reply: &Reply) -> Option<Worker> {
     reply.json().ok().and_then(|record| Worker::try_from(record).ok())
 }
 
 impl ControlPlaneClient {
-    /// What becomes of a list when `each` has put all of its records into it, which it does while they come.
+    /// Reads a list and folds its records into `T` with `add`.
     async fn list<T: Default + Send>(
         &self,
         call: Call<'_>,
-        each: impl FnMut(&mut T, Raw<'_>) + Send,
+        add: impl FnMut(&mut T, Raw<'_>) + Send,
     ) -> Result<T, CallFailure> {
-        let mut incoming = Incoming::new(each);
-        let reply = self.call_before(&mut incoming, call).await?.success()?;
-        incoming.read_all(&reply)
+        responses::list(&self.call(call).await?.success()?, add)
     }
 
-    /// Publishes an event in the control plane's own ledger. Its id tells a listener that it saw the same one twice.
+    /// Adds an event to the event log of the control plane, which deduplicates by event ID.
     pub(crate) async fn publish(&self, event: Value) -> Result<(), CallFailure> {
-        self.call(Call::post(&["events"], event).repeat(Repeat::Freely)).await?.success().map(drop)
+        self.call(Call::post(&["events"], event).repeat(Repeat::Always)).await?.success().map(drop)
     }
 
-    /// Ends a session. One that is over stays as it is.
-    async fn end_session(
+    /// Terminates a session. Succeeds if it has ended.
+    async fn terminate_session_by(
         &self,
         session: &SessionId,
         reason: &str,
@@ -230,15 +224,15 @@ impl ControlPlaneClient {
     ) -> Result<(), CallFailure> {
         let body = json!({"reason": reason, "terminated_by": by});
         let call = Call::post(&["lablet-sessions", session.as_str(), "terminate"], body).fenced(fence);
-        match self.call(call.repeat(Repeat::Freely)).await?.success() {
+        match self.call(call.repeat(Repeat::Always)).await?.success() {
             Ok(_) => Ok(()),
-            // A server may refuse to end what is over.
-            Err(failure) if failure.kind == FailureKind::Conflict && self.is_over(session).await => Ok(()),
+            // Some servers refuse to terminate a session that has ended.
+            Err(failure) if failure.kind == FailureKind::Conflict && self.has_ended(session).await => Ok(()),
             Err(failure) => Err(failure),
         }
     }
 
-    async fn is_over(&self, session: &SessionId) -> bool {
+    async fn has_ended(&self, session: &SessionId) -> bool {
         let read = async || -> Result<Option<Session>, CallFailure> {
             let reply: Reply = self.call(Call::get(&["lablet-sessions", session.as_str()])).await?;
             Ok(responses::found(reply)?.and_then(|record| Session::try_from(record).ok()))

@@ -1,4 +1,4 @@
-//! What is sent: changes and reports as the control plane's JSON.
+//! Request bodies of the control plane.
 
 use chrono::SecondsFormat;
 use serde::Serialize;
@@ -9,18 +9,18 @@ use crate::lifecycle::instance::Instance;
 use crate::lifecycle::time::Timestamp;
 use crate::lifecycle::worker::{NotesOnRecord, Worker};
 
-/// The fields of a status write that changes ask for, and the notes that go into `metadata`.
+/// Body of a status write: record fields, and notes for `metadata`.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct StatusFields {
-    /// At the top.
+    /// Top-level fields.
     pub(super) fields: Map<String, Value>,
-    /// For `metadata`; null takes one away.
+    /// Entries of `metadata`; null removes one.
     pub(super) metadata: Map<String, Value>,
 }
 
 impl StatusFields {
-    /// Everything in `changes` that a status write carries: all but addresses and licence.
-    pub(super) fn of(changes: &Changes, on_record: NotesOnRecord) -> Self {
+    /// All changes that a status write can carry. Addresses and license reports have endpoints of their own.
+    pub(super) fn from_changes(changes: &Changes, on_record: NotesOnRecord) -> Self {
         let Changes {
             ec2_instance_id,
             aws_region,
@@ -39,11 +39,11 @@ impl StatusFields {
         sent.put("ec2_instance_id", changed(ec2_instance_id, |id| id.as_str().into()));
         sent.put("aws_region", aws_region.as_deref().map(Value::from));
         sent.put("desired_status", desired_status.map(|desired| desired.as_str().into()));
-        sent.put("start_initiated_at", start_initiated_at.map(written));
+        sent.put("start_initiated_at", start_initiated_at.map(timestamp));
         let notes = [
-            ("drain_started_at", changed(drain_started_at, |at| written(*at))),
-            ("scaled_down_at", scaled_down_at.map(written)),
-            ("launched_at", launched_at.map(written)),
+            ("drain_started_at", changed(drain_started_at, |at| timestamp(*at))),
+            ("scaled_down_at", scaled_down_at.map(timestamp)),
+            ("launched_at", launched_at.map(timestamp)),
             ("launch_generation", launch_generation.map(Value::from)),
             ("launch_plan", changed(launch_plan, |plan| serde_json::to_value(plan).unwrap_or_default())),
             ("license_attempt", license_attempt.as_deref().map(Value::from)),
@@ -54,29 +54,29 @@ impl StatusFields {
         sent
     }
 
-    /// Sets a field, if there is something to set.
+    /// Sets a field, unless `value` is `None`.
     pub(super) fn put(&mut self, field: &str, value: Option<Value>) {
         self.fields.extend(value.map(|value| (field.to_owned(), value)));
     }
 
-    /// Sets a note where the server keeps it, if there is something to set.
+    /// Sets a note unless `value` is `None`: as a field if the record has that field, else in `metadata`.
     pub(super) fn put_note(&mut self, note: &str, value: Option<Value>, on_record: NotesOnRecord) {
-        let home = if on_record.contains(note) { &mut self.fields } else { &mut self.metadata };
-        home.extend(value.map(|value| (note.to_owned(), value)));
+        let target = if on_record.contains(note) { &mut self.fields } else { &mut self.metadata };
+        target.extend(value.map(|value| (note.to_owned(), value)));
     }
 
-    /// Takes a field or note out again, wherever it is.
-    pub(super) fn take(&mut self, field: &str) -> Option<Value> {
+    /// Removes a field or note.
+    pub(super) fn remove(&mut self, field: &str) -> Option<Value> {
         self.fields.remove(field).or_else(|| self.metadata.remove(field))
     }
 
-    /// Whether there is anything a server would take. A region alone is not: no endpoint knows it.
+    /// Whether a write would change nothing. A region alone does not count: no endpoint stores it.
     pub(super) fn is_empty(&self) -> bool {
         self.metadata.is_empty() && self.fields.keys().all(|field| field == "aws_region")
     }
 }
 
-/// Every field of `ec2-details`, because the server clears those it is not told.
+/// Body for `ec2-details`. It holds every field, because the server clears those that are left out.
 pub(super) fn ec2_details(worker: &Worker, addresses: &Addresses) -> Value {
     let kept = |field: &str| worker.extra.get(field).cloned().unwrap_or_default();
     let tags = (!worker.aws_tags.is_empty()).then_some(&worker.aws_tags);
@@ -92,14 +92,14 @@ pub(super) fn ec2_details(worker: &Worker, addresses: &Addresses) -> Value {
     })
 }
 
-/// Metrics, with the moment they were collected. What is not known now is told as null, or an old value would stand.
+/// Body of a metrics report. Unknown values are null, which clears old ones.
 pub(super) fn report(metrics: &impl Serialize, at: Timestamp) -> Value {
     let mut body = serde_json::to_value(metrics).unwrap_or_default();
-    body["collected_at"] = written(at);
+    body["collected_at"] = timestamp(at);
     body
 }
 
-/// Instances to import.
+/// Body of a bulk import.
 pub(super) fn import(region: &str, instances: &[Instance]) -> Value {
     let discovered = instances.iter().map(|instance| {
         json!({
@@ -109,7 +109,7 @@ pub(super) fn import(region: &str, instances: &[Instance]) -> Value {
             "private_ip": instance.private_ip,
             "instance_type": instance.instance_type,
             "image_id": instance.image_id,
-            "launch_time": instance.launched_at.map(written),
+            "launch_time": instance.launched_at.map(timestamp),
             "name": instance.tags.get("Name"),
         })
     });
@@ -118,8 +118,8 @@ pub(super) fn import(region: &str, instances: &[Instance]) -> Value {
     })
 }
 
-/// A moment as the control plane reads it: to the microsecond, which is all that Python holds.
-pub(super) fn written(moment: Timestamp) -> Value {
+/// A timestamp in microseconds, the precision of a Python `datetime`.
+pub(super) fn timestamp(moment: Timestamp) -> Value {
     moment.to_rfc3339_opts(SecondsFormat::Micros, true).into()
 }
 
@@ -136,21 +136,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn notes_go_where_the_server_keeps_them() {
+    fn notes_are_sent_where_the_server_stores_them() {
         let worker = |record| Worker::try_from(record).expect("valid");
         let changes = Changes { drain_started_at: Change::Clear, launch_generation: Some(2), ..Changes::default() };
         let new = worker(json!({"id": "w", "status": "running", "drain_started_at": null, "launch_generation": 1}));
-        let sent = StatusFields::of(&changes, new.notes.on_record);
+        let sent = StatusFields::from_changes(&changes, new.notes.on_record);
         assert_eq!(Value::from(sent.fields), json!({"drain_started_at": null, "launch_generation": 2}));
         assert!(sent.metadata.is_empty());
         let old = worker(json!({"id": "w", "status": "running"}));
-        let sent = StatusFields::of(&changes, old.notes.on_record);
+        let sent = StatusFields::from_changes(&changes, old.notes.on_record);
         assert_eq!(Value::from(sent.metadata), json!({"drain_started_at": null, "launch_generation": 2}));
         assert!(sent.fields.is_empty());
     }
 
     #[test]
-    fn addresses_never_travel_without_their_siblings() {
+    fn addresses_are_sent_with_all_ec2_details() {
         let worker = Worker::try_from(json!({
             "id": "w", "status": "running", "instance_type": "m5zn.metal", "ami_id": "ami-1", "ami_name": "cml",
             "aws_tags": {"team": "a"}, "ec2_instance_state_detail": "ok",

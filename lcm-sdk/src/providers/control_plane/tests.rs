@@ -1,4 +1,4 @@
-//! Servers that are older, slower or odder than the contract says.
+//! Tests against servers that deviate from the API specification.
 
 use wiremock::matchers::{any, header, method, path};
 use wiremock::{Mock, MockServer, Request, ResponseTemplate};
@@ -14,7 +14,7 @@ fn client_for(server: &MockServer) -> ControlPlaneClient {
     ControlPlaneClient::new(options).expect("a client")
 }
 
-fn answer(status: u16, body: Value) -> ResponseTemplate {
+fn response(status: u16, body: Value) -> ResponseTemplate {
     ResponseTemplate::new(status).set_body_json(body)
 }
 
@@ -45,29 +45,31 @@ fn worker(version: Version) -> Worker {
 }
 
 #[tokio::test]
-async fn a_server_without_the_endpoint_is_told_by_a_status_write() {
-    for missing in [answer(404, json!({"detail": "Not Found"})), answer(405, json!({"detail": "Method Not Allowed"}))] {
+async fn missing_terminate_endpoint_falls_back_to_status() {
+    for missing in
+        [response(404, json!({"detail": "Not Found"})), response(405, json!({"detail": "Method Not Allowed"}))]
+    {
         let server = MockServer::start().await;
         serve(&server, "POST", "/api/internal/workers/w-1/terminate", missing).await;
-        serve(&server, "GET", "/api/internal/workers/w-1", answer(200, json!({"id": "w-1", "status": "running"})))
+        serve(&server, "GET", "/api/internal/workers/w-1", response(200, json!({"id": "w-1", "status": "running"})))
             .await;
-        let written = answer(200, json!({"id": "w-1", "status": "terminated"}));
+        let written = response(200, json!({"id": "w-1", "status": "terminated"}));
         serve(&server, "POST", "/api/internal/workers/w-1/status", written).await;
         let sessions = json!([
             {"id": "s-over", "worker_id": "w-1", "status": "terminated"},
             {"id": "s-busy", "worker_id": "w-1", "status": "running"},
         ]);
-        serve(&server, "GET", "/api/internal/lablet-sessions", answer(200, sessions)).await;
-        serve(&server, "POST", "/api/internal/lablet-sessions/s-busy/terminate", answer(200, json!({}))).await;
+        serve(&server, "GET", "/api/internal/lablet-sessions", response(200, sessions)).await;
+        serve(&server, "POST", "/api/internal/lablet-sessions/s-busy/terminate", response(200, json!({}))).await;
         let worker = worker(None);
         client_for(&server).write(&worker, &terminated(&worker), Fence(None)).await.expect("ended");
         let mut writes = requests(&server).await;
         writes.retain(|request| request.method == "POST");
-        let asked: Vec<_> = writes.iter().map(|request| request.url.path()).collect();
+        let paths: Vec<_> = writes.iter().map(|request| request.url.path()).collect();
         let (workers, sessions) = ("/api/internal/workers/w-1", "/api/internal/lablet-sessions");
         let expected =
             [format!("{workers}/terminate"), format!("{sessions}/s-busy/terminate"), format!("{workers}/status")];
-        assert_eq!(asked, expected, "the sessions that still live are ended before the record");
+        assert_eq!(paths, expected, "the sessions that still live are ended before the record");
         let last = writes.pop().expect("requests");
         let body: Value = serde_json::from_slice(&last.body).expect("JSON");
         let expected = json!({"status": "terminated", "terminated_by": "discovery-gc", "terminated_reason": "gone"});
@@ -76,9 +78,9 @@ async fn a_server_without_the_endpoint_is_told_by_a_status_write() {
 }
 
 #[tokio::test]
-async fn a_worker_that_is_not_there_is_no_missing_endpoint() {
+async fn missing_worker_is_not_a_missing_endpoint() {
     let server = MockServer::start().await;
-    Mock::given(any()).respond_with(answer(404, json!({"detail": "no worker w-1"}))).mount(&server).await;
+    Mock::given(any()).respond_with(response(404, json!({"detail": "no worker w-1"}))).mount(&server).await;
     let worker = worker(Some(3));
     let failure = client_for(&server).write(&worker, &terminated(&worker), Fence(None)).await.expect_err("nobody");
     assert_eq!(failure.kind, FailureKind::Refused);
@@ -90,7 +92,7 @@ async fn writes_carry_key_version_and_fence() {
     let server = MockServer::start().await;
     let matching = Mock::given(header("x-api-key", "k3y")).and(header("if-match", "\"3\""));
     let matching = matching.and(header("x-fencing-token", "42"));
-    matching.respond_with(answer(200, json!({"status": "terminated", "version": 4}))).mount(&server).await;
+    matching.respond_with(response(200, json!({"status": "terminated", "version": 4}))).mount(&server).await;
     let worker = worker(Some(3));
     let client = client_for(&server);
     assert_eq!(client.write(&worker, &terminated(&worker), Fence(Some(42))).await.expect("ended"), Some(4));
@@ -98,9 +100,9 @@ async fn writes_carry_key_version_and_fence() {
 }
 
 #[tokio::test]
-async fn a_read_is_repeated_and_a_write_of_unknown_fate_is_not() {
+async fn only_reads_are_retried_after_a_gateway_error() {
     let server = MockServer::start().await;
-    let late = answer(200, json!([])).set_delay(Duration::from_secs(60));
+    let late = response(200, json!([])).set_delay(Duration::from_secs(60));
     Mock::given(any()).respond_with(late).mount(&server).await;
     let retries = vec![Duration::from_millis(1); 3];
     let timeout = Duration::from_millis(200);
@@ -110,13 +112,13 @@ async fn a_read_is_repeated_and_a_write_of_unknown_fate_is_not() {
     assert_eq!(failure.kind, FailureKind::Unclear);
     assert_eq!(requests(&server).await.len(), 4);
     server.reset().await;
-    Mock::given(any()).respond_with(answer(200, json!({})).set_delay(Duration::from_secs(60))).mount(&server).await;
+    Mock::given(any()).respond_with(response(200, json!({})).set_delay(Duration::from_secs(60))).mount(&server).await;
     client.audit(&"w-1".into(), Audit::Provisioned, "why", Fence(None)).await.expect_err("late");
     assert_eq!(requests(&server).await.len(), 1, "an audit entry must not appear twice");
 }
 
 #[tokio::test]
-async fn what_never_arrived_is_sent_again() {
+async fn unsent_write_is_retried() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
     drop(listener);
@@ -128,7 +130,7 @@ async fn what_never_arrived_is_sent_again() {
 }
 
 #[tokio::test]
-async fn a_page_of_a_proxy_is_not_there_is_none() {
+async fn html_404_is_a_failure() {
     let server = MockServer::start().await;
     let page = ResponseTemplate::new(404).set_body_raw("<html>404</html>", "text/html");
     Mock::given(any()).respond_with(page).mount(&server).await;
@@ -139,16 +141,16 @@ async fn a_page_of_a_proxy_is_not_there_is_none() {
 }
 
 #[tokio::test]
-async fn a_server_without_discovery_settings_has_none() {
+async fn missing_discovery_endpoint_means_no_settings() {
     let server = MockServer::start().await;
-    Mock::given(any()).respond_with(answer(404, json!({"detail": "Not Found"}))).mount(&server).await;
-    assert_eq!(client_for(&server).discovery_settings().await.expect("an answer"), None);
+    Mock::given(any()).respond_with(response(404, json!({"detail": "Not Found"}))).mount(&server).await;
+    assert_eq!(client_for(&server).discovery_settings().await.expect("an response"), None);
     let wrong_base = client_for(&server).worker(&"w-1".into()).await;
     assert_eq!(wrong_base.expect_err("a path nobody serves").kind, FailureKind::Refused);
 }
 
 #[tokio::test]
-async fn part_of_a_list_or_one_unreadable_session_is_no_answer() {
+async fn partial_or_unreadable_session_list_is_a_failure() {
     let session = json!({"id": "s-1", "status": "running", "worker_id": "w-1"});
     let cases = [
         json!({"items": [session], "total": 2}),
@@ -160,23 +162,23 @@ async fn part_of_a_list_or_one_unreadable_session_is_no_answer() {
     ];
     for case in cases {
         let server = MockServer::start().await;
-        Mock::given(any()).respond_with(answer(200, case.clone())).mount(&server).await;
-        let failure = client_for(&server).sessions(&"w-1".into()).await.expect_err("half an answer");
+        Mock::given(any()).respond_with(response(200, case.clone())).mount(&server).await;
+        let failure = client_for(&server).sessions(&"w-1".into()).await.expect_err("half an response");
         assert_eq!(failure.kind, FailureKind::Unparsable, "{case}");
     }
     let server = MockServer::start().await;
     let other = json!({"id": "s-3", "status": "running", "worker_id": "w-2"});
     let whole = json!({"sessions": [session, other], "total": 2});
-    Mock::given(any()).respond_with(answer(200, whole)).mount(&server).await;
+    Mock::given(any()).respond_with(response(200, whole)).mount(&server).await;
     assert_eq!(client_for(&server).sessions(&"w-1".into()).await.expect("whole").len(), 1, "filtered once more");
 }
 
 #[tokio::test]
-async fn metadata_of_others_survives_a_server_that_replaces_it() {
+async fn metadata_is_merged_for_servers_that_replace_it() {
     let server = MockServer::start().await;
     let record = json!({"id": "w-1", "status": "running", "metadata": {"theirs": 1, "launched_at": null}});
-    serve(&server, "GET", "/api/internal/workers/w-1", answer(200, record)).await;
-    serve(&server, "POST", "/api/internal/workers/w-1/status", answer(200, json!({}))).await;
+    serve(&server, "GET", "/api/internal/workers/w-1", response(200, record)).await;
+    serve(&server, "POST", "/api/internal/workers/w-1/status", response(200, json!({}))).await;
     let worker = worker(None);
     let changes = Changes { launch_generation: Some(2), ..Changes::default() };
     let patch = Patch::from_changes(&worker, changes, Timestamp::UNIX_EPOCH);
@@ -188,10 +190,10 @@ async fn metadata_of_others_survives_a_server_that_replaces_it() {
 }
 
 #[tokio::test]
-async fn a_record_that_moved_on_is_a_conflict_before_its_metadata_is_touched() {
+async fn stale_version_is_a_conflict_before_the_write() {
     let server = MockServer::start().await;
     let record = json!({"id": "w-1", "status": "running", "version": 9});
-    serve(&server, "GET", "/api/internal/workers/w-1", answer(200, record)).await;
+    serve(&server, "GET", "/api/internal/workers/w-1", response(200, record)).await;
     let worker = worker(Some(3));
     let changes = Changes { launch_generation: Some(2), ..Changes::default() };
     let patch = Patch::from_changes(&worker, changes, Timestamp::UNIX_EPOCH);
@@ -201,19 +203,19 @@ async fn a_record_that_moved_on_is_a_conflict_before_its_metadata_is_touched() {
 }
 
 #[tokio::test]
-async fn a_session_that_is_over_need_not_be_ended() {
+async fn ended_session_counts_as_terminated() {
     let server = MockServer::start().await;
     let at = "/api/internal/lablet-sessions/s-1";
-    serve(&server, "POST", &format!("{at}/terminate"), answer(409, json!({"detail": "over"}))).await;
-    serve(&server, "GET", at, answer(200, json!({"id": "s-1", "status": "archived"}))).await;
+    serve(&server, "POST", &format!("{at}/terminate"), response(409, json!({"detail": "over"}))).await;
+    serve(&server, "GET", at, response(200, json!({"id": "s-1", "status": "archived"}))).await;
     let ended = client_for(&server).terminate_session(&"s-1".into(), SessionEnd::DrainTimeout, Fence(None)).await;
     ended.expect("it is over");
 }
 
 #[tokio::test]
-async fn the_key_does_not_show_even_where_the_server_repeats_it() {
+async fn echoed_key_is_redacted() {
     let server = MockServer::start().await;
-    Mock::given(any()).respond_with(answer(401, json!({"detail": "bad key k3y"}))).mount(&server).await;
+    Mock::given(any()).respond_with(response(401, json!({"detail": "bad key k3y"}))).mount(&server).await;
     let failure = client_for(&server).workers(&Scope::living()).await.expect_err("refused");
     assert_eq!(failure.kind, FailureKind::Refused);
     assert!(!format!("{failure:?}").contains("k3y"), "{failure:?}");
@@ -222,7 +224,7 @@ async fn the_key_does_not_show_even_where_the_server_repeats_it() {
 }
 
 #[test]
-fn an_address_that_cannot_be_used_is_refused_without_being_shown() {
+fn invalid_url_is_refused_and_not_shown() {
     for url in ["not a url", "ftp://host", "http://admin:hunter2@host"] {
         let refused = ControlPlaneClient::new(Options::new(url, Secret::from("k3y"))).expect_err(url);
         assert!(!refused.to_string().contains("hunter2"), "{refused}");
@@ -231,7 +233,7 @@ fn an_address_that_cannot_be_used_is_refused_without_being_shown() {
 }
 
 #[tokio::test]
-async fn a_server_that_ignores_every_filter_still_gives_right_results() {
+async fn list_is_filtered_again_by_the_client() {
     let server = MockServer::start().await;
     let listing = json!({"workers": [
         {"id": "here", "status": "running", "aws_region": "us-east-1"},
@@ -239,38 +241,38 @@ async fn a_server_that_ignores_every_filter_still_gives_right_results() {
         {"id": "there", "status": "running", "aws_region": "eu-west-1"},
         {"id": "odd", "status": "running", "aws_region": 7},
     ]});
-    Mock::given(any()).respond_with(answer(200, listing)).mount(&server).await;
+    Mock::given(any()).respond_with(response(200, listing)).mount(&server).await;
     let scope = Scope { region: Some("us-east-1".into()), with_terminated: false };
     let listed = client_for(&server).workers(&scope).await.expect("a listing");
     let ids: Vec<_> = listed.workers.iter().map(|worker| worker.id.as_str()).collect();
     assert_eq!(ids, ["here"]);
-    assert_eq!(listed.unreadable[0].id, Some("odd".into()), "told apart, never dropped");
-    let asked = requests(&server).await.pop().expect("a request").url;
-    assert_eq!(asked.query(), Some("exclude_statuses=terminated&aws_region=us-east-1"));
+    assert_eq!(listed.unreadable[0].id, Some("odd".into()), "unreadable records are reported");
+    let url = requests(&server).await.pop().expect("a request").url;
+    assert_eq!(url.query(), Some("exclude_statuses=terminated&aws_region=us-east-1"));
 }
 
 #[tokio::test]
-async fn a_list_is_found_in_whatever_envelope_it_comes() {
+async fn list_is_read_from_any_known_envelope() {
     let record = |id: &str| json!({"id": id, "status": "running"});
     for (body, expected) in [
         (json!([record("w-1"), record("w-2")]), Ok((2, 0))),
         (json!({"items": [record("w-1")], "total": 1, "next": null, "has_more": false}), Ok((1, 0))),
         (json!({"page": {"workers": []}, "workers": [record("w-1")], "total_count": 1.0}), Ok((1, 0))),
-        // The first name of those known counts; what is wrong in another list is nobody's.
+        // Only the first known field counts, so records in other lists are not checked.
         (json!({"data": [record("w-1")], "workers": [record("w-2"), {"id": "w-3", "status": "asleep"}]}), Ok((1, 0))),
         (json!({"items": {"workers": [record("w-2")]}, "workers": [record("w-1")]}), Ok((1, 0))),
         (json!([record("w-1"), {"id": "w-2", "status": "asleep"}, 7]), Ok((1, 2))),
         (json!([{"id": "w-1", "status": " Terminated "}, record("w-2")]), Ok((1, 0))),
-        (json!({"workers": [record("w-1")], "total": 2}), Err("the answer is only a part of the list")),
-        (json!({"workers": [record("w-1")], "next_cursor": "c"}), Err("the answer is only a part of the list")),
-        (json!({"workers": [record("w-1")], "has_next": true}), Err("the answer is only a part of the list")),
-        (json!({"workers": "none"}), Err("there is no list in the answer")),
-        (json!("none"), Err("the answer is no list")),
-        (json!(7), Err("the answer is no list")),
-        (json!(null), Err("the answer is no list")),
+        (json!({"workers": [record("w-1")], "total": 2}), Err("the response is only part of the list")),
+        (json!({"workers": [record("w-1")], "next_cursor": "c"}), Err("the response is only part of the list")),
+        (json!({"workers": [record("w-1")], "has_next": true}), Err("the response is only part of the list")),
+        (json!({"workers": "none"}), Err("the response holds no list")),
+        (json!("none"), Err("the response is not a list")),
+        (json!(7), Err("the response is not a list")),
+        (json!(null), Err("the response is not a list")),
     ] {
         let server = MockServer::start().await;
-        serve(&server, "GET", "/api/internal/workers", answer(200, body.clone())).await;
+        serve(&server, "GET", "/api/internal/workers", response(200, body.clone())).await;
         let found = client_for(&server).workers(&Scope::living()).await;
         let counts = found.as_ref().map(|listing| (listing.workers.len(), listing.unreadable.len()));
         assert_eq!(counts.map_err(|failure| failure.message.as_str()), expected, "{body}");
@@ -278,12 +280,12 @@ async fn a_list_is_found_in_whatever_envelope_it_comes() {
 }
 
 #[tokio::test]
-async fn what_is_no_json_is_no_answer() {
+async fn invalid_json_is_a_failure() {
     for body in [&b"[{\"id\": \"w-1\", \"status\": \"run"[..], b"[] []", b"[\"\xff\"]", b""] {
         let server = MockServer::start().await;
         serve(&server, "GET", "/api/internal/workers", ResponseTemplate::new(200).set_body_bytes(body)).await;
         let failure = client_for(&server).workers(&Scope::everything()).await.expect_err("no JSON");
         assert_eq!(failure.kind, FailureKind::Unparsable, "{failure}");
-        assert!(failure.message.starts_with("the answer is no JSON ("), "{failure}");
+        assert!(failure.message.starts_with("the response is not JSON ("), "{failure}");
     }
 }

@@ -1,24 +1,23 @@
-//! Writing a patch: as few calls as the endpoints allow, the status last.
+//! Writes a patch with as few calls as the endpoints allow.
 //!
 //! # Flow
-//! Licence report, then addresses, then everything else in one status write. Where the new status has an endpoint of
-//! its own (terminate, drain, cancel), that one comes after all others.
+//! License report, then addresses, then all other fields in one status write. If the new status has an endpoint of its
+//! own (terminate, drain, cancel-drain), that call comes last.
 //!
 //! # Guarantees
-//! - Every call is conditional on the version the one before gave.
-//! - A desired status that comes with a drain, or with calling one off, is left to that endpoint: written before it,
-//!   and then left alone, it would stop a worker that never drained.
-//! - A note of the drain's beginning that the server does not take by itself follows the drain. Written before it and
-//!   left alone, it would cut the next drain short; if it is lost, the next pass starts the clock.
-//! - Notes in `metadata` are merged into what the server has at that moment, so that a server that replaces
-//!   `metadata` loses nobody's keys.
+//! - Every call is conditional on the version that the previous call returned.
+//! - The endpoints for drain and cancel-drain set the desired status themselves. Written before, it would stop a worker
+//!   that never drained if the second call failed.
+//! - `drain_started_at` is written after the drain call if the server did not set it. Written before, it would shorten
+//!   a later drain if the drain call failed. If it is lost, the next reconcile sets it.
+//! - Notes are merged into the current `metadata`, because some servers replace the whole object.
 //!
 //! # Assumptions
-//! A region is sent along with whatever else is written, but no endpoint of the contract promises to keep it.
+//! The region is sent with other fields, but no endpoint guarantees to store it.
 
 use serde_json::{Map, Value, json};
 
-use super::http_client::{Call, ControlPlaneClient, Repeat};
+use super::client::{Call, ControlPlaneClient, Repeat};
 use super::requests::{self, StatusFields};
 use super::{found_worker, responses};
 use crate::lifecycle::decision::Change;
@@ -36,58 +35,58 @@ pub(super) async fn write(
     patch: &Patch,
     fence: Fence,
 ) -> Result<Version, CallFailure> {
-    let mut writing = Writing { client, worker, patch, fence, version: patch.expected_version };
+    let mut writer = PatchWriter { client, worker, patch, fence, version: patch.expected_version };
     let changes = &patch.changes;
     if let Some(report) = changes.license_report {
-        writing.post(&["license", responses::license_step(report)], json!({})).await?;
+        writer.post(&["license", responses::license_step(report)], json!({})).await?;
     }
     if let Some(addresses) = &changes.addresses {
-        writing.post(&["ec2-details"], requests::ec2_details(worker, addresses)).await?;
+        writer.post(&["ec2-details"], requests::ec2_details(worker, addresses)).await?;
     }
-    let mut rest = StatusFields::of(changes, worker.notes.on_record);
+    let mut rest = StatusFields::from_changes(changes, worker.notes.on_record);
     match patch.route(worker.status) {
-        None => writing.status_write(rest).await?,
+        None => writer.write_status(rest).await?,
         Some(Route::Status) => {
             rest.put("status", patch.status.map(|status| status.as_str().into()));
-            writing.status_write(rest).await?;
+            writer.write_status(rest).await?;
         }
         Some(Route::Terminate) => {
-            writing.status_write(rest).await?;
-            writing.terminate().await?;
+            writer.write_status(rest).await?;
+            writer.terminate().await?;
         }
         Some(Route::Drain) => {
-            rest.take("drain_started_at");
-            writing.leave_to_endpoint(&mut rest, DesiredStatus::Stopped);
-            writing.status_write(rest).await?;
-            let answer = writing.drain().await?;
-            writing.settle_drain_note(answer).await;
+            rest.remove("drain_started_at");
+            writer.remove_implied_status(&mut rest, DesiredStatus::Stopped);
+            writer.write_status(rest).await?;
+            let reply = writer.drain().await?;
+            writer.sync_drain_note(reply).await;
         }
         Some(Route::CancelDrain) => {
-            rest.take("drain_started_at");
-            writing.leave_to_endpoint(&mut rest, DesiredStatus::Running);
-            writing.status_write(rest).await?;
-            let answer = writing.cancel_drain().await?;
-            writing.settle_drain_note(answer).await;
+            rest.remove("drain_started_at");
+            writer.remove_implied_status(&mut rest, DesiredStatus::Running);
+            writer.write_status(rest).await?;
+            let reply = writer.cancel_drain().await?;
+            writer.sync_drain_note(reply).await;
         }
     }
-    Ok(writing.version)
+    Ok(writer.version)
 }
 
-/// A write under way.
-struct Writing<'a> {
+/// State of a write of several calls.
+struct PatchWriter<'a> {
     client: &'a ControlPlaneClient,
     worker: &'a Worker,
     patch: &'a Patch,
     fence: Fence,
-    /// What the record is at, as far as the server has told.
+    /// Version of the record after the previous call, if the server reports versions.
     version: Version,
 }
 
-impl Writing<'_> {
-    /// A conditional write to an endpoint of the worker.
+impl PatchWriter<'_> {
+    /// A conditional POST to an endpoint of the worker.
     fn call<'b>(&'b self, endpoint: &[&'b str], body: Value) -> Call<'b> {
         let path = [&["workers", self.worker.id.as_str()], endpoint].concat();
-        Call::post(&path, body).if_at(self.version).fenced(self.fence)
+        Call::post(&path, body).if_version(self.version).fenced(self.fence)
     }
 
     async fn post(&mut self, endpoint: &[&str], body: Value) -> Result<Reply, CallFailure> {
@@ -96,28 +95,28 @@ impl Writing<'_> {
         Ok(reply)
     }
 
-    /// One status write with everything that is left, or none if nothing is.
-    async fn status_write(&mut self, sent: StatusFields) -> Result<(), CallFailure> {
-        if sent.is_empty() {
+    /// Writes the remaining fields, if there are any.
+    async fn write_status(&mut self, body: StatusFields) -> Result<(), CallFailure> {
+        if body.is_empty() {
             return Ok(());
         }
-        let StatusFields { mut fields, metadata } = sent;
+        let StatusFields { mut fields, metadata } = body;
         if !metadata.is_empty() {
-            fields.insert("metadata".to_owned(), self.merged(metadata).await?.into());
+            fields.insert("metadata".to_owned(), self.merge_metadata(metadata).await?.into());
         }
         self.post(&["status"], fields.into()).await.map(drop)
     }
 
-    /// Notes on top of the `metadata` the server has now.
-    async fn merged(&self, notes: Map<String, Value>) -> Result<Map<String, Value>, CallFailure> {
-        let gone = || CallFailure::coded(FailureKind::Refused, "404", "there is no such worker any more");
+    /// Merges notes into the current `metadata` of the record.
+    async fn merge_metadata(&self, notes: Map<String, Value>) -> Result<Map<String, Value>, CallFailure> {
+        let gone = || CallFailure::coded(FailureKind::Refused, "404", "the worker does not exist");
         let reply = self.client.call(Call::get(&["workers", self.worker.id.as_str()])).await?;
         let record = responses::found(reply)?.ok_or_else(gone)?;
-        let now = crate::providers::http::whole(&record["version"]);
-        if let (Some(expected), Some(now)) = (self.version, now)
-            && expected != now
+        let current = crate::providers::http::unsigned(&record["version"]);
+        if let (Some(expected), Some(current)) = (self.version, current)
+            && expected != current
         {
-            let message = format!("the record is at version {now}, not at the expected version {expected}");
+            let message = format!("the record is at version {current}, expected version {expected}");
             return Err(CallFailure::new(FailureKind::Conflict, message));
         }
         let mut metadata = record["metadata"].as_object().cloned().unwrap_or_default();
@@ -125,16 +124,16 @@ impl Writing<'_> {
         Ok(metadata)
     }
 
-    /// Ends the record and its sessions. Where the server has no endpoint for that, a status write ends the record alone,
-    /// so its sessions are ended before it.
+    /// Terminates the record and its sessions. If the server has no such endpoint, terminates the sessions one by one and
+    /// then writes the status.
     async fn terminate(&mut self) -> Result<(), CallFailure> {
         let termination = self.patch.termination.as_ref();
         let reason = termination.map(|termination| termination.reason.as_str());
         let by = termination.map(|termination| termination.terminated_by.as_str());
-        let call = self.call(&["terminate"], json!({"reason": reason, "terminated_by": by})).repeat(Repeat::Freely);
+        let call = self.call(&["terminate"], json!({"reason": reason, "terminated_by": by})).repeat(Repeat::Always);
         let reply = self.client.call(call).await?;
         if self.is_endpoint_missing(&reply).await {
-            self.end_sessions(by).await?;
+            self.terminate_sessions(by).await?;
             let body = json!({
                 "status": WorkerStatus::Terminated.as_str(), "terminated_by": by, "terminated_reason": reason,
             });
@@ -144,12 +143,12 @@ impl Writing<'_> {
         Ok(())
     }
 
-    async fn end_sessions(&self, by: Option<&str>) -> Result<(), CallFailure> {
+    async fn terminate_sessions(&self, by: Option<&str>) -> Result<(), CallFailure> {
         for session in self.client.sessions(&self.worker.id).await? {
             if session.state.standing() == SessionStanding::Over {
                 continue;
             }
-            self.client.end_session(&session.id, "worker_terminated", by, self.fence).await?;
+            self.client.terminate_session_by(&session.id, "worker_terminated", by, self.fence).await?;
         }
         Ok(())
     }
@@ -180,7 +179,7 @@ impl Writing<'_> {
         Ok(reply)
     }
 
-    /// Whether the endpoint is what is missing: then the worker is there all the same.
+    /// Whether the server lacks the endpoint. A 404 means that only if the worker exists.
     async fn is_endpoint_missing(&self, reply: &Reply) -> bool {
         match reply.status.as_u16() {
             404 => reply.json().is_ok() && matches!(self.client.worker(&self.worker.id).await, Ok(Some(_))),
@@ -189,29 +188,29 @@ impl Writing<'_> {
         }
     }
 
-    /// The endpoint sets this desired status itself.
-    fn leave_to_endpoint(&self, rest: &mut StatusFields, implied: DesiredStatus) {
+    /// Removes the desired status that the endpoint sets itself.
+    fn remove_implied_status(&self, rest: &mut StatusFields, implied: DesiredStatus) {
         if self.patch.changes.desired_status == Some(implied) {
-            rest.take("desired_status");
+            rest.remove("desired_status");
         }
     }
 
-    /// Writes the note of the drain's beginning where the endpoint did not see to it.
-    async fn settle_drain_note(&mut self, answer: Reply) {
-        let noted = found_worker(&answer).map(|worker| worker.notes.drain_started_at.is_some());
-        let (value, settled) = match self.patch.changes.drain_started_at {
+    /// Writes `drain_started_at` if the endpoint did not.
+    async fn sync_drain_note(&mut self, reply: Reply) {
+        let noted = found_worker(&reply).map(|worker| worker.notes.drain_started_at.is_some());
+        let (value, is_written) = match self.patch.changes.drain_started_at {
             Change::Keep => return,
-            Change::Set(at) => (requests::written(at), noted == Some(true)),
+            Change::Set(at) => (requests::timestamp(at), noted == Some(true)),
             Change::Clear => (Value::Null, noted == Some(false)),
         };
-        if settled {
+        if is_written {
             return;
         }
         let mut note = StatusFields::default();
         note.put_note("drain_started_at", Some(value), self.worker.notes.on_record);
-        if let Err(failure) = self.status_write(note).await {
+        if let Err(failure) = self.write_status(note).await {
             let worker = self.worker.id.as_str();
-            tracing::warn!(target: "lcm::control_plane", worker, %failure, "the note of the drain is left to the next pass");
+            tracing::warn!(target: "lcm::control_plane", worker, %failure, "cannot write drain_started_at; the next reconcile retries");
             self.version = None;
         }
     }

@@ -1,7 +1,6 @@
-//! etcd: leases, claims and watches with its own client, which worker a key speaks of, and what its errors mean.
+//! [`Coordination`] with etcd: leases, claims, lists and watches.
 
-mod call;
-mod failure;
+mod client;
 mod options;
 mod watch;
 
@@ -12,25 +11,24 @@ use async_trait::async_trait;
 use etcd_client::{Client, Compare, CompareOp, Error, GetOptions, PutOptions, Txn, TxnOp, TxnOpResponse};
 use parking_lot::Mutex;
 
-use self::call::Members;
+use self::client::Members;
 use self::watch::EtcdWatch;
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::ports::{Claim, Coordination, Lease, LeaseId, Listing, Renewal, WatchStream};
 
-pub use self::failure::failure;
 pub use self::options::{ClientCertificate, EtcdOptions, EtcdTls, EtcdUser};
 
-/// How many keys one answer of a listing holds: far below what fits into a message.
+/// Keys per page of a list, far below the size limit of a gRPC message.
 const PAGE: i64 = 5_000;
-/// Of how many leases the time to live is remembered. One elector has one.
-const LEASES_REMEMBERED: usize = 1_000;
+/// Maximum number of cached leases. An elector has one.
+const MAX_LEASES: usize = 1_000;
 
-/// An etcd cluster.
+/// A [`Coordination`] backed by an etcd cluster.
 ///
 /// # Guarantees
-/// - Connects when it is first asked something, and again by itself. Making one never waits.
-/// - Stays with one member and moves to the next when that one cannot be reached or does not answer. A call that
-///   certainly reached nobody is tried on every member before it fails.
+/// - Connects on the first call and reconnects on its own.
+/// - Uses one member until it is unreachable or does not respond, then the next. A call that was certainly not sent is
+///   tried on every member before it fails.
 /// - Every call ends within [`EtcdOptions::call_timeout`].
 ///
 /// ```
@@ -44,23 +42,23 @@ const LEASES_REMEMBERED: usize = 1_000;
 #[derive(Debug)]
 pub struct Etcd {
     members: Members,
-    /// What the server granted. Its answer to a renewal repeats it, but the client keeps that to itself.
+    /// Time to live by lease. The response to a renewal holds it, but the client does not expose it.
     granted: Mutex<HashMap<LeaseId, Duration>>,
 }
 
 impl Etcd {
-    /// A cluster that is not asked anything yet.
+    /// Creates a client. Makes no connection.
     ///
     /// # Errors
-    /// When the options cannot be meant, or a file they name cannot be read.
+    /// [`FailureKind::Refused`] if the options are invalid or a file is unreadable.
     pub fn new(options: EtcdOptions) -> Result<Self, CallFailure> {
         Ok(Self { members: Members::new(&options)?, granted: Mutex::default() })
     }
 
-    fn remember(&self, lease: Lease) {
+    fn cache(&self, lease: Lease) {
         let mut granted = self.granted.lock();
-        // Leases whose end nobody told us about. Whoever renews one of them asks the server once more.
-        if granted.len() >= LEASES_REMEMBERED {
+        // Leases that expired without a call. Renewing one that was evicted costs one more request.
+        if granted.len() >= MAX_LEASES {
             granted.clear();
         }
         granted.insert(lease.id, lease.ttl);
@@ -70,11 +68,11 @@ impl Etcd {
         if let Some(ttl) = self.granted.lock().get(&lease) {
             return Ok(Renewal::Renewed(*ttl));
         }
-        let ask = move |client: Client| async move { client.lease_client().time_to_live(lease.0, None).await };
-        let answer = self.members.call("ask for a lease", ask).await?;
-        match seconds(answer.granted_ttl()) {
+        let send = move |client: Client| async move { client.lease_client().time_to_live(lease.0, None).await };
+        let response = self.members.call("read a lease", send).await?;
+        match seconds(response.granted_ttl()) {
             Some(ttl) => {
-                self.remember(Lease { id: lease, ttl });
+                self.cache(Lease { id: lease, ttl });
                 Ok(Renewal::Renewed(ttl))
             }
             None => Ok(Renewal::Gone),
@@ -85,28 +83,28 @@ impl Etcd {
 #[async_trait]
 impl Coordination for Etcd {
     async fn grant(&self, ttl: Duration) -> Result<Lease, CallFailure> {
-        // etcd counts in whole seconds: a lease is never shorter than asked for.
-        let whole = i64::try_from(ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0)).unwrap_or(i64::MAX);
-        let ask = move |client: Client| async move { client.lease_client().grant(whole.max(1), None).await };
-        let answer = self.members.call("grant a lease", ask).await?;
-        let Some(ttl) = seconds(answer.ttl()) else {
-            return Err(unparsable(format!("a lease was granted for {} s", answer.ttl())));
+        // Rounded up: etcd counts in seconds, and a lease must not be shorter than requested.
+        let seconds_up = i64::try_from(ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0)).unwrap_or(i64::MAX);
+        let send = move |client: Client| async move { client.lease_client().grant(seconds_up.max(1), None).await };
+        let response = self.members.call("grant a lease", send).await?;
+        let Some(ttl) = seconds(response.ttl()) else {
+            return Err(unparsable(format!("a lease was granted for {} s", response.ttl())));
         };
-        let lease = Lease { id: LeaseId(answer.id()), ttl };
-        self.remember(lease);
+        let lease = Lease { id: LeaseId(response.id()), ttl };
+        self.cache(lease);
         Ok(lease)
     }
 
     async fn renew(&self, lease: LeaseId) -> Result<Renewal, CallFailure> {
-        let ask = move |client: Client| async move {
+        let send = move |client: Client| async move {
             match client.lease_client().keep_alive(lease.0).await {
                 Ok(_) => Ok(true),
-                // The client's words for an answer with no time left; it has no type of its own.
+                // The client reports an expired lease with this text only.
                 Err(Error::LeaseKeepAliveError(reason)) if reason == "lease not found" => Ok(false),
                 Err(error) => Err(error),
             }
         };
-        if self.members.call("renew a lease", ask).await? {
+        if self.members.call("renew a lease", send).await? {
             self.granted(lease).await
         } else {
             self.granted.lock().remove(&lease);
@@ -115,20 +113,20 @@ impl Coordination for Etcd {
     }
 
     async fn revoke(&self, lease: LeaseId) -> Result<(), CallFailure> {
-        let ask = move |client: Client| async move {
+        let send = move |client: Client| async move {
             match client.lease_client().revoke(lease.0).await {
                 Ok(_) => Ok(()),
                 Err(Error::GRpcStatus(status)) if status.code() == tonic::Code::NotFound => Ok(()),
                 Err(error) => Err(error),
             }
         };
-        self.members.call("revoke a lease", ask).await?;
+        self.members.call("revoke a lease", send).await?;
         self.granted.lock().remove(&lease);
         Ok(())
     }
 
     async fn claim(&self, key: &str, value: &str, lease: LeaseId) -> Result<Claim, CallFailure> {
-        let ask = move |client: Client| async move {
+        let send = move |client: Client| async move {
             let put = TxnOp::put(key, value, Some(PutOptions::new().with_lease(lease.0)));
             let txn = Txn::new()
                 .when([Compare::create_revision(key, CompareOp::Equal, 0)])
@@ -136,17 +134,17 @@ impl Coordination for Etcd {
                 .or_else([TxnOp::get(key, None)]);
             client.kv_client().txn(txn).await
         };
-        let answer = self.members.call("claim a key", ask).await?;
-        let revision = revision(answer.header())?;
-        if answer.succeeded() {
+        let response = self.members.call("claim a key", send).await?;
+        let revision = revision(response.header())?;
+        if response.succeeded() {
             return Ok(Claim::Won { revision });
         }
-        let responses = answer.op_responses();
+        let responses = response.op_responses();
         let Some(TxnOpResponse::Get(found)) = responses.first() else {
-            return Err(unparsable("the answer to a claim does not say who holds the key".to_owned()));
+            return Err(unparsable("the response to a claim does not name the holder".to_owned()));
         };
         let Some(holder) = found.kvs().first() else {
-            return Err(unparsable("the key exists and does not exist".to_owned()));
+            return Err(unparsable("the response to a claim contradicts itself".to_owned()));
         };
         if holder.lease() == lease.0 && holder.value() == value.as_bytes() {
             return Ok(Claim::Won { revision: holder.create_revision() });
@@ -162,16 +160,16 @@ impl Coordination for Etcd {
             let at = listing.revision;
             let page = GetOptions::new().with_range(end.clone()).with_keys_only().with_limit(PAGE).with_revision(at);
             let (first, page) = (&from, &page);
-            let ask =
+            let send =
                 move |client: Client| async move { client.kv_client().get(first.clone(), Some(page.clone())).await };
-            let answer = self.members.call("list keys", ask).await?;
+            let response = self.members.call("list keys", send).await?;
             if listing.revision == 0 {
-                listing.revision = revision(answer.header())?;
+                listing.revision = revision(response.header())?;
             }
-            let keys = answer.kvs().iter().map(|found| (found.key().to_vec(), found.mod_revision()));
+            let keys = response.kvs().iter().map(|found| (found.key().to_vec(), found.mod_revision()));
             listing.keys.extend(keys);
-            match (answer.more(), listing.keys.last()) {
-                // The smallest key after the last one.
+            match (response.more(), listing.keys.last()) {
+                // The key right after the last one.
                 (true, Some((last, _))) => from = [last.as_slice(), &[0]].concat(),
                 (true, None) | (false, _) => return Ok(listing),
             }
@@ -179,23 +177,23 @@ impl Coordination for Etcd {
     }
 
     async fn watch(&self, prefix: &str, from_revision: i64) -> Result<Box<dyn WatchStream>, CallFailure> {
-        let ask = move |client: Client| EtcdWatch::open(client, prefix, from_revision);
-        Ok(Box::new(self.members.call("watch keys", ask).await?))
+        let send = move |client: Client| EtcdWatch::open(client, prefix, from_revision);
+        Ok(Box::new(self.members.call("watch keys", send).await?))
     }
 }
 
-/// The first key behind all keys that start with a prefix.
+/// The first key after all keys with a prefix.
 fn end_of_prefix(prefix: &[u8]) -> Vec<u8> {
     let kept = prefix.iter().rposition(|byte| *byte < 0xff);
     match kept {
         Some(last) => prefix[..last].iter().copied().chain([prefix[last] + 1]).collect(),
-        // There is no such key: etcd reads this as "all the rest".
+        // No such key exists; for etcd this means all remaining keys.
         None => vec![0],
     }
 }
 
 fn revision(header: Option<&etcd_client::ResponseHeader>) -> Result<i64, CallFailure> {
-    header.map(etcd_client::ResponseHeader::revision).ok_or_else(|| unparsable("an answer has no header".to_owned()))
+    header.map(etcd_client::ResponseHeader::revision).ok_or_else(|| unparsable("a response has no header".to_owned()))
 }
 
 fn seconds(ttl: i64) -> Option<Duration> {
@@ -211,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prefix_ends_where_the_next_one_begins() {
+    fn prefix_ends_before_its_successor() {
         assert_eq!(end_of_prefix(b"/a/"), b"/a0");
         assert_eq!(end_of_prefix(b"a\xff\xff"), b"b");
         assert_eq!(end_of_prefix(b"\xff"), b"\0");

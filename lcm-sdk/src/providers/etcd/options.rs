@@ -1,4 +1,4 @@
-//! How to reach an etcd cluster.
+//! Configuration of an etcd client.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,57 +8,57 @@ use etcd_client::{Certificate, ConnectOptions, Identity, TlsOptions};
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::secret::Secret;
 
-/// How to reach an etcd cluster.
+/// Configuration of an [`Etcd`](super::Etcd) client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EtcdOptions {
-    /// The members: `host:port`, or a URL with `http://` or `https://`.
+    /// Members of the cluster, each as `host:port` or an `http://` or `https://` URL.
     pub endpoints: Vec<String>,
-    /// Who we are, if the cluster asks.
+    /// Credentials, if the cluster requires authentication.
     pub user: Option<EtcdUser>,
-    /// How the connection is protected. Without it, `https://` trusts no authority.
+    /// TLS configuration. Without it, `https://` endpoints trust no certificate authority.
     pub tls: Option<EtcdTls>,
-    /// How long a call may take, everything included.
+    /// Time limit of a call, over all members. Default: 5 s.
     pub call_timeout: Duration,
-    /// How long one member may take to accept a connection.
+    /// Time limit for connecting to one member. Default: 2 s.
     pub connect_timeout: Duration,
-    /// After how long a silent connection with calls on it is asked for a sign of life. Below five seconds etcd hangs
-    /// up on us.
+    /// Interval of keep-alive pings on a connection with open calls. Default: 10 s. etcd closes connections that ping more
+    /// often than every 5 s.
     pub keep_alive_interval: Duration,
-    /// How long that sign may take.
+    /// Time limit for the response to a ping. Default: 5 s.
     pub keep_alive_timeout: Duration,
 }
 
-/// A user of etcd.
+/// Credentials of an etcd user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EtcdUser {
-    /// The name.
+    /// User name.
     pub name: String,
-    /// The password.
+    /// Password of the user.
     pub password: Secret,
 }
 
-/// How the connection to etcd is protected.
+/// TLS configuration of connections to etcd.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EtcdTls {
-    /// The authority that vouches for the members, as a PEM file.
+    /// PEM file with the certificate authority of the members.
     pub ca_file: Option<PathBuf>,
-    /// What we show them, if they ask.
+    /// Client certificate, if the members require one.
     pub client: Option<ClientCertificate>,
-    /// The name on their certificate, where it is not the one in the endpoint.
+    /// Name in the certificates of the members. Default: the host of the endpoint.
     pub server_name: Option<String>,
 }
 
-/// What a client shows to prove who it is, as PEM files.
+/// PEM files of a client certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientCertificate {
-    /// The certificate.
+    /// PEM file with the certificate chain.
     pub certificate_file: PathBuf,
-    /// Its key.
+    /// PEM file with the private key.
     pub key_file: PathBuf,
 }
 
 impl EtcdOptions {
-    /// The usual options for these members.
+    /// Options for these members with default limits, without credentials or TLS.
     pub fn new<E: Into<String>>(endpoints: impl IntoIterator<Item = E>) -> Self {
         Self {
             endpoints: endpoints.into_iter().map(Into::into).collect(),
@@ -71,36 +71,38 @@ impl EtcdOptions {
         }
     }
 
-    /// Refuses what cannot be meant.
+    /// Validates the endpoints.
     pub(super) fn check(&self) -> Result<(), CallFailure> {
         if self.endpoints.is_empty() {
-            return Err(refused("no endpoint of etcd is given; accepted: at least one `host:port` or URL".to_owned()));
+            return Err(refused("no etcd endpoint: expected at least one `host:port` or URL".to_owned()));
         }
         for endpoint in &self.endpoints {
             if endpoint.contains('@') {
-                // Not quoted: it holds a password.
-                return Err(refused("an endpoint of etcd holds credentials; they belong into the user".to_owned()));
+                // The message leaves the endpoint out, because it holds a password.
+                return Err(refused("an etcd endpoint holds credentials: expected them in the user".to_owned()));
             }
             let authority = endpoint.trim_start_matches("https://").trim_start_matches("http://");
             if authority.is_empty() || authority.contains(char::is_whitespace) {
-                return Err(refused(format!("{endpoint:?} is no endpoint of etcd; accepted: `host:port` or a URL")));
+                return Err(refused(format!("invalid etcd endpoint {endpoint:?}: expected `host:port` or a URL")));
             }
             if self.tls.is_some() && endpoint.starts_with("http://") {
-                return Err(refused(format!("{endpoint} is not protected, but TLS is asked for; use https://")));
+                return Err(refused(format!(
+                    "invalid etcd endpoint {endpoint}: expected https://, because TLS is configured"
+                )));
             }
         }
         Ok(())
     }
 
-    /// The client's own options, with the files read.
+    /// Converts to options of the etcd client and reads the PEM files.
     pub(super) fn connect_options(&self) -> Result<ConnectOptions, CallFailure> {
         let mut options = ConnectOptions::new()
             .with_connect_timeout(self.connect_timeout)
             .with_keep_alive(self.keep_alive_interval, self.keep_alive_timeout)
-            // etcd hangs up on clients that ping while they have no call open.
+            // etcd closes connections that ping without an open call.
             .with_keep_alive_while_idle(false)
             .with_tcp_keepalive(self.keep_alive_interval)
-            // A member that lost its cluster says so instead of leaving a watch silent.
+            // A member without a leader then fails a watch instead of keeping it silent.
             .with_require_leader(true);
         if let Some(user) = &self.user {
             options = options.with_user(user.name.clone(), user.password.expose()).with_auto_token_refresh(true);
@@ -130,8 +132,7 @@ impl EtcdTls {
 }
 
 fn read(what: &str, file: &Path) -> Result<Vec<u8>, CallFailure> {
-    std::fs::read(file)
-        .map_err(|error| refused(format!("the {what} of etcd in {} is unreadable: {error}", file.display())))
+    std::fs::read(file).map_err(|error| refused(format!("cannot read the etcd {what} {}: {error}", file.display())))
 }
 
 fn refused(message: String) -> CallFailure {
@@ -143,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_meant_is_refused_and_no_password_is_quoted() {
+    fn invalid_endpoints_are_refused() {
         let refusal = |endpoints: &[&str]| EtcdOptions::new(endpoints.iter().copied()).check().expect_err("refused");
         assert!(refusal(&[]).message.contains("at least one"));
         assert!(refusal(&["http://"]).message.contains("host:port"));
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_there_is_named() {
+    fn missing_file_is_named() {
         let tls = EtcdTls { ca_file: Some("/no/such/ca.pem".into()), ..EtcdTls::default() };
         let options = EtcdOptions { tls: Some(tls), ..EtcdOptions::new(["etcd:2379"]) };
         let error = options.connect_options().map(drop).expect_err("refused");
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_password_is_not_printed() {
+    fn password_is_not_printed() {
         let user = EtcdUser { name: "root".to_owned(), password: "hunter2".into() };
         let options = EtcdOptions { user: Some(user), ..EtcdOptions::new(["etcd:2379"]) };
         assert!(!format!("{options:?}").contains("hunter2"));

@@ -1,4 +1,4 @@
-//! A running watch of etcd.
+//! Watches keys of etcd.
 
 use std::time::Duration;
 
@@ -7,23 +7,23 @@ use etcd_client::{Client, Error, WatchOptions, WatchResponse};
 use tokio::time::timeout;
 use tonic::Status;
 
-use super::failure::failure;
+use super::client::failure;
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::ports::{WatchStream, WatchUpdate};
 
-/// How long asking for progress may wait for room in the stream's own queue.
-const PROBE_LIMIT: Duration = Duration::from_secs(5);
+/// Time limit for queuing a progress request.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// One watcher on a stream of its own: when the stream ends, so does the watch, and nobody else's.
+/// A watch on a gRPC stream of its own, so that no other watch can end it.
 #[derive(Debug)]
 pub(super) struct EtcdWatch {
     stream: etcd_client::WatchStream,
-    /// Everything up to here was told.
+    /// Revision up to which all changes were returned.
     complete: i64,
 }
 
 impl EtcdWatch {
-    /// Begins to watch, and waits until the server says that it does.
+    /// Starts a watch and waits until the server confirms it.
     pub(super) async fn open(client: Client, prefix: &str, from_revision: i64) -> Result<Self, Error> {
         let mut options = WatchOptions::new().with_start_revision(from_revision).with_fragment();
         options = if prefix.is_empty() { options.with_all_keys() } else { options.with_prefix() };
@@ -52,10 +52,10 @@ impl EtcdWatch {
             let revision = response.header().map_or(self.complete, etcd_client::ResponseHeader::revision);
             return Some(WatchUpdate::Progress { revision });
         };
-        // Not the header's revision: the server is there already, but may still owe us what happened until then. And
-        // of a revision that is told in pieces, the last piece may never come.
-        let told = if response.0.fragment { last - 1 } else { last };
-        self.complete = self.complete.max(told);
+        // The revision in the header may be ahead of the events sent so far. A revision sent in fragments is complete
+        // only with the last one.
+        let returned = if response.0.fragment { last - 1 } else { last };
+        self.complete = self.complete.max(returned);
         Some(WatchUpdate::Changed { revision: self.complete, keys: events.map(|kv| kv.key().to_vec()).collect() })
     }
 }
@@ -76,9 +76,9 @@ impl WatchStream for EtcdWatch {
     }
 
     async fn probe(&mut self) -> Result<(), CallFailure> {
-        match timeout(PROBE_LIMIT, self.stream.request_progress()).await {
-            Ok(asked) => asked.map_err(|error| failure(&error)),
-            Err(_) => Err(ended("the stream takes no more requests")),
+        match timeout(PROBE_TIMEOUT, self.stream.request_progress()).await {
+            Ok(result) => result.map_err(|error| failure(&error)),
+            Err(_) => Err(ended("the stream accepts no requests")),
         }
     }
 }
@@ -87,14 +87,14 @@ fn ended(message: &str) -> CallFailure {
     CallFailure::new(FailureKind::Unclear, format!("etcd: {message}"))
 }
 
-/// A watcher that is canceled has no status of its own, only words.
+/// Converts the reason of a cancellation, which etcd sends as text only.
 fn canceled(reason: &str) -> Error {
-    let words = format!("etcd canceled the watch: {reason}");
+    let message = format!("etcd canceled the watch: {reason}");
     Error::GRpcStatus(if reason.contains("permission denied") {
-        Status::permission_denied(words)
+        Status::permission_denied(message)
     } else if reason.contains("range is empty") {
-        Status::invalid_argument(words)
+        Status::invalid_argument(message)
     } else {
-        Status::unavailable(words)
+        Status::unavailable(message)
     })
 }

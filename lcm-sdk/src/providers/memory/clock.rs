@@ -1,3 +1,5 @@
+//! A clock for tests.
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,14 +9,14 @@ use parking_lot::Mutex;
 use crate::lifecycle::time::Timestamp;
 use crate::ports::Clock;
 
-/// A clock that moves only when told to. Clones show the same time.
+/// A [`Clock`] that is set and advanced by hand. Clones share the time.
 ///
 /// ```
 /// use std::time::Duration;
 /// use lcm_sdk::providers::memory::ManualClock;
 /// use lcm_sdk::ports::Clock;
 ///
-/// let clock = ManualClock::at("2026-02-06T08:00:00Z".parse().unwrap());
+/// let clock = ManualClock::new("2026-02-06T08:00:00Z".parse().unwrap());
 /// clock.advance(Duration::from_secs(90));
 /// assert_eq!(clock.now().to_rfc3339(), "2026-02-06T08:01:30+00:00");
 /// ```
@@ -22,19 +24,19 @@ use crate::ports::Clock;
 pub struct ManualClock(Arc<Mutex<Timestamp>>);
 
 impl ManualClock {
-    /// A clock that shows a moment.
-    pub fn at(moment: Timestamp) -> Self {
+    /// A clock that starts at `moment`.
+    pub fn new(moment: Timestamp) -> Self {
         Self(Arc::new(Mutex::new(moment)))
     }
 
-    /// Moves it on. At the end of time it stays.
+    /// Moves the clock forward, up to [`Timestamp::MAX_UTC`].
     pub fn advance(&self, by: Duration) {
         let mut now = self.0.lock();
         let moved = TimeDelta::from_std(by).ok().and_then(|by| now.checked_add_signed(by));
         *now = moved.unwrap_or(Timestamp::MAX_UTC);
     }
 
-    /// Sets it, back in time too: real clocks jump.
+    /// Sets the time, forward or back.
     pub fn set(&self, moment: Timestamp) {
         *self.0.lock() = moment;
     }

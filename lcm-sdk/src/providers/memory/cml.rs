@@ -1,3 +1,5 @@
+//! CML in memory.
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +9,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use super::fault_injection::{Fault, Trouble};
+use super::fault_injection::{Fault, FaultInjection};
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::license::RegistrationStatus;
 use crate::lifecycle::observation::CmlMetrics;
@@ -15,56 +17,56 @@ use crate::lifecycle::secret::Secret;
 use crate::lifecycle::time::{Timestamp, age};
 use crate::ports::{Clock, Cml, CmlTarget};
 
-/// A model of every CML of a fleet, by address. Nobody answers at an address that has none.
+/// A [`Cml`] port in memory: CML systems by address. Calls to other addresses are refused connections.
 pub struct MemoryCml {
     clock: Arc<dyn Clock>,
     systems: Mutex<BTreeMap<String, MemoryCmlSystem>>,
-    trouble: Trouble,
+    faults: FaultInjection,
 }
 
-/// One CML. Change it with [`MemoryCml::edit`].
+/// A CML system. Change it with [`MemoryCml::edit`].
 #[derive(Debug, Clone)]
 pub struct MemoryCmlSystem {
-    /// Who may sign in.
+    /// User that may log in. Default: `admin`.
     pub username: String,
-    /// With what.
+    /// Password of the user. Default: `admin`.
     pub password: Secret,
-    /// What it reports about itself. Before it has booted it reports nothing.
+    /// Reported metrics.
     pub metrics: CmlMetrics,
-    /// Its telemetry.
+    /// Reported telemetry events.
     pub telemetry: Vec<Value>,
-    /// How far it has booted.
+    /// Power state. Default: [`CmlPower::On`].
     pub power: CmlPower,
-    /// How many nodes run; with one running, the licence is not given back.
+    /// Number of running nodes. Deregistration fails unless it is zero.
     pub running_nodes: u64,
-    /// How long a registration takes.
+    /// Duration of a registration. Default: 10 s.
     pub registration_takes: Duration,
-    /// How the next registrations end.
+    /// Result of the next registrations. Default: [`RegistrationEnd::Completes`].
     pub registration_ends: RegistrationEnd,
-    /// The token it was last given.
+    /// License token of the latest registration.
     pub token: Option<Secret>,
     attempt: Option<(Timestamp, RegistrationEnd)>,
 }
 
-/// How far a CML has booted.
+/// Power state of a [`MemoryCmlSystem`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CmlPower {
-    /// Nobody is there.
+    /// Connections are refused.
     Off,
-    /// Something answers with a page of HTML.
+    /// A web server responds with a 502 page.
     Booting,
-    /// It answers.
+    /// The API responds.
     On,
 }
 
-/// How a registration ends.
+/// Result of a simulated license registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RegistrationEnd {
-    /// With a licence.
+    /// The system is registered.
     Completes,
-    /// With a no.
+    /// The registration fails.
     Fails,
-    /// Not at all.
+    /// The registration stays in progress.
     Hangs,
 }
 
@@ -91,53 +93,53 @@ impl Default for MemoryCmlSystem {
 }
 
 impl MemoryCml {
-    /// A fleet without any CML.
+    /// Creates a port without systems. The clock times registrations.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, systems: Mutex::default(), trouble: Trouble::default() }
+        Self { clock, systems: Mutex::default(), faults: FaultInjection::default() }
     }
 
-    /// Puts a CML at an address.
+    /// Adds or replaces the system at an address.
     pub fn install(&self, address: &str, system: MemoryCmlSystem) {
         self.systems.lock().insert(address.to_owned(), system);
     }
 
-    /// Takes the CML at an address away, as a terminated instance does.
+    /// Removes the system at an address, as terminating its instance does.
     pub fn remove(&self, address: &str) -> Option<MemoryCmlSystem> {
         self.systems.lock().remove(address)
     }
 
-    /// Looks at the CML at an address, or changes it.
+    /// Reads or changes the system at an address.
     pub fn edit<T>(&self, address: &str, edit: impl FnOnce(&mut MemoryCmlSystem) -> T) -> Option<T> {
         self.systems.lock().get_mut(address).map(edit)
     }
 
-    /// Makes the next call fail.
+    /// Fails the next call, without effect.
     pub fn fail_next(&self, failure: CallFailure) {
-        self.trouble.plan(None, Fault::Fail(failure));
+        self.faults.plan(None, Fault::Fail(failure));
     }
 
-    /// Makes something go wrong with the next call of an operation, such as `register`.
+    /// Injects a fault into the next call of an operation, such as `register`.
     pub fn plan(&self, operation: &str, fault: Fault) {
-        self.trouble.plan(Some(operation), fault);
+        self.faults.plan(Some(operation), fault);
     }
 
-    /// What was asked, oldest first: the operation and the address.
+    /// Recorded calls as `operation address`, oldest first.
     pub fn calls(&self) -> Vec<String> {
-        self.trouble.calls()
+        self.faults.calls()
     }
 
-    fn ask<T>(
+    fn call<T>(
         &self,
         operation: &str,
         at: &CmlTarget,
         work: impl FnOnce(&mut MemoryCmlSystem, Timestamp) -> Result<T, CallFailure>,
     ) -> Result<T, CallFailure> {
-        self.trouble.pass(operation, &at.address, || {
+        self.faults.call(operation, &at.address, || {
             let mut systems = self.systems.lock();
-            let nobody = || CallFailure::new(FailureKind::Unreachable, "connection refused");
-            let system = systems.get_mut(&at.address).ok_or_else(nobody)?;
+            let refused = || CallFailure::new(FailureKind::Unreachable, "connection refused");
+            let system = systems.get_mut(&at.address).ok_or_else(refused)?;
             match system.power {
-                CmlPower::Off => return Err(nobody()),
+                CmlPower::Off => return Err(refused()),
                 CmlPower::Booting => return Err(CallFailure::coded(FailureKind::Unclear, "502", "502 Bad Gateway")),
                 CmlPower::On => {}
             }
@@ -146,8 +148,8 @@ impl MemoryCml {
     }
 
     fn submit(&self, operation: &str, at: &CmlTarget, token: &Secret) -> Result<(), CallFailure> {
-        self.ask(operation, at, |system, now| {
-            system.let_in(at)?;
+        self.call(operation, at, |system, now| {
+            system.authenticate(at)?;
             match (operation, system.stage(now)) {
                 (_, Stage::InProgress) => Err(CallFailure::coded(FailureKind::Conflict, "409", "one is in progress")),
                 ("register", Stage::Completed) => {
@@ -182,32 +184,31 @@ impl MemoryCmlSystem {
         }
     }
 
-    fn let_in(&self, at: &CmlTarget) -> Result<(), CallFailure> {
+    fn authenticate(&self, at: &CmlTarget) -> Result<(), CallFailure> {
         if self.username == at.username && self.password == at.password {
             return Ok(());
         }
-        // As the real client has it: nobody could be asked as this user.
-        Err(CallFailure::coded(FailureKind::Unreachable, "403", "CML does not let this user in"))
+        Err(CallFailure::coded(FailureKind::Unreachable, "403", "CML rejected the login"))
     }
 }
 
 #[async_trait]
 impl Cml for MemoryCml {
     async fn system(&self, at: &CmlTarget) -> Result<CmlMetrics, CallFailure> {
-        self.ask("system", at, |system, _| {
+        self.call("system", at, |system, _| {
             let metrics = system.metrics.clone();
             let open = CmlMetrics { version: metrics.version.clone(), ready: metrics.ready, ..CmlMetrics::default() };
-            Ok(if system.let_in(at).is_ok() { metrics } else { open })
+            Ok(if system.authenticate(at).is_ok() { metrics } else { open })
         })
     }
 
     async fn telemetry(&self, at: &CmlTarget) -> Result<Vec<Value>, CallFailure> {
-        self.ask("telemetry", at, |system, _| system.let_in(at).map(|()| system.telemetry.clone()))
+        self.call("telemetry", at, |system, _| system.authenticate(at).map(|()| system.telemetry.clone()))
     }
 
     async fn registration(&self, at: &CmlTarget) -> Result<RegistrationStatus, CallFailure> {
-        self.ask("registration", at, |system, now| {
-            system.let_in(at)?;
+        self.call("registration", at, |system, now| {
+            system.authenticate(at)?;
             let status = RegistrationStatus::from_wire(match system.stage(now) {
                 Stage::None => "NOT_REGISTERED",
                 Stage::InProgress => "IN_PROGRESS",
@@ -230,8 +231,8 @@ impl Cml for MemoryCml {
     }
 
     async fn deregister(&self, at: &CmlTarget) -> Result<(), CallFailure> {
-        self.ask("deregister", at, |system, now| {
-            system.let_in(at)?;
+        self.call("deregister", at, |system, now| {
+            system.authenticate(at)?;
             match system.stage(now) {
                 Stage::InProgress => Err(CallFailure::coded(FailureKind::Conflict, "409", "one is in progress")),
                 Stage::Completed if system.running_nodes > 0 => {
@@ -316,8 +317,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_model_conforms() {
-        let clock = ManualClock::at(Timestamp::UNIX_EPOCH);
+    async fn memory_cml_conforms() {
+        let clock = ManualClock::new(Timestamp::UNIX_EPOCH);
         let cml = MemoryCml::new(Arc::new(clock.clone()));
         let mut system = MemoryCmlSystem::default();
         system.metrics.labs_count = Some(1);

@@ -1,43 +1,45 @@
+//! Events in memory.
+
 use async_trait::async_trait;
 use parking_lot::Mutex;
 
-use super::fault_injection::{Fault, Trouble};
+use super::fault_injection::{Fault, FaultInjection};
 use crate::lifecycle::failure::CallFailure;
 use crate::ports::{CloudEvent, Events};
 
-/// Keeps what is published, for somebody to look at.
+/// An [`Events`] sink that keeps events in memory and fails on demand.
 #[derive(Debug, Default)]
 pub struct MemoryEvents {
     published: Mutex<Vec<CloudEvent>>,
-    trouble: Trouble,
+    faults: FaultInjection,
 }
 
 impl MemoryEvents {
-    /// What was published, oldest first.
+    /// Published events, oldest first.
     pub fn published(&self) -> Vec<CloudEvent> {
         self.published.lock().clone()
     }
 
-    /// The types of what was published, oldest first.
+    /// Types of the published events, oldest first.
     pub fn kinds(&self) -> Vec<&'static str> {
         self.published.lock().iter().map(|event| event.kind).collect()
     }
 
-    /// Makes the next event fail.
+    /// Fails the next call; the event is not published.
     pub fn fail_next(&self, failure: CallFailure) {
-        self.trouble.plan(None, Fault::Fail(failure));
+        self.faults.plan(None, Fault::Fail(failure));
     }
 
-    /// Makes something go wrong with the next event.
+    /// Injects a fault into the next call.
     pub fn plan(&self, fault: Fault) {
-        self.trouble.plan(None, fault);
+        self.faults.plan(None, fault);
     }
 }
 
 #[async_trait]
 impl Events for MemoryEvents {
     async fn publish(&self, event: &CloudEvent) -> Result<(), CallFailure> {
-        self.trouble.pass("publish", event.kind, || {
+        self.faults.call("publish", event.kind, || {
             self.published.lock().push(event.clone());
             Ok(())
         })
@@ -61,7 +63,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_model_conforms() {
+    async fn memory_events_conform() {
         suite(&MemoryEvents::default()).await;
     }
 }

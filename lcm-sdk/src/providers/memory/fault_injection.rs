@@ -1,65 +1,67 @@
+//! Records calls and injects faults.
+
 use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 
-/// How many calls a model remembers; the oldest go first.
-const REMEMBERED: usize = 100_000;
+/// Maximum number of recorded calls; the oldest are dropped.
+const MAX_CALLS: usize = 100_000;
 
-/// What goes wrong with a call.
+/// A fault injected into one call of a memory port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// It fails, and nothing is done.
+    /// The call fails and has no effect.
     Fail(CallFailure),
-    /// It is carried out, and its answer is lost.
-    LoseAnswer,
+    /// The call is executed, but its response is lost: the caller sees
+    /// [`Unclear`](crate::FailureKind::Unclear).
+    LoseResponse,
 }
 
-/// What was asked of a model, and what is to go wrong with it.
+/// Recorded calls and planned faults of a memory port.
 #[derive(Debug, Default)]
-pub(super) struct Trouble(Mutex<State>);
+pub(super) struct FaultInjection(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    ahead: VecDeque<(Option<String>, Fault)>,
+    planned: VecDeque<(Option<String>, Fault)>,
     calls: VecDeque<String>,
 }
 
-impl Trouble {
-    /// Plans a fault for the next call, or the next call of an operation.
+impl FaultInjection {
+    /// Plans a fault for the next call, or for the next call of `operation`.
     pub(super) fn plan(&self, operation: Option<&str>, fault: Fault) {
-        self.0.lock().ahead.push_back((operation.map(str::to_owned), fault));
+        self.0.lock().planned.push_back((operation.map(str::to_owned), fault));
     }
 
-    /// What was asked, oldest first.
+    /// Recorded calls as `operation argument`, oldest first.
     pub(super) fn calls(&self) -> Vec<String> {
         self.0.lock().calls.iter().cloned().collect()
     }
 
-    /// Makes a call: remembers it, and carries it out unless a fault says otherwise.
-    pub(super) fn pass<T>(
+    /// Records a call and executes it, unless a fault is planned for it.
+    pub(super) fn call<T>(
         &self,
         operation: &str,
-        about: &str,
+        argument: &str,
         work: impl FnOnce() -> Result<T, CallFailure>,
     ) -> Result<T, CallFailure> {
         let fault = {
             let mut state = self.0.lock();
-            if state.calls.len() == REMEMBERED {
+            if state.calls.len() == MAX_CALLS {
                 state.calls.pop_front();
             }
-            state.calls.push_back(format!("{operation} {about}"));
-            let hit = state.ahead.iter().position(|(of, _)| of.as_deref().is_none_or(|of| of == operation));
-            hit.and_then(|index| state.ahead.remove(index)).map(|(_, fault)| fault)
+            state.calls.push_back(format!("{operation} {argument}"));
+            let hit = state.planned.iter().position(|(of, _)| of.as_deref().is_none_or(|of| of == operation));
+            hit.and_then(|index| state.planned.remove(index)).map(|(_, fault)| fault)
         };
         match fault {
             None => work(),
             Some(Fault::Fail(failure)) => Err(failure),
-            Some(Fault::LoseAnswer) => {
-                // Whatever it came to, nobody hears of it.
+            Some(Fault::LoseResponse) => {
                 drop(work());
-                Err(CallFailure::new(FailureKind::Unclear, "the answer was lost"))
+                Err(CallFailure::new(FailureKind::Unclear, "the response was lost"))
             }
         }
     }

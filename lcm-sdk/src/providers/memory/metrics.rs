@@ -11,7 +11,7 @@ use crate::lifecycle::observation::{CloudMetrics, Lookup};
 use crate::lifecycle::time::Timestamp;
 use crate::ports::Metrics;
 
-/// A model of CloudWatch: what was reported, when, about which instance.
+/// A [`Metrics`] port in memory: reported values by instance and time.
 ///
 /// ```
 /// use lcm_sdk::providers::memory::MemoryMetrics;
@@ -30,50 +30,50 @@ use crate::ports::Metrics;
 /// ```
 #[derive(Debug, Default)]
 pub struct MemoryMetrics {
-    world: Mutex<World>,
+    state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
-struct World {
+struct State {
     reports: HashMap<(String, InstanceId), BTreeMap<Timestamp, CloudMetrics>>,
     failures: VecDeque<CallFailure>,
     calls: Vec<(String, Vec<InstanceId>)>,
 }
 
 impl MemoryMetrics {
-    /// An instance reports. What is missing in it is not reported at that moment.
+    /// Adds a report of an instance. Fields that are `None` are not reported.
     pub fn report(&self, region: &str, id: &InstanceId, at: Timestamp, metrics: CloudMetrics) {
-        let mut world = self.world.lock();
-        world.reports.entry((region.to_owned(), id.clone())).or_default().insert(at, metrics);
+        let mut state = self.state.lock();
+        state.reports.entry((region.to_owned(), id.clone())).or_default().insert(at, metrics);
     }
 
-    /// Fails the next call. Several failures strike one after the other.
+    /// Fails the next call. Failures queue up, one per call.
     pub fn fail_next(&self, failure: CallFailure) {
-        self.world.lock().failures.push_back(failure);
+        self.state.lock().failures.push_back(failure);
     }
 
-    /// Forgets the failures that were asked for and have not struck.
+    /// Discards queued failures.
     pub fn clear_failures(&self) {
-        self.world.lock().failures.clear();
+        self.state.lock().failures.clear();
     }
 
-    /// Every call so far, in order: region and instances.
+    /// Region and instances of every call, oldest first.
     pub fn calls(&self) -> Vec<(String, Vec<InstanceId>)> {
-        self.world.lock().calls.clone()
+        self.state.lock().calls.clone()
     }
 }
 
 #[async_trait]
 impl Metrics for MemoryMetrics {
     async fn utilization(&self, region: &str, ids: &[InstanceId], until: Timestamp) -> Vec<Lookup<CloudMetrics>> {
-        let mut world = self.world.lock();
-        world.calls.push((region.to_owned(), ids.to_vec()));
-        if let Some(failure) = world.failures.pop_front() {
+        let mut state = self.state.lock();
+        state.calls.push((region.to_owned(), ids.to_vec()));
+        if let Some(failure) = state.failures.pop_front() {
             return vec![Lookup::Unknown(failure); ids.len()];
         }
         let latest = |id: &InstanceId| {
             let mut latest = CloudMetrics::default();
-            let reports = world.reports.get(&(region.to_owned(), id.clone()));
+            let reports = state.reports.get(&(region.to_owned(), id.clone()));
             for (_, report) in reports.iter().flat_map(|reports| reports.range(..=until)) {
                 latest.cpu_utilization = report.cpu_utilization.or(latest.cpu_utilization);
                 latest.memory_utilization = report.memory_utilization.or(latest.memory_utilization);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_model_keeps_every_promise_of_the_port() {
+    async fn memory_metrics_conform() {
         suite(&Fixture::default()).await;
     }
 }

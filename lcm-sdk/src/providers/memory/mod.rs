@@ -1,4 +1,4 @@
-//! The ports in memory: small, honest models that fail on demand and remember what they were asked.
+//! Ports in memory, for tests and examples. They record their calls and fail on demand.
 
 mod clock;
 mod cml;

@@ -1,4 +1,4 @@
-//! Idle detection: telemetry, then activity, then idle or not, then a pause if that may be.
+//! Idle detection of the memory control plane.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use crate::lifecycle::status::{DesiredStatus, WorkerStatus};
 use crate::lifecycle::time::{self, Timestamp};
 use crate::lifecycle::worker::Worker;
 
-/// Telemetry categories that mean that somebody is there.
+/// Telemetry categories that count as user activity.
 const ACTIVITY: [&str; 10] = [
     "start_lab",
     "stop_lab",
@@ -24,27 +24,28 @@ const ACTIVITY: [&str; 10] = [
 ];
 
 impl State {
-    /// Remembers the latest activity on a worker.
-    pub(super) fn saw_activity(&mut self, id: &WorkerId, at: Timestamp) {
+    /// Records activity on a worker.
+    pub(super) fn record_activity(&mut self, id: &WorkerId, at: Timestamp) {
         let known = self.activity.entry(id.clone()).or_insert(at);
         *known = at.max(*known);
     }
 
-    /// How idle a worker is.
-    pub(super) fn standing(&self, worker: &Worker, timeout: std::time::Duration, now: Timestamp) -> IdleReport {
+    /// Computes how long a worker has been idle.
+    pub(super) fn idle_report(&self, worker: &Worker, timeout: std::time::Duration, now: Timestamp) -> IdleReport {
         let last = self.activity.get(&worker.id).copied().or(worker.created_at);
-        let quiet = last.map(|last| time::age(last, now));
-        let is_idle = quiet.is_some_and(|quiet| quiet >= timeout);
+        let idle = last.map(|last| time::age(last, now));
+        let is_idle = idle.is_some_and(|idle| idle >= timeout);
         IdleReport {
             is_idle,
-            idle_minutes: quiet.map(|quiet| quiet.as_secs_f64() / 60.0),
+            idle_minutes: idle.map(|idle| idle.as_secs_f64() / 60.0),
             eligible_for_pause: is_idle && worker.status == WorkerStatus::Running,
             ..IdleReport::default()
         }
     }
 
-    /// Checks a worker. Gives the verdict, and whether the worker was paused.
-    pub(super) fn check(
+    /// Runs idle detection, and sets the desired status to stopped if the worker may be paused. Returns `None` for an
+    /// unknown worker.
+    pub(super) fn detect_idle(
         &mut self,
         id: &WorkerId,
         telemetry: Option<&[Value]>,
@@ -53,17 +54,17 @@ impl State {
         now: Timestamp,
     ) -> Option<IdleReport> {
         if !self.workers.get(id)?.is_idle_detection_enabled {
-            let error = Some("idle detection is switched off for this worker".to_owned());
+            let error = Some("idle detection is disabled for this worker".to_owned());
             return Some(IdleReport { telemetry_fetched: telemetry.is_some(), error, ..IdleReport::default() });
         }
         for at in telemetry.unwrap_or_default().iter().filter_map(activity) {
-            self.saw_activity(id, at);
+            self.record_activity(id, at);
         }
-        let standing = self.standing(self.workers.get(id)?, timeout, now);
+        let report = self.idle_report(self.workers.get(id)?, timeout, now);
         let worker = self.workers.get_mut(id)?;
         worker.last_activity_check_at = Some(now);
         let pauses = match auto_pause {
-            AutoPause::ServerDecides => standing.eligible_for_pause && telemetry.is_some(),
+            AutoPause::ServerDecides => report.eligible_for_pause && telemetry.is_some(),
             AutoPause::Suppressed => false,
         };
         if pauses {
@@ -73,16 +74,16 @@ impl State {
             telemetry_fetched: telemetry.is_some(),
             idle_check_performed: true,
             auto_pause_triggered: pauses,
-            ..standing
+            ..report
         })
     }
 }
 
-/// When somebody was there, if the event says so. What the built-in users do is nobody's activity.
+/// Time of user activity in an event. Activity of built-in users does not count.
 fn activity(event: &Value) -> Option<Timestamp> {
     let category = event["category"].as_str()?;
     let user = event["data"]["user_id"].as_str().unwrap_or_default();
-    let system = category == "user_activity" && user.starts_with("00000000-0000-");
-    let counts = ACTIVITY.contains(&category) && !system;
+    let is_system = category == "user_activity" && user.starts_with("00000000-0000-");
+    let counts = ACTIVITY.contains(&category) && !is_system;
     counts.then(|| time::parse(event["timestamp"].as_str()?)).flatten()
 }

@@ -1,4 +1,4 @@
-//! A control plane in memory: versioned records, sessions, templates, an audit, idle detection.
+//! Control plane in memory.
 
 mod idle;
 mod port;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use super::fault_injection::{Fault, Trouble};
+use super::fault_injection::{Fault, FaultInjection};
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::ids::{SessionId, WorkerId};
 use crate::lifecycle::observation::{CloudMetrics, CmlMetrics};
@@ -23,39 +23,39 @@ use crate::lifecycle::time::Timestamp;
 use crate::lifecycle::worker::Worker;
 use crate::ports::{Clock, DiscoverySettings, Fence, Version};
 
-/// A model of the control plane.
+/// A [`ControlPlane`](crate::ports::ControlPlane) port in memory, with versioned records, sessions, templates, audit and
+/// idle detection.
 ///
 /// # Guarantees
-/// - Every call is atomic, and a refused one changes nothing.
-/// - It is as inconvenient as the real one: bulk import rewrites workers it knows, a drain is refused unless the
-///   worker runs, ending a worker ends its sessions, measurements leave the version alone.
-/// - It has no time of its own: moments come from the clock it is given.
+/// - Every call is atomic; a refused call changes nothing.
+/// - Like the real server, bulk import rewrites known workers, only a running worker can be drained, terminating a worker
+///   ends its sessions, and metrics do not change the version.
 pub struct MemoryControlPlane {
     clock: Arc<dyn Clock>,
     versions: Versions,
     fencing: Fencing,
     idle_timeout: Duration,
     state: Mutex<State>,
-    trouble: Trouble,
+    faults: FaultInjection,
 }
 
-/// Whether records have versions.
+/// Whether the server keeps versions of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Versions {
-    /// They do; a write that expects another one is a conflict.
+    /// A write that expects another version is a conflict.
     #[default]
     Kept,
-    /// They do not, as on an older server: every write goes through.
+    /// Records have no version, as on older servers.
     NotKept,
 }
 
-/// What the server makes of the leader's fencing token.
+/// Whether the server checks the fencing token of the leader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Fencing {
-    /// Nothing.
+    /// Tokens are not checked.
     #[default]
     Ignored,
-    /// A write with a lower one than was seen before is a conflict.
+    /// A write with a lower token than an earlier one is a conflict.
     Enforced,
 }
 
@@ -73,19 +73,19 @@ struct State {
     writes_to_cut: usize,
 }
 
-/// The latest metrics of a worker.
+/// Latest metrics of a worker.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetricsReport {
-    /// From CloudWatch.
+    /// Metrics of the instance, from CloudWatch.
     pub cloud: Option<CloudMetrics>,
-    /// From CML.
+    /// Metrics of the CML system.
     pub cml: Option<CmlMetrics>,
-    /// When they were collected.
+    /// Time of collection.
     pub at: Timestamp,
 }
 
 impl MemoryControlPlane {
-    /// An empty one that keeps versions and ignores fencing tokens.
+    /// Creates an empty control plane that keeps versions and ignores fencing tokens.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
             clock,
@@ -93,29 +93,29 @@ impl MemoryControlPlane {
             fencing: Fencing::default(),
             idle_timeout: Duration::from_secs(3600),
             state: Mutex::default(),
-            trouble: Trouble::default(),
+            faults: FaultInjection::default(),
         }
     }
 
-    /// The same with or without versions.
+    /// Sets whether records have versions.
     #[must_use]
     pub fn with_versions(self, versions: Versions) -> Self {
         Self { versions, ..self }
     }
 
-    /// The same with another view of fencing tokens.
+    /// Sets whether fencing tokens are checked.
     #[must_use]
     pub fn with_fencing(self, fencing: Fencing) -> Self {
         Self { fencing, ..self }
     }
 
-    /// The same with another time after which a worker counts as idle.
+    /// Sets the time without activity after which a worker is idle. Default: 1 h.
     #[must_use]
     pub fn with_idle_timeout(self, idle_timeout: Duration) -> Self {
         Self { idle_timeout, ..self }
     }
 
-    /// Puts a record in, or replaces one. Its version is the server's business.
+    /// Adds or replaces a record. Its version is ignored; the server assigns the next one.
     pub fn put_worker(&self, mut worker: Worker) {
         let now = self.clock.now();
         let mut state = self.state.lock();
@@ -126,22 +126,22 @@ impl MemoryControlPlane {
         state.workers.insert(worker.id.clone(), worker);
     }
 
-    /// Puts in a record that cannot be read.
+    /// Adds a record that cannot be parsed.
     pub fn put_unreadable(&self, record: Value) {
         self.state.lock().unreadable.push(record);
     }
 
-    /// A record as it is now.
+    /// Current record of a worker. Records no call.
     pub fn look(&self, id: &WorkerId) -> Option<Worker> {
         self.state.lock().workers.get(id).cloned()
     }
 
-    /// All records as they are now.
+    /// All current records. Records no call.
     pub fn look_at_all(&self) -> Vec<Worker> {
         self.state.lock().workers.values().cloned().collect()
     }
 
-    /// Somebody else writes to a record. Gives whether there is such a record.
+    /// Changes a record, as another client would. Returns whether it exists.
     pub fn edit(&self, id: &WorkerId, edit: impl FnOnce(&mut Worker)) -> bool {
         let now = self.clock.now();
         let mut state = self.state.lock();
@@ -152,70 +152,70 @@ impl MemoryControlPlane {
         true
     }
 
-    /// Puts a session in, or replaces one.
+    /// Adds or replaces a session.
     pub fn put_session(&self, session: Session) {
         self.state.lock().sessions.insert(session.id.clone(), session);
     }
 
-    /// A session as it is now.
+    /// Current state of a session. Records no call.
     pub fn look_at_session(&self, id: &SessionId) -> Option<Session> {
         self.state.lock().sessions.get(id).cloned()
     }
 
-    /// Puts a template in, or replaces the one of the same name.
+    /// Adds or replaces a template.
     pub fn put_template(&self, template: Template) {
         self.state.lock().templates.insert(template.name.clone(), template);
     }
 
-    /// Takes a template away.
+    /// Removes a template.
     pub fn remove_template(&self, name: &str) {
         self.state.lock().templates.remove(name);
     }
 
-    /// Sets what operators want of discovery; `None` is a server without such settings.
+    /// Sets the discovery settings; `None` for a server without them.
     pub fn set_discovery(&self, settings: Option<DiscoverySettings>) {
         self.state.lock().discovery = settings;
     }
 
-    /// The audit, oldest first: worker, label, detail.
+    /// Audit entries as worker, label and detail, oldest first.
     pub fn audit_entries(&self) -> Vec<(WorkerId, &'static str, String)> {
         self.state.lock().audit.clone()
     }
 
-    /// The latest metrics of a worker.
+    /// Latest reported metrics of a worker.
     pub fn metrics_of(&self, id: &WorkerId) -> Option<MetricsReport> {
         self.state.lock().metrics.get(id).cloned()
     }
 
-    /// Notes that somebody used a worker.
+    /// Records user activity on a worker.
     pub fn note_activity(&self, id: &WorkerId, at: Timestamp) {
-        self.state.lock().saw_activity(id, at);
+        self.state.lock().record_activity(id, at);
     }
 
-    /// The highest fencing token any write carried.
+    /// Highest fencing token of any write.
     pub fn highest_fence(&self) -> Option<i64> {
         self.state.lock().highest_fence
     }
 
-    /// Makes the next call fail.
+    /// Fails the next call, without effect.
     pub fn fail_next(&self, failure: CallFailure) {
-        self.trouble.plan(None, Fault::Fail(failure));
+        self.faults.plan(None, Fault::Fail(failure));
     }
 
-    /// Makes something go wrong with the next call of an operation, such as `write`.
+    /// Injects a fault into the next call of an operation, such as `write`.
     pub fn plan(&self, operation: &str, fault: Fault) {
-        self.trouble.plan(Some(operation), fault);
+        self.faults.plan(Some(operation), fault);
     }
 
-    /// Cuts the next write of a patch short: all of it is written but the status, and the answer is lost. The real
-    /// client needs several calls for some patches, and can fail between them.
+    /// Interrupts the next write of a patch: all fields but the status are written, and the call fails. The HTTP client
+    /// needs several calls for some patches and can fail between them.
     pub fn cut_next_write(&self) {
         self.state.lock().writes_to_cut += 1;
     }
 
-    /// What was asked, oldest first: the operation, and what it was about.
+    /// Recorded calls as `operation argument`, oldest first.
     pub fn calls(&self) -> Vec<String> {
-        self.trouble.calls()
+        self.faults.calls()
     }
 
     fn next(&self, version: Version) -> Version {
@@ -225,25 +225,25 @@ impl MemoryControlPlane {
         }
     }
 
-    /// Looks, without changing anything.
+    /// Executes a read.
     fn read<T>(
         &self,
         operation: &str,
-        about: &str,
-        look: impl FnOnce(&State) -> Result<T, CallFailure>,
+        argument: &str,
+        read: impl FnOnce(&State) -> Result<T, CallFailure>,
     ) -> Result<T, CallFailure> {
-        self.trouble.pass(operation, about, || look(&self.state.lock()))
+        self.faults.call(operation, argument, || read(&self.state.lock()))
     }
 
-    /// Changes something, unless a newer leader has been here.
+    /// Executes a write, unless its fencing token is outdated.
     fn change<T>(
         &self,
         operation: &str,
-        about: &str,
+        argument: &str,
         fence: Fence,
         change: impl FnOnce(&mut State, Timestamp) -> Result<T, CallFailure>,
     ) -> Result<T, CallFailure> {
-        self.trouble.pass(operation, about, || {
+        self.faults.call(operation, argument, || {
             let mut state = self.state.lock();
             if self.fencing == Fencing::Enforced && fence.0.is_some() && fence.0 < state.highest_fence {
                 return Err(CallFailure::new(FailureKind::Conflict, "a newer leader has written"));

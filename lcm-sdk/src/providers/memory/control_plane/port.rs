@@ -1,4 +1,4 @@
-//! The model behind the port.
+//! Implements [`ControlPlane`] for [`MemoryControlPlane`].
 
 use async_trait::async_trait;
 use serde_json::Value;
@@ -55,7 +55,7 @@ impl ControlPlane for MemoryControlPlane {
                 state.writes_to_cut -= 1;
                 let mut all_but_status = Patch { status: None, ..patch.clone() };
                 if matches!(route, Some(Route::Drain | Route::CancelDrain)) {
-                    // These come with the status, by the endpoint that drains or calls it off.
+                    // The drain endpoints set these together with the status.
                     all_but_status.changes.desired_status = None;
                     all_but_status.changes.drain_started_at = Change::Keep;
                 }
@@ -67,7 +67,7 @@ impl ControlPlane for MemoryControlPlane {
                 None => {}
                 Some(Route::Status) if before.status == WorkerStatus::Terminated => after.terminated_at = None,
                 Some(Route::Status) => {}
-                Some(Route::Terminate) => state.end_sessions_of(&before.id),
+                Some(Route::Terminate) => state.end_sessions(&before.id),
                 Some(Route::Drain) => {
                     expect_status(&before, WorkerStatus::Running)?;
                     after.desired_status = Some(DesiredStatus::Stopped);
@@ -118,10 +118,10 @@ impl ControlPlane for MemoryControlPlane {
         fence: Fence,
     ) -> Result<IdleCheck, CallFailure> {
         self.change("detect_idle", id.as_str(), fence, |state, now| {
-            let checked = state.check(id, telemetry.as_deref(), auto_pause, self.idle_timeout, now);
-            let report = checked.ok_or_else(|| no_such("worker", id.as_str()))?;
+            let report = state.detect_idle(id, telemetry.as_deref(), auto_pause, self.idle_timeout, now);
+            let report = report.ok_or_else(|| no_such("worker", id.as_str()))?;
             let worker = state.worker_mut(id)?.clone();
-            // A pause is a decision others must see, unlike the measurement it came from.
+            // A pause changes the version, because other clients must see it; a check without one does not.
             let version = if report.auto_pause_triggered { self.store(state, worker, now) } else { worker.version };
             Ok(IdleCheck { report, version })
         })
@@ -130,7 +130,7 @@ impl ControlPlane for MemoryControlPlane {
     async fn idle_status(&self, id: &WorkerId) -> Result<IdleReport, CallFailure> {
         self.read("idle_status", id.as_str(), |state| {
             let worker = state.workers.get(id).ok_or_else(|| no_such("worker", id.as_str()))?;
-            Ok(state.standing(worker, self.idle_timeout, self.clock.now()))
+            Ok(state.idle_report(worker, self.idle_timeout, self.clock.now()))
         })
     }
 
@@ -149,7 +149,7 @@ impl ControlPlane for MemoryControlPlane {
         self.change("move_session", session.as_str(), fence, |state, _| {
             let session = state.sessions.get_mut(session).ok_or_else(|| no_such("session", session.as_str()))?;
             if session.state.standing() == SessionStanding::Over {
-                return Err(CallFailure::coded(FailureKind::Conflict, "409", "the session is over"));
+                return Err(CallFailure::coded(FailureKind::Conflict, "409", "the session has ended"));
             }
             match to {
                 SessionMove::BackToScheduler => {
@@ -240,7 +240,7 @@ impl MemoryControlPlane {
         }
         match (self.versions, patch.expected_version) {
             (Versions::Kept, Some(expected)) if current.version != Some(expected) => {
-                let message = format!("the record is at version {:?}, not at {expected}", current.version);
+                let message = format!("the record is at version {:?}, expected version {expected}", current.version);
                 Err(CallFailure::coded(FailureKind::Conflict, "409", message))
             }
             (Versions::Kept | Versions::NotKept, _) => Ok(()),
@@ -249,7 +249,7 @@ impl MemoryControlPlane {
 }
 
 impl State {
-    fn end_sessions_of(&mut self, worker: &WorkerId) {
+    fn end_sessions(&mut self, worker: &WorkerId) {
         for session in self.sessions.values_mut().filter(|session| session.worker_id.as_ref() == Some(worker)) {
             if session.state.standing() != SessionStanding::Over {
                 session.state = SessionState::Known(KnownSessionState::Terminated);
@@ -262,11 +262,11 @@ fn expect_status(worker: &Worker, expected: WorkerStatus) -> Result<(), CallFail
     if worker.status == expected {
         return Ok(());
     }
-    let message = format!("the worker is {}; accepted: {expected}", worker.status);
+    let message = format!("the worker is {}, expected {expected}", worker.status);
     Err(CallFailure::coded(FailureKind::Conflict, "409", message))
 }
 
-/// A report about the other operation than the one that is pending is a mistake.
+/// Refuses a report about another operation than the pending one.
 fn expect_operation(worker: &Worker, report: LicenseReport) -> Result<(), CallFailure> {
     let operation = match report {
         LicenseReport::StartRegistration | LicenseReport::CompleteRegistration | LicenseReport::FailRegistration => {
@@ -284,7 +284,7 @@ fn expect_operation(worker: &Worker, report: LicenseReport) -> Result<(), CallFa
     }
 }
 
-/// A record rewritten with what was discovered, as servers in the field do.
+/// Rewrites a record from a discovered instance, as real servers do.
 fn described(mut worker: Worker, instance: &Instance) -> Worker {
     worker.status = instance.state.worker_status();
     worker.public_ip.clone_from(&instance.public_ip);

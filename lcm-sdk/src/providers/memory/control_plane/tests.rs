@@ -5,8 +5,8 @@ use crate::lifecycle::patch::Patch;
 use crate::lifecycle::status::{DesiredStatus, WorkerStatus};
 use crate::ports::ControlPlane;
 
-fn model() -> MemoryControlPlane {
-    MemoryControlPlane::new(Arc::new(ManualClock::at(Timestamp::UNIX_EPOCH)))
+fn control_plane() -> MemoryControlPlane {
+    MemoryControlPlane::new(Arc::new(ManualClock::new(Timestamp::UNIX_EPOCH)))
 }
 
 fn desire(worker: &Worker, desired: DesiredStatus) -> Patch {
@@ -15,12 +15,12 @@ fn desire(worker: &Worker, desired: DesiredStatus) -> Patch {
 }
 
 #[tokio::test]
-async fn a_lost_answer_leaves_the_write_behind_and_a_cut_one_all_but_the_status() {
-    let model = model();
+async fn interrupted_writes_are_stored_in_part() {
+    let model = control_plane();
     let id = WorkerId::from("w-1");
     model.put_worker(Worker::new("w-1", WorkerStatus::Running));
     let read = || model.look(&id).expect("there");
-    model.plan("write", Fault::LoseAnswer);
+    model.plan("write", Fault::LoseResponse);
     let failure = model.write(&read(), &desire(&read(), DesiredStatus::Stopped), Fence(None)).await.expect_err("lost");
     assert_eq!(failure.kind, FailureKind::Unclear);
     assert_eq!((read().status, read().version), (WorkerStatus::Stopped, Some(2)));
@@ -34,8 +34,8 @@ async fn a_lost_answer_leaves_the_write_behind_and_a_cut_one_all_but_the_status(
 }
 
 #[tokio::test]
-async fn a_planned_failure_changes_nothing() {
-    let model = model();
+async fn planned_failure_changes_nothing() {
+    let model = control_plane();
     model.put_worker(Worker::new("w-1", WorkerStatus::Running));
     let worker = model.look(&"w-1".into()).expect("there");
     model.fail_next(CallFailure::new(FailureKind::Throttled, "slow down"));
@@ -45,8 +45,8 @@ async fn a_planned_failure_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_deposed_leader_is_fenced_off_where_the_server_does_that() {
-    let model = model().with_fencing(Fencing::Enforced);
+async fn outdated_fencing_token_is_a_conflict() {
+    let model = control_plane().with_fencing(Fencing::Enforced);
     model.put_worker(Worker::new("w-1", WorkerStatus::Running));
     let worker = model.look(&"w-1".into()).expect("there");
     let audit = crate::lifecycle::event::Audit::Provisioned;
@@ -94,9 +94,9 @@ mod conformance {
     }
 
     #[tokio::test]
-    async fn the_model_conforms_with_and_without_versions() {
+    async fn memory_control_plane_conforms() {
         for versions in [Versions::Kept, Versions::NotKept] {
-            let clock = ManualClock::at("2026-02-06T08:00:00Z".parse().expect("valid"));
+            let clock = ManualClock::new("2026-02-06T08:00:00Z".parse().expect("valid"));
             suite(&World(MemoryControlPlane::new(Arc::new(clock)).with_versions(versions))).await;
         }
     }

@@ -1,4 +1,4 @@
-//! One call: its address, its headers, and how often it is tried.
+//! HTTP client of the control plane: URL, headers and retries of one call.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,27 +11,28 @@ use serde_json::Value;
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::secret::Secret;
 use crate::ports::{Fence, Version};
-use crate::providers::http::{self, Onlooker, Reply, SetupError};
+use crate::providers::http::{self, Reply, SetupError};
 
-/// How the control plane is reached.
+/// Configuration of a [`ControlPlaneClient`].
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Its address, such as `http://control-plane:8080`.
+    /// Base URL, such as `http://control-plane:8080`.
     pub url: String,
-    /// What it wants to see in `X-API-Key`.
+    /// Value of the `X-API-Key` header.
     pub api_key: Secret,
-    /// A PEM file of the only authorities that may vouch for it; without one, those this machine trusts.
+    /// PEM file with the only trusted certificate authorities. By default those of the machine.
     pub authorities: Option<PathBuf>,
-    /// How long one try may take.
+    /// Time limit of one attempt. Default: 30 s.
     pub timeout: Duration,
-    /// How long to wait before each repetition; as many as there are. Only what is safe to repeat is repeated.
+    /// Delay before each retry; its length is the number of retries. Default: 1, 2 and 4 s. Only calls that are safe to
+    /// repeat are retried.
     pub retries: Vec<Duration>,
-    /// The longest answer that is read, in bytes.
+    /// Maximum length of a response body in bytes. Default: 256 MiB.
     pub max_body: usize,
 }
 
 impl Options {
-    /// The timeouts and retries of the control plane's own client: 30 s, and three repetitions after 1, 2 and 4 s.
+    /// Options with default limits, which are those of the control plane's own client.
     pub fn new(url: impl Into<String>, api_key: Secret) -> Self {
         Self {
             url: url.into(),
@@ -44,11 +45,11 @@ impl Options {
     }
 }
 
-/// Talks to the control plane. See the [module](super) for what it promises.
+/// A [`ControlPlane`](crate::ports::ControlPlane) over the HTTP API. See the [module](super) for its guarantees.
 ///
 /// # Cancel safety
-/// Dropping a call abandons its answer; what was sent may still be carried out. A write of several calls may then
-/// have been carried out in part, the status last.
+/// A dropped call may still be executed by the server. A write that needs several calls may be executed in part; the
+/// status comes last.
 pub struct ControlPlaneClient {
     client: Client,
     base: Url,
@@ -57,18 +58,18 @@ pub struct ControlPlaneClient {
 }
 
 impl ControlPlaneClient {
-    /// A client.
+    /// Creates a client. Makes no connection.
     ///
     /// # Errors
-    /// When address, key or the file of authorities cannot be used.
+    /// If the URL, the key or the file of certificate authorities is invalid.
     pub fn new(options: Options) -> Result<Self, SetupError> {
-        const OF: &str = "the control plane";
-        let base = http::address(OF, &options.url)?;
-        let mut key = HeaderValue::from_str(options.api_key.expose()).map_err(|_| SetupError::Key { of: OF })?;
+        const SERVICE: &str = "the control plane";
+        let base = http::address(SERVICE, &options.url)?;
+        let mut key = HeaderValue::from_str(options.api_key.expose()).map_err(|_| SetupError::Key { of: SERVICE })?;
         key.set_sensitive(true);
         if base.password().is_some() {
-            // It would show wherever the address does.
-            return Err(SetupError::Address { of: OF, problem: "it carries a password".to_owned() });
+            // URLs are shown in logs.
+            return Err(SetupError::Address { of: SERVICE, problem: "it carries a password".to_owned() });
         }
         let client = match (&options.authorities, base.scheme()) {
             (_, "http") => http::plain_client(options.timeout),
@@ -79,36 +80,31 @@ impl ControlPlaneClient {
         Ok(Self { client, base, key, options })
     }
 
-    /// Makes a call, and repeats it where that is safe. Any status is an answer here.
+    /// Makes a call and retries it where that is safe. Returns responses of any status.
     pub(super) async fn call(&self, call: Call<'_>) -> Result<Reply, CallFailure> {
-        self.call_before(&mut (), call).await
-    }
-
-    /// The same while somebody looks on.
-    pub(super) async fn call_before(&self, onlooker: &mut dyn Onlooker, call: Call<'_>) -> Result<Reply, CallFailure> {
-        let mut waits = self.options.retries.iter();
+        let mut delays = self.options.retries.iter();
         loop {
-            let outcome = self.attempt(onlooker, &call).await;
-            let trouble = match &outcome {
-                // A gateway that has lost its server says nothing about what became of the call.
+            let result = self.attempt(&call).await;
+            let failure = match &result {
+                // The gateway does not know whether the server executed the call.
                 Ok(reply) if matches!(reply.status.as_u16(), 502..=504) => reply.failure(),
-                Ok(_) => return outcome,
+                Ok(_) => return result,
                 Err(failure) => failure.clone(),
             };
-            match waits.next() {
-                Some(wait) if call.may_repeat(trouble.kind) => {
-                    let failure = http::scrub(trouble, &[self.options.api_key.expose()]);
-                    tracing::debug!(target: "lcm::control_plane", %failure, ?wait, "asking again");
-                    tokio::time::sleep(*wait).await;
+            match delays.next() {
+                Some(delay) if call.may_repeat(failure.kind) => {
+                    let failure = http::scrub(failure, &[self.options.api_key.expose()]);
+                    tracing::debug!(target: "lcm::control_plane", %failure, ?delay, "retrying");
+                    tokio::time::sleep(*delay).await;
                 }
                 Some(_) | None => {
-                    return outcome.map_err(|failure| http::scrub(failure, &[self.options.api_key.expose()]));
+                    return result.map_err(|failure| http::scrub(failure, &[self.options.api_key.expose()]));
                 }
             }
         }
     }
 
-    async fn attempt(&self, onlooker: &mut dyn Onlooker, call: &Call<'_>) -> Result<Reply, CallFailure> {
+    async fn attempt(&self, call: &Call<'_>) -> Result<Reply, CallFailure> {
         let root: &[&str] = match call.api {
             Api::Internal => &["api", "internal"],
             Api::Public => &["api", "v1"],
@@ -128,35 +124,35 @@ impl ControlPlaneClient {
             request = request.json(body);
         }
         let response = request.send().await.map_err(http::failure)?;
-        let reply = Reply::read_before(onlooker, response, self.options.max_body).await?;
-        Ok(reply.without(self.options.api_key.expose()))
+        let reply = Reply::read(response, self.options.max_body).await?;
+        Ok(reply.redact(self.options.api_key.expose()))
     }
 }
 
-/// Shows where it talks to. The key is not shown, nor is an address that may carry one.
+/// Shows the host only: URL and key may be secret.
 impl fmt::Debug for ControlPlaneClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ControlPlaneClient").field("host", &self.base.host_str()).finish_non_exhaustive()
     }
 }
 
-/// Under which root an endpoint lives.
+/// Root path of an endpoint.
 #[derive(Clone, Copy)]
 enum Api {
     Internal,
     Public,
 }
 
-/// Whether a call whose fate is not known may be sent again.
+/// Whether a call that may have been executed is retried.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Repeat {
-    /// Doing it twice is doing it once.
-    Freely,
-    /// Only if it certainly never arrived.
+    /// The call is idempotent.
+    Always,
+    /// Retried only if it never reached the server.
     IfNotSent,
 }
 
-/// A call to be made.
+/// A request before it is sent.
 pub(super) struct Call<'a> {
     api: Api,
     method: Method,
@@ -169,7 +165,7 @@ pub(super) struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// A read.
+    /// A GET request of the internal API, retried always.
     pub(super) fn get(path: &[&'a str]) -> Self {
         Self {
             api: Api::Internal,
@@ -179,37 +175,37 @@ impl<'a> Call<'a> {
             body: None,
             version: None,
             fence: Fence::default(),
-            repeat: Repeat::Freely,
+            repeat: Repeat::Always,
         }
     }
 
-    /// A write.
+    /// A POST request of the internal API, retried only if it was not sent.
     pub(super) fn post(path: &[&'a str], body: Value) -> Self {
         Self { method: Method::POST, body: Some(body), repeat: Repeat::IfNotSent, ..Self::get(path) }
     }
 
-    /// The same under the public root.
+    /// Sends the request to the public API.
     pub(super) fn public(self) -> Self {
         Self { api: Api::Public, ..self }
     }
 
-    /// The same with a parameter.
+    /// Adds a query parameter.
     pub(super) fn query(mut self, name: &'static str, value: &str) -> Self {
         self.query.push((name, value.to_owned()));
         self
     }
 
-    /// The same, on the condition that the record is at a version.
-    pub(super) fn if_at(self, version: Version) -> Self {
+    /// Makes the request conditional on the version of the record.
+    pub(super) fn if_version(self, version: Version) -> Self {
         Self { version, ..self }
     }
 
-    /// The same with the leader's token.
+    /// Adds the fencing token of the leader.
     pub(super) fn fenced(self, fence: Fence) -> Self {
         Self { fence, ..self }
     }
 
-    /// The same with another rule for repeating it.
+    /// Sets when the request is retried.
     pub(super) fn repeat(self, repeat: Repeat) -> Self {
         Self { repeat, ..self }
     }
@@ -217,7 +213,7 @@ impl<'a> Call<'a> {
     fn may_repeat(&self, kind: FailureKind) -> bool {
         match kind {
             FailureKind::Unreachable => true,
-            FailureKind::Unclear => self.repeat == Repeat::Freely,
+            FailureKind::Unclear => self.repeat == Repeat::Always,
             FailureKind::Throttled
             | FailureKind::NoCapacity
             | FailureKind::Unparsable

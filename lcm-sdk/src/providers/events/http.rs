@@ -1,3 +1,5 @@
+//! Publishes events to an HTTP endpoint.
+
 use std::fmt;
 use std::time::Duration;
 
@@ -10,38 +12,38 @@ use crate::lifecycle::secret::Secret;
 use crate::ports::{CloudEvent, Events};
 use crate::providers::http::{self, Reply, SetupError};
 
-/// The longest answer of a sink that is read. Nobody looks at it unless it is an error.
-const MAX_ANSWER: usize = 64 * 1024;
+/// Maximum length of a response body in bytes. Only errors are used.
+const MAX_BODY: usize = 64 * 1024;
 
-/// How an HTTP sink is reached.
+/// Configuration of an [`HttpEvents`] sink.
 #[derive(Debug, Clone)]
 pub struct SinkOptions {
-    /// Its address. It is never shown: it may carry credentials.
+    /// URL of the sink. It is never printed, because it may hold credentials.
     pub url: Secret,
-    /// Sent as a bearer token, if there is one.
+    /// Bearer token. Default: none.
     pub token: Option<Secret>,
-    /// How long one try may take.
+    /// Time limit of one attempt. Default: 5 s.
     pub timeout: Duration,
-    /// How long to wait before each repetition; as many as there are.
+    /// Delay before each retry; its length is the number of retries. Default: 0.5 and 2 s.
     pub retries: Vec<Duration>,
 }
 
 impl SinkOptions {
-    /// A sink without a token: 5 s for a try, two repetitions.
+    /// Options with default limits and no token.
     pub fn new(url: impl Into<Secret>) -> Self {
         let retries = [500, 2000].map(Duration::from_millis).to_vec();
         Self { url: url.into(), token: None, timeout: Duration::from_secs(5), retries }
     }
 }
 
-/// Posts events as CloudEvents in JSON (`application/cloudevents+json`). To an https address it goes through the proxy
-/// the environment names, if it names one.
+/// Posts events as CloudEvents in JSON (`application/cloudevents+json`). Requests to an `https://` URL use the proxy of
+/// the environment, if there is one.
 ///
 /// # Guarantees
-/// An event is tried a bounded number of times. It may arrive twice, under the same id.
+/// The number of attempts per event is bounded. An event may arrive twice, with the same ID.
 ///
 /// # Errors
-/// What the last try failed with. A sink that refuses an event is not asked again.
+/// The failure of the last attempt. A refused event is not retried.
 pub struct HttpEvents {
     client: Client,
     url: Url,
@@ -50,18 +52,18 @@ pub struct HttpEvents {
 }
 
 impl HttpEvents {
-    /// Posts to a sink.
+    /// Creates a sink. Makes no connection.
     ///
     /// # Errors
-    /// When address or token cannot be used.
+    /// If the URL or the token is invalid.
     pub fn new(options: SinkOptions) -> Result<Self, SetupError> {
-        const OF: &str = "the event sink";
-        let url = http::address(OF, options.url.expose())?;
+        const SERVICE: &str = "the event sink";
+        let url = http::address(SERVICE, options.url.expose())?;
         let token = match &options.token {
             None => None,
             Some(token) => {
                 let header = HeaderValue::from_str(&format!("Bearer {}", token.expose()));
-                let mut header = header.map_err(|_| SetupError::Key { of: OF })?;
+                let mut header = header.map_err(|_| SetupError::Key { of: SERVICE })?;
                 header.set_sensitive(true);
                 Some(header)
             }
@@ -80,20 +82,20 @@ impl HttpEvents {
             request = request.header("Authorization", token.clone());
         }
         let response = request.body(body.to_owned()).send().await.map_err(http::failure)?;
-        Reply::read(response, MAX_ANSWER).await?.success().map(drop)
+        Reply::read(response, MAX_BODY).await?.success().map(drop)
     }
 }
 
 #[async_trait]
 impl Events for HttpEvents {
     async fn publish(&self, event: &CloudEvent) -> Result<(), CallFailure> {
-        let written = serde_json::to_string(event);
-        let body = written.map_err(|error| CallFailure::new(FailureKind::Refused, error.to_string()))?;
-        let mut waits = self.options.retries.iter();
+        let body = serde_json::to_string(event);
+        let body = body.map_err(|error| CallFailure::new(FailureKind::Refused, error.to_string()))?;
+        let mut delays = self.options.retries.iter();
         loop {
             let Err(failure) = self.attempt(&body).await else { return Ok(()) };
-            match waits.next() {
-                Some(wait) if failure.kind.is_retryable() => tokio::time::sleep(*wait).await,
+            match delays.next() {
+                Some(delay) if failure.kind.is_retryable() => tokio::time::sleep(*delay).await,
                 Some(_) | None => {
                     let token = self.options.token.as_ref().map(Secret::expose);
                     let secrets = [token, self.url.query(), self.url.password()];
@@ -104,7 +106,7 @@ impl Events for HttpEvents {
     }
 }
 
-/// Shows the host alone.
+/// Shows the host only, because the URL may hold credentials.
 impl fmt::Debug for HttpEvents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HttpEvents").field("host", &self.url.host_str()).finish_non_exhaustive()
@@ -130,28 +132,28 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_sink_that_hiccups_is_asked_again_with_the_same_event() {
+    async fn failed_event_is_retried_unchanged() {
         let server = MockServer::start().await;
         let failing = Mock::given(method("POST")).respond_with(ResponseTemplate::new(503)).up_to_n_times(2);
         failing.mount(&server).await;
         let taking = Mock::given(header("content-type", "application/cloudevents+json"));
         taking.respond_with(ResponseTemplate::new(202)).mount(&server).await;
-        sink(&server.uri()).publish(&event()).await.expect("the third try");
+        sink(&server.uri()).publish(&event()).await.expect("the third attempt");
         let seen = server.received_requests().await.expect("recorded");
         assert_eq!(seen.len(), 3);
         assert!(seen.iter().all(|request| request.body == seen[0].body));
     }
 
     #[tokio::test]
-    async fn a_refusal_is_final_and_shows_neither_token_nor_what_the_address_carries() {
+    async fn refusal_is_final_and_shows_no_secret() {
         let server = MockServer::start().await;
-        let words = "bad token s3cret at /events?key=qu3ry with p4ssword";
-        let repeats = ResponseTemplate::new(403).set_body_json(serde_json::json!({"detail": words}));
+        let message = "bad token s3cret at /events?key=qu3ry with p4ssword";
+        let repeats = ResponseTemplate::new(403).set_body_json(serde_json::json!({"detail": message}));
         Mock::given(method("POST")).respond_with(repeats).expect(1).mount(&server).await;
         let sink = sink(&format!("{}/events?key=qu3ry", server.uri().replace("//", "//lcm:p4ssword@")));
         let failure = sink.publish(&event()).await.expect_err("refused");
         assert_eq!(failure.kind, FailureKind::Refused);
-        let told = format!("{failure} {failure:?} {sink:?}");
-        assert!(["s3cret", "qu3ry", "p4ssword"].iter().all(|secret| !told.contains(secret)), "{told}");
+        let shown = format!("{failure} {failure:?} {sink:?}");
+        assert!(["s3cret", "qu3ry", "p4ssword"].iter().all(|secret| !shown.contains(secret)), "{shown}");
     }
 }
