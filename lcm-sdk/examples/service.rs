@@ -1,11 +1,10 @@
-//! A service that keeps a fleet honest, in a few lines.
+//! A service that runs the worker controller.
 //!
-//! Everything comes from the environment; `worker-controller --print-settings` lists it. On a laptop:
-//! `fake-cloud --ephemeral` prints the variables to export.
+//! Settings are environment variables; `worker-controller --print-settings` lists them. To run it on a laptop, start
+//! `fake-cloud --ephemeral` and export the variables that it prints.
 
-use lcm_sdk::controller::shutdown::Shutdown;
 use lcm_sdk::from_settings;
-use lcm_sdk::settings::Settings;
+use lcm_sdk::prelude::*;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {

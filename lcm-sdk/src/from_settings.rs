@@ -1,4 +1,6 @@
-//! From settings to a controller: which adapter answers for which port.
+//! Builds ports, clients and a worker controller from [`Settings`].
+//!
+//! No function here makes a call: clients connect on first use.
 
 use std::sync::Arc;
 
@@ -25,64 +27,69 @@ use crate::telemetry::Telemetry;
 use crate::workers::controller::{StartupConfig, WorkerController, WorkerControllerConfig};
 use crate::workers::discovery::DiscoveryConfig;
 
-/// Why settings that are right one by one do not make a controller.
+/// Valid settings that do not make a working controller.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-pub enum AssemblyError {
-    /// A client could not be made.
-    #[error("the client for {whom} could not be made: {source}")]
+pub enum FromSettingsError {
+    /// A client cannot be created, because of an unreadable certificate file for example.
+    #[error("cannot create the client for {service}: {source}")]
     Client {
-        /// Whom it would talk to.
-        whom: &'static str,
-        /// Why.
+        /// Service that the client would call.
+        service: &'static str,
+        /// Error of the client.
         source: SetupError,
     },
-    /// The client for etcd could not be made.
-    #[error("the client for etcd could not be made: {0}")]
+    /// The etcd client cannot be created.
+    #[error("cannot create the client for etcd: {0}")]
     Etcd(CallFailure),
-    /// The election cannot work.
+    /// The election settings contradict each other.
     #[error(transparent)]
     Election(#[from] ElectionConfigError),
 }
 
-/// The real adapters, as the settings and the standard AWS environment say.
+/// Returns ports for the services that the settings name. AWS is configured by its standard variables and files.
 ///
 /// # Errors
-/// If a client cannot be made, because a file of certificates cannot be read, say. Nobody is called yet.
-pub async fn ports(settings: &Settings, telemetry: &Telemetry) -> Result<Ports, AssemblyError> {
+/// If a client cannot be created.
+pub async fn ports(settings: &Settings, telemetry: &Telemetry) -> Result<Ports, FromSettingsError> {
     ports_with(settings, Account::from_environment(tuning(settings), telemetry).await, telemetry)
 }
 
-/// The same in a cloud at an address of its own, such as a fake one. The environment is not looked at.
+/// Returns ports for a fake cloud: AWS at `aws_url`, signed with fake credentials. The environment is not read.
 ///
 /// # Errors
-/// As [`ports`].
-pub fn ports_at(settings: &Settings, aws_url: &str, telemetry: &Telemetry) -> Result<Ports, AssemblyError> {
+/// If a client cannot be created.
+#[cfg(feature = "testing")]
+pub fn ports_for_fake_cloud(
+    settings: &Settings,
+    aws_url: &str,
+    telemetry: &Telemetry,
+) -> Result<Ports, FromSettingsError> {
     let account = Account::at(aws_url, "fake", &Secret::from("fake"), tuning(settings), telemetry);
     ports_with(settings, account, telemetry)
 }
 
-/// How AWS is called, as the settings say.
+/// Returns the configuration of an AWS [`Account`].
 pub fn tuning(settings: &Settings) -> Tuning {
     let aws = &settings.aws;
     Tuning { image_owners: aws.ami_owners.clone(), speed: aws.aws_rate_factor, ..Tuning::default() }
 }
 
-/// The same with AWS as this account reaches it; [`tuning`] is what to make one with.
+/// Returns ports that use the given AWS account; [`tuning`] returns its configuration.
 ///
 /// # Errors
-/// As [`ports`].
-pub fn ports_with(settings: &Settings, account: Account, telemetry: &Telemetry) -> Result<Ports, AssemblyError> {
-    let client = |whom| move |source| AssemblyError::Client { whom, source };
+/// If a client cannot be created.
+pub fn ports_with(settings: &Settings, account: Account, telemetry: &Telemetry) -> Result<Ports, FromSettingsError> {
+    let client_error = |service| move |source| FromSettingsError::Client { service, source };
     let ec2 = Arc::new(Ec2::new(account.clone()));
 
-    let secured = match (&settings.cml.cml_ca_file, settings.cml.cml_verify_tls) {
+    let security = match (&settings.cml.cml_ca_file, settings.cml.cml_verify_tls) {
         (_, false) => Security::Unverified,
         (Some(file), true) => Security::VerifiedWith(file.clone()),
         (None, true) => Security::Verified,
     };
     let cml = cml::Options {
-        security: secured,
+        security,
         port: settings.cml.cml_port,
         timeout: settings.cml.cml_timeout,
         ..cml::Options::default()
@@ -93,31 +100,31 @@ pub fn ports_with(settings: &Settings, account: Account, telemetry: &Telemetry) 
     control_plane.timeout = settings.control_plane.control_plane_api_timeout;
     control_plane.retries.truncate(settings.control_plane.control_plane_api_retries as usize);
 
-    let control_plane = Arc::new(ControlPlaneClient::new(control_plane).map_err(client("the control plane"))?);
+    let control_plane = Arc::new(ControlPlaneClient::new(control_plane).map_err(client_error("the control plane"))?);
 
-    let mut places: Vec<Arc<dyn Events>> = vec![Arc::new(LogEvents)];
+    let mut sinks: Vec<Arc<dyn Events>> = vec![Arc::new(LogEvents)];
     if settings.control_plane.control_plane_events {
-        places.push(Arc::new(ControlPlaneEvents::new(Arc::clone(&control_plane))));
+        sinks.push(Arc::new(ControlPlaneEvents::new(Arc::clone(&control_plane))));
     }
     if let Some(url) = &settings.control_plane.event_sink_url {
-        let sink = HttpEvents::new(SinkOptions::new(url.clone())).map_err(client("the event sink"))?;
-        places.push(Arc::new(sink));
+        let sink = HttpEvents::new(SinkOptions::new(url.clone())).map_err(client_error("the event sink"))?;
+        sinks.push(Arc::new(sink));
     }
     Ok(Ports {
         compute: Arc::new(BatchingCompute::new(ec2, BatchSettings::default(), telemetry.clone())),
         metrics: Arc::new(CloudWatch::new(account)),
-        cml: Arc::new(CmlClient::new(cml).map_err(client("CML"))?),
+        cml: Arc::new(CmlClient::new(cml).map_err(client_error("CML"))?),
         control_plane,
-        events: Arc::new(FanoutEvents::new(places)),
+        events: Arc::new(FanoutEvents::new(sinks)),
         clock: Arc::new(SystemClock),
     })
 }
 
-/// The client for etcd; `None` if no endpoints are configured, which means leading alone.
+/// Returns the etcd client, or `None` if no endpoints are configured and the controller leads without an election.
 ///
 /// # Errors
-/// If the client cannot be made. Nobody is called yet.
-pub fn coordination(settings: &Settings) -> Result<Option<Arc<dyn Coordination>>, AssemblyError> {
+/// If the client cannot be created.
+pub fn coordination(settings: &Settings) -> Result<Option<Arc<dyn Coordination>>, FromSettingsError> {
     let etcd = &settings.etcd;
     if etcd.is_mock() {
         return Ok(None);
@@ -130,10 +137,10 @@ pub fn coordination(settings: &Settings) -> Result<Option<Arc<dyn Coordination>>
     if etcd.etcd_ca_file.is_some() || client.is_some() {
         options.tls = Some(EtcdTls { ca_file: etcd.etcd_ca_file.clone(), client, server_name: None });
     }
-    Ok(Some(Arc::new(Etcd::new(options).map_err(AssemblyError::Etcd)?)))
+    Ok(Some(Arc::new(Etcd::new(options).map_err(FromSettingsError::Etcd)?)))
 }
 
-/// How the controller works, as the settings say.
+/// Returns the configuration of the worker controller.
 pub fn controller_config(settings: &Settings) -> WorkerControllerConfig {
     let (reconciliation, startup) = (&settings.reconciliation, &settings.startup);
     let (election, watch) = (&settings.election, &settings.watch);
@@ -155,7 +162,7 @@ pub fn controller_config(settings: &Settings) -> WorkerControllerConfig {
             margin: election.lease_margin,
             retry_interval: election.retry_interval,
         },
-        // As many as can be led: checked when they were read.
+        // The range was checked when the setting was read.
         shards: Shards::new(election.leader_shards).unwrap_or_default(),
         watch: watch.watch_enabled.then(|| WatchConfig {
             debounce: watch.debounce_seconds,
@@ -173,7 +180,7 @@ pub fn controller_config(settings: &Settings) -> WorkerControllerConfig {
     }
 }
 
-/// How discovery works, as the settings say; whether the controller does it is another setting.
+/// Returns the configuration of discovery, whether or not the controller has it enabled.
 pub fn discovery_config(settings: &Settings) -> DiscoveryConfig {
     DiscoveryConfig {
         interval: settings.discovery.discovery_interval,
@@ -183,7 +190,7 @@ pub fn discovery_config(settings: &Settings) -> DiscoveryConfig {
     }
 }
 
-/// How to sign in to a CML whose record does not say.
+/// Returns the CML credentials for workers whose record has none.
 pub fn cml_defaults(settings: &Settings) -> CmlDefaults {
     CmlDefaults {
         username: settings.cml.cml_default_username.clone(),
@@ -191,7 +198,7 @@ pub fn cml_defaults(settings: &Settings) -> CmlDefaults {
     }
 }
 
-/// Where the admin server listens and who may change something there, as the settings say.
+/// Returns the address and access rules of the admin server.
 pub fn admin_options(settings: &Settings) -> AdminOptions {
     let admin = &settings.admin;
     AdminOptions {
@@ -201,11 +208,11 @@ pub fn admin_options(settings: &Settings) -> AdminOptions {
     }
 }
 
-/// A controller with the real adapters.
+/// Returns a worker controller with the ports of [`ports`].
 ///
 /// # Errors
-/// If a client cannot be made or the election cannot work. Nobody is called yet.
-pub async fn worker_controller(settings: &Settings) -> Result<WorkerController, AssemblyError> {
+/// If a client cannot be created, or the election settings contradict each other.
+pub async fn worker_controller(settings: &Settings) -> Result<WorkerController, FromSettingsError> {
     let telemetry = Telemetry::new(&settings.reconciliation.metric_prefix);
     let ports = ports(settings, &telemetry).await?;
     let coordination = coordination(settings)?;

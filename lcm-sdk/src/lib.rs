@@ -1,43 +1,92 @@
-//! LCM keeps a fleet of cloud workers honest: it makes what the records say and what EC2 runs converge, without
-//! losing a session, leaking an instance or launching twice.
+//! Keeps EC2 workers and their records in agreement.
 //!
-//! **Deciding is pure, doing is separate.** A pass over a worker goes
+//! LCM compares the record of each worker with the instance that runs it, and repairs the difference: it launches,
+//! starts, stops and terminates instances, drains sessions, and marks records whose instance is gone. No session is
+//! lost, no instance leaks, and no worker is launched twice.
+//!
+//! Decisions are pure functions; everything that calls a service is behind a port:
 //!
 //! ```text
 //!          observe               decide                 apply               record
 //! worker ──▶ queries ──▶ Observation ──▶ Decision{effects} ──▶ Applied ──▶ Patch ──▶ control plane
 //! ```
 //!
-//! and everything that is not a call to somebody else is a function over data:
+//! # How do I make a decision?
+//! [`decide()`] takes a worker, an observation, a policy and the time. It makes no calls:
 //!
 //! ```
-//! use lcm_sdk::{decide, DesiredStatus, Ec2State, Observation, Policy, Worker, WorkerStatus};
+//! use lcm_sdk::{Ec2State, Observation, Policy, Worker, WorkerStatus, decide};
 //!
-//! // The record says running, its owner wants it running, and somebody stopped it in the console.
-//! let worker: Worker = serde_json::from_str(
+//! // The record is running, and the instance was stopped in the AWS console.
+//! let worker: Worker = lcm_sdk::serde_json::from_str(
 //!     r#"{"id": "w-1", "status": "running", "desired_status": "running", "ec2_instance_id": "i-1"}"#,
 //! )?;
-//! let seen = Observation::with_instance_state("i-1", Ec2State::Stopped);
+//! let observation = Observation::with_instance_state("i-1", Ec2State::Stopped);
 //! let now = "2026-02-06T08:00:00Z".parse()?;
 //!
-//! let decision = decide(&worker, &seen, &Policy::default(), now);
+//! let decision = decide(&worker, &observation, &Policy::default(), now);
 //! assert_eq!(decision.transition.unwrap().to(), WorkerStatus::Stopped);
 //! assert_eq!(decision.reason.code.as_str(), "drift");
-//! println!("{}", decision.reason);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # The map
-//! | room | what is in it | feature |
-//! |---|---|---|
-//! | [`lifecycle`] | every decision, as pure functions; its own map is on its front page | always |
-//! | [`simulate`] | a worker's life against a model of EC2: see what would happen | always |
-//! | `providers` | what the real clients say, put into the core's words | `aws`, `etcd`, `cml`, `control-plane` |
-//! | `runtime` | drives the core on tokio | `runtime` |
-//! | `settings` | everything that can be tuned from outside | `runtime` |
-//! | `conformance` | what every implementation of a port must do | `conformance` |
+//! The order of calls for a driver of its own is described in [`lifecycle`].
 //!
-//! With `default-features = false` the crate is the first two rooms: no network, no runtime, seconds to build.
+//! # How do I try a policy without a cloud?
+//! [`simulate`] plays the life of a worker against a model of EC2:
+//!
+//! ```
+//! use lcm_sdk::simulate::Simulation;
+//! use lcm_sdk::{DesiredStatus, Worker, WorkerStatus};
+//!
+//! let mut worker = Worker::new("w-1", WorkerStatus::Pending);
+//! worker.desired_status = Some(DesiredStatus::Running);
+//! let mut simulation = Simulation::new(worker);
+//! simulation.play_until_quiet(50).expect("the worker settles within 50 steps");
+//! assert_eq!(simulation.worker.status, WorkerStatus::Running);
+//! ```
+//!
+//! # How do I run a controller?
+//! Settings are environment variables; several controllers elect one leader:
+//!
+#![cfg_attr(feature = "from-settings", doc = "```no_run")]
+#![cfg_attr(not(feature = "from-settings"), doc = "```ignore")]
+//! use lcm_sdk::prelude::*;
+//!
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! let settings = Settings::from_env()?;
+//! let controller = lcm_sdk::from_settings::worker_controller(&settings).await?;
+//! let shutdown = Shutdown::new();
+//! shutdown.on_signals()?;
+//! controller.run(&shutdown).await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! For resources other than workers, implement `controller::Reconcile` and run a `Controller`: see the example
+//! `scheduler`.
+//!
+//! # How do I test my code?
+//! `providers::memory` has an in-memory implementation of every port, with faults on demand. `conformance` has a suite
+//! for each port that your own implementation must pass. The crate `fake-cloud` serves the EC2, CML, etcd and
+//! control-plane APIs over the network.
+//!
+//! # Features
+//! | feature | contents |
+//! |---|---|
+//! | none | [`lifecycle`] and [`simulate`]: no network, no async runtime |
+//! | `runtime` | `ports`, `controller`, `reconciler`, `workers`, `settings`, `telemetry`, `providers::memory` |
+//! | `aws`, `etcd`, `cml`, `control-plane` | `providers` for these services; each includes `runtime` |
+//! | `admin` | HTTP server for statistics, metrics and health |
+//! | `logging` | log output as readable lines or JSON |
+//! | `from-settings` | builds a worker controller with all providers from settings |
+//! | `worker-controller` | the command of that name |
+//! | `conformance`, `testing` | conformance suites; helpers for tests |
+//!
+//! By default all are enabled except `conformance` and `testing`.
+//!
+//! # Minimum supported Rust version
+//! Rust 1.94.1. An increase is a minor version change.
 
 #[cfg(feature = "runtime")]
 pub mod admin;
@@ -45,7 +94,7 @@ pub mod admin;
 pub mod conformance;
 #[cfg(feature = "runtime")]
 pub mod controller;
-#[cfg(feature = "worker-controller")]
+#[cfg(feature = "from-settings")]
 pub mod from_settings;
 pub mod lifecycle;
 #[cfg(feature = "logging")]
@@ -74,7 +123,37 @@ pub use lifecycle::{
     Timestamp, Transition, Worker, WorkerId, WorkerStatus, decide, eligible_workers, queries, record,
 };
 
-/// The examples of the README, run as tests.
+/// Attribute for implementations of the [`ports`], re-exported from the crate of the same name.
+#[cfg(feature = "runtime")]
+pub use async_trait::async_trait;
+pub use chrono;
+pub use serde_json;
+
+/// Types and traits that most users need: `use lcm_sdk::prelude::*;`.
+pub mod prelude {
+    pub use crate::lifecycle::{
+        CallFailure, Decision, DesiredStatus, Ec2State, Effect, EffectResult, FailureKind, Instance, InstanceId,
+        Lookup, Observation, Outcome, Patch, Policy, Reason, ReasonCode, Requeue, Secret, Session, SessionId, Template,
+        Timestamp, Transition, Worker, WorkerId, WorkerStatus, decide, queries, record,
+    };
+
+    #[cfg(feature = "runtime")]
+    pub use crate::controller::{Controller, ControllerConfig, Reconcile, shutdown::Shutdown};
+    #[cfg(feature = "runtime")]
+    pub use crate::ports::{Clock, Cml, Compute, ControlPlane, Coordination, Events, Metrics, Ports};
+    #[cfg(feature = "runtime")]
+    pub use crate::reconciler::{Mode, ReconcileResult, Reconciler};
+    #[cfg(feature = "runtime")]
+    pub use crate::settings::Settings;
+    #[cfg(feature = "runtime")]
+    pub use crate::telemetry::Telemetry;
+    #[cfg(feature = "runtime")]
+    pub use crate::workers::controller::{WorkerController, WorkerControllerConfig};
+    #[cfg(feature = "runtime")]
+    pub use async_trait::async_trait;
+}
+
+/// Examples of the README, compiled as tests.
 #[cfg(all(doctest, feature = "worker-controller"))]
 #[doc = include_str!("../../README.md")]
 struct Readme;

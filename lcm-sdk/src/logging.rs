@@ -1,4 +1,4 @@
-//! Logs, for people or for machines.
+//! Log output of a process: readable lines or JSON.
 
 use std::io::IsTerminal as _;
 
@@ -9,61 +9,60 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use crate::settings::{LogFormat, LogLevel, LogSettings};
 
-/// What this project logs under; everything else is what it is built on.
-const OURS: [&str; 3] = ["lcm", "lcm_sdk", "worker_controller"];
+/// Log targets of this project.
+const TARGETS: [&str; 3] = ["lcm", "lcm_sdk", "worker_controller"];
 
-/// Sends the logs of the whole process to its standard error.
+/// Sends the logs of the process to standard error.
 ///
-/// # Flow
-/// `rust_log` decides what is logged; without it `log_level` does, for this project, while what it is built on logs
-/// warnings and errors. Lines for people have colours on a terminal, unless `NO_COLOR` is set.
+/// `rust_log` selects the messages. If it is not set, this project logs at `log_level`, and its dependencies log warnings
+/// and errors. Readable lines are colored on a terminal, unless `NO_COLOR` is set.
 ///
 /// # Errors
-/// If the directives cannot be read, or somebody took the logs already.
+/// If the directives are invalid, or another subscriber is installed.
 pub fn init(settings: &LogSettings) -> Result<(), LoggingError> {
-    let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let colours = if wanted && std::io::stderr().is_terminal() { Colours::On } else { Colours::Off };
-    let subscriber = subscriber(settings, colours, std::io::stderr)?;
-    tracing::subscriber::set_global_default(subscriber).map_err(|_| LoggingError::AlreadyTaken)
+    let allowed = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let color = if allowed && std::io::stderr().is_terminal() { Color::On } else { Color::Off };
+    let subscriber = subscriber(settings, color, std::io::stderr)?;
+    tracing::subscriber::set_global_default(subscriber).map_err(|_| LoggingError::AlreadyInitialized)
 }
 
-/// Whether lines for people have colours.
+/// Whether readable lines are colored. JSON never is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Colours {
-    /// For a terminal.
+pub enum Color {
+    /// Adds ANSI escapes, for a terminal.
     On,
-    /// For a file.
+    /// Writes plain text, for a file.
     Off,
 }
 
-/// Why logs cannot be written.
+/// Error of [`init`] and [`subscriber`].
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LoggingError {
-    /// The directives cannot be read.
+    /// The directives of `rust_log` are invalid.
     #[error(
         "RUST_LOG={directives:?} is not accepted ({problem}); accepted: target=level or a level alone, more after commas; levels: trace, debug, info, warn, error, off"
     )]
     BadDirectives {
-        /// What was given.
+        /// Value of the setting.
         directives: String,
-        /// What is wrong with it.
+        /// Error of the parser.
         problem: String,
     },
-    /// Somebody else in this process takes the logs.
+    /// Another subscriber is installed in this process.
     #[error(
-        "the logs of this process go somewhere already; `logging::init` can be called once, and not beside another subscriber"
+        "a log subscriber is installed already; `logging::init` can be called once, and not beside another subscriber"
     )]
-    AlreadyTaken,
+    AlreadyInitialized,
 }
 
-/// What [`init`] installs, for any writer.
+/// Returns the subscriber that [`init`] installs, for any writer.
 ///
 /// # Errors
-/// If the directives cannot be read.
+/// If the directives are invalid.
 pub fn subscriber<W>(
     settings: &LogSettings,
-    colours: Colours,
+    color: Color,
     writer: W,
 ) -> Result<Box<dyn Subscriber + Send + Sync>, LoggingError>
 where
@@ -71,7 +70,7 @@ where
 {
     let builder = tracing_subscriber::fmt().with_env_filter(filter(settings)?).with_writer(writer);
     Ok(match settings.log_format {
-        LogFormat::People => Box::new(builder.compact().with_ansi(colours == Colours::On).finish()),
+        LogFormat::People => Box::new(builder.compact().with_ansi(color == Color::On).finish()),
         LogFormat::Json => Box::new(builder.json().flatten_event(true).with_current_span(true).finish()),
     })
 }
@@ -86,12 +85,12 @@ fn filter(settings: &LogSettings) -> Result<EnvFilter, LoggingError> {
 }
 
 fn directives(level: LogLevel) -> String {
-    let others = match level {
+    let dependencies = match level {
         LogLevel::Trace | LogLevel::Debug | LogLevel::Info | LogLevel::Warn => LogLevel::Warn,
         LogLevel::Error | LogLevel::Off => level,
     };
-    let ours = OURS.map(|target| format!(",{target}={level}"));
-    format!("{others}{}", ours.concat())
+    let own = TARGETS.map(|target| format!(",{target}={level}"));
+    format!("{dependencies}{}", own.concat())
 }
 
 #[cfg(test)]
@@ -105,9 +104,9 @@ mod tests {
     use crate::settings::Settings;
 
     #[derive(Clone, Default)]
-    struct Page(Arc<Mutex<Vec<u8>>>);
+    struct Buffer(Arc<Mutex<Vec<u8>>>);
 
-    impl io::Write for Page {
+    impl io::Write for Buffer {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().extend_from_slice(bytes);
             Ok(bytes.len())
@@ -122,33 +121,33 @@ mod tests {
         Settings::from_map(variables.iter().copied()).expect("settings").logs
     }
 
-    fn logged(variables: &[(&str, &str)], colours: Colours) -> String {
-        let page = Page::default();
-        let writer = page.clone();
-        let subscriber = subscriber(&settings(variables), colours, move || writer.clone()).expect("a subscriber");
+    fn logged(variables: &[(&str, &str)], color: Color) -> String {
+        let buffer = Buffer::default();
+        let writer = buffer.clone();
+        let subscriber = subscriber(&settings(variables), color, move || writer.clone()).expect("a subscriber");
         tracing::subscriber::with_default(subscriber, || {
             tracing::debug!(target: "lcm::test", "a detail");
             tracing::info!(target: "lcm::test", worker = "w-1", "it \"happened\"\nhere");
             tracing::info!(target: "hyper::client", "chatter");
             tracing::warn!(target: "hyper::client", "a warning");
         });
-        let bytes = page.0.lock().clone();
+        let bytes = buffer.0.lock().clone();
         String::from_utf8(bytes).expect("text")
     }
 
     #[test]
-    fn people_read_what_happened_and_warnings_of_others() {
-        let text = logged(&[], Colours::Off);
+    fn dependencies_log_warnings_only() {
+        let text = logged(&[], Color::Off);
         assert!(text.contains("INFO") && text.contains("happened") && text.contains("w-1"), "{text}");
         assert!(text.contains("a warning"), "{text}");
         assert!(!text.contains("a detail") && !text.contains("chatter"), "{text}");
-        assert!(!text.contains('\u{1b}'), "no colours in a file: {text:?}");
-        assert!(logged(&[], Colours::On).contains('\u{1b}'));
+        assert!(!text.contains('\u{1b}'), "no color in a file: {text:?}");
+        assert!(logged(&[], Color::On).contains('\u{1b}'));
     }
 
     #[test]
-    fn machines_read_one_object_on_each_line() {
-        let text = logged(&[("LCM_LOG_FORMAT", "json"), ("LCM_LOG_LEVEL", "debug")], Colours::On);
+    fn json_format_writes_one_object_per_line() {
+        let text = logged(&[("LCM_LOG_FORMAT", "json"), ("LCM_LOG_LEVEL", "debug")], Color::On);
         let lines: Vec<serde_json::Value> =
             text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
         assert_eq!(lines.len(), 3, "{text}");
@@ -156,16 +155,16 @@ mod tests {
     }
 
     #[test]
-    fn directives_count_more_than_the_level() {
-        let text = logged(&[("RUST_LOG", "hyper=info"), ("LCM_LOG_LEVEL", "trace")], Colours::Off);
+    fn directives_override_the_level() {
+        let text = logged(&[("RUST_LOG", "hyper=info"), ("LCM_LOG_LEVEL", "trace")], Color::Off);
         assert!(text.contains("chatter") && !text.contains("happened"), "{text}");
-        assert_eq!(logged(&[("LCM_LOG_LEVEL", "off")], Colours::Off), "");
+        assert_eq!(logged(&[("LCM_LOG_LEVEL", "off")], Color::Off), "");
     }
 
     #[test]
-    fn directives_that_cannot_be_read_are_named_with_what_is_accepted() {
+    fn invalid_directives_are_reported() {
         let logs = settings(&[("RUST_LOG", "lcm=loud")]);
-        let error = filter(&logs).expect_err("refused").to_string();
+        let error = filter(&logs).expect_err("invalid directives").to_string();
         assert!(error.contains(r#"RUST_LOG="lcm=loud""#) && error.contains("levels: trace"), "{error}");
     }
 }

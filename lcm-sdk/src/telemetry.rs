@@ -1,4 +1,4 @@
-//! What the runtime counts and measures, as Prometheus metrics.
+//! Prometheus metrics of a controller.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +17,8 @@ use crate::lifecycle::counters::{Counter, Counts};
 use crate::lifecycle::outcome::Outcome;
 use crate::lifecycle::status::WorkerStatus;
 
-/// All metrics of one runtime. Clones share them; every runtime has its own, so that many can live in one process.
+/// All metrics of one controller. Clones share their values. There is no global registry, so a process can run several
+/// controllers.
 ///
 /// ```
 /// use lcm_sdk::telemetry::Telemetry;
@@ -51,7 +52,7 @@ struct Metrics {
     shards_held: Gauge,
     shard_lease_ages: Family<ShardLabel, Gauge<f64, AtomicU64>>,
     batch_sizes: BatchSizes,
-    mishaps: Family<MishapLabel, Count>,
+    anomalies: Family<AnomalyLabel, Count>,
     watch_connected: Gauge,
     ready: Gauge,
 }
@@ -103,41 +104,42 @@ struct ShardLabel {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct MishapLabel {
+struct AnomalyLabel {
     kind: &'static str,
 }
 
-/// Things that go wrong beside the outcomes of passes, each counted under its name.
+/// Faults that are counted apart from the outcomes of reconciles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Anomaly {
     /// A reconcile panicked.
     Panic,
-    /// A reconcile took too long.
+    /// A reconcile exceeded its timeout.
     TimedOut,
-    /// A write met a record that had changed.
+    /// A write was rejected because the record had changed.
     Conflict,
     /// An event could not be delivered.
     EventUndelivered,
     /// An audit entry could not be written.
     AuditUndelivered,
-    /// The watch had to list everything again.
+    /// The watch had to list all keys again.
     WatchRelisted,
-    /// The watch gave up for now; polling carries on.
+    /// The watch paused after too many failed reconnects. Polling continues.
     WatchGivenUp,
     /// The lease was lost while leading.
     LeadershipLost,
     /// A region was frozen by garbage collection.
     RegionFrozen,
-    /// A live instance was found whose record says terminated.
+    /// A live instance was found whose record is terminated.
     Resurrection,
     /// A scan could not be completed.
     ScanFailed,
-    /// AWS asked us to slow down.
+    /// AWS throttled a request.
     Throttled,
 }
 
 impl Anomaly {
-    /// The label.
+    /// Returns the value of the metric label.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Panic => "panic",
@@ -156,12 +158,12 @@ impl Anomaly {
     }
 }
 
-/// Whether calls to a target are let through.
+/// State of a circuit breaker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BreakerState {
-    /// They are.
+    /// Calls are sent.
     Closed,
-    /// They fail at once, because the last ones all did.
+    /// Calls fail at once, because the last ones all failed.
     Open,
 }
 
@@ -172,7 +174,8 @@ impl Default for Telemetry {
 }
 
 impl Telemetry {
-    /// Fresh metrics. The prefix is that of the reconcile metrics; the others begin with `lcm`.
+    /// Creates metrics with all values at zero. `prefix` is the prefix of the reconcile metrics; the others start with
+    /// `lcm`.
     pub fn new(prefix: &str) -> Self {
         let mut metrics = Metrics::default();
         let mut registry = Registry::default();
@@ -182,12 +185,12 @@ impl Telemetry {
         reconcile.register("active_reconciles", "Reconciliations in progress", metrics.active.clone());
         reconcile.register("resources_pending", "Resources awaiting reconciliation", metrics.pending.clone());
         let lcm = registry.sub_registry_with_prefix("lcm");
-        lcm.register("queue_depth", "Resources waiting in a lane of the queue", metrics.queue_depth.clone());
-        lcm.register("lifecycle", "What happened to workers, by counter", metrics.counters.clone());
+        lcm.register("queue_depth", "Waiting resources by lane of the queue", metrics.queue_depth.clone());
+        lcm.register("lifecycle", "Lifecycle changes of workers, by counter", metrics.counters.clone());
         lcm.register("running_workers", "Workers in service", metrics.running_workers.clone());
         lcm.register("workers", "Workers by status at the last listing", metrics.workers.clone());
         lcm.register("unreadable_records", "Records that could not be read", metrics.unreadable_records.clone());
-        lcm.register("breaker_open", "Whether calls to a target are held back", metrics.breakers.clone());
+        lcm.register("breaker_open", "Whether the circuit breaker of a target is open", metrics.breakers.clone());
         lcm.register("leader", "Whether this controller leads", metrics.leader.clone());
         lcm.register("lease_age_seconds", "Time since the lease was last renewed", metrics.lease_age.clone());
         lcm.register("shards_held", "Shards that this controller leads", metrics.shards_held.clone());
@@ -196,67 +199,67 @@ impl Telemetry {
             "Time since the lease of a shard that this controller leads was last renewed",
             metrics.shard_lease_ages.clone(),
         );
-        lcm.register("describe_batch_size", "Instances asked for in one describe", metrics.batch_sizes.0.clone());
-        lcm.register("mishaps", "Things that went wrong, by kind", metrics.mishaps.clone());
+        lcm.register("describe_batch_size", "Instances per describe call", metrics.batch_sizes.0.clone());
+        lcm.register("mishaps", "Faults by kind", metrics.anomalies.clone());
         lcm.register("watch_connected", "Whether the watch is connected", metrics.watch_connected.clone());
         lcm.register("ready", "Whether the first sweep is done", metrics.ready.clone());
         metrics.registry = registry;
         Self { metrics: Arc::new(metrics) }
     }
 
-    /// Counts a reconciliation.
+    /// Counts a reconcile and its duration.
     pub fn reconciled(&self, outcome: Outcome, took: Duration) {
         self.metrics.reconciles.get_or_create(&ResultLabel { result: outcome.as_str() }).inc();
         self.metrics.durations.0.observe(took.as_secs_f64());
     }
 
-    /// Counts what was recorded.
+    /// Raises lifecycle counters.
     pub fn count(&self, counts: Counts) {
         for counter in counts.iter() {
             self.metrics.counters.get_or_create(&CounterLabel { counter: counter.as_str() }).inc();
         }
     }
 
-    /// Counts something that went wrong.
-    pub fn count_anomaly(&self, count_anomaly: Anomaly) {
-        self.metrics.mishaps.get_or_create(&MishapLabel { kind: count_anomaly.as_str() }).inc();
+    /// Counts a fault.
+    pub fn count_anomaly(&self, anomaly: Anomaly) {
+        self.metrics.anomalies.get_or_create(&AnomalyLabel { kind: anomaly.as_str() }).inc();
     }
 
-    /// How often something went wrong.
-    pub fn mishaps(&self, count_anomaly: Anomaly) -> u64 {
-        self.metrics.mishaps.get_or_create(&MishapLabel { kind: count_anomaly.as_str() }).get()
+    /// Returns how often a fault was counted.
+    pub fn anomalies(&self, anomaly: Anomaly) -> u64 {
+        self.metrics.anomalies.get_or_create(&AnomalyLabel { kind: anomaly.as_str() }).get()
     }
 
-    /// Notes how busy the queue is.
-    pub fn queue(&self, active: usize, waiting: [(&'static str, usize); 3]) {
-        self.metrics.active.set(whole(active));
-        self.metrics.pending.set(whole(waiting.iter().map(|(_, depth)| depth).sum()));
+    /// Sets the number of reconciles in progress and the number of waiting resources by lane.
+    pub fn set_queue_depth(&self, active: usize, waiting: [(&'static str, usize); 3]) {
+        self.metrics.active.set(to_i64(active));
+        self.metrics.pending.set(to_i64(waiting.iter().map(|(_, depth)| depth).sum()));
         for (lane, depth) in waiting {
-            self.metrics.queue_depth.get_or_create(&LaneLabel { lane }).set(whole(depth));
+            self.metrics.queue_depth.get_or_create(&LaneLabel { lane }).set(to_i64(depth));
         }
     }
 
-    /// Notes what a listing showed.
-    pub fn fleet(&self, statuses: impl IntoIterator<Item = WorkerStatus>, running: usize, unreadable: usize) {
+    /// Sets the number of workers by status, of running workers and of unreadable records.
+    pub fn set_fleet(&self, statuses: impl IntoIterator<Item = WorkerStatus>, running: usize, unreadable: usize) {
         let mut by_status: BTreeMap<WorkerStatus, usize> = BTreeMap::new();
         for status in statuses {
             *by_status.entry(status).or_default() += 1;
         }
         for status in WorkerStatus::ALL {
             let count = by_status.get(status).copied().unwrap_or_default();
-            self.metrics.workers.get_or_create(&StatusLabel { status: status.as_str() }).set(whole(count));
+            self.metrics.workers.get_or_create(&StatusLabel { status: status.as_str() }).set(to_i64(count));
         }
-        self.metrics.running_workers.set(whole(running));
-        self.metrics.unreadable_records.set(whole(unreadable));
+        self.metrics.running_workers.set(to_i64(running));
+        self.metrics.unreadable_records.set(to_i64(unreadable));
     }
 
-    /// Notes the size of a describe.
-    pub fn batch(&self, size: usize) {
-        self.metrics.batch_sizes.0.observe(whole(size) as f64);
+    /// Observes the number of instances in a describe call.
+    pub fn observe_batch(&self, size: usize) {
+        self.metrics.batch_sizes.0.observe(to_i64(size) as f64);
     }
 
-    /// Notes whether calls to a target, such as `ec2/us-east-1`, are let through.
-    pub fn breaker(&self, target: &str, state: BreakerState) {
+    /// Sets the state of the circuit breaker of a target, such as `ec2/us-east-1`.
+    pub fn set_breaker(&self, target: &str, state: BreakerState) {
         let open = match state {
             BreakerState::Closed => 0,
             BreakerState::Open => 1,
@@ -264,14 +267,15 @@ impl Telemetry {
         self.metrics.breakers.get_or_create(&TargetLabel { target: target.to_owned() }).set(open);
     }
 
-    /// Notes how old the lease is; `None` if this controller does not lead.
-    pub fn lease(&self, age: Option<Duration>) {
+    /// Sets the time since the lease was renewed; `None` if this controller does not lead.
+    pub fn set_lease_age(&self, age: Option<Duration>) {
         self.metrics.leader.set(age.is_some().into());
         self.metrics.lease_age.set(age.unwrap_or_default().as_secs_f64());
     }
 
-    /// Notes how old the lease of a shard is; `None` if this controller does not lead it. Whoever leads one leads.
-    pub fn shard(&self, shard: u16, age: Option<Duration>) {
+    /// Sets the time since the lease of a shard was renewed; `None` if this controller does not lead it. A controller
+    /// that leads a shard is a leader.
+    pub fn set_shard_lease_age(&self, shard: u16, age: Option<Duration>) {
         let mut shards = self.metrics.shards.lock();
         let label = ShardLabel { shard };
         match age {
@@ -284,26 +288,26 @@ impl Telemetry {
                 self.metrics.shard_lease_ages.remove(&label);
             }
         }
-        self.metrics.shards_held.set(whole(shards.len()));
+        self.metrics.shards_held.set(to_i64(shards.len()));
         self.metrics.leader.set((!shards.is_empty()).into());
     }
 
-    /// Notes that the watch is connected.
-    pub fn watch_connected(&self) {
+    /// Marks the watch as connected.
+    pub fn set_watch_connected(&self) {
         self.metrics.watch_connected.set(1);
     }
 
-    /// Notes that the watch is not connected.
-    pub fn watch_disconnected(&self) {
+    /// Marks the watch as disconnected.
+    pub fn set_watch_disconnected(&self) {
         self.metrics.watch_connected.set(0);
     }
 
-    /// Notes that the first sweep is done.
-    pub fn ready(&self) {
+    /// Marks the first sweep as done.
+    pub fn set_ready(&self) {
         self.metrics.ready.set(1);
     }
 
-    /// The twelve counters by name: eleven that only rise, and the workers in service.
+    /// Returns the twelve counters of the admin API by name: eleven that only rise, and the number of running workers.
     pub fn counters(&self) -> BTreeMap<&'static str, u64> {
         let rising = Counter::ALL.iter().map(|counter| {
             let name = counter.as_str();
@@ -313,7 +317,7 @@ impl Telemetry {
         rising.chain([("running_worker_count", running)]).collect()
     }
 
-    /// Everything in the text format of Prometheus.
+    /// Returns all metrics in the OpenMetrics text format.
     pub fn to_prometheus(&self) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.
@@ -322,7 +326,7 @@ impl Telemetry {
     }
 }
 
-fn whole(count: usize) -> i64 {
+fn to_i64(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
@@ -331,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn twelve_counters_are_there_from_the_start() {
+    fn counters_start_at_zero() {
         let telemetry = Telemetry::default();
         assert_eq!(telemetry.counters().len(), 12);
         assert!(telemetry.counters().values().all(|count| *count == 0));
@@ -341,17 +345,17 @@ mod tests {
     }
 
     #[test]
-    fn the_names_of_the_documents_are_in_the_text() {
+    fn metric_names_are_stable() {
         let telemetry = Telemetry::default();
         telemetry.reconciled(Outcome::Retry, Duration::from_millis(20));
-        telemetry.queue(2, [("changed", 1), ("due", 2), ("resync", 3)]);
-        telemetry.fleet([WorkerStatus::Running, WorkerStatus::Stopped], 1, 0);
-        telemetry.breaker("ec2/us-east-1", BreakerState::Open);
-        telemetry.batch(1000);
-        telemetry.lease(Some(Duration::from_secs(3)));
-        telemetry.shard(7, Some(Duration::from_secs(2)));
-        telemetry.shard(8, Some(Duration::from_secs(1)));
-        telemetry.shard(8, None);
+        telemetry.set_queue_depth(2, [("changed", 1), ("due", 2), ("resync", 3)]);
+        telemetry.set_fleet([WorkerStatus::Running, WorkerStatus::Stopped], 1, 0);
+        telemetry.set_breaker("ec2/us-east-1", BreakerState::Open);
+        telemetry.observe_batch(1000);
+        telemetry.set_lease_age(Some(Duration::from_secs(3)));
+        telemetry.set_shard_lease_age(7, Some(Duration::from_secs(2)));
+        telemetry.set_shard_lease_age(8, Some(Duration::from_secs(1)));
+        telemetry.set_shard_lease_age(8, None);
         let text = telemetry.to_prometheus();
         for line in [
             "reconciliation_reconcile_total{result=\"retry\"} 1",
@@ -368,6 +372,6 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
-        assert!(!text.contains("shard=\"8\""), "what is not held is not shown");
+        assert!(!text.contains("shard=\"8\""), "a shard that is not held has no age");
     }
 }

@@ -1,4 +1,4 @@
-//! The admin server over real sockets, in front of a controller made of plain data.
+//! Tests of the admin server over real sockets, with a controller of fixed data.
 
 #![cfg(feature = "admin")]
 
@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use lcm_sdk::admin::{
-    AdminOptions, AdminServer, AdminSource, ControllerStats, Exposure, LastOutcome, QueueStats, Readiness,
-    ResourceState, ResourceStatus, Role, SweepSummary, Triggered, WatchState,
+    AdminOptions, AdminServer, AdminSource, ControllerStats, Exposure, LastOutcome, NotReady, QueueStats,
+    ResourceState, ResourceStatus, Role, SweepSummary, Triggered,
 };
 use lcm_sdk::controller::shutdown::Shutdown;
+use lcm_sdk::controller::watch::WatchState;
 use lcm_sdk::lifecycle::{Counter, Counts};
 use lcm_sdk::telemetry::Telemetry;
 use lcm_sdk::{Outcome, Secret, Timestamp};
@@ -21,14 +22,14 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
-/// Generous: a busy machine must not fail these tests.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Long enough for a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
-fn moment() -> Timestamp {
-    "2026-02-06T08:00:00Z".parse().expect("a moment")
+fn timestamp() -> Timestamp {
+    "2026-02-06T08:00:00Z".parse().expect("a timestamp")
 }
 
-/// A controller of three workers: one fine, one failed, one with an odd name.
+/// A controller of three workers: one succeeded, one failed, one has special characters in its id.
 #[derive(Default)]
 struct Controller {
     phase: AtomicU8,
@@ -36,8 +37,8 @@ struct Controller {
 
 const STARTING: u8 = 0;
 const LEADING: u8 = 1;
-const STANDING_BY: u8 = 2;
-const ENDING: u8 = 3;
+const STANDBY: u8 = 2;
+const SHUTTING_DOWN: u8 = 3;
 
 impl AdminSource for Controller {
     fn stats(&self) -> ControllerStats {
@@ -47,8 +48,13 @@ impl AdminSource for Controller {
             fencing_token: Some(42),
             shards: None,
             queue: QueueStats { active: 2, waiting: BTreeMap::from([("changed", 1), ("resync", 3)]) },
-            watch: WatchState::GivenUp,
-            last_sweep: Some(SweepSummary { started_at: moment(), finished_at: moment(), resources: 3, failed: 1 }),
+            watch: Some(WatchState::GivenUp),
+            last_sweep: Some(SweepSummary {
+                started_at: timestamp(),
+                finished_at: timestamp(),
+                resources: 3,
+                failed: 1,
+            }),
         }
     }
 
@@ -57,13 +63,13 @@ impl AdminSource for Controller {
             resource_id: id.to_owned(),
             status,
             retry_count,
-            next_retry_at: (retry_count > 0).then(moment),
+            next_retry_at: (retry_count > 0).then(timestamp),
             last_reconciled_at: None,
             last_outcome: (retry_count > 0).then(|| LastOutcome {
                 outcome: Outcome::Retry,
                 reason_code: "ec2_unknown".to_owned(),
                 reason: "EC2 did not answer".to_owned(),
-                at: moment(),
+                at: timestamp(),
             }),
         };
         vec![
@@ -79,18 +85,18 @@ impl AdminSource for Controller {
 
     fn trigger(&self, id: &str) -> Triggered {
         match (self.phase.load(Ordering::SeqCst), self.resource(id)) {
-            (STANDING_BY, _) => Triggered::NotLeading,
-            (ENDING, _) => Triggered::ShuttingDown,
+            (STANDBY, _) => Triggered::NotLeading,
+            (SHUTTING_DOWN, _) => Triggered::ShuttingDown,
             (_, Some(_)) => Triggered::Queued,
             (_, None) => Triggered::NoSuchResource,
         }
     }
 
-    fn readiness(&self) -> Readiness {
+    fn readiness(&self) -> Result<Role, NotReady> {
         match self.phase.load(Ordering::SeqCst) {
-            LEADING => Readiness::Ready,
-            STANDING_BY => Readiness::Standby,
-            _ => Readiness::NotReady { reason: "the first sweep has looked at 1 of 3 workers".to_owned() },
+            LEADING => Ok(Role::Leader),
+            STANDBY => Ok(Role::Standby),
+            _ => Err(NotReady { reason: "the first sweep is under way, 2 workers to go".to_owned() }),
         }
     }
 }
@@ -103,12 +109,16 @@ struct Running {
     server: JoinHandle<()>,
 }
 
-fn anywhere() -> AdminOptions {
-    AdminOptions::at("127.0.0.1:0".parse().expect("an address"))
+fn options(address: &str) -> AdminOptions {
+    AdminOptions::new(address.parse().expect("an address"))
+}
+
+fn local_options() -> AdminOptions {
+    options("127.0.0.1:0")
 }
 
 async fn start() -> Running {
-    start_with(anywhere()).await
+    start_with(local_options()).await
 }
 
 async fn start_with(options: AdminOptions) -> Running {
@@ -119,43 +129,43 @@ async fn start_with(options: AdminOptions) -> Running {
     Running { address, controller, telemetry, shutdown, server: tokio::spawn(serving) }
 }
 
-struct Answer {
+struct HttpResponse {
     status: u16,
     head: String,
     body: String,
 }
 
-impl Answer {
+impl HttpResponse {
     fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
     }
 }
 
 impl Running {
-    async fn ask(&self, method: &str, path: &str) -> Answer {
+    async fn request(&self, method: &str, path: &str) -> HttpResponse {
         self.send(method, path, "", "").await
     }
 
-    async fn send(&self, method: &str, path: &str, headers: &str, body: &str) -> Answer {
+    async fn send(&self, method: &str, path: &str, headers: &str, body: &str) -> HttpResponse {
         let head = format!("{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n{headers}");
         let request = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
         let exchange = async {
             let port = self.address.port();
             let stream = TcpStream::connect((std::net::Ipv4Addr::LOCALHOST, port)).await.expect("connected");
             let (mut reading, mut writing) = stream.into_split();
-            let mut answer = Vec::new();
-            // It may answer before it has heard everything, so a failed write is no verdict; nor is how it ends.
-            let _ = tokio::join!(writing.write_all(request.as_bytes()), reading.read_to_end(&mut answer));
-            String::from_utf8(answer).expect("text")
+            let mut response = Vec::new();
+            // The server may respond before it has read the request, so errors of the write are ignored.
+            let _ = tokio::join!(writing.write_all(request.as_bytes()), reading.read_to_end(&mut response));
+            String::from_utf8(response).expect("text")
         };
-        let answer = tokio::time::timeout(PATIENCE, exchange).await.expect("an answer in time");
-        let (head, body) = answer.split_once("\r\n\r\n").expect("head and body");
+        let response = tokio::time::timeout(TIMEOUT, exchange).await.expect("a response in time");
+        let (head, body) = response.split_once("\r\n\r\n").expect("head and body");
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
-        Answer { status, head: head.to_ascii_lowercase(), body: body.to_owned() }
+        HttpResponse { status, head: head.to_ascii_lowercase(), body: body.to_owned() }
     }
 
-    async fn get(&self, path: &str) -> Answer {
-        self.ask("GET", path).await
+    async fn get(&self, path: &str) -> HttpResponse {
+        self.request("GET", path).await
     }
 
     fn enter(&self, phase: u8) {
@@ -164,12 +174,12 @@ impl Running {
 }
 
 #[tokio::test]
-async fn the_statistics_hold_the_counters_the_role_the_queue_the_watch_and_the_last_sweep() {
+async fn stats_describe_the_controller() {
     let running = start().await;
     running.telemetry.count(Counts::default().and(Counter::Provisioned));
-    let answer = running.get("/admin/stats").await;
-    assert_eq!(answer.status, 200);
-    let mut stats = answer.json();
+    let response = running.get("/admin/stats").await;
+    assert_eq!(response.status, 200);
+    let mut stats = response.json();
     assert!(stats["uptime_seconds"].as_f64().is_some_and(|seconds| seconds >= 0.0));
     assert_eq!(stats["counters"].as_object().map(serde_json::Map::len), Some(12));
     assert_eq!(stats["counters"]["provisioned_count"], 1);
@@ -188,10 +198,10 @@ async fn the_statistics_hold_the_counters_the_role_the_queue_the_watch_and_the_l
 }
 
 #[tokio::test]
-async fn resources_are_listed_filtered_limited_and_shown_alone() {
+async fn resources_can_be_filtered_and_limited() {
     let running = start().await;
-    let ids = |answer: &Answer| -> Vec<String> {
-        let list = answer.json();
+    let ids = |response: &HttpResponse| -> Vec<String> {
+        let list = response.json();
         let ids =
             list.as_array().expect("a list").iter().map(|one| one["resource_id"].as_str().expect("an id").to_owned());
         ids.collect()
@@ -216,67 +226,67 @@ async fn resources_are_listed_filtered_limited_and_shown_alone() {
 }
 
 #[tokio::test]
-async fn a_question_that_cannot_be_meant_is_refused_with_what_is_accepted() {
+async fn invalid_requests_report_the_accepted_values() {
     let running = start().await;
-    for (question, accepted) in [
+    for (query, accepted) in [
         ("status=lost", "PENDING, IN_PROGRESS, SUCCESS, FAILED"),
         ("limit=0", "1 to 10000"),
         ("limit=all", "1 to 10000"),
         ("statsu=failed", "status, limit"),
     ] {
-        let answer = running.get(&format!("/admin/resources?{question}")).await;
-        let error = answer.json()["error"].as_str().expect("an error").to_owned();
-        assert_eq!(answer.status, 400, "{question}");
-        assert!(error.contains(accepted), "{question}: {error}");
+        let response = running.get(&format!("/admin/resources?{query}")).await;
+        let error = response.json()["error"].as_str().expect("an error").to_owned();
+        assert_eq!(response.status, 400, "{query}");
+        assert!(error.contains(accepted), "{query}: {error}");
     }
-    for bytes in ["/admin/resources/%ff", "/admin/resources?status=%ff"] {
-        let answer = running.get(bytes).await;
-        assert_eq!(answer.status, 400, "{bytes}");
-        assert!(answer.json()["error"].is_string(), "{bytes}: {}", answer.body);
+    for path in ["/admin/resources/%ff", "/admin/resources?status=%ff"] {
+        let response = running.get(path).await;
+        assert_eq!(response.status, 400, "{path}");
+        assert!(response.json()["error"].is_string(), "{path}: {}", response.body);
     }
-    let lost = running.get("/admin").await;
-    assert_eq!(lost.status, 404);
-    assert!(lost.body.contains("/admin/stats"), "{}", lost.body);
-    let wrong = running.ask("DELETE", "/admin/stats").await;
+    let unknown = running.get("/admin").await;
+    assert_eq!(unknown.status, 404);
+    assert!(unknown.body.contains("/admin/stats"), "{}", unknown.body);
+    let wrong = running.request("DELETE", "/admin/stats").await;
     assert_eq!(wrong.status, 405);
     assert!(wrong.json()["error"].is_string());
 }
 
 #[tokio::test]
-async fn a_look_can_be_asked_for_where_somebody_can_take_it() {
+async fn reconcile_request_needs_the_leader() {
     let running = start().await;
-    let asked = running.ask("POST", "/admin/resources/w-1/reconcile").await;
-    assert_eq!((asked.status, asked.json()), (202, json!({"resource_id": "w-1", "queued": true})));
-    assert_eq!(running.ask("POST", "/admin/resources/w-9/reconcile").await.status, 404);
-    assert_eq!(running.get("/admin/resources/w-1/reconcile").await.status, 405, "looking changes nothing");
-    running.enter(STANDING_BY);
-    let standby = running.ask("POST", "/admin/resources/w-1/reconcile").await;
+    let queued = running.request("POST", "/admin/resources/w-1/reconcile").await;
+    assert_eq!((queued.status, queued.json()), (202, json!({"resource_id": "w-1", "queued": true})));
+    assert_eq!(running.request("POST", "/admin/resources/w-9/reconcile").await.status, 404);
+    assert_eq!(running.get("/admin/resources/w-1/reconcile").await.status, 405, "GET does not queue a reconcile");
+    running.enter(STANDBY);
+    let standby = running.request("POST", "/admin/resources/w-1/reconcile").await;
     assert_eq!(standby.status, 409);
     assert!(standby.body.contains("ask the leader"), "{}", standby.body);
-    running.enter(ENDING);
-    assert_eq!(running.ask("POST", "/admin/resources/w-1/reconcile").await.status, 503);
+    running.enter(SHUTTING_DOWN);
+    assert_eq!(running.request("POST", "/admin/resources/w-1/reconcile").await.status, 503);
 }
 
 #[tokio::test]
-async fn prometheus_gets_its_text_under_the_type_it_is_written_in() {
+async fn metrics_have_the_openmetrics_content_type() {
     let running = start().await;
     running.telemetry.reconciled(Outcome::Success, Duration::from_millis(3));
-    let answer = running.get("/metrics").await;
+    let response = running.get("/metrics").await;
     let content_type = "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8";
-    assert!(answer.head.contains(content_type), "{}", answer.head);
-    assert!(answer.body.contains("reconciliation_reconcile_total{result=\"success\"} 1"), "{}", answer.body);
-    assert!(answer.body.ends_with("# EOF\n"));
+    assert!(response.head.contains(content_type), "{}", response.head);
+    assert!(response.body.contains("reconciliation_reconcile_total{result=\"success\"} 1"), "{}", response.body);
+    assert!(response.body.ends_with("# EOF\n"));
 }
 
 #[tokio::test]
-async fn alive_from_the_start_and_ready_after_the_first_sweep_or_as_a_standby() {
+async fn leader_is_ready_after_its_first_sweep() {
     let running = start().await;
     running.enter(STARTING);
     assert_eq!(running.get("/healthz").await.status, 200);
     let starting = running.get("/readyz").await;
-    let reason = "the first sweep has looked at 1 of 3 workers";
+    let reason = "the first sweep is under way, 2 workers to go";
     assert_eq!((starting.status, starting.json()), (503, json!({"ready": false, "reason": reason})));
-    for (phase, role) in [(LEADING, "leader"), (STANDING_BY, "standby")] {
+    for (phase, role) in [(LEADING, "leader"), (STANDBY, "standby")] {
         running.enter(phase);
         let ready = running.get("/readyz").await;
         assert_eq!((ready.status, ready.json()), (200, json!({"ready": true, "role": role})));
@@ -284,62 +294,57 @@ async fn alive_from_the_start_and_ready_after_the_first_sweep_or_as_a_standby() 
 }
 
 #[tokio::test]
-async fn a_port_in_use_is_said_before_anything_starts() {
+async fn bind_reports_a_port_in_use() {
     let running = start().await;
-    let error = AdminServer::bind(AdminOptions::at(running.address)).await.expect_err("taken").to_string();
+    let error = AdminServer::bind(AdminOptions::new(running.address)).await.expect_err("a port in use").to_string();
     assert!(error.contains(&running.address.to_string()) && error.contains("ADMIN_PORT"), "{error}");
-    let elsewhere = AdminOptions::at("192.0.2.1:1".parse().expect("an address"));
-    let elsewhere = AdminOptions { exposure: Exposure::Network, ..elsewhere };
-    let error = AdminServer::bind(elsewhere).await.expect_err("not ours").to_string();
+    let foreign = options("192.0.2.1:1").with_exposure(Exposure::Network);
+    let error = AdminServer::bind(foreign).await.expect_err("a foreign address").to_string();
     assert!(error.contains("192.0.2.1:1") && error.contains("ADMIN_HOST"), "{error}");
 }
 
 #[tokio::test]
-async fn it_stops_when_asked_even_if_a_client_never_finishes_its_request() {
+async fn shutdown_does_not_wait_for_slow_clients() {
     let running = start().await;
     let mut slow = TcpStream::connect(running.address).await.expect("connected");
     slow.write_all(b"GET /admin/stats HTTP/1.1\r\nhost:").await.expect("begun");
     assert_eq!(running.get("/healthz").await.status, 200);
     running.shutdown.request();
-    tokio::time::timeout(PATIENCE, running.server).await.expect("it ends").expect("no panic");
+    tokio::time::timeout(TIMEOUT, running.server).await.expect("it ends").expect("no panic");
     assert!(TcpStream::connect(running.address).await.is_err(), "the port is free again");
 }
 
-/// Time is paused and runs ahead whenever everyone waits.
+/// Time is paused and advances whenever all tasks are idle.
 #[tokio::test(start_paused = true)]
-async fn forgotten_connections_do_not_keep_others_out() {
+async fn idle_connections_are_closed() {
     let running = start().await;
-    let mut forgotten = Vec::new();
+    let mut idle = Vec::new();
     for _ in 0..64 {
-        forgotten.push(TcpStream::connect(running.address).await.expect("connected"));
+        idle.push(TcpStream::connect(running.address).await.expect("connected"));
     }
     assert_eq!(running.get("/healthz").await.status, 200);
-    drop(forgotten);
+    drop(idle);
 }
 
-const ORDER: &str = "/admin/resources/w-1/reconcile";
+const RECONCILE: &str = "/admin/resources/w-1/reconcile";
 
 #[tokio::test]
-async fn an_address_that_lets_others_in_is_refused_unless_it_is_meant() {
+async fn exposed_address_needs_exposure_network() {
     for open in ["0.0.0.0:0", "[::]:0", "[::ffff:0.0.0.0]:0"] {
-        let options = AdminOptions::at(open.parse().expect("an address"));
-        let refused = AdminServer::bind(options).await.expect_err(open).to_string();
-        assert!(refused.contains("ADMIN_EXPOSE=true"), "{refused}");
+        let error = AdminServer::bind(options(open)).await.expect_err(open).to_string();
+        assert!(error.contains("ADMIN_EXPOSE=true"), "{error}");
     }
-    let open =
-        AdminOptions { exposure: Exposure::Network, ..AdminOptions::at("0.0.0.0:0".parse().expect("an address")) };
-    let running = start_with(open).await;
-    assert_eq!(running.get("/admin/stats").await.status, 200, "everybody may look");
-    let refused = running.ask("POST", ORDER).await;
-    assert_eq!(refused.status, 403);
-    assert!(refused.json()["error"].as_str().is_some_and(|error| error.contains("ADMIN_KEY")), "{}", refused.body);
+    let running = start_with(options("0.0.0.0:0").with_exposure(Exposure::Network)).await;
+    assert_eq!(running.get("/admin/stats").await.status, 200, "reads need no key");
+    let rejected = running.request("POST", RECONCILE).await;
+    assert_eq!(rejected.status, 403);
+    assert!(rejected.json()["error"].as_str().is_some_and(|error| error.contains("ADMIN_KEY")), "{}", rejected.body);
 }
 
 #[tokio::test]
-async fn where_there_is_a_key_a_change_needs_it_and_a_look_does_not() {
-    let open = AdminOptions::at("0.0.0.0:0".parse().expect("an address"));
-    for options in [AdminOptions { exposure: Exposure::Network, ..open }, anywhere()] {
-        let running = start_with(AdminOptions { key: Some(Secret::from("open-sesame")), ..options }).await;
+async fn changes_need_the_key() {
+    for options in [options("0.0.0.0:0").with_exposure(Exposure::Network), local_options()] {
+        let running = start_with(options.with_key(Secret::from("open-sesame"))).await;
         for (headers, status) in [
             ("", 401),
             ("x-api-key: open-sesam\r\n", 401),
@@ -347,41 +352,41 @@ async fn where_there_is_a_key_a_change_needs_it_and_a_look_does_not() {
             ("authorization: Basic open-sesame\r\n", 401),
             ("x-api-key: open-sesame\r\n", 202),
             ("authorization: Bearer open-sesame\r\n", 202),
-            // A page that knows the key is one that was given it.
+            // A page that sends the key is authorized.
             ("origin: https://console.example\r\nx-api-key: open-sesame\r\n", 202),
         ] {
-            let answer = running.send("POST", ORDER, headers, "").await;
-            assert_eq!(answer.status, status, "{headers:?}: {}", answer.body);
-            assert!(!answer.body.contains("open-sesame"), "{}", answer.body);
+            let response = running.send("POST", RECONCILE, headers, "").await;
+            assert_eq!(response.status, status, "{headers:?}: {}", response.body);
+            assert!(!response.body.contains("open-sesame"), "{}", response.body);
         }
         assert_eq!(running.get("/metrics").await.status, 200);
     }
 }
 
 #[tokio::test]
-async fn a_web_page_changes_nothing_on_the_machine_it_is_looked_at_on() {
+async fn web_pages_cannot_make_changes() {
     let running = start().await;
     for origin in ["https://evil.example", "null", "http://127.0.0.1:8083"] {
-        let refused = running.send("POST", ORDER, &format!("origin: {origin}\r\n"), "").await;
-        assert_eq!(refused.status, 403, "{origin}: {}", refused.body);
+        let rejected = running.send("POST", RECONCILE, &format!("origin: {origin}\r\n"), "").await;
+        assert_eq!(rejected.status, 403, "{origin}: {}", rejected.body);
     }
-    assert_eq!(running.ask("POST", ORDER).await.status, 202);
+    assert_eq!(running.request("POST", RECONCILE).await.status, 202);
 }
 
 #[tokio::test]
-async fn what_is_too_long_is_refused_and_the_next_request_is_served() {
+async fn oversized_requests_are_rejected() {
     let running = start().await;
     let many: String = (0..200).map(|number| format!("x-{number}: y\r\n")).collect();
     let long = format!("x-long: {}\r\n", "y".repeat(600_000));
     let body = "x".repeat(200_000);
     for (path, headers, body, status) in [
-        (ORDER, "", body.as_str(), 413),
-        (ORDER, many.as_str(), "", 431),
-        (ORDER, long.as_str(), "", 431),
+        (RECONCILE, "", body.as_str(), 413),
+        (RECONCILE, many.as_str(), "", 431),
+        (RECONCILE, long.as_str(), "", 431),
         (&format!("/{}", "p".repeat(100_000)), "", "", 414),
     ] {
         assert_eq!(running.send("POST", path, headers, body).await.status, status);
         assert_eq!(running.get("/healthz").await.status, 200);
     }
-    assert_eq!(running.send("POST", ORDER, "", "{}").await.status, 202, "a short body is no trouble");
+    assert_eq!(running.send("POST", RECONCILE, "", "{}").await.status, 202, "a short body is accepted");
 }

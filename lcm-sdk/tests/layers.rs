@@ -44,9 +44,6 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Imports against the order that are still to be removed.
-const TOLERATED: &[(&str, &str)] = &[("settings::table", "controller::shards::Shards")];
-
 /// Modules whose children must not import each other in a circle.
 const WITHOUT_INNER_CYCLES: &[&str] = &["controller", "reconciler", "workers"];
 
@@ -69,8 +66,7 @@ fn imports_point_one_way() {
         };
         for path in imports(&source) {
             let to = path.first().map_or("", String::as_str);
-            let is_tolerated = TOLERATED.contains(&(&source.module.join("::"), &path.join("::")));
-            if to != from && !allowed.contains(&to) && !is_tolerated {
+            if to != from && !allowed.contains(&to) {
                 wrong.push(format!("{} imports {}", source.module.join("::"), path.join("::")));
             }
         }

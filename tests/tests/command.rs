@@ -153,9 +153,15 @@ async fn help_says_what_it_is_for_how_to_try_it_and_what_its_exit_codes_mean() {
     let help = run(&["--help"], &Environment::new()).await;
     let told = text(&help.stdout);
     assert_eq!(help.status.code(), Some(0));
-    for part in
-        ["honest", "--print-settings", "fake-cloud --ephemeral", "--once", "--dry-run", "Exit codes: 0", "4 a sweep"]
-    {
+    for part in [
+        "records in agreement",
+        "--print-settings",
+        "fake-cloud --ephemeral",
+        "--once",
+        "--dry-run",
+        "Exit codes: 0",
+        "4 a sweep",
+    ] {
         assert!(told.contains(part), "{part} is missing:\n{told}");
     }
     let version = run(&["--version"], &Environment::new()).await;

@@ -203,7 +203,7 @@ async fn a_leader_of_a_frozen_etcd_stops_before_anybody_else_begins() {
     timeout(TTL + SLACK, leadership.lost()).await.expect("it ends by itself");
     sleep(TTL).await;
     assert!(candidates.iter().all(|candidate| candidate.handle.leadership().is_none()), "nobody was let in");
-    assert_eq!(candidates[0].telemetry.mishaps(Anomaly::LeadershipLost), 1);
+    assert_eq!(candidates[0].telemetry.anomalies(Anomaly::LeadershipLost), 1);
     etcd.resume();
     let [first, second] = candidates.each_ref().map(elected);
     let next = tokio::select! { one = first => one, other = second => other };
@@ -224,7 +224,7 @@ async fn a_lost_lease_ends_it_and_it_can_be_won_again() {
         token = leadership.fence().0;
         cloud.etcd().inject(Fault::LeaseLost(None));
         timeout(PATIENCE, leadership.lost()).await.expect("it notices");
-        assert_eq!(only.telemetry.mishaps(Anomaly::LeadershipLost), round);
+        assert_eq!(only.telemetry.anomalies(Anomaly::LeadershipLost), round);
     }
 }
 

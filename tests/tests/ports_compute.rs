@@ -138,7 +138,7 @@ async fn a_throttled_call_is_repeated_more_slowly_and_gives_up_as_throttled() {
     fixture.fault(throttle(3));
     let failure = fixture.ec2.sees_subnet(REGION, &subnet).await.expect_err("throttled three times");
     assert_eq!(failure.kind, FailureKind::Throttled);
-    assert_eq!(fixture.telemetry.mishaps(Anomaly::Throttled), 5);
+    assert_eq!(fixture.telemetry.anomalies(Anomaly::Throttled), 5);
     fixture.cloud.stop().await;
 }
 

@@ -277,7 +277,7 @@ async fn no_client_and_no_options_show_the_secrets_they_were_made_with() {
     let sink_url = format!("http://u:{CANARY}password@127.0.0.1:9/?key={CANARY}query");
     let sink = SinkOptions { token: Some(secret("bearer")), ..SinkOptions::new(sink_url) };
     let target = CmlTarget { address: "::1".to_owned(), username: "admin".to_owned(), password: secret("cml") };
-    let admin = AdminOptions { key: Some(secret("admin")), ..AdminOptions::at(([127, 0, 0, 1], 0).into()) };
+    let admin = AdminOptions::new(([127, 0, 0, 1], 0).into()).with_key(secret("admin"));
     let cml = CmlClient::new(lcm_sdk::providers::cml::Options::default()).expect("a client");
     // A sign-in that fails leaves something behind in the client.
     let failure = cml.telemetry(&target).await.expect_err("nobody is there");

@@ -149,7 +149,7 @@ async fn nothing_is_lost_when_watches_are_cut() {
     cloud.etcd().inject(Fault::WatchCut);
     keys.delete("/workers/gone").await;
     named(&mut watching, &["gone"]).await;
-    assert!(watching.telemetry.mishaps(Anomaly::WatchRelisted) >= 1);
+    assert!(watching.telemetry.anomalies(Anomaly::WatchRelisted) >= 1);
 }
 
 #[tokio::test]
@@ -159,7 +159,7 @@ async fn nothing_is_lost_when_watches_stall() {
     let mut watching = watching(&endpoint).await;
     // Long enough to be probed, and answer.
     sleep(Duration::from_millis(2_500)).await;
-    assert_eq!(watching.telemetry.mishaps(Anomaly::WatchRelisted), 0, "silence alone is no reason to connect again");
+    assert_eq!(watching.telemetry.anomalies(Anomaly::WatchRelisted), 0, "silence alone is no reason to connect again");
     cloud.etcd().inject(Fault::WatchStall);
     keys.put("/workers/w-1", "1").await;
     named(&mut watching, &["w-1"]).await;
@@ -202,7 +202,7 @@ async fn it_gives_up_and_is_revived() {
         })
     };
     sleep(Duration::from_secs(2)).await;
-    assert!(watching.telemetry.mishaps(Anomaly::WatchGivenUp) <= 2, "said once for each prefix");
+    assert!(watching.telemetry.anomalies(Anomaly::WatchGivenUp) <= 2, "said once for each prefix");
     cloud.etcd().inject(Fault::Available);
     keys.put("/workers/w-1", "1").await;
     named(&mut watching, &["w-1"]).await;

@@ -1,4 +1,4 @@
-//! Who may ask the admin server for a change, and how much they may say.
+//! Authorizes changes and bounds request bodies.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -11,81 +11,91 @@ use axum::middleware::Next;
 use axum::response::Response;
 use sha2::{Digest as _, Sha256};
 
-use super::handlers::refuse;
+use super::handlers::error_response;
 use crate::lifecycle::secret::Secret;
 
-/// The longest body that is read. Nothing here needs one.
-const LONGEST_BODY: usize = 64 * 1024;
+/// Largest request body, in bytes. No endpoint needs one.
+const MAX_BODY: usize = 64 * 1024;
 
-/// Where the admin server listens, and who may change something there.
+/// Address and access rules of the admin server.
 ///
 /// ```
 /// use lcm_sdk::Secret;
 /// use lcm_sdk::admin::{AdminOptions, Exposure};
 ///
 /// let address = "0.0.0.0:8083".parse().unwrap();
-/// let options =
-///     AdminOptions { exposure: Exposure::Network, key: Some(Secret::from("hunter2")), ..AdminOptions::at(address) };
+/// let options = AdminOptions::new(address).with_exposure(Exposure::Network).with_key(Secret::from("hunter2"));
 /// assert!(!format!("{options:?}").contains("hunter2"));
 /// ```
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct AdminOptions {
-    /// Where to listen. Port 0 takes any free one.
+    /// Address to listen on. Port 0 selects a free port.
     pub address: SocketAddr,
-    /// Whether others than this machine may reach it.
+    /// Whether the server may listen on the network.
     pub exposure: Exposure,
-    /// What a change needs as `X-API-Key` or bearer token. Without one, only this machine may change something.
+    /// Key for changes, sent as `X-API-Key` or bearer token. Without a key, changes are accepted from this host only.
     pub key: Option<Secret>,
 }
 
 impl AdminOptions {
-    /// For this machine alone, without a key.
-    pub fn at(address: SocketAddr) -> Self {
+    /// Options for a loopback address without a key.
+    pub fn new(address: SocketAddr) -> Self {
         Self { address, exposure: Exposure::LoopbackOnly, key: None }
+    }
+
+    /// Sets whether the server may listen on the network.
+    pub fn with_exposure(self, exposure: Exposure) -> Self {
+        Self { exposure, ..self }
+    }
+
+    /// Sets the key for changes.
+    pub fn with_key(self, key: Secret) -> Self {
+        Self { key: Some(key), ..self }
     }
 }
 
-/// Who can reach the admin server.
+/// Networks from which the admin server can be reached.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Exposure {
-    /// This machine alone: an address that others could reach is refused.
+    /// This host only. [`AdminServer::bind`](super::AdminServer::bind) rejects an address other than loopback.
     #[default]
     LoopbackOnly,
-    /// Whoever reaches the address. They may look; a change needs the key.
+    /// Every network that routes to the address. Reads need no key; changes are rejected without it.
     Network,
 }
 
-/// Whether only this machine can reach an address.
+/// Returns whether an address can be reached from this host only.
 pub(crate) fn is_local(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }
 
-/// What the middleware knows of who may do what.
-pub(crate) struct Door {
-    /// Only the key's hash: comparing hashes takes the same time wherever two keys differ.
+/// Rules that the middleware applies to a change.
+pub(crate) struct AccessPolicy {
+    /// Hash of the key. Comparing hashes takes the same time wherever two keys differ.
     key: Option<[u8; 32]>,
     is_local: bool,
 }
 
-impl Door {
+impl AccessPolicy {
     pub(crate) fn new(address: SocketAddr, key: Option<&Secret>) -> Arc<Self> {
         Arc::new(Self { key: key.map(|key| hash(key.expose())), is_local: is_local(address.ip()) })
     }
 
-    /// Why somebody may not change anything.
-    fn objection(&self, headers: &HeaderMap) -> Option<(StatusCode, &'static str)> {
+    /// Returns the status and message with which a change is rejected, if it is.
+    fn rejection(&self, headers: &HeaderMap) -> Option<(StatusCode, &'static str)> {
         match self.key {
             Some(key) => {
-                let shown = shown(headers).is_some_and(|shown| hash(shown) == key);
-                let problem = "a change needs the admin key (ADMIN_KEY), as X-API-Key or as bearer token";
-                (!shown).then_some((StatusCode::UNAUTHORIZED, problem))
+                let matches = presented_key(headers).is_some_and(|presented| hash(presented) == key);
+                let message = "a change needs the admin key (ADMIN_KEY), as X-API-Key or as bearer token";
+                (!matches).then_some((StatusCode::UNAUTHORIZED, message))
             }
             None if !self.is_local => {
-                let problem = "the admin server is open to the network and has no key, so nobody may change anything; \
-                               ADMIN_KEY sets one";
-                Some((StatusCode::FORBIDDEN, problem))
+                let message = "the admin server is open to the network and has no key, so changes are rejected; \
+                               ADMIN_KEY sets a key";
+                Some((StatusCode::FORBIDDEN, message))
             }
-            // A browser says where a page comes from; no page is meant to reach in.
+            // Browsers send the origin of a page. Without a key, any page could send changes to this host.
             None => headers
                 .contains_key(ORIGIN)
                 .then_some((StatusCode::FORBIDDEN, "a web page may not change anything here without the admin key")),
@@ -93,7 +103,7 @@ impl Door {
     }
 }
 
-fn shown(headers: &HeaderMap) -> Option<&str> {
+fn presented_key(headers: &HeaderMap) -> Option<&str> {
     let text = |name: &str| headers.get(name)?.to_str().ok();
     text("x-api-key").or_else(|| text(AUTHORIZATION.as_str())?.strip_prefix("Bearer "))
 }
@@ -102,16 +112,16 @@ fn hash(key: &str) -> [u8; 32] {
     Sha256::digest(key.as_bytes()).into()
 }
 
-/// Lets a request in, if it is not too long and may do what it wants.
-pub(crate) async fn admit(State(door): State<Arc<Door>>, request: Request, next: Next) -> Response {
+/// Passes a request on, unless it is an unauthorized change or its body is too large.
+pub(crate) async fn authorize(State(policy): State<Arc<AccessPolicy>>, request: Request, next: Next) -> Response {
     let (head, body) = request.into_parts();
     if !head.method.is_safe()
-        && let Some((status, problem)) = door.objection(&head.headers)
+        && let Some((status, message)) = policy.rejection(&head.headers)
     {
-        return refuse(status, problem);
+        return error_response(status, message);
     }
-    match to_bytes(body, LONGEST_BODY).await {
+    match to_bytes(body, MAX_BODY).await {
         Ok(body) => next.run(Request::from_parts(head, Body::from(body))).await,
-        Err(_) => refuse(StatusCode::PAYLOAD_TOO_LARGE, "nothing here takes a body of that length"),
+        Err(_) => error_response(StatusCode::PAYLOAD_TOO_LARGE, "no endpoint accepts a body of that length"),
     }
 }

@@ -1,4 +1,4 @@
-//! The admin server's answers: one function for each path.
+//! HTTP handlers of the admin server, one function per endpoint.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,31 +15,31 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::auth::{self, Door};
-use super::source::{AdminSource, ControllerStats, Readiness, ResourceStatus, Role, Triggered};
+use super::auth::{self, AccessPolicy};
+use super::source::{AdminSource, ControllerStats, NotReady, ResourceStatus, Triggered};
 use crate::telemetry::Telemetry;
 
-/// How many resources are listed unless the caller says how many.
-const LISTED: usize = 1_000;
+/// Default number of listed resources.
+const DEFAULT_LIMIT: usize = 1_000;
 
-/// How many resources are listed at most.
-const LISTED_AT_MOST: usize = 10_000;
+/// Largest number of listed resources.
+const MAX_LIMIT: usize = 10_000;
 
-/// What `prometheus-client` writes. Under another type Prometheus would not know the counters for counters.
+/// Content type that `prometheus-client` writes. Prometheus does not recognize counters under another type.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-const TOTAL: HeaderName = HeaderName::from_static("x-total-count");
+const TOTAL_COUNT: HeaderName = HeaderName::from_static("x-total-count");
 
-/// What every answer is made from.
-pub(crate) struct Desk {
+/// State shared by all handlers.
+pub(crate) struct AdminState {
     pub(crate) source: Arc<dyn AdminSource>,
     pub(crate) telemetry: Telemetry,
     pub(crate) started: Instant,
 }
 
-type Shared = State<Arc<Desk>>;
+type SharedState = State<Arc<AdminState>>;
 
-pub(crate) fn router(desk: Desk, door: Arc<Door>) -> axum::Router {
+pub(crate) fn router(state: AdminState, policy: Arc<AccessPolicy>) -> axum::Router {
     axum::Router::new()
         .route("/admin/stats", get(stats))
         .route("/admin/resources", get(resources))
@@ -48,10 +48,10 @@ pub(crate) fn router(desk: Desk, door: Arc<Door>) -> axum::Router {
         .route("/metrics", get(metrics))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
-        .fallback(nothing_here)
-        .method_not_allowed_fallback(wrong_method)
-        .layer(middleware::from_fn_with_state(door, auth::admit))
-        .with_state(Arc::new(desk))
+        .fallback(not_found)
+        .method_not_allowed_fallback(method_not_allowed)
+        .layer(middleware::from_fn_with_state(policy, auth::authorize))
+        .with_state(Arc::new(state))
 }
 
 #[derive(Serialize)]
@@ -63,120 +63,117 @@ struct Stats {
     counters: BTreeMap<&'static str, u64>,
 }
 
-async fn stats(State(desk): Shared) -> Response {
-    fresh(Json(Stats {
+async fn stats(State(state): SharedState) -> Response {
+    uncached(Json(Stats {
         version: env!("CARGO_PKG_VERSION"),
-        uptime_seconds: desk.started.elapsed().as_secs_f64(),
-        controller: desk.source.stats(),
-        counters: desk.telemetry.counters(),
+        uptime_seconds: state.started.elapsed().as_secs_f64(),
+        controller: state.source.stats(),
+        counters: state.telemetry.counters(),
     }))
 }
 
-async fn resources(State(desk): Shared, query: Result<Query<Vec<(String, String)>>, QueryRejection>) -> Response {
-    let Ok(Query(query)) = query else { return refuse(StatusCode::BAD_REQUEST, "the query is not UTF-8") };
-    let wanted = match Wanted::read(&query) {
-        Ok(wanted) => wanted,
-        Err(problem) => return refuse(StatusCode::BAD_REQUEST, &problem),
+async fn resources(State(state): SharedState, query: Result<Query<Vec<(String, String)>>, QueryRejection>) -> Response {
+    let Ok(Query(query)) = query else { return error_response(StatusCode::BAD_REQUEST, "the query is not UTF-8") };
+    let filter = match ResourceFilter::parse(&query) {
+        Ok(filter) => filter,
+        Err(problem) => return error_response(StatusCode::BAD_REQUEST, &problem),
     };
-    let mut found = desk.source.resources();
-    found.retain(|resource| wanted.status.is_none_or(|status| resource.status == status));
-    let total = found.len();
-    found.truncate(wanted.limit);
-    fresh(([(TOTAL, total.to_string())], Json(found)))
+    let mut resources = state.source.resources();
+    resources.retain(|resource| filter.status.is_none_or(|status| resource.status == status));
+    let total = resources.len();
+    resources.truncate(filter.limit);
+    uncached(([(TOTAL_COUNT, total.to_string())], Json(resources)))
 }
 
-/// Which resources somebody asked for. A misspelled question is refused: answering another one would mislead.
-struct Wanted {
+/// Parameters of a list request. An unknown parameter is an error: ignoring it would return the wrong resources.
+struct ResourceFilter {
     status: Option<ResourceStatus>,
     limit: usize,
 }
 
-impl Wanted {
-    fn read(query: &[(String, String)]) -> Result<Self, String> {
-        let mut wanted = Self { status: None, limit: LISTED };
+impl ResourceFilter {
+    fn parse(query: &[(String, String)]) -> Result<Self, String> {
+        let mut filter = Self { status: None, limit: DEFAULT_LIMIT };
         for (name, value) in query {
             match name.as_str() {
-                "status" => wanted.status = Some(value.parse().map_err(|unknown| format!("status: {unknown}"))?),
+                "status" => filter.status = Some(value.parse().map_err(|unknown| format!("status: {unknown}"))?),
                 "limit" => {
-                    let limit = value.parse().ok().filter(|limit| (1..=LISTED_AT_MOST).contains(limit));
-                    let accepted = || format!("limit: {value:?} is not accepted; accepted: 1 to {LISTED_AT_MOST}");
-                    wanted.limit = limit.ok_or_else(accepted)?;
+                    let limit = value.parse().ok().filter(|limit| (1..=MAX_LIMIT).contains(limit));
+                    let problem = || format!("limit: {value:?} is not accepted; accepted: 1 to {MAX_LIMIT}");
+                    filter.limit = limit.ok_or_else(problem)?;
                 }
                 other => return Err(format!("{other:?} is not a parameter; accepted: status, limit")),
             }
         }
-        Ok(wanted)
+        Ok(filter)
     }
 }
 
-/// The id in a path, if it is text.
-type Named = Result<Path<String>, PathRejection>;
+type ResourceId = Result<Path<String>, PathRejection>;
 
-async fn resource(State(desk): Shared, id: Named) -> Response {
-    let Ok(Path(id)) = id else { return unnamed() };
-    match desk.source.resource(&id) {
-        Some(resource) => fresh(Json(resource)),
-        None => unknown(&id),
+async fn resource(State(state): SharedState, id: ResourceId) -> Response {
+    let Ok(Path(id)) = id else { return invalid_id() };
+    match state.source.resource(&id) {
+        Some(resource) => uncached(Json(resource)),
+        None => unknown_resource(&id),
     }
 }
 
-async fn reconcile(State(desk): Shared, id: Named) -> Response {
-    let Ok(Path(id)) = id else { return unnamed() };
-    match desk.source.trigger(&id) {
+async fn reconcile(State(state): SharedState, id: ResourceId) -> Response {
+    let Ok(Path(id)) = id else { return invalid_id() };
+    match state.source.trigger(&id) {
         Triggered::Queued => {
-            tracing::info!(target: "lcm::admin", resource = %id.escape_debug(), "a look was asked for");
+            tracing::info!(target: "lcm::admin", resource = %id.escape_debug(), "reconcile requested");
             (StatusCode::ACCEPTED, Json(json!({"resource_id": id, "queued": true}))).into_response()
         }
-        Triggered::NoSuchResource => unknown(&id),
-        Triggered::NotLeading => refuse(
+        Triggered::NoSuchResource => unknown_resource(&id),
+        Triggered::NotLeading => error_response(
             StatusCode::CONFLICT,
             "this controller does not lead this resource and leaves it alone; ask the leader",
         ),
-        Triggered::ShuttingDown => refuse(StatusCode::SERVICE_UNAVAILABLE, "this controller is shutting down"),
+        Triggered::ShuttingDown => error_response(StatusCode::SERVICE_UNAVAILABLE, "this controller is shutting down"),
     }
 }
 
-async fn metrics(State(desk): Shared) -> Response {
-    ([(CONTENT_TYPE, OPEN_METRICS)], desk.telemetry.to_prometheus()).into_response()
+async fn metrics(State(state): SharedState) -> Response {
+    ([(CONTENT_TYPE, OPEN_METRICS)], state.telemetry.to_prometheus()).into_response()
 }
 
 async fn healthz() -> Response {
-    fresh(Json(json!({"alive": true})))
+    uncached(Json(json!({"alive": true})))
 }
 
-async fn readyz(State(desk): Shared) -> Response {
-    let ready = |role: Role| fresh(Json(json!({"ready": true, "role": role})));
-    match desk.source.readiness() {
-        Readiness::Ready => ready(Role::Leader),
-        Readiness::Standby => ready(Role::Standby),
-        Readiness::NotReady { reason } => {
-            fresh((StatusCode::SERVICE_UNAVAILABLE, Json(json!({"ready": false, "reason": reason}))))
+async fn readyz(State(state): SharedState) -> Response {
+    match state.source.readiness() {
+        Ok(role) => uncached(Json(json!({"ready": true, "role": role}))),
+        Err(NotReady { reason }) => {
+            uncached((StatusCode::SERVICE_UNAVAILABLE, Json(json!({"ready": false, "reason": reason}))))
         }
     }
 }
 
-async fn nothing_here(uri: Uri) -> Response {
-    let paths = "/admin/stats, /admin/resources, /metrics, /healthz, /readyz";
-    refuse(StatusCode::NOT_FOUND, &format!("there is nothing at {}; there is: {paths}", uri.path()))
+async fn not_found(uri: Uri) -> Response {
+    let endpoints = "/admin/stats, /admin/resources, /metrics, /healthz, /readyz";
+    error_response(StatusCode::NOT_FOUND, &format!("no endpoint at {}; endpoints: {endpoints}", uri.path()))
 }
 
-async fn wrong_method(method: Method, uri: Uri) -> Response {
-    refuse(StatusCode::METHOD_NOT_ALLOWED, &format!("{} cannot be asked with {method}", uri.path()))
+async fn method_not_allowed(method: Method, uri: Uri) -> Response {
+    error_response(StatusCode::METHOD_NOT_ALLOWED, &format!("{} does not accept {method}", uri.path()))
 }
 
-fn unnamed() -> Response {
-    refuse(StatusCode::BAD_REQUEST, "the id in the path is not UTF-8")
+fn invalid_id() -> Response {
+    error_response(StatusCode::BAD_REQUEST, "the id in the path is not UTF-8")
 }
 
-fn unknown(id: &str) -> Response {
-    refuse(StatusCode::NOT_FOUND, &format!("no resource {id:?} is known here"))
+fn unknown_resource(id: &str) -> Response {
+    error_response(StatusCode::NOT_FOUND, &format!("no resource {id:?} is known here"))
 }
 
-pub(crate) fn refuse(status: StatusCode, problem: &str) -> Response {
-    (status, Json(Value::from_iter([("error", problem)]))).into_response()
+pub(crate) fn error_response(status: StatusCode, message: &str) -> Response {
+    (status, Json(Value::from_iter([("error", message)]))).into_response()
 }
 
-/// An answer that nobody may keep: the next one can differ.
-fn fresh(answer: impl IntoResponse) -> Response {
-    ([(CACHE_CONTROL, "no-store")], answer).into_response()
+/// Forbids caching of a response.
+fn uncached(response: impl IntoResponse) -> Response {
+    ([(CACHE_CONTROL, "no-store")], response).into_response()
 }

@@ -1,29 +1,27 @@
-//! What a controller tells operators, and the server that tells it.
+//! HTTP server for operators: statistics, metrics, health and reconcile requests.
 //!
-//! | path | answer |
+//! | endpoint | response |
 //! |---|---|
-//! | `GET /admin/stats` | the twelve counters, who leads, the queue, the watch, the last sweep |
-//! | `GET /admin/resources` | the state of every resource; `?status=failed&limit=50` |
-//! | `GET /admin/resources/{id}` | the state of one |
-//! | `POST /admin/resources/{id}/reconcile` | looks at one now: 202 |
-//! | `GET /metrics` | all metrics, in the text format of OpenMetrics that Prometheus reads |
-//! | `GET /healthz` | 200 while the process answers |
-//! | `GET /readyz` | 200 once the first sweep is done, and on a standby; 503 with the reason otherwise |
+//! | `GET /admin/stats` | counters, role, queue, watch and last sweep |
+//! | `GET /admin/resources` | state of every resource; accepts `?status=failed&limit=50` |
+//! | `GET /admin/resources/{id}` | state of one resource |
+//! | `POST /admin/resources/{id}/reconcile` | 202; the resource is reconciled at once |
+//! | `GET /metrics` | all metrics in the OpenMetrics text format |
+//! | `GET /healthz` | 200 while the process serves requests |
+//! | `GET /readyz` | 200 after the first sweep and on a standby; otherwise 503 with the reason |
 //!
-//! A standby is ready: it does what it is there for, and a rollout that waited for it to lead would wait for ever.
+//! A standby is ready: a rollout that waited for it to lead would never end.
 //!
-//! Everybody who reaches it may look. A change needs the admin key where one is set, and where others than this machine
-//! can come in nobody may change anything without one.
+//! Reads need no key. A change needs the admin key if one is set; without a key, changes are accepted from this host
+//! only.
 //!
-//! The server is behind the feature `admin`; what a controller tells, [`AdminSource`], is not.
+//! The server needs the feature `admin`; the data it serves, [`AdminSource`], does not.
 
 mod source;
 mod worker_source;
 
 #[cfg(feature = "admin")]
 mod auth;
-#[cfg(feature = "admin")]
-mod connection;
 #[cfg(feature = "admin")]
 mod handlers;
 #[cfg(feature = "admin")]
@@ -34,6 +32,6 @@ pub use auth::{AdminOptions, Exposure};
 #[cfg(feature = "admin")]
 pub use server::{AdminError, AdminServer};
 pub use source::{
-    AdminSource, ControllerStats, LastOutcome, QueueStats, Readiness, ResourceState, ResourceStatus, Role,
-    SweepSummary, Triggered, WatchState,
+    AdminSource, ControllerStats, LastOutcome, NotReady, QueueStats, ResourceState, ResourceStatus, Role, SweepSummary,
+    Triggered,
 };

@@ -1,155 +1,149 @@
-//! What a controller tells operators about itself.
+//! The data that the admin server requests from a controller.
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use thiserror::Error;
 
 pub use crate::controller::queue::ResourceStatus;
 use crate::controller::shards::HeldShard;
+use crate::controller::watch::WatchState;
 use crate::lifecycle::outcome::Outcome;
 use crate::lifecycle::time::Timestamp;
 use crate::lifecycle::wire_enum::vocabulary;
 
-/// A controller, as operators see it.
+/// A controller that the admin server can report on.
 ///
 /// # Assumptions
-/// Every answer comes from memory and at once: the server calls these on the tasks that serve its connections.
+/// Every method returns at once, from memory: the server calls them on the tasks that serve its connections.
 pub trait AdminSource: Send + Sync + 'static {
-    /// What the controller as a whole is doing.
+    /// Returns the state of the controller as a whole.
     fn stats(&self) -> ControllerStats;
 
-    /// The state of every resource it knows, in the order of their ids.
+    /// Returns the state of every known resource, ordered by id.
     fn resources(&self) -> Vec<ResourceState>;
 
-    /// The state of one resource; `None` if it knows none of that id.
+    /// Returns the state of a resource, or `None` if it is not known.
     fn resource(&self, id: &str) -> Option<ResourceState>;
 
-    /// Asks for a look at a resource now. Returns before the look.
+    /// Queues a resource for a reconcile at once. Returns before the reconcile.
     fn trigger(&self, id: &str) -> Triggered;
 
-    /// Whether the controller does what it is there for.
-    fn readiness(&self) -> Readiness;
+    /// Returns the role of a controller that is ready. A standby is ready.
+    ///
+    /// # Errors
+    /// If the controller leads and its first sweep is not done, or if it is about to end.
+    fn readiness(&self) -> Result<Role, NotReady>;
 }
 
-/// What a controller as a whole is doing.
+/// State of a controller as a whole.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ControllerStats {
-    /// Who it is.
+    /// Identity in the election.
     pub instance_id: String,
-    /// Whether it leads.
+    /// Whether the controller leads.
     pub role: Role,
-    /// What its writes carry while it leads by election.
+    /// Fencing token of its writes while it leads by election.
     pub fencing_token: Option<i64>,
-    /// The shards it leads, each with a token of its own; left out where the fleet is not divided.
+    /// Shards that it leads, each with a fencing token; omitted if the fleet has one shard.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shards: Option<Vec<HeldShard>>,
-    /// How busy it is.
+    /// Load of the work queue.
     pub queue: QueueStats,
-    /// How the watch stands.
-    pub watch: WatchState,
-    /// The last sweep that came to its end.
+    /// State of the watch; `None`, serialized as `off`, if it is disabled or the controller does not lead.
+    #[serde(serialize_with = "watch_or_off")]
+    pub watch: Option<WatchState>,
+    /// The last sweep that ended.
     pub last_sweep: Option<SweepSummary>,
 }
 
+fn watch_or_off<S: Serializer>(watch: &Option<WatchState>, serializer: S) -> Result<S::Ok, S::Error> {
+    match watch {
+        Some(state) => state.serialize(serializer),
+        None => serializer.serialize_str("off"),
+    }
+}
+
 vocabulary! {
-    /// Whether a controller leads.
+    /// Role of a controller in the election.
     Role, "role" {
-        /// It may change the cloud.
+        /// May change the cloud and the records.
         Leader = "leader",
-        /// Another one may.
+        /// Waits to take over.
         Standby = "standby",
     }
 }
 
-vocabulary! {
-    /// How a watch stands.
-    WatchState, "watch state" {
-        /// Events arrive.
-        Connected = "connected",
-        /// It is on its way (back).
-        Connecting = "connecting",
-        /// It gave up for now: polling carries on, and every cycle tries again.
-        GivenUp = "given_up",
-        /// It is switched off, or nobody leads here.
-        Off = "off",
-    }
-}
-
-/// How busy a controller is.
+/// Load of a work queue.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct QueueStats {
     /// Reconciles in progress.
     pub active: usize,
-    /// Resources that wait, by lane.
+    /// Waiting resources by priority.
     pub waiting: BTreeMap<&'static str, usize>,
 }
 
-/// How a sweep over all resources went.
+/// Result of a sweep over all resources.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SweepSummary {
-    /// When it began.
+    /// Time at which the sweep began.
     pub started_at: Timestamp,
-    /// When it ended.
+    /// Time at which the sweep ended.
     pub finished_at: Timestamp,
-    /// How many resources it looked at.
+    /// Number of listed resources.
     pub resources: usize,
-    /// How many of them have to be retried.
+    /// Number of resources that were not reconciled in time or have to be retried.
     pub failed: usize,
 }
 
-/// How the reconciliation of one resource stands.
+/// Reconciliation state of a resource.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ResourceState {
-    /// Its id.
+    /// Id of the resource.
     pub resource_id: String,
-    /// How it stands.
+    /// Reconciliation status.
     pub status: ResourceStatus,
-    /// Failures in a row.
+    /// Number of consecutive failures.
     pub retry_count: u32,
-    /// Earliest next attempt.
+    /// Earliest time of the next attempt.
     pub next_retry_at: Option<Timestamp>,
-    /// When it last ended well.
+    /// Time of the last successful reconcile.
     pub last_reconciled_at: Option<Timestamp>,
-    /// How the last look ended.
+    /// Outcome of the last reconcile.
     pub last_outcome: Option<LastOutcome>,
 }
 
-/// How a look ended, and why.
+/// Outcome of the last reconcile of a resource.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LastOutcome {
-    /// How.
+    /// Whether it succeeded, was a no-op or has to be retried.
     pub outcome: Outcome,
-    /// The stable code of the reason.
+    /// Stable code of the reason.
     pub reason_code: String,
-    /// The reason as a sentence.
+    /// Reason as a sentence.
     pub reason: String,
-    /// When.
+    /// Time at which the reconcile ended.
     pub at: Timestamp,
 }
 
-/// What came of asking for a look.
+/// Result of [`AdminSource::trigger`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Triggered {
-    /// It will be looked at as soon as there is room.
+    /// The resource is queued.
     Queued,
-    /// There is no such resource.
+    /// The resource does not exist.
     NoSuchResource,
-    /// Another controller leads: ask that one.
+    /// Another controller leads the resource.
     NotLeading,
-    /// The controller takes nothing on any more.
+    /// The controller is about to end and accepts no work.
     ShuttingDown,
 }
 
-/// Whether a controller does what it is there for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Readiness {
-    /// It leads, and its first sweep is done.
-    Ready,
-    /// It waits to take over.
-    Standby,
-    /// Not yet, or not any more.
-    NotReady {
-        /// Why, as a sentence: `the first sweep has looked at 3 of 40 workers`.
-        reason: String,
-    },
+/// The controller is not ready.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{reason}")]
+pub struct NotReady {
+    /// Reason as a sentence, such as `the first sweep is under way, 3 workers to go`.
+    pub reason: String,
 }

@@ -244,7 +244,7 @@ impl<C: Reconcile> Controller<C> {
     async fn measure(&self) {
         loop {
             let (running, waiting) = self.load();
-            self.inner.telemetry.queue(running, waiting);
+            self.inner.telemetry.set_queue_depth(running, waiting);
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
     }

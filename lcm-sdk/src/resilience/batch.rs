@@ -122,7 +122,7 @@ impl BatchingCompute {
             return;
         }
         let ids: Vec<InstanceId> = callers.keys().cloned().collect();
-        self.telemetry.batch(ids.len());
+        self.telemetry.observe_batch(ids.len());
         let answers = match timeout(self.settings.deadline, self.inner.instances(&region, &ids)).await {
             Ok(answers) => answers,
             Err(_) => {

@@ -45,7 +45,7 @@ impl Breakers {
         if let Some(breaker) = breakers.get(target) {
             return Arc::clone(breaker);
         }
-        self.telemetry.breaker(target, BreakerState::Closed);
+        self.telemetry.set_breaker(target, BreakerState::Closed);
         let breaker = Arc::new(Breaker {
             target: target.to_owned(),
             settings: self.settings,
@@ -129,7 +129,7 @@ impl Breaker {
             State::Closed { .. } => {}
             State::Open { .. } | State::Trying => {
                 tracing::info!(target: "lcm::breaker", target = self.target, "answers again");
-                self.telemetry.breaker(&self.target, BreakerState::Closed);
+                self.telemetry.set_breaker(&self.target, BreakerState::Closed);
             }
         }
     }
@@ -142,7 +142,7 @@ impl Breaker {
             }
             (State::Closed { .. }, Role::Ordinary | Role::Trial) => {
                 tracing::warn!(target: "lcm::breaker", target = self.target, "does not answer; left alone for a while");
-                self.telemetry.breaker(&self.target, BreakerState::Open);
+                self.telemetry.set_breaker(&self.target, BreakerState::Open);
                 self.opened()
             }
             (State::Trying, Role::Trial) => self.opened(),

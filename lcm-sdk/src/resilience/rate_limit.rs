@@ -187,7 +187,7 @@ mod tests {
         assert!((16.0..19.0).contains(&half), "{half}");
         sleep(RECOVERY).await;
         assert_eq!(bucket.rate(), 32.0);
-        assert_eq!(telemetry.mishaps(Anomaly::Throttled), 22);
+        assert_eq!(telemetry.anomalies(Anomaly::Throttled), 22);
     }
 
     #[tokio::test(start_paused = true)]

@@ -95,7 +95,7 @@ impl Reconcile for WorkerFleet {
         }
         let statuses = listing.workers.iter().map(|worker| worker.status);
         let running = FleetView::from_workers(&listing.workers).running;
-        self.reconciler.telemetry().fleet(statuses, running, listing.unreadable.len());
+        self.reconciler.telemetry().set_fleet(statuses, running, listing.unreadable.len());
         let ids: HashSet<&WorkerId> = listing.workers.iter().map(|worker| &worker.id).collect();
         self.reconciler.cache().retain(|id| ids.contains(id));
         let (resting, active): (Vec<_>, Vec<_>) = match scope {

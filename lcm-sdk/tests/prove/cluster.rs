@@ -85,7 +85,7 @@ impl Cluster {
         self.check_the_end();
         self.world.ledger.lock().effects = 0;
         self.live(rest).await;
-        let panics: u64 = self.world.telemetries.lock().iter().map(|told| told.mishaps(Anomaly::Panic)).sum();
+        let panics: u64 = self.world.telemetries.lock().iter().map(|told| told.anomalies(Anomaly::Panic)).sum();
         let mut ledger = self.world.ledger.lock();
         ledger.rule(panics == 0, || format!("{panics} passes panicked"));
         let effects = ledger.effects;

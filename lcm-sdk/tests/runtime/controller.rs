@@ -168,8 +168,8 @@ async fn a_panic_and_a_hang_are_counted_and_retried_and_the_others_never_notice(
     let play = Play::with(&[("bad", Habit::Panics), ("good", Habit::Takes(0)), ("stuck", Habit::Hangs)]);
     let (controller, telemetry, ..) = start(&play, ControllerConfig { max_concurrent: 2, ..config() });
     pass_time(300).await;
-    assert!(telemetry.mishaps(Anomaly::Panic) >= 5, "{}", telemetry.mishaps(Anomaly::Panic));
-    assert!(telemetry.mishaps(Anomaly::TimedOut) >= 2);
+    assert!(telemetry.anomalies(Anomaly::Panic) >= 5, "{}", telemetry.anomalies(Anomaly::Panic));
+    assert!(telemetry.anomalies(Anomaly::TimedOut) >= 2);
     assert!(play.passes("good") >= 9, "{}", play.passes("good"));
     let bad = controller.resource("bad").expect("known");
     assert_eq!(bad.last.expect("ran").error.as_deref(), Some("out of cheese"));

@@ -40,7 +40,7 @@ impl Controller {
         let inside = threads.0.as_ref().map(Runtime::enter);
         let settings = Settings::from_map(variables(cloud, name, sweep_after))?;
         let telemetry = Telemetry::default();
-        let mut ports = from_settings::ports_at(&settings, &cloud.endpoints().aws_url, &telemetry)?;
+        let mut ports = from_settings::ports_for_fake_cloud(&settings, &cloud.endpoints().aws_url, &telemetry)?;
         ports.clock = Arc::new(CloudClock(Arc::clone(cloud.world())));
         let (etcd, config) = (from_settings::coordination(&settings)?, from_settings::controller_config(&settings));
         let controller = WorkerController::new(ports, settings.policy(), etcd, config, telemetry.clone())?;

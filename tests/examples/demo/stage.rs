@@ -79,9 +79,9 @@ impl Stage {
         self.leader().is_some_and(|leader| leader.name() == name)
     }
 
-    /// How often something went wrong, for all controllers there were.
-    pub(crate) fn mishaps(&self, count_anomaly: Anomaly) -> u64 {
-        self.counters.iter().map(|telemetry| telemetry.mishaps(count_anomaly)).sum()
+    /// Returns how often a fault was counted, over all controllers.
+    pub(crate) fn anomalies(&self, anomaly: Anomaly) -> u64 {
+        self.counters.iter().map(|telemetry| telemetry.anomalies(anomaly)).sum()
     }
 
     /// What all controllers counted together, without what is only a gauge.

@@ -70,7 +70,7 @@ impl Story<'_> {
         let refusal = self.stage.refuse("DescribeInstances")?;
         self.stage.enter("alpha", LATE)?;
         self.until("alpha leads", |stage| stage.is_led_by("alpha")).await?;
-        self.until("a scan is refused", |stage| stage.mishaps(Anomaly::ScanFailed) > 0).await?;
+        self.until("a scan is refused", |stage| stage.anomalies(Anomaly::ScanFailed) > 0).await?;
         self.nobody_was_touched()?;
         self.tell(
             "A controller is elected and looks. EC2 refuses to answer, which is not a \"no\": nobody is touched.",
@@ -82,7 +82,7 @@ impl Story<'_> {
         // Not before that is what is looked for: a scan by the right name would see through it.
         self.until("that is looked for", |stage| stage.was_asked_for_images(MISSPELLED)).await?;
         self.stage.cloud.world().faults().remove(refusal);
-        self.until("the region is frozen", |stage| stage.mishaps(Anomaly::RegionFrozen) > 0).await?;
+        self.until("the region is frozen", |stage| stage.anomalies(Anomaly::RegionFrozen) > 0).await?;
         self.nobody_was_touched()?;
         self.tell(
             "Somebody misspells what to look for, and the scan shows nothing at all. That looks like the wrong account: \

@@ -28,7 +28,7 @@ async fn a_live_instance_of_a_terminated_record_brings_it_back() {
     assert_eq!((back.status, back.ec2_instance_id), (WorkerStatus::Running, Some(instance.as_str().into())));
     assert!(back.public_ip.is_some());
     assert_eq!(told(&stage, RESURRECTED), ["w-1"]);
-    assert_eq!(stage.telemetry.mishaps(Anomaly::Resurrection), 1);
+    assert_eq!(stage.telemetry.anomalies(Anomaly::Resurrection), 1);
     assert_eq!(stage.cloud.count(Service::ControlPlane, "bulk_import"), 0, "it has an owner");
     assert_eq!(collect(&stage).await.regions[0].resurrected, []);
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::{Mutex, Once};
 
-use lcm_sdk::logging::{self, Colours};
+use lcm_sdk::logging::{self, Color};
 use lcm_sdk::settings::Settings;
 
 /// Every secret that a story uses. A new one belongs here.
@@ -28,7 +28,7 @@ pub(crate) fn listen() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let settings = Settings::from_map([("RUST_LOG", "lcm=trace,lcm_sdk=trace")]).expect("good settings");
-        let subscriber = logging::subscriber(&settings.logs, Colours::Off, || Ear).expect("good directives");
+        let subscriber = logging::subscriber(&settings.logs, Color::Off, || Ear).expect("good directives");
         tracing::subscriber::set_global_default(subscriber).expect("nobody else listens");
     });
 }

@@ -150,7 +150,7 @@ async fn a_scan_that_shows_nothing_at_all_freezes_the_region() {
     assert_eq!(report.orphans_terminated(), 0);
     assert_eq!(concluded(&report, Conclusion::Frozen), 10);
     assert_eq!(told(&stage, FROZEN), [REGION]);
-    assert_eq!(stage.telemetry.mishaps(Anomaly::RegionFrozen), 1);
+    assert_eq!(stage.telemetry.anomalies(Anomaly::RegionFrozen), 1);
     assert!(stage.telemetry.to_prometheus().contains("lcm_mishaps_total{kind=\"region_frozen\"} 1"));
     assert_eq!(stage.ec2_calls("DescribeSubnets"), 1);
 
@@ -170,7 +170,7 @@ async fn an_empty_region_is_not_frozen_when_its_subnet_can_be_seen() {
     let report = collect(&stage).await;
     assert_eq!(report.orphans_terminated(), 10);
     assert_eq!(told(&stage, FROZEN), [""; 0]);
-    assert_eq!(stage.telemetry.mishaps(Anomaly::RegionFrozen), 0);
+    assert_eq!(stage.telemetry.anomalies(Anomaly::RegionFrozen), 0);
 }
 
 #[tokio::test]
@@ -194,7 +194,7 @@ async fn a_scan_that_loses_a_page_terminates_nobody() {
     assert!(report.regions[0].error.is_some());
     assert_eq!(report.orphans_terminated(), 0);
     assert_eq!(report.regions[0].verdicts, []);
-    assert_eq!(stage.telemetry.mishaps(Anomaly::ScanFailed), 1);
+    assert_eq!(stage.telemetry.anomalies(Anomaly::ScanFailed), 1);
 
     // Pages alone are no trouble.
     stage.cloud.clear_faults();

@@ -11,7 +11,7 @@ use fake_cloud::etcd::{KeyRange, Range};
 use fake_cloud::world::Delays;
 use lcm_sdk::admin::AdminSource as _;
 use lcm_sdk::lifecycle::{CmlMetrics, RegistrationStatus};
-use lcm_sdk::logging::{self, Colours};
+use lcm_sdk::logging::{self, Color};
 use lcm_sdk::ports::{Cml, CmlTarget, Events};
 use lcm_sdk::providers::etcd::{Etcd, EtcdOptions, EtcdUser};
 use lcm_sdk::providers::events::{FanoutEvents, HttpEvents, SinkOptions};
@@ -119,7 +119,7 @@ async fn no_secret_comes_out_whatever_goes_right_or_wrong() {
     let (paper, sent_events) = (Paper::default(), Paper::default());
     let trace = Settings::from_map([("RUST_LOG", "trace")]).expect("good settings");
     let writer = paper.clone();
-    let subscriber = logging::subscriber(&trace.logs, Colours::Off, move || writer.clone()).expect("directives");
+    let subscriber = logging::subscriber(&trace.logs, Color::Off, move || writer.clone()).expect("directives");
     // Everything in this story happens on this thread, so it hears everything.
     let _hearing = tracing::subscriber::set_default(subscriber);
 
@@ -182,7 +182,7 @@ async fn no_secret_comes_out_whatever_goes_right_or_wrong() {
     let registered = || async { stage.worker("w-licensed").await.license.status.as_deref() == Some("registered") };
     eventually("the licence is registered", registered).await;
     eventually("w-denied runs", || async { stage.status("w-denied").await == WorkerStatus::Running }).await;
-    eventually("a pass has panicked", || async { actor.telemetry.mishaps(Anomaly::Panic) > 0 }).await;
+    eventually("a pass has panicked", || async { actor.telemetry.anomalies(Anomaly::Panic) > 0 }).await;
     for id in ["w-denied", "w-wrong"] {
         stage.cloud.update_worker(id, json!({"desired_status": "terminated"})).expect("an operator's wish");
         eventually("it ends", || async { stage.status(id).await == WorkerStatus::Terminated }).await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fake_cloud::RequestFilter;
 use fake_cloud::etcd::Fault;
-use lcm_sdk::admin::{self, AdminSource as _};
+use lcm_sdk::admin::AdminSource as _;
 use lcm_sdk::controller::Polling;
 use lcm_sdk::controller::watch::{WatchConfig, WatchState};
 use lcm_sdk::telemetry::Anomaly;
@@ -92,7 +92,7 @@ async fn when_every_event_is_lost_polling_finds_the_change() {
     stop(&stage, "w-1");
     is_stopped(&stage, "w-1").await;
     assert_eq!(stage.ec2_calls("StopInstances"), 2, "each was stopped once");
-    assert_eq!(actor.telemetry.mishaps(Anomaly::WatchRelisted), 0, "the watch had not noticed yet");
+    assert_eq!(actor.telemetry.anomalies(Anomaly::WatchRelisted), 0, "the watch had not noticed yet");
     actor.stop().await;
 }
 
@@ -106,7 +106,7 @@ async fn a_watch_that_stalls_is_cut_or_meets_a_compaction_misses_nothing() {
     stop(&stage, "w-stall");
     is_stopped(&stage, "w-stall").await;
     etcd.inject(Fault::WatchResume);
-    assert!(actor.telemetry.mishaps(Anomaly::WatchRelisted) >= 1);
+    assert!(actor.telemetry.anomalies(Anomaly::WatchRelisted) >= 1);
 
     etcd.inject(Fault::WatchCut);
     stop(&stage, "w-cut");
@@ -121,7 +121,7 @@ async fn a_watch_that_stalls_is_cut_or_meets_a_compaction_misses_nothing() {
     stop(&stage, "w-after");
     is_stopped(&stage, "w-after").await;
     assert_eq!(stage.ec2_calls("StopInstances"), 5, "each was stopped once");
-    assert_eq!(actor.telemetry.mishaps(Anomaly::WatchGivenUp), 0);
+    assert_eq!(actor.telemetry.anomalies(Anomaly::WatchGivenUp), 0);
     actor.stop().await;
 }
 
@@ -137,14 +137,14 @@ async fn a_watch_that_gives_up_says_so_polling_carries_on_and_brings_it_back() {
     }
     stage.cloud.etcd().inject(Fault::WatchCut);
     eventually("it has given up", || async { actor.controller.watch_state() == Some(WatchState::GivenUp) }).await;
-    assert!(actor.telemetry.mishaps(Anomaly::WatchGivenUp) >= 1);
-    assert_eq!(actor.controller.stats().watch, admin::WatchState::GivenUp);
+    assert!(actor.telemetry.anomalies(Anomaly::WatchGivenUp) >= 1);
+    assert_eq!(actor.controller.stats().watch, Some(WatchState::GivenUp));
     assert!(actor.telemetry.to_prometheus().contains(r#"kind="watch_given_up""#));
     assert!(actor.controller.leadership().is_some(), "only the watch is in trouble");
 
     stop(&stage, "w-1");
     is_stopped(&stage, "w-1").await;
-    let said = actor.telemetry.mishaps(Anomaly::WatchGivenUp);
+    let said = actor.telemetry.anomalies(Anomaly::WatchGivenUp);
     assert!(said <= 2, "said once for each prefix, not with every cycle: {said}");
 
     stage.cloud.clear_faults();

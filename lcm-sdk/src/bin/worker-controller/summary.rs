@@ -1,4 +1,4 @@
-//! What a single sweep did, as a table for people.
+//! Formats the result of a single sweep as a table.
 
 use std::collections::BTreeMap;
 
@@ -6,35 +6,35 @@ use lcm_sdk::reconciler::{EffectReport, Mode, ReconcileResult};
 use lcm_sdk::workers::controller::OneSweep;
 use lcm_sdk::{EffectResult, Outcome};
 
-/// One line for each worker, what was done about it below, and a last line with the counts.
+/// Returns one line per worker, followed by its effects, and a last line with counts.
 pub(crate) fn table(sweep: &OneSweep) -> String {
-    let mut passes: Vec<&ReconcileResult> = sweep.passes.iter().collect();
-    passes.sort_by(|a, b| a.worker_id.cmp(&b.worker_id));
+    let mut results: Vec<&ReconcileResult> = sweep.passes.iter().collect();
+    results.sort_by(|a, b| a.worker_id.cmp(&b.worker_id));
     let width = |column: fn(&ReconcileResult) -> String, title: &str| {
-        passes.iter().map(|pass| column(pass).chars().count()).max().unwrap_or(0).max(title.len())
+        results.iter().map(|result| column(result).chars().count()).max().unwrap_or(0).max(title.len())
     };
-    let (worker, status) = (|pass: &ReconcileResult| pass.worker_id.to_string(), change);
-    let (wide, wider) = (width(worker, "WORKER"), width(status, "STATUS"));
-    let mut text = format!("{:wide$}  {:wider$}  {:8}  WHY\n", "WORKER", "STATUS", "OUTCOME");
-    for pass in &passes {
-        let line = (worker(pass), status(pass), pass.outcome, &pass.reason);
-        text += &format!("{:wide$}  {:wider$}  {:8}  {}\n", line.0, line.1, line.2, line.3);
-        for report in &pass.effects {
-            text += &format!("{:wide$}  {}\n", "", done(report));
+    let (worker, status) = (|result: &ReconcileResult| result.worker_id.to_string(), status_change);
+    let (worker_width, status_width) = (width(worker, "WORKER"), width(status, "STATUS"));
+    let mut text = format!("{:worker_width$}  {:status_width$}  {:8}  WHY\n", "WORKER", "STATUS", "OUTCOME");
+    for result in &results {
+        let line = (worker(result), status(result), result.outcome, &result.reason);
+        text += &format!("{:worker_width$}  {:status_width$}  {:8}  {}\n", line.0, line.1, line.2, line.3);
+        for report in &result.effects {
+            text += &format!("{:worker_width$}  {}\n", "", effect_line(report));
         }
     }
     for name in &sweep.report.unfinished {
-        text += &format!("{name:wide$}  not looked at in time\n");
+        text += &format!("{name:worker_width$}  not reconciled in time\n");
     }
     text + &counts(sweep)
 }
 
-/// Whether a worker was left that needs another look soon.
-pub(crate) fn needs_another_look(sweep: &OneSweep) -> bool {
+/// Returns whether a worker was not reconciled in time or has to be retried.
+pub(crate) fn needs_retry(sweep: &OneSweep) -> bool {
     !sweep.report.is_complete() || sweep.passes.iter().any(|pass| pass.outcome == Outcome::Retry)
 }
 
-fn change(pass: &ReconcileResult) -> String {
+fn status_change(pass: &ReconcileResult) -> String {
     if pass.from_status == pass.to_status {
         pass.from_status.to_string()
     } else {
@@ -42,7 +42,7 @@ fn change(pass: &ReconcileResult) -> String {
     }
 }
 
-fn done(report: &EffectReport) -> String {
+fn effect_line(report: &EffectReport) -> String {
     let effect = report.effect.to_string().replacen(report.effect.name(), &report.effect.name().replace('_', " "), 1);
     match &report.result {
         EffectResult::Planned => format!("would {effect}"),

@@ -28,8 +28,8 @@ impl Seat {
     /// Measures how old the lease is; `None` if it is not ours.
     pub(crate) fn held(&self, telemetry: &Telemetry, age: Option<Duration>) {
         match self {
-            Self::Fleet(_) => telemetry.lease(age),
-            Self::Shard(_, shard) => telemetry.shard(shard.0, age),
+            Self::Fleet(_) => telemetry.set_lease_age(age),
+            Self::Shard(_, shard) => telemetry.set_shard_lease_age(shard.0, age),
             Self::Member => {}
         }
     }

@@ -50,7 +50,7 @@ async fn the_first_leads_and_whoever_it_resigns_for_leads_at_once() {
     let next = elected(&second).await;
     assert!(before.elapsed() < Duration::from_secs(1), "took over after {:?}", before.elapsed());
     assert!(next.fence().0 > leadership.fence().0, "the token grows");
-    assert_eq!(first.telemetry.mishaps(Anomaly::LeadershipLost), 0, "resigning is no count_anomaly");
+    assert_eq!(first.telemetry.anomalies(Anomaly::LeadershipLost), 0, "resigning is no count_anomaly");
     assert!(first.telemetry.to_prometheus().contains("lcm_leader 0"));
     first.task.await.expect("it has ended");
 }
@@ -85,7 +85,7 @@ async fn a_leader_that_is_cut_off_stops_before_anybody_else_begins() {
             (false, Some(_)) => {
                 let gap = Duration::from_millis(10) * (step - alone.expect("nobody led in between"));
                 assert!(gap >= Duration::from_millis(1_900), "the margin was only {gap:?}");
-                assert_eq!(first.telemetry.mishaps(Anomaly::LeadershipLost), 1);
+                assert_eq!(first.telemetry.anomalies(Anomaly::LeadershipLost), 1);
                 return;
             }
             (true, None) | (false, None) => {}
@@ -105,7 +105,7 @@ async fn losing_and_winning_works_any_number_of_times() {
         token = leadership.fence().0;
         server.lose_leases();
         lost(&leadership).await;
-        assert_eq!(candidate.telemetry.mishaps(Anomaly::LeadershipLost), round + 1);
+        assert_eq!(candidate.telemetry.anomalies(Anomaly::LeadershipLost), round + 1);
     }
 }
 
@@ -197,7 +197,7 @@ async fn a_few_failed_renewals_are_no_loss() {
     }
     sleep(Duration::from_secs(60)).await;
     assert!(leadership.is_valid());
-    assert_eq!(candidate.telemetry.mishaps(Anomaly::LeadershipLost), 0);
+    assert_eq!(candidate.telemetry.anomalies(Anomaly::LeadershipLost), 0);
 }
 
 #[tokio::test(start_paused = true)]

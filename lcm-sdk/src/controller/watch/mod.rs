@@ -10,6 +10,7 @@ mod tests;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep_until;
 
@@ -52,7 +53,8 @@ pub enum ResyncCause {
 }
 
 /// How a watch is doing; of several prefixes, the worst.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum WatchState {
     /// It hears what changes.
     Connected,
@@ -177,7 +179,7 @@ impl<K: Ord + Send + 'static> Watcher<K> {
 /// However it ends, it is not connected any more.
 impl<K> Drop for Watcher<K> {
     fn drop(&mut self) {
-        self.telemetry.watch_disconnected();
+        self.telemetry.set_watch_disconnected();
     }
 }
 

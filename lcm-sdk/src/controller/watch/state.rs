@@ -65,8 +65,8 @@ impl States {
     fn publish(&self, each: &[WatchState]) {
         let worst = each.iter().copied().max().unwrap_or(WatchState::Connected);
         match worst {
-            WatchState::Connected => self.telemetry.watch_connected(),
-            WatchState::Connecting | WatchState::GivenUp => self.telemetry.watch_disconnected(),
+            WatchState::Connected => self.telemetry.set_watch_connected(),
+            WatchState::Connecting | WatchState::GivenUp => self.telemetry.set_watch_disconnected(),
         }
         self.all.send_if_modified(|all| std::mem::replace(all, worst) != worst);
     }

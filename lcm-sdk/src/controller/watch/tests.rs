@@ -98,7 +98,7 @@ async fn nothing_is_lost_when_the_watch_is_cut() {
     etcd.delete("/workers/gone");
     assert_eq!(next(&mut watching).await, changed(&["gone", "new"]), "deletions too, and nothing that did not change");
     silence(&mut watching, Duration::from_secs(60)).await;
-    assert!(watching.telemetry.mishaps(Anomaly::WatchRelisted) >= 1);
+    assert!(watching.telemetry.anomalies(Anomaly::WatchRelisted) >= 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -106,7 +106,7 @@ async fn a_silent_watch_is_probed_and_replaced() {
     let etcd = MemoryCoordination::new();
     let mut watching = watching(&etcd, WatchConfig::default()).await;
     silence(&mut watching, Duration::from_secs(3_600)).await;
-    assert_eq!(watching.telemetry.mishaps(Anomaly::WatchRelisted), 0, "a server that answers probes is left alone");
+    assert_eq!(watching.telemetry.anomalies(Anomaly::WatchRelisted), 0, "a server that answers probes is left alone");
     etcd.stall_watches();
     etcd.put("/workers/w-1", "1");
     let begun = Instant::now();
@@ -144,7 +144,7 @@ async fn it_gives_up_says_so_once_and_can_be_revived() {
         watching.handle.revive();
         sleep(Duration::from_secs(30)).await;
     }
-    assert_eq!(watching.telemetry.mishaps(Anomaly::WatchGivenUp), 1);
+    assert_eq!(watching.telemetry.anomalies(Anomaly::WatchGivenUp), 1);
     assert!(watching.telemetry.to_prometheus().contains("lcm_watch_connected 0"));
     etcd.make_available();
     etcd.put("/workers/w-1", "1");
@@ -211,7 +211,7 @@ async fn quiet_connections_that_are_ended_now_and_then_are_no_reason_to_give_up(
         sleep(Duration::from_secs(20)).await;
         etcd.cut_watches();
     }
-    assert_eq!(watching.telemetry.mishaps(Anomaly::WatchGivenUp), 0);
+    assert_eq!(watching.telemetry.anomalies(Anomaly::WatchGivenUp), 0);
     etcd.put("/workers/w-1", "1");
     assert_eq!(next(&mut watching).await, changed(&["w-1"]));
 }

@@ -236,7 +236,7 @@ mod tests {
         ] {
             assert_eq!(fares(&guard(&telemetry), &kinds).await, (result, made), "{kinds:?}");
         }
-        assert_eq!(telemetry.mishaps(Anomaly::Throttled), 4);
+        assert_eq!(telemetry.anomalies(Anomaly::Throttled), 4);
     }
 
     #[tokio::test(start_paused = true)]

@@ -24,7 +24,7 @@ impl WorkerController {
             None => SweepReport::default(),
             Some(limit) => self.sweep(controller, limit).await,
         };
-        self.inner.reconciler.telemetry().ready();
+        self.inner.reconciler.telemetry().set_ready();
         self.swept(report);
         let polling = async {
             // The sweep was the first cycle.
