@@ -10,7 +10,7 @@ use tokio::sync::watch;
 /// Speed of a clock.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Pace {
-    /// Real time.
+    /// The pace of real time.
     Real,
     /// Real time multiplied by this factor.
     Accelerated(f64),

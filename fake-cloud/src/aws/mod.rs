@@ -42,7 +42,7 @@ const MAX_ADMIN_BODY: usize = 2 * 1024 * 1024;
 /// Serves a world until `shutdown` completes, then gives open requests a short time to complete.
 ///
 /// # Errors
-/// Errors of a connection end that connection only. Fails if the listener cannot accept connections any more.
+/// Errors of a connection end that connection only. Fails if the listener cannot accept connections anymore.
 ///
 /// # Cancel safety
 /// Dropping the future closes the listener and all connections.
@@ -51,13 +51,13 @@ pub async fn serve(listener: TcpListener, world: Arc<World>, shutdown: impl Futu
     serve_with(listener, world, admin, shutdown).await
 }
 
-/// As [`serve`], with an admin API for more services than AWS.
+/// Serves a world like [`serve`], with an admin API that includes other services.
 ///
 /// # Errors
-/// As [`serve`].
+/// The errors of [`serve`].
 ///
 /// # Cancel safety
-/// As [`serve`].
+/// Dropping the future closes the listener and all connections.
 pub async fn serve_with(
     listener: TcpListener,
     world: Arc<World>,
@@ -108,7 +108,7 @@ struct NoResponse;
 
 impl Connection {
     async fn serve(self, stream: TcpStream, mut stopped: watch::Receiver<()>) {
-        // Otherwise a keep-alive request waits for the delayed acknowledgement of the client.
+        // Otherwise a keep-alive request waits for the delayed acknowledgment of the client.
         let _ = stream.set_nodelay(true);
         let switch = ResetSwitch::default();
         let socket = TokioIo::new(Socket::new(stream, switch.clone()));
@@ -131,7 +131,7 @@ impl Connection {
         let (head, body) = request.into_parts();
         let request_id = self.world.request_id();
         let body = request::body(&head.headers, body).await;
-        let protocol = cloudwatch::Protocol::of(head.uri.path(), &head.headers);
+        let protocol = cloudwatch::Protocol::detect(head.uri.path(), &head.headers);
         let exchange = Exchange { connection: self, head: &head, request_id: &request_id, protocol };
         exchange.run(body).await.map_err(|cut| {
             if cut == CutConnection::Reset {
@@ -164,7 +164,7 @@ struct Exchange<'a> {
     connection: &'a Connection,
     head: &'a hyper::http::request::Parts,
     request_id: &'a str,
-    /// Protocol of CloudWatch; none for EC2.
+    /// Protocol of CloudWatch; `None` for EC2.
     protocol: Option<cloudwatch::Protocol>,
 }
 

@@ -1,4 +1,4 @@
-//! A request as it comes in: who signs it for which service and region, which attempt it is, and its body, bounded.
+//! Parses the signature, the attempt number and the body of an AWS request.
 
 use std::io::Read;
 
@@ -10,19 +10,19 @@ use crate::body::{self, BodyProblem};
 use crate::service::Service;
 use crate::world::AwsError;
 
-/// No more than this is read from the wire.
-const LONGEST_BODY: usize = 2 * 1024 * 1024;
-/// No more than this is unpacked.
-const LONGEST_UNPACKED: usize = 8 * 1024 * 1024;
+/// Maximum length of a body, in bytes.
+const MAX_BODY: usize = 2 * 1024 * 1024;
+/// Maximum length of a decompressed body, in bytes.
+const MAX_DECOMPRESSED: usize = 8 * 1024 * 1024;
 
-/// Whom a request is for, as its signature says.
+/// Credential scope of a signature.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Scope<'a> {
     pub(super) service: Service,
     pub(super) region: &'a str,
 }
 
-/// Reads service and region off `Credential=<key>/<date>/<region>/<service>/aws4_request`.
+/// Parses the service and the region from `Credential=<key>/<date>/<region>/<service>/aws4_request`.
 pub(super) fn scope(headers: &HeaderMap) -> Result<Scope<'_>, AwsError> {
     let authorization = header(headers, "authorization").ok_or_else(|| AwsError::known("AuthFailure"))?;
     let credential = authorization
@@ -45,7 +45,7 @@ pub(super) fn scope(headers: &HeaderMap) -> Result<Scope<'_>, AwsError> {
     Ok(Scope { service, region })
 }
 
-/// Which attempt it is: `amz-sdk-request: attempt=2; max=3`.
+/// Parses the attempt number from a header such as `amz-sdk-request: attempt=2; max=3`.
 pub(super) fn attempt(headers: &HeaderMap) -> Option<u32> {
     header(headers, "amz-sdk-request")?
         .split(';')
@@ -57,31 +57,31 @@ pub(super) fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> 
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-/// Reads a body, and unpacks it if it is packed.
+/// Reads a body and decompresses it if it is gzip-encoded.
 pub(super) async fn body(headers: &HeaderMap, body: Incoming) -> Result<Bytes, AwsError> {
-    let bytes = body::read(body, LONGEST_BODY).await.map_err(|problem| match problem {
+    let bytes = body::read(body, MAX_BODY).await.map_err(|problem| match problem {
         BodyProblem::TooLong => AwsError::known("RequestEntityTooLarge"),
         BodyProblem::Incomplete => AwsError::new("IncompleteBody", "The request body ended before it was complete."),
     })?;
     match header(headers, "content-encoding") {
         None | Some("" | "identity") => Ok(bytes),
-        Some("gzip") => unpack(&bytes),
+        Some("gzip") => decompress(&bytes),
         Some(other) => {
             Err(AwsError::new("InvalidParameterValue", format!("The content encoding '{other}' is not supported.")))
         }
     }
 }
 
-fn unpack(packed: &[u8]) -> Result<Bytes, AwsError> {
-    let mut unpacked = Vec::new();
-    let mut reader = flate2::read::GzDecoder::new(packed).take(LONGEST_UNPACKED as u64 + 1);
+fn decompress(compressed: &[u8]) -> Result<Bytes, AwsError> {
+    let mut decompressed = Vec::new();
+    let mut reader = flate2::read::GzDecoder::new(compressed).take(MAX_DECOMPRESSED as u64 + 1);
     reader
-        .read_to_end(&mut unpacked)
+        .read_to_end(&mut decompressed)
         .map_err(|_| AwsError::new("InvalidParameterValue", "The request body is not valid gzip."))?;
-    if unpacked.len() > LONGEST_UNPACKED {
+    if decompressed.len() > MAX_DECOMPRESSED {
         return Err(AwsError::known("RequestEntityTooLarge"));
     }
-    Ok(unpacked.into())
+    Ok(decompressed.into())
 }
 
 #[cfg(test)]
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_signed_for_us_is_refused() {
+    fn unsigned_and_foreign_requests_are_rejected() {
         for bad in [
             "",
             "Basic dXNlcjpwYXNz",
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_attempt_is_the_callers_own_count() {
+    fn attempt_is_parsed_from_the_sdk_header() {
         let mut headers = HeaderMap::new();
         assert_eq!(attempt(&headers), None);
         headers.insert("amz-sdk-request", HeaderValue::from_static("ttl=20260101T000000Z; attempt=2; max=3"));
@@ -128,14 +128,17 @@ mod tests {
     }
 
     #[test]
-    fn a_small_body_that_unpacks_to_a_huge_one_is_refused() {
+    fn decompression_bombs_are_rejected() {
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
         for _ in 0..9 {
-            encoder.write_all(&vec![0; 1024 * 1024]).expect("it packs");
+            encoder.write_all(&vec![0; 1024 * 1024]).expect("compresses");
         }
-        let packed = encoder.finish().expect("it packs");
-        assert!(packed.len() < 100_000);
-        assert_eq!(unpack(&packed).expect_err("refused").status, 413);
-        assert_eq!(unpack(&packed[..packed.len() / 2]).expect_err("refused").code, "InvalidParameterValue");
+        let compressed = encoder.finish().expect("compresses");
+        assert!(compressed.len() < 100_000);
+        assert_eq!(decompress(&compressed).expect_err("rejected").status, 413);
+        assert_eq!(
+            decompress(&compressed[..compressed.len() / 2]).expect_err("rejected").code,
+            "InvalidParameterValue"
+        );
     }
 }

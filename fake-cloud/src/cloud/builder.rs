@@ -226,7 +226,7 @@ pub enum LeaseClock {
     Auto,
     /// The clock of the world at any pace.
     World,
-    /// Real time.
+    /// Real time, independent of the clock of the world.
     Wall,
 }
 

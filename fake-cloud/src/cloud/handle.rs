@@ -281,7 +281,7 @@ impl FakeCloud {
     }
 }
 
-/// CML servers.
+/// CML servers of instances.
 impl FakeCloud {
     /// Returns the CML server of an instance, or `None` if the instance has never run.
     pub fn cml(&self, instance: &str) -> Option<CmlServer> {

@@ -1,7 +1,7 @@
-//! What an expression comes to.
+//! Evaluates metric math expressions.
 //!
-//! Two series meet where both have a point; a division by zero leaves no point. Of an array of series, SUM, AVG, MIN and
-//! MAX make one series, with AVG taking what is missing for 0; of one series they make a number.
+//! An operator on two series yields the timestamps that both have; a division by zero yields no data point. SUM, AVG, MIN
+//! and MAX reduce an array of series to one series, where AVG counts missing data points as 0, and one series to a number.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,19 +10,19 @@ use chrono::{DateTime, TimeDelta, Utc};
 use super::expression::{Aggregate, Expression, Filling, Map, Operator};
 use crate::world::metrics::round_down;
 
-/// A series may come to this many points and no more.
-const MOST_POINTS: i64 = 100_800;
+/// Maximum number of data points in a filled series.
+const MAX_POINTS: i64 = 100_800;
 
 /// A time series.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Series {
     pub(super) label: String,
-    /// Every how many seconds there is a point.
+    /// Seconds between data points.
     pub(super) period: i64,
     pub(super) points: BTreeMap<DateTime<Utc>, f64>,
 }
 
-/// What a query comes to.
+/// Result of a query.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Value {
     Number(f64),
@@ -30,29 +30,30 @@ pub(super) enum Value {
     Many(Vec<Series>),
 }
 
-/// A query of the request.
+/// A query of GetMetricData.
 #[derive(Debug, Clone)]
 pub(super) enum Query {
     Metric(Series),
     Expression(Expression),
 }
 
-/// The queries of a request, and what they have come to so far.
+/// Evaluates the queries of a request and caches their results.
 #[derive(Debug)]
-pub(super) struct Sheet<'a> {
-    /// In the order of the request.
+pub(super) struct Evaluator<'a> {
+    /// Queries by id, in the order of the request.
     pub(super) queries: &'a [(String, Query)],
     pub(super) from: DateTime<Utc>,
     pub(super) to: DateTime<Utc>,
+    /// Results by id; `None` marks a query that is being evaluated.
     results: HashMap<&'a str, Option<Value>>,
 }
 
-impl<'a> Sheet<'a> {
+impl<'a> Evaluator<'a> {
     pub(super) fn new(queries: &'a [(String, Query)], from: DateTime<Utc>, to: DateTime<Utc>) -> Self {
         Self { queries, from, to, results: HashMap::new() }
     }
 
-    /// What the query with this id comes to.
+    /// Returns the result of the query with this id.
     pub(super) fn value(&mut self, id: &str) -> Result<Value, String> {
         let Some((id, query)) = self.queries.iter().find(|(known, _)| known == id) else {
             return Err(format!("there is no query with the id {id:?}"));
@@ -77,31 +78,34 @@ impl<'a> Sheet<'a> {
         match expression {
             Expression::Number(number) => Ok(Value::Number(*number)),
             Expression::Id(id) => self.value(id),
-            Expression::Pair(operator, left, right) => {
+            Expression::Binary(operator, left, right) => {
                 let (left, right) = (self.evaluate(left)?, self.evaluate(right)?);
-                pair(left, right, |one, other| operator.of(one, other))
+                combine(left, right, |one, other| operator.apply(one, other))
             }
-            Expression::Minus(inside) => Ok(each(self.evaluate(inside)?, |value| -value)),
-            Expression::Map(map, inside) => Ok(each(self.evaluate(inside)?, |value| match map {
+            Expression::Negate(inside) => Ok(map_values(self.evaluate(inside)?, |value| -value)),
+            Expression::Map(map, inside) => Ok(map_values(self.evaluate(inside)?, |value| match map {
                 Map::Absolute => value.abs(),
                 Map::Ceiling => value.ceil(),
                 Map::Floor => value.floor(),
             })),
             Expression::Metrics(part) => {
-                let wanted = self.queries.iter().filter_map(|(id, query)| match query {
+                let matching = self.queries.iter().filter_map(|(id, query)| match query {
                     Query::Metric(series) if id.contains(part) || series.label.contains(part) => Some(series.clone()),
                     Query::Metric(_) | Query::Expression(_) => None,
                 });
-                Ok(Value::Many(wanted.collect()))
+                Ok(Value::Many(matching.collect()))
             }
             Expression::Aggregate(aggregate, inside) => match self.evaluate(inside)? {
                 Value::Number(number) => Ok(Value::Number(number)),
                 Value::One(series) => {
                     let values: Vec<f64> = series.points.into_values().collect();
-                    let of = values.len();
-                    aggregate.of(&values, of).map(Value::Number).ok_or_else(|| "a series has no points".to_owned())
+                    let count = values.len();
+                    aggregate
+                        .apply(&values, count)
+                        .map(Value::Number)
+                        .ok_or_else(|| "a series has no points".to_owned())
                 }
-                Value::Many(all) => Ok(Value::One(aggregate.across(&all))),
+                Value::Many(all) => Ok(Value::One(aggregate.merge(&all))),
             },
             Expression::Fill(inside, filling) => {
                 let series = self.evaluate(inside)?;
@@ -125,34 +129,35 @@ impl<'a> Sheet<'a> {
     fn fill(&self, mut series: Series, filling: &Filling, with: Option<f64>) -> Series {
         let step = TimeDelta::seconds(series.period.max(1));
         let begin = round_down(self.from, series.period).unwrap_or(self.from);
-        let moments = (0..MOST_POINTS).map_while(|number| {
-            let moment = begin.checked_add_signed(step.checked_mul(i32::try_from(number).ok()?)?)?;
-            (moment < self.to).then_some(moment)
+        let timestamps = (0..MAX_POINTS).map_while(|number| {
+            let timestamp = begin.checked_add_signed(step.checked_mul(i32::try_from(number).ok()?)?)?;
+            (timestamp < self.to).then_some(timestamp)
         });
         let known = series.points.clone();
-        for moment in moments {
-            if known.contains_key(&moment) {
+        for timestamp in timestamps {
+            if known.contains_key(&timestamp) {
                 continue;
             }
-            let before = || known.range(..moment).next_back();
-            let after = || known.range(moment..).next();
+            let before = || known.range(..timestamp).next_back();
+            let after = || known.range(timestamp..).next();
             let value = match filling {
                 Filling::With(_) => with,
                 Filling::Repeat => before().map(|(_, value)| *value),
                 Filling::Linear => before().zip(after()).map(|((from, one), (to, other))| {
-                    let share = (moment - *from).num_seconds() as f64 / ((*to - *from).num_seconds() as f64).max(1.0);
+                    let share =
+                        (timestamp - *from).num_seconds() as f64 / ((*to - *from).num_seconds() as f64).max(1.0);
                     one + (other - one) * share
                 }),
             };
-            series.points.extend(value.map(|value| (moment, value)));
+            series.points.extend(value.map(|value| (timestamp, value)));
         }
         series
     }
 }
 
 impl Operator {
-    /// What two come to, if it is a number at all.
-    fn of(self, one: f64, other: f64) -> Option<f64> {
+    /// Applies the operator; `None` if the result is not finite.
+    fn apply(self, one: f64, other: f64) -> Option<f64> {
         let result = match self {
             Self::Add => one + other,
             Self::Subtract => one - other,
@@ -165,23 +170,25 @@ impl Operator {
 }
 
 impl Aggregate {
-    /// What values come to, of so many that there could be.
-    fn of(self, values: &[f64], of: usize) -> Option<f64> {
+    /// Reduces values to a number. AVG divides by `count`.
+    fn apply(self, values: &[f64], count: usize) -> Option<f64> {
         let sum = || values.iter().sum::<f64>();
         match self {
             Self::Sum => (!values.is_empty()).then(sum),
-            Self::Average => (!values.is_empty()).then(|| sum() / of.max(1) as f64),
+            Self::Average => (!values.is_empty()).then(|| sum() / count.max(1) as f64),
             Self::Minimum => values.iter().copied().reduce(f64::min),
             Self::Maximum => values.iter().copied().reduce(f64::max),
         }
     }
 
-    fn across(self, all: &[Series]) -> Series {
-        let mut moments: BTreeMap<DateTime<Utc>, Vec<f64>> = BTreeMap::new();
-        for (moment, value) in all.iter().flat_map(|series| &series.points) {
-            moments.entry(*moment).or_default().push(*value);
+    /// Merges series timestamp by timestamp.
+    fn merge(self, all: &[Series]) -> Series {
+        let mut by_time: BTreeMap<DateTime<Utc>, Vec<f64>> = BTreeMap::new();
+        for (timestamp, value) in all.iter().flat_map(|series| &series.points) {
+            by_time.entry(*timestamp).or_default().push(*value);
         }
-        let points = moments.into_iter().filter_map(|(moment, values)| Some((moment, self.of(&values, all.len())?)));
+        let points =
+            by_time.into_iter().filter_map(|(timestamp, values)| Some((timestamp, self.apply(&values, all.len())?)));
         Series {
             label: String::new(),
             period: all.iter().map(|series| series.period).max().unwrap_or(60),
@@ -190,7 +197,7 @@ impl Aggregate {
     }
 }
 
-fn each(value: Value, change: impl Fn(f64) -> f64) -> Value {
+fn map_values(value: Value, change: impl Fn(f64) -> f64) -> Value {
     let all = |mut series: Series| {
         series.points.values_mut().for_each(|value| *value = change(*value));
         series
@@ -202,36 +209,36 @@ fn each(value: Value, change: impl Fn(f64) -> f64) -> Value {
     }
 }
 
-fn pair(left: Value, right: Value, of: impl Fn(f64, f64) -> Option<f64>) -> Result<Value, String> {
-    let keep = |mut series: Series, change: &dyn Fn(f64) -> Option<f64>| {
+fn combine(left: Value, right: Value, apply: impl Fn(f64, f64) -> Option<f64>) -> Result<Value, String> {
+    let filter_map = |mut series: Series, change: &dyn Fn(f64) -> Option<f64>| {
         series.points = series.points.into_iter().filter_map(|(at, value)| Some((at, change(value)?))).collect();
         series
     };
-    let meet = |mut one: Series, other: &Series| {
+    let join = |mut one: Series, other: &Series| {
         let points = one.points.into_iter();
-        one.points = points.filter_map(|(at, value)| Some((at, of(value, *other.points.get(&at)?)?))).collect();
+        one.points = points.filter_map(|(at, value)| Some((at, apply(value, *other.points.get(&at)?)?))).collect();
         one.period = one.period.max(other.period);
         one
     };
     Ok(match (left, right) {
         (Value::Number(one), Value::Number(other)) => {
-            Value::Number(of(one, other).ok_or_else(|| "it divides by zero".to_owned())?)
+            Value::Number(apply(one, other).ok_or_else(|| "it divides by zero".to_owned())?)
         }
-        (Value::One(series), Value::Number(number)) => Value::One(keep(series, &|value| of(value, number))),
-        (Value::Number(number), Value::One(series)) => Value::One(keep(series, &|value| of(number, value))),
-        (Value::One(one), Value::One(other)) => Value::One(meet(one, &other)),
+        (Value::One(series), Value::Number(number)) => Value::One(filter_map(series, &|value| apply(value, number))),
+        (Value::Number(number), Value::One(series)) => Value::One(filter_map(series, &|value| apply(number, value))),
+        (Value::One(one), Value::One(other)) => Value::One(join(one, &other)),
         (Value::Many(all), Value::Number(number)) => {
-            Value::Many(all.into_iter().map(|series| keep(series, &|value| of(value, number))).collect())
+            Value::Many(all.into_iter().map(|series| filter_map(series, &|value| apply(value, number))).collect())
         }
         (Value::Number(number), Value::Many(all)) => {
-            Value::Many(all.into_iter().map(|series| keep(series, &|value| of(number, value))).collect())
+            Value::Many(all.into_iter().map(|series| filter_map(series, &|value| apply(number, value))).collect())
         }
         (Value::Many(all), Value::One(other)) => {
-            Value::Many(all.into_iter().map(|series| meet(series, &other)).collect())
+            Value::Many(all.into_iter().map(|series| join(series, &other)).collect())
         }
         (Value::One(one), Value::Many(all)) => {
-            let meet = |series: Series| Series { label: series.label.clone(), ..meet(one.clone(), &series) };
-            Value::Many(all.into_iter().map(meet).collect())
+            let join = |series: Series| Series { label: series.label.clone(), ..join(one.clone(), &series) };
+            Value::Many(all.into_iter().map(join).collect())
         }
         (Value::Many(_), Value::Many(_)) => return Err("it combines two arrays of series".to_owned()),
     })
@@ -241,12 +248,12 @@ fn pair(left: Value, right: Value, of: impl Fn(f64, f64) -> Option<f64>) -> Resu
 mod tests {
     use super::*;
 
-    fn moment(minute: i64) -> DateTime<Utc> {
-        DateTime::from_timestamp(minute * 60, 0).expect("a moment")
+    fn minute(minute: i64) -> DateTime<Utc> {
+        DateTime::from_timestamp(minute * 60, 0).expect("a timestamp")
     }
 
     fn metric(id: &str, points: &[(i64, f64)]) -> (String, Query) {
-        let points = points.iter().map(|(minute, value)| (moment(*minute), *value)).collect();
+        let points = points.iter().map(|(at, value)| (minute(*at), *value)).collect();
         (id.to_owned(), Query::Metric(Series { label: format!("label of {id}"), period: 60, points }))
     }
 
@@ -258,7 +265,7 @@ mod tests {
             ("half".to_owned(), Query::Expression(Expression::parse("m1 / 2").expect("good"))),
             ("e".to_owned(), Query::Expression(Expression::parse(text)?)),
         ];
-        Sheet::new(&queries, moment(0), moment(5)).value("e")
+        Evaluator::new(&queries, minute(0), minute(5)).value("e")
     }
 
     fn points(text: &str) -> Vec<(i64, f64)> {
@@ -269,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn series_meet_where_both_have_a_point_and_nothing_is_divided_by_zero() {
+    fn operators_join_series_by_timestamp() {
         assert_eq!(points("m1 / m2 * 100"), [(0, 25.0)]);
         assert_eq!(points("m2 - m1"), [(0, 3.0), (1, -2.0)]);
         assert_eq!(points("10 - half"), [(0, 9.5), (1, 9.0), (3, 8.0)]);
@@ -278,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn an_array_comes_to_a_series_and_a_series_to_a_number() {
+    fn aggregates_reduce_arrays_and_series() {
         assert_eq!(points("SUM(METRICS())"), [(0, 5.0), (1, 2.0), (2, 8.0), (3, 4.0)]);
         assert_eq!(points("AVG(METRICS())"), [(0, 2.5), (1, 1.0), (2, 4.0), (3, 2.0)]);
         assert_eq!(points("MAX(METRICS(\"m1\"))"), [(0, 1.0), (1, 2.0), (3, 4.0)]);
@@ -289,14 +296,14 @@ mod tests {
     }
 
     #[test]
-    fn gaps_are_filled_as_asked() {
+    fn fill_closes_gaps() {
         assert_eq!(points("FILL(m1, 0)"), [(0, 1.0), (1, 2.0), (2, 0.0), (3, 4.0), (4, 0.0)]);
         assert_eq!(points("FILL(m1, REPEAT)"), [(0, 1.0), (1, 2.0), (2, 2.0), (3, 4.0), (4, 4.0)]);
         assert_eq!(points("FILL(m1, LINEAR)"), [(0, 1.0), (1, 2.0), (2, 3.0), (3, 4.0)]);
     }
 
     #[test]
-    fn what_cannot_be_evaluated_is_named() {
+    fn evaluation_errors_name_the_cause() {
         for (text, hint) in [
             ("m3 + 1", "no query with the id \"m3\""),
             ("again", "again depends on itself"),

@@ -1,36 +1,36 @@
-//! Metric math as text: `m1 / m2 * 100`, `SUM(METRICS())`, `FILL(m1, 0)`. A small part of what CloudWatch reads; the
-//! rest is refused by name.
+//! Parses metric math expressions such as `m1 / m2 * 100`, `SUM(METRICS())` and `FILL(m1, 0)`. Functions of CloudWatch
+//! that are not implemented are rejected by name.
 
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// More characters than this are no expression.
-const LONGEST: usize = 2048;
-/// Nobody nests deeper.
-const DEEPEST: usize = 64;
+/// Maximum length of an expression, in characters.
+const MAX_LENGTH: usize = 2048;
+/// Maximum nesting depth.
+const MAX_DEPTH: usize = 64;
 
-/// An expression.
+/// A parsed expression.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Expression {
-    /// A number.
+    /// A numeric literal.
     Number(f64),
     /// The result of the query with this id.
     Id(String),
-    /// A sum, a difference…
-    Pair(Operator, Box<Expression>, Box<Expression>),
-    /// The opposite.
-    Minus(Box<Expression>),
+    /// A binary operation.
+    Binary(Operator, Box<Expression>, Box<Expression>),
+    /// A unary minus.
+    Negate(Box<Expression>),
     /// All metrics of the request whose id or label contains this.
     Metrics(String),
-    /// What many come to.
+    /// SUM, AVG, MIN or MAX.
     Aggregate(Aggregate, Box<Expression>),
-    /// Each value on its own.
+    /// A function of each value: ABS, CEIL or FLOOR.
     Map(Map, Box<Expression>),
-    /// A series without gaps.
+    /// FILL: a series without gaps.
     Fill(Box<Expression>, Filling),
 }
 
-/// What stands between two.
+/// A binary operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Operator {
     Add,
@@ -40,7 +40,7 @@ pub(super) enum Operator {
     Power,
 }
 
-/// What many come to.
+/// An aggregate function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Aggregate {
     Sum,
@@ -49,7 +49,7 @@ pub(super) enum Aggregate {
     Maximum,
 }
 
-/// What becomes of each value.
+/// A function of a single value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Map {
     Absolute,
@@ -57,26 +57,26 @@ pub(super) enum Map {
     Floor,
 }
 
-/// What stands where there is nothing.
+/// Replacement of missing data points.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Filling {
-    /// The value before.
+    /// The previous value.
     Repeat,
-    /// The line between its neighbours.
+    /// Linear interpolation between the neighbors.
     Linear,
-    /// This one.
+    /// The value of this expression.
     With(Box<Expression>),
 }
 
 impl Expression {
-    /// Reads an expression.
+    /// Parses an expression. The error is a clause that explains the problem.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        if text.len() > LONGEST {
-            return Err(format!("it is longer than {LONGEST} characters"));
+        if text.len() > MAX_LENGTH {
+            return Err(format!("it is longer than {MAX_LENGTH} characters"));
         }
-        let mut reader = Reader { tokens: tokens(text)?.into_iter().peekable(), depth: 0 };
-        let expression = reader.sum()?;
-        match reader.tokens.next() {
+        let mut parser = Parser { tokens: tokens(text)?.into_iter().peekable(), depth: 0 };
+        let expression = parser.sum()?;
+        match parser.tokens.next() {
             None => Ok(expression),
             Some(token) => Err(format!("{token:?} is not expected after its end")),
         }
@@ -125,16 +125,16 @@ fn take_while(rest: &mut Peekable<Chars<'_>>, is_part: impl Fn(char) -> bool) ->
     std::iter::from_fn(|| rest.next_if(|sign| is_part(*sign))).collect()
 }
 
-struct Reader {
+struct Parser {
     tokens: Peekable<std::vec::IntoIter<Token>>,
     depth: usize,
 }
 
-impl Reader {
+impl Parser {
     fn sum(&mut self) -> Result<Expression, String> {
         self.depth += 1;
-        if self.depth > DEEPEST {
-            return Err(format!("it is nested more than {DEEPEST} deep"));
+        if self.depth > MAX_DEPTH {
+            return Err(format!("it is nested more than {MAX_DEPTH} deep"));
         }
         let mut left = self.product()?;
         loop {
@@ -144,14 +144,14 @@ impl Reader {
                 _ => break,
             };
             self.tokens.next();
-            left = Expression::Pair(operator, Box::new(left), Box::new(self.product()?));
+            left = Expression::Binary(operator, Box::new(left), Box::new(self.product()?));
         }
         self.depth -= 1;
         Ok(left)
     }
 
     fn product(&mut self) -> Result<Expression, String> {
-        let mut left = self.opposite()?;
+        let mut left = self.negation()?;
         loop {
             let operator = match self.tokens.peek() {
                 Some(Token::Sign('*')) => Operator::Multiply,
@@ -159,17 +159,17 @@ impl Reader {
                 _ => return Ok(left),
             };
             self.tokens.next();
-            left = Expression::Pair(operator, Box::new(left), Box::new(self.opposite()?));
+            left = Expression::Binary(operator, Box::new(left), Box::new(self.negation()?));
         }
     }
 
-    fn opposite(&mut self) -> Result<Expression, String> {
+    fn negation(&mut self) -> Result<Expression, String> {
         let mut minuses = 0;
         while self.tokens.next_if_eq(&Token::Sign('-')).is_some() {
             minuses += 1;
         }
         let power = self.power()?;
-        Ok(if minuses % 2 == 1 { Expression::Minus(Box::new(power)) } else { power })
+        Ok(if minuses % 2 == 1 { Expression::Negate(Box::new(power)) } else { power })
     }
 
     fn power(&mut self) -> Result<Expression, String> {
@@ -178,12 +178,12 @@ impl Reader {
             return Ok(base);
         }
         self.depth += 1;
-        if self.depth > DEEPEST {
-            return Err(format!("it is nested more than {DEEPEST} deep"));
+        if self.depth > MAX_DEPTH {
+            return Err(format!("it is nested more than {MAX_DEPTH} deep"));
         }
-        let exponent = self.opposite()?;
+        let exponent = self.negation()?;
         self.depth -= 1;
-        Ok(Expression::Pair(Operator::Power, Box::new(base), Box::new(exponent)))
+        Ok(Expression::Binary(Operator::Power, Box::new(base), Box::new(exponent)))
     }
 
     fn atom(&mut self) -> Result<Expression, String> {
@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn products_bind_tighter_than_sums_and_powers_tighter_than_both() {
+    fn operators_have_the_usual_precedence() {
         let text = |expression: &Expression| format!("{expression:?}");
         let parse = |text: &str| Expression::parse(text).expect(text);
         assert_eq!(text(&parse("a+b*c")), text(&parse("a + (b * c)")));
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_expression_is_refused_and_named() {
+    fn syntax_errors_name_the_cause() {
         for (text, hint) in [
             ("", "ends too early"),
             ("m1 +", "ends too early"),

@@ -1,67 +1,69 @@
-//! GetMetricStatistics.
+//! GetMetricStatistics and ListMetrics.
 
-use super::Asked;
-use super::input::{GetMetricStatistics, invalid, need};
+use super::Context;
+use super::input::{GetMetricStatistics, ListMetrics, invalid, require};
 use super::shape::Shape;
-use crate::world::metrics::{Statistic, Summary, per_period, round_down};
+use crate::world::metrics::{MetricFilter, MetricKey, Statistic, Summary, per_period, round_down};
 use crate::world::{AwsError, PageCut, SeededRng, hash_text};
 
-const MOST_POINTS: i64 = 1440;
+const MAX_POINTS: i64 = 1440;
+const METRICS_PER_PAGE: usize = 500;
+const TOKEN_PREFIX: &str = "fcl1-";
 
-pub(super) fn get_metric_statistics(asked: &Asked<'_>, input: &GetMetricStatistics) -> Result<Shape, AwsError> {
+pub(super) fn get_metric_statistics(context: &Context<'_>, input: &GetMetricStatistics) -> Result<Shape, AwsError> {
     let key = input.metric.key()?;
-    let (from, to) = (need(input.start_time, "StartTime")?.0, need(input.end_time, "EndTime")?.0);
+    let (from, to) = (require(input.start_time, "StartTime")?.0, require(input.end_time, "EndTime")?.0);
     if from >= to {
         let message = "The parameter StartTime must be less than the parameter EndTime.";
         return Err(AwsError::new("InvalidParameterCombination", message));
     }
-    let period = need(input.period, "Period")?.0;
+    let period = require(input.period, "Period")?.0;
     if !(matches!(period, 1 | 5 | 10 | 30) || (period > 0 && period % 60 == 0)) {
         return Err(invalid("Period", "it must be 1, 5, 10, 30 or a multiple of 60"));
     }
-    let asked_points = (to - from).num_seconds() / period;
-    if asked_points > MOST_POINTS {
+    let requested_points = (to - from).num_seconds() / period;
+    if requested_points > MAX_POINTS {
         let message = format!(
-            "You have requested up to {asked_points} datapoints, which exceeds the limit of {MOST_POINTS}. You may reduce \
+            "You have requested up to {requested_points} datapoints, which exceeds the limit of {MAX_POINTS}. You may reduce \
              the datapoints requested by increasing Period, or decreasing the time range."
         );
         return Err(AwsError::new("InvalidParameterCombination", message));
     }
-    let plain = read_statistics(&input.statistics, "Statistics")?;
-    let extended = read_statistics(&input.extended_statistics, "ExtendedStatistics")?;
+    let plain = parse_statistics(&input.statistics, "Statistics")?;
+    let extended = parse_statistics(&input.extended_statistics, "ExtendedStatistics")?;
     if plain.is_empty() && extended.is_empty() {
         let message = "At least one of the parameters Statistics and ExtendedStatistics must be specified.";
         return Err(AwsError::new("MissingParameter", message));
     }
     let begin = round_down(from, 60.min(period)).unwrap_or(from);
-    let points = asked.world.metric_points(asked.region, &key, begin, to);
+    let points = context.world.metric_points(context.region, &key, begin, to);
     let mut datapoints: Vec<Shape> =
         per_period(&points, period, input.unit.as_deref())
             .into_iter()
             .map(|(at, (summary, unit))| {
-                let mut members = vec![("Timestamp", Shape::Moment(at))];
+                let mut members = vec![("Timestamp", Shape::Timestamp(at))];
                 members.extend(plain.iter().filter_map(|(name, statistic)| {
                     Some((member_name(name), Shape::Double(summary.get(*statistic)?)))
                 }));
                 members.push(("Unit", Shape::text(unit)));
                 if !extended.is_empty() {
-                    members.push(("ExtendedStatistics", Shape::Table(percentiles(&summary, &extended))));
+                    members.push(("ExtendedStatistics", Shape::Map(percentiles(&summary, &extended))));
                 }
                 Shape::Structure(members)
             })
             .collect();
-    // CloudWatch promises no order, and callers that count on one must find out here.
-    SeededRng::new(asked.world.settings().seed ^ hash_text(&key.name) ^ points.len() as u64, "order")
+    // CloudWatch guarantees no order; shuffling exposes clients that rely on one.
+    SeededRng::new(context.world.settings().seed ^ hash_text(&key.name) ^ points.len() as u64, "order")
         .shuffle(&mut datapoints);
-    match asked.view.page {
+    match context.view.page {
         PageCut::AsRequested => {}
         PageCut::Empty => datapoints.clear(),
-        PageCut::AtMost(most) => datapoints.truncate(most),
+        PageCut::AtMost(max) => datapoints.truncate(max),
     }
     Ok(Shape::Structure(vec![("Label", Shape::text(key.name)), ("Datapoints", Shape::List(datapoints))]))
 }
 
-fn read_statistics<'a>(names: &'a [String], parameter: &str) -> Result<Vec<(&'a str, Statistic)>, AwsError> {
+fn parse_statistics<'a>(names: &'a [String], parameter: &str) -> Result<Vec<(&'a str, Statistic)>, AwsError> {
     if names.len() > 10 {
         return Err(invalid(parameter, "there are too many"));
     }
@@ -88,9 +90,46 @@ fn member_name(statistic: &str) -> &'static str {
     }
 }
 
-fn percentiles(summary: &Summary, asked: &[(&str, Statistic)]) -> Vec<(String, Shape)> {
-    asked
+fn percentiles(summary: &Summary, statistics: &[(&str, Statistic)]) -> Vec<(String, Shape)> {
+    statistics
         .iter()
         .filter_map(|(name, statistic)| Some(((*name).to_owned(), Shape::Double(summary.get(*statistic)?))))
         .collect()
+}
+
+pub(super) fn list_metrics(context: &Context<'_>, input: &ListMetrics) -> Result<Shape, AwsError> {
+    let mut filter = MetricFilter {
+        namespace: input.namespace.clone(),
+        name: input.metric_name.clone(),
+        dimensions: Vec::with_capacity(input.dimensions.len()),
+    };
+    for dimension in &input.dimensions {
+        filter.dimensions.push((require(dimension.name.clone(), "Dimensions.member.N.Name")?, dimension.value.clone()));
+    }
+    let skip = input.next_token.as_deref().map(parse_token).transpose()?.unwrap_or(0);
+    let keys = context.world.list_metrics(context.region, &filter);
+    let shown = keys.iter().skip(skip).take(METRICS_PER_PAGE).map(metric_shape).collect();
+    let mut output = vec![("Metrics", Shape::List(shown)), ("OwningAccounts", Shape::List(Vec::new()))];
+    if keys.len() > skip.saturating_add(METRICS_PER_PAGE) {
+        output.push(("NextToken", Shape::text(format!("{TOKEN_PREFIX}{}", skip + METRICS_PER_PAGE))));
+    }
+    Ok(Shape::Structure(output))
+}
+
+fn metric_shape(key: &MetricKey) -> Shape {
+    let dimension = |(name, value): &(String, String)| {
+        Shape::Structure(vec![("Name", Shape::text(name.clone())), ("Value", Shape::text(value.clone()))])
+    };
+    Shape::Structure(vec![
+        ("Namespace", Shape::text(key.namespace.clone())),
+        ("MetricName", Shape::text(key.name.clone())),
+        ("Dimensions", Shape::List(key.dimensions.iter().map(dimension).collect())),
+    ])
+}
+
+fn parse_token(token: &str) -> Result<usize, AwsError> {
+    token
+        .strip_prefix(TOKEN_PREFIX)
+        .and_then(|number| number.parse().ok())
+        .ok_or_else(|| AwsError::new("InvalidParameterValue", "Invalid nextToken"))
 }

@@ -1,5 +1,5 @@
-//! What CloudWatch is asked, read from the tree all protocols come down to. The older protocol sends texts where the
-//! others send numbers, so both are taken.
+//! Inputs of the operations, deserialized from the tree of a request. Numbers may be strings, as the query protocol
+//! sends them.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use serde::de::{DeserializeOwned, Error as _};
@@ -9,19 +9,19 @@ use serde_json::Value;
 use crate::world::AwsError;
 use crate::world::metrics::MetricKey;
 
-/// A moment: seconds since 1970, or a date in ISO 8601.
+/// A timestamp: seconds since 1970, or a date in ISO 8601.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Moment(pub(super) DateTime<Utc>);
+pub(super) struct Timestamp(pub(super) DateTime<Utc>);
 
-/// A number.
+/// A finite number or a string that contains one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Number(pub(super) f64);
 
-/// A whole number.
+/// An integer or a string that contains one.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Whole(pub(super) i64);
+pub(super) struct Integer(pub(super) i64);
 
-/// A yes or no.
+/// A boolean, or the string `true` or `false`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Flag(pub(super) bool);
 
@@ -45,7 +45,7 @@ pub(super) struct Metric {
 #[serde(rename_all = "PascalCase")]
 pub(super) struct MetricStat {
     pub(super) metric: Option<Metric>,
-    pub(super) period: Option<Whole>,
+    pub(super) period: Option<Integer>,
     pub(super) stat: Option<String>,
     pub(super) unit: Option<String>,
 }
@@ -65,11 +65,11 @@ pub(super) struct MetricDataQuery {
 pub(super) struct GetMetricData {
     #[serde(default, deserialize_with = "list")]
     pub(super) metric_data_queries: Vec<MetricDataQuery>,
-    pub(super) start_time: Option<Moment>,
-    pub(super) end_time: Option<Moment>,
+    pub(super) start_time: Option<Timestamp>,
+    pub(super) end_time: Option<Timestamp>,
     pub(super) next_token: Option<String>,
     pub(super) scan_by: Option<String>,
-    pub(super) max_datapoints: Option<Whole>,
+    pub(super) max_datapoints: Option<Integer>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -77,9 +77,9 @@ pub(super) struct GetMetricData {
 pub(super) struct GetMetricStatistics {
     #[serde(flatten)]
     pub(super) metric: Metric,
-    pub(super) start_time: Option<Moment>,
-    pub(super) end_time: Option<Moment>,
-    pub(super) period: Option<Whole>,
+    pub(super) start_time: Option<Timestamp>,
+    pub(super) end_time: Option<Timestamp>,
+    pub(super) period: Option<Integer>,
     #[serde(default, deserialize_with = "list")]
     pub(super) statistics: Vec<String>,
     #[serde(default, deserialize_with = "list")]
@@ -102,7 +102,7 @@ pub(super) struct MetricDatum {
     pub(super) metric_name: Option<String>,
     #[serde(default, deserialize_with = "list")]
     pub(super) dimensions: Vec<Dimension>,
-    pub(super) timestamp: Option<Moment>,
+    pub(super) timestamp: Option<Timestamp>,
     pub(super) value: Option<Number>,
     pub(super) statistic_values: Option<StatisticSet>,
     #[serde(default, deserialize_with = "list")]
@@ -130,20 +130,20 @@ pub(super) struct ListMetrics {
     pub(super) next_token: Option<String>,
 }
 
-/// Reads an input.
-pub(super) fn read<T: DeserializeOwned>(value: &Value) -> Result<T, AwsError> {
+/// Deserializes an input.
+pub(super) fn parse<T: DeserializeOwned>(value: &Value) -> Result<T, AwsError> {
     T::deserialize(value).map_err(|error| AwsError::new("InvalidParameterValue", error.to_string()))
 }
 
-/// A member that must be there.
-pub(super) fn need<T>(member: Option<T>, name: &str) -> Result<T, AwsError> {
+/// Returns a required member.
+pub(super) fn require<T>(member: Option<T>, name: &str) -> Result<T, AwsError> {
     member.ok_or_else(|| AwsError::new("MissingParameter", format!("The parameter {name} is required.")))
 }
 
 impl Metric {
     pub(super) fn key(&self) -> Result<MetricKey, AwsError> {
-        let namespace = need(self.namespace.as_deref(), "Namespace")?;
-        let name = need(self.metric_name.as_deref(), "MetricName")?;
+        let namespace = require(self.namespace.as_deref(), "Namespace")?;
+        let name = require(self.metric_name.as_deref(), "MetricName")?;
         metric_key(namespace, name, &self.dimensions)
     }
 }
@@ -154,16 +154,16 @@ pub(super) fn metric_key(namespace: &str, name: &str, dimensions: &[Dimension]) 
     }
     let mut pairs = Vec::with_capacity(dimensions.len());
     for dimension in dimensions {
-        pairs.push((need(dimension.name.as_deref(), "Name")?, need(dimension.value.as_deref(), "Value")?));
+        pairs.push((require(dimension.name.as_deref(), "Name")?, require(dimension.value.as_deref(), "Value")?));
     }
     Ok(MetricKey::new(namespace, name, pairs))
 }
 
-pub(super) fn invalid(parameter: &str, why: &str) -> AwsError {
-    AwsError::new("InvalidParameterValue", format!("The value for parameter {parameter} is invalid: {why}."))
+pub(super) fn invalid(parameter: &str, reason: &str) -> AwsError {
+    AwsError::new("InvalidParameterValue", format!("The value for parameter {parameter} is invalid: {reason}."))
 }
 
-/// A list. The older protocol sends an empty one as an empty text.
+/// Deserializes a list. The query protocol sends an empty list as an empty string.
 fn list<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<Vec<T>, D::Error> {
     match Value::deserialize(deserializer)? {
         Value::Null => Ok(Vec::new()),
@@ -183,7 +183,7 @@ impl<'de> Deserialize<'de> for Number {
     }
 }
 
-impl<'de> Deserialize<'de> for Whole {
+impl<'de> Deserialize<'de> for Integer {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let Number(number) = Number::deserialize(deserializer)?;
         if number.fract() == 0.0 && number.abs() < 1e15 {
@@ -205,22 +205,22 @@ impl<'de> Deserialize<'de> for Flag {
     }
 }
 
-impl<'de> Deserialize<'de> for Moment {
+impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let moment = match Value::deserialize(deserializer)? {
+        let timestamp = match Value::deserialize(deserializer)? {
             Value::Number(number) => number.as_f64().and_then(from_seconds),
             Value::String(text) => match DateTime::parse_from_rfc3339(&text) {
-                Ok(moment) => Some(moment.to_utc()),
+                Ok(timestamp) => Some(timestamp.to_utc()),
                 Err(_) => text.parse().ok().and_then(from_seconds),
             },
             Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
         };
-        moment.map(Self).ok_or_else(|| D::Error::custom("expected a timestamp"))
+        timestamp.map(Self).ok_or_else(|| D::Error::custom("expected a timestamp"))
     }
 }
 
 fn from_seconds(seconds: f64) -> Option<DateTime<Utc>> {
-    // Years that have four digits; arithmetic on them cannot run over.
+    // Years with four digits, so that arithmetic does not overflow.
     let millis = (seconds * 1000.0).round();
     ((-6.2e13..2.5e14).contains(&millis)).then(|| DateTime::<Utc>::UNIX_EPOCH + TimeDelta::milliseconds(millis as i64))
 }

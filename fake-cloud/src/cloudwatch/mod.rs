@@ -1,14 +1,12 @@
-//! CloudWatch's protocols, all three that are on the wire today: a tree in, an answer out.
+//! The CloudWatch API in its three protocols: decodes requests into a tree, calls the world and encodes responses.
 
 mod evaluate;
 mod expression;
 mod get_data;
 mod get_statistics;
 mod input;
-mod list;
 mod protocol;
 mod put;
-mod query;
 mod shape;
 
 use std::borrow::Cow;
@@ -20,7 +18,7 @@ pub(crate) use self::protocol::Protocol;
 use self::shape::Shape;
 use crate::world::{AwsError, View, World};
 
-/// A call that could be read.
+/// A decoded request.
 #[derive(Debug)]
 pub(crate) struct Call {
     protocol: Protocol,
@@ -42,22 +40,22 @@ impl Call {
         &self.operation
     }
 
-    /// The input, member by member, for the record.
+    /// Returns the members of the input for the request log.
     pub(crate) fn parameters(&self) -> impl Iterator<Item = (&str, Cow<'_, str>)> {
         self.input.as_object().into_iter().flatten().map(|(name, value)| {
-            let printed = value.as_str().map_or_else(|| Cow::Owned(value.to_string()), Cow::Borrowed);
-            (name.as_str(), printed)
+            let text = value.as_str().map_or_else(|| Cow::Owned(value.to_string()), Cow::Borrowed);
+            (name.as_str(), text)
         })
     }
 
-    /// The instances the call is about: the values of its `InstanceId` dimensions.
+    /// Returns the values of all `InstanceId` dimensions, which fault rules match.
     pub(crate) fn named_instances(&self) -> Vec<String> {
         let mut named = Vec::new();
         collect_instances(&self.input, &mut named);
         named
     }
 
-    /// Carries the call out and encodes the answer.
+    /// Executes the request and encodes the response.
     pub(crate) fn handle(
         &self,
         world: &World,
@@ -66,27 +64,27 @@ impl Call {
         request_id: &str,
     ) -> Result<Vec<u8>, AwsError> {
         world.with_ec2(|ec2, now| ec2.region(region, now).map(|_| ()))?;
-        let asked = Asked { world, region, view };
-        let answer: Shape = match self.operation.as_str() {
-            "GetMetricData" => get_data::get_metric_data(&asked, &input::read(&self.input)?)?,
-            "GetMetricStatistics" => get_statistics::get_metric_statistics(&asked, &input::read(&self.input)?)?,
-            "PutMetricData" => put::put_metric_data(&asked, &input::read(&self.input)?)?,
-            "ListMetrics" => list::list_metrics(&asked, &input::read(&self.input)?)?,
+        let context = Context { world, region, view };
+        let output: Shape = match self.operation.as_str() {
+            "GetMetricData" => get_data::get_metric_data(&context, &input::parse(&self.input)?)?,
+            "GetMetricStatistics" => get_statistics::get_metric_statistics(&context, &input::parse(&self.input)?)?,
+            "PutMetricData" => put::put_metric_data(&context, &input::parse(&self.input)?)?,
+            "ListMetrics" => get_statistics::list_metrics(&context, &input::parse(&self.input)?)?,
             unknown => return Err(protocol::unknown_operation(unknown)),
         };
-        Ok(self.protocol.encode(&self.operation, &answer, request_id))
+        Ok(self.protocol.encode(&self.operation, &output, request_id))
     }
 }
 
-/// Where a call takes place.
+/// World, region and result faults of a request.
 #[derive(Debug, Clone, Copy)]
-struct Asked<'a> {
+struct Context<'a> {
     world: &'a World,
     region: &'a str,
     view: &'a View,
 }
 
-/// The readers of all protocols have bounded the depth.
+/// Recursion is bounded, because the decoders of all protocols limit the depth.
 fn collect_instances(value: &Value, named: &mut Vec<String>) {
     match value {
         Value::Array(items) => items.iter().for_each(|item| collect_instances(item, named)),

@@ -1,4 +1,4 @@
-//! An answer before it takes the form of a protocol.
+//! Response values, independent of the protocol.
 
 use std::borrow::Cow;
 
@@ -9,21 +9,21 @@ use crate::ec2::Xml;
 
 type Cbor = ciborium::Value;
 
-/// A piece of an answer.
+/// A response value.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Shape {
-    /// Named members.
+    /// A structure with named members.
     Structure(Vec<(&'static str, Shape)>),
-    /// Named values of one kind; the names are data.
-    Table(Vec<(String, Shape)>),
-    /// One after another.
+    /// A map whose keys are data.
+    Map(Vec<(String, Shape)>),
+    /// A list of values.
     List(Vec<Shape>),
-    /// A text.
+    /// A UTF-8 string.
     Text(Cow<'static, str>),
-    /// A number.
+    /// A floating-point number.
     Double(f64),
-    /// A moment.
-    Moment(DateTime<Utc>),
+    /// A timestamp, encoded as seconds or as ISO 8601.
+    Timestamp(DateTime<Utc>),
 }
 
 impl Shape {
@@ -31,7 +31,7 @@ impl Shape {
         Self::Text(text.into())
     }
 
-    /// As CBOR. Numbers are floats even when they are whole: clients refuse integers in their place.
+    /// Encodes the value as CBOR. Numbers are always floats, because clients reject integers.
     pub(super) fn to_cbor(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         // Writing to memory does not fail.
@@ -44,17 +44,17 @@ impl Shape {
             Self::Structure(members) => Cbor::Map(
                 members.iter().map(|(name, member)| (Cbor::Text((*name).to_owned()), member.cbor())).collect(),
             ),
-            Self::Table(rows) => {
+            Self::Map(rows) => {
                 Cbor::Map(rows.iter().map(|(name, value)| (Cbor::Text(name.clone()), value.cbor())).collect())
             }
             Self::List(items) => Cbor::Array(items.iter().map(Self::cbor).collect()),
             Self::Text(text) => Cbor::Text(text.to_string()),
             Self::Double(number) => Cbor::Float(*number),
-            Self::Moment(moment) => Cbor::Tag(1, Box::new(Cbor::Float(seconds(*moment)))),
+            Self::Timestamp(timestamp) => Cbor::Tag(1, Box::new(Cbor::Float(seconds(*timestamp)))),
         }
     }
 
-    /// As JSON.
+    /// Encodes the value as JSON.
     pub(super) fn to_json(&self) -> Vec<u8> {
         self.json().to_string().into_bytes()
     }
@@ -64,19 +64,19 @@ impl Shape {
             Self::Structure(members) => {
                 Json::Object(members.iter().map(|(name, member)| ((*name).to_owned(), member.json())).collect())
             }
-            Self::Table(rows) => Json::Object(rows.iter().map(|(name, value)| (name.clone(), value.json())).collect()),
+            Self::Map(rows) => Json::Object(rows.iter().map(|(name, value)| (name.clone(), value.json())).collect()),
             Self::List(items) => Json::Array(items.iter().map(Self::json).collect()),
             Self::Text(text) => Json::from(text.as_ref()),
             Self::Double(number) => Json::from(*number),
-            Self::Moment(moment) => Json::from(seconds(*moment)),
+            Self::Timestamp(timestamp) => Json::from(seconds(*timestamp)),
         }
     }
 
-    /// As the older XML, under the name it goes by.
+    /// Writes the value as an XML element with this name.
     pub(super) fn write_xml(&self, xml: &mut Xml, name: &str) {
         xml.element(name, |xml| match self {
             Self::Structure(members) => members.iter().for_each(|(name, member)| member.write_xml(xml, name)),
-            Self::Table(rows) => {
+            Self::Map(rows) => {
                 for (key, value) in rows {
                     xml.element("entry", |xml| {
                         xml.text("key", key);
@@ -87,13 +87,13 @@ impl Shape {
             Self::List(items) => items.iter().for_each(|item| item.write_xml(xml, "member")),
             Self::Text(text) => xml.escaped(text),
             Self::Double(number) => xml.raw(&number.to_string()),
-            Self::Moment(moment) => xml.raw(&moment.to_rfc3339_opts(SecondsFormat::Millis, true)),
+            Self::Timestamp(timestamp) => xml.raw(&timestamp.to_rfc3339_opts(SecondsFormat::Millis, true)),
         });
     }
 }
 
-fn seconds(moment: DateTime<Utc>) -> f64 {
-    moment.timestamp_millis() as f64 / 1000.0
+fn seconds(timestamp: DateTime<Utc>) -> f64 {
+    timestamp.timestamp_millis() as f64 / 1000.0
 }
 
 #[cfg(test)]
@@ -102,28 +102,28 @@ mod tests {
 
     fn point() -> Shape {
         Shape::Structure(vec![
-            ("Timestamp", Shape::Moment(DateTime::from_timestamp(1_767_225_600, 0).expect("a moment"))),
+            ("Timestamp", Shape::Timestamp(DateTime::from_timestamp(1_767_225_600, 0).expect("a timestamp"))),
             ("Average", Shape::Double(2.0)),
             ("Unit", Shape::text("<Percent>")),
         ])
     }
 
     #[test]
-    fn in_cbor_a_whole_number_is_still_a_float_and_a_moment_is_tagged() {
-        let value: Cbor = ciborium::from_reader(&point().to_cbor()[..]).expect("our own cbor");
+    fn cbor_numbers_are_floats_and_timestamps_are_tagged() {
+        let value: Cbor = ciborium::from_reader(&point().to_cbor()[..]).expect("valid CBOR");
         let Cbor::Map(members) = value else { panic!("not a map") };
         assert_eq!(members[0].1, Cbor::Tag(1, Box::new(Cbor::Float(1_767_225_600.0))));
         assert_eq!(members[1].1, Cbor::Float(2.0));
     }
 
     #[test]
-    fn in_json_a_moment_is_a_number_of_seconds() {
+    fn json_timestamps_are_seconds() {
         let text = String::from_utf8(point().to_json()).expect("text");
         assert_eq!(text, r#"{"Average":2.0,"Timestamp":1767225600.0,"Unit":"<Percent>"}"#);
     }
 
     #[test]
-    fn in_xml_lists_have_members() {
+    fn xml_lists_have_member_elements() {
         let mut xml = Xml::document(0);
         Shape::Structure(vec![("Datapoints", Shape::List(vec![point()]))]).write_xml(&mut xml, "R");
         let text = String::from_utf8(xml.finish()).expect("UTF-8");

@@ -1,7 +1,6 @@
-//! What goes wrong on purpose: rules, and what they say about a request.
+//! Fault rules: which requests fail, and how.
 
 mod rule;
-mod support;
 
 use std::collections::{HashMap, VecDeque};
 
@@ -13,56 +12,56 @@ use crate::world::SeededRng;
 
 pub use self::rule::{Action, Per, Rule, RuleError, WaitOn};
 
-/// Of how many calls a rule remembers what it decided.
-const CALLS_REMEMBERED: usize = 4096;
+/// Number of calls for which a rule keeps its decision.
+const MAX_DECISIONS: usize = 4096;
 
-/// The keys a decoded request to etcd names; empty before it is decoded.
+/// Keys in a decoded request to etcd; empty before the request is decoded.
 pub type Keys<'a> = &'a [&'a [u8]];
 
-/// The parts of a request that rules match.
+/// Properties of a request that rules match.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestContext<'a> {
-    /// The service.
+    /// The service that received the request.
     pub service: Service,
-    /// The operation.
+    /// Operation name, such as `RunInstances`.
     pub operation: &'a str,
-    /// The region, where there is one.
+    /// Region; `None` for services without regions.
     pub region: Option<&'a str>,
-    /// The instances it names.
+    /// Ids of instances and other resources in the request.
     pub instances: &'a [String],
-    /// The keys it names, where they are what it is judged by: rules that look at keys count then, and no others.
+    /// Keys in the request. If not empty, only rules with a `key_prefix` are evaluated.
     pub keys: Keys<'a>,
-    /// What all attempts of the same call have in common.
+    /// Id shared by all attempts of one SDK call.
     pub call: Option<&'a str>,
 }
 
-/// A rule that strikes.
+/// A rule that applies to a request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TriggeredRule {
-    /// The rule.
+    /// Id of the rule.
     pub rule: u64,
-    /// What goes wrong.
+    /// The fault to inject.
     pub action: Action,
-    /// The only instance it is about.
+    /// Instance to which the action is limited.
     pub instance: Option<String>,
-    /// A number of its own, for choices within the action.
+    /// Random number for choices within the action.
     pub roll: u64,
 }
 
-/// A rule and how it fared.
+/// A rule and its counters.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RuleStatus {
-    /// Its number.
+    /// Id of the rule.
     pub id: u64,
-    /// The rule.
+    /// The rule as it was added.
     pub rule: Rule,
-    /// How many requests it was asked about.
+    /// Number of requests that matched.
     pub matched: u64,
-    /// How often it struck.
+    /// Number of requests to which the action was applied.
     pub struck: u64,
 }
 
-/// The faults of a world.
+/// The fault rules of a world.
 #[derive(Debug)]
 pub struct Faults {
     seed: u64,
@@ -73,66 +72,66 @@ pub struct Faults {
 struct Inner {
     rng: SeededRng,
     next_id: u64,
-    rules: Vec<Armed>,
+    rules: Vec<ActiveRule>,
 }
 
 #[derive(Debug)]
-struct Armed {
+struct ActiveRule {
     status: RuleStatus,
     decided: HashMap<String, bool>,
     order: VecDeque<String>,
 }
 
 impl Faults {
-    /// No faults. The seed decides what probabilities come to.
+    /// Creates an empty set of rules. The seed determines the outcome of probabilities.
     pub fn new(seed: u64) -> Self {
         Self { seed, inner: Mutex::new(Inner { rng: SeededRng::new(seed, "faults"), next_id: 1, rules: Vec::new() }) }
     }
 
-    /// Adds a rule and says its number. Rules apply in the order they were added.
+    /// Adds a rule and returns its id. Rules apply in the order in which they were added.
     ///
     /// # Errors
-    /// A rule that cannot be meant.
+    /// The rule is invalid.
     pub fn add(&self, rule: Rule) -> Result<u64, RuleError> {
         rule.check()?;
         let mut inner = self.inner.lock();
         let id = inner.next_id;
         inner.next_id += 1;
         let status = RuleStatus { id, rule, matched: 0, struck: 0 };
-        inner.rules.push(Armed { status, decided: HashMap::new(), order: VecDeque::new() });
+        inner.rules.push(ActiveRule { status, decided: HashMap::new(), order: VecDeque::new() });
         Ok(id)
     }
 
-    /// Takes a rule away. False when there is none of this number.
+    /// Removes a rule. Returns `false` if the id is unknown.
     pub fn remove(&self, id: u64) -> bool {
         let mut inner = self.inner.lock();
         let before = inner.rules.len();
-        inner.rules.retain(|armed| armed.status.id != id);
+        inner.rules.retain(|active| active.status.id != id);
         inner.rules.len() < before
     }
 
-    /// Takes all rules away and begins the rng anew.
+    /// Removes all rules and restarts the random number generator.
     pub fn clear(&self) {
         let mut inner = self.inner.lock();
         inner.rules.clear();
         inner.rng = SeededRng::new(self.seed, "faults");
     }
 
-    /// All rules and how they fared.
+    /// Returns all rules and their counters.
     pub fn list(&self) -> Vec<RuleStatus> {
-        self.inner.lock().rules.iter().map(|armed| armed.status.clone()).collect()
+        self.inner.lock().rules.iter().map(|active| active.status.clone()).collect()
     }
 
-    /// What goes wrong with a request: every rule that strikes, in order. Asking counts.
+    /// Returns the rules that apply to a request, in order, and updates their counters.
     pub fn evaluate(&self, context: &RequestContext<'_>) -> Vec<TriggeredRule> {
         let Inner { rng, rules, .. } = &mut *self.inner.lock();
-        rules.iter_mut().filter_map(|armed| armed.evaluate(context, rng)).collect()
+        rules.iter_mut().filter_map(|active| active.evaluate(context, rng)).collect()
     }
 }
 
-impl Armed {
+impl ActiveRule {
     fn evaluate(&mut self, context: &RequestContext<'_>, rng: &mut SeededRng) -> Option<TriggeredRule> {
-        if !self.status.rule.matches(context) || !self.strikes(context, rng) {
+        if !self.status.rule.matches(context) || !self.applies(context, rng) {
             return None;
         }
         Some(TriggeredRule {
@@ -143,14 +142,14 @@ impl Armed {
         })
     }
 
-    fn strikes(&mut self, context: &RequestContext<'_>, rng: &mut SeededRng) -> bool {
+    fn applies(&mut self, context: &RequestContext<'_>, rng: &mut SeededRng) -> bool {
         match (self.status.rule.per, context.call) {
             (Per::Call, Some(call)) => {
                 if let Some(decided) = self.decided.get(call) {
                     return *decided;
                 }
                 let decision = self.decide(rng);
-                if self.order.len() == CALLS_REMEMBERED
+                if self.order.len() == MAX_DECISIONS
                     && let Some(oldest) = self.order.pop_front()
                 {
                     self.decided.remove(&oldest);
@@ -166,11 +165,11 @@ impl Armed {
     fn decide(&mut self, rng: &mut SeededRng) -> bool {
         let status = &mut self.status;
         status.matched += 1;
-        let strikes = status.matched > status.rule.after
+        let applies = status.matched > status.rule.after
             && status.rule.times.is_none_or(|times| status.struck < times)
             && rng.chance(status.rule.probability);
-        status.struck += u64::from(strikes);
-        strikes
+        status.struck += u64::from(applies);
+        applies
     }
 }
 
@@ -189,12 +188,12 @@ mod tests {
         }
     }
 
-    fn count(faults: &Faults, context: &RequestContext<'_>, asked: usize) -> usize {
-        (0..asked).filter(|_| !faults.evaluate(context).is_empty()).count()
+    fn count(faults: &Faults, context: &RequestContext<'_>, requests: usize) -> usize {
+        (0..requests).filter(|_| !faults.evaluate(context).is_empty()).count()
     }
 
     #[test]
-    fn a_rule_lets_the_first_pass_strikes_as_often_as_it_says_and_then_rests() {
+    fn rule_applies_between_after_and_times() {
         let faults = Faults::new(0);
         faults.add(Rule { after: 2, times: Some(3), ..Rule::always(Action::Reset) }).expect("a good rule");
         let struck: Vec<bool> = (0..8).map(|_| !faults.evaluate(&describe(None)).is_empty()).collect();
@@ -202,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn per_call_all_attempts_of_a_call_fare_the_same() {
+    fn per_call_rules_decide_once_for_all_attempts() {
         let faults = Faults::new(0);
         faults.add(Rule { times: Some(1), per: Per::Call, ..Rule::always(Action::Reset) }).expect("a good rule");
         assert_eq!(count(&faults, &describe(Some("first")), 3), 3);
@@ -211,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_strikes_the_same_requests() {
+    fn outcome_depends_on_the_seed() {
         let outcome = |seed| {
             let faults = Faults::new(seed);
             faults.add(Rule { probability: 0.3, ..Rule::always(Action::Reset) }).expect("a good rule");
@@ -224,11 +223,11 @@ mod tests {
     }
 
     #[test]
-    fn rules_look_at_service_operation_region_and_instance() {
+    fn rules_match_service_operation_region_and_instance() {
         let always = || Rule::always(Action::Reset);
         let ids = ["i-1".to_owned()];
         let context = RequestContext { instances: &ids, ..describe(None) };
-        for (rule, strikes) in [
+        for (rule, applies) in [
             (always(), true),
             (Rule { service: Some(Service::Cml), ..always() }, false),
             (Rule { operation: Some("Describe*".to_owned()), ..always() }, true),
@@ -240,30 +239,30 @@ mod tests {
         ] {
             let faults = Faults::new(0);
             faults.add(rule.clone()).expect("a good rule");
-            assert_eq!(count(&faults, &context, 1) == 1, strikes, "{rule:?}");
+            assert_eq!(count(&faults, &context, 1) == 1, applies, "{rule:?}");
         }
     }
 
     #[test]
-    fn a_rule_about_keys_waits_until_they_are_known_and_is_asked_once() {
+    fn key_rules_are_evaluated_once_keys_are_known() {
         let faults = Faults::new(0);
-        let about = |prefix: &str| Rule {
+        let key_rule = |prefix: &str| Rule {
             service: Some(Service::Etcd),
             key_prefix: Some(prefix.to_owned()),
             ..Rule::always(Action::Reset)
         };
-        faults.add(about("/lcm/workers/")).expect("a good rule");
+        faults.add(key_rule("/lcm/workers/")).expect("a good rule");
         faults.add(Rule { service: Some(Service::Etcd), ..Rule::always(Action::Reset) }).expect("a good rule");
-        let coming_in = RequestContext { service: Service::Etcd, operation: "Put", region: None, ..describe(None) };
+        let undecoded = RequestContext { service: Service::Etcd, operation: "Put", region: None, ..describe(None) };
         let rules =
             |context: &RequestContext<'_>| faults.evaluate(context).iter().map(|one| one.rule).collect::<Vec<_>>();
-        assert_eq!(rules(&coming_in), [2]);
-        assert_eq!(rules(&RequestContext { keys: &[b"/a", b"/lcm/workers/w-1/state"], ..coming_in }), [1]);
-        assert!(rules(&RequestContext { keys: &[b"/lcm/worker"], ..coming_in }).is_empty());
+        assert_eq!(rules(&undecoded), [2]);
+        assert_eq!(rules(&RequestContext { keys: &[b"/a", b"/lcm/workers/w-1/state"], ..undecoded }), [1]);
+        assert!(rules(&RequestContext { keys: &[b"/lcm/worker"], ..undecoded }).is_empty());
     }
 
     #[test]
-    fn a_rule_that_was_taken_away_strikes_no_more() {
+    fn removed_rule_does_not_apply() {
         let faults = Faults::new(0);
         let id = faults.add(Rule::always(Action::Reset)).expect("a good rule");
         assert!(faults.remove(id));

@@ -1,15 +1,14 @@
-//! A fault rule: when something goes wrong, and what.
+//! A fault rule: its conditions, its action, and its validation.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::support;
 use crate::etcd::Fault;
 use crate::service::Service;
 use crate::world::Pattern;
 
-/// When something goes wrong, and what. What is left out matches everything.
+/// Conditions and action of a fault. A missing condition matches every request.
 ///
 /// ```
 /// use fake_cloud::faults::{Action, Rule};
@@ -25,159 +24,159 @@ use crate::world::Pattern;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// Requests to this service.
+    /// Matches requests to this service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<Service>,
-    /// Requests for this operation; `*` and `?` are wildcards.
+    /// Matches requests for this operation; `*` and `?` are wildcards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation: Option<String>,
-    /// Requests in this region.
+    /// Matches requests in this region.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
-    /// Requests that name this instance; outside AWS, requests about this: a worker, a session, the instance of a CML.
-    /// For actions that hide instances: the one to hide.
+    /// Matches requests that contain this instance id; outside AWS, requests about this worker, session or instance of
+    /// a CML server. For actions that hide instances, the instance to hide.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
-    /// Requests to etcd that read or write a key that begins like this: Range, Put, DeleteRange and Txn.
+    /// Matches Range, Put, DeleteRange and Txn requests to etcd with a key that has this prefix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_prefix: Option<String>,
-    /// Lets this many matching requests pass first.
+    /// Number of matching requests that are served before the rule applies; 0 by default.
     #[serde(default)]
     pub after: u64,
-    /// Strikes this many times, then never again; always if left out.
+    /// Number of requests to which the rule applies; `None` for no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times: Option<u64>,
-    /// Strikes with this probability, 0 to 1.
-    #[serde(default = "certain")]
+    /// Probability from 0 to 1 that the rule applies to a matching request; 1 by default.
+    #[serde(default = "one")]
     pub probability: f64,
-    /// What counts as one request.
+    /// Unit that `after`, `times` and `probability` count.
     #[serde(default)]
     pub per: Per,
-    /// What goes wrong.
+    /// The fault to inject.
     pub action: Action,
 }
 
-/// What counts as one request.
+/// Unit that a rule counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Per {
-    /// Each attempt on the wire: an SDK that tries again may get through.
+    /// Each HTTP request. A retry of an SDK may succeed.
     #[default]
     Attempt,
-    /// Each call of the user: all attempts of one call fare the same.
+    /// Each SDK call. All attempts of one call have the same outcome.
     Call,
 }
 
-/// What goes wrong.
+/// A fault that a rule injects.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum Action {
-    /// The request is refused; nothing is done.
+    /// Returns an error without executing the request.
     Error {
-        /// The error code.
+        /// Error code of the service.
         code: String,
-        /// The HTTP status; the usual one of the code if left out.
+        /// HTTP status; the default of the code if missing.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         status: Option<u16>,
-        /// The words; the usual ones of the code if left out.
+        /// Error message; the default of the code if missing.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         message: Option<String>,
     },
-    /// The request is served later.
+    /// Delays the request.
     Latency {
-        /// How much later.
+        /// Delay in seconds.
         seconds: f64,
-        /// On which clock.
+        /// Clock on which the delay is measured.
         #[serde(default)]
         on: WaitOn,
     },
-    /// The connection is reset; nothing is done.
+    /// Resets the connection without executing the request.
     Reset,
-    /// The request is carried out, and the connection closed instead of an answer.
+    /// Executes the request and closes the connection without a response.
     DropResponse,
-    /// Instances launched less than this ago do not exist yet.
+    /// Hides instances that were launched recently.
     VisibilityLag {
-        /// How long they are invisible.
+        /// Seconds after the launch for which an instance is hidden.
         seconds: f64,
     },
-    /// Lists leave instances out.
+    /// Omits instances from lists.
     Omit {
-        /// How likely each one is left out.
-        #[serde(default = "certain")]
+        /// Probability from 0 to 1 that an instance is omitted; 1 by default.
+        #[serde(default = "one")]
         fraction: f64,
     },
-    /// A page without anything on it.
+    /// Returns an empty page with a next token.
     EmptyPage,
-    /// A page with less on it than was asked for.
+    /// Returns a page with fewer items than requested.
     PartialPage {
-        /// How much at most.
+        /// Maximum number of items.
         limit: usize,
     },
-    /// Lists come in another order.
+    /// Returns the items of a list in random order.
     Shuffle,
-    /// Something only one service knows, by name.
+    /// A fault that is specific to one service.
     Custom {
-        /// Its name.
+        /// Name of the fault, such as `bad-gateway`.
         name: String,
-        /// What it needs to know.
+        /// Parameters of the fault.
         #[serde(default, rename = "with", skip_serializing_if = "BTreeMap::is_empty")]
         parameters: BTreeMap<String, serde_json::Value>,
     },
 }
 
-/// The clock a delay is measured on.
+/// Clock on which a delay is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WaitOn {
-    /// The world's: a manual clock must be moved before the request goes on.
+    /// The clock of the world. A manual clock must be advanced before the request continues.
     #[default]
     World,
-    /// The one on the wall.
+    /// Real time, independent of the clock of the world.
     Real,
 }
 
-/// Why a rule cannot be meant.
+/// Error of an invalid rule.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RuleError {
-    /// Not a share of anything.
+    /// A probability or fraction is outside 0 to 1.
     #[error("{field} must be between 0 and 1, not {value}")]
-    Share {
-        /// Where.
+    Fraction {
+        /// Name of the field.
         field: &'static str,
-        /// What it said.
+        /// The invalid value.
         value: f64,
     },
-    /// Not a duration.
+    /// A duration is negative or longer than a day.
     #[error("seconds must be between 0 and 86400, not {0}")]
     Seconds(f64),
-    /// Not the status of an error.
+    /// The HTTP status is not an error status.
     #[error("status must be between 400 and 599, not {0}")]
     Status(u16),
-    /// Nothing etcd knows.
+    /// The custom fault is unknown to etcd, or its parameters are invalid.
     #[error("{0}")]
     Etcd(String),
-    /// It would strike and nothing would happen.
-    #[error("action {action} means nothing to {service}; accepted: {accepted}")]
-    Meaningless {
-        /// The action.
+    /// The service does not support the action.
+    #[error("action {action} is not supported by {service}; accepted: {accepted}")]
+    Unsupported {
+        /// Name of the action.
         action: String,
-        /// The service.
+        /// Name of the service.
         service: &'static str,
-        /// What the service understands.
+        /// Actions that the service supports.
         accepted: &'static str,
     },
-    /// Only etcd has keys.
+    /// A key prefix is given for a service other than etcd.
     #[error("key_prefix is for rules with service: etcd")]
     Keys,
-    /// It would never strike.
-    #[error("times must be at least 1; leave it out for a rule that always strikes")]
+    /// The rule would never apply.
+    #[error("times must be at least 1; leave it out for a rule that always applies")]
     Never,
 }
 
 impl Rule {
-    /// A rule that strikes at every request.
+    /// Creates a rule that applies to every request.
     pub fn always(action: Action) -> Self {
         Self {
             service: None,
@@ -187,18 +186,18 @@ impl Rule {
             key_prefix: None,
             after: 0,
             times: None,
-            probability: certain(),
+            probability: one(),
             per: Per::default(),
             action,
         }
     }
 
-    /// Checks that it can be meant.
+    /// Validates the rule.
     ///
     /// # Errors
-    /// Says which field cannot be.
+    /// The first invalid field.
     pub fn check(&self) -> Result<(), RuleError> {
-        check_share("probability", self.probability)?;
+        check_fraction("probability", self.probability)?;
         if self.times == Some(0) {
             return Err(RuleError::Never);
         }
@@ -206,7 +205,7 @@ impl Rule {
             return Err(RuleError::Keys);
         }
         if let Some(service) = self.service {
-            support::check(&self.action, service)?;
+            check_support(&self.action, service)?;
         }
         match &self.action {
             Action::Error { status: Some(status), .. } if !(400..=599).contains(status) => {
@@ -220,7 +219,7 @@ impl Rule {
             Action::Custom { name, parameters } if self.service == Some(Service::Etcd) => {
                 Fault::from_name(name, parameters.get("lease")).map(|_| ()).map_err(RuleError::Etcd)
             }
-            Action::Omit { fraction } => check_share("fraction", *fraction),
+            Action::Omit { fraction } => check_fraction("fraction", *fraction),
             Action::Error { .. }
             | Action::Latency { .. }
             | Action::Reset
@@ -251,12 +250,60 @@ impl Action {
     }
 }
 
-fn certain() -> f64 {
+fn one() -> f64 {
     1.0
 }
 
-fn check_share(field: &'static str, value: f64) -> Result<(), RuleError> {
-    if (0.0..=1.0).contains(&value) { Ok(()) } else { Err(RuleError::Share { field, value }) }
+fn check_fraction(field: &'static str, value: f64) -> Result<(), RuleError> {
+    if (0.0..=1.0).contains(&value) { Ok(()) } else { Err(RuleError::Fraction { field, value }) }
+}
+
+/// Custom faults of CML.
+const CML_FAULTS: [&str; 3] = ["bad-gateway", "not-ready", "unauthorized"];
+/// Custom faults of the control plane.
+const CONTROL_PLANE_FAULTS: [&str; 1] = ["bad-gateway"];
+
+/// Rejects an action that the service does not support, because such a rule would let a test pass for the wrong reason.
+fn check_support(action: &Action, service: Service) -> Result<(), RuleError> {
+    let accepted = match service {
+        Service::Ec2 => "error, latency, reset, drop-response, visibility-lag, omit, empty-page, partial-page, shuffle",
+        Service::Cloudwatch => "error, latency, reset, drop-response, empty-page, partial-page",
+        Service::Cml => "error, latency, reset, drop-response, custom with bad-gateway, not-ready or unauthorized",
+        Service::Etcd => "error, latency, reset, drop-response, custom with the name of a fault of etcd",
+        Service::ControlPlane => "error, latency, reset, drop-response, custom with bad-gateway",
+    };
+    let is_supported = match action {
+        Action::Error { .. } | Action::Latency { .. } | Action::Reset | Action::DropResponse => true,
+        Action::EmptyPage | Action::PartialPage { .. } => matches!(service, Service::Ec2 | Service::Cloudwatch),
+        Action::VisibilityLag { .. } | Action::Omit { .. } | Action::Shuffle => service == Service::Ec2,
+        Action::Custom { name, .. } => match service {
+            Service::Ec2 | Service::Cloudwatch => false,
+            Service::Cml => CML_FAULTS.contains(&name.as_str()),
+            Service::ControlPlane => CONTROL_PLANE_FAULTS.contains(&name.as_str()),
+            // `Rule::check` validates the faults of etcd.
+            Service::Etcd => true,
+        },
+    };
+    if is_supported {
+        return Ok(());
+    }
+    Err(RuleError::Unsupported { action: action_name(action), service: service.name(), accepted })
+}
+
+fn action_name(action: &Action) -> String {
+    match action {
+        Action::Error { .. } => "error",
+        Action::Latency { .. } => "latency",
+        Action::Reset => "reset",
+        Action::DropResponse => "drop-response",
+        Action::VisibilityLag { .. } => "visibility-lag",
+        Action::Omit { .. } => "omit",
+        Action::EmptyPage => "empty-page",
+        Action::PartialPage { .. } => "partial-page",
+        Action::Shuffle => "shuffle",
+        Action::Custom { name, .. } => name,
+    }
+    .to_owned()
 }
 
 #[cfg(test)]
@@ -264,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_action_survives_a_round_trip_through_json() {
+    fn actions_round_trip_through_json() {
         for text in [
             r#"{"kind":"error","code":"InternalError","status":500}"#,
             r#"{"kind":"latency","seconds":0.5,"on":"real"}"#,
@@ -278,12 +325,12 @@ mod tests {
             r#"{"kind":"custom","name":"lease-lost","with":{"lease":7}}"#,
         ] {
             let action: Action = serde_json::from_str(text).expect(text);
-            assert_eq!(serde_json::to_string(&action).expect("it serialises"), text);
+            assert_eq!(serde_json::to_string(&action).expect("serializes"), text);
         }
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn parse_errors_name_the_mistake() {
         for (text, hint) in [
             (r#"{"action":{"kind":"explode"}}"#, "unknown variant `explode`"),
             (r#"{"acton":{"kind":"reset"}}"#, "unknown field `acton`"),
@@ -296,13 +343,13 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_would_strike_for_nothing_is_refused_with_what_would_not() {
+    fn unsupported_actions_are_rejected() {
         for (service, action, hint) in [
-            ("control-plane", r#"{"kind":"shuffle"}"#, "action shuffle means nothing to control-plane"),
+            ("control-plane", r#"{"kind":"shuffle"}"#, "action shuffle is not supported by control-plane"),
             ("cml", r#"{"kind":"custom","name":"meteor"}"#, "accepted: error, latency, reset, drop-response"),
-            ("ec2", r#"{"kind":"custom","name":"bad-gateway"}"#, "action bad-gateway means nothing to ec2"),
-            ("cloudwatch", r#"{"kind":"visibility-lag","seconds":1}"#, "means nothing to cloudwatch"),
-            ("etcd", r#"{"kind":"empty-page"}"#, "means nothing to etcd"),
+            ("ec2", r#"{"kind":"custom","name":"bad-gateway"}"#, "action bad-gateway is not supported by ec2"),
+            ("cloudwatch", r#"{"kind":"visibility-lag","seconds":1}"#, "is not supported by cloudwatch"),
+            ("etcd", r#"{"kind":"empty-page"}"#, "is not supported by etcd"),
         ] {
             let text = format!(r#"{{"service":"{service}","action":{action}}}"#);
             let rule: Rule = serde_json::from_str(&text).expect("well-formed");
@@ -314,9 +361,9 @@ mod tests {
     }
 
     #[test]
-    fn impossible_numbers_are_refused() {
+    fn invalid_numbers_are_rejected() {
         let odd = Rule { probability: 1.5, ..Rule::always(Action::Reset) };
-        assert_eq!(odd.check().expect_err("refused").to_string(), "probability must be between 0 and 1, not 1.5");
+        assert_eq!(odd.check().expect_err("rejected").to_string(), "probability must be between 0 and 1, not 1.5");
         let never = Rule { times: Some(0), ..Rule::always(Action::Reset) };
         assert_eq!(never.check(), Err(RuleError::Never));
         let fine = Action::Error { code: "X".to_owned(), status: Some(200), message: None };

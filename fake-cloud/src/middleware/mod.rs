@@ -149,7 +149,7 @@ pub trait RequestObserver: Send + Sync {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct CompletedRequest<'a> {
-    /// Request metadata.
+    /// Metadata of the request.
     pub request: &'a RequestInfo<'a>,
     /// Arrival time on the service's clock.
     pub at: DateTime<Utc>,
@@ -290,7 +290,7 @@ pub(crate) enum Replacement {
     Reset,
 }
 
-/// What the client gets in place of the real response.
+/// Fate of a response that must not reach the client.
 #[derive(Debug)]
 enum LostResponse {
     Closed,

@@ -64,12 +64,12 @@ pub struct LoggedRequest {
 pub enum RequestOutcome {
     /// The request succeeded.
     Served {
-        /// HTTP status.
+        /// HTTP status of the response.
         status: u16,
     },
     /// The request failed with an error response.
     Refused {
-        /// HTTP status.
+        /// HTTP status of the response.
         status: u16,
         /// Error code, as the service names it.
         code: String,

@@ -45,7 +45,7 @@ pub struct Image {
     pub id: String,
     /// Name, on which clients filter.
     pub name: String,
-    /// Free-text description.
+    /// Description, such as `Cisco Modeling Labs 2.9.1`.
     pub description: String,
     /// Creation time in EC2's format, such as `2025-10-07T12:45:00.000Z`.
     pub creation_date: String,

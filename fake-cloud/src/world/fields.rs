@@ -10,35 +10,35 @@ use super::tags::{TaggedResource, Tags};
 /// Filter fields of DescribeInstances.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InstanceField {
-    /// `availability-zone`
+    /// Filter name `availability-zone`.
     AvailabilityZone,
-    /// `client-token`
+    /// Filter name `client-token`.
     ClientToken,
-    /// `ip-address`
+    /// Filter name `ip-address`.
     PublicIp,
-    /// `image-id`
+    /// Filter name `image-id`.
     ImageId,
-    /// `instance-id`
+    /// Filter name `instance-id`.
     InstanceId,
-    /// `instance-state-code`
+    /// Filter name `instance-state-code`.
     StateCode,
-    /// `instance-state-name`
+    /// Filter name `instance-state-name`.
     StateName,
-    /// `instance-type`
+    /// Filter name `instance-type`.
     InstanceType,
-    /// `instance.group-id`, `network-interface.group-id`
+    /// Filter names `instance.group-id` and `network-interface.group-id`.
     GroupId,
-    /// `instance.group-name`
+    /// Filter name `instance.group-name`.
     GroupName,
-    /// `key-name`
+    /// Filter name `key-name`.
     KeyName,
-    /// `private-ip-address`
+    /// Filter name `private-ip-address`.
     PrivateIp,
-    /// `reservation-id`
+    /// Filter name `reservation-id`.
     ReservationId,
-    /// `subnet-id`
+    /// Filter name `subnet-id`.
     SubnetId,
-    /// `vpc-id`
+    /// Filter name `vpc-id`.
     VpcId,
     /// `tag:<key>`, `tag-key` or `tag-value`
     Tag(TagField),
@@ -122,25 +122,25 @@ impl Field for InstanceField {
 /// Filter fields of DescribeImages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ImageField {
-    /// `architecture`
+    /// Filter name `architecture`.
     Architecture,
-    /// `creation-date`
+    /// Filter name `creation-date`.
     CreationDate,
-    /// `description`
+    /// Filter name `description`.
     Description,
-    /// `image-id`
+    /// Filter name `image-id`.
     ImageId,
-    /// `is-public`
+    /// Filter name `is-public`.
     IsPublic,
-    /// `name`
+    /// Filter name `name`.
     Name,
-    /// `owner-id`
+    /// Filter name `owner-id`.
     OwnerId,
-    /// `root-device-type`
+    /// Filter name `root-device-type`.
     RootDeviceType,
-    /// `state`
+    /// Filter name `state`.
     State,
-    /// `virtualization-type`
+    /// Filter name `virtualization-type`.
     VirtualizationType,
     /// `tag:<key>`, `tag-key` or `tag-value`
     Tag(TagField),
@@ -185,15 +185,15 @@ impl Field for ImageField {
 /// Filter fields of DescribeSubnets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SubnetField {
-    /// `availability-zone`
+    /// Filter name `availability-zone`.
     AvailabilityZone,
-    /// `default-for-az`
+    /// Filter name `default-for-az`.
     DefaultForZone,
-    /// `state`
+    /// Filter name `state`.
     State,
-    /// `subnet-id`
+    /// Filter name `subnet-id`.
     SubnetId,
-    /// `vpc-id`
+    /// Filter name `vpc-id`.
     VpcId,
     /// `tag:<key>`, `tag-key` or `tag-value`
     Tag(TagField),
@@ -228,13 +228,13 @@ impl Field for SubnetField {
 /// Filter fields of DescribeTags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TagListField {
-    /// `key`
+    /// Filter name `key`.
     Key,
-    /// `resource-id`
+    /// Filter name `resource-id`.
     ResourceId,
-    /// `resource-type`
+    /// Filter name `resource-type`.
     ResourceType,
-    /// `value`
+    /// Filter name `value`.
     Value,
 }
 
@@ -264,11 +264,11 @@ impl Field for TagListField {
 /// Filter fields of DescribeRegions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RegionField {
-    /// `endpoint`
+    /// Filter name `endpoint`.
     Endpoint,
-    /// `opt-in-status`
+    /// Filter name `opt-in-status`.
     OptInStatus,
-    /// `region-name`
+    /// Filter name `region-name`.
     Name,
 }
 

@@ -12,13 +12,13 @@ use super::view::View;
 /// An API action that changes the state of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InstanceAction {
-    /// StartInstances.
+    /// StartInstances: `stopped` to `pending`.
     Start,
-    /// StopInstances.
+    /// StopInstances: `pending` or `running` to `stopping`.
     Stop,
     /// RebootInstances. The state stays `running`.
     Reboot,
-    /// TerminateInstances.
+    /// TerminateInstances: any other state to `shutting-down`.
     Terminate,
 }
 

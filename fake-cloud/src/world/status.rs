@@ -79,15 +79,15 @@ pub struct StatusQuery {
 /// Filter fields of DescribeInstanceStatus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatusField {
-    /// `availability-zone`
+    /// Filter name `availability-zone`.
     AvailabilityZone,
-    /// `instance-state-code`
+    /// Filter name `instance-state-code`.
     StateCode,
-    /// `instance-state-name`
+    /// Filter name `instance-state-name`.
     StateName,
-    /// `instance-status.status`, `system-status.status`
+    /// Filter names `instance-status.status` and `system-status.status`.
     Summary,
-    /// `instance-status.reachability`, `system-status.reachability`
+    /// Filter names `instance-status.reachability` and `system-status.reachability`.
     Reachability,
 }
 

@@ -23,7 +23,7 @@ pub struct View {
 pub struct Hidden {
     /// Id of the hidden instance; `None` hides all instances that meet the condition.
     pub instance: Option<String>,
-    /// The condition.
+    /// The condition to meet.
     pub reason: HiddenReason,
 }
 

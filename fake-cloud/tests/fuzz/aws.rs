@@ -1,4 +1,4 @@
-//! EC2 and CloudWatch over a socket, in all their protocols.
+//! Fuzz tests of EC2 and CloudWatch over a socket, in all protocols.
 
 use std::io::Write as _;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::cases::{any_bytes, any_json, any_text, check, like_bytes, like_json};
 use crate::client::runtime;
-use crate::support::{Answer, Cloud};
+use crate::support::{Cloud, Response};
 
 const ACTIONS: &[&str] = &[
     "RunInstances",
@@ -80,7 +80,7 @@ const FILTERS: &[&str] = &[
     "banana",
 ];
 
-/// A form in the grammar of EC2, with everything in the wrong place.
+/// Generates EC2 forms with valid names and arbitrary values.
 fn any_form() -> impl Strategy<Value = Vec<u8>> {
     let value = prop_oneof![
         3 => any_text(),
@@ -99,24 +99,24 @@ fn any_form() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// A world with an image and an instance to name.
-struct Stage {
+/// A served world with an image and an instance.
+struct Fixture {
     cloud: Cloud,
     image: String,
     instance: String,
 }
 
-impl Stage {
-    async fn set() -> Self {
+impl Fixture {
+    async fn start() -> Self {
         let cloud = Cloud::start().await;
         let image = cloud.image();
-        let wish = [("ImageId", image.as_str()), ("MinCount", "1"), ("MaxCount", "1")];
-        let instance = cloud.ec2("RunInstances", &wish).await.between("<instanceId>", "</instanceId>");
+        let parameters = [("ImageId", image.as_str()), ("MinCount", "1"), ("MaxCount", "1")];
+        let instance = cloud.ec2("RunInstances", &parameters).await.between("<instanceId>", "</instanceId>");
         Self { cloud, image, instance }
     }
 
-    /// Puts what exists where a generated text stands for it.
-    fn name(&self, body: &[u8]) -> Vec<u8> {
+    /// Replaces the placeholders `IMAGE` and `INSTANCE` with existing ids.
+    fn fill_in(&self, body: &[u8]) -> Vec<u8> {
         match std::str::from_utf8(body) {
             Ok(text) => text.replace("IMAGE", &self.image).replace("=INSTANCE", &format!("={}", self.instance)).into(),
             Err(_) => body.to_vec(),
@@ -125,40 +125,42 @@ impl Stage {
 }
 
 #[test]
-fn whatever_form_ec2_is_sent_it_serves_or_refuses_in_its_own_words() {
+fn ec2_handles_arbitrary_forms() {
     let runtime = runtime();
-    let stage = runtime.block_on(Stage::set());
+    let fixture = runtime.block_on(Fixture::start());
     let body = prop_oneof![7 => any_form(), 2 => like_bytes(any_form()), 1 => any_bytes()];
     check("forms to EC2", 2_500, "tests/fuzz/seeds/ec2.txt", body, |body| {
-        let answer = runtime.block_on(stage.cloud.send("ec2", &[], &stage.name(&body)));
-        xml_or_refusal(&answer, "<Response><Errors><Error><Code>")
+        let response = runtime.block_on(fixture.cloud.send("ec2", &[], &fixture.fill_in(&body)));
+        check_xml(&response, "<Response><Errors><Error><Code>")
     });
-    // Nothing was left behind that a later request would trip over.
-    assert_eq!(runtime.block_on(stage.cloud.ec2("DescribeInstances", &[])).status, 200);
-    runtime.block_on(stage.cloud.stop());
+    // The state is still consistent.
+    assert_eq!(runtime.block_on(fixture.cloud.ec2("DescribeInstances", &[])).status, 200);
+    runtime.block_on(fixture.cloud.stop());
 }
 
-fn xml_or_refusal(answer: &Answer, refusal: &str) -> Result<(), TestCaseError> {
-    let text = String::from_utf8(answer.body.clone()).map_err(|_| TestCaseError::fail("the answer is no UTF-8"))?;
-    prop_assert!(answer.status < 500, "{} {text}", answer.status);
-    prop_assert!(answer.head.contains("content-type: text/xml"), "{}", answer.head);
+/// Checks that a response is well-formed XML, and that an error contains `error_element`.
+fn check_xml(response: &Response, error_element: &str) -> Result<(), TestCaseError> {
+    let text =
+        String::from_utf8(response.body.clone()).map_err(|_| TestCaseError::fail("the response is not UTF-8"))?;
+    prop_assert!(response.status < 500, "{} {text}", response.status);
+    prop_assert!(response.head.contains("content-type: text/xml"), "{}", response.head);
     let document = text.strip_prefix("<?xml version=\"1.0\" encoding=\"UTF-8\"?>").unwrap_or_default().trim_start();
     prop_assert!(is_well_formed(document), "{text}");
-    if answer.status >= 400 {
-        prop_assert!(document.replace(char::is_whitespace, "").contains(refusal), "{text}");
+    if response.status >= 400 {
+        prop_assert!(document.replace(char::is_whitespace, "").contains(error_element), "{text}");
     }
     Ok(())
 }
 
-/// Whether every element is closed, in order, and nothing stands in the text that XML cannot carry.
+/// Returns whether all elements are closed in order and the text has no characters that XML forbids.
 fn is_well_formed(document: &str) -> bool {
     let mut open = Vec::new();
-    let mut pieces = document.split('<');
-    if pieces.next() != Some("") {
+    let mut parts = document.split('<');
+    if parts.next() != Some("") {
         return false;
     }
-    for piece in pieces {
-        let Some((tag, text)) = piece.split_once('>') else { return false };
+    for part in parts {
+        let Some((tag, text)) = part.split_once('>') else { return false };
         let name = tag.split(' ').next().unwrap_or_default();
         match name.strip_prefix('/') {
             Some(closed) if open.pop() != Some(closed) => return false,
@@ -166,8 +168,9 @@ fn is_well_formed(document: &str) -> bool {
             None if tag.ends_with('/') => {}
             None => open.push(name),
         }
-        let is_foreign = |sign: char| sign.is_control() && !matches!(sign, '\t' | '\n' | '\r' | '\u{7f}'..='\u{9f}');
-        if text.contains(is_foreign) || text.split('&').skip(1).any(|rest| !rest.contains(';')) {
+        let is_forbidden =
+            |character: char| character.is_control() && !matches!(character, '\t' | '\n' | '\r' | '\u{7f}'..='\u{9f}');
+        if text.contains(is_forbidden) || text.split('&').skip(1).any(|rest| !rest.contains(';')) {
             return false;
         }
     }
@@ -194,29 +197,29 @@ fn requests() -> Vec<Value> {
     ]
 }
 
-/// A tree as the older protocol writes it.
-fn flattened(value: &Value, name: &str, into: &mut String) {
-    let below = |step: &str| if name.is_empty() { step.to_owned() } else { format!("{name}.{step}") };
+/// Encodes a tree in the query protocol.
+fn flatten(value: &Value, name: &str, into: &mut String) {
+    let child = |step: &str| if name.is_empty() { step.to_owned() } else { format!("{name}.{step}") };
     match value {
-        Value::Object(members) => members.iter().for_each(|(step, part)| flattened(part, &below(step), into)),
+        Value::Object(members) => members.iter().for_each(|(step, part)| flatten(part, &child(step), into)),
         Value::Array(items) => {
             let numbered = items.iter().enumerate();
-            numbered.for_each(|(index, part)| flattened(part, &below(&format!("member.{}", index + 1)), into));
+            numbered.for_each(|(index, part)| flatten(part, &child(&format!("member.{}", index + 1)), into));
         }
         Value::String(text) => into.push_str(&format!("&{name}={}", crate::client::segment(text))),
         Value::Null | Value::Bool(_) | Value::Number(_) => into.push_str(&format!("&{name}={value}")),
     }
 }
 
-fn as_cbor(value: &Value) -> Vec<u8> {
+fn to_cbor(value: &Value) -> Vec<u8> {
     let mut bytes = Vec::new();
-    ciborium::into_writer(value, &mut bytes).expect("JSON is CBOR too");
+    ciborium::into_writer(value, &mut bytes).expect("valid CBOR");
     bytes
 }
 
-fn packed(bytes: &[u8]) -> Vec<u8> {
-    let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    packer.write_all(bytes).and_then(|()| packer.finish()).expect("it packs")
+fn compress(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes).and_then(|()| encoder.finish()).expect("compresses")
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -227,81 +230,88 @@ enum Protocol {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Packing {
+enum Encoding {
     None,
     Gzip,
-    /// Said to be packed, and is not.
-    Claimed,
+    /// The header names gzip, but the body is not compressed.
+    FalseGzip,
     Unknown,
 }
 
 #[test]
-fn whatever_cloudwatch_is_sent_it_serves_or_refuses_in_the_protocol_it_was_asked_in() {
+fn cloudwatch_handles_arbitrary_requests() {
     let runtime = runtime();
-    let stage = runtime.block_on(Stage::set());
+    let fixture = runtime.block_on(Fixture::start());
     let tree = prop_oneof![5 => like_json(requests()), 1 => any_json()];
     let body = (select(vec![Protocol::Cbor, Protocol::Json, Protocol::Query]), tree, select(OPERATIONS)).prop_map(
         |(protocol, tree, operation)| {
             let body = match protocol {
-                Protocol::Cbor => as_cbor(&tree),
+                Protocol::Cbor => to_cbor(&tree),
                 Protocol::Json => tree.to_string().into_bytes(),
                 Protocol::Query => {
                     let mut form = format!("Action={operation}&Version=2010-08-01");
-                    flattened(&tree, "", &mut form);
+                    flatten(&tree, "", &mut form);
                     form.into_bytes()
                 }
             };
             (protocol, operation, body)
         },
     );
-    let noisy = body.prop_flat_map(|(protocol, operation, body)| {
+    let mutated = body.prop_flat_map(|(protocol, operation, body)| {
         let bytes = prop_oneof![6 => Just(body.clone()), 2 => like_bytes(Just(body)), 1 => any_bytes()];
         (Just(protocol), Just(operation), bytes)
     });
-    let packing = prop_oneof![5 => Just(Packing::None), 2 => Just(Packing::Gzip), 1 => Just(Packing::Claimed), 1 => Just(Packing::Unknown)];
-    check("requests to CloudWatch", 2_000, "tests/fuzz/seeds/cloudwatch.txt", (noisy, packing), |(client, packing)| {
-        let (protocol, operation, body) = client;
-        let (encoding, body) = match packing {
-            Packing::None => (None, body),
-            Packing::Gzip => (Some("content-encoding: gzip"), packed(&body)),
-            Packing::Claimed => (Some("content-encoding: gzip"), body),
-            Packing::Unknown => (Some("content-encoding: br"), body),
-        };
-        let target = format!("x-amz-target: GraniteServiceVersion20100801.{operation}");
-        let answer = runtime.block_on(async {
-            match protocol {
-                Protocol::Cbor => stage.cloud.cloudwatch_cbor_with(operation, encoding.as_slice(), &body).await,
-                Protocol::Json => {
-                    let headers: Vec<&str> = [target.as_str()].into_iter().chain(encoding).collect();
-                    stage.cloud.send("monitoring", &headers, &body).await
+    let encoding = prop_oneof![5 => Just(Encoding::None), 2 => Just(Encoding::Gzip), 1 => Just(Encoding::FalseGzip), 1 => Just(Encoding::Unknown)];
+    check(
+        "requests to CloudWatch",
+        2_000,
+        "tests/fuzz/seeds/cloudwatch.txt",
+        (mutated, encoding),
+        |(request, encoding)| {
+            let (protocol, operation, body) = request;
+            let (header, body) = match encoding {
+                Encoding::None => (None, body),
+                Encoding::Gzip => (Some("content-encoding: gzip"), compress(&body)),
+                Encoding::FalseGzip => (Some("content-encoding: gzip"), body),
+                Encoding::Unknown => (Some("content-encoding: br"), body),
+            };
+            let target = format!("x-amz-target: GraniteServiceVersion20100801.{operation}");
+            let response = runtime.block_on(async {
+                match protocol {
+                    Protocol::Cbor => fixture.cloud.cloudwatch_cbor_with(operation, header.as_slice(), &body).await,
+                    Protocol::Json => {
+                        let headers: Vec<&str> = [target.as_str()].into_iter().chain(header).collect();
+                        fixture.cloud.send("monitoring", &headers, &body).await
+                    }
+                    Protocol::Query => fixture.cloud.send("monitoring", header.as_slice(), &body).await,
                 }
-                Protocol::Query => stage.cloud.send("monitoring", encoding.as_slice(), &body).await,
-            }
-        });
-        prop_assert!(answer.status < 500, "{} {}", answer.status, answer.text());
-        let kind = match protocol {
-            Protocol::Query => return xml_or_refusal(&answer, "<ErrorResponse"),
-            Protocol::Json => {
-                let told: Value = serde_json::from_slice(&answer.body).map_err(|_| TestCaseError::fail("no JSON"))?;
-                told["__type"].is_string()
-            }
-            Protocol::Cbor => {
-                let told: ciborium::Value =
-                    ciborium::from_reader(&answer.body[..]).map_err(|_| TestCaseError::fail("no CBOR"))?;
-                let members = told.as_map().cloned().unwrap_or_default();
-                members.iter().any(|(name, kind)| name.as_text() == Some("__type") && kind.is_text())
-            }
-        };
-        prop_assert_eq!(answer.status >= 400, kind, "{}", answer.text());
-        Ok(())
-    });
-    runtime.block_on(stage.cloud.stop());
+            });
+            prop_assert!(response.status < 500, "{} {}", response.status, response.text());
+            let is_error = match protocol {
+                Protocol::Query => return check_xml(&response, "<ErrorResponse"),
+                Protocol::Json => {
+                    let value: Value =
+                        serde_json::from_slice(&response.body).map_err(|_| TestCaseError::fail("no JSON"))?;
+                    value["__type"].is_string()
+                }
+                Protocol::Cbor => {
+                    let value: ciborium::Value =
+                        ciborium::from_reader(&response.body[..]).map_err(|_| TestCaseError::fail("no CBOR"))?;
+                    let members = value.as_map().cloned().unwrap_or_default();
+                    members.iter().any(|(name, kind)| name.as_text() == Some("__type") && kind.is_text())
+                }
+            };
+            prop_assert_eq!(response.status >= 400, is_error, "{}", response.text());
+            Ok(())
+        },
+    );
+    runtime.block_on(fixture.cloud.stop());
 }
 
 #[test]
-fn whoever_signs_it_and_whatever_stands_in_its_headers_a_request_is_served_or_refused() {
+fn arbitrary_headers_cause_no_server_error() {
     let runtime = runtime();
-    let stage = runtime.block_on(Stage::set());
+    let fixture = runtime.block_on(Fixture::start());
     let good = "AWS4-HMAC-SHA256 Credential=AKIA/20260101/us-east-1/ec2/aws4_request, SignedHeaders=host, Signature=0";
     let authorization = prop_oneof![
         like_bytes(Just(good.as_bytes().to_vec())).prop_map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
@@ -317,16 +327,16 @@ fn whoever_signs_it_and_whatever_stands_in_its_headers_a_request_is_served_or_re
     ]);
     let headers = (authorization, proptest::collection::vec((name, any_text()), 0..4));
     check("signatures and headers", 600, "tests/fuzz/seeds/headers.txt", headers, |(authorization, others)| {
-        // What no client can send is left out: lines that would end the head.
-        let fits = |text: &str| !text.contains(|sign: char| sign.is_control());
+        // Control characters would end the header line.
+        let is_valid = |text: &str| !text.contains(|character: char| character.is_control());
         let mut head = "POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 22\r\n".to_owned();
         let all = others.into_iter().chain([("authorization", authorization)]);
-        for (name, value) in all.filter(|(_, value)| fits(value)) {
+        for (name, value) in all.filter(|(_, value)| is_valid(value)) {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
-        let answer = runtime.block_on(stage.cloud.raw(format!("{head}\r\nAction=DescribeRegions").as_bytes()));
-        prop_assert!(answer.status < 500, "{} {}", answer.status, answer.text());
+        let response = runtime.block_on(fixture.cloud.raw(format!("{head}\r\nAction=DescribeRegions").as_bytes()));
+        prop_assert!(response.status < 500, "{} {}", response.status, response.text());
         Ok(())
     });
-    runtime.block_on(stage.cloud.stop());
+    runtime.block_on(fixture.cloud.stop());
 }

@@ -1,4 +1,4 @@
-//! A world on a socket, and the plainest of HTTP clients: what goes over the wire is what the test says.
+//! Serves a world on a socket, with an HTTP client that sends exactly the given bytes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,47 +12,47 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// A world that is served.
+/// A served world.
 pub(crate) struct Cloud {
-    /// The world.
+    /// The world behind the server.
     pub(crate) world: Arc<World>,
-    /// Where it is served.
+    /// Address of the server.
     pub(crate) address: SocketAddr,
     stop: oneshot::Sender<()>,
     server: JoinHandle<std::io::Result<()>>,
 }
 
-/// An answer.
-pub(crate) struct Answer {
-    /// The HTTP status.
+/// An HTTP response.
+pub(crate) struct Response {
+    /// HTTP status code.
     pub(crate) status: u16,
-    /// The head.
+    /// Status line and headers.
     pub(crate) head: String,
-    /// The body.
+    /// Body without transfer encoding.
     pub(crate) body: Vec<u8>,
 }
 
-impl Answer {
-    /// The body as a text.
+impl Response {
+    /// Returns the body as text.
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// This many bytes of the body from here on.
+    /// Returns `length` bytes of the body from `at`.
     pub(crate) fn text_at(&self, at: usize, length: usize) -> String {
         String::from_utf8_lossy(&self.body[at..at + length]).into_owned()
     }
 
-    /// What stands between two marks.
+    /// Returns the text between two markers.
     pub(crate) fn between(&self, before: &str, after: &str) -> String {
         let text = self.text();
-        let (_, rest) = text.split_once(before).expect("the first mark");
-        rest.split_once(after).expect("the second mark").0.to_owned()
+        let (_, rest) = text.split_once(before).expect("the first marker");
+        rest.split_once(after).expect("the second marker").0.to_owned()
     }
 }
 
 impl Cloud {
-    /// Serves a world whose clock is moved by hand.
+    /// Serves a world with a manual clock.
     pub(crate) async fn start() -> Self {
         let world = Arc::new(World::new(Settings::with_clock(Clock::new(Pace::Manual))));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
@@ -63,46 +63,46 @@ impl Cloud {
         Self { world, address, stop, server }
     }
 
-    /// Stops serving and waits until it has.
+    /// Stops the server and waits for its end.
     pub(crate) async fn stop(self) {
-        self.stop.send(()).expect("it still serves");
-        self.server.await.expect("it ends").expect("it ends well");
+        self.stop.send(()).expect("a running server");
+        self.server.await.expect("the task ends").expect("the server ends without an error");
     }
 
     /// Sends exactly these bytes.
-    pub(crate) async fn raw(&self, request: &[u8]) -> Answer {
-        exchange(self.address, request).await.expect("an answer")
+    pub(crate) async fn raw(&self, request: &[u8]) -> Response {
+        exchange(self.address, request).await.expect("a response")
     }
 
     /// Sends a signed request.
-    pub(crate) async fn send(&self, service: &str, headers: &[&str], body: &[u8]) -> Answer {
+    pub(crate) async fn send(&self, service: &str, headers: &[&str], body: &[u8]) -> Response {
         self.raw(&signed(service, headers, body)).await
     }
 
-    /// Asks EC2.
-    pub(crate) async fn ec2(&self, action: &str, parameters: &[(&str, &str)]) -> Answer {
+    /// Sends a request to EC2.
+    pub(crate) async fn ec2(&self, action: &str, parameters: &[(&str, &str)]) -> Response {
         self.send("ec2", &[], &form(action, parameters)).await
     }
 
-    /// Asks CloudWatch as the Rust SDK does.
-    pub(crate) async fn cloudwatch_cbor(&self, operation: &str, body: &[u8]) -> Answer {
+    /// Sends a request to CloudWatch in the protocol of the Rust SDK.
+    pub(crate) async fn cloudwatch_cbor(&self, operation: &str, body: &[u8]) -> Response {
         self.cloudwatch_cbor_with(operation, &[], body).await
     }
 
-    /// The same with more headers.
-    pub(crate) async fn cloudwatch_cbor_with(&self, operation: &str, more: &[&str], body: &[u8]) -> Answer {
+    /// Sends a CBOR request with additional headers.
+    pub(crate) async fn cloudwatch_cbor_with(&self, operation: &str, more: &[&str], body: &[u8]) -> Response {
         let path = format!("/service/GraniteServiceVersion20100801/operation/{operation}");
         let headers = [&["content-type: application/cbor", "smithy-protocol: rpc-v2-cbor"], more].concat();
         self.raw(&signed_for("monitoring", &path, &headers, body)).await
     }
 
-    /// An image of the first region.
+    /// Returns the id of an image in us-east-1.
     pub(crate) fn image(&self) -> String {
         self.world.with_ec2(|ec2, now| ec2.region("us-east-1", now).expect("a region").catalog.images[0].id.clone())
     }
 }
 
-/// A form. The values need no escaping.
+/// Encodes a form. The values must not need escaping.
 pub(crate) fn form(action: &str, parameters: &[(&str, &str)]) -> Vec<u8> {
     let mut text = format!("Action={action}&Version=2016-11-15");
     for (name, value) in parameters {
@@ -111,7 +111,7 @@ pub(crate) fn form(action: &str, parameters: &[(&str, &str)]) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// A request signed for a service in us-east-1.
+/// Encodes a request with a signature for a service in us-east-1.
 pub(crate) fn signed(service: &str, headers: &[&str], body: &[u8]) -> Vec<u8> {
     signed_for(service, "/", headers, body)
 }
@@ -131,21 +131,21 @@ fn signed_for(service: &str, path: &str, headers: &[&str], body: &[u8]) -> Vec<u
     [head.as_bytes(), body].concat()
 }
 
-/// Sends bytes and reads the answer; none if the connection ends without one.
-pub(crate) async fn exchange(address: SocketAddr, request: &[u8]) -> Option<Answer> {
-    let stream = TcpStream::connect(address).await.expect("somebody listens");
+/// Sends bytes and reads the response; `None` if the connection ends without one.
+pub(crate) async fn exchange(address: SocketAddr, request: &[u8]) -> Option<Response> {
+    let stream = TcpStream::connect(address).await.expect("a listener");
     let (mut reading, mut writing) = stream.into_split();
-    // A server may answer before it has read everything, so both go on at once and a failed write is no verdict.
-    let (_, answer) = tokio::join!(writing.write_all(request), read_answer(&mut reading));
-    answer
+    // The server may respond before it has read everything, so a failed write is not an error.
+    let (_, response) = tokio::join!(writing.write_all(request), read_response(&mut reading));
+    response
 }
 
-async fn read_answer(stream: &mut (impl AsyncReadExt + Unpin)) -> Option<Answer> {
+async fn read_response(stream: &mut (impl AsyncReadExt + Unpin)) -> Option<Response> {
     let mut bytes = Vec::new();
     let mut chunk = vec![0; 64 * 1024];
     loop {
-        if let Some(answer) = parse(&bytes) {
-            return Some(answer);
+        if let Some(response) = parse(&bytes) {
+            return Some(response);
         }
         match stream.read(&mut chunk).await {
             Ok(0) | Err(_) => return None,
@@ -154,21 +154,21 @@ async fn read_answer(stream: &mut (impl AsyncReadExt + Unpin)) -> Option<Answer>
     }
 }
 
-fn parse(bytes: &[u8]) -> Option<Answer> {
+fn parse(bytes: &[u8]) -> Option<Response> {
     let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
     let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
     let status = head.split(' ').nth(1)?.parse().ok()?;
     let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
     let body = match length {
         Some(length) => bytes.get(end + 4..end + 4 + length.parse::<usize>().ok()?)?.to_vec(),
-        None if head.contains("transfer-encoding: chunked") => joined(&bytes[end + 4..])?,
+        None if head.contains("transfer-encoding: chunked") => join_chunks(&bytes[end + 4..])?,
         None => return None,
     };
-    Some(Answer { status, head, body })
+    Some(Response { status, head, body })
 }
 
-/// Chunks as one, if the last of them is there.
-fn joined(mut chunks: &[u8]) -> Option<Vec<u8>> {
+/// Joins chunks; `None` if the last chunk is missing.
+fn join_chunks(mut chunks: &[u8]) -> Option<Vec<u8>> {
     let mut body = Vec::new();
     loop {
         let end = chunks.windows(2).position(|window| window == b"\r\n")?;
@@ -182,11 +182,11 @@ fn joined(mut chunks: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Waits until a condition holds.
+/// Waits up to 20 seconds until a condition holds.
 pub(crate) async fn eventually(condition: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !condition() {
-        assert!(Instant::now() < deadline, "it never came to be");
+        assert!(Instant::now() < deadline, "the condition did not become true");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

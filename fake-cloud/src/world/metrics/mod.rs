@@ -48,9 +48,9 @@ impl MetricKey {
 /// Parameters of ListMetrics.
 #[derive(Debug, Clone, Default)]
 pub struct MetricFilter {
-    /// Required namespace.
+    /// Required namespace; `None` accepts any.
     pub namespace: Option<String>,
-    /// Required metric name.
+    /// Required metric name; `None` accepts any.
     pub name: Option<String>,
     /// Required dimensions; `None` accepts any value. Metrics may have further dimensions.
     pub dimensions: Vec<(String, Option<String>)>,

@@ -14,9 +14,9 @@ pub struct Summary {
     pub count: f64,
     /// Sum of the samples.
     pub sum: f64,
-    /// Smallest sample.
+    /// Smallest of the samples.
     pub minimum: f64,
-    /// Largest sample.
+    /// Largest of the samples.
     pub maximum: f64,
     /// Known values with their counts, for percentiles.
     pub values: Vec<(f64, f64)>,
@@ -25,7 +25,7 @@ pub struct Summary {
 /// A data point of a metric.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Datum {
-    /// Timestamp.
+    /// Time of the samples.
     pub at: DateTime<Utc>,
     /// Samples at this timestamp.
     pub summary: Summary,
@@ -38,13 +38,13 @@ pub struct Datum {
 pub enum Statistic {
     /// Number of samples.
     SampleCount,
-    /// Arithmetic mean.
+    /// Mean of the samples.
     Average,
     /// Sum of the samples.
     Sum,
-    /// Smallest sample.
+    /// Smallest of the samples.
     Minimum,
-    /// Largest sample.
+    /// Largest of the samples.
     Maximum,
     /// Smallest value that is not exceeded by this percentage of samples.
     Percentile(f64),

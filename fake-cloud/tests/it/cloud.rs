@@ -1,4 +1,4 @@
-//! The whole cloud over real sockets: one world behind every port.
+//! Tests of a complete cloud over sockets.
 
 use std::time::Duration;
 
@@ -10,42 +10,42 @@ use serde_json::{Value, json};
 const REGION: &str = "us-east-1";
 
 async fn start() -> FakeCloud {
-    FakeCloud::builder().pace(Pace::Manual).start().await.expect("it starts on free ports")
+    FakeCloud::builder().pace(Pace::Manual).start().await.expect("starts on free ports")
 }
 
-/// A client that trusts the cloud's own authority and nobody else's proxy.
+/// Returns a client that trusts the CML certificate authority and uses no proxy.
 fn client(cloud: &FakeCloud) -> reqwest::Client {
-    let pem = std::fs::read(&cloud.endpoints().cml_ca_file).expect("the authority's file");
+    let pem = std::fs::read(&cloud.endpoints().cml_ca_file).expect("the CA file");
     let root = reqwest::Certificate::from_pem(&pem).expect("a certificate");
     reqwest::Client::builder().no_proxy().tls_certs_merge([root]).build().expect("a client")
 }
 
-/// Launches an instance from inside; returns its id.
+/// Launches an instance and returns its id.
 fn launch(cloud: &FakeCloud) -> String {
     let launch = cloud.world().with_ec2(|ec2, now| {
         let image = ec2.region(REGION, now)?.catalog.images[0].id.clone();
         ec2.launch(REGION, LaunchRequest::new(image), Intent::Execute, now)
     });
-    launch.expect("it launches").instances[0].id.clone()
+    launch.expect("launches").instances[0].id.clone()
 }
 
 fn address(cloud: &FakeCloud, id: &str) -> Option<std::net::Ipv4Addr> {
     cloud.world().with_ec2(|ec2, now| ec2.region(REGION, now).ok()?.find(id)?.public_ip(now))
 }
 
-/// Tries until `attempt` gives something, for ten seconds at the most.
-async fn eventually<T>(what: &str, mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
+/// Repeats `attempt` until it returns a value, for up to ten seconds.
+async fn eventually<T>(event: &str, mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
     for _ in 0..500 {
         if let Some(found) = attempt().await {
             return found;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    panic!("{what} did not happen within ten seconds");
+    panic!("{event} did not happen within ten seconds");
 }
 
 #[tokio::test]
-async fn every_running_instance_answers_as_cml_at_its_own_address_and_a_stopped_one_refuses() {
+async fn running_instances_serve_cml_on_their_own_addresses() {
     let cloud = start().await;
     let client = client(&cloud);
     let [first, second] = [launch(&cloud), launch(&cloud)];
@@ -57,18 +57,18 @@ async fn every_running_instance_answers_as_cml_at_its_own_address_and_a_stopped_
     let urls = [url(&first), url(&second)];
     assert_ne!(urls[0], urls[1]);
     for url in &urls {
-        let said: Value = eventually("CML", async || client.get(url).send().await.ok()?.json().await.ok()).await;
-        assert_eq!(said["version"], "2.9.1+build.7");
+        let information: Value = eventually("CML", async || client.get(url).send().await.ok()?.json().await.ok()).await;
+        assert_eq!(information["version"], "2.9.1+build.7");
     }
-    cloud.world().console_action(REGION, &first, InstanceAction::Stop).expect("it stops");
+    cloud.world().console_action(REGION, &first, InstanceAction::Stop).expect("stops");
     cloud.world().clock().advance(Duration::from_secs(3600));
-    eventually("the refusal", async || client.get(&urls[0]).send().await.is_err().then_some(())).await;
-    assert!(client.get(&urls[1]).send().await.is_ok(), "the other one goes on");
+    eventually("the refused connection", async || client.get(&urls[0]).send().await.is_err().then_some(())).await;
+    assert!(client.get(&urls[1]).send().await.is_ok(), "the other server continues");
     cloud.stop().await;
 }
 
 #[tokio::test]
-async fn a_change_of_a_record_shows_in_etcd() {
+async fn record_changes_are_mirrored_to_etcd() {
     let cloud = start().await;
     let client = client(&cloud);
     let base = format!("{}/api/internal", cloud.endpoints().control_plane_url);
@@ -79,7 +79,7 @@ async fn a_change_of_a_record_shows_in_etcd() {
         .json(&json!({"name": "blue", "template_name": "metal", "aws_region": REGION}))
         .send()
         .await
-        .expect("an answer");
+        .expect("a response");
     assert!(created.status().is_success(), "{}: {}", created.status(), created.text().await.unwrap_or_default());
     let worker: Value = created.json().await.expect("a record");
     let id = worker["id"].as_str().expect("an id");
@@ -90,39 +90,44 @@ async fn a_change_of_a_record_shows_in_etcd() {
 }
 
 #[tokio::test]
-async fn a_fault_rule_strikes_the_control_plane_too() {
+async fn fault_rules_apply_to_the_control_plane() {
     let cloud = start().await;
     let client = client(&cloud);
     let rule =
         json!({"service": "control-plane", "times": 1, "action": {"kind": "error", "code": "down", "status": 503}});
     let added = client.post(format!("{}faults", cloud.endpoints().admin_url)).json(&rule).send().await;
-    assert!(added.expect("an answer").status().is_success());
+    assert!(added.expect("a response").status().is_success());
     let workers = || {
         client
             .get(format!("{}/api/internal/workers", cloud.endpoints().control_plane_url))
             .header("X-API-Key", &cloud.endpoints().control_plane_api_key)
             .send()
     };
-    assert_eq!(workers().await.expect("an answer").status(), 503);
-    assert_eq!(workers().await.expect("an answer").status(), 200);
+    assert_eq!(workers().await.expect("a response").status(), 503);
+    assert_eq!(workers().await.expect("a response").status(), 200);
     cloud.stop().await;
 }
 
 #[tokio::test]
-async fn many_clouds_share_nothing_and_a_port_that_is_taken_is_named() {
+async fn clouds_share_no_state() {
     let [one, other] = [start().await, start().await];
     launch(&one);
     let count = |cloud: &FakeCloud| {
         cloud.world().with_ec2(|ec2, now| ec2.region(REGION, now).map(|region| region.instances().count()))
     };
     assert_eq!((count(&one).expect("a region"), count(&other).expect("a region")), (1, 0));
-
-    let taken: u16 =
-        one.endpoints().etcd_endpoint.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
-    let mut ports = Ports::default();
-    ports.etcd = taken;
-    let error = FakeCloud::builder().ports(ports).start().await.expect_err("the port is taken").to_string();
-    assert!(error.starts_with(&format!("cannot listen on 127.0.0.1:{taken} for etcd: ")), "{error}");
     one.stop().await;
     other.stop().await;
+}
+
+#[tokio::test]
+async fn error_names_the_port_in_use() {
+    let cloud = start().await;
+    let taken: u16 =
+        cloud.endpoints().etcd_endpoint.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
+    let mut ports = Ports::default();
+    ports.etcd = taken;
+    let error = FakeCloud::builder().ports(ports).start().await.expect_err("the port is in use").to_string();
+    assert!(error.starts_with(&format!("cannot listen on 127.0.0.1:{taken} for etcd: ")), "{error}");
+    cloud.stop().await;
 }
