@@ -370,7 +370,7 @@ mod tests {
         assert_eq!(Rule::always(fine).check(), Err(RuleError::Status(200)));
         let meteor = Action::Custom { name: "meteor".to_owned(), parameters: BTreeMap::new() };
         let meteor = Rule { service: Some(Service::Etcd), ..Rule::always(meteor) };
-        assert!(meteor.check().is_err_and(|error| error.to_string().contains("accepted: lease-lost, compact")));
+        assert!(meteor.check().is_err_and(|error| error.to_string().contains("expected one of lease-lost, compact")));
         assert!(Rule::always(Action::VisibilityLag { seconds: f64::NAN }).check().is_err());
     }
 }

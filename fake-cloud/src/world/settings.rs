@@ -80,16 +80,16 @@ impl FromStr for Delays {
 #[non_exhaustive]
 pub enum DelayError {
     /// A part is not of the form `name=seconds`.
-    #[error("'{0}' should be 'none' or look like 'starting=5'")]
+    #[error("invalid delay '{0}': expected 'none' or a list such as 'starting=5'")]
     NotAPair(String),
     /// The name of a delay is unknown.
     #[error(
-        "there is no delay '{0}', only starting, stopping, terminating, terminated-visible, token-remembered and \
+        "unknown delay '{0}': expected starting, stopping, terminating, terminated-visible, token-remembered or \
          status-checks"
     )]
     UnknownName(String),
     /// The value is not a non-negative number of seconds.
-    #[error("'{0}' should give a number of seconds")]
+    #[error("invalid delay '{0}': expected a number of seconds")]
     NotADuration(String),
 }
 
@@ -165,10 +165,10 @@ mod tests {
     #[test]
     fn invalid_delays_are_named_in_the_error() {
         for (text, hint) in [
-            ("fast", "'fast' should be 'none' or look like 'starting=5'"),
-            ("booting=5", "there is no delay 'booting'"),
-            ("starting=soon", "'starting=soon' should give a number of seconds"),
-            ("starting=-1", "'starting=-1' should give a number of seconds"),
+            ("fast", "invalid delay 'fast': expected 'none' or a list such as 'starting=5'"),
+            ("booting=5", "unknown delay 'booting'"),
+            ("starting=soon", "invalid delay 'starting=soon': expected a number of seconds"),
+            ("starting=-1", "invalid delay 'starting=-1': expected a number of seconds"),
         ] {
             let error = text.parse::<Delays>().expect_err(text).to_string();
             assert!(error.starts_with(hint), "{error}");
