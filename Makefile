@@ -17,7 +17,7 @@ export LCM_ETCD_BIN := $(BIN)
 # The extension module with the dependency features of `cargo test --workspace`, so that no dependency is compiled twice.
 DEVELOP := $(BIN)/maturin develop --locked --quiet --features test-build
 
-.PHONY: help setup demo simulate controller test test-lifecycle test-rust test-python wheel prove soak lint deny format bench bench-quick bench-ready bench-lifecycle docs notebooks fake-cloud clean
+.PHONY: help setup demo simulate controller test test-lifecycle test-rust test-python wheel prove soak lint features deny format bench bench-quick bench-ready bench-lifecycle docs notebooks fake-cloud clean
 
 help: ## Show this list
 	@echo "Targets:"
@@ -94,6 +94,17 @@ lint: setup ## Check formatting, clippy, documentation and licenses, with warnin
 	$(CARGO) clippy --package lcm-sdk --no-default-features --all-targets -- --deny warnings
 	$(CARGO) clippy --workspace --all-targets -- --deny warnings
 	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --workspace --no-deps --quiet
+
+# `lint` checks all features together. The features that need no AWS client are checked alone here; with `aws`, each
+# selection would compile the EC2 client again.
+FEATURES := runtime conformance testing etcd cml control-plane admin logging
+
+features: setup ## Check lcm-sdk without features and with each feature that needs no AWS client alone
+	$(CARGO) clippy --quiet --package lcm-sdk --no-default-features --lib -- --deny warnings
+	@for feature in $(FEATURES); do \
+		echo "lcm-sdk with $$feature"; \
+		$(CARGO) clippy --quiet --package lcm-sdk --no-default-features --features $$feature --lib -- --deny warnings; \
+	done
 
 # Built once, from its own lock file; later runs take seconds and no network.
 DENY := $(CURDIR)/target/tools/bin/cargo-deny

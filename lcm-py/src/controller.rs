@@ -5,7 +5,7 @@ use lcm_sdk::controller::shutdown::Shutdown;
 use lcm_sdk::controller::sweep::SweepReport;
 use lcm_sdk::from_settings;
 use lcm_sdk::telemetry::Telemetry;
-use lcm_sdk::workers::controller::{Readiness, WorkerController};
+use lcm_sdk::workers::{Readiness, WorkerController};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use serde_json::json;

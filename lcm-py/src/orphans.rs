@@ -3,7 +3,7 @@
 use lcm_sdk::from_settings;
 use lcm_sdk::lifecycle::orphans::Verdict;
 use lcm_sdk::reconciler::Mode;
-use lcm_sdk::workers::discovery::{Discovery, DiscoveryReport, RegionReport};
+use lcm_sdk::workers::{Discovery, DiscoveryReport, RegionReport};
 use lcm_sdk::{CallFailure, WorkerId};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;

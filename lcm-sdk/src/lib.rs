@@ -148,7 +148,7 @@ pub mod prelude {
     #[cfg(feature = "runtime")]
     pub use crate::telemetry::Telemetry;
     #[cfg(feature = "runtime")]
-    pub use crate::workers::controller::{WorkerController, WorkerControllerConfig};
+    pub use crate::workers::{WorkerController, WorkerControllerConfig};
     #[cfg(feature = "runtime")]
     pub use async_trait::async_trait;
 }

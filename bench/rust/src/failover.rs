@@ -15,7 +15,7 @@ use lcm_sdk::ports::{Clock, Ports, SystemClock};
 use lcm_sdk::controller::election::ElectionConfig;
 use lcm_sdk::controller::shutdown::Shutdown;
 use lcm_sdk::telemetry::Telemetry;
-use lcm_sdk::workers::controller::{Readiness, WorkerController, WorkerControllerConfig};
+use lcm_sdk::workers::{Readiness, WorkerController, WorkerControllerConfig};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};

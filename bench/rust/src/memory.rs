@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use lcm_sdk::controller::{Controller, Fetched, ListScope, Listing, Reconcile};
-use lcm_sdk::workers::fleet::ReadWorker;
+use lcm_sdk::workers::ReadWorker;
 use lcm_sdk::controller::queue::WorkResult;
 use lcm_sdk::controller::shutdown::Shutdown;
 use lcm_sdk::telemetry::Telemetry;

@@ -61,7 +61,7 @@ pub enum AdminError {
         "the admin server would be open to the network on {address}; ADMIN_EXPOSE=true (Exposure::Network) allows that"
     )]
     NotLoopback {
-        /// Requested address.
+        /// Address that was requested.
         address: SocketAddr,
     },
     /// Another process listens on the port.
@@ -69,13 +69,13 @@ pub enum AdminError {
         "the admin server cannot listen on {address}: the port is in use. Does another controller run here? ADMIN_PORT takes another port, 0 any free one"
     )]
     PortInUse {
-        /// Requested address.
+        /// Address that was requested.
         address: SocketAddr,
     },
     /// The operating system reports another error.
     #[error("the admin server cannot listen on {address}; ADMIN_HOST and ADMIN_PORT set another address")]
     CannotListen {
-        /// Requested address.
+        /// Address that was requested.
         address: SocketAddr,
         /// Error of the operating system.
         source: io::Error,

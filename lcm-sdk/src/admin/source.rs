@@ -101,7 +101,7 @@ pub struct SweepSummary {
 pub struct ResourceState {
     /// Id of the resource.
     pub resource_id: String,
-    /// Reconciliation status.
+    /// Status of its reconciliation.
     pub status: ResourceStatus,
     /// Number of consecutive failures.
     pub retry_count: u32,

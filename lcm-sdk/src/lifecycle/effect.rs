@@ -21,6 +21,7 @@ use super::time::Timestamp;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "effect", rename_all = "snake_case")]
 #[must_use]
+#[non_exhaustive]
 pub enum Effect {
     /// Write the plan to the record, before anything is launched. The pass goes on with the version this write gives.
     RecordLaunchPlan {

@@ -9,6 +9,7 @@ use super::scale_down::ScaleDownVerdict;
 /// Something that happened to a worker. Its type follows the CloudEvents names of the control plane.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Event {
     /// A drain began.
     DrainStarted {
@@ -128,6 +129,7 @@ impl SessionEnd {
 /// An entry in the control plane's scaling audit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Audit {
     /// An instance was launched for the worker.
     Provisioned,

@@ -13,6 +13,7 @@ use super::error_source::Cause;
 /// What kind of failure it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum FailureKind {
     /// The far side asked us to slow down. It did nothing.
     Throttled,

@@ -13,6 +13,7 @@ macro_rules! reasons {
     ($( $(#[$group:meta])* $variant:ident = $code:literal, $sentence:literal; )+) => {
         /// Why something was decided. The codes are stable: logs, metrics, audit and Python show the same one.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[non_exhaustive]
         pub enum ReasonCode { $( #[doc = $sentence] $variant ),+ }
 
         impl ReasonCode {
@@ -151,6 +152,7 @@ pub struct Reason {
 
 /// The particulars of a case. Kept as data and put into words only when somebody reads them.
 #[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
 pub enum Detail {
     /// None.
     #[default]

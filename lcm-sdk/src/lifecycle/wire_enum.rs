@@ -5,6 +5,7 @@ use thiserror::Error;
 /// A word that names no member of the vocabulary it was read for.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{value:?} is not a {vocabulary}; accepted: {accepted}")]
+#[non_exhaustive]
 pub struct ParseEnumError {
     /// What was given.
     pub value: String,

@@ -1,6 +1,13 @@
-//! The worker controller and the loops that run beside it.
+//! The worker controller, discovery and the metrics loop.
 
-pub mod controller;
-pub mod discovery;
-pub mod fleet;
-pub mod metrics;
+pub(crate) mod controller;
+pub(crate) mod discovery;
+pub(crate) mod fleet;
+pub(crate) mod metrics;
+
+pub use controller::{
+    OneSweep, OneSweepError, Readiness, StartupConfig, Swept, WorkerController, WorkerControllerConfig,
+};
+pub use discovery::{Discovery, DiscoveryConfig, DiscoveryReport, RegionReport};
+pub use fleet::{Hooks, OnPass, ReadWorker, WorkerFleet};
+pub use metrics::{MetricsLoop, MetricsReport};

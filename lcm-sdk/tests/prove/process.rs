@@ -11,8 +11,7 @@ use lcm_sdk::ports::{DiscoveryFilter, Ports};
 use lcm_sdk::providers::memory::MemoryCoordination;
 use lcm_sdk::reconciler::CmlDefaults;
 use lcm_sdk::telemetry::Telemetry;
-use lcm_sdk::workers::controller::{WorkerController, WorkerControllerConfig};
-use lcm_sdk::workers::discovery::DiscoveryConfig;
+use lcm_sdk::workers::{DiscoveryConfig, WorkerController, WorkerControllerConfig};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 

@@ -10,9 +10,7 @@ use lcm_sdk::controller::{ControllerConfig, Polling};
 use lcm_sdk::ports::{Claim, Coordination, DiscoveryFilter, Lease, LeaseId, Listing, Renewal, WatchStream};
 use lcm_sdk::providers::memory::{Fault, MemoryCoordination, Versions};
 use lcm_sdk::telemetry::Telemetry;
-use lcm_sdk::workers::controller::{WorkerController, WorkerControllerConfig};
-use lcm_sdk::workers::discovery::{Discovery, DiscoveryConfig};
-use lcm_sdk::workers::metrics::MetricsLoop;
+use lcm_sdk::workers::{Discovery, DiscoveryConfig, MetricsLoop, WorkerController, WorkerControllerConfig};
 use lcm_sdk::{CallFailure, DesiredStatus, Ec2State, FailureKind, WorkerStatus};
 use tokio::time::Instant;
 

@@ -8,7 +8,7 @@ use lcm_sdk::controller::{Controller, ControllerConfig, Reconcile as _};
 use lcm_sdk::providers::memory::{Fault, Versions};
 use lcm_sdk::reconciler::Mode;
 use lcm_sdk::telemetry::Telemetry;
-use lcm_sdk::workers::fleet::{Hooks, ReadWorker, WorkerFleet};
+use lcm_sdk::workers::{Hooks, ReadWorker, WorkerFleet};
 use lcm_sdk::{CallFailure, DesiredStatus, Ec2State, FailureKind, Instance, Outcome, WorkerStatus};
 use tokio::time::Instant;
 

@@ -13,9 +13,7 @@ use lcm_sdk::lifecycle::ScaleDownPolicy;
 use lcm_sdk::ports::DiscoveryFilter;
 use lcm_sdk::providers::memory::MemoryCoordination;
 use lcm_sdk::telemetry::Telemetry;
-use lcm_sdk::workers::controller::{WorkerController, WorkerControllerConfig};
-use lcm_sdk::workers::discovery::{Discovery, DiscoveryConfig};
-use lcm_sdk::workers::metrics::MetricsLoop;
+use lcm_sdk::workers::{Discovery, DiscoveryConfig, MetricsLoop, WorkerController, WorkerControllerConfig};
 use lcm_sdk::{CallFailure, DesiredStatus, Ec2State, Instance, WorkerStatus};
 use parking_lot::Mutex;
 

@@ -13,7 +13,7 @@ use lcm_sdk::lifecycle::ReasonCode;
 use lcm_sdk::ports::Clock;
 use lcm_sdk::settings::Settings;
 use lcm_sdk::telemetry::Telemetry;
-use lcm_sdk::workers::controller::WorkerController;
+use lcm_sdk::workers::WorkerController;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use fake_cloud::Service;
 use lcm_sdk::WorkerStatus;
 use lcm_sdk::telemetry::Anomaly;
-use lcm_sdk::workers::discovery::DiscoveryReport;
+use lcm_sdk::workers::DiscoveryReport;
 use serde_json::json;
 
 use crate::orphans::{

@@ -10,7 +10,7 @@ use lcm_sdk::lifecycle::discovery::Scan;
 use lcm_sdk::lifecycle::launch::LaunchPlan;
 use lcm_sdk::lifecycle::{Image, Instance, Lookup};
 use lcm_sdk::ports::{Compute, DiscoveryFilter};
-use lcm_sdk::workers::controller::WorkerController;
+use lcm_sdk::workers::WorkerController;
 use lcm_sdk::{CallFailure, InstanceId, WorkerId, WorkerStatus};
 use lcm_tests::etcd::RealEtcd;
 use serde_json::json;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use fake_cloud::{RequestFilter, Service};
 use lcm_sdk::lifecycle::orphans::Conclusion;
 use lcm_sdk::telemetry::Anomaly;
-use lcm_sdk::workers::discovery::DiscoveryReport;
+use lcm_sdk::workers::DiscoveryReport;
 use lcm_sdk::{Outcome, WorkerStatus};
 use serde_json::{Value, json};
 

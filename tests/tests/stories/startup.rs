@@ -7,7 +7,7 @@ use fake_cloud::etcd::Fault;
 use fake_cloud::world::{LaunchRequest, StopWhilePending};
 use fake_cloud::{FakeCloud, Pace, RequestFilter, Service};
 use lcm_sdk::WorkerStatus as Status;
-use lcm_sdk::workers::controller::Readiness;
+use lcm_sdk::workers::Readiness;
 use serde_json::json;
 
 use crate::stage::{REGION, Stage, eventually};

@@ -8,7 +8,7 @@ use lcm_sdk::admin::AdminSource as _;
 use lcm_sdk::controller::Polling;
 use lcm_sdk::controller::watch::{WatchConfig, WatchState};
 use lcm_sdk::telemetry::Anomaly;
-use lcm_sdk::workers::controller::WorkerControllerConfig;
+use lcm_sdk::workers::WorkerControllerConfig;
 use serde_json::json;
 use tokio::time::Instant;
 

@@ -10,7 +10,7 @@ use lcm_sdk::admin::AdminServer;
 use lcm_sdk::from_settings;
 use lcm_sdk::logging;
 use lcm_sdk::prelude::{Mode, Settings, Shutdown, WorkerController};
-use lcm_sdk::workers::controller::OneSweepError;
+use lcm_sdk::workers::OneSweepError;
 
 mod summary;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use lcm_sdk::reconciler::{EffectReport, Mode, ReconcileResult};
-use lcm_sdk::workers::controller::OneSweep;
+use lcm_sdk::workers::OneSweep;
 use lcm_sdk::{EffectResult, Outcome};
 
 /// Returns one line per worker, followed by its effects, and a last line with counts.

@@ -63,6 +63,7 @@ impl Default for ElectionConfig {
 
 /// An election that cannot work.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum ElectionConfigError {
     /// There is nothing to compete for.
     #[error("the election has no key; accepted: any text, such as {}", ElectionConfig::WORKER_CONTROLLER)]

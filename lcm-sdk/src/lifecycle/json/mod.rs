@@ -24,6 +24,7 @@ use super::wire_enum::Vocabulary;
 /// A field of a record that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{record}: field `{field}` {problem}; accepted: {accepted}")]
+#[non_exhaustive]
 pub struct FieldError {
     /// Which record, as far as it could be told: `worker "w-1"`.
     pub record: String,

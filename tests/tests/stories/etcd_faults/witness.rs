@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use lcm_sdk::workers::controller::WorkerController;
+use lcm_sdk::workers::WorkerController;
 use tokio::time::Instant;
 
 /// How often is looked.
