@@ -193,7 +193,7 @@ impl From<&Instance> for Addresses {
 }
 
 impl Decision {
-    fn bare(outcome: Outcome, requeue: Requeue, reason: Reason) -> Self {
+    fn without_effects(outcome: Outcome, requeue: Requeue, reason: Reason) -> Self {
         Self {
             outcome,
             transition: None,
@@ -208,17 +208,17 @@ impl Decision {
 
     /// The worker is where it should be.
     pub(crate) fn success(reason: impl Into<Reason>) -> Self {
-        Self::bare(Outcome::Success, Requeue::NextCycle, reason.into())
+        Self::without_effects(Outcome::Success, Requeue::NextCycle, reason.into())
     }
 
     /// On the way; look again at the next cycle.
     pub(crate) fn requeue(reason: impl Into<Reason>) -> Self {
-        Self::bare(Outcome::Requeue, Requeue::NextCycle, reason.into())
+        Self::without_effects(Outcome::Requeue, Requeue::NextCycle, reason.into())
     }
 
     /// Something is wrong; look again after the backoff.
     pub(crate) fn retry(reason: impl Into<Reason>) -> Self {
-        Self::bare(Outcome::Retry, Requeue::Backoff, reason.into())
+        Self::without_effects(Outcome::Retry, Requeue::Backoff, reason.into())
     }
 
     /// A call gave no answer; nothing changes.
@@ -228,26 +228,26 @@ impl Decision {
 
     /// Nothing to do until the record changes.
     pub(crate) fn skip(reason: impl Into<Reason>) -> Self {
-        Self::bare(Outcome::Skip, Requeue::OnChange, reason.into())
+        Self::without_effects(Outcome::Skip, Requeue::OnChange, reason.into())
     }
 
     /// A question was not put yet.
     pub(crate) fn not_observed() -> Self {
-        Self::requeue(ReasonCode::NotObserved).looking_again(Requeue::Now)
+        Self::requeue(ReasonCode::NotObserved).with_requeue(Requeue::Now)
     }
 
     /// The lifecycle moves on.
     pub(crate) fn command(from: WorkerStatus, to: WorkerStatus, reason: impl Into<Reason>) -> Self {
-        Self::moving(from, to, EdgeKind::Commanded, reason.into())
+        Self::transition(from, to, EdgeKind::Commanded, reason.into())
     }
 
     /// The record follows EC2.
-    pub(crate) fn observe(from: WorkerStatus, to: WorkerStatus, reason: impl Into<Reason>) -> Self {
-        Self::moving(from, to, EdgeKind::Observed, reason.into())
+    pub(crate) fn follow(from: WorkerStatus, to: WorkerStatus, reason: impl Into<Reason>) -> Self {
+        Self::transition(from, to, EdgeKind::Observed, reason.into())
     }
 
     /// A change of status that was looked up already.
-    pub(crate) fn taking(transition: Transition, reason: impl Into<Reason>) -> Self {
+    pub(crate) fn from_transition(transition: Transition, reason: impl Into<Reason>) -> Self {
         let requeue = match transition.to() {
             // The next thing to do is known already.
             WorkerStatus::Pending | WorkerStatus::Draining | WorkerStatus::Stopping | WorkerStatus::Terminating => {
@@ -260,12 +260,12 @@ impl Decision {
             | WorkerStatus::Unknown => Requeue::NextCycle,
             WorkerStatus::Terminated | WorkerStatus::Failed => Requeue::OnChange,
         };
-        Self { transition: Some(transition), ..Self::bare(Outcome::Success, requeue, reason.into()) }
+        Self { transition: Some(transition), ..Self::without_effects(Outcome::Success, requeue, reason.into()) }
     }
 
-    fn moving(from: WorkerStatus, to: WorkerStatus, kind: EdgeKind, reason: Reason) -> Self {
+    fn transition(from: WorkerStatus, to: WorkerStatus, kind: EdgeKind, reason: Reason) -> Self {
         match Transition::new(from, to, kind) {
-            Ok(transition) => Self::taking(transition, reason),
+            Ok(transition) => Self::from_transition(transition, reason),
             Err(invalid) => {
                 Self::skip(Reason::new(ReasonCode::NoSuchTransition).with(Detail::Text(invalid.to_string().into())))
             }
@@ -273,40 +273,40 @@ impl Decision {
     }
 
     /// The same, ended by a change of status.
-    pub(crate) fn ending_in(self, from: WorkerStatus, to: WorkerStatus, reason: impl Into<Reason>) -> Self {
+    pub(crate) fn with_command(self, from: WorkerStatus, to: WorkerStatus, reason: impl Into<Reason>) -> Self {
         let Self { outcome, transition, reason, requeue, .. } = Self::command(from, to, reason);
         Self { outcome, transition, reason, requeue, ..self }
     }
 
-    pub(crate) fn outcome(self, outcome: Outcome, requeue: Requeue) -> Self {
+    pub(crate) fn with_outcome(self, outcome: Outcome, requeue: Requeue) -> Self {
         Self { outcome, requeue, ..self }
     }
 
-    pub(crate) fn looking_again(self, requeue: Requeue) -> Self {
+    pub(crate) fn with_requeue(self, requeue: Requeue) -> Self {
         Self { requeue, ..self }
     }
 
-    pub(crate) fn doing(mut self, effect: Effect) -> Self {
+    pub(crate) fn with_effect(mut self, effect: Effect) -> Self {
         self.effects.push(effect);
         self
     }
 
-    pub(crate) fn changing(mut self, change: impl FnOnce(&mut Changes)) -> Self {
+    pub(crate) fn with_changes(mut self, change: impl FnOnce(&mut Changes)) -> Self {
         change(self.changes.get_or_insert_default());
         self
     }
 
-    pub(crate) fn announcing(mut self, event: Event) -> Self {
+    pub(crate) fn with_event(mut self, event: Event) -> Self {
         self.notices.push(Notice::Event(event));
         self
     }
 
-    pub(crate) fn auditing(mut self, audit: super::event::Audit) -> Self {
+    pub(crate) fn with_audit(mut self, audit: super::event::Audit) -> Self {
         self.notices.push(Notice::Audit(audit));
         self
     }
 
-    pub(crate) fn counting(self, counter: Counter) -> Self {
+    pub(crate) fn with_counter(self, counter: Counter) -> Self {
         Self { counts: self.counts.and(counter), ..self }
     }
 

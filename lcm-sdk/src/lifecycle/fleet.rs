@@ -1,8 +1,8 @@
-//! The fleet as scale-down sees it, derived from the records alone so that it survives a change of leader.
+//! The fleet as placement and scale-down see it, derived from the records alone so that it survives a change of leader.
 
 use serde::Serialize;
 
-use super::placement::{Eligibility, eligibility};
+use super::status::{DesiredStatus, WorkerStatus};
 use super::time::Timestamp;
 use super::worker::Worker;
 
@@ -37,15 +37,60 @@ impl FleetView {
     }
 }
 
+/// Whether a worker may take a new session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Eligibility {
+    /// It may.
+    Eligible,
+    /// It is not running.
+    NotRunning(WorkerStatus),
+    /// It runs, but is wanted stopped or terminated: a session placed now would be lost.
+    Leaving(DesiredStatus),
+}
+
+/// Whether one worker may take a new session.
+pub fn eligibility(worker: &Worker) -> Eligibility {
+    if !worker.status.accepts_sessions() {
+        return Eligibility::NotRunning(worker.status);
+    }
+    match worker.desired_status {
+        None | Some(DesiredStatus::Running) => Eligibility::Eligible,
+        Some(desired @ (DesiredStatus::Stopped | DesiredStatus::Terminated)) => Eligibility::Leaving(desired),
+    }
+}
+
+/// The workers that may take a new session.
+///
+/// ```
+/// use lcm_sdk::{eligible_workers, Worker, WorkerStatus};
+///
+/// let workers = [Worker::new("w-1", WorkerStatus::Running), Worker::new("w-2", WorkerStatus::Draining)];
+/// let ids: Vec<_> = eligible_workers(&workers).map(|worker| worker.id.as_str()).collect();
+/// assert_eq!(ids, ["w-1"]);
+/// ```
+pub fn eligible_workers<'a>(workers: impl IntoIterator<Item = &'a Worker>) -> impl Iterator<Item = &'a Worker> {
+    workers.into_iter().filter(|worker| eligibility(worker) == Eligibility::Eligible)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lifecycle::status::{DesiredStatus, WorkerStatus};
 
     #[test]
     fn a_worker_that_is_wanted_stopped_is_not_counted_on() {
         let mut leaving = Worker::new("w-2", WorkerStatus::Running);
         leaving.desired_status = Some(DesiredStatus::Stopped);
         assert_eq!(FleetView::from_workers(&[Worker::new("w-1", WorkerStatus::Running), leaving]).running, 1);
+    }
+
+    #[test]
+    fn a_worker_on_its_way_out_takes_no_session() {
+        let mut worker = Worker::new("w", WorkerStatus::Running);
+        assert_eq!(eligibility(&worker), Eligibility::Eligible);
+        worker.desired_status = Some(DesiredStatus::Stopped);
+        assert_eq!(eligibility(&worker), Eligibility::Leaving(DesiredStatus::Stopped));
+        worker.status = WorkerStatus::Draining;
+        assert_eq!(eligibility(&worker), Eligibility::NotRunning(WorkerStatus::Draining));
     }
 }

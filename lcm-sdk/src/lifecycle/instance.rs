@@ -77,6 +77,15 @@ impl Instance {
     }
 }
 
+/// The live instance among those that carry a worker's tag; of several, the one launched first, so that every controller
+/// picks the same.
+pub(crate) fn first_live(instances: &[Instance]) -> Option<&Instance> {
+    instances
+        .iter()
+        .filter(|instance| instance.state.is_live())
+        .min_by(|a, b| (a.launched_at, &a.id).cmp(&(b.launched_at, &b.id)))
+}
+
 /// An AMI, as EC2 describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Image {

@@ -29,12 +29,10 @@
 
 pub(crate) mod backoff;
 pub(crate) mod counters;
-pub(crate) mod decide;
 pub(crate) mod decision;
 pub mod discovery;
 pub mod drain;
 pub(crate) mod effect;
-pub(crate) mod error_source;
 pub(crate) mod event;
 pub(crate) mod failure;
 pub(crate) mod fleet;
@@ -49,7 +47,6 @@ pub(crate) mod observation;
 pub mod orphans;
 pub(crate) mod outcome;
 pub(crate) mod patch;
-pub(crate) mod placement;
 pub(crate) mod policy;
 pub(crate) mod query;
 pub(crate) mod reason;
@@ -68,13 +65,12 @@ pub(crate) mod worker_json;
 
 pub use backoff::Backoff;
 pub use counters::{Counter, Counts};
-pub use decide::decide;
 pub use decision::{Addresses, Change, Changes, Decision};
 pub use effect::{Effect, EffectResult, IfLaunchRefused, IfRefused};
-pub use error_source::Cause;
 pub use event::{Audit, Event, Notice, SessionEnd};
-pub use failure::{CallFailure, FailureKind};
-pub use fleet::FleetView;
+pub use failure::{CallFailure, Cause, FailureKind};
+pub use fleet::{Eligibility, FleetView, eligibility, eligible_workers};
+pub use handlers::decide;
 pub use idle::{AutoPause, IdleReport};
 pub use ids::{InstanceId, SessionId, WorkerId};
 pub use instance::{Image, Instance, MANAGED_BY, MANAGED_BY_TAG, PROTECT_TAG, TEMPLATE_NAME_TAG, WORKER_ID_TAG};
@@ -83,7 +79,6 @@ pub use license::{License, LicenseOperation, LicenseReport, RegistrationStatus, 
 pub use observation::{CloudMetrics, CmlMetrics, Lookup, Observation};
 pub use outcome::{Outcome, Requeue};
 pub use patch::{DrainRequest, Patch, Route, Termination};
-pub use placement::{Eligibility, eligibility, eligible_workers};
 pub use policy::{ExternalStopPolicy, OrphanPolicy, Policy, ScaleDownPolicy};
 pub use query::{Queries, Query, queries};
 pub use reason::{Detail, Reason, ReasonCode};

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::failure::CallFailure;
 use super::fleet::FleetView;
 use super::idle::IdleReport;
-use super::instance::{Image, Instance};
+use super::instance::{Image, Instance, first_live};
 use super::license::RegistrationStatus;
 use super::session::Session;
 use super::status::Ec2State;
@@ -127,11 +127,7 @@ impl Observation {
 
     /// The worker's instance, once it was found by the id on the record, or by its tag if the record names none.
     pub fn instance_of(&self, worker: &Worker) -> Option<&Instance> {
-        if worker.ec2_instance_id.is_some() {
-            self.instance.found()
-        } else {
-            super::handlers::locate::live(self.tagged.found()?)
-        }
+        if worker.ec2_instance_id.is_some() { self.instance.found() } else { first_live(self.tagged.found()?) }
     }
 }
 

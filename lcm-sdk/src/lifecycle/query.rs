@@ -6,6 +6,7 @@
 use std::fmt;
 
 use super::idle;
+use super::instance::first_live;
 use super::license::LicenseOperation;
 use super::observation::{Lookup, Observation};
 use super::policy::Policy;
@@ -137,7 +138,7 @@ fn for_pending(worker: &Worker, seen: &Observation, policy: &Policy) -> Queries 
         Some(DesiredStatus::Stopped | DesiredStatus::Terminated) => false,
     };
     let nobody = match &seen.tagged {
-        Lookup::Found(instances) => super::handlers::locate::live(instances).is_none(),
+        Lookup::Found(instances) => first_live(instances).is_none(),
         Lookup::Absent => true,
         Lookup::NotRequested | Lookup::Unknown(_) => false,
     };
@@ -196,7 +197,7 @@ fn for_draining(worker: &Worker, seen: &Observation) -> Queries {
 
 fn for_stopping(worker: &Worker, seen: &Observation) -> Queries {
     let first = whereabouts(worker, seen);
-    if !first.is_empty() || !super::handlers::stopping::spares_sessions(worker) {
+    if !first.is_empty() || !super::handlers::spares_sessions(worker) {
         return first;
     }
     let is_up = seen.instance_of(worker).is_some_and(|instance| instance.state == Ec2State::Running);

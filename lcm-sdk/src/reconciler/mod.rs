@@ -29,7 +29,7 @@ use self::observe::{Observed, observe};
 use self::result::effect_reports;
 use crate::controller::lease::LeaderLease;
 use crate::controller::shards::ShardGuard;
-use crate::lifecycle::decide::decide;
+use crate::lifecycle::decide;
 use crate::lifecycle::decision::Decision;
 use crate::lifecycle::event::Event;
 use crate::lifecycle::failure::{CallFailure, FailureKind};

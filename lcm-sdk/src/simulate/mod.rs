@@ -23,7 +23,7 @@ use std::time::Duration;
 
 pub use ec2::{Catalog, Ec2Model};
 
-use crate::lifecycle::decide::decide;
+use crate::lifecycle::decide;
 use crate::lifecycle::decision::Decision;
 use crate::lifecycle::effect::{Effect, EffectResult, IfRefused};
 use crate::lifecycle::failure::{CallFailure, FailureKind};

@@ -1,84 +1,65 @@
-//! One handler for each status, named as in the lifecycle document.
+//! Dispatches on the status: one handler for each, no catch-all.
 
-pub(crate) mod draining;
-pub(crate) mod failed;
-pub(crate) mod locate;
-pub(crate) mod pending;
-pub(crate) mod provisioning;
-pub(crate) mod running;
-pub(crate) mod starting;
-pub(crate) mod stopped;
-pub(crate) mod stopping;
-pub(crate) mod terminated;
-pub(crate) mod terminating;
-pub(crate) mod unknown;
+pub(crate) mod context;
+mod launch;
+mod running;
+mod stop;
+mod terminate;
 
-use super::decision::{Addresses, Decision};
-use super::instance::Instance;
+pub(crate) use stop::spares_sessions;
+
+use self::context::{HandlerContext, Located};
+use super::decision::Decision;
+use super::drain;
 use super::observation::Observation;
-use super::policy::{ExternalStopPolicy, Policy};
-use super::reason::{Detail, Reason, ReasonCode};
-use super::status::{DesiredStatus, Ec2State, WorkerStatus};
-use super::time::{self, Timestamp};
+use super::policy::Policy;
+use super::reason::ReasonCode;
+use super::status::{Ec2State, WorkerStatus};
+use super::time::Timestamp;
 use super::worker::Worker;
 
-/// Everything a handler may look at.
-#[derive(Clone, Copy)]
-pub(crate) struct HandlerContext<'a> {
-    pub(crate) worker: &'a Worker,
-    pub(crate) observation: &'a Observation,
-    pub(crate) policy: &'a Policy,
-    pub(crate) now: Timestamp,
-}
-
-impl HandlerContext<'_> {
-    /// The lifecycle moves this worker on.
-    fn command(self, to: WorkerStatus, reason: impl Into<Reason>) -> Decision {
-        Decision::command(self.worker.status, to, reason)
-    }
-
-    /// The record follows EC2. Entering stopped clears the addresses, which EC2 takes back.
-    fn observe(self, instance: &Instance, code: ReasonCode) -> Decision {
-        let to = instance.state.worker_status();
-        let decision = Decision::observe(self.worker.status, to, Reason::new(code).with(Detail::Ec2(instance.state)));
-        match instance.state {
-            Ec2State::Stopped => decision.changing(|changes| changes.addresses = Some(Addresses::default())),
-            Ec2State::Running => decision.changing(|changes| changes.addresses = Some(instance.into())),
-            Ec2State::Pending
-            | Ec2State::Stopping
-            | Ec2State::ShuttingDown
-            | Ec2State::Terminated
-            | Ec2State::Other => decision,
-        }
-    }
-
-    /// As [`HandlerContext::observe`], for a stop that nobody here asked for: the policy says whether it becomes the wish.
-    fn observe_external_stop(self, instance: &Instance) -> Decision {
-        let wants_it_running = self.worker.desired_status == Some(DesiredStatus::Running);
-        match self.policy.external_stop_policy {
-            ExternalStopPolicy::Respect if wants_it_running => self
-                .observe(instance, ReasonCode::ExternalStop)
-                .changing(|changes| changes.desired_status = Some(DesiredStatus::Stopped)),
-            ExternalStopPolicy::Respect | ExternalStopPolicy::Restart => self.observe(instance, ReasonCode::Drift),
-        }
-    }
-
-    /// The instance is gone and so is the worker.
-    fn gone(self) -> Decision {
-        Decision::observe(self.worker.status, WorkerStatus::Terminated, ReasonCode::Gone)
-    }
-
-    /// Whether an instance that is not up yet has had its time. Counted from the latest start anybody knows of, so
-    /// that a controller that was away for hours does not give up on an instance that was started a minute ago.
-    fn coming_up_timed_out(self, instance: &Instance) -> bool {
-        let since = self.worker.notes.launched_at.max(self.worker.start_initiated_at).max(instance.launched_at);
-        since
-            .or(self.worker.launch_time())
-            .is_some_and(|at| time::age(at, self.now) >= self.policy.provisioning_timeout)
+/// Decides what to do about a worker, given an observation of its cloud.
+///
+/// # Guarantees
+/// Total: any input gives a decision. Deterministic: the same input gives the same decision. A lookup that is `Unknown`
+/// never changes a status. Only edges of the transition table are taken. Nothing is allocated when nothing is to be done.
+///
+/// # Assumptions
+/// `observation` was gathered for this worker in this reconcile, as [`queries`](super::query::queries) returned. A
+/// missing part counts as not observed, and the decision is to wait for it.
+pub fn decide(worker: &Worker, observation: &Observation, policy: &Policy, now: Timestamp) -> Decision {
+    let ctx = HandlerContext { worker, observation, policy, now };
+    match worker.status {
+        WorkerStatus::Pending => launch::pending(ctx),
+        WorkerStatus::Provisioning => launch::provisioning(ctx),
+        WorkerStatus::Starting => launch::starting(ctx),
+        WorkerStatus::Running => running::running(ctx),
+        WorkerStatus::Draining => drain::draining(ctx),
+        WorkerStatus::Stopping => stop::stopping(ctx),
+        WorkerStatus::Stopped => stop::stopped(ctx),
+        WorkerStatus::Terminating => terminate::terminating(ctx),
+        WorkerStatus::Terminated => terminate::terminated(ctx),
+        WorkerStatus::Failed => terminate::failed(ctx),
+        WorkerStatus::Unknown => unknown(ctx),
     }
 }
 
-/// EC2 shows a state that a handler has no use for: wait for it to settle.
-fn unexpected(state: Ec2State) -> Decision {
-    Decision::retry(Reason::new(ReasonCode::UnexpectedEc2State).with(Detail::Ec2(state)))
+/// EC2 showed a state without a name here. The record follows as soon as it shows a known one.
+fn unknown(ctx: HandlerContext<'_>) -> Decision {
+    match ctx.locate() {
+        Err(waiting) => waiting.decision(),
+        Ok(Located::Gone(_) | Located::Nowhere) => ctx.gone(),
+        Ok(Located::Here(instance)) => {
+            let decision = match instance.state {
+                Ec2State::Other => Decision::requeue(ReasonCode::StillUnknown),
+                Ec2State::Pending
+                | Ec2State::Running
+                | Ec2State::Stopping
+                | Ec2State::Stopped
+                | Ec2State::ShuttingDown
+                | Ec2State::Terminated => ctx.follow(instance, ReasonCode::Reidentified),
+            };
+            ctx.adopt(instance, decision)
+        }
+    }
 }

@@ -1,7 +1,6 @@
 //! Running: in service. Six steps in order; a step that changes the status ends the ctx.
 
-use super::HandlerContext;
-use super::locate::{Located, adopt, locate, unanswered};
+use super::context::{HandlerContext, Located};
 use crate::lifecycle::counters::Counter;
 use crate::lifecycle::decision::{Change, Decision};
 use crate::lifecycle::effect::Effect;
@@ -17,21 +16,21 @@ use crate::lifecycle::status::{DesiredStatus, Ec2State, WorkerStatus};
 use crate::lifecycle::{drain, worker::Worker};
 
 /// 1. desired state, 2. EC2 drift, and then in service: 3. metrics, 4. licence, 5. idle detection, 6. scale-down.
-pub(crate) fn handle(ctx: HandlerContext<'_>) -> Decision {
-    if let Some(unanswered) = unanswered(ctx) {
-        return unanswered.decision();
+pub(super) fn running(ctx: HandlerContext<'_>) -> Decision {
+    if let Some(failure) = ctx.ec2_failure() {
+        return failure.decision();
     }
     match ctx.worker.desired_status {
         Some(DesiredStatus::Stopped) => {
             let stopping = ctx.command(WorkerStatus::Stopping, ReasonCode::DesiredStopped);
-            return keep_idle_check(ctx, drain::forget(ctx.worker, stopping));
+            return keep_idle_check(ctx, drain::clear_start(ctx.worker, stopping));
         }
         Some(DesiredStatus::Terminated) => {
             return keep_idle_check(ctx, ctx.command(WorkerStatus::Terminating, ReasonCode::DesiredTerminated));
         }
         None | Some(DesiredStatus::Running) => {}
     }
-    let instance = match locate(ctx) {
+    let instance = match ctx.locate() {
         Err(waiting) => return waiting.decision(),
         Ok(Located::Gone(_) | Located::Nowhere) => return ctx.gone(),
         Ok(Located::Here(instance)) => instance,
@@ -40,12 +39,12 @@ pub(crate) fn handle(ctx: HandlerContext<'_>) -> Decision {
         // The check writes to the record. Everything else is decided on its report, in one write.
         Ec2State::Running if idle_check_is_due(ctx) => return check_idle(ctx),
         Ec2State::Running => serve(ctx, instance),
-        Ec2State::Stopping | Ec2State::Stopped => ctx.observe_external_stop(instance),
+        Ec2State::Stopping | Ec2State::Stopped => ctx.follow_external_stop(instance),
         Ec2State::Pending | Ec2State::ShuttingDown | Ec2State::Terminated | Ec2State::Other => {
-            ctx.observe(instance, ReasonCode::Drift)
+            ctx.follow(instance, ReasonCode::Drift)
         }
     };
-    adopt(ctx, instance, decision)
+    ctx.adopt(instance, decision)
 }
 
 /// Telemetry was read for a check that has not been made.
@@ -54,7 +53,7 @@ fn idle_check_is_due(ctx: HandlerContext<'_>) -> bool {
 }
 
 fn check_idle(ctx: HandlerContext<'_>) -> Decision {
-    Decision::requeue(ReasonCode::IdleCheckDue).looking_again(Requeue::Now).doing(Effect::DetectIdle {
+    Decision::requeue(ReasonCode::IdleCheckDue).with_requeue(Requeue::Now).with_effect(Effect::DetectIdle {
         telemetry: ctx.observation.telemetry.found().cloned(),
         auto_pause: AutoPause::from_policy(&ctx.policy.scale_down),
     })
@@ -62,7 +61,7 @@ fn check_idle(ctx: HandlerContext<'_>) -> Decision {
 
 fn serve(ctx: HandlerContext<'_>, instance: &Instance) -> Decision {
     let decision = note_address(ctx.worker, instance, Decision::success(ReasonCode::InService));
-    let decision = drain::forget(ctx.worker, decision);
+    let decision = drain::clear_start(ctx.worker, decision);
     let decision = report_metrics(ctx, decision);
     let decision = reconcile_license(ctx, instance, decision);
     match &ctx.observation.idle {
@@ -90,7 +89,7 @@ fn note_address(worker: &Worker, instance: &Instance, decision: Decision) -> Dec
         return decision;
     }
     Decision { reason: ReasonCode::AddressChanged.into(), ..decision }
-        .changing(|changes| changes.addresses = Some(instance.into()))
+        .with_changes(|changes| changes.addresses = Some(instance.into()))
 }
 
 /// Each source fails alone; what did answer is reported.
@@ -99,7 +98,7 @@ fn report_metrics(ctx: HandlerContext<'_>, decision: Decision) -> Decision {
     if cloud.is_none() && cml.is_none() {
         return decision;
     }
-    decision.doing(Effect::ReportMetrics { cloud: cloud.copied(), cml: cml.cloned() })
+    decision.with_effect(Effect::ReportMetrics { cloud: cloud.copied(), cml: cml.cloned() })
 }
 
 fn reconcile_license(ctx: HandlerContext<'_>, instance: &Instance, decision: Decision) -> Decision {
@@ -113,25 +112,25 @@ fn reconcile_license(ctx: HandlerContext<'_>, instance: &Instance, decision: Dec
     ) {
         LicenseStep::Nothing => decision,
         LicenseStep::Acknowledge => because(ReasonCode::LicenseInProgress, decision)
-            .outcome(Outcome::Requeue, Requeue::After(ctx.policy.license_poll_interval))
-            .doing(Effect::ReportLicense { report: LicenseReport::StartRegistration }),
+            .with_outcome(Outcome::Requeue, Requeue::After(ctx.policy.license_poll_interval))
+            .with_effect(Effect::ReportLicense { report: LicenseReport::StartRegistration }),
         LicenseStep::Wait => because(ReasonCode::LicenseInProgress, decision)
-            .outcome(Outcome::Requeue, Requeue::After(ctx.policy.license_poll_interval)),
+            .with_outcome(Outcome::Requeue, Requeue::After(ctx.policy.license_poll_interval)),
         LicenseStep::TryLater => {
             let delayed = |failure| Reason::failed(ReasonCode::LicenseDelayed, failure);
             let reason = ctx.observation.registration.failure().map_or(ReasonCode::LicenseDelayed.into(), delayed);
-            Decision { reason, ..decision }.outcome(Outcome::Retry, Requeue::Backoff)
+            Decision { reason, ..decision }.with_outcome(Outcome::Retry, Requeue::Backoff)
         }
         LicenseStep::Finish(report) => because(ReasonCode::LicenseFinished, decision)
-            .changing(|changes| {
+            .with_changes(|changes| {
                 changes.license_report = Some(report);
                 // The same token may be wanted once more one day.
                 changes.license_attempt = ctx.worker.notes.license_attempt.as_ref().map(|_| String::new());
             })
-            .looking_again(Requeue::NextCycle),
+            .with_requeue(Requeue::NextCycle),
         LicenseStep::Submit(submission) => {
             let decision = because(ReasonCode::LicenseSubmitted, decision)
-                .outcome(Outcome::Requeue, Requeue::After(ctx.policy.license_poll_interval));
+                .with_outcome(Outcome::Requeue, Requeue::After(ctx.policy.license_poll_interval));
             submit_license(ctx, submission, address, decision)
         }
     }
@@ -149,11 +148,11 @@ fn submit_license(ctx: HandlerContext<'_>, submission: Submission, address: &str
         Submission::Register | Submission::Reregister => note_attempt(ctx, decision),
         Submission::Deregister => decision,
     };
-    let decision = decision.doing(Effect::SubmitLicense { submission, address: address.to_owned() });
+    let decision = decision.with_effect(Effect::SubmitLicense { submission, address: address.to_owned() });
     if ctx.worker.license.operation_in_progress {
         decision
     } else {
-        decision.doing(Effect::ReportLicense { report: start })
+        decision.with_effect(Effect::ReportLicense { report: start })
     }
 }
 
@@ -163,7 +162,7 @@ fn note_attempt(ctx: HandlerContext<'_>, decision: Decision) -> Decision {
     if ctx.worker.notes.license_attempt.as_ref() == Some(&attempted) {
         return decision;
     }
-    decision.doing(Effect::RecordLicenseAttempt { attempted })
+    decision.with_effect(Effect::RecordLicenseAttempt { attempted })
 }
 
 /// The desired status changed during the idle check: most likely the control plane paused the worker. The check is
@@ -179,8 +178,8 @@ fn keep_idle_check(ctx: HandlerContext<'_>, decision: Decision) -> Decision {
 }
 
 fn count_idle_check(report: &IdleReport, decision: Decision) -> Decision {
-    let decision = if report.idle_check_performed { decision.counting(Counter::IdleDetection) } else { decision };
-    if report.auto_pause_triggered { decision.counting(Counter::AutoPause) } else { decision }
+    let decision = if report.idle_check_performed { decision.with_counter(Counter::IdleDetection) } else { decision };
+    if report.auto_pause_triggered { decision.with_counter(Counter::AutoPause) } else { decision }
 }
 
 fn consider_scale_down(ctx: HandlerContext<'_>, report: &IdleReport, decision: Decision) -> Decision {
@@ -190,7 +189,7 @@ fn consider_scale_down(ctx: HandlerContext<'_>, report: &IdleReport, decision: D
     else {
         return decision;
     };
-    let audited = decision.auditing(Audit::ScaleDown(verdict));
+    let audited = decision.with_audit(Audit::ScaleDown(verdict));
     match verdict {
         ScaleDownVerdict::SkippedAutoPause
         | ScaleDownVerdict::SkippedNotIdle
@@ -199,20 +198,19 @@ fn consider_scale_down(ctx: HandlerContext<'_>, report: &IdleReport, decision: D
         | ScaleDownVerdict::SkippedCooldown
         | ScaleDownVerdict::SkippedUpcomingSession => audited,
         ScaleDownVerdict::StoppedImmediately => audited
-            .ending_in(ctx.worker.status, WorkerStatus::Stopping, ReasonCode::ScaleDownStop)
-            .changing(|changes| {
+            .with_command(ctx.worker.status, WorkerStatus::Stopping, ReasonCode::ScaleDownStop)
+            .with_changes(|changes| {
                 changes.desired_status = Some(DesiredStatus::Stopped);
                 changes.scaled_down_at = Some(ctx.now);
                 // For the stopping handler: a session may have come in since its worker was seen empty.
                 changes.drain_started_at = Change::Set(ctx.now);
             }),
         ScaleDownVerdict::Drained => {
-            let sessions = ctx.observation.sessions.found().map_or(0, |sessions| drain::active(sessions));
-            let draining = audited.ending_in(ctx.worker.status, WorkerStatus::Draining, ReasonCode::ScaleDownDrain);
-            drain::begin(draining, ctx.now)
-                .announcing(drain::started(sessions, drain::SCALE_DOWN, drain::CONTROLLER))
-                .counting(Counter::ScaleDownDrain)
-                .changing(|changes| changes.scaled_down_at = Some(ctx.now))
+            let sessions = ctx.observation.sessions.found().map_or(&[][..], Vec::as_slice);
+            let draining = audited.with_command(ctx.worker.status, WorkerStatus::Draining, ReasonCode::ScaleDownDrain);
+            drain::begin(draining, sessions, drain::SCALE_DOWN, drain::CONTROLLER, ctx.now)
+                .with_counter(Counter::ScaleDownDrain)
+                .with_changes(|changes| changes.scaled_down_at = Some(ctx.now))
         }
     }
 }
