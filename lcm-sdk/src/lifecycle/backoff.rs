@@ -1,4 +1,4 @@
-//! How long to wait before a retry.
+//! Delay before a retry.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use std::time::Duration;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Backoff {
-    /// The first delay.
+    /// Delay before the first retry.
     pub base: Duration,
-    /// What each retry multiplies it by.
+    /// Factor between one delay and the next.
     pub multiplier: f64,
-    /// The longest delay.
+    /// Upper bound of the delay.
     pub max: Duration,
 }
 

@@ -1,13 +1,13 @@
-//! The counters of the controller. They count what was recorded, never what was only tried.
+//! Counters of the controller. They count recorded changes, never attempts.
 
 use super::wire_enum::vocabulary;
 use serde::{Serialize, Serializer};
 use std::fmt;
 
 vocabulary! {
-    /// What is counted. The running-worker count is a gauge and comes from the fleet, not from here.
+    /// A counter. The number of running workers is a gauge, derived from the fleet and not listed here.
     Counter, "counter" {
-        /// Instances launched.
+        /// Instances launched for workers.
         Provisioned = "provisioned_count",
         /// Instances confirmed running.
         Started = "started_count",
@@ -15,15 +15,15 @@ vocabulary! {
         Stopped = "stopped_count",
         /// Instances confirmed terminated.
         Terminated = "terminated_count",
-        /// Metrics reported.
+        /// Metrics reports accepted by the control plane.
         MetricsCollected = "metrics_collected_count",
-        /// Idle checks made.
+        /// Idle checks made by the control plane.
         IdleDetection = "idle_detection_count",
-        /// Pauses the server made by itself.
+        /// Workers that the control plane paused by itself.
         AutoPause = "auto_pause_count",
-        /// Licences registered.
+        /// License registrations completed by CML.
         LicenseRegistered = "license_registered_count",
-        /// Licences given back.
+        /// License deregistrations completed by CML.
         LicenseDeregistered = "license_deregistered_count",
         /// Drains begun by scale-down.
         ScaleDownDrain = "scale_down_drain_count",
@@ -33,7 +33,7 @@ vocabulary! {
 }
 
 impl Counter {
-    /// Whether it counts a change of status, and so only if that was recorded.
+    /// Whether it counts a transition, and therefore only if that was recorded.
     pub(crate) const fn follows_transition(self) -> bool {
         match self {
             Self::Started | Self::Stopped | Self::Terminated | Self::ScaleDownDrain | Self::OrphansTerminated => true,

@@ -1,4 +1,4 @@
-//! A decision: what to do about a worker, and why. Data all through; nothing has happened yet.
+//! A decision about a worker, as data. Nothing has happened yet.
 
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
@@ -17,7 +17,7 @@ use super::status::{DesiredStatus, WorkerStatus};
 use super::time::Timestamp;
 use super::transition::{EdgeKind, Transition};
 
-/// What to do about a worker, and why.
+/// The decision about a worker: a transition, effects, and the reason for them.
 ///
 /// ```
 /// use lcm_sdk::{decide, DesiredStatus, Ec2State, Observation, Outcome, Policy, Worker, WorkerStatus};
@@ -37,36 +37,36 @@ use super::transition::{EdgeKind, Transition};
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[must_use = "a decision does nothing until it is applied"]
 pub struct Decision {
-    /// How the pass ends if every effect succeeds.
+    /// Outcome of the reconcile if every effect succeeds.
     pub outcome: Outcome,
-    /// The change of status, if any.
+    /// The transition, if the status changes.
     pub transition: Option<Transition>,
-    /// What to do, in order.
+    /// Effects, in the order to carry them out.
     pub effects: Vec<Effect>,
-    /// Why.
+    /// Reason for the decision.
     pub reason: Reason,
-    /// When to look again.
+    /// When to reconcile the worker again.
     pub requeue: Requeue,
-    /// What else to write to the record.
+    /// Fields of the record to change besides the status.
     pub changes: Option<Box<Changes>>,
-    /// What to announce once that is written.
+    /// Events and audit entries to publish after the record is written.
     pub notices: Vec<Notice>,
-    /// What to count once that is written.
+    /// Counters to raise after the record is written.
     pub counts: Counts,
 }
 
 /// Fields of a record to change besides its status.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Changes {
-    /// The worker's instance.
+    /// Id of the worker's instance.
     pub ec2_instance_id: Change<InstanceId>,
-    /// The region of its instance, for a record that left that to the default.
+    /// Region of the instance, for a record that relied on the default.
     pub aws_region: Option<String>,
-    /// Its addresses, both at once because the server clears what it is not told.
+    /// Addresses of the instance. Both at once, because the server clears the one it is not given.
     pub addresses: Option<Addresses>,
-    /// What the owner wants.
+    /// The desired status.
     pub desired_status: Option<DesiredStatus>,
-    /// When the instance was told to start.
+    /// When a start of the instance was requested.
     pub start_initiated_at: Option<Timestamp>,
     /// When the drain began.
     pub drain_started_at: Change<Timestamp>,
@@ -74,32 +74,32 @@ pub struct Changes {
     pub scaled_down_at: Option<Timestamp>,
     /// When the launch began.
     pub launched_at: Option<Timestamp>,
-    /// The launch generation.
+    /// Number of ended launches; part of the next launch token.
     pub launch_generation: Option<u32>,
-    /// The launch under way.
+    /// The plan of a launch whose outcome is unknown.
     pub launch_plan: Change<Box<LaunchPlan>>,
-    /// CML's mark of the registration attempt that stood there before ours, and a fingerprint of our token.
+    /// CML's mark of the registration attempt before ours, and a fingerprint of our token.
     pub license_attempt: Option<String>,
-    /// How the licence operation went.
+    /// Progress of a license operation, reported to the control plane.
     pub license_report: Option<LicenseReport>,
 }
 
-/// What to do with one field.
+/// The change of one optional field.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Change<T> {
-    /// Leave it.
+    /// Leaves the field as it is.
     #[default]
     Keep,
-    /// Set it.
+    /// Sets the field to a value.
     Set(T),
-    /// Clear it.
+    /// Clears the field.
     Clear,
 }
 
 impl Changes {
     /// The changed fields under the names the record itself uses; null clears a field.
     ///
-    /// `license_report` is no field of the record: the control plane derives the license fields from it.
+    /// `license_report` is not a field of the record: the control plane derives the license fields from it.
     pub fn to_json(&self) -> Map<String, Value> {
         let Self {
             ec2_instance_id,
@@ -160,7 +160,7 @@ impl<T> Change<T> {
 }
 
 impl<T: Clone> Change<T> {
-    /// Carries the change out on a field.
+    /// Applies the change to a field.
     pub(crate) fn apply(&self, field: &mut Option<T>) {
         match self {
             Self::Keep => {}
@@ -170,12 +170,12 @@ impl<T: Clone> Change<T> {
     }
 }
 
-/// The addresses of an instance; none at all once it is stopped.
+/// Addresses of an instance; both `None` once it is stopped.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Addresses {
-    /// Public.
+    /// Public address.
     pub public_ip: Option<String>,
-    /// Private.
+    /// Private address within the VPC.
     pub private_ip: Option<String>,
 }
 
@@ -206,22 +206,22 @@ impl Decision {
         }
     }
 
-    /// The worker is where it should be.
+    /// The worker is in the status it should be in.
     pub(crate) fn success(reason: impl Into<Reason>) -> Self {
         Self::without_effects(Outcome::Success, Requeue::NextCycle, reason.into())
     }
 
-    /// On the way; look again at the next cycle.
+    /// In progress: reconcile again at the next cycle.
     pub(crate) fn requeue(reason: impl Into<Reason>) -> Self {
         Self::without_effects(Outcome::Requeue, Requeue::NextCycle, reason.into())
     }
 
-    /// Something is wrong; look again after the backoff.
+    /// A problem: reconcile again after the backoff.
     pub(crate) fn retry(reason: impl Into<Reason>) -> Self {
         Self::without_effects(Outcome::Retry, Requeue::Backoff, reason.into())
     }
 
-    /// A call gave no answer; nothing changes.
+    /// An unanswered call: nothing changes.
     pub(crate) fn unanswered(code: ReasonCode, failure: &CallFailure) -> Self {
         Self::retry(Reason::failed(code, failure))
     }
@@ -231,25 +231,25 @@ impl Decision {
         Self::without_effects(Outcome::Skip, Requeue::OnChange, reason.into())
     }
 
-    /// A question was not put yet.
+    /// A query has not been sent yet.
     pub(crate) fn not_observed() -> Self {
         Self::requeue(ReasonCode::NotObserved).with_requeue(Requeue::Now)
     }
 
-    /// The lifecycle moves on.
+    /// A commanded transition.
     pub(crate) fn command(from: WorkerStatus, to: WorkerStatus, reason: impl Into<Reason>) -> Self {
         Self::transition(from, to, EdgeKind::Commanded, reason.into())
     }
 
-    /// The record follows EC2.
+    /// An observed transition: the record follows EC2.
     pub(crate) fn follow(from: WorkerStatus, to: WorkerStatus, reason: impl Into<Reason>) -> Self {
         Self::transition(from, to, EdgeKind::Observed, reason.into())
     }
 
-    /// A change of status that was looked up already.
+    /// A transition that was looked up already.
     pub(crate) fn from_transition(transition: Transition, reason: impl Into<Reason>) -> Self {
         let requeue = match transition.to() {
-            // The next thing to do is known already.
+            // The next step is known already.
             WorkerStatus::Pending | WorkerStatus::Draining | WorkerStatus::Stopping | WorkerStatus::Terminating => {
                 Requeue::Now
             }
@@ -272,7 +272,7 @@ impl Decision {
         }
     }
 
-    /// The same, ended by a change of status.
+    /// The same decision with a commanded transition.
     pub(crate) fn with_command(self, from: WorkerStatus, to: WorkerStatus, reason: impl Into<Reason>) -> Self {
         let Self { outcome, transition, reason, requeue, .. } = Self::command(from, to, reason);
         Self { outcome, transition, reason, requeue, ..self }

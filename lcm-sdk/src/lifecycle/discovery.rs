@@ -1,4 +1,4 @@
-//! Discovery: what exists in a region, and what to do with each instance. It never judges a known worker.
+//! Sorts the instances that a scan of a region found. The status of a known worker is the reconciler's concern.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,60 +11,60 @@ use super::status::{Ec2State, WorkerStatus};
 use super::worker::Worker;
 use super::worker_json::UnreadableWorker;
 
-/// What a scan of one region showed.
+/// Result of scanning one region.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scan {
-    /// The region.
+    /// Name of the region.
     pub region: String,
     /// Every instance that matched.
     pub instances: Vec<Instance>,
-    /// Whether every page was read. Anything less proves nothing about what is missing.
+    /// Whether every page was read. An incomplete scan proves nothing about missing instances.
     pub completeness: Completeness,
 }
 
-/// Whether a scan saw everything.
+/// Whether a scan read every page.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Completeness {
     /// Every page was read.
     Complete,
-    /// A page failed.
+    /// A page could not be read.
     Partial(CallFailure),
 }
 
-/// What to do with one instance that a scan found.
+/// The action for one scanned instance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "finding", rename_all = "snake_case")]
 pub enum Finding {
-    /// Nobody knows it: import it.
+    /// It belongs to no record: import it.
     Import {
-        /// The instance.
+        /// Id of the instance.
         instance: InstanceId,
     },
     /// Its tags name a record that does not name it: the reconciler adopts it.
     HandOver {
-        /// The instance.
+        /// Id of the instance.
         instance: InstanceId,
         /// The worker its tags name.
         worker: WorkerId,
     },
-    /// Its record is at rest as a stopped one, and nobody would look at it, but it is not stopped: the reconciler looks.
+    /// Its record is stopped and not polled, but the instance is not stopped: reconcile it.
     Drifted {
-        /// The instance.
+        /// Id of the instance.
         instance: InstanceId,
-        /// Its worker.
+        /// Id of its worker.
         worker: WorkerId,
     },
-    /// Its record says terminated, but it lives: reported, and handed to the reconciler.
+    /// Its record is terminated, but it is alive: report it and reconcile the record.
     Resurrect {
-        /// The instance.
+        /// Id of the instance.
         instance: InstanceId,
-        /// Its worker.
+        /// Id of its worker.
         worker: WorkerId,
     },
 }
 
-/// Sorts out what a scan found. Known instances and dead ones give nothing: a known record's status is not
-/// discovery's business, though it may wake one that nobody looks at any more. Nor does an instance of a record that could not be read: it has an owner, whoever that is.
+/// Returns the action for each scanned instance. Known and dead instances give none, except that a stopped worker whose
+/// instance is not stopped is reconciled. An instance named by an unreadable record gives none either: it has an owner.
 ///
 /// ```
 /// use lcm_sdk::lifecycle::discovery::{explore, Completeness, Finding, Scan};
@@ -82,7 +82,7 @@ pub fn explore(scan: &Scan, workers: &[Worker], unreadable: &[UnreadableWorker])
     let mut by_instance: HashMap<&InstanceId, &Worker> = HashMap::with_capacity(workers.len());
     for worker in workers {
         if let Some(instance) = &worker.ec2_instance_id {
-            // Two records may name one instance, an old terminated one and its successor: the living owns it.
+            // Two records may name one instance, an old terminated one and its successor: the active record owns it.
             let owner = by_instance.entry(instance).or_insert(worker);
             if owner.status == WorkerStatus::Terminated {
                 *owner = worker;

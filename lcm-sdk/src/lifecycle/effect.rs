@@ -1,4 +1,4 @@
-//! What is done to the world: the only things LCM ever does, as data.
+//! Effects: the complete list of changes LCM makes, as data.
 
 use std::fmt;
 
@@ -14,49 +14,49 @@ use super::license::{LicenseReport, Submission};
 use super::observation::{CloudMetrics, CmlMetrics};
 use super::time::Timestamp;
 
-/// One thing to do. Effects are carried out in order; [`Effect::stops_the_rest`] and
-/// [`Effect::blocks_the_transition`] say what one that fails takes down with it.
+/// One change to the cloud, a record or a session. Effects are carried out in order; [`Effect::stops_the_rest`] and
+/// [`Effect::blocks_the_transition`] return the consequences of a failure.
 ///
-/// Each can be carried out twice without harm: that is what makes a crash between any two of them survivable.
+/// Every effect can be repeated without harm, so a crash between any two of them is survivable.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "effect", rename_all = "snake_case")]
 #[must_use]
 #[non_exhaustive]
 pub enum Effect {
-    /// Write the plan to the record, before anything is launched. The pass goes on with the version this write gives.
+    /// Write the plan to the record before the launch. Later writes use the version that this one returns.
     RecordLaunchPlan {
-        /// The plan.
+        /// The plan to record.
         plan: Box<LaunchPlan>,
-        /// The moment the launch begins: written with the plan, so that its age is known after a crash.
+        /// When the launch begins. Written with the plan, so that its age is known after a crash.
         begun_at: Timestamp,
     },
     /// Launch exactly this plan.
     LaunchInstance {
-        /// The plan.
+        /// The plan to launch.
         plan: Box<LaunchPlan>,
-        /// What a refusal means.
+        /// The consequence of a refusal.
         if_refused: IfLaunchRefused,
     },
     /// Start a stopped instance.
     StartInstance {
-        /// Which.
+        /// Id of the instance.
         instance: InstanceId,
     },
     /// Stop a running instance.
     StopInstance {
-        /// Which.
+        /// Id of the instance.
         instance: InstanceId,
     },
     /// Terminate an instance.
     TerminateInstance {
-        /// Which.
+        /// Id of the instance.
         instance: InstanceId,
     },
     /// Report metrics to the control plane.
     ReportMetrics {
-        /// From CloudWatch, if it answered.
+        /// CloudWatch utilization, if it was read.
         cloud: Option<CloudMetrics>,
-        /// From CML, if it answered.
+        /// CML's system report, if it was read.
         cml: Option<CmlMetrics>,
     },
     /// Have the control plane judge whether the worker is idle. It writes the verdict to the record, so this is an
@@ -70,65 +70,65 @@ pub enum Effect {
         /// Whether the control plane may pause an idle worker by itself.
         auto_pause: AutoPause,
     },
-    /// Note which attempt CML shows before ours, so that its outcome is not taken for ours.
+    /// Record the attempt CML shows before ours, so that its outcome is not taken for ours.
     RecordLicenseAttempt {
         /// CML's mark of it, if it shows one, and a fingerprint of our token.
         attempted: String,
     },
-    /// Tell the control plane how a licence operation goes.
+    /// Report the progress of a license operation to the control plane.
     ReportLicense {
-        /// What to tell.
+        /// The progress to report.
         report: LicenseReport,
     },
-    /// Hand a licence operation to CML. The token comes from the record at that moment, never from here.
+    /// Submit a license operation to CML. The token is taken from the record at that moment, never from the effect.
     SubmitLicense {
-        /// What to do.
+        /// The operation to submit.
         submission: Submission,
-        /// Where: the address EC2 showed in this very pass.
+        /// The address EC2 showed in this reconcile.
         address: String,
     },
     /// Give a session that has not begun back to the scheduler.
     HandBackSession {
-        /// Which.
+        /// Id of the session.
         session: SessionId,
-        /// What to do if the server refuses.
+        /// The consequence of a refusal.
         if_refused: IfRefused,
     },
-    /// Try a failed session again on the same worker.
+    /// Retry a failed session on the same worker.
     RetrySession {
-        /// Which.
+        /// Id of the session.
         session: SessionId,
-        /// Which attempt, counted from one.
+        /// Number of the attempt, counted from one.
         attempt: u32,
     },
     /// End a session.
     TerminateSession {
-        /// Which.
+        /// Id of the session.
         session: SessionId,
-        /// Why.
+        /// Reason reported to the server.
         reason: SessionEnd,
     },
-    /// Announce something before going on.
+    /// Publish an event before the next effect.
     Announce {
-        /// What.
+        /// The event to publish.
         event: Event,
     },
 }
 
-/// What it means that EC2 refuses a launch. The call that was refused launched nothing, but an earlier one with the
-/// same plan, whose outcome nobody knows, may have.
+/// The consequence of a refused launch. The refused call launched nothing, but an earlier one with the same plan and an
+/// unknown outcome may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IfLaunchRefused {
-    /// The plan is new: it will be refused again.
+    /// The plan is new and will be refused again: fail the worker.
     Fail,
-    /// The plan is from before, and nothing has come of it: a new plan may fare better.
+    /// The plan is from an earlier reconcile and launched nothing: make a new one.
     PlanAnew,
-    /// An earlier call may still show an instance: nothing is given up yet.
+    /// An earlier call may still produce an instance: keep the plan.
     KeepPlan,
 }
 
-/// What to do with a session that the server does not take back.
+/// The consequence of a session that the server does not take back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IfRefused {
@@ -138,7 +138,7 @@ pub enum IfRefused {
     Terminate,
 }
 
-/// How one effect went.
+/// Result of one effect.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EffectResult {
@@ -175,7 +175,7 @@ impl EffectResult {
 }
 
 impl Effect {
-    /// Whether the effects after it must not be tried if it fails, because they build on it.
+    /// Whether the effects after it build on it and must not be tried if it fails.
     pub const fn stops_the_rest(&self) -> bool {
         match self {
             Self::RecordLaunchPlan { .. }
@@ -186,7 +186,7 @@ impl Effect {
             | Self::RecordLicenseAttempt { .. }
             | Self::ReportLicense { .. }
             | Self::SubmitLicense { .. } => true,
-            // One session that cannot be moved says nothing about the next.
+            // A session that cannot be moved does not affect the next one.
             Self::HandBackSession { .. }
             | Self::RetrySession { .. }
             | Self::TerminateSession { .. }
@@ -196,7 +196,7 @@ impl Effect {
         }
     }
 
-    /// Whether the status must stay as it is if it fails.
+    /// Whether the status must stay as it is if this effect fails.
     pub const fn blocks_the_transition(&self) -> bool {
         match self {
             Self::RecordLaunchPlan { .. }
@@ -216,7 +216,7 @@ impl Effect {
         }
     }
 
-    /// Whether it changes the cloud, and so needs valid leadership at that moment.
+    /// Whether it changes the cloud and therefore needs a valid lease when it is sent.
     pub const fn changes_cloud(&self) -> bool {
         match self {
             Self::LaunchInstance { .. }

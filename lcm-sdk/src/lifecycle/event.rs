@@ -1,4 +1,4 @@
-//! What is announced to the outside: events for everyone, audit entries for the control plane.
+//! Events for subscribers and audit entries for the control plane.
 
 use serde::Serialize;
 
@@ -6,73 +6,73 @@ use super::ids::{InstanceId, SessionId};
 use super::license::LicenseReport;
 use super::scale_down::ScaleDownVerdict;
 
-/// Something that happened to a worker. Its type follows the CloudEvents names of the control plane.
+/// An event about a worker. Its type follows the CloudEvents names of the control plane.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Event {
     /// A drain began.
     DrainStarted {
-        /// Sessions that are still served.
+        /// Number of sessions still served.
         running_sessions: usize,
-        /// Why.
+        /// Reason given for the drain.
         reason: String,
-        /// Who asked for it.
+        /// Requester of the drain.
         requested_by: String,
     },
     /// The last session ended.
     DrainCompleted,
     /// A drain was called off.
     DrainCancelled {
-        /// Who called it off.
+        /// Requester of the cancellation.
         cancelled_by: String,
-        /// Why.
+        /// Reason given for the cancellation.
         reason: String,
     },
-    /// The deadline passed; what remains is ended.
+    /// The deadline of a drain passed; the remaining sessions are ended.
     DrainTimedOut {
         /// The sessions that are ended.
         remaining: Vec<SessionId>,
     },
-    /// A failed session is tried again on the draining worker.
+    /// A failed session is retried on the draining worker.
     SessionRetried {
-        /// The session.
+        /// Id of the session.
         session: SessionId,
-        /// Which attempt, counted from one.
+        /// Number of the attempt, counted from one.
         attempt: u32,
     },
-    /// A session was ended because it cannot go on.
+    /// A failed session was ended.
     SessionGivenUp {
-        /// The session.
+        /// Id of the session.
         session: SessionId,
-        /// Why.
+        /// Reason reported to the server.
         reason: SessionEnd,
     },
-    /// Garbage collection marked the record of a vanished instance.
+    /// Garbage collection marked the record of a missing instance as terminated.
     OrphanTerminated {
-        /// The instance.
+        /// Id of the instance.
         instance: InstanceId,
     },
     /// Garbage collection refused to act on a region.
     OrphansFrozen {
-        /// The region.
+        /// Name of the region.
         region: String,
-        /// How many records it would have touched.
+        /// Number of records it would have marked.
         records: usize,
     },
-    /// A record that said terminated has a live instance again.
+    /// A terminated record has a live instance.
     Resurrected {
-        /// The instance.
+        /// Id of the instance.
         instance: InstanceId,
     },
     /// More than one live instance carries the worker's tag. The extra one is reported, never touched.
     DuplicateInstance {
-        /// The instance that is not the worker's.
+        /// Id of the instance that the record does not name.
         extra: InstanceId,
     },
-    /// A licence operation went on.
+    /// A license operation made progress.
     License {
-        /// What happened.
+        /// The progress.
         report: LicenseReport,
     },
 }
@@ -107,7 +107,7 @@ impl Event {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SessionEnd {
-    /// It failed too often on a draining worker.
+    /// It failed on a draining worker and has no retries left.
     MaxRetriesExceeded,
     /// It failed and its worker no longer drains.
     WorkerStoppedDuringRetry,
@@ -116,7 +116,7 @@ pub enum SessionEnd {
 }
 
 impl SessionEnd {
-    /// The reason given to the server.
+    /// The reason as reported to the server.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::MaxRetriesExceeded => "max_retries_exceeded",
@@ -135,7 +135,7 @@ pub enum Audit {
     Provisioned,
     /// No instance could be launched.
     ProvisionFailed,
-    /// Scale-down looked at the worker.
+    /// Scale-down evaluated the worker.
     ScaleDown(ScaleDownVerdict),
 }
 
@@ -150,12 +150,12 @@ impl Audit {
     }
 }
 
-/// Something to announce once the change it speaks of is recorded.
+/// A notice to publish after the record is written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Notice {
-    /// For everyone.
+    /// An event for all subscribers.
     Event(Event),
-    /// For the scaling audit.
+    /// An entry of the scaling audit.
     Audit(Audit),
 }

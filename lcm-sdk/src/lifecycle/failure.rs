@@ -1,7 +1,7 @@
-//! Why a call gave no answer.
+//! Failed calls.
 //!
-//! "EC2 said no" and "we could not ask" are different things. A [`CallFailure`] keeps them apart for good: its
-//! kind says whether the far side definitely did nothing, and whether asking again can ever help.
+//! A refusal and an unanswered call are different. [`CallFailure`] keeps them apart: its kind tells whether the remote
+//! side certainly did nothing, and whether repeating the call can succeed.
 
 use std::error::Error;
 use std::fmt;
@@ -9,31 +9,31 @@ use std::hash::{Hash, Hasher};
 
 use serde::Serialize;
 
-/// What kind of failure it was.
+/// The kind of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FailureKind {
-    /// The far side asked us to slow down. It did nothing.
+    /// The remote side requested a lower rate. It did nothing.
     Throttled,
-    /// No capacity now. It did nothing.
+    /// No capacity at the moment. The remote side did nothing.
     NoCapacity,
     /// The call may or may not have been carried out: time-out, reset, 5xx.
     Unclear,
-    /// Nobody was there to ask: refused, unresolvable.
+    /// No connection: refused, unresolvable.
     Unreachable,
-    /// The answer could not be understood.
+    /// The response could not be parsed.
     Unparsable,
-    /// The record or resource changed in between. Nothing was done; look again.
+    /// The record or resource changed in between. Nothing was done.
     Conflict,
-    /// It was refused and the same call will be refused again: no permission, invalid argument, no such thing.
+    /// Refused, and the same call will be refused again: no permission, invalid argument, not found.
     Refused,
     /// The launch token belongs to an instance that is terminated. Nothing was launched.
     LaunchDied,
 }
 
 impl FailureKind {
-    /// Every kind.
+    /// Every kind of failure.
     pub const ALL: &'static [Self] = &[
         Self::Throttled,
         Self::NoCapacity,
@@ -64,7 +64,7 @@ impl FailureKind {
         !self.is_permanent()
     }
 
-    /// Whether it is certain that the far side did nothing.
+    /// Whether the remote side certainly did nothing.
     pub const fn did_nothing(self) -> bool {
         match self {
             Self::Throttled
@@ -77,7 +77,7 @@ impl FailureKind {
         }
     }
 
-    /// The word used in logs and metrics.
+    /// The stable code used in logs and metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Throttled => "throttled",
@@ -92,10 +92,10 @@ impl FailureKind {
     }
 }
 
-/// A call that gave no answer, and why.
+/// A failed call.
 ///
-/// The message must be free of secrets; adapters build it from what the far side said, never from what was sent. What
-/// was at the bottom of it may be kept as [`CallFailure::cause`], for whoever has to find out.
+/// The message must be free of secrets: providers build it from the response, never from the request. The underlying
+/// error may be kept as [`CallFailure::cause`].
 ///
 /// ```
 /// use std::error::Error as _;
@@ -108,30 +108,30 @@ impl FailureKind {
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash, Serialize)]
 pub struct CallFailure {
-    /// What kind of failure.
+    /// The kind, which decides what may be concluded and repeated.
     pub kind: FailureKind,
-    /// The far side's own code, such as `RequestLimitExceeded`.
+    /// The remote side's own code, such as `RequestLimitExceeded`.
     pub code: Option<String>,
-    /// What happened, for a person.
+    /// Description for a person, free of secrets.
     pub message: String,
-    /// What it came from, where that is known.
+    /// The underlying error, if there is one.
     #[serde(skip)]
     pub cause: Cause,
 }
 
 impl CallFailure {
-    /// A failure without a code of its own.
+    /// A failure without an error code.
     pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
         Self { kind, code: None, message: message.into(), cause: Cause::default() }
     }
 
-    /// A failure with the far side's code.
+    /// A failure with the remote side's error code.
     pub fn coded(kind: FailureKind, code: impl Into<String>, message: impl Into<String>) -> Self {
         Self { code: Some(code.into()), ..Self::new(kind, message) }
     }
 
-    /// The same, with the error that it came from. It is kept as its [`source`](Error::source) and never printed: only
-    /// the message is known to be free of secrets.
+    /// The same failure with its underlying error, which becomes its [`source`](Error::source) and is never printed:
+    /// only the message is known to be free of secrets.
     #[must_use]
     pub fn caused_by(self, error: impl Error + Send + Sync + 'static) -> Self {
         Self { cause: Cause::new(error), ..self }
@@ -147,7 +147,7 @@ impl fmt::Display for CallFailure {
     }
 }
 
-/// The cause is left out: nobody vouches that it holds no secret.
+/// Omits the cause, which may hold a secret.
 impl fmt::Debug for CallFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CallFailure")
@@ -167,20 +167,20 @@ impl Error for CallFailure {
 #[expect(clippy::disallowed_types, reason = "an error is not ours to copy, and nobody decides by it")]
 type Shared = std::sync::Arc<dyn Error + Send + Sync>;
 
-/// The error that something came from, if it was kept.
+/// The underlying error of a failure, if there is one.
 ///
-/// It explains and does not distinguish: two of them are always equal, and none is printed or serialised.
+/// It explains and does not distinguish: two causes are always equal, and none is printed or serialized.
 #[derive(Clone, Default)]
 pub struct Cause(Option<Shared>);
 
 impl Cause {
-    /// This error.
+    /// Keeps an error as the cause.
     pub fn new(error: impl Error + Send + Sync + 'static) -> Self {
         let boxed: Box<dyn Error + Send + Sync> = Box::new(error);
         Self(Some(boxed.into()))
     }
 
-    /// The error, if it was kept.
+    /// The error, if one was kept.
     pub fn error(&self) -> Option<&(dyn Error + 'static)> {
         self.0.as_deref().map(|error| error as &(dyn Error + 'static))
     }

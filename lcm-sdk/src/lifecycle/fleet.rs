@@ -16,14 +16,14 @@ use super::worker::Worker;
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct FleetView {
-    /// Workers in service. Those on their way out, draining or wanted stopped, do not count.
+    /// Workers in service. Workers that are draining or have another desired status do not count.
     pub running: usize,
     /// The latest scale-down.
     pub last_scale_down_at: Option<Timestamp>,
 }
 
 impl FleetView {
-    /// Reads the view off the records.
+    /// Derives the view from the records.
     pub fn from_workers<'a>(workers: impl IntoIterator<Item = &'a Worker>) -> Self {
         workers.into_iter().fold(Self::default(), |view, worker| Self {
             running: view.running + usize::from(eligibility(worker) == Eligibility::Eligible),
@@ -31,7 +31,7 @@ impl FleetView {
         })
     }
 
-    /// The view after one worker was scaled down, for the rest of the pass.
+    /// The view after one worker was scaled down, for the rest of the reconcile.
     pub fn after_scale_down(self, now: Timestamp) -> Self {
         Self { running: self.running.saturating_sub(1), last_scale_down_at: self.last_scale_down_at.max(Some(now)) }
     }
@@ -41,11 +41,11 @@ impl FleetView {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Eligibility {
-    /// It may.
+    /// It takes new sessions.
     Eligible,
     /// It is not running.
     NotRunning(WorkerStatus),
-    /// It runs, but is wanted stopped or terminated: a session placed now would be lost.
+    /// It runs, but its desired status is stopped or terminated: a session placed now would be lost.
     Leaving(DesiredStatus),
 }
 

@@ -1,4 +1,4 @@
-//! Idle detection: when to check, and when a report may be believed.
+//! Idle detection: when a check is due, and when its report is conclusive.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::policy::ScaleDownPolicy;
 use super::time::{self, Timestamp};
 use super::worker::Worker;
 
-/// What the control plane's idle detection said about one worker.
+/// Report of the control plane's idle detection about one worker.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct IdleReport {
@@ -16,40 +16,39 @@ pub struct IdleReport {
     pub telemetry_fetched: bool,
     /// Whether the check was carried out.
     pub idle_check_performed: bool,
-    /// Whether the server paused the worker by itself.
+    /// Whether the control plane paused the worker by itself.
     pub auto_pause_triggered: bool,
-    /// Whether nobody uses the worker.
+    /// Whether the worker has no activity.
     pub is_idle: bool,
-    /// For how long, if known.
+    /// Duration of the inactivity, if known.
     pub idle_minutes: Option<f64>,
-    /// Whether it may be paused: idle, allowed, not snoozed.
+    /// Whether it may be paused: idle, enabled, not snoozed.
     pub eligible_for_pause: bool,
-    /// Whether it is in the quiet time after a resume.
+    /// Whether it is in the snooze period after a resume.
     pub in_snooze_period: bool,
-    /// What went wrong.
+    /// Description of a failed check.
     pub error: Option<String>,
 }
 
 impl IdleReport {
-    /// Whether the report is a result at all. A check that failed, or was made without telemetry, says nothing:
-    /// it must never read as *idle*.
+    /// Whether the report is conclusive. A failed check, or one without telemetry, must never read as *idle*.
     pub fn is_conclusive(&self) -> bool {
         self.error.is_none() && self.telemetry_fetched && self.idle_check_performed
     }
 }
 
-/// Whether idle detection is asked to pause an idle worker by itself.
+/// Whether an idle check may pause the worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AutoPause {
-    /// The server's own setting decides.
+    /// The control plane's own setting decides.
     ServerDecides,
-    /// It must not: scale-down takes care of idle workers, and could never act if they were paused first.
+    /// It must not: scale-down takes care of idle workers, and could not act on paused ones.
     Suppressed,
 }
 
 impl AutoPause {
-    /// What idle detection is asked under a policy.
+    /// The setting under a policy.
     ///
     /// ```
     /// use lcm_sdk::lifecycle::{AutoPause, ScaleDownPolicy};
@@ -62,8 +61,8 @@ impl AutoPause {
     }
 }
 
-/// Whether an idle check is due: detection is on, and the last check is at least `interval` ago. `checked_at` is what
-/// the caller remembers, for a server that does not say when it last looked.
+/// Whether an idle check is due: detection is on, and the last check is at least `interval` ago. `checked_at` is the
+/// caller's own record of the last check, for a server that does not report it.
 pub(crate) fn check_is_due(worker: &Worker, checked_at: Option<Timestamp>, interval: Duration, now: Timestamp) -> bool {
     let last = worker.last_activity_check_at.max(checked_at);
     worker.is_idle_detection_enabled && last.is_none_or(|checked| time::age(checked, now) >= interval)

@@ -1,4 +1,4 @@
-//! Names of things, as types that cannot be mixed up.
+//! Ids of workers, instances and sessions, as types that cannot be mixed up.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ macro_rules! id {
                 Self(self.0.clone())
             }
 
-            // A derived one would not use the room that is there.
+            // The derived one would not reuse the allocation.
             fn clone_from(&mut self, source: &Self) {
                 self.0.clone_from(&source.0);
             }

@@ -16,36 +16,36 @@ pub const TEMPLATE_NAME_TAG: &str = "lcm:template_name";
 pub const MANAGED_BY_TAG: &str = "lcm:managed_by";
 /// The value of [`MANAGED_BY_TAG`] on every instance we launch.
 pub const MANAGED_BY: &str = "lablet-cloud-manager";
-/// An instance with this tag keeps its record, whatever garbage collection concludes.
+/// An instance with this tag keeps its record regardless of garbage collection.
 pub const PROTECT_TAG: &str = "lcm:protect";
 
 /// An instance, as EC2 describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Instance {
-    /// Its id.
+    /// EC2's id of the instance.
     pub id: InstanceId,
-    /// Its state.
+    /// State reported by EC2.
     pub state: Ec2State,
     /// Public address, while it has one.
     pub public_ip: Option<String>,
-    /// Private address.
+    /// Private address within the VPC.
     pub private_ip: Option<String>,
     /// When it was launched or last started.
     pub launched_at: Option<Timestamp>,
-    /// The token it was launched with.
+    /// Client token of its launch.
     pub client_token: Option<String>,
-    /// Why it is in its state, in EC2's words.
+    /// EC2's explanation of the state.
     pub state_reason: Option<String>,
-    /// Instance type.
+    /// Instance type, such as `m5zn.metal`.
     pub instance_type: Option<String>,
-    /// The AMI it was made from.
+    /// Id of its AMI.
     pub image_id: Option<String>,
-    /// Its tags.
+    /// Tags by name.
     pub tags: BTreeMap<String, String>,
 }
 
 impl Instance {
-    /// An instance of which nothing but its state is known.
+    /// An instance in a state, with every other field empty.
     pub fn new(id: impl Into<InstanceId>, state: Ec2State) -> Self {
         Self {
             id: id.into(),
@@ -89,11 +89,11 @@ pub(crate) fn first_live(instances: &[Instance]) -> Option<&Instance> {
 /// An AMI, as EC2 describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Image {
-    /// Its id.
+    /// EC2's id of the AMI.
     pub id: String,
-    /// Its name.
+    /// Name that AMI patterns are matched against.
     pub name: String,
-    /// When it was made, as EC2 writes it: a text that sorts by time.
+    /// Creation date as EC2 writes it: a text that sorts by time.
     pub creation_date: String,
 }
 

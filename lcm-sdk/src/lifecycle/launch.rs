@@ -1,12 +1,12 @@
-//! Planning a launch so that it happens exactly once.
+//! Plans a launch that happens exactly once.
 //!
 //! # Flow
 //! The plan is written to the record before EC2 is called, and the call is repeated from the record until its
 //! outcome is known. Its client token is a function of worker, generation and every parameter.
 //!
 //! # Guarantees
-//! Repeating a plan cannot launch a second instance: EC2 gives the same answer for the same token. A plan that
-//! differs in any parameter, or that replaces a launch that died, has another token.
+//! Repeating a plan cannot launch a second instance: EC2 returns the same instance for the same token. A plan that
+//! differs in any parameter, or that replaces an ended launch, has another token.
 
 use std::collections::BTreeMap;
 
@@ -18,24 +18,24 @@ use super::region::RegionConfig;
 use super::template::Template;
 use super::worker::Worker;
 
-/// Everything a launch needs, down to the token. The same plan is the same bytes on the wire.
+/// All parameters of a launch, down to the token. Equal plans are equal bytes on the wire.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaunchPlan {
-    /// Where.
+    /// AWS region of the instance.
     pub region: String,
-    /// The AMI.
+    /// Id of the AMI.
     pub image_id: String,
     /// The instance type.
     pub instance_type: String,
-    /// The subnet.
+    /// Id of the subnet.
     pub subnet_id: String,
     /// The security groups.
     pub security_group_ids: Vec<String>,
     /// The key pair, if any.
     pub key_name: Option<String>,
-    /// The tags, set in the same call so that no instance is ever without its owner's name.
+    /// Tags, set by the launch call itself so that no instance exists without its owner's name.
     pub tags: BTreeMap<String, String>,
-    /// Which attempt at this worker's instance this is.
+    /// Number of ended launches of this worker before this one.
     pub generation: u32,
     /// EC2's idempotency token: at most 64 ASCII characters.
     pub client_token: String,
@@ -44,8 +44,8 @@ pub struct LaunchPlan {
 impl LaunchPlan {
     /// Plans the launch of a worker.
     ///
-    /// `earlier` are the instances that carry this worker's tag; if one of them is dead and has the token the plan
-    /// would get, that launch is spent and the generation moves on, because EC2 refuses the token for ever.
+    /// `earlier` are the instances that carry this worker's tag. If one of them is dead and has the token the plan
+    /// would get, the generation is raised, because EC2 refuses that token forever.
     pub fn new(
         worker: &Worker,
         template: &Template,
@@ -75,7 +75,7 @@ impl LaunchPlan {
 
     fn token_for(&self, worker: &Worker) -> String {
         let mut digest = Sha256::new();
-        // Each part is preceded by its length, so that no two different lists of parts read alike.
+        // Each part is preceded by its length, so that no two different lists of parts hash alike.
         let mut add = |part: &str| {
             digest.update((part.len() as u64).to_be_bytes());
             digest.update(part.as_bytes());

@@ -1,8 +1,8 @@
-//! The licence of a worker: what the record says, and what its next step is (ADR-016).
+//! The license of a worker: its state on the record, and the next step (ADR-016).
 //!
-//! Registration is asynchronous: CML accepts the token with a 204 and works on it. A pass never waits for that;
-//! it submits, and a later pass reads how it went. The intent on the record survives until CML says *done* or
-//! gives a final *no*.
+//! Registration is asynchronous: CML accepts the token with a 204 and processes it. A reconcile submits and does not
+//! wait; a later one reads the outcome. The intent stays on the record until CML completes the operation or refuses it
+//! for good.
 
 use std::fmt;
 
@@ -16,29 +16,29 @@ use super::secret::Secret;
 use super::wire_enum::vocabulary;
 
 vocabulary! {
-    /// What an operator wants done about a licence.
+    /// A license operation requested by an operator.
     LicenseOperation, "licence operation" {
         /// Register the pending token.
         Register = "register",
-        /// Give the licence back.
+        /// Return the license.
         Deregister = "deregister",
     }
 }
 
-/// The licence part of a worker record. Tokens cannot be printed or serialised.
+/// The license part of a worker record. Tokens cannot be printed or serialized.
 #[derive(Clone, Default, PartialEq)]
 pub struct License {
-    /// The control plane's word for it, such as `registered`; free text, never matched on.
+    /// The control plane's description, such as `registered`; free text, never matched on.
     pub status: Option<String>,
     /// The token in use.
     pub token: Option<Secret>,
     /// The token to register next.
     pub pending_token: Option<Secret>,
-    /// The intent: what is to be done.
+    /// The operation to carry out; `None` if there is none.
     pub pending_operation: Option<LicenseOperation>,
-    /// Whether the intent was handed to CML already.
+    /// Whether the operation was submitted to CML.
     pub operation_in_progress: bool,
-    /// Fields of the nested object that this version does not know.
+    /// Fields of the nested object that this version does not know, kept as they are.
     pub extra: Map<String, Value>,
 }
 
@@ -71,7 +71,7 @@ impl License {
     }
 }
 
-/// Shows how the licence stands. Free-form data is left out: nobody knows what it holds.
+/// Omits free-form data, which may hold a secret.
 impl fmt::Debug for License {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("License")
@@ -84,24 +84,24 @@ impl fmt::Debug for License {
     }
 }
 
-/// What CML's `GET /licensing` says about registration.
+/// Registration status from CML's `GET /licensing`.
 ///
-/// CML's spellings are not all documented, so the word is kept as it came and only sorted into what it means here.
+/// CML does not document every spelling, so the status is kept as it is and only classified here.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RegistrationStatus {
-    /// The word.
+    /// The status as CML wrote it, such as `COMPLETED`.
     pub word: String,
-    /// CML's mark of its latest attempt (`register_time.attempted`), as it came: compared, never read as a time.
+    /// CML's mark of its latest attempt (`register_time.attempted`): compared, never parsed as a time.
     pub attempted: Option<String>,
 }
 
 impl RegistrationStatus {
-    /// Takes the word as CML wrote it.
+    /// A status as CML wrote it.
     pub fn from_wire(word: &str) -> Self {
         Self { word: word.to_owned(), attempted: None }
     }
 
-    /// The same with CML's mark of its latest attempt.
+    /// The same status with CML's mark of its latest attempt.
     #[must_use]
     pub fn attempted(self, mark: &str) -> Self {
         Self { attempted: Some(mark.to_owned()), ..self }
@@ -130,42 +130,42 @@ enum RegistrationStage {
     Failed,
 }
 
-/// What the control plane is told about a licence operation; each is one call of its API.
+/// Progress of a license operation; each is one call of the control plane's API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LicenseReport {
-    /// The token is about to be handed to CML.
+    /// The token was submitted to CML.
     StartRegistration,
     /// CML is registered; the pending token becomes the token in use.
     CompleteRegistration,
-    /// CML gave a final refusal. The server forgets intent and token, so this is the last word.
+    /// CML refused for good. The server drops intent and token.
     FailRegistration,
-    /// The licence is about to be given back.
+    /// The return of the license was submitted to CML.
     StartDeregistration,
-    /// The licence was given back.
+    /// The license was returned.
     CompleteDeregistration,
-    /// Giving it back was refused for good.
+    /// CML refused the return for good.
     FailDeregistration,
 }
 
-/// The next step of a pending licence operation.
+/// The next step of a pending license operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LicenseStep {
-    /// No intent, or nothing that can be done about it now.
+    /// No operation, or none that can proceed now.
     Nothing,
-    /// Say that it starts, then hand it to CML.
+    /// Submit it to CML and report the start.
     Submit(Submission),
-    /// CML has it already, and only the record does not know: say so.
+    /// CML already has it: report the start.
     Acknowledge,
-    /// CML works on it.
+    /// CML is processing it.
     Wait,
-    /// CML is done: report it.
+    /// CML is done: report the outcome.
     Finish(LicenseReport),
-    /// CML could not be asked: the intent stays.
+    /// CML's status is unknown: keep the intent.
     TryLater,
 }
 
-/// How an operation is handed to CML.
+/// How an operation is submitted to CML.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Submission {
@@ -173,14 +173,14 @@ pub enum Submission {
     Register,
     /// Replace the registration that CML has.
     Reregister,
-    /// Give the licence back.
+    /// Return the license.
     Deregister,
 }
 
-/// What is noted on the record before a token is handed to CML: the mark of the attempt that CML shows until then, and
-/// which token this is about. With it, what CML shows after a crash can be told from what it showed before.
+/// The note written to the record before a token is submitted: the mark of the attempt that CML shows until then, and a
+/// fingerprint of the token. After a crash it distinguishes CML's status before the submission from the one after.
 ///
-/// Of the token only enough of a digest is kept to tell two of them apart.
+/// The fingerprint is just long enough to distinguish two tokens.
 pub(crate) fn attempt_note(shown: Option<&str>, token: Option<&Secret>) -> String {
     let fingerprint = token.map(fingerprint).unwrap_or_default();
     format!("{}#{fingerprint}", shown.unwrap_or_default())
@@ -190,10 +190,10 @@ fn fingerprint(token: &Secret) -> String {
     Sha256::digest(token.expose().as_bytes()).iter().take(4).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Such a note, read back.
+/// A note read from the record.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct AttemptNote<'a> {
-    /// The mark CML showed before; `None` if it showed none.
+    /// The mark CML showed before; `None` if there was none.
     mark: Option<&'a str>,
     token: Option<&'a str>,
 }
@@ -205,20 +205,20 @@ impl<'a> AttemptNote<'a> {
         Self { mark: Some(mark).filter(|mark| !mark.is_empty()), token }
     }
 
-    /// Whether CML had shown no attempt at all.
+    /// Whether CML had shown no attempt before the note.
     pub(crate) const fn is_of_the_first(self) -> bool {
         self.mark.is_none()
     }
 
-    /// Whether what CML shows came after this was noted, for the token that is wanted now: then it is ours.
+    /// Whether the status CML shows stems from an attempt after the note, with the current token: then it is ours.
     fn precedes(self, status: &RegistrationStatus, wanted: Option<&Secret>) -> bool {
         let same_token = self.token.is_some() && self.token == wanted.map(fingerprint).as_deref();
         same_token && status.attempted.is_some() && status.attempted.as_deref() != self.mark
     }
 }
 
-/// Decides the next licence step from the intent, from what CML says, and from the note about the attempt that stood
-/// there before ours: until CML shows another mark, what it says is about that earlier attempt.
+/// Decides the next license step from the intent, CML's status, and the note about the attempt before ours: until CML
+/// shows another mark, its status belongs to that earlier attempt.
 pub(crate) fn next_step(license: &License, said: &Lookup<RegistrationStatus>, note: Option<&str>) -> LicenseStep {
     let Some(operation) = license.pending_operation else { return LicenseStep::Nothing };
     let status = match said {
@@ -242,7 +242,7 @@ pub(crate) fn next_step(license: &License, said: &Lookup<RegistrationStatus>, no
 }
 
 fn next_of_registration(license: &License, status: &RegistrationStatus, note: AttemptNote<'_>) -> LicenseStep {
-    // An intent without a token cannot be submitted, but it is not ours to drop.
+    // An intent without a token cannot be submitted, and is not ours to drop.
     let submit = |submission| match &license.pending_token {
         Some(_) => LicenseStep::Submit(submission),
         None => LicenseStep::TryLater,
@@ -250,20 +250,20 @@ fn next_of_registration(license: &License, status: &RegistrationStatus, note: At
     let of_an_earlier_attempt = status.attempted.is_some() && status.attempted.as_deref() == note.mark;
     let is_ours = note.precedes(status, license.pending_token.as_ref());
     match (license.operation_in_progress, status.stage()) {
-        // Handed over by a pass that did not live to tell; handing it over again would do it twice.
+        // Submitted by a reconcile that crashed before it was recorded; submitting it again would do it twice.
         (false, RegistrationStage::InProgress | RegistrationStage::Completed | RegistrationStage::Failed)
             if is_ours =>
         {
             LicenseStep::Acknowledge
         }
-        // A registration from before the intent was submitted is an older one: it is replaced.
+        // A registration from before the submission is an older one: replace it.
         (false, RegistrationStage::Completed) => submit(Submission::Reregister),
         (false, RegistrationStage::NotRegistered | RegistrationStage::Failed) => submit(Submission::Register),
         (_, RegistrationStage::InProgress) => LicenseStep::Wait,
         (true, RegistrationStage::Completed | RegistrationStage::Failed) if of_an_earlier_attempt => LicenseStep::Wait,
         (true, RegistrationStage::Completed) => LicenseStep::Finish(LicenseReport::CompleteRegistration),
         (true, RegistrationStage::Failed) => LicenseStep::Finish(LicenseReport::FailRegistration),
-        // CML has forgotten it, by a reset say.
+        // CML has lost the registration, after a reset for example.
         (true, RegistrationStage::NotRegistered) => submit(Submission::Register),
     }
 }

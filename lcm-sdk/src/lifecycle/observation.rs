@@ -1,7 +1,7 @@
-//! What was seen of the world in one pass.
+//! Observations: the input of a decision besides the record.
 //!
-//! Every part is an [`Lookup`], which keeps "no" and "could not ask" apart to the very end. A part nobody asked for
-//! is [`Lookup::NotRequested`]; `queries` says which parts a pass still needs.
+//! Every part is a [`Lookup`], which keeps "there is none" and "the call failed" apart to the very end. A part that was
+//! not requested is [`Lookup::NotRequested`]; `queries` returns the parts that are still needed.
 
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ use super::template::Template;
 use super::time::Timestamp;
 use super::worker::Worker;
 
-/// What somebody said when asked.
+/// Result of looking something up.
 ///
 /// ```
 /// use lcm_sdk::lifecycle::Lookup;
@@ -26,19 +26,19 @@ use super::worker::Worker;
 /// ```
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum Lookup<T> {
-    /// The question was not put.
+    /// No call was made.
     #[default]
     NotRequested,
-    /// This is it.
+    /// The call returned this.
     Found(T),
-    /// The one who knows answered that there is none.
+    /// The call returned that there is none.
     Absent,
-    /// No answer: nothing may be concluded.
+    /// The call failed: nothing may be concluded.
     Unknown(CallFailure),
 }
 
 impl<T> Lookup<T> {
-    /// What was found, if anything.
+    /// The value, if it was found.
     pub const fn found(&self) -> Option<&T> {
         match self {
             Self::Found(value) => Some(value),
@@ -46,7 +46,7 @@ impl<T> Lookup<T> {
         }
     }
 
-    /// Why there was no answer, if there was none.
+    /// The failure, if the call failed.
     pub const fn failure(&self) -> Option<&CallFailure> {
         match self {
             Self::Unknown(failure) => Some(failure),
@@ -54,7 +54,7 @@ impl<T> Lookup<T> {
         }
     }
 
-    /// Whether the question is still open.
+    /// Whether no call was made.
     pub const fn is_not_requested(&self) -> bool {
         match self {
             Self::NotRequested => true,
@@ -90,59 +90,59 @@ impl<T> From<Result<Option<T>, CallFailure>> for Lookup<T> {
 /// ```
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Observation {
-    /// The instance the record names.
+    /// The instance that the record names.
     pub instance: Lookup<Instance>,
-    /// Every instance whose tags name this worker, dead ones that EC2 still shows included.
+    /// Every instance whose tags name this worker, including dead ones that EC2 still shows.
     pub tagged: Lookup<Vec<Instance>>,
     /// The worker's template.
     pub template: Lookup<Template>,
-    /// The AMIs that match.
+    /// The AMIs that match the worker's pattern.
     pub images: Lookup<Vec<Image>>,
     /// The sessions assigned to the worker.
     pub sessions: Lookup<Vec<Session>>,
-    /// What CloudWatch says.
+    /// Utilization from CloudWatch.
     pub cloud_metrics: Lookup<CloudMetrics>,
-    /// What CML says about itself.
+    /// CML's system report.
     pub cml: Lookup<CmlMetrics>,
-    /// When the metrics loop last collected and reported this worker's metrics; a pass need not repeat that.
+    /// When the metrics loop last reported this worker's metrics; a reconcile need not repeat that.
     pub metrics_reported_at: Option<Timestamp>,
-    /// What CML says about its registration.
+    /// CML's registration status.
     pub registration: Lookup<RegistrationStatus>,
-    /// CML's telemetry events, for an idle check. Without an [`idle`](Self::idle) report beside them the next decision
-    /// is to make that check.
+    /// CML's telemetry events, read for an idle check that is due. While [`idle`](Self::idle) is not requested, the
+    /// decision is to make that check.
     pub telemetry: Lookup<Vec<Value>>,
-    /// The report of the idle check that an earlier decision of this reconcile made.
+    /// Report of the idle check made by an earlier decision of this reconcile.
     pub idle: Lookup<IdleReport>,
-    /// When idle detection was last asked about this worker, as far as the caller remembers.
+    /// When the caller last had the worker checked for idleness, for a server that does not report it.
     pub idle_checked_at: Option<Timestamp>,
-    /// What the fleet looks like, for scale-down.
+    /// The fleet, for scale-down.
     pub fleet: Lookup<FleetView>,
 }
 
 impl Observation {
-    /// An observation in which EC2 shows the instance in a state, and nothing else was asked.
+    /// An observation of nothing but an instance in a state.
     pub fn with_instance_state(id: &str, state: Ec2State) -> Self {
         Self { instance: Lookup::Found(Instance::new(id, state)), ..Self::default() }
     }
 
-    /// The worker's instance, once it was found by the id on the record, or by its tag if the record names none.
+    /// The worker's instance, found by the id on the record, or by its tag if the record names none.
     pub fn instance_of(&self, worker: &Worker) -> Option<&Instance> {
         if worker.ec2_instance_id.is_some() { self.instance.found() } else { first_live(self.tagged.found()?) }
     }
 }
 
-/// Utilisation of an instance, in percent; what the agent does not report is not there.
+/// Utilization of an instance, in percent; `None` where no agent reports it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize)]
 pub struct CloudMetrics {
-    /// Processor.
+    /// CPU utilization of the instance.
     pub cpu_utilization: Option<f64>,
-    /// Memory, from the CloudWatch agent.
+    /// Memory utilization, from the CloudWatch agent.
     pub memory_utilization: Option<f64>,
-    /// Disk, from the CloudWatch agent.
+    /// Disk utilization, from the CloudWatch agent.
     pub disk_utilization: Option<f64>,
 }
 
-/// What CML reports about itself.
+/// CML's report about its system.
 #[derive(Debug, Clone, Default, PartialEq, serde::Serialize)]
 pub struct CmlMetrics {
     /// Labs on the system.
@@ -151,6 +151,6 @@ pub struct CmlMetrics {
     pub nodes_count: Option<u64>,
     /// CML's version, such as `2.9.1+build.7`.
     pub version: Option<String>,
-    /// Whether CML says it can start nodes.
+    /// Whether CML can start nodes.
     pub ready: Option<bool>,
 }

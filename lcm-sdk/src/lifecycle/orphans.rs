@@ -1,13 +1,12 @@
 //! Orphans: records whose instance is gone (ADR-014), and the rules that keep a mistake small.
 //!
 //! # Flow
-//! Scan the region completely, list its records, ask EC2 once more about those that the scan did not show
-//! ([`suspects`], described in batches), then let [`judge`] decide.
+//! Scan the region completely, list its records, describe those that the scan did not show ([`suspects`]) once more,
+//! then call [`judge`].
 //!
 //! # Guarantees
-//! "Could not ask" terminates nobody, nor does a partial scan, a launch that is still young, or a protected
-//! instance. A scan that shows nothing at all where records exist freezes the region: wrong credentials look just
-//! like that.
+//! An unanswered call terminates no record, nor does a partial scan, a young launch, or a protected instance. A scan
+//! that shows nothing where records exist freezes the region: wrong credentials look the same.
 
 use std::collections::HashMap;
 
@@ -25,29 +24,29 @@ use super::time::{self, Timestamp};
 use super::transition::{EdgeKind, Transition};
 use super::worker::Worker;
 
-/// Who marks a record whose instance is gone.
+/// The author of a termination by garbage collection.
 pub const TERMINATED_BY: &str = "discovery-gc";
-/// Why.
+/// The reason of a termination by garbage collection.
 pub const TERMINATED_REASON: &str = "EC2 instance not found during discovery";
 
-/// Whether the region's configured subnet can be seen with the credentials of the scan: the proof that an empty
-/// answer comes from the right account.
+/// Whether the region's configured subnet is visible with the credentials of the scan: the proof that an empty response
+/// comes from the right account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SubnetSight {
-    /// It is there.
+    /// The subnet is visible.
     Visible,
-    /// It is not, or could not be asked for.
+    /// It is not visible, or the call failed.
     NotVisible,
 }
 
-/// What garbage collection concluded about one record.
+/// Verdict of garbage collection on one record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Verdict {
-    /// The record.
+    /// Id of the record.
     pub worker_id: WorkerId,
-    /// Its instance.
+    /// Id of its instance.
     pub ec2_instance_id: InstanceId,
-    /// The conclusion.
+    /// The conclusion about the instance.
     pub conclusion: Conclusion,
 }
 
@@ -57,22 +56,22 @@ pub struct Verdict {
 pub enum Conclusion {
     /// The instance is gone: mark the record terminated.
     Orphan,
-    /// The instance exists; the scan just did not match it.
+    /// The instance exists; the scan did not match it.
     Alive,
-    /// EC2 gave no answer: nothing is concluded.
+    /// EC2 gave no response: nothing is concluded.
     Unknown,
-    /// The launch is so young that EC2 may not show it yet.
+    /// The launch is young and EC2 may not show it yet.
     Young,
     /// The instance carries the protection tag.
     Protected,
-    /// The region is frozen.
+    /// The region is frozen: nothing is marked.
     Frozen,
-    /// Gone, but the pass has marked as many as it may; the next one goes on.
+    /// Gone, but the limit of this run is reached; the next run continues.
     Deferred,
 }
 
 impl Conclusion {
-    /// The stable word for logs and metrics.
+    /// The stable code for logs and metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Orphan => "orphan",
@@ -86,20 +85,20 @@ impl Conclusion {
     }
 }
 
-/// What garbage collection concluded about a region.
+/// Result of garbage collection in a region.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[must_use = "verdicts do nothing until their patches are written"]
 pub struct Judgement {
     /// One verdict for every record that the scan did not show alive.
     pub verdicts: Vec<Verdict>,
-    /// What to write: one patch for each orphan. `orphans_terminated_count` rises by one for each that is written.
+    /// The patches to write, one for each orphan. `orphans_terminated_count` rises by one for each that is written.
     pub patches: Vec<Patch>,
-    /// What to announce: one for each orphan once it is written, or one for a frozen region.
+    /// The events to publish: one for each orphan after its write, or one for a frozen region.
     pub events: Vec<Event>,
 }
 
-/// The records that have to be verified by a direct describe: in this region, with an instance, neither terminated
-/// nor pending, and not in the scan. None after a partial scan.
+/// The records to verify by a direct describe: in this region, with an instance, neither terminated nor pending, and
+/// not in the scan. None after a partial scan.
 pub fn suspects<'a>(scan: &Scan, workers: &'a [Worker], policy: &Policy) -> Vec<&'a Worker> {
     match scan.completeness {
         Completeness::Partial(_) => Vec::new(),
@@ -110,7 +109,7 @@ pub fn suspects<'a>(scan: &Scan, workers: &'a [Worker], policy: &Policy) -> Vec<
     }
 }
 
-/// Judges a region. `verified` holds EC2's direct answers about the suspects; a suspect without one is unknown.
+/// Judges a region. `verified` holds the direct describes of the suspects; a suspect without one is unknown.
 ///
 /// ```
 /// use std::collections::HashMap;

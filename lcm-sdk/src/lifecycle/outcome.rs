@@ -1,4 +1,4 @@
-//! How a pass ended, and when to look again.
+//! The outcome of a reconcile, and the time of the next one.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,30 +8,30 @@ use serde::Serialize;
 use super::wire_enum::vocabulary;
 
 vocabulary! {
-    /// How a pass over a worker ended.
+    /// The outcome of a reconcile.
     Outcome, "outcome" {
-        /// The worker is where it should be, or moved on. Resets the backoff.
+        /// The worker is in the status it should be in, or moved on. Resets the backoff.
         Success = "success",
-        /// Not there yet and nothing is wrong: look again, without backoff.
+        /// In progress and nothing is wrong: reconcile again, without backoff.
         Requeue = "requeue",
-        /// Something went wrong: look again after the backoff.
+        /// A problem: reconcile again after the backoff.
         Retry = "retry",
-        /// Nothing to do until somebody changes the record.
+        /// Nothing to do until the record changes.
         Skip = "skip",
     }
 }
 
-/// When to look at the worker again.
+/// When to reconcile the worker again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Requeue {
-    /// At once: more is known to be due.
+    /// At once: the next step is known.
     Now,
-    /// After this long, or at the next cycle if that comes first.
+    /// After this delay, or at the next cycle if that is earlier.
     After(Duration),
     /// At the next cycle.
     NextCycle,
-    /// When the backoff allows.
+    /// After the backoff of the queue.
     Backoff,
     /// When the record or the cloud changes.
     OnChange,

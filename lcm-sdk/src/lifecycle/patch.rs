@@ -1,4 +1,4 @@
-//! What is written to a worker's record after a pass.
+//! The write to a worker's record after a reconcile.
 
 use serde::Serialize;
 
@@ -10,46 +10,46 @@ use super::status::WorkerStatus;
 use super::time::Timestamp;
 use super::worker::Worker;
 
-/// Changes to a record, conditional on the version that was read: if somebody wrote in between, nothing is
-/// written, and the worker is read and decided anew.
+/// Changes to a record, conditional on the version that was read. If the record changed in between, nothing is written,
+/// and the worker is read and decided again.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Patch {
-    /// Whose record.
+    /// Id of the record.
     pub worker_id: WorkerId,
     /// The version the decision was made on.
     pub expected_version: Option<u64>,
     /// The new status, if it changes.
     pub status: Option<WorkerStatus>,
-    /// Who terminated it and why, when that is the new status.
+    /// Author and reason of a termination, if that is the new status.
     pub termination: Option<Termination>,
-    /// Who asked for the drain, or called it off, and why.
+    /// Author and reason of a drain, or of its cancellation.
     pub drain: Option<DrainRequest>,
-    /// Everything else that changes.
+    /// All other changes.
     pub changes: Changes,
-    /// When the pass was made.
+    /// When the decision was made.
     pub at: Timestamp,
 }
 
-/// Who terminated a record, and why.
+/// Author and reason of a termination.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Termination {
-    /// Why.
+    /// Reason of the termination.
     pub reason: String,
-    /// Who.
+    /// Author of the termination.
     pub terminated_by: String,
 }
 
-/// Who asked for a drain, or called it off, and why.
+/// Author and reason of a drain, or of its cancellation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DrainRequest {
-    /// Why.
+    /// Reason given by the requester.
     pub reason: String,
-    /// Who.
+    /// Requester of the drain or cancellation.
     pub requested_by: String,
 }
 
 impl DrainRequest {
-    /// The request an event speaks of, if it is about one.
+    /// The request that an event reports, if it reports one.
     pub fn from_event(event: &Event) -> Option<Self> {
         let (reason, requested_by) = match event {
             Event::DrainStarted { reason, requested_by, .. } => (reason, requested_by),
@@ -68,17 +68,17 @@ impl DrainRequest {
     }
 }
 
-/// Which call of the control plane carries a status change.
+/// The call of the control plane that carries a status change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Route {
     /// The general status write.
     Status,
-    /// Terminated has a call of its own, because a status write ends no sessions.
+    /// Terminated has its own call, because a status write ends no sessions.
     Terminate,
-    /// Draining has a call of its own, which is refused unless the worker runs.
+    /// Draining has its own call, which is refused unless the worker runs.
     Drain,
-    /// So has calling a drain off.
+    /// Cancelling a drain has its own call.
     CancelDrain,
 }
 
@@ -101,7 +101,7 @@ impl Patch {
         self.status.is_none() && self.changes == Changes::default()
     }
 
-    /// Which call carries the status change; `None` if the status stays.
+    /// The call that carries the status change; `None` if the status stays.
     pub fn route(&self, from: WorkerStatus) -> Option<Route> {
         self.status.map(|to| match to {
             WorkerStatus::Terminated => Route::Terminate,
@@ -119,7 +119,7 @@ impl Patch {
         })
     }
 
-    /// The record after this patch is written. The version is raised by the server and stays as it was.
+    /// The record after this patch is written. The version is raised by the server and stays as it is here.
     #[must_use]
     pub fn apply_to(&self, worker: &Worker) -> Worker {
         let mut worker = worker.clone();
@@ -164,7 +164,7 @@ impl Patch {
 }
 
 impl Worker {
-    /// What the control plane makes of a licence report.
+    /// Applies a license report as the control plane does.
     pub fn license_reported(&mut self, report: LicenseReport) {
         let license = &mut self.license;
         match report {

@@ -1,4 +1,4 @@
-//! The knobs of every decision, with the defaults of the design documents.
+//! Configuration of decisions, with the defaults of the design documents.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ use super::region::RegionConfigs;
 use super::wire_enum::vocabulary;
 
 vocabulary! {
-    /// What a stop from outside means to a worker whose desired status is running.
+    /// The meaning of a stop from outside for a worker whose desired status is running.
     ExternalStopPolicy, "external stop policy" {
-        /// Desired state wins: the worker is started again.
+        /// The desired status wins: the worker is started again.
         Restart = "restart",
-        /// The stop is taken as somebody's wish: desired becomes stopped.
+        /// The stop wins: the desired status becomes stopped.
         Respect = "respect",
     }
 }
 
-/// Everything a decision may depend on besides the worker, what was observed, and the time.
+/// Every input of a decision besides the worker, the observation and the time.
 ///
 /// ```
 /// use lcm_sdk::Policy;
@@ -27,29 +27,29 @@ vocabulary! {
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
-    /// How long EC2 may fail to show an instance that was just launched.
+    /// How long EC2 may not show an instance that was just launched.
     pub consistency_window: Duration,
     /// How long an instance may take to come up.
     pub provisioning_timeout: Duration,
-    /// What a stop from outside means.
+    /// The meaning of a stop from outside.
     pub external_stop_policy: ExternalStopPolicy,
     /// Whether a live instance of a terminated record brings the record back.
     pub resurrect_terminated: bool,
     /// How often a failed session is retried on a draining worker.
     pub max_session_retries: u32,
-    /// How old collected metrics may be before a pass asks again.
+    /// Maximum age of reported metrics before a reconcile collects them again.
     pub metrics_interval: Duration,
-    /// Shortest time between two idle checks of one worker.
+    /// Minimum time between two idle checks of one worker.
     pub idle_detection_interval: Duration,
-    /// When to look again at a licence that CML works on.
+    /// Delay before CML's registration status is read again.
     pub license_poll_interval: Duration,
-    /// Scale-down.
+    /// Rules for taking idle workers out of service.
     pub scale_down: ScaleDownPolicy,
-    /// Garbage collection of orphans.
+    /// Limits of garbage collection.
     pub orphans: OrphanPolicy,
-    /// Waiting between retries.
+    /// Delays between retries.
     pub backoff: Backoff,
-    /// Where workers are launched.
+    /// Configuration of the regions workers are launched in.
     pub regions: RegionConfigs,
 }
 
@@ -72,16 +72,16 @@ impl Default for Policy {
     }
 }
 
-/// When an idle worker may go.
+/// Rules for taking idle workers out of service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScaleDownPolicy {
     /// Whether idle workers are scaled down at all.
     pub enabled: bool,
-    /// Never fewer running workers than this.
+    /// Minimum number of running workers.
     pub min_workers: usize,
-    /// Shortest time between two scale-downs.
+    /// Minimum time between two scale-downs.
     pub cooldown: Duration,
-    /// A session scheduled within this time keeps its worker.
+    /// A session that begins within this time keeps its worker in service.
     pub look_ahead: Duration,
 }
 
@@ -96,12 +96,12 @@ impl Default for ScaleDownPolicy {
     }
 }
 
-/// How far garbage collection may go.
+/// Limits of garbage collection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OrphanPolicy {
-    /// From this many records on, a scan that shows nothing at all freezes the region.
+    /// Number of records from which on an empty scan freezes the region.
     pub freeze_from_records: usize,
-    /// At most this many records are marked terminated in one pass.
+    /// Maximum number of records marked terminated in one run.
     pub max_terminations_per_pass: Option<usize>,
 }
 

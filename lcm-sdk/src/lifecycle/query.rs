@@ -1,7 +1,7 @@
-//! What a pass still has to look at.
+//! Queries: the observations that the next decision needs.
 //!
-//! Calls are the scarce thing, so a pass asks in stages and only for what its next decision needs: a stopping
-//! worker never costs a metrics call, and nobody lists the sessions of a worker that is busy.
+//! API calls are limited, so a reconcile observes in stages and only as much as its next decision needs: a stopping
+//! worker costs no metrics call, and the sessions of a busy worker are not listed.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ use super::wire_enum::vocabulary;
 use super::worker::Worker;
 
 vocabulary! {
-    /// One thing to look at. Each fills the part of the [`Observation`] with the same name.
+    /// One part of an observation. Each fills the field of [`Observation`] with the same name.
     Query, "query" {
         /// The instance the record names, in the worker's own region.
         Instance = "instance",
@@ -29,11 +29,11 @@ vocabulary! {
         Images = "images",
         /// The sessions assigned to the worker.
         Sessions = "sessions",
-        /// Utilisation from CloudWatch.
+        /// Utilization from CloudWatch.
         CloudMetrics = "cloud_metrics",
-        /// What CML reports about itself, at the address EC2 showed.
+        /// CML's system report, at the address EC2 showed.
         Cml = "cml",
-        /// How CML's registration stands.
+        /// CML's registration status.
         Registration = "registration",
         /// CML's telemetry events, for an idle check that is due.
         Telemetry = "telemetry",
@@ -42,12 +42,12 @@ vocabulary! {
     }
 }
 
-/// A set of queries that can be put at the same time.
+/// A set of queries that can be sent concurrently.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Queries(u16);
 
 impl Queries {
-    /// Nothing to ask.
+    /// The empty set.
     pub const NONE: Self = Self(0);
 
     /// The set with one more.
@@ -65,7 +65,7 @@ impl Queries {
         self.0 & (1 << query as u16) != 0
     }
 
-    /// Whether there is nothing left to ask.
+    /// Whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -82,8 +82,8 @@ impl fmt::Debug for Queries {
     }
 }
 
-/// What is still to be looked at before `decide` has all it needs. Ask, fill the answers in, ask again, until the
-/// set is empty; three or four rounds at the most.
+/// The queries to send before `decide` has all it needs. Send them, fill in the responses and call this again until the
+/// set is empty, which takes three or four rounds at most.
 ///
 /// ```
 /// use lcm_sdk::{queries, Ec2State, Observation, Policy, Query, Worker, WorkerStatus};
@@ -119,7 +119,7 @@ pub fn queries(worker: &Worker, seen: &Observation, policy: &Policy, now: Timest
     }
 }
 
-/// The instance by id, or by tag if the record names none.
+/// Looks the instance up by id, or by tag if the record names none.
 fn whereabouts(worker: &Worker, seen: &Observation) -> Queries {
     if worker.ec2_instance_id.is_some() {
         Queries::NONE.and_if(seen.instance.is_not_requested(), Query::Instance)
@@ -189,7 +189,7 @@ fn for_draining(worker: &Worker, seen: &Observation) -> Queries {
         Ec2State::Running => {
             sessions.and_if(worker.template_name.is_some() && seen.template.is_not_requested(), Query::Template)
         }
-        // Stopped under its sessions: the failed ones cannot be retried any more.
+        // Stopped under its sessions: failed ones cannot be retried any more.
         Ec2State::Stopping | Ec2State::Stopped => sessions,
         Ec2State::Pending | Ec2State::ShuttingDown | Ec2State::Terminated | Ec2State::Other => Queries::NONE,
     }

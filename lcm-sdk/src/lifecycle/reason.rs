@@ -1,4 +1,4 @@
-//! Why something was decided: a stable code for machines and a sentence for people.
+//! Reasons: a stable code for machines and a sentence for people.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use super::time::spoken;
 
 macro_rules! reasons {
     ($( $(#[$group:meta])* $variant:ident = $code:literal, $sentence:literal; )+) => {
-        /// Why something was decided. The codes are stable: logs, metrics, audit and Python show the same one.
+        /// The reason of a decision. Codes are stable; logs, metrics, audit and Python use the same ones.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[non_exhaustive]
         pub enum ReasonCode { $( #[doc = $sentence] $variant ),+ }
 
         impl ReasonCode {
-            /// Every code.
+            /// Every reason code.
             pub const ALL: &'static [Self] = &[ $( Self::$variant ),+ ];
 
             /// The stable code.
@@ -25,7 +25,7 @@ macro_rules! reasons {
                 match self { $( Self::$variant => $code ),+ }
             }
 
-            /// What it means, for a person.
+            /// The sentence for a person.
             pub const fn sentence(self) -> &'static str {
                 match self { $( Self::$variant => $sentence ),+ }
             }
@@ -128,7 +128,7 @@ impl Serialize for ReasonCode {
     }
 }
 
-/// A reason with the particulars of the case. `Display` gives the whole sentence.
+/// A reason with its details. `Display` gives the whole sentence.
 ///
 /// ```
 /// use lcm_sdk::lifecycle::{Detail, Reason, ReasonCode};
@@ -146,46 +146,46 @@ impl Serialize for ReasonCode {
 pub struct Reason {
     /// The stable code.
     pub code: ReasonCode,
-    /// The particulars.
+    /// Details that complete the sentence.
     pub detail: Detail,
 }
 
-/// The particulars of a case. Kept as data and put into words only when somebody reads them.
+/// Details of a reason, kept as data and formatted on display.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Detail {
-    /// None.
+    /// No details.
     #[default]
     None,
-    /// EC2's state.
+    /// EC2's state of the instance.
     Ec2(Ec2State),
     /// A call that failed.
     Failure(Box<CallFailure>),
-    /// How long something takes already.
+    /// When the current state began.
     Since(Duration),
-    /// Sessions that hold a drain up.
+    /// Sessions that a drain waits for.
     Sessions {
-        /// How many are active.
+        /// Number of active sessions.
         active: usize,
-        /// How long until the deadline; unknown while the template cannot be read.
+        /// Time until the deadline; `None` while the template cannot be read.
         until_deadline: Option<Duration>,
     },
-    /// Anything else.
+    /// Any other text.
     Text(Box<str>),
 }
 
 impl Reason {
-    /// A reason without particulars.
+    /// A reason without details.
     pub const fn new(code: ReasonCode) -> Self {
         Self { code, detail: Detail::None }
     }
 
-    /// A reason that a failed call gave.
+    /// A reason with a failed call as its detail.
     pub fn failed(code: ReasonCode, failure: &CallFailure) -> Self {
         Self { code, detail: Detail::Failure(Box::new(failure.clone())) }
     }
 
-    /// The same with particulars.
+    /// The same reason with details.
     #[must_use]
     pub fn with(self, detail: Detail) -> Self {
         Self { detail, ..self }

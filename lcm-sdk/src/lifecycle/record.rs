@@ -1,4 +1,4 @@
-//! From what was done to what is written down.
+//! Turns the results of a decision's effects into the write to the record.
 
 use serde::Serialize;
 
@@ -19,22 +19,22 @@ use super::time::Timestamp;
 use super::transition::{EdgeKind, Transition};
 use super::worker::Worker;
 
-/// A decision and how each of its effects went.
+/// A decision and the results of its effects.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Applied {
-    /// What was decided.
+    /// The decision that was applied.
     pub decision: Decision,
-    /// How its effects went, in the same order. Those that are missing were not tried.
+    /// Results of the effects, in the same order. A missing result means that the effect was not tried.
     pub results: Vec<EffectResult>,
-    /// When.
+    /// When the decision was made.
     pub at: Timestamp,
     /// The version of the record after the writes of the effects (a launch plan, a report, an idle check), if there
-    /// were any. Without it the final write would be refused because of ourselves.
+    /// were any. Without it the final write would conflict with our own.
     pub version: Option<u64>,
 }
 
 impl Applied {
-    /// Whether an effect was tried, so that something may have come of it.
+    /// Whether an effect was tried and may have changed something.
     pub fn did_something(&self) -> bool {
         self.results.iter().any(|result| match result {
             EffectResult::Done | EffectResult::Launched(_) | EffectResult::IdleChecked(_) | EffectResult::Failed(_) => {
@@ -63,33 +63,33 @@ impl Applied {
     }
 }
 
-/// The end of a pass: what it came to, what to write, and what to say once that is written.
+/// The end of a reconcile: the patch to write, and the notices and counters for after the write.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[must_use = "a pass that is not recorded is repeated"]
 pub struct Record {
-    /// How the pass ended.
+    /// Outcome of the reconcile.
     pub outcome: Outcome,
-    /// The change of status, if it came to that.
+    /// The transition, if it was completed.
     pub transition: Option<Transition>,
-    /// Why.
+    /// Reason for the outcome.
     pub reason: Reason,
-    /// When to look again.
+    /// When to reconcile the worker again.
     pub requeue: Requeue,
-    /// What to write.
+    /// The patch to write.
     pub patch: Patch,
-    /// What to announce once that is written.
+    /// Events and audit entries to publish after the write.
     pub notices: Vec<Notice>,
-    /// What to count once that is written.
+    /// Counters to raise after the write.
     pub counts: Counts,
 }
 
-/// Turns a decision and the results of its effects into what is written to the record. `worker` is the record as it
-/// was when the decision was made.
+/// Turns a decision and the results of its effects into the write to the record. `worker` is the record that the
+/// decision was made on.
 ///
 /// # Guarantees
-/// If an effect that the change of status depends on failed or was not tried, the status stays. A launch whose
-/// outcome is not known keeps its plan, to be repeated; one that was refused for good fails the worker. A licence
-/// that CML refuses for good is reported as failed once; any other failure keeps the intent.
+/// If an effect that the transition depends on failed or was not tried, the status stays. A launch with an unknown
+/// outcome keeps its plan, to be repeated; one that was refused for good fails the worker. A license operation that CML
+/// refuses for good is reported as failed once; any other failure keeps the intent.
 ///
 /// ```
 /// use lcm_sdk::lifecycle::{Applied, CallFailure, EffectResult, FailureKind, record};
@@ -135,7 +135,7 @@ pub fn record(worker: &Worker, applied: &Applied) -> Record {
     record
 }
 
-/// Everything the change of status depends on was done.
+/// Every effect that the transition depends on succeeded.
 fn carried_out(worker: &Worker, applied: &Applied) -> Record {
     let decision = &applied.decision;
     Record {
@@ -152,8 +152,8 @@ fn carried_out(worker: &Worker, applied: &Applied) -> Record {
     }
 }
 
-/// Something the change of status depends on was not done: the status stays, unless it was the launch itself that
-/// was refused for good.
+/// An effect that the transition depends on did not succeed: the status stays, unless the launch itself was refused for
+/// good.
 fn held_up(worker: &Worker, applied: &Applied, effect: &Effect, result: &EffectResult) -> Record {
     let decision = &applied.decision;
     let detail = match result {
@@ -192,7 +192,7 @@ fn held_up(worker: &Worker, applied: &Applied, effect: &Effect, result: &EffectR
             }
         };
     }
-    // What a drain has noted (the start of its clock above all) does not depend on any one session.
+    // Fields that a drain changes, its start time above all, do not depend on any one session.
     let independent = !effect.stops_the_rest() && decision.transition.is_none();
     let changes = decision.changes.as_deref().filter(|_| independent).cloned().unwrap_or_default();
     stays(ReasonCode::EffectFailed, changes)
@@ -205,12 +205,11 @@ enum Launch {
 
 fn after_failed_launch(worker: &Worker, plan: &LaunchPlan, if_refused: IfLaunchRefused, kind: FailureKind) -> Launch {
     let replan = Changes { launch_plan: Change::Clear, ..Changes::default() };
-    // This call launched nothing, so an instance can only stem from the one before: its age counts from there.
+    // This call launched nothing, so an instance can only stem from the call before: its age counts from there.
     let keep = Changes { launched_at: worker.notes.launched_at, ..Changes::default() };
     match (kind, if_refused) {
         (FailureKind::Refused, IfLaunchRefused::Fail) => Launch::Fails(replan),
-        // The plan may be outdated (its AMI withdrawn, say); by the time there is capacity the template may say
-        // something else.
+        // The plan may be outdated: its AMI may be withdrawn, or the template may have changed until there is capacity.
         (FailureKind::Refused, IfLaunchRefused::PlanAnew)
         | (FailureKind::NoCapacity, IfLaunchRefused::PlanAnew | IfLaunchRefused::Fail) => {
             Launch::Stays(ReasonCode::LaunchDelayed, replan)
@@ -225,14 +224,14 @@ fn after_failed_launch(worker: &Worker, plan: &LaunchPlan, if_refused: IfLaunchR
         (FailureKind::Throttled | FailureKind::Unreachable | FailureKind::Conflict, _) => {
             Launch::Stays(ReasonCode::LaunchDelayed, keep)
         }
-        // Perhaps launched: the plan stays on the record and the same bytes are sent again.
+        // The launch may have happened: the plan stays on the record and the same bytes are sent again.
         (FailureKind::Unclear | FailureKind::Unparsable, _) => {
             Launch::Stays(ReasonCode::LaunchDelayed, Changes::default())
         }
     }
 }
 
-/// What a single effect's result adds, whatever became of the others.
+/// Adds the consequences of a single effect's result.
 fn follow_up(record: &mut Record, effect: &Effect, result: &EffectResult) {
     match effect {
         Effect::LaunchInstance { .. } => {
@@ -253,7 +252,7 @@ fn follow_up(record: &mut Record, effect: &Effect, result: &EffectResult) {
                 let event = Event::SessionGivenUp { session: session.clone(), reason: *reason };
                 record.notices.push(Notice::Event(event));
             }
-            // Announced before it was done, with all the others.
+            // Announced with all the others before it was ended.
             SessionEnd::DrainTimeout => {}
         },
         Effect::RecordLicenseAttempt { .. } => {
@@ -283,9 +282,9 @@ fn follow_up(record: &mut Record, effect: &Effect, result: &EffectResult) {
     }
 }
 
-/// Whether the first registration CML was ever asked for had its answer lost. It is recorded as handed over: if CML
-/// then shows no registration it is given the token again, and if it shows one, that is ours and not to be repeated.
-/// After earlier attempts this could not be told from their outcome.
+/// Whether the response to the first registration of this CML was lost. It is recorded as submitted: if CML then shows
+/// no registration, the token is submitted again, and if it shows one, that is ours. After earlier attempts the two
+/// could not be distinguished.
 fn may_have_registered<'a>(
     worker: &Worker,
     decision: &Decision,
@@ -309,7 +308,7 @@ fn license_submitted(record: &mut Record, submission: Submission, result: &Effec
             _,
             EffectResult::Planned | EffectResult::Launched(_) | EffectResult::IdleChecked(_) | EffectResult::NotTried,
         ) => return,
-        // CML has taken the token and works on it; a later pass reads how that went.
+        // CML has accepted the token; a later reconcile reads the outcome.
         (Submission::Register | Submission::Reregister, EffectResult::Done) => return,
         (Submission::Deregister, EffectResult::Done) => {
             (LicenseReport::CompleteDeregistration, ReasonCode::LicenseFinished.into())
@@ -331,7 +330,7 @@ fn license_delayed(record: &mut Record, failure: &CallFailure) {
     license_reason(record, Outcome::Retry, Requeue::Backoff, Reason::failed(ReasonCode::LicenseDelayed, failure));
 }
 
-/// A change of status outranks whatever happened to a licence in the same pass.
+/// The reason of a transition takes precedence over that of a license operation.
 fn license_reason(record: &mut Record, outcome: Outcome, requeue: Requeue, reason: Reason) {
     if record.transition.is_none() {
         (record.outcome, record.requeue, record.reason) = (outcome, requeue, reason);

@@ -1,4 +1,4 @@
-//! Where workers are launched: one configuration per AWS region.
+//! Launch configuration of each AWS region.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use thiserror::Error;
 use super::json::{FieldError, Fields};
 use super::worker::Worker;
 
-/// What a launch in one region needs.
+/// Launch configuration of one region.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct RegionConfig {
     /// Security groups of the instance; at least one.
     pub security_group_ids: Vec<String>,
     /// The subnet to launch in.
     pub subnet_id: String,
-    /// The key pair, if any.
+    /// The key pair, if instances get one.
     pub key_name: Option<String>,
     /// Tags for every instance of the region; a worker's own tags win over these.
     pub default_tags: BTreeMap<String, String>,
@@ -52,7 +52,7 @@ pub struct RegionConfigs {
     pub regions: BTreeMap<String, RegionConfig>,
 }
 
-/// Why a worker cannot be launched anywhere. Permanent: only configuration can mend it.
+/// Why a worker cannot be launched in any region. Permanent until the configuration changes.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum RegionError {
@@ -62,17 +62,17 @@ pub enum RegionError {
     /// The region has no configuration.
     #[error("region {region} is not configured; configured: {}", listed(.configured))]
     NotConfigured {
-        /// The region asked for.
+        /// The region that was requested.
         region: String,
-        /// The regions there are.
+        /// The configured regions.
         configured: Vec<String>,
     },
     /// The region's configuration lacks something a launch needs.
     #[error("the configuration of region {region} has no {missing}")]
     Incomplete {
-        /// The region.
+        /// Name of the region.
         region: String,
-        /// What is missing: `subnet_id`, `security_group_ids`.
+        /// Names of the missing settings: `subnet_id`, `security_group_ids`.
         missing: &'static str,
     },
 }
@@ -82,14 +82,16 @@ fn listed(names: &[String]) -> String {
 }
 
 impl RegionConfigs {
-    /// The region a worker belongs to: its own, else that of the launch under way, else the default. An instance is
-    /// only ever looked for there.
+    /// The region of a worker: its own, else that of the launch under way, else the default. Its instance is only
+    /// looked up there.
     pub fn region_of<'a>(&'a self, worker: &'a Worker) -> Option<&'a str> {
         let planned = || worker.notes.launch_plan.as_deref().map(|plan| plan.region.as_str());
         worker.aws_region.as_deref().or_else(planned).or(self.default_region.as_deref())
     }
 
-    /// The region and its complete configuration, or what is missing.
+    /// The region and its complete configuration.
+    /// # Errors
+    /// If no region is named, configured, or complete.
     ///
     /// ```
     /// use lcm_sdk::{RegionConfigs, Worker, WorkerStatus};

@@ -1,4 +1,4 @@
-//! Scale-down: five guards and two looks at the sessions stand between an idle worker and its stop.
+//! Scale-down: five guards and two listings of the sessions stand between an idle worker and its stop.
 
 use serde::Serialize;
 
@@ -10,25 +10,25 @@ use super::query::{Queries, Query};
 use super::session::{KnownSessionState, Session, SessionStanding, SessionState};
 use super::time::{self, Timestamp};
 
-/// What scale-down concluded about an idle worker. Each has its label in the audit.
+/// Verdict of scale-down on an idle worker. Each has its label in the audit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScaleDownVerdict {
-    /// The server paused it already.
+    /// The control plane paused it already.
     SkippedAutoPause,
-    /// Somebody uses it.
+    /// The worker is in use.
     SkippedNotIdle,
-    /// It may not be paused.
+    /// The worker may not be paused.
     SkippedNotEligible,
     /// The fleet is at its minimum.
     SkippedMinWorkers,
-    /// The last scale-down was just now.
+    /// The cooldown since the last scale-down has not passed.
     SkippedCooldown,
     /// A session is about to begin on it.
     SkippedUpcomingSession,
-    /// It has no session: stop it at once.
+    /// It has no session and is stopped at once.
     StoppedImmediately,
-    /// It has sessions: drain it.
+    /// It has sessions and is drained.
     Drained,
 }
 
@@ -60,8 +60,8 @@ impl ScaleDownVerdict {
     }
 }
 
-/// Whether an idle worker goes, and how. `None` is *no result*: scale-down is off, the idle check says nothing, or
-/// the fleet or the sessions could not be read. Nothing is concluded from that.
+/// Evaluates whether an idle worker is taken out of service, and how. `None` is no verdict: scale-down is off, the idle
+/// report is inconclusive, or the fleet or the sessions could not be read.
 ///
 /// ```
 /// use lcm_sdk::lifecycle::{IdleReport, Lookup, ScaleDownPolicy};
@@ -92,7 +92,7 @@ pub fn evaluate(
         .or_else(|| fleet.found().and(sessions.found()).map(|sessions| session_checks(sessions, policy, now)))
 }
 
-/// What scale-down still has to look at: the fleet before the sessions, and neither for a worker that is in use.
+/// The queries of scale-down: the fleet before the sessions, and neither for a worker in use.
 pub(crate) fn queries(seen: &Observation, policy: &ScaleDownPolicy, now: Timestamp) -> Queries {
     let candidate = seen
         .idle
@@ -121,7 +121,7 @@ fn worker_guards(report: &IdleReport) -> Option<ScaleDownVerdict> {
     }
 }
 
-/// Why the fleet as a whole lets no worker go now, if so.
+/// The guard of the fleet as a whole that keeps every worker in service, if one does.
 pub fn fleet_guards(fleet: &FleetView, policy: &ScaleDownPolicy, now: Timestamp) -> Option<ScaleDownVerdict> {
     if fleet.running <= policy.min_workers {
         Some(ScaleDownVerdict::SkippedMinWorkers)
@@ -143,8 +143,8 @@ fn session_checks(sessions: &[Session], policy: &ScaleDownPolicy, now: Timestamp
     }
 }
 
-/// A session that is scheduled and about to begin. One without a timeslot may begin at any moment; one whose
-/// timeslot has come already is late, not over.
+/// Whether a scheduled session is about to begin. One without a timeslot may begin at any moment; one whose timeslot
+/// has begun is late, not over.
 fn is_upcoming(session: &Session, policy: &ScaleDownPolicy, now: Timestamp) -> bool {
     session.state == SessionState::Known(KnownSessionState::Scheduled)
         && session.timeslot_start.is_none_or(|start| time::until(start, now) <= policy.look_ahead)
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn the_five_guards_stand_in_order_and_the_first_hit_wins() {
-        // Every guard would hit; each step takes the first one away.
+        // Every guard would hit; each step removes the first one.
         let hit = |cleared: usize| {
             verdict(|report, fleet, sessions, policy| {
                 report.auto_pause_triggered = cleared < 1;

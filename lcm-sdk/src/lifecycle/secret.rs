@@ -1,4 +1,4 @@
-//! Passwords and tokens: a type that cannot be printed or serialised by accident.
+//! Passwords and tokens: a type that cannot be printed or serialized by accident.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ use secrecy::{ExposeSecret, SecretString};
 pub struct Secret(SecretString);
 
 impl Secret {
-    /// The secret itself. Every call of this is a place to look at in a review.
+    /// The secret itself. Reviews check every call of this method.
     pub fn expose(&self) -> &str {
         self.0.expose_secret()
     }

@@ -1,4 +1,4 @@
-//! Lab sessions: what users run on a worker, and what a drain must not lose.
+//! Lab sessions on a worker, which a drain must not lose.
 
 use std::fmt;
 
@@ -11,54 +11,53 @@ use super::time::Timestamp;
 use super::wire_enum::vocabulary;
 
 vocabulary! {
-    /// The states of a session that this version knows.
+    /// The session states that this version knows.
     KnownSessionState, "session state" {
         /// Waiting for a worker.
         Pending = "pending",
-        /// Given a worker and a time.
+        /// Assigned to a worker, with a timeslot.
         Scheduled = "scheduled",
-        /// Being built.
+        /// Its lab is being built.
         Instantiating = "instantiating",
-        /// Built, not entered yet.
+        /// Its lab is built and not entered yet.
         Ready = "ready",
-        /// In use.
+        /// In use by its owner.
         Running = "running",
         /// Results are being collected.
         Collecting = "collecting",
         /// Results are being graded.
         Grading = "grading",
-        /// Being taken down.
+        /// Its lab is being taken down.
         Stopping = "stopping",
-        /// Taken down.
+        /// Its lab was taken down.
         Stopped = "stopped",
         /// Kept for the record.
         Archived = "archived",
-        /// Ended.
+        /// Ended by a request or by its worker.
         Terminated = "terminated",
         /// Never entered in time.
         Expired = "expired",
-        /// Broke.
+        /// Its lab could not be built or has crashed.
         Failed = "failed",
     }
 }
 
-/// The state of a session. A word this version does not know is kept, and counts as active: what we do not
-/// understand may be somebody's work.
+/// The state of a session. An unknown state is kept as it is and counts as active, because it may be in use.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum SessionState {
-    /// A state of the vocabulary.
+    /// A state that this version knows.
     Known(KnownSessionState),
-    /// Any other word.
+    /// Any other state, as the server wrote it.
     Other(String),
 }
 
 impl SessionState {
-    /// Reads the server's word.
+    /// Parses the server's spelling.
     pub fn from_wire(word: &str) -> Self {
         word.parse().map_or_else(|_| Self::Other(word.to_owned()), Self::Known)
     }
 
-    /// What the state means to the worker that carries the session.
+    /// The meaning of the state for the session's worker.
     pub fn standing(&self) -> SessionStanding {
         use KnownSessionState as State;
         match self {
@@ -93,37 +92,37 @@ impl Serialize for SessionState {
     }
 }
 
-/// What a session's state means to its worker.
+/// The meaning of a session's state for its worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SessionStanding {
     /// Assigned, not begun: can be handed back to the scheduler.
     Waiting,
-    /// Stopping the worker would hurt somebody.
+    /// In use: stopping the worker would end it.
     Active,
-    /// Broke: retried or given up.
+    /// Failed: retried or ended.
     Failed,
-    /// Needs nothing any more.
+    /// Ended: needs nothing from the worker.
     Over,
 }
 
-/// A session, as far as a worker's lifecycle cares.
+/// The part of a session that matters to its worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Session {
-    /// Its id.
+    /// Id of the session.
     pub id: SessionId,
-    /// Its state.
+    /// State of the session.
     #[serde(rename = "status")]
     pub state: SessionState,
     /// The worker it is assigned to.
     pub worker_id: Option<WorkerId>,
-    /// When it is to begin.
+    /// When its timeslot begins.
     pub timeslot_start: Option<Timestamp>,
     /// How often it was retried after a failure.
     pub retry_count: u32,
 }
 
 impl Session {
-    /// A session in a state, with nothing else known.
+    /// A session in a state, with every other field empty.
     pub fn new(id: impl Into<SessionId>, state: &str) -> Self {
         Self {
             id: id.into(),

@@ -1,11 +1,11 @@
-//! The vocabulary of state: what a record says, what its owner wants, what EC2 reports.
+//! Statuses: of the record, desired by the owner, and reported by EC2.
 //!
 //! All three are parsed in any case and written in lower case, as the control plane and EC2 do.
 
 use super::wire_enum::vocabulary;
 
 vocabulary! {
-    /// Where a worker stands, as its record says.
+    /// The status of a worker, as on its record.
     ///
     /// ```
     /// use lcm_sdk::WorkerStatus;
@@ -34,9 +34,9 @@ vocabulary! {
         Terminating = "terminating" | "shutting-down",
         /// The instance is gone for good.
         Terminated = "terminated",
-        /// Something needs an operator: they reset it to pending or ask for termination.
+        /// An operator is needed: to reset it to pending, or to request termination.
         Failed = "failed",
-        /// EC2 reported a state we have no name for; verified again every cycle.
+        /// EC2 reported an unknown state; verified again every cycle.
         Unknown = "unknown",
     }
 }
@@ -61,9 +61,9 @@ impl WorkerStatus {
 }
 
 vocabulary! {
-    /// What the owner of a worker wants it to be. Absence means *no opinion* and is an `Option` around this.
+    /// The status that the owner of a worker wants. `None` of an `Option` around this means *no opinion*.
     DesiredStatus, "desired status" {
-        /// In service.
+        /// In service, with an instance running.
         Running = "running",
         /// Stopped, disks kept.
         Stopped = "stopped",
@@ -75,8 +75,8 @@ vocabulary! {
 vocabulary! {
     /// The state EC2 reports for an instance.
     ///
-    /// EC2 may one day answer with a word that is not here; [`Ec2State::from_wire`] keeps that case as
-    /// [`Ec2State::Other`] instead of failing.
+    /// EC2 may return a state that is not listed here; [`Ec2State::from_wire`] keeps it as [`Ec2State::Other`] instead
+    /// of failing.
     Ec2State, "state of an EC2 instance" {
         /// Being prepared, after a launch or a start.
         Pending = "pending",
@@ -90,18 +90,18 @@ vocabulary! {
         ShuttingDown = "shutting-down",
         /// Gone; EC2 still shows it for about an hour.
         Terminated = "terminated",
-        /// A state word this version does not know.
+        /// A state that this version does not know.
         Other = "other",
     }
 }
 
 impl Ec2State {
-    /// Reads EC2's own word; one we do not know becomes [`Ec2State::Other`].
+    /// Parses EC2's spelling; an unknown state becomes [`Ec2State::Other`].
     pub fn from_wire(word: &str) -> Self {
         word.parse().unwrap_or(Self::Other)
     }
 
-    /// The worker status that says the same as this EC2 state.
+    /// The worker status that corresponds to this EC2 state.
     ///
     /// ```
     /// use lcm_sdk::{Ec2State, WorkerStatus};
@@ -121,9 +121,9 @@ impl Ec2State {
         }
     }
 
-    /// Whether the instance exists and can still run: somebody must own it.
+    /// Whether the instance exists and can still run, and therefore must have an owner.
     ///
-    /// A state we do not know counts as live, because treating it as dead could leak the instance.
+    /// An unknown state counts as live, because treating it as dead could leak the instance.
     pub const fn is_live(self) -> bool {
         match self {
             Self::Pending | Self::Running | Self::Stopping | Self::Stopped | Self::Other => true,

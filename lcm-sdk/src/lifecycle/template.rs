@@ -1,4 +1,4 @@
-//! Worker templates: what kind of instance a worker is made from, and how patient its drain is.
+//! Worker templates: instance type, AMI and drain timeout.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use super::json::{FieldError, Fields};
 /// The AMI name pattern of a template that names none.
 pub const DEFAULT_AMI_PATTERN: &str = "cisco-cml2.9*";
 
-/// How long a drain may take when nothing else is said.
+/// The drain timeout of a worker without a template.
 pub const DEFAULT_DRAIN_TIMEOUT: Duration = Duration::from_secs(4 * 3600);
 
-/// Longest drain timeout accepted, in hours: about a year. Anything above is a typing mistake.
+/// Maximum drain timeout in hours, about a year. A larger value is a typing mistake.
 const MAX_DRAIN_TIMEOUT_HOURS: f64 = 10_000.0;
 
 /// A worker template, as the control plane keeps it.
@@ -28,7 +28,7 @@ const MAX_DRAIN_TIMEOUT_HOURS: f64 = 10_000.0;
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Template {
-    /// Unique name.
+    /// Unique name of the template.
     pub name: String,
     /// EC2 instance type, such as `m5zn.metal`.
     pub instance_type: String,
@@ -38,7 +38,7 @@ pub struct Template {
     pub drain_timeout: Duration,
     /// Whether the control plane offers it for new workers. A record that exists is launched all the same.
     pub enabled: bool,
-    /// Fields this version does not know.
+    /// Fields that this version does not know, kept as they are.
     pub extra: Map<String, Value>,
 }
 

@@ -1,4 +1,4 @@
-//! Time as an argument. The core has no clock: whoever calls it says what time it is.
+//! Timestamps as arguments. The lifecycle has no clock: the caller passes the time.
 
 use std::time::Duration;
 
@@ -7,18 +7,17 @@ use chrono::{DateTime, NaiveDateTime, Utc};
 /// A moment in UTC.
 pub type Timestamp = DateTime<Utc>;
 
-/// How long ago `then` was. A moment in the future counts as just now, so a skewed clock makes things
-/// younger, never older.
+/// The time since `then`. A moment in the future counts as now, so a skewed clock makes things younger, never older.
 pub fn age(then: Timestamp, now: Timestamp) -> Duration {
     now.signed_duration_since(then).to_std().unwrap_or(Duration::ZERO)
 }
 
-/// How long until `then`. A moment in the past counts as now.
+/// The time until `then`. A moment in the past counts as now.
 pub fn until(then: Timestamp, now: Timestamp) -> Duration {
     age(now, then)
 }
 
-/// Reads a timestamp as the control plane writes it: ISO 8601 with an offset, or without one, meaning UTC.
+/// Parses a timestamp of the control plane: ISO 8601 with an offset, or without one, meaning UTC.
 ///
 /// ```
 /// use lcm_sdk::lifecycle::time::parse;
@@ -38,7 +37,7 @@ pub fn parse(text: &str) -> Option<Timestamp> {
         .map(|naive| naive.and_utc())
 }
 
-/// A duration as a person says it: `90 s`, `15 min`, `3 h 12 min`.
+/// Formats a duration for people: `90 s`, `15 min`, `3 h 12 min`.
 pub(crate) fn spoken(duration: Duration) -> String {
     match duration.as_secs() {
         seconds @ 0..120 => format!("{seconds} s"),

@@ -1,7 +1,7 @@
-//! Every legal change of status, as one table.
+//! The table of legal transitions.
 //!
-//! The table is data: [`TABLE`] can be listed, drawn with [`mermaid`] and [`dot`], and walked by a test.
-//! A [`Transition`] can only be made from a row of it, so a decision cannot take an edge that is not here.
+//! The table is data: [`TABLE`] can be listed, drawn with [`mermaid`] and [`dot`], and walked by a test. A
+//! [`Transition`] can only be made from a row of it, so a decision cannot take any other edge.
 
 use std::fmt::{self, Write as _};
 
@@ -13,18 +13,18 @@ use super::status::WorkerStatus::{
     Unknown,
 };
 
-/// Why an edge is taken.
+/// The cause of a transition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EdgeKind {
-    /// The lifecycle moves on because LCM, an operator or a drain says so.
+    /// LCM, an operator or a drain moves the worker on.
     Commanded,
-    /// EC2 was found in another state and the record follows.
+    /// EC2 is in another state and the record follows.
     Observed,
 }
 
 impl EdgeKind {
-    /// The word used in listings and diagrams.
+    /// The spelling used in listings and diagrams.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Commanded => "commanded",
@@ -39,7 +39,7 @@ impl fmt::Display for EdgeKind {
     }
 }
 
-/// One legal edge, with the reason it exists.
+/// One legal edge and when it is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct Edge {
     /// The status left.
@@ -48,7 +48,7 @@ pub struct Edge {
     pub to: WorkerStatus,
     /// Whether the lifecycle or EC2 causes it.
     pub kind: EdgeKind,
-    /// When it happens, in a few words.
+    /// When it is taken, in a few words.
     pub when: &'static str,
 }
 
@@ -60,7 +60,7 @@ const fn observed(from: WorkerStatus, to: WorkerStatus, when: &'static str) -> E
     Edge { from, to, kind: EdgeKind::Observed, when }
 }
 
-/// Every legal transition. A pair may stand here twice, once for each kind.
+/// Every legal transition. A pair may be listed twice, once for each kind.
 pub static TABLE: &[Edge] = &[
     commanded(Pending, Provisioning, "launched or adopted"),
     commanded(Pending, Failed, "cannot be launched"),
@@ -117,7 +117,7 @@ pub static TABLE: &[Edge] = &[
     observed(Unknown, Terminated, "gone"),
 ];
 
-/// A legal change of status: proof that the edge stands in [`TABLE`].
+/// A legal change of status: proof that the edge is listed in [`TABLE`].
 ///
 /// ```
 /// use lcm_sdk::{EdgeKind, Transition, WorkerStatus};
@@ -142,7 +142,9 @@ pub struct Transition {
 }
 
 impl Transition {
-    /// Looks the edge up; one that is not in the table is an error and changes nothing.
+    /// Looks the edge up.
+    /// # Errors
+    /// [`InvalidTransition`] if it is not in the table.
     pub fn new(from: WorkerStatus, to: WorkerStatus, kind: EdgeKind) -> Result<Self, InvalidTransition> {
         if TABLE.iter().any(|edge| edge.from == from && edge.to == to && edge.kind == kind) {
             Ok(Self { from, to, kind })
@@ -178,14 +180,14 @@ impl fmt::Display for Transition {
 pub struct InvalidTransition {
     /// The status the worker is in.
     pub from: WorkerStatus,
-    /// The status asked for.
+    /// The requested status.
     pub to: WorkerStatus,
-    /// The kind of edge asked for.
+    /// The requested kind of edge.
     pub kind: EdgeKind,
 }
 
 impl InvalidTransition {
-    /// Where a worker in this status can go by an edge of this kind.
+    /// The statuses that an edge of this kind leads to.
     pub fn accepted(&self) -> impl Iterator<Item = WorkerStatus> + use<> {
         let (from, kind) = (self.from, self.kind);
         TABLE.iter().filter(move |edge| edge.from == from && edge.kind == kind).map(|edge| edge.to)
@@ -214,7 +216,7 @@ pub fn mermaid() -> String {
     draw_mermaid(TABLE)
 }
 
-/// The lifecycle alone, without what EC2 may do behind our back, as a Mermaid state diagram.
+/// The commanded edges alone, as a Mermaid state diagram.
 pub fn mermaid_of_commanded() -> String {
     draw_mermaid(TABLE.iter().filter(|edge| edge.kind == EdgeKind::Commanded))
 }
@@ -285,7 +287,7 @@ mod tests {
     fn nothing_but_a_cancelled_drain_leads_from_draining_back_to_running() {
         let edges: Vec<_> = TABLE.iter().filter(|edge| edge.from == Draining && edge.to == Running).collect();
         assert!(matches!(edges[..], [Edge { kind: EdgeKind::Commanded, .. }]));
-        // An observed way round would un-drain a worker in two steps.
+        // An observed edge back would undo a drain in two steps.
         for edge in TABLE.iter().filter(|edge| edge.from == Draining) {
             assert!(!matches!(edge.to, Unknown | Provisioning | Starting), "{edge:?}");
         }

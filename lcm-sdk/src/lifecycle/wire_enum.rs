@@ -1,29 +1,29 @@
-//! Closed vocabularies: enums whose members are words on the wire.
+//! Enums whose members are words on the wire.
 
 use thiserror::Error;
 
-/// A word that names no member of the vocabulary it was read for.
+/// A word that is no member of the enum it was parsed as.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{value:?} is not a {vocabulary}; accepted: {accepted}")]
 #[non_exhaustive]
 pub struct ParseEnumError {
-    /// What was given.
+    /// The word as given.
     pub value: String,
-    /// Which vocabulary it was looked up in, such as `worker status`.
+    /// The name of the enum in errors, such as `worker status`.
     pub vocabulary: &'static str,
     /// Every accepted word, comma-separated.
     pub accepted: String,
 }
 
-/// A closed vocabulary.
+/// An enum with a fixed set of words.
 pub trait Vocabulary: std::str::FromStr<Err = ParseEnumError> {
-    /// What it is called in errors.
+    /// Its name in errors.
     const NAME: &'static str;
     /// Every accepted word, aliases included.
     const WORDS: &'static [&'static str];
 }
 
-/// Declares a closed vocabulary: the enum, its wire words, parsing in any case and serde.
+/// Declares an enum with its words on the wire, case-insensitive parsing and serde.
 macro_rules! vocabulary {
     (
         $(#[$meta:meta])*
@@ -60,7 +60,8 @@ macro_rules! vocabulary {
             type Err = $crate::lifecycle::wire_enum::ParseEnumError;
 
             fn from_str(text: &str) -> Result<Self, Self::Err> {
-                // Nearly always it is the word itself; in other cases and with blanks around it, it is looked for only after that.
+                // An exact match is by far the most frequent; other cases and surrounding blanks are tried only after
+                // that.
                 match text {
                     $( $word => return Ok(Self::$variant), )+
                     _ => {}

@@ -1,4 +1,4 @@
-//! A worker, as its record in the control plane describes it.
+//! A worker, as on its record in the control plane.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use super::time::Timestamp;
 
 /// A worker record. Read it from the control plane's JSON with serde, or build one with [`Worker::new`].
 ///
-/// Fields this version does not know are kept in [`Worker::extra`] and written back as they came.
+/// Fields that this version does not know are kept in [`Worker::extra`] and written back unchanged.
 ///
 /// ```
 /// use lcm_sdk::{Worker, WorkerStatus};
@@ -30,80 +30,80 @@ use super::time::Timestamp;
 /// ```
 #[derive(Clone, PartialEq)]
 pub struct Worker {
-    /// Its id.
+    /// Id of the record.
     pub id: WorkerId,
-    /// Where it stands.
+    /// Status on the record.
     pub status: WorkerStatus,
-    /// What its owner wants; `None` is no opinion.
+    /// Status desired by the owner; `None` is no opinion.
     pub desired_status: Option<DesiredStatus>,
     /// Its instance, once it has one (`ec2_instance_id`, or `aws_instance_id` on older records).
     pub ec2_instance_id: Option<InstanceId>,
     /// The version of the record that was read; writes are conditional on it.
     pub version: Option<u64>,
-    /// A name for people.
+    /// Display name for people.
     pub name: Option<String>,
     /// The AWS region of its instance.
     pub aws_region: Option<String>,
-    /// The address the control plane prefers.
+    /// The address that the control plane prefers.
     pub ip_address: Option<String>,
-    /// Public address.
+    /// Public address of the instance.
     pub public_ip: Option<String>,
-    /// Private address.
+    /// Private address within the VPC.
     pub private_ip: Option<String>,
-    /// The template it is made from.
+    /// Name of its template.
     pub template_name: Option<String>,
-    /// EC2 instance type.
+    /// EC2 instance type, which takes precedence over the template's.
     pub instance_type: Option<String>,
-    /// An AMI name or pattern of its own, which wins over the template's.
+    /// An AMI name or pattern of its own, which takes precedence over the template's.
     pub ami_name: Option<String>,
-    /// Tags for its instance, which win over the region's.
+    /// Tags for its instance, which take precedence over the region's.
     pub aws_tags: BTreeMap<String, String>,
-    /// CML user.
+    /// User name for its CML; the configured default if `None`.
     pub cml_username: Option<String>,
-    /// CML password.
+    /// Password for its CML; the configured default if `None`.
     pub cml_password: Option<Secret>,
-    /// Its licence.
+    /// State and pending operation of its license.
     pub license: License,
-    /// Whether idle detection looks at it.
+    /// Whether idle detection is enabled for it.
     pub is_idle_detection_enabled: bool,
-    /// When the record was made.
+    /// When the record was created.
     pub created_at: Option<Timestamp>,
     /// When the record was last written.
     pub updated_at: Option<Timestamp>,
     /// When it was terminated.
     pub terminated_at: Option<Timestamp>,
-    /// When its instance was last told to start.
+    /// When a start of its instance was last requested.
     pub start_initiated_at: Option<Timestamp>,
-    /// When idle detection last looked at it.
+    /// When idle detection last checked it.
     pub last_activity_check_at: Option<Timestamp>,
-    /// What LCM itself keeps on the record.
+    /// Fields that LCM itself keeps on the record.
     pub notes: Notes,
     /// Free-form data of the control plane.
     pub metadata: Map<String, Value>,
-    /// Fields this version does not know.
+    /// Fields that this version does not know, kept as they are.
     pub extra: Map<String, Value>,
 }
 
-/// What LCM keeps on a record besides the control plane's own fields.
+/// Fields that LCM keeps on a record besides the control plane's own.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Notes {
-    /// Which of these notes the server keeps in fields of their own; it is told the others in `metadata`.
+    /// The notes that the server keeps in their own fields; the others are written to `metadata`.
     pub on_record: NotesOnRecord,
     /// When the drain began.
     pub drain_started_at: Option<Timestamp>,
-    /// When the worker was last scaled down: the fleet's cooldown is counted from the latest of these.
+    /// When the worker was last scaled down. The cooldown of the fleet counts from the latest of these.
     pub scaled_down_at: Option<Timestamp>,
-    /// How many launches of this worker have died; part of the launch token.
+    /// Number of ended launches of this worker; part of the launch token.
     pub launch_generation: u32,
     /// When its instance was launched.
     pub launched_at: Option<Timestamp>,
-    /// CML's mark of the registration attempt that stood there before ours, and a fingerprint of our token.
+    /// CML's mark of the registration attempt before ours, and a fingerprint of our token.
     pub license_attempt: Option<String>,
-    /// A launch that was begun and whose outcome is not known: it is repeated byte by byte, never planned anew.
+    /// The plan of a launch with an unknown outcome. It is repeated byte for byte, never planned again.
     pub launch_plan: Option<Box<LaunchPlan>>,
 }
 
-/// Which notes a server keeps in fields of their own, by name.
+/// The notes that a server keeps in their own fields, by name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NotesOnRecord(u8);
 
@@ -112,20 +112,20 @@ impl NotesOnRecord {
     pub const FIELDS: [&'static str; 6] =
         ["drain_started_at", "scaled_down_at", "launch_generation", "launched_at", "launch_plan", "license_attempt"];
 
-    /// Those that `has` says the record has, be it as null.
+    /// The notes for which `has` returns true, including null fields.
     pub(crate) fn from_fn(has: impl Fn(&str) -> bool) -> Self {
         let bits = Self::FIELDS.iter().enumerate().filter(|(_, field)| has(field));
         Self(bits.fold(0, |set, (bit, _)| set | 1 << bit))
     }
 
-    /// Whether the server keeps this note in a field of its own.
+    /// Whether the server keeps this note in its own field.
     pub fn contains(self, field: &str) -> bool {
         Self::FIELDS.iter().position(|known| *known == field).is_some_and(|bit| self.0 & (1 << bit) != 0)
     }
 }
 
 impl Worker {
-    /// A record with an id and a status, and nothing else said.
+    /// A record with an id and a status, and every other field empty.
     pub fn new(id: impl Into<WorkerId>, status: WorkerStatus) -> Self {
         Self {
             id: id.into(),
@@ -162,11 +162,11 @@ impl Worker {
         self.ip_address.as_deref().or(self.public_ip.as_deref()).or(self.private_ip.as_deref())
     }
 
-    /// The best known moment of its launch or last start; `None` means that nobody may conclude it is old.
+    /// The best known time of its launch or last start; `None` if its age is unknown.
     ///
-    /// A record may miss our own note. Until it is up its last write is then the best guess, because the record itself
-    /// may be hours older than the launch; later on every metrics report counts as a write, and the record's creation
-    /// is the better one.
+    /// Without our own note, the last write is the best guess until the worker is up, because the record may be hours
+    /// older than the launch. After that every metrics report counts as a write, and the creation of the record is the
+    /// better guess.
     pub fn launch_time(&self) -> Option<Timestamp> {
         let noted = self.notes.launched_at.max(self.start_initiated_at);
         let guessed = match self.status {
@@ -184,8 +184,8 @@ impl Worker {
         noted.or(guessed)
     }
 
-    /// Whether nothing will happen to it until somebody changes the record or the cloud: it is in a final or
-    /// parked status and its desired status agrees. Polling may skip it; the start-up sweep does not.
+    /// Whether nothing happens until the record or the cloud changes: the status is final or parked and the desired
+    /// status agrees. Polling may skip it; the start-up sweep does not.
     pub fn is_at_rest(&self) -> bool {
         match self.status {
             WorkerStatus::Terminated => true,
@@ -206,7 +206,7 @@ impl Worker {
     }
 }
 
-/// Shows what identifies a worker and where it stands. Free-form data is left out: nobody knows what it holds.
+/// Omits secrets and free-form data, which may hold one.
 impl fmt::Debug for Worker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Worker")

@@ -1,4 +1,4 @@
-//! Worker records in and out of the control plane's JSON.
+//! Converts worker records from and to the control plane's JSON.
 
 use std::borrow::Cow;
 
@@ -58,7 +58,7 @@ impl Worker {
     }
 }
 
-/// Each note from the field of its own if the server has it, else from the metadata.
+/// Reads each note from its own field if the server has it, else from the metadata.
 fn take_notes<'a>(record: &mut Fields<'a>, metadata: &mut Fields<'a>) -> Result<Notes, FieldError> {
     struct Homes<'h, 'a> {
         on_record: NotesOnRecord,
@@ -102,7 +102,7 @@ fn take_plan(fields: &mut Fields<'_>) -> Result<Option<Box<LaunchPlan>>, FieldEr
 }
 
 impl Notes {
-    /// The notes as JSON fields; what is not set is not there.
+    /// The notes as JSON fields; unset ones are omitted.
     pub(crate) fn to_json(&self) -> Map<String, Value> {
         let mut map = Map::new();
         let mut put = |field: &str, value: Value| {
@@ -121,8 +121,8 @@ impl Notes {
 }
 
 impl Worker {
-    /// The record as the control plane writes it, without its secrets: password and tokens are left out rather
-    /// than masked, so that writing the result back can never overwrite them with asterisks.
+    /// The record as the control plane writes it, without its secrets: password and tokens are omitted rather than
+    /// masked, so that writing the result back cannot overwrite them with asterisks.
     pub fn to_json(&self) -> Map<String, Value> {
         let mut map = self.extra.clone();
         let mut put = |field: &str, value: Value| {
@@ -187,14 +187,14 @@ impl<'de> Deserialize<'de> for Worker {
     }
 }
 
-/// A record that could not be read. It is reported and left alone: never written, never acted on.
+/// An unreadable record. It is reported and left alone: never written, never acted on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnreadableWorker {
-    /// Its id, if that much could be read.
+    /// Its id, if that could be read.
     pub id: Option<WorkerId>,
-    /// The instance it names, if that much could be read: it has an owner.
+    /// The instance it names, if that could be read: it has an owner.
     pub ec2_instance_id: Option<InstanceId>,
-    /// What is wrong with it.
+    /// Description of the problem.
     pub error: FieldError,
 }
 

@@ -1,4 +1,4 @@
-//! Running: in service. Six steps in order; a step that changes the status ends the ctx.
+//! Running: in service. Six steps in order; a step that changes the status ends the reconcile.
 
 use super::context::{HandlerContext, Located};
 use crate::lifecycle::counters::Counter;
@@ -15,7 +15,7 @@ use crate::lifecycle::scale_down::{self, ScaleDownVerdict};
 use crate::lifecycle::status::{DesiredStatus, Ec2State, WorkerStatus};
 use crate::lifecycle::{drain, worker::Worker};
 
-/// 1. desired state, 2. EC2 drift, and then in service: 3. metrics, 4. licence, 5. idle detection, 6. scale-down.
+/// 1. desired status, 2. EC2 drift, and then in service: 3. idle detection, 4. metrics, 5. license, 6. scale-down.
 pub(super) fn running(ctx: HandlerContext<'_>) -> Decision {
     if let Some(failure) = ctx.ec2_failure() {
         return failure.decision();
@@ -47,7 +47,7 @@ pub(super) fn running(ctx: HandlerContext<'_>) -> Decision {
     ctx.adopt(instance, decision)
 }
 
-/// Telemetry was read for a check that has not been made.
+/// Whether telemetry was read for a check that has not been made.
 fn idle_check_is_due(ctx: HandlerContext<'_>) -> bool {
     !ctx.observation.telemetry.is_not_requested() && ctx.observation.idle.is_not_requested()
 }
@@ -66,12 +66,12 @@ fn serve(ctx: HandlerContext<'_>, instance: &Instance) -> Decision {
     let decision = reconcile_license(ctx, instance, decision);
     match &ctx.observation.idle {
         Lookup::Found(report) => consider_scale_down(ctx, report, count_idle_check(report, decision)),
-        // A check that could not be made is no result, and above all not "idle".
+        // An unanswered check is no result, and above all not "idle".
         Lookup::NotRequested | Lookup::Absent | Lookup::Unknown(_) => decision,
     }
 }
 
-/// A changed address is recorded; the licence step of this very pass uses it already.
+/// A changed address is recorded; the license step of this reconcile already uses it.
 fn note_address(worker: &Worker, instance: &Instance, decision: Decision) -> Decision {
     let is_ec2s = |address: &String| {
         instance.public_ip.as_ref() == Some(address) || instance.private_ip.as_ref() == Some(address)
@@ -92,7 +92,7 @@ fn note_address(worker: &Worker, instance: &Instance, decision: Decision) -> Dec
         .with_changes(|changes| changes.addresses = Some(instance.into()))
 }
 
-/// Each source fails alone; what did answer is reported.
+/// Each source fails alone; the other one is still reported.
 fn report_metrics(ctx: HandlerContext<'_>, decision: Decision) -> Decision {
     let (cloud, cml) = (ctx.observation.cloud_metrics.found(), ctx.observation.cml.found());
     if cloud.is_none() && cml.is_none() {
@@ -102,7 +102,8 @@ fn report_metrics(ctx: HandlerContext<'_>, decision: Decision) -> Decision {
 }
 
 fn reconcile_license(ctx: HandlerContext<'_>, instance: &Instance, decision: Decision) -> Decision {
-    // A token must never go to a stranger's address: only to the one EC2 showed in this ctx.
+    // A token must only go to the address EC2 showed in this reconcile: the recorded one may belong to another
+    // instance.
     let Some(address) = instance.address() else { return decision };
     let because = |code: ReasonCode, decision: Decision| Decision { reason: Reason::new(code), ..decision };
     match license::next_step(
@@ -124,7 +125,7 @@ fn reconcile_license(ctx: HandlerContext<'_>, instance: &Instance, decision: Dec
         LicenseStep::Finish(report) => because(ReasonCode::LicenseFinished, decision)
             .with_changes(|changes| {
                 changes.license_report = Some(report);
-                // The same token may be wanted once more one day.
+                // The same token may be registered again later.
                 changes.license_attempt = ctx.worker.notes.license_attempt.as_ref().map(|_| String::new());
             })
             .with_requeue(Requeue::NextCycle),
@@ -136,9 +137,9 @@ fn reconcile_license(ctx: HandlerContext<'_>, instance: &Instance, decision: Dec
     }
 }
 
-/// CML first, then the record: a record that said "in progress" of something CML has never seen would take the
-/// outcome of an earlier attempt for ours. What CML shows before is noted before anything, so that after a crash in
-/// between it can be told whether CML has it.
+/// CML first, then the record: a record with an operation "in progress" that CML has never received would take the
+/// outcome of an earlier attempt for ours. The attempt CML shows is recorded before either, so that after a crash in
+/// between it is known whether CML has the token.
 fn submit_license(ctx: HandlerContext<'_>, submission: Submission, address: &str, decision: Decision) -> Decision {
     let start = match submission {
         Submission::Register | Submission::Reregister => LicenseReport::StartRegistration,
@@ -202,7 +203,7 @@ fn consider_scale_down(ctx: HandlerContext<'_>, report: &IdleReport, decision: D
             .with_changes(|changes| {
                 changes.desired_status = Some(DesiredStatus::Stopped);
                 changes.scaled_down_at = Some(ctx.now);
-                // For the stopping handler: a session may have come in since its worker was seen empty.
+                // For the stopping handler: a session may have been placed since the sessions were listed.
                 changes.drain_started_at = Change::Set(ctx.now);
             }),
         ScaleDownVerdict::Drained => {

@@ -1,7 +1,6 @@
-//! Reading the control plane's JSON field by field, with errors that say what was wrong and what is accepted.
+//! Reads the control plane's JSON field by field. Errors name the field, its value and the accepted values.
 //!
-//! A field that was read is taken out of the object; what is left at the end is what this version does not know,
-//! and is kept.
+//! A field that was read is removed from the object; the remaining fields are unknown to this version and are kept.
 
 #![expect(clippy::wildcard_enum_match_arm, reason = "whatever kind of JSON value is not expected is an error")]
 
@@ -21,28 +20,28 @@ use super::secret::Secret;
 use super::time::{self, Timestamp};
 use super::wire_enum::Vocabulary;
 
-/// A field of a record that cannot be read.
+/// A field of a record that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{record}: field `{field}` {problem}; accepted: {accepted}")]
 #[non_exhaustive]
 pub struct FieldError {
-    /// Which record, as far as it could be told: `worker "w-1"`.
+    /// The record, as far as it is known: `worker "w-1"`.
     pub record: String,
     /// The field, with a dot where it is nested: `license.status`.
     pub field: String,
-    /// What is wrong with it, with the value unless that is a secret.
+    /// The problem, with the value unless that is a secret.
     pub problem: String,
-    /// What would have been right.
+    /// The accepted values.
     pub accepted: String,
 }
 
-/// Longest rendering of a bad value in an error; the rest is cut.
+/// Maximum length of a bad value in an error; the rest is cut.
 const SHOWN: usize = 80;
 
-/// What is said of a secret that is not text.
+/// Shown in place of a secret that is not text.
 const NOT_SHOWN: &str = "is of the wrong type (value not shown)";
 
-/// The fields of one JSON object, taken out one by one.
+/// The fields of one JSON object, removed one by one.
 pub(crate) struct Fields<'a> {
     kind: &'static str,
     /// The record's id or name, for errors.
@@ -74,7 +73,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A text that is there, without taking it out.
+    /// Returns a text without removing it.
     pub(crate) fn peek(&self, field: &str) -> Option<&Cow<'a, str>> {
         match self.get(field)? {
             Raw::Text(text) => Some(text),
@@ -86,7 +85,7 @@ impl<'a> Fields<'a> {
         entry(&self.entries, field)
     }
 
-    /// Takes a field out. What is null counts as not there.
+    /// Removes a field. Null counts as absent.
     fn take(&mut self, field: &str) -> Option<Raw<'a>> {
         let place = self.entries.iter().position(|(name, _)| name == field)?;
         let (_, value) = self.entries.swap_remove(place);
@@ -102,7 +101,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// As [`Fields::nested`], for an object that holds secrets: a value of the wrong type is not shown.
+    /// [`Fields::nested`] for an object that holds secrets: a value of the wrong type is not shown.
     pub(crate) fn nested_secret(&mut self, field: &str, prefix: &'static str) -> Read<Option<Self>> {
         match self.get(field) {
             None | Some(Raw::Object(_) | Raw::Plain(Value::Null)) => self.nested(field, prefix),
@@ -110,12 +109,12 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// An object with nothing in it.
+    /// An empty object.
     pub(crate) fn empty(&self, prefix: &'static str) -> Self {
         Self { kind: self.kind, called: self.called.clone(), prefix, entries: Vec::new() }
     }
 
-    /// A nested object as it is, or an empty one.
+    /// A nested object unchanged, or an empty one.
     pub(crate) fn object(&mut self, field: &str) -> Read<Map<String, Value>> {
         Ok(self.nested(field, "")?.map(Self::rest).unwrap_or_default())
     }
@@ -130,14 +129,14 @@ impl<'a> Fields<'a> {
         Ok(self.borrowed(field, || "text or null".to_owned())?.map(Cow::into_owned))
     }
 
-    /// Text that must be there.
+    /// Required text.
     pub(crate) fn required_text(&mut self, field: &str) -> Read<String> {
         const ACCEPTED: &str = "non-empty text";
         let text = self.borrowed(field, || ACCEPTED.to_owned())?;
         text.map(Cow::into_owned).ok_or_else(|| self.missing(field, ACCEPTED))
     }
 
-    /// Text that is not kept, as it stands in the answer.
+    /// Text borrowed from the response.
     fn borrowed(&mut self, field: &str, accepted: impl FnOnce() -> String) -> Read<Option<Cow<'a, str>>> {
         match self.take(field) {
             None => Ok(None),
@@ -157,7 +156,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A word of a vocabulary, if there is one.
+    /// A word of an enum, if the field is set.
     pub(crate) fn word<T: Vocabulary>(&mut self, field: &str) -> Read<Option<T>> {
         let Some(text) = self.borrowed(field, || T::WORDS.join(", "))? else { return Ok(None) };
         match text.parse() {
@@ -166,12 +165,12 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A word that must be there.
+    /// A required word of an enum.
     pub(crate) fn required_word<T: Vocabulary>(&mut self, field: &str) -> Read<T> {
         self.word(field)?.ok_or_else(|| self.missing(field, &T::WORDS.join(", ")))
     }
 
-    /// A timestamp, if there is one.
+    /// A timestamp, if the field is set.
     pub(crate) fn timestamp(&mut self, field: &str) -> Read<Option<Timestamp>> {
         let Some(text) = self.borrowed(field, || "text or null".to_owned())? else { return Ok(None) };
         match time::parse(&text) {
@@ -180,7 +179,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A switch, with its value when absent or null.
+    /// A boolean, with its value when absent or null.
     pub(crate) fn switch(&mut self, field: &str, default: bool) -> Read<bool> {
         match self.take(field) {
             None => Ok(default),
@@ -189,7 +188,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A whole number from zero up; servers that write `3.0` for `3` are understood.
+    /// A non-negative integer; `3.0` is accepted for `3`.
     pub(crate) fn whole(&mut self, field: &str) -> Read<Option<u64>> {
         const ACCEPTED: &str = "a whole number from 0 up";
         match self.take(field) {
@@ -205,7 +204,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A number, if there is one.
+    /// A number, if the field is set.
     pub(crate) fn number(&mut self, field: &str) -> Read<Option<f64>> {
         match self.take(field) {
             None => Ok(None),
@@ -231,7 +230,7 @@ impl<'a> Fields<'a> {
             .collect()
     }
 
-    /// A map from text to text, such as tags; numbers and booleans are taken as their text.
+    /// A map from text to text, such as tags; numbers and booleans are converted to text.
     pub(crate) fn text_map<T: FromIterator<(String, String)>>(&mut self, field: &str) -> Read<T> {
         self.object(field)?
             .into_iter()
@@ -244,7 +243,7 @@ impl<'a> Fields<'a> {
             .collect()
     }
 
-    /// What nobody has taken.
+    /// The fields that were not read.
     pub(crate) fn rest(self) -> Map<String, Value> {
         self.entries.into_iter().map(|(name, value)| (name.into_owned(), value.into_value())).collect()
     }
@@ -253,7 +252,7 @@ impl<'a> Fields<'a> {
         self.error(field, &value.into_value(), accepted)
     }
 
-    /// An error about a value that was read but does not make sense.
+    /// An error about a value that was parsed but is not valid.
     pub(crate) fn error(&self, field: &str, value: &Value, accepted: &str) -> FieldError {
         self.problem(field, &format!("is {}", shown(value)), accepted)
     }
@@ -276,7 +275,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// What a value looks like in an error. Of lists and objects only the kind is shown: they may hold anything.
+/// The rendering of a value in an error. Of lists and objects only the kind is shown: they may hold secrets.
 fn shown(value: &Value) -> String {
     match value {
         Value::Array(_) => "a list".to_owned(),
@@ -285,7 +284,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// As much of a text from outside as is shown.
+/// The part of an external text that is shown.
 fn cut(text: String) -> String {
     match text.char_indices().nth(SHOWN) {
         Some((cut, _)) => format!("{}…", &text[..cut]),

@@ -1,7 +1,7 @@
-//! JSON as it came: names and texts point into the answer where they can.
+//! Borrowed JSON: names and texts point into the response where possible.
 //!
-//! A listing of a fleet is millions of names and texts. Most names are only compared, and many texts only read as a time
-//! or a word: those are never copied.
+//! A listing of a fleet holds millions of names and texts. Most names are only compared, and many texts only parsed as
+//! a time or a word; those are never copied.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,26 +10,26 @@ use serde::de::value::SeqAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// About as many fields as a record has.
+/// Typical number of fields of a record.
 const USUAL: usize = 48;
-/// More fields than this no record has.
+/// Number of fields above which names are indexed.
 const MOST: usize = 256;
 
 /// A JSON value.
 pub(crate) enum Raw<'a> {
-    /// Text.
+    /// A text value.
     Text(Cow<'a, str>),
-    /// An object.
+    /// An object value.
     Object(Entries<'a>),
-    /// Anything else.
+    /// Any other value.
     Plain(Value),
 }
 
-/// The fields of an object, no two of the same name.
+/// The fields of an object, with unique names.
 pub(crate) type Entries<'a> = Vec<(Cow<'a, str>, Raw<'a>)>;
 
 impl Raw<'_> {
-    /// A field of an object, null included; `None` of anything else.
+    /// A field of an object, null included; `None` for other values.
     #[cfg(feature = "control-plane")]
     pub(crate) fn get(&self, field: &str) -> Option<&Self> {
         match self {
@@ -38,7 +38,7 @@ impl Raw<'_> {
         }
     }
 
-    /// The same as a value of its own.
+    /// Converts into an owned value.
     pub(crate) fn into_value(self) -> Value {
         match self {
             Self::Text(text) => Value::String(text.into_owned()),
@@ -50,7 +50,7 @@ impl Raw<'_> {
     }
 }
 
-/// A field by its name.
+/// The field with a name.
 pub(super) fn entry<'e, 'a>(entries: &'e Entries<'a>, field: &str) -> Option<&'e Raw<'a>> {
     entries.iter().find(|(name, _)| name == field).map(|(_, value)| value)
 }
@@ -137,7 +137,7 @@ impl<'de> Visitor<'de> for RawVisitor {
             }
             let mark = mark(&name);
             if seen & mark != 0 {
-                // Of a name that is there twice, the last counts.
+                // If a name occurs twice, the last one counts.
                 entries.retain(|(earlier, _)| *earlier != name);
             }
             seen |= mark;
@@ -147,7 +147,7 @@ impl<'de> Visitor<'de> for RawVisitor {
     }
 }
 
-/// The rest of an object that is too large for its names to be compared with each other.
+/// Reads the rest of an object that is too large for comparing its names one by one.
 fn large<'de, A: MapAccess<'de>>(
     entries: Entries<'de>,
     next: (Cow<'de, str>, Raw<'de>),
@@ -161,14 +161,14 @@ fn large<'de, A: MapAccess<'de>>(
     Ok(Value::Object(all).into())
 }
 
-/// A bit that is the same for the same name, and mostly another for another: whoever finds it set has to look closer.
+/// One bit of a name's hash. A set bit means that the name may have occurred before.
 fn mark(name: &str) -> u64 {
     let letter = |place: usize| usize::from(name.as_bytes().get(place).copied().unwrap_or_default());
     let length = name.len();
     1 << ((7 * length + letter(0) + 3 * letter(length / 2) + 5 * letter(length.wrapping_sub(1))) % 64)
 }
 
-/// The name of a field. A `Cow` alone would always be copied.
+/// The name of a field. A plain `Cow` would always be copied.
 pub(crate) struct Name<'a>(pub(crate) Cow<'a, str>);
 
 impl<'de> Deserialize<'de> for Name<'de> {
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn an_object_of_many_fields_is_read_in_time() {
-        // All of them have the same mark.
+        // All of them have the same hash bit.
         let fields: Vec<String> = (0..200_000).map(|number| format!("\"a{number:06}aa{number:06}a\": 1")).collect();
         let text = format!("{{{}, \"a\": 1, \"a\": 2}}", fields.join(", "));
         let read: Raw<'_> = serde_json::from_str(&text).expect("valid");
