@@ -3,7 +3,7 @@
 use lcm_sdk::lifecycle::Changes;
 use lcm_sdk::lifecycle::transition::TABLE;
 use lcm_sdk::reconciler::{EffectReport, Mode, ReconcileResult};
-use lcm_sdk::{Effect, EffectResult, Reason, Requeue, Transition, WorkerStatus};
+use lcm_sdk::{Effect, EffectResult, InstanceId, Reason, Requeue, Transition, WorkerStatus};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -79,19 +79,13 @@ fn effect_to_python<'py>(py: Python<'py>, effect: &Effect, result: &EffectResult
         return Err(PyValueError::new_err("an effect is an object"));
     };
     details.remove("effect");
-    let (word, instance, failure) = match result {
-        EffectResult::Planned => ("planned", None, None),
-        EffectResult::Done | EffectResult::IdleChecked(_) => ("done", None, None),
-        EffectResult::Launched(instance) => ("launched", Some(instance.as_str()), None),
-        EffectResult::Failed(failure) => ("failed", None, Some(failure_to_python(py, failure)?)),
-        EffectResult::NotTried => ("not_tried", None, None),
-    };
+    let failure = result.failure().map(|failure| failure_to_python(py, failure)).transpose()?;
     effect_class(py)?.call1((
         effect_name(py, effect.name())?,
         effect.to_string(),
         to_frozen(py, &Value::Object(details))?,
-        effect_result(py, word)?,
-        instance,
+        effect_result(py, result.as_str())?,
+        result.instance().map(InstanceId::as_str),
         failure,
     ))
 }

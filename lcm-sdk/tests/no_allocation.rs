@@ -19,7 +19,7 @@ fn allocations(fleet: &[(lcm_sdk::Worker, lcm_sdk::Observation)]) -> u64 {
 }
 
 #[test]
-fn deciding_that_nothing_is_to_be_done_allocates_nothing() {
+fn no_op_decisions_allocate_nothing() {
     let fleet = fleet::at_work(1_000);
     for (worker, seen) in &fleet {
         let decision = decide(worker, seen, &fleet::policy(), fleet::now());
@@ -29,6 +29,6 @@ fn deciding_that_nothing_is_to_be_done_allocates_nothing() {
 }
 
 #[test]
-fn the_count_is_a_count() {
+fn allocations_are_counted() {
     assert!(allocations(&fleet::in_motion(1_000)) >= 100);
 }

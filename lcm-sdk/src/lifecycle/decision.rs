@@ -1,5 +1,7 @@
 //! A decision about a worker, as data. Nothing has happened yet.
 
+use std::fmt;
+
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
@@ -173,7 +175,7 @@ impl<T: Clone> Change<T> {
 /// Addresses of an instance; both `None` once it is stopped.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Addresses {
-    /// Public address.
+    /// Public address, while the instance has one.
     pub public_ip: Option<String>,
     /// Private address within the VPC.
     pub private_ip: Option<String>,
@@ -189,6 +191,34 @@ impl Addresses {
 impl From<&Instance> for Addresses {
     fn from(instance: &Instance) -> Self {
         Self { public_ip: instance.public_ip.clone(), private_ip: instance.private_ip.clone() }
+    }
+}
+
+/// Outcome, time of the next reconcile, transition, reason and effects, in one line.
+///
+/// ```
+/// use lcm_sdk::{decide, DesiredStatus, Ec2State, Observation, Policy, Worker, WorkerStatus};
+///
+/// let mut worker = Worker::new("w-1", WorkerStatus::Stopping);
+/// worker.ec2_instance_id = Some("i-1".into());
+/// let observation = Observation::with_instance_state("i-1", Ec2State::Running);
+/// let decision = decide(&worker, &observation, &Policy::default(), "2026-02-06T08:00:00Z".parse().unwrap());
+/// assert_eq!(
+///     decision.to_string(),
+///     "requeue (next cycle): The instance is running and should stop: stopping it. [stop_instance i-1]",
+/// );
+/// ```
+impl fmt::Display for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}): ", self.outcome, self.requeue)?;
+        if let Some(transition) = self.transition {
+            write!(f, "{transition}: ")?;
+        }
+        write!(f, "{}", self.reason)?;
+        for (index, effect) in self.effects.iter().enumerate() {
+            write!(f, "{}{effect}", if index == 0 { " [" } else { ", " })?;
+        }
+        if self.effects.is_empty() { Ok(()) } else { f.write_str("]") }
     }
 }
 

@@ -141,6 +141,7 @@ pub enum IfRefused {
 /// Result of one effect.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum EffectResult {
     /// A dry run would carry it out.
     Planned,
@@ -162,6 +163,25 @@ impl EffectResult {
         match self {
             Self::Done | Self::Launched(_) | Self::IdleChecked(_) => true,
             Self::Planned | Self::Failed(_) | Self::NotTried => false,
+        }
+    }
+
+    /// The stable code used in results and metrics.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Planned => "planned",
+            Self::Done | Self::IdleChecked(_) => "done",
+            Self::Launched(_) => "launched",
+            Self::Failed(_) => "failed",
+            Self::NotTried => "not_tried",
+        }
+    }
+
+    /// The launched instance, if there is one.
+    pub const fn instance(&self) -> Option<&InstanceId> {
+        match self {
+            Self::Launched(instance) => Some(instance),
+            Self::Planned | Self::Done | Self::IdleChecked(_) | Self::Failed(_) | Self::NotTried => None,
         }
     }
 

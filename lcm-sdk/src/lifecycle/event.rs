@@ -72,7 +72,7 @@ pub enum Event {
     },
     /// A license operation made progress.
     License {
-        /// The progress.
+        /// The step that was completed.
         report: LicenseReport,
     },
 }

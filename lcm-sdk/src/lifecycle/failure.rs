@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cause_is_found_again_and_is_no_part_of_what_is_compared_shown_or_written() {
+    fn causes_are_neither_compared_nor_printed() {
         let hash = |failure: &CallFailure| {
             let mut hasher = DefaultHasher::new();
             failure.hash(&mut hasher);

@@ -78,14 +78,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_worker_that_is_wanted_stopped_is_not_counted_on() {
+    fn workers_desired_stopped_are_not_counted() {
         let mut leaving = Worker::new("w-2", WorkerStatus::Running);
         leaving.desired_status = Some(DesiredStatus::Stopped);
         assert_eq!(FleetView::from_workers(&[Worker::new("w-1", WorkerStatus::Running), leaving]).running, 1);
     }
 
     #[test]
-    fn a_worker_on_its_way_out_takes_no_session() {
+    fn leaving_workers_take_no_sessions() {
         let mut worker = Worker::new("w", WorkerStatus::Running);
         assert_eq!(eligibility(&worker), Eligibility::Eligible);
         worker.desired_status = Some(DesiredStatus::Stopped);

@@ -74,7 +74,7 @@ mod tests {
     use crate::lifecycle::status::WorkerStatus;
 
     #[test]
-    fn a_failed_check_or_missing_telemetry_is_no_result() {
+    fn failed_checks_are_inconclusive() {
         let good = IdleReport { telemetry_fetched: true, idle_check_performed: true, ..IdleReport::default() };
         assert!(good.is_conclusive());
         assert!(!IdleReport { telemetry_fetched: false, ..good.clone() }.is_conclusive());
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn checks_keep_their_distance() {
+    fn idle_checks_respect_their_interval() {
         let now = time::parse("2026-02-06T08:05:00Z").expect("valid");
         let interval = Duration::from_secs(300);
         let mut worker = Worker::new("w", WorkerStatus::Running);

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_image_wins_whatever_the_order_of_the_answer() {
+    fn newest_image_wins_in_any_order() {
         let image = |id: &str, date: &str| Image { id: id.into(), name: "cml".into(), creation_date: date.into() };
         let mut images = vec![
             image("ami-1", "2025-03-01T00:00:00.000Z"),

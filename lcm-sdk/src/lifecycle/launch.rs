@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn our_tags_win_over_the_workers_which_win_over_the_regions() {
+    fn tags_of_lcm_win_over_worker_over_region() {
         let mut worker = worker();
         worker.aws_tags = [("team", "labs"), (WORKER_ID_TAG, "stolen"), ("lcm:protect", "yes")]
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_spent_on_a_dead_instance_is_not_used_again() {
+    fn tokens_of_dead_instances_are_not_reused() {
         let first = plan(&worker(), &[]);
         let mut dead = Instance::new("i-1", Ec2State::Terminated);
         dead.client_token = Some(first.client_token.clone());
@@ -188,9 +188,9 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_survives_the_record_byte_by_byte() {
+    fn plans_round_trip_byte_for_byte() {
         let plan = plan(&worker(), &[]);
-        let text = serde_json::to_string(&plan).expect("serialises");
+        let text = serde_json::to_string(&plan).expect("serializes");
         assert_eq!(serde_json::from_str::<LaunchPlan>(&text).expect("reads"), plan);
     }
 }

@@ -17,7 +17,7 @@ use super::wire_enum::vocabulary;
 
 vocabulary! {
     /// A license operation requested by an operator.
-    LicenseOperation, "licence operation" {
+    LicenseOperation, "license operation" {
         /// Register the pending token.
         Register = "register",
         /// Return the license.
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_registration_is_submitted_once_awaited_and_reported() {
+    fn registrations_are_submitted_once() {
         use LicenseOperation::Register;
         let fresh = license(Some(Register), false);
         assert_eq!(next_step(&fresh, &said("NOT_REGISTERED")), LicenseStep::Submit(Submission::Register));
@@ -306,13 +306,13 @@ mod tests {
     }
 
     #[test]
-    fn a_registration_that_cml_has_forgotten_is_submitted_again() {
+    fn lost_registrations_are_submitted_again() {
         let submitted = license(Some(LicenseOperation::Register), true);
         assert_eq!(next_step(&submitted, &said("NOT_REGISTERED")), LicenseStep::Submit(Submission::Register));
     }
 
     #[test]
-    fn what_cml_says_about_an_earlier_attempt_is_not_about_ours() {
+    fn status_of_an_earlier_attempt_is_ignored() {
         let submitted = license(Some(LicenseOperation::Register), true);
         for word in ["COMPLETED", "EXPIRED"] {
             let marked = |mark| Lookup::Found(RegistrationStatus::from_wire(word).attempted(mark));
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_handed_over_by_a_pass_that_did_not_live_to_tell_is_not_handed_over_again() {
+    fn submission_is_not_repeated_after_a_crash() {
         let fresh = license(Some(LicenseOperation::Register), false);
         for before in [None, Some("monday")] {
             let note = attempt_note(before, fresh.pending_token.as_ref());
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn an_intent_survives_a_cml_that_cannot_be_asked() {
+    fn unanswered_cml_keeps_the_intent() {
         let fresh = license(Some(LicenseOperation::Register), false);
         let unknown = Lookup::Unknown(CallFailure::new(FailureKind::Unreachable, "connection refused"));
         assert_eq!(next_step(&fresh, &unknown), LicenseStep::TryLater);
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deregistration_that_is_done_already_is_reported_as_done() {
+    fn finished_deregistrations_are_reported() {
         let submitted = license(Some(LicenseOperation::Deregister), true);
         assert_eq!(
             next_step(&submitted, &said("NOT_REGISTERED")),

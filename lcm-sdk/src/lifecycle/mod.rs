@@ -3,14 +3,8 @@
 //! No function here reads a clock, calls a network, logs, spawns or sleeps. The time is an argument, deadlines are
 //! returned, and actions are data ([`Effect`]).
 //!
-//! # Flow
-//! A driver calls, for one worker:
-//!
-//! 1. [`queries`]: returns what has to be observed.
-//! 2. The driver makes those calls and collects the responses in an [`Observation`].
-//! 3. [`decide()`]: returns a [`Decision`] with at most one [`Transition`] and a list of effects.
-//! 4. The driver carries out the effects in order and stops at the first failure ([`Applied`]).
-//! 5. [`record()`]: returns the [`Record`]: the [`Patch`] to write, the events to publish and the counters to raise.
+//! A driver calls [`queries`], [`decide`] and [`record()`] for one worker; [`Observation`] documents the order, with an
+//! example.
 //!
 //! # Modules and types
 //! | topic | items |

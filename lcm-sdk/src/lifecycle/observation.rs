@@ -21,8 +21,8 @@ use super::worker::Worker;
 /// ```
 /// use lcm_sdk::lifecycle::Lookup;
 ///
-/// let nobody_home: Lookup<u8> = Lookup::Absent;
-/// assert_ne!(nobody_home, Lookup::NotRequested);
+/// let absent: Lookup<u8> = Lookup::Absent;
+/// assert_ne!(absent, Lookup::NotRequested);
 /// ```
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum Lookup<T> {
@@ -79,14 +79,60 @@ impl<T> From<Result<Option<T>, CallFailure>> for Lookup<T> {
     }
 }
 
-/// What was seen of one worker's world. Start from the default and fill in what `queries` asks for.
+/// What a driver has observed of one worker: filled in by its calls, read by [`decide`](super::decide).
+///
+/// # Calling protocol
+/// A driver, such as the reconciler or [`Simulation`](crate::simulate::Simulation), makes the same calls in the same order
+/// for every worker:
+///
+/// 1. [`queries`](super::queries), then fill in the responses, until no query is left.
+/// 2. [`decide`](super::decide).
+/// 3. Apply the effects in order. After a failure of one that [stops the rest](super::Effect::stops_the_rest), the others
+///    are not tried.
+/// 4. If the decision [checks for idleness](super::Decision::checks_idle), put the report into [`idle`](Self::idle) and
+///    start again at 1 with the same observation.
+/// 5. [`record`](super::record), then write the patch, publish the notices and raise the counters, in this order. If the
+///    write conflicts, read the worker again and start over with an empty observation.
+///
+/// Which parts of an observation a decision reads is known to `queries` and `decide` only.
 ///
 /// ```
-/// use lcm_sdk::{Ec2State, Observation};
+/// use lcm_sdk::lifecycle::{Applied, EffectResult};
+/// use lcm_sdk::{decide, queries, record, DesiredStatus, Ec2State, Instance, Lookup};
+/// use lcm_sdk::{Observation, Policy, Query, Worker, WorkerStatus};
 ///
-/// let seen = Observation::with_instance_state("i-1", Ec2State::Stopped);
-/// assert_eq!(seen.instance.found().map(|instance| instance.state), Some(Ec2State::Stopped));
-/// assert!(seen.sessions.is_not_requested());
+/// let mut worker = Worker::new("w-1", WorkerStatus::Stopped);
+/// worker.ec2_instance_id = Some("i-1".into());
+/// worker.desired_status = Some(DesiredStatus::Running);
+/// let (policy, now) = (Policy::default(), "2026-02-06T08:00:00Z".parse().unwrap());
+///
+/// let mut observation = Observation::default();
+/// let record = loop {
+///     loop {
+///         let due = queries(&worker, &observation, &policy, now);
+///         if due.is_empty() {
+///             break;
+///         }
+///         for query in due.iter() {
+///             match query {
+///                 // A driver calls DescribeInstances here.
+///                 Query::Instance => observation.instance = Lookup::Found(Instance::new("i-1", Ec2State::Stopped)),
+///                 other => unreachable!("a stopped worker needs no {other}"),
+///             }
+///         }
+///     }
+///     let decision = decide(&worker, &observation, &policy, now);
+///     // A driver calls StartInstances here.
+///     let results = decision.effects.iter().map(|_| EffectResult::Done).collect();
+///     let applied = Applied { decision, results, at: now, version: None };
+///     if applied.decision.checks_idle() {
+///         observation.idle = applied.idle_report();
+///         continue;
+///     }
+///     break record(&worker, &applied);
+/// };
+/// assert_eq!(record.patch.status, Some(WorkerStatus::Starting));
+/// assert_eq!(record.patch.apply_to(&worker).start_initiated_at, Some(now));
 /// ```
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Observation {

@@ -154,14 +154,14 @@ pub struct Reason {
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Detail {
-    /// No details.
+    /// The sentence needs no details.
     #[default]
     None,
     /// EC2's state of the instance.
     Ec2(Ec2State),
     /// A call that failed.
     Failure(Box<CallFailure>),
-    /// When the current state began.
+    /// How long the current state has lasted.
     Since(Duration),
     /// Sessions that a drain waits for.
     Sessions {
@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_are_unique_snake_case_and_every_sentence_is_one() {
+    fn codes_are_unique_and_sentences_complete() {
         let codes: HashSet<_> = ReasonCode::ALL.iter().map(|code| code.as_str()).collect();
         assert_eq!(codes.len(), ReasonCode::ALL.len());
         for code in ReasonCode::ALL {

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_workers_region_wins_then_the_default_then_an_error_names_what_is_missing() {
+    fn worker_region_wins_over_the_default() {
         let both = configs(
             r#"{"default_region": "us-east-1", "regions": {
                 "us-east-1": {"subnet_id": "subnet-1", "security_group_ids": ["sg-1"]},

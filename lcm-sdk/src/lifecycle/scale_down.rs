@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn the_five_guards_stand_in_order_and_the_first_hit_wins() {
+    fn guards_apply_in_order() {
         // Every guard would hit; each step removes the first one.
         let hit = |cleared: usize| {
             verdict(|report, fleet, sessions, policy| {
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_soon_keeps_its_worker_and_one_far_off_does_not() {
+    fn upcoming_sessions_keep_their_worker() {
         let with = |minutes: i64| {
             verdict(|_, _, sessions, _| {
                 let mut session = Session::new("s-1", "scheduled");
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_checked_or_is_switched_off_is_no_result() {
+    fn unchecked_workers_get_no_verdict() {
         assert_eq!(verdict(|_, _, _, policy| policy.enabled = false), None);
         assert_eq!(verdict(|report, _, _, _| report.telemetry_fetched = false), None);
         assert_eq!(verdict(|report, _, _, _| report.error = Some("no route".into())), None);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn one_pass_cannot_take_the_fleet_below_its_minimum() {
+    fn scale_down_stops_at_the_fleet_minimum() {
         let policy = ScaleDownPolicy {
             enabled: true,
             min_workers: 2,

@@ -173,13 +173,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_nobody_knows_is_active() {
+    fn unknown_states_are_active() {
         assert_eq!(Session::new("s-1", "hibernating").state.standing(), SessionStanding::Active);
         assert_eq!(Session::new("s-1", "").state.standing(), SessionStanding::Active);
     }
 
     #[test]
-    fn states_stand_as_the_drain_document_says() {
+    fn standings_match_the_drain_document() {
         let standing = |standing| -> Vec<&str> {
             KnownSessionState::ALL
                 .iter()
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_is_read_from_either_spelling_of_its_state() {
+    fn sessions_parse_status_and_state() {
         let read = |json: &str| serde_json::from_str::<Session>(json);
         assert_eq!(read(r#"{"id": "s", "status": "RUNNING"}"#).expect("valid"), Session::new("s", "running"));
         assert_eq!(read(r#"{"id": "s", "state": "ready"}"#).expect("valid"), Session::new("s", "ready"));

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn every_word_is_read_in_any_case_and_written_in_lower_case() {
+    fn words_parse_in_any_case() {
         for status in WorkerStatus::ALL {
             assert_eq!(status.as_str().to_uppercase().parse(), Ok(*status));
             assert_eq!(status.as_str(), status.as_str().to_lowercase());

@@ -104,18 +104,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_template_comes_back_as_it_was_unknown_fields_and_all() {
+    fn templates_round_trip_with_unknown_fields() {
         let record = json!({
             "id": "t-1", "name": "metal", "instance_type": "m5zn.metal", "ami_name_pattern": "cml*",
             "drain_timeout_hours": 1.5, "enabled": false, "capacity": {"cpu_cores": 48}, "cost_per_hour_usd": 3.9641,
         });
         let template = Template::try_from(record.clone()).expect("valid");
         assert_eq!(template.drain_timeout, Duration::from_secs(5400));
-        assert_eq!(serde_json::to_value(&template).expect("serialises"), record);
+        assert_eq!(serde_json::to_value(&template).expect("serializes"), record);
     }
 
     #[test]
-    fn a_drain_timeout_that_makes_no_sense_is_named() {
+    fn invalid_drain_timeouts_are_rejected() {
         for (hours, shown) in [(json!(-1), "-1.0"), (json!(1e9), "1000000000.0"), (json!("4h"), "\"4h\"")] {
             let record = json!({"name": "metal", "instance_type": "m", "drain_timeout_hours": hours});
             let error = Template::try_from(record).expect_err("makes no sense").to_string();

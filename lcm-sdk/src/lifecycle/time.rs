@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_moment_in_the_future_is_just_now_even_at_the_ends_of_time() {
+    fn future_moments_count_as_now() {
         let then = parse("2026-02-06T08:00:00Z").expect("valid");
         assert_eq!(age(then, then), Duration::ZERO);
         assert_eq!(age(Timestamp::MAX_UTC, Timestamp::MIN_UTC), Duration::ZERO);
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_read_like_speech() {
+    fn durations_are_formatted_for_people() {
         let said: Vec<_> = [0, 119, 120, 5400, 7200, 11_520].map(|s| spoken(Duration::from_secs(s))).into();
         assert_eq!(said, ["0 s", "119 s", "2 min", "90 min", "2 h", "3 h 12 min"]);
     }

@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_edge_stands_twice_and_none_leads_to_itself() {
+    fn edges_are_unique_and_not_loops() {
         let mut seen = HashSet::new();
         for edge in TABLE {
             assert!(seen.insert((edge.from, edge.to, edge.kind)), "{edge:?} stands twice");
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn every_pair_that_is_not_in_the_table_is_an_error_that_names_the_way_out() {
+    fn illegal_transitions_name_the_legal_ones() {
         for &from in WorkerStatus::ALL {
             for &to in WorkerStatus::ALL {
                 for kind in [EdgeKind::Commanded, EdgeKind::Observed] {
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_a_cancelled_drain_leads_from_draining_back_to_running() {
+    fn only_cancelling_leads_from_draining_to_running() {
         let edges: Vec<_> = TABLE.iter().filter(|edge| edge.from == Draining && edge.to == Running).collect();
         assert!(matches!(edges[..], [Edge { kind: EdgeKind::Commanded, .. }]));
         // An observed edge back would undo a drain in two steps.

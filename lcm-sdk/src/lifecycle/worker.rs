@@ -206,6 +206,30 @@ impl Worker {
     }
 }
 
+/// Id, status, desired status and instance, in one line.
+///
+/// ```
+/// use lcm_sdk::{DesiredStatus, Worker, WorkerStatus};
+///
+/// let mut worker = Worker::new("w-1", WorkerStatus::Running);
+/// assert_eq!(worker.to_string(), "w-1: running, no instance");
+/// worker.desired_status = Some(DesiredStatus::Stopped);
+/// worker.ec2_instance_id = Some("i-1".into());
+/// assert_eq!(worker.to_string(), "w-1: running (desired stopped), i-1");
+/// ```
+impl fmt::Display for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.id, self.status)?;
+        if let Some(desired) = self.desired_status {
+            write!(f, " (desired {desired})")?;
+        }
+        match &self.ec2_instance_id {
+            Some(instance) => write!(f, ", {instance}"),
+            None => f.write_str(", no instance"),
+        }
+    }
+}
+
 /// Omits secrets and free-form data, which may hold one.
 impl fmt::Debug for Worker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -228,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steady_state_polling_skips_what_is_at_rest_and_keeps_what_diverges() {
+    fn settled_workers_are_at_rest() {
         let at_rest = |status, desired| {
             let mut worker = Worker::new("w", status);
             worker.desired_status = desired;
@@ -248,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn debug_output_shows_no_secret_and_no_free_form_data() {
+    fn debug_output_omits_secrets() {
         let worker = Worker::try_from(serde_json::json!({
             "id": "w-1", "status": "running", "cml_password": "hunter2", "license_token": "t0ken",
             "license": {"pending_token": "p3nding"}, "metadata": {"note": "s3cret"}, "api_key": "k3y",

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_the_control_plane_comes_back_as_it_was() {
+    fn records_round_trip() {
         let record = json!({
             "id": "w-1", "name": "blue", "status": "running", "desired_status": "stopped",
             "ec2_instance_id": "i-1", "aws_region": "us-east-1", "ip_address": "203.0.113.7",
@@ -267,11 +267,11 @@ mod tests {
         let worker = read(record.clone());
         assert_eq!(worker.desired_status, Some(DesiredStatus::Stopped));
         assert_eq!(worker.notes.drain_started_at, super::super::time::parse("2026-02-06T09:00:00Z"));
-        assert_eq!(serde_json::to_value(&worker).expect("serialises"), record);
+        assert_eq!(serde_json::to_value(&worker).expect("serializes"), record);
     }
 
     #[test]
-    fn each_note_lives_where_the_server_keeps_it() {
+    fn notes_stay_where_the_server_keeps_them() {
         let record = json!({
             "id": "w", "status": "pending", "drain_started_at": null, "launch_generation": 2,
             "metadata": {"launched_at": "2026-02-06T09:00:00Z", "scaled_down_at": "2026-02-05T09:00:00Z"},
@@ -279,13 +279,13 @@ mod tests {
         let worker = read(record.clone());
         assert_eq!(worker.notes.launch_generation, 2);
         assert!(worker.notes.launched_at.is_some() && worker.notes.scaled_down_at.is_some());
-        let written = serde_json::to_value(&worker).expect("serialises");
+        let written = serde_json::to_value(&worker).expect("serializes");
         assert_eq!(written["launch_generation"], 2);
         assert_eq!(written["metadata"], record["metadata"]);
     }
 
     #[test]
-    fn aliases_cases_and_flat_licences_are_understood() {
+    fn aliases_and_flat_licenses_are_parsed() {
         let worker = read(json!({
             "id": "w", "status": "Shutting-Down", "desired_status": "RUNNING", "aws_instance_id": "i-2",
             "ec2_instance_id": null, "private_ip": "10.0.0.1", "license_status": "expired", "license_token": "t",
@@ -301,19 +301,19 @@ mod tests {
     }
 
     #[test]
-    fn serialising_leaves_secrets_out() {
+    fn serialization_omits_secrets() {
         let worker = read(json!({
             "id": "w", "status": "running", "cml_password": "hunter2",
             "license": {"token": "t0ken", "pending_token": "p3nding"},
         }));
-        let text = serde_json::to_string(&worker).expect("serialises");
+        let text = serde_json::to_string(&worker).expect("serializes");
         for secret in ["hunter2", "t0ken", "p3nding", "cml_password", "\"token\""] {
             assert!(!text.contains(secret), "{text}");
         }
     }
 
     #[test]
-    fn errors_name_the_field_the_value_and_what_is_accepted() {
+    fn errors_name_field_value_and_accepted_values() {
         assert_eq!(
             error(json!({"id": "w-1", "status": "asleep"})),
             "worker \"w-1\": field `status` is \"asleep\"; accepted: pending, provisioning, starting, running, \
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_of_the_wrong_type_is_not_shown_in_the_error() {
+    fn errors_omit_secrets_of_the_wrong_type() {
         let text = error(json!({"id": "w", "status": "running", "cml_password": {"plain": "hunter2"}}));
         assert_eq!(
             text,
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn no_secret_shows_however_a_record_is_malformed() {
+    fn malformed_records_reveal_no_secret() {
         for record in [
             json!({"id": "w", "status": "running", "license": [{"token": "hunter2"}]}),
             json!({"id": "w", "status": "running", "license": "hunter2"}),
@@ -379,13 +379,13 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_bad_value_is_cut_in_the_error() {
+    fn errors_truncate_huge_values() {
         let text = error(json!({"id": "w", "status": "é".repeat(10_000)}));
         assert!(text.len() < 500, "{}", text.len());
     }
 
     #[test]
-    fn a_huge_name_of_a_bad_tag_is_cut_in_the_error() {
+    fn errors_truncate_huge_tag_names() {
         let text = error(json!({"id": "w", "status": "running", "aws_tags": {"é".repeat(10_000): null}}));
         assert!(text.len() < 500 && text.contains("aws_tags.é"), "{text}");
     }

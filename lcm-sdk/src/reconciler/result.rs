@@ -59,6 +59,21 @@ pub struct EffectReport {
     pub result: EffectResult,
 }
 
+/// `✓ stop instance i-1`, `would launch instance …`, `✗ start instance i-1: throttled: …`
+impl fmt::Display for EffectReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.effect.name();
+        let effect = self.effect.to_string().replacen(name, &name.replace('_', " "), 1);
+        match &self.result {
+            EffectResult::Planned => write!(f, "would {effect}"),
+            EffectResult::Done | EffectResult::IdleChecked(_) => write!(f, "✓ {effect}"),
+            EffectResult::Launched(instance) => write!(f, "✓ {effect}: {instance}"),
+            EffectResult::Failed(failure) => write!(f, "✗ {effect}: {failure}"),
+            EffectResult::NotTried => write!(f, "– {effect}: not tried"),
+        }
+    }
+}
+
 impl ReconcileResult {
     /// A result without effects that leaves the status as it is.
     pub(super) fn unchanged(worker: &Worker, mode: Mode, outcome: Outcome, requeue: Requeue, reason: Reason) -> Self {

@@ -64,7 +64,7 @@ fn settles(mut simulation: Simulation, story: &str) {
 const NAMED: [bool; 2] = [true, false];
 
 #[test]
-fn from_any_state_a_worker_reaches_its_desired_state_and_stays() {
+fn workers_converge_from_any_state() {
     let mut cases = 0;
     for &status in WorkerStatus::ALL {
         for desired in DESIRED {
@@ -117,7 +117,7 @@ fn stage(
 }
 
 #[test]
-fn a_live_instance_of_a_terminated_record_is_taken_back_when_discovery_hands_it_over() {
+fn live_instance_of_a_terminated_record_is_taken_back() {
     for state in [Ec2State::Pending, Ec2State::Running, Ec2State::Stopping, Ec2State::Stopped] {
         for desired in DESIRED {
             let mut simulation = stage(WorkerStatus::Terminated, desired, Some(state), true, LONG);
@@ -136,7 +136,7 @@ fn a_live_instance_of_a_terminated_record_is_taken_back_when_discovery_hands_it_
 }
 
 #[test]
-fn a_live_instance_with_the_tag_of_a_worker_that_has_lost_it_is_taken_back() {
+fn tagged_instance_of_a_stopped_worker_is_taken_back() {
     let mut tagged = instance(Ec2State::Running);
     tagged.id = "i-2".into();
     let handed_over = Observation { tagged: Lookup::Found(vec![tagged]), ..Observation::default() };
@@ -156,7 +156,7 @@ fn a_live_instance_with_the_tag_of_a_worker_that_has_lost_it_is_taken_back() {
 }
 
 #[test]
-fn an_instance_that_falls_back_to_stopped_after_every_start_is_given_up_in_the_end() {
+fn repeated_failed_starts_fail_the_worker() {
     let mut simulation =
         stage(WorkerStatus::Stopped, Some(DesiredStatus::Running), Some(Ec2State::Stopped), true, LONG);
     let mut starts = 0;

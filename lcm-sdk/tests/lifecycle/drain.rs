@@ -35,7 +35,7 @@ fn status_after(decision: &Decision) -> Option<WorkerStatus> {
 }
 
 #[test]
-fn a_worker_drains_only_from_running_and_returns_only_from_draining() {
+fn drains_begin_from_running_only() {
     for &status in WorkerStatus::ALL {
         let worker = Worker::new("w-1", status);
         let begun = drain::initiate(&worker, &[], "maintenance", "alice", now());
@@ -52,7 +52,7 @@ fn a_worker_drains_only_from_running_and_returns_only_from_draining() {
 }
 
 #[test]
-fn beginning_a_drain_records_when_wants_it_stopped_and_says_how_many_sessions_run() {
+fn beginning_a_drain_records_start_and_desired_status() {
     let sessions = [Session::new("a", "running"), Session::new("b", "stopped"), Session::new("c", "grading")];
     let running = worker(WorkerStatus::Running, Some(DesiredStatus::Running));
     let decision = drain::initiate(&running, &sessions, "maintenance", "alice", now()).expect("it runs");
@@ -66,7 +66,7 @@ fn beginning_a_drain_records_when_wants_it_stopped_and_says_how_many_sessions_ru
 }
 
 #[test]
-fn a_cancelled_drain_goes_back_to_running_and_stays_there() {
+fn cancelled_drain_returns_to_running() {
     let decision = drain::cancel(&draining_since(Some(SHORT)), "alice", "class goes on").expect("it drains");
     assert_eq!(status_after(&decision), Some(WorkerStatus::Running));
     let changes = decision.changes.expect("changes");
@@ -77,7 +77,7 @@ fn a_cancelled_drain_goes_back_to_running_and_stays_there() {
 }
 
 #[test]
-fn every_active_session_and_every_one_we_do_not_understand_holds_the_worker() {
+fn active_and_unknown_sessions_hold_the_worker() {
     for state in ["instantiating", "ready", "running", "collecting", "grading", "stopping", "dreaming", ""] {
         let decision = decided(&draining_since(Some(SHORT)), &seen(vec![Session::new("s", state)]));
         assert_eq!((decision.outcome, decision.transition), (Outcome::Requeue, None), "{state}");
@@ -86,7 +86,7 @@ fn every_active_session_and_every_one_we_do_not_understand_holds_the_worker() {
 }
 
 #[test]
-fn with_no_session_left_it_stops_or_terminates() {
+fn drained_workers_stop_or_terminate() {
     let over = ["stopped", "archived", "terminated", "expired"].map(|state| Session::new(state, state));
     for (desired, expected) in DESIRED.into_iter().zip([
         WorkerStatus::Stopping,
@@ -105,7 +105,7 @@ fn with_no_session_left_it_stops_or_terminates() {
 }
 
 #[test]
-fn sessions_that_cannot_be_listed_never_stop_a_worker() {
+fn unlisted_sessions_never_stop_a_worker() {
     for answer in [Lookup::Unknown(throttled()), Lookup::Absent, Lookup::NotRequested] {
         let observation = Observation { sessions: answer, ..seen(Vec::new()) };
         let decision = decided(&draining_since(Some(LONG)), &observation);
@@ -114,7 +114,7 @@ fn sessions_that_cannot_be_listed_never_stop_a_worker() {
 }
 
 #[test]
-fn sessions_that_have_not_begun_go_back_to_the_scheduler_first() {
+fn waiting_sessions_return_to_the_scheduler() {
     let sessions = vec![Session::new("s-1", "scheduled"), Session::new("s-2", "pending")];
     let decision = decided(&draining_since(Some(SHORT)), &seen(sessions));
     // Not at once: a listing may lag behind what the scheduler has accepted.
@@ -124,7 +124,7 @@ fn sessions_that_have_not_begun_go_back_to_the_scheduler_first() {
 }
 
 #[test]
-fn a_session_the_server_does_not_take_back_holds_the_worker() {
+fn refused_hand_back_holds_the_worker() {
     let mut simulation = Simulation::new(draining_since(None));
     simulation.ec2.place(instance(Ec2State::Running), simulation.now);
     simulation.sessions = vec![Session::new("s-1", "scheduled")];
@@ -138,7 +138,7 @@ fn a_session_the_server_does_not_take_back_holds_the_worker() {
 }
 
 #[test]
-fn a_failed_session_is_retried_three_times_on_its_worker_and_then_given_up() {
+fn failed_sessions_are_retried_three_times() {
     let mut simulation = Simulation::new(draining_since(None));
     simulation.ec2.place(instance(Ec2State::Running), simulation.now);
     simulation.sessions = vec![Session::new("s-1", "failed")];
@@ -159,7 +159,7 @@ fn a_failed_session_is_retried_three_times_on_its_worker_and_then_given_up() {
 }
 
 #[test]
-fn at_the_deadline_it_gives_notice_ends_what_remains_and_stops() {
+fn deadline_ends_the_remaining_sessions() {
     let sessions = vec![Session::new("a", "running"), Session::new("b", "scheduled"), Session::new("c", "expired")];
     let late = decided(&draining_since(Some(Duration::from_secs(4 * 3600))), &seen(sessions.clone()));
     assert_eq!(status_after(&late), Some(WorkerStatus::Stopping));
@@ -181,7 +181,7 @@ fn at_the_deadline_it_gives_notice_ends_what_remains_and_stops() {
 }
 
 #[test]
-fn a_session_that_could_not_be_ended_keeps_the_worker_up() {
+fn failed_session_end_keeps_the_worker_up() {
     let worker = draining_since(Some(LONG));
     let decision = decided(&worker, &seen(vec![Session::new("a", "running")]));
     let results = vec![EffectResult::Done, EffectResult::Failed(throttled())];
@@ -191,7 +191,7 @@ fn a_session_that_could_not_be_ended_keeps_the_worker_up() {
 }
 
 #[test]
-fn the_templates_timeout_rules_and_a_missing_template_means_four_hours() {
+fn drain_timeout_comes_from_the_template() {
     let after = |hours: f64, template: Lookup<Template>| {
         let worker = draining_since(Some(Duration::from_secs_f64(hours * 3600.0)));
         let observation = Observation { template, ..seen(vec![Session::new("a", "running")]) };
@@ -210,7 +210,7 @@ fn the_templates_timeout_rules_and_a_missing_template_means_four_hours() {
 }
 
 #[test]
-fn a_drain_without_a_start_time_starts_its_clock_and_forces_nothing() {
+fn drain_without_a_start_time_starts_its_clock() {
     let zero = Template { drain_timeout: Duration::ZERO, ..Template::new("metal", "m") };
     let observation = Observation { template: Lookup::Found(zero), ..seen(vec![Session::new("a", "running")]) };
     let decision = decided(&draining_since(None), &observation);
@@ -219,7 +219,7 @@ fn a_drain_without_a_start_time_starts_its_clock_and_forces_nothing() {
 }
 
 #[test]
-fn a_start_time_left_over_from_an_earlier_drain_is_cleared_in_service() {
+fn stale_drain_start_is_cleared_in_service() {
     let mut worker = worker(WorkerStatus::Running, None);
     worker.notes.drain_started_at = Some(ago(LONG));
     let decision = decided(&worker, &seen(Vec::new()));
@@ -239,7 +239,7 @@ fn nothing_ec2_shows_brings_a_draining_worker_back_to_running() {
 }
 
 #[test]
-fn a_failed_session_of_a_worker_that_was_stopped_under_it_is_given_up() {
+fn failed_sessions_of_stopped_workers_are_ended() {
     let sessions = vec![Session::new("s-1", "failed"), Session::new("s-2", "running")];
     let found = Lookup::Found(instance(Ec2State::Stopped));
     let decision = decided(&draining_since(Some(SHORT)), &Observation { instance: found, ..seen(sessions) });
@@ -249,7 +249,7 @@ fn a_failed_session_of_a_worker_that_was_stopped_under_it_is_given_up() {
 }
 
 #[test]
-fn a_drain_that_nobody_gave_a_desired_status_ends_with_one() {
+fn drain_without_a_desired_status_ends_with_one() {
     let mut worker = draining_since(Some(SHORT));
     worker.desired_status = None;
     let decision = decided(&worker, &seen(Vec::new()));
@@ -257,7 +257,7 @@ fn a_drain_that_nobody_gave_a_desired_status_ends_with_one() {
 }
 
 #[test]
-fn a_stop_meant_for_an_empty_worker_looks_at_its_sessions_once_more() {
+fn scale_down_stop_lists_the_sessions_again() {
     let mut stopping = worker(WorkerStatus::Stopping, Some(DesiredStatus::Stopped));
     stopping.notes.drain_started_at = Some(now());
     let stops = |decision: &Decision| decision.effects.iter().any(|effect| effect.name() == "stop_instance");

@@ -170,7 +170,7 @@ fn all_decisions() -> Vec<(Worker, Decision)> {
 }
 
 #[test]
-fn every_edge_of_the_table_is_taken_and_no_other() {
+fn decisions_take_exactly_the_edges_of_the_table() {
     let mut taken: BTreeSet<_> = all_decisions()
         .into_iter()
         .filter_map(|(worker, decision)| {
@@ -190,7 +190,7 @@ fn every_edge_of_the_table_is_taken_and_no_other() {
 }
 
 #[test]
-fn no_answer_from_ec2_changes_nothing_and_does_nothing() {
+fn unanswered_ec2_changes_nothing() {
     let silent = tagged().pop().expect("the last one is no answer");
     for &status in WorkerStatus::ALL {
         for desired in DESIRED {

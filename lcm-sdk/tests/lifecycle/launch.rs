@@ -54,7 +54,7 @@ fn failed_launch(worker: &Worker, kind: FailureKind) -> Record {
 }
 
 #[test]
-fn a_pass_asks_in_stages_and_for_no_more_than_it_needs() {
+fn launch_queries_come_in_stages() {
     let (policy, worker) = (policy(), pending());
     let asked = |seen: &Observation| queries(&worker, seen, &policy, now()).iter().collect::<Vec<_>>();
     let mut so_far = Observation::default();
@@ -68,7 +68,7 @@ fn a_pass_asks_in_stages_and_for_no_more_than_it_needs() {
 }
 
 #[test]
-fn the_plan_is_written_before_anything_is_launched_and_the_newest_image_is_used() {
+fn plan_is_written_before_the_launch() {
     let decision = decided(&pending(), &seen());
     let names: Vec<_> = decision.effects.iter().map(Effect::name).collect();
     assert_eq!(names, ["record_launch_plan", "launch_instance"]);
@@ -84,7 +84,7 @@ fn the_plan_is_written_before_anything_is_launched_and_the_newest_image_is_used(
 }
 
 #[test]
-fn a_plan_that_could_not_be_written_is_not_launched() {
+fn unwritten_plans_are_not_launched() {
     let worker = pending();
     let decision = decided(&worker, &seen());
     assert!(decision.effects[0].stops_the_rest());
@@ -95,7 +95,7 @@ fn a_plan_that_could_not_be_written_is_not_launched() {
 }
 
 #[test]
-fn an_unclear_launch_is_repeated_byte_by_byte_even_if_the_world_has_changed() {
+fn unclear_launch_is_repeated_byte_for_byte() {
     let mut worker = pending();
     let first = plan_of(&decided(&worker, &seen()));
     for kind in [FailureKind::Unclear, FailureKind::Unparsable, FailureKind::Throttled, FailureKind::Unreachable] {
@@ -115,14 +115,14 @@ fn an_unclear_launch_is_repeated_byte_by_byte_even_if_the_world_has_changed() {
 }
 
 #[test]
-fn no_capacity_leaves_the_worker_pending_and_plans_anew() {
+fn no_capacity_keeps_the_worker_pending() {
     let record = failed_launch(&pending(), FailureKind::NoCapacity);
     assert_eq!((record.outcome, record.transition), (Outcome::Retry, None));
     assert_eq!(record.patch.changes.launch_plan, Change::Clear);
 }
 
 #[test]
-fn a_refusal_fails_the_worker_unless_the_plan_was_an_old_one() {
+fn refused_new_plan_fails_the_worker() {
     let worker = pending();
     let record = failed_launch(&worker, FailureKind::Refused);
     assert_eq!(record.patch.apply_to(&worker).status, WorkerStatus::Failed);
@@ -139,7 +139,7 @@ fn a_refusal_fails_the_worker_unless_the_plan_was_an_old_one() {
 
 /// The response to the first call was lost after EC2 had launched; the second call was refused.
 #[test]
-fn a_refusal_after_an_unclear_call_gives_nothing_up_until_the_instance_would_have_shown() {
+fn refusal_after_an_unclear_call_keeps_the_plan() {
     let mut worker = pending();
     let first = plan_of(&decided(&worker, &seen()));
     worker.notes.launch_plan = Some(Box::new(first));
@@ -156,7 +156,7 @@ fn a_refusal_after_an_unclear_call_gives_nothing_up_until_the_instance_would_hav
 }
 
 #[test]
-fn an_instance_somebody_else_wrote_to_a_pending_record_is_given_its_time_to_appear() {
+fn recorded_instance_may_take_time_to_appear() {
     let mut worker = pending();
     worker.ec2_instance_id = Some("i-1".into());
     worker.updated_at = Some(ago(SHORT));
@@ -165,7 +165,7 @@ fn an_instance_somebody_else_wrote_to_a_pending_record_is_given_its_time_to_appe
 }
 
 #[test]
-fn a_launch_in_the_default_region_stays_there_whatever_the_default_becomes() {
+fn launch_keeps_its_region_when_the_default_changes() {
     let worker = pending();
     let decision = decided(&worker, &seen());
     let mut elsewhere = policy();
@@ -178,7 +178,7 @@ fn a_launch_in_the_default_region_stays_there_whatever_the_default_becomes() {
 }
 
 #[test]
-fn a_launch_that_died_gets_a_new_generation_and_so_a_new_token() {
+fn ended_launch_gets_a_new_token() {
     let worker = pending();
     let first = plan_of(&decided(&worker, &seen()));
     let record = failed_launch(&worker, FailureKind::LaunchDied);
@@ -197,7 +197,7 @@ fn a_launch_that_died_gets_a_new_generation_and_so_a_new_token() {
 }
 
 #[test]
-fn an_instance_with_the_workers_tag_is_adopted_and_a_second_one_is_reported_untouched() {
+fn tagged_instance_is_adopted() {
     let tagged = |id: &str, age| {
         let mut instance = instance(Ec2State::Running);
         instance.id = id.into();
@@ -223,7 +223,7 @@ fn nothing_is_launched_while_ec2_cannot_say_whether_there_is_one() {
 }
 
 #[test]
-fn what_makes_a_launch_impossible_is_named() {
+fn impossible_launch_names_the_cause() {
     let failing = |worker: &Worker, seen: &Observation, policy: &Policy| {
         let decision = decide(worker, seen, policy, now());
         assert_eq!(decision.transition.map(|transition| transition.to()), Some(WorkerStatus::Failed));
@@ -247,7 +247,7 @@ fn what_makes_a_launch_impossible_is_named() {
 }
 
 #[test]
-fn what_could_not_be_read_fails_nobody() {
+fn unanswered_reads_fail_no_worker() {
     for observation in [
         Observation { template: Lookup::Unknown(throttled()), ..seen() },
         Observation { images: Lookup::Unknown(throttled()), ..seen() },
@@ -258,7 +258,7 @@ fn what_could_not_be_read_fails_nobody() {
 }
 
 #[test]
-fn a_worker_nobody_wants_is_not_terminated_while_its_launch_may_be_under_way() {
+fn unwanted_worker_waits_for_its_launch() {
     let mut worker = pending();
     worker.notes.launch_plan = Some(Box::new(plan_of(&decided(&worker, &seen()))));
     worker.notes.launched_at = Some(ago(SHORT));
@@ -270,7 +270,7 @@ fn a_worker_nobody_wants_is_not_terminated_while_its_launch_may_be_under_way() {
 }
 
 #[test]
-fn a_crash_at_any_point_of_a_launch_leaves_one_instance_that_is_recorded() {
+fn crash_during_a_launch_leaves_one_recorded_instance() {
     for crash_after in 0..=2 {
         for lag in [0, 90] {
             let mut worker = Worker::new("w-1", WorkerStatus::Pending);

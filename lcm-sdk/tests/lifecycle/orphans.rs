@@ -53,7 +53,7 @@ impl Night {
 }
 
 #[test]
-fn thirteen_records_and_three_instances_give_exactly_ten_orphans_in_one_pass() {
+fn records_without_instances_are_orphans() {
     let night = Night::new(13, 3);
     assert_eq!(suspects(&night.scan, &night.workers, &night.policy).len(), 10);
     let judgement = night.judge();
@@ -70,7 +70,7 @@ fn thirteen_records_and_three_instances_give_exactly_ten_orphans_in_one_pass() {
 }
 
 #[test]
-fn could_not_ask_terminates_nobody() {
+fn unanswered_describes_terminate_no_record() {
     let mut night = Night::new(13, 3);
     night.answer(&Lookup::Unknown(throttled()));
     assert_eq!(night.conclusions(), [Conclusion::Unknown; 10]);
@@ -80,7 +80,7 @@ fn could_not_ask_terminates_nobody() {
 }
 
 #[test]
-fn a_scan_with_a_failed_page_proves_nothing() {
+fn partial_scan_proves_nothing() {
     let mut night = Night::new(13, 3);
     night.scan.completeness = Completeness::Partial(throttled());
     assert_eq!(night.judge(), Judgement::default());
@@ -95,7 +95,7 @@ fn an_instance_that_the_scan_missed_but_ec2_shows_is_alive() {
 }
 
 #[test]
-fn an_instance_that_is_still_shown_as_terminated_is_gone_at_once_however_young() {
+fn terminated_instance_is_gone_at_any_age() {
     let mut night = Night::new(2, 2);
     night.scan.instances[1].state = Ec2State::Terminated;
     night.workers[1].notes.launched_at = Some(ago(SHORT));
@@ -103,7 +103,7 @@ fn an_instance_that_is_still_shown_as_terminated_is_gone_at_once_however_young()
 }
 
 #[test]
-fn a_young_launch_is_spared_and_so_is_one_whose_age_nobody_knows() {
+fn young_launch_is_spared() {
     let mut night = Night::new(2, 1);
     night.workers[1].notes.launched_at = Some(ago(SHORT));
     assert_eq!(night.conclusions(), [Conclusion::Young]);
@@ -123,7 +123,7 @@ fn a_protected_instance_keeps_its_record() {
 }
 
 #[test]
-fn an_empty_scan_freezes_the_region_unless_something_proves_it_is_ours() {
+fn empty_scan_freezes_the_region() {
     let mut night = Night::new(3, 0);
     assert_eq!(night.conclusions(), [Conclusion::Frozen; 3]);
     let judgement = night.judge();
@@ -150,7 +150,7 @@ fn an_empty_scan_freezes_the_region_unless_something_proves_it_is_ours() {
 }
 
 #[test]
-fn the_cap_defers_the_rest_to_the_next_pass() {
+fn cap_defers_the_rest_to_the_next_run() {
     let mut night = Night::new(13, 3);
     night.policy.orphans.max_terminations_per_pass = Some(4);
     let conclusions = night.conclusions();
@@ -160,7 +160,7 @@ fn the_cap_defers_the_rest_to_the_next_pass() {
 }
 
 #[test]
-fn other_regions_pending_and_terminated_records_and_those_without_an_instance_are_not_considered() {
+fn only_records_with_instances_are_considered() {
     let mut night = Night::new(5, 1);
     night.workers[1].aws_region = Some("eu-west-1".into());
     night.workers[2].status = WorkerStatus::Pending;
@@ -170,7 +170,7 @@ fn other_regions_pending_and_terminated_records_and_those_without_an_instance_ar
 }
 
 #[test]
-fn every_status_that_is_considered_has_an_edge_to_terminated() {
+fn considered_statuses_have_an_edge_to_terminated() {
     for &status in WorkerStatus::ALL {
         let mut night = Night::new(2, 1);
         night.workers[1].status = status;

@@ -195,7 +195,7 @@ proptest! {
     }
 
     #[test]
-    fn asking_ends_and_what_is_asked_is_then_enough(
+    fn queries_end_and_suffice(
         worker in any_worker(),
         answers in any_observation(),
         policy in any_policy(),

@@ -36,7 +36,7 @@ fn counters_follow_what_ec2_confirmed() {
 }
 
 #[test]
-fn an_effect_that_was_not_tried_leaves_the_record_alone() {
+fn untried_effects_leave_the_record_unchanged() {
     let record = recorded(WorkerStatus::Stopped, Some(DesiredStatus::Running), Ec2State::Stopped, Vec::new());
     assert_eq!((record.outcome, record.transition), (Outcome::Retry, None));
     assert!(record.patch.is_empty() && record.notices.is_empty());
@@ -44,7 +44,7 @@ fn an_effect_that_was_not_tried_leaves_the_record_alone() {
 }
 
 #[test]
-fn a_failed_stop_says_why_and_is_retried() {
+fn failed_stop_is_retried() {
     let results = vec![EffectResult::Failed(throttled())];
     let record = recorded(WorkerStatus::Stopping, None, Ec2State::Running, results);
     assert_eq!(record.outcome, Outcome::Retry);
@@ -56,7 +56,7 @@ fn a_failed_stop_says_why_and_is_retried() {
 }
 
 #[test]
-fn every_change_to_terminated_goes_through_its_own_call_and_says_who_and_why() {
+fn termination_has_its_own_call() {
     let record = recorded(WorkerStatus::Terminating, None, Ec2State::Terminated, Vec::new());
     assert_eq!(record.patch.route(WorkerStatus::Terminating), Some(Route::Terminate));
     let termination = record.patch.termination.expect("terminated");

@@ -52,7 +52,7 @@ fn names(decision: &Decision) -> Vec<&'static str> {
 }
 
 #[test]
-fn a_pass_asks_ec2_first_and_a_worker_that_is_to_stop_asks_nothing() {
+fn queries_start_with_ec2() {
     let policy = scaling();
     let asked = |worker: &Worker, seen: &Observation| queries(worker, seen, &policy, now()).iter().collect::<Vec<_>>();
     let mut worker = with_license(LicenseOperation::Register, false);
@@ -126,7 +126,7 @@ fn the_idle_report_is_an_input_of_the_second_decision() {
 }
 
 #[test]
-fn a_worker_in_service_with_nothing_new_costs_nothing() {
+fn worker_in_service_costs_nothing() {
     let decision = decide(&running(), &seen(), &policy(), now());
     assert!(decision.does_nothing());
     assert_eq!(decision.reason.to_string(), "The worker is in service.");
@@ -152,7 +152,7 @@ fn each_source_of_metrics_fails_alone() {
 }
 
 #[test]
-fn a_changed_address_is_recorded_and_the_licence_goes_to_the_new_one() {
+fn changed_address_is_recorded() {
     let mut worker = with_license(LicenseOperation::Register, false);
     worker.public_ip = Some("198.51.100.9".into());
     worker.ip_address = Some("198.51.100.9".into());
@@ -174,7 +174,7 @@ fn a_changed_address_is_recorded_and_the_licence_goes_to_the_new_one() {
 }
 
 #[test]
-fn a_licence_is_submitted_awaited_and_completed_over_several_passes() {
+fn license_completes_over_several_reconciles() {
     let mut simulation = Simulation::new(with_license(LicenseOperation::Register, false));
     simulation.ec2.place(instance(Ec2State::Running), simulation.now);
     let first = simulation.play();
@@ -193,7 +193,7 @@ fn a_licence_is_submitted_awaited_and_completed_over_several_passes() {
 }
 
 #[test]
-fn a_licence_in_progress_never_blocks_a_pass() {
+fn license_in_progress_never_blocks() {
     let worker = with_license(LicenseOperation::Register, true);
     let registration = Lookup::Found(RegistrationStatus::from_wire("IN_PROGRESS"));
     let decision = decide(&worker, &Observation { registration, ..seen() }, &policy(), now());
@@ -203,7 +203,7 @@ fn a_licence_in_progress_never_blocks_a_pass() {
 }
 
 #[test]
-fn a_final_refusal_is_reported_once_and_any_other_failure_keeps_the_intent() {
+fn final_license_refusal_is_reported_once() {
     let worker = with_license(LicenseOperation::Register, false);
     let registration = Lookup::Found(RegistrationStatus::from_wire("NOT_REGISTERED"));
     let decision = decide(&worker, &Observation { registration, ..seen() }, &policy(), now());
@@ -241,7 +241,7 @@ fn a_final_refusal_is_reported_once_and_any_other_failure_keeps_the_intent() {
 }
 
 #[test]
-fn a_licence_that_waits_for_a_cml_nobody_could_ask_says_why() {
+fn delayed_license_names_the_failure() {
     let worker = with_license(LicenseOperation::Register, false);
     let failure = CallFailure::new(FailureKind::Unreachable, "connection refused").caused_by(std::fmt::Error);
     let observation = Observation { registration: Lookup::Unknown(failure), ..seen() };
@@ -252,7 +252,7 @@ fn a_licence_that_waits_for_a_cml_nobody_could_ask_says_why() {
 }
 
 #[test]
-fn an_intent_that_cml_never_saw_survives_what_cml_says_of_an_earlier_one() {
+fn unsubmitted_intent_survives_an_earlier_outcome() {
     for word in ["EXPIRED", "COMPLETED", "NOT_REGISTERED"] {
         let mut worker = with_license(LicenseOperation::Register, false);
         let registration = Lookup::Found(RegistrationStatus::from_wire(word).attempted("monday"));
@@ -284,7 +284,7 @@ fn an_intent_that_cml_never_saw_survives_what_cml_says_of_an_earlier_one() {
 }
 
 #[test]
-fn a_record_that_keeps_one_address_only_is_not_written_again_and_again() {
+fn single_address_records_are_not_rewritten() {
     let mut worker = running();
     (worker.public_ip, worker.private_ip) = (None, None);
     for address in ["203.0.113.1", "10.0.0.1"] {
@@ -296,7 +296,7 @@ fn a_record_that_keeps_one_address_only_is_not_written_again_and_again() {
 }
 
 #[test]
-fn a_pass_that_wrote_the_record_itself_goes_on_with_the_version_that_gave() {
+fn own_writes_advance_the_expected_version() {
     let mut worker = running();
     worker.version = Some(7);
     worker.desired_status = Some(DesiredStatus::Stopped);
@@ -306,7 +306,7 @@ fn a_pass_that_wrote_the_record_itself_goes_on_with_the_version_that_gave() {
 }
 
 #[test]
-fn idle_checks_and_pauses_of_the_server_are_counted() {
+fn idle_checks_and_pauses_are_counted() {
     let report = IdleReport { auto_pause_triggered: true, ..idle() };
     let decision = decide(&running(), &Observation { idle: Lookup::Found(report), ..seen() }, &policy(), now());
     assert!(decision.counts.contains(Counter::IdleDetection) && decision.counts.contains(Counter::AutoPause));
@@ -314,7 +314,7 @@ fn idle_checks_and_pauses_of_the_server_are_counted() {
 }
 
 #[test]
-fn scale_down_stops_an_empty_worker_and_drains_a_used_one() {
+fn scale_down_stops_empty_and_drains_used_workers() {
     let with = |sessions: Vec<Session>| Observation {
         idle: Lookup::Found(idle()),
         fleet: Lookup::Found(FleetView { running: 2, last_scale_down_at: None }),
@@ -348,7 +348,7 @@ fn labels(decision: &Decision) -> Vec<&'static str> {
 }
 
 #[test]
-fn an_external_stop_is_undone_or_respected_as_the_policy_says() {
+fn external_stop_follows_the_policy() {
     let respect = Policy { external_stop_policy: ExternalStopPolicy::Respect, ..policy() };
     for state in [Ec2State::Stopping, Ec2State::Stopped] {
         let observation = Observation { instance: Lookup::Found(instance(state)), ..Observation::default() };
@@ -363,7 +363,7 @@ fn an_external_stop_is_undone_or_respected_as_the_policy_says() {
 }
 
 #[test]
-fn an_answer_about_another_instance_is_no_answer() {
+fn describe_of_another_instance_is_ignored() {
     let mut stranger = instance(Ec2State::Terminated);
     stranger.id = "i-stranger".into();
     let observation = Observation { instance: Lookup::Found(stranger), ..Observation::default() };
@@ -371,7 +371,7 @@ fn an_answer_about_another_instance_is_no_answer() {
 }
 
 #[test]
-fn a_pause_by_the_server_is_counted_and_audited_although_the_record_says_stopped_by_then() {
+fn server_pause_is_counted_and_audited() {
     let mut paused = running();
     paused.desired_status = Some(DesiredStatus::Stopped);
     let seen = Observation { idle: Lookup::Found(IdleReport { auto_pause_triggered: true, ..idle() }), ..seen() };

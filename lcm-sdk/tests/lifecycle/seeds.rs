@@ -42,7 +42,7 @@ fn adr_008_which_states_accept_instances_and_where_they_lead() {
 
 /// The lifecycle document sends draining workers to the stop handler, which would stop them under their sessions.
 #[test]
-fn settled_draining_has_its_own_handler_and_waits_for_its_sessions() {
+fn settled_draining_waits_for_its_sessions() {
     let mut seen = Observation {
         instance: Lookup::Found(instance(Ec2State::Running)),
         sessions: Lookup::Found(vec![Session::new("s", "running")]),
@@ -60,7 +60,7 @@ fn settled_draining_has_its_own_handler_and_waits_for_its_sessions() {
 
 /// The state diagram leads from provisioning to starting, the handler's flow chart from provisioning to running.
 #[test]
-fn settled_provisioning_leads_to_running_with_an_address_and_to_starting_without() {
+fn settled_provisioning_needs_an_address_to_run() {
     assert_eq!(after(WorkerStatus::Provisioning, None, Ec2State::Running), Some(WorkerStatus::Running));
     let mut without = instance(Ec2State::Running);
     (without.public_ip, without.private_ip) = (None, None);

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use lcm_sdk::reconciler::{EffectReport, Mode, ReconcileResult};
+use lcm_sdk::Outcome;
+use lcm_sdk::reconciler::{Mode, ReconcileResult};
 use lcm_sdk::workers::OneSweep;
-use lcm_sdk::{EffectResult, Outcome};
 
 /// Returns one line per worker, followed by its effects, and a last line with counts.
 pub(crate) fn table(sweep: &OneSweep) -> String {
@@ -20,7 +20,7 @@ pub(crate) fn table(sweep: &OneSweep) -> String {
         let line = (worker(result), status(result), result.outcome, &result.reason);
         text += &format!("{:worker_width$}  {:status_width$}  {:8}  {}\n", line.0, line.1, line.2, line.3);
         for report in &result.effects {
-            text += &format!("{:worker_width$}  {}\n", "", effect_line(report));
+            text += &format!("{:worker_width$}  {report}\n", "");
         }
     }
     for name in &sweep.report.unfinished {
@@ -39,17 +39,6 @@ fn status_change(pass: &ReconcileResult) -> String {
         pass.from_status.to_string()
     } else {
         format!("{} → {}", pass.from_status, pass.to_status)
-    }
-}
-
-fn effect_line(report: &EffectReport) -> String {
-    let effect = report.effect.to_string().replacen(report.effect.name(), &report.effect.name().replace('_', " "), 1);
-    match &report.result {
-        EffectResult::Planned => format!("would {effect}"),
-        EffectResult::Done | EffectResult::IdleChecked(_) => format!("✓ {effect}"),
-        EffectResult::Launched(instance) => format!("✓ {effect}: {instance}"),
-        EffectResult::Failed(failure) => format!("✗ {effect}: {failure}"),
-        EffectResult::NotTried => format!("– {effect}: not tried"),
     }
 }
 

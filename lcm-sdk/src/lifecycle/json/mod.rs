@@ -129,7 +129,7 @@ impl<'a> Fields<'a> {
         Ok(self.borrowed(field, || "text or null".to_owned())?.map(Cow::into_owned))
     }
 
-    /// Required text.
+    /// Text that must be set.
     pub(crate) fn required_text(&mut self, field: &str) -> Read<String> {
         const ACCEPTED: &str = "non-empty text";
         let text = self.borrowed(field, || ACCEPTED.to_owned())?;

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 /// Typical number of fields of a record.
 const USUAL: usize = 48;
-/// Number of fields above which names are indexed.
+/// Number of fields from which on names are indexed instead of compared one by one.
 const MOST: usize = 256;
 
 /// A JSON value.
@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_comes_is_read_as_serde_json_reads_it() {
+    fn any_json_parses_as_serde_json_does() {
         let value = json!({
             "null": null, "yes": true, "below": -1, "above": u64::MAX, "half": 0.5, "text": "é\n\"", "list": [1, {"a": []}],
             "object": {"empty": {}, "": "no name"},
@@ -214,13 +214,13 @@ mod tests {
     }
 
     #[test]
-    fn of_a_name_that_is_there_twice_the_last_counts() {
+    fn last_duplicate_name_counts() {
         let read: Raw<'_> = serde_json::from_str(r#"{"a": 1, "b": {"c": 1, "c": 2}, "a": 3}"#).expect("valid");
         assert_eq!(read.into_value(), json!({"a": 3, "b": {"c": 2}}));
     }
 
     #[test]
-    fn an_object_of_many_fields_is_read_in_time() {
+    fn large_objects_parse_in_linear_time() {
         // All of them have the same hash bit.
         let fields: Vec<String> = (0..200_000).map(|number| format!("\"a{number:06}aa{number:06}a\": 1")).collect();
         let text = format!("{{{}, \"a\": 1, \"a\": 2}}", fields.join(", "));
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_without_escapes_point_into_the_answer() {
+    fn unescaped_texts_are_borrowed() {
         let read: Raw<'_> = serde_json::from_str(r#"{"plain": "text", "escap\u0065d": "t\u0065xt"}"#).expect("valid");
         let Raw::Object(entries) = read else { panic!("an object") };
         let borrowed = |text: &Cow<'_, str>| matches!(text, Cow::Borrowed(_));
