@@ -88,30 +88,30 @@ enum Token {
     Number(f64),
     Name(String),
     Text(String),
-    Sign(char),
+    Symbol(char),
 }
 
 fn tokens(text: &str) -> Result<Vec<Token>, String> {
     let mut tokens = Vec::new();
     let mut rest = text.chars().peekable();
-    while let Some(&sign) = rest.peek() {
-        match sign {
-            sign if sign.is_whitespace() => drop(rest.next()),
+    while let Some(&symbol) = rest.peek() {
+        match symbol {
+            symbol if symbol.is_whitespace() => drop(rest.next()),
             '+' | '-' | '*' | '/' | '^' | '(' | ')' | ',' => {
                 rest.next();
-                tokens.push(Token::Sign(sign));
+                tokens.push(Token::Symbol(symbol));
             }
             '"' | '\'' => {
                 rest.next();
-                let inside: String = take_while(&mut rest, |inside| inside != sign);
+                let inside: String = take_while(&mut rest, |inside| inside != symbol);
                 rest.next().ok_or("a quotation mark is not closed")?;
                 tokens.push(Token::Text(inside));
             }
-            sign if sign.is_ascii_digit() || sign == '.' => {
+            symbol if symbol.is_ascii_digit() || symbol == '.' => {
                 let digits = take_while(&mut rest, |digit| digit.is_ascii_digit() || digit == '.');
                 tokens.push(Token::Number(digits.parse().map_err(|_| format!("{digits:?} is no number"))?));
             }
-            sign if sign.is_ascii_alphabetic() || sign == '_' => {
+            symbol if symbol.is_ascii_alphabetic() || symbol == '_' => {
                 let is_part = |part: char| part.is_ascii_alphanumeric() || part == '_';
                 tokens.push(Token::Name(take_while(&mut rest, is_part)));
             }
@@ -122,7 +122,7 @@ fn tokens(text: &str) -> Result<Vec<Token>, String> {
 }
 
 fn take_while(rest: &mut Peekable<Chars<'_>>, is_part: impl Fn(char) -> bool) -> String {
-    std::iter::from_fn(|| rest.next_if(|sign| is_part(*sign))).collect()
+    std::iter::from_fn(|| rest.next_if(|symbol| is_part(*symbol))).collect()
 }
 
 struct Parser {
@@ -139,8 +139,8 @@ impl Parser {
         let mut left = self.product()?;
         loop {
             let operator = match self.tokens.peek() {
-                Some(Token::Sign('+')) => Operator::Add,
-                Some(Token::Sign('-')) => Operator::Subtract,
+                Some(Token::Symbol('+')) => Operator::Add,
+                Some(Token::Symbol('-')) => Operator::Subtract,
                 _ => break,
             };
             self.tokens.next();
@@ -154,8 +154,8 @@ impl Parser {
         let mut left = self.negation()?;
         loop {
             let operator = match self.tokens.peek() {
-                Some(Token::Sign('*')) => Operator::Multiply,
-                Some(Token::Sign('/')) => Operator::Divide,
+                Some(Token::Symbol('*')) => Operator::Multiply,
+                Some(Token::Symbol('/')) => Operator::Divide,
                 _ => return Ok(left),
             };
             self.tokens.next();
@@ -165,7 +165,7 @@ impl Parser {
 
     fn negation(&mut self) -> Result<Expression, String> {
         let mut minuses = 0;
-        while self.tokens.next_if_eq(&Token::Sign('-')).is_some() {
+        while self.tokens.next_if_eq(&Token::Symbol('-')).is_some() {
             minuses += 1;
         }
         let power = self.power()?;
@@ -174,7 +174,7 @@ impl Parser {
 
     fn power(&mut self) -> Result<Expression, String> {
         let base = self.atom()?;
-        if self.tokens.next_if_eq(&Token::Sign('^')).is_none() {
+        if self.tokens.next_if_eq(&Token::Symbol('^')).is_none() {
             return Ok(base);
         }
         self.depth += 1;
@@ -189,12 +189,12 @@ impl Parser {
     fn atom(&mut self) -> Result<Expression, String> {
         match self.tokens.next() {
             Some(Token::Number(number)) => Ok(Expression::Number(number)),
-            Some(Token::Sign('(')) => {
+            Some(Token::Symbol('(')) => {
                 let inside = self.sum()?;
                 self.expect(')')?;
                 Ok(inside)
             }
-            Some(Token::Name(name)) if self.tokens.next_if_eq(&Token::Sign('(')).is_some() => {
+            Some(Token::Name(name)) if self.tokens.next_if_eq(&Token::Symbol('(')).is_some() => {
                 let call = self.call(&name)?;
                 self.expect(')')?;
                 Ok(call)
@@ -241,11 +241,11 @@ impl Parser {
         }
     }
 
-    fn expect(&mut self, sign: char) -> Result<(), String> {
+    fn expect(&mut self, symbol: char) -> Result<(), String> {
         match self.tokens.next() {
-            Some(Token::Sign(found)) if found == sign => Ok(()),
-            Some(token) => Err(format!("{sign:?} is expected, not {token:?}")),
-            None => Err(format!("{sign:?} is missing at its end")),
+            Some(Token::Symbol(found)) if found == symbol => Ok(()),
+            Some(token) => Err(format!("{symbol:?} is expected, not {token:?}")),
+            None => Err(format!("{symbol:?} is missing at its end")),
         }
     }
 }

@@ -37,6 +37,7 @@ pub struct RequestContext<'a> {
 
 /// A rule that applies to a request.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct TriggeredRule {
     /// Id of the rule.
     pub rule: u64,
@@ -50,6 +51,7 @@ pub struct TriggeredRule {
 
 /// A rule and its counters.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct RuleStatus {
     /// Id of the rule.
     pub id: u64,
@@ -196,8 +198,8 @@ mod tests {
     fn rule_applies_between_after_and_times() {
         let faults = Faults::new(0);
         faults.add(Rule { after: 2, times: Some(3), ..Rule::always(Action::Reset) }).expect("a good rule");
-        let struck: Vec<bool> = (0..8).map(|_| !faults.evaluate(&describe(None)).is_empty()).collect();
-        assert_eq!(struck, [false, false, true, true, true, false, false, false]);
+        let applied: Vec<bool> = (0..8).map(|_| !faults.evaluate(&describe(None)).is_empty()).collect();
+        assert_eq!(applied, [false, false, true, true, true, false, false, false]);
     }
 
     #[test]
@@ -218,8 +220,8 @@ mod tests {
         };
         assert_eq!(outcome(7), outcome(7));
         assert_ne!(outcome(7), outcome(8));
-        let struck = outcome(7).into_iter().filter(|struck| *struck).count();
-        assert!((30..90).contains(&struck), "{struck}");
+        let applied = outcome(7).into_iter().filter(|applied| *applied).count();
+        assert!((30..90).contains(&applied), "{applied}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Applies injected faults to requests and reports every finished request, for all five services.
 //!
 //! # Flow
-//! 1. [`Middleware::begin`] asks the [`FaultPolicy`] for the faults of a request.
+//! 1. [`Middleware::begin`] gets the faults of a request from the [`FaultPolicy`].
 //! 2. [`ActiveRequest::respond`] waits for the injected delays, then either replaces the response, resets the
 //!    connection, or runs the service's handler.
 //! 3. The [`RequestObserver`] sees the outcome before the response leaves, so a client that has the response finds the

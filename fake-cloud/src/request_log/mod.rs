@@ -61,6 +61,7 @@ pub struct LoggedRequest {
 /// Result of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 #[serde(tag = "result", rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum RequestOutcome {
     /// The request succeeded.
     Served {
@@ -106,6 +107,7 @@ pub struct RequestFilter {
 
 /// A problem of the fake cloud itself, such as an address that is already in use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Notice {
     /// Time on the world's clock.
     pub at: DateTime<Utc>,

@@ -95,6 +95,7 @@ pub enum DelayError {
 
 /// Dimensions of the metrics that the CloudWatch agent of an instance reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum AgentDimensions {
     /// All appended dimensions, and `InstanceId` alone (`aggregation_dimensions: [["InstanceId"]]`).
     #[default]
@@ -105,6 +106,7 @@ pub enum AgentDimensions {
 
 /// Behavior of StopInstances for a `pending` instance that has never run. EC2 has been observed to do both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum StopWhilePending {
     /// The call fails with `IncorrectInstanceState`.
     #[default]
