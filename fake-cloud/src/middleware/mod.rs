@@ -1,8 +1,8 @@
 //! Applies injected faults to requests and reports every finished request, for all five services.
 //!
 //! # Flow
-//! 1. [`Middleware::begin`] gets the faults of a request from the [`FaultPolicy`].
-//! 2. [`ActiveRequest::respond`] waits for the injected delays, then either replaces the response, resets the
+//! 1. `Middleware::begin` gets the faults of a request from the [`FaultPolicy`].
+//! 2. `ActiveRequest::respond` waits for the injected delays, then either replaces the response, resets the
 //!    connection, or runs the service's handler.
 //! 3. The [`RequestObserver`] sees the outcome before the response leaves, so a client that has the response finds the
 //!    request in the log. A request that is dropped halfway is reported as abandoned.
