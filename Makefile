@@ -88,7 +88,7 @@ fake-cloud: ## Run the fake cloud, sixty times as fast; ARGS="--help" lists the 
 controller: setup ## Run the worker controller with settings from the environment; ARGS="--once --dry-run" prints a plan
 	$(CARGO) run --quiet --bin worker-controller -- $(ARGS)
 
-lint: setup ## Check formatting, clippy, documentation and licenses, with warnings as errors
+lint: setup features ## Check formatting, clippy, documentation and licenses, with warnings as errors
 	$(BIN)/python tests/python/licences.py
 	cargo fmt --all --check
 	$(CARGO) clippy --package lcm-sdk --no-default-features --all-targets -- --deny warnings
@@ -99,7 +99,7 @@ lint: setup ## Check formatting, clippy, documentation and licenses, with warnin
 # selection would compile the EC2 client again.
 FEATURES := runtime conformance testing etcd cml control-plane admin logging
 
-features: setup ## Check lcm-sdk without features and with each feature that needs no AWS client alone
+features: setup ## Check lcm-sdk with each feature alone, except those that need the AWS client
 	$(CARGO) clippy --quiet --package lcm-sdk --no-default-features --lib -- --deny warnings
 	@for feature in $(FEATURES); do \
 		echo "lcm-sdk with $$feature"; \
