@@ -1,4 +1,4 @@
-//! What a decision costs: one pass over a mixed fleet, as a controller sees it on an ordinary afternoon.
+//! Cost of a decision, over a mixed fleet.
 
 #[path = "../tests/support/fleet.rs"]
 mod fleet;

@@ -1,4 +1,4 @@
-//! A worker's life, told by the real decisions against a model of EC2: no network, no waiting.
+//! Plays the life of a worker against a model of EC2, without network or waiting.
 //!
 //! ```text
 //! cargo run -p lcm-sdk --no-default-features --example simulate
@@ -12,8 +12,8 @@ use lcm_sdk::lifecycle::{Notice, drain};
 use lcm_sdk::simulate::Simulation;
 use lcm_sdk::{Applied, Decision, DesiredStatus, Record, Session, Worker, WorkerStatus, record};
 
-/// Passes a chapter may take; every one of them needs far fewer.
-const PATIENCE: usize = 60;
+/// Largest number of reconciles per chapter. Every chapter needs far fewer.
+const MAX_STEPS: usize = 60;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut worker = Worker::new("w-blue", WorkerStatus::Pending);
@@ -21,25 +21,25 @@ fn main() -> Result<(), Box<dyn Error>> {
     worker.desired_status = Some(DesiredStatus::Running);
     let mut story = Story::new(Simulation::new(worker));
 
-    story.chapter("A record asks for a worker, and the controller crashes right after EC2 took the launch");
+    story.chapter("A worker is requested, and the controller crashes right after EC2 accepted the launch");
     story.world.play_and_crash_after(2);
-    story.note("crash: an instance was launched and nothing was recorded");
+    story.note("crash: an instance was launched, and the record was not written");
     story.play()?;
     story.expect(WorkerStatus::Running)?;
 
-    story.chapter("Somebody stops the instance in the console; the desired state wins");
+    story.chapter("The instance is stopped in the console; the desired status wins");
     let instance = story.world.worker.ec2_instance_id.clone().ok_or("no instance")?;
     let now = story.world.now;
     let _ = story.world.ec2.stop(&instance, now);
     story.play()?;
     story.expect(WorkerStatus::Running)?;
 
-    story.chapter("A drain: the last session ends, then the worker stops");
+    story.chapter("A worker is drained: it stops after its last session");
     story.world.sessions = vec![Session::new("s-1", "running"), Session::new("s-2", "scheduled")];
-    let begun = drain::initiate(&story.world.worker, &story.world.sessions, "maintenance", "alice", story.world.now)?;
-    story.command(begun);
-    story.pass();
-    story.pass();
+    let decision = drain::initiate(&story.world.worker, &story.world.sessions, "maintenance", "alice", story.world.now)?;
+    story.command(decision);
+    story.reconcile();
+    story.reconcile();
     story.note("session s-1 ends");
     story.world.sessions.clear();
     story.play()?;
@@ -56,15 +56,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Prints what happens as it happens.
+/// Prints every reconcile.
 struct Story {
     world: Simulation,
-    colours: bool,
+    colored: bool,
 }
 
 impl Story {
     fn new(world: Simulation) -> Self {
-        Self { world, colours: std::io::stdout().is_terminal() }
+        Self { world, colored: std::io::stdout().is_terminal() }
     }
 
     fn chapter(&self, title: &str) {
@@ -75,38 +75,38 @@ impl Story {
         println!("  {}  {:<13} {}", self.time(), "", self.paint("33", &format!("· {text}")));
     }
 
-    /// Plays until nothing is left to do.
+    /// Reconciles until nothing is left to do.
     fn play(&mut self) -> Result<(), Box<dyn Error>> {
-        for _ in 0..PATIENCE {
-            let at_rest = self.world.clone().play_until_quiet(1).is_some();
-            self.pass();
-            if at_rest {
+        for _ in 0..MAX_STEPS {
+            let is_settled = self.world.clone().play_until_quiet(1).is_some();
+            self.reconcile();
+            if is_settled {
                 return Ok(());
             }
         }
         Err(format!("the worker does not settle: {:?}", self.world.worker).into())
     }
 
-    /// One pass, told in one line.
-    fn pass(&mut self) {
+    /// Reconciles once.
+    fn reconcile(&mut self) {
         let time = self.time();
         let (decision, _) = self.world.consider();
         let effects: Vec<_> = decision.effects.iter().map(ToString::to_string).collect();
         let record = self.world.play();
-        self.tell(&time, &record, &effects);
+        self.print(&time, &record, &effects);
     }
 
-    /// What an operator does.
+    /// Applies a command of an operator.
     fn command(&mut self, decision: Decision) {
         let (time, at) = (self.time(), self.world.now);
         let record = record(&self.world.worker, &Applied { decision, results: Vec::new(), at, version: None });
         self.world.worker = record.patch.apply_to(&self.world.worker);
-        self.tell(&time, &record, &[]);
+        self.print(&time, &record, &[]);
     }
 
-    fn tell(&self, time: &str, record: &Record, effects: &[String]) {
+    fn print(&self, time: &str, record: &Record, effects: &[String]) {
         let status = self.world.worker.status;
-        println!("  {time}  {} {}", self.paint(colour(status), &format!("{status:<13}")), record.reason);
+        println!("  {time}  {} {}", self.paint(color(status), &format!("{status:<13}")), record.reason);
         for effect in effects.iter().filter(|effect| !effect.starts_with("report_metrics")) {
             println!("  {:8}  {:<13} {}", "", "", self.paint("36", &format!("→ {effect}")));
         }
@@ -133,11 +133,11 @@ impl Story {
     }
 
     fn paint(&self, code: &str, text: &str) -> String {
-        if self.colours { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+        if self.colored { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 }
 
-fn colour(status: WorkerStatus) -> &'static str {
+fn color(status: WorkerStatus) -> &'static str {
     match status {
         WorkerStatus::Running => "32",
         WorkerStatus::Draining => "34",

@@ -86,7 +86,7 @@
 //! By default all are enabled except `conformance` and `testing`.
 //!
 //! # Minimum supported Rust version
-//! Rust 1.94.1. An increase is a minor version change.
+#![doc = concat!("Rust ", env!("CARGO_PKG_RUST_VERSION"), ". An increase is a minor version change.")]
 
 #[cfg(feature = "runtime")]
 pub mod admin;
