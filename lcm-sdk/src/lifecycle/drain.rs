@@ -2,7 +2,7 @@
 //!
 //! # Flow
 //! [`initiate`] takes a running worker out of placement. Every reconcile of a draining worker then runs the steps of
-//! [`draining`] from top to bottom, with the sessions in [`progress`]: wait for active ones, hand back those that have
+//! `draining` from top to bottom, with the sessions in [`progress`]: wait for active ones, hand back those that have
 //! not begun, retry failed ones, and stop the worker when none is left or the deadline has passed. [`cancel`] puts it
 //! back in service.
 //!

@@ -59,7 +59,7 @@ pub struct Swept {
 /// Elected → watch, metrics and discovery start → after a short delay everything is swept → polling and watching go on.
 /// A lost lease ends all of it, and the election goes on. With several shards this begins with the first that it leads,
 /// and ends with the last; one that it gains in between is swept as well. What then concerns the whole fleet is described
-/// in [`super::shards`].
+/// in [`crate::controller::shards`].
 ///
 /// # Guarantees
 /// Nothing changes the cloud but under a valid leadership. A stop takes nothing new, lets what is under way finish and
