@@ -36,7 +36,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     story.chapter("A worker is drained: it stops after its last session");
     story.world.sessions = vec![Session::new("s-1", "running"), Session::new("s-2", "scheduled")];
-    let decision = drain::initiate(&story.world.worker, &story.world.sessions, "maintenance", "alice", story.world.now)?;
+    let decision =
+        drain::initiate(&story.world.worker, &story.world.sessions, "maintenance", "alice", story.world.now)?;
     story.command(decision);
     story.reconcile();
     story.reconcile();
