@@ -61,9 +61,9 @@ impl Controller {
         self.shutdown.request();
     }
 
-    /// Asks for a look at a worker now. False while somebody else leads.
+    /// Requests a reconcile of a worker now. False while another controller leads.
     fn trigger(&self, worker: &str) -> bool {
-        self.controller.controller().map(|controller| controller.demand(worker)).is_some()
+        self.controller.controller().enqueue(worker)
     }
 
     /// What it is doing.

@@ -63,7 +63,7 @@
 //! # }
 //! ```
 //!
-//! For resources other than workers, implement `controller::Reconcile` and run a `Controller`: see the example
+//! For resources other than workers, implement `controller::Resource` and run a `Controller`: see the example
 //! `scheduler`.
 //!
 //! # How do I test my code?
@@ -138,7 +138,7 @@ pub mod prelude {
     };
 
     #[cfg(feature = "runtime")]
-    pub use crate::controller::{Controller, ControllerConfig, Reconcile, shutdown::Shutdown};
+    pub use crate::controller::{Controller, ControllerConfig, Resource, Shutdown};
     #[cfg(feature = "runtime")]
     pub use crate::ports::{Clock, Cml, Compute, ControlPlane, Coordination, Events, Metrics, Ports};
     #[cfg(feature = "runtime")]

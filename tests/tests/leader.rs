@@ -37,7 +37,7 @@ fn candidate(endpoint: &str, identity: &str) -> Candidate {
         ..ElectionConfig::default()
     };
     let telemetry = Telemetry::default();
-    let (election, handle) = LeaderElection::over(etcd, config, telemetry.clone()).expect("an election that works");
+    let (election, handle) = LeaderElection::new(etcd, config, telemetry.clone()).expect("an election that works");
     Candidate { handle, telemetry, task: tokio::spawn(election.run(Shutdown::new())) }
 }
 
@@ -63,7 +63,7 @@ impl Referee {
                 }
                 // Whoever was valid in the first round and still is in the second was valid all the time in between, as
                 // a right that ended never comes back. Two of them overlapped for sure.
-                let rights: Vec<_> = receiver.borrow().iter().filter_map(ElectionHandle::leadership).collect();
+                let rights: Vec<_> = receiver.borrow().iter().filter_map(ElectionHandle::lease).collect();
                 let still: Vec<_> = rights.iter().filter(|right| right.is_valid()).collect();
                 assert!(still.len() < 2, "two lead at the same time: {still:?}");
                 for right in rights {
@@ -101,7 +101,7 @@ async fn never_two_at_once(endpoint: &str) {
     for round in 0..6 {
         let leading = async {
             loop {
-                let leading = candidates.iter().position(|candidate| candidate.handle.leadership().is_some());
+                let leading = candidates.iter().position(|candidate| candidate.handle.lease().is_some());
                 match leading {
                     Some(leading) => return leading,
                     None => sleep(Duration::from_millis(5)).await,
@@ -110,7 +110,7 @@ async fn never_two_at_once(endpoint: &str) {
         };
         let leading = timeout(PATIENCE, leading).await.expect("somebody leads");
         let leader = candidates.swap_remove(leading);
-        tokens.extend(leader.handle.leadership().and_then(|leadership| leadership.fence().0));
+        tokens.extend(leader.handle.lease().and_then(|leadership| leadership.fence().0));
         sleep(Duration::from_millis(200 * round)).await;
         if round % 2 == 0 {
             leader.handle.resign().await;
@@ -178,7 +178,7 @@ async fn nobody_leads_before_etcd_is_there_and_one_afterwards() {
     let candidates = [candidate(&etcd.endpoint(), "first"), candidate(&etcd.endpoint(), "second")];
     let referee = Referee::watching(&candidates);
     sleep(Duration::from_secs(2)).await;
-    assert!(candidates.iter().all(|candidate| candidate.handle.leadership().is_none()));
+    assert!(candidates.iter().all(|candidate| candidate.handle.lease().is_none()));
     etcd.begin().await;
     let [first, second] = candidates.each_ref().map(elected);
     let elected = timeout(PATIENCE, async {
@@ -202,7 +202,7 @@ async fn a_leader_of_a_frozen_etcd_stops_before_anybody_else_begins() {
     etcd.pause();
     timeout(TTL + SLACK, leadership.lost()).await.expect("it ends by itself");
     sleep(TTL).await;
-    assert!(candidates.iter().all(|candidate| candidate.handle.leadership().is_none()), "nobody was let in");
+    assert!(candidates.iter().all(|candidate| candidate.handle.lease().is_none()), "nobody was let in");
     assert_eq!(candidates[0].telemetry.anomalies(Anomaly::LeadershipLost), 1);
     etcd.resume();
     let [first, second] = candidates.each_ref().map(elected);

@@ -38,7 +38,7 @@ fn config(identity: &str) -> ElectionConfig {
 
 fn member(etcd: Arc<dyn Coordination>, identity: &str) -> Member {
     let shards = Shards::new(COUNT).expect("a good number");
-    let election = ShardedElection::over(etcd, config(identity), shards, Duration::from_secs(5), Telemetry::default());
+    let election = ShardedElection::new(etcd, config(identity), shards, Duration::from_secs(5), Telemetry::default());
     let (election, handle) = election.expect("an election that works");
     Member { handle, task: tokio::spawn(election.run(Shutdown::new())) }
 }
@@ -69,10 +69,10 @@ async fn members_share(etcd: impl Fn() -> Arc<dyn Coordination>) {
     let before = settled(&[&first, &second, &third], &[3, 2, 2]).await;
 
     let (election, whole) =
-        LeaderElection::over(etcd(), config("whole"), Telemetry::default()).expect("an election that works");
+        LeaderElection::new(etcd(), config("whole"), Telemetry::default()).expect("an election that works");
     let electing = tokio::spawn(election.run(Shutdown::new()));
     sleep(Duration::from_secs(2)).await;
-    assert!(whole.leadership().is_none(), "nobody leads the whole beside them");
+    assert!(whole.lease().is_none(), "nobody leads the whole beside them");
     electing.abort();
 
     second.task.abort();

@@ -6,10 +6,7 @@ use std::time::Duration;
 
 use fake_cloud::etcd::Fault;
 use fake_cloud::{FakeCloud, Pace};
-use lcm_sdk::controller::shutdown::Shutdown;
-use lcm_sdk::controller::watch::{
-    ResyncCause, WatchConfig, WatchHandle, WatchNotice, WatchState, Watcher, first_segment,
-};
+use lcm_sdk::controller::{ResyncCause, Shutdown, WatchConfig, WatchEvent, WatchHandle, WatchState, Watcher};
 use lcm_sdk::providers::etcd::{Etcd, EtcdOptions};
 use lcm_sdk::telemetry::{Anomaly, Telemetry};
 use lcm_tests::etcd::{Keys, PATIENCE, RealEtcd};
@@ -18,7 +15,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 struct Watching {
     handle: WatchHandle,
-    notices: mpsc::Receiver<WatchNotice<String>>,
+    events: mpsc::UnboundedReceiver<WatchEvent>,
+    /// Names reported so far: a lost connection may report a change a second time.
+    reported: BTreeSet<String>,
     telemetry: Telemetry,
     shutdown: Shutdown,
     task: tokio::task::JoinHandle<()>,
@@ -36,56 +35,55 @@ async fn watching(endpoint: &str) -> Watching {
     let options = EtcdOptions { call_timeout: Duration::from_secs(2), ..EtcdOptions::new([endpoint]) };
     let etcd = Arc::new(Etcd::new(options).expect("options that can be meant"));
     let (telemetry, shutdown) = (Telemetry::default(), Shutdown::new());
-    let (watcher, handle, notices) = Watcher::new(etcd, config, telemetry.clone(), first_segment);
-    let task = tokio::spawn(watcher.run(shutdown.clone()));
-    let mut watching = Watching { handle, notices, telemetry, shutdown, task };
+    let (watcher, handle) = Watcher::new(etcd, config, telemetry.clone());
+    let (sender, events) = mpsc::unbounded_channel();
+    let task = tokio::spawn(watcher.run(move |event| drop(sender.send(event)), shutdown.clone()));
+    let mut watching = Watching { handle, events, reported: BTreeSet::new(), telemetry, shutdown, task };
     reached(&watching, WatchState::Connected).await;
-    // One for all prefixes, or one for each if they connect slowly.
-    assert_eq!(next(&mut watching).await, WatchNotice::Resync(ResyncCause::Began));
-    while let Ok(notice) = timeout(Duration::from_millis(800), next(&mut watching)).await {
-        assert_eq!(notice, WatchNotice::Resync(ResyncCause::Began));
+    assert_eq!(next(&mut watching).await, WatchEvent::Resync(ResyncCause::Began));
+    while let Ok(event) = timeout(Duration::from_millis(800), next(&mut watching)).await {
+        assert_eq!(event, WatchEvent::Resync(ResyncCause::Began));
     }
     watching
 }
 
-async fn next(watching: &mut Watching) -> WatchNotice<String> {
-    timeout(PATIENCE, watching.notices.recv()).await.expect("told in time").expect("it still runs")
+async fn next(watching: &mut Watching) -> WatchEvent {
+    timeout(PATIENCE, watching.events.recv()).await.expect("reported in time").expect("the watch runs")
 }
 
-/// Waits until all of these were named. Names may come in several batches and more than once, but no others.
+/// Waits until all of these names were reported. Other names are accepted only if they were reported before.
 async fn named(watching: &mut Watching, ids: &[&str]) {
     let mut missing: BTreeSet<_> = ids.iter().map(|id| (*id).to_owned()).collect();
     while !missing.is_empty() {
         match next(watching).await {
-            WatchNotice::Changed(changed) => {
-                for id in changed {
-                    assert!(ids.contains(&id.as_str()), "{id} did not change");
-                    missing.remove(&id);
-                }
+            WatchEvent::Changed(id) => {
+                assert!(ids.contains(&id.as_str()) || watching.reported.contains(&id), "{id} did not change");
+                missing.remove(&id);
+                watching.reported.insert(id);
             }
-            WatchNotice::Resync(cause) => panic!("nothing was hidden, yet {cause:?}"),
+            WatchEvent::Resync(cause) => panic!("nothing was hidden, yet {cause:?}"),
         }
     }
 }
 
-fn names(notice: &WatchNotice<String>, wanted: &str) -> bool {
-    match notice {
-        WatchNotice::Changed(ids) => ids.iter().any(|id| id == wanted),
-        WatchNotice::Resync(_) => false,
+fn names(event: &WatchEvent, wanted: &str) -> bool {
+    match event {
+        WatchEvent::Changed(id) => id == wanted,
+        WatchEvent::Resync(_) => false,
     }
 }
 
-/// Changes something until it is told by name: as long as everything is to be looked at anyway, it is not.
+/// Changes a key until the change is reported.
 async fn goes_on(watching: &mut Watching, keys: &Keys) {
-    let told = async {
+    let reported = async {
         loop {
             keys.put("/workers/afterwards", "1").await;
-            if timeout(Duration::from_secs(2), next(watching)).await.is_ok_and(|told| names(&told, "afterwards")) {
+            if timeout(Duration::from_secs(2), next(watching)).await.is_ok_and(|event| names(&event, "afterwards")) {
                 return;
             }
         }
     };
-    timeout(PATIENCE, told).await.expect("the watch goes on");
+    timeout(PATIENCE, reported).await.expect("the watch goes on");
 }
 
 async fn reached(watching: &Watching, state: WatchState) {
@@ -100,8 +98,8 @@ async fn fake_cloud() -> (FakeCloud, String) {
     (cloud, endpoint)
 }
 
-/// A change is told within the window and little more, once, however often it happens.
-async fn changes_are_told(endpoint: &str) {
+/// Changes and deletions are reported by name.
+async fn changes_are_reported(endpoint: &str) {
     let keys = Keys::of(endpoint).await;
     keys.put("/workers/old", "1").await;
     let mut watching = watching(endpoint).await;
@@ -112,26 +110,26 @@ async fn changes_are_told(endpoint: &str) {
         keys.put("/sessions/s-1", "1").await;
     }
     named(&mut watching, &["w-1", "w-2"]).await;
-    assert!(before.elapsed() < Duration::from_secs(15), "told after {:?}", before.elapsed());
+    assert!(before.elapsed() < Duration::from_secs(15), "reported after {:?}", before.elapsed());
     keys.delete("/workers/old").await;
     let deleted = async {
-        // What came after the first window comes before, or along with it.
+        // Repeated changes of the other keys come first.
         while !names(&next(&mut watching).await, "old") {}
     };
-    timeout(PATIENCE, deleted).await.expect("a deletion is told");
+    timeout(PATIENCE, deleted).await.expect("a deletion is reported");
     watching.shutdown.request();
     timeout(PATIENCE, watching.task).await.expect("it stops").expect("no panic");
 }
 
 #[tokio::test]
-async fn on_the_fake_cloud_changes_are_told() {
+async fn on_the_fake_cloud_changes_are_reported() {
     let (_cloud, endpoint) = fake_cloud().await;
-    changes_are_told(&endpoint).await;
+    changes_are_reported(&endpoint).await;
 }
 
 #[tokio::test]
-async fn on_a_real_etcd_changes_are_told() {
-    changes_are_told(&RealEtcd::start().await.endpoint()).await;
+async fn on_a_real_etcd_changes_are_reported() {
+    changes_are_reported(&RealEtcd::start().await.endpoint()).await;
 }
 
 #[tokio::test]
@@ -169,7 +167,7 @@ async fn nothing_is_lost_when_watches_stall() {
 }
 
 #[tokio::test]
-async fn a_compaction_that_hides_something_is_told() {
+async fn compaction_that_hides_changes_leads_to_a_resync() {
     let (cloud, endpoint) = fake_cloud().await;
     let keys = Keys::of(&endpoint).await;
     keys.put("/workers/gone", "1").await;
@@ -179,13 +177,13 @@ async fn a_compaction_that_hides_something_is_told() {
     keys.put("/elsewhere", "1").await;
     cloud.etcd().inject(Fault::Compact);
     cloud.etcd().inject(Fault::WatchResume);
-    let told = async { while next(&mut watching).await != WatchNotice::Resync(ResyncCause::Compacted) {} };
-    timeout(PATIENCE, told).await.expect("a gap is told");
+    let resync = async { while next(&mut watching).await != WatchEvent::Resync(ResyncCause::Compacted) {} };
+    timeout(PATIENCE, resync).await.expect("a resync");
     goes_on(&mut watching, &keys).await;
 }
 
 #[tokio::test]
-async fn it_gives_up_and_is_revived() {
+async fn watch_that_gave_up_can_be_revived() {
     let (cloud, endpoint) = fake_cloud().await;
     let keys = Keys::of(&endpoint).await;
     let mut watching = watching(&endpoint).await;
@@ -202,7 +200,7 @@ async fn it_gives_up_and_is_revived() {
         })
     };
     sleep(Duration::from_secs(2)).await;
-    assert!(watching.telemetry.anomalies(Anomaly::WatchGivenUp) <= 2, "said once for each prefix");
+    assert!(watching.telemetry.anomalies(Anomaly::WatchGivenUp) <= 2, "counted once for each prefix");
     cloud.etcd().inject(Fault::Available);
     keys.put("/workers/w-1", "1").await;
     named(&mut watching, &["w-1"]).await;
@@ -211,7 +209,7 @@ async fn it_gives_up_and_is_revived() {
 }
 
 #[tokio::test]
-async fn a_store_that_begins_anew_is_told_and_watched() {
+async fn replaced_store_leads_to_a_resync() {
     let (cloud, endpoint) = fake_cloud().await;
     let keys = Keys::of(&endpoint).await;
     for _ in 0..20 {
@@ -220,8 +218,8 @@ async fn a_store_that_begins_anew_is_told_and_watched() {
     let mut watching = watching(&endpoint).await;
     cloud.etcd().reset();
     cloud.etcd().inject(Fault::WatchCut);
-    let told = async { while next(&mut watching).await != WatchNotice::Resync(ResyncCause::Rewound) {} };
-    timeout(PATIENCE, told).await.expect("the past was replaced");
+    let resync = async { while next(&mut watching).await != WatchEvent::Resync(ResyncCause::Rewound) {} };
+    timeout(PATIENCE, resync).await.expect("a resync");
     // A watch from the old revision would wait for the future.
     goes_on(&mut watching, &keys).await;
 }

@@ -7,13 +7,12 @@
 //! Workers are created while they are listed, without another reference. kube-runtime keeps every object in its store:
 //! that is the purpose of a reflector. LCM keeps none and fetches a record when it reconciles it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use lcm_sdk::controller::{Controller, Fetched, ListScope, Listing, Reconcile};
+use lcm_sdk::controller::{LeaderLease, ListRequest, Listing, Resource, Runner, Shutdown, WorkResult};
 use lcm_sdk::workers::ReadWorker;
-use lcm_sdk::controller::queue::WorkResult;
-use lcm_sdk::controller::shutdown::Shutdown;
 use lcm_sdk::telemetry::Telemetry;
 use lcm_sdk::{CallFailure, Outcome};
 use serde::Serialize;
@@ -68,24 +67,24 @@ struct Fleet {
     again: Again,
 }
 
-impl Reconcile for Fleet {
-    type Resource = ReadWorker;
+impl Resource for Fleet {
+    type Object = ReadWorker;
 
     fn key<'a>(&self, read: &'a ReadWorker) -> &'a str {
         read.worker.id.as_str()
     }
 
-    async fn list(&self, _: ListScope) -> Result<Listing<ReadWorker>, CallFailure> {
+    async fn list(&self, _: &ListRequest) -> Result<Listing<ReadWorker>, CallFailure> {
         let read_at = Instant::now();
-        let resources = (0..self.size).map(|number| ReadWorker { worker: worker(number), read_at }).collect();
-        Ok(Listing { resources, resting: Vec::new() })
+        let workers: Vec<_> = (0..self.size).map(|number| ReadWorker { worker: worker(number), read_at }).collect();
+        Ok(Listing::from(workers))
     }
 
-    async fn fetch(&self, _: &str) -> Result<Fetched<ReadWorker>, CallFailure> {
-        Ok(Fetched::Gone)
+    async fn fetch(&self, _: &str) -> Result<Option<ReadWorker>, CallFailure> {
+        Ok(None)
     }
 
-    async fn reconcile(&self, read: ReadWorker) -> WorkResult {
+    async fn reconcile(&self, read: ReadWorker, _: LeaderLease) -> WorkResult {
         std::hint::black_box(&read);
         lcm::work_result(self.again)
     }
@@ -109,7 +108,7 @@ pub fn run(subject: Subject, size: usize, timers: Timers, allocated: impl Fn() -
 }
 
 async fn lcm(size: usize, again: Again, taken: impl Fn() -> usize) -> Result<usize, Error> {
-    let controller = Controller::new(Fleet { size, again }, lcm::without_cycles(usize::from(CONCURRENCY)), Telemetry::default());
+    let controller = Runner::new(Arc::new(Fleet { size, again }), lcm::without_cycles(usize::from(CONCURRENCY)), Telemetry::default());
     let serving = tokio::spawn({
         let controller = controller.clone();
         async move { controller.serve(&Shutdown::new()).await }

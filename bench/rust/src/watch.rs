@@ -10,11 +10,10 @@ use std::time::{Duration, Instant};
 
 use etcd_client::{Client, EventType, Txn, TxnOp, WatchOptions};
 use lcm_sdk::providers::etcd::{Etcd, EtcdOptions};
-use lcm_sdk::controller::{Controller, Fetched, ListScope, Listing, Reconcile};
-use lcm_sdk::controller::queue::WorkResult;
-use lcm_sdk::controller::shutdown::Shutdown;
+use lcm_sdk::controller::{
+    LeaderLease, ListRequest, Listing, Resource, Runner, Shutdown, WatchConfig, WatchEvent, WatchState, Watcher, WorkResult,
+};
 use lcm_sdk::telemetry::Telemetry;
-use lcm_sdk::controller::watch::{WatchConfig, WatchNotice, WatchState, Watcher, first_segment};
 use lcm_sdk::{CallFailure, Worker};
 use serde::Serialize;
 
@@ -59,23 +58,23 @@ struct Fleet {
     changes: Arc<[Change]>,
 }
 
-impl Reconcile for Fleet {
-    type Resource = Arc<Worker>;
+impl Resource for Fleet {
+    type Object = Arc<Worker>;
 
     fn key<'a>(&self, worker: &'a Arc<Worker>) -> &'a str {
         worker.id.as_str()
     }
 
-    async fn list(&self, _: ListScope) -> Result<Listing<Arc<Worker>>, CallFailure> {
-        Ok(Listing { resources: self.workers.clone(), resting: Vec::new() })
+    async fn list(&self, _: &ListRequest) -> Result<Listing<Arc<Worker>>, CallFailure> {
+        Ok(Listing::from(self.workers.clone()))
     }
 
-    async fn fetch(&self, key: &str) -> Result<Fetched<Arc<Worker>>, CallFailure> {
+    async fn fetch(&self, key: &str) -> Result<Option<Arc<Worker>>, CallFailure> {
         let found = number(key).and_then(|number| self.workers.get(number));
-        Ok(found.map_or(Fetched::Gone, |worker| Fetched::Resource(Arc::clone(worker))))
+        Ok(found.cloned())
     }
 
-    async fn reconcile(&self, worker: Arc<Worker>) -> WorkResult {
+    async fn reconcile(&self, worker: Arc<Worker>, _: LeaderLease) -> WorkResult {
         record(&self.changes, worker.id.as_str(), |change| &change.started);
         WorkResult::success()
     }
@@ -93,22 +92,18 @@ pub async fn run(size: usize, writes: usize, pause: Duration) -> Result<(), Erro
 
     let workers = (0..size).map(|number| Arc::new(worker(number))).collect();
     let fleet = Fleet { workers, changes: Arc::clone(&changes) };
-    let controller = Controller::new(fleet, without_cycles(CONCURRENCY), Telemetry::default());
+    let controller = Runner::new(Arc::new(fleet), without_cycles(CONCURRENCY), Telemetry::default());
     let shutdown = Shutdown::new();
     let etcd = Arc::new(Etcd::new(EtcdOptions::new([server.endpoint.as_str()]))?);
     let config = WatchConfig { debounce: Duration::ZERO, ..WatchConfig::new([PREFIX]) };
-    let (watcher, handle, mut notices) = Watcher::new(etcd, config, Telemetry::default(), first_segment);
-    tokio::spawn(watcher.run(shutdown.clone()));
-    tokio::spawn({
-        let controller = controller.clone();
-        async move {
-            while let Some(notice) = notices.recv().await {
-                if let WatchNotice::Changed(workers) = notice {
-                    workers.iter().for_each(|worker| controller.changed(worker));
-                }
-            }
+    let (watcher, handle) = Watcher::new(etcd, config, Telemetry::default());
+    let queue = controller.clone();
+    let handler = move |event| {
+        if let WatchEvent::Changed(worker) = event {
+            queue.changed(&worker);
         }
-    });
+    };
+    tokio::spawn(watcher.run(handler, shutdown.clone()));
     tokio::spawn({
         let (controller, shutdown) = (controller.clone(), shutdown.clone());
         async move { controller.serve(&shutdown).await }

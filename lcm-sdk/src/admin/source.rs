@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Serialize, Serializer};
 use thiserror::Error;
 
-pub use crate::controller::queue::ResourceStatus;
-use crate::controller::shards::HeldShard;
-use crate::controller::watch::WatchState;
+pub use crate::controller::ResourceStatus;
+use crate::controller::{HeldShard, WatchState};
 use crate::lifecycle::outcome::Outcome;
 use crate::lifecycle::time::Timestamp;
 use crate::lifecycle::wire_enum::vocabulary;

@@ -5,18 +5,18 @@ use tokio::time::Instant;
 use super::source::{
     AdminSource, ControllerStats, LastOutcome, NotReady, QueueStats, ResourceState, Role, SweepSummary, Triggered,
 };
-use crate::controller::queue;
+use crate::controller;
 use crate::lifecycle::outcome::Outcome;
 use crate::lifecycle::time::Timestamp;
 use crate::workers::controller::{Readiness, WorkerController};
 
 impl AdminSource for WorkerController {
     fn stats(&self) -> ControllerStats {
-        let (active, waiting) = self.controller().map(|controller| controller.load()).unwrap_or_default();
+        let (active, waiting) = self.controller().load().unwrap_or_default();
         ControllerStats {
             instance_id: self.identity().to_owned(),
             role: if self.is_leading() { Role::Leader } else { Role::Standby },
-            fencing_token: self.leadership().and_then(|leadership| leadership.fence().0),
+            fencing_token: self.lease().and_then(|lease| lease.fence().0),
             shards: self.shards(),
             queue: QueueStats { active, waiting: waiting.into_iter().filter(|(lane, _)| !lane.is_empty()).collect() },
             watch: self.watch_state(),
@@ -25,25 +25,21 @@ impl AdminSource for WorkerController {
     }
 
     fn resources(&self) -> Vec<ResourceState> {
-        let states = self.controller().map(|controller| controller.resources()).unwrap_or_default();
+        let states = self.controller().resources();
         let clocks = ClockPair::now(self);
         states.into_iter().map(|state| clocks.convert(state)).collect()
     }
 
     fn resource(&self, id: &str) -> Option<ResourceState> {
-        let state = self.controller()?.resource(id)?;
+        let state = self.controller().resource(id)?;
         Some(ClockPair::now(self).convert(state))
     }
 
     /// Queues unknown workers too: a worker that does not exist is dropped when it is fetched.
     fn trigger(&self, id: &str) -> Triggered {
-        match self.controller() {
-            None => Triggered::NotLeading,
-            Some(controller) if !controller.reconciler().includes(id) => Triggered::NotLeading,
-            Some(controller) => {
-                controller.demand(id);
-                Triggered::Queued
-            }
+        match self.controller().enqueue(id) {
+            true => Triggered::Queued,
+            false => Triggered::NotLeading,
         }
     }
 
@@ -52,7 +48,7 @@ impl AdminSource for WorkerController {
             Readiness::Standby => Ok(Role::Standby),
             Readiness::Ready(_) => Ok(Role::Leader),
             Readiness::Sweeping => {
-                let (active, waiting) = self.controller().map(|controller| controller.load()).unwrap_or_default();
+                let (active, waiting) = self.controller().load().unwrap_or_default();
                 let left = active + waiting.iter().map(|(_, depth)| depth).sum::<usize>();
                 Err(NotReady { reason: format!("the first sweep is under way, {left} workers to go") })
             }
@@ -93,7 +89,7 @@ impl ClockPair {
         }
     }
 
-    fn convert(&self, state: queue::ResourceState) -> ResourceState {
+    fn convert(&self, state: controller::ResourceState) -> ResourceState {
         let ended = state.last.zip(state.last_ended_at);
         ResourceState {
             resource_id: state.resource_id.to_string(),
@@ -103,8 +99,8 @@ impl ClockPair {
             last_reconciled_at: state.last_reconciled_at.map(|at| self.to_timestamp(at)),
             last_outcome: ended.map(|(ending, at)| LastOutcome {
                 outcome: ending.outcome,
-                reason_code: ending.code.to_owned(),
-                reason: ending.error.map_or_else(|| ending.code.to_owned(), String::from),
+                reason_code: ending.reason.as_str().to_owned(),
+                reason: ending.error.map_or_else(|| ending.reason.as_str().to_owned(), String::from),
                 at: self.to_timestamp(at),
             }),
         }

@@ -1,10 +1,10 @@
-//! Which shard a worker belongs to.
+//! Assigns names to shards.
 
 use std::fmt;
 
 use thiserror::Error;
 
-/// One of the shards, counted from zero.
+/// Number of a shard, counted from zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Shard(pub u16);
 
@@ -14,42 +14,42 @@ impl fmt::Display for Shard {
     }
 }
 
-/// How many shards a fleet is divided into, and which of them each worker belongs to.
+/// Number of shards that a fleet is divided into, and the assignment of names to them.
 ///
 /// # Guarantees
-/// The same name gives the same shard in every version of this library, on every machine: members of different versions
-/// would otherwise both take a worker for their own. The name's bytes go through FNV-1a (64 bits), its result through
-/// the finalizer of SplitMix64, and that through jump consistent hashing (Lamping and Veach, 2014). With one shard more
-/// only one worker in `n + 1` moves, and only to the new shard.
+/// A name is assigned to the same shard by every version of this library on every machine: members of different
+/// versions would otherwise both act on a worker. The bytes of the name go through FNV-1a (64 bits), the result through
+/// the finalizer of SplitMix64, and that through jump consistent hashing (Lamping and Veach, 2014). One more shard moves
+/// one name in `n + 1`, and only to the new shard.
 ///
 /// ```
-/// use lcm_sdk::controller::shards::{Shard, Shards};
+/// use lcm_sdk::controller::{Shard, Shards};
 ///
 /// let shards = Shards::new(16)?;
-/// assert_eq!(shards.of("w-1"), shards.of("w-1"));
-/// assert_eq!(Shards::ONE.of("anybody"), Shard(0));
+/// assert_eq!(shards.shard_of("w-1"), shards.shard_of("w-1"));
+/// assert_eq!(Shards::ONE.shard_of("w-1"), Shard(0));
 /// assert_eq!(Shards::new(0).unwrap_err().to_string(), "a fleet of 0 shards cannot be led; accepted: 1 to 1024");
-/// # Ok::<(), lcm_sdk::controller::shards::ShardsError>(())
+/// # Ok::<(), lcm_sdk::controller::ShardsError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shards(u16);
 
-/// A number of shards that nobody can lead.
+/// Number of shards outside the accepted range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("a fleet of {0} shards cannot be led; accepted: 1 to {max}", max = Shards::MAX)]
 pub struct ShardsError(pub usize);
 
 impl Shards {
-    /// The whole fleet under one leader.
+    /// A fleet that is not divided.
     pub const ONE: Self = Self(1);
 
-    /// The most there can be: each costs a lease.
+    /// Largest number of shards: each costs a lease.
     pub const MAX: u16 = 1024;
 
-    /// So many shards.
+    /// Divides a fleet into `count` shards.
     ///
     /// # Errors
-    /// If there are none, or more than [`Shards::MAX`].
+    /// If `count` is zero or more than [`Shards::MAX`].
     pub fn new(count: usize) -> Result<Self, ShardsError> {
         match u16::try_from(count) {
             Ok(count @ 1..=Self::MAX) => Ok(Self(count)),
@@ -57,18 +57,18 @@ impl Shards {
         }
     }
 
-    /// How many there are.
+    /// Number of shards.
     pub const fn count(self) -> u16 {
         self.0
     }
 
-    /// All of them, in their order.
+    /// All shards in ascending order.
     pub fn all(self) -> impl Iterator<Item = Shard> {
         (0..self.0).map(Shard)
     }
 
-    /// The shard that a worker, or anything else with a name, belongs to.
-    pub fn of(self, name: &str) -> Shard {
+    /// The shard that a resource of this name belongs to.
+    pub fn shard_of(self, name: &str) -> Shard {
         Shard(jump(mixed(fnv1a(name.as_bytes())), self.0))
     }
 }
@@ -83,7 +83,7 @@ fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// FNV leaves names that differ in their last letter close together.
+/// Finalizer of SplitMix64: FNV leaves names that differ in their last letter close together.
 const fn mixed(hash: u64) -> u64 {
     let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -110,13 +110,14 @@ mod tests {
 
     use super::*;
 
-    /// Computed once with another implementation. A change here would give workers to two members while versions mix.
+    /// Expected values come from an independent implementation. A change would assign a worker to two members while
+    /// versions mix.
     #[test]
-    fn the_shard_of_a_name_never_changes() {
+    fn assignment_never_changes() {
         let names = ["", "w-1", "w-2", "worker-0001", "4b7e7a3e-6a53-4d0c-9e57-2c7c4b1f0a55", "Ünïcode"];
         let shards = |count| {
             let shards = Shards::new(count).expect("a good number");
-            names.map(|name| shards.of(name).0)
+            names.map(|name| shards.shard_of(name).0)
         };
         assert_eq!(shards(1), [0; 6]);
         assert_eq!(shards(2), [0, 0, 0, 1, 0, 1]);
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_led_is_refused() {
+    fn count_outside_the_range_is_rejected() {
         for count in [0, 1025, 65_536, usize::MAX] {
             assert_eq!(Shards::new(count), Err(ShardsError(count)));
         }
@@ -134,11 +135,11 @@ mod tests {
     }
 
     #[test]
-    fn every_shard_gets_about_the_same() {
+    fn names_spread_evenly() {
         let shards = Shards::new(16).expect("a good number");
         let mut sizes: BTreeMap<Shard, usize> = BTreeMap::new();
         for number in 0..16_000 {
-            *sizes.entry(shards.of(&format!("worker-{number:05}"))).or_default() += 1;
+            *sizes.entry(shards.shard_of(&format!("worker-{number:05}"))).or_default() += 1;
         }
         assert_eq!(sizes.len(), 16);
         assert!(sizes.values().all(|size| (850..1150).contains(size)), "{sizes:?}");
@@ -146,8 +147,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_shard_more_moves_workers_only_to_itself(name in ".{0,40}", count in 1_usize..1024) {
-            let (before, after) = (Shards::new(count).expect("good").of(&name), Shards::new(count + 1).expect("good").of(&name));
+        fn new_shard_takes_names_only_for_itself(name in ".{0,40}", count in 1_usize..1024) {
+            let (before, after) = (Shards::new(count).expect("good").shard_of(&name), Shards::new(count + 1).expect("good").shard_of(&name));
             prop_assert!(usize::from(before.0) < count);
             prop_assert!(after == before || usize::from(after.0) == count);
         }

@@ -1,93 +1,104 @@
-//! The right to change the cloud, and until when it holds.
+//! Time-limited right to act as leader.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedRwLockReadGuard};
 use tokio::time::Instant;
 
+use crate::lifecycle::failure::CallFailure;
 use crate::ports::Fence;
 
-/// The right to change the cloud. Clones are the same right; whoever is about to change something asks
-/// [`LeaderLease::is_valid`] right before.
+/// Right to change the cloud, limited in time. Clones share one lease.
+///
+/// Check [`LeaderLease::is_valid`] right before every change.
 ///
 /// # Guarantees
-/// It ends by itself, on the monotonic clock, when it was not renewed in time: a controller that was suspended, or cut
-/// off from etcd, knows that it leads no more without having to be told.
+/// The lease expires on the monotonic clock unless it is renewed in time. A controller that was suspended, or cut off
+/// from etcd, stops acting without a message from outside.
 ///
 /// ```
-/// use lcm_sdk::controller::lease::LeaderLease;
+/// use lcm_sdk::controller::LeaderLease;
 ///
-/// let alone = LeaderLease::unfenced();
-/// assert!(alone.is_valid());
-/// assert_eq!(alone.fence().0, None);
+/// let lease = LeaderLease::unfenced();
+/// assert!(lease.is_valid());
+/// assert_eq!(lease.fence().0, None);
 /// ```
 #[derive(Debug, Clone)]
 pub struct LeaderLease {
-    right: Option<Arc<Right>>,
+    term: Option<Arc<Term>>,
+    hold: Option<ShardHold>,
 }
 
 #[derive(Debug)]
-struct Right {
+struct Term {
     token: i64,
     valid_until: Mutex<Option<Instant>>,
-    /// Wakes those who wait in the order they came, so that a simulated history can be repeated.
+    /// Wakes waiting tasks in the order they came, so that a simulated history can be repeated.
     changed: Notify,
 }
 
 impl LeaderLease {
-    /// The right of somebody who needs no election: a script, a test, a service that runs alone.
+    /// Lease of a process that needs no election: a script, a test, a service with a single instance. Never expires.
     pub const fn unfenced() -> Self {
-        Self { right: None }
+        Self { term: None, hold: None }
     }
 
-    /// A right that has ended: of somebody who has to get one first.
-    pub(crate) fn ended() -> Self {
-        let (ended, keeper) = Self::leased(0, Instant::now());
+    /// Lease that has expired already.
+    pub(crate) fn expired() -> Self {
+        let (expired, keeper) = Self::new(0, Instant::now());
         keeper.end();
-        ended
+        expired
     }
 
-    /// A right that holds until `valid_until`, and the keeper that prolongs or ends it.
-    pub fn leased(token: i64, valid_until: Instant) -> (Self, LeadershipKeeper) {
-        let right = Right { token, valid_until: Mutex::new(Some(valid_until)), changed: Notify::new() };
-        let right = Arc::new(right);
-        (Self { right: Some(Arc::clone(&right)) }, LeadershipKeeper { right })
+    /// Lease that is valid until the given instant, and the keeper that renews or ends it.
+    pub fn new(token: i64, valid_until: Instant) -> (Self, LeaseKeeper) {
+        let term = Term { token, valid_until: Mutex::new(Some(valid_until)), changed: Notify::new() };
+        let term = Arc::new(term);
+        (Self { term: Some(Arc::clone(&term)), hold: None }, LeaseKeeper { term })
     }
 
-    /// Whether it holds at this moment.
+    /// The same lease, limited to one shard, which is not handed over before every clone is dropped.
+    #[must_use]
+    pub(crate) fn with_hold(self, hold: ShardHold) -> Self {
+        Self { hold: Some(hold), ..self }
+    }
+
+    /// Whether the lease is valid at this moment.
     pub fn is_valid(&self) -> bool {
-        match &self.right {
+        match &self.term {
             None => true,
-            Some(right) => right.valid_until.lock().is_some_and(|until| Instant::now() < until),
+            Some(term) => term.valid_until.lock().is_some_and(|until| Instant::now() < until),
         }
     }
 
-    /// What writes carry, so that a server can refuse a leader that was overtaken.
+    /// Fencing token that writes carry, so that a server can refuse a leader that was replaced.
     pub fn fence(&self) -> Fence {
-        Fence(self.right.as_ref().map(|right| right.token))
+        Fence(self.term.as_ref().map(|term| term.token))
     }
 
-    /// How long it still holds; `None` for one that needs no election.
+    /// Time until the lease expires; `None` if it never does.
     pub fn remaining(&self) -> Option<Duration> {
-        let right = self.right.as_ref()?;
-        let until = *right.valid_until.lock();
+        let term = self.term.as_ref()?;
+        let until = *term.valid_until.lock();
         Some(until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now())))
     }
 
-    /// Waits until it does not hold any more; for ever if it needs no election.
+    /// Waits until the lease has expired or was ended.
     ///
     /// # Cancel safety
     /// Can be dropped and called again at any time.
     pub async fn lost(&self) {
-        let Some(right) = &self.right else { return std::future::pending().await };
+        let Some(term) = &self.term else { return std::future::pending().await };
         loop {
-            let changed = right.changed.notified();
+            let changed = term.changed.notified();
             tokio::pin!(changed);
             // From here on no change is missed.
             changed.as_mut().enable();
-            let Some(until) = *right.valid_until.lock() else { return };
+            let Some(until) = *term.valid_until.lock() else { return };
             tokio::select! {
                 biased;
                 () = tokio::time::sleep_until(until) => {
@@ -99,29 +110,94 @@ impl LeaderLease {
             }
         }
     }
+
+    /// Acquires the exclusive right to count the fleet and take one member out of service. `None` where a single leader
+    /// holds the whole fleet: it needs no lock.
+    ///
+    /// # Errors
+    /// If another controller holds the lock, or etcd cannot be reached.
+    pub(crate) async fn lock_fleet(&self) -> Result<Option<FleetLockGuard>, CallFailure> {
+        match &self.hold {
+            None => Ok(None),
+            Some(hold) => hold.fleet_lock.acquire().await.map(Some),
+        }
+    }
 }
 
-/// The other end of a leased right: held by the one who renews the lease.
+/// Renewing end of a lease, held by the election.
 #[derive(Debug)]
-pub struct LeadershipKeeper {
-    right: Arc<Right>,
+pub struct LeaseKeeper {
+    term: Arc<Term>,
 }
 
-impl LeadershipKeeper {
-    /// Prolongs the right. One that has ended stays ended.
-    pub fn prolong(&self, valid_until: Instant) {
-        let mut until = self.right.valid_until.lock();
+impl LeaseKeeper {
+    /// Extends the lease. A lease that has expired stays expired.
+    pub fn renew(&self, valid_until: Instant) {
+        let mut until = self.term.valid_until.lock();
         if until.is_some_and(|until| Instant::now() < until) {
             *until = Some(valid_until);
             drop(until);
-            self.right.changed.notify_waiters();
+            self.term.changed.notify_waiters();
         }
     }
 
-    /// Ends the right at once.
+    /// Ends the lease at once.
     pub fn end(&self) {
-        *self.right.valid_until.lock() = None;
-        self.right.changed.notify_waiters();
+        *self.term.valid_until.lock() = None;
+        self.term.changed.notify_waiters();
+    }
+}
+
+/// Keeps a shard from being handed over. Clones share one hold.
+#[derive(Debug, Clone)]
+pub(crate) struct ShardHold {
+    _in_progress: Arc<OwnedRwLockReadGuard<()>>,
+    fleet_lock: Arc<dyn FleetLock>,
+}
+
+impl ShardHold {
+    pub(crate) fn new(in_progress: OwnedRwLockReadGuard<()>, fleet_lock: Arc<dyn FleetLock>) -> Self {
+        Self { _in_progress: Arc::new(in_progress), fleet_lock }
+    }
+}
+
+/// Serializes decisions about the whole fleet between the leaders of its shards.
+#[async_trait]
+pub(crate) trait FleetLock: fmt::Debug + Send + Sync {
+    /// Acquires the lock.
+    ///
+    /// # Errors
+    /// If another controller holds it, or etcd cannot be reached.
+    async fn acquire(&self) -> Result<FleetLockGuard, CallFailure>;
+}
+
+/// A held fleet lock. Expires like any lease, and is released when dropped.
+pub(crate) struct FleetLockGuard {
+    lease: LeaderLease,
+    release: Option<Box<dyn FnOnce() + Send + Sync>>,
+}
+
+impl FleetLockGuard {
+    pub(crate) fn new(lease: LeaderLease, release: impl FnOnce() + Send + Sync + 'static) -> Self {
+        Self { lease, release: Some(Box::new(release)) }
+    }
+
+    pub(crate) const fn lease(&self) -> &LeaderLease {
+        &self.lease
+    }
+}
+
+impl Drop for FleetLockGuard {
+    fn drop(&mut self) {
+        if let Some(release) = self.release.take() {
+            release();
+        }
+    }
+}
+
+impl fmt::Debug for FleetLockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FleetLockGuard").field("lease", &self.lease).finish_non_exhaustive()
     }
 }
 
@@ -130,29 +206,29 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn it_ends_by_itself_and_cannot_be_brought_back() {
-        let (leadership, keeper) = LeaderLease::leased(7, Instant::now() + Duration::from_secs(10));
+    async fn expired_lease_cannot_be_renewed() {
+        let (lease, keeper) = LeaderLease::new(7, Instant::now() + Duration::from_secs(10));
         tokio::time::advance(Duration::from_secs(9)).await;
-        assert!(leadership.is_valid());
-        keeper.prolong(Instant::now() + Duration::from_secs(10));
+        assert!(lease.is_valid());
+        keeper.renew(Instant::now() + Duration::from_secs(10));
         tokio::time::advance(Duration::from_secs(9)).await;
-        assert!(leadership.is_valid());
-        leadership.lost().await;
-        assert!(!leadership.is_valid());
-        keeper.prolong(Instant::now() + Duration::from_secs(10));
-        assert!(!leadership.is_valid(), "somebody else may lead by now");
+        assert!(lease.is_valid());
+        lease.lost().await;
+        assert!(!lease.is_valid());
+        keeper.renew(Instant::now() + Duration::from_secs(10));
+        assert!(!lease.is_valid(), "another controller may lead by now");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_waits_for_its_end_is_told_at_once() {
-        let (leadership, keeper) = LeaderLease::leased(7, Instant::now() + Duration::from_secs(3600));
+    async fn ending_a_lease_wakes_waiting_tasks_at_once() {
+        let (lease, keeper) = LeaderLease::new(7, Instant::now() + Duration::from_secs(3600));
         let waiting = tokio::spawn({
-            let leadership = leadership.clone();
-            async move { leadership.lost().await }
+            let lease = lease.clone();
+            async move { lease.lost().await }
         });
         tokio::task::yield_now().await;
         keeper.end();
-        tokio::time::timeout(Duration::from_secs(1), waiting).await.expect("told").expect("no panic");
-        assert_eq!(leadership.remaining(), Some(Duration::ZERO));
+        tokio::time::timeout(Duration::from_secs(1), waiting).await.expect("woken").expect("no panic");
+        assert_eq!(lease.remaining(), Some(Duration::ZERO));
     }
 }

@@ -1,96 +1,124 @@
-//! What a controller keeps reconciled, as its author describes it.
+//! Resources that a controller reconciles, as their author implements them.
 
 use std::future::Future;
 
-use crate::controller::queue::WorkResult;
+use crate::controller::lease::LeaderLease;
+use crate::controller::result::WorkResult;
+use crate::controller::shards::ShardOwnership;
 use crate::lifecycle::failure::CallFailure;
 
-/// What a controller keeps reconciled.
+/// A kind of resource that a controller reconciles.
 ///
 /// ```
-/// use lcm_sdk::controller::{Fetched, Listing, Reconcile, ListScope};
-/// use lcm_sdk::controller::queue::WorkResult;
 /// use lcm_sdk::CallFailure;
+/// use lcm_sdk::controller::{LeaderLease, ListRequest, Listing, Resource, WorkResult};
 ///
 /// struct Greeter;
 ///
-/// impl Reconcile for Greeter {
-///     type Resource = String;
+/// impl Resource for Greeter {
+///     type Object = String;
 ///
 ///     fn key<'a>(&self, name: &'a String) -> &'a str {
 ///         name
 ///     }
 ///
-///     async fn list(&self, _: ListScope) -> Result<Listing<String>, CallFailure> {
-///         Ok(Listing { resources: vec!["Ada".into(), "Grace".into()], resting: Vec::new() })
+///     async fn list(&self, _: &ListRequest) -> Result<Listing<String>, CallFailure> {
+///         Ok(Listing::from(vec!["Ada".to_owned(), "Grace".to_owned()]))
 ///     }
 ///
-///     async fn fetch(&self, key: &str) -> Result<Fetched<String>, CallFailure> {
-///         Ok(Fetched::Resource(key.into()))
-///     }
-///
-///     async fn reconcile(&self, name: String) -> WorkResult {
+///     async fn reconcile(&self, name: String, _: LeaderLease) -> WorkResult {
 ///         println!("hello {name}");
 ///         WorkResult::success()
 ///     }
 /// }
 /// ```
-pub trait Reconcile: Send + Sync + 'static {
-    /// The resource.
-    type Resource: Send + Sync + 'static;
+pub trait Resource: Send + Sync + 'static {
+    /// One object of this kind.
+    type Object: Send + Sync + 'static;
 
-    /// Its name, which is unique.
-    fn key<'a>(&self, resource: &'a Self::Resource) -> &'a str;
+    /// Name of an object, unique within the kind.
+    fn key<'a>(&self, object: &'a Self::Object) -> &'a str;
 
-    /// Lists resources. The scope is an argument: nobody has to remember which kind of listing is under way.
-    fn list(&self, scope: ListScope) -> impl Future<Output = Result<Listing<Self::Resource>, CallFailure>> + Send;
+    /// Lists objects. The controller drops those that another controller owns.
+    fn list(&self, request: &ListRequest) -> impl Future<Output = Result<Listing<Self::Object>, CallFailure>> + Send;
 
-    /// Reads one resource.
-    fn fetch(&self, key: &str) -> impl Future<Output = Result<Fetched<Self::Resource>, CallFailure>> + Send;
+    /// Reads one object; `None` if it does not exist. The default lists everything: override it where one object can be
+    /// read alone.
+    fn fetch(&self, key: &str) -> impl Future<Output = Result<Option<Self::Object>, CallFailure>> + Send {
+        async move {
+            let everything = ShardOwnership::from_lease(LeaderLease::unfenced());
+            let listing = self.list(&ListRequest::new(ListScope::Everything, everything)).await?;
+            Ok(listing.objects.into_iter().find(|object| self.key(object) == key))
+        }
+    }
 
-    /// One pass over a resource. A panic is caught, and one that takes too long is dropped.
-    fn reconcile(&self, resource: Self::Resource) -> impl Future<Output = WorkResult> + Send;
+    /// Reconciles one object. Check the lease before every change, and send its fence along with writes. A panic is
+    /// caught, and a reconcile that takes too long is dropped.
+    fn reconcile(&self, object: Self::Object, lease: LeaderLease) -> impl Future<Output = WorkResult> + Send;
 
-    /// Called with everything a listing gave, before the first of them is reconciled: the place to ask for all of
-    /// them at once what each would ask for alone.
-    fn prepare(&self, resources: &[Self::Resource]) -> impl Future<Output = ()> + Send {
-        let _ = resources;
+    /// Called with all objects of a listing before the first of them is reconciled, to read in one call what each
+    /// reconcile would read alone.
+    fn prepare(&self, objects: &[Self::Object]) -> impl Future<Output = ()> + Send {
+        let _ = objects;
         async {}
     }
 
-    /// Whether a resource that was told as changed is only as our own last write left it.
-    fn is_echo(&self, resource: &Self::Resource) -> bool {
-        let _ = resource;
+    /// Whether an object that was reported as changed only carries this controller's own last write.
+    fn is_echo(&self, object: &Self::Object) -> bool {
+        let _ = object;
         false
     }
-
-    /// Called in every polling cycle, and as often where polling is disabled.
-    fn on_cycle(&self) {}
 }
 
-/// Which resources to list.
+/// A request for a listing.
+#[derive(Debug, Clone)]
+pub struct ListRequest {
+    scope: ListScope,
+    ownership: ShardOwnership,
+}
+
+impl ListRequest {
+    pub(crate) const fn new(scope: ListScope, ownership: ShardOwnership) -> Self {
+        Self { scope, ownership }
+    }
+
+    /// The objects to list.
+    pub const fn scope(&self) -> ListScope {
+        self.scope
+    }
+
+    /// Whether this controller owns the object of this name. Others may be left out of the listing.
+    pub fn owns(&self, key: &str) -> bool {
+        self.ownership.owns(key)
+    }
+}
+
+/// The objects to list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ListScope {
-    /// Everything there is: the start-up sweep trusts no record.
+    /// All objects: the start-up sweep trusts no record.
     Everything,
-    /// What is not at rest.
+    /// Objects that are not at rest.
     Active,
 }
 
-/// What a listing gave.
-#[derive(Debug, Clone, Default)]
-pub struct Listing<R> {
-    /// What is to be looked at.
-    pub resources: Vec<R>,
-    /// The names of those that exist and need no look.
+/// Result of a listing.
+#[derive(Debug, Clone)]
+pub struct Listing<O> {
+    /// Objects to reconcile.
+    pub objects: Vec<O>,
+    /// Names of objects that exist and need no reconcile.
     pub resting: Vec<String>,
 }
 
-/// What became of reading one resource.
-#[derive(Debug, Clone)]
-pub enum Fetched<R> {
-    /// This is it.
-    Resource(R),
-    /// It does not exist any more.
-    Gone,
+impl<O> From<Vec<O>> for Listing<O> {
+    fn from(objects: Vec<O>) -> Self {
+        Self { objects, resting: Vec::new() }
+    }
+}
+
+impl<O> Default for Listing<O> {
+    fn default() -> Self {
+        Self::from(Vec::new())
+    }
 }

@@ -1,14 +1,14 @@
-//! Asking everything to stop, once, from anywhere.
+//! Cooperative shutdown of any number of tasks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
 
-/// A request to stop that any number of tasks can wait for. Clones are the same request.
+/// A request to stop that any number of tasks can wait for. Clones share one request.
 ///
 /// ```
-/// use lcm_sdk::controller::shutdown::Shutdown;
+/// use lcm_sdk::controller::Shutdown;
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// let shutdown = Shutdown::new();
@@ -23,7 +23,7 @@ pub struct Shutdown {
     inner: Arc<Inner>,
 }
 
-/// A `Notify` wakes those who wait in the order they came, so that a simulated history can be repeated.
+/// `Notify` wakes waiting tasks in the order they came, so that a simulated history can be repeated.
 #[derive(Debug, Default)]
 struct Inner {
     is_requested: AtomicBool,
@@ -31,23 +31,23 @@ struct Inner {
 }
 
 impl Shutdown {
-    /// Nobody has asked yet.
+    /// Creates a shutdown that is not requested yet.
     pub fn new() -> Self {
         Self { inner: Arc::default() }
     }
 
-    /// Asks everyone to stop. Asking again changes nothing.
+    /// Requests the stop. Repeated requests have no effect.
     pub fn request(&self) {
         self.inner.is_requested.store(true, Ordering::Release);
         self.inner.requested.notify_waiters();
     }
 
-    /// Whether somebody has asked.
+    /// Whether the stop was requested.
     pub fn is_requested(&self) -> bool {
         self.inner.is_requested.load(Ordering::Acquire)
     }
 
-    /// Waits until somebody asks.
+    /// Waits until the stop is requested.
     ///
     /// # Cancel safety
     /// Can be dropped and called again at any time; a request is never missed.
@@ -61,11 +61,24 @@ impl Shutdown {
         }
     }
 
-    /// From now on asks when the process is told to end: SIGTERM, or Ctrl-C. A signal that comes after this returns is
-    /// heard, whatever the tasks of the runtime are busy with.
+    /// Creates a shutdown that is requested when the process receives SIGTERM or SIGINT.
     ///
     /// # Errors
-    /// If the operating system does not let us listen for the signals.
+    /// If the operating system refuses the signal handlers.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn from_signals() -> std::io::Result<Self> {
+        let shutdown = Self::new();
+        shutdown.on_signals()?;
+        Ok(shutdown)
+    }
+
+    /// Requests the stop when the process receives SIGTERM or SIGINT. A signal that arrives after this returns is
+    /// handled, however busy the runtime is.
+    ///
+    /// # Errors
+    /// If the operating system refuses the signal handlers.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -95,7 +108,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn everyone_who_waits_is_woken_and_who_comes_late_does_not_wait() {
+    async fn request_wakes_all_waiting_tasks() {
         let shutdown = Shutdown::new();
         let waiting: Vec<_> = (0..3)
             .map(|_| {
@@ -106,8 +119,9 @@ mod tests {
         tokio::task::yield_now().await;
         shutdown.request();
         for task in waiting {
-            task.await.expect("it wakes");
+            task.await.expect("woken");
         }
+        // A task that comes later does not wait at all.
         shutdown.requested().await;
     }
 }

@@ -1,4 +1,4 @@
-//! A sweep: everything is looked at once, and somebody waits for that.
+//! Tracks a sweep: one reconcile of every resource, and a report when all of them have ended.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,31 +12,31 @@ use tokio::time::Instant;
 use crate::controller::queue::Key;
 use crate::lifecycle::outcome::Outcome;
 
-/// What a sweep came to.
+/// Result of a sweep.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[must_use]
 pub struct SweepReport {
-    /// How many resources there were.
+    /// Number of resources.
     pub listed: usize,
-    /// How many passes ended in each outcome.
+    /// Number of reconciles by outcome.
     pub outcomes: BTreeMap<&'static str, usize>,
-    /// Those that were not looked at in time.
+    /// Names of resources that were not reconciled in time.
     pub unfinished: Vec<String>,
-    /// How long it took.
+    /// Duration of the sweep.
     pub took: Duration,
 }
 
 impl SweepReport {
-    /// Whether everything was looked at.
+    /// Whether every resource was reconciled.
     pub fn is_complete(&self) -> bool {
         self.unfinished.is_empty()
     }
 }
 
-/// Keeps track of who was looked at during a sweep. One sweep at a time.
+/// Tracks the resources of one sweep at a time.
 #[derive(Debug, Default)]
 pub(crate) struct SweepTracker {
-    // A pass in quiet times costs no more than a look at this.
+    // A reconcile outside a sweep pays for this check only.
     active: AtomicBool,
     waiting: Mutex<Waiting>,
     progress: Notify,
@@ -45,12 +45,12 @@ pub(crate) struct SweepTracker {
 #[derive(Debug, Default)]
 struct Waiting {
     results: HashMap<Key, Option<Option<Outcome>>>,
-    /// How many have no result: counted, because looking for them after every pass would take longer than the passes.
+    /// Number of resources without a result. Counted, because a search after every reconcile would dominate the sweep.
     left: usize,
 }
 
 impl SweepTracker {
-    /// A resource belongs to the sweep.
+    /// Adds a resource to the sweep.
     pub(crate) fn expect(&self, key: &Key) {
         let mut waiting = self.waiting.lock();
         if !matches!(waiting.results.insert(Key::clone(key), None), Some(None)) {
@@ -59,7 +59,7 @@ impl SweepTracker {
         self.active.store(true, Ordering::Release);
     }
 
-    /// A pass over a resource ended; `None` if it does not exist any more.
+    /// Records the end of a reconcile; `None` if the resource does not exist any more.
     pub(crate) fn done(&self, key: &Key, outcome: Option<Outcome>) {
         if !self.active.load(Ordering::Acquire) {
             return;
@@ -74,6 +74,7 @@ impl SweepTracker {
         }
     }
 
+    /// Waits until every resource has a result, or until the limit.
     pub(crate) async fn wait_for(&self, listed: Vec<Key>, began: Instant, limit: Duration) -> SweepReport {
         let all_done = async {
             loop {
@@ -86,7 +87,7 @@ impl SweepTracker {
                 progress.await;
             }
         };
-        // Late ones are named in the report.
+        // The report names the resources that are late.
         let _ = tokio::time::timeout(limit, all_done).await;
         self.active.store(false, Ordering::Release);
         let Waiting { results, .. } = std::mem::take(&mut *self.waiting.lock());

@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 use super::cache::{CachedFleet, FleetSnapshot, WorkerCache};
 use super::result::Mode;
-use crate::controller::lease::LeaderLease;
-use crate::controller::shards::{Hold, ScaleDownLock, ShardGuard};
+use crate::controller::LeaderLease;
+use crate::controller::lease::FleetLockGuard;
 use crate::lifecycle::event::Event;
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::fleet::FleetView;
@@ -47,8 +47,6 @@ impl Default for CmlDefaults {
 pub(crate) struct Context {
     shared: Arc<Shared>,
     pub(super) lease: LeaderLease,
-    /// Delays the handover of the shard until every clone is dropped.
-    shard: Option<Hold>,
 }
 
 struct Shared {
@@ -66,7 +64,7 @@ struct Shared {
 pub(super) struct FleetGuard {
     cached: OwnedMutexGuard<CachedFleet>,
     /// The same among the controllers that share a fleet.
-    scale_down: Option<ScaleDownLock>,
+    lock: Option<FleetLockGuard>,
 }
 
 impl Context {
@@ -80,15 +78,11 @@ impl Context {
             fleet: Arc::default(),
             scale_down_epoch: AtomicU64::new(0),
         };
-        Self { shared: Arc::new(shared), lease: LeaderLease::unfenced(), shard: None }
+        Self { shared: Arc::new(shared), lease: LeaderLease::unfenced() }
     }
 
     pub(super) fn with_lease(&self, lease: LeaderLease) -> Self {
-        Self { shared: Arc::clone(&self.shared), lease, shard: None }
-    }
-
-    pub(super) fn with_guard(&self, guard: ShardGuard) -> Self {
-        Self { shared: Arc::clone(&self.shared), lease: guard.leadership, shard: guard.hold }
+        Self { shared: Arc::clone(&self.shared), lease }
     }
 
     pub(super) fn ports(&self) -> &Ports {
@@ -160,29 +154,29 @@ impl Context {
         let recent = cached.snapshot.filter(|seen| seen.at.elapsed() < FLEET_MAX_AGE);
         let keeps = |view: &FleetView| fleet_guards(view, &self.policy().scale_down, now).is_some();
         if let Some(seen) = recent.filter(|seen| seen.scale_down_epoch == scale_down_epoch && keeps(&seen.view)) {
-            return (Ok(seen.view), FleetGuard { cached, scale_down: None });
+            return (Ok(seen.view), FleetGuard { cached, lock: None });
         }
         // Taken before the records are listed: another controller would count a worker that is about to leave.
-        let scale_down = match (&self.shard, mode) {
-            (Some(shard), Mode::Real) => match shard.scale_down().await {
-                Ok(lock) => Some(lock),
-                Err(failure) => return (Err(failure), FleetGuard { cached, scale_down: None }),
+        let lock = match mode {
+            Mode::Real => match self.lease.lock_fleet().await {
+                Ok(lock) => lock,
+                Err(failure) => return (Err(failure), FleetGuard { cached, lock: None }),
             },
-            (Some(_), Mode::DryRun) | (None, _) => None,
+            Mode::DryRun => None,
         };
         let counted = self.ports().control_plane.workers(&Scope::everything()).await.map(|listing| {
             let view = FleetView::from_workers(&listing.workers);
             cached.snapshot = Some(FleetSnapshot { view, at: Instant::now(), scale_down_epoch });
             view
         });
-        (counted, FleetGuard { cached, scale_down })
+        (counted, FleetGuard { cached, lock })
     }
 }
 
 impl FleetGuard {
     /// The lease on scaling the fleet down, where several controllers share one.
     pub(super) fn lease(&self) -> Option<&LeaderLease> {
-        self.scale_down.as_ref().map(ScaleDownLock::right)
+        self.lock.as_ref().map(FleetLockGuard::lease)
     }
 
     /// Takes a worker that was scaled down out of the cached view. The epoch follows our own departure; if another

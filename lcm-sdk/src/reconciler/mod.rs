@@ -27,8 +27,7 @@ use self::cache::WorkerCache;
 use self::context::Context;
 use self::observe::{Observed, observe};
 use self::result::effect_reports;
-use crate::controller::lease::LeaderLease;
-use crate::controller::shards::ShardGuard;
+use crate::controller::LeaderLease;
 use crate::lifecycle::decide;
 use crate::lifecycle::decision::Decision;
 use crate::lifecycle::event::Event;
@@ -104,12 +103,6 @@ impl Reconciler {
     #[must_use]
     pub fn with_lease(&self, lease: LeaderLease) -> Self {
         Self { context: self.context.with_lease(lease) }
-    }
-
-    /// The same reconciler, acting on one worker under the lease of its shard.
-    #[must_use]
-    pub(crate) fn with_guard(&self, guard: ShardGuard) -> Self {
-        Self { context: self.context.with_guard(guard) }
     }
 
     /// Reconciles a worker.

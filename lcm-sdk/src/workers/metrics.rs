@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
-use crate::controller::shards::ShardOwnership;
 use crate::controller::shutdown::Shutdown;
+use crate::controller::{LeaderLease, ShardOwnership};
 use crate::lifecycle::counters::{Counter, Counts};
 use crate::lifecycle::failure::CallFailure;
 use crate::lifecycle::ids::InstanceId;
@@ -25,7 +25,7 @@ const CONCURRENT_CMLS: usize = 32;
 #[derive(Debug, Clone)]
 pub struct MetricsLoop {
     reconciler: Reconciler,
-    mandate: ShardOwnership,
+    ownership: ShardOwnership,
     interval: Duration,
 }
 
@@ -41,14 +41,14 @@ pub struct MetricsReport {
 impl MetricsLoop {
     /// A loop over a reconciler's ports.
     pub fn new(reconciler: Reconciler, interval: Duration) -> Self {
-        let mandate = ShardOwnership::fleet(reconciler.lease().clone());
-        Self { reconciler, mandate, interval }
+        let ownership = ShardOwnership::from_lease(reconciler.lease().clone());
+        Self { reconciler, ownership, interval }
     }
 
-    /// The same, for the workers of a mandate alone.
+    /// The same, for the workers of a ownership alone.
     #[must_use]
-    pub fn within(self, mandate: ShardOwnership) -> Self {
-        Self { mandate, ..self }
+    pub fn restricted_to(self, ownership: ShardOwnership) -> Self {
+        Self { ownership, ..self }
     }
 
     /// Collects again and again until asked to stop.
@@ -79,7 +79,7 @@ impl MetricsLoop {
         let listing = self.reconciler.ports().control_plane.workers(&Scope::living()).await?;
         let policy = self.reconciler.policy();
         let mut by_region: BTreeMap<&str, Vec<(&Worker, InstanceId)>> = BTreeMap::new();
-        let ours = |worker: &&Worker| self.mandate.includes(worker.id.as_str());
+        let ours = |worker: &&Worker| self.ownership.owns(worker.id.as_str());
         for worker in listing.workers.iter().filter(|worker| worker.status == WorkerStatus::Running).filter(ours) {
             if let (Some(region), Some(id)) = (policy.regions.region_of(worker), &worker.ec2_instance_id) {
                 by_region.entry(region).or_default().push((worker, id.clone()));
@@ -130,9 +130,9 @@ impl MetricsLoop {
         let at = self.reconciler.ports().clock.now();
         let _turn = self.reconciler.cache().lock(&worker.id).await;
         // After the wait for the turn, which may have been long.
-        let charge = self.mandate.over(worker.id.as_str()).filter(|charge| charge.leadership.is_valid());
-        let Some(charge) = charge else { return false };
-        let fence = charge.leadership.fence();
+        let lease = self.ownership.lease(worker.id.as_str()).filter(LeaderLease::is_valid);
+        let Some(lease) = lease else { return false };
+        let fence = lease.fence();
         let told = self.reconciler.ports().control_plane.report_metrics(&worker.id, cloud, cml.as_ref(), at, fence);
         match told.await {
             Ok(version) => {

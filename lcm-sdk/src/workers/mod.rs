@@ -9,5 +9,5 @@ pub use controller::{
     OneSweep, OneSweepError, Readiness, StartupConfig, Swept, WorkerController, WorkerControllerConfig,
 };
 pub use discovery::{Discovery, DiscoveryConfig, DiscoveryReport, RegionReport};
-pub use fleet::{Hooks, OnPass, ReadWorker, WorkerFleet};
+pub use fleet::{ReadWorker, WorkerFleet};
 pub use metrics::{MetricsLoop, MetricsReport};

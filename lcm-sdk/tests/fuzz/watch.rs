@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use lcm_sdk::controller::shutdown::Shutdown;
-use lcm_sdk::controller::watch::{WatchConfig, WatchNotice, Watcher, first_segment};
+use lcm_sdk::controller::{Shutdown, WatchConfig, WatchEvent, Watcher, first_segment};
 use lcm_sdk::providers::memory::MemoryCoordination;
 use lcm_sdk::telemetry::Telemetry;
 use proptest::prelude::*;
@@ -37,11 +36,11 @@ fn watch_reports_every_key_that_names_a_resource() {
         runtime.expect("a runtime").block_on(async {
             let etcd = MemoryCoordination::new();
             let config = WatchConfig::new(["/workers/"]);
-            let (watcher, _handle, mut notices) =
-                Watcher::new(Arc::new(etcd.clone()), config, Telemetry::default(), first_segment);
+            let (watcher, _handle) = Watcher::new(Arc::new(etcd.clone()), config, Telemetry::default());
             let shutdown = Shutdown::new();
-            let running = tokio::spawn(watcher.run(shutdown.clone()));
-            prop_assert!(matches!(notices.recv().await, Some(WatchNotice::Resync(_))));
+            let (sender, mut events) = tokio::sync::mpsc::unbounded_channel();
+            let running = tokio::spawn(watcher.run(move |event| drop(sender.send(event)), shutdown.clone()));
+            prop_assert!(matches!(events.recv().await, Some(WatchEvent::Resync(_))));
             for (key, value) in &writes {
                 etcd.put(key, value);
             }
@@ -51,9 +50,9 @@ fn watch_reports_every_key_that_names_a_resource() {
                 writes.iter().filter_map(|(key, _)| first_segment("/workers/", key.as_bytes())).collect();
             expected.insert("the-end".to_owned());
             while !expected.is_empty() {
-                match notices.recv().await {
-                    Some(WatchNotice::Changed(ids)) => expected.retain(|id| !ids.contains(id)),
-                    Some(WatchNotice::Resync(_)) => break,
+                match events.recv().await {
+                    Some(WatchEvent::Changed(id)) => drop(expected.remove(&id)),
+                    Some(WatchEvent::Resync(_)) => break,
                     None => return Err(TestCaseError::fail(format!("not reported: {expected:?}"))),
                 }
             }

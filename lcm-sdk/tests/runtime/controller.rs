@@ -1,24 +1,25 @@
-//! The generic controller, on paused time.
+//! The generic controller and its runner, on paused time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lcm_sdk::controller::queue::ResourceStatus;
-use lcm_sdk::controller::queue::WorkResult;
-use lcm_sdk::controller::shutdown::Shutdown;
-use lcm_sdk::controller::{Controller, ControllerConfig, Fetched, ListScope, Listing, Reconcile};
+use lcm_sdk::controller::{
+    Controller, ControllerConfig, LeaderLease, ListRequest, Listing, Resource, ResourceStatus, Runner, ShardOwnership,
+    Shutdown, WatchConfig, WorkReason, WorkResult,
+};
+use lcm_sdk::providers::memory::MemoryCoordination;
 use lcm_sdk::telemetry::{Anomaly, Telemetry};
 use lcm_sdk::{CallFailure, FailureKind, Requeue};
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::{advance, sleep};
 
-/// What a resource does when it is reconciled.
+/// Behavior of a resource when it is reconciled.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Habit {
+enum Behavior {
     Takes(u64),
-    /// Wants to be looked at again after so many seconds.
+    /// Requests another reconcile after this many seconds.
     Returns(u64),
     Fails,
     Panics,
@@ -26,9 +27,9 @@ enum Habit {
 }
 
 #[derive(Default)]
-struct Stage {
-    habits: Mutex<BTreeMap<String, Habit>>,
-    passes: Mutex<HashMap<String, usize>>,
+struct State {
+    behaviors: Mutex<BTreeMap<String, Behavior>>,
+    reconciles: Mutex<HashMap<String, usize>>,
     running: Mutex<HashMap<String, usize>>,
     most_at_once: Mutex<usize>,
     listing_fails: Mutex<bool>,
@@ -36,45 +37,46 @@ struct Stage {
 }
 
 #[derive(Clone, Default)]
-struct Play(Arc<Stage>);
+struct FakeResource(Arc<State>);
 
-impl Play {
-    fn with(habits: &[(&str, Habit)]) -> Self {
-        let play = Self::default();
-        *play.0.habits.lock() = habits.iter().map(|(name, habit)| ((*name).to_owned(), *habit)).collect();
-        play
+impl FakeResource {
+    fn with(behaviors: &[(&str, Behavior)]) -> Self {
+        let resource = Self::default();
+        *resource.0.behaviors.lock() =
+            behaviors.iter().map(|(name, behavior)| ((*name).to_owned(), *behavior)).collect();
+        resource
     }
 
-    fn passes(&self, name: &str) -> usize {
-        self.0.passes.lock().get(name).copied().unwrap_or_default()
+    fn reconciles(&self, name: &str) -> usize {
+        self.0.reconciles.lock().get(name).copied().unwrap_or_default()
     }
 }
 
-impl Reconcile for Play {
-    type Resource = String;
+impl Resource for FakeResource {
+    type Object = String;
 
     fn key<'a>(&self, name: &'a String) -> &'a str {
         name
     }
 
-    async fn list(&self, _: ListScope) -> Result<Listing<String>, CallFailure> {
+    async fn list(&self, _: &ListRequest) -> Result<Listing<String>, CallFailure> {
         if *self.0.listing_fails.lock() {
-            return Err(CallFailure::new(FailureKind::Unreachable, "nobody home"));
+            return Err(CallFailure::new(FailureKind::Unreachable, "unreachable"));
         }
-        Ok(Listing { resources: self.0.habits.lock().keys().cloned().collect(), resting: Vec::new() })
+        Ok(Listing::from(self.0.behaviors.lock().keys().cloned().collect::<Vec<_>>()))
     }
 
-    async fn fetch(&self, key: &str) -> Result<Fetched<String>, CallFailure> {
-        let exists = self.0.habits.lock().contains_key(key);
-        Ok(if exists { Fetched::Resource(key.to_owned()) } else { Fetched::Gone })
+    async fn fetch(&self, key: &str) -> Result<Option<String>, CallFailure> {
+        let exists = self.0.behaviors.lock().contains_key(key);
+        Ok(exists.then(|| key.to_owned()))
     }
 
     async fn prepare(&self, resources: &[String]) {
         self.0.prepared.lock().push(resources.len());
     }
 
-    async fn reconcile(&self, name: String) -> WorkResult {
-        *self.0.passes.lock().entry(name.clone()).or_default() += 1;
+    async fn reconcile(&self, name: String, _: LeaderLease) -> WorkResult {
+        *self.0.reconciles.lock().entry(name.clone()).or_default() += 1;
         let now_running = {
             let mut running = self.0.running.lock();
             *running.entry(name.clone()).or_default() += 1;
@@ -83,27 +85,27 @@ impl Reconcile for Play {
         };
         let most = (*self.0.most_at_once.lock()).max(now_running);
         *self.0.most_at_once.lock() = most;
-        let _leaves = Leaving(self, &name);
-        let habit = self.0.habits.lock().get(&name).copied();
-        match habit {
+        let _guard = RunningGuard(self, &name);
+        let behavior = self.0.behaviors.lock().get(&name).copied();
+        match behavior {
             None => WorkResult::success(),
-            Some(Habit::Takes(seconds)) => {
+            Some(Behavior::Takes(seconds)) => {
                 sleep(Duration::from_secs(seconds)).await;
                 WorkResult::success()
             }
-            Some(Habit::Returns(seconds)) => {
+            Some(Behavior::Returns(seconds)) => {
                 WorkResult { requeue: Requeue::After(Duration::from_secs(seconds)), ..WorkResult::success() }
             }
-            Some(Habit::Fails) => WorkResult::retry("failing", "as ever"),
-            Some(Habit::Panics) => panic!("out of cheese"),
-            Some(Habit::Hangs) => std::future::pending().await,
+            Some(Behavior::Fails) => WorkResult::retry(WorkReason::Custom("failing"), "as ever"),
+            Some(Behavior::Panics) => panic!("out of cheese"),
+            Some(Behavior::Hangs) => std::future::pending().await,
         }
     }
 }
 
-struct Leaving<'a>(&'a Play, &'a str);
+struct RunningGuard<'a>(&'a FakeResource, &'a str);
 
-impl Drop for Leaving<'_> {
+impl Drop for RunningGuard<'_> {
     fn drop(&mut self) {
         if let Some(running) = self.0.0.running.lock().get_mut(self.1) {
             *running -= 1;
@@ -111,9 +113,12 @@ impl Drop for Leaving<'_> {
     }
 }
 
-fn start(play: &Play, config: ControllerConfig) -> (Controller<Play>, Telemetry, Shutdown, JoinHandle<()>) {
+fn start(
+    resource: &FakeResource,
+    config: ControllerConfig,
+) -> (Runner<FakeResource>, Telemetry, Shutdown, JoinHandle<()>) {
     let telemetry = Telemetry::default();
-    let controller = Controller::new(play.clone(), config, telemetry.clone());
+    let controller = Runner::new(Arc::new(resource.clone()), config, telemetry.clone());
     let shutdown = Shutdown::new();
     let running = tokio::spawn({
         let (controller, shutdown) = (controller.clone(), shutdown.clone());
@@ -126,7 +131,7 @@ fn config() -> ControllerConfig {
     ControllerConfig { timeout: Duration::from_secs(60), jitter: Arc::new(|| 1.0), ..ControllerConfig::default() }
 }
 
-/// Lets time pass in steps small enough for every task to take its turn.
+/// Advances time in steps small enough for every task to run.
 async fn pass_time(seconds: u64) {
     for _ in 0..seconds * 4 {
         advance(Duration::from_millis(250)).await;
@@ -135,94 +140,95 @@ async fn pass_time(seconds: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn polling_looks_at_everything_in_every_cycle_after_the_initial_delay() {
-    let play = Play::with(&[("a", Habit::Takes(0)), ("b", Habit::Takes(0))]);
-    let (_controller, ..) = start(&play, config());
+async fn polling_begins_after_the_initial_delay() {
+    let resource = FakeResource::with(&[("a", Behavior::Takes(0)), ("b", Behavior::Takes(0))]);
+    let (_controller, ..) = start(&resource, config());
     pass_time(4).await;
-    assert_eq!(play.passes("a"), 0);
+    assert_eq!(resource.reconciles("a"), 0);
     pass_time(3).await;
-    assert_eq!((play.passes("a"), play.passes("b")), (1, 1));
+    assert_eq!((resource.reconciles("a"), resource.reconciles("b")), (1, 1));
     pass_time(30).await;
-    assert_eq!((play.passes("a"), play.passes("b")), (2, 2));
-    assert_eq!(*play.0.prepared.lock(), [2, 2]);
+    assert_eq!((resource.reconciles("a"), resource.reconciles("b")), (2, 2));
+    assert_eq!(*resource.0.prepared.lock(), [2, 2]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_trigger_during_a_pass_makes_it_run_once_more_and_never_at_the_same_time() {
-    let play = Play::with(&[("a", Habit::Takes(10))]);
-    let (controller, ..) = start(&play, ControllerConfig { initial_delay: Duration::from_secs(9999), ..config() });
+async fn trigger_during_a_reconcile_runs_it_once_more() {
+    let resource = FakeResource::with(&[("a", Behavior::Takes(10))]);
+    let (controller, ..) = start(&resource, ControllerConfig { initial_delay: Duration::from_secs(9999), ..config() });
     controller.changed("a");
     pass_time(1).await;
     for _ in 0..5 {
         controller.changed("a");
-        controller.demand("a");
+        controller.enqueue("a");
     }
     assert_eq!(controller.resource("a").expect("known").status, ResourceStatus::InProgress);
     pass_time(25).await;
-    assert_eq!(play.passes("a"), 2);
+    assert_eq!(resource.reconciles("a"), 2);
     assert_eq!(controller.resource("a").expect("known").status, ResourceStatus::Success);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_and_a_hang_are_counted_and_retried_and_the_others_never_notice() {
-    let play = Play::with(&[("bad", Habit::Panics), ("good", Habit::Takes(0)), ("stuck", Habit::Hangs)]);
-    let (controller, telemetry, ..) = start(&play, ControllerConfig { max_concurrent: 2, ..config() });
+async fn panic_and_hang_do_not_affect_other_resources() {
+    let resource =
+        FakeResource::with(&[("bad", Behavior::Panics), ("good", Behavior::Takes(0)), ("stuck", Behavior::Hangs)]);
+    let (controller, telemetry, ..) = start(&resource, ControllerConfig { max_concurrent: 2, ..config() });
     pass_time(300).await;
     assert!(telemetry.anomalies(Anomaly::Panic) >= 5, "{}", telemetry.anomalies(Anomaly::Panic));
     assert!(telemetry.anomalies(Anomaly::TimedOut) >= 2);
-    assert!(play.passes("good") >= 9, "{}", play.passes("good"));
+    assert!(resource.reconciles("good") >= 9, "{}", resource.reconciles("good"));
     let bad = controller.resource("bad").expect("known");
     assert_eq!(bad.last.expect("ran").error.as_deref(), Some("out of cheese"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn retries_keep_their_distance() {
-    let play = Play::with(&[("a", Habit::Fails)]);
-    let (controller, ..) = start(&play, ControllerConfig { initial_delay: Duration::from_secs(9999), ..config() });
+async fn retries_follow_the_backoff() {
+    let resource = FakeResource::with(&[("a", Behavior::Fails)]);
+    let (controller, ..) = start(&resource, ControllerConfig { initial_delay: Duration::from_secs(9999), ..config() });
     controller.changed("a");
     pass_time(1).await;
-    // 1 + 2 + 4 + 8 + 16 + 32 seconds of waiting make seven passes.
+    // Delays of 1, 2, 4, 8, 16 and 32 seconds make seven reconciles.
     pass_time(64).await;
-    assert_eq!(play.passes("a"), 7);
+    assert_eq!(resource.reconciles("a"), 7);
     let state = controller.resource("a").expect("known");
     assert_eq!((state.status, state.retry_count), (ResourceStatus::Failed, 7));
-    play.0.habits.lock().insert("a".into(), Habit::Takes(0));
+    resource.0.behaviors.lock().insert("a".into(), Behavior::Takes(0));
     controller.changed("a");
     pass_time(1).await;
     assert_eq!(controller.resource("a").expect("known").retry_count, 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_more_passes_than_allowed_run_at_once() {
+async fn concurrency_is_limited() {
     let names: Vec<String> = (0..50).map(|number| format!("r-{number:02}")).collect();
-    let habits: Vec<_> = names.iter().map(|name| (name.as_str(), Habit::Takes(1))).collect();
-    let play = Play::with(&habits);
-    let (_controller, ..) = start(&play, ControllerConfig { max_concurrent: 5, ..config() });
+    let behaviors: Vec<_> = names.iter().map(|name| (name.as_str(), Behavior::Takes(1))).collect();
+    let resource = FakeResource::with(&behaviors);
+    let (_controller, ..) = start(&resource, ControllerConfig { max_concurrent: 5, ..config() });
     pass_time(20).await;
-    assert_eq!(*play.0.most_at_once.lock(), 5);
-    assert!(names.iter().all(|name| play.passes(name) == 1));
+    assert_eq!(*resource.0.most_at_once.lock(), 5);
+    assert!(names.iter().all(|name| resource.reconciles(name) == 1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_takes_nothing_new_and_lets_what_runs_finish() {
-    let play = Play::with(&[("slow", Habit::Takes(20))]);
-    let (controller, _, shutdown, running) = start(&play, config());
+async fn stop_waits_for_reconciles_in_progress() {
+    let resource = FakeResource::with(&[("slow", Behavior::Takes(20))]);
+    let (controller, _, shutdown, running) = start(&resource, config());
     controller.changed("slow");
     pass_time(1).await;
     shutdown.request();
     controller.changed("late");
     pass_time(10).await;
-    assert!(!running.is_finished(), "a pass is under way");
+    assert!(!running.is_finished(), "a reconcile is in progress");
     pass_time(15).await;
     running.await.expect("ends");
-    assert_eq!((play.passes("slow"), play.passes("late")), (1, 0));
+    assert_eq!((resource.reconciles("slow"), resource.reconciles("late")), (1, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_does_not_wait_for_ever() {
-    let play = Play::with(&[("stuck", Habit::Hangs)]);
+async fn stop_waits_no_longer_than_the_grace() {
+    let resource = FakeResource::with(&[("stuck", Behavior::Hangs)]);
     let (controller, _, shutdown, running) =
-        start(&play, ControllerConfig { grace: Duration::from_secs(5), ..config() });
+        start(&resource, ControllerConfig { grace: Duration::from_secs(5), ..config() });
     controller.changed("stuck");
     pass_time(1).await;
     shutdown.request();
@@ -231,9 +237,9 @@ async fn a_stop_does_not_wait_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sweep_waits_for_all_and_names_the_one_that_hangs() {
-    let play = Play::with(&[("a", Habit::Takes(1)), ("b", Habit::Fails), ("stuck", Habit::Hangs)]);
-    let (controller, ..) = start(&play, ControllerConfig { initial_delay: Duration::from_secs(9999), ..config() });
+async fn sweep_names_resources_that_hang() {
+    let resource = FakeResource::with(&[("a", Behavior::Takes(1)), ("b", Behavior::Fails), ("stuck", Behavior::Hangs)]);
+    let (controller, ..) = start(&resource, ControllerConfig { initial_delay: Duration::from_secs(9999), ..config() });
     let sweep = controller.sweep(Duration::from_secs(10)).await.expect("listed");
     assert_eq!(sweep.listed, 3);
     assert_eq!(sweep.outcomes, BTreeMap::from([("retry", 1), ("success", 1)]));
@@ -242,21 +248,21 @@ async fn a_sweep_waits_for_all_and_names_the_one_that_hangs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_listing_that_fails_is_tried_again_sooner_than_the_next_cycle() {
-    let play = Play::with(&[("a", Habit::Takes(0))]);
-    *play.0.listing_fails.lock() = true;
-    let (_controller, ..) = start(&play, config());
+async fn failed_listing_is_retried_before_the_next_cycle() {
+    let resource = FakeResource::with(&[("a", Behavior::Takes(0))]);
+    *resource.0.listing_fails.lock() = true;
+    let (_controller, ..) = start(&resource, config());
     pass_time(7).await;
-    assert_eq!(play.passes("a"), 0);
-    *play.0.listing_fails.lock() = false;
+    assert_eq!(resource.reconciles("a"), 0);
+    *resource.0.listing_fails.lock() = false;
     pass_time(5).await;
-    assert_eq!(play.passes("a"), 1);
+    assert_eq!(resource.reconciles("a"), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_does_not_exist_any_more_is_forgotten() {
-    let play = Play::with(&[("a", Habit::Takes(0))]);
-    let (controller, ..) = start(&play, config());
+async fn missing_resource_is_forgotten() {
+    let resource = FakeResource::with(&[("a", Behavior::Takes(0))]);
+    let (controller, ..) = start(&resource, config());
     controller.changed("ghost");
     pass_time(7).await;
     let known: Vec<_> = controller.resources().into_iter().map(|state| state.resource_id.to_string()).collect();
@@ -264,15 +270,96 @@ async fn what_does_not_exist_any_more_is_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_is_due_is_not_late_because_the_one_who_knew_is_busy() {
-    let play = Play::with(&[("soon", Habit::Returns(2)), ("stuck", Habit::Hangs), ("stuck too", Habit::Hangs)]);
+async fn due_resource_is_not_late_while_tasks_are_busy() {
+    let resource = FakeResource::with(&[
+        ("soon", Behavior::Returns(2)),
+        ("stuck", Behavior::Hangs),
+        ("stuck too", Behavior::Hangs),
+    ]);
     let quiet = ControllerConfig { initial_delay: Duration::from_secs(9999), max_concurrent: 3, ..config() };
-    let (controller, ..) = start(&play, quiet);
+    let (controller, ..) = start(&resource, quiet);
     pass_time(1).await;
     controller.changed("soon");
     pass_time(1).await;
     controller.changed("stuck");
     controller.changed("stuck too");
     pass_time(20).await;
-    assert!(play.passes("soon") >= 9, "{} passes in twenty seconds", play.passes("soon"));
+    assert!(resource.reconciles("soon") >= 9, "{} reconciles in twenty seconds", resource.reconciles("soon"));
+}
+
+/// A controller that watches, polls only once a day, and reconciles without delay.
+async fn watching(
+    resource: &FakeResource,
+    etcd: &MemoryCoordination,
+    watch: WatchConfig,
+) -> (Controller<FakeResource>, Shutdown) {
+    let config = ControllerConfig { interval: Duration::from_secs(86_400), ..config() };
+    let controller = Controller::builder(resource.clone())
+        .elect(Arc::new(etcd.clone()), "/play/leader")
+        .watch(watch)
+        .config(config)
+        .build()
+        .expect("valid settings");
+    let shutdown = Shutdown::new();
+    tokio::spawn({
+        let (controller, shutdown) = (controller.clone(), shutdown.clone());
+        async move { controller.run(&shutdown).await }
+    });
+    pass_time(10).await;
+    assert_eq!(resource.reconciles("a"), 2, "once for the beginning of the watch, once for the first cycle");
+    (controller, shutdown)
+}
+
+#[tokio::test(start_paused = true)]
+async fn watched_changes_are_debounced_from_the_first_on() {
+    let resource = FakeResource::with(&[("a", Behavior::Takes(0))]);
+    let etcd = MemoryCoordination::new();
+    let (controller, _shutdown) = watching(&resource, &etcd, WatchConfig::from(["/play/"])).await;
+    for number in 0..40 {
+        etcd.put("/play/a", &number.to_string());
+        sleep(Duration::from_millis(100)).await;
+    }
+    let reconciles = resource.reconciles("a") - 2;
+    assert!((7..=8).contains(&reconciles), "{reconciles} reconciles in four seconds with a debounce of half a second");
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(controller.load(), Some((0, [("changed", 0), ("due", 0), ("resync", 0)])));
+}
+
+#[tokio::test(start_paused = true)]
+async fn too_many_watched_changes_lead_to_one_listing() {
+    let resource = FakeResource::with(&[("a", Behavior::Takes(0))]);
+    let etcd = MemoryCoordination::new();
+    let config = WatchConfig { max_pending: 10, ..WatchConfig::from(["/play/"]) };
+    let (controller, _shutdown) = watching(&resource, &etcd, config).await;
+    let listings = resource.0.prepared.lock().len();
+    for number in 0..11 {
+        etcd.put(&format!("/play/unknown-{number}"), "1");
+    }
+    pass_time(5).await;
+    assert_eq!(resource.0.prepared.lock().len(), listings + 1);
+    assert_eq!(controller.resources().len(), 1, "unknown names are forgotten");
+    assert_eq!(resource.reconciles("a"), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn controller_survives_losing_and_regaining_the_lead() {
+    let resource = FakeResource::with(&[("a", Behavior::Takes(0))]);
+    let etcd = MemoryCoordination::new();
+    let (controller, shutdown) = watching(&resource, &etcd, WatchConfig::from(["/play/"])).await;
+    let first = controller.term().expect("it leads");
+    etcd.lose_leases();
+    pass_time(1).await;
+    assert!(first.ended().is_requested() && !first.ownership().is_valid());
+    pass_time(20).await;
+    let second = controller.term().expect("it leads again");
+    let token = |ownership: &ShardOwnership| ownership.fleet_lease().and_then(|lease| lease.fence().0);
+    assert!(token(second.ownership()).is_some());
+    let before = resource.reconciles("a");
+    etcd.put("/play/a", "changed in the second term");
+    pass_time(2).await;
+    assert_eq!(resource.reconciles("a"), before + 1);
+    shutdown.request();
+    pass_time(2).await;
+    assert!(controller.term().is_none() && etcd.leases().is_empty(), "resigned");
+    assert!(!controller.enqueue("a"), "another controller may own it");
 }

@@ -1,12 +1,10 @@
-//! The loops beside the passes: discovery, metrics, and the controller that holds them together.
+//! Discovery, metrics and the worker controller.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lcm_sdk::controller::lease::LeaderLease;
-use lcm_sdk::controller::shutdown::Shutdown;
-use lcm_sdk::controller::{ControllerConfig, Polling};
+use lcm_sdk::controller::{ControllerConfig, LeaderLease, Polling, Shutdown};
 use lcm_sdk::ports::{Claim, Coordination, DiscoveryFilter, Lease, LeaseId, Listing, Renewal, WatchStream};
 use lcm_sdk::providers::memory::{Fault, MemoryCoordination, Versions};
 use lcm_sdk::telemetry::Telemetry;
@@ -14,7 +12,7 @@ use lcm_sdk::workers::{Discovery, DiscoveryConfig, MetricsLoop, WorkerController
 use lcm_sdk::{CallFailure, DesiredStatus, Ec2State, FailureKind, WorkerStatus};
 use tokio::time::Instant;
 
-use super::bench::{Bench, ELSEWHERE, HERE, pass_time, worker_id};
+use super::harness::{ELSEWHERE, HERE, Harness, pass_time, worker_id};
 
 fn everywhere() -> DiscoveryConfig {
     let tags = vec![("lcm:worker_id".to_owned(), None)];
@@ -25,83 +23,83 @@ fn everywhere() -> DiscoveryConfig {
     }
 }
 
-fn controller(bench: &Bench, etcd: Arc<dyn Coordination>, config: WorkerControllerConfig) -> WorkerController {
+fn controller(harness: &Harness, etcd: Arc<dyn Coordination>, config: WorkerControllerConfig) -> WorkerController {
     let config = WorkerControllerConfig { discovery: None, ..config };
-    WorkerController::new(bench.ports(), bench.policy.clone(), Some(etcd), config, Telemetry::default())
+    WorkerController::new(harness.ports(), harness.policy.clone(), Some(etcd), config, Telemetry::default())
         .expect("can be elected")
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_was_terminated_during_a_scan_is_not_brought_back() {
-    let bench = Bench::new();
-    bench.worker(1, WorkerStatus::Terminating, Ec2State::Running);
-    bench.compute.slow_down(ELSEWHERE, Duration::from_secs(60));
-    let discovery = Discovery::new(bench.reconciler(), everywhere(), |_| {});
+async fn worker_terminated_during_a_scan_is_not_resurrected() {
+    let harness = Harness::new();
+    harness.worker(1, WorkerStatus::Terminating, Ec2State::Running);
+    harness.compute.slow_down(ELSEWHERE, Duration::from_secs(60));
+    let discovery = Discovery::new(harness.reconciler(), everywhere(), |_| {});
     let pass = tokio::spawn(async move { discovery.run_once().await });
     pass_time(5).await;
-    // One region is scanned; while the other one takes its time, the worker comes to its end.
-    bench.compute.set_state(HERE, &"i-1".into(), Ec2State::Terminated);
-    bench.control_plane.edit(&worker_id(1), |worker| worker.status = WorkerStatus::Terminated);
+    // The first region is scanned; while the second one responds slowly, the worker is terminated.
+    harness.compute.set_state(HERE, &"i-1".into(), Ec2State::Terminated);
+    harness.control_plane.edit(&worker_id(1), |worker| worker.status = WorkerStatus::Terminated);
     let report = pass.await.expect("no panic");
-    assert_eq!(bench.look(1).status, WorkerStatus::Terminated);
+    assert_eq!(harness.look(1).status, WorkerStatus::Terminated);
     assert!(report.regions.iter().all(|region| region.resurrected.is_empty()), "{report:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_versions_an_orphan_that_has_a_new_instance_is_left_alone() {
-    let bench = Bench::with(|control_plane| control_plane.with_versions(Versions::NotKept));
-    bench.worker(1, WorkerStatus::Running, Ec2State::Running);
-    bench.worker(2, WorkerStatus::Running, Ec2State::Running);
-    bench.compute.forget(HERE, &"i-1".into());
-    bench.compute.slow_down(HERE, Duration::from_secs(20));
+async fn orphan_with_a_new_instance_is_kept_without_versions() {
+    let harness = Harness::with(|control_plane| control_plane.with_versions(Versions::NotKept));
+    harness.worker(1, WorkerStatus::Running, Ec2State::Running);
+    harness.worker(2, WorkerStatus::Running, Ec2State::Running);
+    harness.compute.forget(HERE, &"i-1".into());
+    harness.compute.slow_down(HERE, Duration::from_secs(20));
     let config = DiscoveryConfig { regions: vec![HERE.to_owned()], ..everywhere() };
-    let discovery = Discovery::new(bench.reconciler(), config, |_| {});
+    let discovery = Discovery::new(harness.reconciler(), config, |_| {});
     let pass = tokio::spawn(async move { discovery.run_once().await });
-    // Scanned after twenty seconds, listed then, verified after forty.
+    // The scan ends after twenty seconds, verification after forty.
     pass_time(30).await;
-    bench.control_plane.edit(&worker_id(1), |worker| worker.ec2_instance_id = Some("i-9".into()));
+    harness.control_plane.edit(&worker_id(1), |worker| worker.ec2_instance_id = Some("i-9".into()));
     let report = pass.await.expect("no panic");
     assert_eq!(report.orphans_terminated(), 0);
-    assert_eq!(bench.look(1).status, WorkerStatus::Running);
+    assert_eq!(harness.look(1).status, WorkerStatus::Running);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rehearsal_of_discovery_says_what_it_would_do_and_does_nothing() {
-    let bench = Bench::new();
-    bench.worker(1, WorkerStatus::Running, Ec2State::Running);
-    bench.worker(2, WorkerStatus::Running, Ec2State::Running);
-    bench.compute.forget(HERE, &"i-1".into());
-    bench.worker(3, WorkerStatus::Terminated, Ec2State::Running);
-    bench.worker_in(ELSEWHERE, 4, WorkerStatus::Running, Ec2State::Running);
-    bench.compute.forget(ELSEWHERE, &"i-4".into());
-    let discovery = Discovery::new(bench.reconciler(), everywhere(), |worker| panic!("{worker} was asked for"));
+async fn dry_run_of_discovery_changes_nothing() {
+    let harness = Harness::new();
+    harness.worker(1, WorkerStatus::Running, Ec2State::Running);
+    harness.worker(2, WorkerStatus::Running, Ec2State::Running);
+    harness.compute.forget(HERE, &"i-1".into());
+    harness.worker(3, WorkerStatus::Terminated, Ec2State::Running);
+    harness.worker_in(ELSEWHERE, 4, WorkerStatus::Running, Ec2State::Running);
+    harness.compute.forget(ELSEWHERE, &"i-4".into());
+    let discovery = Discovery::new(harness.reconciler(), everywhere(), |worker| panic!("{worker} was enqueued"));
     let plan = discovery.clone().only_in(vec![HERE.to_owned()]).dry_run().await;
     assert_eq!(plan.regions.len(), 1, "{plan:?}");
     let concluded: Vec<_> = plan.regions[0].verdicts.iter().map(|verdict| verdict.conclusion.as_str()).collect();
     assert_eq!(concluded, ["orphan"]);
     assert_eq!(plan.regions[0].resurrected, [worker_id(3)]);
-    assert_eq!((plan.orphans_terminated(), bench.look(1).status), (0, WorkerStatus::Running));
-    assert_eq!(bench.look(3).status, WorkerStatus::Terminated);
+    assert_eq!((plan.orphans_terminated(), harness.look(1).status), (0, WorkerStatus::Running));
+    assert_eq!(harness.look(3).status, WorkerStatus::Terminated);
     let real = discovery.only_in(vec![HERE.to_owned()]).run_once().await;
     assert_eq!(real.regions[0].terminated, [worker_id(1)]);
-    assert_eq!(bench.look(4).status, WorkerStatus::Running, "nobody asked about that region");
+    assert_eq!(harness.look(4).status, WorkerStatus::Running, "the region was not selected");
 }
 
 #[tokio::test(start_paused = true)]
-async fn metrics_that_had_to_wait_are_not_reported_without_the_lead() {
-    let bench = Bench::new();
-    bench.worker(1, WorkerStatus::Running, Ec2State::Running);
-    bench.worker(2, WorkerStatus::Stopped, Ec2State::Stopped);
-    let (leadership, keeper) = LeaderLease::leased(7, Instant::now() + Duration::from_secs(600));
-    let reconciler = bench.reconciler();
+async fn delayed_metrics_are_not_reported_after_the_lease() {
+    let harness = Harness::new();
+    harness.worker(1, WorkerStatus::Running, Ec2State::Running);
+    harness.worker(2, WorkerStatus::Stopped, Ec2State::Stopped);
+    let (leadership, keeper) = LeaderLease::new(7, Instant::now() + Duration::from_secs(600));
+    let reconciler = harness.reconciler();
     let metrics = MetricsLoop::new(reconciler.with_lease(leadership), Duration::from_secs(60));
-    // A pass over the same worker takes a minute.
-    bench.compute.slow_down(HERE, Duration::from_secs(60));
-    let worker = bench.look(1);
+    // A reconcile of the same worker takes a minute.
+    harness.compute.slow_down(HERE, Duration::from_secs(60));
+    let worker = harness.look(1);
     let (_pass, (), report) = tokio::join!(
         reconciler.reconcile(&worker),
         async {
-            bench.compute.slow_down(HERE, Duration::ZERO);
+            harness.compute.slow_down(HERE, Duration::ZERO);
             tokio::time::sleep(Duration::from_secs(30)).await;
             keeper.end();
         },
@@ -111,23 +109,23 @@ async fn metrics_that_had_to_wait_are_not_reported_without_the_lead() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_controller_that_is_dropped_leads_no_more() {
-    let (bench, etcd) = (Bench::new(), MemoryCoordination::new());
-    let controller = controller(&bench, Arc::new(etcd.clone()), WorkerControllerConfig::default());
+async fn dropped_controller_does_not_renew_its_lease() {
+    let (harness, etcd) = (Harness::new(), MemoryCoordination::new());
+    let controller = controller(&harness, Arc::new(etcd.clone()), WorkerControllerConfig::default());
     let run = tokio::spawn({
         let controller = controller.clone();
         async move { controller.run(&Shutdown::new()).await }
     });
     pass_time(5).await;
-    assert!(controller.leadership().is_some());
+    assert!(controller.lease().is_some());
     run.abort();
-    // As after a crash: nothing is given back, and nobody renews it.
+    // Equals a crash: the lease is neither revoked nor renewed.
     pass_time(20).await;
-    assert_eq!(etcd.leases(), [], "somebody else can lead");
-    assert!(controller.leadership().is_none());
+    assert_eq!(etcd.leases(), [], "another controller can lead");
+    assert!(controller.lease().is_none());
 }
 
-/// An etcd that elects, and shows no workers until it is opened.
+/// An etcd that serves elections, and lists no workers until it is opened.
 struct LateWatch {
     etcd: MemoryCoordination,
     is_open: AtomicBool,
@@ -164,25 +162,25 @@ impl Coordination for LateWatch {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_begins_after_the_sweep_makes_up_for_what_it_missed() {
-    let bench = Bench::new();
+async fn late_watch_lists_missed_changes() {
+    let harness = Harness::new();
     let etcd = Arc::new(LateWatch { etcd: MemoryCoordination::new(), is_open: AtomicBool::new(false) });
     let config = WorkerControllerConfig {
         controller: ControllerConfig { polling: Polling::Disabled, ..ControllerConfig::default() },
         ..WorkerControllerConfig::default()
     };
-    let controller = controller(&bench, Arc::clone(&etcd) as _, config);
+    let controller = controller(&harness, Arc::clone(&etcd) as _, config);
     let run = tokio::spawn(async move { controller.run(&Shutdown::new()).await });
     pass_time(20).await;
-    bench.worker(1, WorkerStatus::Stopped, Ec2State::Stopped);
-    bench.control_plane.edit(&worker_id(1), |worker| worker.desired_status = Some(DesiredStatus::Running));
-    // By now the watch may have given up; nobody polls, and it is revived all the same. The first listing fails.
+    harness.worker(1, WorkerStatus::Stopped, Ec2State::Stopped);
+    harness.control_plane.edit(&worker_id(1), |worker| worker.desired_status = Some(DesiredStatus::Running));
+    // The watch may have given up by now. It is revived without polling, and the first listing fails.
     pass_time(300).await;
-    assert_eq!(bench.look(1).status, WorkerStatus::Stopped, "nobody could know");
-    let away = CallFailure::new(FailureKind::Unreachable, "nobody home");
-    bench.control_plane.plan("workers", Fault::Fail(away));
+    assert_eq!(harness.look(1).status, WorkerStatus::Stopped, "the change is not known yet");
+    let away = CallFailure::new(FailureKind::Unreachable, "unreachable");
+    harness.control_plane.plan("workers", Fault::Fail(away));
     etcd.is_open.store(true, Ordering::Release);
     pass_time(120).await;
-    assert_eq!(bench.starts(), 1);
+    assert_eq!(harness.starts(), 1);
     run.abort();
 }

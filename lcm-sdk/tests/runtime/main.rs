@@ -1,7 +1,7 @@
-//! The runtime as its users see it, on paused time and in-memory ports.
+//! Controller, reconciler and loops through their public API, on paused time and in-memory ports.
 
-mod bench;
 mod controller;
+mod harness;
 mod loops;
 mod passes;
 mod shards;

@@ -62,19 +62,19 @@ impl Controller {
     }
 
     pub(crate) fn leads(&self) -> bool {
-        self.controller.leadership().is_some()
+        self.controller.lease().is_some()
     }
 
     /// What its writes carry while it leads: it grows with every leader.
     pub(crate) fn fencing_token(&self) -> Option<i64> {
-        self.controller.leadership().and_then(|leadership| leadership.fence().0)
+        self.controller.lease().and_then(|leadership| leadership.fence().0)
     }
 
     /// Why its last pass over a worker ended as it did.
     pub(crate) fn last_reason(&self, worker: &str) -> Option<String> {
-        let ending = self.controller.controller()?.resource(worker)?.last?;
-        let known = ReasonCode::ALL.iter().find(|code| code.as_str() == ending.code);
-        Some(known.map_or(ending.code, |code| code.sentence()).to_owned())
+        let ending = self.controller.controller().resource(worker)?.last?;
+        let known = ReasonCode::ALL.iter().find(|code| code.as_str() == ending.reason.as_str());
+        Some(known.map_or(ending.reason.as_str(), |code| code.sentence()).to_owned())
     }
 
     /// A clean stop: what is under way is finished, and the lease is given up.

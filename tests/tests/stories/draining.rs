@@ -298,7 +298,7 @@ async fn a_drain_goes_on_under_the_next_leader_with_the_clock_of_the_first() {
     eventually("the drain is watched over", || async { stage.control_plane_calls("list_sessions") > 0 }).await;
     first.stop().await;
     let second = stage.controller("second", |_| {});
-    eventually("another one leads", || async { second.controller.leadership().is_some() }).await;
+    eventually("another one leads", || async { second.controller.lease().is_some() }).await;
     let listed = stage.control_plane_calls("list_sessions");
     eventually("the drain is watched over again", || async { stage.control_plane_calls("list_sessions") > listed })
         .await;

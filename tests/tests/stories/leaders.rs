@@ -111,7 +111,7 @@ impl Process {
     }
 
     pub(crate) fn leads(&self) -> bool {
-        self.controller().leadership().is_some()
+        self.controller().lease().is_some()
     }
 
     pub(crate) async fn stop(mut self) {
@@ -336,7 +336,7 @@ async fn a_leader_whose_etcd_freezes_stops_before_anybody_else_begins_and_goes_o
     eventually("the first leads", || async { first.leads() }).await;
     let second = contest.controller("second", TTL);
     contest.launch(&["w-1".to_owned()]).await;
-    let old = first.controller().leadership().expect("it still leads");
+    let old = first.controller().lease().expect("it still leads");
 
     etcd.pause();
     old.lost().await;

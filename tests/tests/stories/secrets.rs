@@ -238,7 +238,7 @@ async fn no_secret_comes_out_whatever_goes_right_or_wrong() {
     actor.stop().await;
 
     let logged = paper.text();
-    for expected in ["lcm::apply", "lcm::reconcile", "a pass panicked", "cannot talk to", "not delivered"] {
+    for expected in ["lcm::apply", "lcm::reconcile", "a reconcile panicked", "cannot talk to", "not delivered"] {
         assert!(logged.contains(expected), "{expected} was not logged: the story has lost a part");
     }
     let told: Vec<_> = logged.lines().filter(|line| !secrets_in(line).is_empty()).collect();

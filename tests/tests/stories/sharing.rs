@@ -52,7 +52,7 @@ async fn settled(controllers: &[&Process], shares: &[usize]) -> BTreeMap<u16, i6
 }
 
 fn shard_of(worker: &str) -> u16 {
-    shards().of(worker).0
+    shards().shard_of(worker).0
 }
 
 async fn launch(stage: &Stage, ids: impl IntoIterator<Item = String>) -> Vec<String> {

@@ -93,7 +93,7 @@ async fn every_divergence_is_answered_within_the_first_sweep() {
     assert_eq!(swept.report.listed, divergences.len());
     assert!(swept.report.is_complete(), "{:?}", swept.report.unfinished);
     for (name, (status, desired, _, expected)) in names.iter().zip(&divergences) {
-        let mut passes = swept.passes.iter().filter(|pass| pass.worker_id.as_str() == name);
+        let mut passes = swept.results.iter().filter(|pass| pass.worker_id.as_str() == name);
         let pass = passes.next().expect("it was looked at");
         let story = format!("{name}: {status}, wanted {desired:?}: {}", pass.reason);
         assert_eq!(pass.to_status, *expected, "{story}");
@@ -208,7 +208,7 @@ async fn a_sweep_over_two_regions_describes_each_of_them_once() {
     stage.cloud.advance(Duration::from_secs(60)).await;
     let swept = stage.first_sweep().await;
     assert!(
-        swept.passes.iter().take(10).all(|pass| pass.to_status == Status::Running),
+        swept.results.iter().take(10).all(|pass| pass.to_status == Status::Running),
         "nobody is looked for where he is not"
     );
     let in_region = |region: &str| {
@@ -238,7 +238,7 @@ async fn a_sweep_that_ec2_does_not_answer_changes_nobody_and_the_next_one_does()
 
     let blind = stage.first_sweep().await;
     assert_eq!(blind.report.outcomes.get("retry"), Some(&2), "{:?}", blind.report);
-    assert!(blind.passes.iter().all(|pass| pass.to_status == Status::Running && pass.error.is_some()));
+    assert!(blind.results.iter().all(|pass| pass.to_status == Status::Running && pass.error.is_some()));
     assert_eq!(stage.control_plane_writes(), 0);
 
     stage.cloud.clear_faults();

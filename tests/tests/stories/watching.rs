@@ -70,8 +70,7 @@ fn stop(stage: &Stage, id: &str) {
 async fn a_change_is_acted_on_after_the_debounce_and_little_more() {
     let stage = Stage::live().await;
     let actor = watching(&stage, &["w-1", "w-2"], by_watch_alone).await;
-    let passes =
-        |id: &str| actor.controller.controller().and_then(|it| it.resource(id)).and_then(|it| it.last_ended_at);
+    let passes = |id: &str| actor.controller.controller().resource(id).and_then(|it| it.last_ended_at);
     let untouched = passes("w-2");
     let changed = Instant::now();
     stop(&stage, "w-1");
@@ -140,7 +139,7 @@ async fn a_watch_that_gives_up_says_so_polling_carries_on_and_brings_it_back() {
     assert!(actor.telemetry.anomalies(Anomaly::WatchGivenUp) >= 1);
     assert_eq!(actor.controller.stats().watch, Some(WatchState::GivenUp));
     assert!(actor.telemetry.to_prometheus().contains(r#"kind="watch_given_up""#));
-    assert!(actor.controller.leadership().is_some(), "only the watch is in trouble");
+    assert!(actor.controller.lease().is_some(), "only the watch is in trouble");
 
     stop(&stage, "w-1");
     is_stopped(&stage, "w-1").await;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lcm_sdk::controller::{Controller, ControllerConfig, Fetched, ListScope, Listing, Reconcile};
-use lcm_sdk::controller::queue::WorkResult;
-use lcm_sdk::controller::shutdown::Shutdown;
+use lcm_sdk::controller::{
+    ControllerConfig, LeaderLease, ListRequest, Listing, Resource, Runner, Shutdown, WorkResult,
+};
 use lcm_sdk::telemetry::Telemetry;
 use lcm_sdk::{CallFailure, Requeue, Worker};
 use tokio::sync::Notify;
@@ -29,23 +29,22 @@ struct Fleet {
 #[derive(Clone)]
 struct NoOp(Arc<Fleet>);
 
-impl Reconcile for NoOp {
-    type Resource = Arc<Worker>;
+impl Resource for NoOp {
+    type Object = Arc<Worker>;
 
     fn key<'a>(&self, worker: &'a Arc<Worker>) -> &'a str {
         worker.id.as_str()
     }
 
-    async fn list(&self, _: ListScope) -> Result<Listing<Arc<Worker>>, CallFailure> {
-        Ok(Listing { resources: self.0.workers.clone(), resting: Vec::new() })
+    async fn list(&self, _: &ListRequest) -> Result<Listing<Arc<Worker>>, CallFailure> {
+        Ok(Listing::from(self.0.workers.clone()))
     }
 
-    async fn fetch(&self, key: &str) -> Result<Fetched<Arc<Worker>>, CallFailure> {
-        let found = self.0.by_name.get(key).map(|place| Arc::clone(&self.0.workers[*place]));
-        Ok(found.map_or(Fetched::Gone, Fetched::Resource))
+    async fn fetch(&self, key: &str) -> Result<Option<Arc<Worker>>, CallFailure> {
+        Ok(self.0.by_name.get(key).map(|place| Arc::clone(&self.0.workers[*place])))
     }
 
-    async fn reconcile(&self, worker: Arc<Worker>) -> WorkResult {
+    async fn reconcile(&self, worker: Arc<Worker>, _: LeaderLease) -> WorkResult {
         std::hint::black_box(&*worker);
         if self.0.left.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.done.notify_one();
@@ -66,7 +65,7 @@ pub fn work_result(again: Again) -> WorkResult {
 
 /// LCM's controller, running until it is dropped.
 pub struct LcmController {
-    controller: Controller<NoOp>,
+    controller: Runner<NoOp>,
     fleet: Arc<Fleet>,
     serving: JoinHandle<()>,
 }
@@ -79,7 +78,7 @@ impl LcmController {
         let by_name =
             workers.iter().enumerate().map(|(place, worker)| (worker.id.as_str().to_owned(), place)).collect();
         let fleet = Arc::new(Fleet { workers, by_name, again, left: AtomicUsize::new(0), done: Notify::new() });
-        let controller = Controller::new(NoOp(Arc::clone(&fleet)), without_cycles(concurrency), Telemetry::default());
+        let controller = Runner::new(Arc::new(NoOp(Arc::clone(&fleet))), without_cycles(concurrency), Telemetry::default());
         let serving = tokio::spawn({
             let controller = controller.clone();
             async move { controller.serve(&Shutdown::new()).await }

@@ -8,7 +8,7 @@ use lcm_sdk::workers::OneSweep;
 
 /// Returns one line per worker, followed by its effects, and a last line with counts.
 pub(crate) fn table(sweep: &OneSweep) -> String {
-    let mut results: Vec<&ReconcileResult> = sweep.passes.iter().collect();
+    let mut results: Vec<&ReconcileResult> = sweep.results.iter().collect();
     results.sort_by(|a, b| a.worker_id.cmp(&b.worker_id));
     let width = |column: fn(&ReconcileResult) -> String, title: &str| {
         results.iter().map(|result| column(result).chars().count()).max().unwrap_or(0).max(title.len())
@@ -31,7 +31,7 @@ pub(crate) fn table(sweep: &OneSweep) -> String {
 
 /// Returns whether a worker was not reconciled in time or has to be retried.
 pub(crate) fn needs_retry(sweep: &OneSweep) -> bool {
-    !sweep.report.is_complete() || sweep.passes.iter().any(|pass| pass.outcome == Outcome::Retry)
+    !sweep.report.is_complete() || sweep.results.iter().any(|pass| pass.outcome == Outcome::Retry)
 }
 
 fn status_change(pass: &ReconcileResult) -> String {
@@ -44,11 +44,11 @@ fn status_change(pass: &ReconcileResult) -> String {
 
 fn counts(sweep: &OneSweep) -> String {
     let mut outcomes: BTreeMap<&str, usize> = BTreeMap::new();
-    for pass in &sweep.passes {
+    for pass in &sweep.results {
         *outcomes.entry(pass.outcome.as_str()).or_default() += 1;
     }
-    let changed = sweep.passes.iter().filter(|pass| pass.from_status != pass.to_status).count();
-    let would = if sweep.passes.iter().any(|pass| pass.mode == Mode::DryRun) { "would change" } else { "changed" };
+    let changed = sweep.results.iter().filter(|pass| pass.from_status != pass.to_status).count();
+    let would = if sweep.results.iter().any(|pass| pass.mode == Mode::DryRun) { "would change" } else { "changed" };
     let outcomes: Vec<_> = outcomes.iter().map(|(outcome, count)| format!("{count} {outcome}")).collect();
     let took = sweep.report.took.as_secs_f64();
     let workers = sweep.report.listed;

@@ -1,4 +1,4 @@
-//! Getting hold of the key, and keeping an eye on it.
+//! Claims the key of an election and monitors it.
 
 use std::time::Duration;
 
@@ -11,39 +11,41 @@ use crate::controller::lease::LeaderLease;
 use crate::lifecycle::failure::CallFailure;
 use crate::ports::{Claim, Coordination, Lease, LeaseId, WatchUpdate};
 
-/// How often a claim whose answer was lost is asked about before its lease is given back.
+/// Attempts to claim the key under one lease before the lease is revoked.
 const CLAIM_ATTEMPTS: u32 = 3;
-/// The longest pause before something that failed at once is tried again.
+/// Longest pause before a call that failed at once is repeated.
 pub(crate) const SHORT_PAUSE: Duration = Duration::from_millis(500);
 
-/// Getting hold of a key.
+/// One candidate's competition for a key.
 pub(crate) struct Campaign<'a> {
     pub(crate) coordination: &'a dyn Coordination,
     pub(crate) config: &'a ElectionConfig,
-    /// Who else may lead what this is about; `None` if it is nobody's but our own.
-    pub(crate) layout: Option<&'a ElectionKeys>,
+    /// Keys of leaders that exclude this one; `None` if the key excludes no other.
+    pub(crate) keys: Option<&'a ElectionKeys>,
 }
 
-/// A key that was claimed.
+/// A claimed key.
 pub(crate) struct Won {
     pub(crate) lease: Lease,
+    /// Revision at which the key was created.
     pub(crate) token: i64,
-    /// When what the lease counts from was sent.
+    /// Time at which the grant was sent; the lease counts from here.
     pub(crate) sent: Instant,
 }
 
-/// How a try to get hold of it ended.
+/// Result of one attempt.
 pub(crate) enum Attempt {
     Won(Won),
+    /// Another candidate holds the key.
     Held {
         revision: i64,
     },
-    /// The fleet is led by another number of shards.
-    Overruled,
+    /// The fleet is led with another count of shards.
+    Superseded,
 }
 
 impl Campaign<'_> {
-    /// Competes until the key is ours. `held` is the lease that has to be given back if this is abandoned.
+    /// Competes until the key is claimed. `held` is the lease to revoke if the future is dropped.
     pub(crate) async fn win(&self, held: &mut Option<LeaseId>) -> Won {
         let mut is_out = false;
         loop {
@@ -51,15 +53,15 @@ impl Campaign<'_> {
                 Ok(Attempt::Won(won)) => return won,
                 Ok(Attempt::Held { revision }) => {
                     is_out = false;
-                    debug!(target: "lcm::leader", key = self.config.key, "somebody else leads: standing by");
+                    debug!(target: "lcm::leader", key = self.config.key, "another candidate leads: standing by");
                     self.stand_by(revision).await;
                 }
-                Ok(Attempt::Overruled) => {
+                Ok(Attempt::Superseded) => {
                     is_out = false;
                     sleep(self.config.retry_interval).await;
                 }
                 Err(failure) => {
-                    // Once for an outage, not once for every attempt.
+                    // Logged once per outage, not once per attempt.
                     if !std::mem::replace(&mut is_out, true) {
                         warn!(target: "lcm::leader", key = self.config.key, %failure, "cannot compete: standing by");
                     }
@@ -70,7 +72,7 @@ impl Campaign<'_> {
     }
 
     pub(crate) async fn attempt(&self, held: &mut Option<LeaseId>) -> Result<Attempt, CallFailure> {
-        // Whoever may not lead now does not leave a lease behind with every look.
+        // Read before a lease is granted: a standby must not create a lease with every attempt.
         let listing = self.coordination.list(&self.config.key).await?;
         if self.modified(&listing.keys).is_some() {
             return Ok(Attempt::Held { revision: listing.revision });
@@ -79,53 +81,53 @@ impl Campaign<'_> {
         let lease = self.coordination.grant(self.config.ttl).await?;
         *held = Some(lease.id);
         match self.claim(&lease, self.valid_until(sent, lease.ttl)).await {
-            Ok(Claim::Won { revision: token }) => match self.is_overruled(token).await {
+            Ok(Claim::Won { revision: token }) => match self.is_superseded(token).await {
                 Ok(false) => Ok(Attempt::Won(Won { lease, token, sent })),
                 Ok(true) => {
-                    warn!(target: "lcm::leader", key = self.config.key, "the fleet is led by another number of shards: standing by");
-                    self.give_back(held).await;
-                    Ok(Attempt::Overruled)
+                    warn!(target: "lcm::leader", key = self.config.key, "the fleet is led with another count of shards: standing by");
+                    self.revoke(held).await;
+                    Ok(Attempt::Superseded)
                 }
                 Err(failure) => {
-                    self.give_back(held).await;
+                    self.revoke(held).await;
                     Err(failure)
                 }
             },
             Ok(Claim::Held { by, revision }) => {
-                info!(target: "lcm::leader", key = self.config.key, by, "somebody else was faster");
-                self.give_back(held).await;
+                info!(target: "lcm::leader", key = self.config.key, by, "another candidate was faster");
+                self.revoke(held).await;
                 Ok(Attempt::Held { revision })
             }
             Err(failure) => {
-                self.give_back(held).await;
+                self.revoke(held).await;
                 Err(failure)
             }
         }
     }
 
-    /// Whether the key that we have just created gives way to somebody who leads by another number of shards. It has
-    /// to be asked after the claim: before it, nobody would see us.
-    async fn is_overruled(&self, token: i64) -> Result<bool, CallFailure> {
-        let Some(layout) = self.layout else { return Ok(false) };
-        let listing = self.coordination.list(layout.prefix()).await?;
-        Ok(layout.is_overruled(&listing.keys, token))
+    /// Whether the key that was just created yields to a leader with another count of shards. Must be checked after the
+    /// claim: before it, the other leader could not see this one.
+    async fn is_superseded(&self, token: i64) -> Result<bool, CallFailure> {
+        let Some(keys) = self.keys else { return Ok(false) };
+        let listing = self.coordination.list(keys.prefix()).await?;
+        Ok(keys.is_superseded(&listing.keys, token))
     }
 
-    /// Claims the key, and asks again if the answer was lost: the key may be ours without our knowing.
+    /// Claims the key, and repeats a claim whose response was lost: the key may exist although no response said so.
     async fn claim(&self, lease: &Lease, valid_until: Instant) -> Result<Claim, CallFailure> {
-        let mut asked = 0;
+        let mut attempts = 0;
         loop {
-            asked += 1;
+            attempts += 1;
             match self.coordination.claim(&self.config.key, &self.config.identity, lease.id).await {
-                Err(lost) if !lost.kind.did_nothing() && asked < CLAIM_ATTEMPTS && Instant::now() < valid_until => {
+                Err(lost) if !lost.kind.did_nothing() && attempts < CLAIM_ATTEMPTS && Instant::now() < valid_until => {
                     sleep((lease.ttl / 10).min(SHORT_PAUSE)).await;
                 }
-                answer => return answer,
+                result => return result,
             }
         }
     }
 
-    /// Waits until it is worth looking at the key again.
+    /// Waits until the key may be free.
     async fn stand_by(&self, revision: i64) {
         let key = self.config.key.as_str();
         let mut watch = match self.coordination.watch(key, revision + 1).await {
@@ -135,8 +137,8 @@ impl Campaign<'_> {
                 return sleep(self.config.retry_interval).await;
             }
         };
-        let mut look = interval_at(Instant::now() + self.config.retry_interval, self.config.retry_interval);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut poll = interval_at(Instant::now() + self.config.retry_interval, self.config.retry_interval);
+        poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 biased;
@@ -151,21 +153,21 @@ impl Campaign<'_> {
                         return sleep(self.config.retry_interval.min(SHORT_PAUSE)).await;
                     }
                 },
-                // A watch can be silent for other reasons than that nothing happens.
-                _ = look.tick() => match self.coordination.list(key).await {
+                // A silent watch may also be a broken one.
+                _ = poll.tick() => match self.coordination.list(key).await {
                     Ok(listing) => {
                         if self.modified(&listing.keys).is_none() {
                             return;
                         }
                     }
-                    Err(failure) => debug!(target: "lcm::leader", key, %failure, "the key cannot be looked at"),
+                    Err(failure) => debug!(target: "lcm::leader", key, %failure, "the key cannot be read"),
                 },
             }
         }
     }
 
-    /// Waits until somebody touches the key that was created at this revision: its lease ended, or it was changed by
-    /// hand. Renewals look as well, so a watch that fails is merely opened again.
+    /// Waits until the key created at this revision is deleted or overwritten. A watch that fails is reopened: renewals
+    /// read the key as well.
     pub(crate) async fn touched(&self, token: i64) {
         let mut from = token + 1;
         loop {
@@ -191,16 +193,16 @@ impl Campaign<'_> {
         }
     }
 
-    /// Gives a lease back that is not needed any more. If nobody can be told, it runs out by itself.
-    pub(crate) async fn give_back(&self, held: &mut Option<LeaseId>) {
+    /// Revokes a lease that is not needed any more. If etcd cannot be reached, the lease expires by itself.
+    pub(crate) async fn revoke(&self, held: &mut Option<LeaseId>) {
         let Some(lease) = *held else { return };
         if let Err(failure) = self.coordination.revoke(lease).await {
-            debug!(target: "lcm::leader", key = self.config.key, %failure, "a lease could not be given back");
+            debug!(target: "lcm::leader", key = self.config.key, %failure, "a lease could not be revoked");
         }
         *held = None;
     }
 
-    /// The revision of the last change of the key, if it exists. Others may have keys that begin with it.
+    /// Revision of the last change of the key, if it exists. The listing may contain longer keys with this prefix.
     pub(crate) fn modified(&self, keys: &[(Vec<u8>, i64)]) -> Option<i64> {
         keys.iter().find(|(key, _)| key == self.config.key.as_bytes()).map(|(_, modified)| *modified)
     }
@@ -210,20 +212,20 @@ impl Campaign<'_> {
     }
 }
 
-/// Claims a key once, for what takes less than a lease: nobody renews it. `None` if somebody else has it.
+/// Claims a key once, without renewal. `None` if another candidate holds it.
 ///
 /// # Errors
-/// If the server cannot be asked.
+/// If etcd cannot be reached.
 pub(crate) async fn claim(
     coordination: &dyn Coordination,
     config: &ElectionConfig,
 ) -> Result<Option<(LeaderLease, LeaseId)>, CallFailure> {
-    let campaign = Campaign { coordination, config, layout: None };
+    let campaign = Campaign { coordination, config, keys: None };
     match campaign.attempt(&mut None).await? {
         Attempt::Won(Won { lease, token, sent }) => {
-            let (right, _) = LeaderLease::leased(token, campaign.valid_until(sent, lease.ttl));
-            Ok(Some((right, lease.id)))
+            let (claimed, _) = LeaderLease::new(token, campaign.valid_until(sent, lease.ttl));
+            Ok(Some((claimed, lease.id)))
         }
-        Attempt::Held { .. } | Attempt::Overruled => Ok(None),
+        Attempt::Held { .. } | Attempt::Superseded => Ok(None),
     }
 }

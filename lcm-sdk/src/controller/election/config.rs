@@ -1,34 +1,37 @@
-//! What an election is about.
+//! Settings of an election.
 
 use std::time::Duration;
 
 use thiserror::Error;
 
-/// What an election is about. Whoever competes for the same key competes for the same right: give every shard a key of
-/// its own to have a leader per shard.
+/// Settings of an election. Candidates with the same key compete for the same lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ElectionConfig {
-    /// The key the leader holds.
+    /// Key that the leader holds.
     pub key: String,
-    /// Who we are; the value of the key. Two processes of the same name never share a leadership.
+    /// Value of the key: names this process to operators. Two processes with the same identity still compete.
     pub identity: String,
-    /// How long the lease lives without renewal; it is renewed three times as often.
+    /// Lifetime of the lease without renewal. It is renewed every third of that.
     pub ttl: Duration,
-    /// How long before the lease ends we stop trusting it: what was begun right before still has to reach the cloud,
-    /// and no two clocks run equally fast.
+    /// Time before the lease ends at which the leader stops trusting it. Covers requests in flight and clock drift.
     pub margin: Duration,
-    /// How often a standby looks whether the key is free, beside watching it.
+    /// Interval at which a standby reads the key, in addition to watching it.
     pub retry_interval: Duration,
 }
 
 impl ElectionConfig {
-    /// The key of the worker controller.
+    /// Default key of the worker controller.
     pub const WORKER_CONTROLLER: &'static str = "/lcm/worker-controller/leader";
 
-    /// Refuses what cannot work.
+    /// Default settings with another key.
+    pub fn new(key: impl Into<String>) -> Self {
+        Self { key: key.into(), ..Self::default() }
+    }
+
+    /// Validates the settings.
     ///
     /// # Errors
-    /// Says what is wrong and what is accepted.
+    /// Names the first setting that cannot work and what is accepted.
     pub fn check(&self) -> Result<(), ElectionConfigError> {
         if self.key.is_empty() {
             return Err(ElectionConfigError::NoKey);
@@ -61,31 +64,37 @@ impl Default for ElectionConfig {
     }
 }
 
-/// An election that cannot work.
+impl From<&str> for ElectionConfig {
+    fn from(key: &str) -> Self {
+        Self::new(key)
+    }
+}
+
+/// Election settings that cannot work.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ElectionConfigError {
-    /// There is nothing to compete for.
+    /// The key is empty.
     #[error("the election has no key; accepted: any text, such as {}", ElectionConfig::WORKER_CONTROLLER)]
     NoKey,
-    /// Nobody could tell who leads.
+    /// The identity is empty.
     #[error("the election has no identity; accepted: any text that names this process")]
     NoIdentity,
-    /// etcd counts in seconds.
+    /// The lease is shorter than a second, the unit of etcd.
     #[error("the lease lives for {ttl:?}; accepted: a second or more")]
     ShortTtl {
-        /// What was asked for.
+        /// The rejected lifetime.
         ttl: Duration,
     },
-    /// A single renewal that is late would end the leadership.
+    /// The margin is so large that a single late renewal would end the lease.
     #[error("the margin of {margin:?} leaves too little of a lease of {ttl:?}; accepted: less than half of it")]
     LargeMargin {
-        /// What was asked for.
+        /// The rejected margin.
         margin: Duration,
-        /// The lease.
+        /// Lifetime of the lease.
         ttl: Duration,
     },
-    /// A standby would never rest.
+    /// A standby would poll without pause.
     #[error("the retry interval is zero; accepted: anything longer")]
     NoRetryInterval,
 }
@@ -95,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_usual_election_works_and_what_cannot_work_is_refused() {
+    fn settings_that_cannot_work_are_rejected() {
         let usual = ElectionConfig::default();
         assert_eq!(usual.check(), Ok(()));
         assert_ne!(usual.identity, ElectionConfig::default().identity);

@@ -1,43 +1,45 @@
-//! Where the leaders of a fleet and those who share it are on record.
+//! etcd keys of an election, divided or not.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use crate::controller::hash::{Shard, Shards};
+use crate::telemetry::Telemetry;
 
-/// The keys under which a fleet is led, by one or by several.
+/// Keys under which a fleet is led.
 ///
-/// The leader of the whole fleet holds the election's own key, such as `/lcm/worker-controller/leader`. With `n` shards
-/// the leader of shard `i` holds `/lcm/worker-controller/shards/n/i/leader`, and everybody who shares is on record under
-/// `/lcm/worker-controller/shards/n/members/`. The number is part of the keys, so that members that are configured with
-/// different numbers see each other: see [`ElectionKeys::is_overruled`].
+/// The leader of the whole fleet holds the key of the election, such as `/lcm/worker-controller/leader`. With `n`
+/// shards, the leader of shard `i` holds `/lcm/worker-controller/shards/n/i/leader`, and every member registers under
+/// `/lcm/worker-controller/shards/n/members/`. The count is part of the keys, so that members configured with different
+/// counts see each other: see [`ElectionKeys::is_superseded`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ElectionKeys {
     key: String,
-    /// What every key of every layout begins with.
+    /// Common prefix of all keys, independent of the count of shards.
     prefix: String,
-    /// What the keys of the shards and members of every layout begin with.
-    divided: String,
+    /// Common prefix of the keys of shards and members, independent of the count.
+    shards_prefix: String,
     shards: Shards,
 }
 
-/// What the keys of a layout tell at one moment.
+/// Content of the keys at one revision.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Census {
-    /// The members' keys, of those first who are there longest.
+pub(crate) struct Membership {
+    /// Keys of the members in the order of registration.
     pub(crate) members: Vec<String>,
-    /// The shards that somebody leads.
+    /// Shards that have a leader.
     pub(crate) led: BTreeSet<Shard>,
-    /// Whether somebody leads by another layout.
+    /// Whether a leader exists that is configured with another count of shards.
     pub(crate) is_contested: bool,
 }
 
 impl ElectionKeys {
-    /// The layout of a fleet whose election has this key.
+    /// Keys of the election with this key.
     pub(crate) fn new(key: &str, shards: Shards) -> Self {
         let service = key.strip_suffix("/leader");
         let prefix = service.map_or_else(|| key.to_owned(), |service| format!("{service}/"));
-        let divided = format!("{}/shards/", service.unwrap_or(key));
-        Self { key: key.to_owned(), prefix, divided, shards }
+        let shards_prefix = format!("{}/shards/", service.unwrap_or(key));
+        Self { key: key.to_owned(), prefix, shards_prefix, shards }
     }
 
     pub(crate) fn prefix(&self) -> &str {
@@ -45,60 +47,89 @@ impl ElectionKeys {
     }
 
     pub(crate) fn leader(&self, shard: Shard) -> String {
-        format!("{}{}/{shard}/leader", self.divided, self.shards.count())
+        format!("{}{}/{shard}/leader", self.shards_prefix, self.shards.count())
     }
 
-    /// The key of a member. Two of the same name are two.
+    /// Key of a member. A random suffix keeps two members of the same identity apart.
     pub(crate) fn member(&self, identity: &str) -> String {
         format!("{}{identity}-{:08x}", self.members(), rand::random::<u32>())
     }
 
-    /// The key of whoever is about to let a worker go because the fleet can spare it.
+    /// Key of the lock on scale-down decisions.
     pub(crate) fn scale_down(&self) -> String {
-        format!("{}{}/scale-down", self.divided, self.shards.count())
+        format!("{}{}/scale-down", self.shards_prefix, self.shards.count())
     }
 
     fn members(&self) -> String {
-        format!("{}{}/members/", self.divided, self.shards.count())
+        format!("{}{}/members/", self.shards_prefix, self.shards.count())
     }
 
-    pub(crate) fn census(&self, keys: &[(Vec<u8>, i64)]) -> Census {
+    pub(crate) fn membership(&self, keys: &[(Vec<u8>, i64)]) -> Membership {
         let members = self.members();
-        let mut census = Census::default();
-        let mut seniority = Vec::new();
-        for (key, since) in keys {
+        let mut membership = Membership::default();
+        let mut by_revision = Vec::new();
+        for (key, revision) in keys {
             let Ok(key) = std::str::from_utf8(key) else { continue };
-            match self.leads(key) {
-                Some((shards, shard)) if shards == self.shards => drop(census.led.insert(shard)),
-                Some(_) => census.is_contested = true,
-                None if key.starts_with(&members) => seniority.push((*since, key.to_owned())),
+            match self.parse_leader(key) {
+                Some((shards, shard)) if shards == self.shards => drop(membership.led.insert(shard)),
+                Some(_) => membership.is_contested = true,
+                None if key.starts_with(&members) => by_revision.push((*revision, key.to_owned())),
                 None => {}
             }
         }
-        seniority.sort();
-        census.members = seniority.into_iter().map(|(_, key)| key).collect();
-        census
+        by_revision.sort();
+        membership.members = by_revision.into_iter().map(|(_, key)| key).collect();
+        membership
     }
 
-    /// Whether a key that was created at a revision gives way to somebody who leads by another layout.
+    /// Whether a leader key created at revision `token` yields to an older leader with another count of shards.
     ///
-    /// Asked by whoever has just created its key, with a listing from after that. Of two leaders by different layouts at
-    /// least the later one sees the other; it gives way before it acts, and the earlier one stays. So a fleet whose
-    /// number of shards is being changed is led by the old number until the last of its leaders has gone.
-    pub(crate) fn is_overruled(&self, keys: &[(Vec<u8>, i64)], token: i64) -> bool {
-        keys.iter().any(|(key, since)| {
-            let leads = std::str::from_utf8(key).ok().and_then(|key| self.leads(key));
-            *since < token && leads.is_some_and(|(shards, _)| shards != self.shards)
+    /// `keys` must be listed after the key was created. Of two leaders with different counts, at least the later one
+    /// sees the other; it yields before it acts, and the earlier one stays. While the count is being changed, the fleet
+    /// is led with the old count until its last leader has resigned.
+    pub(crate) fn is_superseded(&self, keys: &[(Vec<u8>, i64)], token: i64) -> bool {
+        keys.iter().any(|(key, revision)| {
+            let leader = std::str::from_utf8(key).ok().and_then(|key| self.parse_leader(key));
+            *revision < token && leader.is_some_and(|(shards, _)| shards != self.shards)
         })
     }
 
-    /// By which layout, and what, the holder of a key leads.
-    fn leads(&self, key: &str) -> Option<(Shards, Shard)> {
+    /// Count of shards and shard that the holder of a key leads.
+    fn parse_leader(&self, key: &str) -> Option<(Shards, Shard)> {
         if key == self.key {
             return Some((Shards::ONE, Shard(0)));
         }
-        let (count, shard) = key.strip_prefix(&self.divided)?.strip_suffix("/leader")?.split_once('/')?;
+        let (count, shard) = key.strip_prefix(&self.shards_prefix)?.strip_suffix("/leader")?.split_once('/')?;
         Some((Shards::new(count.parse().ok()?).ok()?, Shard(shard.parse().ok()?)))
+    }
+}
+
+/// Subject of an election.
+#[derive(Debug, Clone)]
+pub(crate) enum LeaseKind {
+    /// The whole fleet.
+    Fleet(ElectionKeys),
+    /// One shard of the fleet.
+    Shard(ElectionKeys, Shard),
+    /// Registration of a member. Grants no right to act.
+    Member,
+}
+
+impl LeaseKind {
+    pub(crate) const fn keys(&self) -> Option<&ElectionKeys> {
+        match self {
+            Self::Fleet(keys) | Self::Shard(keys, _) => Some(keys),
+            Self::Member => None,
+        }
+    }
+
+    /// Publishes the age of the lease; `None` if it is not held.
+    pub(crate) fn publish_age(&self, telemetry: &Telemetry, age: Option<Duration>) {
+        match self {
+            Self::Fleet(_) => telemetry.set_lease_age(age),
+            Self::Shard(_, shard) => telemetry.set_shard_lease_age(shard.0, age),
+            Self::Member => {}
+        }
     }
 }
 
@@ -106,23 +137,23 @@ impl ElectionKeys {
 mod tests {
     use super::*;
 
-    fn layout(count: usize) -> ElectionKeys {
+    fn keys_for(count: usize) -> ElectionKeys {
         ElectionKeys::new("/lcm/worker-controller/leader", Shards::new(count).expect("good"))
     }
 
-    fn keys(keys: &[(&str, i64)]) -> Vec<(Vec<u8>, i64)> {
-        keys.iter().map(|(key, since)| (key.as_bytes().to_vec(), *since)).collect()
+    fn listed(keys: &[(&str, i64)]) -> Vec<(Vec<u8>, i64)> {
+        keys.iter().map(|(key, revision)| (key.as_bytes().to_vec(), *revision)).collect()
     }
 
     #[test]
-    fn a_census_reads_what_the_keys_tell() {
-        let four = layout(4);
+    fn membership_is_parsed_from_keys() {
+        let four = keys_for(4);
         assert_eq!(four.leader(Shard(3)), "/lcm/worker-controller/shards/4/3/leader");
         assert_eq!(four.prefix(), "/lcm/worker-controller/");
-        let (elder, junior) = (four.member("elder"), four.member("junior"));
-        let census = four.census(&keys(&[
-            (&junior, 12),
-            (&elder, 7),
+        let (first, second) = (four.member("first"), four.member("second"));
+        let membership = four.membership(&listed(&[
+            (&second, 12),
+            (&first, 7),
             (&four.leader(Shard(2)), 9),
             (&four.scale_down(), 13),
             ("/lcm/worker-controller/shards/4/x/leader", 9),
@@ -130,25 +161,25 @@ mod tests {
             ("/lcm/worker-controller/something/else", 9),
         ]));
         let led = BTreeSet::from([Shard(2)]);
-        assert_eq!(census, Census { members: vec![elder, junior], led, is_contested: false });
-        assert!(four.census(&keys(&[("/lcm/worker-controller/leader", 3)])).is_contested);
-        assert!(four.census(&keys(&[(&layout(8).leader(Shard(0)), 3)])).is_contested);
+        assert_eq!(membership, Membership { members: vec![first, second], led, is_contested: false });
+        assert!(four.membership(&listed(&[("/lcm/worker-controller/leader", 3)])).is_contested);
+        assert!(four.membership(&listed(&[(&keys_for(8).leader(Shard(0)), 3)])).is_contested);
     }
 
     #[test]
-    fn of_two_layouts_the_later_gives_way() {
-        let both = keys(&[("/lcm/worker-controller/leader", 5), (&layout(4).leader(Shard(1)), 6)]);
-        assert!(layout(4).is_overruled(&both, 6));
-        assert!(!layout(1).is_overruled(&both, 5));
-        assert!(layout(8).is_overruled(&both, 7));
-        let same = keys(&[(&layout(4).leader(Shard(0)), 5), (&layout(4).leader(Shard(1)), 6)]);
-        assert!(!layout(4).is_overruled(&same, 6));
+    fn later_leader_with_another_count_yields() {
+        let both = listed(&[("/lcm/worker-controller/leader", 5), (&keys_for(4).leader(Shard(1)), 6)]);
+        assert!(keys_for(4).is_superseded(&both, 6));
+        assert!(!keys_for(1).is_superseded(&both, 5));
+        assert!(keys_for(8).is_superseded(&both, 7));
+        let same = listed(&[(&keys_for(4).leader(Shard(0)), 5), (&keys_for(4).leader(Shard(1)), 6)]);
+        assert!(!keys_for(4).is_superseded(&same, 6));
     }
 
     #[test]
     fn any_key_can_be_divided() {
         let odd = ElectionKeys::new("mine", Shards::new(2).expect("good"));
         assert_eq!((odd.prefix(), odd.leader(Shard(1)).as_str()), ("mine", "mine/shards/2/1/leader"));
-        assert!(odd.census(&keys(&[("mine", 1)])).is_contested);
+        assert!(odd.membership(&listed(&[("mine", 1)])).is_contested);
     }
 }

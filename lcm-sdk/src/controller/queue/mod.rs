@@ -1,18 +1,19 @@
-//! Who is next: a queue that knows every resource, runs none twice at once, and forgets no trigger.
+//! Delays, debounces and deduplicates work items.
 //!
-//! A data structure without a clock or a task: the time is an argument, and what is due next is returned. The
-//! controller drives it; a simulation can as well.
+//! A data structure without a clock or a task: the time is an argument, and the next deadline is returned. The runner
+//! drives it; a simulation can as well.
 //!
 //! # Guarantees
-//! - A resource is handed out to one caller at a time. A trigger that arrives meanwhile makes it run once more.
-//! - A look that is owed (demanded, due, or part of a resync) is never given up because a change that was told in the
-//!   meantime turns out to be none.
-//! - Changed resources come before due ones, and those before the ones of a resync; but whoever has waited longer than
-//!   the patience of the queue comes first, so nobody starves.
+//! - A resource is taken by one caller at a time. A trigger that arrives meanwhile makes it run once more.
+//! - Changes of a resource within the debounce are one change. The debounce begins with the first of them, so changes
+//!   that go on do not postpone it.
+//! - A reconcile that is owed (requested, due, or part of a resync) is never dropped because a reported change turns out
+//!   to be an echo.
+//! - Changed resources come before due ones, and those before the ones of a resync; a resource that has waited longer
+//!   than the patience of the queue comes first, so none starves.
 //! - A resync never shortens a backoff; a change does not wait for it.
 
-mod entries;
-mod types;
+mod entry;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -20,34 +21,36 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use self::entries::{Entries, Entry, Stage};
+use self::entry::{Entries, Entry, Stage};
+use crate::controller::result::WorkResult;
 use crate::lifecycle::outcome::{Outcome, Requeue};
 
-pub(crate) use entries::Slot;
-pub use types::{Key, Priority, QueueConfig, ResourceState, ResourceStatus, WorkItem, WorkResult};
+pub use self::entry::{Key, Priority, QueueConfig, ResourceState, ResourceStatus, WorkItem};
 
-/// The queue itself.
+/// Queue of resources by name.
 #[derive(Debug)]
 pub struct WorkQueue<R> {
     config: QueueConfig,
     entries: Entries<R>,
-    lanes: [VecDeque<(Slot, u64)>; 3],
-    due: BTreeSet<(Instant, Slot)>,
+    lanes: [VecDeque<(usize, u64)>; 3],
+    due: BTreeSet<(Instant, usize)>,
+    debounced: BTreeSet<(Instant, usize)>,
     waiting: [usize; 3],
     running: usize,
     next_ticket: u64,
-    /// The listing under way, or the last one.
+    /// Number of the current or last listing.
     listing: u32,
 }
 
 impl<R> WorkQueue<R> {
-    /// An empty queue.
+    /// Creates an empty queue.
     pub fn new(config: QueueConfig) -> Self {
         Self {
             config,
             entries: Entries::default(),
             lanes: Default::default(),
             due: BTreeSet::new(),
+            debounced: BTreeSet::new(),
             waiting: [0; 3],
             running: 0,
             next_ticket: 0,
@@ -55,27 +58,63 @@ impl<R> WorkQueue<R> {
         }
     }
 
-    /// Somebody says that a resource changed. True if it has to be handed out now.
+    /// Reports a change of a resource. Returns whether a task has to be woken for it.
     pub fn changed(&mut self, key: &str, now: Instant) -> bool {
-        let slot = self.entries.known(key);
+        let slot = self.entries.get_or_insert(key);
+        self.slot_changed(slot, now)
+    }
+
+    /// Reports a change of a resource that is delayed to collect further ones. Returns whether a task has to be woken
+    /// for the deadline.
+    pub fn changed_after(&mut self, key: &str, debounce: Duration, now: Instant) -> bool {
+        if debounce.is_zero() {
+            return self.changed(key, now);
+        }
+        let slot = self.entries.get_or_insert(key);
+        let Some(entry) = self.entries.get_mut(slot) else { return false };
+        // A resource that waits as changed is fetched later than now, and one in its debounce is as well.
+        let is_covered =
+            entry.change_due_at.is_some() || matches!(entry.stage, Stage::Waiting { priority: Priority::Changed, .. });
+        if !is_covered {
+            entry.change_due_at = Some(now + debounce);
+            self.debounced.insert((now + debounce, slot));
+        }
+        !is_covered
+    }
+
+    /// Number of resources in their debounce.
+    pub fn debounced(&self) -> usize {
+        self.debounced.len()
+    }
+
+    /// Drops all changes in their debounce, for a listing that covers them.
+    pub fn drop_debounced(&mut self) {
+        for (_, slot) in std::mem::take(&mut self.debounced) {
+            if let Some(entry) = self.entries.get_mut(slot) {
+                entry.change_due_at = None;
+            }
+        }
+    }
+
+    fn slot_changed(&mut self, slot: usize, now: Instant) -> bool {
         let Some(entry) = self.entries.get_mut(slot) else { return false };
         match &mut entry.stage {
             Stage::Running { again, .. } => {
                 *again = true;
                 false
             }
-            Stage::Waiting { lane: Priority::Changed, .. } => {
-                // What a listing gave is older than the change.
+            Stage::Waiting { priority: Priority::Changed, .. } => {
+                // A listed resource is older than the change.
                 entry.resource = None;
                 false
             }
-            Stage::Waiting { lane: Priority::Due | Priority::Resync, .. } => {
+            Stage::Waiting { priority: Priority::Due | Priority::Resync, .. } => {
                 entry.owed = true;
                 entry.resource = None;
                 self.wait(slot, Priority::Changed, now);
                 true
             }
-            Stage::Resting => {
+            Stage::Idle => {
                 entry.resource = None;
                 self.wait(slot, Priority::Changed, now);
                 true
@@ -83,9 +122,9 @@ impl<R> WorkQueue<R> {
         }
     }
 
-    /// Somebody wants a resource looked at now, changed or not. True if it has to be handed out now.
-    pub fn demand(&mut self, key: &str, now: Instant) -> bool {
-        let slot = self.entries.known(key);
+    /// Requests a reconcile of a resource now, changed or not. Returns whether a task has to be woken for it.
+    pub fn enqueue(&mut self, key: &str, now: Instant) -> bool {
+        let slot = self.entries.get_or_insert(key);
         let Some(entry) = self.entries.get_mut(slot) else { return false };
         entry.resource = None;
         match &mut entry.stage {
@@ -94,26 +133,26 @@ impl<R> WorkQueue<R> {
                 entry.owed = true;
                 false
             }
-            Stage::Waiting { lane: Priority::Changed, .. } => {
+            Stage::Waiting { priority: Priority::Changed, .. } => {
                 entry.owed = true;
                 false
             }
-            Stage::Waiting { lane: Priority::Due, .. } => false,
-            Stage::Waiting { lane: Priority::Resync, .. } | Stage::Resting => {
+            Stage::Waiting { priority: Priority::Due, .. } => false,
+            Stage::Waiting { priority: Priority::Resync, .. } | Stage::Idle => {
                 self.wait(slot, Priority::Due, now);
                 true
             }
         }
     }
 
-    /// A resync offers a resource. True if it was taken: not if it runs, waits already, or is in its backoff.
+    /// Offers a resource of a resync. Returns whether it was queued: not if it runs, waits already, or is in its backoff.
     pub fn offer(&mut self, key: &str, resource: R, now: Instant) -> bool {
         let slot = self.listed(key);
         self.offer_listed(slot, resource, now)
     }
 
-    /// Offers a resource that was said to be listed.
-    pub(crate) fn offer_listed(&mut self, slot: Slot, resource: R, now: Instant) -> bool {
+    /// Offers a resource that [`WorkQueue::listed`] has marked.
+    pub(crate) fn offer_listed(&mut self, slot: usize, resource: R, now: Instant) -> bool {
         let Some(entry) = self.entries.get_mut(slot) else { return false };
         let in_backoff = entry.retries > 0 && entry.due_at.is_some_and(|due| due > now);
         match entry.stage {
@@ -122,17 +161,17 @@ impl<R> WorkQueue<R> {
                 entry.owed |= !in_backoff;
                 false
             }
-            Stage::Waiting { lane: Priority::Changed, .. } => {
+            Stage::Waiting { priority: Priority::Changed, .. } => {
                 entry.owed |= !in_backoff;
                 false
             }
-            Stage::Waiting { lane: Priority::Due, .. } => false,
-            Stage::Waiting { lane: Priority::Resync, .. } => {
+            Stage::Waiting { priority: Priority::Due, .. } => false,
+            Stage::Waiting { priority: Priority::Resync, .. } => {
                 entry.resource = Some(Box::new(resource));
                 false
             }
-            Stage::Resting if in_backoff => false,
-            Stage::Resting => {
+            Stage::Idle if in_backoff => false,
+            Stage::Idle => {
                 entry.resource = Some(Box::new(resource));
                 self.wait(slot, Priority::Resync, now);
                 true
@@ -140,7 +179,7 @@ impl<R> WorkQueue<R> {
         }
     }
 
-    /// Hands out who is next. One that only changed, and is owed a look besides, is handed out as due.
+    /// Takes the next resource. A changed resource that is also owed a reconcile is taken as due.
     pub fn take(&mut self, now: Instant) -> Option<WorkItem<R>> {
         self.promote_due(now);
         let lane = self.next_lane(now)?;
@@ -151,22 +190,22 @@ impl<R> WorkQueue<R> {
         let owed = std::mem::take(&mut entry.owed);
         self.waiting[lane as usize] -= 1;
         self.running += 1;
-        let lane = if owed && lane == Priority::Changed { Priority::Due } else { lane };
-        Some(WorkItem { key, lane, resource })
+        let priority = if owed && lane == Priority::Changed { Priority::Due } else { lane };
+        Some(WorkItem { key, priority, resource })
     }
 
-    /// Takes a resource back after a pass. `fraction` is a random number from 0 to 1 that spreads retries. True if it
-    /// has to be handed out again at once.
-    pub fn finish(&mut self, key: &Key, ending: WorkResult, fraction: f64, now: Instant) -> bool {
+    /// Returns a resource after a reconcile. `fraction` is a random number from 0 to 1 that spreads retries. Returns
+    /// whether a task has to be woken because the resource is queued again.
+    pub fn finish(&mut self, key: &Key, result: WorkResult, fraction: f64, now: Instant) -> bool {
         let Some(slot) = self.entries.find(key) else { return false };
         let Some(entry) = self.entries.get_mut(slot) else { return false };
         let Stage::Running { again, offered } = entry.stage else { return false };
-        entry.stage = Stage::Resting;
+        entry.stage = Stage::Idle;
         self.running -= 1;
         if let Some(due) = entry.due_at.take() {
             self.due.remove(&(due, slot));
         }
-        let delay = match ending.outcome {
+        let delay = match result.outcome {
             Outcome::Retry => {
                 let delay = self.config.backoff.delay_with_jitter(entry.retries, fraction);
                 entry.retries = entry.retries.saturating_add(1);
@@ -175,7 +214,7 @@ impl<R> WorkQueue<R> {
             Outcome::Success | Outcome::Requeue | Outcome::Skip => {
                 entry.retries = 0;
                 entry.last_reconciled_at = Some(now);
-                match ending.requeue {
+                match result.requeue {
                     Requeue::Now => Some(Duration::ZERO),
                     Requeue::After(delay) => Some(delay),
                     Requeue::NextCycle => self.config.next_cycle,
@@ -184,9 +223,9 @@ impl<R> WorkQueue<R> {
                 }
             }
         };
-        // The pass may have begun on a record that is older than the listing; a retry looks again by itself.
-        let outdated = offered && ending.outcome != Outcome::Retry;
-        entry.last = Some(ending);
+        // The reconcile may have begun with a record older than the listing; a retry reads it again anyway.
+        let outdated = offered && result.outcome != Outcome::Retry;
+        entry.last = Some(result);
         entry.last_ended_at = Some(now);
         if let Some(due) = delay.map(|delay| now + delay) {
             entry.due_at = Some(due);
@@ -197,7 +236,7 @@ impl<R> WorkQueue<R> {
             self.wait(slot, Priority::Changed, now);
             return true;
         }
-        // This pass was the look that was owed.
+        // This was the reconcile that was owed.
         entry.owed = false;
         if outdated {
             self.wait(slot, Priority::Resync, now);
@@ -206,13 +245,13 @@ impl<R> WorkQueue<R> {
         delay == Some(Duration::ZERO)
     }
 
-    /// Takes a resource back that turned out not to have changed: everything stays as it was planned. True if it has to
-    /// be handed out again at once, because a look was owed in the meantime.
-    pub fn put_back(&mut self, key: &Key, now: Instant) -> bool {
+    /// Returns a resource without a reconcile, because the reported change was an echo: its schedule stays as it was.
+    /// Returns whether a task has to be woken because a reconcile is owed.
+    pub fn release(&mut self, key: &Key, now: Instant) -> bool {
         let Some(slot) = self.entries.find(key) else { return false };
         let Some(entry) = self.entries.get_mut(slot) else { return false };
         let Stage::Running { again, .. } = entry.stage else { return false };
-        entry.stage = Stage::Resting;
+        entry.stage = Stage::Idle;
         self.running -= 1;
         let again = again || entry.owed;
         if again {
@@ -221,90 +260,99 @@ impl<R> WorkQueue<R> {
         again
     }
 
-    /// Takes a resource back that does not exist, and forgets it; unless somebody told of it in the meantime: it may
-    /// have come into being since. True if it has to be handed out again at once.
+    /// Removes a resource that does not exist, unless a change was reported meanwhile: it may have been created since.
+    /// Returns whether a task has to be woken because the resource is queued again.
     pub fn gone(&mut self, key: &Key, now: Instant) -> bool {
         let Some(slot) = self.entries.find(key) else { return false };
-        let is_told = |entry: &&Entry<R>| matches!(entry.stage, Stage::Running { again: true, .. });
-        let owed = self.entries.get(slot).filter(is_told).map(|entry| entry.owed);
-        self.forget(slot);
-        match owed {
-            None => false,
-            Some(true) => self.demand(key, now),
-            Some(false) => self.changed(key, now),
+        let Some(entry) = self.remove(slot) else { return false };
+        if let Some(due) = entry.change_due_at {
+            let slot = self.entries.get_or_insert(key);
+            if let Some(entry) = self.entries.get_mut(slot) {
+                entry.change_due_at = Some(due);
+                self.debounced.insert((due, slot));
+            }
+        }
+        match (entry.stage, entry.owed) {
+            (Stage::Running { again: true, .. }, true) => self.enqueue(key, now),
+            (Stage::Running { again: true, .. }, false) => self.changed(key, now),
+            (Stage::Running { again: false, .. } | Stage::Waiting { .. } | Stage::Idle, _) => false,
         }
     }
 
-    fn forget(&mut self, slot: Slot) {
-        if let Some(entry) = self.entries.remove(slot) {
-            match entry.stage {
-                Stage::Running { .. } => self.running -= 1,
-                Stage::Waiting { lane, .. } => self.waiting[lane as usize] -= 1,
-                Stage::Resting => {}
-            }
-            if let Some(due) = entry.due_at {
-                self.due.remove(&(due, slot));
-            }
+    fn remove(&mut self, slot: usize) -> Option<Entry<R>> {
+        let entry = self.entries.remove(slot)?;
+        match entry.stage {
+            Stage::Running { .. } => self.running -= 1,
+            Stage::Waiting { priority, .. } => self.waiting[priority as usize] -= 1,
+            Stage::Idle => {}
         }
+        if let Some(due) = entry.due_at {
+            self.due.remove(&(due, slot));
+        }
+        if let Some(due) = entry.change_due_at {
+            self.debounced.remove(&(due, slot));
+        }
+        Some(entry)
     }
 
-    /// A listing begins: who is not named from here on is not in it.
+    /// Begins a listing. Resources that are not marked until [`WorkQueue::end_listing`] are not in it.
     pub fn begin_listing(&mut self) {
         self.listing = self.listing.wrapping_add(1);
     }
 
-    /// The listing names a resource; from then on it is known. Whoever is offered is named by that.
-    pub(crate) fn listed(&mut self, key: &str) -> Slot {
-        let slot = self.entries.known(key);
+    /// Marks a resource as listed and inserts it if it is unknown.
+    pub(crate) fn listed(&mut self, key: &str) -> usize {
+        let slot = self.entries.get_or_insert(key);
         if let Some(entry) = self.entries.get_mut(slot) {
             entry.listing = self.listing;
         }
         slot
     }
 
-    /// The listing names a resource that needs no look. Nothing new is to be known about it.
-    pub fn rests(&mut self, key: &str) {
+    /// Marks a resource as listed that needs no reconcile. An unknown one is not inserted.
+    pub fn mark_idle(&mut self, key: &str) {
         let slot = self.entries.find(key);
         if let Some(entry) = slot.and_then(|slot| self.entries.get_mut(slot)) {
             entry.listing = self.listing;
         }
     }
 
-    /// The listing was complete. Forgets every resting resource that it did not name, so that memory stays in bounds.
-    /// One that was looked at after the listing `began` exists: it is younger than the listing.
+    /// Ends a complete listing and removes every idle resource that is not in it, so that memory stays bounded. A resource
+    /// that was reconciled after the listing `began` is kept: it may be younger than the listing.
     pub fn end_listing(&mut self, began: Instant) {
         let is_gone = |entry: &Entry<R>| {
             entry.listing != self.listing
-                && entry.stage == Stage::Resting
+                && entry.stage == Stage::Idle
+                && entry.change_due_at.is_none()
                 && entry.last_ended_at.is_none_or(|ended| ended < began)
         };
-        let gone: Vec<Slot> = self.entries.iter().filter(|(_, entry)| is_gone(entry)).map(|(slot, _)| slot).collect();
+        let gone: Vec<usize> = self.entries.iter().filter(|(_, entry)| is_gone(entry)).map(|(slot, _)| slot).collect();
         for slot in gone {
-            self.forget(slot);
+            self.remove(slot);
         }
     }
 
-    /// Whether somebody waits or will be due: then somebody else has to look after them while a pass is made.
+    /// Whether a resource waits or has a deadline. Another task has to attend to it while this one reconciles.
     pub fn expects_more(&self) -> bool {
-        !self.due.is_empty() || self.waiting.iter().any(|waiting| *waiting > 0)
+        !self.due.is_empty() || !self.debounced.is_empty() || self.waiting.iter().any(|waiting| *waiting > 0)
     }
 
-    /// When the next resource is due, if nobody can be handed out before.
+    /// The next deadline at which a resource can be taken.
     pub fn next_due(&self) -> Option<Instant> {
-        self.due.first().map(|(due, _)| *due)
+        self.due.first().into_iter().chain(self.debounced.first()).map(|(due, _)| *due).min()
     }
 
-    /// How many are being reconciled.
+    /// Number of resources being reconciled.
     pub fn running(&self) -> usize {
         self.running
     }
 
-    /// How many wait in each lane.
+    /// Number of waiting resources by priority.
     pub fn waiting(&self) -> [(&'static str, usize); 3] {
         Priority::ALL.map(|lane| (lane.as_str(), self.waiting[lane as usize]))
     }
 
-    /// How many resources are known.
+    /// Number of known resources.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -314,35 +362,35 @@ impl<R> WorkQueue<R> {
         self.entries.len() == 0
     }
 
-    /// What is known about one resource.
+    /// State of one resource.
     pub fn state(&self, key: &str) -> Option<ResourceState> {
         self.entries.find(key).and_then(|slot| self.entries.get(slot)).map(Entry::state)
     }
 
-    /// What is known about all of them.
+    /// States of all resources.
     pub fn states(&self) -> impl Iterator<Item = ResourceState> {
         self.entries.iter().map(|(_, entry)| entry.state())
     }
 
-    fn wait(&mut self, slot: Slot, lane: Priority, now: Instant) {
+    fn wait(&mut self, slot: usize, priority: Priority, now: Instant) {
         let Some(entry) = self.entries.get_mut(slot) else { return };
         let since = match entry.stage {
-            Stage::Waiting { lane, since, .. } => {
-                self.waiting[lane as usize] -= 1;
+            Stage::Waiting { priority, since, .. } => {
+                self.waiting[priority as usize] -= 1;
                 since
             }
-            Stage::Resting | Stage::Running { .. } => now,
+            Stage::Idle | Stage::Running { .. } => now,
         };
         let ticket = self.next_ticket;
         self.next_ticket += 1;
-        entry.stage = Stage::Waiting { lane, ticket, since };
-        self.waiting[lane as usize] += 1;
-        self.lanes[lane as usize].push_back((slot, ticket));
-        self.tidy(lane);
+        entry.stage = Stage::Waiting { priority, ticket, since };
+        self.waiting[priority as usize] += 1;
+        self.lanes[priority as usize].push_back((slot, ticket));
+        self.compact(priority);
     }
 
-    /// Drops places that were left once they are the most of a lane: they would pile up behind a head that waits.
-    fn tidy(&mut self, lane: Priority) {
+    /// Drops outdated places once they are the most of a lane: they would pile up behind a head that waits.
+    fn compact(&mut self, lane: Priority) {
         let places = &mut self.lanes[lane as usize];
         if places.len() > 2 * self.waiting[lane as usize] + 64 {
             let entries = &self.entries;
@@ -351,6 +399,13 @@ impl<R> WorkQueue<R> {
     }
 
     fn promote_due(&mut self, now: Instant) {
+        while let Some((due, slot)) = self.debounced.first().copied().filter(|(due, _)| *due <= now) {
+            self.debounced.pop_first();
+            if let Some(entry) = self.entries.get_mut(slot) {
+                entry.change_due_at = None;
+            }
+            self.slot_changed(slot, due);
+        }
         while let Some((due, _)) = self.due.first()
             && *due <= now
         {
@@ -358,15 +413,15 @@ impl<R> WorkQueue<R> {
             let Some(entry) = self.entries.get_mut(slot) else { continue };
             entry.due_at = None;
             match &mut entry.stage {
-                // Being looked at anyway, unless it has not changed at all.
-                Stage::Running { .. } | Stage::Waiting { lane: Priority::Changed, .. } => entry.owed = true,
-                Stage::Waiting { lane: Priority::Due, .. } => {}
-                Stage::Waiting { lane: Priority::Resync, .. } | Stage::Resting => self.wait(slot, Priority::Due, due),
+                // Reconciled anyway, unless the change is an echo.
+                Stage::Running { .. } | Stage::Waiting { priority: Priority::Changed, .. } => entry.owed = true,
+                Stage::Waiting { priority: Priority::Due, .. } => {}
+                Stage::Waiting { priority: Priority::Resync, .. } | Stage::Idle => self.wait(slot, Priority::Due, due),
             }
         }
     }
 
-    /// The lane to serve: the most urgent, unless the head of another has waited too long.
+    /// Priority to serve: the most urgent, unless the head of another lane has waited too long.
     fn next_lane(&mut self, now: Instant) -> Option<Priority> {
         let heads = Priority::ALL.map(|lane| self.head(lane).map(|since| (since, lane)));
         let overdue = heads
@@ -377,12 +432,12 @@ impl<R> WorkQueue<R> {
         overdue.or_else(|| heads.iter().flatten().next()).map(|(_, lane)| *lane)
     }
 
-    /// Since when the first of a lane waits, dropping places that were left for another lane.
+    /// Time since which the head of a lane waits. Drops outdated places on the way.
     fn head(&mut self, lane: Priority) -> Option<Instant> {
         while let Some((slot, ticket)) = self.lanes[lane as usize].front() {
             match self.entries.get(*slot).map(|entry| entry.stage) {
                 Some(Stage::Waiting { ticket: held, since, .. }) if held == *ticket => return Some(since),
-                Some(Stage::Waiting { .. } | Stage::Resting | Stage::Running { .. }) | None => {
+                Some(Stage::Waiting { .. } | Stage::Idle | Stage::Running { .. }) | None => {
                     self.lanes[lane as usize].pop_front();
                 }
             }

@@ -1,66 +1,66 @@
-//! Who of several members leads how many shards: pure, and from what one member can see by itself.
+//! Distributes shards over members: pure, from the view of one member.
 //!
 //! # Guarantees
-//! Members are ranked by how long they are there. Everybody's share is `⌊n/m⌋`, and one more for the `n mod m` who are
-//! there longest. The shares add up to the shards, differ by one at the most, and only fall when somebody comes and only
-//! rise when somebody goes. So a newcomer gets exactly its share, from those who have too much; the shards of somebody
-//! who went are all that moves; and nobody has to know who holds what.
+//! Members are ranked by the time of their registration. The fair share of a member is `⌊n/m⌋`, plus one for the first
+//! `n mod m` members. The shares add up to the shards, differ by at most one, only fall when a member joins and only rise
+//! when a member leaves. A new member gets exactly its share from those above theirs, only the shards of a member that
+//! left move, and no member needs to know which shards another holds.
 
 use std::collections::BTreeSet;
 
 use crate::controller::hash::{Shard, Shards};
 
-/// Where a member stands among the others.
+/// Rank of a member among all members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Standing {
-    /// How many members there are.
+pub struct MemberRank {
+    /// Number of members.
     pub members: usize,
-    /// How many of them are there longer.
+    /// Number of members that registered earlier.
     pub rank: usize,
 }
 
-/// What a member is to do about its shards. Each shard is named at most once.
+/// Changes to the shards of a member. Each shard is named at most once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[must_use]
-pub struct Share {
-    /// Free ones, to be taken.
+pub struct Assignment {
+    /// Free shards to take.
     pub take: Vec<Shard>,
-    /// Its own, which it stays with.
+    /// Own shards to keep.
     pub keep: Vec<Shard>,
-    /// Its own, for somebody else.
+    /// Own shards to hand over.
     pub release: Vec<Shard>,
 }
 
-/// How many shards a member may lead.
+/// Number of shards a member may lead.
 ///
 /// ```
-/// use lcm_sdk::controller::shards::{Shards, Standing, fair_share};
+/// use lcm_sdk::controller::{MemberRank, Shards, fair_share};
 ///
 /// let four = Shards::new(4)?;
-/// let shares = [0, 1, 2].map(|rank| fair_share(four, Standing { members: 3, rank }));
+/// let shares = [0, 1, 2].map(|rank| fair_share(four, MemberRank { members: 3, rank }));
 /// assert_eq!(shares, [2, 1, 1]);
-/// # Ok::<(), lcm_sdk::controller::shards::ShardsError>(())
+/// # Ok::<(), lcm_sdk::controller::ShardsError>(())
 /// ```
-pub fn fair_share(shards: Shards, standing: Standing) -> usize {
-    let (count, members) = (usize::from(shards.count()), standing.members.max(1));
-    count / members + usize::from(standing.rank < count % members)
+pub fn fair_share(shards: Shards, rank: MemberRank) -> usize {
+    let (count, members) = (usize::from(shards.count()), rank.members.max(1));
+    count / members + usize::from(rank.rank < count % members)
 }
 
-/// What a member is to do, given what it leads or is about to, and what nobody leads.
+/// Assigns shards to a member, given the shards it leads or competes for (`own`) and those without a leader (`free`).
 ///
 /// # Guarantees
-/// It never takes while it has its share, and never releases while it has no more: two looks at the same members
-/// never undo each other. Members of different ranks begin with different free shards.
-pub fn share(shards: Shards, standing: Standing, mine: &BTreeSet<Shard>, free: &BTreeSet<Shard>) -> Share {
-    let fair = fair_share(shards, standing);
-    let (keep, release) = match mine.iter().nth(fair) {
-        None => (mine.iter().copied().collect(), Vec::new()),
-        Some(first) => (mine.range(..first).copied().collect(), mine.range(first..).copied().collect()),
+/// A member never takes while it has its fair share and never releases while it has no more: two assignments for the same
+/// members never undo each other. Members of different ranks begin with different free shards.
+pub fn assign(shards: Shards, rank: MemberRank, own: &BTreeSet<Shard>, free: &BTreeSet<Shard>) -> Assignment {
+    let fair = fair_share(shards, rank);
+    let (keep, release) = match own.iter().nth(fair) {
+        None => (own.iter().copied().collect(), Vec::new()),
+        Some(first) => (own.range(..first).copied().collect(), own.range(first..).copied().collect()),
     };
-    let free: Vec<Shard> = free.difference(mine).copied().collect();
-    let begin = free.len() * standing.rank / standing.members.max(1);
-    let take = free.iter().cycle().skip(begin).take(free.len().min(fair.saturating_sub(mine.len()))).copied().collect();
-    Share { take, keep, release }
+    let free: Vec<Shard> = free.difference(own).copied().collect();
+    let begin = free.len() * rank.rank / rank.members.max(1);
+    let take = free.iter().cycle().skip(begin).take(free.len().min(fair.saturating_sub(own.len()))).copied().collect();
+    Assignment { take, keep, release }
 }
 
 #[cfg(test)]
@@ -69,7 +69,7 @@ mod tests {
 
     use super::*;
 
-    /// A cluster as the members' moves make it: who is there longest comes first.
+    /// Members in the order of registration, with the shards each leads.
     #[derive(Debug, Clone)]
     struct Cluster {
         shards: Shards,
@@ -81,14 +81,14 @@ mod tests {
             self.shards.all().filter(|shard| self.members.iter().all(|(_, mine)| !mine.contains(shard))).collect()
         }
 
-        /// Lets everybody act on what it sees until nobody has anything to do; tells how many shards were taken.
+        /// Applies assignments until nothing changes. Returns the number of shards taken.
         fn settle(&mut self) -> usize {
             let mut taken = 0;
             for _round in 0..2 {
                 for rank in 0..self.members.len() {
-                    let (standing, free) = (Standing { members: self.members.len(), rank }, self.free());
+                    let (member, free) = (MemberRank { members: self.members.len(), rank }, self.free());
                     let mine = &mut self.members[rank].1;
-                    let moves = share(self.shards, standing, mine, &free);
+                    let moves = assign(self.shards, member, mine, &free);
                     assert!(moves.take.is_empty() || moves.release.is_empty(), "both at once: {moves:?}");
                     assert!(moves.take.iter().all(|shard| free.contains(shard)), "{moves:?}");
                     taken += moves.take.len();
@@ -100,7 +100,7 @@ mod tests {
 
         fn holder(&self, shard: Shard) -> u32 {
             let mut holders = self.members.iter().filter(|(_, mine)| mine.contains(&shard)).map(|(name, _)| *name);
-            let holder = holders.next().expect("somebody leads it");
+            let holder = holders.next().expect("a leader");
             assert_eq!(holders.next(), None, "{shard} is led twice");
             holder
         }
@@ -122,29 +122,29 @@ mod tests {
     }
 
     #[test]
-    fn a_member_with_its_share_does_nothing_whatever_is_free() {
-        let (shards, standing) = (Shards::new(8).expect("good"), Standing { members: 2, rank: 1 });
+    fn member_with_its_share_takes_nothing() {
+        let (shards, member) = (Shards::new(8).expect("good"), MemberRank { members: 2, rank: 1 });
         let mine: BTreeSet<_> = (0..4).map(Shard).collect();
-        let moves = share(shards, standing, &mine, &(4..8).map(Shard).collect());
+        let moves = assign(shards, member, &mine, &(4..8).map(Shard).collect());
         assert_eq!((moves.take.len(), moves.keep.len(), moves.release.len()), (0, 4, 0));
     }
 
     proptest! {
         #[test]
-        fn the_shares_add_up_and_differ_by_one_at_the_most(count in 1_usize..=1024, members in 1_usize..64) {
+        fn shares_add_up_and_differ_by_at_most_one(count in 1_usize..=1024, members in 1_usize..64) {
             let shards = Shards::new(count).expect("good");
-            let shares: Vec<_> = (0..members).map(|rank| fair_share(shards, Standing { members, rank })).collect();
+            let shares: Vec<_> = (0..members).map(|rank| fair_share(shards, MemberRank { members, rank })).collect();
             prop_assert_eq!(shares.iter().sum::<usize>(), count);
             prop_assert!(shares.iter().max().unwrap() - shares.iter().min().unwrap() <= 1);
             prop_assert!(*shares.iter().max().unwrap() <= count.div_ceil(members));
         }
 
         #[test]
-        fn everybody_settles_on_its_share_and_then_nothing_moves(count in 1_usize..200, members in 1_u32..12) {
+        fn members_settle_on_their_shares(count in 1_usize..200, members in 1_u32..12) {
             let mut cluster = settled(count, members);
             for (rank, (_, mine)) in cluster.members.iter().enumerate() {
-                let standing = Standing { members: cluster.members.len(), rank };
-                prop_assert_eq!(mine.len(), fair_share(cluster.shards, standing));
+                let member = MemberRank { members: cluster.members.len(), rank };
+                prop_assert_eq!(mine.len(), fair_share(cluster.shards, member));
             }
             let before = cluster.holders();
             prop_assert_eq!(cluster.settle(), 0);
@@ -152,7 +152,7 @@ mod tests {
         }
 
         #[test]
-        fn a_newcomer_gets_its_share_and_nothing_else_moves(count in 1_usize..200, members in 1_u32..12) {
+        fn new_member_gets_its_share_and_nothing_else_moves(count in 1_usize..200, members in 1_u32..12) {
             let mut cluster = settled(count, members);
             let before = cluster.holders();
             cluster.members.push((members, BTreeSet::new()));
@@ -163,7 +163,7 @@ mod tests {
         }
 
         #[test]
-        fn only_the_shards_of_who_went_move(count in 1_usize..200, members in 2_u32..12, who in any::<prop::sample::Index>()) {
+        fn only_shards_of_a_member_that_left_move(count in 1_usize..200, members in 2_u32..12, who in any::<prop::sample::Index>()) {
             let mut cluster = settled(count, members);
             let before = cluster.holders();
             let (gone, _) = cluster.members.remove(who.index(members as usize));

@@ -1,6 +1,7 @@
-//! Taking part in the leadership of a fleet that several members share.
+//! Competes for a fair share of the shards of a fleet.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,86 +10,83 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-use super::assignment::{Standing, share};
-use super::owned::{HeldShard, OwnedShards};
-use super::ownership::ShardOwnership;
-use super::scale_down_lock::ScaleDownLocks;
-use crate::controller::election::{ElectionConfig, ElectionConfigError, ElectionKeys, LeaderElection, Seat};
+use super::assignment::{MemberRank, assign};
+use super::ownership::{HeldShard, OwnedShards, ScaleDownLock, ShardOwnership};
+use crate::controller::election::{
+    ElectionConfig, ElectionConfigError, ElectionHandle, ElectionKeys, LeaderElection, LeaseKind,
+};
 use crate::controller::hash::{Shard, Shards};
 use crate::controller::shutdown::Shutdown;
 use crate::lifecycle::failure::CallFailure;
 use crate::ports::{Coordination, WatchStream, WatchUpdate};
 use crate::telemetry::Telemetry;
 
-/// How long is waited for more to happen before all of it is looked at: many keys change when somebody comes or goes.
-const SETTLING: Duration = Duration::from_millis(20);
-/// The longest pause before a watch that ended is opened again.
+/// Time to collect further changes before members are listed: many keys change when a member comes or goes.
+const SETTLE_TIME: Duration = Duration::from_millis(20);
+/// Longest pause before a watch that ended is reopened.
 const SHORT_PAUSE: Duration = Duration::from_millis(500);
-/// How many shards are taken before it is looked again: each costs a few calls.
-const TAKEN_AT_ONCE: usize = 64;
+/// Shards taken in one round: each costs a few calls.
+const MAX_TAKEN_PER_ROUND: usize = 64;
 
-/// A member of those who lead a fleet together.
+/// A member of a group that leads a fleet together.
 ///
 /// # Flow
-/// Put itself on record → look who is there and what is free → take up to its share, hand back what is too much → look
-/// again whenever that changes.
+/// Register, list members and free shards, take free shards up to the fair share, hand over the excess, and repeat
+/// whenever the keys change.
 ///
 /// # Guarantees
-/// Those of [`super`]: at most one member has a valid right over a shard at a time, whatever the members believe about
-/// each other.
+/// Those of [`super`]: at most one member has a valid lease of a shard at a time, even if members
+/// disagree about the membership.
 ///
 /// ```
 /// use std::sync::Arc;
 /// use std::time::Duration;
 /// use lcm_sdk::providers::memory::MemoryCoordination;
-/// use lcm_sdk::controller::election::ElectionConfig;
-/// use lcm_sdk::controller::shards::{ShardedElection, Shards};
-/// use lcm_sdk::controller::shutdown::Shutdown;
+/// use lcm_sdk::controller::{ElectionConfig, ShardedElection, Shards, Shutdown};
 /// use lcm_sdk::telemetry::Telemetry;
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
 /// let etcd = Arc::new(MemoryCoordination::new());
 /// let (config, grace) = (ElectionConfig::default(), Duration::from_secs(30));
-/// let (election, handle) = ShardedElection::over(etcd, config, Shards::new(4)?, grace, Telemetry::default())?;
+/// let (election, handle) = ShardedElection::new(etcd, config, Shards::new(4)?, grace, Telemetry::default())?;
 /// tokio::spawn(election.run(Shutdown::new()));
-/// handle.elected().await.expect("nobody else is there");
-/// // Alone, it comes to lead all four.
+/// handle.elected().await.expect("the only member");
+/// // A single member comes to lead all four shards.
 /// while handle.held().len() < 4 {
 ///     tokio::time::sleep(Duration::from_millis(10)).await;
 /// }
-/// assert!(handle.mandate().includes("w-1"));
+/// assert!(handle.ownership().owns("w-1"));
 /// handle.resign().await;
-/// assert!(!handle.mandate().includes("w-1"));
+/// assert!(!handle.ownership().owns("w-1"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
 pub struct ShardedElection {
     coordination: Arc<dyn Coordination>,
     config: ElectionConfig,
-    layout: ElectionKeys,
+    keys: ElectionKeys,
     grace: Duration,
     telemetry: Telemetry,
-    holdings: Arc<OwnedShards>,
+    owned: Arc<OwnedShards>,
     resignation: Shutdown,
-    /// Dropped when it has ended.
+    /// Dropped when the election has ended.
     running: watch::Sender<()>,
 }
 
-/// The outside of a sharded election. Clones are the same.
+/// Handle to a running sharded election. Clones share one election.
 #[derive(Debug, Clone)]
 pub struct ShardedHandle {
-    holdings: Arc<OwnedShards>,
+    owned: Arc<OwnedShards>,
     resignation: Shutdown,
     running: watch::Receiver<()>,
 }
 
 impl ShardedElection {
-    /// A member that shares what the election's key stands for. `grace` is how long a shard that is handed over waits
-    /// for what is under way.
+    /// Creates a member. `grace` limits how long the handover of a shard waits for reconciles in progress.
     ///
     /// # Errors
-    /// When the election cannot work.
-    pub fn over(
+    /// If the settings cannot work.
+    pub fn new(
         coordination: Arc<dyn Coordination>,
         config: ElectionConfig,
         shards: Shards,
@@ -96,31 +94,34 @@ impl ShardedElection {
         telemetry: Telemetry,
     ) -> Result<(Self, ShardedHandle), ElectionConfigError> {
         config.check()?;
-        let layout = ElectionKeys::new(&config.key, shards);
-        let turns = ElectionConfig { key: layout.scale_down(), ..config.clone() };
-        let turns = ScaleDownLocks::new(Arc::clone(&coordination), turns);
-        let holdings = Arc::new(OwnedShards::new(shards, turns, config.ttl.saturating_sub(config.margin)));
+        let keys = ElectionKeys::new(&config.key, shards);
+        let scale_down = ElectionConfig { key: keys.scale_down(), ..config.clone() };
+        let scale_down = Arc::new(ScaleDownLock::new(Arc::clone(&coordination), scale_down));
+        let owned = Arc::new(OwnedShards::new(shards, scale_down, config.ttl.saturating_sub(config.margin)));
         let (running, ended) = watch::channel(());
         let resignation = Shutdown::new();
-        let handle =
-            ShardedHandle { holdings: Arc::clone(&holdings), resignation: resignation.clone(), running: ended };
-        Ok((Self { coordination, config, layout, grace, telemetry, holdings, resignation, running }, handle))
+        let handle = ShardedHandle { owned: Arc::clone(&owned), resignation: resignation.clone(), running: ended };
+        Ok((Self { coordination, config, keys, grace, telemetry, owned, resignation, running }, handle))
     }
 
-    /// Takes part until the handle resigns. A shutdown takes nothing more, and keeps what it has until then: what is
-    /// under way still needs the right to be finished.
+    /// Takes part until the handle resigns. After a shutdown no more shards are taken, and the owned ones are kept until
+    /// the resignation, because work in progress still needs their leases.
     ///
     /// # Cancel safety
-    /// Dropping it is a crash: nothing is given back, the rights run out, and others take the shards when the leases
-    /// have ended.
+    /// Dropping the future equals a crash: nothing is revoked, and other members take the shards when the leases have
+    /// expired.
     pub async fn run(self, shutdown: Shutdown) {
-        let member = self.layout.member(&self.config.identity);
+        let member = self.keys.member(&self.config.identity);
         let config = ElectionConfig { key: member.clone(), ..self.config.clone() };
-        let registration =
-            LeaderElection::for_seat(Arc::clone(&self.coordination), config, Seat::Member, self.telemetry.clone());
+        let registration = LeaderElection::with_kind(
+            Arc::clone(&self.coordination),
+            config,
+            LeaseKind::Member,
+            self.telemetry.clone(),
+        );
         let (registration, registered) = match registration {
             Ok(registration) => registration,
-            // Checked when this was made.
+            // Unreachable: `new` validated the settings.
             Err(error) => return tracing::error!(target: "lcm::leader", %error, "the election cannot work"),
         };
         let mut tasks = JoinSet::new();
@@ -131,13 +132,13 @@ impl ShardedElection {
             () = shutdown.requested() => {}
             () = self.take_part(&member, &mut tasks) => {}
         }
-        // First of all: the others know by that how much they may take.
+        // The registration goes first: the other members derive their fair share from it.
         registered.resign().await;
         self.resignation.requested().await;
-        self.holdings.resign().await;
+        self.owned.resign().await;
         while let Some(ended) = tasks.join_next().await {
             if let Err(error) = ended {
-                tracing::error!(target: "lcm::leader", %error, "an election ended badly");
+                tracing::error!(target: "lcm::leader", %error, "an election task failed");
             }
         }
         drop(self.running);
@@ -147,71 +148,71 @@ impl ShardedElection {
         let mut watch: Option<Box<dyn WatchStream>> = None;
         let mut is_out = false;
         loop {
-            match self.look(member, tasks).await {
+            match self.balance(member, tasks).await {
                 Ok(revision) => {
                     is_out = false;
                     if watch.is_none() {
-                        watch = self.coordination.watch(self.layout.prefix(), revision + 1).await.ok();
+                        watch = self.coordination.watch(self.keys.prefix(), revision + 1).await.ok();
                     }
                 }
                 Err(failure) => {
-                    // Once for an outage, not once for every attempt.
+                    // Logged once per outage, not once per attempt.
                     if !std::mem::replace(&mut is_out, true) {
-                        warn!(target: "lcm::leader", %failure, "cannot see who shares the fleet");
+                        warn!(target: "lcm::leader", %failure, "the members of the fleet could not be listed");
                     }
                 }
             }
-            self.rest(&mut watch, tasks).await;
+            self.wait_for_change(&mut watch, tasks).await;
         }
     }
 
-    /// Looks who is there, and acts on it. Tells the revision at which that was.
-    async fn look(&self, member: &str, tasks: &mut JoinSet<()>) -> Result<i64, CallFailure> {
-        let listing = self.coordination.list(self.layout.prefix()).await?;
-        let census = self.layout.census(&listing.keys);
-        let Some(rank) = census.members.iter().position(|key| key == member) else { return Ok(listing.revision) };
-        let shards = self.holdings.shards();
-        let free: BTreeSet<Shard> = match census.is_contested {
+    /// Takes and releases shards according to the current membership. Returns the revision of the listing.
+    async fn balance(&self, member: &str, tasks: &mut JoinSet<()>) -> Result<i64, CallFailure> {
+        let listing = self.coordination.list(self.keys.prefix()).await?;
+        let membership = self.keys.membership(&listing.keys);
+        let Some(rank) = membership.members.iter().position(|key| key == member) else { return Ok(listing.revision) };
+        let shards = self.owned.shards();
+        let free: BTreeSet<Shard> = match membership.is_contested {
             true => BTreeSet::new(),
             false => {
-                shards.all().filter(|shard| !census.led.contains(shard) && !self.holdings.concerns(*shard)).collect()
+                shards.all().filter(|shard| !membership.led.contains(shard) && !self.owned.contains(*shard)).collect()
             }
         };
-        let standing = Standing { members: census.members.len(), rank };
-        let moves = share(shards, standing, &self.holdings.wanted(), &free);
-        for shard in moves.release {
-            info!(target: "lcm::leader", %shard, members = standing.members, "handing a shard over");
-            self.holdings.retire(shard);
-            let (holdings, grace) = (Arc::clone(&self.holdings), self.grace);
-            tasks.spawn(async move { holdings.hand_over(shard, grace).await });
+        let rank = MemberRank { members: membership.members.len(), rank };
+        let assignment = assign(shards, rank, &self.owned.wanted(), &free);
+        for shard in assignment.release {
+            info!(target: "lcm::leader", %shard, members = rank.members, "handing a shard over");
+            self.owned.retire(shard);
+            let (owned, grace) = (Arc::clone(&self.owned), self.grace);
+            tasks.spawn(async move { owned.hand_over(shard, grace).await });
         }
-        for shard in moves.take.into_iter().take(TAKEN_AT_ONCE) {
+        for shard in assignment.take.into_iter().take(MAX_TAKEN_PER_ROUND) {
             self.compete(shard, tasks);
         }
         Ok(listing.revision)
     }
 
     fn compete(&self, shard: Shard, tasks: &mut JoinSet<()>) {
-        let config = ElectionConfig { key: self.layout.leader(shard), ..self.config.clone() };
-        let seat = Seat::Shard(self.layout.clone(), shard);
-        let election = LeaderElection::for_seat(Arc::clone(&self.coordination), config, seat, self.telemetry.clone());
+        let config = ElectionConfig { key: self.keys.leader(shard), ..self.config.clone() };
+        let kind = LeaseKind::Shard(self.keys.clone(), shard);
+        let election = LeaderElection::with_kind(Arc::clone(&self.coordination), config, kind, self.telemetry.clone());
         let Ok((election, handle)) = election else { return };
-        self.holdings.enter(shard, handle.clone());
-        let holdings = Arc::clone(&self.holdings);
+        self.owned.insert(shard, handle.clone());
+        let owned = Arc::clone(&self.owned);
         tasks.spawn(async move {
-            let telling = async {
+            let publishing = async {
                 if handle.elected().await.is_some() {
-                    holdings.tell();
+                    owned.publish();
                 }
             };
-            tokio::join!(election.run_once(Shutdown::new()), telling);
-            holdings.leave(shard);
+            tokio::join!(election.run_once(Shutdown::new()), publishing);
+            owned.remove(shard);
         });
     }
 
-    /// Waits until it is worth looking again.
-    async fn rest(&self, watch: &mut Option<Box<dyn WatchStream>>, tasks: &mut JoinSet<()>) {
-        let told = async {
+    /// Waits until the membership may have changed.
+    async fn wait_for_change(&self, watch: &mut Option<Box<dyn WatchStream>>, tasks: &mut JoinSet<()>) {
+        let changed = async {
             match watch {
                 None => std::future::pending().await,
                 Some(stream) => loop {
@@ -228,62 +229,128 @@ impl ShardedElection {
         };
         tokio::select! {
             biased;
-            () = told => {}
+            () = changed => {}
             ended = tasks.join_next(), if !tasks.is_empty() => {
                 if let Some(Err(error)) = ended {
-                    tracing::error!(target: "lcm::leader", %error, "an election ended badly");
+                    tracing::error!(target: "lcm::leader", %error, "an election task failed");
                 }
             }
-            // A watch can be silent for other reasons than that nothing happens.
+            // A silent watch may also be a broken one.
             () = sleep(self.config.retry_interval) => {}
         }
-        sleep(SETTLING).await;
+        sleep(SETTLE_TIME).await;
     }
 }
 
-impl std::fmt::Debug for ShardedElection {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for ShardedElection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ShardedElection").field("config", &self.config).finish_non_exhaustive()
     }
 }
 
 impl ShardedHandle {
-    /// On whom we may act. It follows what is led.
-    pub fn mandate(&self) -> ShardOwnership {
-        ShardOwnership::shards(Arc::clone(&self.holdings))
+    /// Ownership that follows the shards this member leads.
+    pub fn ownership(&self) -> ShardOwnership {
+        ShardOwnership::from_shards(Arc::clone(&self.owned))
     }
 
-    /// The shards that we lead, in their order.
+    /// The shards this member leads, in ascending order.
     pub fn held(&self) -> Vec<HeldShard> {
-        self.holdings.held()
+        self.owned.held()
     }
 
-    /// The shards that we lead, and every change of that.
+    /// Subscribes to the set of shards this member leads.
     pub fn led(&self) -> watch::Receiver<BTreeSet<Shard>> {
-        self.holdings.led()
+        self.owned.led()
     }
 
-    /// Waits until we lead a shard. `None` if the election is over.
+    /// Waits until this member leads a shard. `None` once the election has ended.
     ///
     /// # Cancel safety
     /// Can be dropped and called again at any time.
     pub async fn elected(&self) -> Option<ShardOwnership> {
-        let (mut led, mut running) = (self.holdings.led(), self.running.clone());
+        let (mut led, mut running) = (self.owned.led(), self.running.clone());
         tokio::select! {
             biased;
-            led = led.wait_for(|led| !led.is_empty()) => led.ok().map(|_| self.mandate()),
+            led = led.wait_for(|led| !led.is_empty()) => led.ok().map(|_| self.ownership()),
             _ = running.changed() => None,
         }
     }
 
-    /// Gives all shards up, so that others take them at once, and ends the election. Call it when everything that needed
-    /// the rights is finished.
+    /// Resigns from all shards, so that other members take them at once, and ends the election. Call it when all work
+    /// that needs the leases is finished.
     ///
     /// # Cancel safety
-    /// Once it was polled the election ends, whether or not somebody waits for it.
+    /// Once polled, the election ends even if the future is dropped.
     pub async fn resign(&self) {
         self.resignation.request();
         let mut running = self.running.clone();
         while running.changed().await.is_ok() {}
+    }
+}
+
+/// Settings of an election, divided or not.
+#[derive(Clone)]
+pub(crate) struct ElectionSetup {
+    pub(crate) coordination: Arc<dyn Coordination>,
+    pub(crate) config: ElectionConfig,
+    pub(crate) shards: Shards,
+}
+
+/// A running candidate for the whole fleet or for a share of its shards.
+#[derive(Debug, Clone)]
+pub(crate) enum Candidate {
+    Fleet(ElectionHandle),
+    Shards(ShardedHandle),
+}
+
+impl Candidate {
+    /// Spawns the election; without a setup, one that leads everything at once. `grace` limits how long the handover of
+    /// a shard waits for reconciles in progress.
+    ///
+    /// # Errors
+    /// If the settings cannot work.
+    pub(crate) fn spawn(
+        setup: Option<&ElectionSetup>,
+        grace: Duration,
+        telemetry: Telemetry,
+        shutdown: &Shutdown,
+        tasks: &mut JoinSet<()>,
+    ) -> Result<Self, ElectionConfigError> {
+        let Some(ElectionSetup { coordination, config, shards }) = setup.cloned() else {
+            let (election, handle) = LeaderElection::standalone(telemetry);
+            tasks.spawn(election.run(shutdown.clone()));
+            return Ok(Self::Fleet(handle));
+        };
+        if shards == Shards::ONE {
+            let (election, handle) = LeaderElection::new(coordination, config, telemetry)?;
+            tasks.spawn(election.run(shutdown.clone()));
+            return Ok(Self::Fleet(handle));
+        }
+        let (election, handle) = ShardedElection::new(coordination, config, shards, grace, telemetry)?;
+        tasks.spawn(election.run(shutdown.clone()));
+        Ok(Self::Shards(handle))
+    }
+
+    /// Waits until the candidate leads. `None` once the election has ended.
+    ///
+    /// # Cancel safety
+    /// Can be dropped and called again at any time.
+    pub(crate) async fn elected(&self) -> Option<ShardOwnership> {
+        match self {
+            Self::Fleet(handle) => handle.elected().await.map(ShardOwnership::from_lease),
+            Self::Shards(handle) => handle.elected().await,
+        }
+    }
+
+    /// Resigns and ends the election.
+    ///
+    /// # Cancel safety
+    /// Once polled, the election ends even if the future is dropped.
+    pub(crate) async fn resign(&self) {
+        match self {
+            Self::Fleet(handle) => handle.resign().await,
+            Self::Shards(handle) => handle.resign().await,
+        }
     }
 }

@@ -1,54 +1,46 @@
-//! Several controllers that share one fleet: shards, each with a leader of its own.
+//! Divides a fleet into shards, each with a leader of its own.
 //!
 //! # Flow
-//! A worker belongs to a shard by its name ([`Shards::of`]). Every member puts itself on record under a lease, looks who
-//! else is there, takes free shards up to its fair share ([`share`]) and hands back what it has too much. Each shard is a
-//! [`LeaderElection`](crate::controller::election::LeaderElection) with a key, a lease and a fencing token of its own.
+//! The name of a resource determines its shard ([`Shards::shard_of`]). Every member registers under a lease, lists the
+//! other members, takes free shards up to its fair share ([`assign`]) and hands back the excess. Each shard is a
+//! [`LeaderElection`](crate::controller::LeaderElection) with a key, a lease and a fencing token of its own.
+//!
+//! The rest of the crate sees [`ShardOwnership`] only: it answers whether a resource is owned, and under which lease.
 //!
 //! # Guarantees
-//! - All that an election promises holds for each shard: two members never act on the same worker, and a member that is
-//!   cut off stops before anybody else begins.
-//! - A shard that is handed over is finished first: nothing new is begun, what is under way is recorded, then the lease is
-//!   given back, and whoever has room takes it at once.
-//! - The shards of a member that dies are taken when its leases end.
-//! - Members that are configured with different numbers of shards, one among them, never act at the same time: whoever
-//!   comes later stands by until the last leader of the other number has gone.
+//! - The guarantees of an election hold for each shard: two members never act on the same resource, and a partitioned
+//!   member stops before another begins.
+//! - A shard is drained before it is handed over: no new reconcile begins, those in progress are recorded, then the lease
+//!   is revoked and a member with capacity takes the shard at once.
+//! - The shards of a crashed member are taken when its leases expire.
+//! - Members configured with different counts of shards, one included, never act at the same time: the later one stands
+//!   by until the last leader of the other count has resigned.
 //!
-//! # What concerns the fleet as a whole
-//! - **The sweep, polling, the watch and metrics** look at the workers of the own shards alone; a shard that is gained is
-//!   swept. The gauges of workers by status count these: their sum over the members is the fleet.
-//! - **Discovery and garbage collection** look at everything and act on their own: every member scans the regions and
-//!   lists all records, so that no shard takes another one's instance for a stranger, and a frozen region is frozen by
-//!   the whole of its records, not by the few of a shard. It then writes to the records of its own shards only, each under
-//!   the right of that shard. What has no worker yet belongs to the region: strangers are imported, and a freeze is
-//!   announced, by whoever leads the shard that the region's name belongs to. The cap on terminations holds for each
-//!   member's pass.
-//! - **Scale-down** counts the whole fleet. Between the count and the record a member holds a key in etcd, so that two of
-//!   them never let the last spare worker go twice.
+//! # Work that concerns the whole fleet
+//! - **Sweep, polling, watch and metrics** cover the owned shards only; a shard that is gained is swept. Gauges of workers
+//!   by status count these: their sum over the members is the fleet.
+//! - **Discovery and garbage collection** read everything and write their own: every member scans the regions and lists
+//!   all records, so that instances of other shards are not mistaken for strangers, and a region is frozen by all of its
+//!   records. A member then writes to records of its own shards only, each under the lease of that shard. Instances
+//!   without a record belong to the region: the owner of the region's name imports them and announces a freeze. The cap
+//!   on terminations holds for each member's run.
+//! - **Scale-down** counts the whole fleet. A member holds a lock in etcd between the count and the write, so that two of
+//!   them never remove the last spare worker twice.
 //!
 //! # Assumptions
-//! Fencing tokens grow for each shard, and with that for each worker, not over the whole fleet: a server that refuses
-//! older ones remembers the newest for each record. All members know of shards; a version from before would lead beside
-//! them.
+//! Fencing tokens grow for each shard, and therefore for each resource, not over the whole fleet: a server that refuses
+//! older tokens remembers the newest for each record. All members know of shards; a version without them would lead
+//! beside them.
 
 mod assignment;
-mod candidacy;
 mod election;
-mod owned;
 mod ownership;
-mod scale_down_lock;
-mod sharded_resource;
 #[cfg(test)]
 mod tests;
 
 pub use super::hash::{Shard, Shards, ShardsError};
 
-pub use self::assignment::{Share, Standing, fair_share, share};
-pub use self::candidacy::Candidate;
+pub use self::assignment::{Assignment, MemberRank, assign, fair_share};
+pub(crate) use self::election::{Candidate, ElectionSetup};
 pub use self::election::{ShardedElection, ShardedHandle};
-pub use self::owned::HeldShard;
-pub(crate) use self::ownership::{Hold, ShardGuard};
-pub use self::ownership::{OwnershipChanges, ShardOwnership};
-pub(crate) use self::scale_down_lock::ScaleDownLock;
-pub(crate) use self::sharded_resource::NOT_OURS;
-pub use self::sharded_resource::ShardedResource;
+pub use self::ownership::{HeldShard, OwnershipChanges, ShardOwnership};

@@ -33,12 +33,12 @@ fn member(server: &MemoryCoordination, identity: &str, shards: usize) -> Member 
     let (telemetry, shutdown) = (Telemetry::default(), Shutdown::new());
     let shards = Shards::new(shards).expect("a good number");
     let (election, handle) =
-        ShardedElection::over(Arc::new(etcd.clone()), config, shards, Duration::from_secs(30), telemetry.clone())
+        ShardedElection::new(Arc::new(etcd.clone()), config, shards, Duration::from_secs(30), telemetry.clone())
             .expect("an election that works");
     Member { etcd, handle, telemetry, task: tokio::spawn(election.run(shutdown.clone())), shutdown }
 }
 
-/// Waits until the members lead so many shards each.
+/// Waits until each member leads the given number of shards.
 async fn settled(members: &[&Member], shares: &[usize]) {
     let settling = async {
         while members.iter().map(|member| member.held().len()).collect::<Vec<_>>() != shares {
@@ -59,7 +59,7 @@ fn tokens(members: &[&Member]) -> BTreeMap<u16, i64> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn members_share_and_a_newcomer_gets_its_part_at_once() {
+async fn new_member_gets_its_share_at_once() {
     let server = MemoryCoordination::new();
     let first = member(&server, "first", 8);
     settled(&[&first], &[8]).await;
@@ -75,11 +75,11 @@ async fn members_share_and_a_newcomer_gets_its_part_at_once() {
     let before = (first.held(), second.held(), third.held(), tokens(&[&first, &second, &third]));
     sleep(Duration::from_secs(3600)).await;
     let after = (first.held(), second.held(), third.held(), tokens(&[&first, &second, &third]));
-    assert_eq!(before, after, "nothing moves while nobody comes or goes");
+    assert_eq!(before, after, "nothing moves while the members stay");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_shards_of_a_member_that_dies_are_taken_when_its_leases_end() {
+async fn shards_of_a_crashed_member_are_taken_when_leases_expire() {
     let server = MemoryCoordination::new();
     let (first, second, third) = (member(&server, "a", 16), member(&server, "b", 16), member(&server, "c", 16));
     sleep(Duration::from_secs(5)).await;
@@ -90,7 +90,7 @@ async fn the_shards_of_a_member_that_dies_are_taken_when_its_leases_end() {
     second.task.abort();
     settled(&[&first, &third], &[8, 8]).await;
     assert!(crash.elapsed() <= TTL + Duration::from_secs(1), "took over after {:?}", crash.elapsed());
-    assert!(kept.iter().all(|shard| first.held().contains(shard)), "what has a leader keeps it");
+    assert!(kept.iter().all(|shard| first.held().contains(shard)), "a led shard keeps its leader");
     let after = tokens(&[&first, &third]);
     for (shard, token) in after {
         match lost.contains(&shard) {
@@ -101,13 +101,13 @@ async fn the_shards_of_a_member_that_dies_are_taken_when_its_leases_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_resigns_is_followed_at_once() {
+async fn resignation_hands_shards_over_at_once() {
     let server = MemoryCoordination::new();
     let (first, second) = (member(&server, "a", 6), member(&server, "b", 6));
     settled(&[&first, &second], &[3, 3]).await;
     first.shutdown.request();
     sleep(Duration::from_secs(60)).await;
-    assert_eq!(first.held().len(), 3, "what is under way still needs the right");
+    assert_eq!(first.held().len(), 3, "work in progress still needs the leases");
     let before = Instant::now();
     first.handle.resign().await;
     settled(&[&second], &[6]).await;
@@ -117,7 +117,7 @@ async fn whoever_resigns_is_followed_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_that_is_cut_off_stops_before_anybody_else_begins() {
+async fn partitioned_member_stops_before_another_begins() {
     let server = MemoryCoordination::new();
     let (first, second) = (member(&server, "a", 4), member(&server, "b", 4));
     settled(&[&first, &second], &[2, 2]).await;
@@ -125,7 +125,7 @@ async fn a_member_that_is_cut_off_stops_before_anybody_else_begins() {
     let limit = Instant::now() + TTL * 2;
     while second.held().len() < 4 {
         assert!(first.held().iter().all(|shard| !second.held().contains(shard)), "two lead a shard");
-        assert!(Instant::now() < limit, "nobody took over");
+        assert!(Instant::now() < limit, "no member took the shards");
         sleep(Duration::from_millis(10)).await;
     }
     assert_eq!(first.held(), [0_u16; 0]);
@@ -134,55 +134,55 @@ async fn a_member_that_is_cut_off_stops_before_anybody_else_begins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shard_is_handed_over_only_when_what_is_under_way_has_ended() {
+async fn handover_waits_for_reconciles_in_progress() {
     let server = MemoryCoordination::new();
     let first = member(&server, "first", 2);
     settled(&[&first], &[2]).await;
-    let mandate = first.handle.mandate();
+    let ownership = first.handle.ownership();
     let names: Vec<String> = (0..20).map(|number| format!("w-{number}")).collect();
-    // A pass over every worker.
-    let charges: Vec<_> = names.iter().map(|name| mandate.over(name).expect("ours")).collect();
+    // A reconcile of every worker in progress.
+    let leases: Vec<_> = names.iter().map(|name| ownership.lease(name).expect("ours")).collect();
     let second = member(&server, "second", 2);
     sleep(Duration::from_secs(10)).await;
-    assert_eq!(second.held(), [0_u16; 0], "what is under way is not cut short");
-    assert!(charges.iter().all(|charge| charge.leadership.is_valid()));
-    let ours = |name: &String| mandate.over(name).is_some();
-    assert!(names.iter().any(ours) && !names.iter().all(ours), "nothing new is begun on what leaves");
-    drop(charges);
+    assert_eq!(second.held(), [0_u16; 0], "work in progress is not interrupted");
+    assert!(leases.iter().all(|lease| lease.is_valid()));
+    let ours = |name: &String| ownership.lease(name).is_some();
+    assert!(names.iter().any(ours) && !names.iter().all(ours), "nothing new begins on a retiring shard");
+    drop(leases);
     settled(&[&first, &second], &[1, 1]).await;
-    let theirs = second.handle.mandate();
-    assert!(names.iter().all(|name| mandate.includes(name) != theirs.includes(name)), "each has one owner");
+    let theirs = second.handle.ownership();
+    assert!(names.iter().all(|name| ownership.owns(name) != theirs.owns(name)), "each has one owner");
 }
 
 #[tokio::test(start_paused = true)]
-async fn members_with_another_number_of_shards_wait_until_the_last_has_gone() {
+async fn members_with_different_counts_never_lead_together() {
     let server = MemoryCoordination::new();
     let four = member(&server, "four", 4);
     settled(&[&four], &[4]).await;
     let eight = member(&server, "eight", 8);
     let (election, whole) =
-        LeaderElection::over(Arc::new(server.another_client()), ElectionConfig::default(), Telemetry::default())
+        LeaderElection::new(Arc::new(server.another_client()), ElectionConfig::default(), Telemetry::default())
             .expect("an election that works");
     tokio::spawn(election.run(Shutdown::new()));
     sleep(Duration::from_secs(120)).await;
     assert_eq!((four.held().len(), eight.held().len()), (4, 0));
-    assert!(whole.leadership().is_none(), "nobody leads the whole beside them");
+    assert!(whole.lease().is_none(), "the whole fleet has no leader beside them");
     four.handle.resign().await;
     let next = async {
-        while eight.held().is_empty() && whole.leadership().is_none() {
+        while eight.held().is_empty() && whole.lease().is_none() {
             sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(Duration::from_secs(60), next).await.expect("somebody follows");
+    timeout(Duration::from_secs(60), next).await.expect("another member leads");
     sleep(Duration::from_secs(60)).await;
-    assert!(eight.held().is_empty() != whole.leadership().is_none(), "one of them, and not both");
+    assert!(eight.held().is_empty() != whole.lease().is_none(), "one of them, and not both");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_of_the_whole_keeps_everybody_out_until_it_resigns() {
+async fn leader_of_the_whole_fleet_excludes_shard_leaders() {
     let server = MemoryCoordination::new();
     let (election, whole) =
-        LeaderElection::over(Arc::new(server.another_client()), ElectionConfig::default(), Telemetry::default())
+        LeaderElection::new(Arc::new(server.another_client()), ElectionConfig::default(), Telemetry::default())
             .expect("an election that works");
     tokio::spawn(election.run(Shutdown::new()));
     assert!(whole.elected().await.is_some());
@@ -196,28 +196,28 @@ async fn a_leader_of_the_whole_keeps_everybody_out_until_it_resigns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_member_at_a_time_scales_the_fleet_down() {
+async fn fleet_lock_is_exclusive() {
     let server = MemoryCoordination::new();
     let (first, second) = (member(&server, "a", 2), member(&server, "b", 2));
     settled(&[&first, &second], &[1, 1]).await;
-    let hold = |member: &Member| {
-        let mandate = member.handle.mandate();
-        (0..20).find_map(|number| mandate.over(&format!("w-{number}"))).expect("somebody").hold.expect("a shard's")
+    let lease = |member: &Member| {
+        let ownership = member.handle.ownership();
+        (0..20).find_map(|number| ownership.lease(&format!("w-{number}"))).expect("an owned worker")
     };
-    let (here, there) = (hold(&first), hold(&second));
-    let turn = here.scale_down().await.expect("nobody else wants it");
-    assert!(turn.right().is_valid());
-    let refused = there.scale_down().await.expect_err("not both");
+    let (here, there) = (lease(&first), lease(&second));
+    let guard = here.lock_fleet().await.expect("free").expect("a divided fleet");
+    assert!(guard.lease().is_valid());
+    let refused = there.lock_fleet().await.expect_err("not both");
     assert!(refused.to_string().contains("another controller"), "{refused}");
-    drop(turn);
+    drop(guard);
     sleep(Duration::from_millis(10)).await;
-    let turn = there.scale_down().await.expect("given back");
+    let guard = there.lock_fleet().await.expect("released").expect("a divided fleet");
     sleep(TTL).await;
-    assert!(!turn.right().is_valid(), "it ends by itself");
+    assert!(!guard.lease().is_valid(), "the lock expires");
 }
 
 #[tokio::test(start_paused = true)]
-async fn members_come_and_go_while_etcd_is_unwell_and_a_shard_never_has_two_leaders() {
+async fn shard_never_has_two_leaders_during_churn() {
     let server = MemoryCoordination::new();
     let mut members: Vec<Member> = (0..3).map(|number| member(&server, &format!("m-{number}"), 7)).collect();
     for round in 0..60_usize {

@@ -1,4 +1,4 @@
-//! One watched prefix: connected, lost, connected again.
+//! Watch of one prefix: connects, loses the connection, connects again.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -6,33 +6,30 @@ use std::ops::ControlFlow;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info, warn};
 
-use super::pending::Pending;
-use super::state::States;
-use super::{KeyReader, ResyncCause, WatchConfig, WatchState};
+use super::{KeyReader, ResyncCause, States, WatchConfig, WatchEvent, WatchState};
 use crate::lifecycle::failure::CallFailure;
 use crate::ports::{Coordination, WatchStream, WatchUpdate};
 use crate::telemetry::{Anomaly, Telemetry};
 
-/// One watched prefix.
-pub(crate) struct Connection<'a, K> {
-    pub(crate) number: usize,
-    pub(crate) prefix: &'a str,
-    pub(crate) coordination: &'a dyn Coordination,
-    pub(crate) config: &'a WatchConfig,
-    pub(crate) reader: &'a KeyReader<K>,
-    pub(crate) pending: &'a Pending<K>,
-    pub(crate) states: &'a States,
-    pub(crate) telemetry: &'a Telemetry,
+/// Watch of one prefix.
+pub(super) struct Connection<'a, H> {
+    pub(super) number: usize,
+    pub(super) prefix: &'a str,
+    pub(super) coordination: &'a dyn Coordination,
+    pub(super) config: &'a WatchConfig,
+    pub(super) key_reader: &'a KeyReader,
+    pub(super) handler: &'a H,
+    pub(super) states: &'a States,
+    pub(super) telemetry: &'a Telemetry,
 }
 
-/// How far the past is known.
 #[derive(Debug, Clone, Copy)]
 struct Progress {
-    /// Everything up to here was seen; `None` before the first listing.
+    /// Last revision of which all changes were seen; `None` before the first listing.
     seen: Option<i64>,
-    /// Failed attempts since the server last said something.
+    /// Failed attempts since the last message of the server.
     failed: u32,
-    /// When it was connected, while it is.
+    /// Start of the current connection.
     connected: Option<Instant>,
 }
 
@@ -44,20 +41,20 @@ enum Lost {
     Compacted,
 }
 
-impl<K: Ord> Connection<'_, K> {
-    /// Watches for ever. What it saw is collected before anything else happens, so it can be dropped at any time.
-    pub(crate) async fn keep(&self) {
+impl<H: Fn(WatchEvent) + Send + Sync> Connection<'_, H> {
+    /// Watches without end. Every event is handled as soon as it is received, so the future can be dropped at any time.
+    pub(super) async fn keep(&self) {
         let mut progress = Progress { seen: None, failed: 0, connected: None };
         loop {
             let lost = self.watch(&mut progress).await;
             self.states.set(self.number, WatchState::Connecting);
-            // Something on the way may end quiet connections. One that outlived the longest pause was a good one.
+            // A proxy may cut idle connections. One that outlived the longest pause was a good one.
             let longest_pause = self.config.reconnect_delay.saturating_mul(self.config.max_reconnect_attempts);
             if progress.connected.take().is_some_and(|since| since.elapsed() > longest_pause) {
                 progress.failed = 0;
             }
             if matches!(lost, Lost::Compacted) && progress.failed == 0 {
-                // Nothing is wrong with the server: go on at once. A second time in a row it has to wait.
+                // The server is healthy: list again at once. A second compaction in a row has to wait.
                 progress.failed = 1;
                 continue;
             }
@@ -78,7 +75,7 @@ impl<K: Ord> Connection<'_, K> {
         }
     }
 
-    /// Connects and collects what changes until the watch is lost.
+    /// Connects and handles events until the watch is lost.
     async fn watch(&self, progress: &mut Progress) -> Lost {
         let mut stream = match self.connect(progress).await {
             Ok(stream) => stream,
@@ -92,32 +89,32 @@ impl<K: Ord> Connection<'_, K> {
                     Err(lost) => return lost,
                 },
             };
-            if let ControlFlow::Break(lost) = self.take(update, progress) {
+            if let ControlFlow::Break(lost) = self.handle(update, progress) {
                 return lost;
             }
-            self.connected(progress);
+            self.reset_failures(progress);
         }
     }
 
-    /// Lists the prefix, so that nothing before the watch is missed, and watches what comes behind.
+    /// Lists the prefix, so that no change before the watch is missed, and opens the watch.
     async fn connect(&self, progress: &mut Progress) -> Result<Box<dyn WatchStream>, Lost> {
         let listing = self.coordination.list(self.prefix).await.map_err(Lost::Failed)?;
         let seen = match progress.seen {
             None => {
-                self.pending.resync(ResyncCause::Began);
+                (self.handler)(WatchEvent::Resync(ResyncCause::Began));
                 listing.revision
             }
             Some(seen) if listing.revision < seen => {
-                // Restored from a backup, or another cluster: a watch from here on would wait for the future.
+                // A watch from the old revision would wait for future changes.
                 self.telemetry.count_anomaly(Anomaly::WatchRelisted);
-                self.pending.resync(ResyncCause::Rewound);
+                (self.handler)(WatchEvent::Resync(ResyncCause::Rewound));
                 listing.revision
             }
             Some(seen) => {
                 self.telemetry.count_anomaly(Anomaly::WatchRelisted);
                 let newer = listing.keys.iter().filter(|(_, modified)| *modified > seen);
-                self.pending.changed(newer.filter_map(|(key, _)| (self.reader)(self.prefix, key)));
-                // Not from the listing on: what was deleted since is in no listing, but in the history.
+                newer.for_each(|(key, _)| self.changed(key));
+                // Not from the listing on: a deleted key is in no listing, but in the history.
                 seen
             }
         };
@@ -134,20 +131,20 @@ impl<K: Ord> Connection<'_, K> {
         timeout(self.config.probe_timeout, stream.next()).await.map_err(|_| Lost::Silent)
     }
 
-    fn take(&self, update: WatchUpdate, progress: &mut Progress) -> ControlFlow<Lost> {
+    fn handle(&self, update: WatchUpdate, progress: &mut Progress) -> ControlFlow<Lost> {
         match update {
             WatchUpdate::Changed { revision, keys } => {
-                self.pending.changed(keys.iter().filter_map(|key| (self.reader)(self.prefix, key)));
+                keys.iter().for_each(|key| self.changed(key));
                 progress.seen = progress.seen.max(Some(revision));
                 ControlFlow::Continue(())
             }
-            // Not further than this: some servers promise a revision before they have told everything up to it.
             WatchUpdate::Progress { revision } if Some(revision) < progress.seen => ControlFlow::Break(Lost::Rewound),
+            // `seen` stays: some servers report a revision before all changes up to it are delivered.
             WatchUpdate::Progress { .. } => ControlFlow::Continue(()),
             WatchUpdate::Compacted { revision } => {
-                info!(target: "lcm::watch", prefix = self.prefix, revision, "the past is compacted: listing again");
-                self.pending.resync(ResyncCause::Compacted);
-                // What comes up to here was missed, and everything is looked at for it.
+                info!(target: "lcm::watch", prefix = self.prefix, revision, "the history is compacted: listing again");
+                (self.handler)(WatchEvent::Resync(ResyncCause::Compacted));
+                // The resync covers all changes up to here.
                 progress.seen = progress.seen.max(Some(revision - 1));
                 ControlFlow::Break(Lost::Compacted)
             }
@@ -155,8 +152,14 @@ impl<K: Ord> Connection<'_, K> {
         }
     }
 
-    /// The server said something: whatever went wrong before is over.
-    fn connected(&self, progress: &mut Progress) {
+    fn changed(&self, key: &[u8]) {
+        if let Some(name) = (self.key_reader)(self.prefix, key) {
+            (self.handler)(WatchEvent::Changed(name));
+        }
+    }
+
+    /// Any message of the server ends an outage.
+    fn reset_failures(&self, progress: &mut Progress) {
         if progress.failed > 0 {
             info!(target: "lcm::watch", prefix = self.prefix, "the watch is back");
             progress.failed = 0;
@@ -168,9 +171,9 @@ impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Failed(failure) => failure.fmt(f),
-            Self::Silent => f.write_str("no sign of life"),
-            Self::Rewound => f.write_str("the server went back in time"),
-            Self::Compacted => f.write_str("the past is compacted"),
+            Self::Silent => f.write_str("no response to a probe"),
+            Self::Rewound => f.write_str("the revision of the server went backwards"),
+            Self::Compacted => f.write_str("the history is compacted"),
         }
     }
 }

@@ -1,148 +1,182 @@
-//! Watching keys, and telling which resources changed.
+//! Watches key prefixes and reports which resources changed.
 
-mod config;
 mod connection;
-mod pending;
-mod state;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
+use parking_lot::Mutex;
 use serde::Serialize;
-use tokio::sync::{mpsc, watch};
-use tokio::time::sleep_until;
+use tokio::sync::{Notify, watch};
 
 use self::connection::Connection;
-use self::pending::Pending;
-use self::state::States;
 use crate::controller::shutdown::Shutdown;
 use crate::ports::Coordination;
 use crate::telemetry::Telemetry;
 
-pub use self::config::WatchConfig;
-
-/// How many notices wait for somebody to take them. What changes meanwhile is collected.
-const NOTICES: usize = 16;
-
-/// Which resource a key under a prefix speaks of, if any.
-type KeyReader<K> = dyn Fn(&str, &[u8]) -> Option<K> + Send + Sync;
-
-/// What a watcher tells.
+/// Settings of a watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum WatchNotice<K> {
-    /// These resources changed, each named once.
-    Changed(Vec<K>),
-    /// Anything may have changed: look at everything.
+pub struct WatchConfig {
+    /// Key prefixes. Each has a watch of its own.
+    pub prefixes: Vec<String>,
+    /// Time for which changes of a resource are collected, from the first one on, before it is reconciled.
+    pub debounce: Duration,
+    /// Time without a message after which the server is probed.
+    pub silence: Duration,
+    /// Time that the response to a probe may take.
+    pub probe_timeout: Duration,
+    /// Delay before the first reconnect. It grows by this much with every further attempt.
+    pub reconnect_delay: Duration,
+    /// Attempts in a row after which the watch gives up until it is revived.
+    pub max_reconnect_attempts: u32,
+    /// Number of resources in their debounce above which everything is listed instead.
+    pub max_pending: usize,
+}
+
+impl WatchConfig {
+    /// Default settings for these prefixes.
+    pub fn new<P: Into<String>>(prefixes: impl IntoIterator<Item = P>) -> Self {
+        Self { prefixes: prefixes.into_iter().map(Into::into).collect(), ..Self::default() }
+    }
+}
+
+impl Default for WatchConfig {
+    fn default() -> Self {
+        Self {
+            prefixes: vec!["/workers/".to_owned(), "/lcm/workers/".to_owned()],
+            debounce: Duration::from_millis(500),
+            silence: Duration::from_secs(30),
+            probe_timeout: Duration::from_secs(5),
+            reconnect_delay: Duration::from_secs(1),
+            max_reconnect_attempts: 10,
+            max_pending: 10_000,
+        }
+    }
+}
+
+impl<const N: usize> From<[&str; N]> for WatchConfig {
+    fn from(prefixes: [&str; N]) -> Self {
+        Self::new(prefixes)
+    }
+}
+
+/// Event of a watch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WatchEvent {
+    /// The resource of this name changed.
+    Changed(String),
+    /// Any resource may have changed: list everything.
     Resync(ResyncCause),
 }
 
-/// Why everything has to be looked at.
+/// Why everything has to be listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ResyncCause {
-    /// The watch began: what changed before it did is not known. Whoever looks at everything anyway when it starts can
-    /// pass over it, if it starts later than this arrives.
+    /// The watch began; earlier changes are unknown. A controller that lists everything later on can ignore it.
     Began,
-    /// The server forgot what happened while nobody watched.
+    /// The server compacted changes that were not delivered.
     Compacted,
-    /// The server went back in time: it was restored from a backup, or is another one.
+    /// The revision of the server went backwards: it was restored from a backup, or is another cluster.
     Rewound,
-    /// More changed than can be remembered one by one.
+    /// More resources changed than are kept one by one.
     TooMany,
 }
 
-/// How a watch is doing; of several prefixes, the worst.
+/// State of a watch; of several prefixes, the worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WatchState {
-    /// It hears what changes.
+    /// Changes are reported as they happen.
     Connected,
-    /// It is trying to.
+    /// The watch connects, or connects again.
     Connecting,
-    /// It has tried often enough and waits to be revived.
+    /// The watch has given up until it is revived; polling goes on.
     GivenUp,
 }
 
-/// Watches prefixes and tells which resources changed, in batches.
+/// Reads the name of a resource from a prefix and a key below it.
+type KeyReader = dyn Fn(&str, &[u8]) -> Option<String> + Send + Sync;
+
+/// Watches prefixes and reports which resources changed.
 ///
 /// # Flow
-/// List at revision *r*, watch from *r + 1*; when the watch is lost, list again and go on behind what was seen. Changes
-/// are collected for a debounce window that begins with the first of them.
+/// List at revision *r*, watch from *r + 1*. When the watch is lost, list again and continue after the last revision
+/// seen. Every event goes to the handler at once; the queue debounces and deduplicates.
 ///
 /// # Guarantees
-/// - A change is told, or a [`WatchNotice::Resync`] is: across ended streams, silent servers and compactions.
-/// - A resource is named once per batch, however often it changed.
-/// - Whoever takes notices slowly slows nobody else down: memory is bounded, and too much becomes a resync.
-/// - It gives up after some attempts, says so once, and tries again whenever it is revived.
+/// - Every change is reported, by name or as a [`WatchEvent::Resync`]: across ended streams, silent servers and
+///   compactions.
+/// - After some failed attempts the watch gives up, logs that once, and connects again whenever it is revived.
 ///
 /// # Assumptions
-/// Somebody polls as well: a watch makes things fast, not certain.
+/// The controller polls as well: a watch reduces latency, and does not replace polling.
 ///
 /// ```
 /// use std::sync::Arc;
 /// use lcm_sdk::providers::memory::MemoryCoordination;
-/// use lcm_sdk::controller::shutdown::Shutdown;
+/// use lcm_sdk::controller::{ResyncCause, Shutdown, WatchConfig, WatchEvent, Watcher};
 /// use lcm_sdk::telemetry::Telemetry;
-/// use lcm_sdk::controller::watch::{WatchConfig, WatchNotice, Watcher};
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
 /// let etcd = MemoryCoordination::new();
-/// let second_segment = |prefix: &str, key: &[u8]| {
-///     let rest = key.strip_prefix(prefix.as_bytes())?;
-///     String::from_utf8(rest.to_vec()).ok()
-/// };
-/// let config = WatchConfig::new(["/workers/"]);
-/// let (watcher, _handle, mut notices) =
-///     Watcher::new(Arc::new(etcd.clone()), config, Telemetry::default(), second_segment);
-/// tokio::spawn(watcher.run(Shutdown::new()));
-/// assert!(matches!(notices.recv().await, Some(WatchNotice::Resync(_))));
+/// let (watcher, _handle) =
+///     Watcher::new(Arc::new(etcd.clone()), WatchConfig::new(["/workers/"]), Telemetry::default());
+/// let (sender, mut events) = tokio::sync::mpsc::unbounded_channel();
+/// tokio::spawn(watcher.run(move |event| drop(sender.send(event)), Shutdown::new()));
+/// assert_eq!(events.recv().await, Some(WatchEvent::Resync(ResyncCause::Began)));
 /// etcd.put("/workers/w-1", "stopped");
-/// assert_eq!(notices.recv().await, Some(WatchNotice::Changed(vec!["w-1".to_owned()])));
+/// assert_eq!(events.recv().await, Some(WatchEvent::Changed("w-1".to_owned())));
 /// # });
 /// ```
-pub struct Watcher<K> {
+pub struct Watcher {
     coordination: Arc<dyn Coordination>,
     config: WatchConfig,
     telemetry: Telemetry,
-    reader: Box<KeyReader<K>>,
-    notices: mpsc::Sender<WatchNotice<K>>,
+    key_reader: Arc<KeyReader>,
     states: Arc<States>,
 }
 
-/// The outside of a watcher. Clones are the same.
+/// Handle to a running watch. Clones share one watch.
 #[derive(Debug, Clone)]
 pub struct WatchHandle {
     states: Arc<States>,
 }
 
-impl<K: Ord + Send + 'static> Watcher<K> {
-    /// A watcher, its handle, and what it will tell. `reader` says which resource a key under a prefix speaks of.
-    pub fn new(
-        coordination: Arc<dyn Coordination>,
-        config: WatchConfig,
-        telemetry: Telemetry,
-        reader: impl Fn(&str, &[u8]) -> Option<K> + Send + Sync + 'static,
-    ) -> (Self, WatchHandle, mpsc::Receiver<WatchNotice<K>>) {
-        let (notices, receiver) = mpsc::channel(NOTICES);
+impl Watcher {
+    /// Creates a watch that reads names with [`first_segment`].
+    pub fn new(coordination: Arc<dyn Coordination>, config: WatchConfig, telemetry: Telemetry) -> (Self, WatchHandle) {
         let states = Arc::new(States::new(config.prefixes.len(), telemetry.clone()));
         let handle = WatchHandle { states: Arc::clone(&states) };
-        (Self { coordination, config, telemetry, reader: Box::new(reader), notices, states }, handle, receiver)
+        (Self { coordination, config, telemetry, key_reader: Arc::new(first_segment), states }, handle)
     }
 
-    /// Watches until it is asked to stop, or nobody listens any more.
+    /// Reads the names of resources with another function of prefix and key. Keys without a name are ignored.
+    #[must_use]
+    pub fn with_key_reader(self, reader: impl Fn(&str, &[u8]) -> Option<String> + Send + Sync + 'static) -> Self {
+        self.with_shared_key_reader(Arc::new(reader))
+    }
+
+    pub(crate) fn with_shared_key_reader(mut self, reader: Arc<KeyReader>) -> Self {
+        self.key_reader = reader;
+        self
+    }
+
+    /// Watches until the shutdown is requested. The handler is called in the order of events and must not block.
     ///
     /// # Cancel safety
-    /// Can be dropped at any time; what was collected and not told is lost.
-    pub async fn run(self, shutdown: Shutdown) {
-        let pending = Pending::new(self.config.most_pending);
+    /// Can be dropped at any time.
+    pub async fn run(self, handler: impl Fn(WatchEvent) + Send + Sync, shutdown: Shutdown) {
         let connections = self.config.prefixes.iter().enumerate().map(|(number, prefix)| Connection {
             number,
             prefix,
             coordination: &*self.coordination,
             config: &self.config,
-            reader: &*self.reader,
-            pending: &pending,
+            key_reader: &*self.key_reader,
+            handler: &handler,
             states: &self.states,
             telemetry: &self.telemetry,
         });
@@ -150,62 +184,40 @@ impl<K: Ord + Send + 'static> Watcher<K> {
         tokio::select! {
             biased;
             () = shutdown.requested() => {}
-            () = self.tell(&pending) => {}
             _ = join_all(connections.iter().map(Connection::keep)) => {}
-        }
-    }
-
-    /// Tells what was collected, one window after the other, until nobody listens.
-    async fn tell(&self, pending: &Pending<K>) {
-        loop {
-            let first = tokio::select! {
-                biased;
-                first = pending.first() => first,
-                () = self.notices.closed() => return,
-            };
-            // The timer counts in milliseconds: whoever wants no debounce is not to wait for the next one.
-            if !self.config.debounce.is_zero() {
-                sleep_until(first + self.config.debounce).await;
-            }
-            // Room first: what changes while nobody takes anything joins the batch.
-            let Ok(room) = self.notices.reserve().await else { return };
-            if let Some(notice) = pending.take() {
-                room.send(notice);
-            }
         }
     }
 }
 
-/// However it ends, it is not connected any more.
-impl<K> Drop for Watcher<K> {
+/// However the watch ends, it is not connected any more.
+impl Drop for Watcher {
     fn drop(&mut self) {
         self.telemetry.set_watch_disconnected();
     }
 }
 
-impl<K> std::fmt::Debug for Watcher<K> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Watcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Watcher").field("config", &self.config).finish_non_exhaustive()
     }
 }
 
 impl WatchHandle {
-    /// How it is doing, and every change of that.
+    /// Current state and every change of it.
     pub fn state(&self) -> watch::Receiver<WatchState> {
-        self.states.subscribe()
+        self.states.all.subscribe()
     }
 
-    /// Has every prefix that has given up try once more. Others do not notice.
+    /// Reconnects every prefix that has given up. Others are not affected.
     pub fn revive(&self) {
         self.states.revive();
     }
 }
 
-/// The resource a key speaks of: the first segment after the prefix. Both layouts are understood, one key for a resource
-/// and a folder for a resource.
+/// Reads the first segment after the prefix. Accepts both layouts: one key per resource and one folder per resource.
 ///
 /// ```
-/// use lcm_sdk::controller::watch::first_segment;
+/// use lcm_sdk::controller::first_segment;
 ///
 /// assert_eq!(first_segment("/workers/", b"/workers/w-1"), Some("w-1".to_owned()));
 /// assert_eq!(first_segment("/lcm/workers/", b"/lcm/workers/w-1/desired_state"), Some("w-1".to_owned()));
@@ -215,4 +227,63 @@ pub fn first_segment(prefix: &str, key: &[u8]) -> Option<String> {
     let rest = std::str::from_utf8(key).ok()?.strip_prefix(prefix)?;
     let id = rest.trim_start_matches('/').split('/').next()?;
     Some(id).filter(|id| !id.is_empty()).map(str::to_owned)
+}
+
+/// State of each prefix, and the worst of them.
+#[derive(Debug)]
+struct States {
+    each: Mutex<Vec<WatchState>>,
+    all: watch::Sender<WatchState>,
+    revival: Vec<Notify>,
+    telemetry: Telemetry,
+}
+
+impl States {
+    fn new(prefixes: usize, telemetry: Telemetry) -> Self {
+        Self {
+            each: Mutex::new(vec![WatchState::Connecting; prefixes]),
+            all: watch::Sender::new(WatchState::Connecting),
+            revival: (0..prefixes).map(|_| Notify::new()).collect(),
+            telemetry,
+        }
+    }
+
+    /// Sets the state of a prefix. One that has given up stays so until it is connected.
+    fn set(&self, number: usize, state: WatchState) {
+        let mut each = self.each.lock();
+        if (each[number], state) != (WatchState::GivenUp, WatchState::Connecting) {
+            each[number] = state;
+            self.publish(&each);
+        }
+    }
+
+    /// Marks a prefix as given up. Returns whether it was not before.
+    fn give_up(&self, number: usize) -> bool {
+        let mut each = self.each.lock();
+        let before = std::mem::replace(&mut each[number], WatchState::GivenUp);
+        self.publish(&each);
+        before != WatchState::GivenUp
+    }
+
+    async fn revived(&self, number: usize) {
+        self.revival[number].notified().await;
+    }
+
+    fn revive(&self) {
+        let each = self.each.lock();
+        for (state, revival) in each.iter().zip(&self.revival) {
+            if *state == WatchState::GivenUp {
+                revival.notify_one();
+            }
+        }
+    }
+
+    fn publish(&self, each: &[WatchState]) {
+        let worst = each.iter().copied().max().unwrap_or(WatchState::Connected);
+        match worst {
+            WatchState::Connected => self.telemetry.set_watch_connected(),
+            WatchState::Connecting | WatchState::GivenUp => self.telemetry.set_watch_disconnected(),
+        }
+        self.all.send_if_modified(|all| std::mem::replace(all, worst) != worst);
+    }
 }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use futures_util::stream::{self, StreamExt as _};
 
 use super::{Discovery, Pass, RegionReport, unless_stopped};
+use crate::controller::LeaderLease;
 use crate::controller::shutdown::Shutdown;
 use crate::lifecycle::counters::{Counter, Counts};
 use crate::lifecycle::discovery::{Completeness, Scan};
@@ -57,7 +58,7 @@ impl Discovery {
         for event in events.iter().filter(|event| matches!(event, Event::OrphansFrozen { .. })) {
             self.reconciler.telemetry().count_anomaly(Anomaly::RegionFrozen);
             tracing::error!(target: "lcm::discovery", region = scan.region, "the scan shows nothing where records exist; the region is frozen");
-            if !self.mandate.includes(&scan.region) {
+            if !self.ownership.owns(&scan.region) {
                 continue;
             }
             self.reconciler.announce(&scan.region, event, self.now()).await;
@@ -84,13 +85,13 @@ impl Discovery {
         let turn = self.reconciler.cache().lock(&worker.id);
         let Some(_turn) = unless_stopped(shutdown, turn).await else { return Marked::LeftAlone };
         // After the wait for the turn, which may have been long.
-        let charge = self.mandate.over(worker.id.as_str()).filter(|charge| charge.leadership.is_valid());
-        let Some(charge) = charge else { return Marked::LeftAlone };
+        let lease = self.ownership.lease(worker.id.as_str()).filter(LeaderLease::is_valid);
+        let Some(lease) = lease else { return Marked::LeftAlone };
         if !self.is_as_listed(worker).await {
             tracing::info!(target: "lcm::discovery", worker = %worker.id, "an orphan's record has changed; the next pass looks again");
             return Marked::LeftAlone;
         }
-        let fence = charge.leadership.fence();
+        let fence = lease.fence();
         match self.reconciler.ports().control_plane.write(worker, patch, fence).await {
             Ok(version) => {
                 self.reconciler.bump_scale_down_epoch();

@@ -9,7 +9,7 @@
 //! region that could not be scanned completely is not garbage-collected, and never stops another one.
 //!
 //! Where several members share a fleet, each of them looks at everything and acts on its own: see
-//! [`super::shards`].
+//! [`crate::controller::shards`].
 
 mod collection;
 mod report;
@@ -21,7 +21,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tracing::Instrument as _;
 
-use crate::controller::shards::ShardOwnership;
+use crate::controller::ShardOwnership;
 use crate::controller::shutdown::Shutdown;
 use crate::lifecycle::discovery::{Completeness, Finding, Scan, explore};
 use crate::lifecycle::event::Event;
@@ -62,7 +62,7 @@ impl Default for DiscoveryConfig {
 #[derive(Clone)]
 pub struct Discovery {
     reconciler: Reconciler,
-    mandate: ShardOwnership,
+    ownership: ShardOwnership,
     config: DiscoveryConfig,
     /// Asks for a pass over a worker.
     demand: Arc<dyn Fn(&WorkerId) + Send + Sync>,
@@ -84,15 +84,15 @@ impl Discovery {
         config: DiscoveryConfig,
         demand: impl Fn(&WorkerId) + Send + Sync + 'static,
     ) -> Self {
-        let mandate = ShardOwnership::fleet(reconciler.lease().clone());
-        Self { reconciler, mandate, config, demand: Arc::new(demand), only: None }
+        let ownership = ShardOwnership::from_lease(reconciler.lease().clone());
+        Self { reconciler, ownership, config, demand: Arc::new(demand), only: None }
     }
 
-    /// The same, acting on those of a mandate alone. It still looks at everything: who knows only its own would take
+    /// The same, acting on those of a ownership alone. It still looks at everything: who knows only its own would take
     /// everybody else's for strangers. A region's own matters are those of whoever the region's name belongs to.
     #[must_use]
-    pub fn within(self, mandate: ShardOwnership) -> Self {
-        Self { mandate, ..self }
+    pub fn restricted_to(self, ownership: ShardOwnership) -> Self {
+        Self { ownership, ..self }
     }
 
     /// The same, in these regions alone, whatever the control plane and the configuration say.
@@ -257,7 +257,7 @@ impl Discovery {
                 Finding::HandOver { worker, .. }
                 | Finding::Drifted { worker, .. }
                 | Finding::Resurrect { worker, .. }
-                    if !self.mandate.includes(worker.as_str()) => {}
+                    if !self.ownership.owns(worker.as_str()) => {}
                 Finding::HandOver { instance, worker } => {
                     let other = workers.get(&worker).and_then(|worker| worker.ec2_instance_id.as_ref());
                     if mode == Mode::Real {
@@ -291,16 +291,15 @@ impl Discovery {
             }
         }
         // Nobody's yet: the region's.
-        let charge = self.mandate.over(&scan.region);
-        let Some(charge) = charge else { return };
+        let Some(lease) = self.ownership.lease(&scan.region) else { return };
         if mode == Mode::DryRun {
             report.imported = strangers.len();
             return;
         }
-        if strangers.is_empty() || !charge.leadership.is_valid() {
+        if strangers.is_empty() || !lease.is_valid() {
             return;
         }
-        let fence = charge.leadership.fence();
+        let fence = lease.fence();
         // Not waited for when asked to stop: many may take long, and the next scan finds what came of it.
         let importing = self.reconciler.ports().control_plane.import(&scan.region, &strangers, fence);
         match unless_stopped(shutdown, importing).await {
@@ -316,8 +315,8 @@ impl Discovery {
     async fn resurrect(&self, worker: &Worker, instance: &Instance, shutdown: &Shutdown) {
         if self.reconciler.policy().resurrect_terminated {
             let hints = Hints { instance: Some(instance.clone()), read_at: None };
-            let Some(charge) = self.mandate.over(worker.id.as_str()) else { return };
-            let reconciler = self.reconciler.with_guard(charge);
+            let Some(lease) = self.ownership.lease(worker.id.as_str()) else { return };
+            let reconciler = self.reconciler.with_lease(lease);
             let pass = reconciler.reconcile_with(worker, hints, Mode::Real);
             let Some(result) = unless_stopped(shutdown, pass).await else { return };
             tracing::warn!(target: "lcm::discovery", worker = %worker.id, instance = %instance.id, to = %result.to_status, "a terminated record has a live instance");

@@ -28,7 +28,7 @@ impl Terms {
     fn note(&mut self, controller: &WorkerController) {
         // Valid at some moment between the two.
         let before = Instant::now();
-        let Some(leadership) = controller.leadership() else { return };
+        let Some(leadership) = controller.lease() else { return };
         let after = Instant::now();
         let token = leadership.fence().0.expect("it was elected");
         let term = || Term { by: controller.identity().to_owned(), from: after, until: before };

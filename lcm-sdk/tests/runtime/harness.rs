@@ -1,4 +1,4 @@
-//! A whole world in memory around a reconciler: on paused time, every run of a test is the same.
+//! In-memory ports around a reconciler. On paused time, every run of a test is identical.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use lcm_sdk::{
     WorkerStatus,
 };
 
-/// Where everything is, unless it is said otherwise.
+/// Default region.
 pub(crate) const HERE: &str = "us-east-1";
-/// Another region, for what has to be slower than here.
+/// A second region, for instances that respond slowly.
 pub(crate) const ELSEWHERE: &str = "eu-west-1";
 
-pub(crate) struct Bench {
+pub(crate) struct Harness {
     pub(crate) clock: ManualClock,
     pub(crate) compute: Arc<MemoryCompute>,
     pub(crate) metrics: Arc<MemoryMetrics>,
@@ -30,16 +30,16 @@ pub(crate) struct Bench {
     pub(crate) policy: Policy,
 }
 
-impl Bench {
+impl Harness {
     pub(crate) fn new() -> Self {
         Self::with(|control_plane| control_plane)
     }
 
-    /// A bench with another kind of control plane.
+    /// A harness with another kind of control plane.
     pub(crate) fn with(control_plane: impl FnOnce(MemoryControlPlane) -> MemoryControlPlane) -> Self {
         let clock = ManualClock::new("2026-02-06T08:00:00Z".parse().expect("a moment"));
         let shared = || Arc::new(clock.clone());
-        let bench = Self {
+        let harness = Self {
             compute: Arc::new(MemoryCompute::new(shared())),
             metrics: Arc::default(),
             cml: Arc::new(MemoryCml::new(shared())),
@@ -54,8 +54,8 @@ impl Bench {
             },
             clock,
         };
-        bench.control_plane.put_template(Template::new("metal", "m5zn.metal"));
-        bench
+        harness.control_plane.put_template(Template::new("metal", "m5zn.metal"));
+        harness
     }
 
     pub(crate) fn ports(&self) -> Ports {
@@ -73,7 +73,7 @@ impl Bench {
         Reconciler::new(self.ports(), self.policy.clone())
     }
 
-    /// A worker of yesterday with an instance of its own, whose number is its address as well.
+    /// A worker created yesterday with an instance of its own. Its number is the last part of its address.
     pub(crate) fn worker(&self, number: u8, status: WorkerStatus, ec2: Ec2State) -> Worker {
         self.worker_in(HERE, number, status, ec2)
     }
@@ -103,7 +103,7 @@ impl Bench {
         self.look(number)
     }
 
-    /// A session on a worker.
+    /// Adds a session to a worker.
     pub(crate) fn session(&self, id: &str, state: &str, number: u8) {
         let mut session = Session::new(id, state);
         session.worker_id = Some(worker_id(number));
@@ -118,8 +118,8 @@ impl Bench {
         self.control_plane.look(&worker_id(number)).expect("it exists")
     }
 
-    /// One pass over the record as it is.
-    pub(crate) async fn pass(&self, reconciler: &Reconciler, number: u8) -> ReconcileResult {
+    /// Reconciles the current record once.
+    pub(crate) async fn reconcile(&self, reconciler: &Reconciler, number: u8) -> ReconcileResult {
         reconciler.reconcile(&self.look(number)).await
     }
 
@@ -146,7 +146,7 @@ pub(crate) fn worker_id(number: u8) -> WorkerId {
     format!("w-{number}").as_str().into()
 }
 
-/// Lets time pass in steps small enough for every task to take its turn.
+/// Advances time in steps small enough for every task to run.
 pub(crate) async fn pass_time(seconds: u64) {
     for _ in 0..seconds * 4 {
         tokio::time::advance(Duration::from_millis(250)).await;

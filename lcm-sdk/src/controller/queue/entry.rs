@@ -1,0 +1,227 @@
+//! Work items and the state of each resource.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use slab::Slab;
+use tokio::time::Instant;
+
+use crate::controller::result::WorkResult;
+use crate::lifecycle::backoff::Backoff;
+use crate::lifecycle::outcome::Outcome;
+use crate::lifecycle::wire_enum::vocabulary;
+
+/// Name of a resource.
+pub type Key = Arc<str>;
+
+/// Urgency of a work item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Priority {
+    /// The resource is reported as changed.
+    Changed,
+    /// The resource was requested or its delay is over.
+    Due,
+    /// A listing contained the resource.
+    Resync,
+}
+
+impl Priority {
+    /// All priorities, most urgent first.
+    pub const ALL: [Self; 3] = [Self::Changed, Self::Due, Self::Resync];
+
+    /// Label in metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Changed => "changed",
+            Self::Due => "due",
+            Self::Resync => "resync",
+        }
+    }
+}
+
+/// A resource that was taken from the queue.
+#[derive(Debug)]
+pub struct WorkItem<R> {
+    /// Name of the resource.
+    pub key: Key,
+    /// Reason for which it was queued.
+    pub priority: Priority,
+    /// The resource as a listing returned it. If absent, it has to be fetched.
+    pub resource: Option<R>,
+}
+
+vocabulary! {
+    /// Reconciliation status of a resource.
+    ResourceStatus, "reconciliation status" {
+        /// Waits for its turn.
+        Pending = "PENDING",
+        /// Is being reconciled.
+        InProgress = "IN_PROGRESS",
+        /// The last reconcile succeeded.
+        Success = "SUCCESS",
+        /// The last reconcile failed and will be retried.
+        Failed = "FAILED",
+    }
+}
+
+/// State of a resource in the queue.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ResourceState {
+    /// Name of the resource.
+    pub resource_id: Key,
+    /// Reconciliation status, derived from the stage and the last result.
+    pub status: ResourceStatus,
+    /// Consecutive retries; zero after any other outcome.
+    pub retry_count: u32,
+    /// Time of the next reconcile, if one is scheduled.
+    pub next_retry_at: Option<Instant>,
+    /// End of the last reconcile that did not have to be retried.
+    pub last_reconciled_at: Option<Instant>,
+    /// Result of the last reconcile.
+    pub last: Option<WorkResult>,
+    /// End of the last reconcile.
+    pub last_ended_at: Option<Instant>,
+}
+
+/// Settings of a queue.
+#[derive(Debug, Clone, Copy)]
+pub struct QueueConfig {
+    /// Delay between retries.
+    pub backoff: Backoff,
+    /// Time after which a waiting resource overtakes more urgent ones.
+    pub patience: Duration,
+    /// Delay of [`Requeue::NextCycle`] where no polling cycle follows.
+    ///
+    /// [`Requeue::NextCycle`]: crate::Requeue::NextCycle
+    pub next_cycle: Option<Duration>,
+}
+
+/// All known resources. A slot is a stable index while its resource is known: names are long and far apart in memory,
+/// so a reconcile looks its name up only when it begins and ends.
+#[derive(Debug)]
+pub(crate) struct Entries<R> {
+    names: HashMap<Key, usize>,
+    slots: Slab<Entry<R>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Entry<R> {
+    pub(crate) key: Key,
+    pub(crate) stage: Stage,
+    /// The resource has to be reconciled even if it did not change.
+    pub(crate) owed: bool,
+    /// Boxed, because most resources have none most of the time.
+    pub(crate) resource: Option<Box<R>>,
+    pub(crate) due_at: Option<Instant>,
+    /// End of the debounce of a change.
+    pub(crate) change_due_at: Option<Instant>,
+    pub(crate) retries: u32,
+    /// The last listing that named the resource.
+    pub(crate) listing: u32,
+    pub(crate) last_reconciled_at: Option<Instant>,
+    pub(crate) last: Option<WorkResult>,
+    pub(crate) last_ended_at: Option<Instant>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Idle,
+    /// Queued under a ticket. A place in a lane with another ticket is outdated and skipped.
+    Waiting {
+        priority: Priority,
+        ticket: u64,
+        since: Instant,
+    },
+    /// `again` if a change was reported since, `offered` if a resync listed the resource since.
+    Running {
+        again: bool,
+        offered: bool,
+    },
+}
+
+impl<R> Default for Entries<R> {
+    fn default() -> Self {
+        Self { names: HashMap::new(), slots: Slab::new() }
+    }
+}
+
+impl<R> Entries<R> {
+    /// Slot of a resource, which is inserted if it is unknown.
+    pub(crate) fn get_or_insert(&mut self, name: &str) -> usize {
+        if let Some(slot) = self.names.get(name) {
+            return *slot;
+        }
+        let key: Key = name.into();
+        let slot = self.slots.insert(Entry::new(Arc::clone(&key)));
+        self.names.insert(key, slot);
+        slot
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<usize> {
+        self.names.get(name).copied()
+    }
+
+    pub(crate) fn get(&self, slot: usize) -> Option<&Entry<R>> {
+        self.slots.get(slot)
+    }
+
+    pub(crate) fn get_mut(&mut self, slot: usize) -> Option<&mut Entry<R>> {
+        self.slots.get_mut(slot)
+    }
+
+    pub(crate) fn remove(&mut self, slot: usize) -> Option<Entry<R>> {
+        let entry = self.slots.try_remove(slot)?;
+        self.names.remove(&entry.key);
+        Some(entry)
+    }
+
+    /// All resources in the order of their slots.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &Entry<R>)> {
+        self.slots.iter()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+}
+
+impl<R> Entry<R> {
+    fn new(key: Key) -> Self {
+        Self {
+            key,
+            stage: Stage::Idle,
+            owed: false,
+            resource: None,
+            due_at: None,
+            change_due_at: None,
+            retries: 0,
+            listing: 0,
+            last_reconciled_at: None,
+            last: None,
+            last_ended_at: None,
+        }
+    }
+
+    pub(crate) fn holds(&self, place: u64) -> bool {
+        matches!(self.stage, Stage::Waiting { ticket, .. } if ticket == place)
+    }
+
+    pub(crate) fn state(&self) -> ResourceState {
+        let status = match (self.stage, self.last.as_ref().map(|last| last.outcome)) {
+            (Stage::Running { .. }, _) => ResourceStatus::InProgress,
+            (Stage::Waiting { .. }, _) | (Stage::Idle, None | Some(Outcome::Requeue)) => ResourceStatus::Pending,
+            (Stage::Idle, Some(Outcome::Retry)) => ResourceStatus::Failed,
+            (Stage::Idle, Some(Outcome::Success | Outcome::Skip)) => ResourceStatus::Success,
+        };
+        ResourceState {
+            resource_id: Arc::clone(&self.key),
+            status,
+            retry_count: self.retries,
+            next_retry_at: self.due_at,
+            last_reconciled_at: self.last_reconciled_at,
+            last: self.last.clone(),
+            last_ended_at: self.last_ended_at,
+        }
+    }
+}

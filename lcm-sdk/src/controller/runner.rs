@@ -1,0 +1,538 @@
+//! Takes items from the queue and reconciles them, for one term of leadership.
+
+use std::any::Any;
+use std::fmt;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, OnceLock};
+use std::task::Poll;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::controller::lease::LeaderLease;
+use crate::controller::queue::{Key, Priority, QueueConfig, ResourceState, WorkItem, WorkQueue};
+use crate::controller::resource::{ListRequest, ListScope, Listing, Resource};
+use crate::controller::result::{WorkReason, WorkResult};
+use crate::controller::shards::ShardOwnership;
+use crate::controller::shutdown::Shutdown;
+use crate::controller::sweep::{SweepReport, SweepTracker};
+use crate::controller::watch::{ResyncCause, WatchConfig, WatchEvent, WatchHandle};
+use crate::lifecycle::backoff::Backoff;
+use crate::lifecycle::failure::CallFailure;
+use crate::telemetry::{Anomaly, Telemetry};
+
+/// Settings of the reconcile loop.
+#[derive(Clone)]
+pub struct ControllerConfig {
+    /// Time between two polling cycles.
+    pub interval: Duration,
+    /// Whether resources are polled.
+    pub polling: Polling,
+    /// Time before the first polling cycle.
+    pub initial_delay: Duration,
+    /// Maximum number of concurrent reconciles.
+    pub max_concurrent: usize,
+    /// Maximum duration of a reconcile.
+    pub timeout: Duration,
+    /// Delay between retries.
+    pub backoff: Backoff,
+    /// Time after which a waiting resource overtakes more urgent ones.
+    pub patience: Duration,
+    /// Time for which a stop waits for reconciles in progress.
+    pub grace: Duration,
+    /// Returns a random number from 0 to 1 that spreads retries.
+    pub jitter: Arc<dyn Fn() -> f64 + Send + Sync>,
+}
+
+/// Whether resources are polled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Polling {
+    /// Active resources are listed and reconciled in every cycle.
+    Enabled,
+    /// Resources are reconciled when they change or are due.
+    Disabled,
+}
+
+impl Default for ControllerConfig {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_secs(30),
+            polling: Polling::Enabled,
+            initial_delay: Duration::from_secs(5),
+            max_concurrent: 10,
+            timeout: Duration::from_secs(300),
+            backoff: Backoff::default(),
+            patience: Duration::from_secs(30),
+            grace: Duration::from_secs(30),
+            jitter: Arc::new(rand::random),
+        }
+    }
+}
+
+impl fmt::Debug for ControllerConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ControllerConfig")
+            .field("interval", &self.interval)
+            .field("polling", &self.polling)
+            .field("max_concurrent", &self.max_concurrent)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The reconcile loop over one kind of resource, for one term of leadership. Clones share one loop.
+///
+/// [`Controller`](crate::controller::Controller) starts one per term; use it directly where there is no election.
+///
+/// # Guarantees
+/// - No resource is reconciled twice at the same time; a trigger during a reconcile makes it run once more.
+/// - Only resources that are owned are reconciled, each under the lease of its shard.
+/// - A panic or a timeout of one reconcile is counted and retried, and does not affect others.
+pub struct Runner<R: Resource> {
+    inner: Arc<Inner<R>>,
+}
+
+struct Inner<R: Resource> {
+    resource: Arc<R>,
+    ownership: ShardOwnership,
+    config: ControllerConfig,
+    queue: Mutex<WorkQueue<R::Object>>,
+    wake: Notify,
+    resync: Notify,
+    watch: OnceLock<WatchHandle>,
+    sweeps: SweepTracker,
+    telemetry: Telemetry,
+}
+
+impl<R: Resource> Clone for Runner<R> {
+    fn clone(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner) }
+    }
+}
+
+impl<R: Resource> Runner<R> {
+    /// Creates a loop over all resources, without an election. It does nothing until it runs.
+    pub fn new(resource: Arc<R>, config: ControllerConfig, telemetry: Telemetry) -> Self {
+        Self::with_ownership(resource, ShardOwnership::from_lease(LeaderLease::unfenced()), config, telemetry)
+    }
+
+    /// Creates a loop over the owned resources.
+    pub fn with_ownership(
+        resource: Arc<R>,
+        ownership: ShardOwnership,
+        config: ControllerConfig,
+        telemetry: Telemetry,
+    ) -> Self {
+        let queue = WorkQueue::new(QueueConfig {
+            backoff: config.backoff,
+            patience: config.patience,
+            next_cycle: match config.polling {
+                Polling::Enabled => None,
+                Polling::Disabled => Some(config.interval),
+            },
+        });
+        let inner = Inner {
+            resource,
+            ownership,
+            config,
+            queue: Mutex::new(queue),
+            wake: Notify::new(),
+            resync: Notify::new(),
+            watch: OnceLock::new(),
+            sweeps: SweepTracker::default(),
+            telemetry,
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Reports a change of a resource.
+    pub fn changed(&self, key: &str) {
+        if self.inner.queue.lock().changed(key, Instant::now()) {
+            self.inner.wake.notify_one();
+        }
+    }
+
+    /// Requests a reconcile of a resource now, changed or not.
+    pub fn enqueue(&self, key: &str) {
+        if self.inner.queue.lock().enqueue(key, Instant::now()) {
+            self.inner.wake.notify_one();
+        }
+    }
+
+    /// Whether the resource of this name is owned.
+    pub fn owns(&self, key: &str) -> bool {
+        self.inner.ownership.owns(key)
+    }
+
+    /// States of all known resources, ordered by name.
+    pub fn resources(&self) -> Vec<ResourceState> {
+        let mut states: Vec<_> = self.inner.queue.lock().states().collect();
+        states.sort_by(|a, b| a.resource_id.cmp(&b.resource_id));
+        states
+    }
+
+    /// State of one resource.
+    pub fn resource(&self, key: &str) -> Option<ResourceState> {
+        self.inner.queue.lock().state(key)
+    }
+
+    /// Number of reconciles in progress, and of waiting resources by priority.
+    pub fn load(&self) -> (usize, [(&'static str, usize); 3]) {
+        let queue = self.inner.queue.lock();
+        (queue.running(), queue.waiting())
+    }
+
+    /// Revives this watch in every cycle.
+    pub(crate) fn attach_watch(&self, watch: WatchHandle) {
+        // A runner has one watch; a second one would be ignored.
+        let _ = self.inner.watch.set(watch);
+    }
+
+    /// Handles an event of the watch.
+    pub(crate) fn handle(&self, event: WatchEvent, config: &WatchConfig) {
+        match event {
+            WatchEvent::Changed(key) => {
+                let overflows = {
+                    let mut queue = self.inner.queue.lock();
+                    if queue.changed_after(&key, config.debounce, Instant::now()) {
+                        self.inner.wake.notify_one();
+                    }
+                    let overflows = queue.debounced() > config.max_pending;
+                    if overflows {
+                        queue.drop_debounced();
+                    }
+                    overflows
+                };
+                if overflows {
+                    self.request_resync(ResyncCause::TooMany);
+                }
+            }
+            WatchEvent::Resync(cause) => self.request_resync(cause),
+        }
+    }
+
+    fn request_resync(&self, cause: ResyncCause) {
+        match cause {
+            ResyncCause::Began => {}
+            ResyncCause::Compacted | ResyncCause::Rewound | ResyncCause::TooMany => {
+                tracing::warn!(target: "lcm::watch", ?cause, "changes may have been missed: listing everything");
+            }
+        }
+        self.inner.resync.notify_one();
+    }
+
+    /// Runs a cycle for every requested resync, without end. A request during a cycle leads to one more.
+    pub(crate) async fn resync(&self) {
+        loop {
+            self.inner.resync.notified().await;
+            let mut failures = 0;
+            // Until it succeeds: without polling, nothing else would find the missed changes.
+            while let Err(failure) = self.cycle().await {
+                let delay = self.inner.config.backoff.delay(failures);
+                failures = failures.saturating_add(1);
+                tracing::warn!(target: "lcm::watch", %failure, retry_in = ?delay, "resources could not be listed");
+                tokio::time::sleep(delay).await;
+            }
+        }
+    }
+
+    /// Reconciles and polls until the shutdown is requested; then waits for reconciles in progress, up to the grace.
+    pub async fn run(&self, shutdown: &Shutdown) {
+        let polling = async {
+            tokio::time::sleep(self.inner.config.initial_delay).await;
+            self.poll().await;
+        };
+        self.run_with(polling, shutdown).await;
+    }
+
+    /// Reconciles until the shutdown is requested, with another future beside that is dropped on shutdown.
+    pub(crate) async fn run_with(&self, beside: impl Future<Output = ()>, shutdown: &Shutdown) {
+        let serving = self.serve(shutdown);
+        let beside = async {
+            tokio::select! {
+                biased;
+                () = beside => {}
+                () = shutdown.requested() => {}
+            }
+        };
+        tokio::join!(serving, beside);
+    }
+
+    /// Runs polling cycles without end, beginning now. Without polling, only the watch is revived.
+    pub(crate) async fn poll(&self) {
+        let mut failures = 0;
+        loop {
+            if self.inner.config.polling == Polling::Disabled {
+                self.revive_watch();
+                tokio::time::sleep(self.inner.config.interval).await;
+                continue;
+            }
+            let wait = match self.cycle().await {
+                Ok(_) => {
+                    failures = 0;
+                    self.inner.config.interval
+                }
+                Err(failure) => {
+                    let delay = self.inner.config.backoff.delay_with_jitter(failures, (self.inner.config.jitter)());
+                    failures = failures.saturating_add(1);
+                    tracing::warn!(target: "lcm::controller", %failure, retry_in = ?delay, "resources could not be listed");
+                    delay.min(self.inner.config.interval)
+                }
+            };
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    fn revive_watch(&self) {
+        if let Some(watch) = self.inner.watch.get() {
+            watch.revive();
+        }
+    }
+
+    /// Reconciles until the shutdown is requested, without polling; then waits for reconciles in progress, up to the
+    /// grace.
+    pub async fn serve(&self, shutdown: &Shutdown) {
+        let mut workers = JoinSet::new();
+        for _ in 0..self.inner.config.max_concurrent.max(1) {
+            let (inner, shutdown) = (Arc::clone(&self.inner), shutdown.clone());
+            workers.spawn(async move { inner.work(&shutdown).await });
+        }
+        let finishing = async {
+            while let Some(ended) = workers.join_next().await {
+                if let Err(error) = ended {
+                    tracing::error!(target: "lcm::controller", %error, "a reconcile task failed");
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            () = finishing => {}
+            () = self.publish_load() => {}
+            () = async {
+                shutdown.requested().await;
+                tokio::time::sleep(self.inner.config.grace).await;
+            } => {
+                let busy = self.inner.queue.lock().running();
+                tracing::error!(target: "lcm::controller", busy, "reconciles did not end within the grace; abandoning them");
+            }
+        }
+    }
+
+    /// Lists, prepares and queues active resources. Returns their number.
+    ///
+    /// # Errors
+    /// If the resources cannot be listed; nothing was queued then.
+    pub async fn cycle(&self) -> Result<usize, CallFailure> {
+        self.revive_watch();
+        Ok(self.offer(ListScope::Active).await?.0)
+    }
+
+    /// Reconciles every resource once and waits until all have ended, or until `limit`. A resource that hangs is named in
+    /// the report and does not delay others.
+    ///
+    /// # Errors
+    /// If the resources cannot be listed.
+    pub async fn sweep(&self, limit: Duration) -> Result<SweepReport, CallFailure> {
+        let began = Instant::now();
+        let (_, listed) = self.offer(ListScope::Everything).await?;
+        Ok(self.inner.sweeps.wait_for(listed, began, limit).await)
+    }
+
+    /// Lists, prepares and queues resources. Returns their number, and the names of those in a sweep.
+    async fn offer(&self, scope: ListScope) -> Result<(usize, Vec<Key>), CallFailure> {
+        let Inner { resource, ownership, .. } = &*self.inner;
+        let began = Instant::now();
+        let request = ListRequest::new(scope, ownership.clone());
+        let Listing { mut objects, resting } = resource.list(&request).await?;
+        objects.retain(|object| ownership.owns(resource.key(object)));
+        resource.prepare(&objects).await;
+        let now = Instant::now();
+        let (count, mut swept) = (objects.len(), Vec::new());
+        {
+            let mut queue = self.inner.queue.lock();
+            queue.begin_listing();
+            for object in objects {
+                let name = resource.key(&object);
+                if scope == ListScope::Everything {
+                    let key = Key::from(name);
+                    self.inner.sweeps.expect(&key);
+                    swept.push(key);
+                }
+                let slot = queue.listed(name);
+                queue.offer_listed(slot, object, now);
+            }
+            resting.iter().filter(|name| ownership.owns(name)).for_each(|name| queue.mark_idle(name));
+            queue.end_listing(began);
+        }
+        self.inner.wake.notify_waiters();
+        Ok((count, swept))
+    }
+
+    async fn publish_load(&self) {
+        loop {
+            let (running, waiting) = self.load();
+            self.inner.telemetry.set_queue_depth(running, waiting);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+}
+
+impl<R: Resource> Inner<R> {
+    async fn work(&self, shutdown: &Shutdown) {
+        while let Some((item, now)) = self.next(shutdown).await {
+            self.run(item, now).await;
+            // Reconciles that never wait must not starve other tasks.
+            tokio::task::coop::consume_budget().await;
+        }
+    }
+
+    async fn next(&self, shutdown: &Shutdown) -> Option<(WorkItem<R::Object>, Instant)> {
+        loop {
+            if shutdown.is_requested() {
+                return None;
+            }
+            if let Ok(taken) = self.take() {
+                return Some(taken);
+            }
+            let woken = self.wake.notified();
+            tokio::pin!(woken);
+            // From here on no wake-up is missed; the second `take` finds items queued before.
+            woken.as_mut().enable();
+            let due = match self.take() {
+                Ok(taken) => return Some(taken),
+                Err(due) => due,
+            };
+            let due = async {
+                match due {
+                    Some(due) => tokio::time::sleep_until(due).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = woken => {}
+                () = due => {}
+                () = shutdown.requested() => return None,
+            }
+        }
+    }
+
+    /// Takes the next item, or else returns the next deadline.
+    fn take(&self) -> Result<(WorkItem<R::Object>, Instant), Option<Instant>> {
+        let now = Instant::now();
+        let (item, more) = {
+            let mut queue = self.queue.lock();
+            (queue.take(now).ok_or_else(|| queue.next_due())?, queue.expects_more())
+        };
+        if more {
+            // Idle tasks sleep until the deadline they saw last; one of them has to see the current one.
+            self.wake.notify_one();
+        }
+        Ok((item, now))
+    }
+
+    async fn run(&self, item: WorkItem<R::Object>, now: Instant) {
+        let WorkItem { key, priority, resource } = item;
+        let (object, began) = match resource {
+            Some(object) => (object, now),
+            None => match self.fetch(&key, priority, now).await {
+                Some(object) => (object, Instant::now()),
+                None => return,
+            },
+        };
+        // Kept until the reconcile has ended. The shard may have been handed over while the item waited.
+        let Some(lease) = self.ownership.lease(&key) else {
+            return self.finish(&key, WorkResult::not_owned(), Instant::now());
+        };
+        if !lease.is_valid() {
+            let result = WorkResult::retry(WorkReason::LeaseLost, "the lease ended before the reconcile began");
+            return self.finish(&key, result, Instant::now());
+        }
+        let reconcile = AssertUnwindSafe(self.resource.reconcile(object, lease)).catch_unwind();
+        let result = match until(began.checked_add(self.config.timeout), reconcile).await {
+            Ok(Ok(result)) => result,
+            Err(_) => {
+                self.telemetry.count_anomaly(Anomaly::TimedOut);
+                tracing::error!(target: "lcm::controller", resource = %key, limit = ?self.config.timeout, "a reconcile took too long");
+                WorkResult::retry(WorkReason::TimedOut, format!("took longer than {:?}", self.config.timeout))
+            }
+            Ok(Err(panic)) => {
+                self.telemetry.count_anomaly(Anomaly::Panic);
+                let message = panic_message(&*panic);
+                tracing::error!(target: "lcm::controller", resource = %key, message, "a reconcile panicked");
+                WorkResult::retry(WorkReason::Panicked, message)
+            }
+        };
+        let ended = Instant::now();
+        self.telemetry.reconciled(result.outcome, ended - began);
+        self.finish(&key, result, ended);
+    }
+
+    /// Reads a resource that no listing returned; `None` if nothing is to be done.
+    async fn fetch(&self, key: &Key, priority: Priority, now: Instant) -> Option<R::Object> {
+        if !self.ownership.owns(key) {
+            self.gone(key);
+            return None;
+        }
+        let fetching = AssertUnwindSafe(self.resource.fetch(key)).catch_unwind();
+        let failed = match until(now.checked_add(self.config.timeout), fetching).await {
+            Ok(Ok(Ok(Some(object)))) => {
+                if priority == Priority::Changed && self.resource.is_echo(&object) {
+                    if self.queue.lock().release(key, Instant::now()) {
+                        self.wake.notify_one();
+                    }
+                    return None;
+                }
+                return Some(object);
+            }
+            Ok(Ok(Ok(None))) => {
+                self.gone(key);
+                return None;
+            }
+            Ok(Ok(Err(failure))) => WorkResult::retry(WorkReason::Unreadable, failure.to_string()),
+            Err(_) => WorkResult::retry(WorkReason::TimedOut, "could not be read in time"),
+            Ok(Err(panic)) => {
+                self.telemetry.count_anomaly(Anomaly::Panic);
+                WorkResult::retry(WorkReason::Panicked, panic_message(&*panic))
+            }
+        };
+        self.finish(key, failed, Instant::now());
+        None
+    }
+
+    /// Removes a resource that does not exist, or belongs to another controller.
+    fn gone(&self, key: &Key) {
+        self.sweeps.done(key, None);
+        if self.queue.lock().gone(key, Instant::now()) {
+            self.wake.notify_one();
+        }
+    }
+
+    fn finish(&self, key: &Key, result: WorkResult, now: Instant) {
+        self.sweeps.done(key, Some(result.outcome));
+        let fraction = if result.is_jittered() { (self.config.jitter)() } else { 0.0 };
+        if self.queue.lock().finish(key, result, fraction, now) {
+            self.wake.notify_one();
+        }
+    }
+}
+
+/// Runs a future up to a deadline, if there is one. A timer is set only if the future is not ready at once.
+async fn until<F: Future>(deadline: Option<Instant>, task: F) -> Result<F::Output, tokio::time::error::Elapsed> {
+    let mut task = std::pin::pin!(task);
+    match (std::future::poll_fn(|context| Poll::Ready(task.as_mut().poll(context))).await, deadline) {
+        (Poll::Ready(output), _) => Ok(output),
+        (Poll::Pending, Some(deadline)) => tokio::time::timeout_at(deadline, task).await,
+        (Poll::Pending, None) => Ok(task.await),
+    }
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}
