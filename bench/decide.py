@@ -71,7 +71,9 @@ def rows(size: int, rounds: int, note: str = "") -> list[Row]:
     many = f"a mixed fleet of {size:,}, per worker"
     one = f"`lcm.decide` on `lcm.Worker`, per call, over {size:,} workers"
     return [
-        better(f"`lcm.decide_many` on `lcm.Worker`, {many}", "µs", many_workers, plain, FROM_DICTS, at_least=5, note=note),
+        better(
+            f"`lcm.decide_many` on `lcm.Worker`, {many}", "µs", many_workers, plain, FROM_DICTS, at_least=5, note=note
+        ),
         better(f"`lcm.decide_many` on dicts, {many}", "µs", many_dicts, plain, FROM_DICTS, at_least=2, note=note),
         better(one, "µs", one_by_one, typed, TYPED, at_least=1),
     ]

@@ -135,7 +135,9 @@ class Caller:
         while self.launched < count:
             blue = self.launched < BLUE
             batch = min(1000, count - self.launched, BLUE - self.launched if blue else 1000)
-            found = re.search(rb"<instanceId>([^<]+)", self.request_once(self.launch(batch, "blue" if blue else "green")))
+            found = re.search(
+                rb"<instanceId>([^<]+)", self.request_once(self.launch(batch, "blue" if blue else "green"))
+            )
             assert found
             self.latest = found[1].decode()
             self.launched += batch

@@ -115,8 +115,8 @@ def page(rows: Sequence[Row], facts: dict[str, Any]) -> str:
     machine = "\n".join(f"- {name}: {fact}" for name, fact in facts.items())
     return (
         f"# Benchmarks\n\n"
-        f"{met} of {len(rows)} goals are met. All rows come from one run of `make bench` on one machine; absolute times "
-        f"depend on the machine, ratios hardly do. Figures are medians with the smallest and the largest turn in "
+        f"{met} of {len(rows)} goals are met. All rows come from one run of `make bench` on one machine; absolute "
+        f"times depend on the machine, ratios hardly do. Figures are medians with the smallest and the largest turn in "
         f"parentheses. [performance.md](performance.md) describes the code behind the rows.\n\n{machine}\n\n"
         f"![Ratios on a logarithmic axis, with the goals](benchmarks.svg)\n\n{table(rows)}"
     )

@@ -148,7 +148,7 @@ def etcd_row(what: str, lines: Iterable[dict[str, Any]]) -> Row:
         by_clients.setdefault(line["clients"], {})[line["server"]] = line
 
     def median(line: dict[str, Any], name: str) -> float:
-        return statistics.median(line[name])
+        return float(statistics.median(line[name]))
 
     ratios = {n: median(both["fake"], "rate") / median(both["real"], "rate") for n, both in by_clients.items()}
     least = min(ratios, key=lambda clients: ratios[clients])

@@ -200,7 +200,10 @@ async def main() -> None:
     options = parser.parse_args()
     headers = {"X-API-Key": os.environ["CONTROL_PLANE_API_KEY"]}
     url = os.environ["CONTROL_PLANE_API_URL"]
-    async with aiohttp.ClientSession(url, headers=headers) as session, ec2(options.library, options.concurrency) as cloud:
+    async with (
+        aiohttp.ClientSession(url, headers=headers) as session,
+        ec2(options.library, options.concurrency) as cloud,
+    ):
         began, spent = time.monotonic(), time.process_time()
         work = sweep if options.work == "sweep" else collect
         done = await work(ControlPlane(session), cloud, options.concurrency, options.at_most)

@@ -1,4 +1,4 @@
-"""A service that keeps its own records, and has LCM keep their workers honest: python asyncio_service.py w-1 w-2 …"""
+"""A service with records of its own whose workers LCM reconciles: python asyncio_service.py w-1 w-2 …"""
 
 import asyncio
 import signal
@@ -18,9 +18,9 @@ class Records(lcm.ports.ControlPlane):
         return self.rows.get(id)
 
     async def write(self, patch: lcm.ports.Patch, /) -> int | None:
-        if self.rows[patch.worker_id].version != patch.expected_version:
-            raise lcm.PortError("somebody else wrote in between", "conflict")
-        self.rows[patch.worker_id] = row = patch.record.replace(version=(patch.expected_version or 0) + 1)
+        if (row := self.rows[patch.worker_id]).version != patch.expected_version:
+            raise lcm.PortError("the record changed in between", "conflict")
+        row = self.rows[row.id] = patch.apply_to(row).replace(version=(row.version or 0) + 1)
         print(row.id, row.status, row.ec2_instance_id, flush=True)
         return row.version
 

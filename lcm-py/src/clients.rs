@@ -20,12 +20,12 @@ use crate::cml::PythonCml;
 use crate::compute::PythonCompute;
 use crate::control_plane::PythonControlPlane;
 use crate::coordination::PythonCoordination;
-use crate::door::{block_on, forked};
 use crate::events::PythonEvents;
 use crate::fake_cloud::FakeCloud;
 use crate::metrics::PythonMetrics;
-use crate::policy::Policy;
+use crate::policy::native_policy;
 use crate::python::exception;
+use crate::runtime::{block_on, forked};
 
 /// Different policies remembered at the same time. Passes under one policy share what they remember of a worker.
 const POLICIES: usize = 8;
@@ -118,9 +118,9 @@ impl Clients {
     }
 
     /// The policy given, or that of the settings.
-    pub(crate) fn policy(&self, policy: Option<&Bound<'_, Policy>>) -> lcm_sdk::Policy {
+    pub(crate) fn policy(&self, policy: Option<&Bound<'_, PyAny>>) -> PyResult<lcm_sdk::Policy> {
         let from_settings = self.settings.policy();
-        match policy {
+        Ok(match native_policy(policy)? {
             None => from_settings,
             Some(policy) => {
                 let mut policy = policy.get().policy.clone();
@@ -131,15 +131,15 @@ impl Clients {
                 policy.regions.default_region = policy.regions.default_region.or(from_settings.regions.default_region);
                 policy
             }
-        }
+        })
     }
 
     /// The reconciler for a policy: the same one for the same policy.
-    pub(crate) fn reconciler(&self, py: Python<'_>, policy: Option<&Bound<'_, Policy>>) -> PyResult<Reconciler> {
+    pub(crate) fn reconciler(&self, py: Python<'_>, policy: Option<&Bound<'_, PyAny>>) -> PyResult<Reconciler> {
         if self.process != std::process::id() {
             return Err(forked(py));
         }
-        let policy = self.policy(policy);
+        let policy = self.policy(policy)?;
         let mut known = self.reconcilers.lock();
         if let Some(reconciler) = known.iter().find(|reconciler| *reconciler.policy() == policy) {
             return Ok(reconciler.clone());

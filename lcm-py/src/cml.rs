@@ -7,10 +7,10 @@ use lcm_sdk::{CallFailure, Secret};
 use pyo3::prelude::*;
 use serde_json::Value;
 
-use crate::answers::{nothing, tuple};
 use crate::bridge::Bridge;
 use crate::convert::to_value;
 use crate::observation::{read_cml_metrics, read_list, read_registration};
+use crate::port_results::{nothing, tuple};
 use crate::python::{cml_target_class, secret_class};
 
 /// The CML on a worker, written in Python.

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use fake_cloud::command;
 use pyo3::prelude::*;
 
-use crate::door::block_on;
+use crate::runtime::block_on;
 
 /// Runs the command until it is told to stop, and gives its exit code.
 #[pyfunction]

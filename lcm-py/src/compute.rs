@@ -7,10 +7,10 @@ use lcm_sdk::ports::{Compute, DiscoveryFilter};
 use lcm_sdk::{CallFailure, FailureKind, Image, Instance, InstanceId, Lookup, WorkerId};
 use pyo3::prelude::*;
 
-use crate::answers::{by_id, json, nothing, plain, tuple};
 use crate::bridge::Bridge;
 use crate::convert::to_frozen;
 use crate::observation::{read_image, read_instance, read_list, read_named_instance};
+use crate::port_results::{by_id, json, nothing, plain, tuple};
 
 /// EC2, written in Python.
 pub(crate) struct PythonCompute(pub(crate) Bridge);

@@ -9,19 +9,17 @@ use lcm_sdk::lifecycle::{
 use lcm_sdk::ports::{
     ControlPlane, DiscoverySettings, Fence, IdleCheck, ImportSummary, Scope, SessionMove, Version, WorkerListing,
 };
-use lcm_sdk::{CallFailure, Instance, Patch, Session, SessionId, Template, Timestamp, WorkerId};
-use pyo3::IntoPyObjectExt as _;
+use lcm_sdk::{CallFailure, Instance, Session, SessionId, Template, Timestamp, WorkerId};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::answers::{deserialized, json, nothing, optional, plain, refused, tuple};
 use crate::bridge::Bridge;
-use crate::convert::{to_frozen, to_python, to_value};
-use crate::decision::changes_to_python;
+use crate::convert::{to_python, to_value};
 use crate::observation::{read_list, read_sessions, read_template};
-use crate::python::{patch_class, worker_status};
+use crate::port_results::{deserialized, json, nothing, optional, plain, refused, tuple};
+use crate::results::Patch;
 use crate::worker::{Worker, read_worker};
 
 /// The owner of the records, written in Python.
@@ -48,13 +46,17 @@ impl ControlPlane for PythonControlPlane {
         self.0.ask("worker", move |py| tuple(py, (id,)), read).await
     }
 
-    async fn write(&self, worker: &lcm_sdk::Worker, patch: &Patch, fence: Fence) -> Result<Version, CallFailure> {
+    async fn write(
+        &self,
+        _worker: &lcm_sdk::Worker,
+        patch: &lcm_sdk::Patch,
+        fence: Fence,
+    ) -> Result<Version, CallFailure> {
         if patch.is_empty() {
             return Ok(patch.expected_version);
         }
-        let (worker, patch) = (worker.clone(), patch.clone());
-        let written = move |py: Python<'_>| patch_to_python(py, &worker, &patch, fence).map(Bound::unbind);
-        self.0.order("write", fence, move |py| tuple(py, (written(py)?,)), read_version("write")).await
+        let patch = Patch::new(patch.clone(), fence);
+        self.0.order("write", fence, move |py| tuple(py, (patch,)), read_version("write")).await
     }
 
     async fn report_metrics(
@@ -196,24 +198,4 @@ fn read_listing(answer: &Bound<'_, PyAny>) -> PyResult<WorkerListing> {
         }
     }
     Ok(listing)
-}
-
-/// What to write, as `lcm.ports.Patch`.
-fn patch_to_python<'py>(
-    py: Python<'py>,
-    worker: &lcm_sdk::Worker,
-    patch: &Patch,
-    fence: Fence,
-) -> PyResult<Bound<'py, PyAny>> {
-    patch_class(py)?.call1((
-        patch.worker_id.as_str(),
-        patch.expected_version,
-        patch.status.map(|status| worker_status(py, status.as_str())).transpose()?,
-        Worker { record: patch.apply_to(worker) }.into_bound_py_any(py)?,
-        changes_to_python(py, Some(&patch.changes))?,
-        to_frozen(py, &json(&patch.termination))?,
-        to_frozen(py, &json(&patch.drain))?,
-        patch.at,
-        fence.0,
-    ))
 }

@@ -2,19 +2,16 @@
 
 use lcm_sdk::admin::AdminSource;
 use lcm_sdk::controller::shutdown::Shutdown;
-use lcm_sdk::controller::sweep::SweepReport;
 use lcm_sdk::from_settings;
 use lcm_sdk::telemetry::Telemetry;
 use lcm_sdk::workers::{Readiness, WorkerController};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
 use serde_json::json;
 
 use crate::clients::{Clients, config_error, coordination as elector};
-use crate::convert::{to_python, to_timedelta};
-use crate::door::{Task, spawn};
-use crate::policy::Policy;
-use crate::python::{frozen_map, outcome, sweep_report_class};
+use crate::convert::to_python;
+use crate::results::SweepReport;
+use crate::runtime::{Task, spawn};
 
 /// A controller that does nothing until it is started, and is started once.
 #[pyclass(frozen, module = "lcm._lcm")]
@@ -31,14 +28,14 @@ impl Controller {
     fn new(
         py: Python<'_>,
         clients: &Bound<'_, Clients>,
-        policy: Option<&Bound<'_, Policy>>,
+        policy: Option<&Bound<'_, PyAny>>,
         coordination: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let clients = clients.get();
         let (settings, telemetry) = (clients.settings(), clients.telemetry().clone());
         let coordination = elector(py, settings, coordination)?;
         let config = from_settings::controller_config(settings);
-        let (ports, policy) = (clients.ports().clone(), clients.policy(policy));
+        let (ports, policy) = (clients.ports().clone(), clients.policy(policy)?);
         let controller = WorkerController::new(ports, policy, coordination, config, telemetry.clone());
         let controller = controller.map_err(|error| config_error(py, &error))?;
         Ok(Self { controller, telemetry, shutdown: Shutdown::new() })
@@ -53,7 +50,9 @@ impl Controller {
     /// Calls `done(report, None)` once everything was looked at for the first time.
     fn start_ready(&self, py: Python<'_>, done: Py<PyAny>) -> PyResult<Task> {
         let controller = self.controller.clone();
-        spawn(py, done, async move { controller.ready().await }, sweep_to_python)
+        spawn(py, done, async move { controller.ready().await }, |py, report| {
+            SweepReport::from_sdk(py, &report).map(|report| report.into_any().unbind())
+        })
     }
 
     /// Asks it to finish what is under way and give the lease up.
@@ -83,16 +82,4 @@ impl Controller {
     fn metrics(&self) -> String {
         self.telemetry.to_prometheus()
     }
-}
-
-/// What a sweep came to, as `lcm.SweepReport`.
-fn sweep_to_python(py: Python<'_>, report: SweepReport) -> PyResult<Py<PyAny>> {
-    let outcomes = PyDict::new(py);
-    for (word, passes) in &report.outcomes {
-        outcomes.set_item(outcome(py, word)?, passes)?;
-    }
-    let unfinished = PyTuple::new(py, &report.unfinished)?;
-    let took = to_timedelta(py, report.took)?;
-    let report = sweep_report_class(py)?.call1((report.listed, frozen_map(py, &outcomes)?, unfinished, took))?;
-    Ok(report.unbind())
 }

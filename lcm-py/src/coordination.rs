@@ -10,10 +10,10 @@ use pyo3::types::{PyDelta, PyMapping, PyTuple};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use crate::answers::{nothing, plain, refused, tuple};
 use crate::bridge::Bridge;
 use crate::convert::to_timedelta;
 use crate::observation::read_list;
+use crate::port_results::{nothing, plain, refused, tuple};
 use crate::python::{
     absent_class, changed_class, compacted_class, held_class, is_a, lease_class, listing_class, progress_class,
     won_class,

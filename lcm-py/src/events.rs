@@ -4,9 +4,9 @@ use async_trait::async_trait;
 use lcm_sdk::CallFailure;
 use lcm_sdk::ports::{CloudEvent, Events};
 
-use crate::answers::{json, nothing, tuple};
 use crate::bridge::Bridge;
 use crate::convert::to_python;
+use crate::port_results::{json, nothing, tuple};
 
 /// Whoever listens, written in Python.
 pub(crate) struct PythonEvents(pub(crate) Bridge);

@@ -15,8 +15,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use crate::convert::{to_python, to_value};
-use crate::door::{block_on, forked};
 use crate::python::exception;
+use crate::runtime::{block_on, forked};
 
 /// A running fake cloud.
 #[pyclass(frozen, module = "lcm._lcm")]
@@ -93,7 +93,7 @@ impl FakeCloud {
 
     /// Waits until every CML is where its instance is.
     fn settle(&self, py: Python<'_>) -> PyResult<()> {
-        let handle = crate::door::runtime(py)?;
+        let handle = crate::runtime::runtime(py)?;
         py.detach(|| {
             let running = self.cloud.read();
             if let Some(cloud) = running.as_ref() {

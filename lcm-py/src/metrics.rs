@@ -6,9 +6,9 @@ use lcm_sdk::ports::Metrics;
 use lcm_sdk::{InstanceId, Lookup, Timestamp};
 use pyo3::prelude::*;
 
-use crate::answers::{by_id, tuple};
 use crate::bridge::Bridge;
 use crate::observation::read_cloud_metrics;
+use crate::port_results::{by_id, tuple};
 
 /// CloudWatch, written in Python.
 pub(crate) struct PythonMetrics(pub(crate) Bridge);

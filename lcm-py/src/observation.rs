@@ -1,10 +1,11 @@
-//! What was seen of a worker's world, read from Python once and used by many decisions.
+//! Observations of a worker, parsed from Python once and used by many decisions.
 
 use std::collections::BTreeMap;
 
 use lcm_sdk::lifecycle::{CloudMetrics, CmlMetrics, IdleReport, ParseEnumError, RegistrationStatus};
 use lcm_sdk::{CallFailure, Ec2State, FailureKind, FleetView, Image, Instance, Lookup, Session, Template, Timestamp};
 use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use serde::Deserialize;
@@ -13,22 +14,22 @@ use serde_json::Value;
 use crate::convert::{to_moment, to_value};
 use crate::python::{absent_class, call_failure_class, invalid_argument, invalid_record, is_a};
 
-/// The native twin of `lcm.Observation`.
+/// The parsed form of an `lcm.Observation`.
 #[pyclass(frozen, module = "lcm._lcm")]
 pub(crate) struct Observation {
-    seen: lcm_sdk::Observation,
+    observation: lcm_sdk::Observation,
     identity: Identity,
 }
 
-/// Which instance was seen.
+/// Identity of the observed instance.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Identity {
-    /// The one it says.
+    /// The instance's own id.
     Named,
-    /// That of whichever worker is looked at, because it was given without an id.
-    TheWorkers,
-    /// The same, and its addresses are those of the record too, because nothing but its state was given.
-    TheWorkersAsRecorded,
+    /// The worker's instance: the observation names none.
+    OfWorker,
+    /// The worker's instance with the addresses on the record: only a state was observed.
+    OfRecord,
 }
 
 #[pymethods]
@@ -42,90 +43,90 @@ impl Observation {
             let given = field(name)?;
             if given.is_none() { Ok(None) } else { to_moment(&given, name).map(Some) }
         };
-        let instance = answer(&field("ec2")?, "ec2", read_instance)?;
+        let instance = read_lookup(&field("ec2")?, "ec2", read_instance)?;
         let identity = match instance.found() {
-            Some(_) if field("ec2")?.is_instance_of::<PyString>() => Identity::TheWorkersAsRecorded,
-            Some(instance) if instance.id.as_str().is_empty() => Identity::TheWorkers,
+            Some(_) if field("ec2")?.is_instance_of::<PyString>() => Identity::OfRecord,
+            Some(instance) if instance.id.as_str().is_empty() => Identity::OfWorker,
             Some(_) | None => Identity::Named,
         };
-        let seen = lcm_sdk::Observation {
+        let observation = lcm_sdk::Observation {
             instance,
-            tagged: answer(&field("tagged")?, "tagged", |given, path| read_list(given, path, read_instance))?,
-            template: answer(&field("template")?, "template", read_template)?,
-            images: answer(&field("images")?, "images", |given, path| read_list(given, path, read_image))?,
-            sessions: answer(&field("sessions")?, "sessions", |given, _| read_sessions(given))?,
-            cloud_metrics: answer(&field("cloud_metrics")?, "cloud_metrics", read_cloud_metrics)?,
-            cml: answer(&field("cml")?, "cml", read_cml_metrics)?,
+            tagged: read_lookup(&field("tagged")?, "tagged", |given, path| read_list(given, path, read_instance))?,
+            template: read_lookup(&field("template")?, "template", read_template)?,
+            images: read_lookup(&field("images")?, "images", |given, path| read_list(given, path, read_image))?,
+            sessions: read_lookup(&field("sessions")?, "sessions", |given, _| read_sessions(given))?,
+            cloud_metrics: read_lookup(&field("cloud_metrics")?, "cloud_metrics", read_cloud_metrics)?,
+            cml: read_lookup(&field("cml")?, "cml", read_cml_metrics)?,
             metrics_reported_at: moment("metrics_reported_at")?,
-            registration: answer(&field("registration")?, "registration", read_registration)?,
-            telemetry: answer(&field("telemetry")?, "telemetry", |given, path| read_list(given, path, to_value))?,
-            idle: answer(&field("idle")?, "idle", read_json::<IdleReport>)?,
+            registration: read_lookup(&field("registration")?, "registration", read_registration)?,
+            telemetry: read_lookup(&field("telemetry")?, "telemetry", |given, path| read_list(given, path, to_value))?,
+            idle: read_lookup(&field("idle")?, "idle", read_json::<IdleReport>)?,
             idle_checked_at: moment("idle_checked_at")?,
-            fleet: answer(&field("fleet")?, "fleet", read_fleet)?,
+            fleet: read_lookup(&field("fleet")?, "fleet", read_fleet)?,
         };
-        Ok(Self { seen, identity })
+        Ok(Self { observation, identity })
     }
 }
 
 impl Observation {
-    /// What was seen, to be made that of one worker after the other.
-    pub(crate) fn seen(&self) -> Seen {
-        Seen { seen: self.seen.clone(), by_tag: None, identity: self.identity }
+    /// A copy that can be fitted to one worker after the other.
+    pub(crate) fn observed(&self) -> Observed {
+        Observed { observation: self.observation.clone(), by_tag: None, identity: self.identity }
     }
 }
 
-/// An observation that fits itself to the worker that is looked at.
-pub(crate) struct Seen {
-    seen: lcm_sdk::Observation,
-    /// What is seen of a worker whose record names no instance. Made when the first such worker comes.
+/// An observation that is fitted to one worker after the other.
+pub(crate) struct Observed {
+    observation: lcm_sdk::Observation,
+    /// The form for records that name no instance. Created for the first such worker.
     by_tag: Option<Box<lcm_sdk::Observation>>,
     identity: Identity,
 }
 
-impl Seen {
-    /// EC2 shows the worker's instance in a state, and nothing else was asked.
-    pub(crate) fn of_state(state: Ec2State) -> Self {
-        let seen = lcm_sdk::Observation::with_instance_state("", state);
-        Self { seen, by_tag: None, identity: Identity::TheWorkersAsRecorded }
+impl Observed {
+    /// EC2 shows the worker's instance in a state; nothing else was requested.
+    pub(crate) fn from_state(state: Ec2State) -> Self {
+        let observation = lcm_sdk::Observation::with_instance_state("", state);
+        Self { observation, by_tag: None, identity: Identity::OfRecord }
     }
 
-    /// What was seen of this worker.
-    pub(crate) fn of(&mut self, worker: &lcm_sdk::Worker) -> &lcm_sdk::Observation {
-        if worker.ec2_instance_id.is_none() && self.seen.tagged.is_not_requested() {
+    /// The observation of this worker.
+    pub(crate) fn fit(&mut self, worker: &lcm_sdk::Worker) -> &lcm_sdk::Observation {
+        if worker.ec2_instance_id.is_none() && self.observation.tagged.is_not_requested() {
             return self.by_tag(worker);
         }
-        if let Lookup::Found(instance) = &mut self.seen.instance {
-            self.identity.give(instance, worker);
+        if let Lookup::Found(instance) = &mut self.observation.instance {
+            self.identity.assign(instance, worker);
         }
-        &self.seen
+        &self.observation
     }
 
-    /// A record that names no instance is asked about by its tag.
+    /// EC2 is queried by tag for a record that names no instance.
     fn by_tag(&mut self, worker: &lcm_sdk::Worker) -> &lcm_sdk::Observation {
-        let (seen, identity) = (&self.seen, self.identity);
-        let seen = self.by_tag.get_or_insert_with(|| {
-            let mut seen = Box::new(seen.clone());
-            seen.tagged = match std::mem::take(&mut seen.instance) {
+        let (observation, identity) = (&self.observation, self.identity);
+        let fitted = self.by_tag.get_or_insert_with(|| {
+            let mut fitted = Box::new(observation.clone());
+            fitted.tagged = match std::mem::take(&mut fitted.instance) {
                 Lookup::Found(instance) => Lookup::Found(vec![instance]),
                 Lookup::Absent => Lookup::Found(Vec::new()),
                 Lookup::Unknown(failure) => Lookup::Unknown(failure),
                 Lookup::NotRequested => Lookup::NotRequested,
             };
-            seen
+            fitted
         });
-        if let Lookup::Found(instances) = &mut seen.tagged {
-            instances.iter_mut().for_each(|instance| identity.give(instance, worker));
+        if let Lookup::Found(instances) = &mut fitted.tagged {
+            instances.iter_mut().for_each(|instance| identity.assign(instance, worker));
         }
-        seen
+        fitted
     }
 }
 
 impl Identity {
-    fn give(self, instance: &mut Instance, worker: &lcm_sdk::Worker) {
+    fn assign(self, instance: &mut Instance, worker: &lcm_sdk::Worker) {
         match self {
             Self::Named => return,
-            Self::TheWorkers => {}
-            Self::TheWorkersAsRecorded => {
+            Self::OfWorker => {}
+            Self::OfRecord => {
                 instance.public_ip.clone_from(&worker.public_ip);
                 instance.private_ip.clone_from(&worker.private_ip);
                 if instance.address().is_none() {
@@ -140,8 +141,9 @@ impl Identity {
     }
 }
 
-/// Reads one answer: None was not asked, `lcm.ABSENT` is a no, a `CallFailure` is no answer, anything else was found.
-pub(crate) fn answer<T>(
+/// Parses a lookup: None was not requested, `lcm.ABSENT` is absent, a `CallFailure` is unknown, and any other value was
+/// found.
+pub(crate) fn read_lookup<T>(
     given: &Bound<'_, PyAny>,
     path: &str,
     read: impl FnOnce(&Bound<'_, PyAny>, &str) -> PyResult<T>,
@@ -169,7 +171,20 @@ pub(crate) fn read_failure(given: &Bound<'_, PyAny>) -> PyResult<CallFailure> {
     Ok(if cause.is_none() { failure } else { failure.caused_by(PyErr::from_value(cause)) })
 }
 
-/// An instance as Python tells it. Text alone is its state.
+/// The parsed form of an `lcm.Observation` argument.
+///
+/// # Errors
+/// `TypeError` for any other object.
+pub(crate) fn native_observation<'py>(observation: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Observation>> {
+    let native = observation.getattr_opt(intern!(observation.py(), "_native"))?;
+    if let Some(Ok(native)) = native.map(Bound::cast_into::<Observation>) {
+        return Ok(native);
+    }
+    let found = observation.get_type().name()?;
+    Err(PyTypeError::new_err(format!("an observation is a {found}; accepted: lcm.Observation")))
+}
+
+/// Fields of an instance. Text alone is its state.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct InstanceFields {
@@ -188,7 +203,7 @@ struct InstanceFields {
 }
 
 /// Reads EC2's word for the state of an instance.
-pub(crate) fn read_state(word: &Bound<'_, PyString>, path: &str) -> PyResult<Ec2State> {
+pub(crate) fn parse_state(word: &Bound<'_, PyString>, path: &str) -> PyResult<Ec2State> {
     word.to_cow()?.parse().map_err(|unknown: ParseEnumError| {
         PyValueError::new_err(format!("{path}: {unknown}, lcm.ABSENT, an lcm.Instance or an lcm.CallFailure"))
     })
@@ -197,7 +212,7 @@ pub(crate) fn read_state(word: &Bound<'_, PyString>, path: &str) -> PyResult<Ec2
 /// Reads an instance: `lcm.Instance`, a dict, or just its state.
 pub(crate) fn read_instance(given: &Bound<'_, PyAny>, path: &str) -> PyResult<Instance> {
     if let Ok(state) = given.cast::<PyString>() {
-        return Ok(Instance::new("", read_state(state, path)?));
+        return Ok(Instance::new("", parse_state(state, path)?));
     }
     let fields: InstanceFields = read_json(given, path)?;
     Ok(Instance {

@@ -1,18 +1,19 @@
-//! The knobs of every decision, read from Python once and used by many decisions.
+//! Policies, parsed from Python once and used by many decisions.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lcm_sdk::lifecycle::{ExternalStopPolicy, OrphanPolicy, ScaleDownPolicy};
 use lcm_sdk::{Backoff, RegionConfig, RegionConfigs};
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use serde::Deserialize;
 
 use crate::convert::to_value;
 use crate::python::invalid_argument;
 
-/// The native twin of `lcm.Policy`.
+/// The parsed form of an `lcm.Policy`.
 #[pyclass(frozen, module = "lcm._lcm")]
 pub(crate) struct Policy {
     pub(crate) policy: lcm_sdk::Policy,
@@ -28,12 +29,26 @@ impl Policy {
     }
 }
 
-/// The policy given, or the default one.
-pub(crate) fn policy_or_default(policy: Option<&Bound<'_, Policy>>) -> lcm_sdk::Policy {
-    policy.map_or_else(lcm_sdk::Policy::default, |policy| policy.get().policy.clone())
+/// The parsed form of an `lcm.Policy` argument.
+///
+/// # Errors
+/// `TypeError` for any other object but None.
+pub(crate) fn native_policy<'py>(policy: Option<&Bound<'py, PyAny>>) -> PyResult<Option<Bound<'py, Policy>>> {
+    let Some(policy) = policy else { return Ok(None) };
+    let native = policy.getattr_opt(intern!(policy.py(), "_native"))?;
+    if let Some(Ok(native)) = native.map(Bound::cast_into::<Policy>) {
+        return Ok(Some(native));
+    }
+    let found = policy.get_type().name()?;
+    Err(PyTypeError::new_err(format!("policy is a {found}; accepted: lcm.Policy or None")))
 }
 
-/// Every knob; times in seconds.
+/// The policy given, or the default policy.
+pub(crate) fn policy_or_default(policy: Option<&Bound<'_, PyAny>>) -> PyResult<lcm_sdk::Policy> {
+    Ok(native_policy(policy)?.map_or_else(lcm_sdk::Policy::default, |policy| policy.get().policy.clone()))
+}
+
+/// Fields of a policy; times in seconds.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PolicyFields {

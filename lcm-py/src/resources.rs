@@ -21,8 +21,8 @@ use serde_json::json;
 use crate::bridge::Bridge;
 use crate::clients::{config_error, coordination as elector};
 use crate::convert::to_python;
-use crate::door::{Task, spawn};
 use crate::python::log_failure;
+use crate::runtime::{Task, spawn};
 
 /// A controller that does nothing until it is started, and is started once.
 #[pyclass(frozen, module = "lcm._lcm")]

@@ -45,7 +45,7 @@ class OwnRecords(ControlPlane):
             for session in self.sessions_.values():
                 if session["worker_id"] == patch.worker_id and session["status"] not in OVER:
                     session["status"] = "terminated"
-        after = patch.record.to_dict()
+        after = patch.apply_to(record).to_dict()
         after["license"] = {**record.get("license", {}), **after["license"]}
         after |= {name: record[name] for name in ("cml_password",) if name in record}
         if report := patch.changes.get("license_report"):

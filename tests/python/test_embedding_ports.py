@@ -34,10 +34,11 @@ class Shelf(ControlPlane):
     async def write(self, patch: Patch, /) -> int:
         await asyncio.sleep(0.001)
         with self.lock:
-            version: int = self.records[patch.worker_id]["version"]
+            record = self.records[patch.worker_id]
+            version: int = record["version"]
             if patch.expected_version != version:
-                raise lcm.PortError("somebody else wrote", "conflict")
-            self.records[patch.worker_id] = {**patch.record.to_dict(), "version": version + 1}
+                raise lcm.PortError("the record changed in between", "conflict")
+            self.records[patch.worker_id] = {**patch.apply_to(record).to_dict(), "version": version + 1}
             return version + 1
 
     async def template(self, name: str, /) -> lcm.Template | None:

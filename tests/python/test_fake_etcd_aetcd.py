@@ -16,7 +16,7 @@ PATIENCE = 10
 @pytest.fixture(scope="module")
 def etcd() -> Iterator[tuple[str, int]]:
     """A fake etcd on a free port."""
-    command = [built_program("examples/etcd"), "127.0.0.1:0"]
+    command = [str(built_program("examples/etcd")), "127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         line = process.stdout.readline()

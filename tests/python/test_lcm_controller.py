@@ -30,10 +30,11 @@ class Records(ControlPlane):
         return self.records.get(id)
 
     async def write(self, patch: Patch, /) -> int:
-        version: int = self.records[patch.worker_id]["version"]
+        record = self.records[patch.worker_id]
+        version: int = record["version"]
         if patch.expected_version != version:
-            raise lcm.PortError("somebody else wrote", "conflict")
-        self.records[patch.worker_id] = {**patch.record.to_dict(), "version": version + 1}
+            raise lcm.PortError("the record changed in between", "conflict")
+        self.records[patch.worker_id] = {**patch.apply_to(record).to_dict(), "version": version + 1}
         return version + 1
 
     def template(self, name: str, /) -> lcm.Template | None:

@@ -10,9 +10,8 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import lcm
-import lcm.words
+import lcm.enums
 import pytest
-from lcm import _lcm
 
 NOW = datetime(2026, 2, 6, 8, tzinfo=UTC)
 RECORD: dict[str, Any] = {
@@ -27,11 +26,6 @@ RECORD: dict[str, Any] = {
     "metadata": {"team": "blue"},
     "rack": {"row": 9},
 }
-
-
-@pytest.mark.parametrize("name", sorted(_lcm.vocabularies()))
-def test_every_enum_has_exactly_the_words_of_the_core(name: str) -> None:
-    assert [member.value for member in getattr(lcm.words, name)] == _lcm.vocabularies()[name]
 
 
 def test_a_worker_and_its_dict_lead_to_the_same_decision() -> None:

@@ -211,7 +211,7 @@ class Records(ControlPlane):
         self.begun.append(patch.worker_id)
         self.writing.set()
         await asyncio.sleep(self.slow)
-        self.rows[patch.worker_id] = patch.record.replace(version=2)
+        self.rows[patch.worker_id] = patch.apply_to(self.rows[patch.worker_id]).replace(version=2)
         return 2
 
     def template(self, name: str, /) -> lcm.Template | None:

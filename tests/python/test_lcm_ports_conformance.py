@@ -49,9 +49,9 @@ class Forgetful(OwnRecords):
     """Keeps what a worker shows of itself, and so loses what it does not show."""
 
     async def write(self, patch: Patch, /) -> int:
-        version = int(self.records[patch.worker_id]["version"]) if patch.worker_id in self.records else 0
+        before = self._to_change(patch.worker_id)
         await super().write(patch)
-        return self._store(patch.record.to_dict(), version)
+        return self._store(patch.apply_to(before).to_dict(), int(before["version"]))
 
 
 class Careless(OwnRecords):
@@ -59,7 +59,7 @@ class Careless(OwnRecords):
 
     async def write(self, patch: Patch, /) -> int:
         record = self._to_change(patch.worker_id)
-        return self._store(patch.record.to_dict(), record["version"])
+        return self._store(patch.apply_to(record).to_dict(), record["version"])
 
 
 class Hasty(OwnCloud):

@@ -46,7 +46,7 @@ def test_python_example_runs(example: str, environment: dict[str, str]) -> None:
 @pytest.mark.parametrize("example", SHELL)
 def test_commands_find_the_workers(example: str, environment: dict[str, str]) -> None:
     output = run(["bash", "-euo", "pipefail", "-c", example], environment)
-    assert len(re.findall(r"^i-\w+\s+running\s+127\.", told, re.MULTILINE)) == 2, output
+    assert len(re.findall(r"^i-\w+\s+running\s+127\.", output, re.MULTILINE)) == 2, output
     assert "/lcm/workers/w-blue/" in output and "/lcm/workers/w-green/" in output, output
 
 

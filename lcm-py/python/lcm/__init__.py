@@ -1,6 +1,6 @@
-"""LCM keeps a fleet of cloud workers honest.
+"""LCM keeps EC2 workers and their records in agreement.
 
-Deciding is pure and needs no network:
+Decisions are pure and need no network:
 
 >>> import lcm
 >>> worker = lcm.Worker("w-1", "running", desired_status="running", ec2_instance_id="i-1")
@@ -13,55 +13,43 @@ w-1: running → stopped: EC2 shows another state than the record: recording wha
 Transition(from_status='pending', to_status='provisioning', kind='commanded', when='launched or adopted')
 """
 
-from lcm._lcm import Worker
+from lcm._lcm import (
+    Decision,
+    DiscoveryReport,
+    Effect,
+    OrphanReport,
+    Reason,
+    ReconcileResult,
+    RegionReport,
+    SweepReport,
+    Transition,
+    Verdict,
+    Worker,
+    decide,
+    transitions,
+)
 
-# As type checkers know it, without importing `typing`.
+# Imported here because the module and the function have the same name: the function is `lcm.reconcile`.
+from lcm.reconcile import reconcile, reconcile_async
+
+# Type checkers treat this as true; `typing` itself takes long to import.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lcm import ports
     from lcm.clients import Clients
     from lcm.controller import Controller, ResourceController
-    from lcm.data import ABSENT, Absent, CallFailure, FrozenMap, Secret
-    from lcm.exceptions import (
-        ConfigError,
-        FakeCloudError,
-        ForkError,
-        InvalidRecord,
-        InvalidTransition,
-        LcmError,
-        PortError,
-    )
-    from lcm.observation import (
-        CloudMetrics,
-        CmlMetrics,
-        FleetView,
-        IdleReport,
-        Image,
-        Instance,
-        Observation,
-        Session,
-        Template,
-    )
-    from lcm.orphans import DiscoveryReport, RegionReport, collect_orphans, collect_orphans_async
-    from lcm.outcome import Effect, Reason, ReconcileResult
-    from lcm.policy import Backoff, OrphanPolicy, Policy, RegionConfig, ScaleDownPolicy
-    from lcm.pure import (
+    from lcm.decisions import (
         Decisions,
         backoff_delay,
         cancel_drain,
         check_drain,
-        decide,
         decide_many,
         diagram,
         eligible_workers,
         find_orphans,
         initiate_drain,
-        transitions,
     )
-    from lcm.reconciling import reconcile, reconcile_async
-    from lcm.results import Decision, OrphanReport, Transition, Verdict
-    from lcm.sweep import SweepReport
-    from lcm.words import (
+    from lcm.enums import (
         Conclusion,
         DesiredStatus,
         Ec2State,
@@ -74,24 +62,45 @@ if TYPE_CHECKING:
         Requeue,
         WorkerStatus,
     )
+    from lcm.exceptions import (
+        ConfigError,
+        FakeCloudError,
+        ForkError,
+        InvalidRecord,
+        InvalidTransition,
+        LcmError,
+        PortError,
+    )
+    from lcm.failure import CallFailure
+    from lcm.observation import (
+        CloudMetrics,
+        CmlMetrics,
+        FleetView,
+        IdleReport,
+        Image,
+        Instance,
+        Observation,
+        Session,
+        Template,
+    )
+    from lcm.orphans import collect_orphans, collect_orphans_async
+    from lcm.policy import Backoff, OrphanPolicy, Policy, RegionConfig, ScaleDownPolicy
+    from lcm.values import ABSENT, Absent, FrozenMap, Secret
 else:
-    # Imported when they are first asked for: dataclasses take a while to make, asyncio takes longer still.
+    # Imported on first access: dataclasses and asyncio take longer to import than a worker takes to reconcile.
     _HOMES = {
         "clients": "Clients",
         "controller": "Controller ResourceController",
-        "data": "ABSENT Absent CallFailure FrozenMap Secret",
+        "decisions": "Decisions backoff_delay cancel_drain check_drain "
+        "decide_many diagram eligible_workers find_orphans initiate_drain",
+        "enums": "Conclusion DesiredStatus Ec2State EffectName EffectResult "
+        "ExternalStopPolicy FailureKind Outcome ReasonCode Requeue WorkerStatus",
         "exceptions": "ConfigError FakeCloudError ForkError InvalidRecord InvalidTransition LcmError PortError",
+        "failure": "CallFailure",
         "observation": "CloudMetrics CmlMetrics FleetView IdleReport Image Instance Observation Session Template",
-        "orphans": "DiscoveryReport RegionReport collect_orphans collect_orphans_async",
-        "outcome": "Effect ReconcileResult Reason",
+        "orphans": "collect_orphans collect_orphans_async",
         "policy": "Backoff OrphanPolicy Policy RegionConfig ScaleDownPolicy",
-        "pure": "Decisions backoff_delay cancel_drain check_drain decide decide_many diagram eligible_workers "
-        "find_orphans initiate_drain transitions",
-        "reconciling": "reconcile reconcile_async",
-        "results": "Decision OrphanReport Transition Verdict",
-        "sweep": "SweepReport",
-        "words": "EffectName EffectResult Conclusion DesiredStatus Ec2State ExternalStopPolicy FailureKind Requeue "
-        "Outcome ReasonCode WorkerStatus",
+        "values": "ABSENT Absent FrozenMap Secret",
     }
     _LATER = {name: home for home, names in _HOMES.items() for name in names.split()}
 

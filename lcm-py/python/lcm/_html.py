@@ -1,21 +1,30 @@
-"""How a decision looks in a notebook. Everything that comes from outside is escaped."""
+"""Results as HTML for notebooks. All text is escaped."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from html import escape
 from typing import TYPE_CHECKING
 
 from lcm.palette import colour, ink
 
 if TYPE_CHECKING:
-    from lcm.outcome import Effect, ReconcileResult
-    from lcm.results import Decision
+    from lcm._lcm import (
+        Decision,
+        DiscoveryReport,
+        Effect,
+        OrphanReport,
+        ReconcileResult,
+        RegionReport,
+        SweepReport,
+        Verdict,
+    )
 
 SIGNS = {"planned": "○", "done": "✓", "launched": "✓", "failed": "✗", "not_tried": "·"}
 
 
-def card(shown: Decision | ReconcileResult, ending: str) -> str:
-    """A worker, where it goes, why, and what is done for it."""
+def card(shown: Decision | ReconcileResult) -> str:
+    """Show a worker, its statuses, the reason and the effects."""
     statuses = badge(shown.from_status)
     if shown.to_status != shown.from_status:
         statuses += f" → {badge(shown.to_status)}"
@@ -26,25 +35,81 @@ def card(shown: Decision | ReconcileResult, ending: str) -> str:
         when = f"in {shown.after.total_seconds():g} s"
     return (
         '<div style="border-left:4px solid '
-        f'{colour(ending)};padding:4px 10px;margin:4px 0;line-height:1.5">'
-        f"<div><b>{escape(shown.worker_id)}</b> {statuses} {badge(ending)}"
+        f'{colour(shown.outcome)};padding:4px 10px;margin:4px 0;line-height:1.5">'
+        f"<div><b>{escape(shown.worker_id)}</b> {statuses} {badge(shown.outcome)}"
         f' <span style="opacity:.7">look again: {when}</span></div>'
         f"<div>{escape(shown.reason.sentence)} <code>{escape(str(shown.reason.code))}</code></div>{listed}</div>"
     )
 
 
 def badge(word: str) -> str:
-    """A word on its colour."""
+    """Show a word on its color."""
     background = colour(word)
     style = f"background:{background};color:{ink(background)};border-radius:4px;padding:1px 6px"
     return f'<span style="{style}">{escape(str(word))}</span>'
 
 
 def line(effect: Effect) -> str:
-    """One action and how it went."""
+    """Show one effect and its result."""
     text = f"{SIGNS.get(str(effect.result), '?')} {escape(effect.text)}"
     if effect.ec2_instance_id:
         text += f" → {escape(effect.ec2_instance_id)}"
     if effect.error is not None:
         text += f' <span style="color:{colour("failed")}">{escape(str(effect.error))}</span>'
     return text
+
+
+def discovery_report(report: DiscoveryReport) -> str:
+    """Show a run of discovery, region by region."""
+    title = "<b>discovery</b>" + (f" {badge('dry run')}" if report.dry_run else "")
+    why = "" if report.error is None else f"<div>{_wrong(f'Nothing was done: {report.error}')}</div>"
+    shown = "".join(f'<div style="margin-top:6px">{_region(region)}</div>' for region in report.regions)
+    return _box("failed" if report.error is not None else "success", f"<div>{title}</div>{why}{shown}")
+
+
+def region_report(report: RegionReport) -> str:
+    """Show a run of discovery over one region."""
+    return _box("failed" if report.notes else "success", _region(report))
+
+
+def orphan_report(report: OrphanReport) -> str:
+    """Show the verdicts about a region."""
+    unverified = ""
+    if report.unverified:
+        unverified = f"<div>not asked about yet: {escape(', '.join(report.unverified))}</div>"
+    text = f"<div><b>{escape(report.region)}</b> orphans: {len(report.orphans)}</div>{unverified}"
+    return _box("failed" if report.is_frozen else "success", text + _verdicts(report.verdicts))
+
+
+def sweep_report(report: SweepReport) -> str:
+    """Show a sweep."""
+    outcomes = " ".join(f"{badge(kind)} {passes}" for kind, passes in report.outcomes.items())
+    names = ", ".join(report.unfinished)
+    late = f"<div>{_wrong(f'not in time: {names}')}</div>" if names else ""
+    text = f"{report.listed - len(report.unfinished)} of {report.listed} in {report.took.total_seconds():.3g} s"
+    return _box("retry" if late else "success", f"<div><b>sweep</b> {text} {outcomes}</div>{late}")
+
+
+def _region(report: RegionReport) -> str:
+    notes = "".join(f"<div>{_wrong(note)}</div>" for note in report.notes)
+    summary = f"<div><b>{escape(report.region)}</b> {escape(report.summary)}</div>"
+    return f"{summary}{notes}{_verdicts(report.verdicts)}"
+
+
+def _verdicts(verdicts: Iterable[Verdict]) -> str:
+    rows = "".join(
+        f"<tr><td>{escape(verdict.worker_id)}</td><td><code>{escape(verdict.ec2_instance_id)}</code></td>"
+        f"<td>{badge(verdict.conclusion)}</td>"
+        f'<td style="text-align:left">{escape(verdict.why)}</td></tr>'
+        for verdict in verdicts
+    )
+    return f"<table><tbody>{rows}</tbody></table>" if rows else ""
+
+
+def _box(outcome: str, text: str) -> str:
+    style = f"border-left:4px solid {colour(outcome)};padding:4px 10px;margin:4px 0;line-height:1.5"
+    return f'<div style="{style}">{text}</div>'
+
+
+def _wrong(text: str) -> str:
+    return f'<span style="color:{colour("failed")}">{escape(text)}</span>'

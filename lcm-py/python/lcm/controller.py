@@ -11,12 +11,11 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from lcm import _lcm
-from lcm._loops import answering, begin, wait
-from lcm._native import native_policy
+from lcm._asyncio import answering, begin, wait
+from lcm._lcm import SweepReport
 from lcm.clients import Clients, clients_or_environment
 from lcm.policy import Policy
 from lcm.ports import Bridge, Coordination, Resources
-from lcm.sweep import SweepReport
 
 __all__ = ["Controller", "ResourceController"]
 
@@ -127,7 +126,7 @@ class Controller(Running):
         coordination: Coordination | None = None,
     ) -> None:
         elected = None if coordination is None else Bridge(coordination, Coordination)
-        super().__init__(_lcm.Controller(clients_or_environment(clients), native_policy(policy), elected))
+        super().__init__(_lcm.Controller(clients_or_environment(clients), policy, elected))
         self._clients = clients
         self._elected = elected
 

@@ -6,7 +6,7 @@ A call to EC2 or the control plane that fails inside a pass is not among them: i
 
 from __future__ import annotations
 
-from lcm.words import FailureKind
+from lcm.enums import FailureKind
 
 __all__ = ["ConfigError", "FakeCloudError", "ForkError", "InvalidRecord", "InvalidTransition", "LcmError", "PortError"]
 

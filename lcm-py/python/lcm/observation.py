@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lcm import _lcm
-from lcm._frozen import fields
-from lcm.data import Absent, CallFailure, Data, FrozenMap, refuse_naive
-from lcm.words import Ec2State
-
-if TYPE_CHECKING:
-    from dataclasses import dataclass, field
-else:
-    from lcm._frozen import dataclass, field
+from lcm.enums import Ec2State
+from lcm.failure import CallFailure
+from lcm.values import Absent, Data, FrozenMap, refuse_naive
 
 __all__ = [
     "CloudMetrics",

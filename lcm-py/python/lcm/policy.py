@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lcm import _lcm
-from lcm._frozen import fields
-from lcm.data import Data, FrozenMap
-from lcm.words import ExternalStopPolicy
-
-if TYPE_CHECKING:
-    from dataclasses import dataclass, field
-else:
-    from lcm._frozen import dataclass, field
+from lcm.enums import ExternalStopPolicy
+from lcm.values import Data, FrozenMap
 
 __all__ = ["Backoff", "OrphanPolicy", "Policy", "RegionConfig", "ScaleDownPolicy"]
 

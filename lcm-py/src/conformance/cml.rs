@@ -10,10 +10,10 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use super::world::World;
-use crate::answers::{plain, refused, tuple};
 use crate::bridge::Bridge;
 use crate::cml::PythonCml;
 use crate::convert::to_timedelta;
+use crate::port_results::{plain, refused, tuple};
 use crate::python::{cml_target_class, is_a};
 
 pub(super) struct Laboratory {

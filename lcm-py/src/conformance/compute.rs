@@ -10,10 +10,10 @@ use pyo3::types::PyTuple;
 use serde_json::{Value, json};
 
 use super::world::World;
-use crate::answers::refused;
 use crate::bridge::Bridge;
 use crate::compute::PythonCompute;
 use crate::convert::to_value;
+use crate::port_results::refused;
 use crate::python::invalid_argument;
 
 pub(super) struct Cloud {

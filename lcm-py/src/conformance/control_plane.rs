@@ -7,10 +7,10 @@ use pyo3::prelude::*;
 use serde_json::Value;
 
 use super::world::World;
-use crate::answers::{plain, tuple};
 use crate::bridge::Bridge;
 use crate::control_plane::PythonControlPlane;
 use crate::observation::read_list;
+use crate::port_results::{plain, tuple};
 
 pub(super) struct Records {
     port: PythonControlPlane,

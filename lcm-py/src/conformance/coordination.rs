@@ -7,9 +7,9 @@ use lcm_sdk::conformance::coordination::CoordinationWorld;
 use lcm_sdk::ports::Coordination;
 
 use super::world::World;
-use crate::answers::tuple;
 use crate::bridge::Bridge;
 use crate::coordination::PythonCoordination;
+use crate::port_results::tuple;
 
 pub(super) struct Keys {
     port: Arc<PythonCoordination>,

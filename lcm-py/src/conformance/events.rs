@@ -7,10 +7,10 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use super::world::World;
-use crate::answers::plain;
 use crate::bridge::Bridge;
 use crate::events::PythonEvents;
 use crate::observation::read_list;
+use crate::port_results::plain;
 
 pub(super) struct Listener {
     port: PythonEvents,

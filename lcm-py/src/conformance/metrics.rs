@@ -9,11 +9,11 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use super::world::World;
-use crate::answers::{plain, refused, tuple};
 use crate::bridge::Bridge;
 use crate::convert::to_moment;
 use crate::metrics::PythonMetrics;
 use crate::observation::read_list;
+use crate::port_results::{plain, refused, tuple};
 use crate::python::cloud_metrics_class;
 
 pub(super) struct Gauges {

@@ -22,8 +22,8 @@ use tokio::task::JoinSet;
 
 use self::world::{Unprepared, World};
 use crate::bridge::Bridge;
-use crate::door::{block_on, runtime};
 use crate::python::port_error;
+use crate::runtime::{block_on, runtime};
 
 /// A promise that was broken: in words, how that showed, and where it is written down.
 type Broken = (String, String, String);

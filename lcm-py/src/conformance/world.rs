@@ -7,9 +7,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use serde_json::Value;
 
-use crate::answers::{nothing, plain, tuple};
 use crate::bridge::Bridge;
 use crate::convert::to_python;
+use crate::port_results::{nothing, plain, tuple};
 use crate::python::failure_to_python;
 
 /// What the hand could not set up: nothing is known about the port.

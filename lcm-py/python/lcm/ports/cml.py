@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
-from lcm.data import Data, Secret
 from lcm.observation import CmlMetrics
 from lcm.ports.bridge import Answer
-
-if TYPE_CHECKING:
-    from dataclasses import dataclass, field
-else:
-    from lcm._frozen import dataclass, field
+from lcm.values import Data, Secret
 
 __all__ = ["Cml", "CmlTarget"]
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from lcm.data import Absent, CallFailure, FrozenMap
+from lcm.failure import CallFailure
 from lcm.observation import Image, Instance
 from lcm.ports.bridge import Answer
+from lcm.values import Absent, FrozenMap
 
 __all__ = ["Compute"]
 

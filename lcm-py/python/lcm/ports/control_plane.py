@@ -4,45 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from lcm._lcm import Worker
-from lcm.data import Data, FrozenMap
+from lcm._lcm import Patch, Worker
 from lcm.observation import IdleReport, Session, Template
 from lcm.ports.bridge import Answer
-from lcm.words import WorkerStatus
-
-if TYPE_CHECKING:
-    from dataclasses import dataclass
-else:
-    from lcm._frozen import dataclass
 
 __all__ = ["ControlPlane", "Patch"]
-
-
-@dataclass(frozen=True, slots=True)
-class Patch(Data):
-    """What to write to a worker's record, if nobody else has written to it in between."""
-
-    worker_id: str
-    """Whose record."""
-    expected_version: int | None
-    """The version that was read. If the record has another one, raise ``PortError("…", "conflict")``."""
-    status: WorkerStatus | None
-    """The new status, if it changes."""
-    record: Worker
-    """The record as it is once this is written; its version is yours to raise. Its ``to_dict()`` leaves passwords and
-    tokens out: keep the worker itself, or write the fields that change to a record of your own."""
-    changes: FrozenMap
-    """The other fields that change; None clears one."""
-    termination: FrozenMap | None
-    """Who terminated the worker and why, when that is the new status. Its sessions end too."""
-    drain: FrozenMap | None
-    """Who asked for the drain, or called it off, and why."""
-    at: datetime
-    """When the pass was made."""
-    fence: int | None
-    """The leader's fencing token: a write with a smaller one than this worker has seen comes from a leader that was."""
 
 
 class ControlPlane(Protocol):

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
-from lcm.data import Absent, Data, FrozenMap
 from lcm.ports.bridge import Answer
-
-if TYPE_CHECKING:
-    from dataclasses import dataclass, field
-else:
-    from lcm._frozen import dataclass, field
+from lcm.values import Absent, Data, FrozenMap
 
 __all__ = ["Changed", "Compacted", "Coordination", "Held", "Lease", "Listing", "Progress", "Watch", "Won"]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Protocol
 
-from lcm.data import CallFailure
+from lcm.failure import CallFailure
 from lcm.observation import CloudMetrics
 from lcm.ports.bridge import Answer
 

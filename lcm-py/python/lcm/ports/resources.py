@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Protocol, TypeVar
 
+from lcm.enums import Outcome
 from lcm.ports.bridge import Answer
-from lcm.words import Outcome
 
 __all__ = ["Resources"]
 

@@ -36,8 +36,8 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from lcm import _lcm
-from lcm.data import CallFailure
 from lcm.exceptions import PortError
+from lcm.failure import CallFailure
 from lcm.observation import CloudMetrics
 from lcm.ports import Bridge, Cml, CmlTarget, Compute, ControlPlane, Coordination, Events, Metrics
 from lcm.ports.bridge import Answer

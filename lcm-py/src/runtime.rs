@@ -83,12 +83,6 @@ pub(crate) fn block_on<T: Send>(py: Python<'_>, future: impl Future<Output = T> 
     })
 }
 
-/// Does something in Python while whoever comes next waits for others without the interpreter.
-pub(crate) fn meanwhile(py: Python<'_>, act: impl FnOnce(Python<'_>) + Send + 'static) -> PyResult<()> {
-    runtime(py)?.spawn_blocking(move || Python::try_attach(act));
-    Ok(())
-}
-
 /// Something that runs while asyncio waits for it.
 #[pyclass(frozen, module = "lcm._lcm")]
 pub(crate) struct Task {

@@ -1,26 +1,31 @@
-//! How long a caller waits.
+//! Time limits of calls from Python.
 
 use std::time::Duration;
 
 use pyo3::exceptions::{PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyDelta;
 
-/// The longest a caller waits, if there is one.
+/// The longest a call may take; None is no limit.
 #[derive(Clone, Copy)]
-pub(crate) struct Limit(Option<Duration>);
+pub(crate) struct Timeout(Option<Duration>);
 
-/// It took longer.
+/// The call took longer than its limit.
 pub(crate) struct TimedOut(Duration);
 
-impl Limit {
-    /// Seconds, as Python gives them.
-    pub(crate) fn read(timeout: Option<f64>) -> PyResult<Self> {
-        let limit = timeout.map(Duration::try_from_secs_f64).transpose();
+impl Timeout {
+    /// Parses seconds or a timedelta.
+    pub(crate) fn from_python(timeout: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        let Some(timeout) = timeout else { return Ok(Self(None)) };
+        let seconds: f64 = match timeout.is_instance_of::<PyDelta>() {
+            true => timeout.call_method0("total_seconds")?.extract()?,
+            false => timeout.extract()?,
+        };
         let refused = |_| PyValueError::new_err("timeout is not a time; accepted: seconds from 0 up, or None");
-        limit.map(Self).map_err(refused)
+        Duration::try_from_secs_f64(seconds).map(|limit| Self(Some(limit))).map_err(refused)
     }
 
-    /// Waits, and drops what takes longer.
+    /// Awaits a future and drops it at the limit.
     pub(crate) async fn wait_for<T>(self, future: impl Future<Output = T>) -> Result<T, TimedOut> {
         match self.0 {
             None => Ok(future.await),

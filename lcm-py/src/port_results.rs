@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::convert::to_value;
-use crate::observation::answer;
+use crate::observation::read_lookup;
 use crate::python::invalid_argument;
 
 /// The arguments of a call.
@@ -70,7 +70,7 @@ pub(crate) fn by_id<T>(
         if !told.contains(id)? {
             return unknown(format!("nothing was said about {id}"));
         }
-        match answer(&told.get_item(id)?, id, &read)? {
+        match read_lookup(&told.get_item(id)?, id, &read)? {
             Lookup::NotRequested => unknown(format!("None was said of {id}")),
             said @ (Lookup::Found(_) | Lookup::Absent | Lookup::Unknown(_)) => Ok(said),
         }

@@ -1,9 +1,8 @@
-"""One pass over one worker: look, decide, do, record."""
+"""Reconciles one worker: observe, decide, apply, record."""
 
 from __future__ import annotations
 
 from lcm import _lcm
-from lcm._native import native_policy, seconds
 from lcm.clients import Clients, clients_or_environment
 
 TYPE_CHECKING = False
@@ -11,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
 
+    from lcm._lcm import ReconcileResult
     from lcm._types import AnyWorker
-    from lcm.outcome import ReconcileResult
     from lcm.policy import Policy
 
 __all__ = ["reconcile", "reconcile_async"]
@@ -26,14 +25,14 @@ def reconcile(
     dry_run: bool = False,
     timeout: float | timedelta | None = None,
 ) -> ReconcileResult:
-    """Bring one worker a step closer to what its owner wants, and say how that went.
+    """Reconcile one worker: observe it, decide, carry out the effects and record the result.
 
-    Without ``clients`` those of the environment are used. With ``dry_run`` everything is read and nothing is done.
-    Other threads go on meanwhile, and Ctrl-C works.
+    ``clients`` defaults to those of the environment. A dry run reads everything and carries out no effect. Other Python
+    threads run meanwhile, and Ctrl-C interrupts the call.
 
-    A call that fails is part of the outcome: RETRY, with its ``error``. Raised are :class:`lcm.ConfigError` for
-    settings that cannot be used, :class:`lcm.InvalidRecord` for a record that cannot be read, and ``TimeoutError``.
-    Whatever interrupts a pass, what it has begun is finished and recorded.
+    A failed call is part of the result: the outcome is RETRY, with its ``error``. Raises :class:`lcm.ConfigError` for
+    settings that cannot be used, :class:`lcm.InvalidRecord` for a record that cannot be parsed, and ``TimeoutError``
+    after ``timeout`` seconds. An interrupted reconcile still finishes and records the effect under way.
 
     >>> import lcm
     >>> from lcm.testing import FakeCloud
@@ -47,7 +46,7 @@ def reconcile(
     native = clients_or_environment(clients)
     if clients is not None:
         clients.refuse_own_loop("reconcile_async")
-    return _lcm.reconcile(worker, native, native_policy(policy), dry_run, seconds(timeout))
+    return _lcm.reconcile(worker, native, policy, dry_run, timeout)
 
 
 async def reconcile_async(
@@ -58,17 +57,16 @@ async def reconcile_async(
     dry_run: bool = False,
     timeout: float | timedelta | None = None,
 ) -> ReconcileResult:
-    """The same as :func:`reconcile`, for asyncio. Cancelling it ends the pass before its next action."""
+    """Reconcile one worker from asyncio; see :func:`reconcile`. Cancellation stops it before the next effect."""
     import asyncio
 
-    from lcm._loops import answering, wait
+    from lcm._asyncio import answering, wait
 
-    # Making clients reads files; the loop has better things to do.
+    # Creating clients reads files, which would block the loop.
     native = await asyncio.to_thread(clients_or_environment, clients)
-    limit = seconds(timeout)
 
     def start(done: Callable[[ReconcileResult | None, BaseException | None], None]) -> _lcm.Task:
-        return _lcm.start_reconcile(done, worker, native, native_policy(policy), dry_run, limit)
+        return _lcm.start_reconcile(done, worker, native, policy, dry_run, timeout)
 
     with answering(clients):
         return await wait(start)

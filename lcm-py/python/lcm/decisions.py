@@ -1,11 +1,27 @@
-"""Deciding, without a network: data in, decision and reason out."""
+"""Pure decisions: data in, decision and reason out. Nothing here uses the network.
+
+>>> import lcm
+>>> worker = lcm.Worker("w-1", "stopped", desired_status="running", ec2_instance_id="i-1")
+>>> decision = lcm.decide(worker, lcm.Observation(ec2="stopped"))
+>>> print(decision)
+w-1: stopped → starting: The instance is stopped and should run: starting it.
+>>> [str(effect) for effect in decision.effects]
+['start_instance i-1']
+>>> match decision:
+...     case lcm.Decision(to_status=lcm.WorkerStatus.STARTING, reason=lcm.Reason(code="start_requested")):
+...         print("the worker starts")
+the worker starts
+>>> {edge.to_status for edge in lcm.transitions() if edge.from_status == "draining" and edge.kind == "commanded"} == {
+...     "running", "stopping", "terminating"}
+True
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from lcm import _lcm
-from lcm._native import native_observation, native_policy
+from lcm._lcm import OrphanReport, decide, transitions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,11 +29,12 @@ if TYPE_CHECKING:
     from datetime import datetime
     from typing import Any, Literal, overload
 
+    from lcm._lcm import Decision
     from lcm._types import AnyWorker, WorkerT
-    from lcm.data import Absent, CallFailure
+    from lcm.failure import CallFailure
     from lcm.observation import Instance, Observation, Session, Template
     from lcm.policy import Policy
-    from lcm.results import Decision, OrphanReport, Transition
+    from lcm.values import Absent
 
     _Decisions = Sequence[Decision]
 else:
@@ -36,26 +53,6 @@ __all__ = [
     "initiate_drain",
     "transitions",
 ]
-
-
-def decide(
-    worker: AnyWorker, observation: Observation, *, policy: Policy | None = None, now: datetime | None = None
-) -> Decision:
-    """Decide what to do about a worker, given what was seen of its world. Pure: nothing is called, nothing changes.
-
-    >>> import lcm
-    >>> worker = lcm.Worker("w-1", "stopped", desired_status="running", ec2_instance_id="i-1")
-    >>> decision = lcm.decide(worker, lcm.Observation(ec2="stopped"))
-    >>> print(decision)
-    w-1: stopped → starting: The instance is stopped and should run: starting it.
-    >>> [str(effect) for effect in decision.effects]
-    ['start_instance i-1']
-    >>> match decision:
-    ...     case lcm.Decision(to_status=lcm.WorkerStatus.STARTING, reason=lcm.Reason(code="start_requested")):
-    ...         print("it starts")
-    it starts
-    """
-    return _lcm.decide(worker, native_observation(observation), native_policy(policy), now)
 
 
 class Decisions(_Decisions):
@@ -115,7 +112,7 @@ def decide_many(
     >>> lcm.decide_many(fleet, ["running", "running", "terminated"]).reasons()
     {'gone': 1, 'in_service': 2}
     """
-    return Decisions(_lcm.decide_many(workers, observations, native_policy(policy), now))
+    return Decisions(_lcm.decide_many(workers, observations, policy, now))
 
 
 def eligible_workers(workers: Iterable[WorkerT]) -> list[WorkerT]:
@@ -179,7 +176,7 @@ def check_drain(
     >>> lcm.check_drain(worker, []).to_status.value
     'stopping'
     """
-    return _lcm.check_drain(worker, list(sessions), template, native_policy(policy), now)
+    return _lcm.check_drain(worker, list(sessions), template, policy, now)
 
 
 def find_orphans(
@@ -208,24 +205,10 @@ def find_orphans(
     >>> lcm.find_orphans(records, seen, region="us-east-1", verified={"i-2": lcm.ABSENT}).orphans
     ('w-2',)
     """
-    from lcm.results import OrphanReport
-
     verdicts, unverified = _lcm.find_orphans(
-        workers, list(discovered), verified or {}, region, complete, subnet_visible, native_policy(policy), now
+        workers, list(discovered), verified or {}, region, complete, subnet_visible, policy, now
     )
     return OrphanReport(region, tuple(verdicts), tuple(unverified))
-
-
-def transitions() -> tuple[Transition, ...]:
-    """Every legal change of status.
-
-    >>> {edge.to_status for edge in transitions() if edge.from_status == "draining" and edge.kind == "commanded"} == {
-    ...     "running", "stopping", "terminating"}
-    True
-    """
-    from lcm.results import Transition
-
-    return tuple(Transition(*edge) for edge in _lcm.transitions())
 
 
 def diagram(format: Literal["mermaid", "dot"] = "mermaid") -> str:
@@ -256,4 +239,4 @@ def backoff_delay(retries: int, *, policy: Policy | None = None) -> float:
     """
     if retries < 0:
         raise ValueError(f"retries is {retries}; accepted: a whole number from 0 up")
-    return _lcm.backoff_seconds(min(retries, 2**32 - 1), native_policy(policy))
+    return _lcm.backoff_seconds(min(retries, 2**32 - 1), policy)

@@ -1,0 +1,281 @@
+//! Decisions and reconcile results.
+#![expect(clippy::too_many_arguments, clippy::wrong_self_convention, reason = "fields of Python classes")]
+
+use lcm_sdk::lifecycle::Changes;
+use lcm_sdk::lifecycle::transition::TABLE;
+use lcm_sdk::reconciler::{EffectReport, Mode};
+use lcm_sdk::{EffectResult, InstanceId, Requeue};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple, PyType};
+use serde_json::Value;
+
+use super::{Decided, ResultClass, create, html};
+use crate::convert::{to_frozen, to_timedelta};
+use crate::port_results::json;
+use crate::python::{
+    effect_name, effect_result, failure_to_python, frozen_map, outcome, reason_code, requeue, worker_status,
+};
+
+result_class! {
+    /// The reason for a decision: a stable code for programs and a sentence for people.
+    Reason in "lcm" {
+        /// Stable code (`ReasonCode`). Logs, metrics and the audit log use the same codes.
+        code,
+        /// The reason as an English sentence, with the values that led to it.
+        sentence,
+    }
+
+    fn __str__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.value(py, "sentence")
+    }
+}
+
+result_class! {
+    /// One effect that is planned or was carried out.
+    Effect in "lcm" {
+        /// Kind of effect (`EffectName`).
+        name,
+        /// The effect and its subject in a few words, such as `start_instance i-1`.
+        text,
+        /// Parameters of the effect, as an immutable mapping.
+        details = None,
+        /// Result (`EffectResult`): `planned` in a decision or a dry run.
+        result = None,
+        /// Instance that a launch created, or None.
+        ec2_instance_id = None,
+        /// The failed call (`CallFailure`) of a failed effect, or None.
+        error = None,
+    }
+
+    fn __str__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.value(py, "text")
+    }
+}
+
+result_class! {
+    /// One legal change of a worker's status.
+    Transition in "lcm" {
+        /// Status before the change.
+        from_status,
+        /// Status after the change.
+        to_status,
+        /// `commanded` by the lifecycle, or `observed` in EC2.
+        kind,
+        /// Condition of the change, in a few words.
+        when,
+    }
+}
+
+result_class! {
+    /// The next step for a worker, and the reason. Deciding has no effect: nothing was called or written.
+    Decision in "lcm" {
+        /// Id of the worker.
+        worker_id,
+        /// Outcome of the reconcile if every effect succeeds (`Outcome`).
+        outcome,
+        /// Status the worker is in (`WorkerStatus`).
+        from_status,
+        /// Status the worker gets (`WorkerStatus`); equal to `from_status` if it stays.
+        to_status,
+        /// The change of status (`Transition`), or None if the status stays.
+        transition,
+        /// Effects to carry out, in order (`Effect`).
+        effects,
+        /// Reason for the decision (`Reason`).
+        reason,
+        /// When to reconcile the worker again (`Requeue`).
+        requeue,
+        /// Delay as a timedelta if `requeue` is `after`, else None.
+        after,
+        /// Other record fields to write, by their names on the record; None clears a field.
+        changes,
+        /// Events to publish after the record is written.
+        notices,
+        /// Counters to raise after the record is written.
+        counts,
+    }
+
+    fn __str__(&self, py: Python<'_>) -> PyResult<String> {
+        summary(self, py)
+    }
+
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        html(slf.as_any(), "card")
+    }
+}
+
+result_class! {
+    /// The result of reconciling one worker.
+    ReconcileResult in "lcm" {
+        /// Id of the worker.
+        worker_id,
+        /// How the reconcile ended (`Outcome`).
+        outcome,
+        /// Status before the reconcile (`WorkerStatus`).
+        from_status,
+        /// Status after the reconcile (`WorkerStatus`): recorded, or planned in a dry run.
+        to_status,
+        /// Effects in order (`Effect`), each with its result.
+        effects,
+        /// Reason for the outcome (`Reason`).
+        reason,
+        /// When to reconcile the worker again (`Requeue`).
+        requeue,
+        /// Delay as a timedelta if `requeue` is `after`, else None.
+        after = None,
+        /// The failed call (`CallFailure`) that decided the outcome, or None.
+        error = None,
+        /// Whether this was a dry run, in which no effect is carried out.
+        dry_run = None,
+    }
+
+    fn __str__(&self, py: Python<'_>) -> PyResult<String> {
+        summary(self, py)
+    }
+
+    /// Raises `lcm.PortError` if a failed call decided the outcome; otherwise returns this result.
+    ///
+    /// An exception that a port written in Python raised is its `__cause__`.
+    fn raise_for_error<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
+        let error = slf.get().value(slf.py(), "error")?;
+        if error.is_none() {
+            return Ok(slf.clone());
+        }
+        Err(PyErr::from_value(error.call_method0("to_exception")?))
+    }
+
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        html(slf.as_any(), "card")
+    }
+}
+
+/// `w-1: running → stopped: Reason.`
+fn summary(result: &impl ResultClass, py: Python<'_>) -> PyResult<String> {
+    let (from, to) = (result.text(py, "from_status")?, result.text(py, "to_status")?);
+    let statuses = if from == to { from } else { format!("{from} → {to}") };
+    Ok(format!("{}: {statuses}: {}", result.text(py, "worker_id")?, result.text(py, "reason")?))
+}
+
+impl Decision {
+    /// A decision whose fields are converted when one is first read.
+    pub(crate) fn from_decided(decided: Decided) -> Self {
+        Self(super::Fields::from_decided(decided))
+    }
+}
+
+/// The field values of a decision.
+pub(super) fn decision_values<'py>(py: Python<'py>, decided: &Decided) -> PyResult<Bound<'py, PyTuple>> {
+    let Decided { worker_id, status, decision } = decided;
+    let to_status = decision.transition.map_or(*status, |transition| transition.to());
+    let (requeue, after) = requeue_to_python(py, decision.requeue)?;
+    let planned = |effect| effect_to_python(py, effect, &EffectResult::Planned);
+    (
+        worker_id.as_str(),
+        outcome(py, decision.outcome.as_str())?,
+        worker_status(py, status.as_str())?,
+        worker_status(py, to_status.as_str())?,
+        decision.transition.map(|transition| transition_to_python(py, transition)).transpose()?,
+        tuple(py, decision.effects.iter().map(planned))?,
+        reason_to_python(py, &decision.reason)?,
+        requeue,
+        after,
+        changes_to_python(py, decision.changes.as_deref())?,
+        tuple(py, decision.notices.iter().map(|notice| to_frozen(py, &json(notice))))?,
+        PyTuple::new(py, decision.counts.iter().map(|counter| counter.as_str()).collect::<Vec<_>>())?,
+    )
+        .into_pyobject(py)
+}
+
+impl ReconcileResult {
+    /// Converts the SDK's result.
+    pub(crate) fn from_sdk<'py>(
+        py: Python<'py>,
+        result: &lcm_sdk::reconciler::ReconcileResult,
+    ) -> PyResult<Bound<'py, Self>> {
+        let (requeue, after) = requeue_to_python(py, result.requeue)?;
+        let report = |EffectReport { effect, result }: &EffectReport| effect_to_python(py, effect, result);
+        create(
+            py,
+            (
+                result.worker_id.as_str(),
+                outcome(py, result.outcome.as_str())?,
+                worker_status(py, result.from_status.as_str())?,
+                worker_status(py, result.to_status.as_str())?,
+                tuple(py, result.effects.iter().map(report))?,
+                reason_to_python(py, &result.reason)?,
+                requeue,
+                after,
+                result.error.as_ref().map(|failure| failure_to_python(py, failure)).transpose()?,
+                result.mode == Mode::DryRun,
+            ),
+        )
+    }
+}
+
+fn transition_to_python(py: Python<'_>, transition: lcm_sdk::Transition) -> PyResult<Bound<'_, Transition>> {
+    let (from, to, kind) = (transition.from(), transition.to(), transition.kind());
+    let edge = TABLE.iter().find(|edge| edge.from == from && edge.to == to && edge.kind == kind);
+    create(py, (from.as_str(), to.as_str(), kind.as_str(), edge.map_or("", |edge| edge.when)))
+}
+
+/// Every legal change of status.
+pub(crate) fn transition_table(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
+    let edge = |edge: &lcm_sdk::lifecycle::transition::Edge| {
+        create::<Transition>(py, (edge.from.as_str(), edge.to.as_str(), edge.kind.as_str(), edge.when))
+    };
+    PyTuple::new(py, TABLE.iter().map(edge).collect::<PyResult<Vec<_>>>()?)
+}
+
+fn effect_to_python<'py>(
+    py: Python<'py>,
+    effect: &lcm_sdk::Effect,
+    result: &EffectResult,
+) -> PyResult<Bound<'py, PyAny>> {
+    let details = match json(effect) {
+        Value::Object(mut details) => {
+            details.remove("effect");
+            Value::Object(details)
+        }
+        other => other,
+    };
+    let failure = result.failure().map(|failure| failure_to_python(py, failure)).transpose()?;
+    let values = (
+        effect_name(py, effect.name())?,
+        effect.to_string(),
+        to_frozen(py, &details)?,
+        effect_result(py, result.as_str())?,
+        result.instance().map(InstanceId::as_str),
+        failure,
+    );
+    create::<Effect>(py, values).map(Bound::into_any)
+}
+
+fn reason_to_python<'py>(py: Python<'py>, reason: &lcm_sdk::Reason) -> PyResult<Bound<'py, Reason>> {
+    create(py, (reason_code(py, reason.code.as_str())?, reason.to_string()))
+}
+
+fn requeue_to_python(py: Python<'_>, when: Requeue) -> PyResult<(Bound<'_, PyAny>, Option<Bound<'_, PyAny>>)> {
+    let (word, after) = match when {
+        Requeue::Now => ("now", None),
+        Requeue::After(delay) => ("after", Some(to_timedelta(py, delay)?)),
+        Requeue::NextCycle => ("next_cycle", None),
+        Requeue::Backoff => ("backoff", None),
+        Requeue::OnChange => ("on_change", None),
+    };
+    Ok((requeue(py, word)?, after))
+}
+
+/// The changed fields by their names on the record; None clears a field.
+pub(super) fn changes_to_python<'py>(py: Python<'py>, changes: Option<&Changes>) -> PyResult<Bound<'py, PyAny>> {
+    match changes {
+        Some(changes) => to_frozen(py, &Value::Object(changes.to_json())),
+        None => frozen_map(py, &PyDict::new(py)),
+    }
+}
+
+fn tuple<'py>(
+    py: Python<'py>,
+    items: impl Iterator<Item = PyResult<Bound<'py, PyAny>>>,
+) -> PyResult<Bound<'py, PyTuple>> {
+    PyTuple::new(py, items.collect::<PyResult<Vec<_>>>()?)
+}
