@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lcm_sdk::Secret;
 use lcm_sdk::from_settings;
 use lcm_sdk::ports::{Clock, Coordination, Events, Ports};
-use lcm_sdk::providers::aws::{Account, Tuning};
+use lcm_sdk::providers::aws::Account;
 use lcm_sdk::providers::events::{FanoutEvents, LogEvents};
 use lcm_sdk::reconciler::Reconciler;
 use lcm_sdk::resilience::batch::{BatchSettings, BatchingCompute};
@@ -68,12 +68,12 @@ impl Clients {
         let telemetry = Telemetry::new(&settings.reconciliation.metric_prefix);
         let made = match explicit {
             [Some(endpoint), Some(key), Some(secret)] => {
-                let tuning = match clock {
-                    // A fake cloud has no quota to be careful with.
-                    Some(_) => Tuning { speed: 1000.0, ..from_settings::tuning(&settings) },
-                    None => from_settings::tuning(&settings),
-                };
-                let account = Account::at(&endpoint, &key, &Secret::from(secret), tuning, &telemetry);
+                let mut tuning = from_settings::tuning(&settings);
+                if clock.is_some() {
+                    // A fake cloud has no quota.
+                    tuning.rate_factor = 1000.0;
+                }
+                let account = Account::with_endpoint(&endpoint, &key, &Secret::from(secret), tuning, &telemetry);
                 block_on(py, async { from_settings::ports_with(&settings, account, &telemetry) })?
             }
             _ => block_on(py, from_settings::ports(&settings, &telemetry))?,

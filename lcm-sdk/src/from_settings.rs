@@ -65,14 +65,14 @@ pub fn ports_for_fake_cloud(
     aws_url: &str,
     telemetry: &Telemetry,
 ) -> Result<Ports, FromSettingsError> {
-    let account = Account::at(aws_url, "fake", &Secret::from("fake"), tuning(settings), telemetry);
+    let account = Account::with_endpoint(aws_url, "fake", &Secret::from("fake"), tuning(settings), telemetry);
     ports_with(settings, account, telemetry)
 }
 
 /// Returns the configuration of an AWS [`Account`].
 pub fn tuning(settings: &Settings) -> Tuning {
     let aws = &settings.aws;
-    Tuning { image_owners: aws.ami_owners.clone(), speed: aws.aws_rate_factor, ..Tuning::default() }
+    Tuning { image_owners: aws.ami_owners.clone(), rate_factor: aws.aws_rate_factor, ..Tuning::default() }
 }
 
 /// Returns ports that use the given AWS account; [`tuning`] returns its configuration.

@@ -115,28 +115,28 @@ class Deaf(OwnKeys):
 
 
 WRONG: list[tuple[Any, Any, str, str]] = [
-    (conformance.check_control_plane, RecordsWorld(Forgetful()), "a licence report moves the token", '"t0ken"'),
-    (conformance.check_control_plane, RecordsWorld(Careless()), "a write is conditional", "the version is old"),
-    (conformance.check_compute, CloudWorld(Hasty()), "no answer is never taken for one", "Absent"),
+    (conformance.check_control_plane, RecordsWorld(Forgetful()), "license reports move the pending token", '"t0ken"'),
+    (conformance.check_control_plane, RecordsWorld(Careless()), "writes are conditional on the version", "the version is old"),
+    (conformance.check_compute, CloudWorld(Hasty()), "failed calls never mean absence", "Absent"),
     (
         conformance.check_compute,
         CloudWorld(Doubling()),
-        "a launch carries its token and tags and happens once",
-        "the same plan again is the same instance",
+        "launches are idempotent",
+        "the same plan returns the same instance",
     ),
     (
         conformance.check_metrics,
         GaugesWorld(Optimist()),
-        "what is not reported is missing alone",
-        "an instance without data is found, and empty",
+        "missing values are none",
+        "an instance without data is found with empty metrics",
     ),
-    (conformance.check_cml, CmlHouse(Stubborn()), "nobody home and booting are never refusals", "left: Refused"),
-    (conformance.check_coordination, KeysWorld(Generous()), "a key is claimed once", "the second loses: Ok(Won"),
+    (conformance.check_cml, CmlHouse(Stubborn()), "unavailable systems never refuse", "left: Refused"),
+    (conformance.check_coordination, KeysWorld(Generous()), "keys are claimed once", "the second claim loses: Ok(Won"),
     (
         conformance.check_coordination,
         KeysWorld(Deaf()),
-        "a lease lives until it is revoked",
-        "a revoked lease is gone, which is an answer",
+        "leases live until they are revoked",
+        "a revoked lease is gone",
     ),
 ]
 

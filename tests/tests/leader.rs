@@ -27,7 +27,8 @@ struct Candidate {
 }
 
 fn candidate(endpoint: &str, identity: &str) -> Candidate {
-    let options = EtcdOptions { call_timeout: Duration::from_secs(1), ..EtcdOptions::new([endpoint]) };
+    let mut options = EtcdOptions::new([endpoint]);
+    options.call_timeout = Duration::from_secs(1);
     let etcd = Arc::new(Etcd::new(options).expect("options that can be meant"));
     let config = ElectionConfig {
         identity: identity.to_owned(),

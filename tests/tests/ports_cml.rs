@@ -54,7 +54,10 @@ impl Drop for World {
 }
 
 fn client(security: Security, port: u16) -> CmlClient {
-    CmlClient::new(Options { security, port, ..Options::default() }).expect("a client")
+    let mut options = Options::default();
+    options.security = security;
+    options.port = port;
+    CmlClient::new(options).expect("a client")
 }
 
 fn target(address: &str) -> CmlTarget {

@@ -30,13 +30,17 @@ struct Fixture {
 impl Fixture {
     async fn start() -> Self {
         // Fast enough never to be held back by our own rates, patient enough for a busy machine.
-        Self::tuned(Tuning { speed: 1000.0, attempt: Duration::from_secs(20), ..Tuning::default() }).await
+        let mut tuning = Tuning::default();
+        tuning.rate_factor = 1000.0;
+        tuning.attempt_timeout = Duration::from_secs(20);
+        Self::tuned(tuning).await
     }
 
     async fn tuned(tuning: Tuning) -> Self {
         let cloud = FakeCloud::builder().pace(Pace::Manual).start().await.expect("it starts");
         let telemetry = Telemetry::default();
-        let account = Account::at(&cloud.endpoints().aws_url, "fake", &Secret::from("fake"), tuning, &telemetry);
+        let account =
+            Account::with_endpoint(&cloud.endpoints().aws_url, "fake", &Secret::from("fake"), tuning, &telemetry);
         Self { cloud, ec2: Arc::new(Ec2::new(account)), telemetry }
     }
 
@@ -222,7 +226,8 @@ async fn describes_of_many_workers_are_few_calls_on_the_wire() {
     let mut ids = fixture.populate(1000, &fixture.plan().image_id);
     ids.extend(fixture.populate(500, &fixture.plan().image_id));
     let window = Duration::from_millis(500);
-    let settings = BatchSettings { window, ..BatchSettings::default() };
+    let mut settings = BatchSettings::default();
+    settings.window = window;
     let inner: Arc<dyn Compute> = Arc::clone(&fixture.ec2) as _;
     let batched = BatchingCompute::new(inner, settings, fixture.telemetry.clone());
     let answers = join_all(ids.iter().map(|id| batched.instance(REGION, id))).await;
@@ -305,7 +310,8 @@ async fn images_are_asked_for_once_and_failures_are_not_remembered() {
 
 #[tokio::test]
 async fn a_hanging_ec2_costs_a_time_out_and_then_nothing() {
-    let tuning = Tuning { attempt: Duration::from_secs(1), ..Tuning::default() };
+    let mut tuning = Tuning::default();
+    tuning.attempt_timeout = Duration::from_secs(1);
     let fixture = Fixture::tuned(tuning).await;
     fixture.fault(json!({"service": "ec2", "region": REGION,
                          "action": {"kind": "latency", "seconds": 3600.0, "on": "real"}}));
@@ -325,7 +331,7 @@ async fn nobody_listening_is_unreachable_and_did_nothing() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
     let telemetry = Telemetry::default();
     let secret = Secret::from("never-to-be-seen");
-    let account = Account::at(&format!("http://{free}"), "fake", &secret, Tuning::default(), &telemetry);
+    let account = Account::with_endpoint(&format!("http://{free}"), "fake", &secret, Tuning::default(), &telemetry);
     let failure = Ec2::new(account.clone()).sees_subnet(REGION, "subnet-1").await.expect_err("nobody is there");
     assert_eq!(failure.kind, FailureKind::Unreachable, "{failure}");
     assert!(!format!("{failure:?} {account:?}").contains("never-to-be-seen"));

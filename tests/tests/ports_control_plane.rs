@@ -25,7 +25,8 @@ struct World {
 impl World {
     fn new(url: &str, key: &str, records: Records) -> Self {
         let retries = vec![Duration::from_millis(5); 3];
-        let options = Options { retries, ..Options::new(url, Secret::from(key)) };
+        let mut options = Options::new(url, Secret::from(key));
+        options.retries = retries;
         let client = Arc::new(ControlPlaneClient::new(options).expect("a client"));
         Self { events: ControlPlaneEvents::new(Arc::clone(&client)), client, records }
     }

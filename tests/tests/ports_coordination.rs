@@ -97,7 +97,8 @@ async fn a_dead_member_is_passed_over() {
 #[tokio::test]
 async fn a_server_that_does_not_answer_is_not_waited_for_longer_than_a_call_may_take() {
     let real = RealEtcd::start().await;
-    let options = EtcdOptions { call_timeout: Duration::from_secs(1), ..EtcdOptions::new([real.endpoint()]) };
+    let mut options = EtcdOptions::new([real.endpoint()]);
+    options.call_timeout = Duration::from_secs(1);
     let etcd = Etcd::new(options).expect("options that can be meant");
     let lease = etcd.grant(Duration::from_secs(60)).await.expect("a lease");
     real.pause();
@@ -176,7 +177,9 @@ async fn a_user_is_let_in_by_password_and_nobody_without() {
     assert_eq!(failure.kind, FailureKind::Refused, "{failure}");
     let with = |password: &str| {
         let user = EtcdUser { name: "root".to_owned(), password: password.into() };
-        Etcd::new(EtcdOptions { user: Some(user), ..EtcdOptions::new([real.endpoint()]) }).expect("options")
+        let mut options = EtcdOptions::new([real.endpoint()]);
+        options.user = Some(user);
+        Etcd::new(options).expect("options")
     };
     let wrong = with("swordfish");
     let failure = wrong.list("/").await.expect_err("not the password");
@@ -195,7 +198,9 @@ async fn a_protected_server_and_its_client_show_each_other_their_papers() {
     let (certificate_file, key_file) = papers.client;
     let with = |ca_file, client| {
         let tls = EtcdTls { ca_file, client, ..EtcdTls::default() };
-        Etcd::new(EtcdOptions { tls: Some(tls), ..EtcdOptions::new([&endpoint]) }).expect("options")
+        let mut options = EtcdOptions::new([&endpoint]);
+        options.tls = Some(tls);
+        Etcd::new(options).expect("options")
     };
     let client = Some(ClientCertificate { certificate_file, key_file });
     let known = with(Some(papers.authority.clone()), client.clone());

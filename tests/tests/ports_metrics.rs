@@ -27,9 +27,10 @@ impl Fixture {
     async fn start(agent_dimensions: AgentDimensions) -> Self {
         let builder = FakeCloud::builder().pace(Pace::Manual).agent_dimensions(agent_dimensions);
         let cloud = builder.start().await.expect("it starts");
-        let tuning = Tuning { attempt: Duration::from_secs(20), ..Tuning::default() };
+        let mut tuning = Tuning::default();
+        tuning.attempt_timeout = Duration::from_secs(20);
         let url = &cloud.endpoints().aws_url;
-        let account = Account::at(url, "fake", &Secret::from("fake"), tuning, &Telemetry::default());
+        let account = Account::with_endpoint(url, "fake", &Secret::from("fake"), tuning, &Telemetry::default());
         Self { cloud, cloudwatch: CloudWatch::new(account), made_up: Default::default() }
     }
 

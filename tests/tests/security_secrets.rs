@@ -270,12 +270,14 @@ async fn page(url: &str, path: &'static str) -> String {
 async fn no_client_and_no_options_show_the_secrets_they_were_made_with() {
     let secret = |of: &str| Secret::from(format!("{CANARY}{of}"));
     let telemetry = Telemetry::default();
-    let account = Account::at("http://127.0.0.1:9", "AKIA", &secret("aws"), Tuning::default(), &telemetry);
+    let account = Account::with_endpoint("http://127.0.0.1:9", "AKIA", &secret("aws"), Tuning::default(), &telemetry);
     let control_plane = control_plane::Options::new("http://127.0.0.1:9", secret("key"));
     let user = EtcdUser { name: "lcm".to_owned(), password: secret("etcd") };
-    let etcd = EtcdOptions { user: Some(user), ..EtcdOptions::new(["127.0.0.1:9"]) };
+    let mut etcd = EtcdOptions::new(["127.0.0.1:9"]);
+    etcd.user = Some(user);
     let sink_url = format!("http://u:{CANARY}password@127.0.0.1:9/?key={CANARY}query");
-    let sink = SinkOptions { token: Some(secret("bearer")), ..SinkOptions::new(sink_url) };
+    let mut sink = SinkOptions::new(sink_url);
+    sink.token = Some(secret("bearer"));
     let target = CmlTarget { address: "::1".to_owned(), username: "admin".to_owned(), password: secret("cml") };
     let admin = AdminOptions::new(([127, 0, 0, 1], 0).into()).with_key(secret("admin"));
     let cml = CmlClient::new(lcm_sdk::providers::cml::Options::default()).expect("a client");

@@ -143,13 +143,11 @@ async fn cml_is_trusted_by_authority_name_and_time() {
     let behind = listener.local_addr().expect("an address");
     tokio::spawn(cml::serve_http(listener, system, std::future::pending()));
     let ask = async |door: SocketAddr, trusted: PathBuf| {
-        let options = lcm_sdk::providers::cml::Options {
-            security: Security::VerifiedWith(trusted),
-            port: door.port(),
-            timeout: Duration::from_secs(60),
-            connect_timeout: Duration::from_secs(30),
-            ..Default::default()
-        };
+        let mut options = lcm_sdk::providers::cml::Options::default();
+        options.security = Security::VerifiedWith(trusted);
+        options.port = door.port();
+        options.timeout = Duration::from_secs(60);
+        options.connect_timeout = Duration::from_secs(30);
         let client = CmlClient::new(options).expect("a client");
         let (username, password) = ("admin".to_owned(), Secret::from("admin"));
         let at = CmlTarget { address: "127.0.0.1".to_owned(), username, password };
@@ -168,7 +166,7 @@ async fn the_control_plane_is_trusted_by_authority_name_and_time() {
         (options.authorities, options.retries) = (Some(trusted), Vec::new());
         options.timeout = Duration::from_secs(60);
         let client = ControlPlaneClient::new(options).expect("a client");
-        client.workers(&Scope::living()).await.map(drop).map_err(told_about_certificates)
+        client.workers(&Scope::active()).await.map(drop).map_err(told_about_certificates)
     };
     knock("control-plane", behind, ask).await;
     cloud.stop().await;
@@ -180,12 +178,10 @@ async fn etcd_is_trusted_by_authority_name_and_time() {
     let behind = cloud.endpoints().etcd_endpoint.parse().expect("an address");
     let ask = async |door: SocketAddr, trusted: PathBuf| {
         let tls = EtcdTls { ca_file: Some(trusted), ..EtcdTls::default() };
-        let options = EtcdOptions {
-            tls: Some(tls),
-            call_timeout: Duration::from_secs(60),
-            connect_timeout: Duration::from_secs(30),
-            ..EtcdOptions::new([format!("https://{door}")])
-        };
+        let mut options = EtcdOptions::new([format!("https://{door}")]);
+        options.tls = Some(tls);
+        options.call_timeout = Duration::from_secs(60);
+        options.connect_timeout = Duration::from_secs(30);
         Etcd::new(options).expect("a client").list("/").await.map(drop)
     };
     knock("etcd", behind, ask).await;

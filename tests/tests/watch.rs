@@ -32,7 +32,8 @@ async fn watching(endpoint: &str) -> Watching {
         max_reconnect_attempts: 3,
         ..WatchConfig::default()
     };
-    let options = EtcdOptions { call_timeout: Duration::from_secs(2), ..EtcdOptions::new([endpoint]) };
+    let mut options = EtcdOptions::new([endpoint]);
+    options.call_timeout = Duration::from_secs(2);
     let etcd = Arc::new(Etcd::new(options).expect("options that can be meant"));
     let (telemetry, shutdown) = (Telemetry::default(), Shutdown::new());
     let (watcher, handle) = Watcher::new(etcd, config, telemetry.clone());

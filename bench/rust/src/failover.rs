@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use lcm_sdk::Policy;
 use lcm_sdk::providers::etcd::{Etcd, EtcdOptions};
-use lcm_sdk::providers::memory::{MemoryCml, MemoryCompute, MemoryControlPlane, MemoryEvents, MemoryMetrics};
+use lcm_sdk::providers::memory::MemoryControlPlane;
 use lcm_sdk::ports::{Clock, Ports, SystemClock};
 use lcm_sdk::controller::election::ElectionConfig;
 use lcm_sdk::controller::shutdown::Shutdown;
@@ -126,12 +126,7 @@ fn ports() -> Ports {
     for number in 0..WORKERS {
         control_plane.put_worker(worker(number));
     }
-    Ports {
-        compute: Arc::new(MemoryCompute::new(Arc::clone(&clock))),
-        metrics: Arc::new(MemoryMetrics::default()),
-        cml: Arc::new(MemoryCml::new(Arc::clone(&clock))),
-        control_plane: Arc::new(control_plane),
-        events: Arc::new(MemoryEvents::default()),
-        clock,
-    }
+    let mut ports = Ports::in_memory(clock);
+    ports.control_plane = Arc::new(control_plane);
+    ports
 }

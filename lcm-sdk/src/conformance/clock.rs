@@ -1,17 +1,17 @@
-//! What every clock must do.
+//! Conformance suite of [`Clock`].
 
 use crate::ports::Clock;
 
-/// Asks a clock twice.
+/// Checks all promises of the port.
 ///
 /// # Panics
-/// With the promise that was broken.
+/// With the broken promise.
 pub fn suite(clock: &dyn Clock) {
     let first = clock.now();
     let second = clock.now();
-    assert!(first <= second, "a clock that nobody turns back does not go back: {first}, then {second}");
+    assert!(first <= second, "broken promise of port 'clock': time does not go back: {first}, then {second}");
     let epoch = crate::lifecycle::time::parse("2020-01-01T00:00:00Z").unwrap_or_default();
-    assert!(first > epoch, "a clock shows the time of day, not the time since something else: {first}");
+    assert!(first > epoch, "broken promise of port 'clock': the value is the current time of day: {first}");
 }
 
 #[cfg(test)]
@@ -21,7 +21,7 @@ mod tests {
     use crate::providers::memory::ManualClock;
 
     #[test]
-    fn the_machines_clock_and_the_one_that_is_moved_by_hand_pass() {
+    fn clocks_conform() {
         suite(&SystemClock);
         let moved = ManualClock::new(crate::lifecycle::time::parse("2026-02-06T08:00:00Z").expect("valid"));
         suite(&moved);

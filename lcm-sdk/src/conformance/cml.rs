@@ -1,4 +1,4 @@
-//! What every [`Cml`] does.
+//! Conformance suite of [`Cml`].
 
 use std::time::Duration;
 
@@ -8,110 +8,110 @@ use crate::lifecycle::failure::FailureKind;
 use crate::lifecycle::secret::Secret;
 use crate::ports::{Cml, CmlTarget};
 
-/// One CML, and a hand that moves it.
+/// Fixture of the suite: a CML system that the suite can change.
 #[async_trait]
 pub trait CmlWorld: Send + Sync {
     /// The port under test.
     fn cml(&self) -> &dyn Cml;
-    /// The CML: ready, not registered, with one lab that has two nodes, none of which was ever started. A
-    /// registration takes it ten seconds.
+    /// A system that is ready and not registered, with one lab of two nodes that were never started. A registration takes
+    /// 10 s.
     fn target(&self) -> CmlTarget;
-    /// Somewhere nobody listens.
+    /// A target that refuses connections.
     fn nowhere(&self) -> CmlTarget;
-    /// Puts the CML back to where only a page of HTML answers, or lets it be ready again.
+    /// Makes the system respond with HTML pages, as while booting, or ready again.
     async fn set_booting(&self, booting: Booting);
-    /// Lets time pass for it.
+    /// Advances the time of the system.
     async fn pass(&self, time: Duration);
-    /// Somebody starts a lab.
+    /// Starts the lab, as a user would.
     async fn start_lab(&self);
-    /// Makes the tokens it has given out worthless.
+    /// Invalidates all login tokens.
     async fn end_logins(&self);
-    /// Says how the next registrations end.
+    /// Sets the result of the next registrations.
     async fn next_registration(&self, end: Registration);
 }
 
-/// Whether a CML is still booting.
+/// Whether a system is booting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Booting {
-    /// It is.
+    /// Only HTML pages are served.
     Yes,
-    /// It is not.
+    /// The API is served.
     No,
 }
 
-/// How a registration ends.
+/// Result of a registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Registration {
-    /// With a licence.
+    /// The system is registered.
     Completes,
-    /// With a no.
+    /// The registration fails.
     Fails,
 }
 
-/// Runs the whole suite.
+/// Checks all promises of the port.
 ///
 /// # Panics
-/// When the port does not do what its docs say.
+/// With the broken promise.
 pub async fn suite(world: &dyn CmlWorld) {
-    promise!(a_system_tells_about_itself(world));
-    promise!(nobody_home_and_booting_are_never_refusals(world));
-    promise!(a_wrong_password_is_no_refusal_and_is_not_shown(world));
-    promise!(telemetry_is_told_as_it_is(world));
-    promise!(a_licence_comes_and_goes(world));
-    promise!(a_registration_can_fail(world));
+    promise!(systems_report_metrics(world));
+    promise!(unavailable_systems_never_refuse(world));
+    promise!(wrong_passwords_are_retryable(world));
+    promise!(telemetry_is_complete(world));
+    promise!(registrations_are_replaced_and_ended(world));
+    promise!(failed_registrations_are_reported(world));
 }
 
-async fn a_system_tells_about_itself(world: &dyn CmlWorld) {
-    let told = world.cml().system(&world.target()).await.expect("a ready CML answers");
-    assert!(told.version.is_some_and(|version| version.starts_with("2.")), "a version");
-    assert_eq!(told.ready, Some(true));
-    assert_eq!((told.labs_count, told.nodes_count), (Some(1), Some(2)), "one lab, two nodes");
+async fn systems_report_metrics(world: &dyn CmlWorld) {
+    let metrics = world.cml().system(&world.target()).await.expect("a ready system responds");
+    assert!(metrics.version.is_some_and(|version| version.starts_with("2.")), "a version");
+    assert_eq!(metrics.ready, Some(true));
+    assert_eq!((metrics.labs_count, metrics.nodes_count), (Some(1), Some(2)), "one lab, two nodes");
 }
 
-async fn nobody_home_and_booting_are_never_refusals(world: &dyn CmlWorld) {
+async fn unavailable_systems_never_refuse(world: &dyn CmlWorld) {
     let (cml, nowhere, target) = (world.cml(), world.nowhere(), world.target());
     let token = Secret::from("t0ken");
-    assert_eq!(cml.system(&nowhere).await.expect_err("nobody").kind, FailureKind::Unreachable);
-    assert_eq!(cml.register(&nowhere, &token).await.expect_err("nobody").kind, FailureKind::Unreachable);
+    assert_eq!(cml.system(&nowhere).await.expect_err("connection refused").kind, FailureKind::Unreachable);
+    assert_eq!(cml.register(&nowhere, &token).await.expect_err("connection refused").kind, FailureKind::Unreachable);
     world.set_booting(Booting::Yes).await;
-    assert_eq!(cml.system(&target).await.expect_err("a page").kind, FailureKind::Unclear);
-    assert_eq!(cml.registration(&target).await.expect_err("a page").kind, FailureKind::Unclear);
-    assert_eq!(cml.register(&target, &token).await.expect_err("a page").kind, FailureKind::Unclear);
-    assert_eq!(cml.deregister(&target).await.expect_err("a page").kind, FailureKind::Unclear);
+    assert_eq!(cml.system(&target).await.expect_err("an HTML page").kind, FailureKind::Unclear);
+    assert_eq!(cml.registration(&target).await.expect_err("an HTML page").kind, FailureKind::Unclear);
+    assert_eq!(cml.register(&target, &token).await.expect_err("an HTML page").kind, FailureKind::Unclear);
+    assert_eq!(cml.deregister(&target).await.expect_err("an HTML page").kind, FailureKind::Unclear);
     world.set_booting(Booting::No).await;
-    cml.system(&target).await.expect("it is back");
+    cml.system(&target).await.expect("a ready system responds");
 }
 
-async fn a_wrong_password_is_no_refusal_and_is_not_shown(world: &dyn CmlWorld) {
+async fn wrong_passwords_are_retryable(world: &dyn CmlWorld) {
     let wrong = CmlTarget { password: Secret::from("hunter2"), ..world.target() };
-    let told = world.cml().system(&wrong).await.expect("what is open to all is told");
-    assert!(told.ready.is_some() && told.labs_count.is_none(), "labs are not: {told:?}");
-    let failure = world.cml().register(&wrong, &Secret::from("t0ken")).await.expect_err("not let in");
+    let metrics = world.cml().system(&wrong).await.expect("public metrics are reported");
+    assert!(metrics.ready.is_some() && metrics.labs_count.is_none(), "labs need a login: {metrics:?}");
+    let failure = world.cml().register(&wrong, &Secret::from("t0ken")).await.expect_err("the login fails");
     assert!(failure.kind.is_retryable() && failure.kind.did_nothing(), "{failure:?}");
     let shown = format!("{failure} {failure:?} {wrong:?}");
     assert!(!shown.contains("hunter2") && !shown.contains("t0ken"), "{shown}");
 }
 
-async fn telemetry_is_told_as_it_is(world: &dyn CmlWorld) {
+async fn telemetry_is_complete(world: &dyn CmlWorld) {
     let before = world.cml().telemetry(&world.target()).await.expect("telemetry");
-    assert!(before.iter().all(|event| event["category"] != "start_lab"), "nobody started a lab yet: {before:?}");
+    assert!(before.iter().all(|event| event["category"] != "start_lab"), "no lab was started: {before:?}");
     world.start_lab().await;
-    // A token that is no longer good must not read as a CML that cannot be asked.
+    // An expired token must not fail the call.
     world.end_logins().await;
-    let after = world.cml().telemetry(&world.target()).await.expect("telemetry after signing in again");
+    let after = world.cml().telemetry(&world.target()).await.expect("telemetry after another login");
     assert!(after.iter().any(|event| event["category"] == "start_lab"), "{after:?}");
 }
 
-async fn a_licence_comes_and_goes(world: &dyn CmlWorld) {
+async fn registrations_are_replaced_and_ended(world: &dyn CmlWorld) {
     let (cml, target) = (world.cml(), world.target());
     let status = async || cml.registration(&target).await.expect("a status");
     let fresh = status().await;
     assert_eq!((fresh.word.as_str(), fresh.attempted), ("NOT_REGISTERED", None));
-    cml.deregister(&target).await.expect("what is not there is given back");
+    cml.deregister(&target).await.expect("not registered is a success");
     cml.register(&target, &Secret::from("t0ken")).await.expect("accepted");
     let begun = status().await;
-    assert_ne!(begun.word, "COMPLETED", "accepted is not done");
-    assert!(begun.attempted.is_some(), "an attempt leaves its mark");
+    assert_ne!(begun.word, "COMPLETED", "accepted does not mean completed");
+    assert!(begun.attempted.is_some(), "the time of the attempt is set");
     let again = cml.register(&target, &Secret::from("t0ken")).await.expect_err("one is in progress");
     assert_eq!(again.kind, FailureKind::Conflict, "{again}");
     world.pass(Duration::from_secs(15)).await;
@@ -120,16 +120,16 @@ async fn a_licence_comes_and_goes(world: &dyn CmlWorld) {
     world.pass(Duration::from_secs(15)).await;
     let replaced = status().await;
     assert_eq!(replaced.word, "COMPLETED");
-    assert_ne!(replaced.attempted, begun.attempted, "a new attempt has a new mark");
-    cml.deregister(&target).await.expect("given back");
+    assert_ne!(replaced.attempted, begun.attempted, "a new attempt has a new time");
+    cml.deregister(&target).await.expect("deregistered");
     assert_eq!(status().await.word, "NOT_REGISTERED");
-    cml.deregister(&target).await.expect("given back already");
+    cml.deregister(&target).await.expect("deregistering twice succeeds");
 }
 
-async fn a_registration_can_fail(world: &dyn CmlWorld) {
+async fn failed_registrations_are_reported(world: &dyn CmlWorld) {
     let (cml, target) = (world.cml(), world.target());
     world.next_registration(Registration::Fails).await;
-    cml.register(&target, &Secret::from("t0ken")).await.expect("accepted all the same");
+    cml.register(&target, &Secret::from("t0ken")).await.expect("accepted");
     world.pass(Duration::from_secs(15)).await;
     assert_eq!(cml.registration(&target).await.expect("a status").word, "FAILED");
     world.next_registration(Registration::Completes).await;

@@ -1,4 +1,4 @@
-//! What every [`ControlPlane`] does.
+//! Conformance suite of [`ControlPlane`].
 
 use std::collections::BTreeMap;
 
@@ -21,44 +21,44 @@ use crate::lifecycle::time::Timestamp;
 use crate::lifecycle::worker::Worker;
 use crate::ports::{ControlPlane, Fence, Scope, SessionMove};
 
-/// A control plane, and a hand that puts things into it.
+/// Fixture of the suite: a control plane whose content the suite can add to.
 #[async_trait]
 pub trait ControlPlaneWorld: Send + Sync {
     /// The port under test.
     fn control_plane(&self) -> &dyn ControlPlane;
-    /// Puts a record in, as JSON of the control plane.
+    /// Adds a record in the JSON format of the control plane.
     async fn put_worker(&self, record: Value);
-    /// Puts in a record that cannot be read.
+    /// Adds a record that cannot be parsed.
     async fn put_unreadable(&self, record: Value);
-    /// Puts a session in.
+    /// Adds a session in JSON.
     async fn put_session(&self, session: Value);
-    /// Puts a template in.
+    /// Adds a template in JSON.
     async fn put_template(&self, template: Value);
-    /// The labels in the audit of a worker, oldest first.
+    /// Labels of the audit entries of a worker, oldest first.
     async fn audit(&self, worker: &str) -> Vec<String>;
 }
 
 const FENCE: Fence = Fence(Some(7));
 
-/// Runs the whole suite.
+/// Checks all promises of the port.
 ///
 /// # Panics
-/// When the port does not do what its docs say.
+/// With the broken promise.
 pub async fn suite(world: &dyn ControlPlaneWorld) {
-    promise!(listings_are_filtered_and_tell_the_unreadable_apart(world));
-    promise!(what_is_not_there_is_none(world));
-    promise!(a_write_is_conditional(world));
-    promise!(everything_in_a_patch_arrives_and_nothing_else_is_lost(world));
-    promise!(what_is_cleared_is_gone(world));
-    promise!(terminating_ends_the_sessions_and_can_be_repeated(world));
-    promise!(a_drain_begins_and_is_called_off(world));
-    promise!(a_drain_is_refused_unless_the_worker_runs(world));
-    promise!(a_licence_report_moves_the_token(world));
-    promise!(measurements_disturb_nobody(world));
-    promise!(idle_is_concluded_only_from_telemetry(world));
-    promise!(sessions_are_handed_back_retried_and_ended(world));
+    promise!(lists_are_filtered(world));
+    promise!(missing_resources_are_none(world));
+    promise!(writes_are_conditional_on_the_version(world));
+    promise!(patches_are_written_completely(world));
+    promise!(cleared_fields_are_removed(world));
+    promise!(termination_ends_the_sessions_of_the_worker(world));
+    promise!(drains_start_and_are_canceled(world));
+    promise!(only_running_workers_are_drained(world));
+    promise!(license_reports_move_the_pending_token(world));
+    promise!(metrics_do_not_change_the_version(world));
+    promise!(idle_detection_requires_telemetry(world));
+    promise!(sessions_are_moved_and_terminated(world));
     promise!(unknown_instances_are_imported(world));
-    promise!(the_audit_is_written(world));
+    promise!(audit_entries_are_stored(world));
 }
 
 fn moment(minutes: i64) -> Timestamp {
@@ -66,8 +66,8 @@ fn moment(minutes: i64) -> Timestamp {
 }
 
 async fn read(world: &dyn ControlPlaneWorld, id: &str) -> Worker {
-    let read = world.control_plane().worker(&WorkerId::from(id)).await.expect("a worker can be read");
-    read.unwrap_or_else(|| panic!("{id} is there"))
+    let read = world.control_plane().worker(&WorkerId::from(id)).await.expect("a worker is readable");
+    read.unwrap_or_else(|| panic!("{id} exists"))
 }
 
 async fn put(world: &dyn ControlPlaneWorld, id: &str, status: &str, more: Value) -> Worker {
@@ -79,51 +79,51 @@ async fn put(world: &dyn ControlPlaneWorld, id: &str, status: &str, more: Value)
     read(world, id).await
 }
 
-async fn listings_are_filtered_and_tell_the_unreadable_apart(world: &dyn ControlPlaneWorld) {
+async fn lists_are_filtered(world: &dyn ControlPlaneWorld) {
     put(world, "list-here", "running", json!({})).await;
     put(world, "list-there", "running", json!({"aws_region": "eu-west-1"})).await;
     put(world, "list-gone", "terminated", json!({})).await;
     world.put_unreadable(json!({"id": "list-odd", "status": "asleep", "aws_region": "us-east-1"})).await;
     let listed = async |scope: Scope| {
-        let listing = world.control_plane().workers(&scope).await.expect("a listing");
+        let listing = world.control_plane().workers(&scope).await.expect("a list");
         let odd = listing.unreadable.iter().filter_map(|odd| odd.id.clone());
         let ids = listing.workers.into_iter().map(|worker| worker.id).chain(odd);
         let mut ids: Vec<_> = ids.map(|id| id.to_string()).filter(|id| id.starts_with("list-")).collect();
         ids.sort();
         ids
     };
-    assert_eq!(listed(Scope::living()).await, ["list-here", "list-odd", "list-there"]);
+    assert_eq!(listed(Scope::active()).await, ["list-here", "list-odd", "list-there"]);
     assert_eq!(listed(Scope::everything()).await, ["list-gone", "list-here", "list-odd", "list-there"]);
     let region = Some("us-east-1".to_owned());
     assert_eq!(listed(Scope { region, with_terminated: true }).await, ["list-gone", "list-here", "list-odd"]);
 }
 
-async fn what_is_not_there_is_none(world: &dyn ControlPlaneWorld) {
+async fn missing_resources_are_none(world: &dyn ControlPlaneWorld) {
     let control_plane = world.control_plane();
-    assert_eq!(control_plane.worker(&"nobody".into()).await.expect("an answer"), None);
-    assert_eq!(control_plane.template("nothing").await.expect("an answer"), None);
+    assert_eq!(control_plane.worker(&"unknown".into()).await.expect("a response"), None);
+    assert_eq!(control_plane.template("nothing").await.expect("a response"), None);
     world.put_template(json!({"name": "metal-of-ours", "instance_type": "m5zn.metal", "drain_timeout_hours": 2})).await;
-    let template = control_plane.template("metal-of-ours").await.expect("an answer").expect("a template");
+    let template = control_plane.template("metal-of-ours").await.expect("a response").expect("a template");
     assert_eq!((template.instance_type.as_str(), template.drain_timeout.as_secs()), ("m5zn.metal", 7200));
     control_plane.discovery_settings().await.expect("settings, or none");
-    let nobody = Worker::new("nobody", WorkerStatus::Running);
+    let unknown = Worker::new("unknown", WorkerStatus::Running);
     let changes = Changes { desired_status: Some(DesiredStatus::Stopped), ..Changes::default() };
-    let patch = Patch::from_changes(&nobody, changes, moment(0));
-    let failure = control_plane.write(&nobody, &patch, FENCE).await.expect_err("nobody to write to");
+    let patch = Patch::from_changes(&unknown, changes, moment(0));
+    let failure = control_plane.write(&unknown, &patch, FENCE).await.expect_err("the worker does not exist");
     assert_eq!(failure.kind, FailureKind::Refused, "{failure}");
 }
 
-async fn a_write_is_conditional(world: &dyn ControlPlaneWorld) {
+async fn writes_are_conditional_on_the_version(world: &dyn ControlPlaneWorld) {
     let worker = put(world, "conditional", "stopped", json!({})).await;
     let changes = |desired| Changes { desired_status: Some(desired), ..Changes::default() };
     let first = Patch::from_changes(&worker, changes(DesiredStatus::Running), moment(1));
-    let version = world.control_plane().write(&worker, &first, FENCE).await.expect("nobody wrote in between");
+    let version = world.control_plane().write(&worker, &first, FENCE).await.expect("no concurrent write");
     let empty = Patch::from_changes(&worker, Changes::default(), moment(1));
-    world.control_plane().write(&worker, &empty, FENCE).await.expect("nothing to write is no conflict");
+    world.control_plane().write(&worker, &empty, FENCE).await.expect("an empty patch is not a conflict");
     if worker.version.is_none() {
         return;
     }
-    assert_eq!(version, read(world, "conditional").await.version, "a write tells the new version");
+    assert_eq!(version, read(world, "conditional").await.version, "a write returns the new version");
     let late = Patch {
         status: Some(WorkerStatus::Starting),
         ..Patch::from_changes(&worker, changes(DesiredStatus::Stopped), moment(2))
@@ -134,7 +134,7 @@ async fn a_write_is_conditional(world: &dyn ControlPlaneWorld) {
     assert_eq!((after.status, after.desired_status), (WorkerStatus::Stopped, Some(DesiredStatus::Running)));
 }
 
-async fn everything_in_a_patch_arrives_and_nothing_else_is_lost(world: &dyn ControlPlaneWorld) {
+async fn patches_are_written_completely(world: &dyn ControlPlaneWorld) {
     let foreign = json!({
         "rack": 9, "metadata": {"theirs": {"deep": true}}, "instance_type": "m5zn.metal", "ami_name": "cml",
         "aws_tags": {"team": "a"},
@@ -167,20 +167,20 @@ async fn everything_in_a_patch_arrives_and_nothing_else_is_lost(world: &dyn Cont
     let patch = Patch { status: Some(WorkerStatus::Provisioning), ..Patch::from_changes(&worker, changes, moment(5)) };
     let version = world.control_plane().write(&worker, &patch, FENCE).await.expect("written");
     let after = read(world, "whole").await;
-    assert_eq!(after.version, version, "the version after the last of all calls");
+    assert_eq!(after.version, version, "the version after the last call");
     let mut expected = patch.apply_to(&worker);
     expected.version = after.version;
     expected.updated_at = after.updated_at;
     expected.extra = after.extra.clone();
     expected.notes.on_record = after.notes.on_record;
-    assert_eq!(after.notes, expected.notes, "notes");
-    assert_eq!(after.metadata, expected.metadata, "metadata of others");
-    assert_eq!(after.aws_tags, expected.aws_tags, "tags");
+    assert_eq!(after.notes, expected.notes, "notes are written");
+    assert_eq!(after.metadata, expected.metadata, "other metadata is kept");
+    assert_eq!(after.aws_tags, expected.aws_tags, "tags are kept");
     assert!(after == expected, "{after:?} is not {expected:?}");
-    assert_eq!(after.extra.get("rack"), Some(&json!(9)), "fields of others");
+    assert_eq!(after.extra.get("rack"), Some(&json!(9)), "other fields are kept");
 }
 
-async fn what_is_cleared_is_gone(world: &dyn ControlPlaneWorld) {
+async fn cleared_fields_are_removed(world: &dyn ControlPlaneWorld) {
     let worker = read(world, "whole").await;
     let changes = Changes {
         ec2_instance_id: Change::Clear,
@@ -194,12 +194,12 @@ async fn what_is_cleared_is_gone(world: &dyn ControlPlaneWorld) {
     let after = read(world, "whole").await;
     assert_eq!((after.ec2_instance_id.as_ref(), after.address()), (None, None));
     assert_eq!((after.notes.drain_started_at, after.notes.launch_plan.as_ref()), (None, None));
-    assert_eq!(after.notes.launch_generation, 3, "what was not cleared stays");
-    assert_eq!(after.metadata, worker.metadata, "metadata of others");
-    assert_eq!(after.instance_type.as_deref(), Some("m5zn.metal"), "what travels with the addresses stays");
+    assert_eq!(after.notes.launch_generation, 3, "other notes are kept");
+    assert_eq!(after.metadata, worker.metadata, "other metadata is kept");
+    assert_eq!(after.instance_type.as_deref(), Some("m5zn.metal"), "other EC2 details are kept");
 }
 
-async fn terminating_ends_the_sessions_and_can_be_repeated(world: &dyn ControlPlaneWorld) {
+async fn termination_ends_the_sessions_of_the_worker(world: &dyn ControlPlaneWorld) {
     let worker = put(world, "ending", "terminating", json!({"ec2_instance_id": "i-2"})).await;
     world.put_session(json!({"id": "ending-1", "status": "running", "worker_id": "ending"})).await;
     let patch = Patch {
@@ -208,17 +208,17 @@ async fn terminating_ends_the_sessions_and_can_be_repeated(world: &dyn ControlPl
         ..Patch::from_changes(&worker, Changes::default(), moment(1))
     };
     for _ in 0..2 {
-        world.control_plane().write(&worker, &patch, FENCE).await.expect("ended, now or before");
+        world.control_plane().write(&worker, &patch, FENCE).await.expect("terminated, also if it has ended");
     }
     let after = read(world, "ending").await;
     assert_eq!(after.status, WorkerStatus::Terminated);
-    assert!(after.terminated_at.is_some(), "it says when");
+    assert!(after.terminated_at.is_some(), "the time is set");
     let sessions = world.control_plane().sessions(&worker.id).await.expect("sessions");
     assert!(sessions.iter().all(|session| session.state.to_string() == "terminated"), "{sessions:?}");
     assert_eq!(sessions.len(), 1);
 }
 
-async fn a_drain_begins_and_is_called_off(world: &dyn ControlPlaneWorld) {
+async fn drains_start_and_are_canceled(world: &dyn ControlPlaneWorld) {
     let worker = put(world, "draining", "running", json!({"desired_status": "running"})).await;
     let request = DrainRequest { reason: "scale_down".into(), requested_by: "suite".into() };
     let changes = Changes {
@@ -232,12 +232,12 @@ async fn a_drain_begins_and_is_called_off(world: &dyn ControlPlaneWorld) {
         drain: Some(request.clone()),
         ..Patch::from_changes(&worker, changes, moment(1))
     };
-    let version = world.control_plane().write(&worker, &drain, FENCE).await.expect("it drains");
+    let version = world.control_plane().write(&worker, &drain, FENCE).await.expect("draining");
     let draining = read(world, "draining").await;
     assert_eq!(version, draining.version);
     assert_eq!((draining.status, draining.desired_status), (WorkerStatus::Draining, Some(DesiredStatus::Stopped)));
-    assert!(draining.notes.drain_started_at.is_some(), "the clock runs");
-    assert_eq!(draining.notes.scaled_down_at, Some(moment(1)), "the cooldown runs");
+    assert!(draining.notes.drain_started_at.is_some(), "the start of the drain is set");
+    assert_eq!(draining.notes.scaled_down_at, Some(moment(1)), "the start of the cooldown is set");
     let changes =
         Changes { desired_status: Some(DesiredStatus::Running), drain_started_at: Change::Clear, ..Changes::default() };
     let cancel = Patch {
@@ -245,14 +245,14 @@ async fn a_drain_begins_and_is_called_off(world: &dyn ControlPlaneWorld) {
         drain: Some(request),
         ..Patch::from_changes(&draining, changes, moment(2))
     };
-    let version = world.control_plane().write(&draining, &cancel, FENCE).await.expect("called off");
+    let version = world.control_plane().write(&draining, &cancel, FENCE).await.expect("canceled");
     let after = read(world, "draining").await;
     assert_eq!(version, after.version);
     assert_eq!((after.status, after.desired_status), (WorkerStatus::Running, Some(DesiredStatus::Running)));
-    assert_eq!(after.notes.drain_started_at, None, "or the next drain would be cut short");
+    assert_eq!(after.notes.drain_started_at, None, "a canceled drain has no start");
 }
 
-async fn a_drain_is_refused_unless_the_worker_runs(world: &dyn ControlPlaneWorld) {
+async fn only_running_workers_are_drained(world: &dyn ControlPlaneWorld) {
     put(world, "not-running", "stopped", json!({"desired_status": "running"})).await;
     let believed = Worker::new("not-running", WorkerStatus::Running);
     let changes = Changes {
@@ -265,18 +265,18 @@ async fn a_drain_is_refused_unless_the_worker_runs(world: &dyn ControlPlaneWorld
     assert_eq!(failure.kind, FailureKind::Conflict, "{failure}");
     let after = read(world, "not-running").await;
     assert_eq!((after.status, after.desired_status), (WorkerStatus::Stopped, Some(DesiredStatus::Running)));
-    assert_eq!(after.notes.drain_started_at, None, "a drain that never began has no beginning");
+    assert_eq!(after.notes.drain_started_at, None, "a refused drain has no start");
 }
 
-async fn a_licence_report_moves_the_token(world: &dyn ControlPlaneWorld) {
+async fn license_reports_move_the_pending_token(world: &dyn ControlPlaneWorld) {
     let license = json!({"license": {"pending_operation": "register", "pending_token": "t0ken"}});
     let worker = put(world, "licensed", "running", license).await;
     for _ in 0..2 {
         let report = LicenseReport::StartRegistration;
-        world.control_plane().report_license(&worker.id, report, FENCE).await.expect("told, now or before");
+        world.control_plane().report_license(&worker.id, report, FENCE).await.expect("reported, also if repeated");
     }
     let started = read(world, "licensed").await;
-    assert!(started.license.operation_in_progress, "it is under way");
+    assert!(started.license.operation_in_progress, "the operation is in progress");
     let changes = Changes { license_report: Some(LicenseReport::CompleteRegistration), ..Changes::default() };
     let patch = Patch::from_changes(&started, changes, moment(1));
     world.control_plane().write(&started, &patch, FENCE).await.expect("written");
@@ -286,18 +286,18 @@ async fn a_licence_report_moves_the_token(world: &dyn ControlPlaneWorld) {
     assert!(license.pending_token.is_none());
 }
 
-async fn measurements_disturb_nobody(world: &dyn ControlPlaneWorld) {
+async fn metrics_do_not_change_the_version(world: &dyn ControlPlaneWorld) {
     let worker = put(world, "measured", "running", json!({})).await;
     let cloud = CloudMetrics { cpu_utilization: Some(12.5), ..CloudMetrics::default() };
     let cml = CmlMetrics { labs_count: Some(1), ..CmlMetrics::default() };
     let report = world.control_plane().report_metrics(&worker.id, Some(&cloud), Some(&cml), moment(1), FENCE);
     let version = report.await.expect("reported");
-    assert_eq!(version, worker.version, "a measurement makes no decision stale");
+    assert_eq!(version, worker.version, "metrics do not change the version");
     let nothing = world.control_plane().report_metrics(&worker.id, None, None, moment(1), FENCE);
     nothing.await.expect("nothing to report");
 }
 
-async fn idle_is_concluded_only_from_telemetry(world: &dyn ControlPlaneWorld) {
+async fn idle_detection_requires_telemetry(world: &dyn ControlPlaneWorld) {
     let long_ago = json!({"created_at": "2020-01-01T00:00:00Z", "desired_status": "running"});
     let worker = put(world, "idle", "running", long_ago).await;
     let control_plane = world.control_plane();
@@ -307,11 +307,11 @@ async fn idle_is_concluded_only_from_telemetry(world: &dyn ControlPlaneWorld) {
     let watched = control_plane.detect_idle(&worker.id, Some(Vec::new()), AutoPause::Suppressed, FENCE);
     let watched = watched.await.expect("a report").report;
     assert!(watched.is_conclusive() && watched.is_idle && !watched.auto_pause_triggered, "{watched:?}");
-    assert_eq!(read(world, "idle").await.desired_status, Some(DesiredStatus::Running), "nobody was paused");
+    assert_eq!(read(world, "idle").await.desired_status, Some(DesiredStatus::Running), "the worker was not paused");
     assert!(control_plane.idle_status(&worker.id).await.expect("a status").is_idle);
 }
 
-async fn sessions_are_handed_back_retried_and_ended(world: &dyn ControlPlaneWorld) {
+async fn sessions_are_moved_and_terminated(world: &dyn ControlPlaneWorld) {
     put(world, "hosting", "draining", json!({})).await;
     put(world, "hosting-too", "running", json!({})).await;
     let control_plane = world.control_plane();
@@ -339,11 +339,11 @@ async fn sessions_are_handed_back_retried_and_ended(world: &dyn ControlPlaneWorl
     assert_eq!(seen().await, ["s-broken instantiating 1", "s-odd hibernating 0"]);
     for _ in 0..2 {
         let ended = control_plane.terminate_session(&id("s-odd"), SessionEnd::DrainTimeout, FENCE).await;
-        ended.expect("ended, now or before");
+        ended.expect("terminated, also if it has ended");
     }
     assert_eq!(seen().await, ["s-broken instantiating 1", "s-odd terminated 0"]);
-    let over = control_plane.move_session(&id("s-odd"), SessionMove::BackToScheduler, FENCE).await;
-    assert!(over.is_err(), "what is over stays over");
+    let moved = control_plane.move_session(&id("s-odd"), SessionMove::BackToScheduler, FENCE).await;
+    assert!(moved.is_err(), "an ended session cannot be moved");
 }
 
 async fn unknown_instances_are_imported(world: &dyn ControlPlaneWorld) {
@@ -354,15 +354,15 @@ async fn unknown_instances_are_imported(world: &dyn ControlPlaneWorld) {
     let control_plane = world.control_plane();
     let summary = control_plane.import("us-east-1", &[instance], FENCE).await.expect("imported");
     assert_eq!((summary.imported, summary.skipped, summary.updated), (1, 0, 0));
-    let listing = control_plane.workers(&Scope::living()).await.expect("a listing");
+    let listing = control_plane.workers(&Scope::active()).await.expect("a list");
     let found = listing.workers.iter().find(|worker| worker.ec2_instance_id == Some("i-unknown".into()));
-    let found = found.expect("a record for it");
+    let found = found.expect("a record of the instance");
     assert_eq!((found.status, found.address()), (WorkerStatus::Running, Some("203.0.113.9")));
     let nothing = control_plane.import("us-east-1", &[], FENCE).await.expect("nothing to import");
     assert_eq!(nothing.imported, 0);
 }
 
-async fn the_audit_is_written(world: &dyn ControlPlaneWorld) {
+async fn audit_entries_are_stored(world: &dyn ControlPlaneWorld) {
     let worker = put(world, "audited", "running", json!({})).await;
     for audit in [Audit::Provisioned, Audit::ScaleDown(ScaleDownVerdict::SkippedCooldown)] {
         world.control_plane().audit(&worker.id, audit, "why", FENCE).await.expect("written");

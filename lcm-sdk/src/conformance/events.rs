@@ -1,4 +1,4 @@
-//! What every [`Events`] does.
+//! Conformance suite of [`Events`].
 
 use async_trait::async_trait;
 
@@ -6,31 +6,31 @@ use crate::lifecycle::event::Event;
 use crate::lifecycle::time::Timestamp;
 use crate::ports::{CloudEvent, Events};
 
-/// A place for events, and somebody who looks what arrived there.
+/// Fixture of the suite: a sink whose received events can be read.
 #[async_trait]
 pub trait EventsWorld: Send + Sync {
     /// The port under test.
     fn events(&self) -> &dyn Events;
-    /// The type and subject of what has arrived, oldest first.
+    /// Type and subject of the received events, oldest first.
     async fn arrived(&self) -> Vec<(String, String)>;
 }
 
-/// Runs the whole suite.
+/// Checks all promises of the port.
 ///
 /// # Panics
-/// When the port does not do what its docs say.
+/// With the broken promise.
 pub async fn suite(world: &dyn EventsWorld) {
-    promise!(events_arrive_in_the_order_they_were_published(world));
+    promise!(events_arrive_in_order(world));
 }
 
-async fn events_arrive_in_the_order_they_were_published(world: &dyn EventsWorld) {
+async fn events_arrive_in_order(world: &dyn EventsWorld) {
     let at: Timestamp = Timestamp::UNIX_EPOCH;
     let started =
-        Event::DrainStarted { running_sessions: 2, reason: "scale_down".into(), requested_by: "somebody".into() };
+        Event::DrainStarted { running_sessions: 2, reason: "scale_down".into(), requested_by: "an operator".into() };
     for event in [started, Event::DrainCompleted] {
-        world.events().publish(&CloudEvent::about("w-1", &event, at)).await.expect("an event is published");
+        world.events().publish(&CloudEvent::new("w-1", &event, at)).await.expect("an event is published");
     }
     let expected =
         ["cml_worker.drain.started.v1", "cml_worker.drain.completed.v1"].map(|kind| (kind.into(), "w-1".into()));
-    assert_eq!(world.arrived().await, expected, "events arrive in the order they were published");
+    assert_eq!(world.arrived().await, expected, "events arrive in the order of publication");
 }

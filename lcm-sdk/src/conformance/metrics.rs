@@ -1,4 +1,4 @@
-//! What [`Metrics`] promises.
+//! Conformance suite of [`Metrics`].
 
 use async_trait::async_trait;
 
@@ -8,103 +8,107 @@ use crate::lifecycle::observation::{CloudMetrics, Lookup};
 use crate::lifecycle::time::Timestamp;
 use crate::ports::Metrics;
 
-/// A far side that the suite can use.
+/// Fixture of the suite: a CloudWatch that instances report to.
 #[async_trait]
 pub trait MetricsWorld: Send + Sync {
-    /// The implementation.
+    /// The port under test.
     fn metrics(&self) -> &dyn Metrics;
 
-    /// The region in which everything happens.
+    /// Region of the instances.
     fn region(&self) -> &str;
 
-    /// What time it is there.
+    /// Current time of the service.
     fn now(&self) -> Timestamp;
 
-    /// Instances about which nothing was ever reported.
+    /// Creates instances without data.
     async fn silent_instances(&self, count: usize) -> Vec<InstanceId>;
 
-    /// Reports something about an instance, some minutes ago.
+    /// Adds a report of an instance, `minutes_ago` before now.
     async fn report(&self, id: &InstanceId, minutes_ago: i64, metrics: CloudMetrics);
 
-    /// Makes every call fail with this failure's code until [`MetricsWorld::recover`].
+    /// Fails every call with the code of `failure`, until [`MetricsWorld::recover`].
     async fn fail(&self, failure: &CallFailure);
 
-    /// Ends [`MetricsWorld::fail`].
+    /// Ends the failures of [`MetricsWorld::fail`].
     async fn recover(&self);
 }
 
-/// Checks every promise of the port, one after the other, in one world.
+/// Checks all promises of the port.
 ///
 /// # Panics
-/// With the promise that was broken.
+/// With the broken promise.
 pub async fn suite(world: &dyn MetricsWorld) {
-    promise!(the_latest_values_come_in_the_order_of_the_ids(world));
-    promise!(what_is_not_reported_is_missing_alone(world));
-    promise!(nothing_from_after_the_moment_is_told(world));
-    promise!(many_instances_are_asked_for_at_once(world));
-    promise!(no_answer_is_never_taken_for_one(world));
+    promise!(latest_values_are_returned_in_request_order(world));
+    promise!(missing_values_are_none(world));
+    promise!(later_values_are_ignored(world));
+    promise!(batches_return_one_result_per_instance(world));
+    promise!(failed_calls_are_unknown(world));
 }
 
 fn all(cpu: f64, memory: f64, disk: f64) -> CloudMetrics {
     CloudMetrics { cpu_utilization: Some(cpu), memory_utilization: Some(memory), disk_utilization: Some(disk) }
 }
 
-async fn ask(world: &dyn MetricsWorld, ids: &[InstanceId]) -> Vec<Lookup<CloudMetrics>> {
+async fn read(world: &dyn MetricsWorld, ids: &[InstanceId]) -> Vec<Lookup<CloudMetrics>> {
     world.metrics().utilization(world.region(), ids, world.now()).await
 }
 
-async fn the_latest_values_come_in_the_order_of_the_ids(world: &dyn MetricsWorld) {
+async fn latest_values_are_returned_in_request_order(world: &dyn MetricsWorld) {
     let ids = world.silent_instances(2).await;
     world.report(&ids[0], 12, all(1.0, 2.0, 3.0)).await;
     world.report(&ids[0], 6, all(10.0, 20.0, 30.0)).await;
     world.report(&ids[1], 6, all(11.0, 21.0, 31.0)).await;
-    let answers = ask(world, &[ids[1].clone(), ids[0].clone(), ids[1].clone()]).await;
+    let results = read(world, &[ids[1].clone(), ids[0].clone(), ids[1].clone()]).await;
     let [one, other] = [all(10.0, 20.0, 30.0), all(11.0, 21.0, 31.0)].map(Lookup::Found);
-    assert_eq!(answers, [other.clone(), one, other], "the latest of each, in the order of the ids");
-    assert_eq!(ask(world, &[]).await, [], "no question, no answer");
+    assert_eq!(results, [other.clone(), one, other], "latest values in the order of the IDs");
+    assert_eq!(read(world, &[]).await, [], "no IDs, no results");
 }
 
-async fn what_is_not_reported_is_missing_alone(world: &dyn MetricsWorld) {
+async fn missing_values_are_none(world: &dyn MetricsWorld) {
     let ids = world.silent_instances(2).await;
     let partly = CloudMetrics { cpu_utilization: Some(0.0), disk_utilization: Some(50.5), ..CloudMetrics::default() };
     world.report(&ids[0], 6, partly).await;
-    let answers = ask(world, &ids).await;
-    assert_eq!(answers[0], Lookup::Found(partly), "nought is a value, silence is none");
-    assert_eq!(answers[1], Lookup::Found(CloudMetrics::default()), "an instance without data is found, and empty");
+    let results = read(world, &ids).await;
+    assert_eq!(results[0], Lookup::Found(partly), "zero is a value");
+    assert_eq!(
+        results[1],
+        Lookup::Found(CloudMetrics::default()),
+        "an instance without data is found with empty metrics"
+    );
 }
 
-async fn nothing_from_after_the_moment_is_told(world: &dyn MetricsWorld) {
+async fn later_values_are_ignored(world: &dyn MetricsWorld) {
     let ids = world.silent_instances(1).await;
     world.report(&ids[0], 20, all(1.0, 1.0, 1.0)).await;
     world.report(&ids[0], 1, all(9.0, 9.0, 9.0)).await;
     let then = world.now() - chrono::TimeDelta::minutes(15);
-    let answers = world.metrics().utilization(world.region(), &ids, then).await;
-    assert_eq!(answers, [Lookup::Found(all(1.0, 1.0, 1.0))]);
+    let results = world.metrics().utilization(world.region(), &ids, then).await;
+    assert_eq!(results, [Lookup::Found(all(1.0, 1.0, 1.0))]);
 }
 
-async fn many_instances_are_asked_for_at_once(world: &dyn MetricsWorld) {
+async fn batches_return_one_result_per_instance(world: &dyn MetricsWorld) {
     let ids = world.silent_instances(300).await;
     for (number, id) in ids.iter().enumerate() {
         let value = f64::from(u32::try_from(number).expect("small"));
         world.report(id, 6, CloudMetrics { cpu_utilization: Some(value), ..CloudMetrics::default() }).await;
     }
-    let answers = ask(world, &ids).await;
-    assert_eq!(answers.len(), ids.len());
-    for (number, answer) in answers.iter().enumerate() {
+    let results = read(world, &ids).await;
+    assert_eq!(results.len(), ids.len());
+    for (number, result) in results.iter().enumerate() {
         let value = f64::from(u32::try_from(number).expect("small"));
-        let cpu = answer.found().and_then(|metrics| metrics.cpu_utilization);
-        assert_eq!(cpu, Some(value), "instance {number} has its own answer");
+        let cpu = result.found().and_then(|metrics| metrics.cpu_utilization);
+        assert_eq!(cpu, Some(value), "result of instance {number}");
     }
 }
 
-async fn no_answer_is_never_taken_for_one(world: &dyn MetricsWorld) {
+async fn failed_calls_are_unknown(world: &dyn MetricsWorld) {
     let ids = world.silent_instances(2).await;
-    let denied = CallFailure::coded(FailureKind::Refused, "AccessDenied", "not for you");
+    let denied = CallFailure::coded(FailureKind::Refused, "AccessDenied", "denied");
     world.fail(&denied).await;
-    for answer in ask(world, &ids).await {
-        assert_eq!(answer.failure().map(|failure| failure.kind), Some(denied.kind), "{answer:?}");
+    for result in read(world, &ids).await {
+        assert_eq!(result.failure().map(|failure| failure.kind), Some(denied.kind), "{result:?}");
     }
     world.recover().await;
-    let answers = ask(world, &ids).await;
-    assert!(answers.iter().all(|answer| answer.found().is_some()), "a failure is not remembered");
+    let results = read(world, &ids).await;
+    assert!(results.iter().all(|result| result.found().is_some()), "failures are not cached");
 }

@@ -1,15 +1,19 @@
 use crate::lifecycle::time::Timestamp;
 
-/// The time of day, as records and EC2 tell it.
+/// Time of day, as in records and EC2.
 ///
-/// Waiting is not the clock's business: the runtime waits on tokio's timer, which tests can pause. A clock that jumps
-/// changes how old things look, never how long a lease is valid.
+/// Timers do not use it: they run on tokio's clock, which tests can pause. A clock that jumps changes the age of records,
+/// but not the validity of a lease.
+///
+/// # Promises
+/// - Time does not go back, unless the clock is set.
+/// - The value is the current time of day.
 pub trait Clock: Send + Sync {
-    /// What time it is.
+    /// Returns the current time.
     fn now(&self) -> Timestamp;
 }
 
-/// The machine's own clock.
+/// The system clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 

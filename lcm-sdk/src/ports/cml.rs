@@ -6,35 +6,43 @@ use crate::lifecycle::license::RegistrationStatus;
 use crate::lifecycle::observation::CmlMetrics;
 use crate::lifecycle::secret::Secret;
 
-/// The CML system on one worker.
+/// The CML systems on workers.
+///
+/// # Promises
+/// - Systems report metrics. Metrics that need no login are reported even if the login fails.
+/// - Unavailable systems never refuse: a system that is off or booting is `Unreachable` or `Unclear`.
+/// - Wrong passwords are retryable, and no failure contains a password or token.
+/// - Telemetry is complete, even after the login expired.
+/// - Registrations are replaced and ended, and ending one twice is a success.
+/// - Failed registrations are reported by the registration status.
 #[async_trait]
 pub trait Cml: Send + Sync {
-    /// What it reports about itself: version, readiness, labs and nodes. What it does not tell is missing alone.
+    /// Reads version, readiness, and the number of labs and nodes. A field that the system does not report is `None`.
     async fn system(&self, at: &CmlTarget) -> Result<CmlMetrics, CallFailure>;
 
-    /// Its telemetry events, as it wrote them. An empty list means that nothing happened.
+    /// Reads the telemetry events, unchanged. An empty list means that there was no activity.
     async fn telemetry(&self, at: &CmlTarget) -> Result<Vec<Value>, CallFailure>;
 
-    /// How its registration stands.
+    /// Reads the status of the license registration.
     async fn registration(&self, at: &CmlTarget) -> Result<RegistrationStatus, CallFailure>;
 
-    /// Hands a token over. Success means *accepted*: how it goes is read from [`Cml::registration`] later.
+    /// Submits a license token. Success means that it was accepted; [`Cml::registration`] reports the result.
     async fn register(&self, at: &CmlTarget, token: &Secret) -> Result<(), CallFailure>;
 
-    /// The same, replacing a registration that is there.
+    /// Submits a license token that replaces the current registration.
     async fn reregister(&self, at: &CmlTarget, token: &Secret) -> Result<(), CallFailure>;
 
-    /// Gives the licence back. Done, done locally only, and already done are all success.
+    /// Returns the license. Succeeds if it was returned, returned locally only, or not registered.
     async fn deregister(&self, at: &CmlTarget) -> Result<(), CallFailure>;
 }
 
-/// Where a CML is and how to sign in. It can be logged: the password cannot be printed.
+/// Address and credentials of a CML system. `Debug` does not show the password.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CmlTarget {
-    /// Its address, without a scheme; the port is the implementation's business.
+    /// IP address or host name, without scheme and port.
     pub address: String,
-    /// User.
+    /// User to log in as.
     pub username: String,
-    /// Password.
+    /// Password of the user.
     pub password: Secret,
 }

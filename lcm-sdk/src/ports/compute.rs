@@ -7,66 +7,78 @@ use crate::lifecycle::instance::{Image, Instance};
 use crate::lifecycle::launch::LaunchPlan;
 use crate::lifecycle::observation::Lookup;
 
-/// EC2, asked in the worker's own region.
+/// EC2 in all regions.
+///
+/// # Promises
+/// - Launches are idempotent, and set token and tags of the plan in the same call.
+/// - Invalid launches are refused, as is another plan with the same token.
+/// - Each ID has its own result, in request order. An invalid ID does not affect the others.
+/// - State changes are idempotent.
+/// - Forgotten instances are absent, and terminating one is a success.
+/// - Images are found by name.
+/// - Scans match all conditions, and return each instance once.
+/// - Scans without conditions are refused.
+/// - Subnets are looked up by region.
+/// - Failed calls never mean absence, and failures are not cached.
 #[async_trait]
 pub trait Compute: Send + Sync {
-    /// Describes instances: one answer for each id, in the order of the ids.
+    /// Describes instances. Returns one result per ID, in the order of the IDs.
     ///
-    /// [`Lookup::Absent`] only if EC2 itself said, in this region, that there is no such instance. An id that makes the
-    /// call fail never spoils the answers about the others.
+    /// The result is [`Lookup::Absent`] only if EC2 reported that the region has no such instance. An ID that makes the
+    /// call fail does not affect the results of the others.
     async fn instances(&self, region: &str, ids: &[InstanceId]) -> Vec<Lookup<Instance>>;
 
-    /// Describes one instance.
+    /// Describes one instance. By default calls [`Compute::instances`].
     async fn instance(&self, region: &str, id: &InstanceId) -> Lookup<Instance> {
         self.instances(region, std::slice::from_ref(id)).await.pop().unwrap_or_default()
     }
 
-    /// All instances whose tags name the worker, dead ones that EC2 still shows included. An empty list is an answer.
+    /// Lists the instances whose tags name the worker, including terminated ones that EC2 still shows.
     async fn tagged(&self, region: &str, worker: &WorkerId) -> Result<Vec<Instance>, CallFailure>;
 
-    /// The AMIs whose name matches a pattern (`*` and `?` are wildcards), in any order. An empty list is an answer.
+    /// Lists the AMIs whose name matches a pattern, in any order. `*` and `?` are wildcards.
     async fn images(&self, region: &str, pattern: &str) -> Result<Vec<Image>, CallFailure>;
 
-    /// Everything in a region that matches a filter, over all pages. A page that fails makes the scan partial; what
-    /// was read until then is in it.
+    /// Lists the instances in a region that match a filter, over all pages. A failed page makes the scan partial; it
+    /// still holds the instances of earlier pages.
     async fn scan(&self, region: &str, filter: &DiscoveryFilter) -> Scan;
 
-    /// Whether a subnet can be seen with these credentials; `Ok(false)` if EC2 said there is none.
+    /// Whether a subnet exists and is visible with these credentials.
     async fn sees_subnet(&self, region: &str, subnet_id: &str) -> Result<bool, CallFailure>;
 
-    /// Launches exactly this plan, with its token and its tags in the same call. The same plan again gives the same
-    /// instance, or [`FailureKind::LaunchDied`](crate::FailureKind) if that one is terminated.
+    /// Launches an instance. The same plan again returns the same instance, or
+    /// [`FailureKind::LaunchDied`](crate::FailureKind) if that one is terminated.
     async fn launch(&self, plan: &LaunchPlan) -> Result<InstanceId, CallFailure>;
 
-    /// Starts a stopped instance. One that runs or starts already is a success.
+    /// Starts a stopped instance. Succeeds if it is pending or running.
     async fn start(&self, region: &str, id: &InstanceId) -> Result<(), CallFailure>;
 
-    /// Stops a running instance. One that is stopped or stops already is a success.
+    /// Stops a running instance. Succeeds if it is stopping or stopped.
     async fn stop(&self, region: &str, id: &InstanceId) -> Result<(), CallFailure>;
 
-    /// Terminates an instance. One that is terminated already, or that EC2 has forgotten, is a success.
+    /// Terminates an instance. Succeeds if it is terminated or unknown to EC2.
     async fn terminate(&self, region: &str, id: &InstanceId) -> Result<(), CallFailure>;
 }
 
-/// Which instances discovery looks for. All conditions that are set must hold; at least one must be.
+/// Conditions of a scan. An instance must match all of them; at least one is required.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DiscoveryFilter {
-    /// Name pattern of the AMI they were made from.
+    /// Name pattern of the AMI.
     pub ami_name_pattern: Option<String>,
-    /// Tags they carry; without a value, any value will do.
+    /// Tags of the instance. `None` matches any value.
     pub tags: Vec<(String, Option<String>)>,
 }
 
 impl DiscoveryFilter {
-    /// Whether nothing is asked for. Such a scan would take the whole account for ours.
+    /// Whether there are no conditions. Such a scan would match every instance of the account.
     pub fn is_empty(&self) -> bool {
         self.ami_name_pattern.is_none() && self.tags.is_empty()
     }
 
-    /// Whether an instance carries all the tags, each with the value asked for.
+    /// Whether the tags of an instance match. Ignores the AMI.
     pub fn carried_by(&self, instance: &Instance) -> bool {
-        self.tags.iter().all(|(key, wanted)| {
-            instance.tags.get(key).is_some_and(|value| wanted.as_ref().is_none_or(|wanted| wanted == value))
+        self.tags.iter().all(|(key, expected)| {
+            instance.tags.get(key).is_some_and(|value| expected.as_ref().is_none_or(|expected| expected == value))
         })
     }
 }

@@ -2,7 +2,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 
 use crate::lifecycle::event::{Audit, SessionEnd};
-use crate::lifecycle::failure::CallFailure;
+use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::idle::{AutoPause, IdleReport};
 use crate::lifecycle::ids::{SessionId, WorkerId};
 use crate::lifecycle::instance::Instance;
@@ -15,25 +15,67 @@ use crate::lifecycle::time::Timestamp;
 use crate::lifecycle::worker::Worker;
 use crate::lifecycle::worker_json::UnreadableWorker;
 
-/// The control plane: the owner of the records.
+/// The control plane, which owns the records.
 ///
-/// Writes to a record are conditional on a version where the server keeps versions; a failure of kind
-/// [`Conflict`](crate::FailureKind) means that somebody wrote in between and nothing was written. Every write carries
-/// the leader's [`Fence`], and gives the version the record has after it, if the server tells.
+/// Required are [`workers`](Self::workers), [`worker`](Self::worker), [`write`](Self::write),
+/// [`template`](Self::template) and [`sessions`](Self::sessions). The other methods have defaults for a control plane
+/// without the feature; the default of each is documented.
+///
+/// Every write carries the [`Fence`] of the leader and returns the version of the record after it, if the server reports
+/// versions.
+///
+/// # Promises
+/// - Lists are filtered, and unreadable records are reported.
+/// - Missing resources are `None`.
+/// - Writes are conditional on the version, if the server keeps versions. A concurrent write is a
+///   [`Conflict`](crate::FailureKind), and nothing is written.
+/// - Patches are written completely, and other fields are kept.
+/// - Cleared fields are removed.
+/// - Termination ends the sessions of the worker, and is idempotent.
+/// - Drains start and are canceled.
+/// - Only running workers are drained.
+/// - License reports move the pending token, and are idempotent.
+/// - Metrics do not change the version.
+/// - Idle detection requires telemetry.
+/// - Sessions are moved and terminated.
+/// - Unknown instances are imported.
+/// - Audit entries are stored.
 #[async_trait]
 pub trait ControlPlane: Send + Sync {
-    /// Lists workers. A record that cannot be read is told apart, never dropped. Implementations filter what the
-    /// server sent once more, because an older server ignores what it does not know.
+    /// Lists workers. Implementations filter again, because older servers ignore filters they do not know.
     async fn workers(&self, scope: &Scope) -> Result<WorkerListing, CallFailure>;
 
-    /// Reads one worker; `None` if the server said that there is none.
+    /// Reads a worker; `None` if the server reported that it does not exist.
     async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, CallFailure>;
 
-    /// Writes a patch. `worker` is the record the patch was made for. Where one call cannot carry everything, the status
-    /// comes last: what else is written before it does no harm if it stays alone, the other way round it might.
+    /// Writes a patch that was computed for the record `worker`. If that takes several calls, the status is written last:
+    /// the other fields are harmless without it.
     async fn write(&self, worker: &Worker, patch: &Patch, fence: Fence) -> Result<Version, CallFailure>;
 
-    /// Reports metrics that were collected at a moment.
+    /// Reads a template by name; `None` if the server reported that it does not exist.
+    async fn template(&self, name: &str) -> Result<Option<Template>, CallFailure>;
+
+    /// Lists the sessions assigned to a worker, in every state. Must be complete: a drain waits for these sessions only.
+    async fn sessions(&self, worker: &WorkerId) -> Result<Vec<Session>, CallFailure>;
+
+    /// Moves a session. By default refused.
+    async fn move_session(&self, session: &SessionId, to: SessionMove, fence: Fence) -> Result<(), CallFailure> {
+        let _ = (session, to, fence);
+        Err(unsupported("moving sessions"))
+    }
+
+    /// Terminates a session. Succeeds if it has ended. By default refused.
+    async fn terminate_session(
+        &self,
+        session: &SessionId,
+        reason: SessionEnd,
+        fence: Fence,
+    ) -> Result<(), CallFailure> {
+        let _ = (session, reason, fence);
+        Err(unsupported("terminating sessions"))
+    }
+
+    /// Reports metrics collected at a time. By default discards them.
     async fn report_metrics(
         &self,
         id: &WorkerId,
@@ -41,125 +83,183 @@ pub trait ControlPlane: Send + Sync {
         cml: Option<&CmlMetrics>,
         at: Timestamp,
         fence: Fence,
-    ) -> Result<Version, CallFailure>;
+    ) -> Result<Version, CallFailure> {
+        let _ = (id, cloud, cml, at, fence);
+        Ok(None)
+    }
 
-    /// Reports how a licence operation goes. Reporting the same again is a success.
-    async fn report_license(&self, id: &WorkerId, report: LicenseReport, fence: Fence) -> Result<Version, CallFailure>;
+    /// Reports the progress of a license operation. By default refused, which keeps the operation from starting.
+    async fn report_license(&self, id: &WorkerId, report: LicenseReport, fence: Fence) -> Result<Version, CallFailure> {
+        let _ = (id, report, fence);
+        Err(unsupported("license reports"))
+    }
 
-    /// Asks idle detection about a worker. `telemetry` is what CML told; `None` if it could not be read, which is
-    /// not the same as nothing.
+    /// Runs idle detection on the telemetry of a worker; `None` if the telemetry is unavailable. By default returns an
+    /// inconclusive report, so that no worker is idle.
     async fn detect_idle(
         &self,
         id: &WorkerId,
         telemetry: Option<Vec<Value>>,
         auto_pause: AutoPause,
         fence: Fence,
-    ) -> Result<IdleCheck, CallFailure>;
+    ) -> Result<IdleCheck, CallFailure> {
+        let _ = (id, telemetry, auto_pause, fence);
+        Ok(IdleCheck::default())
+    }
 
-    /// The last verdict of idle detection, changing nothing.
-    async fn idle_status(&self, id: &WorkerId) -> Result<IdleReport, CallFailure>;
+    /// Reads the latest result of idle detection. By default returns an inconclusive report.
+    async fn idle_status(&self, id: &WorkerId) -> Result<IdleReport, CallFailure> {
+        let _ = id;
+        Ok(IdleReport::default())
+    }
 
-    /// A template by name; `None` if the server said that there is none.
-    async fn template(&self, name: &str) -> Result<Option<Template>, CallFailure>;
+    /// Imports instances that have no record. By default skips all.
+    async fn import(&self, region: &str, instances: &[Instance], fence: Fence) -> Result<ImportSummary, CallFailure> {
+        let _ = (region, fence);
+        Ok(ImportSummary { skipped: instances.len(), ..ImportSummary::default() })
+    }
 
-    /// The sessions assigned to a worker, in every state.
-    async fn sessions(&self, worker: &WorkerId) -> Result<Vec<Session>, CallFailure>;
+    /// Reads the discovery settings of operators; `None` if the server has none, which is the default.
+    async fn discovery_settings(&self) -> Result<Option<DiscoverySettings>, CallFailure> {
+        Ok(None)
+    }
 
-    /// Moves a session.
-    async fn move_session(&self, session: &SessionId, to: SessionMove, fence: Fence) -> Result<(), CallFailure>;
-
-    /// Ends a session. One that has ended already is a success.
-    async fn terminate_session(&self, session: &SessionId, reason: SessionEnd, fence: Fence)
-    -> Result<(), CallFailure>;
-
-    /// Imports instances that nobody knows.
-    async fn import(&self, region: &str, instances: &[Instance], fence: Fence) -> Result<ImportSummary, CallFailure>;
-
-    /// What operators set for discovery; `None` from a server that keeps no such settings.
-    async fn discovery_settings(&self) -> Result<Option<DiscoverySettings>, CallFailure>;
-
-    /// Adds an entry to the scaling audit.
-    async fn audit(&self, id: &WorkerId, audit: Audit, detail: &str, fence: Fence) -> Result<(), CallFailure>;
+    /// Adds an entry to the scaling audit. By default discards it.
+    async fn audit(&self, id: &WorkerId, audit: Audit, detail: &str, fence: Fence) -> Result<(), CallFailure> {
+        let _ = (id, audit, detail, fence);
+        Ok(())
+    }
 }
 
-/// Which workers to list. It is an argument of the call, never shared state.
+fn unsupported(feature: &str) -> CallFailure {
+    CallFailure::new(FailureKind::Refused, format!("this control plane does not support {feature}"))
+}
+
+/// Filter of a worker list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scope {
-    /// Only those of one region.
+    /// Lists only workers of this region.
     pub region: Option<String>,
-    /// Whether terminated ones are listed too.
+    /// Also lists terminated workers. Default: off.
     pub with_terminated: bool,
 }
 
 impl Scope {
-    /// All but terminated ones.
-    pub const fn living() -> Self {
+    /// All workers that are not terminated.
+    pub const fn active() -> Self {
         Self { region: None, with_terminated: false }
     }
 
-    /// All, terminated ones included.
+    /// All workers, including terminated ones.
     pub const fn everything() -> Self {
         Self { region: None, with_terminated: true }
     }
 }
 
-/// What a listing gave.
+/// Result of listing workers.
 #[derive(Debug, Clone, Default)]
 pub struct WorkerListing {
-    /// The records that could be read.
+    /// Records that could be parsed.
     pub workers: Vec<Worker>,
-    /// Those that could not: skipped, counted, reported, never written.
+    /// Records that could not be parsed. They are reported and never written.
     pub unreadable: Vec<UnreadableWorker>,
 }
 
-/// The version of a record after a write; `None` from a server that does not tell.
+/// Version of a record after a write; `None` if the server does not report versions.
 pub type Version = Option<u64>;
 
-/// The leader's fencing token on a write; none where nobody is elected.
+/// Fencing token of the leader; `None` without leader election.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fence(pub Option<i64>);
 
-/// An idle check and what it did to the record.
+/// Result of an idle check.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct IdleCheck {
-    /// The verdict.
+    /// Report of idle detection.
     pub report: IdleReport,
-    /// The version after it.
+    /// Version of the record after the check.
     pub version: Version,
 }
 
-/// Where a session is moved.
+/// Target of a session move.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SessionMove {
     /// Back to the scheduler: pending, without a worker.
     BackToScheduler,
-    /// Tried again on the same worker: instantiating, with its count of retries.
+    /// A retry on the same worker: instantiating.
     Retry {
-        /// Which attempt, counted from one.
+        /// Number of the retry, from 1.
         attempt: u32,
     },
 }
 
-/// What the server did with instances to import.
+/// Result of an import.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ImportSummary {
-    /// New records.
+    /// Number of new records.
     pub imported: usize,
-    /// Left alone.
+    /// Number of instances without a change.
     pub skipped: usize,
-    /// Records it changed.
+    /// Number of changed records.
     pub updated: usize,
 }
 
-/// What operators set for discovery in the control plane.
+/// Discovery settings that operators keep in the control plane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiscoverySettings {
     /// Whether discovery runs.
     pub enabled: bool,
-    /// The regions to scan.
+    /// Regions to scan.
     pub regions: Vec<String>,
     /// Name pattern of the AMI.
     pub ami_name_pattern: Option<String>,
     /// Time between two scans.
     pub scan_interval: Option<std::time::Duration>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Minimal;
+
+    #[async_trait]
+    impl ControlPlane for Minimal {
+        async fn workers(&self, _: &Scope) -> Result<WorkerListing, CallFailure> {
+            Ok(WorkerListing::default())
+        }
+
+        async fn worker(&self, _: &WorkerId) -> Result<Option<Worker>, CallFailure> {
+            Ok(None)
+        }
+
+        async fn write(&self, _: &Worker, _: &Patch, _: Fence) -> Result<Version, CallFailure> {
+            Ok(None)
+        }
+
+        async fn template(&self, _: &str) -> Result<Option<Template>, CallFailure> {
+            Ok(None)
+        }
+
+        async fn sessions(&self, _: &WorkerId) -> Result<Vec<Session>, CallFailure> {
+            Ok(Vec::new())
+        }
+    }
+
+    #[tokio::test]
+    async fn defaults_claim_nothing_was_done() {
+        let (id, fence) = (WorkerId::from("w-1"), Fence::default());
+        let idle = Minimal.detect_idle(&id, Some(Vec::new()), AutoPause::ServerDecides, fence).await;
+        assert!(!idle.expect("a report").report.is_conclusive());
+        assert!(!Minimal.idle_status(&id).await.expect("a report").is_conclusive());
+        let instances = [Instance::new("i-1", crate::lifecycle::status::Ec2State::Running)];
+        let imported = Minimal.import("us-east-1", &instances, fence).await.expect("a summary");
+        assert_eq!((imported.imported, imported.skipped), (0, 1));
+        let refused = [
+            Minimal.move_session(&"s-1".into(), SessionMove::BackToScheduler, fence).await.expect_err("refused"),
+            Minimal.terminate_session(&"s-1".into(), SessionEnd::DrainTimeout, fence).await.expect_err("refused"),
+            Minimal.report_license(&id, LicenseReport::StartRegistration, fence).await.expect_err("refused"),
+        ];
+        assert!(refused.iter().all(|failure| failure.kind == FailureKind::Refused), "{refused:?}");
+    }
 }

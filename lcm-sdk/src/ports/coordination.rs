@@ -4,112 +4,122 @@ use async_trait::async_trait;
 
 use crate::lifecycle::failure::CallFailure;
 
-/// etcd, as far as electing a leader and watching keys need it.
+/// etcd, as needed for leader election and watches.
+///
+/// # Promises
+/// - Leases live until they are revoked.
+/// - Keys are claimed once.
+/// - Claims need a live lease.
+/// - Expired leases remove their keys.
+/// - Lists are consistent: one revision, and only keys with the prefix.
+/// - Watches have no gaps, and report changes in order.
+/// - Watch calls are cancel safe.
+/// - Compacted revisions are reported.
+/// - Probes return progress.
 #[async_trait]
 pub trait Coordination: Send + Sync {
-    /// Grants a lease. The server may give a longer time to live than asked for.
+    /// Grants a lease. The server may grant a longer time to live than requested, but not a shorter one.
     async fn grant(&self, ttl: Duration) -> Result<Lease, CallFailure>;
 
-    /// Renews a lease. [`Renewal::Gone`] if the server said that there is no such lease any more.
+    /// Renews a lease. Returns [`Renewal::Gone`] if the server reported that it does not exist.
     async fn renew(&self, lease: LeaseId) -> Result<Renewal, CallFailure>;
 
-    /// Gives a lease and all its keys up. One that is gone already is a success.
+    /// Revokes a lease and deletes its keys. Succeeds if it does not exist.
     async fn revoke(&self, lease: LeaseId) -> Result<(), CallFailure>;
 
-    /// Creates a key only if it does not exist, in one transaction, bound to a lease.
+    /// Creates a key with a lease, if it does not exist, in one transaction.
     ///
-    /// A key that holds this very value under this very lease is a claim that was won: the answer of an earlier call
-    /// may have been lost.
+    /// Also won if the key holds this value with this lease: the response to an earlier call may have been lost.
     async fn claim(&self, key: &str, value: &str, lease: LeaseId) -> Result<Claim, CallFailure>;
 
-    /// All keys under a prefix at one revision.
+    /// Lists the keys with a prefix at one revision.
     async fn list(&self, prefix: &str) -> Result<Listing, CallFailure>;
 
-    /// Watches every key that starts with a prefix, from a revision on. The stream has no gap: if the revision is
-    /// compacted, it says so instead of starting later.
+    /// Watches the keys with a prefix, from a revision on. If that revision is compacted, the stream reports it instead of
+    /// starting later.
     async fn watch(&self, prefix: &str, from_revision: i64) -> Result<Box<dyn WatchStream>, CallFailure>;
 }
 
-/// A running watch.
+/// A watch in progress.
 #[async_trait]
 pub trait WatchStream: Send {
-    /// The next update.
+    /// Waits for the next update.
     ///
     /// # Cancel safety
-    /// Can be dropped and called again; no update is lost.
+    /// No update is lost if the future is dropped.
     async fn next(&mut self) -> WatchUpdate;
 
-    /// Asks the server for a sign of life: a [`WatchUpdate::Progress`] follows if it is there.
+    /// Requests a [`WatchUpdate::Progress`], which shows that the server is alive.
     async fn probe(&mut self) -> Result<(), CallFailure>;
 }
 
-/// What a watch shows.
+/// An update of a watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WatchUpdate {
-    /// Keys changed or vanished, all up to a revision.
+    /// Keys were written or deleted.
     Changed {
-        /// The revision of the last of them.
+        /// Revision up to which the changes are complete.
         revision: i64,
-        /// The keys, each as often as it changed.
+        /// Changed keys, once per change.
         keys: Vec<Vec<u8>>,
     },
-    /// Nothing changed up to a revision: the server is there.
+    /// The server is alive and has sent all changes up to a revision.
     Progress {
-        /// The revision.
+        /// Current revision of the server.
         revision: i64,
     },
-    /// The revision asked for is gone: list again.
+    /// The requested revision is compacted. The keys must be listed again.
     Compacted {
-        /// The oldest revision that can be watched.
+        /// Oldest revision that can be watched.
         revision: i64,
     },
-    /// The stream is over.
+    /// The stream has ended.
     Ended(CallFailure),
 }
 
-/// A lease that was granted.
+/// A granted lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lease {
-    /// Its id.
+    /// Identifier of the lease.
     pub id: LeaseId,
-    /// How long it lives without renewal, as the server granted it.
+    /// Time to live without renewal, as granted by the server.
     pub ttl: Duration,
 }
 
-/// The id of a lease.
+/// Identifier of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(pub i64);
 
-/// What the server said to a renewal.
+/// Result of a renewal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Renewal {
-    /// It lives on for this long.
+    /// The lease lives for this long.
     Renewed(Duration),
-    /// There is no such lease any more.
+    /// The lease does not exist.
     Gone,
 }
 
-/// Who holds a claimed key.
+/// Result of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Claim {
-    /// We do.
+    /// The caller holds the key.
     Won {
-        /// The revision at which the key was created: grows with every leader, so it can fence the earlier ones off.
+        /// Revision at which the key was created. It grows with every leader, so it is the fencing token.
         revision: i64,
     },
-    /// Somebody else does.
+    /// Another client holds the key.
     Held {
-        /// The value they put there.
+        /// Value of the key.
         by: String,
-        /// The server's revision at that moment: watch the key from the next one on.
+        /// Revision of the server. A watch from the next revision sees the release of the key.
         revision: i64,
     },
 }
 
-/// All keys under a prefix at one revision.
+/// Keys with a prefix at one revision.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// The server's revision: a watch goes on from the next one.
+    /// Revision of the server. A watch continues with the next one.
     pub revision: i64,
     /// Each key with the revision of its last change.
     pub keys: Vec<(Vec<u8>, i64)>,

@@ -7,51 +7,54 @@ use crate::lifecycle::event::Event;
 use crate::lifecycle::failure::CallFailure;
 use crate::lifecycle::time::Timestamp;
 
-/// Where events go. An event that cannot be delivered is the sender's to log and count; nothing waits for it.
+/// A sink of lifecycle events. Events are best effort: the caller logs and counts a failure, and continues.
+///
+/// # Promises
+/// - Events arrive in order.
 #[async_trait]
 pub trait Events: Send + Sync {
     /// Publishes an event.
     async fn publish(&self, event: &CloudEvent) -> Result<(), CallFailure>;
 }
 
-/// An event in the shape of CloudEvents 1.0, which its JSON follows.
+/// An event in the format of CloudEvents 1.0.
 ///
 /// ```
 /// use lcm_sdk::lifecycle::Event;
 /// use lcm_sdk::ports::CloudEvent;
 ///
 /// let at = "2026-02-06T08:00:00Z".parse().unwrap();
-/// let event = CloudEvent::about("w-1", &Event::DrainCompleted, at);
+/// let event = CloudEvent::new("w-1", &Event::DrainCompleted, at);
 /// assert_eq!(event.kind, "cml_worker.drain.completed.v1");
 /// let json = serde_json::to_value(&event).unwrap();
 /// assert_eq!((&json["specversion"], &json["subject"]), (&"1.0".into(), &"w-1".into()));
-/// // The same happening at the same moment is the same event: a listener that sees it twice can tell.
-/// assert_eq!(event.id, CloudEvent::about("w-1", &Event::DrainCompleted, at).id);
+/// // The ID depends on the content only, so that receivers can deduplicate.
+/// assert_eq!(event.id, CloudEvent::new("w-1", &Event::DrainCompleted, at).id);
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CloudEvent {
-    /// The version of the CloudEvents specification.
+    /// Version of the CloudEvents specification.
     pub specversion: &'static str,
-    /// Unique per happening.
+    /// Unique ID, equal for repetitions of the same event.
     pub id: String,
-    /// Who tells.
+    /// Name of the sender.
     pub source: &'static str,
-    /// What happened.
+    /// Type of the event, such as `cml_worker.drain.completed.v1`.
     #[serde(rename = "type")]
     pub kind: &'static str,
-    /// The worker or region it is about.
+    /// ID of the worker, or name of the region.
     pub subject: String,
-    /// When.
+    /// Time of the event.
     pub time: Timestamp,
-    /// What the data is written in.
+    /// Media type of the data.
     pub datacontenttype: &'static str,
-    /// The particulars.
+    /// Fields of the event.
     pub data: Value,
 }
 
 impl CloudEvent {
-    /// Puts something that happened to a worker, or to a region, into an envelope.
-    pub fn about(subject: &str, event: &Event, time: Timestamp) -> Self {
+    /// Wraps an event of a worker or a region.
+    pub fn new(subject: &str, event: &Event, time: Timestamp) -> Self {
         let kind = event.event_type();
         let data = serde_json::to_value(event).unwrap_or_default();
         let mut digest = Sha256::new();

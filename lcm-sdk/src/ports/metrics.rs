@@ -4,12 +4,16 @@ use crate::lifecycle::ids::InstanceId;
 use crate::lifecycle::observation::{CloudMetrics, Lookup};
 use crate::lifecycle::time::Timestamp;
 
-/// CloudWatch, asked for many instances at once.
+/// CloudWatch metrics of instances.
+///
+/// # Promises
+/// - The latest values are returned in request order.
+/// - Missing values are `None`: an instance without data is `Found` with empty metrics.
+/// - Later values are ignored: nothing newer than `until` is returned.
+/// - Batches return one result per instance.
+/// - Failed calls are [`Lookup::Unknown`], and failures are not cached.
 #[async_trait]
 pub trait Metrics: Send + Sync {
-    /// The latest utilisation of instances up to a moment: one answer for each id, in the order of the ids.
-    ///
-    /// An instance without any data point is `Found` with nothing in it; what the agent does not report is missing
-    /// alone. [`Lookup::Unknown`] if CloudWatch could not be asked.
+    /// Reads the latest utilization of instances up to a time. Returns one result per ID, in the order of the IDs.
     async fn utilization(&self, region: &str, ids: &[InstanceId], until: Timestamp) -> Vec<Lookup<CloudMetrics>>;
 }

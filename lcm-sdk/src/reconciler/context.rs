@@ -137,7 +137,7 @@ impl Context {
 
     /// Publishes an event. A failed delivery is logged and counted, and nothing waits for it.
     pub(super) async fn announce(&self, subject: &str, event: &Event, at: Timestamp) -> Result<(), CallFailure> {
-        let event = CloudEvent::about(subject, event, at);
+        let event = CloudEvent::new(subject, event, at);
         let published = self.ports().events.publish(&event).await;
         if let Err(failure) = &published {
             tracing::warn!(target: "lcm::events", subject, kind = event.kind, %failure, "an event was not delivered");

@@ -1,4 +1,4 @@
-//! Describing many instances with few calls.
+//! Batches describe calls.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,37 +18,38 @@ use crate::lifecycle::observation::Lookup;
 use crate::ports::{Compute, DiscoveryFilter};
 use crate::telemetry::Telemetry;
 
-/// How describes are collected.
+/// Configuration of a [`BatchingCompute`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BatchSettings {
-    /// How long the first caller waits for others.
+    /// Time that the first call of a batch waits for others. Default: 5 ms.
     pub window: Duration,
-    /// How many instances go into one describe; EC2 takes 1000.
-    pub most: usize,
-    /// How long a describe may take before its callers are told that nobody knows.
-    pub deadline: Duration,
+    /// Maximum number of instances per batch. Default: 1000, the limit of EC2.
+    pub max_size: usize,
+    /// Time limit of a batch. Default: 60 s.
+    pub timeout: Duration,
 }
 
 impl Default for BatchSettings {
     fn default() -> Self {
-        Self { window: Duration::from_millis(5), most: 1000, deadline: Duration::from_secs(60) }
+        Self { window: Duration::from_millis(5), max_size: 1000, timeout: Duration::from_secs(60) }
     }
 }
 
-/// A [`Compute`] that collects the calls of [`Compute::instance`] and sends them as one [`Compute::instances`].
-/// Everything else goes straight through; launches above all, because a batch would defeat their tokens.
+/// A [`Compute`] that combines concurrent calls of [`Compute::instance`] into one call of [`Compute::instances`]. All other
+/// calls are passed on unchanged.
 ///
 /// # Flow
-/// The first caller in a region opens a batch, which leaves when its window is over or when it is full, in a task of
-/// its own. Each caller waits for its own answer.
+/// The first call in a region opens a batch. The batch is sent in a task of its own, when the window has passed or the
+/// batch is full. Each caller waits for its own result.
 ///
 /// # Guarantees
-/// - n instances asked for within a window cost ⌈n/1000⌉ calls; who asks for the same instance shares the answer.
-/// - Nobody is given an answer that was asked for before he came.
-/// - Regions do not wait for each other, nor does a batch for the one before.
+/// - n instances within a window cost ⌈n/1000⌉ calls. Callers of the same instance share its result.
+/// - A result is never older than the call.
+/// - Regions do not wait for each other, and a batch does not wait for the one before.
 ///
 /// # Cancel safety
-/// A caller that goes away takes nobody with it. If all of a batch's callers go before it leaves, nothing is asked.
+/// A dropped call does not affect the others. A batch whose calls were all dropped is not sent.
 ///
 /// Needs a running tokio runtime.
 #[derive(Clone)]
@@ -56,7 +57,7 @@ pub struct BatchingCompute {
     inner: Arc<dyn Compute>,
     settings: BatchSettings,
     telemetry: Telemetry,
-    regions: Arc<Mutex<HashMap<String, Collecting>>>,
+    regions: Arc<Mutex<HashMap<String, OpenBatch>>>,
 }
 
 impl std::fmt::Debug for BatchingCompute {
@@ -67,15 +68,15 @@ impl std::fmt::Debug for BatchingCompute {
 
 type Callers = HashMap<InstanceId, Vec<oneshot::Sender<Lookup<Instance>>>>;
 
-/// The batch of a region that has not left yet.
+/// The open batch of a region.
 #[derive(Debug, Default)]
-struct Collecting {
-    /// Which batch this is, so that the timer of one that left full does not send the next one early.
+struct OpenBatch {
+    /// Sequence number, so that the timer of a full batch does not send the next one early.
     number: u64,
     callers: Callers,
 }
 
-impl Collecting {
+impl OpenBatch {
     fn take(&mut self) -> Callers {
         self.number = self.number.wrapping_add(1);
         std::mem::take(&mut self.callers)
@@ -83,19 +84,19 @@ impl Collecting {
 }
 
 impl BatchingCompute {
-    /// Batches the describes of another.
+    /// Batches the describe calls to `inner`.
     pub fn new(inner: Arc<dyn Compute>, settings: BatchSettings, telemetry: Telemetry) -> Self {
-        let settings = BatchSettings { most: settings.most.max(1), ..settings };
+        let settings = BatchSettings { max_size: settings.max_size.max(1), ..settings };
         Self { inner, settings, telemetry, regions: Arc::default() }
     }
 
-    fn enter(&self, region: &str, id: &InstanceId) -> oneshot::Receiver<Lookup<Instance>> {
+    fn join(&self, region: &str, id: &InstanceId) -> oneshot::Receiver<Lookup<Instance>> {
         let (sender, receiver) = oneshot::channel();
         let mut regions = self.regions.lock();
         let batch = regions.entry(region.to_owned()).or_default();
         let is_first = batch.callers.is_empty();
         batch.callers.entry(id.clone()).or_default().push(sender);
-        if batch.callers.len() >= self.settings.most {
+        if batch.callers.len() >= self.settings.max_size {
             let callers = batch.take();
             tokio::spawn(self.clone().send(region.to_owned(), callers));
         } else if is_first {
@@ -123,17 +124,17 @@ impl BatchingCompute {
         }
         let ids: Vec<InstanceId> = callers.keys().cloned().collect();
         self.telemetry.observe_batch(ids.len());
-        let answers = match timeout(self.settings.deadline, self.inner.instances(&region, &ids)).await {
-            Ok(answers) => answers,
+        let results = match timeout(self.settings.timeout, self.inner.instances(&region, &ids)).await {
+            Ok(results) => results,
             Err(_) => {
-                let message = format!("{region} did not describe {} instances in time", ids.len());
+                let message = format!("describing {} instances in {region} took too long", ids.len());
                 vec![Lookup::Unknown(CallFailure::new(FailureKind::Unclear, message)); ids.len()]
             }
         };
-        for (id, answer) in ids.iter().zip(answers) {
+        for (id, result) in ids.iter().zip(results) {
             for caller in callers.remove(id).into_iter().flatten() {
-                // Whoever has gone meanwhile needs no answer.
-                drop(caller.send(answer.clone()));
+                // Fails if the caller was dropped meanwhile.
+                drop(caller.send(result.clone()));
             }
         }
     }
@@ -146,9 +147,9 @@ impl Compute for BatchingCompute {
     }
 
     async fn instance(&self, region: &str, id: &InstanceId) -> Lookup<Instance> {
-        let receiver = self.enter(region, id);
+        let receiver = self.join(region, id);
         receiver.await.unwrap_or_else(|_| {
-            let message = format!("the describe of {id} in {region} ended without an answer about it");
+            let message = format!("describing {id} in {region} ended without a result");
             Lookup::Unknown(CallFailure::new(FailureKind::Unclear, message))
         })
     }
@@ -206,7 +207,7 @@ mod tests {
         (compute, ids)
     }
 
-    fn batched(compute: &Arc<MemoryCompute>) -> (Telemetry, BatchingCompute) {
+    fn batching(compute: &Arc<MemoryCompute>) -> (Telemetry, BatchingCompute) {
         let telemetry = Telemetry::default();
         let inner: Arc<dyn Compute> = Arc::clone(compute) as _;
         (telemetry.clone(), BatchingCompute::new(inner, BatchSettings::default(), telemetry))
@@ -228,12 +229,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn n_instances_cost_a_thousandth_of_n_calls() {
+    async fn instances_are_batched_by_the_thousand() {
         for (count, calls) in [(1, 1), (1000, 1), (1001, 2), (2500, 3)] {
             let (compute, ids) = fleet(count);
-            let (telemetry, batched) = batched(&compute);
-            let answers = join_all(ids.iter().map(|id| batched.instance("here", id))).await;
-            assert!(answers.iter().zip(&ids).all(|(answer, id)| answer.found().is_some_and(|found| found.id == *id)));
+            let (telemetry, batching) = batching(&compute);
+            let results = join_all(ids.iter().map(|id| batching.instance("here", id))).await;
+            assert!(results.iter().zip(&ids).all(|(result, id)| result.found().is_some_and(|found| found.id == *id)));
             assert_eq!(sizes(&compute).len(), calls, "{count} instances");
             let text = telemetry.to_prometheus();
             assert!(text.contains(&format!("lcm_describe_batch_size_sum {count}.0")), "{text}");
@@ -241,71 +242,71 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_asks_for_the_same_shares_the_answer_and_who_comes_later_gets_a_fresh_one() {
+    async fn concurrent_callers_share_a_result() {
         let (compute, ids) = fleet(1);
-        let (_, batched) = batched(&compute);
-        let answers = join_all((0..50).map(|_| batched.instance("here", &ids[0]))).await;
-        assert!(answers.iter().all(|answer| answer.found().is_some()));
+        let (_, batching) = batching(&compute);
+        let results = join_all((0..50).map(|_| batching.instance("here", &ids[0]))).await;
+        assert!(results.iter().all(|result| result.found().is_some()));
         assert_eq!(sizes(&compute), [1]);
         compute.set_state("here", &ids[0], Ec2State::Terminated);
-        let later = batched.instance("here", &ids[0]).await;
+        let later = batching.instance("here", &ids[0]).await;
         assert_eq!(later.found().map(|instance| instance.state), Some(Ec2State::Terminated));
         assert_eq!(sizes(&compute), [1, 1]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn callers_that_go_take_nobody_with_them_and_are_not_asked_for() {
+    async fn canceled_caller_does_not_affect_others() {
         let (compute, ids) = fleet(10);
-        let (_, batched) = batched(&compute);
-        let patient = batched.instance("here", &ids[0]);
-        let impatient = join_all(ids[1..].iter().map(|id| batched.instance("here", id)));
+        let (_, batching) = batching(&compute);
+        let patient = batching.instance("here", &ids[0]);
+        let impatient = join_all(ids[1..].iter().map(|id| batching.instance("here", id)));
         let impatient = timeout(Duration::from_millis(1), impatient);
-        let (answer, gone) = tokio::join!(patient, impatient);
-        assert!(gone.is_err() && answer.found().is_some());
+        let (result, gone) = tokio::join!(patient, impatient);
+        assert!(gone.is_err() && result.found().is_some());
         assert_eq!(sizes(&compute), [1]);
 
-        let alone = timeout(Duration::from_millis(1), batched.instance("here", &ids[0])).await;
+        let alone = timeout(Duration::from_millis(1), batching.instance("here", &ids[0])).await;
         assert!(alone.is_err());
         sleep(Duration::from_secs(1)).await;
-        assert_eq!(sizes(&compute), [1], "nobody was left to ask for");
+        assert_eq!(sizes(&compute), [1], "a batch without callers is not sent");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_caller_that_opened_a_batch_can_go_while_it_is_under_way() {
+    async fn batch_survives_its_first_caller() {
         let (compute, ids) = fleet(2);
         compute.slow_down("here", Duration::from_secs(5));
-        let (_, batched) = batched(&compute);
-        let first = timeout(Duration::from_secs(1), batched.instance("here", &ids[0]));
-        let (first, second) = tokio::join!(first, batched.instance("here", &ids[1]));
+        let (_, batching) = batching(&compute);
+        let first = timeout(Duration::from_secs(1), batching.instance("here", &ids[0]));
+        let (first, second) = tokio::join!(first, batching.instance("here", &ids[1]));
         assert!(first.is_err() && second.found().is_some());
         assert_eq!(sizes(&compute), [2]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_slow_region_delays_no_other_and_its_callers_are_told_in_the_end() {
+    async fn slow_region_does_not_delay_others() {
         let (compute, ids) = fleet(1);
         compute.slow_down("here", Duration::from_secs(3600));
-        let (_, batched) = batched(&compute);
+        let (_, batching) = batching(&compute);
         let start = Instant::now();
         let there = async {
-            let answer = batched.instance("there", &ids[0]).await;
-            (answer, start.elapsed())
+            let result = batching.instance("there", &ids[0]).await;
+            (result, start.elapsed())
         };
-        let (stuck, (answer, took)) = tokio::join!(batched.instance("here", &ids[0]), there);
-        assert_eq!(answer.found().map(|instance| instance.state), Some(Ec2State::Stopped));
+        let (stuck, (result, took)) = tokio::join!(batching.instance("here", &ids[0]), there);
+        assert_eq!(result.found().map(|instance| instance.state), Some(Ec2State::Stopped));
         assert!(took < Duration::from_secs(1), "{took:?}");
         assert_eq!(stuck.failure().map(|failure| failure.kind), Some(FailureKind::Unclear));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_bad_id_spoils_no_other_answer() {
+    async fn invalid_id_does_not_affect_others() {
         let (compute, ids) = fleet(3);
-        let (_, batched) = batched(&compute);
+        let (_, batching) = batching(&compute);
         let (missing, banana) = (InstanceId::from("i-0badbadbadbadbad0"), InstanceId::from("banana"));
-        let good = join_all(ids.iter().map(|id| batched.instance("here", id)));
+        let good = join_all(ids.iter().map(|id| batching.instance("here", id)));
         let (good, missing, banana) =
-            tokio::join!(good, batched.instance("here", &missing), batched.instance("here", &banana));
-        assert!(good.iter().all(|answer| answer.found().is_some()));
+            tokio::join!(good, batching.instance("here", &missing), batching.instance("here", &banana));
+        assert!(good.iter().all(|result| result.found().is_some()));
         assert_eq!(missing, Lookup::Absent);
         assert_eq!(banana.failure().map(|failure| failure.kind), Some(FailureKind::Refused));
         assert_eq!(sizes(&compute), [5]);

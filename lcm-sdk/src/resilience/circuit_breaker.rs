@@ -1,4 +1,4 @@
-//! Leaving a target alone that does not answer.
+//! Stops calls to a target that does not respond.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use tokio::time::Instant;
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::telemetry::{BreakerState, Telemetry};
 
-/// When a breaker opens, and for how long.
+/// Configuration of a [`CircuitBreaker`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BreakerSettings {
-    /// Opens after this many calls in a row without an answer.
+    /// Number of consecutive unanswered calls that open the breaker. Default: 5.
     pub failures: u32,
-    /// Lets a trial through after this time.
+    /// Time after which an open breaker permits a trial call. Default: 10 s.
     pub open_for: Duration,
 }
 
@@ -25,28 +25,28 @@ impl Default for BreakerSettings {
     }
 }
 
-/// The breakers of all targets. Clones share them.
+/// Circuit breakers by target. Clones share them.
 #[derive(Debug, Clone)]
-pub struct Breakers {
+pub struct CircuitBreakers {
     settings: BreakerSettings,
     telemetry: Telemetry,
-    breakers: Arc<Mutex<HashMap<String, Arc<Breaker>>>>,
+    breakers: Arc<Mutex<HashMap<String, Arc<CircuitBreaker>>>>,
 }
 
-impl Breakers {
-    /// No target yet.
+impl CircuitBreakers {
+    /// Creates a set without breakers.
     pub fn new(settings: BreakerSettings, telemetry: Telemetry) -> Self {
         Self { settings, telemetry, breakers: Arc::default() }
     }
 
-    /// The breaker of a target, such as `ec2/us-east-1`.
-    pub fn of(&self, target: &str) -> Arc<Breaker> {
+    /// Returns the breaker of a target, such as `ec2/us-east-1`.
+    pub fn get(&self, target: &str) -> Arc<CircuitBreaker> {
         let mut breakers = self.breakers.lock();
         if let Some(breaker) = breakers.get(target) {
             return Arc::clone(breaker);
         }
         self.telemetry.set_breaker(target, BreakerState::Closed);
-        let breaker = Arc::new(Breaker {
+        let breaker = Arc::new(CircuitBreaker {
             target: target.to_owned(),
             settings: self.settings,
             telemetry: self.telemetry.clone(),
@@ -58,21 +58,21 @@ impl Breakers {
     }
 }
 
-/// Whether one target is called.
+/// Circuit breaker of one target.
 ///
 /// # Guarantees
-/// - It opens after so many calls in a row that met nobody ([`FailureKind::Unclear`], [`FailureKind::Unreachable`]).
-///   Every other answer, a refusal too, comes from somebody who is there, and closes it.
-/// - While it is open calls fail at once, with [`FailureKind::Unreachable`]: nothing was sent.
-/// - After its time one trial is let through; its answer decides. A trial that is abandoned decides nothing and makes
-///   room for the next.
+/// - It opens after consecutive calls without a response ([`FailureKind::Unclear`], [`FailureKind::Unreachable`]). Every
+///   other result, including a refusal, shows that the target responds, and closes it.
+/// - While it is open, calls fail at once with [`FailureKind::Unreachable`].
+/// - After [`BreakerSettings::open_for`] it permits one trial call, which closes or opens it. A trial that is dropped
+///   without a result makes room for the next.
 #[derive(Debug)]
-pub struct Breaker {
+pub struct CircuitBreaker {
     target: String,
     settings: BreakerSettings,
     telemetry: Telemetry,
     state: Mutex<State>,
-    /// What the last call without an answer met, for whoever wonders why the breaker is open.
+    /// Failure of the last unanswered call, quoted in refusals.
     last: Mutex<String>,
 }
 
@@ -80,85 +80,85 @@ pub struct Breaker {
 enum State {
     Closed { failures: u32 },
     Open { until: Instant },
-    Trying,
+    HalfOpen,
 }
 
-impl Breaker {
-    /// Asks to make a call.
+impl CircuitBreaker {
+    /// Acquires a permit for one call.
     ///
     /// # Errors
     /// [`FailureKind::Unreachable`] while the breaker is open.
-    pub fn admit(self: &Arc<Self>) -> Result<Pass, CallFailure> {
+    pub fn try_acquire(self: &Arc<Self>) -> Result<Permit, CallFailure> {
         let mut state = self.state.lock();
         let role = match *state {
             State::Closed { .. } => Role::Ordinary,
             State::Open { until } if Instant::now() >= until => {
-                *state = State::Trying;
+                *state = State::HalfOpen;
                 Role::Trial
             }
-            State::Open { .. } | State::Trying => return Err(self.refusal()),
+            State::Open { .. } | State::HalfOpen => return Err(self.refusal()),
         };
-        Ok(Pass { breaker: Arc::clone(self), role, verdict: Verdict::None })
+        Ok(Permit { breaker: Arc::clone(self), role, result: CallResult::Unknown })
     }
 
-    /// Whether a call would be admitted, without taking the place of a trial.
+    /// Checks whether a call would be permitted, without starting a trial.
     ///
     /// # Errors
-    /// As [`Breaker::admit`].
+    /// Like [`CircuitBreaker::try_acquire`].
     pub fn check(&self) -> Result<(), CallFailure> {
         match *self.state.lock() {
             State::Closed { .. } => Ok(()),
             State::Open { until } if Instant::now() >= until => Ok(()),
-            State::Open { .. } | State::Trying => Err(self.refusal()),
+            State::Open { .. } | State::HalfOpen => Err(self.refusal()),
         }
     }
 
     fn refusal(&self) -> CallFailure {
         let Self { target, settings, .. } = self;
         let message = format!(
-            "{target} did not answer {} calls in a row and is left alone for a while; last: {}",
+            "circuit breaker of {target} is open after {} calls without a response; last: {}",
             settings.failures,
             self.last.lock()
         );
         CallFailure::new(FailureKind::Unreachable, message)
     }
 
-    fn answered(&self) {
+    fn close(&self) {
         let before = std::mem::replace(&mut *self.state.lock(), State::Closed { failures: 0 });
         match before {
             State::Closed { .. } => {}
-            State::Open { .. } | State::Trying => {
-                tracing::info!(target: "lcm::breaker", target = self.target, "answers again");
+            State::Open { .. } | State::HalfOpen => {
+                tracing::info!(target: "lcm::breaker", target = self.target, "circuit breaker closed");
                 self.telemetry.set_breaker(&self.target, BreakerState::Closed);
             }
         }
     }
 
-    fn unanswered(&self, role: Role) {
+    fn count_failure(&self, role: Role) {
         let mut state = self.state.lock();
         *state = match (*state, role) {
             (State::Closed { failures }, Role::Ordinary | Role::Trial) if failures + 1 < self.settings.failures => {
                 State::Closed { failures: failures + 1 }
             }
             (State::Closed { .. }, Role::Ordinary | Role::Trial) => {
-                tracing::warn!(target: "lcm::breaker", target = self.target, "does not answer; left alone for a while");
+                tracing::warn!(target: "lcm::breaker", target = self.target, "circuit breaker opened");
                 self.telemetry.set_breaker(&self.target, BreakerState::Open);
-                self.opened()
+                self.open_state()
             }
-            (State::Trying, Role::Trial) => self.opened(),
-            // A call from before it opened says nothing new.
-            (unchanged @ (State::Open { .. } | State::Trying), Role::Ordinary | Role::Trial) => unchanged,
+            (State::HalfOpen, Role::Trial) => self.open_state(),
+            // A call that started before the breaker opened does not extend it.
+            (unchanged @ (State::Open { .. } | State::HalfOpen), Role::Ordinary | Role::Trial) => unchanged,
         };
     }
 
-    fn abandoned(&self, role: Role) {
+    fn abandon_trial(&self, role: Role) {
         let mut state = self.state.lock();
-        if let (State::Trying, Role::Trial) = (*state, role) {
+        if let (State::HalfOpen, Role::Trial) = (*state, role) {
             *state = State::Open { until: Instant::now() };
         }
     }
 
-    fn opened(&self) -> State {
+    fn open_state(&self) -> State {
         State::Open { until: Instant::now() + self.settings.open_for }
     }
 }
@@ -170,29 +170,29 @@ enum Role {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Verdict {
-    None,
-    Answered,
+enum CallResult {
+    Unknown,
+    Responded,
     Unanswered,
 }
 
-/// Leave to make one call. Say how it went with [`Pass::settle`]; dropping it says that nobody knows.
+/// Permission for one call. Report its result with [`Permit::record`]; dropping the permit reports none.
 #[derive(Debug)]
 #[must_use]
-pub struct Pass {
-    breaker: Arc<Breaker>,
+pub struct Permit {
+    breaker: Arc<CircuitBreaker>,
     role: Role,
-    verdict: Verdict,
+    result: CallResult,
 }
 
-impl Pass {
-    /// Says how the call went.
-    pub fn settle<T>(mut self, result: &Result<T, CallFailure>) {
-        self.verdict = Verdict::Answered;
+impl Permit {
+    /// Reports the result of the call.
+    pub fn record<T>(mut self, result: &Result<T, CallFailure>) {
+        self.result = CallResult::Responded;
         let Err(failure) = result else { return };
         match failure.kind {
             FailureKind::Unclear | FailureKind::Unreachable => {
-                self.verdict = Verdict::Unanswered;
+                self.result = CallResult::Unanswered;
                 *self.breaker.last.lock() = failure.to_string();
             }
             FailureKind::Throttled
@@ -205,12 +205,12 @@ impl Pass {
     }
 }
 
-impl Drop for Pass {
+impl Drop for Permit {
     fn drop(&mut self) {
-        match self.verdict {
-            Verdict::None => self.breaker.abandoned(self.role),
-            Verdict::Answered => self.breaker.answered(),
-            Verdict::Unanswered => self.breaker.unanswered(self.role),
+        match self.result {
+            CallResult::Unknown => self.breaker.abandon_trial(self.role),
+            CallResult::Responded => self.breaker.close(),
+            CallResult::Unanswered => self.breaker.count_failure(self.role),
         }
     }
 }
@@ -221,26 +221,26 @@ mod tests {
 
     const OPEN: &str = "lcm_breaker_open{target=\"ec2/here\"} 1";
 
-    fn breaker() -> (Telemetry, Arc<Breaker>) {
+    fn breaker() -> (Telemetry, Arc<CircuitBreaker>) {
         let telemetry = Telemetry::default();
         let settings = BreakerSettings { failures: 3, open_for: Duration::from_secs(10) };
-        (telemetry.clone(), Breakers::new(settings, telemetry).of("ec2/here"))
+        (telemetry.clone(), CircuitBreakers::new(settings, telemetry).get("ec2/here"))
     }
 
-    fn call(breaker: &Arc<Breaker>, result: Result<(), FailureKind>) -> Result<(), CallFailure> {
-        let pass = breaker.admit()?;
-        pass.settle(&result.map_err(|kind| CallFailure::new(kind, "so it went")));
+    fn call(breaker: &Arc<CircuitBreaker>, result: Result<(), FailureKind>) -> Result<(), CallFailure> {
+        let permit = breaker.try_acquire()?;
+        permit.record(&result.map_err(|kind| CallFailure::new(kind, "planned")));
         Ok(())
     }
 
-    fn open(breaker: &Arc<Breaker>) {
+    fn open(breaker: &Arc<CircuitBreaker>) {
         for _ in 0..3 {
             call(breaker, Err(FailureKind::Unclear)).expect("still closed");
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_opens_after_so_many_in_a_row_and_an_answer_in_between_starts_over() {
+    async fn breaker_opens_after_consecutive_failures() {
         let (telemetry, breaker) = breaker();
         for result in [Err(FailureKind::Unclear), Err(FailureKind::Unreachable), Err(FailureKind::Refused)] {
             call(&breaker, result).expect("closed");
@@ -250,41 +250,41 @@ mod tests {
         let refused = call(&breaker, Ok(())).expect_err("open");
         assert_eq!(refused.kind, FailureKind::Unreachable);
         assert!(refused.kind.did_nothing());
-        assert!(refused.to_string().contains("ec2/here") && refused.to_string().contains("so it went"), "{refused}");
+        assert!(refused.to_string().contains("ec2/here") && refused.to_string().contains("planned"), "{refused}");
         assert!(telemetry.to_prometheus().contains(OPEN));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_trial_goes_through_and_its_answer_decides() {
+    async fn trial_call_closes_or_reopens() {
         let (telemetry, breaker) = breaker();
         open(&breaker);
         tokio::time::sleep(Duration::from_secs(10)).await;
-        let trial = breaker.admit().expect("a trial");
-        assert!(breaker.admit().is_err() && breaker.check().is_err(), "one at a time");
-        trial.settle(&Err::<(), _>(CallFailure::new(FailureKind::Unclear, "still nothing")));
+        let trial = breaker.try_acquire().expect("a trial");
+        assert!(breaker.try_acquire().is_err() && breaker.check().is_err(), "one trial at a time");
+        trial.record(&Err::<(), _>(CallFailure::new(FailureKind::Unclear, "still nothing")));
         assert!(breaker.check().is_err(), "open again");
         tokio::time::sleep(Duration::from_secs(10)).await;
         call(&breaker, Ok(())).expect("a second trial");
-        assert!(breaker.admit().is_ok() && breaker.admit().is_ok());
+        assert!(breaker.try_acquire().is_ok() && breaker.try_acquire().is_ok());
         assert!(!telemetry.to_prometheus().contains(OPEN));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_abandoned_trial_makes_room_for_the_next() {
+    async fn dropped_trial_makes_room_for_the_next() {
         let (_, breaker) = breaker();
         open(&breaker);
         tokio::time::sleep(Duration::from_secs(10)).await;
-        drop(breaker.admit().expect("a trial"));
-        assert!(breaker.admit().is_ok());
+        drop(breaker.try_acquire().expect("a trial"));
+        assert!(breaker.try_acquire().is_ok());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_late_failure_does_not_prolong_an_open_breaker() {
+    async fn late_failure_does_not_extend_an_open_breaker() {
         let (_, breaker) = breaker();
-        let slow = breaker.admit().expect("closed");
+        let slow = breaker.try_acquire().expect("closed");
         open(&breaker);
         tokio::time::sleep(Duration::from_secs(9)).await;
-        slow.settle(&Err::<(), _>(CallFailure::new(FailureKind::Unclear, "late")));
+        slow.record(&Err::<(), _>(CallFailure::new(FailureKind::Unclear, "late")));
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert!(breaker.check().is_ok());
     }

@@ -1,5 +1,6 @@
-//! Rate limits, circuit breaking and batching of calls. Depends on the ports alone.
+//! Rate limits, circuit breaking, retries and batching of calls.
 
 pub mod batch;
 pub mod circuit_breaker;
 pub mod rate_limit;
+pub mod retry;

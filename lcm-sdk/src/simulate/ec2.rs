@@ -58,7 +58,7 @@ pub struct Ec2Model {
 pub struct Catalog {
     /// AMIs in any order.
     pub images: Vec<Image>,
-    /// Subnet IDs.
+    /// IDs of the subnets.
     pub subnets: BTreeSet<String>,
 }
 

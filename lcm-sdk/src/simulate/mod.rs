@@ -62,7 +62,7 @@ pub struct Simulation {
     pub running_workers: usize,
     /// Policy that decisions follow.
     pub policy: Policy,
-    /// Current time.
+    /// Current simulated time.
     pub now: Timestamp,
     /// Time between two reconciles. Default: 30 s.
     pub step: Duration,

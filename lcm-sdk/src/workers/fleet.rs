@@ -72,7 +72,7 @@ impl Resource for WorkerFleet {
     /// reconcile.
     async fn list(&self, request: &ListRequest) -> Result<Listing<ReadWorker>, CallFailure> {
         let read_at = Instant::now();
-        let mut listing = self.reconciler.ports().control_plane.workers(&Scope::living()).await?;
+        let mut listing = self.reconciler.ports().control_plane.workers(&Scope::active()).await?;
         listing.workers.retain(|worker| request.owns(worker.id.as_str()));
         for record in &listing.unreadable {
             let id = record.id.as_ref().map_or("(no id)", WorkerId::as_str);

@@ -76,7 +76,7 @@ impl MetricsLoop {
     /// # Errors
     /// If the workers cannot be listed.
     pub async fn run_once(&self) -> Result<MetricsReport, CallFailure> {
-        let listing = self.reconciler.ports().control_plane.workers(&Scope::living()).await?;
+        let listing = self.reconciler.ports().control_plane.workers(&Scope::active()).await?;
         let policy = self.reconciler.policy();
         let mut by_region: BTreeMap<&str, Vec<(&Worker, InstanceId)>> = BTreeMap::new();
         let ours = |worker: &&Worker| self.ownership.owns(worker.id.as_str());

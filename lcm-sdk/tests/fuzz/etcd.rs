@@ -96,8 +96,8 @@ fn etcd_response_is_parsed_or_fails_with_a_short_error() {
     });
     let list = || {
         runtime.block_on(async {
-            let options =
-                EtcdOptions { call_timeout: Duration::from_secs(20), ..EtcdOptions::new([address.to_string()]) };
+            let mut options = EtcdOptions::new([address.to_string()]);
+            options.call_timeout = Duration::from_secs(20);
             Etcd::new(options).expect("options").list("/workers/").await
         })
     };

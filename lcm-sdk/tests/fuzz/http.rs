@@ -74,13 +74,11 @@ fn cml_response_is_parsed_or_fails_without_secrets() {
     ];
     let runtime = runtime();
     let server = CannedServer::start(&runtime);
-    let options = Options {
-        security: Security::PlainHttp,
-        port: server.address.port(),
-        timeout: Duration::from_secs(30),
-        max_body: MAX_BODY,
-        ..Options::default()
-    };
+    let mut options = Options::default();
+    options.security = Security::PlainHttp;
+    options.port = server.address.port();
+    options.timeout = Duration::from_secs(30);
+    options.max_body = MAX_BODY;
     let logged_in = response(200, "application/json", br#""canary-bearer""#);
     let login = prop_oneof![3 => Just(logged_in.clone()), 1 => any_response(examples.clone())];
     let case = (any_response(examples), login, 0_u8..6);
@@ -142,7 +140,7 @@ fn control_plane_response_is_parsed_or_fails_without_secrets() {
         let started = Instant::now();
         runtime.block_on(async {
             match call {
-                0 => check_failure(client.workers(&Scope::living()).await, &["canary-api-key"]),
+                0 => check_failure(client.workers(&Scope::active()).await, &["canary-api-key"]),
                 1 => check_failure(client.worker(&id).await, &["canary-api-key"]),
                 2 => check_failure(client.sessions(&id).await, &["canary-api-key"]),
                 3 => check_failure(client.template("metal").await, &["canary-api-key"]),

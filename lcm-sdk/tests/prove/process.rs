@@ -54,14 +54,15 @@ impl Process {
             lives: AtomicBool::new(true),
         });
         let door = Arc::new(Door(Arc::clone(&process)));
-        let ports = Ports {
-            compute: Arc::clone(&door) as _,
-            metrics: Arc::clone(&door) as _,
-            cml: Arc::clone(&door) as _,
-            control_plane: Arc::clone(&door) as _,
-            events: Arc::clone(&door) as _,
-            clock: Arc::new(world.clock.clone()),
-        };
+        let ports = Ports::builder()
+            .compute(Arc::clone(&door) as _)
+            .metrics(Arc::clone(&door) as _)
+            .cml(Arc::clone(&door) as _)
+            .control_plane(Arc::clone(&door) as _)
+            .events(Arc::clone(&door) as _)
+            .clock(Arc::new(world.clock.clone()))
+            .build()
+            .expect("all ports");
         let coordination = (world.setup.controllers > 1).then(|| Arc::clone(&door) as _);
         let config = process.config();
         let telemetry = Telemetry::default();

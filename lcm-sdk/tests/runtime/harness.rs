@@ -59,14 +59,15 @@ impl Harness {
     }
 
     pub(crate) fn ports(&self) -> Ports {
-        Ports {
-            compute: Arc::clone(&self.compute) as _,
-            metrics: Arc::clone(&self.metrics) as _,
-            cml: Arc::clone(&self.cml) as _,
-            control_plane: Arc::clone(&self.control_plane) as _,
-            events: Arc::clone(&self.events) as _,
-            clock: Arc::new(self.clock.clone()),
-        }
+        Ports::builder()
+            .compute(Arc::clone(&self.compute) as _)
+            .metrics(Arc::clone(&self.metrics) as _)
+            .cml(Arc::clone(&self.cml) as _)
+            .control_plane(Arc::clone(&self.control_plane) as _)
+            .events(Arc::clone(&self.events) as _)
+            .clock(Arc::new(self.clock.clone()))
+            .build()
+            .expect("all ports")
     }
 
     pub(crate) fn reconciler(&self) -> Reconciler {

@@ -168,10 +168,8 @@ async fn no_secret_comes_out_whatever_goes_right_or_wrong() {
         "action": {"kind": "error", "code": "503", "message": "cannot take licence-token-0451 now"},
     }));
 
-    let sink = SinkOptions {
-        token: Some(Secret::from("sink-secret-token")),
-        ..SinkOptions::new(indiscreet_sink(sent_events.clone()))
-    };
+    let mut sink = SinkOptions::new(indiscreet_sink(sent_events.clone()));
+    sink.token = Some(Secret::from("sink-secret-token"));
     let sink: Arc<dyn Events> = Arc::new(HttpEvents::new(sink).expect("a good address"));
     let actor = stage.controller_on(&endpoint, "only", |config, ports| {
         config.cml = CmlDefaults { username: "admin".to_owned(), password: Secret::from("cml-default-password") };
@@ -196,7 +194,8 @@ async fn no_secret_comes_out_whatever_goes_right_or_wrong() {
 
     // An etcd that does not know the user.
     let user = EtcdUser { name: "lcm".to_owned(), password: Secret::from("etcd-secret-password") };
-    let options = EtcdOptions { user: Some(user), ..EtcdOptions::new([format!("http://{endpoint}")]) };
+    let mut options = EtcdOptions::new([format!("http://{endpoint}")]);
+    options.user = Some(user);
     let told = format!("{options:?}");
     let stranger: Arc<dyn lcm_sdk::ports::Coordination> = Arc::new(Etcd::new(options).expect("good options"));
     let refused = stranger.list("/workers/").await;

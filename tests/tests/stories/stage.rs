@@ -372,27 +372,28 @@ fn discovery_config() -> DiscoveryConfig {
 fn ports(cloud: &FakeCloud, telemetry: &Telemetry) -> Ports {
     let endpoints = cloud.endpoints();
     // Fast enough never to be held back by our own rates, patient enough for a busy machine.
-    let tuning = Tuning { speed: 1000.0, attempt: Duration::from_secs(20), ..Tuning::default() };
-    let account = Account::at(&endpoints.aws_url, "fake", &Secret::from(AWS_SECRET), tuning, telemetry);
-    let cml = cml::Options {
-        security: Security::VerifiedWith(endpoints.cml_ca_file.clone()),
-        port: endpoints.cml_port,
-        ..cml::Options::default()
-    };
+    let mut tuning = Tuning::default();
+    tuning.rate_factor = 1000.0;
+    tuning.attempt_timeout = Duration::from_secs(20);
+    let account = Account::with_endpoint(&endpoints.aws_url, "fake", &Secret::from(AWS_SECRET), tuning, telemetry);
+    let mut cml = cml::Options::default();
+    cml.security = Security::VerifiedWith(endpoints.cml_ca_file.clone());
+    cml.port = endpoints.cml_port;
     let key = Secret::from(endpoints.control_plane_api_key.as_str());
     let options = control_plane::Options::new(&endpoints.control_plane_url, key);
     let control_plane = Arc::new(ControlPlaneClient::new(options).expect("a good address"));
     let told: Arc<dyn Events> = Arc::new(ControlPlaneEvents::new(Arc::clone(&control_plane)));
     let compute =
         BatchingCompute::new(Arc::new(Ec2::new(account.clone())), BatchSettings::default(), telemetry.clone());
-    Ports {
-        compute: Arc::new(compute),
-        metrics: Arc::new(CloudWatch::new(account)),
-        cml: Arc::new(CmlClient::new(cml).expect("a good authority")),
-        control_plane,
-        events: Arc::new(FanoutEvents::new([Arc::new(LogEvents) as Arc<dyn Events>, told])),
-        clock: Arc::new(CloudClock(Arc::clone(cloud.world()))),
-    }
+    Ports::builder()
+        .compute(Arc::new(compute))
+        .metrics(Arc::new(CloudWatch::new(account)))
+        .cml(Arc::new(CmlClient::new(cml).expect("a good authority")))
+        .control_plane(control_plane)
+        .events(Arc::new(FanoutEvents::new([Arc::new(LogEvents) as Arc<dyn Events>, told])))
+        .clock(Arc::new(CloudClock(Arc::clone(cloud.world()))))
+        .build()
+        .expect("all ports")
 }
 
 fn text(value: &Value) -> String {

@@ -1,5 +1,6 @@
-//! How AWS is reached: credentials, endpoints, time limits, and how fast it is asked.
+//! AWS account: credentials, endpoints, time limits and rate limits.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -7,61 +8,63 @@ use aws_config::retry::RetryConfig;
 use aws_config::timeout::TimeoutConfig;
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_sdk_ec2::config::{Credentials, SharedCredentialsProvider, SharedHttpClient};
+use parking_lot::Mutex;
 
-use super::call_policy::Guard;
+use super::api::Caller;
 use super::complete::CompleteResponse;
 use crate::lifecycle::secret::Secret;
 use crate::resilience::circuit_breaker::BreakerSettings;
+use crate::resilience::retry::{CallPolicy, CallPolicySettings};
 use crate::telemetry::Telemetry;
 
-/// How patient and how fast we are with AWS.
+/// Time limits and rate limits of AWS calls.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Tuning {
-    /// How long a connection may take.
-    pub connect: Duration,
-    /// How long one attempt may take, connection included.
-    pub attempt: Duration,
-    /// How long a call may take with all its attempts and with waiting for its turn.
-    pub call: Duration,
-    /// How many attempts a call gets.
-    pub attempts: u32,
-    /// How many times faster than AWS's published request rates we may ask. More than 1 only if AWS raised them.
-    pub speed: f64,
-    /// When a region that does not answer is left alone.
+    /// Time limit for opening a connection. Default: 3 s.
+    pub connect_timeout: Duration,
+    /// Time limit of one attempt, including the connection. Default: 10 s.
+    pub attempt_timeout: Duration,
+    /// Time limit of a call, including all attempts and waiting for the rate limit. Default: 45 s.
+    pub call_timeout: Duration,
+    /// Maximum number of attempts per call. Default: 3.
+    pub max_attempts: u32,
+    /// Factor on the request rates that AWS publishes. Default: 1. Use more only if AWS raised the limits.
+    pub rate_factor: f64,
+    /// Circuit breakers, one per service and region.
     pub breaker: BreakerSettings,
-    /// How long the AMIs that a pattern matches are remembered.
-    pub images_kept: Duration,
-    /// Accounts whose AMIs are taken, as AWS writes them: ids, `self`. Empty takes anybody's, public ones too: then a
-    /// stranger can publish an AMI with a matching name and a newer date. Name the owners wherever they are known.
+    /// Time to live of cached AMI lists. Default: 5 min.
+    pub image_cache_ttl: Duration,
+    /// Owners of accepted AMIs: account IDs or `self`. Default: empty, which accepts all AMIs, also public ones. An attacker
+    /// can then publish a newer AMI with a matching name, so set the owners if they are known.
     pub image_owners: Vec<String>,
 }
 
 impl Default for Tuning {
     fn default() -> Self {
         Self {
-            connect: Duration::from_secs(3),
-            attempt: Duration::from_secs(10),
-            call: Duration::from_secs(45),
-            attempts: 3,
-            speed: 1.0,
+            connect_timeout: Duration::from_secs(3),
+            attempt_timeout: Duration::from_secs(10),
+            call_timeout: Duration::from_secs(45),
+            max_attempts: 3,
+            rate_factor: 1.0,
             breaker: BreakerSettings::default(),
-            images_kept: Duration::from_secs(300),
+            image_cache_ttl: Duration::from_secs(300),
             image_owners: Vec::new(),
         }
     }
 }
 
-/// An AWS account, as [`Ec2`](super::Ec2) and [`CloudWatch`](super::CloudWatch) reach it. Clones share the buckets
-/// and breakers, so that all callers in a process slow down together.
+/// An AWS account for [`Ec2`](super::Ec2) and [`CloudWatch`](super::CloudWatch). Clones share rate limits and circuit
+/// breakers.
 ///
-/// The SDK's own retries are switched off: an attempt that the SDK repeats by itself would go past the token buckets
-/// and the breakers. The attempts are made here instead, each one counted. Repeating is safe for every call we make:
-/// a launch carries its client token, all other changes end in the same state however often they are asked for.
+/// Retries of the SDK are disabled, because they would bypass the rate limits and circuit breakers. Calls are retried
+/// here instead. That is safe for all calls: a launch carries a client token, and the other changes are idempotent.
 #[derive(Clone)]
 pub struct Account {
     config: SdkConfig,
     tuning: Tuning,
-    guard: Guard,
+    caller: Caller,
 }
 
 impl fmt::Debug for Account {
@@ -75,14 +78,20 @@ impl Account {
     /// The account of the standard AWS environment: variables (`AWS_PROFILE`, `AWS_ENDPOINT_URL`,
     /// `AWS_ENDPOINT_URL_EC2`, …), profiles, web identity, container and instance credentials.
     ///
-    /// Nothing is asked of AWS yet; credentials that are missing show when the first call is made.
+    /// Makes no AWS call. Missing credentials fail the first call.
     pub async fn from_environment(tuning: Tuning, telemetry: &Telemetry) -> Self {
-        // Endpoints are per region and each client is told its own, so no region needs to be configured.
+        // Each client sets its own region, so none needs to be configured.
         Self::new(aws_config::defaults(BehaviorVersion::latest()).load().await, tuning, telemetry)
     }
 
-    /// An account with credentials of its own behind an endpoint of its own, the same for all regions and services.
-    pub fn at(endpoint: &str, access_key_id: &str, secret: &Secret, tuning: Tuning, telemetry: &Telemetry) -> Self {
+    /// An account with explicit credentials and one endpoint for all regions and services.
+    pub fn with_endpoint(
+        endpoint: &str,
+        access_key_id: &str,
+        secret: &Secret,
+        tuning: Tuning,
+        telemetry: &Telemetry,
+    ) -> Self {
         let credentials = Credentials::new(access_key_id, secret.expose(), None, None, "lcm");
         let mut config = SdkConfig::builder()
             .behavior_version(BehaviorVersion::latest())
@@ -94,13 +103,19 @@ impl Account {
         Self::new(config.build(), tuning, telemetry)
     }
 
-    /// An account as somebody configured the SDK. Its retries and time limits are replaced by ours.
+    /// An account with an SDK configuration. Its retries and time limits are replaced.
     pub fn new(config: SdkConfig, tuning: Tuning, telemetry: &Telemetry) -> Self {
-        Self { config, guard: Guard::new(&tuning, telemetry), tuning }
+        let settings = CallPolicySettings {
+            max_attempts: tuning.max_attempts,
+            timeout: tuning.call_timeout,
+            breaker: tuning.breaker,
+        };
+        let caller = Caller::new(CallPolicy::new(settings, telemetry), tuning.rate_factor);
+        Self { config, caller, tuning }
     }
 
-    pub(super) const fn guard(&self) -> &Guard {
-        &self.guard
+    pub(super) const fn caller(&self) -> &Caller {
+        &self.caller
     }
 
     pub(super) const fn tuning(&self) -> &Tuning {
@@ -111,7 +126,7 @@ impl Account {
         let config = aws_sdk_ec2::config::Builder::from(&self.config)
             .region(Region::new(region.to_owned()))
             .retry_config(RetryConfig::disabled())
-            .timeout_config(self.time_limits())
+            .timeout_config(self.timeouts())
             .interceptor(CompleteResponse)
             .build();
         aws_sdk_ec2::Client::from_conf(config)
@@ -121,28 +136,61 @@ impl Account {
         let config = aws_sdk_cloudwatch::config::Builder::from(&self.config)
             .region(Region::new(region.to_owned()))
             .retry_config(RetryConfig::disabled())
-            .timeout_config(self.time_limits())
+            .timeout_config(self.timeouts())
             .build();
         aws_sdk_cloudwatch::Client::from_conf(config)
     }
 
-    fn time_limits(&self) -> TimeoutConfig {
+    fn timeouts(&self) -> TimeoutConfig {
         TimeoutConfig::builder()
-            .connect_timeout(self.tuning.connect)
-            .operation_attempt_timeout(self.tuning.attempt)
-            .operation_timeout(self.tuning.attempt)
+            .connect_timeout(self.tuning.connect_timeout)
+            .operation_attempt_timeout(self.tuning.attempt_timeout)
+            .operation_timeout(self.tuning.attempt_timeout)
             .build()
     }
 }
 
-/// Whether an endpoint is reached without encryption, and directly: a proxy may want to be spoken to with it.
+/// Maximum number of cached clients per service, which is more than AWS has regions.
+const MAX_CLIENTS: usize = 64;
+
+/// Clients of one service by region, created on demand.
+pub(super) struct ClientCache<C>(Mutex<HashMap<String, C>>);
+
+impl<C> fmt::Debug for ClientCache<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Clients hold credentials.
+        f.debug_set().entries(self.0.lock().keys()).finish()
+    }
+}
+
+impl<C> Default for ClientCache<C> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<C: Clone> ClientCache<C> {
+    pub(super) fn get(&self, region: &str, create: impl FnOnce() -> C) -> C {
+        let mut clients = self.0.lock();
+        if let Some(client) = clients.get(region) {
+            return client.clone();
+        }
+        let client = create();
+        if clients.len() < MAX_CLIENTS {
+            clients.insert(region.to_owned(), client.clone());
+        }
+        client
+    }
+}
+
+/// Whether an endpoint uses plain HTTP without a proxy, which might need TLS.
 fn is_plain(endpoint: &str) -> bool {
     const PROXIES: [&str; 4] = ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
     endpoint.starts_with("http://") && PROXIES.iter().all(|name| std::env::var_os(name).is_none())
 }
 
-/// A client for addresses without encryption. It needs no authorities: to read those of the machine, as the SDK does
-/// for every client it makes, takes longer than to ask for an instance.
+/// A client for plain HTTP. Loading the certificate authorities of the machine, as the SDK does for every client, would
+/// take longer than a call.
 fn plain_client() -> SharedHttpClient {
     aws_smithy_http_client::Builder::new().build_http()
 }
@@ -152,7 +200,7 @@ mod tests {
     use super::is_plain;
 
     #[test]
-    fn only_what_is_not_encrypted_does_without_authorities() {
+    fn https_endpoints_are_not_plain() {
         assert!(!is_plain("https://ec2.us-east-1.amazonaws.com"));
         assert!(!is_plain("ec2.us-east-1.amazonaws.com"));
         assert!(!is_plain(""));

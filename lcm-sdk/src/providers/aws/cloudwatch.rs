@@ -1,60 +1,75 @@
-//! CloudWatch.
+//! [`Metrics`] with CloudWatch.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use aws_sdk_cloudwatch::Client;
 use aws_sdk_cloudwatch::primitives::DateTime;
-use aws_sdk_cloudwatch::types::{Metric, MetricDataQuery, MetricDataResult, MetricStat, ScanBy, StatusCode};
+use aws_sdk_cloudwatch::types::{
+    Dimension, Metric, MetricDataQuery, MetricDataResult, MetricStat, RecentlyActive, ScanBy, StatusCode,
+};
 use chrono::TimeDelta;
 use futures_util::stream::{self, StreamExt as _};
+use parking_lot::Mutex;
+use tokio::time::Instant;
 
-use super::account::Account;
-use super::agent_metrics::Agents;
-use super::call_policy::Api;
-use super::clients::Clients;
+use super::account::{Account, ClientCache};
+use super::api::{Api, Caller};
 use super::describe::{is_plausible, malformed};
-use super::metric_names::Measure;
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::ids::InstanceId;
 use crate::lifecycle::observation::{CloudMetrics, Lookup};
 use crate::lifecycle::time::Timestamp;
 use crate::ports::Metrics;
 
-/// CloudWatch takes so many queries in one call.
-const MOST_QUERIES: usize = 500;
-/// So many instances go into one call.
-const MOST_INSTANCES: usize = MOST_QUERIES / Measure::ALL.len();
-/// So many calls are under way at once.
-const AT_ONCE: usize = 4;
-/// More pages than 500 queries can fill: the token leads in circles.
-const MOST_PAGES: usize = 50;
-/// How far back the latest value may lie: two periods of basic monitoring, and what CloudWatch takes to show them.
+/// Maximum number of queries per call.
+const MAX_QUERIES: usize = 500;
+/// Maximum number of instances per call.
+const MAX_INSTANCES: usize = MAX_QUERIES / Measure::ALL.len();
+/// Maximum number of concurrent calls.
+const CONCURRENCY: usize = 4;
+/// Maximum number of pages, which 500 queries do not fill. More mean that the tokens repeat.
+const MAX_PAGES: usize = 50;
+/// Maximum age of a value: two periods of basic monitoring plus the delay of CloudWatch.
 const WINDOW: TimeDelta = TimeDelta::minutes(15);
 
-/// CloudWatch, with one client per region.
+/// Time to live of the metric list of a region. A new agent is found after at most this time.
+const LIST_TTL: Duration = Duration::from_secs(600);
+/// Maximum number of pages of 500 metrics.
+const MAX_LIST_PAGES: usize = 100;
+/// Path of the reported file system.
+const ROOT: &str = "/";
+
+/// Name of the instance dimension.
+const INSTANCE_ID: &str = "InstanceId";
+/// Namespace of the CloudWatch agent.
+const AGENT: &str = "CWAgent";
+
+/// A [`Metrics`] port to CloudWatch, with one client per region.
 ///
 /// # Flow
-/// Three queries per instance, 166 instances per call. An agent reports under dimensions of its own choice: it is
-/// asked for under `InstanceId` alone first (`aggregation_dimensions` in its configuration), and under the dimensions
-/// that CloudWatch lists if nothing is found there.
+/// Three queries per instance, 166 instances per call. Memory and disk come from the CloudWatch agent, whose metrics have
+/// configurable dimensions. They are read with the dimension `InstanceId` first (`aggregation_dimensions` of the agent),
+/// then with the dimensions that CloudWatch lists.
 ///
 /// # Guarantees
-/// Those of [`Metrics`]. A call that fails leaves the instances of the other calls alone.
+/// Those of [`Metrics`]. A failed call affects only its own instances.
 #[derive(Debug)]
 pub struct CloudWatch {
     account: Account,
-    clients: Clients<Client>,
-    agents: Agents,
+    clients: ClientCache<Client>,
+    agents: AgentMetricsCache,
 }
 
 impl CloudWatch {
-    /// CloudWatch in an account.
+    /// Creates a port to CloudWatch in an account. Makes no call.
     pub fn new(account: Account) -> Self {
-        Self { account, clients: Clients::default(), agents: Agents::default() }
+        Self { account, clients: ClientCache::default(), agents: AgentMetricsCache::default() }
     }
 
-    /// Asks for metrics, at most 500: the latest value of each, by the name of its query.
+    /// Reads the latest value of each query, by the ID of the query. Takes at most 500 queries.
     async fn latest(
         &self,
         region: &str,
@@ -62,10 +77,10 @@ impl CloudWatch {
         until: Timestamp,
     ) -> Result<HashMap<String, Latest>, CallFailure> {
         let client = self.clients.get(region, || self.account.cloudwatch(region));
-        let (from, to) = (moment(until - WINDOW), moment(until));
+        let (from, to) = (date_time(until - WINDOW), date_time(until));
         let mut latest: HashMap<String, Latest> = HashMap::new();
         let mut token = None;
-        for _ in 0..MOST_PAGES {
+        for _ in 0..MAX_PAGES {
             let call = || {
                 client
                     .get_metric_data()
@@ -76,7 +91,7 @@ impl CloudWatch {
                     .set_next_token(token.clone())
                     .send()
             };
-            let page = self.account.guard().call(Api::GetMetricData, region, call).await?;
+            let page = self.account.caller().call(Api::GetMetricData, region, call).await?;
             for result in page.metric_data_results() {
                 latest.entry(result.id().unwrap_or_default().to_owned()).or_default().add(result);
             }
@@ -85,7 +100,7 @@ impl CloudWatch {
                 return Ok(latest);
             }
         }
-        let message = format!("GetMetricData in {region} went on for {MOST_PAGES} pages without an end");
+        let message = format!("GetMetricData in {region} returned more than {MAX_PAGES} pages");
         Err(CallFailure::new(FailureKind::Unparsable, message))
     }
 
@@ -93,43 +108,43 @@ impl CloudWatch {
         let queries: Vec<MetricDataQuery> = ids
             .iter()
             .enumerate()
-            .flat_map(|(place, id)| Measure::ALL.map(|measure| query(place, measure, measure.of_instance(id))))
+            .flat_map(|(place, id)| Measure::ALL.map(|measure| query(place, measure, measure.instance_metric(id))))
             .collect();
         let latest = match self.latest(region, &queries, until).await {
             Ok(latest) => latest,
             Err(failure) => return vec![Lookup::Unknown(failure); ids.len()],
         };
-        let mut answers: Vec<_> = (0..ids.len()).map(|place| answer(place, &latest)).collect();
-        self.ask_agents(region, ids, until, &mut answers).await;
-        answers
+        let mut lookups: Vec<_> = (0..ids.len()).map(|place| lookup(place, &latest)).collect();
+        self.add_agent_metrics(region, ids, until, &mut lookups).await;
+        lookups
     }
 
-    /// Looks for what the agents of running instances report under dimensions of their own.
-    async fn ask_agents(
+    /// Adds metrics that agents report with other dimensions.
+    async fn add_agent_metrics(
         &self,
         region: &str,
         ids: &[InstanceId],
         until: Timestamp,
-        answers: &mut [Lookup<CloudMetrics>],
+        lookups: &mut [Lookup<CloudMetrics>],
     ) {
-        let is_missing = |answer: &Lookup<CloudMetrics>, measure: Measure| {
-            answer.found().is_some_and(|found| found.cpu_utilization.is_some() && measure.get(found).is_none())
+        let is_missing = |lookup: &Lookup<CloudMetrics>, measure: Measure| {
+            lookup.found().is_some_and(|found| found.cpu_utilization.is_some() && measure.get(found).is_none())
         };
-        if !answers.iter().any(|answer| Measure::OF_AGENT.iter().any(|measure| is_missing(answer, *measure))) {
+        if !lookups.iter().any(|lookup| Measure::FROM_AGENT.iter().any(|measure| is_missing(lookup, *measure))) {
             return;
         }
         let client = self.clients.get(region, || self.account.cloudwatch(region));
-        let listed = match self.agents.listed(region, &client, self.account.guard()).await {
+        let listed = match self.agents.listed(region, &client, self.account.caller()).await {
             Ok(listed) => listed,
             Err(failure) => {
-                // The processor's utilisation is known all the same; the rest is missing as if no agent ran.
-                tracing::warn!(target: "lcm::aws", region, %failure, "cannot list what agents report");
+                // CPU utilization is known nevertheless; the rest is missing, as without an agent.
+                tracing::warn!(target: "lcm::aws", region, %failure, "cannot list agent metrics");
                 return;
             }
         };
         let mut queries = Vec::new();
-        for (place, (id, answer)) in ids.iter().zip(answers.iter()).enumerate() {
-            for measure in Measure::OF_AGENT.into_iter().filter(|measure| is_missing(answer, *measure)) {
+        for (place, (id, lookup)) in ids.iter().zip(lookups.iter()).enumerate() {
+            for measure in Measure::FROM_AGENT.into_iter().filter(|measure| is_missing(lookup, *measure)) {
                 queries.extend(listed.get(&(measure, id.clone())).map(|metric| query(place, measure, metric.clone())));
             }
         }
@@ -138,16 +153,16 @@ impl CloudWatch {
         }
         match self.latest(region, &queries, until).await {
             Ok(latest) => {
-                for (place, answer) in answers.iter_mut().enumerate() {
-                    if let Lookup::Found(found) = answer {
-                        for measure in Measure::OF_AGENT {
+                for (place, lookup) in lookups.iter_mut().enumerate() {
+                    if let Lookup::Found(found) = lookup {
+                        for measure in Measure::FROM_AGENT {
                             let value = latest.get(&name(place, measure)).and_then(Latest::value);
                             measure.fill(found, value);
                         }
                     }
                 }
             }
-            Err(failure) => tracing::warn!(target: "lcm::aws", region, %failure, "cannot ask for what agents report"),
+            Err(failure) => tracing::warn!(target: "lcm::aws", region, %failure, "cannot read agent metrics"),
         }
     }
 }
@@ -155,33 +170,33 @@ impl CloudWatch {
 #[async_trait]
 impl Metrics for CloudWatch {
     async fn utilization(&self, region: &str, ids: &[InstanceId], until: Timestamp) -> Vec<Lookup<CloudMetrics>> {
-        let mut askable: Vec<InstanceId> = ids.iter().filter(|id| is_plausible(id)).cloned().collect();
-        askable.sort_unstable();
-        askable.dedup();
-        let batches: Vec<Vec<InstanceId>> = askable.chunks(MOST_INSTANCES).map(<[_]>::to_vec).collect();
-        let ask = |batch: Vec<InstanceId>| async move { self.batch(region, &batch, until).await };
-        let answers: Vec<_> = stream::iter(batches).map(ask).buffered(AT_ONCE).collect().await;
-        let answers: HashMap<&InstanceId, Lookup<CloudMetrics>> =
-            askable.iter().zip(answers.into_iter().flatten()).collect();
-        let answer = |id: &InstanceId| answers.get(id).cloned().unwrap_or_else(|| Lookup::Unknown(malformed(id)));
-        ids.iter().map(answer).collect()
+        let mut valid: Vec<InstanceId> = ids.iter().filter(|id| is_plausible(id)).cloned().collect();
+        valid.sort_unstable();
+        valid.dedup();
+        let batches: Vec<Vec<InstanceId>> = valid.chunks(MAX_INSTANCES).map(<[_]>::to_vec).collect();
+        let read = |batch: Vec<InstanceId>| async move { self.batch(region, &batch, until).await };
+        let lookups: Vec<_> = stream::iter(batches).map(read).buffered(CONCURRENCY).collect().await;
+        let lookups: HashMap<&InstanceId, Lookup<CloudMetrics>> =
+            valid.iter().zip(lookups.into_iter().flatten()).collect();
+        let lookup = |id: &InstanceId| lookups.get(id).cloned().unwrap_or_else(|| Lookup::Unknown(malformed(id)));
+        ids.iter().map(lookup).collect()
     }
 }
 
-/// The latest value of one query so far.
+/// Latest value of one query.
 #[derive(Debug, Default)]
 struct Latest {
     value: Option<(DateTime, f64)>,
-    trouble: Option<FailureKind>,
+    failure: Option<FailureKind>,
 }
 
 impl Latest {
     fn add(&mut self, result: &MetricDataResult) {
-        self.trouble = match result.status_code() {
+        self.failure = match result.status_code() {
             Some(StatusCode::Forbidden) => Some(FailureKind::Refused),
             Some(StatusCode::InternalError) => Some(FailureKind::Unclear),
-            // Partial data: the rest is on the next page.
-            _ => self.trouble,
+            // Partial data continues on the next page.
+            _ => self.failure,
         };
         for (at, value) in result.timestamps().iter().zip(result.values()) {
             if value.is_finite() && self.value.is_none_or(|(latest, _)| *at > latest) {
@@ -195,12 +210,12 @@ impl Latest {
     }
 }
 
-fn answer(place: usize, latest: &HashMap<String, Latest>) -> Lookup<CloudMetrics> {
+fn lookup(place: usize, latest: &HashMap<String, Latest>) -> Lookup<CloudMetrics> {
     let mut found = CloudMetrics::default();
     for measure in Measure::ALL {
         let Some(latest) = latest.get(&name(place, measure)) else { continue };
-        if let Some(kind) = latest.trouble {
-            let message = format!("CloudWatch could not read {}", measure.metric_name());
+        if let Some(kind) = latest.failure {
+            let message = format!("CloudWatch cannot read {}", measure.metric_name());
             return Lookup::Unknown(CallFailure::new(kind, message));
         }
         measure.fill(&mut found, latest.value());
@@ -217,6 +232,155 @@ fn name(place: usize, measure: Measure) -> String {
     format!("{}_{place}", measure.short_name())
 }
 
-fn moment(at: Timestamp) -> DateTime {
+fn date_time(at: Timestamp) -> DateTime {
     DateTime::from_secs(at.timestamp())
+}
+
+/// Metrics of agents with all dimensions, by measure and instance.
+type AgentMetrics = Arc<HashMap<(Measure, InstanceId), Metric>>;
+
+type Slot = Arc<tokio::sync::Mutex<Option<(Instant, AgentMetrics)>>>;
+
+/// Cached agent metrics by region.
+#[derive(Debug, Default)]
+struct AgentMetricsCache {
+    regions: Mutex<HashMap<String, Slot>>,
+}
+
+impl AgentMetricsCache {
+    /// Returns the agent metrics of a region. Concurrent callers share one load.
+    ///
+    /// # Errors
+    /// The failure of the call. A permanent failure, such as a missing permission, is returned once and then cached as an
+    /// empty list, which saves calls and log lines.
+    async fn listed(&self, region: &str, client: &Client, caller: &Caller) -> Result<AgentMetrics, CallFailure> {
+        let slot = Arc::clone(self.regions.lock().entry(region.to_owned()).or_default());
+        let mut cached = slot.lock().await;
+        if let Some((at, listed)) = &*cached
+            && at.elapsed() < LIST_TTL
+        {
+            return Ok(Arc::clone(listed));
+        }
+        let mut listed = HashMap::new();
+        for measure in Measure::FROM_AGENT {
+            if let Err(failure) = list(region, client, caller, measure, &mut listed).await {
+                *cached = failure.kind.is_permanent().then(|| (Instant::now(), AgentMetrics::default()));
+                return Err(failure);
+            }
+        }
+        let listed = Arc::new(listed);
+        *cached = Some((Instant::now(), Arc::clone(&listed)));
+        Ok(listed)
+    }
+}
+
+async fn list(
+    region: &str,
+    client: &Client,
+    caller: &Caller,
+    measure: Measure,
+    listed: &mut HashMap<(Measure, InstanceId), Metric>,
+) -> Result<(), CallFailure> {
+    let mut token = None;
+    for _ in 0..MAX_LIST_PAGES {
+        let call = || {
+            client
+                .list_metrics()
+                .namespace(AGENT)
+                .metric_name(measure.metric_name())
+                .recently_active(RecentlyActive::Pt3H)
+                .set_next_token(token.clone())
+                .send()
+        };
+        let page = caller.call(Api::ListMetrics, region, call).await?;
+        for metric in page.metrics() {
+            let Some(id) = dimension(metric, INSTANCE_ID).filter(|_| is_of_interest(metric)) else { continue };
+            listed.entry((measure, id.into())).or_insert_with(|| metric.clone());
+        }
+        token = page.next_token.filter(|token| !token.is_empty());
+        if token.is_none() {
+            return Ok(());
+        }
+    }
+    let message = format!("ListMetrics in {region} returned more than {MAX_LIST_PAGES} pages");
+    Err(CallFailure::new(FailureKind::Unparsable, message))
+}
+
+/// Whether a metric has more dimensions than `InstanceId`, which was read before, and is not about another file system
+/// than the root.
+fn is_of_interest(metric: &Metric) -> bool {
+    metric.dimensions().len() > 1 && dimension(metric, "path").is_none_or(|path| path == ROOT)
+}
+
+fn dimension<'a>(metric: &'a Metric, name: &str) -> Option<&'a str> {
+    metric.dimensions().iter().find(|dimension| dimension.name() == Some(name))?.value()
+}
+
+/// A measured value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Measure {
+    Processor,
+    Memory,
+    Disk,
+}
+
+impl Measure {
+    const ALL: [Self; 3] = [Self::Processor, Self::Memory, Self::Disk];
+    /// Values that the agent on the instance reports.
+    const FROM_AGENT: [Self; 2] = [Self::Memory, Self::Disk];
+
+    const fn metric_name(self) -> &'static str {
+        match self {
+            Self::Processor => "CPUUtilization",
+            Self::Memory => "mem_used_percent",
+            Self::Disk => "disk_used_percent",
+        }
+    }
+
+    const fn short_name(self) -> &'static str {
+        match self {
+            Self::Processor => "processor",
+            Self::Memory => "memory",
+            Self::Disk => "disk",
+        }
+    }
+
+    const fn namespace(self) -> &'static str {
+        match self {
+            Self::Processor => "AWS/EC2",
+            Self::Memory | Self::Disk => AGENT,
+        }
+    }
+
+    /// Period in seconds: 5 min for the hypervisor, 1 min for the agent.
+    const fn period(self) -> i32 {
+        match self {
+            Self::Processor => 300,
+            Self::Memory | Self::Disk => 60,
+        }
+    }
+
+    /// The metric of an instance with no other dimension.
+    fn instance_metric(self, id: &InstanceId) -> Metric {
+        let dimension = Dimension::builder().name(INSTANCE_ID).value(id.as_str()).build();
+        Metric::builder().namespace(self.namespace()).metric_name(self.metric_name()).dimensions(dimension).build()
+    }
+
+    const fn get(self, metrics: &CloudMetrics) -> Option<f64> {
+        match self {
+            Self::Processor => metrics.cpu_utilization,
+            Self::Memory => metrics.memory_utilization,
+            Self::Disk => metrics.disk_utilization,
+        }
+    }
+
+    /// Sets a value that is still missing.
+    fn fill(self, metrics: &mut CloudMetrics, value: Option<f64>) {
+        let place = match self {
+            Self::Processor => &mut metrics.cpu_utilization,
+            Self::Memory => &mut metrics.memory_utilization,
+            Self::Disk => &mut metrics.disk_utilization,
+        };
+        *place = place.or(value);
+    }
 }

@@ -1,4 +1,4 @@
-//! What EC2 describes, in the core's words, and the filters it is asked with.
+//! Conversions between SDK types and lifecycle types.
 
 use aws_sdk_ec2::types;
 
@@ -6,10 +6,10 @@ use crate::lifecycle::instance::{Image, Instance};
 use crate::lifecycle::status::Ec2State;
 use crate::lifecycle::time::Timestamp;
 
-/// An instance, or nothing if EC2 left out its id.
+/// Converts an instance; `None` without an ID.
 pub(super) fn instance(described: &types::Instance) -> Option<Instance> {
     let id = described.instance_id()?;
-    // Without a state nothing may be concluded: neither that it lives nor that it is dead.
+    // A missing state is unknown, neither live nor terminated.
     let state = described
         .state()
         .and_then(|state| state.name())
@@ -33,7 +33,7 @@ pub(super) fn instance(described: &types::Instance) -> Option<Instance> {
     })
 }
 
-/// An AMI, or nothing if EC2 left out its id.
+/// Converts an AMI; `None` without an ID.
 pub(super) fn image(described: &types::Image) -> Option<Image> {
     Some(Image {
         id: described.image_id()?.to_owned(),
@@ -42,13 +42,13 @@ pub(super) fn image(described: &types::Image) -> Option<Image> {
     })
 }
 
-/// A filter in which `*` and `?` are wildcards.
+/// A filter with the wildcards `*` and `?`.
 pub(super) fn pattern(name: &str, pattern: &str) -> types::Filter {
     types::Filter::builder().name(name).values(pattern).build()
 }
 
-/// A filter for exactly this value: EC2 would read wildcards and backslashes in it.
-pub(super) fn exactly(name: &str, value: &str) -> types::Filter {
+/// A filter for one value. Escapes wildcards and backslashes.
+pub(super) fn exact(name: &str, value: &str) -> types::Filter {
     let mut escaped = String::with_capacity(value.len());
     for letter in value.chars() {
         if matches!(letter, '*' | '?' | '\\') {
@@ -59,15 +59,15 @@ pub(super) fn exactly(name: &str, value: &str) -> types::Filter {
     pattern(name, &escaped)
 }
 
-/// A tag, with this value or with any.
+/// A filter for a tag with one value, or with any value.
 pub(super) fn tag(key: &str, value: Option<&str>) -> types::Filter {
     match value {
-        Some(value) => exactly(&format!("tag:{key}"), value),
-        None => exactly("tag-key", key),
+        Some(value) => exact(&format!("tag:{key}"), value),
+        None => exact("tag-key", key),
     }
 }
 
-/// EC2 sends empty elements where there is nothing.
+/// Converts an optional string. EC2 sends empty elements for missing values.
 fn text(value: Option<&str>) -> Option<String> {
     value.filter(|value| !value.is_empty()).map(str::to_owned)
 }
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_instance_is_told_as_it_was_described() {
+    fn all_fields_are_converted() {
         let state = types::InstanceState::builder().name(types::InstanceStateName::ShuttingDown).build();
         let reason = types::StateReason::builder().code("x").message("Client.UserInitiatedShutdown").build();
         let described = types::Instance::builder()
@@ -94,28 +94,31 @@ mod tests {
             .image_id("ami-1")
             .tags(types::Tag::builder().key("lcm:protect").build())
             .build();
-        let told = instance(&described).expect("it has an id");
-        assert_eq!((told.id.as_str(), told.state), ("i-1", Ec2State::ShuttingDown));
-        assert_eq!((told.public_ip.as_deref(), told.private_ip.as_deref()), (None, Some("10.0.0.1")));
-        assert_eq!(told.launched_at.map(|at| at.to_rfc3339()), Some("2026-02-06T08:00:00.000000005+00:00".to_owned()));
-        assert_eq!(told.state_reason.as_deref(), Some("Client.UserInitiatedShutdown"));
-        assert_eq!((told.client_token.as_deref(), told.image_id.as_deref()), (Some("once"), Some("ami-1")));
-        assert_eq!(told.instance_type.as_deref(), Some("m99.metal"));
-        assert!(told.is_protected(), "a tag without a value is a tag");
+        let converted = instance(&described).expect("it has an id");
+        assert_eq!((converted.id.as_str(), converted.state), ("i-1", Ec2State::ShuttingDown));
+        assert_eq!((converted.public_ip.as_deref(), converted.private_ip.as_deref()), (None, Some("10.0.0.1")));
+        assert_eq!(
+            converted.launched_at.map(|at| at.to_rfc3339()),
+            Some("2026-02-06T08:00:00.000000005+00:00".to_owned())
+        );
+        assert_eq!(converted.state_reason.as_deref(), Some("Client.UserInitiatedShutdown"));
+        assert_eq!((converted.client_token.as_deref(), converted.image_id.as_deref()), (Some("once"), Some("ami-1")));
+        assert_eq!(converted.instance_type.as_deref(), Some("m99.metal"));
+        assert!(converted.is_protected(), "a tag may have no value");
     }
 
     #[test]
-    fn a_state_nobody_knows_is_other_and_so_is_none() {
+    fn unknown_or_missing_state_is_other() {
         let state = types::InstanceState::builder().name(types::InstanceStateName::from("hibernating")).build();
         let described = types::Instance::builder().instance_id("i-1").state(state).build();
-        assert_eq!(instance(&described).map(|told| told.state), Some(Ec2State::Other));
+        assert_eq!(instance(&described).map(|converted| converted.state), Some(Ec2State::Other));
         let silent = types::Instance::builder().instance_id("i-1").build();
-        assert_eq!(instance(&silent).map(|told| told.state), Some(Ec2State::Other));
+        assert_eq!(instance(&silent).map(|converted| converted.state), Some(Ec2State::Other));
         assert_eq!(instance(&types::Instance::builder().build()), None);
     }
 
     #[test]
-    fn what_must_match_exactly_is_no_pattern() {
+    fn exact_values_are_escaped() {
         assert_eq!(tag("lcm:worker_id", Some("w-*?\\")).values(), ["w-\\*\\?\\\\"]);
         assert_eq!(tag("lcm:worker_id", None).name(), Some("tag-key"));
         assert_eq!(pattern("name", "cml*").values(), ["cml*"]);

@@ -1,98 +1,100 @@
-//! Describing many instances of which some do not exist: one bad id never spoils the answers about the others.
+//! Describes many instances, of which some may not exist.
+//!
+//! EC2 refuses a whole call if one ID is unknown or malformed. The other IDs are then described again.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use super::codes::{INSTANCE_MALFORMED, INSTANCE_NOT_FOUND};
+use super::errors::{INSTANCE_MALFORMED, INSTANCE_NOT_FOUND};
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::ids::InstanceId;
 use crate::lifecycle::instance::Instance;
 use crate::lifecycle::observation::Lookup;
 
-/// EC2 takes so many ids in one call.
-pub(super) const MOST_IDS: usize = 1000;
-/// So many calls for each full batch, then the rest must wait for the next time. EC2 names all ids that it does not
-/// know, so two calls do; the others are for an EC2 that names one at a time, or none.
-const MOST_CALLS: usize = 64;
+/// Maximum number of IDs per call.
+pub(super) const MAX_IDS: usize = 1000;
+/// Maximum number of calls per batch; IDs that are left count as unknown. Two calls suffice if EC2 names all unknown IDs;
+/// more are needed if it names one at a time, or none.
+const MAX_CALLS: usize = 64;
 
-/// Describes instances: one answer for each id, in their order.
+/// Describes instances with `send`. Returns one result per ID, in the order of the IDs.
 ///
 /// # Flow
-/// Ids are asked for once each, in batches. If EC2 refuses a batch because of some ids, they get their answer and the
-/// rest is asked for again; if it does not say which, the batch is halved.
+/// Each ID is sent once, in batches. If EC2 refuses a batch and names the IDs, the others are sent again. If it names
+/// none, the batch is halved.
 ///
 /// # Guarantees
-/// `Absent` only for an id that EC2 named as unknown, that it refused alone as unknown, or that is missing from an
-/// answer to which it belongs.
-pub(super) async fn describe<F>(ids: &[InstanceId], ask: impl Fn(Vec<InstanceId>) -> F) -> Vec<Lookup<Instance>>
+/// An ID is `Absent` only if EC2 named it as unknown, refused it alone as unknown, or left it out of the response to its
+/// own batch.
+pub(super) async fn describe<F>(ids: &[InstanceId], send: impl Fn(Vec<InstanceId>) -> F) -> Vec<Lookup<Instance>>
 where
     F: Future<Output = Result<Vec<Instance>, CallFailure>>,
 {
-    let mut answers: Vec<Lookup<Instance>> = Vec::with_capacity(ids.len());
-    // Where each id stands first. There it is answered, and once.
+    let mut results: Vec<Lookup<Instance>> = Vec::with_capacity(ids.len());
+    // First position of each ID. Duplicates copy its result.
     let mut places: HashMap<&InstanceId, usize> = HashMap::with_capacity(ids.len());
     let mut plausible: Vec<usize> = Vec::with_capacity(ids.len());
     for (place, id) in ids.iter().enumerate() {
         let is_new = *places.entry(id).or_insert(place) == place;
-        answers.push(match is_plausible(id) {
+        results.push(match is_plausible(id) {
             true => Lookup::NotRequested,
             false => Lookup::Unknown(malformed(id)),
         });
-        if is_new && answers[place] == Lookup::NotRequested {
+        if is_new && results[place] == Lookup::NotRequested {
             plausible.push(place);
         }
     }
-    let mut batches: VecDeque<Vec<usize>> = plausible.chunks(MOST_IDS).map(<[_]>::to_vec).collect();
-    let mut calls_left = batches.len() * MOST_CALLS;
+    let mut batches: VecDeque<Vec<usize>> = plausible.chunks(MAX_IDS).map(<[_]>::to_vec).collect();
+    let mut calls_left = batches.len() * MAX_CALLS;
     while let Some(batch) = batches.pop_front() {
         if calls_left == 0 {
-            let message = format!("too many ids that EC2 does not know; {} were not asked for", batch.len());
-            unknown(&batch, &CallFailure::new(FailureKind::Unclear, message), &mut answers);
+            let message = format!("too many unknown instance IDs; {} were not described", batch.len());
+            unknown(&batch, &CallFailure::new(FailureKind::Unclear, message), &mut results);
             continue;
         }
         calls_left -= 1;
-        match ask(batch.iter().map(|place| ids[*place].clone()).collect()).await {
+        match send(batch.iter().map(|place| ids[*place].clone()).collect()).await {
             Ok(found) => {
-                batch.iter().for_each(|place| answers[*place] = Lookup::Absent);
+                batch.iter().for_each(|place| results[*place] = Lookup::Absent);
                 for instance in found {
-                    // Only what was asked can be answered: in a batch the places are in order.
+                    // Ignores instances that are not in this batch, whose positions are sorted.
                     let place = places.get(&instance.id).filter(|place| batch.binary_search(place).is_ok());
                     if let Some(place) = place {
-                        answers[*place] = Lookup::Found(instance);
+                        results[*place] = Lookup::Found(instance);
                     }
                 }
             }
-            Err(failure) => match failure.code.as_deref().and_then(verdict) {
-                Some(verdict) => {
-                    let Split { bad, again } = split(batch, ids, &failure);
-                    bad.into_iter().for_each(|place| answers[place] = verdict.answer(&ids[place]));
-                    again.into_iter().rev().for_each(|batch| batches.push_front(batch));
+            Err(failure) => match failure.code.as_deref().and_then(refusal) {
+                Some(refusal) => {
+                    let Split { refused, rest } = split(batch, ids, &failure);
+                    refused.into_iter().for_each(|place| results[place] = refusal.result(&ids[place]));
+                    rest.into_iter().rev().for_each(|batch| batches.push_front(batch));
                 }
-                None => unknown(&batch, &failure, &mut answers),
+                None => unknown(&batch, &failure, &mut results),
             },
         }
     }
     for (place, id) in ids.iter().enumerate() {
         match places.get(id) {
-            Some(first) if *first != place => answers[place] = answers[*first].clone(),
+            Some(first) if *first != place => results[place] = results[*first].clone(),
             Some(_) | None => {}
         }
     }
-    answers
+    results
 }
 
-fn unknown(batch: &[usize], failure: &CallFailure, answers: &mut [Lookup<Instance>]) {
-    batch.iter().for_each(|place| answers[*place] = Lookup::Unknown(failure.clone()));
+fn unknown(batch: &[usize], failure: &CallFailure, results: &mut [Lookup<Instance>]) {
+    batch.iter().for_each(|place| results[*place] = Lookup::Unknown(failure.clone()));
 }
 
-/// What a refusal says about the ids that caused it.
+/// Reason for which EC2 refused IDs.
 #[derive(Debug, Clone, Copy)]
-enum Verdict {
+enum Refusal {
     Unknown,
     Malformed,
 }
 
-impl Verdict {
-    fn answer(self, id: &InstanceId) -> Lookup<Instance> {
+impl Refusal {
+    fn result(self, id: &InstanceId) -> Lookup<Instance> {
         match self {
             Self::Unknown => Lookup::Absent,
             Self::Malformed => Lookup::Unknown(malformed(id)),
@@ -100,46 +102,46 @@ impl Verdict {
     }
 }
 
-/// Whether a refusal with this code names the instances that caused it.
+/// Whether the message of an error with this code names instances.
 pub(super) fn names_instances(code: &str) -> bool {
-    verdict(code).is_some()
+    refusal(code).is_some()
 }
 
-fn verdict(code: &str) -> Option<Verdict> {
+fn refusal(code: &str) -> Option<Refusal> {
     if INSTANCE_NOT_FOUND.contains(&code) {
-        Some(Verdict::Unknown)
+        Some(Refusal::Unknown)
     } else if INSTANCE_MALFORMED.contains(&code) {
-        Some(Verdict::Malformed)
+        Some(Refusal::Malformed)
     } else {
         None
     }
 }
 
-/// A batch that EC2 refused because of some ids.
+/// A refused batch, split for the next calls.
 struct Split {
-    /// Those it was refused for.
-    bad: Vec<usize>,
-    /// What is asked for again, in this order.
-    again: Vec<Vec<usize>>,
+    /// IDs that EC2 refused.
+    refused: Vec<usize>,
+    /// Batches to send again, in this order.
+    rest: Vec<Vec<usize>>,
 }
 
 fn split(batch: Vec<usize>, ids: &[InstanceId], failure: &CallFailure) -> Split {
     let words: HashSet<&str> =
         failure.message.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-').collect();
-    // Only what was asked can be answered: a message may name anything.
+    // Ignores names that are not in this batch.
     let (named, mut rest): (Vec<_>, Vec<_>) = batch.into_iter().partition(|place| words.contains(ids[*place].as_str()));
     match (named.is_empty(), rest.len()) {
-        (true, 0..=1) => Split { bad: rest, again: Vec::new() },
+        (true, 0..=1) => Split { refused: rest, rest: Vec::new() },
         (true, length) => {
             let second = rest.split_off(length / 2);
-            Split { bad: Vec::new(), again: vec![rest, second] }
+            Split { refused: Vec::new(), rest: vec![rest, second] }
         }
-        (false, 0) => Split { bad: named, again: Vec::new() },
-        (false, _) => Split { bad: named, again: vec![rest] },
+        (false, 0) => Split { refused: named, rest: Vec::new() },
+        (false, _) => Split { refused: named, rest: vec![rest] },
     }
 }
 
-/// Whether it has the form of an id. What has not would be refused one by one, at the cost of a call each.
+/// Whether an ID is well formed. Others would cost one refused call each.
 pub(super) fn is_plausible(id: &InstanceId) -> bool {
     let rest = id.as_str().strip_prefix("i-").unwrap_or_default();
     (1..=64).contains(&rest.len()) && rest.bytes().all(|letter| letter.is_ascii_alphanumeric())
@@ -161,134 +163,134 @@ mod tests {
         range.map(|number| format!("i-{number:08x}").into()).collect()
     }
 
-    /// What EC2 says when it does not know some ids.
-    type Say = fn(&[&InstanceId]) -> String;
+    /// Builds the error message for unknown IDs.
+    type Message = fn(&[&InstanceId]) -> String;
 
-    /// Asks an EC2 that knows no odd number; says what it answered and with how many calls.
-    async fn ask(asked: &[InstanceId], code: &str, say: Say) -> (Vec<Lookup<Instance>>, usize) {
+    /// Describes IDs with an EC2 that knows no odd numbers. Returns the results and the number of calls.
+    async fn run(requested: &[InstanceId], code: &str, message: Message) -> (Vec<Lookup<Instance>>, usize) {
         let calls = Mutex::new(0);
         let ec2 = |batch: Vec<InstanceId>| async {
             let batch = batch;
             *calls.lock() += 1;
-            assert!(batch.len() <= MOST_IDS, "{} ids in one call", batch.len());
+            assert!(batch.len() <= MAX_IDS, "{} ids in one call", batch.len());
             let unknown: Vec<&InstanceId> = batch.iter().filter(|id| is_odd(id)).collect();
             if unknown.is_empty() {
                 return Ok(batch.iter().map(|id| Instance::new(id.as_str(), Ec2State::Running)).collect());
             }
-            Err(CallFailure::coded(FailureKind::Refused, code, say(&unknown)))
+            Err(CallFailure::coded(FailureKind::Refused, code, message(&unknown)))
         };
-        let answers = describe(asked, ec2).await;
-        (answers, calls.into_inner())
+        let results = describe(requested, ec2).await;
+        (results, calls.into_inner())
     }
 
     fn is_odd(id: &InstanceId) -> bool {
         id.as_str().ends_with(['1', '3', '5', '7', '9', 'b', 'd', 'f'])
     }
 
-    fn check(asked: &[InstanceId], answers: &[Lookup<Instance>]) {
-        assert_eq!(asked.len(), answers.len());
-        for (id, answer) in asked.iter().zip(answers) {
-            match answer {
+    fn check(requested: &[InstanceId], results: &[Lookup<Instance>]) {
+        assert_eq!(requested.len(), results.len());
+        for (id, result) in requested.iter().zip(results) {
+            match result {
                 Lookup::Found(instance) => assert!(!is_odd(id) && instance.id == *id),
                 Lookup::Absent => assert!(is_odd(id)),
-                Lookup::NotRequested | Lookup::Unknown(_) => panic!("{id}: {answer:?}"),
+                Lookup::NotRequested | Lookup::Unknown(_) => panic!("{id}: {result:?}"),
             }
         }
     }
 
     #[tokio::test]
-    async fn ids_that_ec2_names_cost_one_more_call_however_many() {
-        let asked = ids(0..1000);
-        let say: Say = |unknown| {
+    async fn named_ids_cost_one_more_call() {
+        let requested = ids(0..1000);
+        let message: Message = |unknown| {
             let names: Vec<&str> = unknown.iter().map(|id| id.as_str()).collect();
             format!("The instance IDs '{}' do not exist", names.join(", "))
         };
-        let (answers, calls) = ask(&asked, "InvalidInstanceID.NotFound", say).await;
-        check(&asked, &answers);
+        let (results, calls) = run(&requested, "InvalidInstanceID.NotFound", message).await;
+        check(&requested, &results);
         assert_eq!(calls, 2);
     }
 
     #[tokio::test]
-    async fn an_id_that_ec2_does_not_name_is_found_by_halving() {
-        let mut asked: Vec<_> = ids(0..1000).into_iter().filter(|id| !is_odd(id)).collect();
-        asked.insert(123, "i-00000001".into());
-        let (answers, calls) = ask(&asked, "InvalidInstanceID.NotFound", |_| "Some are unknown".to_owned()).await;
-        check(&asked, &answers);
+    async fn unnamed_id_is_found_by_halving() {
+        let mut requested: Vec<_> = ids(0..1000).into_iter().filter(|id| !is_odd(id)).collect();
+        requested.insert(123, "i-00000001".into());
+        let (results, calls) = run(&requested, "InvalidInstanceID.NotFound", |_| "Some are unknown".to_owned()).await;
+        check(&requested, &results);
         assert!(calls <= 2 * 10 + 1, "{calls}");
     }
 
     #[tokio::test]
-    async fn a_name_that_was_not_asked_for_is_not_answered() {
-        let say: Say = |_| "The instance ID 'i-0000' does not exist".to_owned();
-        let asked: Vec<InstanceId> = vec!["i-00000000".into(), "i-00000001".into()];
-        let (answers, _) = ask(&asked, "InvalidInstanceID.NotFound", say).await;
-        check(&asked, &answers);
+    async fn names_outside_the_batch_are_ignored() {
+        let message: Message = |_| "The instance ID 'i-0000' does not exist".to_owned();
+        let requested: Vec<InstanceId> = vec!["i-00000000".into(), "i-00000001".into()];
+        let (results, _) = run(&requested, "InvalidInstanceID.NotFound", message).await;
+        check(&requested, &results);
     }
 
     #[tokio::test]
-    async fn the_number_of_calls_is_bounded_and_who_was_not_asked_for_is_unknown() {
-        let asked: Vec<_> = ids(0..1000).into_iter().filter(is_odd).collect();
-        let one_at_a_time: Say = |unknown| format!("The instance ID '{}' does not exist", unknown[0]);
-        let (answers, calls) = ask(&asked, "InvalidInstanceID.NotFound", one_at_a_time).await;
-        assert_eq!(calls, MOST_CALLS);
-        assert_eq!(answers.iter().filter(|answer| **answer == Lookup::Absent).count(), MOST_CALLS);
-        assert!(answers.iter().all(|answer| *answer == Lookup::Absent || answer.failure().is_some()));
+    async fn number_of_calls_is_bounded() {
+        let requested: Vec<_> = ids(0..1000).into_iter().filter(is_odd).collect();
+        let one_at_a_time: Message = |unknown| format!("The instance ID '{}' does not exist", unknown[0]);
+        let (results, calls) = run(&requested, "InvalidInstanceID.NotFound", one_at_a_time).await;
+        assert_eq!(calls, MAX_CALLS);
+        assert_eq!(results.iter().filter(|result| **result == Lookup::Absent).count(), MAX_CALLS);
+        assert!(results.iter().all(|result| *result == Lookup::Absent || result.failure().is_some()));
     }
 
     #[tokio::test]
-    async fn malformed_ids_are_refused_alone() {
-        let asked: Vec<InstanceId> =
+    async fn malformed_ids_do_not_affect_others() {
+        let requested: Vec<InstanceId> =
             vec!["i-00000000".into(), "banana".into(), "i-00000001".into(), "i-0, i-2".into(), "i-00000002".into()];
-        let say: Say = |unknown| format!("Invalid id: \"{}\"", unknown[0]);
-        let (answers, calls) = ask(&asked, "InvalidInstanceID.Malformed", say).await;
-        let kinds: Vec<_> = answers.iter().map(|answer| answer.failure().map(|failure| failure.kind)).collect();
+        let message: Message = |unknown| format!("Invalid id: \"{}\"", unknown[0]);
+        let (results, calls) = run(&requested, "InvalidInstanceID.Malformed", message).await;
+        let kinds: Vec<_> = results.iter().map(|result| result.failure().map(|failure| failure.kind)).collect();
         let refused = Some(FailureKind::Refused);
         assert_eq!(kinds, [None, refused, refused, refused, None]);
         assert_eq!(calls, 2);
     }
 
     #[tokio::test]
-    async fn who_is_named_twice_is_asked_for_once_and_answered_twice() {
-        let asked: Vec<InstanceId> =
+    async fn duplicate_ids_are_described_once() {
+        let requested: Vec<InstanceId> =
             ["i-00000000", "i-00000001", "banana", "i-00000000", "i-00000001", "banana"].map(InstanceId::from).to_vec();
-        let say: Say = |unknown| {
+        let message: Message = |unknown| {
             assert_eq!(unknown.len(), 1);
             format!("The instance ID '{}' does not exist", unknown[0])
         };
-        let (answers, calls) = ask(&asked, "InvalidInstanceID.NotFound", say).await;
-        assert_eq!(answers[..3], answers[3..]);
-        check(&asked[..2], &answers[..2]);
-        assert_eq!(answers[2], Lookup::Unknown(malformed(&asked[2])));
+        let (results, calls) = run(&requested, "InvalidInstanceID.NotFound", message).await;
+        assert_eq!(results[..3], results[3..]);
+        check(&requested[..2], &results[..2]);
+        assert_eq!(results[2], Lookup::Unknown(malformed(&requested[2])));
         assert_eq!(calls, 2);
     }
 
     #[tokio::test]
-    async fn an_instance_in_an_answer_to_another_question_is_no_answer() {
-        let asked = ids(0..1001);
-        let answers = describe(&asked, |batch| async move {
-            // The first of all, in every answer but that to which it belongs.
+    async fn instances_of_other_batches_are_ignored() {
+        let requested = ids(0..1001);
+        let results = describe(&requested, |batch| async move {
+            // The first instance, in every response but its own.
             let first = (batch.len() < 1000).then(|| "i-00000000".into());
             let others = batch.into_iter().skip(1).chain(first);
             Ok(others.map(|id: InstanceId| Instance::new(id, Ec2State::Running)).collect())
         });
-        let answers = answers.await;
-        assert_eq!((&answers[0], &answers[1000]), (&Lookup::Absent, &Lookup::Absent));
-        assert!(answers[1..1000].iter().all(|answer| answer.found().is_some()));
+        let results = results.await;
+        assert_eq!((&results[0], &results[1000]), (&Lookup::Absent, &Lookup::Absent));
+        assert!(results[1..1000].iter().all(|result| result.found().is_some()));
     }
 
     #[tokio::test]
-    async fn a_call_that_fails_makes_only_its_own_ids_unknown() {
-        let asked = ids(0..2500);
+    async fn failed_call_affects_its_own_batch_only() {
+        let requested = ids(0..2500);
         let first = Mutex::new(true);
-        let answers = describe(&asked, |batch| async {
+        let results = describe(&requested, |batch| async {
             let batch = batch;
             if std::mem::take(&mut *first.lock()) {
                 return Err(CallFailure::new(FailureKind::Throttled, "slower"));
             }
             Ok(batch.iter().map(|id| Instance::new(id.as_str(), Ec2State::Running)).collect())
         });
-        let answers = answers.await;
-        assert!(answers[..1000].iter().all(|answer| answer.failure().is_some()));
-        assert!(answers[1000..].iter().all(|answer| answer.found().is_some()));
+        let results = results.await;
+        assert!(results[..1000].iter().all(|result| result.failure().is_some()));
+        assert!(results[1000..].iter().all(|result| result.found().is_some()));
     }
 }

@@ -1,4 +1,4 @@
-//! EC2.
+//! [`Compute`] with EC2.
 
 use std::collections::HashSet;
 
@@ -6,12 +6,11 @@ use async_trait::async_trait;
 use aws_sdk_ec2::Client;
 use aws_sdk_ec2::types::{Filter, InstanceType, ResourceType, Tag, TagSpecification};
 
-use super::account::Account;
-use super::call_policy::Api;
-use super::clients::Clients;
-use super::codes::{INSTANCE_NOT_FOUND, SUBNET_NOT_FOUND};
+use super::account::{Account, ClientCache};
+use super::api::Api;
 use super::convert;
 use super::describe::describe;
+use super::errors::{INSTANCE_NOT_FOUND, SUBNET_NOT_FOUND};
 use super::image_cache::ImageCache;
 use crate::lifecycle::discovery::{Completeness, Scan};
 use crate::lifecycle::failure::{CallFailure, FailureKind};
@@ -22,60 +21,60 @@ use crate::lifecycle::observation::Lookup;
 use crate::lifecycle::status::Ec2State;
 use crate::ports::{Compute, DiscoveryFilter};
 
-/// EC2 takes so many filter values in one call, all filters together.
-const MOST_FILTER_VALUES: usize = 200;
-/// So much on one page.
-const PAGE: i32 = 1000;
-/// More pages than a million instances have: the token leads in circles.
-const MOST_PAGES: usize = 1000;
+/// Maximum number of filter values per call, over all filters.
+const MAX_FILTER_VALUES: usize = 200;
+/// Page size, the maximum of EC2.
+const PAGE_SIZE: i32 = 1000;
+/// Maximum number of pages, which a million instances do not fill. More mean that the tokens repeat.
+const MAX_PAGES: usize = 1000;
 
-/// EC2, with one client per region.
+/// A [`Compute`] port to EC2, with one client per region.
 ///
 /// # Guarantees
-/// Those of [`Compute`]. Every call has a time limit, waits for its turn in a token bucket, is repeated where that can
-/// help, and is not made at all while its region does not answer; [`Tuning`](super::Tuning) has the numbers.
+/// Those of [`Compute`]. Every call has a time limit, a rate limit, retries and a circuit breaker per region; see
+/// [`Tuning`](super::Tuning).
 #[derive(Debug)]
 pub struct Ec2 {
     account: Account,
-    clients: Clients<Client>,
+    clients: ClientCache<Client>,
     images: ImageCache,
 }
 
 impl Ec2 {
-    /// EC2 in an account.
+    /// Creates a port to EC2 in an account. Makes no call.
     pub fn new(account: Account) -> Self {
-        let images = ImageCache::new(account.tuning().images_kept);
-        Self { account, clients: Clients::default(), images }
+        let images = ImageCache::new(account.tuning().image_cache_ttl);
+        Self { account, clients: ClientCache::default(), images }
     }
 
     fn client(&self, region: &str) -> Client {
         self.clients.get(region, || self.account.ec2(region))
     }
 
-    /// Hands every instance that matches to `take`, page by page.
-    async fn each_page(
+    /// Passes every matching instance to `take`, page by page.
+    async fn for_each_instance(
         &self,
         region: &str,
-        ask: Ask<'_>,
+        selector: Selector<'_>,
         mut take: impl FnMut(Instance) + Send,
     ) -> Result<(), CallFailure> {
         let client = self.client(region);
         let mut token = None;
-        for _ in 0..MOST_PAGES {
+        for _ in 0..MAX_PAGES {
             let call = || {
-                let request = match ask {
-                    // Ids and a page size exclude each other.
-                    Ask::Ids(ids) => {
+                let request = match selector {
+                    // EC2 accepts either IDs or a page size.
+                    Selector::Ids(ids) => {
                         let ids = ids.iter().map(|id| id.as_str().to_owned()).collect();
                         client.describe_instances().set_instance_ids(Some(ids))
                     }
-                    Ask::Filters(filters) => {
-                        client.describe_instances().set_filters(Some(filters.to_vec())).max_results(PAGE)
+                    Selector::Filters(filters) => {
+                        client.describe_instances().set_filters(Some(filters.to_vec())).max_results(PAGE_SIZE)
                     }
                 };
                 request.set_next_token(token.clone()).send()
             };
-            let page = self.account.guard().call(Api::DescribeInstances, region, call).await?;
+            let page = self.account.caller().call(Api::DescribeInstances, region, call).await?;
             let described = page.reservations().iter().flat_map(|reservation| reservation.instances());
             described.filter_map(convert::instance).for_each(&mut take);
             token = page.next_token.filter(|token| !token.is_empty());
@@ -83,57 +82,57 @@ impl Ec2 {
                 return Ok(());
             }
         }
-        Err(endless("DescribeInstances", region))
+        Err(too_many_pages("DescribeInstances", region))
     }
 
-    async fn ask_images(&self, region: &str, pattern: &str) -> Result<Vec<Image>, CallFailure> {
+    async fn describe_images(&self, region: &str, pattern: &str) -> Result<Vec<Image>, CallFailure> {
         let client = self.client(region);
         let (mut images, mut token) = (Vec::new(), None);
-        for _ in 0..MOST_PAGES {
+        for _ in 0..MAX_PAGES {
             let call = || {
                 client
                     .describe_images()
                     .filters(convert::pattern("name", pattern))
-                    .filters(convert::exactly("state", "available"))
+                    .filters(convert::exact("state", "available"))
                     .set_owners(Some(self.account.tuning().image_owners.clone()).filter(|owners| !owners.is_empty()))
-                    .max_results(PAGE)
+                    .max_results(PAGE_SIZE)
                     .set_next_token(token.clone())
                     .send()
             };
-            let page = self.account.guard().call(Api::DescribeImages, region, call).await?;
+            let page = self.account.caller().call(Api::DescribeImages, region, call).await?;
             images.extend(page.images().iter().filter_map(convert::image));
             token = page.next_token.filter(|token| !token.is_empty());
             if token.is_none() {
                 return Ok(images);
             }
         }
-        Err(endless("DescribeImages", region))
+        Err(too_many_pages("DescribeImages", region))
     }
 
-    /// What to ask EC2 for so that together everything that matches is found: one list of filters per call.
+    /// Builds the filters of a scan, one list per call. Together the calls match all instances.
     async fn scan_filters(&self, region: &str, filter: &DiscoveryFilter) -> Result<Vec<Vec<Filter>>, CallFailure> {
         if filter.is_empty() {
-            let message = "a scan needs an AMI name pattern or a tag to look for; without, everything would be ours";
+            let message = "a scan needs an AMI name pattern or a tag to look for";
             return Err(CallFailure::new(FailureKind::Refused, message));
         }
         let tags: Vec<Filter> = filter.tags.iter().map(|(key, value)| convert::tag(key, value.as_deref())).collect();
         let Some(pattern) = &filter.ami_name_pattern else {
             return Ok(vec![tags]);
         };
-        // Not from the cache: a scan that misses an AMI would pass for complete.
-        let images = self.ask_images(region, pattern).await?;
-        let room = MOST_FILTER_VALUES.saturating_sub(tags.len()).max(1);
-        let of_images = |images: &[Image]| {
+        // Not cached: a scan that misses a new AMI would count as complete.
+        let images = self.describe_images(region, pattern).await?;
+        let room = MAX_FILTER_VALUES.saturating_sub(tags.len()).max(1);
+        let image_filters = |images: &[Image]| {
             let ids = images.iter().map(|image| image.id.clone()).collect();
             let mut filters = tags.clone();
             filters.push(Filter::builder().name("image-id").set_values(Some(ids)).build());
             filters
         };
-        Ok(images.chunks(room).map(of_images).collect())
+        Ok(images.chunks(room).map(image_filters).collect())
     }
 
-    /// After EC2 refused a change because of the state: whether the instance is where it should go already.
-    async fn settled(
+    /// Turns a conflict into a success if the instance is already in the target state.
+    async fn accept_if_settled(
         &self,
         region: &str,
         id: &InstanceId,
@@ -147,9 +146,9 @@ impl Ec2 {
     }
 }
 
-/// What to describe.
+/// Selects instances to describe.
 #[derive(Clone, Copy)]
-enum Ask<'a> {
+enum Selector<'a> {
     Ids(&'a [InstanceId]),
     Filters(&'a [Filter]),
 }
@@ -162,23 +161,23 @@ enum Settled {
 #[async_trait]
 impl Compute for Ec2 {
     async fn instances(&self, region: &str, ids: &[InstanceId]) -> Vec<Lookup<Instance>> {
-        let ask = |batch: Vec<InstanceId>| async move {
+        let describe_batch = |batch: Vec<InstanceId>| async move {
             let mut found = Vec::with_capacity(batch.len());
-            self.each_page(region, Ask::Ids(&batch), |instance| found.push(instance)).await?;
+            self.for_each_instance(region, Selector::Ids(&batch), |instance| found.push(instance)).await?;
             Ok(found)
         };
-        describe(ids, ask).await
+        describe(ids, describe_batch).await
     }
 
     async fn tagged(&self, region: &str, worker: &WorkerId) -> Result<Vec<Instance>, CallFailure> {
         let filters = [convert::tag(WORKER_ID_TAG, Some(worker.as_str()))];
         let mut found = Vec::new();
-        self.each_page(region, Ask::Filters(&filters), |instance| found.push(instance)).await?;
+        self.for_each_instance(region, Selector::Filters(&filters), |instance| found.push(instance)).await?;
         Ok(found)
     }
 
     async fn images(&self, region: &str, pattern: &str) -> Result<Vec<Image>, CallFailure> {
-        self.images.get(region, pattern, self.ask_images(region, pattern)).await
+        self.images.get(region, pattern, self.describe_images(region, pattern)).await
     }
 
     async fn scan(&self, region: &str, filter: &DiscoveryFilter) -> Scan {
@@ -190,7 +189,7 @@ impl Compute for Ec2 {
                         instances.push(instance);
                     }
                 };
-                self.each_page(region, Ask::Filters(&filters), take).await?;
+                self.for_each_instance(region, Selector::Filters(&filters), take).await?;
             }
             Ok(())
         };
@@ -204,7 +203,7 @@ impl Compute for Ec2 {
     async fn sees_subnet(&self, region: &str, subnet_id: &str) -> Result<bool, CallFailure> {
         let client = self.client(region);
         let call = || client.describe_subnets().subnet_ids(subnet_id).send();
-        match self.account.guard().call(Api::DescribeSubnets, region, call).await {
+        match self.account.caller().call(Api::DescribeSubnets, region, call).await {
             Ok(described) => Ok(described.subnets().iter().any(|subnet| subnet.subnet_id() == Some(subnet_id))),
             Err(failure) if has_code(&failure, SUBNET_NOT_FOUND) => Ok(false),
             Err(failure) => Err(failure),
@@ -229,17 +228,17 @@ impl Compute for Ec2 {
                 .max_count(1)
                 .send()
         };
-        let launched = self.account.guard().call(Api::RunInstances, &plan.region, call).await?;
-        let made: Vec<Instance> = launched.instances().iter().filter_map(convert::instance).collect();
-        match <[Instance; 1]>::try_from(made) {
-            // For a token whose instance is dead some regions answer with the dead instance.
+        let launched = self.account.caller().call(Api::RunInstances, &plan.region, call).await?;
+        let instances: Vec<Instance> = launched.instances().iter().filter_map(convert::instance).collect();
+        match <[Instance; 1]>::try_from(instances) {
+            // Some regions return the terminated instance of a token.
             Ok([instance]) if !instance.state.is_live() => {
-                let message = format!("the launch token belongs to {}, which is {}", instance.id, instance.state);
+                let message = format!("the client token belongs to {}, which is {}", instance.id, instance.state);
                 Err(CallFailure::new(FailureKind::LaunchDied, message))
             }
             Ok([instance]) => Ok(instance.id),
-            Err(made) => {
-                let message = format!("EC2 answered the launch of one instance with {}", made.len());
+            Err(instances) => {
+                let message = format!("RunInstances returned {} instances, expected 1", instances.len());
                 Err(CallFailure::new(FailureKind::Unparsable, message))
             }
         }
@@ -248,7 +247,7 @@ impl Compute for Ec2 {
     async fn start(&self, region: &str, id: &InstanceId) -> Result<(), CallFailure> {
         let client = self.client(region);
         let call = || client.start_instances().instance_ids(id.as_str()).send();
-        match self.account.guard().call(Api::StartInstances, region, call).await {
+        match self.account.caller().call(Api::StartInstances, region, call).await {
             Ok(_) => Ok(()),
             Err(refusal) if refusal.kind == FailureKind::Conflict => {
                 let is_settled = |state| match state {
@@ -259,7 +258,7 @@ impl Compute for Ec2 {
                     | Ec2State::Terminated
                     | Ec2State::Other => Settled::No,
                 };
-                self.settled(region, id, refusal, is_settled).await
+                self.accept_if_settled(region, id, refusal, is_settled).await
             }
             Err(failure) => Err(failure),
         }
@@ -268,7 +267,7 @@ impl Compute for Ec2 {
     async fn stop(&self, region: &str, id: &InstanceId) -> Result<(), CallFailure> {
         let client = self.client(region);
         let call = || client.stop_instances().instance_ids(id.as_str()).send();
-        match self.account.guard().call(Api::StopInstances, region, call).await {
+        match self.account.caller().call(Api::StopInstances, region, call).await {
             Ok(_) => Ok(()),
             Err(refusal) if refusal.kind == FailureKind::Conflict => {
                 let is_settled = |state| match state {
@@ -279,7 +278,7 @@ impl Compute for Ec2 {
                     | Ec2State::Terminated
                     | Ec2State::Other => Settled::No,
                 };
-                self.settled(region, id, refusal, is_settled).await
+                self.accept_if_settled(region, id, refusal, is_settled).await
             }
             Err(failure) => Err(failure),
         }
@@ -288,7 +287,7 @@ impl Compute for Ec2 {
     async fn terminate(&self, region: &str, id: &InstanceId) -> Result<(), CallFailure> {
         let client = self.client(region);
         let call = || client.terminate_instances().instance_ids(id.as_str()).send();
-        match self.account.guard().call(Api::TerminateInstances, region, call).await {
+        match self.account.caller().call(Api::TerminateInstances, region, call).await {
             Ok(_) => Ok(()),
             Err(failure) if has_code(&failure, INSTANCE_NOT_FOUND) => Ok(()),
             Err(failure) => Err(failure),
@@ -300,7 +299,7 @@ fn has_code(failure: &CallFailure, codes: &[&str]) -> bool {
     failure.code.as_deref().is_some_and(|code| codes.contains(&code))
 }
 
-fn endless(api: &str, region: &str) -> CallFailure {
-    let message = format!("{api} in {region} went on for {MOST_PAGES} pages without an end");
+fn too_many_pages(api: &str, region: &str) -> CallFailure {
+    let message = format!("{api} in {region} returned more than {MAX_PAGES} pages");
     CallFailure::new(FailureKind::Unparsable, message)
 }

@@ -1,4 +1,4 @@
-//! Remembering which AMIs a pattern matches: a hundred workers of one template ask once.
+//! Caches AMI lists by region and name pattern.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,48 +10,48 @@ use tokio::time::Instant;
 use crate::lifecycle::failure::CallFailure;
 use crate::lifecycle::instance::Image;
 
-/// More patterns than this and those that nobody waits for are forgotten.
-const MOST_KEPT: usize = 256;
+/// Number of cached patterns above which unused entries are evicted.
+const MAX_ENTRIES: usize = 256;
 
 type Slot = Arc<tokio::sync::Mutex<Option<(Instant, Vec<Image>)>>>;
 
-/// Answers by region and pattern.
+/// AMI lists by region and pattern.
 #[derive(Debug)]
 pub(super) struct ImageCache {
-    kept: Duration,
+    ttl: Duration,
     slots: Mutex<HashMap<(String, String), Slot>>,
 }
 
 impl ImageCache {
-    pub(super) fn new(kept: Duration) -> Self {
-        Self { kept, slots: Mutex::default() }
+    pub(super) fn new(ttl: Duration) -> Self {
+        Self { ttl, slots: Mutex::default() }
     }
 
-    /// What is remembered, else what `ask` says.
+    /// Returns the cached list, or loads it with `load`.
     ///
     /// # Guarantees
-    /// Who asks for the same at the same time waits for one answer. Failures are never remembered, nor is "none":
-    /// an AMI that was shared a moment ago must be seen at once.
+    /// Concurrent callers share one load. Failures and empty lists are not cached, so that a newly shared AMI is found at
+    /// once.
     ///
     /// # Cancel safety
-    /// If the one who asks goes away, the next in line asks.
+    /// If the loading caller is dropped, the next one loads.
     pub(super) async fn get(
         &self,
         region: &str,
         pattern: &str,
-        ask: impl Future<Output = Result<Vec<Image>, CallFailure>>,
+        load: impl Future<Output = Result<Vec<Image>, CallFailure>>,
     ) -> Result<Vec<Image>, CallFailure> {
         let slot = self.slot(region, pattern);
-        let mut remembered = slot.lock().await;
-        if let Some((at, images)) = &*remembered
-            && at.elapsed() < self.kept
+        let mut cached = slot.lock().await;
+        if let Some((at, images)) = &*cached
+            && at.elapsed() < self.ttl
         {
             return Ok(images.clone());
         }
-        *remembered = None;
-        let images = ask.await?;
+        *cached = None;
+        let images = load.await?;
         if !images.is_empty() {
-            *remembered = Some((Instant::now(), images.clone()));
+            *cached = Some((Instant::now(), images.clone()));
         }
         Ok(images)
     }
@@ -59,7 +59,7 @@ impl ImageCache {
     fn slot(&self, region: &str, pattern: &str) -> Slot {
         let mut slots = self.slots.lock();
         let key = (region.to_owned(), pattern.to_owned());
-        if slots.len() >= MOST_KEPT && !slots.contains_key(&key) {
+        if slots.len() >= MAX_ENTRIES && !slots.contains_key(&key) {
             slots.retain(|_, slot| Arc::strong_count(slot) > 1);
         }
         Arc::clone(slots.entry(key).or_default())
@@ -75,37 +75,42 @@ mod tests {
     use super::*;
     use crate::lifecycle::failure::FailureKind;
 
-    const KEPT: Duration = Duration::from_secs(300);
+    const TTL: Duration = Duration::from_secs(300);
 
     fn images() -> Vec<Image> {
         vec![Image { id: "ami-1".into(), name: "cml".into(), creation_date: "2026".into() }]
     }
 
     #[tokio::test(start_paused = true)]
-    async fn many_who_ask_together_ask_once_and_again_when_it_is_old() {
-        let (cache, asked) = (ImageCache::new(KEPT), AtomicUsize::new(0));
-        let ask = || async {
-            asked.fetch_add(1, Ordering::Relaxed);
+    async fn concurrent_callers_share_one_load() {
+        let (cache, loads) = (ImageCache::new(TTL), AtomicUsize::new(0));
+        let load = || async {
+            loads.fetch_add(1, Ordering::Relaxed);
             tokio::time::sleep(Duration::from_secs(1)).await;
             Ok(images())
         };
-        let answers = join_all((0..100).map(|_| cache.get("here", "cml*", ask()))).await;
-        assert!(answers.iter().all(|answer| *answer == Ok(images())));
-        assert_eq!(asked.load(Ordering::Relaxed), 1);
-        cache.get("there", "cml*", ask()).await.expect("another region is another question");
-        assert_eq!(asked.load(Ordering::Relaxed), 2);
-        tokio::time::sleep(KEPT).await;
-        cache.get("here", "cml*", ask()).await.expect("an answer");
-        assert_eq!(asked.load(Ordering::Relaxed), 3);
+        let results = join_all((0..100).map(|_| cache.get("here", "cml*", load()))).await;
+        assert!(results.iter().all(|result| *result == Ok(images())));
+        assert_eq!(loads.load(Ordering::Relaxed), 1);
+        cache.get("there", "cml*", load()).await.expect("another region is loaded");
+        assert_eq!(loads.load(Ordering::Relaxed), 2);
+        tokio::time::sleep(TTL).await;
+        cache.get("here", "cml*", load()).await.expect("a list");
+        assert_eq!(loads.load(Ordering::Relaxed), 3);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn neither_failures_nor_none_are_remembered_and_nobody_is_stuck_behind_who_went_away() {
-        let cache = ImageCache::new(KEPT);
+    async fn failures_and_empty_lists_are_not_cached() {
+        let cache = ImageCache::new(TTL);
         let failed = Err(CallFailure::new(FailureKind::Throttled, "slower"));
-        for answer in [failed, Ok(Vec::new()), Ok(images())] {
-            assert_eq!(cache.get("here", "cml*", std::future::ready(answer.clone())).await, answer);
+        for result in [failed, Ok(Vec::new()), Ok(images())] {
+            assert_eq!(cache.get("here", "cml*", std::future::ready(result.clone())).await, result);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn canceled_caller_does_not_block_others() {
+        let cache = ImageCache::new(TTL);
         let stuck = cache.get("here", "other*", std::future::pending());
         assert!(tokio::time::timeout(Duration::from_secs(1), stuck).await.is_err());
         assert_eq!(cache.get("here", "other*", std::future::ready(Ok(images()))).await, Ok(images()));

@@ -31,6 +31,7 @@ use crate::ports::{Cml, CmlTarget};
 
 /// Configuration of a [`CmlClient`].
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Options {
     /// Transport security. Default: [`Security::Verified`].
     pub security: Security,

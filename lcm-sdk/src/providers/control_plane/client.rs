@@ -15,6 +15,7 @@ use crate::providers::http::{self, Reply, SetupError};
 
 /// Configuration of a [`ControlPlaneClient`].
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Options {
     /// Base URL, such as `http://control-plane:8080`.
     pub url: String,

@@ -12,7 +12,7 @@ use crate::lifecycle::worker::{NotesOnRecord, Worker};
 /// Body of a status write: record fields, and notes for `metadata`.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct StatusFields {
-    /// Top-level fields.
+    /// Top-level fields of the record.
     pub(super) fields: Map<String, Value>,
     /// Entries of `metadata`; null removes one.
     pub(super) metadata: Map<String, Value>,

@@ -108,7 +108,7 @@ async fn only_reads_are_retried_after_a_gateway_error() {
     let timeout = Duration::from_millis(200);
     let options = Options { retries, timeout, ..Options::new(server.uri(), Secret::from("k3y")) };
     let client = ControlPlaneClient::new(options).expect("a client");
-    let failure = client.workers(&Scope::living()).await.expect_err("late");
+    let failure = client.workers(&Scope::active()).await.expect_err("late");
     assert_eq!(failure.kind, FailureKind::Unclear);
     assert_eq!(requests(&server).await.len(), 4);
     server.reset().await;
@@ -216,7 +216,7 @@ async fn ended_session_counts_as_terminated() {
 async fn echoed_key_is_redacted() {
     let server = MockServer::start().await;
     Mock::given(any()).respond_with(response(401, json!({"detail": "bad key k3y"}))).mount(&server).await;
-    let failure = client_for(&server).workers(&Scope::living()).await.expect_err("refused");
+    let failure = client_for(&server).workers(&Scope::active()).await.expect_err("refused");
     assert_eq!(failure.kind, FailureKind::Refused);
     assert!(!format!("{failure:?}").contains("k3y"), "{failure:?}");
     let bad = ControlPlaneClient::new(Options::new(server.uri(), Secret::from("k3y\n"))).expect_err("a line break");
@@ -273,7 +273,7 @@ async fn list_is_read_from_any_known_envelope() {
     ] {
         let server = MockServer::start().await;
         serve(&server, "GET", "/api/internal/workers", response(200, body.clone())).await;
-        let found = client_for(&server).workers(&Scope::living()).await;
+        let found = client_for(&server).workers(&Scope::active()).await;
         let counts = found.as_ref().map(|listing| (listing.workers.len(), listing.unreadable.len()));
         assert_eq!(counts.map_err(|failure| failure.message.as_str()), expected, "{body}");
     }

@@ -10,6 +10,7 @@ use crate::lifecycle::secret::Secret;
 
 /// Configuration of an [`Etcd`](super::Etcd) client.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct EtcdOptions {
     /// Members of the cluster, each as `host:port` or an `http://` or `https://` URL.
     pub endpoints: Vec<String>,
@@ -31,7 +32,7 @@ pub struct EtcdOptions {
 /// Credentials of an etcd user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EtcdUser {
-    /// User name.
+    /// Name of the user.
     pub name: String,
     /// Password of the user.
     pub password: Secret,

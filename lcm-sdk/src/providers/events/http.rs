@@ -17,6 +17,7 @@ const MAX_BODY: usize = 64 * 1024;
 
 /// Configuration of an [`HttpEvents`] sink.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct SinkOptions {
     /// URL of the sink. It is never printed, because it may hold credentials.
     pub url: Secret,
@@ -128,7 +129,7 @@ mod tests {
     }
 
     fn event() -> CloudEvent {
-        CloudEvent::about("w-1", &Event::DrainCompleted, "2026-02-06T08:00:00Z".parse().expect("valid"))
+        CloudEvent::new("w-1", &Event::DrainCompleted, "2026-02-06T08:00:00Z".parse().expect("valid"))
     }
 
     #[tokio::test]

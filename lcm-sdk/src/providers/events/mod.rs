@@ -110,7 +110,7 @@ mod tests {
         broken.fail_next(CallFailure::new(FailureKind::Unreachable, "connection refused"));
         let fanout = FanoutEvents::new([Arc::clone(&broken) as Arc<dyn Events>, Arc::clone(&good) as Arc<dyn Events>]);
         let at = "2026-02-06T08:00:00Z".parse().expect("valid");
-        let event = CloudEvent::about("w-1", &Event::DrainCompleted, at);
+        let event = CloudEvent::new("w-1", &Event::DrainCompleted, at);
         let failure = fanout.publish(&event).await.expect_err("one of two");
         assert_eq!(failure.kind, FailureKind::Unreachable);
         assert_eq!((broken.published().len(), good.published().len()), (0, 1));

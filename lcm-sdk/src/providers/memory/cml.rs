@@ -31,7 +31,7 @@ pub struct MemoryCmlSystem {
     pub username: String,
     /// Password of the user. Default: `admin`.
     pub password: Secret,
-    /// Reported metrics.
+    /// Metrics that the system reports.
     pub metrics: CmlMetrics,
     /// Reported telemetry events.
     pub telemetry: Vec<Value>,

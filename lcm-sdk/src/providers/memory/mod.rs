@@ -17,3 +17,21 @@ pub use coordination::MemoryCoordination;
 pub use events::MemoryEvents;
 pub use fault_injection::Fault;
 pub use metrics::MemoryMetrics;
+
+use std::sync::Arc;
+
+use crate::ports::{Clock, Ports};
+
+impl Ports {
+    /// Creates a set of empty memory ports. To inject faults or add content, create the ports of this module one by one.
+    pub fn in_memory(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            compute: Arc::new(MemoryCompute::new(Arc::clone(&clock))),
+            metrics: Arc::new(MemoryMetrics::default()),
+            cml: Arc::new(MemoryCml::new(Arc::clone(&clock))),
+            control_plane: Arc::new(MemoryControlPlane::new(Arc::clone(&clock))),
+            events: Arc::new(MemoryEvents::default()),
+            clock,
+        }
+    }
+}
