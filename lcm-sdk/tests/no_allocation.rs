@@ -1,4 +1,4 @@
-//! A pass in which nothing is to be done allocates nothing.
+//! A reconcile in which nothing is to be done allocates nothing.
 
 #[path = "support/fleet.rs"]
 mod fleet;

@@ -33,7 +33,7 @@ pub struct ReconcileResult {
     pub worker_id: WorkerId,
     /// Whether effects were carried out or only planned.
     pub mode: Mode,
-    /// How the reconcile ended.
+    /// Outcome of the reconcile.
     pub outcome: Outcome,
     /// The status before the reconcile.
     pub from_status: WorkerStatus,
@@ -52,10 +52,10 @@ pub struct ReconcileResult {
 /// One effect and its result. Serialized as the effect's own fields plus `result`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EffectReport {
-    /// The effect.
+    /// The effect as decided.
     #[serde(flatten)]
     pub effect: Effect,
-    /// How it went.
+    /// Its result, or `planned` in a dry run.
     pub result: EffectResult,
 }
 

@@ -1,4 +1,4 @@
-//! What the tests of the core share: a moment, a worker with an instance, and everything EC2 can say about it.
+//! Fixtures of the lifecycle tests: a moment, a worker with an instance, and every response of EC2 about it.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use chrono::TimeDelta;
 use lcm_sdk::{CallFailure, DesiredStatus, Ec2State, FailureKind, Instance, Lookup, Policy, RegionConfig};
 use lcm_sdk::{Timestamp, Worker, WorkerStatus};
 
-/// The moment at which everything here is decided.
+/// The time of every decision in these tests.
 pub(crate) fn now() -> Timestamp {
     "2026-02-06T08:00:00Z".parse().expect("valid")
 }
@@ -18,10 +18,10 @@ pub(crate) fn ago(duration: Duration) -> Timestamp {
 
 /// Long before any window or timeout.
 pub(crate) const LONG: Duration = Duration::from_secs(86_400);
-/// Inside the consistency window.
+/// Within the consistency window.
 pub(crate) const SHORT: Duration = Duration::from_secs(60);
 
-/// Every opinion an owner can have.
+/// Every desired status, and none.
 pub(crate) const DESIRED: [Option<DesiredStatus>; 4] =
     [None, Some(DesiredStatus::Running), Some(DesiredStatus::Stopped), Some(DesiredStatus::Terminated)];
 
@@ -66,7 +66,7 @@ pub(crate) fn throttled() -> CallFailure {
     CallFailure::coded(FailureKind::Throttled, "RequestLimitExceeded", "Request limit exceeded.")
 }
 
-/// Everything EC2 can say about a worker's instance.
+/// Every response of EC2 about a worker's instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ec2Said {
     /// An instance in a state, launched a day ago.
@@ -79,12 +79,12 @@ pub(crate) enum Ec2Said {
     AbsentYoung,
     /// None, a day after the launch.
     AbsentOld,
-    /// No answer.
+    /// An unanswered call.
     Unknown,
 }
 
 impl Ec2Said {
-    /// All of it.
+    /// Every response, in the order of the table.
     pub(crate) const ALL: [Self; 12] = [
         Self::PendingYoung,
         Self::State(Ec2State::Pending),
@@ -100,7 +100,7 @@ impl Ec2Said {
         Self::Unknown,
     ];
 
-    /// The words for it in a table.
+    /// The label in a table.
     pub(crate) fn label(self) -> String {
         match self {
             Self::State(Ec2State::Pending) => "pending (a day)".into(),
@@ -113,7 +113,7 @@ impl Ec2Said {
         }
     }
 
-    /// EC2's answer about instance `i-1`.
+    /// EC2's response about instance `i-1`.
     pub(crate) fn answer(self) -> Lookup<Instance> {
         match self {
             Self::State(state) => Lookup::Found(instance(state)),

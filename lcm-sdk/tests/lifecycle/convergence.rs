@@ -1,5 +1,5 @@
-//! From any state, through anything that may happen, a worker reaches its desired state and stays there, with never a
-//! second instance nor one without an owner.
+//! From any state, through any event, a worker reaches its desired status and stays there, with never a second instance
+//! nor one without an owner.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use proptest::sample::select;
 
 use crate::common::{DESIRED, LONG, SHORT, ago, instance, now, policy, worker};
 
-/// Passes within which every worker must have settled: half an hour of half-minute cycles.
+/// Reconciles within which every worker must have settled: half an hour of half-minute cycles.
 const BOUND: usize = 60;
 
-/// Plays to quiescence and checks that the worker is where it should be, and stays there.
+/// Plays until nothing changes and checks that the worker is in its desired status, and stays there.
 fn settles(mut simulation: Simulation, story: &str) {
     let begun_as = simulation.worker.status;
     let Some(history) = simulation.play_until_quiet(BOUND) else {
@@ -29,12 +29,12 @@ fn settles(mut simulation: Simulation, story: &str) {
     assert!(live <= 1, "{story}: {live} live instances");
     let arrived = match (worker.status, worker.desired_status) {
         (WorkerStatus::Running, None | Some(DesiredStatus::Running)) => live == 1,
-        // Nothing runs, and what exists is named by the record.
+        // Nothing runs, and every instance is named by the record.
         (WorkerStatus::Stopped, None | Some(DesiredStatus::Stopped)) => {
             !simulation.ec2.states().contains(&Ec2State::Running) && (live == 0 || worker.ec2_instance_id.is_some())
         }
         (WorkerStatus::Terminated, Some(DesiredStatus::Terminated)) => live == 0,
-        // Held back: never launched, and nobody wants it to be.
+        // Held back: never launched, and not wanted to be.
         (WorkerStatus::Pending, Some(DesiredStatus::Stopped)) => live == 0,
         // Parked, but only with a cause.
         (WorkerStatus::Failed, desired) => {
@@ -42,7 +42,7 @@ fn settles(mut simulation: Simulation, story: &str) {
             let cause = happened(&causes);
             desired != Some(DesiredStatus::Terminated) && (begun_as == WorkerStatus::Failed || cause)
         }
-        // Gone for good, though somebody wanted otherwise: nobody brings an instance back from the dead.
+        // Gone for good, against the desired status: a terminated instance cannot be brought back.
         (WorkerStatus::Terminated, _) => {
             live == 0
                 && (begun_as == WorkerStatus::Terminated
@@ -60,7 +60,7 @@ fn settles(mut simulation: Simulation, story: &str) {
     assert_eq!(Worker { version: rest.version, ..simulation.worker }, rest, "{story}");
 }
 
-/// Whether the record and the tags both lead to the instance, or only the tags: a write that was lost.
+/// Whether the record and the tags both lead to the instance, or only the tags, after a lost write.
 const NAMED: [bool; 2] = [true, false];
 
 #[test]
@@ -73,7 +73,7 @@ fn workers_converge_from_any_state() {
                     for launched in [SHORT, LONG] {
                         let live = state.is_some_and(Ec2State::is_live);
                         if status == WorkerStatus::Terminated && live {
-                            // Only discovery can find this one; the resurrection test does.
+                            // Only discovery can find this one; the resurrection test covers it.
                             continue;
                         }
                         let simulation = stage(status, desired, state, named, launched);
@@ -127,7 +127,7 @@ fn live_instance_of_a_terminated_record_is_taken_back() {
             let record = record(&simulation.worker, &applied);
             simulation.worker = record.patch.apply_to(&simulation.worker);
             assert_eq!(simulation.worker.status, state.worker_status());
-            // Coming up for a day already is more than its time; all others settle where they should.
+            // A day in a starting state exceeds the timeout; all others settle in their desired status.
             if state != Ec2State::Pending {
                 settles(simulation, &format!("resurrected {state}, desired {desired:?}"));
             }
@@ -169,7 +169,7 @@ fn repeated_failed_starts_fail_the_worker() {
     assert!(starts > 2, "given up after {starts}");
 }
 
-/// Something that happens to a worker's world.
+/// An event in a worker's world.
 #[derive(Debug, Clone)]
 enum Act {
     Pass,
@@ -266,14 +266,14 @@ fn perform(simulation: &mut Simulation, act: &Act) {
     }
 }
 
-/// What an operator does.
+/// An action of an operator.
 fn command(simulation: &mut Simulation, decision: Decision) {
     let applied = Applied { decision, results: Vec::new(), at: simulation.now, version: None };
     let record = record(&simulation.worker, &applied);
     simulation.write(&record.patch);
 }
 
-/// Faults end, users go home, nobody is idle: what is left must settle.
+/// Faults end, sessions end, no worker is idle: the rest must settle.
 fn calm(simulation: &mut Simulation) {
     simulation.ec2.outage = None;
     simulation.ec2.lose_responses = false;
@@ -308,7 +308,8 @@ proptest! {
                 let submitted = simulation.registration.attempted.is_some();
                 prop_assert!(submitted, "a licence intent was lost after {:?} in {:?}", act, acts);
             }
-            // A worker that its owner stops, ends or revives without an instance moves without asking EC2; no other may.
+            // A worker without an instance that its owner stops, ends or revives moves without a call to EC2; no other
+            // may.
             let asked_by_owner = before == WorkerStatus::Stopped
                 || matches!(simulation.worker.desired_status, Some(DesiredStatus::Stopped | DesiredStatus::Terminated));
             if silent && matches!(act, Act::Pass) && !asked_by_owner {

@@ -1,4 +1,4 @@
-//! Draining: what each kind of session means, the deadline, and the way back.
+//! Draining: the meaning of each kind of session, the deadline, and the way back.
 
 use std::time::Duration;
 
@@ -99,7 +99,7 @@ fn drained_workers_stop_or_terminate() {
         let decision = decided(&worker, &seen(over.to_vec()));
         assert_eq!(status_after(&decision), Some(expected));
         assert_eq!(decision.notices, [Notice::Event(Event::DrainCompleted)]);
-        // Left behind, it would put the next drain past its deadline at once.
+        // Left on the record, it would put the next drain past its deadline at once.
         assert_eq!(decision.changes.expect("changes").drain_started_at, Change::Clear);
     }
 }
@@ -133,7 +133,7 @@ fn refused_hand_back_holds_the_worker() {
     let applied = lcm_sdk::Applied { decision, results: vec![refused], at: simulation.now, version: None };
     let record = lcm_sdk::record(&simulation.worker, &applied);
     assert_eq!((record.outcome, record.transition), (Outcome::Retry, None));
-    // The clock has started all the same, or a refusal repeated for ever would never reach a deadline.
+    // The clock has started all the same, or a refusal repeated forever would never reach a deadline.
     assert_eq!(record.patch.changes.drain_started_at, Change::Set(simulation.now));
 }
 
@@ -205,7 +205,7 @@ fn drain_timeout_comes_from_the_template() {
     assert!(after(2.0, Lookup::Found(template("2.0"))));
     assert!(!after(3.9, Lookup::Absent));
     assert!(after(4.0, Lookup::Absent));
-    // If the timeout cannot be read, nothing is forced, however long it takes.
+    // If the timeout cannot be read, no session is forced, however long it takes.
     assert!(!after(1000.0, Lookup::Unknown(throttled())));
 }
 
@@ -272,7 +272,7 @@ fn scale_down_stop_lists_the_sessions_again() {
     let blind = decided(&stopping, &blind);
     assert_eq!((blind.outcome, stops(&blind)), (Outcome::Retry, false));
 
-    // An operator's stop is not a question.
+    // A stop by an operator does not depend on sessions.
     stopping.notes.drain_started_at = None;
     assert!(stops(&decided(&stopping, &seen(vec![Session::new("busy", "running")]))));
 }

@@ -1,6 +1,6 @@
-//! The whole behaviour as one table: every status × every desired status × everything EC2 can say.
+//! The whole behavior as one table: every status × every desired status × every response of EC2.
 //!
-//! Reading the snapshot is reading the product. A change to it is a change of behaviour and is reviewed as one.
+//! The snapshot is the product's behavior. A change to it is a change of behavior and is reviewed as one.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use lcm_sdk::{
     Worker, WorkerStatus, decide,
 };
 
-/// What the record is told when nothing but EC2 is of interest: no sessions, a template, an AMI.
+/// Responses for rows that only vary EC2: no sessions, a template, an AMI.
 fn everything_else() -> Observation {
     Observation {
         sessions: Lookup::Found(Vec::new()),
@@ -27,7 +27,7 @@ fn everything_else() -> Observation {
     }
 }
 
-/// Everything EC2 can say about a worker whose record names no instance.
+/// Every response of EC2 about a worker whose record names no instance.
 fn tagged() -> Vec<(&'static str, std::time::Duration, Lookup<Vec<Instance>>)> {
     vec![
         ("one live", LONG, Lookup::Found(vec![instance(Ec2State::Running)])),
@@ -122,7 +122,7 @@ fn every_status_desired_status_and_ec2_answer() {
     insta::assert_snapshot!(text);
 }
 
-/// Every decision the table above holds, and those of the commands and steps it does not show.
+/// Every decision of the table above, and those of the commands and steps it does not show.
 fn all_decisions() -> Vec<(Worker, Decision)> {
     let mut decisions = Vec::new();
     let mut add = |worker: Worker, seen: &Observation, policy: &Policy| {
@@ -174,15 +174,15 @@ fn decisions_take_exactly_the_edges_of_the_table() {
     let mut taken: BTreeSet<_> = all_decisions()
         .into_iter()
         .filter_map(|(worker, decision)| {
-            // A decision that wanted an edge that is not there has none, and says so.
+            // A decision that needed an edge outside the table has no transition and names the reason.
             assert_ne!(decision.reason.code.as_str(), "no_such_transition", "{worker:?}");
             let transition = decision.transition?;
             assert_eq!(transition.from(), worker.status, "a decision starts where its worker is");
             Some((transition.from(), transition.to(), transition.kind()))
         })
         .collect();
-    // Two edges are nobody's decision: an operator resets a failed worker, and garbage collection marks a worker
-    // whose launch never came up. The second is judged in `orphans.rs`.
+    // Two edges are not decisions: an operator resets a failed worker, and garbage collection marks a worker whose
+    // launch never came up. The second is covered in `orphans.rs`.
     taken.insert((WorkerStatus::Failed, WorkerStatus::Pending, EdgeKind::Commanded));
     taken.insert((WorkerStatus::Provisioning, WorkerStatus::Terminated, EdgeKind::Observed));
     let table: BTreeSet<_> = TABLE.iter().map(|edge| (edge.from, edge.to, edge.kind)).collect();

@@ -1,4 +1,4 @@
-//! Launching exactly once: the look-up before, the plan on the record, and every way a launch can go wrong.
+//! Launching exactly once: the search before, the plan on the record, and every way a launch can fail.
 
 use lcm_sdk::lifecycle::launch::LaunchPlan;
 use lcm_sdk::lifecycle::{Audit, Change, Event, Notice, WORKER_ID_TAG};
@@ -42,7 +42,7 @@ fn plan_of(decision: &Decision) -> LaunchPlan {
     plan.expect("a launch")
 }
 
-/// Records the outcome of a launch; everything before it went well.
+/// Records the outcome of a launch; every effect before it succeeded.
 fn after_launch(worker: &Worker, decision: Decision, result: EffectResult) -> Record {
     let mut results = vec![EffectResult::Done; decision.effects.len() - 1];
     results.push(result);

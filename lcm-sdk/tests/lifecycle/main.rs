@@ -1,4 +1,4 @@
-//! The core, tested as its users see it.
+//! Tests of the lifecycle through its public API.
 
 mod common;
 mod convergence;

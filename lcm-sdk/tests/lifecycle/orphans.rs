@@ -1,4 +1,4 @@
-//! Garbage collection: ADR-014's night, and everything that must keep it from acting.
+//! Garbage collection: the night of ADR-014, and every rule that keeps it from acting.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use lcm_sdk::{Ec2State, Instance, InstanceId, Lookup, Policy, Worker, WorkerStat
 
 use crate::common::{LONG, SHORT, ago, now, policy, throttled, worker};
 
-/// A region with its records, its scan, and EC2's direct answers.
+/// A region with its records, its scan, and the direct describes.
 struct Night {
     workers: Vec<Worker>,
     scan: Scan,
@@ -137,7 +137,7 @@ fn empty_scan_freezes_the_region() {
     night.verified.insert("i-0".into(), Lookup::Found(Instance::new("i-0", Ec2State::Terminated)));
     assert_eq!(night.conclusions(), [Conclusion::Orphan; 3]);
 
-    // Nothing would have been touched, so nothing is said.
+    // No record would have been marked, so no event is published.
     for number in 0..3 {
         let id = InstanceId::from(format!("i-{number}"));
         night.verified.insert(id.clone(), Lookup::Found(Instance::new(id, Ec2State::Running)));
@@ -145,7 +145,7 @@ fn empty_scan_freezes_the_region() {
     assert_eq!(night.conclusions(), [Conclusion::Alive; 3]);
     assert!(night.judge().events.is_empty());
 
-    // Two records may well have vanished together.
+    // Two records may well have lost their instances together.
     assert_eq!(Night::new(2, 0).conclusions(), [Conclusion::Orphan; 2]);
 }
 

@@ -1,4 +1,4 @@
-//! What holds for every input: decisions are total, deterministic, and blind to "could not ask".
+//! Properties of every input: decisions are total, deterministic, and conclude nothing from unanswered calls.
 
 use std::time::Duration;
 
@@ -220,7 +220,7 @@ proptest! {
     }
 }
 
-/// Gives the prepared answer to a query; one that was prepared as "not asked" becomes "could not ask".
+/// Returns the prepared response to a query; one prepared as not requested becomes an unanswered call.
 fn answer(query: lcm_sdk::Query, from: &Observation, to: &mut Observation) {
     fn given<T: Clone>(answer: &Lookup<T>) -> Lookup<T> {
         match answer {

@@ -1,4 +1,4 @@
-//! From what was done to what is written: routes, counters, and effects that were not tried.
+//! From applied effects to the write: routes, counters, and effects that were not tried.
 
 use lcm_sdk::lifecycle::{Counter, Route};
 use lcm_sdk::{
@@ -29,7 +29,7 @@ fn counters_follow_what_ec2_confirmed() {
     assert_eq!(counted(Status::Starting, None, Ec2State::Running), [Counter::Started]);
     assert_eq!(counted(Status::Stopping, None, Ec2State::Stopped), [Counter::Stopped]);
     assert_eq!(counted(Status::Terminating, None, Ec2State::Terminated), [Counter::Terminated]);
-    // Not ours: the instance was stopped, ended or started by somebody else.
+    // Not ours: the instance was stopped, ended or started from outside.
     assert_eq!(counted(Status::Running, None, Ec2State::Stopped), []);
     assert_eq!(counted(Status::Running, None, Ec2State::Terminated), []);
     assert_eq!(counted(Status::Stopped, None, Ec2State::Running), []);

@@ -1,4 +1,4 @@
-//! A running worker's six steps: their order, what each may see, and that each fails alone.
+//! The six steps of a running worker: their order, their inputs, and that each fails alone.
 
 use lcm_sdk::lifecycle::{
     Addresses, Applied, AutoPause, CloudMetrics, CmlMetrics, Counter, Detail, ExternalStopPolicy, IdleReport,
@@ -164,7 +164,7 @@ fn changed_address_is_recorded() {
     assert_eq!(
         decision.effects,
         [
-            // Which token this is about, in a few digits of its digest; CML shows no earlier attempt.
+            // The token, as a few digits of its digest; CML shows no earlier attempt.
             Effect::RecordLicenseAttempt { attempted: "#b46c0967".into() },
             Effect::SubmitLicense { submission: Submission::Register, address: "203.0.113.1".into() },
             Effect::ReportLicense { report: LicenseReport::StartRegistration },
@@ -230,7 +230,7 @@ fn final_license_refusal_is_reported_once() {
     assert_eq!(types, ["cml_worker.license.registration.failed.v1"]);
     for (kind, report) in [
         (FailureKind::Unreachable, None),
-        // CML may have it: then what it shows next is ours and must not be done again.
+        // CML may have it: then the next status is ours and must not be submitted again.
         (FailureKind::Unclear, Some(LicenseReport::StartRegistration)),
     ] {
         let delayed = after(kind);
@@ -259,7 +259,7 @@ fn unsubmitted_intent_survives_an_earlier_outcome() {
         let observation = Observation { registration, ..seen() };
         for attempt in 0..3 {
             let decision = decide(&worker, &observation, &policy(), now());
-            // Once noted, it needs no second note.
+            // A recorded attempt needs no second record.
             let all = ["record_license_attempt", "submit_license", "report_license"];
             assert_eq!(names(&decision), all[usize::from(attempt > 0)..], "{word}");
             let unreachable = CallFailure::new(FailureKind::Unreachable, "connection refused");
@@ -273,7 +273,7 @@ fn unsubmitted_intent_survives_an_earlier_outcome() {
             worker.notes.license_attempt = noted.or(worker.notes.license_attempt);
             assert_eq!(worker.license.pending_operation, Some(LicenseOperation::Register), "{word}");
         }
-        // Accepted at last: what CML still says of Monday's attempt is waited out.
+        // Accepted at last: the status of Monday's attempt is waited out.
         worker.license.operation_in_progress = true;
         worker.notes.license_attempt = Some("monday".into());
         if word != "NOT_REGISTERED" {
@@ -332,7 +332,7 @@ fn scale_down_stops_empty_and_drains_used_workers() {
     assert_eq!(drain.transition.map(|transition| transition.to()), Some(WorkerStatus::Draining));
     assert_eq!(labels(&drain), ["drained", "cml_worker.drain.started.v1"]);
     assert!(drain.counts.contains(Counter::ScaleDownDrain));
-    // The earlier steps of the pass are not lost.
+    // The earlier steps of the reconcile are not lost.
     assert_eq!(names(&drain), ["report_metrics"]);
 
     let blind = Observation { sessions: Lookup::Unknown(throttled()), ..with(Vec::new()) };

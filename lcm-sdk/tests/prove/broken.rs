@@ -1,32 +1,31 @@
-//! Controllers that are broken on purpose: a prover that does not notice them proves nothing.
+//! Controllers that are broken on purpose. A prover that misses them proves nothing.
 //!
-//! What is wrong with them is put between a controller and its ports, so that no broken line is ever compiled into
-//! anything but this.
+//! The flaw is put between a controller and its ports, so that no broken line is compiled into anything else.
 
-use super::days;
 use super::points;
 use super::scenarios;
+use super::schedule;
 use super::summary::{Summary, Verdict};
 use super::world::Setup;
 
-/// What is wrong with a controller.
+/// The flaw of a controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Broken {
-    /// Every launch has a token of its own.
+    /// Every launch has its own token.
     NoClientToken,
-    /// No answer is taken for "there is none".
+    /// An unanswered call counts as absence.
     GcTrustsErrors,
-    /// A draining worker is handled like one that stops.
+    /// A draining worker is handled like a stopping one.
     DrainIsStop,
-    /// What EC2 does not show yet counts as gone.
+    /// An instance that EC2 does not show yet counts as gone.
     AbsentIsGone,
-    /// The lease is not looked at: who led once leads for ever.
+    /// The lease is not checked: a former leader leads forever.
     NoLease,
     /// Writes carry no fencing token.
     NoFencing,
-    /// A watch that was interrupted goes on from now.
+    /// An interrupted watch continues from now instead of listing again.
     WatchGap,
-    /// What CML showed before a token was handed over is not noted.
+    /// The attempt CML showed before a submission is not recorded.
     LicenceNotNoted,
 }
 
@@ -55,7 +54,7 @@ impl Broken {
         }
     }
 
-    /// The script whose points it should be noticed at, if a script as it is does not show it.
+    /// The script whose points reveal it, if the unbroken script does not.
     const fn haunt(self) -> &'static str {
         match self {
             Self::NoClientToken => "launch that EC2 does not show yet",
@@ -65,7 +64,8 @@ impl Broken {
         }
     }
 
-    /// Looks for a history in which this breaks a rule: the scripts as they are, every point of one of them, bad days.
+    /// Searches a history in which the flaw violates a rule: the unbroken scripts, every point of one of them, random
+    /// days.
     pub(crate) fn hunt(self) -> Summary {
         let mut summary = Summary::default();
         let mut tried = 0;
@@ -79,8 +79,8 @@ impl Broken {
                     .map(|point| (point.to_string(), point.play(Some(self)).verdict))
             }))
             .chain((0..DAYS).map(|seed| {
-                let setup = Setup { broken: Some(self), ..days::setup_of(seed) };
-                (format!("day {seed}"), days::a_day(setup))
+                let setup = Setup { broken: Some(self), ..schedule::setup_of(seed) };
+                (format!("day {seed}"), schedule::a_day(setup))
             }))
             .inspect(|_| tried += 1)
             .find_map(|(what, verdict): (String, Verdict)| Some((what, verdict.violations.into_iter().next()?)));
@@ -98,5 +98,5 @@ impl Broken {
     }
 }
 
-/// How many bad days a broken controller may survive.
+/// Number of random days that a broken controller may survive.
 const DAYS: u64 = 60;

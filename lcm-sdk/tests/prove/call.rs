@@ -1,4 +1,4 @@
-//! A call that a controller makes, as far as faults and invariants care about it.
+//! A call of a controller, as far as faults and invariants depend on it.
 
 use std::fmt::Debug;
 
@@ -9,31 +9,31 @@ use lcm_sdk::{CallFailure, FailureKind, InstanceId, Lookup, Patch, SessionId, Wo
 
 use super::faults::failure;
 
-/// One call.
+/// One call and its subject.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
     pub(crate) name: &'static str,
     pub(crate) about: String,
-    pub(crate) matter: Matter,
+    pub(crate) subject: Subject,
 }
 
-/// What a call does.
+/// The effect of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Does {
-    /// It changes nothing that anybody decides on.
+    /// It changes nothing that a decision depends on.
     Ask,
-    /// It changes something.
+    /// It changes the cloud, a session or a license.
     Change,
     /// It changes a record.
     Write,
 }
 
-/// What a call is about.
+/// The subject of a call.
 #[derive(Debug, Clone)]
-pub(crate) enum Matter {
-    /// A question to EC2 about these instances.
+pub(crate) enum Subject {
+    /// A read of these EC2 instances.
     Describe(Vec<InstanceId>),
-    /// Any other question.
+    /// Any other read.
     Read,
     Launch,
     Start,
@@ -45,84 +45,86 @@ pub(crate) enum Matter {
     EndSession(SessionId, SessionEnd, Fence),
     MoveSession(Fence),
     Import(Fence),
-    /// A licence operation handed to the CML at an address, with its token if it has one.
+    /// A license operation submitted to the CML at an address, with its token if it has one.
     Submit {
         address: String,
         token: Option<String>,
     },
-    /// Measurements, audits and announcements: they may be repeated at any time and change nothing anybody decides on.
+    /// Measurements, audits and events: repeatable at any time, and no decision depends on them.
     Note,
 }
 
 impl Call {
-    pub(crate) fn new(name: &'static str, about: impl Into<String>, matter: Matter) -> Self {
-        Self { name, about: about.into(), matter }
+    pub(crate) fn new(name: &'static str, about: impl Into<String>, subject: Subject) -> Self {
+        Self { name, about: about.into(), subject }
     }
 
     pub(crate) fn read(name: &'static str, about: impl Into<String>) -> Self {
-        Self::new(name, about, Matter::Read)
+        Self::new(name, about, Subject::Read)
     }
 
     pub(crate) fn is_read(&self) -> bool {
-        matches!(self.matter, Matter::Read | Matter::Describe(_))
+        matches!(self.subject, Subject::Read | Subject::Describe(_))
     }
 
-    /// Whether only a leader may make it, at the very moment it is sent.
+    /// Whether only a leader may send it, at the very moment it is sent.
     pub(crate) fn changes_cloud(&self) -> bool {
-        match self.matter {
-            Matter::Launch | Matter::Start | Matter::Stop(_) | Matter::Terminate(_) | Matter::Submit { .. } => true,
-            Matter::Describe(_)
-            | Matter::Read
-            | Matter::Write(..)
-            | Matter::License(..)
-            | Matter::EndSession(..)
-            | Matter::MoveSession(_)
-            | Matter::Import(_)
-            | Matter::Note => false,
+        match self.subject {
+            Subject::Launch | Subject::Start | Subject::Stop(_) | Subject::Terminate(_) | Subject::Submit { .. } => {
+                true
+            }
+            Subject::Describe(_)
+            | Subject::Read
+            | Subject::Write(..)
+            | Subject::License(..)
+            | Subject::EndSession(..)
+            | Subject::MoveSession(_)
+            | Subject::Import(_)
+            | Subject::Note => false,
         }
     }
 
-    /// What it does, as far as it matters where a script is broken.
+    /// Its effect, as far as it matters for the point at which a script is broken.
     pub(crate) fn does(&self) -> Does {
-        match self.matter {
-            Matter::Write(..) => Does::Write,
+        match self.subject {
+            Subject::Write(..) => Does::Write,
             _ if self.is_effect() => Does::Change,
             _ => Does::Ask,
         }
     }
 
-    /// Whether a fleet at rest makes no such call.
+    /// Whether a settled fleet makes no such call.
     pub(crate) fn is_effect(&self) -> bool {
-        !self.is_read() && !matches!(self.matter, Matter::Note)
+        !self.is_read() && !matches!(self.subject, Subject::Note)
     }
 
     /// The fencing token of a write to the control plane.
     pub(crate) fn fence(&self) -> Option<Fence> {
-        match self.matter {
-            Matter::Write(_, fence)
-            | Matter::License(_, _, fence)
-            | Matter::EndSession(_, _, fence)
-            | Matter::MoveSession(fence)
-            | Matter::Import(fence) => Some(fence),
-            Matter::Describe(_)
-            | Matter::Read
-            | Matter::Launch
-            | Matter::Start
-            | Matter::Stop(_)
-            | Matter::Terminate(_)
-            | Matter::Submit { .. }
-            | Matter::Note => None,
+        match self.subject {
+            Subject::Write(_, fence)
+            | Subject::License(_, _, fence)
+            | Subject::EndSession(_, _, fence)
+            | Subject::MoveSession(fence)
+            | Subject::Import(fence) => Some(fence),
+            Subject::Describe(_)
+            | Subject::Read
+            | Subject::Launch
+            | Subject::Start
+            | Subject::Stop(_)
+            | Subject::Terminate(_)
+            | Subject::Submit { .. }
+            | Subject::Note => None,
         }
     }
 }
 
-/// An answer that can be replaced by a failure.
+/// A response that can be replaced by a failure.
 pub(crate) trait Reply: Clone + Debug + Send + 'static {
     fn failed(call: &Call, failure: CallFailure) -> Self;
 
     fn is_answer(&self) -> bool;
 
-    /// Some pages of it are missing.
+    /// Removes some pages of the response.
     fn lose_pages(&mut self) {}
 }
 
@@ -138,8 +140,8 @@ impl<T: Clone + Debug + Send + 'static> Reply for Result<T, CallFailure> {
 
 impl<T: Clone + Debug + Send + 'static> Reply for Vec<Lookup<T>> {
     fn failed(call: &Call, failure: CallFailure) -> Self {
-        let count = match &call.matter {
-            Matter::Describe(ids) => ids.len(),
+        let count = match &call.subject {
+            Subject::Describe(ids) => ids.len(),
             _ => 0,
         };
         vec![Lookup::Unknown(failure); count]

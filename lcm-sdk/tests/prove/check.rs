@@ -5,7 +5,7 @@ use stateright::{Checker as _, Model, Property};
 use super::model::{Arrival, Flaw, Guard, LEASE, Make, State};
 use super::summary::Summary;
 
-/// Election and launch with so many controllers, faults and moments.
+/// Election and launch with this many controllers, faults and moments.
 #[derive(Debug, Clone, Copy)]
 struct Bounds {
     controllers: usize,
@@ -14,7 +14,7 @@ struct Bounds {
     make: Make,
 }
 
-/// What can happen next.
+/// The next event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Tick,
@@ -37,7 +37,7 @@ impl Model for Bounds {
     }
 
     fn actions(&self, state: &State, steps: &mut Vec<Step>) {
-        // A controller thinks fast; it is the calls that take time, up to one moment and not longer.
+        // Deciding takes no time; calls take up to one moment.
         let mut is_busy = state.calls.iter().any(|call| call.at < state.time);
         for (who, controller) in state.controllers.iter().enumerate() {
             let leads = state.leads(who, self.make.flaw);
@@ -52,7 +52,7 @@ impl Model for Bounds {
             }
             if let Some(since) = controller.cut_off {
                 steps.push(Step::Reconnect(who));
-                // Long enough to lose the lead and for somebody else to take it.
+                // Long enough to lose the lead and for another controller to take it.
                 is_busy |= state.time > since + LEASE;
             } else {
                 if state.key.is_none() && controller.lead.is_none() {
@@ -70,7 +70,7 @@ impl Model for Bounds {
                 }
             }
         }
-        // Somebody who can take the key does, and who leads looks: else nothing would ever have to happen.
+        // A free key is taken and a leader reconciles, or nothing would ever have to happen.
         is_busy |= steps.iter().any(|step| matches!(step, Step::Claim(_)));
         is_busy |= steps.iter().any(|step| matches!(step, Step::Look(_))) && state.calls.is_empty() && !looked(state);
         for (number, call) in state.calls.iter().enumerate() {
@@ -125,7 +125,7 @@ impl Model for Bounds {
     }
 }
 
-/// Whether the one who leads has nothing to do until something changes.
+/// Whether the leader has nothing to do until something changes.
 fn looked(state: &State) -> bool {
     (0..state.controllers.len()).filter(|who| state.leads(*who, Flaw::None)).all(|who| {
         let mut next = state.clone();
@@ -134,7 +134,7 @@ fn looked(state: &State) -> bool {
     })
 }
 
-/// Checks the model and its flawed siblings.
+/// Checks the model and its flawed variants.
 pub(crate) fn check() -> Summary {
     let mut summary = Summary::default();
     for (controllers, faults, moments, guard, kept) in [

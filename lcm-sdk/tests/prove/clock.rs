@@ -1,4 +1,4 @@
-//! The time of day of a simulated world: it follows tokio's paused clock, and can be set wrong.
+//! The time of day of a simulated world. It follows tokio's paused clock and can be set wrong.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -22,12 +22,12 @@ impl SimClock {
         Self { began: Instant::now(), base, wrong_by_ms: Arc::default() }
     }
 
-    /// The clock jumps, to be wrong by so many seconds.
+    /// Makes the clock jump, to be wrong by this many seconds.
     pub(crate) fn set_wrong_by(&self, seconds: i64) {
         self.wrong_by_ms.store(seconds * 1000, Ordering::Release);
     }
 
-    /// What a clock that never jumped would show.
+    /// The time on a clock that never jumped.
     pub(crate) fn truth(&self) -> Timestamp {
         self.base + self.began.elapsed()
     }

@@ -1,4 +1,4 @@
-//! Controllers over a world: started, killed, started again, while nature takes its course.
+//! Controllers over a world: started, killed and started again while events are injected.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -24,7 +24,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// A world with these people in it, and as many controllers as it wants.
+    /// A world with these workers, and as many controllers as it asks for.
     pub(crate) fn start(setup: Setup, people: impl FnOnce(&World)) -> Self {
         let (deaths, mut died) = unbounded_channel();
         let world = Arc::new(World::new(setup, deaths));
@@ -37,7 +37,7 @@ impl Cluster {
             tokio::spawn(async move {
                 while let Some(slot) = died.recv().await {
                     slots.lock()[slot].1.abort();
-                    let pause = world.dice.lock().millis(200, 9_000);
+                    let pause = world.rng.lock().millis(200, 9_000);
                     sleep(pause).await;
                     let reborn = Process::start(&world, slot, &lives);
                     world.tell(format!("{} begins", reborn.0.identity));
@@ -65,7 +65,7 @@ impl Cluster {
         sleep(Duration::from_secs(seconds)).await;
     }
 
-    /// Nothing goes wrong any more, and nobody wants anything new.
+    /// Stops all faults and all new requests.
     pub(crate) fn calm_down(&self) {
         let world = &self.world;
         world.tell("quiet from here on");
@@ -79,17 +79,17 @@ impl Cluster {
         world.show_all();
     }
 
-    /// Everybody is where he should be, stays there, and is left alone.
+    /// Checks that every worker is in the status it should be in, stays there, and causes no more calls.
     pub(crate) async fn settle(&self, seconds: u64, rest: u64) {
         self.live(seconds).await;
         self.check_the_end();
-        self.world.ledger.lock().effects = 0;
+        self.world.oracle.lock().effects = 0;
         self.live(rest).await;
         let panics: u64 = self.world.telemetries.lock().iter().map(|told| told.anomalies(Anomaly::Panic)).sum();
-        let mut ledger = self.world.ledger.lock();
-        ledger.rule(panics == 0, || format!("{panics} passes panicked"));
-        let effects = ledger.effects;
-        ledger.rule(effects == 0, || format!("a fleet at rest was changed {effects} times in {rest} s"));
+        let mut oracle = self.world.oracle.lock();
+        oracle.rule(panics == 0, || format!("{panics} passes panicked"));
+        let effects = oracle.effects;
+        oracle.rule(effects == 0, || format!("a fleet at rest was changed {effects} times in {rest} s"));
     }
 
     fn check_the_end(&self) {
@@ -99,33 +99,33 @@ impl Cluster {
             let fine = match (worker.status, worker.desired_status) {
                 (WorkerStatus::Running, None | Some(DesiredStatus::Running)) => ec2 == Some(Ec2State::Running),
                 (WorkerStatus::Stopped, None | Some(DesiredStatus::Stopped)) => ec2 == Some(Ec2State::Stopped),
-                // Held back.
+                // Held back by its desired status.
                 (WorkerStatus::Pending, Some(DesiredStatus::Stopped)) => ec2.is_none(),
                 (WorkerStatus::Terminated, _) => ec2.is_none_or(|state| state == Ec2State::Terminated),
-                // An operator has to look at it.
+                // An operator has to act.
                 (WorkerStatus::Failed, desired) => desired != Some(DesiredStatus::Terminated),
                 _ => false,
             };
             let intent = worker.license.pending_operation;
             let carried_out = worker.status != WorkerStatus::Running || intent.is_none();
             let (id, status, desired) = (&worker.id, worker.status, worker.desired_status);
-            let mut ledger = world.ledger.lock();
-            ledger.rule(fine, || format!("{id} ended {status}, wanted {desired:?}, EC2 says {ec2:?}"));
-            ledger.rule(carried_out, || format!("{id} still waits for {intent:?}"));
+            let mut oracle = world.oracle.lock();
+            oracle.rule(fine, || format!("{id} ended {status}, wanted {desired:?}, EC2 says {ec2:?}"));
+            oracle.rule(carried_out, || format!("{id} still waits for {intent:?}"));
         }
     }
 
     pub(crate) fn verdict(&self) -> Verdict {
-        let ledger = self.world.ledger.lock();
+        let oracle = self.world.oracle.lock();
         Verdict {
             setup: self.world.setup,
-            steps: ledger.steps,
-            checks: ledger.checks,
-            faults: ledger.faults.clone(),
+            steps: oracle.steps,
+            checks: oracle.checks,
+            faults: oracle.faults.clone(),
             simulated: Duration::from_secs_f64(self.world.clock.seconds()),
-            violations: ledger.violations.clone(),
-            digest: ledger.digest(),
-            story: if ledger.violations.is_empty() { String::new() } else { ledger.story() },
+            violations: oracle.violations.clone(),
+            digest: oracle.digest(),
+            story: if oracle.violations.is_empty() { String::new() } else { oracle.story() },
         }
     }
 }
@@ -137,7 +137,7 @@ impl Drop for Cluster {
     }
 }
 
-/// Runs a history on a clock of its own, which moves whenever nobody has anything to do.
+/// Runs a history on its own clock, which advances whenever every task waits.
 pub(crate) fn on_paused_time<T>(history: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     runtime.expect("a runtime").block_on(history)

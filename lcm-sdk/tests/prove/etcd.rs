@@ -1,4 +1,4 @@
-//! etcd as a controller sees it: late, silent, forgetful, and sometimes telling things twice or in another order.
+//! etcd as a controller sees it: late, silent, forgetful, and with duplicated or reordered events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,25 +10,25 @@ use tokio::time::{Instant, sleep};
 
 use super::broken::Broken;
 use super::faults::failure;
-use super::ledger::Term;
+use super::oracle::Term;
 use super::ports::Door;
 use super::process::Process;
 
-type Told<T> = Result<T, CallFailure>;
+type Response<T> = Result<T, CallFailure>;
 
 impl Process {
     /// Lets a call to etcd through, late or not at all.
-    async fn reach(&self) -> Told<()> {
+    async fn reach(&self) -> Response<()> {
         self.lives().await;
         let (late, fails) = {
             let permille = self.world.trouble.lock().permille;
-            let mut dice = self.world.dice.lock();
-            (dice.millis(1, 20), dice.chance(permille / 2))
+            let mut rng = self.world.rng.lock();
+            (rng.millis(1, 20), rng.chance(permille / 2))
         };
         sleep(late).await;
         self.lives().await;
         if fails {
-            self.world.ledger.lock().fault("etcd call failed");
+            self.world.oracle.lock().fault("etcd call failed");
             return Err(failure(FailureKind::Unclear));
         }
         Ok(())
@@ -37,47 +37,47 @@ impl Process {
 
 #[async_trait]
 impl Coordination for Door {
-    async fn grant(&self, ttl: Duration) -> Told<Lease> {
+    async fn grant(&self, ttl: Duration) -> Response<Lease> {
         self.reach().await?;
         self.etcd.grant(ttl).await
     }
 
-    async fn renew(&self, lease: LeaseId) -> Told<Renewal> {
+    async fn renew(&self, lease: LeaseId) -> Response<Renewal> {
         self.reach().await?;
         if self.world.is_broken(Broken::NoLease) {
-            // Whoever does not look at its lease leads for ever.
+            // A controller that does not check its lease leads forever.
             return Ok(Renewal::Renewed(Duration::from_secs(15)));
         }
         let renewed = self.etcd.renew(lease).await?;
-        if let (Renewal::Renewed(_), Some(term)) = (renewed, self.world.ledger.lock().terms.get_mut(&self.number)) {
+        if let (Renewal::Renewed(_), Some(term)) = (renewed, self.world.oracle.lock().terms.get_mut(&self.number)) {
             term.held_at = Instant::now();
         }
         Ok(renewed)
     }
 
-    async fn revoke(&self, lease: LeaseId) -> Told<()> {
+    async fn revoke(&self, lease: LeaseId) -> Response<()> {
         self.reach().await?;
         self.etcd.revoke(lease).await
     }
 
-    async fn claim(&self, key: &str, value: &str, lease: LeaseId) -> Told<Claim> {
+    async fn claim(&self, key: &str, value: &str, lease: LeaseId) -> Response<Claim> {
         self.reach().await?;
         let claim = self.etcd.claim(key, value, lease).await?;
         if let Claim::Won { revision } = claim {
             self.world.tell(format!("{} leads with token {revision}", self.identity));
-            let mut ledger = self.world.ledger.lock();
+            let mut oracle = self.world.oracle.lock();
             let fresh = || Term { tokens: Vec::new(), held_at: Instant::now() };
-            let term = ledger.terms.entry(self.number).or_insert_with(fresh);
+            let term = oracle.terms.entry(self.number).or_insert_with(fresh);
             term.tokens.push(revision);
             term.held_at = Instant::now();
         }
         Ok(claim)
     }
 
-    async fn list(&self, prefix: &str) -> Told<Listing> {
+    async fn list(&self, prefix: &str) -> Response<Listing> {
         self.reach().await?;
         if self.world.is_broken(Broken::NoLease) && prefix.contains("leader") {
-            let last = self.world.ledger.lock().terms.get(&self.number).and_then(|term| term.tokens.last().copied());
+            let last = self.world.oracle.lock().terms.get(&self.number).and_then(|term| term.tokens.last().copied());
             if let Some(revision) = last {
                 return Ok(Listing { revision, keys: vec![(prefix.as_bytes().to_vec(), revision)] });
             }
@@ -85,10 +85,10 @@ impl Coordination for Door {
         self.etcd.list(prefix).await
     }
 
-    async fn watch(&self, prefix: &str, from_revision: i64) -> Told<Box<dyn WatchStream>> {
+    async fn watch(&self, prefix: &str, from_revision: i64) -> Response<Box<dyn WatchStream>> {
         self.reach().await?;
         if self.world.is_broken(Broken::NoLease) && prefix.contains("leader") {
-            let leads = self.world.ledger.lock().terms.contains_key(&self.number);
+            let leads = self.world.oracle.lock().terms.contains_key(&self.number);
             if leads {
                 return Ok(Box::new(Silence));
             }
@@ -99,7 +99,7 @@ impl Coordination for Door {
     }
 }
 
-/// A watch that never says anything.
+/// A watch that never delivers an event.
 struct Silence;
 
 #[async_trait]
@@ -108,7 +108,7 @@ impl WatchStream for Silence {
         std::future::pending().await
     }
 
-    async fn probe(&mut self) -> Told<()> {
+    async fn probe(&mut self) -> Response<()> {
         Ok(())
     }
 }
@@ -117,7 +117,7 @@ struct Stream {
     process: Arc<Process>,
     prefix: String,
     stream: Box<dyn WatchStream>,
-    /// An update that is told after the next one, or twice.
+    /// An update that is delivered after the next one, or twice.
     held: Option<WatchUpdate>,
     gapless: bool,
 }
@@ -132,7 +132,7 @@ impl WatchStream for Stream {
             let update = self.stream.next().await;
             self.process.lives().await;
             if !self.gapless && matches!(update, WatchUpdate::Compacted { .. } | WatchUpdate::Ended(_)) {
-                // What a careless watcher does: it goes on from now, and says nothing.
+                // A careless watcher continues from now without listing again.
                 match self.process.etcd.watch(&self.prefix, 0).await {
                     Ok(stream) => self.stream = stream,
                     Err(_) => sleep(Duration::from_secs(1)).await,
@@ -142,22 +142,22 @@ impl WatchStream for Stream {
             let WatchUpdate::Changed { revision, mut keys } = update else { return update };
             let world = &self.process.world;
             let permille = world.trouble.lock().permille;
-            if !world.dice.lock().chance(permille * 3) {
+            if !world.rng.lock().chance(permille * 3) {
                 return WatchUpdate::Changed { revision, keys };
             }
-            // The election has its own key; losing that is what a cut-off client is for.
-            let which = if self.prefix.contains("leader") { 1 } else { world.dice.lock().roll(3) };
+            // The election has its own key, which a cut-off client loses elsewhere.
+            let which = if self.prefix.contains("leader") { 1 } else { world.rng.lock().roll(3) };
             match which {
                 0 => {
-                    world.ledger.lock().fault("watch event lost");
+                    world.oracle.lock().fault("watch event lost");
                 }
                 1 => {
-                    world.ledger.lock().fault("watch event duplicated");
+                    world.oracle.lock().fault("watch event duplicated");
                     self.held = Some(WatchUpdate::Changed { revision, keys: keys.clone() });
                     return WatchUpdate::Changed { revision, keys };
                 }
                 _ => {
-                    world.ledger.lock().fault("watch events reordered");
+                    world.oracle.lock().fault("watch events reordered");
                     keys.reverse();
                     let later = keys.split_off(keys.len() / 2);
                     self.held = Some(WatchUpdate::Changed { revision: revision - 1, keys });
@@ -167,7 +167,7 @@ impl WatchStream for Stream {
         }
     }
 
-    async fn probe(&mut self) -> Told<()> {
+    async fn probe(&mut self) -> Response<()> {
         self.process.lives().await;
         self.stream.probe().await
     }

@@ -1,4 +1,4 @@
-//! What goes wrong with a call: by chance, or exactly once at a chosen point.
+//! Faults of a call: by chance, or exactly once at a chosen point.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -7,33 +7,33 @@ use std::time::Duration;
 use lcm_sdk::{CallFailure, FailureKind};
 use tokio::time::Instant;
 
-use super::call::{Call, Matter};
-use super::dice::Dice;
+use super::call::{Call, Subject};
 use super::pairs::Pair;
+use super::rng::Rng;
 
-/// What goes wrong with one call.
+/// The fault of one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
     /// It fails, and nothing is done.
     Fail(FailureKind),
-    /// It is carried out, and its answer is lost.
+    /// It is carried out, and its response is lost.
     LoseAnswer,
     /// The controller dies before it is carried out.
     CrashBefore,
-    /// It is carried out, and the controller dies before it hears of it.
+    /// It is carried out, and the controller dies before the response.
     CrashAfter,
-    /// The answer is the one before.
+    /// The previous response is returned.
     Stale,
-    /// All of a write but the status is written, and the answer is lost.
+    /// All of a write but the status is written, and the response is lost.
     CutWrite,
-    /// Somebody else writes to the record a moment earlier.
+    /// Another client writes to the record a moment earlier.
     Meddle,
     /// Some pages of a scan fail.
     PartialPages,
 }
 
-/// What happens at a chosen point.
+/// The event at a chosen point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What {
     Happens(Fault),
@@ -41,16 +41,16 @@ pub(crate) enum What {
     Pair(Pair),
 }
 
-/// How much goes wrong, and where.
+/// The rate of faults, and where they occur.
 #[derive(Default)]
 pub(crate) struct Trouble {
-    /// How many calls in a thousand go wrong.
+    /// Faulty calls per thousand.
     pub(crate) permille: u64,
-    /// What happens at the calls with these numbers.
+    /// Events at the calls with these numbers.
     pub(crate) planned: Vec<(u64, What)>,
-    /// How many launches in a thousand EC2 does not show for a while.
+    /// Launches per thousand that EC2 does not show for a while.
     pub(crate) lag_permille: u64,
-    /// Whether answers are remembered, to be given once more.
+    /// Whether responses are kept, to be returned once more.
     pub(crate) remembers: bool,
     answers: BTreeMap<String, Remembered>,
 }
@@ -62,11 +62,11 @@ struct Remembered {
     before: Option<(Box<dyn Any + Send>, Instant)>,
 }
 
-/// How old an answer may be: no service shows yesterday's world.
+/// Maximum age of an outdated response.
 const OLDEST_ANSWER: Duration = Duration::from_secs(60);
 
 impl Trouble {
-    /// Remembers an answer, and gives the one before it, if there is one that is not too old.
+    /// Keeps a response, and returns the previous one if there is one that is not too old.
     pub(crate) fn older<R: Clone + std::fmt::Debug + Send + 'static>(&mut self, call: &Call, now: &R) -> Option<R> {
         let shown = format!("{now:?}");
         let key = format!("{} {}", call.name, call.about);
@@ -87,11 +87,11 @@ impl Trouble {
     }
 }
 
-/// Chooses what goes wrong with a call by chance, and the word it is counted under.
-pub(crate) fn by_chance(dice: &mut Dice, call: &Call) -> (Fault, &'static str) {
+/// Chooses the fault of a call by chance, and the name it is counted under.
+pub(crate) fn by_chance(rng: &mut Rng, call: &Call) -> (Fault, &'static str) {
     use FailureKind::{NoCapacity, Throttled, Unclear, Unparsable, Unreachable};
-    let failing = |dice: &mut Dice| {
-        let kind = dice.pick(&[Throttled, Unclear, Unreachable, Unparsable]);
+    let failing = |rng: &mut Rng| {
+        let kind = rng.pick(&[Throttled, Unclear, Unreachable, Unparsable]);
         let word = match kind {
             Throttled => "throttled",
             Unclear => "timed out before it was carried out",
@@ -100,38 +100,38 @@ pub(crate) fn by_chance(dice: &mut Dice, call: &Call) -> (Fault, &'static str) {
         };
         (Fault::Fail(kind), word)
     };
-    match &call.matter {
-        Matter::Launch => match dice.roll(3) {
+    match &call.subject {
+        Subject::Launch => match rng.roll(3) {
             0 => (Fault::Fail(NoCapacity), "no capacity"),
             1 => (Fault::LoseAnswer, "timed out after it was carried out"),
-            _ => failing(dice),
+            _ => failing(rng),
         },
-        Matter::Read if call.name == "scan" => match dice.roll(2) {
+        Subject::Read if call.name == "scan" => match rng.roll(2) {
             0 => (Fault::PartialPages, "partial pages"),
-            _ => failing(dice),
+            _ => failing(rng),
         },
-        Matter::Write(..) => match dice.roll(6) {
+        Subject::Write(..) => match rng.roll(6) {
             0 => (Fault::CutWrite, "write cut halfway"),
             1 | 2 => (Fault::Meddle, "conflicting write"),
             3 | 4 => (Fault::LoseAnswer, "timed out after it was carried out"),
-            _ => failing(dice),
+            _ => failing(rng),
         },
-        Matter::Start
-        | Matter::Stop(_)
-        | Matter::Terminate(_)
-        | Matter::License(..)
-        | Matter::EndSession(..)
-        | Matter::MoveSession(_)
-        | Matter::Import(_)
-        | Matter::Submit { .. } => match dice.roll(2) {
+        Subject::Start
+        | Subject::Stop(_)
+        | Subject::Terminate(_)
+        | Subject::License(..)
+        | Subject::EndSession(..)
+        | Subject::MoveSession(_)
+        | Subject::Import(_)
+        | Subject::Submit { .. } => match rng.roll(2) {
             0 => (Fault::LoseAnswer, "timed out after it was carried out"),
-            _ => failing(dice),
+            _ => failing(rng),
         },
-        Matter::Read | Matter::Describe(_) | Matter::Note => failing(dice),
+        Subject::Read | Subject::Describe(_) | Subject::Note => failing(rng),
     }
 }
 
-/// What the caller is told.
+/// The failure that the caller receives.
 pub(crate) fn failure(kind: FailureKind) -> CallFailure {
     CallFailure::new(kind, "a bad day")
 }

@@ -1,16 +1,16 @@
-//! Many histories on all cores. Each has a runtime and a clock of its own, so they never notice each other.
+//! Runs many histories on all cores. Each has its own runtime and clock.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::summary::Summary;
 
-/// How many histories run at a time.
+/// Number of concurrent histories.
 fn threads() -> usize {
     number("LCM_JOBS").unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
-/// A number from the environment. One that cannot be read is an error, not a default.
+/// A number from the environment. An unreadable one is an error, not a default.
 pub(crate) fn number<T: std::str::FromStr>(name: &str) -> Option<T> {
     let value = std::env::var(name).ok()?;
     let number = value.parse().ok();
@@ -18,12 +18,12 @@ pub(crate) fn number<T: std::str::FromStr>(name: &str) -> Option<T> {
     number
 }
 
-/// Does every job once.
+/// Runs every job once.
 pub(crate) fn all<J: Sync>(jobs: &[J], work: impl Fn(&J, &mut Summary) + Sync) -> Summary {
     run(|number, summary| jobs.get(number).map(|job| work(job, summary)))
 }
 
-/// Does one job after the other until the time is over, and tells now and then how far it is.
+/// Runs jobs until the time is over, and reports progress.
 pub(crate) fn until_over(budget: Duration, work: impl Fn(u64, &mut Summary) + Sync) -> Summary {
     let began = Instant::now();
     let told = AtomicUsize::new(0);
@@ -37,7 +37,7 @@ pub(crate) fn until_over(budget: Duration, work: impl Fn(u64, &mut Summary) + Sy
     })
 }
 
-/// Does jobs by their numbers, until one says that there are no more.
+/// Runs jobs by their numbers, until one returns that there are no more.
 fn run(job: impl Fn(usize, &mut Summary) -> Option<()> + Sync) -> Summary {
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {

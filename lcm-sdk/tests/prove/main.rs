@@ -1,35 +1,35 @@
-//! The prover: the real controllers over a world that is against them, and every rule held against every step.
+//! The prover: real controllers over a faulty world, with every rule checked at every step.
 //!
-//! It is a test that prints a table, and adds its rows to the one of `make prove`: a file in the directory that
-//! `LCM_PROVE_ROWS` names. With `LCM_SOAK_SECONDS` it goes on for that long.
-//! A history that breaks a rule is told with what repeats it:
+//! It is a test that prints a table, and adds its rows to the table of `make prove`: a file in the directory that
+//! `LCM_PROVE_ROWS` names. With `LCM_SOAK_SECONDS` it runs for that long. A history that violates a rule is printed
+//! with the variables that repeat it:
 //!
-//! | variable | what |
+//! | variable | meaning |
 //! |---|---|
-//! | `LCM_FIRST_DAY`, `LCM_DAYS` | which bad days |
-//! | `LCM_SCRIPT`, `LCM_CALL`, `LCM_ROUND` | which script, the call it is broken at, and which throw of the dice |
-//! | `LCM_STORY` | print everything that happens, as it happens |
-//! | `LCM_JOBS` | histories at a time |
+//! | `LCM_FIRST_DAY`, `LCM_DAYS` | the random days to run |
+//! | `LCM_SCRIPT`, `LCM_CALL`, `LCM_ROUND` | the script, the call it is broken at, and the seed |
+//! | `LCM_STORY` | print every event as it occurs |
+//! | `LCM_JOBS` | concurrent histories |
 
 mod broken;
 mod call;
 mod check;
 mod clock;
 mod cluster;
-mod days;
-mod dice;
 mod etcd;
 mod faults;
-mod hands;
 mod invariants;
 mod jobs;
-mod ledger;
 mod model;
+mod operators;
+mod oracle;
 mod pairs;
 mod points;
 mod ports;
 mod process;
+mod rng;
 mod scenarios;
+mod schedule;
 mod summary;
 mod world;
 
@@ -40,14 +40,14 @@ use self::broken::Broken;
 use self::jobs::number;
 use self::summary::Summary;
 
-/// What is claimed, and how it is tried.
+/// The claims and how they are tested.
 type Claim = (&'static str, fn() -> Summary);
 
 const CLAIMS: [Claim; 5] = [
-    ("the_same_seed_makes_the_same_day", repeatable),
-    ("after_a_bad_day_everybody_is_where_he_should_be", bad_days),
-    ("a_script_can_be_broken_at_every_point", every_point),
-    ("a_controller_that_is_broken_is_caught", every_broken_one),
+    ("equal_seeds_give_equal_days", repeatable),
+    ("workers_converge_after_random_days", bad_days),
+    ("scripts_survive_faults_at_every_point", every_point),
+    ("broken_controllers_are_caught", every_broken_one),
     ("every_history_of_the_model_keeps_the_rules", check::check),
 ];
 
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
         CLAIMS.iter().for_each(|(name, _)| println!("{name}: test"));
         return ExitCode::SUCCESS;
     }
-    // Options are the test harness's; everything else says which claims are meant.
+    // Options belong to the test harness; other arguments select claims.
     let filters: Vec<_> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
     let is_meant = |name: &str| filters.is_empty() || filters.iter().any(|filter| name.contains(filter.as_str()));
     let mut summary = Summary::default();
@@ -86,7 +86,7 @@ fn main() -> ExitCode {
     if summary.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Adds the rows to the one table, if there is to be one.
+/// Adds the rows to the common table, if one is requested.
 fn add_rows(summary: &Summary) {
     if let Some(directory) = std::env::var_os("LCM_PROVE_ROWS") {
         let file = std::path::Path::new(&directory).join("10-simulator.md");
@@ -95,11 +95,11 @@ fn add_rows(summary: &Summary) {
     }
 }
 
-/// Two runs of a day are one history: what is told of one can be repeated.
+/// Two runs of a day give the same history, so a reported one can be repeated.
 fn repeatable() -> Summary {
     let seeds: Vec<u64> = (0..8).collect();
     jobs::all(&seeds, |seed, summary| {
-        let [first, second] = [(); 2].map(|()| days::a_day(days::setup_of(*seed)).digest);
+        let [first, second] = [(); 2].map(|()| schedule::a_day(schedule::setup_of(*seed)).digest);
         if first != second {
             summary.violations.push(format!("day {seed} is not the same twice: {first:x}, {second:x}"));
         }
@@ -108,8 +108,8 @@ fn repeatable() -> Summary {
 
 fn bad_days() -> Summary {
     let (first, days) = (number("LCM_FIRST_DAY").unwrap_or(0), number("LCM_DAYS"));
-    let seeds: Vec<u64> = (first..first + days.unwrap_or(days::QUICK)).collect();
-    let mut summary = jobs::all(&seeds, |seed, summary| days::try_out(*seed, summary));
+    let seeds: Vec<u64> = (first..first + days.unwrap_or(schedule::QUICK)).collect();
+    let mut summary = jobs::all(&seeds, |seed, summary| schedule::try_out(*seed, summary));
     if days.is_none() {
         summary.expect_variety();
     }
@@ -134,7 +134,7 @@ fn every_broken_one() -> Summary {
     jobs::all(&Broken::ALL, |broken, summary| summary.merge(broken.hunt()))
 }
 
-/// Bad days and broken scripts, each with other dice, until the time is over.
+/// Random days and broken scripts, each with another seed, until the time is over.
 fn soak(budget: Duration) -> Summary {
     let first: u64 = number("LCM_FIRST_DAY").unwrap_or(1_000_000);
     jobs::until_over(budget, |job, summary| {
@@ -142,7 +142,7 @@ fn soak(budget: Duration) -> Summary {
         if seed.is_multiple_of(3) {
             points::any_two(seed, summary);
         } else {
-            days::try_out(seed, summary);
+            schedule::try_out(seed, summary);
         }
     })
 }

@@ -1,8 +1,8 @@
-//! A model of election, fencing and launch, small enough for every history of it to be walked.
+//! A model of election, fencing and launch, small enough to walk every history.
 //!
-//! What a controller decides comes from the real core: `decide` and `record`, over real records. What is modelled is
-//! what lies between: a lease that is counted from when its renewal was sent, calls that are on their way while time
-//! goes on, answers that get lost, controllers that die or are cut off, an EC2 that does not show what it launched.
+//! Decisions come from the real lifecycle: `decide` and `record`, over real records. The model covers the rest: a lease
+//! counted from when its renewal was sent, calls in flight while time passes, lost responses, controllers that die or
+//! are cut off, an EC2 that does not show a new instance.
 
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
@@ -15,45 +15,45 @@ use lcm_sdk::{
     record,
 };
 
-/// A moment is five seconds: a lease lives for three of them, and is believed in for two.
+/// A moment is five seconds: a lease lives for three of them, and is trusted for two.
 pub(crate) const LEASE: u8 = 3;
 const MARGIN: u8 = 1;
 
-/// What is wrong with the controllers, to see whether the model notices.
+/// The flaw of the controllers, to test whether the model detects it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flaw {
     None,
-    /// Whoever led once thinks it still does.
+    /// A former leader believes that it still leads.
     LeaseNotLookedAt,
-    /// Every launch has a token of its own.
+    /// Every launch has its own token.
     TokenOfItsOwn,
 }
 
-/// What keeps a leader of yesterday from writing.
+/// The protection against writes of a former leader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Guard {
     /// The server keeps versions and ignores fencing tokens.
     Versions,
-    /// The server keeps no versions and refuses a token that is older than one it has seen.
+    /// The server keeps no versions and refuses a token older than one it has seen.
     Fences,
-    /// Nothing does.
+    /// No protection.
     Nothing,
 }
 
-/// How controllers and server are made.
+/// Configuration of controllers and server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Make {
     pub(crate) flaw: Flaw,
     pub(crate) guard: Guard,
 }
 
-/// A value of the core in a state: two are the same if they are told the same.
+/// A value in a state: two are equal if their debug output is.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Told<T>(pub(crate) T);
+pub(crate) struct ByDebug<T>(pub(crate) T);
 
-impl<T: PartialEq> Eq for Told<T> {}
+impl<T: PartialEq> Eq for ByDebug<T> {}
 
-impl<T: std::fmt::Debug> Hash for Told<T> {
+impl<T: std::fmt::Debug> Hash for ByDebug<T> {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         format!("{:?}", self.0).hash(hasher);
     }
@@ -62,25 +62,25 @@ impl<T: std::fmt::Debug> Hash for Told<T> {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct State {
     pub(crate) time: u8,
-    /// Who holds the key, with which token, and until when etcd lets nobody else in.
+    /// The holder of the key, its token, and until when etcd keeps it.
     pub(crate) key: Option<(usize, u8, u8)>,
     pub(crate) next_token: u8,
     pub(crate) controllers: Vec<Controller>,
-    pub(crate) record: Told<Worker>,
+    pub(crate) record: ByDebug<Worker>,
     pub(crate) highest_fence: u8,
-    /// A write of an older leader went through after one of a newer.
+    /// A write of an older leader was accepted after one of a newer.
     pub(crate) went_back: bool,
     pub(crate) instances: Vec<Launched>,
     pub(crate) calls: Vec<Sent>,
-    /// How much may still go wrong.
+    /// Remaining faults.
     pub(crate) faults_left: u8,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Controller {
-    /// Grows with every life: what an earlier one asked for is answered to nobody.
+    /// Raised with every life: responses to an earlier life are dropped.
     pub(crate) life: u8,
-    /// Since when it does not reach etcd.
+    /// Since when it is cut off from etcd.
     pub(crate) cut_off: Option<u8>,
     /// Its token and until when it may act.
     pub(crate) lead: Option<(u8, u8)>,
@@ -88,14 +88,14 @@ pub(crate) struct Controller {
     pub(crate) pass: Option<Pass>,
 }
 
-/// A pass under way.
+/// A reconcile in progress.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Pass {
-    worker: Told<Worker>,
-    decision: Told<Decision>,
-    results: Told<Vec<EffectResult>>,
+    worker: ByDebug<Worker>,
+    decision: ByDebug<Decision>,
+    results: ByDebug<Vec<EffectResult>>,
     version: Option<u64>,
-    /// The token of the lead it was begun under, which it keeps to its end.
+    /// The token of the lease it was begun under, which it keeps to its end.
     fence: u8,
     at: u8,
     is_waiting: bool,
@@ -109,18 +109,18 @@ pub(crate) struct Launched {
     shown_from: u8,
 }
 
-/// A call on its way.
+/// A call in flight.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Sent {
     pub(crate) by: usize,
     pub(crate) life: u8,
     pub(crate) at: u8,
     fence: u8,
-    what: Told<Asked>,
+    what: ByDebug<Request>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-enum Asked {
+enum Request {
     Launch(Box<LaunchPlan>),
     Note(Box<Patch>),
     Write(Box<Patch>),
@@ -138,7 +138,7 @@ impl State {
             key: None,
             next_token: 1,
             controllers: vec![idle; controllers],
-            record: Told(worker),
+            record: ByDebug(worker),
             highest_fence: 0,
             went_back: false,
             instances: Vec::new(),
@@ -155,7 +155,7 @@ impl State {
         self.record.0.status == WorkerStatus::Running && self.record.0.ec2_instance_id.is_some()
     }
 
-    /// Nobody holds the key: this one takes it.
+    /// The key is free: this controller takes it.
     pub(crate) fn claim(&mut self, who: usize) {
         self.key = Some((who, self.next_token, self.time + LEASE));
         self.controllers[who].lead = Some((self.next_token, self.time + LEASE - MARGIN));
@@ -170,7 +170,7 @@ impl State {
         self.controllers[who].renewed_at = self.time;
     }
 
-    /// Time goes on; a lease that nobody renewed ends.
+    /// Time passes; a lease that was not renewed ends.
     pub(crate) fn tick(&mut self, flaw: Flaw) {
         self.time += 1;
         self.key = self.key.filter(|(_, _, until)| self.time < *until);
@@ -186,7 +186,7 @@ impl State {
         self.controllers[who] = Controller { life, cut_off: None, lead: None, renewed_at: 0, pass: None };
     }
 
-    /// Looks at record and cloud, and decides.
+    /// Observes record and cloud, and decides.
     pub(crate) fn look(&mut self, who: usize) {
         let worker = self.record.0.clone();
         let (now, policy) = (moment(self.time), policy());
@@ -218,9 +218,9 @@ impl State {
             return;
         }
         self.controllers[who].pass = Some(Pass {
-            worker: Told(worker),
-            decision: Told(decision),
-            results: Told(Vec::new()),
+            worker: ByDebug(worker),
+            decision: ByDebug(decision),
+            results: ByDebug(Vec::new()),
             version: None,
             fence,
             at: self.time,
@@ -244,7 +244,7 @@ impl State {
         )
     }
 
-    /// The next thing of a pass is sent, if the lead still holds; at the end, what it came to.
+    /// Sends the next effect of a reconcile if the lease is valid; at the end, the patch.
     pub(crate) fn send(&mut self, who: usize, flaw: Flaw) {
         let leads = self.leads(who, flaw);
         let (life, time) = (self.controllers[who].life, self.time);
@@ -257,9 +257,9 @@ impl State {
                     Changes { launch_plan: Change::Set(plan), launched_at: Some(begun_at), ..Changes::default() };
                 let mut patch = Patch::from_changes(&pass.worker.0, changes, begun_at);
                 patch.expected_version = pass.version.or(patch.expected_version);
-                Asked::Note(Box::new(patch))
+                Request::Note(Box::new(patch))
             }
-            Some(Effect::LaunchInstance { plan, .. }) => Asked::Launch(plan),
+            Some(Effect::LaunchInstance { plan, .. }) => Request::Launch(plan),
             Some(other) => panic!("{other} is not part of this model"),
             None => {
                 let applied = Applied {
@@ -275,20 +275,20 @@ impl State {
                     return;
                 }
                 pass.is_written = true;
-                Asked::Write(Box::new(patch))
+                Request::Write(Box::new(patch))
             }
         };
         pass.is_waiting = true;
         let fence = pass.fence;
-        self.calls.push(Sent { by: who, life, at: time, fence, what: Told(what) });
+        self.calls.push(Sent { by: who, life, at: time, fence, what: ByDebug(what) });
     }
 
-    /// A call arrives and is carried out; its answer may get lost on the way back.
+    /// A call arrives and is carried out; its response may be lost.
     pub(crate) fn arrive(&mut self, number: usize, arrival: Arrival, make: Make) {
         let sent = self.calls.remove(number);
         let result = match &sent.what.0 {
-            Asked::Launch(plan) => self.launch(plan, arrival, make.flaw),
-            Asked::Note(patch) | Asked::Write(patch) => self.write(patch, sent.fence, make.guard),
+            Request::Launch(plan) => self.launch(plan, arrival, make.flaw),
+            Request::Note(patch) | Request::Write(patch) => self.write(patch, sent.fence, make.guard),
         };
         let controller = &mut self.controllers[sent.by];
         let Some(pass) = controller.pass.as_mut().filter(|_| controller.life == sent.life) else { return };
@@ -299,7 +299,7 @@ impl State {
         let lost = || EffectResult::Failed(CallFailure::new(FailureKind::Unclear, "lost"));
         pass.is_waiting = false;
         pass.results.0.push(if arrival == Arrival::AnswerLost { lost() } else { result });
-        if matches!((&sent.what.0, arrival), (Asked::Note(_), Arrival::Fine)) {
+        if matches!((&sent.what.0, arrival), (Request::Note(_), Arrival::Fine)) {
             pass.version = self.record.0.version;
         }
     }
@@ -326,7 +326,7 @@ impl State {
         self.went_back |= fence < self.highest_fence;
         self.highest_fence = self.highest_fence.max(fence);
         let version = self.record.0.version.map(|version| version + 1);
-        self.record = Told(patch.apply_to(&self.record.0));
+        self.record = ByDebug(patch.apply_to(&self.record.0));
         self.record.0.version = version;
         EffectResult::Done
     }
@@ -338,18 +338,18 @@ impl Pass {
     }
 }
 
-/// How a call fares.
+/// The fate of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Arrival {
     Fine,
     AnswerLost,
-    /// What it launched is not shown for a while.
+    /// The launched instance is not shown for a while.
     ShownLate,
 }
 
 impl Sent {
     pub(crate) fn is_launch(&self) -> bool {
-        matches!(self.what.0, Asked::Launch(_))
+        matches!(self.what.0, Request::Launch(_))
     }
 }
 

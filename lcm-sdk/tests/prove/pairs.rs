@@ -1,22 +1,23 @@
-//! Two events that cancel each other out: whoever looks before and after sees nothing, and must not be led astray.
+//! Two events that cancel each other out: a controller that observes before and after sees nothing, and must not be
+//! misled.
 
 use lcm_sdk::{DesiredStatus, Ec2State, Session, WorkerStatus};
 
-use super::ledger::Wish;
+use super::oracle::Wish;
 use super::world::{HERE, World};
 
-/// Something that happens and is undone before anybody looks.
+/// A change that is undone before a controller observes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pair {
-    /// An operator changes his mind, twice.
+    /// An operator changes the desired status and changes it back.
     WishedOtherwiseAndBack,
-    /// Somebody stops an instance and starts it again.
+    /// An instance is stopped and started again.
     StoppedAndStarted,
     /// A drain is begun and called off.
     DrainedAndCancelled,
-    /// A session comes and goes.
+    /// A session is placed and ends.
     SessionCameAndWent,
-    /// The template is taken away and put back.
+    /// The template is removed and put back.
     TemplateGoneAndBack,
 }
 
@@ -31,7 +32,7 @@ impl Pair {
 }
 
 impl World {
-    /// Lets a pair of events happen to everybody it can happen to.
+    /// Applies a pair of events to every worker it can apply to.
     pub(crate) fn cancel_out(&self, pair: Pair) {
         self.tell(format!("here: {pair:?}"));
         if pair == Pair::TemplateGoneAndBack {
@@ -59,10 +60,10 @@ impl World {
                 Pair::DrainedAndCancelled => {
                     if worker.status == WorkerStatus::Running {
                         let now = self.clock.truth();
-                        let mut ledger = self.ledger.lock();
-                        ledger.wish(&worker.id, Wish::Drain);
-                        ledger.wish(&worker.id, Wish::Run);
-                        drop(ledger);
+                        let mut oracle = self.oracle.lock();
+                        oracle.wish(&worker.id, Wish::Drain);
+                        oracle.wish(&worker.id, Wish::Run);
+                        drop(oracle);
                         self.edit(&worker.id, |record| {
                             record.status = WorkerStatus::Draining;
                             record.notes.drain_started_at = Some(now);

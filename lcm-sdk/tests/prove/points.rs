@@ -1,4 +1,4 @@
-//! Every point of every script, and everything that can happen there.
+//! Every point of every script, and every fault that can occur there.
 
 use std::fmt;
 
@@ -6,9 +6,9 @@ use lcm_sdk::FailureKind;
 
 use super::broken::Broken;
 use super::call::Does;
-use super::dice::Dice;
 use super::faults::{Fault, What};
 use super::pairs::Pair;
+use super::rng::Rng;
 use super::scenarios::{ALL, Run, Scenario};
 use super::summary::Summary;
 
@@ -16,14 +16,14 @@ use super::summary::Summary;
 #[derive(Clone, Copy)]
 pub(crate) struct Point {
     pub(crate) scenario: &'static Scenario,
-    /// Which throw of the dice.
+    /// The seed.
     pub(crate) round: u64,
     pub(crate) at: u64,
     pub(crate) what: What,
 }
 
 impl Point {
-    /// The word it is counted under.
+    /// The name it is counted under.
     fn word(self) -> &'static str {
         match self.what {
             What::Happens(Fault::CrashBefore | Fault::CrashAfter) => "crash",
@@ -33,7 +33,7 @@ impl Point {
         }
     }
 
-    /// Plays it and adds what it shows.
+    /// Plays it and adds its result.
     pub(crate) fn try_out(self, summary: &mut Summary) {
         let run = self.play(None);
         if run.struck {
@@ -54,22 +54,22 @@ impl fmt::Display for Point {
     }
 }
 
-/// Plays a script as it is, and lists all points at which it can be broken.
+/// Plays an unbroken script, and lists all points at which it can be broken.
 pub(crate) fn of(scenario: &'static Scenario, round: u64, summary: &mut Summary) -> Vec<Point> {
     let run = scenario.play(round, &[], None);
     summary.add(scenario.name, run.verdict);
     listed(scenario, round, &run.calls)
 }
 
-/// One script, with other dice, broken at two points: the second may be in the middle of getting over the first.
+/// One script with another seed, broken at two points: the second may fall into the recovery from the first.
 pub(crate) fn any_two(seed: u64, summary: &mut Summary) {
-    let mut dice = Dice::new(seed);
-    let place = usize::try_from(dice.roll(ALL.len() as u64)).expect("few");
+    let mut rng = Rng::new(seed);
+    let place = usize::try_from(rng.roll(ALL.len() as u64)).expect("few");
     let scenario = &ALL[place];
     let points = of(scenario, seed, summary);
-    let [first, second] = [dice.pick(&points), dice.pick(&points)];
-    // What the first leads to takes calls of its own, so the second may come later than the script was long.
-    let second = Point { at: second.at + dice.roll(10), ..second };
+    let [first, second] = [rng.pick(&points), rng.pick(&points)];
+    // Recovery takes calls of its own, so the second point may come later than the script was long.
+    let second = Point { at: second.at + rng.roll(10), ..second };
     let planned = [(first.at, first.what), (second.at, second.what)];
     let run = scenario.play(seed, &planned, None);
     if run.struck {
@@ -81,7 +81,7 @@ pub(crate) fn any_two(seed: u64, summary: &mut Summary) {
     );
 }
 
-/// Every point of a script, for one that is broken on purpose.
+/// Every point of a script, for a controller that is broken on purpose.
 pub(crate) fn of_broken(scenario: &'static Scenario, broken: Broken) -> Vec<Point> {
     listed(scenario, 0, &scenario.play(0, &[], Some(broken)).calls)
 }
@@ -96,7 +96,7 @@ fn listed(scenario: &'static Scenario, round: u64, calls: &[Does]) -> Vec<Point>
             Does::Write => &WRITE,
         };
         points.extend(faults.iter().map(|fault| Point { scenario, round, at, what: What::Happens(*fault) }));
-        // Between two questions that follow each other nothing is gained by trying both.
+        // Between two consecutive reads, trying both points shows nothing more.
         if (before, does) != (Does::Ask, Does::Ask) {
             points.extend(Pair::ALL.map(|pair| Point { scenario, round, at, what: What::Pair(pair) }));
         }

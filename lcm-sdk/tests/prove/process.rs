@@ -1,4 +1,4 @@
-//! A controller that can die between any two calls, and what stands between it and the world.
+//! A controller that can die between any two calls, and the layer between it and the world.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -23,21 +23,21 @@ use super::world::{HERE, World};
 /// One life of a controller.
 pub(crate) struct Process {
     pub(crate) world: Arc<World>,
-    /// Which life it is, over all controllers of the world.
+    /// Number of this life, over all controllers of the world.
     pub(crate) number: u32,
-    /// Which of the controllers it is.
+    /// Number of the controller.
     pub(crate) slot: usize,
     pub(crate) identity: String,
     pub(crate) etcd: MemoryCoordination,
     lives: AtomicBool,
 }
 
-/// A call on its way.
+/// A call in flight.
 pub(crate) struct Sending {
     pub(crate) way: Duration,
     pub(crate) back: Duration,
     pub(crate) fault: Fault,
-    /// Whether it arrives even if the one who sent it dies in the meantime.
+    /// Whether it arrives even if its sender dies in the meantime.
     pub(crate) has_left: bool,
 }
 
@@ -100,25 +100,25 @@ impl Process {
         self.lives.load(Ordering::Acquire)
     }
 
-    /// It dies where it is: nothing of it goes on, but for what has left it already.
+    /// Kills it: all of its tasks stop, but calls in flight still arrive.
     pub(crate) fn die(&self) {
         if self.lives.swap(false, Ordering::AcqRel) {
             self.world.tell(format!("{} dies", self.identity));
-            self.world.ledger.lock().fault("controller crash");
-            // Nobody listens once the world ends.
+            self.world.oracle.lock().fault("controller crash");
+            // The receiver is gone once the world ends.
             let _ = self.world.deaths.send(self.slot);
         }
     }
 
-    /// Goes on only while it lives.
+    /// Continues only while it is alive.
     pub(crate) async fn lives(&self) {
         if !self.is_alive() {
             std::future::pending::<()>().await;
         }
     }
 
-    /// Asks something, or notes something that may get lost.
-    pub(crate) async fn ask<R: Reply>(&self, call: Call, act: impl Future<Output = R> + Send) -> R {
+    /// Sends a read, or a write that may be lost.
+    pub(crate) async fn read<R: Reply>(&self, call: Call, act: impl Future<Output = R> + Send) -> R {
         self.lives().await;
         let sending = self.world.send(self, &call);
         sleep(sending.way).await;
@@ -136,7 +136,7 @@ impl Process {
                 match (fault, older) {
                     (Fault::Stale, Some(older)) => {
                         drop(trouble);
-                        self.world.ledger.lock().struck = true;
+                        self.world.oracle.lock().struck = true;
                         older
                     }
                     _ => reply,
@@ -146,7 +146,7 @@ impl Process {
         self.arrive(&call, sending, reply).await
     }
 
-    /// Changes something. Once it has left, it is carried out whoever waits for it.
+    /// Sends a change. Once sent, it is carried out even if the sender is gone.
     pub(crate) async fn change<R: Reply>(
         self: &Arc<Self>,
         call: Call,

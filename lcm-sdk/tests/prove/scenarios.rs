@@ -1,4 +1,4 @@
-//! What a fleet goes through, as scripts short enough to be broken at every point.
+//! Scripts of a fleet, short enough to be broken at every point.
 
 use std::time::Duration;
 
@@ -13,33 +13,33 @@ use super::faults::{Fault, What};
 use super::summary::Verdict;
 use super::world::{DRAIN_TIMEOUT, HERE, Setup, World};
 
-/// A script.
+/// A script of events and its expected end.
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     setup: fn() -> Setup,
-    /// Who is there at the beginning.
+    /// The workers at the beginning.
     people: fn(&World),
-    /// What is done after a while.
+    /// The events after a while.
     then: fn(&World),
-    /// How long it takes after that, at the most, when nothing goes wrong.
+    /// Maximum duration after that without faults.
     seconds: u64,
-    /// How long it may take if something does.
+    /// Maximum duration with faults.
     patience: u64,
-    /// How it must end.
+    /// The expected end.
     ends: fn(&World) -> bool,
 }
 
-/// What a run of a script shows besides its verdict.
+/// The result of a script besides its verdict.
 pub(crate) struct Run {
     pub(crate) verdict: Verdict,
     /// Every call until the script was over.
     pub(crate) calls: Vec<Does>,
-    /// Whether what was planned came about.
+    /// Whether the planned event took place.
     pub(crate) struck: bool,
 }
 
 impl Scenario {
-    /// Plays the script, with something happening at one of its calls.
+    /// Plays the script, with an event at one of its calls.
     pub(crate) fn play(&self, round: u64, planned: &[(u64, What)], broken: Option<Broken>) -> Run {
         let usual = (self.setup)();
         let setup = Setup { broken, seed: usual.seed + 100 * round, ..usual };
@@ -53,14 +53,14 @@ impl Scenario {
             cluster.live(6).await;
             (self.then)(&cluster.world);
             cluster.live(self.seconds).await;
-            let calls = cluster.world.ledger.lock().calls.clone();
+            let calls = cluster.world.oracle.lock().calls.clone();
             cluster.calm_down();
             cluster.settle(self.patience, 130).await;
             let ends = (self.ends)(&cluster.world);
-            let mut ledger = cluster.world.ledger.lock();
-            ledger.rule(ends, || format!("{} did not end as it should", self.name));
-            let struck = ledger.struck;
-            drop(ledger);
+            let mut oracle = cluster.world.oracle.lock();
+            oracle.rule(ends, || format!("{} did not end as it should", self.name));
+            let struck = oracle.struck;
+            drop(oracle);
             Run { verdict: cluster.verdict(), calls, struck }
         })
     }
@@ -76,7 +76,7 @@ const SCENARIO: Scenario = Scenario {
     ends: |_| true,
 };
 
-/// All scripts.
+/// All scripts by name.
 pub(crate) const ALL: &[Scenario] = &[
     Scenario { name: "launch", people: ordered, ends: |world| is(world, WorkerStatus::Running), ..SCENARIO },
     Scenario {
@@ -149,7 +149,7 @@ pub(crate) const ALL: &[Scenario] = &[
             with_sessions(world);
             let begun = world.clock.truth() - (DRAIN_TIMEOUT - Duration::from_secs(20));
             world.drain(&one());
-            world.ledger.lock().drained_before(&one(), DRAIN_TIMEOUT);
+            world.oracle.lock().drained_before(&one(), DRAIN_TIMEOUT);
             world.edit(&one(), |worker| worker.notes.drain_started_at = Some(begun));
         },
         seconds: 80,
@@ -271,7 +271,7 @@ pub(crate) const ALL: &[Scenario] = &[
             interval: Duration::from_secs(36_000),
             ..Setup::of(5)
         },
-        // One pass is enough for this one: nobody looks a second time before the day is over.
+        // One reconcile is enough for this one: no other follows before the end.
         people: |world| drop(world.add_worker("w-1", WorkerStatus::Failed)),
         then: |world| {
             world.etcd.stall_watches();

@@ -1,4 +1,4 @@
-//! What was tried and what came of it, as a table.
+//! The histories that were run and their results, as a table.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::world::Setup;
 
-/// How one history went.
+/// The result of one history.
 #[derive(Debug)]
 pub(crate) struct Verdict {
     pub(crate) setup: Setup,
@@ -19,7 +19,7 @@ pub(crate) struct Verdict {
     pub(crate) story: String,
 }
 
-/// Everything that was tried.
+/// The results of all histories.
 #[derive(Debug, Default)]
 pub(crate) struct Summary {
     pub(crate) histories: u64,
@@ -27,18 +27,18 @@ pub(crate) struct Summary {
     pub(crate) checks: u64,
     pub(crate) simulated: Duration,
     pub(crate) faults: BTreeMap<&'static str, u64>,
-    /// Points of scripted histories at which something was made to happen, by what.
+    /// Points of scripted histories at which an event was injected, by event.
     pub(crate) points: BTreeMap<&'static str, u64>,
     pub(crate) caught: Vec<&'static str>,
     pub(crate) missed: Vec<&'static str>,
     pub(crate) states: Vec<(String, usize)>,
-    /// What is told besides the table.
+    /// Remarks printed besides the table.
     pub(crate) notes: Vec<String>,
     pub(crate) violations: Vec<String>,
 }
 
 impl Summary {
-    /// Adds a history, and keeps its story if a rule was broken in it.
+    /// Adds a history, and keeps its log if it violated a rule.
     pub(crate) fn add(&mut self, what: &str, verdict: Verdict) {
         self.histories += 1;
         self.steps += verdict.steps;
@@ -71,12 +71,12 @@ impl Summary {
         self.violations.extend(other.violations);
     }
 
-    /// Whether there is anything to tell.
+    /// Whether there is a failure to report.
     pub(crate) fn tried_anything(&self) -> bool {
         self.histories > 0 || !self.caught.is_empty() || !self.states.is_empty()
     }
 
-    /// A set of days in which something never happened does not show that it is survived.
+    /// A set of days in which a fault never occurred does not show that it is survived.
     pub(crate) fn expect_variety(&mut self) {
         for kind in VARIETY {
             if !self.faults.contains_key(kind) {
@@ -93,7 +93,7 @@ impl Summary {
     }
 }
 
-/// What must have happened in the quick set.
+/// The faults that must have occurred in the quick set.
 const VARIETY: [&str; 34] = [
     "clock jump",
     "compaction",
@@ -131,7 +131,7 @@ const VARIETY: [&str; 34] = [
     "write cut halfway",
 ];
 
-/// The rows of a table in Markdown, so that it can be put where it is needed.
+/// The rows of a table in Markdown.
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.points.is_empty() {
@@ -153,7 +153,7 @@ impl fmt::Display for Summary {
     }
 }
 
-/// The sum, and what it is the sum of.
+/// The sum and its parts.
 fn by_kind(counts: &BTreeMap<&'static str, u64>) -> String {
     let kinds: Vec<_> = counts.iter().map(|(kind, count)| format!("{kind} {}", grouped(*count))).collect();
     format!("{}: {}", grouped(counts.values().sum()), kinds.join(", "))

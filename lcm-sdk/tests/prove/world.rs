@@ -1,4 +1,4 @@
-//! A world in memory that is against us: EC2, CML, control plane and etcd, and what they do by themselves.
+//! A faulty world in memory: EC2, CML, control plane and etcd, and what they do by themselves.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,41 +21,41 @@ use tokio::time::Instant;
 
 use super::broken::Broken;
 use super::clock::SimClock;
-use super::dice::Dice;
 use super::faults::Trouble;
-use super::ledger::Ledger;
+use super::oracle::Oracle;
+use super::rng::Rng;
 
-/// Where everything is.
+/// The region of every instance.
 pub(crate) const HERE: &str = "us-east-1";
 
-/// How long a drain may take in this world: short enough for deadlines to pass.
+/// The drain timeout in this world: short enough for deadlines to pass.
 pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_secs(1200);
 
-/// The longest time EC2 does not show a new instance here. With the most a clock is wrong, twice, it stays below the
-/// consistency window.
+/// The longest time EC2 does not show a new instance here. Together with twice the largest clock error it stays below
+/// the consistency window.
 pub(crate) const LONGEST_LAG: u64 = 55;
 
-/// How many workers stay, where idle ones are scaled down.
+/// The minimum fleet where idle workers are scaled down.
 pub(crate) const MIN_WORKERS: usize = 2;
 
-/// The most a clock is wrong here, in seconds.
+/// The largest clock error, in seconds.
 pub(crate) const WRONG_CLOCK: i64 = 30;
 
-/// What kind of world it is.
+/// Configuration of a world.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setup {
     pub(crate) seed: u64,
-    /// How many controllers compete; one alone needs no etcd.
+    /// Number of competing controllers; one alone needs no etcd.
     pub(crate) controllers: usize,
     pub(crate) versions: Versions,
     pub(crate) fencing: Fencing,
     pub(crate) polling: Polling,
     pub(crate) interval: Duration,
-    /// Whether sessions come to an end by themselves.
+    /// Whether sessions end by themselves.
     pub(crate) ends_sessions: bool,
     /// Whether idle workers are scaled down.
     pub(crate) scales_down: bool,
-    /// Who of us is broken on purpose.
+    /// The flaw of the controllers, if they are broken on purpose.
     pub(crate) broken: Option<Broken>,
 }
 
@@ -85,17 +85,17 @@ pub(crate) struct World {
     pub(crate) events: Arc<MemoryEvents>,
     pub(crate) etcd: MemoryCoordination,
     pub(crate) policy: Policy,
-    pub(crate) dice: Mutex<Dice>,
-    pub(crate) ledger: Mutex<Ledger>,
+    pub(crate) rng: Mutex<Rng>,
+    pub(crate) oracle: Mutex<Oracle>,
     pub(crate) trouble: Mutex<Trouble>,
     pub(crate) nature: Mutex<Nature>,
-    /// What every life of a controller measured.
+    /// Telemetry of every life of a controller.
     pub(crate) telemetries: Mutex<Vec<Telemetry>>,
-    /// Told which controller died.
+    /// Receives the number of a controller that died.
     pub(crate) deaths: UnboundedSender<usize>,
 }
 
-/// What happens by itself, and when.
+/// Events that occur by themselves, and when.
 #[derive(Debug, Default)]
 pub(crate) struct Nature {
     changes: BTreeMap<InstanceId, (Ec2State, Instant)>,
@@ -114,7 +114,7 @@ impl World {
             subnet_id: "subnet-1".to_owned(),
             ..RegionConfig::default()
         };
-        // A server that pauses idle workers by itself looks at activity, not at sessions: only scale-down does both.
+        // A server that pauses idle workers by itself checks activity, not sessions: only scale-down checks both.
         let idle_timeout = Duration::from_secs(if setup.scales_down { 300 } else { 86_400 });
         let control_plane = MemoryControlPlane::new(shared())
             .with_versions(setup.versions)
@@ -146,8 +146,8 @@ impl World {
                 },
                 ..Policy::default()
             },
-            dice: Mutex::new(Dice::new(setup.seed)),
-            ledger: Mutex::new(Ledger::new(&clock)),
+            rng: Mutex::new(Rng::new(setup.seed)),
+            oracle: Mutex::new(Oracle::new(&clock)),
             trouble: Mutex::default(),
             nature: Mutex::default(),
             telemetries: Mutex::default(),
@@ -163,7 +163,7 @@ impl World {
     }
 
     pub(crate) fn tell(&self, happened: impl Into<String>) {
-        self.ledger.lock().tell(&happened.into());
+        self.oracle.lock().tell(&happened.into());
     }
 
     pub(crate) fn is_broken(&self, how: Broken) -> bool {
@@ -182,13 +182,13 @@ impl World {
         self.control_plane.look(id).expect("it exists")
     }
 
-    /// Somebody else writes to a record, and everybody who watches hears of it.
+    /// Another client writes to a record, and every watcher receives the change.
     pub(crate) fn edit(&self, id: &WorkerId, edit: impl FnOnce(&mut Worker)) {
         self.control_plane.edit(id, edit);
         self.publish(id);
     }
 
-    /// The control plane tells etcd that a record changed.
+    /// The control plane publishes a changed record in etcd.
     pub(crate) fn publish(&self, id: &WorkerId) {
         if self.setup.controllers > 1 {
             self.etcd.put(&format!("/workers/{id}"), "changed");
@@ -207,7 +207,7 @@ impl World {
         id.into()
     }
 
-    /// A record of yesterday with an instance of its own.
+    /// A record with an instance, from before this world began.
     pub(crate) fn add_settled(&self, id: &str, status: WorkerStatus, ec2: Ec2State) -> WorkerId {
         let number = self.number();
         let yesterday = self.clock.truth() - Duration::from_secs(86_400);
@@ -259,7 +259,7 @@ impl World {
         }
     }
 
-    /// A second passes: instances come up and go down, sessions go on.
+    /// A second passes: instances come up and go down, sessions proceed.
     pub(crate) fn pass(&self) {
         let now = Instant::now();
         let due: Vec<_> = {
@@ -272,7 +272,7 @@ impl World {
             let mut due = Vec::new();
             for instance in self.compute.all(HERE) {
                 let Some(end) = end_of(instance.state) else { continue };
-                let soon = || (instance.state, now + self.dice.lock().millis(2_000, 25_000));
+                let soon = || (instance.state, now + self.rng.lock().millis(2_000, 25_000));
                 let (since, at) = nature.changes.entry(instance.id.clone()).or_insert_with(soon);
                 if *since != instance.state {
                     (*since, *at) = soon();
@@ -297,8 +297,8 @@ impl World {
             let Some(mut session) = self.control_plane.look_at_session(id) else { continue };
             let is_active = session.state.standing() == SessionStanding::Active;
             *active_since = if is_active { active_since.or(Some(now)) } else { None };
-            let next = match (&session.state, self.dice.lock().roll(240)) {
-                // Nobody works on a machine that is off.
+            let next = match (&session.state, self.rng.lock().roll(240)) {
+                // No session proceeds on a stopped instance.
                 _ if is_active && !self.has_power(&session) => KnownSessionState::Failed,
                 (SessionState::Known(KnownSessionState::Instantiating), 0..20) => KnownSessionState::Running,
                 (SessionState::Known(KnownSessionState::Instantiating | KnownSessionState::Running), 20) => {
@@ -316,7 +316,7 @@ impl World {
         }
     }
 
-    /// Sessions that everybody had the time to see.
+    /// Sessions that every controller had the time to see.
     pub(crate) fn sessions_are_old(&self) {
         let long_ago = Instant::now().checked_sub(Duration::from_secs(3600));
         self.nature.lock().sessions.values_mut().for_each(|since| *since = long_ago);

@@ -4,17 +4,17 @@ use lcm_sdk::{
     DesiredStatus, Ec2State, Instance, Lookup, Observation, Policy, Session, Template, Timestamp, Worker, WorkerStatus,
 };
 
-/// The moment of the pass.
+/// The time of every decision.
 pub(crate) fn now() -> Timestamp {
     "2026-02-06T08:00:00Z".parse().expect("valid")
 }
 
-/// The policy of the pass.
+/// The policy of every decision.
 pub(crate) fn policy() -> Policy {
     Policy::default()
 }
 
-/// A fleet in which nothing is to be done: in service, parked, coming up, going down, draining, over.
+/// A fleet in which nothing is to be done: in service, parked, coming up, going down, draining, terminated.
 pub(crate) fn at_work(count: usize) -> Vec<(Worker, Observation)> {
     (0..count)
         .map(|number| match number % 20 {
@@ -28,7 +28,7 @@ pub(crate) fn at_work(count: usize) -> Vec<(Worker, Observation)> {
         .collect()
 }
 
-/// The same, but one in ten needs something: a stop, a start, a change of record.
+/// The same fleet, where one in ten needs a stop, a start or a change of the record.
 pub(crate) fn in_motion(count: usize) -> Vec<(Worker, Observation)> {
     let mut fleet = at_work(count);
     for (number, entry) in fleet.iter_mut().enumerate().filter(|(number, _)| number % 10 == 0) {

@@ -1,4 +1,4 @@
-//! What is done to a world from outside: by operators, users, strangers and accidents.
+//! Changes to a world from outside: by operators, users, strangers and accidents.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,33 +8,33 @@ use lcm_sdk::{DesiredStatus, Ec2State, Instance, Session, Worker, WorkerId, Work
 use tokio::time::{Instant, sleep};
 
 use super::cluster::Cluster;
-use super::ledger::Wish;
+use super::oracle::Wish;
 use super::world::{HERE, LONGEST_LAG, WRONG_CLOCK, World};
 
-/// Somebody meant to do something, and it could not be done.
+/// A change that could not be made.
 const NOTHING: &str = "nothing came of it";
 
 impl World {
-    /// An operator wants something of a worker.
+    /// An operator sets the desired status of a worker.
     pub(crate) fn want(&self, id: &WorkerId, desired: DesiredStatus) {
         let wish = match desired {
             DesiredStatus::Running => Wish::Run,
             DesiredStatus::Stopped | DesiredStatus::Terminated => Wish::Stop,
         };
-        // A drain goes on until it is called off, whatever is desired.
+        // A drain continues until it is called off, regardless of the desired status.
         if wish != Wish::Run || self.worker(id).status != WorkerStatus::Draining {
-            self.ledger.lock().wish(id, wish);
+            self.oracle.lock().wish(id, wish);
         }
         self.edit(id, |worker| worker.desired_status = Some(desired));
     }
 
-    /// An operator drains a worker. Some servers note when, others leave that to us.
+    /// An operator drains a worker. Some servers record the start, others leave that to the controller.
     pub(crate) fn drain(&self, id: &WorkerId) {
         if self.worker(id).status != WorkerStatus::Running {
             return;
         }
-        self.ledger.lock().wish(id, Wish::Drain);
-        let notes = self.dice.lock().roll(2) == 0;
+        self.oracle.lock().wish(id, Wish::Drain);
+        let notes = self.rng.lock().roll(2) == 0;
         let now = self.clock.truth();
         self.edit(id, |worker| {
             worker.status = WorkerStatus::Draining;
@@ -46,7 +46,7 @@ impl World {
     /// An operator calls a drain off.
     pub(crate) fn cancel_drain(&self, id: &WorkerId) {
         if self.worker(id).status == WorkerStatus::Draining {
-            self.ledger.lock().wish(id, Wish::Run);
+            self.oracle.lock().wish(id, Wish::Run);
             self.edit(id, |worker| {
                 worker.status = WorkerStatus::Running;
                 worker.desired_status = Some(DesiredStatus::Running);
@@ -55,7 +55,7 @@ impl World {
         }
     }
 
-    /// A session is placed on a worker, as the scheduler does: only where one may be.
+    /// The scheduler places a session on a worker that accepts one.
     pub(crate) fn place_session(&self, id: &WorkerId, state: &str) {
         if self.worker(id).status.accepts_sessions() {
             let mut session = Session::new(format!("s-{}", self.number()), state);
@@ -65,7 +65,7 @@ impl World {
         }
     }
 
-    /// An operator wants a licence registered or given back.
+    /// An operator requests a license registration or deregistration.
     pub(crate) fn license(&self, id: &WorkerId, operation: LicenseOperation) {
         if self.worker(id).license.pending_operation.is_none() {
             let token = format!("token-{}", self.number());
@@ -77,7 +77,7 @@ impl World {
         }
     }
 
-    /// An instance that nobody of us launched.
+    /// An instance that no controller launched.
     pub(crate) fn add_stranger(&self) {
         let number = self.number();
         let mut instance = Instance::new(format!("i-5{number:04x}"), Ec2State::Pending);
@@ -90,14 +90,14 @@ impl World {
 }
 
 impl Cluster {
-    /// Something happens.
+    /// Makes one change.
     pub(crate) fn count_anomaly(&self) {
         let world = &self.world;
         let workers = world.workers();
-        let roll = |sides| world.dice.lock().roll(sides);
+        let roll = |sides| world.rng.lock().roll(sides);
         let place = usize::try_from(roll(workers.len() as u64)).expect("few");
         let worker = &workers[place];
-        world.ledger.lock().disturbed_at = Instant::now();
+        world.oracle.lock().disturbed_at = Instant::now();
         let kind = match roll(34) {
             0..4 => self.operator(worker),
             4..9 => self.hands_on_ec2(worker),
@@ -113,12 +113,12 @@ impl Cluster {
                 "clock jump"
             }
             18..22 => {
-                let state = world.dice.lock().pick(&["instantiating", "running", "scheduled", "hibernating"]);
+                let state = world.rng.lock().pick(&["instantiating", "running", "scheduled", "hibernating"]);
                 world.place_session(&worker.id, state);
                 "session arrives"
             }
             22 => {
-                let operation = world.dice.lock().pick(&[LicenseOperation::Register, LicenseOperation::Deregister]);
+                let operation = world.rng.lock().pick(&[LicenseOperation::Register, LicenseOperation::Deregister]);
                 world.license(&worker.id, operation);
                 "licence wanted"
             }
@@ -141,7 +141,7 @@ impl Cluster {
                 "drain called off"
             }
             _ => {
-                let permille = world.dice.lock().pick(&[0, 30, 100, 250]);
+                let permille = world.rng.lock().pick(&[0, 30, 100, 250]);
                 world.trouble.lock().permille = permille;
                 world.tell(format!("{permille} calls in a thousand go wrong"));
                 return;
@@ -149,7 +149,7 @@ impl Cluster {
         };
         world.tell(format!("{kind}: {}", worker.id));
         if kind != NOTHING {
-            world.ledger.lock().fault(kind);
+            world.oracle.lock().fault(kind);
         }
     }
 
@@ -157,7 +157,7 @@ impl Cluster {
         let world = &self.world;
         let living = |worker: &Worker| worker.status != WorkerStatus::Terminated;
         let is_small = world.workers().iter().filter(|worker| living(worker)).count() < 7;
-        let roll = world.dice.lock().roll(12);
+        let roll = world.rng.lock().roll(12);
         match roll {
             0..3 => world.want(&worker.id, DesiredStatus::Running),
             3 | 4 => world.want(&worker.id, DesiredStatus::Stopped),
@@ -190,7 +190,7 @@ impl Cluster {
         let Some(instance) = worker.ec2_instance_id.as_ref().and_then(|id| world.instance(id)) else {
             return NOTHING;
         };
-        let roll = world.dice.lock().roll(8);
+        let roll = world.rng.lock().roll(8);
         match (roll, instance.state) {
             (0 | 1, Ec2State::Running) => {
                 world.enter(&instance.id, Ec2State::Stopping);
@@ -209,7 +209,7 @@ impl Cluster {
                 "forgotten by EC2"
             }
             (_, Ec2State::Pending) => {
-                // Only what is new can be missing; an old instance that starts again is there.
+                // Only a new instance can be hidden; an old one that starts again is shown.
                 let born = world.nature.lock().born.get(&instance.id).copied();
                 if born.is_some_and(|born| born.elapsed().as_secs() < 20) {
                     world.hide(&instance.id, Duration::from_secs(LONGEST_LAG - 20));
@@ -227,8 +227,8 @@ impl Cluster {
     fn etcd_trouble(&self) -> &'static str {
         let world = &self.world;
         let (roll, pause) = {
-            let mut dice = world.dice.lock();
-            (dice.roll(7), dice.millis(2_000, 40_000))
+            let mut rng = world.rng.lock();
+            (rng.roll(7), rng.millis(2_000, 40_000))
         };
         let later = |act: Box<dyn FnOnce(&World) + Send>| {
             let world = Arc::clone(world);
@@ -239,19 +239,19 @@ impl Cluster {
         };
         match roll {
             0 => {
-                world.ledger.lock().leases_lost_at = Some(Instant::now());
+                world.oracle.lock().leases_lost_at = Some(Instant::now());
                 world.etcd.lose_leases();
                 "lease lost"
             }
             1 | 2 => {
-                // The one who leads does not hear that its lease is gone, while somebody else takes over.
+                // The leader does not notice that its lease is gone, while another controller takes over.
                 let leader = (0..world.setup.controllers).map(|slot| self.process(slot)).find(|process| {
                     let key = lcm_sdk::controller::election::ElectionConfig::WORKER_CONTROLLER;
                     world.etcd.value(key).as_deref() == Some(&process.identity)
                 });
                 if let Some(leader) = leader {
                     leader.etcd.cut_off();
-                    world.ledger.lock().leases_lost_at = Some(Instant::now());
+                    world.oracle.lock().leases_lost_at = Some(Instant::now());
                     world.etcd.lose_leases();
                     later(Box::new(move |_| leader.etcd.reconnect()));
                 }

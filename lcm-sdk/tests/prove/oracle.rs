@@ -1,4 +1,4 @@
-//! What happened in a world: counted, told, and held against the rules.
+//! The history of a world: counted, logged, and checked against the rules.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -9,55 +9,55 @@ use tokio::time::Instant;
 use super::call::Does;
 use super::clock::SimClock;
 
-/// How much of a story is kept to be shown.
+/// Maximum length of the log that is printed.
 const STORY: usize = 250;
 
-/// The story of a world, and everything that is remembered to judge it.
+/// The log of a world, and the state that its rules are checked against.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub(crate) struct Oracle {
     clock: SimClock,
-    /// Calls that were made.
+    /// Number of calls.
     pub(crate) steps: u64,
-    /// Every call, by what it does.
+    /// Every call, by its effect.
     pub(crate) calls: Vec<Does>,
-    /// Whether what was planned came about.
+    /// Whether the planned event took place.
     pub(crate) struck: bool,
-    /// Calls that change something, since the last time this was set to zero.
+    /// Calls that change something, since the last reset.
     pub(crate) effects: u64,
-    /// Rules that were looked at.
+    /// Number of rules checked.
     pub(crate) checks: u64,
-    /// Faults by kind.
+    /// Number of faults by kind.
     pub(crate) faults: BTreeMap<&'static str, u64>,
     pub(crate) violations: Vec<String>,
     story: VecDeque<String>,
-    /// Whether everything is printed as it happens.
+    /// Whether events are printed as they occur.
     tells_all: bool,
     digest: u64,
-    /// What each controller was told about each instance, and when.
+    /// The responses about each instance that each controller received, and when.
     pub(crate) evidence: BTreeMap<(u32, InstanceId), Evidence>,
-    /// What operators wanted of each worker, and since when.
+    /// The requests of operators for each worker, and since when.
     pub(crate) wishes: BTreeMap<WorkerId, Vec<(Wish, Instant)>>,
-    /// How often a CML took a token.
+    /// Number of tokens that a CML accepted.
     pub(crate) submitted: BTreeMap<(String, String), u32>,
     /// Live instances that no record names, and since when.
     pub(crate) unowned: BTreeMap<InstanceId, Instant>,
-    /// When something was last done to the world.
+    /// When the world was last changed from outside.
     pub(crate) disturbed_at: Instant,
-    /// When etcd last lost leases before their time.
+    /// When etcd last lost leases early.
     pub(crate) leases_lost_at: Option<Instant>,
     /// The fencing tokens each controller won, and when it last held the key.
     pub(crate) terms: BTreeMap<u32, Term>,
 }
 
-/// What a controller has to show for its leading.
+/// The leases of a controller.
 #[derive(Debug, Clone)]
 pub(crate) struct Term {
-    /// Every token it won: a pass keeps the one it was begun under.
+    /// Every token it won: a reconcile keeps the one it was begun under.
     pub(crate) tokens: Vec<i64>,
     pub(crate) held_at: Instant,
 }
 
-/// When a controller was last told something about an instance.
+/// When a controller last received a response about an instance.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Evidence {
     pub(crate) any: Option<Instant>,
@@ -66,17 +66,17 @@ pub(crate) struct Evidence {
     pub(crate) gone: Option<Instant>,
 }
 
-/// What an operator wants of a worker.
+/// A request of an operator for a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wish {
     Run,
-    /// Let the sessions end, then stop.
+    /// Wait for the sessions to end, then stop.
     Drain,
-    /// Stop it, whatever runs there.
+    /// Stop regardless of sessions.
     Stop,
 }
 
-impl Ledger {
+impl Oracle {
     pub(crate) fn new(clock: &SimClock) -> Self {
         Self {
             clock: clock.clone(),
@@ -114,19 +114,19 @@ impl Ledger {
         self.story.push_back(line);
     }
 
-    /// A fault that was injected.
+    /// Counts an injected fault.
     pub(crate) fn fault(&mut self, kind: &'static str) {
         *self.faults.entry(kind).or_default() += 1;
         self.disturbed_at = Instant::now();
     }
 
-    /// Holds a rule against what happened.
+    /// Checks a rule.
     pub(crate) fn rule(&mut self, holds: bool, broken: impl FnOnce() -> String) {
         self.checks += 1;
         if !holds {
             let broken = broken();
             self.tell(&format!("!! {broken}"));
-            // One is enough to know; a thousand would bury it.
+            // One violation is enough; a thousand would bury it.
             if self.violations.len() < 20 {
                 self.violations.push(format!("{:.1} s: {broken}", self.clock.seconds()));
             }
@@ -137,13 +137,13 @@ impl Ledger {
         self.wishes.entry(worker.clone()).or_default().push((wish, Instant::now()));
     }
 
-    /// A worker is drained since longer ago than this world exists.
+    /// A worker that was draining before this world began.
     pub(crate) fn drained_before(&mut self, worker: &WorkerId, by: Duration) {
         let since = Instant::now().checked_sub(by).unwrap_or_else(Instant::now);
         self.wishes.insert(worker.clone(), vec![(Wish::Drain, since)]);
     }
 
-    /// Whether a wish held at some time within a while before now.
+    /// Whether a request was valid at some time within a period before now.
     pub(crate) fn wished(&self, worker: &WorkerId, within: Duration, which: impl Fn(Wish, Instant) -> bool) -> bool {
         let wishes = self.wishes.get(worker).map_or(&[][..], Vec::as_slice);
         let ends = wishes.iter().skip(1).map(|(_, at)| Some(*at)).chain([None]);
@@ -153,7 +153,7 @@ impl Ledger {
             .any(|((wish, since), end)| end.is_none_or(|end| end.elapsed() < within) && which(*wish, *since))
     }
 
-    /// One number for everything that was told: the same history has the same one.
+    /// A hash of the whole log: equal histories have equal hashes.
     pub(crate) fn digest(&self) -> u64 {
         self.digest
     }

@@ -1,4 +1,4 @@
-//! Bad days: everything that can go wrong goes wrong, by chance, and in the end everybody is where he should be.
+//! Random days: every fault occurs by chance, and at the end every worker is in the status it should be in.
 
 use lcm_sdk::providers::memory::{Fencing, Versions};
 use lcm_sdk::{DesiredStatus, WorkerStatus};
@@ -7,13 +7,13 @@ use super::cluster::{Cluster, on_paused_time};
 use super::summary::{Summary, Verdict};
 use super::world::{Setup, World};
 
-/// How many things happen in a day.
+/// Number of events in a day.
 const MISHAPS: usize = 60;
 
-/// The longest a drain may take, and then some.
+/// Longer than the longest drain.
 const UNTIL_QUIET: u64 = 1800;
 
-/// The world a day takes place in: they differ, so that none is left out.
+/// The world of a day. Days differ, so that every kind of world is covered.
 pub(crate) fn setup_of(seed: u64) -> Setup {
     Setup {
         controllers: [2, 2, 3, 1][usize::try_from(seed % 4).expect("few")],
@@ -24,15 +24,15 @@ pub(crate) fn setup_of(seed: u64) -> Setup {
     }
 }
 
-/// How many days make the quick set: more than a hundred thousand calls.
+/// Number of days in the quick set: more than a hundred thousand calls.
 pub(crate) const QUICK: u64 = 96;
 
-/// A whole day, and what it shows.
+/// Runs a day and returns what it shows.
 pub(crate) fn try_out(seed: u64, summary: &mut Summary) {
     summary.add(&format!("a bad day: LCM_FIRST_DAY={seed} LCM_DAYS=1"), a_day(setup_of(seed)));
 }
 
-/// A whole day.
+/// Runs a day.
 pub(crate) fn a_day(setup: Setup) -> Verdict {
     on_paused_time(async {
         let cluster = Cluster::start(setup, people);
@@ -40,11 +40,11 @@ pub(crate) fn a_day(setup: Setup) -> Verdict {
         cluster.live(10).await;
         for _ in 0..MISHAPS {
             cluster.count_anomaly();
-            let pause = cluster.world.dice.lock().roll(25) + 1;
+            let pause = cluster.world.rng.lock().roll(25) + 1;
             cluster.live(pause).await;
         }
         cluster.calm_down();
-        // Who is idle goes one after the other, and each may have a session to wait for.
+        // Idle workers leave one after the other, and each may have a session to wait for.
         let until_quiet = if setup.scales_down { 2 * UNTIL_QUIET } else { UNTIL_QUIET };
         cluster.settle(until_quiet, 300).await;
         cluster.verdict()

@@ -1,12 +1,12 @@
-//! Chance that can be repeated: the same seed throws the same dice everywhere.
+//! Repeatable randomness: the same seed gives the same numbers on every machine.
 
 use std::time::Duration;
 
-/// Splitmix: small, and the same on every machine.
+/// A splitmix generator.
 #[derive(Debug, Clone)]
-pub(crate) struct Dice(u64);
+pub(crate) struct Rng(u64);
 
-impl Dice {
+impl Rng {
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ 0x9e37_79b9_7f4a_7c15)
     }
@@ -19,18 +19,18 @@ impl Dice {
         (mixed ^ (mixed >> 31)) % sides
     }
 
-    /// True so many times in a thousand.
+    /// True this many times in a thousand.
     pub(crate) fn chance(&mut self, permille: u64) -> bool {
         self.roll(1000) < permille
     }
 
-    /// One of several.
+    /// One of several values.
     pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         let place = self.roll(from.len() as u64);
         from[usize::try_from(place).expect("below the length")]
     }
 
-    /// A time between two.
+    /// A duration between two.
     pub(crate) fn millis(&mut self, from: u64, to: u64) -> Duration {
         Duration::from_millis(from + self.roll(to - from + 1))
     }
