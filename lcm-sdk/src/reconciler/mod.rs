@@ -332,7 +332,7 @@ impl Reconciler {
         self.context.policy()
     }
 
-    /// Its metrics.
+    /// The metrics it records.
     pub fn telemetry(&self) -> &Telemetry {
         self.context.telemetry()
     }

@@ -1,4 +1,4 @@
-//! The metrics loop: collects utilisation for all running workers at once, so that no pass has to ask alone.
+//! The metrics loop: collects utilization of all running workers in batches, so that no reconcile has to.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::ports::Scope;
 use crate::reconciler::Reconciler;
 use crate::reconciler::cache::WriteKind;
 
-/// How many CMLs are asked at the same time: one that hangs holds up one of these, not the loop.
+/// Maximum number of concurrent calls to CML. One that hangs delays one of these, not the loop.
 const CONCURRENT_CMLS: usize = 32;
 
 /// Collects and reports metrics.
@@ -29,29 +29,29 @@ pub struct MetricsLoop {
     interval: Duration,
 }
 
-/// What a round of metrics came to.
+/// Result of one round.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MetricsReport {
-    /// Workers that were looked at.
+    /// Number of workers considered.
     pub workers: usize,
-    /// Workers whose metrics were reported.
+    /// Number of workers whose metrics were reported.
     pub reported: usize,
 }
 
 impl MetricsLoop {
-    /// A loop over a reconciler's ports.
+    /// Creates a loop over a reconciler's ports.
     pub fn new(reconciler: Reconciler, interval: Duration) -> Self {
         let ownership = ShardOwnership::from_lease(reconciler.lease().clone());
         Self { reconciler, ownership, interval }
     }
 
-    /// The same, for the workers of a ownership alone.
+    /// The same loop, for the workers that `ownership` includes.
     #[must_use]
     pub fn restricted_to(self, ownership: ShardOwnership) -> Self {
         Self { ownership, ..self }
     }
 
-    /// Collects again and again until asked to stop.
+    /// Collects periodically until shutdown.
     pub async fn run(&self, shutdown: &Shutdown) {
         loop {
             let round = async {
@@ -71,7 +71,7 @@ impl MetricsLoop {
         }
     }
 
-    /// One round.
+    /// Collects and reports once.
     ///
     /// # Errors
     /// If the workers cannot be listed.
@@ -114,11 +114,12 @@ impl MetricsLoop {
         reported
     }
 
-    /// Reports what answered. True if something was reported.
+    /// Reports the sources that responded. Returns whether a report was made.
     async fn collect(&self, worker: &Worker, instance: Lookup<Instance>, cloud: Lookup<CloudMetrics>) -> bool {
         let running = instance.found().filter(|instance| instance.state == Ec2State::Running);
         let Some(instance) = running else { return false };
-        // A password goes only to the address EC2 shows now: the one on the record may be a stranger's by today.
+        // A password goes only to the address EC2 shows now: the one on the record may belong to another customer's
+        // instance.
         let cml = match self.reconciler.cml_target(worker, instance) {
             Some(target) => self.reconciler.ports().cml.system(&target).await.ok(),
             None => None,
@@ -129,7 +130,7 @@ impl MetricsLoop {
         }
         let at = self.reconciler.ports().clock.now();
         let _turn = self.reconciler.cache().lock(&worker.id).await;
-        // After the wait for the turn, which may have been long.
+        // Checked after waiting for the lock, which may take long.
         let lease = self.ownership.lease(worker.id.as_str()).filter(LeaderLease::is_valid);
         let Some(lease) = lease else { return false };
         let fence = lease.fence();

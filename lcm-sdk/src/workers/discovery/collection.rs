@@ -1,4 +1,5 @@
-//! Garbage collection: verifies what a scan did not show, and marks what is gone. The rules are in `core::orphans`.
+//! Garbage collection: verifies instances missing from a scan and marks the records of those that are gone. The rules
+//! are in [`crate::lifecycle::orphans`].
 
 use std::collections::HashMap;
 
@@ -19,19 +20,19 @@ use crate::reconciler::Mode;
 use crate::reconciler::cache::WriteKind;
 use crate::telemetry::Anomaly;
 
-/// Records that are marked at the same time.
+/// Maximum number of records marked concurrently.
 const AT_ONCE: usize = 8;
 
-/// What came of an orphan.
+/// Result of marking an orphan.
 enum Marked {
     Terminated(WorkerId),
     Failed(CallFailure),
-    /// Its record has changed, or it is not ours to mark any more.
+    /// The record has changed, or this controller no longer owns it.
     LeftAlone,
 }
 
 impl Discovery {
-    /// Verifies what is missing by direct describe, and marks what is gone.
+    /// Describes missing instances directly, and marks the records of those that are gone.
     pub(super) async fn collect(&self, scan: &Scan, workers: &[Worker], report: &mut RegionReport, how: Pass<'_>) {
         let shutdown = how.shutdown;
         let policy = self.reconciler.policy();
@@ -80,11 +81,11 @@ impl Discovery {
         }
     }
 
-    /// Marks one record terminated, unless somebody else had a turn on it meanwhile.
+    /// Marks one record terminated, unless it was reconciled in the meantime.
     async fn mark(&self, worker: &Worker, patch: &Patch, shutdown: &Shutdown) -> Marked {
         let turn = self.reconciler.cache().lock(&worker.id);
         let Some(_turn) = unless_stopped(shutdown, turn).await else { return Marked::LeftAlone };
-        // After the wait for the turn, which may have been long.
+        // Checked after waiting for the lock, which may take long.
         let lease = self.ownership.lease(worker.id.as_str()).filter(LeaderLease::is_valid);
         let Some(lease) = lease else { return Marked::LeftAlone };
         if !self.is_as_listed(worker).await {
@@ -111,7 +112,8 @@ impl Discovery {
         }
     }
 
-    /// Whether nobody has changed a record since it was listed. Where there are versions, the server sees to that.
+    /// Whether a record is unchanged since it was listed. Where the server keeps versions, the conditional write checks
+    /// that.
     async fn is_as_listed(&self, worker: &Worker) -> bool {
         match worker.version {
             Some(_) => true,
@@ -123,7 +125,7 @@ impl Discovery {
         }
     }
 
-    /// The proof that an empty answer comes from the right account; asked for only where it matters.
+    /// The proof that an empty response comes from the right account; requested only after an empty scan.
     async fn subnet_sight(&self, scan: &Scan) -> SubnetSight {
         if !scan.instances.is_empty() || scan.completeness != Completeness::Complete {
             return SubnetSight::NotVisible;

@@ -1,14 +1,15 @@
-//! Discovery and garbage collection: what exists in each region, and which records have lost their instance.
+//! Discovery and garbage collection: finds instances without a record and records without an instance.
 //!
 //! # Flow
-//! Scan every region, list the records after that, then per region: import strangers, hand over what belongs to
-//! somebody, verify what is missing, and mark what is gone. The rules are in `core::discovery` and `core::orphans`.
+//! Scan every region, list the records after that, then per region: import unknown instances, reconcile the owners of
+//! known ones, verify missing ones, and mark the records of those that are gone. The rules are in
+//! [`crate::lifecycle::discovery`] and [`crate::lifecycle::orphans`].
 //!
 //! # Guarantees
-//! The cloud is listed before the records, so a worker that was launched in between is never taken for a stranger. A
-//! region that could not be scanned completely is not garbage-collected, and never stops another one.
+//! The cloud is listed before the records, so a worker launched in between is never taken for an unknown instance. A
+//! region that was not scanned completely is not garbage-collected, and never stops another one.
 //!
-//! Where several members share a fleet, each of them looks at everything and acts on its own: see
+//! Where several controllers share a fleet, each scans everything and acts on the workers it owns: see
 //! [`crate::controller::shards`].
 
 mod collection;
@@ -34,16 +35,16 @@ use crate::telemetry::Anomaly;
 
 pub use report::{DiscoveryReport, RegionReport};
 
-/// What discovery looks for when the control plane does not say.
+/// Configuration of discovery, for settings that the control plane does not provide.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiscoveryConfig {
     /// Time between two scans.
     pub interval: Duration,
-    /// Time before the first one.
+    /// Time before the first scan.
     pub initial_delay: Duration,
     /// The regions to scan.
     pub regions: Vec<String>,
-    /// Which instances.
+    /// The instances to scan for.
     pub filter: DiscoveryFilter,
 }
 
@@ -58,19 +59,19 @@ impl Default for DiscoveryConfig {
     }
 }
 
-/// Finds what exists and what is gone.
+/// Scans regions and collects garbage.
 #[derive(Clone)]
 pub struct Discovery {
     reconciler: Reconciler,
     ownership: ShardOwnership,
     config: DiscoveryConfig,
-    /// Asks for a pass over a worker.
+    /// Enqueues a worker.
     demand: Arc<dyn Fn(&WorkerId) + Send + Sync>,
-    /// The regions to scan, whatever else is set.
+    /// The regions to scan, regardless of all settings.
     only: Option<Vec<String>>,
 }
 
-/// How one pass is made, and what ends it early.
+/// Mode of one run, and the signal that ends it early.
 #[derive(Clone, Copy)]
 struct Pass<'a> {
     mode: Mode,
@@ -78,7 +79,7 @@ struct Pass<'a> {
 }
 
 impl Discovery {
-    /// Discovery over a reconciler's ports. `demand` asks for a pass over a worker that an instance belongs to.
+    /// Creates discovery over a reconciler's ports. `demand` enqueues a worker whose instance was found.
     pub fn new(
         reconciler: Reconciler,
         config: DiscoveryConfig,
@@ -88,20 +89,21 @@ impl Discovery {
         Self { reconciler, ownership, config, demand: Arc::new(demand), only: None }
     }
 
-    /// The same, acting on those of a ownership alone. It still looks at everything: who knows only its own would take
-    /// everybody else's for strangers. A region's own matters are those of whoever the region's name belongs to.
+    /// The same discovery, acting only on workers that `ownership` includes. It still scans everything: with its own
+    /// records alone, every other instance would look unknown. Imports of a region belong to the owner of the region's
+    /// name.
     #[must_use]
     pub fn restricted_to(self, ownership: ShardOwnership) -> Self {
         Self { ownership, ..self }
     }
 
-    /// The same, in these regions alone, whatever the control plane and the configuration say.
+    /// The same discovery in these regions only, regardless of the control plane and the configuration.
     #[must_use]
     pub fn only_in(self, regions: Vec<String>) -> Self {
         Self { only: Some(regions), ..self }
     }
 
-    /// Scans again and again until asked to stop; a pass under way stops looking at once, and finishes what it writes.
+    /// Scans periodically until shutdown. A run in progress stops reading at once, and finishes its writes.
     pub async fn run(&self, shutdown: &Shutdown) {
         let mut wait = self.config.initial_delay;
         loop {
@@ -131,15 +133,15 @@ impl Discovery {
         }
     }
 
-    /// One pass, under the settings of the control plane.
+    /// Runs once, under the settings of the control plane.
     ///
     /// # Cancel safety
-    /// Dropped, it stops looking at once; a record that is being written is written and announced.
+    /// When dropped, it stops reading at once; a record that is being written is written and announced.
     pub async fn run_once(&self) -> DiscoveryReport {
         self.once(Mode::Real).await
     }
 
-    /// What a pass would do: performs every read and no write, and announces nothing.
+    /// Returns the plan of a run: performs every read and no write, and publishes nothing.
     pub async fn dry_run(&self) -> DiscoveryReport {
         self.once(Mode::DryRun).await
     }
@@ -163,7 +165,7 @@ impl Discovery {
         );
         match task.await {
             Ok(report) => report,
-            // Let the panic surface in the caller, who isolates it.
+            // The caller isolates panics.
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
                 Err(error) => DiscoveryReport::refused(&error.to_string()),
@@ -171,7 +173,8 @@ impl Discovery {
         }
     }
 
-    /// What operators set, completed by our own configuration; ours alone if the control plane does not tell.
+    /// The settings of the control plane, completed by the configuration; the configuration alone if they cannot be
+    /// read.
     async fn settings(&self) -> DiscoverySettings {
         let own = DiscoverySettings {
             enabled: true,
@@ -208,7 +211,7 @@ impl Discovery {
         let ports = self.reconciler.ports();
         let looking = async {
             let scans = join_all(settings.regions.iter().map(|region| ports.compute.scan(region, &filter))).await;
-            // After the scans, never before: what was launched in between has a record already.
+            // After the scans, never before: an instance launched in between already has a record.
             (scans, ports.control_plane.workers(&Scope::everything()).await)
         };
         let (scans, listing) = match unless_stopped(how.shutdown, looking).await {
@@ -239,7 +242,7 @@ impl Discovery {
         report
     }
 
-    /// Imports strangers and hands over what belongs to somebody.
+    /// Imports unknown instances and reconciles the owners of known ones.
     async fn take_in(&self, scan: &Scan, listing: &WorkerListing, report: &mut RegionReport, how: Pass<'_>) {
         let Pass { mode, shutdown } = how;
         let instances: HashMap<&str, &Instance> =
@@ -275,7 +278,8 @@ impl Discovery {
                     report.handed_over.push(worker);
                 }
                 Finding::Resurrect { instance, worker } => {
-                    // The scan is older than the listing: a worker that was terminated in between is none that lives.
+                    // The scan is older than the listing: the instance of a worker that was terminated in between may
+                    // be gone.
                     let live = self.reconciler.ports().compute.instance(&scan.region, &instance);
                     let Some(answer) = unless_stopped(shutdown, live).await else { return };
                     if let (Some(worker), Some(instance)) = (workers.get(&worker), answer.found())
@@ -290,7 +294,7 @@ impl Discovery {
                 }
             }
         }
-        // Nobody's yet: the region's.
+        // An unknown instance belongs to the owner of the region's name.
         let Some(lease) = self.ownership.lease(&scan.region) else { return };
         if mode == Mode::DryRun {
             report.imported = strangers.len();
@@ -300,7 +304,7 @@ impl Discovery {
             return;
         }
         let fence = lease.fence();
-        // Not waited for when asked to stop: many may take long, and the next scan finds what came of it.
+        // Not awaited after shutdown: an import may take long, and the next scan finds its result.
         let importing = self.reconciler.ports().control_plane.import(&scan.region, &strangers, fence);
         match unless_stopped(shutdown, importing).await {
             None => {}
@@ -331,7 +335,7 @@ impl Discovery {
     }
 }
 
-/// Looks, or stops looking when asked to.
+/// Runs a read until shutdown.
 async fn unless_stopped<T>(shutdown: &Shutdown, looking: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
         biased;

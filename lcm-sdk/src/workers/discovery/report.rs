@@ -1,4 +1,4 @@
-//! What a pass of discovery came to.
+//! The report of a discovery run.
 
 use serde::Serialize;
 
@@ -6,44 +6,44 @@ use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::ids::WorkerId;
 use crate::lifecycle::orphans::Verdict;
 
-/// What a pass of discovery came to.
+/// The report of a discovery run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[must_use]
 pub struct DiscoveryReport {
     /// One entry for each region.
     pub regions: Vec<RegionReport>,
-    /// Why nothing was done at all, if so.
+    /// The failure that prevented the whole run, if there was one.
     pub error: Option<CallFailure>,
 }
 
-/// What discovery found in one region.
+/// The report of one region.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct RegionReport {
-    /// The region.
+    /// Name of the region.
     pub region: String,
-    /// Instances seen.
+    /// Number of instances seen.
     pub seen: usize,
-    /// Instances imported; in a dry run, those that would be.
+    /// Number of instances imported; in a dry run, of those that would be.
     pub imported: usize,
-    /// Workers that were handed to the reconciler.
+    /// Workers passed to the reconciler.
     pub handed_over: Vec<WorkerId>,
-    /// Workers whose instance lives although the record says terminated.
+    /// Terminated records whose instance is alive.
     pub resurrected: Vec<WorkerId>,
-    /// Records that were marked terminated; in a dry run, none.
+    /// Records marked terminated; empty in a dry run.
     pub terminated: Vec<WorkerId>,
-    /// What was concluded about every record that the scan did not show alive.
+    /// Verdicts on every record whose instance the scan did not show alive.
     pub verdicts: Vec<Verdict>,
-    /// The first call that failed, if one did: the scan is not complete, or something could not be written.
+    /// The first failed call: an incomplete scan, or a failed write.
     pub error: Option<CallFailure>,
 }
 
 impl DiscoveryReport {
-    /// Nothing was done, and why.
+    /// A report of a run that was refused.
     pub(crate) fn refused(why: &str) -> Self {
         Self { regions: Vec::new(), error: Some(CallFailure::new(FailureKind::Refused, why)) }
     }
 
-    /// How many records were marked terminated.
+    /// Number of records marked terminated.
     pub fn orphans_terminated(&self) -> usize {
         self.regions.iter().map(|region| region.terminated.len()).sum()
     }
