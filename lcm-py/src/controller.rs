@@ -1,7 +1,7 @@
 //! The whole controller, from Python: election, watch, sweep, polling, discovery and metrics.
 
 use lcm_sdk::admin::AdminSource;
-use lcm_sdk::controller::shutdown::Shutdown;
+use lcm_sdk::controller::Shutdown;
 use lcm_sdk::from_settings;
 use lcm_sdk::telemetry::Telemetry;
 use lcm_sdk::workers::{Readiness, WorkerController};

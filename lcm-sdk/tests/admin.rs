@@ -12,8 +12,8 @@ use lcm_sdk::admin::{
     AdminOptions, AdminServer, AdminSource, ControllerStats, Exposure, LastOutcome, NotReady, QueueStats,
     ResourceState, ResourceStatus, Role, SweepSummary, Triggered,
 };
-use lcm_sdk::controller::shutdown::Shutdown;
-use lcm_sdk::controller::watch::WatchState;
+use lcm_sdk::controller::Shutdown;
+use lcm_sdk::controller::WatchState;
 use lcm_sdk::lifecycle::{Counter, Counts};
 use lcm_sdk::telemetry::Telemetry;
 use lcm_sdk::{Outcome, Secret, Timestamp};

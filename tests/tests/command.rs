@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use fake_cloud::world::Delays;
 use fake_cloud::{FakeCloud, Pace, RequestFilter, Scenario, Service};
-use lcm_sdk::controller::election::ElectionConfig;
+use lcm_sdk::controller::ElectionConfig;
 use lcm_tests::etcd::Keys;
 use serde_json::{Value, json};
 

@@ -334,7 +334,7 @@ impl SweepReport {
     /// Converts the SDK's report.
     pub(crate) fn from_sdk<'py>(
         py: Python<'py>,
-        report: &lcm_sdk::controller::sweep::SweepReport,
+        report: &lcm_sdk::controller::SweepReport,
     ) -> PyResult<Bound<'py, Self>> {
         let outcomes = PyDict::new(py);
         for (word, reconciles) in &report.outcomes {

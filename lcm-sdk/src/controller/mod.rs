@@ -47,17 +47,17 @@
 //! drops an echo of an own write, and calls [`Resource::reconcile`]. The result decides when the object is queued again.
 
 mod builder;
-pub mod election;
+pub(crate) mod election;
 mod hash;
-pub mod lease;
-pub mod queue;
+pub(crate) mod lease;
+pub(crate) mod queue;
 mod resource;
 mod result;
 mod runner;
 pub mod shards;
-pub mod shutdown;
-pub mod sweep;
-pub mod watch;
+pub(crate) mod shutdown;
+pub(crate) mod sweep;
+pub(crate) mod watch;
 
 pub use self::builder::{BuildError, Controller, ControllerBuilder, LeaderTerm, Readiness, StartupConfig, Swept};
 pub use self::election::{ElectionConfig, ElectionConfigError, ElectionHandle, LeaderElection, Role};

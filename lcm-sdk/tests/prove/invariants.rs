@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use lcm_sdk::controller::election::ElectionConfig;
+use lcm_sdk::controller::ElectionConfig;
 use lcm_sdk::lifecycle::transition::TABLE;
 use lcm_sdk::lifecycle::{LicenseReport, SessionEnd, SessionStanding};
 use lcm_sdk::{

@@ -246,7 +246,7 @@ impl Cluster {
             1 | 2 => {
                 // The leader does not notice that its lease is gone, while another controller takes over.
                 let leader = (0..world.setup.controllers).map(|slot| self.process(slot)).find(|process| {
-                    let key = lcm_sdk::controller::election::ElectionConfig::WORKER_CONTROLLER;
+                    let key = lcm_sdk::controller::ElectionConfig::WORKER_CONTROLLER;
                     world.etcd.value(key).as_deref() == Some(&process.identity)
                 });
                 if let Some(leader) = leader {

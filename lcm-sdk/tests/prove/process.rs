@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use lcm_sdk::controller::ControllerConfig;
-use lcm_sdk::controller::election::ElectionConfig;
-use lcm_sdk::controller::shutdown::Shutdown;
+use lcm_sdk::controller::ElectionConfig;
+use lcm_sdk::controller::Shutdown;
 use lcm_sdk::ports::{DiscoveryFilter, Ports};
 use lcm_sdk::providers::memory::MemoryCoordination;
 use lcm_sdk::reconciler::CmlDefaults;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use fake_cloud::FakeCloud;
 use fake_cloud::world::World;
 use lcm_sdk::Timestamp;
-use lcm_sdk::controller::shutdown::Shutdown;
+use lcm_sdk::controller::Shutdown;
 use lcm_sdk::from_settings;
 use lcm_sdk::lifecycle::ReasonCode;
 use lcm_sdk::ports::Clock;

@@ -14,7 +14,7 @@ mod view;
 use std::io;
 use std::process::ExitCode;
 
-use lcm_sdk::controller::shutdown::Shutdown;
+use lcm_sdk::controller::Shutdown;
 
 use crate::screen::Screen;
 

@@ -7,7 +7,7 @@ use fake_cloud::control_plane::{Input, Worker};
 use fake_cloud::etcd::{KeyRange, Range};
 use fake_cloud::{FakeCloud, LoggedRequest, Pace, RequestFilter, Scenario, Service};
 use lcm_sdk::WorkerStatus;
-use lcm_sdk::controller::election::ElectionConfig;
+use lcm_sdk::controller::ElectionConfig;
 use lcm_sdk::lifecycle::{SessionStanding, SessionState};
 use lcm_sdk::telemetry::{Anomaly, Telemetry};
 use serde_json::{Map, Value, json};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fake_cloud::etcd::{Fault, KeyRange, Range, Record};
-use lcm_sdk::controller::election::ElectionConfig;
+use lcm_sdk::controller::ElectionConfig;
 
 use crate::ground::Ground;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use fake_cloud::{LoggedRequest, RequestFilter, Service};
-use lcm_sdk::controller::election::ElectionConfig;
+use lcm_sdk::controller::ElectionConfig;
 use lcm_sdk::lifecycle::discovery::Scan;
 use lcm_sdk::lifecycle::launch::LaunchPlan;
 use lcm_sdk::lifecycle::{Image, Instance, Lookup};

@@ -6,7 +6,7 @@ use fake_cloud::RequestFilter;
 use fake_cloud::etcd::Fault;
 use lcm_sdk::admin::AdminSource as _;
 use lcm_sdk::controller::Polling;
-use lcm_sdk::controller::watch::{WatchConfig, WatchState};
+use lcm_sdk::controller::{WatchConfig, WatchState};
 use lcm_sdk::telemetry::Anomaly;
 use lcm_sdk::workers::WorkerControllerConfig;
 use serde_json::json;
