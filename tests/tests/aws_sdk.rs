@@ -1,4 +1,4 @@
-//! The fake cloud under the real AWS SDKs for Rust, unmodified.
+//! The fake cloud with the unmodified AWS SDKs for Rust.
 
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ async fn state(ec2: &aws_sdk_ec2::Client, id: &str) -> InstanceStateName {
 }
 
 #[tokio::test]
-async fn an_instance_lives_its_life_and_its_token_launches_once() {
+async fn token_launches_one_instance() {
     let cloud = start().await;
     let ec2 = ec2(&cloud);
     let id = launch(&ec2, "once").await;
@@ -97,7 +97,7 @@ async fn an_instance_lives_its_life_and_its_token_launches_once() {
 }
 
 #[tokio::test]
-async fn errors_carry_ec2s_codes_and_mean_to_the_core_what_they_should() {
+async fn error_codes_map_to_failure_kinds() {
     let cloud = start().await;
     let ec2 = ec2(&cloud);
     let unknown = ec2.describe_instances().instance_ids("i-0123456789abcdef0").send().await.expect_err("not there");
@@ -114,9 +114,9 @@ async fn errors_carry_ec2s_codes_and_mean_to_the_core_what_they_should() {
     cloud.stop().await;
 }
 
-/// What the SDK does about errors, as it does with the real EC2: three attempts where that can help, else one.
+/// The SDK makes three attempts for retryable errors, else one, as with the real EC2.
 #[tokio::test]
-async fn the_sdk_retries_as_it_does_against_the_real_thing() {
+async fn sdk_retries_retryable_errors() {
     let cloud = start().await;
     let ec2 = ec2(&cloud);
     for (code, status, attempts, kind) in [
@@ -148,7 +148,7 @@ fn asked(cloud: &FakeCloud, operation: &str) -> usize {
 }
 
 #[tokio::test]
-async fn a_lost_answer_to_a_launch_leaves_one_instance() {
+async fn lost_launch_response_leaves_one_instance() {
     let cloud = start().await;
     let ec2 = ec2(&cloud);
     let rule = json!({"service": "ec2", "operation": "RunInstances", "times": 1, "action": {"kind": "drop-response"}});
@@ -161,7 +161,7 @@ async fn a_lost_answer_to_a_launch_leaves_one_instance() {
 }
 
 #[tokio::test]
-async fn metrics_come_and_go_in_the_sdks_own_protocol() {
+async fn metrics_use_the_protocol_of_the_sdk() {
     let cloud = start().await;
     let (ec2, cloudwatch) = (ec2(&cloud), cloudwatch(&cloud));
     let id = launch(&ec2, "measured").await;
@@ -187,7 +187,7 @@ async fn metrics_come_and_go_in_the_sdks_own_protocol() {
     let found = values(cpu).await;
     assert!(!found.is_empty() && found.iter().all(|value| (0.0..=100.0).contains(value)), "{found:?}");
 
-    // Large enough to be sent gzipped.
+    // Large enough to be compressed.
     let datum = |value: u32| {
         let at = DateTime::from_secs(now - 600);
         MetricDatum::builder().metric_name("load").value(f64::from(value)).timestamp(at).build()

@@ -1,4 +1,4 @@
-//! The CML client, over TLS: a system of its own, and one on an instance of the fake cloud.
+//! `CmlClient` over TLS, against a fake CML and one on an instance of the fake cloud.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -75,7 +75,7 @@ impl CmlWorld for World {
     }
 
     fn nowhere(&self) -> CmlTarget {
-        // Another loopback address: nobody listens there on this port.
+        // Another loopback address, on which the port is closed.
         target("127.9.9.9")
     }
 
@@ -107,12 +107,12 @@ impl CmlWorld for World {
 }
 
 #[tokio::test]
-async fn the_client_conforms_over_tls() {
+async fn cml_client_conforms_over_tls() {
     suite(&World::start().await).await;
 }
 
 #[tokio::test]
-async fn a_certificate_nobody_vouches_for_is_not_trusted_unless_told_to() {
+async fn self_signed_certificate_is_refused_by_default() {
     let world = World::start().await;
     let failure = client(Security::Verified, world.port).system(&target("127.0.0.1")).await.expect_err("unknown");
     assert_eq!(failure.kind, FailureKind::Unreachable, "{failure}");
@@ -121,7 +121,7 @@ async fn a_certificate_nobody_vouches_for_is_not_trusted_unless_told_to() {
 }
 
 #[tokio::test]
-async fn the_cml_of_an_instance_is_reached_with_the_authority_the_cloud_hands_out() {
+async fn cml_on_an_instance_is_verified() {
     let text = "fleet: [{name: blue, region: us-east-1, state: running, age: 1h}]";
     let scenario = Scenario::parse("blue.yaml", text).expect("a scenario");
     let cloud = FakeCloud::builder().scenario(scenario).start().await.expect("a cloud");
@@ -132,7 +132,7 @@ async fn the_cml_of_an_instance_is_reached_with_the_authority_the_cloud_hands_ou
     let client = client(Security::VerifiedWith(endpoints.cml_ca_file.clone()), endpoints.cml_port);
     let target = target(&address.expect("an address").to_string());
     let mut told = client.system(&target).await;
-    // Its CML is switched on in the background.
+    // CML starts in the background.
     for _ in 0..200 {
         if told.is_ok() {
             break;

@@ -1,4 +1,4 @@
-//! The compute port on EC2's real client, over real sockets, against the fake cloud.
+//! `Ec2` against the fake cloud, over sockets.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ struct Fixture {
 
 impl Fixture {
     async fn start() -> Self {
-        // Fast enough never to be held back by our own rates, patient enough for a busy machine.
+        // No own rate limit in practice, and time limits for a busy machine.
         let mut tuning = Tuning::default();
         tuning.rate_factor = 1000.0;
         tuning.attempt_timeout = Duration::from_secs(20);
@@ -63,7 +63,7 @@ impl Fixture {
         LaunchPlan { tags, client_token: format!("token-{worker}"), ..self.plan() }
     }
 
-    /// Launches many behind the API's back.
+    /// Launches many instances without API calls.
     fn populate(&self, count: usize, image_id: &str) -> Vec<InstanceId> {
         let request = LaunchRequest { min_count: count, max_count: count, ..LaunchRequest::new(image_id) };
         let launch = self.cloud.world().with_ec2(|ec2, now| ec2.launch(REGION, request, Intent::Execute, now));
@@ -122,14 +122,14 @@ impl ComputeWorld for Fixture {
 }
 
 #[tokio::test]
-async fn ec2_keeps_every_promise_of_the_port() {
+async fn ec2_conforms() {
     let fixture = Fixture::start().await;
     suite(&fixture).await;
     fixture.cloud.stop().await;
 }
 
 #[tokio::test]
-async fn a_throttled_call_is_repeated_more_slowly_and_gives_up_as_throttled() {
+async fn throttled_call_is_retried_and_slowed_down() {
     let fixture = Fixture::start().await;
     let throttle = |times: u64| {
         json!({"service": "ec2", "operation": "DescribeSubnets", "times": times,
@@ -147,7 +147,7 @@ async fn a_throttled_call_is_repeated_more_slowly_and_gives_up_as_throttled() {
 }
 
 #[tokio::test]
-async fn a_launch_whose_answer_is_lost_makes_one_instance() {
+async fn lost_launch_response_leaves_one_instance() {
     let fixture = Fixture::start().await;
     fixture.fault(json!({"service": "ec2", "operation": "RunInstances", "times": 1,
                          "action": {"kind": "drop-response"}}));
@@ -157,7 +157,7 @@ async fn a_launch_whose_answer_is_lost_makes_one_instance() {
     let tagged = fixture.ec2.tagged(REGION, &"w-1".into()).await.expect("a list");
     assert_eq!(tagged.iter().map(|instance| &instance.id).collect::<Vec<_>>(), [&id]);
 
-    // If every attempt is lost nobody knows, and the same plan finds it later.
+    // If every response is lost, the same plan finds the instance later.
     let rule = fixture.fault(json!({"service": "ec2", "operation": "RunInstances",
                                     "action": {"kind": "drop-response"}}));
     let plan = fixture.plan_for("w-2");
@@ -171,7 +171,7 @@ async fn a_launch_whose_answer_is_lost_makes_one_instance() {
 }
 
 #[tokio::test]
-async fn no_capacity_is_an_answer_and_not_asked_for_again() {
+async fn missing_capacity_is_not_retried() {
     let fixture = Fixture::start().await;
     fixture.fault(json!({"service": "ec2", "operation": "RunInstances",
                          "action": {"kind": "error", "code": "InsufficientInstanceCapacity"}}));
@@ -182,7 +182,7 @@ async fn no_capacity_is_an_answer_and_not_asked_for_again() {
 }
 
 #[tokio::test]
-async fn what_ec2_does_not_show_yet_is_absent_and_then_found() {
+async fn new_instance_is_absent_until_visible() {
     let fixture = Fixture::start().await;
     fixture.fault(json!({"service": "ec2", "action": {"kind": "visibility-lag", "seconds": 30.0}}));
     let id = fixture.ec2.launch(&fixture.plan_for("w-1")).await.expect("it launches");
@@ -195,7 +195,7 @@ async fn what_ec2_does_not_show_yet_is_absent_and_then_found() {
 }
 
 #[tokio::test]
-async fn bad_ids_in_a_batch_of_many_spoil_no_other_answer() {
+async fn invalid_ids_do_not_affect_a_large_batch() {
     let fixture = Fixture::start().await;
     let mut ids = fixture.populate(1000, &fixture.plan().image_id);
     ids.extend(fixture.populate(200, &fixture.plan().image_id));
@@ -215,13 +215,13 @@ async fn bad_ids_in_a_batch_of_many_spoil_no_other_answer() {
         }
     }
     assert_eq!(found, real);
-    // Two batches, each asked for again without what it does not know.
+    // Two batches, each repeated without the unknown IDs.
     assert_eq!(fixture.asked("DescribeInstances"), 4);
     fixture.cloud.stop().await;
 }
 
 #[tokio::test]
-async fn describes_of_many_workers_are_few_calls_on_the_wire() {
+async fn describe_calls_are_batched_on_the_wire() {
     let fixture = Fixture::start().await;
     let mut ids = fixture.populate(1000, &fixture.plan().image_id);
     ids.extend(fixture.populate(500, &fixture.plan().image_id));
@@ -238,7 +238,7 @@ async fn describes_of_many_workers_are_few_calls_on_the_wire() {
 }
 
 #[tokio::test]
-async fn a_scan_reads_every_page_and_one_that_fails_makes_it_partial() {
+async fn failed_page_makes_a_scan_partial() {
     let fixture = Fixture::start().await;
     let all: Vec<InstanceId> = (0..3).flat_map(|_| fixture.populate(1000, &fixture.plan().image_id)).collect();
     let filter = DiscoveryFilter { ami_name_pattern: Some("cisco-cml2.9*".to_owned()), tags: Vec::new() };
@@ -259,7 +259,7 @@ async fn a_scan_reads_every_page_and_one_that_fails_makes_it_partial() {
 }
 
 #[tokio::test]
-async fn a_scan_of_more_images_than_one_filter_takes_finds_every_instance_once() {
+async fn scan_with_many_images_finds_each_instance_once() {
     let fixture = Fixture::start().await;
     let image = |number: usize| Image {
         id: format!("ami-{number:08x}"),
@@ -285,7 +285,7 @@ async fn a_scan_of_more_images_than_one_filter_takes_finds_every_instance_once()
 }
 
 #[tokio::test]
-async fn a_region_that_does_not_exist_is_never_an_answer() {
+async fn unknown_region_is_a_failure() {
     let fixture = Fixture::start().await;
     let id = fixture.ec2.launch(&fixture.plan_for("w-1")).await.expect("it launches");
     for region in ["mars-1", "", "us-east-1.example.com"] {
@@ -296,7 +296,7 @@ async fn a_region_that_does_not_exist_is_never_an_answer() {
 }
 
 #[tokio::test]
-async fn images_are_asked_for_once_and_failures_are_not_remembered() {
+async fn images_are_cached_and_failures_are_not() {
     let fixture = Fixture::start().await;
     fixture.fault(json!({"service": "ec2", "operation": "DescribeImages", "times": 1,
                          "action": {"kind": "error", "code": "UnauthorizedOperation"}}));
@@ -309,7 +309,7 @@ async fn images_are_asked_for_once_and_failures_are_not_remembered() {
 }
 
 #[tokio::test]
-async fn a_hanging_ec2_costs_a_time_out_and_then_nothing() {
+async fn hanging_ec2_opens_the_circuit_breaker() {
     let mut tuning = Tuning::default();
     tuning.attempt_timeout = Duration::from_secs(1);
     let fixture = Fixture::tuned(tuning).await;
@@ -319,7 +319,7 @@ async fn a_hanging_ec2_costs_a_time_out_and_then_nothing() {
     for (kind, requests) in [(FailureKind::Unclear, 3), (FailureKind::Unclear, 5), (FailureKind::Unreachable, 5)] {
         let answer = fixture.ec2.instance(REGION, &id).await;
         assert_eq!(answer.failure().map(|failure| failure.kind), Some(kind), "{answer:?}");
-        // A request that is given up is not recorded, but the rule has seen it.
+        // The request log omits abandoned requests, but the fault rule counts them.
         assert_eq!(fixture.cloud.world().faults().list()[0].matched, requests);
     }
     assert!(fixture.telemetry.to_prometheus().contains("lcm_breaker_open{target=\"ec2/us-east-1\"} 1"));
@@ -327,7 +327,7 @@ async fn a_hanging_ec2_costs_a_time_out_and_then_nothing() {
 }
 
 #[tokio::test]
-async fn nobody_listening_is_unreachable_and_did_nothing() {
+async fn refused_connection_is_unreachable() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
     let telemetry = Telemetry::default();
     let secret = Secret::from("never-to-be-seen");
@@ -337,11 +337,11 @@ async fn nobody_listening_is_unreachable_and_did_nothing() {
     assert!(!format!("{failure:?} {account:?}").contains("never-to-be-seen"));
 }
 
-/// Set in the process that is started to see the environment; its value is what that process looks for.
+/// Set in the child process of the environment test; its value is the instance to look for.
 const LOOK_FOR: &str = "LCM_TEST_LOOK_FOR";
 
 #[tokio::test]
-async fn the_standard_environment_leads_to_ec2() {
+async fn standard_environment_configures_ec2() {
     if let Ok(id) = std::env::var(LOOK_FOR) {
         let account = Account::from_environment(Tuning::default(), &Telemetry::default()).await;
         let answer = Ec2::new(account).instance(REGION, &id.as_str().into()).await;
@@ -351,15 +351,15 @@ async fn the_standard_environment_leads_to_ec2() {
     let fixture = Fixture::start().await;
     let id = fixture.populate(1, &fixture.plan().image_id).remove(0);
     let url = fixture.cloud.endpoints().aws_url.clone();
-    // The endpoint of a service wins over that of all.
+    // The endpoint of a service has precedence.
     let nobody = "http://127.0.0.1:1".to_owned();
     for endpoints in
         [vec![("AWS_ENDPOINT_URL", &url)], vec![("AWS_ENDPOINT_URL", &nobody), ("AWS_ENDPOINT_URL_EC2", &url)]]
     {
-        // Variables of a process can only be set safely when it starts, so this test starts itself.
+        // Variables can be set safely only for a new process, so the test starts itself.
         let mut itself = std::process::Command::new(std::env::current_exe().expect("this test"));
         itself
-            .args(["--exact", "the_standard_environment_leads_to_ec2"])
+            .args(["--exact", "standard_environment_configures_ec2"])
             .env(LOOK_FOR, id.as_str())
             .env("AWS_ACCESS_KEY_ID", "fake")
             .env("AWS_SECRET_ACCESS_KEY", "fake")

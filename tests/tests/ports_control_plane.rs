@@ -1,4 +1,4 @@
-//! The control plane's client, over real sockets: the whole contract, an older server, and answers that get lost.
+//! `ControlPlaneClient` against the fake control plane, in both versions and with lost responses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -100,14 +100,14 @@ fn terminated(worker: &Worker) -> Patch {
 }
 
 #[tokio::test]
-async fn the_client_conforms_on_the_fake_cloud() {
+async fn control_plane_client_conforms() {
     let cloud = cloud().await;
     suite(&World::of(&cloud)).await;
     cloud.stop().await;
 }
 
 #[tokio::test]
-async fn the_client_conforms_on_an_older_server() {
+async fn client_conforms_on_an_older_server() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
     let settings = Settings { dialect: Dialect::OLDER, ..Settings::default() };
@@ -120,14 +120,14 @@ async fn the_client_conforms_on_an_older_server() {
 }
 
 #[tokio::test]
-async fn events_reach_the_control_planes_ledger() {
+async fn events_reach_the_control_plane() {
     let cloud = cloud().await;
     events::suite(&World::of(&cloud)).await;
     cloud.stop().await;
 }
 
-/// A running worker in a cloud that does as it is told, but loses its answer to one call.
-async fn losing_one_answer_to(operation: &str) -> (FakeCloud, World, Worker) {
+/// A running worker in a cloud that loses one response to `operation`.
+async fn cloud_losing_response(operation: &str) -> (FakeCloud, World, Worker) {
     let cloud = cloud().await;
     let world = World::of(&cloud);
     world.put_worker(serde_json::json!({"id": "w-1", "status": "running"})).await;
@@ -143,16 +143,16 @@ async fn losing_one_answer_to(operation: &str) -> (FakeCloud, World, Worker) {
 }
 
 #[tokio::test]
-async fn ending_a_worker_is_repeated_until_it_is_known_to_be_done() {
-    let (cloud, world, worker) = losing_one_answer_to("terminate_worker").await;
+async fn termination_is_retried() {
+    let (cloud, world, worker) = cloud_losing_response("terminate_worker").await;
     world.client.write(&worker, &terminated(&worker), Fence(Some(1))).await.expect("the second call says: already");
     assert_eq!(world.read("w-1").await.status, WorkerStatus::Terminated);
     cloud.stop().await;
 }
 
 #[tokio::test]
-async fn a_status_write_whose_answer_is_lost_is_unclear_and_sent_once() {
-    let (cloud, world, worker) = losing_one_answer_to("write_status").await;
+async fn status_write_is_not_retried() {
+    let (cloud, world, worker) = cloud_losing_response("write_status").await;
     let patch = Patch { status: Some(WorkerStatus::Stopped), termination: None, ..terminated(&worker) };
     let failure = world.client.write(&worker, &patch, Fence(Some(1))).await.expect_err("lost");
     assert_eq!(failure.kind, FailureKind::Unclear, "{failure}");
@@ -162,7 +162,7 @@ async fn a_status_write_whose_answer_is_lost_is_unclear_and_sent_once() {
 }
 
 #[tokio::test]
-async fn a_wrong_key_is_a_refusal_that_does_not_show_it() {
+async fn wrong_key_is_refused_and_not_shown() {
     let cloud = cloud().await;
     let world = World::new(&cloud.endpoints().control_plane_url, "n0t-the-key", cloud.records().clone());
     let failure = world.client.worker(&"w-1".into()).await.expect_err("refused");

@@ -1,4 +1,4 @@
-//! The etcd adapter over real sockets: against the fake cloud, and against a real etcd.
+//! `Etcd` against the fake cloud and a real etcd, over sockets.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl CoordinationWorld for OverSockets {
 }
 
 fn etcd<E: Into<String>>(endpoints: impl IntoIterator<Item = E>) -> Etcd {
-    Etcd::new(EtcdOptions::new(endpoints)).expect("options that can be meant")
+    Etcd::new(EtcdOptions::new(endpoints)).expect("valid options")
 }
 
 async fn fake_cloud() -> FakeCloud {
@@ -58,48 +58,48 @@ fn fault(cloud: &FakeCloud, rule: serde_json::Value) {
     cloud.world().faults().add(rule).expect("a rule that can be meant");
 }
 
-/// An address nobody listens at.
-fn nobody() -> String {
+/// An address with a closed port.
+fn closed_port() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("an address").to_string()
 }
 
 #[tokio::test]
-async fn on_the_fake_cloud_it_does_what_every_etcd_does() {
+async fn etcd_conforms_on_the_fake_cloud() {
     let cloud = fake_cloud().await;
     suite(&OverSockets::at(cloud.endpoints().etcd_endpoint.clone()).await).await;
 }
 
 #[tokio::test]
-async fn on_a_real_etcd_it_does_what_every_etcd_does() {
+async fn etcd_conforms_on_a_real_server() {
     let real = RealEtcd::start().await;
     suite(&OverSockets::at(real.endpoint()).await).await;
 }
 
 #[tokio::test]
-async fn nobody_there_is_unreachable_and_certainly_did_nothing() {
-    let failure = etcd([nobody()]).grant(Duration::from_secs(15)).await.expect_err("nobody is there");
+async fn refused_connection_is_unreachable() {
+    let failure = etcd([closed_port()]).grant(Duration::from_secs(15)).await.expect_err("connection refused");
     assert_eq!(failure.kind, FailureKind::Unreachable, "{failure}");
     assert!(failure.to_string().contains("could not grant a lease at 127.0.0.1:"), "{failure}");
 }
 
 #[tokio::test]
-async fn a_dead_member_is_passed_over() {
+async fn dead_member_is_skipped() {
     let cloud = fake_cloud().await;
-    let etcd = etcd([nobody(), cloud.endpoints().etcd_endpoint.clone(), nobody()]);
+    let etcd = etcd([closed_port(), cloud.endpoints().etcd_endpoint.clone(), closed_port()]);
     for _ in 0..20 {
-        etcd.list("/").await.expect("the one that lives answers");
+        etcd.list("/").await.expect("the live member responds");
     }
     cloud.stop().await;
-    assert!(etcd.list("/").await.is_err(), "nobody is left");
+    assert!(etcd.list("/").await.is_err(), "no member is left");
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_answer_is_not_waited_for_longer_than_a_call_may_take() {
+async fn hanging_server_times_out() {
     let real = RealEtcd::start().await;
     let mut options = EtcdOptions::new([real.endpoint()]);
     options.call_timeout = Duration::from_secs(1);
-    let etcd = Etcd::new(options).expect("options that can be meant");
+    let etcd = Etcd::new(options).expect("valid options");
     let lease = etcd.grant(Duration::from_secs(60)).await.expect("a lease");
     real.pause();
     let before = Instant::now();
@@ -112,11 +112,11 @@ async fn a_server_that_does_not_answer_is_not_waited_for_longer_than_a_call_may_
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
-    timeout(Duration::from_secs(30), back).await.expect("the same client finds it again");
+    timeout(Duration::from_secs(30), back).await.expect("the client reconnects");
 }
 
 #[tokio::test]
-async fn a_claim_whose_answer_is_lost_is_found_by_asking_again() {
+async fn lost_claim_response_is_recovered() {
     let cloud = fake_cloud().await;
     let etcd = etcd([&cloud.endpoints().etcd_endpoint]);
     let lease = etcd.grant(Duration::from_secs(60)).await.expect("a lease");
@@ -127,7 +127,7 @@ async fn a_claim_whose_answer_is_lost_is_found_by_asking_again() {
 }
 
 #[tokio::test]
-async fn more_keys_than_fit_on_a_page_are_listed_at_one_revision() {
+async fn paged_list_is_of_one_revision() {
     let cloud = fake_cloud().await;
     for number in 0..12_345 {
         cloud.etcd().put(&Put::new(format!("/workers/w-{number:05}"), "x".repeat(200))).expect("a put");
@@ -141,8 +141,8 @@ async fn more_keys_than_fit_on_a_page_are_listed_at_one_revision() {
 }
 
 #[tokio::test]
-async fn a_history_told_in_pieces_is_complete_up_to_the_revision_it_says() {
-    // Large values: far more than one message can hold.
+async fn fragmented_watch_events_are_complete() {
+    // More data than one message can hold.
     let cloud = fake_cloud().await;
     for number in 0..40 {
         cloud.etcd().put(&Put::new(format!("/workers/w-{number:02}"), "x".repeat(200_000))).expect("a put");
@@ -150,7 +150,7 @@ async fn a_history_told_in_pieces_is_complete_up_to_the_revision_it_says() {
     let etcd = etcd([&cloud.endpoints().etcd_endpoint]);
     let (mut names, mut from) = (BTreeSet::new(), 2);
     while names.len() < 40 {
-        // Every piece is followed by a new watch, as if the stream had ended there.
+        // Each fragment is followed by a new watch, as after a broken stream.
         let mut watch = etcd.watch("/workers/", from).await.expect("a watch");
         match timeout(Duration::from_secs(30), watch.next()).await.expect("there is something to hear") {
             WatchUpdate::Changed { revision, keys } => {
@@ -166,7 +166,7 @@ async fn a_history_told_in_pieces_is_complete_up_to_the_revision_it_says() {
 }
 
 #[tokio::test]
-async fn a_user_is_let_in_by_password_and_nobody_without() {
+async fn password_is_required() {
     let real = RealEtcd::start().await;
     let mut admin = etcd_client::Client::connect([real.endpoint()], None).await.expect("a client");
     admin.user_add("root", "hunter2", None).await.expect("a user");
@@ -192,7 +192,7 @@ async fn a_user_is_let_in_by_password_and_nobody_without() {
 }
 
 #[tokio::test]
-async fn a_protected_server_and_its_client_show_each_other_their_papers() {
+async fn mutual_tls_is_verified() {
     let (real, papers) = RealEtcd::start_protected();
     let endpoint = format!("https://{}", real.endpoint());
     let (certificate_file, key_file) = papers.client;

@@ -1,4 +1,4 @@
-//! The metrics port on CloudWatch's real client, over real sockets, against the fake cloud.
+//! `CloudWatch` against the fake cloud, over sockets.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ impl Fixture {
         ids
     }
 
-    async fn ask(&self, ids: &[InstanceId]) -> Vec<Lookup<CloudMetrics>> {
+    async fn read(&self, ids: &[InstanceId]) -> Vec<Lookup<CloudMetrics>> {
         self.cloudwatch.utilization(REGION, ids, self.now()).await
     }
 
@@ -80,7 +80,7 @@ impl MetricsWorld for Fixture {
     }
 
     async fn silent_instances(&self, count: usize) -> Vec<InstanceId> {
-        // CloudWatch does not know which instances there are; these exist nowhere, so nothing reports by itself.
+        // CloudWatch accepts any instance ID; these instances do not exist, so they report nothing.
         let first = self.made_up.fetch_add(count, std::sync::atomic::Ordering::Relaxed);
         (first..first + count).map(|number| format!("i-{number:017x}").into()).collect()
     }
@@ -109,29 +109,29 @@ impl MetricsWorld for Fixture {
 }
 
 #[tokio::test]
-async fn cloudwatch_keeps_every_promise_of_the_port() {
+async fn cloudwatch_conforms() {
     let fixture = Fixture::start(AgentDimensions::Aggregated).await;
     suite(&fixture).await;
     fixture.cloud.stop().await;
 }
 
 #[tokio::test]
-async fn three_hundred_instances_cost_two_calls() {
+async fn instances_are_batched() {
     let fixture = Fixture::start(AgentDimensions::Aggregated).await;
     let ids = fixture.running(300);
-    let answers = fixture.ask(&ids).await;
+    let answers = fixture.read(&ids).await;
     assert!(answers.iter().all(|answer| answer.found().is_some_and(is_complete)), "{answers:?}");
     assert_eq!(fixture.asked("GetMetricData"), 2);
     fixture.cloud.stop().await;
 }
 
 #[tokio::test]
-async fn a_call_that_fails_makes_only_its_own_instances_unknown() {
+async fn failed_call_affects_its_own_instances_only() {
     let fixture = Fixture::start(AgentDimensions::Aggregated).await;
     let ids = fixture.running(300);
     fixture.fault(json!({"service": "cloudwatch", "operation": "GetMetricData", "times": 1,
                          "action": {"kind": "error", "code": "AccessDenied"}}));
-    let answers = fixture.ask(&ids).await;
+    let answers = fixture.read(&ids).await;
     let unknown = answers.iter().filter(|answer| answer.failure().is_some()).count();
     let found = answers.iter().filter(|answer| answer.found().is_some_and(is_complete)).count();
     assert!(unknown > 0 && found > 0 && unknown + found == 300, "{unknown} unknown, {found} found");
@@ -139,11 +139,11 @@ async fn a_call_that_fails_makes_only_its_own_instances_unknown() {
 }
 
 #[tokio::test]
-async fn an_agent_that_reports_under_its_own_dimensions_is_found_and_listed_once() {
+async fn agent_dimensions_are_listed_once() {
     let fixture = Fixture::start(AgentDimensions::Appended).await;
     let ids = fixture.running(20);
     for _ in 0..3 {
-        let answers = fixture.ask(&ids).await;
+        let answers = fixture.read(&ids).await;
         assert!(answers.iter().all(|answer| answer.found().is_some_and(is_complete)), "{answers:?}");
     }
     assert_eq!(fixture.asked("ListMetrics"), 2);
@@ -151,13 +151,13 @@ async fn an_agent_that_reports_under_its_own_dimensions_is_found_and_listed_once
 }
 
 #[tokio::test]
-async fn without_leave_to_list_what_agents_report_the_rest_is_told_all_the_same() {
+async fn missing_list_permission_keeps_other_metrics() {
     let fixture = Fixture::start(AgentDimensions::Appended).await;
     let ids = fixture.running(2);
     fixture.fault(json!({"service": "cloudwatch", "operation": "ListMetrics",
                          "action": {"kind": "error", "code": "AccessDenied"}}));
     for _ in 0..3 {
-        for answer in fixture.ask(&ids).await {
+        for answer in fixture.read(&ids).await {
             let found = answer.found().expect("CloudWatch answered");
             assert!(found.cpu_utilization.is_some() && found.memory_utilization.is_none(), "{found:?}");
         }
@@ -167,23 +167,23 @@ async fn without_leave_to_list_what_agents_report_the_rest_is_told_all_the_same(
 }
 
 #[tokio::test]
-async fn a_bad_id_spoils_no_other_answer() {
+async fn invalid_id_does_not_affect_others() {
     let fixture = Fixture::start(AgentDimensions::Aggregated).await;
     let mut ids = fixture.running(2);
     ids.insert(1, "".into());
-    let answers = fixture.ask(&ids).await;
+    let answers = fixture.read(&ids).await;
     assert_eq!(answers[1].failure().map(|failure| failure.kind), Some(FailureKind::Refused));
     assert!([0, 2].iter().all(|place| answers[*place].found().is_some_and(is_complete)), "{answers:?}");
     fixture.cloud.stop().await;
 }
 
 #[tokio::test]
-async fn throttling_is_waited_out() {
+async fn throttled_call_is_retried() {
     let fixture = Fixture::start(AgentDimensions::Aggregated).await;
     let ids = fixture.running(2);
     fixture.fault(json!({"service": "cloudwatch", "operation": "GetMetricData", "times": 2,
                          "action": {"kind": "error", "code": "ThrottlingException"}}));
-    let answers = fixture.ask(&ids).await;
+    let answers = fixture.read(&ids).await;
     assert!(answers.iter().all(|answer| answer.found().is_some_and(is_complete)), "{answers:?}");
     fixture.cloud.stop().await;
 }
