@@ -56,7 +56,7 @@ test-python: setup ## Test the Python package, its wheel and types, and the fake
 	$(BIN)/pytest --numprocesses 2 --dist loadfile
 	$(BIN)/mypy
 	$(BIN)/pyright
-	$(BIN)/python -m mypy.stubtest --mypy-config-file pyproject.toml --allowlist lcm-py/stubtest-allowlist.txt lcm
+	$(BIN)/python -m mypy.stubtest --mypy-config-file pyproject.toml lcm
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 

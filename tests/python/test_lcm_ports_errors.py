@@ -223,3 +223,14 @@ def test_nobody_is_written_to_for_nothing_and_every_write_names_its_leader(fake_
 def regions() -> str:
     region = {"subnet_id": SUBNET, "security_group_ids": ["sg-1"]}
     return json.dumps({"default_region": REGION, "regions": {REGION: region}})
+
+
+def test_incomplete_ports_are_refused_by_name() -> None:
+    class Partial(lcm.ports.Metrics):
+        pass
+
+    with pytest.raises(TypeError, match=r"abstract method.* utilization"):
+        Partial()  # type: ignore[abstract]
+    unfinished = object.__new__(type("Unfinished", (), {"utilization": lcm.ports.Metrics.utilization}))
+    with pytest.raises(TypeError, match=r"a Unfinished is no lcm.ports.Metrics: it lacks utilization"):
+        lcm.Clients({}, metrics=unfinished)

@@ -165,10 +165,10 @@ class Effect:
         cls,
         name: EffectName,
         text: str,
-        details: FrozenMap = ...,
-        result: EffectResult = ...,
-        ec2_instance_id: str | None = ...,
-        error: CallFailure | None = ...,
+        details: FrozenMap | None = None,
+        result: EffectResult | None = None,
+        ec2_instance_id: str | None = None,
+        error: CallFailure | None = None,
     ) -> Effect: ...
     @property
     def name(self) -> EffectName: ...
@@ -295,9 +295,9 @@ class ReconcileResult:
         effects: tuple[Effect, ...],
         reason: Reason,
         requeue: Requeue,
-        after: timedelta | None = ...,
-        error: CallFailure | None = ...,
-        dry_run: bool = ...,
+        after: timedelta | None = None,
+        error: CallFailure | None = None,
+        dry_run: bool | None = None,
     ) -> ReconcileResult: ...
     @property
     def worker_id(self) -> str: ...
@@ -392,8 +392,8 @@ class RegionReport:
         handed_over: tuple[str, ...],
         resurrected: tuple[str, ...],
         terminated: tuple[str, ...],
-        error: CallFailure | None = ...,
-        dry_run: bool = ...,
+        error: CallFailure | None = None,
+        dry_run: bool | None = None,
     ) -> RegionReport: ...
     @property
     def region(self) -> str: ...
@@ -434,7 +434,7 @@ class RegionReport:
 class DiscoveryReport:
     __match_args__: ClassVar[tuple[Literal["regions"], Literal["error"], Literal["dry_run"]]]
     def __new__(
-        cls, regions: tuple[RegionReport, ...], error: CallFailure | None = ..., dry_run: bool = ...
+        cls, regions: tuple[RegionReport, ...], error: CallFailure | None = None, dry_run: bool | None = None
     ) -> DiscoveryReport: ...
     @property
     def regions(self) -> tuple[RegionReport, ...]: ...

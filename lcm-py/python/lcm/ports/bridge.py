@@ -39,7 +39,7 @@ class Bridge:
         if isinstance(port, type):
             raise TypeError(f"{port.__name__} is a class; accepted: an instance of it")
         names = [name for name in vars(required) if not name.startswith("_")]
-        missing = [name for name in names if not callable(getattr(port, name, None))]
+        missing = [name for name in names if not _is_implemented(port, name)]
         if missing:
             house = "lcm.ports" if required.__module__.startswith("lcm.ports.") else required.__module__
             raise TypeError(f"a {type(port).__name__} is no {house}.{required.__name__}: it lacks {', '.join(missing)}")
@@ -66,6 +66,11 @@ class Bridge:
     def beside(self, port: object, required: type) -> Bridge:
         """A bridge to something that this port gave, on the same loop."""
         return Bridge(port, required, self.loop)
+
+
+def _is_implemented(port: object, name: str) -> bool:
+    method = getattr(port, name, None)
+    return callable(method) and not getattr(method, "__isabstractmethod__", False)
 
 
 async def _awaited(answer: Awaitable[T]) -> T:

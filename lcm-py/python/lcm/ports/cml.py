@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -36,33 +37,33 @@ class Cml(Protocol):
     CML that said no to the very request is not asked again.
     """
 
+    @abstractmethod
     def system(self, at: CmlTarget, /) -> Answer[CmlMetrics | Mapping[str, Any]]:
         """What it reports about itself. What it does not tell is None alone."""
-        ...
 
+    @abstractmethod
     def telemetry(self, at: CmlTarget, /) -> Answer[Iterable[Mapping[str, Any]]]:
         """Its telemetry events, as it wrote them. An empty list means that nothing happened."""
-        ...
 
+    @abstractmethod
     def registration(self, at: CmlTarget, /) -> Answer[str | Mapping[str, Any]]:
         """How its registration stands: CML's word, such as ``COMPLETED``, or ``word`` and ``attempted`` in a dict.
 
         ``attempted`` is CML's mark of its latest attempt. With it, the failure of an earlier attempt is not taken for
         that of ours.
         """
-        ...
 
+    @abstractmethod
     def register(self, at: CmlTarget, token: Secret, /) -> Answer[None]:
         """Hand a token over. Success means *accepted*: how it goes is read from :meth:`registration` later.
 
         One that is in progress already is a ``conflict``.
         """
-        ...
 
+    @abstractmethod
     def reregister(self, at: CmlTarget, token: Secret, /) -> Answer[None]:
         """The same, replacing a registration that is there."""
-        ...
 
+    @abstractmethod
     def deregister(self, at: CmlTarget, /) -> Answer[None]:
         """Give the licence back. Done, done locally only, and already done are all success."""
-        ...

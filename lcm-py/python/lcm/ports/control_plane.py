@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Protocol
@@ -19,40 +20,40 @@ class ControlPlane(Protocol):
     What is asked for twice is done once. :func:`lcm.ports.fence` tells which leader asks.
     """
 
+    @abstractmethod
     def workers(self, region: str | None, with_terminated: bool, /) -> Answer[Iterable[Worker | Mapping[str, Any]]]:
         """List the records. More than was asked for does no harm."""
-        ...
 
+    @abstractmethod
     def worker(self, id: str, /) -> Answer[Worker | Mapping[str, Any] | None]:
         """Read a record; None if there is none."""
-        ...
 
+    @abstractmethod
     def write(self, patch: Patch, /) -> Answer[int | None]:
         """Write a record and give its new version, if records have versions.
 
         A drain of a worker that does not run is a ``conflict``, and a termination of one that is terminated a success.
         """
-        ...
 
+    @abstractmethod
     def template(self, name: str, /) -> Answer[Template | Mapping[str, Any] | None]:
         """Read a template; None if there is none."""
-        ...
 
+    @abstractmethod
     def sessions(self, worker_id: str, /) -> Answer[Iterable[Session | Mapping[str, Any]]]:
         """List the sessions of a worker. A drain stops the worker once none is left, so forget none."""
-        ...
 
+    @abstractmethod
     def hand_back_session(self, session_id: str, /) -> Answer[None]:
         """Give a session that has not begun back to the scheduler. One that is over is refused."""
-        ...
 
+    @abstractmethod
     def retry_session(self, session_id: str, attempt: int, /) -> Answer[None]:
         """Try a failed session again on the same worker."""
-        ...
 
+    @abstractmethod
     def terminate_session(self, session_id: str, reason: str, /) -> Answer[None]:
         """End a session. One that has ended already is a success."""
-        ...
 
     def report_metrics(
         self, id: str, cloud: dict[str, Any] | None, cml: dict[str, Any] | None, at: datetime, /

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -88,17 +89,17 @@ class Watch(Protocol):
     busy: let it give a :class:`Progress` every few seconds when nothing happens.
     """
 
+    @abstractmethod
     def next(self) -> Answer[WatchUpdate]:
         """The next update, without a gap. What it raises ends the watch; another one is begun after a while."""
-        ...
 
+    @abstractmethod
     def probe(self) -> Answer[None]:
         """Ask for a sign of life while ``next`` is waited for: a :class:`Progress` should follow."""
-        ...
 
+    @abstractmethod
     def close(self) -> Answer[None]:
         """Nobody listens any more. A ``next`` that is waited for is cancelled before."""
-        ...
 
 
 class Coordination(Protocol):
@@ -108,33 +109,33 @@ class Coordination(Protocol):
     the lead; it never leaves two leaders.
     """
 
+    @abstractmethod
     def grant(self, ttl: timedelta, /) -> Answer[Lease]:
         """Grant a lease; it may live longer than asked for."""
-        ...
 
+    @abstractmethod
     def renew(self, lease_id: int, /) -> Answer[timedelta | Absent]:
         """Renew a lease; gives how long it lives from now, or :data:`lcm.ABSENT` if there is no such lease any more."""
-        ...
 
+    @abstractmethod
     def revoke(self, lease_id: int, /) -> Answer[None]:
         """Give a lease and all its keys up. One that is gone already is a success."""
-        ...
 
+    @abstractmethod
     def claim(self, key: str, value: str, lease_id: int, /) -> Answer[Won | Held]:
         """Create a key only if it does not exist, in one transaction, bound to a lease.
 
         A key that holds this very value under this very lease was won before, and its answer lost. A lease that is
         gone is ``refused``.
         """
-        ...
 
+    @abstractmethod
     def list(self, prefix: str, /) -> Answer[Listing]:
         """All keys that start with a prefix, at one revision."""
-        ...
 
+    @abstractmethod
     def watch(self, prefix: str, from_revision: int, /) -> Answer[Watch]:
         """Watch every key that starts with a prefix, from a revision on.
 
         What has happened since that revision is told first. If that is not known any more, :class:`Compacted` says so.
         """
-        ...

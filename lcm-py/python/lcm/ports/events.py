@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any, Protocol
 
 from lcm.ports.bridge import Answer
@@ -12,6 +13,6 @@ __all__ = ["Events"]
 class Events(Protocol):
     """Whoever listens."""
 
+    @abstractmethod
     def publish(self, event: dict[str, Any], /) -> Answer[None]:
         """Take a CloudEvent."""
-        ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Protocol
@@ -16,6 +17,7 @@ __all__ = ["Metrics"]
 class Metrics(Protocol):
     """CloudWatch, asked for many instances at once."""
 
+    @abstractmethod
     def utilization(
         self, region: str, ids: list[str], until: datetime, /
     ) -> Answer[Mapping[str, CloudMetrics | Mapping[str, Any] | CallFailure]]:
@@ -24,4 +26,3 @@ class Metrics(Protocol):
         An instance about which nothing was reported is ``CloudMetrics()``; what is not measured is None alone, which
         is not nought. An id that is left out was not answered, and a :class:`lcm.CallFailure` says why.
         """
-        ...
