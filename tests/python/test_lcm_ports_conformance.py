@@ -116,7 +116,12 @@ class Deaf(OwnKeys):
 
 WRONG: list[tuple[Any, Any, str, str]] = [
     (conformance.check_control_plane, RecordsWorld(Forgetful()), "license reports move the pending token", '"t0ken"'),
-    (conformance.check_control_plane, RecordsWorld(Careless()), "writes are conditional on the version", "the version is old"),
+    (
+        conformance.check_control_plane,
+        RecordsWorld(Careless()),
+        "writes are conditional on the version",
+        "the version is old",
+    ),
     (conformance.check_compute, CloudWorld(Hasty()), "failed calls never mean absence", "Absent"),
     (
         conformance.check_compute,

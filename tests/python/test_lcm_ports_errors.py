@@ -231,6 +231,6 @@ def test_incomplete_ports_are_refused_by_name() -> None:
 
     with pytest.raises(TypeError, match=r"abstract method.* utilization"):
         Partial()  # type: ignore[abstract]
-    unfinished = object.__new__(type("Unfinished", (), {"utilization": lcm.ports.Metrics.utilization}))
+    unfinished: Any = object.__new__(type("Unfinished", (), {"utilization": lcm.ports.Metrics.utilization}))
     with pytest.raises(TypeError, match=r"a Unfinished is no lcm.ports.Metrics: it lacks utilization"):
         lcm.Clients({}, metrics=unfinished)
