@@ -9,7 +9,7 @@ use lcm_sdk::ports::{Clock, Coordination, Events, Ports};
 use lcm_sdk::providers::aws::Account;
 use lcm_sdk::providers::events::{FanoutEvents, LogEvents};
 use lcm_sdk::reconciler::Reconciler;
-use lcm_sdk::resilience::batch::{BatchSettings, BatchingCompute};
+use lcm_sdk::resilience::{BatchSettings, BatchingCompute};
 use lcm_sdk::settings::Settings;
 use lcm_sdk::telemetry::Telemetry;
 use parking_lot::Mutex;

@@ -14,7 +14,7 @@ use lcm_sdk::lifecycle::launch::LaunchPlan;
 use lcm_sdk::lifecycle::{Lookup, WORKER_ID_TAG};
 use lcm_sdk::ports::{Compute, DiscoveryFilter};
 use lcm_sdk::providers::aws::{Account, Ec2, Tuning};
-use lcm_sdk::resilience::batch::{BatchSettings, BatchingCompute};
+use lcm_sdk::resilience::{BatchSettings, BatchingCompute};
 use lcm_sdk::telemetry::{Anomaly, Telemetry};
 use lcm_sdk::{CallFailure, Ec2State, FailureKind, InstanceId, Secret};
 use serde_json::{Value, json};

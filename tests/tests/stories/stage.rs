@@ -17,7 +17,7 @@ use lcm_sdk::providers::control_plane::{self, ControlPlaneClient};
 use lcm_sdk::providers::etcd::{Etcd, EtcdOptions};
 use lcm_sdk::providers::events::{ControlPlaneEvents, FanoutEvents, LogEvents};
 use lcm_sdk::reconciler::{Mode, ReconcileResult, Reconciler};
-use lcm_sdk::resilience::batch::{BatchSettings, BatchingCompute};
+use lcm_sdk::resilience::{BatchSettings, BatchingCompute};
 use lcm_sdk::telemetry::Telemetry;
 use lcm_sdk::workers::{Discovery, DiscoveryConfig, OneSweep, StartupConfig, WorkerController, WorkerControllerConfig};
 use lcm_sdk::{Policy, RegionConfig, RegionConfigs, Secret, Timestamp, Worker, WorkerStatus};
