@@ -52,13 +52,13 @@ async def readyz(request: Request) -> JSONResponse:
 
 @app.get("/metrics", response_class=PlainTextResponse)
 async def metrics(request: Request) -> str:
-    """What it measures, for Prometheus."""
+    """Metrics in the Prometheus text format."""
     return controller_of(request).metrics()
 
 
 @app.get("/stats")
 async def stats(request: Request) -> dict[str, Any]:
-    """What it is doing."""
+    """Statistics of the controller."""
     return controller_of(request).stats
 
 

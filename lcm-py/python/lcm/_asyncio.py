@@ -22,7 +22,7 @@ _waiting: WeakKeyDictionary[Clients, Counter[asyncio.AbstractEventLoop]] = WeakK
 
 @contextmanager
 def answering(clients: Clients | None) -> Iterator[None]:
-    """Let the ports of these clients answer on the running loop, for as long as somebody waits on it.
+    """Let the ports of these clients answer on the running loop, while a call waits on it.
 
     If loops of several threads wait at the same time, none of them may answer: it could end while another one still
     needs it. A loop of our own does then.
@@ -42,7 +42,7 @@ def answering(clients: Clients | None) -> Iterator[None]:
             loops[loop] -= 1
             if not loops[loop]:
                 del loops[loop]
-            # With nobody left, what is done on other threads still finds the loop of the service.
+            # After the last call, other threads still use the loop of the service.
             clients.use_loop(next(iter(loops), loop) if len(loops) < 2 else None)
 
 

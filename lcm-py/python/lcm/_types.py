@@ -1,4 +1,4 @@
-"""What is said about types alone, for those who check them: nothing else imports this."""
+"""Type aliases used only for static checking."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom a pass asks: EC2, CloudWatch, CML and the control plane."""
+"""Clients for EC2, CloudWatch, CML and the control plane."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Clients:
 def _bridges(own: Mapping[str, object]) -> dict[str, Bridge]:
     """The ways to ports written in Python."""
     if not own:
-        # They need asyncio, which whoever has none can do without.
+        # Bridges import asyncio, which clients without them do not need.
         return {}
     from lcm.ports import Bridge, Cml, Compute, ControlPlane, Events, Metrics
 
@@ -88,7 +88,7 @@ def _bridges(own: Mapping[str, object]) -> dict[str, Bridge]:
     return {name: Bridge(port, required[name]) for name, port in own.items()}
 
 
-# What `threading.Lock` is; the rest of that module is not needed.
+# The same as `threading.Lock`, without importing that module.
 _lock = allocate_lock()
 _from_environment: tuple[dict[str, str], Clients] | None = None
 

@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 
 class Running(ABC):
-    """What can be run, watched and stopped."""
+    """Base class of controllers: run, inspect and stop."""
 
     def __init__(self, native: _lcm.Controller | _lcm.ResourceController) -> None:
         self._native = native
@@ -77,12 +77,12 @@ class Running(ABC):
                 ended.set_result(None)
 
     def trigger(self, key: str) -> bool:
-        """Ask for a look at one resource now. False while somebody else leads."""
+        """Reconcile one resource now. Returns False while another process leads."""
         return self._native.trigger(key)
 
     @property
     def stats(self) -> dict[str, Any]:
-        """What it is doing: its role, its queue and more."""
+        """Statistics of the controller: role, queue and more."""
         return self._native.stats()
 
     def metrics(self) -> str:

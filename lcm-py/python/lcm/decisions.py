@@ -167,7 +167,7 @@ def check_drain(
     policy: Policy | None = None,
     now: datetime | None = None,
 ) -> Decision:
-    """What a draining worker's sessions mean for it. Without a template a drain may take four hours.
+    """Decide the next step of a drain. Without a template a drain may take four hours.
 
     >>> import lcm
     >>> worker = lcm.Worker("w-1", "draining")

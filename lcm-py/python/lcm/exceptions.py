@@ -1,4 +1,4 @@
-"""What can go wrong, as exceptions.
+"""Exceptions of the package.
 
 A call to EC2 or the control plane that fails inside a pass is not among them: it is an
 :class:`~lcm.outcome.ReconcileResult` that says RETRY and carries the failure.
@@ -35,7 +35,7 @@ class InvalidRecord(LcmError, ValueError):
         self.field = field
         """The field that is wrong, with a dot where it is nested."""
         self.accepted = accepted
-        """What would have been right."""
+        """The accepted values."""
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -46,7 +46,7 @@ class InvalidTransition(LcmError, ValueError):
 
 
 class PortError(LcmError):
-    """A call to somebody else that gave no answer.
+    """A failed call to a remote service.
 
     Raise it from a port written in Python to say what kind of failure it was; any other exception counts as
     ``unclear``: the call may or may not have been carried out.
@@ -65,9 +65,9 @@ class PortError(LcmError):
             raise ValueError(f"{kind!r} is not a kind of failure; accepted: {accepted}")
         super().__init__(message, str(kind), code)
         self.message = message
-        """What happened, for a person."""
+        """Error message for people."""
         self.kind: FailureKind = FailureKind(kind)
-        """What kind of failure."""
+        """Kind of failure."""
         self.code = code
         """The far side's own code, such as ``RequestLimitExceeded``."""
 

@@ -1,4 +1,4 @@
-"""What was seen of a worker's world."""
+"""Observations of a worker."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class CloudMetrics(Data):
 
 @dataclass(frozen=True, slots=True)
 class CmlMetrics(Data):
-    """What CML reports about itself."""
+    """Metrics that CML reports."""
 
     labs_count: int | None = None
     """Labs on the system."""
@@ -135,7 +135,7 @@ class CmlMetrics(Data):
 
 @dataclass(frozen=True, slots=True)
 class IdleReport(Data):
-    """What idle detection said about a worker."""
+    """Result of an idle check."""
 
     telemetry_fetched: bool = True
     """Whether CML's telemetry could be read."""
@@ -144,7 +144,7 @@ class IdleReport(Data):
     auto_pause_triggered: bool = False
     """Whether the server paused the worker by itself."""
     is_idle: bool = False
-    """Whether nobody uses the worker."""
+    """Whether the worker is unused."""
     idle_minutes: float | None = None
     """For how long, if known."""
     eligible_for_pause: bool = False
@@ -152,7 +152,7 @@ class IdleReport(Data):
     in_snooze_period: bool = False
     """Whether it is in the quiet time after a resume."""
     error: str | None = None
-    """What went wrong."""
+    """Error message of the check, or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class FleetView(Data):
 
 @dataclass(frozen=True, slots=True)
 class Observation(Data):
-    """What was seen of one worker's world.
+    """Observation of one worker.
 
     Each part is one of four answers: left out (nobody asked), :data:`ABSENT` (there is none), a
     :class:`CallFailure` (no answer: nothing may be concluded), or what was found. ``ec2`` may be a state alone.
@@ -194,17 +194,17 @@ class Observation(Data):
     sessions: Sequence[Session | Mapping[str, Any]] | Absent | CallFailure | None = None
     """The sessions assigned to the worker."""
     cloud_metrics: CloudMetrics | Mapping[str, Any] | Absent | CallFailure | None = None
-    """What CloudWatch says."""
+    """Utilization from CloudWatch."""
     cml: CmlMetrics | Mapping[str, Any] | Absent | CallFailure | None = None
-    """What CML says about itself."""
+    """Metrics from CML."""
     registration: str | Mapping[str, Any] | Absent | CallFailure | None = None
-    """What CML says about its registration, such as ``COMPLETED``."""
+    """Registration status from CML, such as ``COMPLETED``."""
     telemetry: Sequence[Mapping[str, Any]] | Absent | CallFailure | None = None
     """CML's telemetry events, for an idle check that is due."""
     idle: IdleReport | Mapping[str, Any] | Absent | CallFailure | None = None
-    """What idle detection says."""
+    """Result of the idle check."""
     fleet: FleetView | Mapping[str, Any] | Absent | CallFailure | None = None
-    """What the fleet looks like, for scale-down."""
+    """State of the fleet, for scale-down."""
     metrics_reported_at: datetime | None = None
     """When this worker's metrics were last reported."""
     idle_checked_at: datetime | None = None

@@ -26,7 +26,7 @@ STATUSES = {
     "failed": "#b63b16",
     "unknown": "#b756e8",
 }
-"""What each status of a worker is drawn in."""
+"""Color of each worker status."""
 
 _LIKE = {
     "shutting-down": "terminating",

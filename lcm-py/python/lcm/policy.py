@@ -55,7 +55,7 @@ class Backoff(Data):
     base: timedelta = timedelta(seconds=1)
     """The first delay."""
     multiplier: float = 2.0
-    """What each retry multiplies it by."""
+    """Factor by which each retry multiplies the delay."""
     max: timedelta = timedelta(seconds=60)
     """The longest delay."""
 
@@ -65,7 +65,7 @@ class Backoff(Data):
 
 @dataclass(frozen=True, slots=True)
 class RegionConfig(Data):
-    """What a launch in one region needs."""
+    """Launch configuration of one region."""
 
     subnet_id: str
     """The subnet to launch in."""
@@ -100,7 +100,7 @@ class Policy(Data):
     provisioning_timeout: timedelta = timedelta(seconds=900)
     """How long an instance may take to come up."""
     external_stop_policy: ExternalStopPolicy | str = ExternalStopPolicy.RESTART
-    """What a stop from outside means."""
+    """Reaction to a stop from outside."""
     resurrect_terminated: bool = True
     """Whether a live instance of a terminated record brings the record back."""
     max_session_retries: int = 3

@@ -15,13 +15,13 @@ from typing import Any, TypeAlias, TypeVar
 
 T = TypeVar("T")
 Answer: TypeAlias = T | Awaitable[T]
-"""What a plain method gives back, or what an ``async`` one does."""
+"""Result of a plain method, or an awaitable of it from an ``async`` one."""
 
 _fence: ContextVar[int | None] = ContextVar("lcm_fence", default=None)
 
 
 def fence() -> int | None:
-    """The leader's fencing token, in a method that changes something; None where nobody is elected.
+    """The leader's fencing token, in a method that changes something; None without an election.
 
     It grows with every leader. A port that remembers the highest one it has seen for a worker can refuse, with
     ``PortError("…", "conflict")``, what a leader that was still wants done to it.
@@ -45,7 +45,7 @@ class Bridge:
             raise TypeError(f"a {type(port).__name__} is no {house}.{required.__name__}: it lacks {', '.join(missing)}")
         self._port = port
         self.loop = loop
-        """Where coroutines run; a loop of our own if nobody waits with asyncio."""
+        """Loop that runs coroutines; None selects a background loop."""
 
     def begin(self, method: str, arguments: tuple[Any, ...], fence: int | None) -> tuple[bool, Any]:
         """Call a method; gives whether the answer is to be waited for, and the answer or its future."""
@@ -98,7 +98,7 @@ async def _cancel_all() -> None:
 
 
 def _end() -> None:
-    # Nobody waits any more: what Rust had running was ended before.
+    # The Rust runtime has ended before, so no call waits for a result.
     if _loop is not None and _loop.is_running():
         with suppress(TimeoutError):
             asyncio.run_coroutine_threadsafe(_cancel_all(), _loop).result(timeout=2)

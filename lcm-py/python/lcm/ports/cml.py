@@ -39,7 +39,7 @@ class Cml(Protocol):
 
     @abstractmethod
     def system(self, at: CmlTarget, /) -> Answer[CmlMetrics | Mapping[str, Any]]:
-        """What it reports about itself. What it does not tell is None alone."""
+        """Return the system's metrics; an unknown value is None."""
 
     @abstractmethod
     def telemetry(self, at: CmlTarget, /) -> Answer[Iterable[Mapping[str, Any]]]:

@@ -15,7 +15,7 @@ __all__ = ["ControlPlane", "Patch"]
 
 
 class ControlPlane(Protocol):
-    """The owner of the records. Those methods that have a body can be left as they are by whoever inherits.
+    """The owner of the records. Methods with a default implementation are optional for subclasses.
 
     What is asked for twice is done once. :func:`lcm.ports.fence` tells which leader asks.
     """
@@ -76,7 +76,7 @@ class ControlPlane(Protocol):
         return IdleReport(telemetry_fetched=False, idle_check_performed=False)
 
     def import_instances(self, region: str, instances: list[dict[str, Any]], /) -> Answer[int]:
-        """Make records for instances that nobody knows; gives how many were made."""
+        """Create records for unknown instances; returns their number."""
         return 0
 
     def discovery_settings(self) -> Answer[Mapping[str, Any] | None]:

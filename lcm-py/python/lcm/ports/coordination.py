@@ -34,7 +34,7 @@ class Won(Data):
 
 @dataclass(frozen=True, slots=True)
 class Held(Data):
-    """The key is somebody else's."""
+    """Another process holds the key."""
 
     by: str
     """The value they put there."""
@@ -79,7 +79,7 @@ class Compacted(Data):
 
 
 WatchUpdate: TypeAlias = Changed | Progress | Compacted
-"""What a watch shows."""
+"""One update of a watch."""
 
 
 class Watch(Protocol):
@@ -91,7 +91,7 @@ class Watch(Protocol):
 
     @abstractmethod
     def next(self) -> Answer[WatchUpdate]:
-        """The next update, without a gap. What it raises ends the watch; another one is begun after a while."""
+        """The next update, without a gap. An exception ends the watch; another one is opened after a delay."""
 
     @abstractmethod
     def probe(self) -> Answer[None]:
@@ -99,11 +99,11 @@ class Watch(Protocol):
 
     @abstractmethod
     def close(self) -> Answer[None]:
-        """Nobody listens any more. A ``next`` that is waited for is cancelled before."""
+        """Close the watch. A pending ``next`` is cancelled first."""
 
 
 class Coordination(Protocol):
-    """What elects a leader: leases, keys that live as long as one, and watches.
+    """Leader election: leases, keys bound to a lease, and watches.
 
     A leader that cannot be sure of its lease stops. So a call that takes longer than the time to live, or raises, costs
     the lead; it never leaves two leaders.

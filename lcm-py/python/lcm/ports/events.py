@@ -1,4 +1,4 @@
-"""Whoever listens, as a port that you can write in Python."""
+"""Event sinks, as a port that you can write in Python."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Events"]
 
 
 class Events(Protocol):
-    """Whoever listens."""
+    """A sink for CloudEvents."""
 
     @abstractmethod
     def publish(self, event: dict[str, Any], /) -> Answer[None]:

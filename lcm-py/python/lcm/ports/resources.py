@@ -1,4 +1,4 @@
-"""What a controller of your own keeps reconciled."""
+"""Resources of a custom controller."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 
 class Resources(Protocol[R]):
-    """What an :class:`lcm.ResourceController` keeps reconciled. Nothing is reconciled twice at the same time."""
+    """Resources that an :class:`lcm.ResourceController` reconciles. Nothing is reconciled twice at the same time."""
 
     @abstractmethod
     def key(self, resource: R, /) -> str:
