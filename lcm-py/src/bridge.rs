@@ -44,7 +44,7 @@ impl Bridge {
         Python::try_attach(|py| Self { bridge: self.bridge.clone_ref(py) }).ok_or_else(gone)
     }
 
-    /// Calls a method that changes nothing, and reads its answer. What it raises is a failure.
+    /// Calls a method that changes nothing and parses its result. An exception is a failure.
     ///
     /// # Cancel safety
     /// Dropping the future cancels the coroutine; a plain method runs to its end.
@@ -71,7 +71,7 @@ impl Bridge {
         R: FnOnce(&Bound<'_, PyAny>) -> PyResult<T> + Send + 'static,
     {
         let Self { bridge } = self.again()?;
-        // On a thread of its own: a plain method may wait, and everybody may have to wait for the interpreter.
+        // On a blocking thread: a plain method may block, and so may the wait for the interpreter.
         let begun = blocking(move |py| {
             let begin = |arguments| bridge.bind(py).call_method1("begin", (method, arguments, fence.0));
             let begun = arguments(py).and_then(begin);
@@ -95,14 +95,14 @@ impl Bridge {
     }
 }
 
-/// Waits for a `concurrent.futures.Future`, and cancels it when nobody waits any more.
+/// Waits for a `concurrent.futures.Future`, and cancels it when this future is dropped.
 async fn finished(mut future: CancelOnDrop) -> Result<Py<PyAny>, CallFailure> {
     let (tell, told) = oneshot::channel();
     let tell = Mutex::new(Some(tell));
     Python::try_attach(|py| {
         let done = PyCFunction::new_closure(py, None, None, move |_, _| {
             if let Some(tell) = tell.lock().take() {
-                // Whoever waited may be gone.
+                // The receiver may have been dropped.
                 let _ = tell.send(());
             }
         })?;
@@ -114,7 +114,7 @@ async fn finished(mut future: CancelOnDrop) -> Result<Py<PyAny>, CallFailure> {
     future.0.take().ok_or_else(gone)
 }
 
-/// A future that nobody may wait for any more. Wherever it is dropped, its coroutine ends.
+/// A Python future whose coroutine is canceled on drop.
 struct CancelOnDrop(Option<Py<PyAny>>);
 
 impl Drop for CancelOnDrop {
@@ -130,7 +130,7 @@ async fn blocking<T: Send + 'static>(act: impl FnOnce(Python<'_>) -> T + Send + 
     done.ok().flatten().ok_or_else(gone)
 }
 
-/// What an exception means: a `PortError` says so itself; after any other nobody knows what was done.
+/// Converts an exception. A `PortError` carries its kind; any other exception is unclear: the call may have had an effect.
 fn raised(py: Python<'_>, method: &str, error: PyErr) -> CallFailure {
     let value = error.value(py);
     let word = |name: &str| value.getattr(name).and_then(|word| word.extract::<Option<String>>()).ok().flatten();
@@ -148,7 +148,7 @@ fn raised(py: Python<'_>, method: &str, error: PyErr) -> CallFailure {
     failure.caused_by(error)
 }
 
-/// An answer that cannot be read. Whatever was asked for may have been done.
+/// A result that cannot be parsed. The call may have had an effect.
 fn nonsense(py: Python<'_>, method: &str, error: PyErr) -> CallFailure {
     let failure = CallFailure::new(FailureKind::Unparsable, text(error.value(py)));
     tracing::debug!(target: "lcm::ports", method, "a port written in Python answered what cannot be read");

@@ -159,7 +159,7 @@ pub(crate) fn config_error(py: Python<'_>, error: &impl std::fmt::Display) -> Py
     exception(py, "ConfigError", (error.to_string(),))
 }
 
-/// What elects a leader: that of Python's, or etcd as the settings say.
+/// The coordination port: the one given, or etcd from the settings.
 pub(crate) fn coordination(
     py: Python<'_>,
     settings: &Settings,

@@ -1,4 +1,4 @@
-//! The CML on a worker, written in Python. What each method means is documented on `lcm.ports`.
+//! The CML on a worker, written in Python. `lcm.ports` documents each method.
 
 use async_trait::async_trait;
 use lcm_sdk::lifecycle::{CmlMetrics, RegistrationStatus};

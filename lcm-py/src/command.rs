@@ -1,4 +1,4 @@
-//! The command `fake-cloud`, for whoever has the wheel and no binary.
+//! The command `fake-cloud` of the wheel.
 
 use std::ffi::OsString;
 

@@ -1,4 +1,4 @@
-//! EC2, written in Python. What each method means is documented on `lcm.ports`.
+//! EC2, written in Python. `lcm.ports` documents each method.
 
 use async_trait::async_trait;
 use lcm_sdk::lifecycle::discovery::{Completeness, Scan};

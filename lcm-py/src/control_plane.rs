@@ -1,4 +1,4 @@
-//! The owner of the records, written in Python. What each method means is documented on `lcm.ports`.
+//! The owner of the records, written in Python. `lcm.ports` documents each method.
 
 use std::time::Duration;
 

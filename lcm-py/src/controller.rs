@@ -65,7 +65,7 @@ impl Controller {
         self.controller.controller().enqueue(worker)
     }
 
-    /// What it is doing.
+    /// Returns statistics: role, readiness, queue and counters.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let readiness = match &*self.controller.readiness().borrow() {
             Readiness::Standby => "standby",

@@ -12,7 +12,7 @@ use crate::python::frozen_map;
 /// Deeper than any record; what goes deeper refers to itself.
 const MAX_DEPTH: usize = 64;
 
-/// What JSON can hold, in an error.
+/// Accepted Python values, for errors.
 const ACCEPTED: &str = "text, a number, True, False, None, a datetime with a time zone, a list or a dict of these";
 
 /// Reads a Python value as JSON. `path` says where it stands, for errors.

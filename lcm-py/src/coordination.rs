@@ -1,4 +1,4 @@
-//! What elects a leader, written in Python. What each method means is documented on `lcm.ports`.
+//! Leader election, written in Python. `lcm.ports` documents each method.
 
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ use crate::python::{
     won_class,
 };
 
-/// What elects a leader, written in Python.
+/// Leader election, written in Python.
 pub(crate) struct PythonCoordination(pub(crate) Bridge);
 
-/// Updates that may wait for whoever listens.
+/// Updates that may wait for the receiver.
 const AHEAD: usize = 16;
 
 #[async_trait]
@@ -52,7 +52,7 @@ impl Coordination for PythonCoordination {
     async fn watch(&self, prefix: &str, from_revision: i64) -> Result<Box<dyn WatchStream>, CallFailure> {
         let (give, given) = oneshot::channel();
         let opening = open(self.0.again()?, prefix.to_owned(), from_revision);
-        // In a task of its own: a watch that is opened when nobody wants it any more must still be closed.
+        // In a task of its own: a watch that is opened after its caller was dropped must still be closed.
         tokio::spawn(async move { drop(give.send(opening.await)) });
         match given.await {
             Ok(watch) => Ok(Box::new(watch?)),

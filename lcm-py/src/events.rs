@@ -1,4 +1,4 @@
-//! Whoever listens, written in Python.
+//! Event sinks written in Python.
 
 use async_trait::async_trait;
 use lcm_sdk::CallFailure;
@@ -8,7 +8,7 @@ use crate::bridge::Bridge;
 use crate::convert::to_python;
 use crate::port_results::{json, nothing, tuple};
 
-/// Whoever listens, written in Python.
+/// Event sinks written in Python.
 pub(crate) struct PythonEvents(pub(crate) Bridge);
 
 #[async_trait]

@@ -1,4 +1,4 @@
-//! What Rust logs arrives in Python's `logging`, under `lcm.*`.
+//! Forwards log records to Python's `logging`, under `lcm.*`.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -12,7 +12,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 use pyo3_log::{Caching, Logger};
 
-/// How long it is believed that nobody listens. Whoever changes a level while a controller runs sees it after that.
+/// How long a negative `isEnabledFor` result is cached. A changed level takes effect after that.
 const BELIEVED: Duration = Duration::from_millis(100);
 
 /// Counts the calls from Python: what was believed before one does not count for it.
@@ -22,11 +22,11 @@ static CALLS: AtomicU64 = AtomicU64::new(0);
 /// something that may log calls this first.
 ///
 /// # Errors
-/// What Python raises when it is asked what it has imported.
+/// Any exception while `sys.modules` is read.
 pub(crate) fn listen(py: Python<'_>) -> PyResult<()> {
     static OURS: LazyLock<bool> = LazyLock::new(|| log::set_boxed_logger(Box::<Gate>::default()).is_ok());
     CALLS.fetch_add(1, Ordering::AcqRel);
-    // Whoever installed a logger before, in a process that embeds us, keeps it.
+    // A logger that the embedding process installed before stays.
     if *OURS && log::max_level() != LevelFilter::Debug {
         // Nobody can have asked for more than warnings without `logging`. It is not imported for that, which would
         // take as long as a pass, nor is anybody kept waiting for the interpreter to learn that nobody listens.
@@ -36,7 +36,7 @@ pub(crate) fn listen(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Lets through what somebody in Python listens to.
+/// Forwards records whose Python logger is enabled.
 ///
 /// Nobody listens to most of it, and each pass over a worker logs: asking Python in the usual way, and putting the text
 /// together before that, cost more than the pass itself. So did asking each time, because all passes would wait for the
@@ -47,14 +47,14 @@ struct Gate {
     known: Mutex<HashMap<String, Known>>,
 }
 
-/// What is known of a target.
+/// Cached state of a target.
 struct Known {
     logger: Py<PyAny>,
-    /// By level, since when nobody listens.
+    /// By level, the latest negative result.
     silent: [Option<Silence>; Level::Trace as usize + 1],
 }
 
-/// That nobody listens, as it was told at a moment, after so many calls from Python.
+/// A negative `isEnabledFor` result: its time and the number of calls from Python before it.
 #[derive(Clone, Copy)]
 struct Silence {
     since: Instant,
@@ -62,7 +62,7 @@ struct Silence {
 }
 
 impl Gate {
-    /// Whether somebody may see a record: what a logger of ours shows, or another's warning.
+    /// Whether a record may be shown: an enabled record of `lcm`, or a warning of another crate.
     fn is_wanted(&self, metadata: &Metadata<'_>) -> bool {
         let (target, level) = (metadata.target(), metadata.level());
         if !target.starts_with("lcm") {

@@ -57,7 +57,7 @@ pub(crate) fn plain<T: for<'a, 'py> FromPyObject<'a, 'py>>(
     answer.extract().map_err(|_| refused(method, answer, accepted))
 }
 
-/// One answer for each id. What was left out was not answered: only `lcm.ABSENT` says that there is none.
+/// One lookup for each id. A missing id is unknown; only `lcm.ABSENT` means absent.
 pub(crate) fn by_id<T>(
     told: &Bound<'_, PyAny>,
     ids: &[String],

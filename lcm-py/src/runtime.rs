@@ -45,7 +45,7 @@ pub(crate) fn runtime(py: Python<'_>) -> PyResult<Handle> {
     Ok(handle)
 }
 
-/// Whoever starts the runtime has it shut down, whichever way they came in.
+/// Registers the shutdown of the runtime at interpreter exit.
 fn end_with_the_interpreter(py: Python<'_>) -> PyResult<()> {
     static REGISTERED: PyOnceLock<()> = PyOnceLock::new();
     let register = || py.import("atexit")?.call_method1("register", (wrap_pyfunction!(shut_down, py)?,)).map(drop);
@@ -62,7 +62,7 @@ pub(crate) fn forked(py: Python<'_>) -> PyErr {
 /// Waits for something while other Python threads run.
 ///
 /// # Errors
-/// What a signal handler raises, `KeyboardInterrupt` above all; the future is dropped then.
+/// The exception of a signal handler, such as `KeyboardInterrupt`. The future is dropped then.
 pub(crate) fn block_on<T: Send>(py: Python<'_>, future: impl Future<Output = T> + Send) -> PyResult<T> {
     let runtime = runtime(py)?;
     py.detach(|| {
@@ -73,7 +73,7 @@ pub(crate) fn block_on<T: Send>(py: Python<'_>, future: impl Future<Output = T> 
                     biased;
                     result = &mut future => return Ok(result),
                     () = tokio::time::sleep(SIGNALS) => Python::attach(|py| {
-                        // Somebody may want to hear of what runs by now.
+                        // Logging may have been imported meanwhile.
                         logs::listen(py)?;
                         py.check_signals()
                     })?,
@@ -91,7 +91,7 @@ pub(crate) struct Task {
 
 #[pymethods]
 impl Task {
-    /// Drops what runs. What it had begun to do elsewhere ends as its own documentation says.
+    /// Cancels the task. Effects under way end as their own documentation states.
     fn cancel(&self) {
         self.handle.abort();
     }
@@ -106,7 +106,7 @@ pub(crate) fn spawn<T: Send + 'static>(
 ) -> PyResult<Task> {
     let task = runtime(py)?.spawn(async move {
         let result = future.await;
-        // Nobody is told when the interpreter is gone, nor when the loop is closed: nobody waits any more.
+        // The result is dropped if the interpreter or the loop has ended.
         Python::try_attach(|py| {
             let told = match finish(py, result) {
                 Ok(result) => done.call1(py, (result, py.None())),

@@ -117,7 +117,7 @@ impl Worker {
         Ok(Self { record })
     }
 
-    /// Its id.
+    /// Unique id of the worker.
     #[getter]
     fn id(&self) -> &str {
         self.record.id.as_str()
@@ -129,7 +129,7 @@ impl Worker {
         worker_status(py, self.record.status.as_str())
     }
 
-    /// What its owner wants; None is no opinion.
+    /// Status that the owner wants (`DesiredStatus`), or None.
     #[getter]
     fn desired_status<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.record.desired_status.map(|desired| desired_status(py, desired.as_str())).transpose()
@@ -165,13 +165,13 @@ impl Worker {
         self.record.ip_address.as_deref()
     }
 
-    /// Public address.
+    /// Public IP address, or None.
     #[getter]
     fn public_ip(&self) -> Option<&str> {
         self.record.public_ip.as_deref()
     }
 
-    /// Private address.
+    /// Private IP address, or None.
     #[getter]
     fn private_ip(&self) -> Option<&str> {
         self.record.private_ip.as_deref()
@@ -195,7 +195,7 @@ impl Worker {
         self.record.ami_name.as_deref()
     }
 
-    /// CML user.
+    /// User name for CML, or None.
     #[getter]
     fn cml_username(&self) -> Option<&str> {
         self.record.cml_username.as_deref()
@@ -285,7 +285,7 @@ impl Worker {
         self.record.address()
     }
 
-    /// Whether nothing will happen to it until somebody changes the record or the cloud.
+    /// Whether no reconcile is due until the record or the cloud changes.
     #[getter]
     fn is_at_rest(&self) -> bool {
         self.record.is_at_rest()
