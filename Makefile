@@ -74,7 +74,7 @@ prove: setup ## Try to break every guarantee, for minutes: simulator, models, re
 	rm -rf $(PROOF) && mkdir -p $(PROOF)
 	$(CARGO) test --workspace --quiet --test prove
 	LCM_ETCD_ROUNDS=3 $(CARGO) test --workspace --quiet --test stories etcd_faults -- --nocapture
-	LCM_KILLS=100 $(CARGO) test --workspace --quiet --test kills -- --nocapture
+	LCM_KILLS=100 $(CARGO) test --workspace --quiet --test crash -- --nocapture
 	$(CARGO) test --workspace --quiet --test fuzz
 	@printf '\n| measure | value |\n|---|---|\n' && cat $(PROOF)/*.md
 

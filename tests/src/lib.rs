@@ -1,5 +1,7 @@
-//! Tests that look at more than one crate. They live in `tests/`; here is what several of them need.
+//! Support of the tests that cover more than one crate; the tests are in `tests/`.
 
 pub mod cluster;
 pub mod etcd;
+pub mod harness;
+pub mod log_capture;
 pub mod proof;

@@ -1,91 +1,89 @@
-//! What is shown: on a terminal, sentences that stay and a table below them that lives; in a pipe, lines.
+//! Output: on a terminal, text above a live table; in a pipe, lines.
 
 use std::io;
 use std::time::{Duration, Instant};
 
 use console::{Style, Term, measure_text_width};
 
-use crate::table;
-use crate::view::{Change, View};
+use super::table::{self, Change, View};
 
-/// How often the table is drawn anew at most.
+/// Minimum time between two redraws of the table.
 const FRAME: Duration = Duration::from_millis(80);
-/// How long a sentence is left alone, so that a person can read it and look.
-const BEAT: Duration = Duration::from_millis(1300);
-/// What a sentence is set off by: the time, or a word.
+/// Pause after a sentence on a terminal, to read it.
+const READING_PAUSE: Duration = Duration::from_millis(1300);
+/// Width of the left column, which holds the time or a label.
 const MARGIN: usize = 11;
 
-/// Where the story is told.
+/// Standard output of the demo.
 pub(crate) struct Screen {
     term: Term,
-    manner: Manner,
-    began: Instant,
+    mode: Mode,
+    started: Instant,
 }
 
-enum Manner {
-    /// Nobody looks, or the terminal can do nothing but lines.
+enum Mode {
+    /// A pipe, or a terminal without cursor control.
     Lines,
-    /// A table that is drawn anew in place.
+    /// A terminal with a table that is redrawn in place.
     Live {
-        /// What it shows.
         view: View,
-        /// How wide each line of it is that is on the screen now.
+        /// Widths of the lines on the screen.
         drawn: Vec<usize>,
-        /// When it was drawn.
+        /// Time of the last redraw.
         at: Instant,
     },
 }
 
 impl Screen {
-    /// Live where somebody looks, lines where not. `NO_COLOR` takes the colours away, not the life.
+    /// Live on a terminal, lines elsewhere. `NO_COLOR` turns off colors only.
     pub(crate) fn on_stdout() -> Self {
-        let (term, began) = (Term::buffered_stdout(), Instant::now());
+        let (term, started) = (Term::buffered_stdout(), Instant::now());
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-        let manner = match term.is_term() && !dumb {
-            true => Manner::Live { view: View::default(), drawn: Vec::new(), at: began },
-            false => Manner::Lines,
+        let mode = match term.is_term() && !dumb {
+            true => Mode::Live { view: View::default(), drawn: Vec::new(), at: started },
+            false => Mode::Lines,
         };
-        Self { term, manner, began }
+        Self { term, mode, started }
     }
 
-    /// Time since the beginning.
+    /// Time since the start.
     pub(crate) fn elapsed(&self) -> Duration {
-        self.began.elapsed()
+        self.started.elapsed()
     }
 
-    /// How long to wait for the reader: not at all where there is none.
-    pub(crate) fn beat(&self) -> Duration {
-        match self.manner {
-            Manner::Lines => Duration::ZERO,
-            Manner::Live { .. } => BEAT,
+    /// Pause after a sentence; zero without a terminal.
+    pub(crate) fn reading_pause(&self) -> Duration {
+        match self.mode {
+            Mode::Lines => Duration::ZERO,
+            Mode::Live { .. } => READING_PAUSE,
         }
     }
 
-    /// A heading, which stays.
+    /// Prints a heading.
     pub(crate) fn head(&mut self, heading: &str) -> io::Result<()> {
-        self.say(&["", heading].map(|line| Style::new().bold().apply_to(line).to_string()))
+        self.print_lines(&["", heading].map(|line| Style::new().bold().apply_to(line).to_string()))
     }
 
-    /// A sentence, which stays, with the time.
-    pub(crate) fn tell(&mut self, sentence: &str) -> io::Result<()> {
+    /// Prints a sentence with the elapsed time.
+    pub(crate) fn print(&mut self, sentence: &str) -> io::Result<()> {
         let time = format!("{:5.1} s", self.elapsed().as_secs_f64());
-        self.note(&time, sentence)
+        self.print_labeled(&time, sentence)
     }
 
-    /// A sentence, which stays, with a word beside it.
-    pub(crate) fn note(&mut self, word: &str, sentence: &str) -> io::Result<()> {
+    /// Prints a sentence with a label.
+    pub(crate) fn print_labeled(&mut self, label: &str, sentence: &str) -> io::Result<()> {
         let width = if self.term.is_term() { self.size().0.saturating_sub(MARGIN) } else { usize::MAX };
-        let mut beside = Style::new().dim().apply_to(format!("{word:MARGIN$}")).to_string();
+        let mut left = Style::new().dim().apply_to(format!("{label:MARGIN$}")).to_string();
         let mut lines = Vec::new();
         for line in wrap(sentence, width) {
-            lines.push(std::mem::replace(&mut beside, " ".repeat(MARGIN)) + &line);
+            lines.push(std::mem::replace(&mut left, " ".repeat(MARGIN)) + &line);
         }
-        self.say(&lines)
+        self.print_lines(&lines)
     }
 
-    /// Lines as they are, which stay.
-    pub(crate) fn say(&mut self, lines: &[String]) -> io::Result<()> {
-        self.wipe()?;
+    /// Prints lines as they are.
+    pub(crate) fn print_lines(&mut self, lines: &[String]) -> io::Result<()> {
+        self.clear()?;
         for line in lines {
             self.term.write_line(line)?;
         }
@@ -93,41 +91,41 @@ impl Screen {
         self.term.flush()
     }
 
-    /// The fleet as it is now: drawn anew, or what has changed as lines.
+    /// Redraws the table, or prints the changes as lines.
     pub(crate) fn show(&mut self, now: View, changes: &[Change]) -> io::Result<()> {
-        match &mut self.manner {
-            Manner::Lines => {
+        match &mut self.mode {
+            Mode::Lines => {
                 for Change { worker, from, to } in changes {
-                    let from = from.as_deref().unwrap_or("asked for");
+                    let from = from.as_deref().unwrap_or("requested");
                     self.term.write_line(&format!("{:MARGIN$}  {worker}: {from} → {to}", ""))?;
                 }
             }
-            Manner::Live { view, at, .. } => {
+            Mode::Live { view, at, .. } => {
                 *view = now;
                 if changes.is_empty() && at.elapsed() < FRAME {
                     return Ok(());
                 }
                 *at = Instant::now();
-                self.wipe()?;
+                self.clear()?;
                 self.draw()?;
             }
         }
         self.term.flush()
     }
 
-    /// Leaves the terminal in order, and the table as it is.
+    /// Restores the cursor and leaves the last table on the screen.
     pub(crate) fn leave(&mut self) {
-        if let Manner::Live { .. } = self.manner {
-            self.manner = Manner::Lines;
-            // If that fails there is no terminal any more to leave in order.
+        if let Mode::Live { .. } = self.mode {
+            self.mode = Mode::Lines;
+            // Fails only if the terminal is gone.
             drop(self.term.show_cursor().and_then(|()| self.term.flush()));
         }
     }
 
-    fn wipe(&mut self) -> io::Result<()> {
+    fn clear(&mut self) -> io::Result<()> {
         let width = self.size().0.max(1);
-        let Manner::Live { drawn, .. } = &mut self.manner else { return Ok(()) };
-        // On a terminal that has become narrower, what was one line is several.
+        let Mode::Live { drawn, .. } = &mut self.mode else { return Ok(()) };
+        // A line may have wrapped since the terminal became narrower.
         let rows: usize = drawn.drain(..).map(|line| line.div_ceil(width).max(1)).sum();
         if rows > 0 {
             self.term.move_cursor_up(rows)?;
@@ -139,7 +137,7 @@ impl Screen {
     fn draw(&mut self) -> io::Result<()> {
         let (width, height) = self.size();
         let elapsed = self.elapsed();
-        let Manner::Live { view, drawn, .. } = &mut self.manner else { return Ok(()) };
+        let Mode::Live { view, drawn, .. } = &mut self.mode else { return Ok(()) };
         self.term.hide_cursor()?;
         for line in table::lines(view, elapsed, width, height) {
             drawn.push(measure_text_width(&line));
@@ -154,14 +152,13 @@ impl Screen {
     }
 }
 
-/// However it ends.
 impl Drop for Screen {
     fn drop(&mut self) {
         self.leave();
     }
 }
 
-/// Breaks a sentence between words, so that no line is longer than `width` unless a word is.
+/// Wraps a sentence between words to lines of at most `width` columns.
 fn wrap(sentence: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in sentence.split(' ') {
@@ -182,8 +179,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sentence_breaks_between_words_and_loses_none() {
-        let sentence = "The scan shows nothing at all, so nobody is touched.";
+    fn wrapping_keeps_every_word() {
+        let sentence = "The scan shows nothing at all, so no record changes.";
         for width in [1, 10, 20, 80, usize::MAX] {
             let lines = wrap(sentence, width);
             assert_eq!(lines.join(" "), sentence);

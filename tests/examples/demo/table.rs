@@ -1,29 +1,84 @@
-//! The fleet as a table that fits the terminal: what each record says, what EC2 says, and what is done about it.
+//! Table of the fleet that fits the terminal: record, EC2 state and last reason of each worker.
 
 use std::time::Duration;
 
 use console::{Style, measure_text_width, truncate_str};
 use lcm_sdk::WorkerStatus;
 
-use crate::view::{Ec2Says, Row, View};
+/// Fleet at one moment.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct View {
+    /// Leader and standby, as shown in the status line.
+    pub(crate) leader: String,
+    /// Number of EC2 requests so far.
+    pub(crate) ec2_calls: usize,
+    /// One row per worker.
+    pub(crate) rows: Vec<Row>,
+    /// Terminated workers of earlier acts, of which only the names are shown.
+    pub(crate) folded: Vec<String>,
+}
 
-/// Narrower than this, a sentence says nothing any more.
-const SHORTEST_SENTENCE: usize = 20;
-/// Wider than this, an instance can be shown by its whole id.
-const ROOMY: usize = 100;
-/// Lines beside the workers: the two heads, what is folded or left out, and one for the cursor.
+/// One worker of the fleet.
+#[derive(Debug, Clone)]
+pub(crate) struct Row {
+    pub(crate) worker: String,
+    /// Status in the record.
+    pub(crate) status: WorkerStatus,
+    pub(crate) ec2: Ec2Column,
+    pub(crate) instance: Option<String>,
+    /// Number of sessions that still need the worker.
+    pub(crate) sessions: usize,
+    /// Reason of the last reconcile.
+    pub(crate) now: String,
+}
+
+/// State of a worker's instance in EC2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ec2Column {
+    /// The record has no instance.
+    NoInstance,
+    /// EC2 has no instance with this id.
+    NotFound,
+    /// Instance state, as EC2 names it.
+    State(&'static str),
+}
+
+impl Ec2Column {
+    const fn text(self) -> &'static str {
+        match self {
+            Self::NoInstance => "–",
+            Self::NotFound => "not found",
+            Self::State(name) => name,
+        }
+    }
+}
+
+/// Status change of a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Change {
+    pub(crate) worker: String,
+    /// Previous status; `None` for a new record.
+    pub(crate) from: Option<String>,
+    pub(crate) to: String,
+}
+
+/// Minimum width of the reason column.
+const MIN_REASON_WIDTH: usize = 20;
+/// Minimum terminal width for whole instance ids.
+const WIDE: usize = 100;
+/// Lines other than workers: two headings, folded and omitted workers, and one for the cursor.
 const OTHER_LINES: usize = 5;
 
-/// The lines of the table. None is wider than `width`, and there are fewer than `height`.
+/// Lines of the table: fewer than `height`, each narrower than `width`.
 pub(crate) fn lines(view: &View, elapsed: Duration, width: usize, height: usize) -> Vec<String> {
-    // Some terminals break a line that fills them to the last column.
+    // Some terminals wrap a line that fills the last column.
     let width = width.saturating_sub(1);
     let room = height.saturating_sub(OTHER_LINES).max(1);
     let columns = Columns::for_width(width);
-    let mut lines = vec![status_line(view, elapsed, width), dim(&columns.heads())];
+    let mut lines = vec![status_line(view, elapsed, width), dim(&columns.headings())];
     lines.extend(view.rows.iter().take(room).map(|row| columns.row(row)));
-    if let Some(left_out) = view.rows.len().checked_sub(room).filter(|left_out| *left_out > 0) {
-        lines.push(dim(&format!("… and {left_out} more; a higher terminal shows them")));
+    if let Some(omitted) = view.rows.len().checked_sub(room).filter(|omitted| *omitted > 0) {
+        lines.push(dim(&format!("… and {omitted} more; a taller terminal shows them")));
     }
     if !view.folded.is_empty() {
         lines.push(dim(&format!("and {} terminated: {}", view.folded.len(), view.folded.join(" "))));
@@ -39,32 +94,32 @@ fn status_line(view: &View, elapsed: Duration, width: usize) -> String {
     format!("{} {} {}", dim("──"), Style::new().bold().apply_to(facts), dim(&rule))
 }
 
-/// How wide each column is; zero where there is no room for it.
+/// Width of each column; zero for a column that does not fit.
 struct Columns([usize; 6]);
 
 impl Columns {
     fn for_width(width: usize) -> Self {
-        let (instance, sessions) = if width >= ROOMY { (19, 8) } else { (8, 4) };
+        let (instance, sessions) = if width >= WIDE { (19, 8) } else { (8, 4) };
         let mut columns = [6, 14, 13, instance, sessions, 0];
-        // What says least goes first.
-        for least in [3, 4, 2] {
-            let left = width
-                .saturating_sub(columns.iter().filter(|column| **column > 0).map(|column| column + 2).sum::<usize>());
-            if left >= SHORTEST_SENTENCE {
+        // Drop the least important column first.
+        for column in [3, 4, 2] {
+            let left =
+                width.saturating_sub(columns.iter().filter(|width| **width > 0).map(|width| width + 2).sum::<usize>());
+            if left >= MIN_REASON_WIDTH {
                 columns[5] = left;
                 return Self(columns);
             }
-            columns[least] = 0;
+            columns[column] = 0;
         }
         Self(columns)
     }
 
-    fn heads(&self) -> String {
+    fn headings(&self) -> String {
         let sessions = if self.0[4] < 8 { "SESS" } else { "SESSIONS" };
-        self.line(&["WORKER", "RECORD SAYS", "EC2 SAYS", "INSTANCE", sessions, "NOW"]).join("  ")
+        self.line(&["WORKER", "RECORD", "EC2", "INSTANCE", sessions, "REASON"]).join("  ")
     }
 
-    /// The cells that there is room for, each as wide as its column.
+    /// Cells of the visible columns, padded to their width.
     fn line(&self, cells: &[&str; 6]) -> Vec<String> {
         let with_width = self.0.iter().zip(cells).filter(|(width, _)| **width > 0);
         with_width.map(|(width, cell)| format!("{:width$}", truncate_str(cell, *width, "…"))).collect()
@@ -73,20 +128,19 @@ impl Columns {
     fn row(&self, row: &Row) -> String {
         let status = format!("● {}", row.status);
         let instance = row.instance.as_deref().unwrap_or("–");
-        // The beginnings of all ids are alike.
+        // The ids differ only at their end.
         let end = instance.char_indices().rev().nth(6).map_or(instance, |(at, _)| &instance[at..]);
         let short = if self.0[3] < instance.len() { format!("…{end}") } else { instance.to_owned() };
         let sessions = if row.sessions == 0 { String::new() } else { row.sessions.to_string() };
-        let cells = [&row.worker, status.as_str(), row.ec2.words(), &short, &sessions, row.now.trim_end_matches('.')];
-        let styles =
-            [Style::new(), colour(row.status), ec2_colour(row), Style::new().dim(), Style::new(), Style::new()];
-        let shown = self.0.iter().zip(styles).filter(|(width, _)| **width > 0).map(|(_, style)| style);
-        let cells = self.line(&cells).into_iter().zip(shown).map(|(cell, style)| style.apply_to(cell).to_string());
+        let cells = [&row.worker, status.as_str(), row.ec2.text(), &short, &sessions, row.now.trim_end_matches('.')];
+        let styles = [Style::new(), color(row.status), ec2_color(row), Style::new().dim(), Style::new(), Style::new()];
+        let styles = self.0.iter().zip(styles).filter(|(width, _)| **width > 0).map(|(_, style)| style);
+        let cells = self.line(&cells).into_iter().zip(styles).map(|(cell, style)| style.apply_to(cell).to_string());
         cells.collect::<Vec<_>>().join("  ")
     }
 }
 
-fn colour(status: WorkerStatus) -> Style {
+fn color(status: WorkerStatus) -> Style {
     match status {
         WorkerStatus::Running => Style::new().green(),
         WorkerStatus::Pending | WorkerStatus::Provisioning | WorkerStatus::Starting => Style::new().yellow(),
@@ -97,13 +151,13 @@ fn colour(status: WorkerStatus) -> Style {
     }
 }
 
-/// Red where record and reality differ.
-fn ec2_colour(row: &Row) -> Style {
+/// Red where the record and EC2 differ.
+fn ec2_color(row: &Row) -> Style {
     let agree = match (row.status, row.ec2) {
-        (WorkerStatus::Running | WorkerStatus::Draining, ec2) => ec2 == Ec2Says::State("running"),
-        (WorkerStatus::Stopped, ec2) => matches!(ec2, Ec2Says::State("stopped") | Ec2Says::NotAsked),
+        (WorkerStatus::Running | WorkerStatus::Draining, ec2) => ec2 == Ec2Column::State("running"),
+        (WorkerStatus::Stopped, ec2) => matches!(ec2, Ec2Column::State("stopped") | Ec2Column::NoInstance),
         (WorkerStatus::Terminated, ec2) => {
-            !matches!(ec2, Ec2Says::State("pending" | "running" | "stopping" | "stopped"))
+            !matches!(ec2, Ec2Column::State("pending" | "running" | "stopping" | "stopped"))
         }
         (
             WorkerStatus::Pending
@@ -114,7 +168,7 @@ fn ec2_colour(row: &Row) -> Style {
             | WorkerStatus::Failed
             | WorkerStatus::Unknown,
             ec2,
-        ) => ec2 != Ec2Says::NoSuchInstance,
+        ) => ec2 != Ec2Column::NotFound,
     };
     if agree { Style::new().dim() } else { Style::new().red().bold() }
 }
@@ -131,7 +185,7 @@ mod tests {
         let row = |number: usize| Row {
             worker: format!("w-{number:02}"),
             status: WorkerStatus::Provisioning,
-            ec2: Ec2Says::NoSuchInstance,
+            ec2: Ec2Column::NotFound,
             instance: Some("i-0dead000000000004".to_owned()),
             sessions: 2,
             now: "EC2 does not show the instance, but the launch is so young that it may only be late.".to_owned(),
@@ -145,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn it_fits_any_terminal() {
+    fn table_fits_any_terminal() {
         for (width, height) in [(20, 10), (40, 24), (60, 5), (80, 24), (120, 30), (300, 100)] {
             let lines = lines(&view(), Duration::from_secs(12), width, height);
             assert!(lines.len() < height.max(6), "{height}: {lines:#?}");
@@ -155,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_room_everything_is_shown() {
+    fn wide_terminal_shows_every_column() {
         let text = lines(&view(), Duration::from_secs(12), 120, 40).join("\n");
         for part in
             ["12.0 s", "alpha leads", "EC2 calls 123", "w-13", "provisioning", "not found", "i-0dead000000000004"]
@@ -166,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn on_eighty_columns_the_sentence_has_room() {
+    fn eighty_columns_show_the_reason() {
         let lines = lines(&view(), Duration::from_secs(12), 80, 24);
         assert!(lines.iter().any(|line| line.contains("…0000004") && line.contains("EC2 does not")), "{lines:#?}");
         assert!(lines.iter().any(|line| line.contains("SESS ")), "{lines:#?}");

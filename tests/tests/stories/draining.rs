@@ -5,80 +5,80 @@ use std::time::Duration;
 use lcm_sdk::{DesiredStatus, Outcome, WorkerStatus};
 use serde_json::json;
 
-use crate::stage::{REGION, Stage, eventually};
+use lcm_tests::harness::{Harness, REGION, eventually};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// A worker that drains with these sessions on it.
-async fn draining(sessions: &[(&str, &str)]) -> (Stage, String) {
-    let stage = Stage::still().await;
-    let instance = stage.add_running_worker("w-1").await;
+async fn draining(sessions: &[(&str, &str)]) -> (Harness, String) {
+    let harness = Harness::with_manual_clock().await;
+    let instance = harness.add_running_worker("w-1").await;
     for (id, status) in sessions {
-        stage.session(id, "w-1", status);
+        harness.add_session(id, "w-1", status);
     }
-    stage.drain("w-1");
-    (stage, instance)
+    harness.drain("w-1");
+    (harness, instance)
 }
 
 /// When the drain began, as the record knows it.
-async fn noted(stage: &Stage) -> i64 {
-    stage.worker("w-1").await.notes.drain_started_at.expect("noted").timestamp_millis()
+async fn noted(harness: &Harness) -> i64 {
+    harness.worker("w-1").await.notes.drain_started_at.expect("noted").timestamp_millis()
 }
 
 /// Nothing of this worker was stopped or ended, by anybody.
-pub(crate) fn assert_untouched(stage: &Stage) {
+pub(crate) fn assert_untouched(harness: &Harness) {
     for change in ["StopInstances", "StartInstances", "TerminateInstances"] {
-        assert_eq!(stage.ec2_calls(change), 0, "{change}");
+        assert_eq!(harness.ec2_calls(change), 0, "{change}");
     }
-    assert_eq!(stage.control_plane_calls("terminate_session"), 0);
+    assert_eq!(harness.control_plane_calls("terminate_session"), 0);
 }
 
 #[tokio::test]
 async fn a_drain_waits_for_every_active_session_and_then_stops_the_worker() {
-    let (stage, _) = draining(&[("s-run", "running"), ("s-grade", "grading"), ("s-odd", "hibernating")]).await;
-    assert_eq!(stage.worker("w-1").await.desired_status, Some(DesiredStatus::Stopped));
+    let (harness, _) = draining(&[("s-run", "running"), ("s-grade", "grading"), ("s-odd", "hibernating")]).await;
+    assert_eq!(harness.worker("w-1").await.desired_status, Some(DesiredStatus::Stopped));
     for (ends, left) in [("s-run", "3 active"), ("s-grade", "2 active"), ("s-odd", "1 active")] {
-        let waiting = stage.pass("w-1").await;
+        let waiting = harness.reconcile("w-1").await;
         assert_eq!((waiting.outcome, waiting.to_status), (Outcome::Requeue, WorkerStatus::Draining));
         assert!(waiting.reason.to_string().contains(left), "{}", waiting.reason);
-        stage.cloud.advance(Duration::from_secs(600)).await;
-        stage.end_session(ends);
+        harness.cloud.advance(Duration::from_secs(600)).await;
+        harness.end_session(ends);
     }
-    assert_untouched(&stage);
+    assert_untouched(&harness);
 
-    let drained = stage.pass("w-1").await;
+    let drained = harness.reconcile("w-1").await;
     assert_eq!((drained.outcome, drained.to_status), (Outcome::Success, WorkerStatus::Stopping), "{}", drained.reason);
-    stage.pass_until("w-1", WorkerStatus::Stopped).await;
-    assert_eq!((stage.ec2_calls("StopInstances"), stage.counter("stopped_count")), (1, 1));
-    assert_eq!(stage.events("w-1"), ["cml_worker.drain.started.v1", "cml_worker.drain.completed.v1"]);
+    harness.reconcile_until("w-1", WorkerStatus::Stopped).await;
+    assert_eq!((harness.ec2_calls("StopInstances"), harness.counter("stopped_count")), (1, 1));
+    assert_eq!(harness.events("w-1"), ["cml_worker.drain.started.v1", "cml_worker.drain.completed.v1"]);
     // It stays stopped, and the next drain will begin with a clock of its own.
-    assert_eq!(stage.pass("w-1").await.reason.code.as_str(), "at_rest");
-    assert_eq!(stage.worker("w-1").await.notes.drain_started_at, None);
+    assert_eq!(harness.reconcile("w-1").await.reason.code.as_str(), "at_rest");
+    assert_eq!(harness.worker("w-1").await.notes.drain_started_at, None);
 }
 
 #[tokio::test]
 async fn the_deadline_of_the_template_ends_what_remains_and_says_so_first() {
-    let stage = Stage::still().await;
-    stage
+    let harness = Harness::with_manual_clock().await;
+    harness
         .cloud
         .add_template(json!({"name": "short", "instance_type": "m5zn.metal", "drain_timeout_hours": 2}))
         .expect("a template");
-    stage.add_running_worker("w-1").await;
-    stage.cloud.update_worker("w-1", json!({"template_name": "short"})).expect("a record");
-    stage.session("s-run", "w-1", "running");
-    stage.session("s-stuck", "w-1", "stopping");
-    stage.drain("w-1");
+    harness.add_running_worker("w-1").await;
+    harness.cloud.update_worker("w-1", json!({"template_name": "short"})).expect("a record");
+    harness.add_session("s-run", "w-1", "running");
+    harness.add_session("s-stuck", "w-1", "stopping");
+    harness.drain("w-1");
 
-    stage.cloud.advance(2 * HOUR - Duration::from_secs(1)).await;
-    assert_eq!(stage.pass("w-1").await.reason.code.as_str(), "drain_waiting");
-    assert_untouched(&stage);
+    harness.cloud.advance(2 * HOUR - Duration::from_secs(1)).await;
+    assert_eq!(harness.reconcile("w-1").await.reason.code.as_str(), "drain_waiting");
+    assert_untouched(&harness);
 
-    stage.cloud.advance(Duration::from_secs(1)).await;
-    let forced = stage.pass("w-1").await;
+    harness.cloud.advance(Duration::from_secs(1)).await;
+    let forced = harness.reconcile("w-1").await;
     assert_eq!((forced.to_status, forced.reason.code.as_str()), (WorkerStatus::Stopping, "drain_timeout"));
     for session in ["s-run", "s-stuck"] {
-        assert_eq!(stage.session_field(session, "status"), "terminated");
-        assert_eq!(stage.session_field(session, "status_reason"), "drain_timeout");
+        assert_eq!(harness.session_field(session, "status"), "terminated");
+        assert_eq!(harness.session_field(session, "status_reason"), "drain_timeout");
     }
     // Whoever listens hears of it before the first session ends.
     let told = [
@@ -87,278 +87,283 @@ async fn the_deadline_of_the_template_ends_what_remains_and_says_so_first() {
         "lablet_session.terminated.v1",
         "lablet_session.terminated.v1",
     ];
-    assert_eq!(stage.events("w-1"), told);
-    let notice = stage.cloud.records().events(Some("w-1"), Some("cml_worker.drain.timed_out.v1"));
+    assert_eq!(harness.events("w-1"), told);
+    let notice = harness.cloud.records().events(Some("w-1"), Some("cml_worker.drain.timed_out.v1"));
     assert_eq!(notice[0]["data"]["remaining"], json!(["s-run", "s-stuck"]));
-    stage.pass_until("w-1", WorkerStatus::Stopped).await;
-    assert_eq!(stage.control_plane_calls("terminate_session"), 2);
+    harness.reconcile_until("w-1", WorkerStatus::Stopped).await;
+    assert_eq!(harness.control_plane_calls("terminate_session"), 2);
 }
 
 #[tokio::test]
 async fn without_a_template_or_a_start_time_the_clock_is_four_hours_from_now() {
-    let (stage, _) = draining(&[("s-run", "running")]).await;
+    let (harness, _) = draining(&[("s-run", "running")]).await;
     let odd = json!({"template_name": "gone", "drain_started_at": null});
-    stage.cloud.update_worker("w-1", odd).expect("a record");
-    stage.cloud.advance(9 * HOUR).await;
+    harness.cloud.update_worker("w-1", odd).expect("a record");
+    harness.cloud.advance(9 * HOUR).await;
 
-    let first = stage.pass("w-1").await;
+    let first = harness.reconcile("w-1").await;
     assert_eq!(first.reason.code.as_str(), "drain_waiting", "nobody noted when it began: it begins now");
-    assert_eq!(noted(&stage).await, stage.cloud.now().timestamp_millis());
-    stage.cloud.advance(4 * HOUR - Duration::from_secs(1)).await;
-    assert_eq!(stage.pass("w-1").await.reason.code.as_str(), "drain_waiting");
-    assert_untouched(&stage);
-    stage.cloud.advance(Duration::from_secs(1)).await;
-    assert_eq!(stage.pass("w-1").await.reason.code.as_str(), "drain_timeout");
+    assert_eq!(noted(&harness).await, harness.cloud.now().timestamp_millis());
+    harness.cloud.advance(4 * HOUR - Duration::from_secs(1)).await;
+    assert_eq!(harness.reconcile("w-1").await.reason.code.as_str(), "drain_waiting");
+    assert_untouched(&harness);
+    harness.cloud.advance(Duration::from_secs(1)).await;
+    assert_eq!(harness.reconcile("w-1").await.reason.code.as_str(), "drain_timeout");
 }
 
 #[tokio::test]
 async fn a_deadline_that_cannot_be_read_forces_nobody() {
-    let (stage, _) = draining(&[("s-run", "running")]).await;
-    stage.fault(
+    let (harness, _) = draining(&[("s-run", "running")]).await;
+    harness.inject(
         json!({"service": "control-plane", "operation": "get_template", "action": {"kind": "error", "code": "500"}}),
     );
-    stage.cloud.advance(100 * HOUR).await;
-    assert_eq!(stage.pass("w-1").await.reason.code.as_str(), "drain_waiting");
-    assert_untouched(&stage);
+    harness.cloud.advance(100 * HOUR).await;
+    assert_eq!(harness.reconcile("w-1").await.reason.code.as_str(), "drain_waiting");
+    assert_untouched(&harness);
 }
 
 #[tokio::test]
 async fn a_cancelled_drain_is_over_for_good() {
-    let (stage, _) = draining(&[("s-run", "running")]).await;
-    assert_eq!(stage.pass("w-1").await.to_status, WorkerStatus::Draining);
-    stage.cloud.update_worker("w-1", json!({"is_idle_detection_enabled": false})).expect("a record");
-    stage.cloud.records().cancel_drain("w-1", None, "the class goes on", "alice").expect("it drains");
+    let (harness, _) = draining(&[("s-run", "running")]).await;
+    assert_eq!(harness.reconcile("w-1").await.to_status, WorkerStatus::Draining);
+    harness.cloud.update_worker("w-1", json!({"is_idle_detection_enabled": false})).expect("a record");
+    harness.cloud.records().cancel_drain("w-1", None, "the class goes on", "alice").expect("it drains");
 
     for _ in 0..3 {
-        let result = stage.pass("w-1").await;
+        let result = harness.reconcile("w-1").await;
         assert_eq!((result.outcome, result.to_status), (Outcome::Success, WorkerStatus::Running), "{}", result.reason);
-        stage.cloud.advance(2 * HOUR).await;
+        harness.cloud.advance(2 * HOUR).await;
     }
-    let worker = stage.worker("w-1").await;
+    let worker = harness.worker("w-1").await;
     assert_eq!((worker.status, worker.desired_status), (WorkerStatus::Running, Some(DesiredStatus::Running)));
     assert_eq!(worker.notes.drain_started_at, None);
-    assert_untouched(&stage);
-    let told = stage.cloud.records().events(Some("w-1"), Some("cml_worker.drain.cancelled.v1"));
+    assert_untouched(&harness);
+    let told = harness.cloud.records().events(Some("w-1"), Some("cml_worker.drain.cancelled.v1"));
     assert_eq!(told[0]["data"], json!({"cancelled_by": "alice", "reason": "the class goes on"}));
-    let again = stage.cloud.records().cancel_drain("w-1", None, "", "").expect_err("it does not drain");
+    let again = harness.cloud.records().cancel_drain("w-1", None, "", "").expect_err("it does not drain");
     assert!(again.to_string().contains("running"), "{again}");
 }
 
 #[tokio::test]
 async fn a_failed_session_is_tried_three_times_on_its_worker_and_then_given_up() {
-    let (stage, _) = draining(&[("s-bad", "failed"), ("s-run", "running")]).await;
+    let (harness, _) = draining(&[("s-bad", "failed"), ("s-run", "running")]).await;
     for attempt in 1..=3_u64 {
-        let retried = stage.pass("w-1").await;
+        let retried = harness.reconcile("w-1").await;
         assert_eq!(
             (retried.outcome, retried.to_status),
             (Outcome::Requeue, WorkerStatus::Draining),
             "{}",
             retried.reason
         );
-        let session = stage.cloud.session("s-bad").expect("it exists");
+        let session = harness.cloud.session("s-bad").expect("it exists");
         assert_eq!((&session["status"], &session["retry_count"]), (&json!("instantiating"), &json!(attempt)));
         assert_eq!(session["worker_id"], json!("w-1"), "on the same worker");
-        stage.move_session("s-bad", "failed");
+        harness.move_session("s-bad", "failed");
     }
-    let given_up = stage.pass("w-1").await;
+    let given_up = harness.reconcile("w-1").await;
     assert_eq!(
         (given_up.outcome, given_up.to_status),
         (Outcome::Requeue, WorkerStatus::Draining),
         "the other one goes on"
     );
-    assert_eq!(stage.session_field("s-bad", "status"), "terminated");
-    assert_eq!(stage.session_field("s-bad", "status_reason"), "max_retries_exceeded");
-    assert_eq!(stage.session_field("s-run", "status"), "running");
-    let told = |kind: &str| stage.events("w-1").iter().filter(|event| *event == kind).count();
+    assert_eq!(harness.session_field("s-bad", "status"), "terminated");
+    assert_eq!(harness.session_field("s-bad", "status_reason"), "max_retries_exceeded");
+    assert_eq!(harness.session_field("s-run", "status"), "running");
+    let told = |kind: &str| harness.events("w-1").iter().filter(|event| *event == kind).count();
     assert_eq!(told("cml_worker.drain.session.retried.v1"), 3);
     assert_eq!(told("cml_worker.drain.session.given_up.v1"), 1);
-    stage.end_session("s-run");
-    stage.pass_until("w-1", WorkerStatus::Stopped).await;
-    assert_eq!(stage.control_plane_calls("terminate_session"), 1);
+    harness.end_session("s-run");
+    harness.reconcile_until("w-1", WorkerStatus::Stopped).await;
+    assert_eq!(harness.control_plane_calls("terminate_session"), 1);
 }
 
 #[tokio::test]
 async fn sessions_that_have_not_begun_go_back_to_the_scheduler() {
-    let (stage, _) = draining(&[("s-pending", "pending"), ("s-soon", "scheduled")]).await;
-    let settling = stage.pass("w-1").await;
+    let (harness, _) = draining(&[("s-pending", "pending"), ("s-soon", "scheduled")]).await;
+    let settling = harness.reconcile("w-1").await;
     assert_eq!((settling.outcome, settling.reason.code.as_str()), (Outcome::Requeue, "drain_settling"));
     for session in ["s-pending", "s-soon"] {
-        let session = stage.cloud.session(session).expect("it exists");
+        let session = harness.cloud.session(session).expect("it exists");
         assert_eq!((&session["status"], &session["worker_id"]), (&json!("pending"), &json!(null)));
     }
-    assert_eq!(stage.pass("w-1").await.to_status, WorkerStatus::Stopping);
-    assert_eq!(stage.control_plane_calls("terminate_session"), 0, "nobody loses a session over it");
+    assert_eq!(harness.reconcile("w-1").await.to_status, WorkerStatus::Stopping);
+    assert_eq!(harness.control_plane_calls("terminate_session"), 0, "nobody loses a session over it");
 }
 
 #[tokio::test]
 async fn a_server_that_takes_no_session_back_makes_the_drain_wait_until_the_deadline() {
-    let (stage, _) = draining(&[("s-soon", "scheduled")]).await;
-    stage.fault(json!({
+    let (harness, _) = draining(&[("s-soon", "scheduled")]).await;
+    harness.inject(json!({
         "service": "control-plane", "operation": "transition_session", "action": {"kind": "error", "code": "422"},
     }));
     for _ in 0..3 {
-        let waiting = stage.pass("w-1").await;
+        let waiting = harness.reconcile("w-1").await;
         assert_eq!(
             (waiting.outcome, waiting.to_status),
             (Outcome::Retry, WorkerStatus::Draining),
             "{}",
             waiting.reason
         );
-        stage.cloud.advance(HOUR).await;
+        harness.cloud.advance(HOUR).await;
     }
-    assert_untouched(&stage);
-    assert_eq!(stage.session_field("s-soon", "status"), "scheduled");
+    assert_untouched(&harness);
+    assert_eq!(harness.session_field("s-soon", "status"), "scheduled");
 
     // Past the deadline ending it is the last resort.
-    stage.cloud.advance(2 * HOUR).await;
-    assert_eq!(stage.pass("w-1").await.to_status, WorkerStatus::Stopping);
-    assert_eq!(stage.session_field("s-soon", "status_reason"), "drain_timeout");
+    harness.cloud.advance(2 * HOUR).await;
+    assert_eq!(harness.reconcile("w-1").await.to_status, WorkerStatus::Stopping);
+    assert_eq!(harness.session_field("s-soon", "status_reason"), "drain_timeout");
 }
 
 #[tokio::test]
 async fn sessions_that_cannot_be_listed_never_mean_that_there_are_none() {
     for action in [json!({"kind": "error", "code": "500"}), json!({"kind": "error", "code": "404"})] {
-        let (stage, _) = draining(&[("s-run", "running")]).await;
-        stage.fault(json!({"service": "control-plane", "operation": "list_sessions", "action": action}));
-        stage.cloud.advance(100 * HOUR).await;
+        let (harness, _) = draining(&[("s-run", "running")]).await;
+        harness.inject(json!({"service": "control-plane", "operation": "list_sessions", "action": action}));
+        harness.cloud.advance(100 * HOUR).await;
         for _ in 0..3 {
-            let blind = stage.pass("w-1").await;
+            let blind = harness.reconcile("w-1").await;
             assert_eq!((blind.outcome, blind.to_status), (Outcome::Retry, WorkerStatus::Draining), "{}", blind.reason);
             assert_eq!(blind.reason.code.as_str(), "sessions_unknown");
         }
-        assert_untouched(&stage);
+        assert_untouched(&harness);
 
-        stage.cloud.clear_faults();
-        stage.end_session("s-run");
-        assert_eq!(stage.pass("w-1").await.to_status, WorkerStatus::Stopping);
+        harness.cloud.clear_faults();
+        harness.end_session("s-run");
+        assert_eq!(harness.reconcile("w-1").await.to_status, WorkerStatus::Stopping);
     }
 }
 
 #[tokio::test]
 async fn an_ec2_that_does_not_answer_changes_nothing_even_past_the_deadline() {
-    let (stage, _) = draining(&[("s-run", "running")]).await;
+    let (harness, _) = draining(&[("s-run", "running")]).await;
     let denied = json!({"kind": "error", "code": "UnauthorizedOperation"});
-    stage.fault(json!({"service": "ec2", "operation": "DescribeInstances", "action": denied}));
-    stage.cloud.advance(100 * HOUR).await;
+    harness.inject(json!({"service": "ec2", "operation": "DescribeInstances", "action": denied}));
+    harness.cloud.advance(100 * HOUR).await;
     for _ in 0..2 {
-        let blind = stage.pass("w-1").await;
+        let blind = harness.reconcile("w-1").await;
         assert_eq!((blind.outcome, blind.to_status), (Outcome::Retry, WorkerStatus::Draining), "{}", blind.reason);
     }
-    assert_untouched(&stage);
-    assert_eq!(stage.session_field("s-run", "status"), "running");
+    assert_untouched(&harness);
+    assert_eq!(harness.session_field("s-run", "status"), "running");
 }
 
 #[tokio::test]
 async fn discovery_never_puts_a_draining_worker_back_in_service() {
-    let (stage, _) = draining(&[("s-run", "running")]).await;
+    let (harness, _) = draining(&[("s-run", "running")]).await;
     for _ in 0..3 {
-        let found = stage.discovery().run_once().await;
+        let found = harness.discovery().run_once().await;
         assert_eq!((found.error.clone(), found.regions[0].seen), (None, 1));
-        assert_eq!(stage.status("w-1").await, WorkerStatus::Draining);
-        assert_eq!(stage.pass("w-1").await.to_status, WorkerStatus::Draining);
-        stage.cloud.advance(Duration::from_secs(300)).await;
+        assert_eq!(harness.status("w-1").await, WorkerStatus::Draining);
+        assert_eq!(harness.reconcile("w-1").await.to_status, WorkerStatus::Draining);
+        harness.cloud.advance(Duration::from_secs(300)).await;
     }
-    assert_eq!(stage.control_plane_calls("bulk_import"), 0, "a server may rewrite what it is told again");
-    assert_eq!(stage.worker("w-1").await.desired_status, Some(DesiredStatus::Stopped));
-    assert_untouched(&stage);
+    assert_eq!(harness.control_plane_calls("bulk_import"), 0, "a server may rewrite what it is told again");
+    assert_eq!(harness.worker("w-1").await.desired_status, Some(DesiredStatus::Stopped));
+    assert_untouched(&harness);
 }
 
 /// The whole controller, with every loop at work, on the real clock.
 #[tokio::test]
 async fn a_controller_drains_while_discovery_goes_on_and_stops_after_the_last_session() {
-    let stage = Stage::live().await;
-    stage.add_running_worker("w-1").await;
-    stage.session("s-run", "w-1", "running");
-    let actor = stage.controller("controller", |_| {});
+    let harness = Harness::with_real_clock().await;
+    harness.add_running_worker("w-1").await;
+    harness.add_session("s-run", "w-1", "running");
+    let actor = harness.start_controller("controller", |_| {});
     eventually("the worker is in service", || async { actor.telemetry.counters()["running_worker_count"] == 1 }).await;
-    stage.drain("w-1");
-    let scans = || stage.ec2_calls("DescribeInstances");
+    harness.drain("w-1");
+    let scans = || harness.ec2_calls("DescribeInstances");
     let begun = scans();
     eventually("discovery has looked several times", || async { scans() >= begun + 6 }).await;
-    assert_eq!(stage.status("w-1").await, WorkerStatus::Draining);
-    assert_untouched(&stage);
+    assert_eq!(harness.status("w-1").await, WorkerStatus::Draining);
+    assert_untouched(&harness);
 
-    stage.end_session("s-run");
-    eventually("it has stopped", || async { stage.status("w-1").await == WorkerStatus::Stopped }).await;
-    assert_eq!(stage.ec2_calls("StopInstances"), 1);
+    harness.end_session("s-run");
+    eventually("it has stopped", || async { harness.status("w-1").await == WorkerStatus::Stopped }).await;
+    assert_eq!(harness.ec2_calls("StopInstances"), 1);
     eventually("it was counted", || async { actor.telemetry.counters()["stopped_count"] == 1 }).await;
-    assert_eq!(stage.worker("w-1").await.desired_status, Some(DesiredStatus::Stopped));
+    assert_eq!(harness.worker("w-1").await.desired_status, Some(DesiredStatus::Stopped));
     actor.stop().await;
 }
 
 /// Nothing of a drain is in anybody's memory.
 #[tokio::test]
 async fn a_drain_goes_on_under_the_next_leader_with_the_clock_of_the_first() {
-    let stage = Stage::live().await;
-    stage.add_running_worker("w-1").await;
-    stage.session("s-run", "w-1", "running");
-    stage.drain("w-1");
-    let begun = noted(&stage).await;
-    let first = stage.controller("first", |_| {});
-    eventually("the drain is watched over", || async { stage.control_plane_calls("list_sessions") > 0 }).await;
+    let harness = Harness::with_real_clock().await;
+    harness.add_running_worker("w-1").await;
+    harness.add_session("s-run", "w-1", "running");
+    harness.drain("w-1");
+    let begun = noted(&harness).await;
+    let first = harness.start_controller("first", |_| {});
+    eventually("the drain is watched over", || async { harness.control_plane_calls("list_sessions") > 0 }).await;
     first.stop().await;
-    let second = stage.controller("second", |_| {});
+    let second = harness.start_controller("second", |_| {});
     eventually("another one leads", || async { second.controller.lease().is_some() }).await;
-    let listed = stage.control_plane_calls("list_sessions");
-    eventually("the drain is watched over again", || async { stage.control_plane_calls("list_sessions") > listed })
+    let listed = harness.control_plane_calls("list_sessions");
+    eventually("the drain is watched over again", || async { harness.control_plane_calls("list_sessions") > listed })
         .await;
-    assert_eq!((stage.status("w-1").await, noted(&stage).await), (WorkerStatus::Draining, begun));
-    assert_untouched(&stage);
+    assert_eq!((harness.status("w-1").await, noted(&harness).await), (WorkerStatus::Draining, begun));
+    assert_untouched(&harness);
 
-    stage.end_session("s-run");
-    eventually("it has stopped", || async { stage.status("w-1").await == WorkerStatus::Stopped }).await;
-    assert_eq!(stage.ec2_calls("StopInstances"), 1);
+    harness.end_session("s-run");
+    eventually("it has stopped", || async { harness.status("w-1").await == WorkerStatus::Stopped }).await;
+    assert_eq!(harness.ec2_calls("StopInstances"), 1);
     second.stop().await;
 }
 
 #[tokio::test]
 async fn an_instance_stopped_under_a_drain_is_recorded_and_its_failed_sessions_are_given_up() {
-    let (stage, instance) = draining(&[("s-bad", "failed"), ("s-run", "running")]).await;
-    stage.cloud.stop_instance(REGION, &instance).expect("it stops");
-    stage.cloud.advance(Duration::from_secs(30)).await;
+    let (harness, instance) = draining(&[("s-bad", "failed"), ("s-run", "running")]).await;
+    harness.cloud.stop_instance(REGION, &instance).expect("it stops");
+    harness.cloud.advance(Duration::from_secs(30)).await;
 
-    stage.pass_until("w-1", WorkerStatus::Stopped).await;
-    assert_eq!(stage.session_field("s-bad", "status_reason"), "worker_stopped_during_retry");
-    assert_eq!(stage.worker("w-1").await.notes.drain_started_at, None);
-    assert_eq!(stage.pass("w-1").await.reason.code.as_str(), "at_rest", "it was to stop: it is not started again");
-    assert_eq!((stage.ec2_calls("StartInstances"), stage.ec2_calls("StopInstances")), (0, 0));
+    harness.reconcile_until("w-1", WorkerStatus::Stopped).await;
+    assert_eq!(harness.session_field("s-bad", "status_reason"), "worker_stopped_during_retry");
+    assert_eq!(harness.worker("w-1").await.notes.drain_started_at, None);
+    assert_eq!(
+        harness.reconcile("w-1").await.reason.code.as_str(),
+        "at_rest",
+        "it was to stop: it is not started again"
+    );
+    assert_eq!((harness.ec2_calls("StartInstances"), harness.ec2_calls("StopInstances")), (0, 0));
 }
 
 #[tokio::test]
 async fn an_instance_terminated_under_a_drain_ends_the_worker_and_its_sessions() {
-    let (stage, instance) = draining(&[("s-run", "running")]).await;
-    stage.cloud.terminate_instance(REGION, &instance).expect("it ends");
-    stage.cloud.advance(Duration::from_secs(60)).await;
+    let (harness, instance) = draining(&[("s-run", "running")]).await;
+    harness.cloud.terminate_instance(REGION, &instance).expect("it ends");
+    harness.cloud.advance(Duration::from_secs(60)).await;
 
-    let gone = stage.pass("w-1").await;
+    let gone = harness.reconcile("w-1").await;
     assert_eq!((gone.outcome, gone.to_status), (Outcome::Success, WorkerStatus::Terminated), "{}", gone.reason);
-    assert_eq!(stage.session_field("s-run", "status_reason"), "worker_terminated");
-    assert!(stage.events("w-1").iter().any(|event| event == "cml_worker.terminated.v1"));
+    assert_eq!(harness.session_field("s-run", "status_reason"), "worker_terminated");
+    assert!(harness.events("w-1").iter().any(|event| event == "cml_worker.terminated.v1"));
 }
 
 #[tokio::test]
 async fn a_drain_towards_termination_waits_for_sessions_too() {
-    let (stage, _) = draining(&[("s-run", "running")]).await;
-    stage.cloud.update_worker("w-1", json!({"desired_status": "terminated"})).expect("an operator's wish");
-    assert_eq!(stage.pass("w-1").await.reason.code.as_str(), "drain_waiting");
-    assert_untouched(&stage);
-    stage.end_session("s-run");
-    assert_eq!(stage.pass("w-1").await.to_status, WorkerStatus::Terminating);
-    stage.pass_until("w-1", WorkerStatus::Terminated).await;
-    assert_eq!((stage.ec2_calls("StopInstances"), stage.ec2_calls("TerminateInstances")), (0, 1));
+    let (harness, _) = draining(&[("s-run", "running")]).await;
+    harness.cloud.update_worker("w-1", json!({"desired_status": "terminated"})).expect("an operator's wish");
+    assert_eq!(harness.reconcile("w-1").await.reason.code.as_str(), "drain_waiting");
+    assert_untouched(&harness);
+    harness.end_session("s-run");
+    assert_eq!(harness.reconcile("w-1").await.to_status, WorkerStatus::Terminating);
+    harness.reconcile_until("w-1", WorkerStatus::Terminated).await;
+    assert_eq!((harness.ec2_calls("StopInstances"), harness.ec2_calls("TerminateInstances")), (0, 1));
 }
 
 #[tokio::test]
 async fn an_older_server_without_versions_or_notes_drains_just_as_well() {
     let older = fake_cloud::control_plane::ApiVersion::Older;
-    let stage = Stage::with(fake_cloud::FakeCloud::builder().pace(fake_cloud::Pace::Manual).api_version(older)).await;
-    stage.add_running_worker("w-1").await;
-    stage.session("s-run", "w-1", "running");
-    stage.drain("w-1");
-    assert_eq!(stage.pass("w-1").await.reason.code.as_str(), "drain_waiting");
-    assert_eq!(noted(&stage).await, stage.cloud.now().timestamp_millis(), "noted by ourselves");
-    stage.cloud.advance(4 * HOUR).await;
-    assert_eq!(stage.pass("w-1").await.reason.code.as_str(), "drain_timeout");
-    stage.pass_until("w-1", WorkerStatus::Stopped).await;
-    assert_eq!(stage.worker("w-1").await.notes.drain_started_at, None);
+    let harness =
+        Harness::start(fake_cloud::FakeCloud::builder().pace(fake_cloud::Pace::Manual).api_version(older)).await;
+    harness.add_running_worker("w-1").await;
+    harness.add_session("s-run", "w-1", "running");
+    harness.drain("w-1");
+    assert_eq!(harness.reconcile("w-1").await.reason.code.as_str(), "drain_waiting");
+    assert_eq!(noted(&harness).await, harness.cloud.now().timestamp_millis(), "noted by ourselves");
+    harness.cloud.advance(4 * HOUR).await;
+    assert_eq!(harness.reconcile("w-1").await.reason.code.as_str(), "drain_timeout");
+    harness.reconcile_until("w-1", WorkerStatus::Stopped).await;
+    assert_eq!(harness.worker("w-1").await.notes.drain_started_at, None);
 }

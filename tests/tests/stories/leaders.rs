@@ -17,7 +17,7 @@ use serde_json::json;
 use tokio::runtime::Runtime;
 use tokio::time::Instant;
 
-use crate::stage::{Actor, Stage, eventually};
+use lcm_tests::harness::{Harness, RunningController, eventually};
 
 const TTL: Duration = Duration::from_secs(2);
 /// What a busy machine may add to anything that is measured.
@@ -91,12 +91,12 @@ impl Compute for Witnessed {
 
 /// A controller with threads of its own, which can end without a word as a process can.
 pub(crate) struct Process {
-    pub(crate) actor: Option<Actor>,
+    pub(crate) actor: Option<RunningController>,
     runtime: Option<Runtime>,
 }
 
 impl Process {
-    pub(crate) fn start(controller: impl FnOnce() -> Actor) -> Self {
+    pub(crate) fn start(controller: impl FnOnce() -> RunningController) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime");
         // Whatever is begun from here on runs there, and ends with it.
@@ -134,16 +134,16 @@ impl Drop for Process {
 
 /// Controllers that compete on one etcd.
 pub(crate) struct Contest {
-    pub(crate) stage: Stage,
+    pub(crate) harness: Harness,
     endpoint: String,
     journal: Journal,
 }
 
 impl Contest {
     pub(crate) async fn on(endpoint: Option<String>) -> Self {
-        let stage = Stage::live().await;
-        let endpoint = endpoint.unwrap_or_else(|| stage.cloud.endpoints().etcd_endpoint.clone());
-        Self { stage, endpoint, journal: Journal::default() }
+        let harness = Harness::with_real_clock().await;
+        let endpoint = endpoint.unwrap_or_else(|| harness.cloud.endpoints().etcd_endpoint.clone());
+        Self { harness, endpoint, journal: Journal::default() }
     }
 
     fn controller(&self, name: &str, ttl: Duration) -> Process {
@@ -152,7 +152,7 @@ impl Contest {
 
     pub(crate) fn controller_with(&self, name: &str, change: impl FnOnce(&mut ElectionConfig)) -> Process {
         Process::start(|| {
-            self.stage.controller_on(&self.endpoint, name, |config, ports| {
+            self.harness.start_controller_on(&self.endpoint, name, |config, ports| {
                 change(&mut config.election);
                 let (by, journal) = (name.to_owned(), Arc::clone(&self.journal));
                 ports.compute = Arc::new(Witnessed { by, ec2: Arc::clone(&ports.compute), journal });
@@ -163,10 +163,11 @@ impl Contest {
     /// Has workers launched, each by whoever leads.
     pub(crate) async fn launch(&self, ids: &[String]) {
         for id in ids {
-            self.stage.add_worker(id, json!({"desired_status": "running"}));
+            self.harness.add_worker(id, json!({"desired_status": "running"}));
         }
         for id in ids {
-            eventually(&format!("{id} runs"), || async { self.stage.status(id).await == WorkerStatus::Running }).await;
+            eventually(&format!("{id} runs"), || async { self.harness.status(id).await == WorkerStatus::Running })
+                .await;
         }
     }
 
@@ -190,11 +191,11 @@ impl Contest {
         for pair in deeds.windows(2) {
             assert!(pair[0].by == pair[1].by || pair[0].ended <= pair[1].began, "two acted at once: {pair:?}");
         }
-        assert_eq!(self.stage.ec2_calls("RunInstances"), workers.len(), "each was launched once");
-        let living = self.stage.living_instances();
+        assert_eq!(self.harness.ec2_calls("RunInstances"), workers.len(), "each was launched once");
+        let living = self.harness.active_instances();
         assert_eq!(living.len(), workers.len());
         for id in workers {
-            let instance = self.stage.worker(id).await.ec2_instance_id.expect("on record");
+            let instance = self.harness.worker(id).await.ec2_instance_id.expect("on record");
             assert!(living.iter().any(|known| known == instance.as_str()));
         }
     }
@@ -206,7 +207,7 @@ impl Contest {
             let named = record.parameters.iter().find(|(name, _)| name == "fencing_token");
             named.and_then(|(_, token)| token.parse().ok())
         };
-        let records = self.stage.cloud.requests(&filter);
+        let records = self.harness.cloud.requests(&filter);
         records.into_iter().filter_map(|record| token(&record).map(|token| (record, token))).collect()
     }
 }
@@ -312,15 +313,15 @@ async fn a_leader_of_the_fake_etcd_is_followed_after_a_crash_and_at_once_after_a
 async fn without_etcd_nobody_leads_and_nothing_is_touched_until_it_is_there() {
     let mut etcd = RealEtcd::reserved();
     let contest = Contest::on(Some(etcd.endpoint())).await;
-    contest.stage.add_worker("w-1", json!({"desired_status": "running"}));
+    contest.harness.add_worker("w-1", json!({"desired_status": "running"}));
     let actors = [contest.controller("first", TTL), contest.controller("second", TTL)];
     // Nothing can be waited for that must not happen: long enough for several tries and a sweep.
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert!(!actors.iter().any(Process::leads));
-    assert_eq!(contest.stage.cloud.requests(&RequestFilter::default()), [], "nobody was even asked anything");
+    assert_eq!(contest.harness.cloud.requests(&RequestFilter::default()), [], "nobody was even asked anything");
 
     etcd.begin().await;
-    let runs = || async { contest.stage.status("w-1").await == WorkerStatus::Running };
+    let runs = || async { contest.harness.status("w-1").await == WorkerStatus::Running };
     eventually("w-1 runs", runs).await;
     contest.assert_one_at_a_time(&["w-1".to_owned()]).await;
     for actor in actors {
@@ -342,16 +343,16 @@ async fn a_leader_whose_etcd_freezes_stops_before_anybody_else_begins_and_goes_o
     old.lost().await;
     // What was begun before may still be written down.
     tokio::time::sleep(Duration::from_millis(500)).await;
-    let (written, acted) = (contest.fenced().len(), contest.stage.ec2_calls("RunInstances"));
-    contest.stage.add_worker("w-2", json!({"desired_status": "running"}));
+    let (written, acted) = (contest.fenced().len(), contest.harness.ec2_calls("RunInstances"));
+    contest.harness.add_worker("w-2", json!({"desired_status": "running"}));
     tokio::time::sleep(TTL + Duration::from_secs(1)).await;
     assert!(!first.leads() && !second.leads());
     assert_eq!(contest.fenced().len(), written, "nobody writes without a lead");
-    assert_eq!(contest.stage.ec2_calls("RunInstances"), acted, "nobody launches without a lead");
-    assert_eq!(contest.stage.status("w-2").await, WorkerStatus::Pending);
+    assert_eq!(contest.harness.ec2_calls("RunInstances"), acted, "nobody launches without a lead");
+    assert_eq!(contest.harness.status("w-2").await, WorkerStatus::Pending);
 
     etcd.resume();
-    eventually("w-2 runs", || async { contest.stage.status("w-2").await == WorkerStatus::Running }).await;
+    eventually("w-2 runs", || async { contest.harness.status("w-2").await == WorkerStatus::Running }).await;
     let newest = contest.fenced().into_iter().map(|(_, token)| token).max();
     assert!(newest > old.fence().0, "a new leader has a new token");
     contest.assert_one_at_a_time(&["w-1".to_owned(), "w-2".to_owned()]).await;

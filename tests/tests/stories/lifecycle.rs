@@ -9,71 +9,71 @@ use lcm_sdk::reconciler::Mode;
 use lcm_sdk::{DesiredStatus, Outcome, WorkerStatus};
 use serde_json::json;
 
-use crate::stage::{Stage, eventually};
+use lcm_tests::harness::{Harness, eventually};
 
 /// The whole life, counter by counter. Scale-down is on, so that idle detection leads somewhere.
 #[tokio::test]
 async fn a_worker_is_launched_licensed_found_idle_drained_stopped_started_again_and_terminated() {
-    let stage = Stage::still().await.under(|policy| policy.scale_down.enabled = true);
-    stage.add_worker("w-1", json!({"desired_status": "running"}));
+    let harness = Harness::with_manual_clock().await.with_policy(|policy| policy.scale_down.enabled = true);
+    harness.add_worker("w-1", json!({"desired_status": "running"}));
 
     // Pending: launched once, and the record knows the instance.
-    let launch = stage.pass("w-1").await;
+    let launch = harness.reconcile("w-1").await;
     assert_eq!((launch.outcome, launch.to_status), (Outcome::Success, WorkerStatus::Provisioning), "{}", launch.reason);
-    let instance = stage.living_instances().pop().expect("an instance");
-    let launched = stage.worker("w-1").await;
+    let instance = harness.active_instances().pop().expect("an instance");
+    let launched = harness.worker("w-1").await;
     assert_eq!(launched.ec2_instance_id.as_ref().map(|id| id.as_str()), Some(instance.as_str()));
-    assert_eq!(stage.counted(), [("provisioned_count", 1)]);
-    assert_eq!(stage.audit("w-1"), ["ec2_provisioned"]);
+    assert_eq!(harness.nonzero_counters(), [("provisioned_count", 1)]);
+    assert_eq!(harness.audit("w-1"), ["ec2_provisioned"]);
 
     // Provisioning: EC2 takes its time, and nothing is counted for waiting.
-    let waiting = stage.pass("w-1").await;
+    let waiting = harness.reconcile("w-1").await;
     assert_eq!(
         (waiting.outcome, waiting.to_status),
         (Outcome::Requeue, WorkerStatus::Provisioning),
         "{}",
         waiting.reason
     );
-    assert_eq!(stage.counted(), [("provisioned_count", 1)]);
-    stage.cloud.advance(Duration::from_secs(30)).await;
-    let up = stage.pass("w-1").await;
+    assert_eq!(harness.nonzero_counters(), [("provisioned_count", 1)]);
+    harness.cloud.advance(Duration::from_secs(30)).await;
+    let up = harness.reconcile("w-1").await;
     assert_eq!((up.outcome, up.to_status), (Outcome::Success, WorkerStatus::Running), "{}", up.reason);
-    assert!(stage.worker("w-1").await.address().is_some());
-    assert_eq!(stage.counted(), [("provisioned_count", 1), ("started_count", 1)]);
+    assert!(harness.worker("w-1").await.address().is_some());
+    assert_eq!(harness.nonzero_counters(), [("provisioned_count", 1), ("started_count", 1)]);
 
     // Running: metrics from CloudWatch and from CML, and a first look at whether anybody is there.
-    let serving = stage.pass("w-1").await;
+    let serving = harness.reconcile("w-1").await;
     assert_eq!((serving.outcome, serving.to_status), (Outcome::Success, WorkerStatus::Running), "{}", serving.reason);
-    assert_eq!((stage.control_plane_calls("report_metrics"), stage.control_plane_calls("report_cml_data")), (1, 1));
+    assert_eq!((harness.control_plane_calls("report_metrics"), harness.control_plane_calls("report_cml_data")), (1, 1));
     assert_eq!(
-        stage.counted(),
+        harness.nonzero_counters(),
         [("idle_detection_count", 1), ("metrics_collected_count", 1), ("provisioned_count", 1), ("started_count", 1)]
     );
-    assert_eq!(stage.audit("w-1"), ["ec2_provisioned", "skipped_not_idle"]);
+    assert_eq!(harness.audit("w-1"), ["ec2_provisioned", "skipped_not_idle"]);
 
     // Nothing new within the minute: nothing is asked of CloudWatch and nothing is written.
-    let (writes, before) = (stage.control_plane_writes(), stage.counted());
-    let again = stage.pass("w-1").await;
+    let (writes, before) = (harness.control_plane_writes(), harness.nonzero_counters());
+    let again = harness.reconcile("w-1").await;
     assert_eq!(again.reason.code.as_str(), "in_service");
-    assert_eq!((stage.control_plane_writes(), stage.counted()), (writes, before));
+    assert_eq!((harness.control_plane_writes(), harness.nonzero_counters()), (writes, before));
 
     // Its licence: accepted, then finished.
-    stage.request_registration("w-1", "token-of-the-first-life");
-    let submitted = stage.pass("w-1").await;
+    harness.request_registration("w-1", "token-of-the-first-life");
+    let submitted = harness.reconcile("w-1").await;
     assert_eq!((submitted.outcome, submitted.reason.code.as_str()), (Outcome::Requeue, "license_submitted"));
-    stage.cloud.advance(Duration::from_secs(15)).await;
-    let finished = stage.pass("w-1").await;
+    harness.cloud.advance(Duration::from_secs(15)).await;
+    let finished = harness.reconcile("w-1").await;
     assert_eq!((finished.outcome, finished.reason.code.as_str()), (Outcome::Success, "license_finished"));
-    assert_eq!((stage.cml_calls("register"), stage.counter("license_registered_count")), (1, 1));
+    assert_eq!((harness.cml_calls("register"), harness.counter("license_registered_count")), (1, 1));
 
     // Nobody comes for an hour, and one session is still there: scale-down drains it.
-    stage.session("s-1", "w-1", "running");
-    stage.cloud.advance(Duration::from_secs(3700)).await;
-    let idle = stage.pass("w-1").await;
+    harness.add_session("s-1", "w-1", "running");
+    harness.cloud.advance(Duration::from_secs(3700)).await;
+    let idle = harness.reconcile("w-1").await;
     assert_eq!((idle.outcome, idle.to_status), (Outcome::Success, WorkerStatus::Draining), "{}", idle.reason);
-    assert_eq!(stage.worker("w-1").await.desired_status, Some(DesiredStatus::Stopped));
+    assert_eq!(harness.worker("w-1").await.desired_status, Some(DesiredStatus::Stopped));
     assert_eq!(
-        stage.counted(),
+        harness.nonzero_counters(),
         [
             ("idle_detection_count", 2),
             ("license_registered_count", 1),
@@ -83,43 +83,43 @@ async fn a_worker_is_launched_licensed_found_idle_drained_stopped_started_again_
             ("started_count", 1),
         ]
     );
-    assert_eq!(stage.audit("w-1"), ["ec2_provisioned", "skipped_not_idle", "drain_accepted", "drained"]);
-    assert_eq!(stage.ec2_calls("StopInstances"), 0);
+    assert_eq!(harness.audit("w-1"), ["ec2_provisioned", "skipped_not_idle", "drain_accepted", "drained"]);
+    assert_eq!(harness.ec2_calls("StopInstances"), 0);
 
     // It waits for the session, and stops after it.
-    let waiting = stage.pass("w-1").await;
+    let waiting = harness.reconcile("w-1").await;
     assert_eq!((waiting.outcome, waiting.reason.code.as_str()), (Outcome::Requeue, "drain_waiting"));
-    stage.end_session("s-1");
-    assert_eq!(stage.pass("w-1").await.to_status, WorkerStatus::Stopping);
-    assert_eq!(stage.counter("stopped_count"), 0, "not before EC2 says so");
-    stage.pass_until("w-1", WorkerStatus::Stopped).await;
-    assert_eq!((stage.ec2_calls("StopInstances"), stage.counter("stopped_count")), (1, 1));
-    assert_eq!(stage.worker("w-1").await.address(), None, "a stopped worker has no address");
+    harness.end_session("s-1");
+    assert_eq!(harness.reconcile("w-1").await.to_status, WorkerStatus::Stopping);
+    assert_eq!(harness.counter("stopped_count"), 0, "not before EC2 says so");
+    harness.reconcile_until("w-1", WorkerStatus::Stopped).await;
+    assert_eq!((harness.ec2_calls("StopInstances"), harness.counter("stopped_count")), (1, 1));
+    assert_eq!(harness.worker("w-1").await.address(), None, "a stopped worker has no address");
 
     // At rest: a look and no write, however often.
-    let writes = stage.control_plane_writes();
+    let writes = harness.control_plane_writes();
     for _ in 0..3 {
-        assert_eq!(stage.pass("w-1").await.reason.code.as_str(), "at_rest");
-        stage.cloud.advance(Duration::from_secs(3600)).await;
+        assert_eq!(harness.reconcile("w-1").await.reason.code.as_str(), "at_rest");
+        harness.cloud.advance(Duration::from_secs(3600)).await;
     }
-    assert_eq!((stage.control_plane_writes(), stage.ec2_calls("StopInstances")), (writes, 1));
+    assert_eq!((harness.control_plane_writes(), harness.ec2_calls("StopInstances")), (writes, 1));
 
     // Wanted again.
-    stage.cloud.update_worker("w-1", json!({"desired_status": "running"})).expect("an operator's wish");
-    assert_eq!(stage.pass("w-1").await.to_status, WorkerStatus::Starting);
-    stage.pass_until("w-1", WorkerStatus::Running).await;
-    assert_eq!((stage.ec2_calls("StartInstances"), stage.counter("started_count")), (1, 2));
-    assert!(stage.worker("w-1").await.address().is_some());
-    let back = stage.pass("w-1").await;
+    harness.cloud.update_worker("w-1", json!({"desired_status": "running"})).expect("an operator's wish");
+    assert_eq!(harness.reconcile("w-1").await.to_status, WorkerStatus::Starting);
+    harness.reconcile_until("w-1", WorkerStatus::Running).await;
+    assert_eq!((harness.ec2_calls("StartInstances"), harness.counter("started_count")), (1, 2));
+    assert!(harness.worker("w-1").await.address().is_some());
+    let back = harness.reconcile("w-1").await;
     assert_eq!((back.outcome, back.to_status), (Outcome::Success, WorkerStatus::Running), "{}", back.reason);
 
     // Over.
-    stage.cloud.update_worker("w-1", json!({"desired_status": "terminated"})).expect("an operator's wish");
-    stage.pass_until("w-1", WorkerStatus::Terminated).await;
-    assert!(stage.living_instances().is_empty());
-    assert_eq!((stage.ec2_calls("RunInstances"), stage.ec2_calls("TerminateInstances")), (1, 1));
+    harness.cloud.update_worker("w-1", json!({"desired_status": "terminated"})).expect("an operator's wish");
+    harness.reconcile_until("w-1", WorkerStatus::Terminated).await;
+    assert!(harness.active_instances().is_empty());
+    assert_eq!((harness.ec2_calls("RunInstances"), harness.ec2_calls("TerminateInstances")), (1, 1));
     assert_eq!(
-        stage.counted(),
+        harness.nonzero_counters(),
         [
             ("idle_detection_count", 3),
             ("license_registered_count", 1),
@@ -131,8 +131,8 @@ async fn a_worker_is_launched_licensed_found_idle_drained_stopped_started_again_
             ("terminated_count", 1),
         ]
     );
-    assert_eq!(stage.pass("w-1").await.outcome, Outcome::Skip);
-    let drain_and_license = stage.events("w-1");
+    assert_eq!(harness.reconcile("w-1").await.outcome, Outcome::Skip);
+    let drain_and_license = harness.events("w-1");
     for told in [
         "cml_worker.license.registration.completed.v1",
         "cml_worker.drain.started.v1",
@@ -147,34 +147,34 @@ async fn a_worker_is_launched_licensed_found_idle_drained_stopped_started_again_
 #[tokio::test]
 async fn a_controller_leads_a_worker_through_its_life_by_itself() {
     let builder = FakeCloud::builder().delays(Delays::none());
-    let stage = Stage::with(builder.cml(|cml| cml.licensing.registration = Duration::ZERO)).await;
-    let actor = stage.controller("controller", |_| {});
+    let harness = Harness::start(builder.cml(|cml| cml.licensing.registration = Duration::ZERO)).await;
+    let actor = harness.start_controller("controller", |_| {});
     let counter = |name: &str| actor.telemetry.counters()[name];
-    stage.add_worker("w-1", json!({"desired_status": "running"}));
+    harness.add_worker("w-1", json!({"desired_status": "running"}));
     let becomes = async |status: WorkerStatus| {
-        eventually(status.as_str(), || async { stage.status("w-1").await == status }).await;
+        eventually(status.as_str(), || async { harness.status("w-1").await == status }).await;
     };
 
     becomes(WorkerStatus::Running).await;
-    stage.request_registration("w-1", "token-of-the-second-life");
+    harness.request_registration("w-1", "token-of-the-second-life");
     eventually("it has a licence", || async { counter("license_registered_count") == 1 }).await;
     eventually("it is measured", || async { counter("metrics_collected_count") > 0 }).await;
     eventually("it is counted", || async { counter("running_worker_count") == 1 }).await;
 
-    stage.cloud.update_worker("w-1", json!({"desired_status": "stopped"})).expect("an operator's wish");
+    harness.cloud.update_worker("w-1", json!({"desired_status": "stopped"})).expect("an operator's wish");
     becomes(WorkerStatus::Stopped).await;
     eventually("it is not in service", || async { counter("running_worker_count") == 0 }).await;
-    stage.cloud.update_worker("w-1", json!({"desired_status": "running"})).expect("an operator's wish");
+    harness.cloud.update_worker("w-1", json!({"desired_status": "running"})).expect("an operator's wish");
     becomes(WorkerStatus::Running).await;
-    stage.cloud.update_worker("w-1", json!({"desired_status": "terminated"})).expect("an operator's wish");
+    harness.cloud.update_worker("w-1", json!({"desired_status": "terminated"})).expect("an operator's wish");
     becomes(WorkerStatus::Terminated).await;
     eventually("its end is counted", || async { counter("terminated_count") == 1 }).await;
 
     let calls = ["RunInstances", "StopInstances", "StartInstances", "TerminateInstances"];
-    assert_eq!(calls.map(|call| stage.ec2_calls(call)), [1, 1, 1, 1]);
+    assert_eq!(calls.map(|call| harness.ec2_calls(call)), [1, 1, 1, 1]);
     let counters = ["provisioned_count", "started_count", "stopped_count", "terminated_count"];
     assert_eq!(counters.map(counter), [1, 2, 1, 1]);
-    assert_eq!((stage.cml_calls("register"), counter("orphans_terminated_count")), (1, 0));
+    assert_eq!((harness.cml_calls("register"), counter("orphans_terminated_count")), (1, 0));
     actor.stop().await;
 }
 
@@ -188,36 +188,36 @@ async fn metrics_come_from_two_sources_and_each_fails_alone() {
         ),
         (json!({"service": "cml", "action": {"kind": "error", "code": "500"}}), "report_metrics", "report_cml_data"),
     ] {
-        let stage = Stage::still().await;
-        stage.add_running_worker("w-1").await;
-        stage.fault(broken.clone());
-        let result = stage.pass("w-1").await;
+        let harness = Harness::with_manual_clock().await;
+        harness.add_running_worker("w-1").await;
+        harness.inject(broken.clone());
+        let result = harness.reconcile("w-1").await;
         assert_eq!((result.outcome, result.to_status), (Outcome::Success, WorkerStatus::Running), "{broken}");
-        assert_eq!((stage.control_plane_calls(kept), stage.control_plane_calls(lost)), (1, 0), "{broken}");
-        assert_eq!(stage.counter("metrics_collected_count"), 1, "{broken}");
+        assert_eq!((harness.control_plane_calls(kept), harness.control_plane_calls(lost)), (1, 0), "{broken}");
+        assert_eq!(harness.counter("metrics_collected_count"), 1, "{broken}");
     }
 }
 
 /// Every status with something to do: a dry run reads, plans, and leaves the world as it was.
 #[tokio::test]
 async fn a_dry_run_reads_everything_writes_nothing_and_tells_the_plan() {
-    let stage = Stage::still().await.under(|policy| policy.scale_down.enabled = true);
-    stage.add_worker("w-pending", json!({"desired_status": "running"}));
-    let instance = stage.add_running_worker("w-idle").await;
-    stage.add_running_worker("w-draining").await;
-    stage.drain("w-draining");
-    stage.session("s-late", "w-draining", "scheduled");
-    stage.session("s-failed", "w-draining", "failed");
-    let parked = stage.add_running_worker("w-stopped").await;
-    stage.cloud.stop_instance(crate::stage::REGION, &parked).expect("it stops");
-    stage.cloud.update_worker("w-stopped", json!({"status": "stopped"})).expect("a record");
-    stage.request_registration("w-idle", "token-nobody-sees");
-    stage.cloud.advance(Duration::from_secs(3700)).await;
-    stage.cloud.world().request_log().clear();
+    let harness = Harness::with_manual_clock().await.with_policy(|policy| policy.scale_down.enabled = true);
+    harness.add_worker("w-pending", json!({"desired_status": "running"}));
+    let instance = harness.add_running_worker("w-idle").await;
+    harness.add_running_worker("w-draining").await;
+    harness.drain("w-draining");
+    harness.add_session("s-late", "w-draining", "scheduled");
+    harness.add_session("s-failed", "w-draining", "failed");
+    let parked = harness.add_running_worker("w-stopped").await;
+    harness.cloud.stop_instance(lcm_tests::harness::REGION, &parked).expect("it stops");
+    harness.cloud.update_worker("w-stopped", json!({"status": "stopped"})).expect("a record");
+    harness.request_registration("w-idle", "token-nobody-sees");
+    harness.cloud.advance(Duration::from_secs(3700)).await;
+    harness.cloud.world().request_log().clear();
 
     let plan = async |id: &str| {
-        let worker = stage.worker(id).await;
-        stage.reconciler().dry_run(&worker).await
+        let worker = harness.worker(id).await;
+        harness.reconciler().dry_run(&worker).await
     };
     let names = |plan: &lcm_sdk::reconciler::ReconcileResult| -> Vec<&'static str> {
         assert_eq!(plan.mode, Mode::DryRun);
@@ -245,17 +245,17 @@ async fn a_dry_run_reads_everything_writes_nothing_and_tells_the_plan() {
 
     // Every read was made…
     for read in ["get_template", "list_sessions", "idle_status", "list_workers"] {
-        assert!(stage.control_plane_calls(read) > 0, "{read}");
+        assert!(harness.control_plane_calls(read) > 0, "{read}");
     }
-    assert!(stage.ec2_calls("DescribeInstances") > 0 && stage.ec2_calls("DescribeImages") > 0);
-    assert!(["system_stats", "licensing", "telemetry_events"].iter().all(|read| stage.cml_calls(read) > 0));
+    assert!(harness.ec2_calls("DescribeInstances") > 0 && harness.ec2_calls("DescribeImages") > 0);
+    assert!(["system_stats", "licensing", "telemetry_events"].iter().all(|read| harness.cml_calls(read) > 0));
     // …and nothing was written, started, registered or counted.
-    assert_eq!(stage.control_plane_writes(), 0);
+    assert_eq!(harness.control_plane_writes(), 0);
     for change in ["RunInstances", "StartInstances", "StopInstances", "TerminateInstances", "CreateTags"] {
-        assert_eq!(stage.ec2_calls(change), 0, "{change}");
+        assert_eq!(harness.ec2_calls(change), 0, "{change}");
     }
-    assert_eq!((stage.cml_calls("register"), stage.counted()), (0, vec![]));
-    assert_eq!(stage.cloud.cml_registration(&instance).as_deref(), Some("NOT_REGISTERED"));
+    assert_eq!((harness.cml_calls("register"), harness.nonzero_counters()), (0, vec![]));
+    assert_eq!(harness.cloud.cml_registration(&instance).as_deref(), Some("NOT_REGISTERED"));
 
     // A plan never shows the token.
     assert!(!serde_json::to_string(&idle).expect("JSON").contains("token-nobody-sees"));

@@ -1,7 +1,4 @@
-//! The whole stack over real sockets on the fake cloud, told as stories.
-
-mod eavesdropper;
-mod stage;
+//! Stories: the whole stack over sockets on the fake cloud.
 
 mod discovery;
 mod draining;

@@ -9,65 +9,65 @@ use fake_cloud::{FakeCloud, Pace, Service};
 use lcm_sdk::{Outcome, WorkerStatus};
 use serde_json::json;
 
-use crate::stage::{REGION, Stage, eventually};
 use crate::{launch, orphans};
+use lcm_tests::harness::{Harness, REGION, eventually};
 
 #[tokio::test]
 async fn a_worker_lives_its_whole_life() {
-    let stage = older().await;
-    stage.add_worker("w-1", json!({"desired_status": "running", "metadata": {"rack": 9}}));
-    let launch = stage.pass("w-1").await;
+    let harness = older().await;
+    harness.add_worker("w-1", json!({"desired_status": "running", "metadata": {"rack": 9}}));
+    let launch = harness.reconcile("w-1").await;
     assert_eq!((launch.outcome, launch.to_status), (Outcome::Success, WorkerStatus::Provisioning), "{}", launch.reason);
-    let record = stage.cloud.worker("w-1").expect("it exists");
+    let record = harness.cloud.worker("w-1").expect("it exists");
     assert!(record.get("version").is_none() && record.get("launched_at").is_none(), "the server keeps neither");
     assert!(record.get("metadata").is_some_and(|metadata| metadata["launched_at"].is_string()));
     assert!(record.get("metadata").is_some_and(|metadata| metadata.get("launch_plan").is_none()));
 
-    stage.cloud.advance(Duration::from_secs(30)).await;
-    stage.pass_until("w-1", WorkerStatus::Running).await;
-    assert!(stage.worker("w-1").await.address().is_some());
+    harness.cloud.advance(Duration::from_secs(30)).await;
+    harness.reconcile_until("w-1", WorkerStatus::Running).await;
+    assert!(harness.worker("w-1").await.address().is_some());
     for (desired, status) in [("stopped", WorkerStatus::Stopped), ("running", WorkerStatus::Running)] {
-        stage.cloud.update_worker("w-1", json!({"desired_status": desired})).expect("a wish");
-        stage.pass_until("w-1", status).await;
+        harness.cloud.update_worker("w-1", json!({"desired_status": desired})).expect("a wish");
+        harness.reconcile_until("w-1", status).await;
     }
-    stage.cloud.update_worker("w-1", json!({"desired_status": "terminated"})).expect("a wish");
-    stage.pass_until("w-1", WorkerStatus::Terminated).await;
+    harness.cloud.update_worker("w-1", json!({"desired_status": "terminated"})).expect("a wish");
+    harness.reconcile_until("w-1", WorkerStatus::Terminated).await;
 
-    let record = stage.cloud.worker("w-1").expect("it is kept");
+    let record = harness.cloud.worker("w-1").expect("it is kept");
     assert_eq!(record.status(), "terminated");
     assert!(record.text("terminated_at").is_some() && record.text("terminated_reason").is_some());
     assert_eq!(record.get("metadata").map(|metadata| &metadata["rack"]), Some(&json!(9)), "nobody's keys are lost");
-    assert_eq!(stage.ec2_calls("RunInstances"), 1);
-    assert!(stage.living_instances().is_empty());
+    assert_eq!(harness.ec2_calls("RunInstances"), 1);
+    assert!(harness.active_instances().is_empty());
     for (counter, count) in
         [("provisioned_count", 1), ("started_count", 2), ("stopped_count", 1), ("terminated_count", 1)]
     {
-        assert_eq!(stage.counter(counter), count, "{counter}");
+        assert_eq!(harness.counter(counter), count, "{counter}");
     }
 }
 
 #[tokio::test]
 async fn a_drain_waits_for_its_session_and_its_clock_is_kept_in_metadata() {
-    let stage = older().await;
-    stage.add_running_worker("w-1").await;
-    stage.cloud.add_session(json!({"id": "s-1", "worker_id": "w-1", "status": "running"})).expect("a session");
-    stage.cloud.records().drain("w-1", None, "maintenance", "operator").expect("it runs");
+    let harness = older().await;
+    harness.add_running_worker("w-1").await;
+    harness.cloud.add_session(json!({"id": "s-1", "worker_id": "w-1", "status": "running"})).expect("a session");
+    harness.cloud.records().drain("w-1", None, "maintenance", "operator").expect("it runs");
 
-    let waiting = stage.pass("w-1").await;
+    let waiting = harness.reconcile("w-1").await;
     assert_eq!(
         (waiting.from_status, waiting.to_status),
         (WorkerStatus::Draining, WorkerStatus::Draining),
         "{}",
         waiting.reason
     );
-    let record = stage.cloud.worker("w-1").expect("it exists");
+    let record = harness.cloud.worker("w-1").expect("it exists");
     assert!(record.get("metadata").is_some_and(|metadata| metadata["drain_started_at"].is_string()));
-    stage.cloud.advance(Duration::from_secs(3 * 3600)).await;
-    assert_eq!(stage.pass("w-1").await.to_status, WorkerStatus::Draining);
-    stage.cloud.advance(Duration::from_secs(3600)).await;
-    stage.pass_until("w-1", WorkerStatus::Stopped).await;
-    assert_eq!(stage.counter("stopped_count"), 1);
-    let record = stage.cloud.worker("w-1").expect("it exists");
+    harness.cloud.advance(Duration::from_secs(3 * 3600)).await;
+    assert_eq!(harness.reconcile("w-1").await.to_status, WorkerStatus::Draining);
+    harness.cloud.advance(Duration::from_secs(3600)).await;
+    harness.reconcile_until("w-1", WorkerStatus::Stopped).await;
+    assert_eq!(harness.counter("stopped_count"), 1);
+    let record = harness.cloud.worker("w-1").expect("it exists");
     assert!(
         record.get("metadata").is_some_and(|metadata| metadata.get("drain_started_at").is_none()),
         "it is forgotten"
@@ -76,18 +76,18 @@ async fn a_drain_waits_for_its_session_and_its_clock_is_kept_in_metadata() {
 
 #[tokio::test]
 async fn thirteen_records_and_three_instances_make_exactly_ten_orphans() {
-    let stage = older().await;
-    orphans::ten_of_thirteen_are_gone(&stage).await;
-    let report = orphans::collect(&stage).await;
+    let harness = older().await;
+    orphans::ten_of_thirteen_are_gone(&harness).await;
+    let report = orphans::collect(&harness).await;
     assert_eq!(orphans::terminated(&report), orphans::ghosts(10));
     for worker in orphans::ghosts(10) {
-        let record = stage.cloud.worker(&worker).expect("soft delete only");
+        let record = harness.cloud.worker(&worker).expect("soft delete only");
         assert_eq!(record.status(), "terminated");
         assert_eq!(record.text("terminated_by"), Some("discovery-gc"));
         assert_eq!(record.text("terminated_reason"), Some("EC2 instance not found during discovery"));
     }
-    assert_eq!(stage.counter("orphans_terminated_count"), 10);
-    assert_eq!(orphans::collect(&stage).await.orphans_terminated(), 0);
+    assert_eq!(harness.counter("orphans_terminated_count"), 10);
+    assert_eq!(orphans::collect(&harness).await.orphans_terminated(), 0);
 }
 
 #[tokio::test]
@@ -117,27 +117,27 @@ async fn processes_that_know_nothing_of_each_other_launch_once() {
 
 #[tokio::test]
 async fn a_controller_sweeps_polls_and_skips_what_is_at_rest() {
-    let stage = Stage::with(FakeCloud::builder().delays(Delays::none()).api_version(ApiVersion::Older)).await;
+    let harness = Harness::start(FakeCloud::builder().delays(Delays::none()).api_version(ApiVersion::Older)).await;
     let workers = ["w-1", "w-2", "w-3"];
-    workers.iter().for_each(|worker| stage.add_worker(worker, json!({"desired_status": "running"})));
-    stage.add_worker("w-over", json!({"status": "terminated"}));
-    let actor = stage.controller("leader", |config| config.discovery = None);
+    workers.iter().for_each(|worker| harness.add_worker(worker, json!({"desired_status": "running"})));
+    harness.add_worker("w-over", json!({"status": "terminated"}));
+    let actor = harness.start_controller("leader", |config| config.discovery = None);
     assert_eq!(actor.controller.ready().await.listed, 3, "the terminated one is not looked at");
     for (desired, status) in [("running", "running"), ("stopped", "stopped"), ("terminated", "terminated")] {
         for worker in workers {
-            stage.cloud.update_worker(worker, json!({"desired_status": desired})).expect("a wish");
+            harness.cloud.update_worker(worker, json!({"desired_status": desired})).expect("a wish");
         }
         eventually(status, async || {
-            workers.iter().all(|worker| stage.cloud.worker(worker).is_ok_and(|it| it.status() == status))
+            workers.iter().all(|worker| harness.cloud.worker(worker).is_ok_and(|it| it.status() == status))
         })
         .await;
     }
     actor.stop().await;
-    assert!(stage.living_instances().is_empty());
-    assert_eq!(stage.cloud.count(Service::Ec2, "RunInstances"), 3);
-    assert_eq!(stage.cloud.instances(REGION).len(), 3);
+    assert!(harness.active_instances().is_empty());
+    assert_eq!(harness.cloud.count(Service::Ec2, "RunInstances"), 3);
+    assert_eq!(harness.cloud.instances(REGION).len(), 3);
 }
 
-async fn older() -> Stage {
-    Stage::with(FakeCloud::builder().pace(Pace::Manual).api_version(ApiVersion::Older)).await
+async fn older() -> Harness {
+    Harness::start(FakeCloud::builder().pace(Pace::Manual).api_version(ApiVersion::Older)).await
 }

@@ -21,8 +21,8 @@ use lcm_sdk::telemetry::Anomaly;
 use lcm_sdk::{CallFailure, Secret, WorkerStatus};
 use serde_json::{Value, json};
 
-use crate::eavesdropper::secrets_in;
-use crate::stage::{AWS_SECRET, REGION, Stage, eventually};
+use lcm_tests::harness::{AWS_SECRET, Harness, REGION, eventually};
+use lcm_tests::log_capture::secrets_in;
 
 /// What was logged, of everything and by everybody.
 #[derive(Clone, Default)]
@@ -128,17 +128,17 @@ async fn no_secret_comes_out_whatever_goes_right_or_wrong() {
         cml.boot = fake_cloud::cml::Boot::INSTANT;
         cml.licensing.registration = Duration::ZERO;
     });
-    let stage = Stage::with(builder).await;
-    let endpoint = stage.cloud.endpoints().etcd_endpoint.clone();
+    let harness = Harness::start(builder).await;
+    let endpoint = harness.cloud.endpoints().etcd_endpoint.clone();
 
-    stage.add_running_worker("w-licensed").await;
-    stage
+    harness.add_running_worker("w-licensed").await;
+    harness
         .cloud
         .update_worker(
             "w-licensed",
             json!({"license": {
-                "status": "unregistered", "pending_operation": "register", "pending_token": "licence-token-0451",
-                "token": "licence-token-0451",
+                "status": "unregistered", "pending_operation": "register", "pending_token": "license-token-0451",
+                "token": "license-token-0451",
             }}),
         )
         .expect("an operator's wish");
@@ -147,49 +147,49 @@ async fn no_secret_comes_out_whatever_goes_right_or_wrong() {
         ("w-default", json!({"cml_username": null, "cml_password": null})),
         ("w-panic", json!({"cml_username": "panic"})),
     ] {
-        stage.add_running_worker(id).await;
-        stage.cloud.update_worker(id, login).expect("a login");
+        harness.add_running_worker(id).await;
+        harness.cloud.update_worker(id, login).expect("a login");
     }
-    stage.add_worker("w-denied", json!({"desired_status": "running"}));
-    stage.fault(json!({
+    harness.add_worker("w-denied", json!({"desired_status": "running"}));
+    harness.inject(json!({
         "service": "ec2", "operation": "RunInstances", "times": 1,
         "action": {"kind": "error", "code": "InternalError"},
     }));
-    stage.fault(json!({
+    harness.inject(json!({
         "service": "control-plane", "operation": "report_*", "probability": 0.3,
         "action": {"kind": "error", "code": "unauthorized", "message": "control-plane-secret-key is not welcome"},
     }));
-    stage.fault(json!({
+    harness.inject(json!({
         "service": "cml", "operation": "system*", "probability": 0.2,
         "action": {"kind": "error", "code": "418", "message": "cml-secret-password is no good"},
     }));
-    stage.fault(json!({
+    harness.inject(json!({
         "service": "cml", "operation": "register", "times": 1,
-        "action": {"kind": "error", "code": "503", "message": "cannot take licence-token-0451 now"},
+        "action": {"kind": "error", "code": "503", "message": "cannot take license-token-0451 now"},
     }));
 
     let mut sink = SinkOptions::new(indiscreet_sink(sent_events.clone()));
     sink.token = Some(Secret::from("sink-secret-token"));
     let sink: Arc<dyn Events> = Arc::new(HttpEvents::new(sink).expect("a good address"));
-    let actor = stage.controller_on(&endpoint, "only", |config, ports| {
+    let actor = harness.start_controller_on(&endpoint, "only", |config, ports| {
         config.cml = CmlDefaults { username: "admin".to_owned(), password: Secret::from("cml-default-password") };
         ports.cml = Arc::new(Panicking(Arc::clone(&ports.cml)));
         ports.events = Arc::new(FanoutEvents::new([Arc::clone(&ports.events), sink]));
     });
     assert!(actor.controller.ready().await.is_complete());
-    let registered = || async { stage.worker("w-licensed").await.license.status.as_deref() == Some("registered") };
+    let registered = || async { harness.worker("w-licensed").await.license.status.as_deref() == Some("registered") };
     eventually("the licence is registered", registered).await;
-    eventually("w-denied runs", || async { stage.status("w-denied").await == WorkerStatus::Running }).await;
+    eventually("w-denied runs", || async { harness.status("w-denied").await == WorkerStatus::Running }).await;
     eventually("a pass has panicked", || async { actor.telemetry.anomalies(Anomaly::Panic) > 0 }).await;
     for id in ["w-denied", "w-wrong"] {
-        stage.cloud.update_worker(id, json!({"desired_status": "terminated"})).expect("an operator's wish");
-        eventually("it ends", || async { stage.status(id).await == WorkerStatus::Terminated }).await;
+        harness.cloud.update_worker(id, json!({"desired_status": "terminated"})).expect("an operator's wish");
+        eventually("it ends", || async { harness.status(id).await == WorkerStatus::Terminated }).await;
     }
 
     // Somebody ends an instance from outside, which is an event.
-    let instance = stage.worker("w-default").await.ec2_instance_id.expect("it has one").to_string();
-    stage.cloud.terminate_instance(REGION, &instance).expect("it exists");
-    eventually("its end is noticed", || async { stage.status("w-default").await == WorkerStatus::Terminated }).await;
+    let instance = harness.worker("w-default").await.ec2_instance_id.expect("it has one").to_string();
+    harness.cloud.terminate_instance(REGION, &instance).expect("it exists");
+    eventually("its end is noticed", || async { harness.status("w-default").await == WorkerStatus::Terminated }).await;
     eventually("the sink hears of it", || async { !sent_events.text().is_empty() }).await;
 
     // An etcd that does not know the user.
@@ -200,7 +200,7 @@ async fn no_secret_comes_out_whatever_goes_right_or_wrong() {
     let stranger: Arc<dyn lcm_sdk::ports::Coordination> = Arc::new(Etcd::new(options).expect("good options"));
     let refused = stranger.list("/workers/").await;
 
-    let stored = stage.cloud.etcd().range(&Range::new(KeyRange::From("\0".into()))).expect("all keys");
+    let stored = harness.cloud.etcd().range(&Range::new(KeyRange::From("\0".into()))).expect("all keys");
     let stored: Vec<_> = stored.records.iter().map(|record| String::from_utf8_lossy(&record.value)).collect();
     assert!(!stored.is_empty());
     let settings = Settings::from_map([
@@ -212,17 +212,17 @@ async fn no_secret_comes_out_whatever_goes_right_or_wrong() {
         ("AWS_SECRET_ACCESS_KEY", AWS_SECRET),
     ]);
     let settings = settings.expect("good settings");
-    let worker = stage.worker("w-licensed").await;
-    let pass = stage.pass("w-licensed").await;
+    let worker = harness.worker("w-licensed").await;
+    let pass = harness.reconcile("w-licensed").await;
     let resources = serde_json::to_string(&actor.controller.resources()).expect("JSON");
     assert!(resources.contains("w-panic"), "{resources}");
     for (place, text) in [
         ("/metrics", actor.telemetry.to_prometheus()),
         ("/admin/stats", serde_json::to_string(&actor.controller.stats()).expect("JSON")),
         ("/admin/resources", resources),
-        ("events", format!("{:?}", stage.cloud.events())),
+        ("events", format!("{:?}", harness.cloud.events())),
         ("events at the sink", sent_events.text()),
-        ("audit", format!("{:?}", stage.cloud.audit())),
+        ("audit", format!("{:?}", harness.cloud.audit())),
         ("etcd", stored.join("\n")),
         ("--print-settings", settings.report().to_string()),
         ("settings in a debugger", format!("{settings:?}")),
@@ -230,7 +230,7 @@ async fn no_secret_comes_out_whatever_goes_right_or_wrong() {
         ("a refusal of etcd", format!("{refused:?}")),
         ("a worker in a debugger", format!("{worker:?}")),
         ("a pass", format!("{pass:?} {}", serde_json::to_string(&pass).expect("JSON"))),
-        ("the controller in a debugger", format!("{:?} {:?}", actor.controller, stage.reconciler())),
+        ("the controller in a debugger", format!("{:?} {:?}", actor.controller, harness.reconciler())),
     ] {
         assert_eq!(secrets_in(&text), [""; 0], "{place} tells a secret: {text}");
     }

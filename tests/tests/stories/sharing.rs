@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::leaders::Process;
-use crate::stage::{REGION, Stage, eventually};
+use lcm_tests::harness::{Harness, REGION, eventually};
 
 const SHARDS: usize = 12;
 /// Long, so that no busy machine loses a lease that it should keep.
@@ -24,9 +24,9 @@ fn shards() -> Shards {
     Shards::new(SHARDS).expect("a good number")
 }
 
-fn controller(stage: &Stage, endpoint: &str, name: &str) -> Process {
+fn controller(harness: &Harness, endpoint: &str, name: &str) -> Process {
     Process::start(|| {
-        stage.controller_on(endpoint, name, |config, _| {
+        harness.start_controller_on(endpoint, name, |config, _| {
             config.shards = shards();
             config.election.ttl = TTL;
         })
@@ -55,22 +55,22 @@ fn shard_of(worker: &str) -> u16 {
     shards().shard_of(worker).0
 }
 
-async fn launch(stage: &Stage, ids: impl IntoIterator<Item = String>) -> Vec<String> {
+async fn launch(harness: &Harness, ids: impl IntoIterator<Item = String>) -> Vec<String> {
     let ids: Vec<String> = ids.into_iter().collect();
-    ids.iter().for_each(|id| stage.add_worker(id, json!({"desired_status": "running"})));
+    ids.iter().for_each(|id| harness.add_worker(id, json!({"desired_status": "running"})));
     for id in &ids {
-        eventually(&format!("{id} runs"), || async { stage.status(id).await == WorkerStatus::Running }).await;
+        eventually(&format!("{id} runs"), || async { harness.status(id).await == WorkerStatus::Running }).await;
     }
     ids
 }
 
 /// Every write to a worker, in order: to whom, and with which token.
-fn writes(stage: &Stage, known: &[String]) -> Vec<(String, i64)> {
+fn writes(harness: &Harness, known: &[String]) -> Vec<(String, i64)> {
     let filter = RequestFilter { service: Some(Service::ControlPlane), ..RequestFilter::default() };
     let parameter = |record: &LoggedRequest, wanted: &str| {
         record.parameters.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.clone())
     };
-    let mut records = stage.cloud.requests(&filter);
+    let mut records = harness.cloud.requests(&filter);
     records.sort_by_key(|record| record.number);
     let write = |record: &LoggedRequest| {
         let (token, path) = (parameter(record, "fencing_token")?.parse().ok()?, parameter(record, "path")?);
@@ -81,24 +81,24 @@ fn writes(stage: &Stage, known: &[String]) -> Vec<(String, i64)> {
 }
 
 /// Each worker was launched once, and is on record with the instance that lives.
-async fn assert_launched_once(stage: &Stage, workers: &[String]) {
-    assert_eq!(stage.ec2_calls("RunInstances"), workers.len(), "each was launched once");
-    let living: BTreeSet<String> = stage.living_instances().into_iter().collect();
+async fn assert_launched_once(harness: &Harness, workers: &[String]) {
+    assert_eq!(harness.ec2_calls("RunInstances"), workers.len(), "each was launched once");
+    let living: BTreeSet<String> = harness.active_instances().into_iter().collect();
     assert_eq!(living.len(), workers.len());
     for id in workers {
-        let instance = stage.worker(id).await.ec2_instance_id.expect("on record");
+        let instance = harness.worker(id).await.ec2_instance_id.expect("on record");
         assert!(living.contains(instance.as_str()), "{id} has {instance}");
     }
 }
 
 async fn three_share_one_dies_and_a_fourth_comes(endpoint: Option<String>) {
-    let stage = Stage::live().await;
-    let endpoint = endpoint.unwrap_or_else(|| stage.cloud.endpoints().etcd_endpoint.clone());
-    let [first, second, third] = ["c-1", "c-2", "c-3"].map(|name| controller(&stage, &endpoint, name));
+    let harness = Harness::with_real_clock().await;
+    let endpoint = endpoint.unwrap_or_else(|| harness.cloud.endpoints().etcd_endpoint.clone());
+    let [first, second, third] = ["c-1", "c-2", "c-3"].map(|name| controller(&harness, &endpoint, name));
     let before = settled(&[&first, &second, &third], &[4, 4, 4]).await;
 
-    let mut workers = launch(&stage, (0..60).map(|number| format!("w-{number:02}"))).await;
-    assert_launched_once(&stage, &workers).await;
+    let mut workers = launch(&harness, (0..60).map(|number| format!("w-{number:02}"))).await;
+    assert_launched_once(&harness, &workers).await;
     for process in [&first, &second, &third] {
         let ready = || matches!(&*process.controller().readiness().borrow(), Readiness::Ready(_));
         eventually("each has swept its own", || async { ready() }).await;
@@ -108,7 +108,7 @@ async fn three_share_one_dies_and_a_fourth_comes(endpoint: Option<String>) {
         // A launch is counted after it was recorded, which may be a moment after the record was seen.
         eventually("each launched its own and no others", || async { launched() == own as u64 }).await;
     }
-    for (worker, token) in writes(&stage, &workers) {
+    for (worker, token) in writes(&harness, &workers) {
         assert_eq!(token, before[&shard_of(&worker)], "somebody else wrote to {worker}");
     }
 
@@ -122,27 +122,27 @@ async fn three_share_one_dies_and_a_fourth_comes(endpoint: Option<String>) {
     for shard in &lost {
         assert!(after[shard] > before[shard], "the token of {shard} grows: {before:?}, {after:?}");
     }
-    workers.extend(launch(&stage, (60..84).map(|number| format!("w-{number:02}"))).await);
+    workers.extend(launch(&harness, (60..84).map(|number| format!("w-{number:02}"))).await);
     // One of those that the dead one had before is still looked after.
     let inherited = workers.iter().find(|id| lost.contains(&shard_of(id))).expect("one of sixty").clone();
-    let id = stage.worker(&inherited).await.ec2_instance_id.expect("it runs");
-    stage.cloud.stop_instance(REGION, id.as_str()).expect("it stops");
+    let id = harness.worker(&inherited).await.ec2_instance_id.expect("it runs");
+    harness.cloud.stop_instance(REGION, id.as_str()).expect("it stops");
     eventually("a worker that was stopped from outside runs again", || async {
-        stage.ec2_calls("StartInstances") >= 1 && stage.status(&inherited).await == WorkerStatus::Running
+        harness.ec2_calls("StartInstances") >= 1 && harness.status(&inherited).await == WorkerStatus::Running
     })
     .await;
 
-    let fourth = controller(&stage, &endpoint, "c-4");
+    let fourth = controller(&harness, &endpoint, "c-4");
     let last = settled(&[&first, &third, &fourth], &[4, 4, 4]).await;
     for (shard, token) in held(&fourth) {
         assert!(token > after[&shard], "the token of {shard} grows: {after:?}, {last:?}");
     }
-    workers.extend(launch(&stage, (84..96).map(|number| format!("w-{number:02}"))).await);
-    assert_launched_once(&stage, &workers).await;
+    workers.extend(launch(&harness, (84..96).map(|number| format!("w-{number:02}"))).await);
+    assert_launched_once(&harness, &workers).await;
 
     // No record was written by somebody who had been followed already.
     let mut newest: BTreeMap<String, i64> = BTreeMap::new();
-    for (worker, token) in writes(&stage, &workers) {
+    for (worker, token) in writes(&harness, &workers) {
         let newest = newest.entry(worker.clone()).or_insert(token);
         assert!(token >= *newest, "{worker} was written with {token} after {newest}");
         *newest = token;
@@ -168,30 +168,30 @@ async fn on_the_fake_etcd_three_share_a_fleet_one_dies_and_a_fourth_comes() {
 /// marked by the one it belongs to.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_takes_what_belongs_to_another_shard_for_an_orphan() {
-    let stage = Stage::live().await;
-    let endpoint = stage.cloud.endpoints().etcd_endpoint.clone();
-    let [first, second] = ["c-1", "c-2"].map(|name| controller(&stage, &endpoint, name));
+    let harness = Harness::with_real_clock().await;
+    let endpoint = harness.cloud.endpoints().etcd_endpoint.clone();
+    let [first, second] = ["c-1", "c-2"].map(|name| controller(&harness, &endpoint, name));
     settled(&[&first, &second], &[6, 6]).await;
-    let workers = launch(&stage, (0..12).map(|number| format!("w-{number:02}"))).await;
+    let workers = launch(&harness, (0..12).map(|number| format!("w-{number:02}"))).await;
     for gone in 0..4 {
-        stage.add_worker(
+        harness.add_worker(
             &format!("gone-{gone}"),
             json!({"status": "running", "desired_status": "running", "ec2_instance_id": format!("i-0000000000000000{gone}"), "created_at": "2026-01-01T00:00:00Z", "launched_at": "2026-01-01T00:00:00Z"}),
         );
     }
     for gone in 0..4 {
         let id = format!("gone-{gone}");
-        eventually(&format!("{id} is terminated"), || async { stage.status(&id).await == WorkerStatus::Terminated })
+        eventually(&format!("{id} is terminated"), || async { harness.status(&id).await == WorkerStatus::Terminated })
             .await;
     }
     // Long enough for a few scans by each.
-    let scans = stage.ec2_calls("DescribeInstances");
-    eventually("both have scanned", || async { stage.ec2_calls("DescribeInstances") > scans + 8 }).await;
+    let scans = harness.ec2_calls("DescribeInstances");
+    eventually("both have scanned", || async { harness.ec2_calls("DescribeInstances") > scans + 8 }).await;
     for id in &workers {
-        assert_eq!(stage.status(id).await, WorkerStatus::Running, "{id} is nobody's orphan");
+        assert_eq!(harness.status(id).await, WorkerStatus::Running, "{id} is nobody's orphan");
     }
     let known: BTreeSet<String> = workers.iter().cloned().chain((0..4).map(|gone| format!("gone-{gone}"))).collect();
-    let listed = stage.ports.control_plane.workers(&lcm_sdk::ports::Scope::everything()).await.expect("it answers");
+    let listed = harness.ports.control_plane.workers(&lcm_sdk::ports::Scope::everything()).await.expect("it answers");
     let strangers: Vec<_> = listed.workers.iter().filter(|worker| !known.contains(worker.id.as_str())).collect();
     assert!(strangers.is_empty(), "imported: {strangers:?}");
     first.stop().await;

@@ -10,7 +10,7 @@ use lcm_sdk::WorkerStatus as Status;
 use lcm_sdk::workers::Readiness;
 use serde_json::json;
 
-use crate::stage::{REGION, Stage, eventually};
+use lcm_tests::harness::{Harness, REGION, eventually};
 
 const LONG_AGO: &str = "2020-01-01T00:00:00Z";
 
@@ -60,26 +60,26 @@ async fn every_divergence_is_answered_within_the_first_sweep() {
         ("unknown", Some("running"), Found::Running, Status::Running),
         ("unknown", None, Found::Vanished, Status::Terminated),
     ];
-    let stage = Stage::still().await;
+    let harness = Harness::with_manual_clock().await;
     let names: Vec<String> = (0..divergences.len()).map(|number| format!("w-{number:02}")).collect();
     let mut instances = Vec::new();
     for (name, (_, _, found, _)) in names.iter().zip(&divergences) {
         instances.push(match found {
             Found::Running | Found::Stopped | Found::Terminated => {
-                Some(stage.cloud.run_instance(REGION, &[("lcm:worker_id", name)]).expect("it launches").id.clone())
+                Some(harness.cloud.run_instance(REGION, &[("lcm:worker_id", name)]).expect("it launches").id.clone())
             }
             Found::Vanished => Some(format!("i-0dead{:012x}", instances.len())),
             Found::Nothing => None,
         });
     }
-    stage.cloud.advance(Duration::from_secs(60)).await;
+    harness.cloud.advance(Duration::from_secs(60)).await;
     for ((name, (status, desired, found, _)), instance) in names.iter().zip(&divergences).zip(&instances) {
         match (found, instance) {
-            (Found::Stopped, Some(id)) => drop(stage.cloud.stop_instance(REGION, id).expect("it stops")),
-            (Found::Terminated, Some(id)) => drop(stage.cloud.terminate_instance(REGION, id).expect("it ends")),
+            (Found::Stopped, Some(id)) => drop(harness.cloud.stop_instance(REGION, id).expect("it stops")),
+            (Found::Terminated, Some(id)) => drop(harness.cloud.terminate_instance(REGION, id).expect("it ends")),
             (Found::Running | Found::Vanished | Found::Nothing | Found::Stopped | Found::Terminated, _) => {}
         }
-        stage.add_worker(
+        harness.add_worker(
             name,
             json!({
                 "status": status, "desired_status": desired, "ec2_instance_id": instance,
@@ -87,9 +87,9 @@ async fn every_divergence_is_answered_within_the_first_sweep() {
             }),
         );
     }
-    stage.cloud.advance(Duration::from_secs(60)).await;
+    harness.cloud.advance(Duration::from_secs(60)).await;
 
-    let swept = stage.first_sweep().await;
+    let swept = harness.first_sweep().await;
     assert_eq!(swept.report.listed, divergences.len());
     assert!(swept.report.is_complete(), "{:?}", swept.report.unfinished);
     for (name, (status, desired, _, expected)) in names.iter().zip(&divergences) {
@@ -98,13 +98,13 @@ async fn every_divergence_is_answered_within_the_first_sweep() {
         let story = format!("{name}: {status}, wanted {desired:?}: {}", pass.reason);
         assert_eq!(pass.to_status, *expected, "{story}");
         let last = passes.next_back().unwrap_or(pass);
-        assert_eq!(stage.status(name).await, last.to_status, "{story}");
+        assert_eq!(harness.status(name).await, last.to_status, "{story}");
     }
 
     // Nothing is left half way.
     for _ in 0..8 {
-        stage.cloud.advance(Duration::from_secs(30)).await;
-        assert!(stage.first_sweep().await.report.is_complete());
+        harness.cloud.advance(Duration::from_secs(30)).await;
+        assert!(harness.first_sweep().await.report.is_complete());
     }
     for (name, (status, desired, found, _)) in names.iter().zip(&divergences) {
         let end = match (*status, *desired, found) {
@@ -114,40 +114,44 @@ async fn every_divergence_is_answered_within_the_first_sweep() {
             (_, None, Found::Running) => "running",
             (_, None, Found::Stopped | Found::Nothing) => "stopped",
         };
-        assert_eq!(stage.cloud.worker(name).expect("it exists").status(), end, "{name}: {status}, wanted {desired:?}");
+        assert_eq!(
+            harness.cloud.worker(name).expect("it exists").status(),
+            end,
+            "{name}: {status}, wanted {desired:?}"
+        );
     }
-    assert_eq!(stage.ec2_calls("RunInstances"), 2, "only for those that had nothing");
+    assert_eq!(harness.ec2_calls("RunInstances"), 2, "only for those that had nothing");
 }
 
 #[tokio::test]
 async fn what_happens_while_the_controller_is_down_is_put_right_by_its_successor() {
-    let stage = Stage::live().await;
+    let harness = Harness::with_real_clock().await;
     let workers = ["w-paused", "w-killed", "w-rested", "w-doomed", "w-asleep", "w-awake"];
-    workers.iter().for_each(|worker| stage.add_worker(worker, json!({"desired_status": "running"})));
-    let first = stage.controller("first", |_| {});
-    all_become(&stage, &workers.map(|worker| (worker, "running"))).await;
+    workers.iter().for_each(|worker| harness.add_worker(worker, json!({"desired_status": "running"})));
+    let first = harness.start_controller("first", |_| {});
+    all_become(&harness, &workers.map(|worker| (worker, "running"))).await;
     for parked in ["w-asleep", "w-awake"] {
-        stage.cloud.update_worker(parked, json!({"desired_status": "stopped"})).expect("a wish");
+        harness.cloud.update_worker(parked, json!({"desired_status": "stopped"})).expect("a wish");
     }
-    all_become(&stage, &[("w-asleep", "stopped"), ("w-awake", "stopped")]).await;
+    all_become(&harness, &[("w-asleep", "stopped"), ("w-awake", "stopped")]).await;
     first.crash();
 
     let instance =
-        |worker: &str| stage.cloud.worker(worker).expect("it exists").instance_id().expect("it has one").to_owned();
-    stage.cloud.stop_instance(REGION, &instance("w-paused")).expect("cost automation stops it");
-    stage.cloud.terminate_instance(REGION, &instance("w-killed")).expect("somebody terminates it");
-    stage.cloud.start_instance(REGION, &instance("w-awake")).expect("somebody starts it");
-    stage.cloud.update_worker("w-awake", json!({"desired_status": null})).expect("nobody has an opinion");
+        |worker: &str| harness.cloud.worker(worker).expect("it exists").instance_id().expect("it has one").to_owned();
+    harness.cloud.stop_instance(REGION, &instance("w-paused")).expect("cost automation stops it");
+    harness.cloud.terminate_instance(REGION, &instance("w-killed")).expect("somebody terminates it");
+    harness.cloud.start_instance(REGION, &instance("w-awake")).expect("somebody starts it");
+    harness.cloud.update_worker("w-awake", json!({"desired_status": null})).expect("nobody has an opinion");
     for (worker, desired) in [("w-rested", "stopped"), ("w-doomed", "terminated"), ("w-asleep", "running")] {
-        stage.cloud.update_worker(worker, json!({"desired_status": desired})).expect("a wish");
+        harness.cloud.update_worker(worker, json!({"desired_status": desired})).expect("a wish");
     }
 
-    let second = stage.controller("second", |_| {});
+    let second = harness.start_controller("second", |_| {});
     let report = second.controller.ready().await;
     // Discovery does not wait for the sweep: on a busy machine it may have seen to the two that end before they are listed.
     assert!(report.is_complete() && (4..=6).contains(&report.listed), "{report:?}");
     all_become(
-        &stage,
+        &harness,
         &[
             ("w-paused", "running"),
             ("w-killed", "terminated"),
@@ -159,20 +163,20 @@ async fn what_happens_while_the_controller_is_down_is_put_right_by_its_successor
     )
     .await;
     second.stop().await;
-    assert_eq!(stage.living_instances().len(), 4);
-    assert_eq!(stage.ec2_calls("RunInstances"), 6, "nobody was launched anew");
+    assert_eq!(harness.active_instances().len(), 4);
+    assert_eq!(harness.ec2_calls("RunInstances"), 6, "nobody was launched anew");
 }
 
 #[tokio::test]
 async fn a_thousand_stopped_workers_cost_a_describe_or_two_and_no_write() {
     let builder = FakeCloud::builder().pace(Pace::Manual).stop_while_pending(StopWhilePending::Allowed);
-    let stage = Stage::with(builder).await;
+    let harness = Harness::start(builder).await;
     let image = fake_cloud::world::Catalog::for_region(REGION).images[3].id.clone();
     let thousand = LaunchRequest { min_count: 1000, max_count: 1000, ..LaunchRequest::new(image) };
-    let instances = stage.cloud.world().console_launch(REGION, thousand).expect("they launch");
+    let instances = harness.cloud.world().console_launch(REGION, thousand).expect("they launch");
     for (number, instance) in instances.iter().enumerate() {
-        stage.cloud.stop_instance(REGION, &instance.id).expect("it stops");
-        stage.add_worker(
+        harness.cloud.stop_instance(REGION, &instance.id).expect("it stops");
+        harness.add_worker(
             &format!("w-{number:04}"),
             json!({
                 "status": "stopped", "desired_status": "stopped", "ec2_instance_id": instance.id,
@@ -180,33 +184,33 @@ async fn a_thousand_stopped_workers_cost_a_describe_or_two_and_no_write() {
             }),
         );
     }
-    stage.cloud.advance(Duration::from_secs(60)).await;
+    harness.cloud.advance(Duration::from_secs(60)).await;
 
-    let swept = stage.first_sweep().await;
+    let swept = harness.first_sweep().await;
     assert_eq!((swept.report.listed, swept.report.is_complete()), (1000, true));
     assert_eq!(swept.report.outcomes.get("success"), Some(&1000));
-    let describes = stage.ec2_calls("DescribeInstances");
+    let describes = harness.ec2_calls("DescribeInstances");
     assert!((1..=2).contains(&describes), "{describes} describes for a thousand workers");
-    assert_eq!(stage.control_plane_writes(), 0);
-    assert_eq!(stage.ec2_calls("StartInstances") + stage.ec2_calls("StopInstances"), 0);
-    assert_eq!(stage.cloud.count(Service::ControlPlane, "list_workers"), 1);
-    assert_eq!(stage.cloud.count(Service::ControlPlane, "get_worker"), 0);
+    assert_eq!(harness.control_plane_writes(), 0);
+    assert_eq!(harness.ec2_calls("StartInstances") + harness.ec2_calls("StopInstances"), 0);
+    assert_eq!(harness.cloud.count(Service::ControlPlane, "list_workers"), 1);
+    assert_eq!(harness.cloud.count(Service::ControlPlane, "get_worker"), 0);
 }
 
 #[tokio::test]
 async fn a_sweep_over_two_regions_describes_each_of_them_once() {
-    let stage = Stage::still().await;
+    let harness = Harness::with_manual_clock().await;
     for (region, number) in
         [REGION, "eu-west-1"].into_iter().flat_map(|region| (1..=5).map(move |number| (region, number)))
     {
-        let instance = stage.cloud.run_instance(region, &[]).expect("it launches").id.clone();
-        stage.add_worker(
+        let instance = harness.cloud.run_instance(region, &[]).expect("it launches").id.clone();
+        harness.add_worker(
             &format!("w-{region}-{number}"),
             json!({"status": "stopped", "aws_region": region, "ec2_instance_id": instance, "created_at": LONG_AGO}),
         );
     }
-    stage.cloud.advance(Duration::from_secs(60)).await;
-    let swept = stage.first_sweep().await;
+    harness.cloud.advance(Duration::from_secs(60)).await;
+    let swept = harness.first_sweep().await;
     assert!(
         swept.results.iter().take(10).all(|pass| pass.to_status == Status::Running),
         "nobody is looked for where he is not"
@@ -217,7 +221,7 @@ async fn a_sweep_over_two_regions_describes_each_of_them_once() {
             region: Some(region.to_owned()),
             ..RequestFilter::default()
         };
-        stage
+        harness
             .cloud
             .requests(&filter)
             .into_iter()
@@ -229,38 +233,41 @@ async fn a_sweep_over_two_regions_describes_each_of_them_once() {
 
 #[tokio::test]
 async fn a_sweep_that_ec2_does_not_answer_changes_nobody_and_the_next_one_does() {
-    let stage = Stage::still().await;
-    let ended = stage.add_running_worker("w-ended").await;
-    stage.add_running_worker("w-alive").await;
-    stage.cloud.terminate_instance(REGION, &ended).expect("it ends");
-    stage.cloud.advance(Duration::from_secs(60)).await;
-    stage.fault(json!({"service": "ec2", "action": {"kind": "error", "code": "UnauthorizedOperation"}}));
+    let harness = Harness::with_manual_clock().await;
+    let ended = harness.add_running_worker("w-ended").await;
+    harness.add_running_worker("w-alive").await;
+    harness.cloud.terminate_instance(REGION, &ended).expect("it ends");
+    harness.cloud.advance(Duration::from_secs(60)).await;
+    harness.inject(json!({"service": "ec2", "action": {"kind": "error", "code": "UnauthorizedOperation"}}));
 
-    let blind = stage.first_sweep().await;
+    let blind = harness.first_sweep().await;
     assert_eq!(blind.report.outcomes.get("retry"), Some(&2), "{:?}", blind.report);
     assert!(blind.results.iter().all(|pass| pass.to_status == Status::Running && pass.error.is_some()));
-    assert_eq!(stage.control_plane_writes(), 0);
+    assert_eq!(harness.control_plane_writes(), 0);
 
-    stage.cloud.clear_faults();
-    assert!(stage.first_sweep().await.report.is_complete());
-    assert_eq!((stage.status("w-ended").await, stage.status("w-alive").await), (Status::Terminated, Status::Running));
+    harness.cloud.clear_faults();
+    assert!(harness.first_sweep().await.report.is_complete());
+    assert_eq!(
+        (harness.status("w-ended").await, harness.status("w-alive").await),
+        (Status::Terminated, Status::Running)
+    );
 }
 
 #[tokio::test]
 async fn the_gate_opens_after_the_first_sweep_and_not_before() {
-    let stage = Stage::live().await;
+    let harness = Harness::with_real_clock().await;
     for number in 1..=8 {
-        stage.add_worker(&format!("w-{number}"), json!({"desired_status": "running"}));
+        harness.add_worker(&format!("w-{number}"), json!({"desired_status": "running"}));
     }
-    let mut leader = stage.controller("leader", |config| config.startup.delay = Duration::from_millis(300));
+    let mut leader = harness.start_controller("leader", |config| config.startup.delay = Duration::from_millis(300));
     assert_eq!(*leader.controller.readiness().borrow(), Readiness::Standby);
     let report = leader.controller.ready().await;
     assert_eq!((report.listed, report.is_complete()), (8, true));
-    assert!(stage.cloud.workers().iter().all(|worker| worker.status() != "pending"), "all were looked at before");
+    assert!(harness.cloud.workers().iter().all(|worker| worker.status() != "pending"), "all were looked at before");
     assert!(leader.telemetry.to_prometheus().contains("lcm_ready 1"));
 
     // Nobody to look at is a sweep, too; but a standby has not looked.
-    let standby = stage.controller("standby", |_| {});
+    let standby = harness.start_controller("standby", |_| {});
     assert_eq!(*standby.controller.readiness().borrow(), Readiness::Standby);
     leader.stop().await;
     leader = standby;
@@ -270,13 +277,13 @@ async fn the_gate_opens_after_the_first_sweep_and_not_before() {
 
 #[tokio::test]
 async fn the_gate_opens_with_a_report_when_one_worker_hangs() {
-    let stage = Stage::live().await;
-    let stuck = stage.add_running_worker("w-stuck").await;
+    let harness = Harness::with_real_clock().await;
+    let stuck = harness.add_running_worker("w-stuck").await;
     for number in 1..=4 {
-        stage.add_worker(&format!("w-{number}"), json!({"desired_status": "running"}));
+        harness.add_worker(&format!("w-{number}"), json!({"desired_status": "running"}));
     }
-    stage.fault(hang(&stuck));
-    let actor = stage.controller("leader", |config| {
+    harness.inject(hang(&stuck));
+    let actor = harness.start_controller("leader", |config| {
         // Long enough for the others on a busy machine, shorter than the patience with a CML.
         config.startup.limit = Some(Duration::from_secs(8));
         config.discovery = None;
@@ -285,75 +292,75 @@ async fn the_gate_opens_with_a_report_when_one_worker_hangs() {
     assert_eq!((report.listed, &report.unfinished), (5, &vec!["w-stuck".to_owned()]));
     assert_eq!(report.outcomes.values().sum::<usize>(), 4);
     let others = [("w-1", "running"), ("w-2", "running"), ("w-3", "running"), ("w-4", "running")];
-    all_become(&stage, &others).await;
-    stage.cloud.clear_faults();
+    all_become(&harness, &others).await;
+    harness.cloud.clear_faults();
     actor.crash();
 }
 
 #[tokio::test]
 async fn a_sweep_whose_listing_fails_is_tried_again_before_anybody_is_told_ready() {
-    let stage = Stage::live().await;
-    stage.add_worker("w-1", json!({"desired_status": "running"}));
-    stage.fault(json!({
+    let harness = Harness::with_real_clock().await;
+    harness.add_worker("w-1", json!({"desired_status": "running"}));
+    harness.inject(json!({
         "service": "control-plane", "operation": "list_workers", "times": 3, "action": {"kind": "error", "code": "500"},
     }));
-    let actor = stage.controller("leader", |config| config.discovery = None);
+    let actor = harness.start_controller("leader", |config| config.discovery = None);
     let report = actor.controller.ready().await;
     assert_eq!(report.listed, 1, "an empty report would have been a lie");
-    assert_eq!(stage.strikes(), 3);
-    all_become(&stage, &[("w-1", "running")]).await;
+    assert_eq!(harness.faults_applied(), 3);
+    all_become(&harness, &[("w-1", "running")]).await;
     actor.stop().await;
 }
 
 #[tokio::test]
 async fn polling_asks_nothing_about_workers_at_rest() {
-    let stage = Stage::live().await;
+    let harness = Harness::with_real_clock().await;
     for number in 1..=5 {
-        let id = stage.cloud.run_instance(REGION, &[]).expect("it launches").id.clone();
-        stage.cloud.stop_instance(REGION, &id).expect("it stops");
-        stage.add_worker(
+        let id = harness.cloud.run_instance(REGION, &[]).expect("it launches").id.clone();
+        harness.cloud.stop_instance(REGION, &id).expect("it stops");
+        harness.add_worker(
             &format!("w-{number}"),
             json!({"status": "stopped", "desired_status": "stopped", "ec2_instance_id": id}),
         );
     }
-    stage.add_worker("w-failed", json!({"status": "failed", "desired_status": "running"}));
-    let actor = stage.lone_controller(|config| config.discovery = None);
+    harness.add_worker("w-failed", json!({"status": "failed", "desired_status": "running"}));
+    let actor = harness.start_standalone_controller(|config| config.discovery = None);
     let report = actor.controller.ready().await;
     assert_eq!(report.listed, 6);
-    let describes = stage.ec2_calls("DescribeInstances");
+    let describes = harness.ec2_calls("DescribeInstances");
     assert!(describes <= 2, "the sweep trusts no record, but asks for all at once: {describes}");
 
-    let listings = || stage.cloud.count(Service::ControlPlane, "list_workers");
+    let listings = || harness.cloud.count(Service::ControlPlane, "list_workers");
     let before = listings();
     eventually("several polling cycles have passed", async || listings() >= before + 8).await;
-    assert_eq!(stage.ec2_calls("DescribeInstances"), describes);
-    assert_eq!(stage.control_plane_writes(), 0);
+    assert_eq!(harness.ec2_calls("DescribeInstances"), describes);
+    assert_eq!(harness.control_plane_writes(), 0);
     actor.stop().await;
 }
 
 #[tokio::test]
 async fn polling_alone_converges_when_every_event_is_lost() {
-    let stage = Stage::live().await;
-    stage.add_worker("w-1", json!({"desired_status": "running"}));
-    let actor = stage.controller("leader", |config| config.discovery = None);
-    all_become(&stage, &[("w-1", "running")]).await;
-    stage.cloud.etcd().inject(Fault::WatchStall);
+    let harness = Harness::with_real_clock().await;
+    harness.add_worker("w-1", json!({"desired_status": "running"}));
+    let actor = harness.start_controller("leader", |config| config.discovery = None);
+    all_become(&harness, &[("w-1", "running")]).await;
+    harness.cloud.etcd().inject(Fault::WatchStall);
 
     for (desired, status) in [("stopped", "stopped"), ("running", "running"), ("terminated", "terminated")] {
-        stage.cloud.update_worker("w-1", json!({"desired_status": desired})).expect("a wish nobody hears of");
-        all_become(&stage, &[("w-1", status)]).await;
+        harness.cloud.update_worker("w-1", json!({"desired_status": desired})).expect("a wish nobody hears of");
+        all_become(&harness, &[("w-1", status)]).await;
     }
     // One that is at rest and is wanted again is seen at the next listing.
-    stage.add_worker("w-2", json!({"desired_status": "running"}));
-    all_become(&stage, &[("w-2", "running")]).await;
+    harness.add_worker("w-2", json!({"desired_status": "running"}));
+    all_become(&harness, &[("w-2", "running")]).await;
     actor.stop().await;
 }
 
-async fn all_become(stage: &Stage, expected: &[(&str, &str)]) {
+async fn all_become(harness: &Harness, expected: &[(&str, &str)]) {
     let holds = async || {
         expected
             .iter()
-            .all(|(worker, status)| stage.cloud.worker(worker).is_ok_and(|record| record.status() == *status))
+            .all(|(worker, status)| harness.cloud.worker(worker).is_ok_and(|record| record.status() == *status))
     };
     eventually(&format!("{expected:?}"), holds).await;
 }

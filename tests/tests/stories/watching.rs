@@ -12,7 +12,7 @@ use lcm_sdk::workers::WorkerControllerConfig;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::stage::{Actor, Stage, eventually};
+use lcm_tests::harness::{Harness, RunningController, eventually};
 
 const DEBOUNCE: Duration = Duration::from_millis(500);
 
@@ -38,117 +38,121 @@ fn attentive() -> WatchConfig {
 }
 
 /// A controller that has looked at everything and watches.
-async fn watching(stage: &Stage, workers: &[&str], change: impl FnOnce(&mut WorkerControllerConfig)) -> Actor {
+async fn watching(
+    harness: &Harness,
+    workers: &[&str],
+    change: impl FnOnce(&mut WorkerControllerConfig),
+) -> RunningController {
     for id in workers.iter().chain(&["w-first"]) {
-        stage.add_running_worker(id).await;
+        harness.add_running_worker(id).await;
     }
-    let actor = stage.controller("only", change);
+    let actor = harness.start_controller("only", change);
     assert!(actor.controller.ready().await.is_complete());
     eventually("it watches", || async { actor.controller.watch_state() == Some(WatchState::Connected) }).await;
     // A watch that has just begun has everything looked at once. That is over when the first change is acted on.
-    stop(stage, "w-first");
-    is_stopped(stage, "w-first").await;
+    stop(harness, "w-first");
+    is_stopped(harness, "w-first").await;
     actor
 }
 
 /// EC2 was asked to stop its instance.
-async fn is_stopped(stage: &Stage, id: &str) {
-    let instance = stage.worker(id).await.ec2_instance_id.expect("it has an instance");
+async fn is_stopped(harness: &Harness, id: &str) {
+    let instance = harness.worker(id).await.ec2_instance_id.expect("it has an instance");
     let filter = RequestFilter {
         operation: Some("StopInstances".to_owned()),
         subject: Some(instance.to_string()),
         ..RequestFilter::default()
     };
-    eventually(&format!("{id} is stopped"), || async { !stage.cloud.requests(&filter).is_empty() }).await;
+    eventually(&format!("{id} is stopped"), || async { !harness.cloud.requests(&filter).is_empty() }).await;
 }
 
-fn stop(stage: &Stage, id: &str) {
-    stage.cloud.update_worker(id, json!({"desired_status": "stopped"})).expect("an operator's wish");
+fn stop(harness: &Harness, id: &str) {
+    harness.cloud.update_worker(id, json!({"desired_status": "stopped"})).expect("an operator's wish");
 }
 
 #[tokio::test]
 async fn a_change_is_acted_on_after_the_debounce_and_little_more() {
-    let stage = Stage::live().await;
-    let actor = watching(&stage, &["w-1", "w-2"], by_watch_alone).await;
+    let harness = Harness::with_real_clock().await;
+    let actor = watching(&harness, &["w-1", "w-2"], by_watch_alone).await;
     let passes = |id: &str| actor.controller.controller().resource(id).and_then(|it| it.last_ended_at);
     let untouched = passes("w-2");
     let changed = Instant::now();
-    stop(&stage, "w-1");
-    is_stopped(&stage, "w-1").await;
+    stop(&harness, "w-1");
+    is_stopped(&harness, "w-1").await;
     let took = changed.elapsed();
     println!("acted on {took:?} after the change, with a debounce of {DEBOUNCE:?}");
     assert!(took < DEBOUNCE + Duration::from_secs(8), "acted on after {took:?}");
-    assert_eq!(stage.ec2_calls("StopInstances"), 2, "each was stopped once");
+    assert_eq!(harness.ec2_calls("StopInstances"), 2, "each was stopped once");
     assert_eq!(passes("w-2"), untouched, "nobody looked at the other");
     actor.stop().await;
 }
 
 #[tokio::test]
 async fn when_every_event_is_lost_polling_finds_the_change() {
-    let stage = Stage::live().await;
-    let actor = watching(&stage, &["w-1"], |_| {}).await;
-    stage.cloud.etcd().inject(Fault::WatchStall);
-    stop(&stage, "w-1");
-    is_stopped(&stage, "w-1").await;
-    assert_eq!(stage.ec2_calls("StopInstances"), 2, "each was stopped once");
+    let harness = Harness::with_real_clock().await;
+    let actor = watching(&harness, &["w-1"], |_| {}).await;
+    harness.cloud.etcd().inject(Fault::WatchStall);
+    stop(&harness, "w-1");
+    is_stopped(&harness, "w-1").await;
+    assert_eq!(harness.ec2_calls("StopInstances"), 2, "each was stopped once");
     assert_eq!(actor.telemetry.anomalies(Anomaly::WatchRelisted), 0, "the watch had not noticed yet");
     actor.stop().await;
 }
 
 #[tokio::test]
 async fn a_watch_that_stalls_is_cut_or_meets_a_compaction_misses_nothing() {
-    let stage = Stage::live().await;
-    let actor = watching(&stage, &["w-stall", "w-cut", "w-compact", "w-after"], by_watch_alone).await;
-    let etcd = stage.cloud.etcd();
+    let harness = Harness::with_real_clock().await;
+    let actor = watching(&harness, &["w-stall", "w-cut", "w-compact", "w-after"], by_watch_alone).await;
+    let etcd = harness.cloud.etcd();
 
     etcd.inject(Fault::WatchStall);
-    stop(&stage, "w-stall");
-    is_stopped(&stage, "w-stall").await;
+    stop(&harness, "w-stall");
+    is_stopped(&harness, "w-stall").await;
     etcd.inject(Fault::WatchResume);
     assert!(actor.telemetry.anomalies(Anomaly::WatchRelisted) >= 1);
 
     etcd.inject(Fault::WatchCut);
-    stop(&stage, "w-cut");
-    is_stopped(&stage, "w-cut").await;
+    stop(&harness, "w-cut");
+    is_stopped(&harness, "w-cut").await;
 
     etcd.inject(Fault::WatchStall);
-    stop(&stage, "w-compact");
+    stop(&harness, "w-compact");
     etcd.inject(Fault::Compact);
     etcd.inject(Fault::WatchResume);
-    is_stopped(&stage, "w-compact").await;
+    is_stopped(&harness, "w-compact").await;
 
-    stop(&stage, "w-after");
-    is_stopped(&stage, "w-after").await;
-    assert_eq!(stage.ec2_calls("StopInstances"), 5, "each was stopped once");
+    stop(&harness, "w-after");
+    is_stopped(&harness, "w-after").await;
+    assert_eq!(harness.ec2_calls("StopInstances"), 5, "each was stopped once");
     assert_eq!(actor.telemetry.anomalies(Anomaly::WatchGivenUp), 0);
     actor.stop().await;
 }
 
 #[tokio::test]
 async fn a_watch_that_gives_up_says_so_polling_carries_on_and_brings_it_back() {
-    let stage = Stage::live().await;
-    let actor = watching(&stage, &["w-1", "w-2"], |config| config.watch = Some(attentive())).await;
+    let harness = Harness::with_real_clock().await;
+    let actor = watching(&harness, &["w-1", "w-2"], |config| config.watch = Some(attentive())).await;
     for prefix in ["/workers/", "/lcm/workers/"] {
-        stage.fault(json!({
+        harness.inject(json!({
             "service": "etcd", "operation": "Range", "key_prefix": prefix,
             "action": {"kind": "error", "code": "unavailable"},
         }));
     }
-    stage.cloud.etcd().inject(Fault::WatchCut);
+    harness.cloud.etcd().inject(Fault::WatchCut);
     eventually("it has given up", || async { actor.controller.watch_state() == Some(WatchState::GivenUp) }).await;
     assert!(actor.telemetry.anomalies(Anomaly::WatchGivenUp) >= 1);
     assert_eq!(actor.controller.stats().watch, Some(WatchState::GivenUp));
     assert!(actor.telemetry.to_prometheus().contains(r#"kind="watch_given_up""#));
     assert!(actor.controller.lease().is_some(), "only the watch is in trouble");
 
-    stop(&stage, "w-1");
-    is_stopped(&stage, "w-1").await;
+    stop(&harness, "w-1");
+    is_stopped(&harness, "w-1").await;
     let said = actor.telemetry.anomalies(Anomaly::WatchGivenUp);
     assert!(said <= 2, "said once for each prefix, not with every cycle: {said}");
 
-    stage.cloud.clear_faults();
+    harness.cloud.clear_faults();
     eventually("it watches again", || async { actor.controller.watch_state() == Some(WatchState::Connected) }).await;
-    stop(&stage, "w-2");
-    is_stopped(&stage, "w-2").await;
+    stop(&harness, "w-2");
+    is_stopped(&harness, "w-2").await;
     actor.stop().await;
 }

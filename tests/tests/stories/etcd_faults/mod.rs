@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 use self::wishes::Operators;
 use self::witness::Witness;
 use crate::leaders::{Contest, Process};
-use crate::stage::eventually;
+use lcm_tests::harness::eventually;
 
 const WORKERS: usize = 8;
 const TTL: Duration = Duration::from_secs(4);
@@ -141,7 +141,7 @@ async fn whatever_happens_to_etcd_nothing_is_lost_nothing_is_doubled_and_one_lea
     let done = drama.contest.deeds().len() - workers.len();
     // Counted by EC2 itself: a leader that loses its lead in the middle of a call does not hear how it went.
     let served =
-        ["StartInstances", "StopInstances"].map(|call| drama.contest.stage.ec2_calls(call)).iter().sum::<usize>();
+        ["StartInstances", "StopInstances"].map(|call| drama.contest.harness.ec2_calls(call)).iter().sum::<usize>();
     assert!(served >= wished, "each wish is at least one call of EC2: {wished} wishes, {served} calls");
     // It may have the next one make the call again, which changes nothing.
     let repeated = done.saturating_sub(wished);

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::leaders::Contest;
-use crate::stage::eventually;
+use lcm_tests::harness::eventually;
 
 /// How often they look.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -103,7 +103,7 @@ impl Operators {
 
 impl Wish {
     fn look(&mut self, contest: &Contest, tally: &Tally, etcd: &Client) {
-        let record = contest.stage.cloud.worker(&self.worker).expect("it exists");
+        let record = contest.harness.cloud.worker(&self.worker).expect("it exists");
         if record.status() != self.wanted {
             return;
         }
@@ -129,7 +129,7 @@ impl Wish {
     fn change_mind(&mut self, contest: &Contest, tally: &Tally, etcd: &Client) {
         self.wanted = if self.wanted == "running" { "stopped" } else { "running" };
         tally.wished.fetch_add(1, Ordering::SeqCst);
-        let written = contest.stage.cloud.update_worker(&self.worker, json!({"desired_status": self.wanted}));
+        let written = contest.harness.cloud.update_worker(&self.worker, json!({"desired_status": self.wanted}));
         self.since = written.expect("a good wish").text("updated_at").map(str::to_owned);
         // As the control plane does it, beside what it keeps itself: it may fail, and nobody waits for it.
         let (mut etcd, key, wanted) =

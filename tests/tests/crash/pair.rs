@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use fake_cloud::etcd::{Fault, KeyRange, Range, Record};
 use lcm_sdk::controller::ElectionConfig;
 
-use crate::ground::Ground;
+use crate::fixture::Fixture;
 
 struct Controller {
     identity: String,
@@ -17,17 +17,17 @@ struct Controller {
 }
 
 pub(crate) struct Pair {
-    ground: Arc<Ground>,
+    fixture: Arc<Fixture>,
     logs: PathBuf,
     running: Vec<Controller>,
     started: usize,
 }
 
 impl Pair {
-    pub(crate) fn start(ground: &Arc<Ground>) -> Self {
+    pub(crate) fn start(fixture: &Arc<Fixture>) -> Self {
         let logs = std::env::temp_dir().join(format!("lcm-kills-{}", std::process::id()));
         std::fs::create_dir_all(&logs).expect("a directory");
-        let mut pair = Self { ground: Arc::clone(ground), logs, running: Vec::new(), started: 0 };
+        let mut pair = Self { fixture: Arc::clone(fixture), logs, running: Vec::new(), started: 0 };
         pair.start_another();
         pair.start_another();
         pair
@@ -39,7 +39,7 @@ impl Pair {
         let log = File::create(self.logs.join(&identity)).expect("a file");
         let process = Command::new(env!("CARGO_BIN_EXE_worker-controller-under-test"))
             .env_clear()
-            .envs(self.ground.environment())
+            .envs(self.fixture.environment())
             .env("LCM_INSTANCE_ID", &identity)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -52,7 +52,7 @@ impl Pair {
     /// The key of the one that leads.
     fn key(&self) -> Option<Arc<Record>> {
         let range = Range::new(KeyRange::One(ElectionConfig::WORKER_CONTROLLER.into()));
-        self.ground.cloud.etcd().range(&range).expect("a good range").records.pop()
+        self.fixture.cloud.etcd().range(&range).expect("a good range").records.pop()
     }
 
     /// Who of the two leads, as soon as one does.
@@ -81,7 +81,7 @@ impl Pair {
     /// Ends the lease of one that was killed.
     pub(crate) fn bury(&self, identity: &str) {
         if let Some(key) = self.key().filter(|key| key.value == identity.as_bytes()) {
-            self.ground.cloud.etcd().inject(Fault::LeaseLost(Some(key.lease)));
+            self.fixture.cloud.etcd().inject(Fault::LeaseLost(Some(key.lease)));
         }
     }
 

@@ -359,7 +359,7 @@ async fn standard_environment_configures_ec2() {
         // Variables can be set safely only for a new process, so the test starts itself.
         let mut itself = std::process::Command::new(std::env::current_exe().expect("this test"));
         itself
-            .args(["--exact", "standard_environment_configures_ec2"])
+            .args(["--exact", "compute::standard_environment_configures_ec2"])
             .env(LOOK_FOR, id.as_str())
             .env("AWS_ACCESS_KEY_ID", "fake")
             .env("AWS_SECRET_ACCESS_KEY", "fake")

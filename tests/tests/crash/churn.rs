@@ -9,7 +9,7 @@ use fake_cloud::control_plane::{Input, Worker};
 use fake_cloud::world::{InstanceState, SeededRng};
 use serde_json::{Value, json};
 
-use crate::ground::Ground;
+use crate::fixture::Fixture;
 use crate::hosts::Hosts;
 use crate::rules::{self, Verdict};
 
@@ -37,9 +37,9 @@ pub(crate) struct Churn {
 }
 
 impl Churn {
-    pub(crate) fn begin(ground: Arc<Ground>, seed: u64) -> Self {
+    pub(crate) fn begin(fixture: Arc<Fixture>, seed: u64) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
-        let mut fleet = Fleet::new(ground, seed);
+        let mut fleet = Fleet::new(fixture, seed);
         fleet.break_things();
         for (kind, number) in [("restless", RESTLESS), ("host", HOSTS), ("mortal", MORTAL)] {
             // Half of them have been there for a while; the others are to be launched.
@@ -52,7 +52,7 @@ impl Churn {
                     fleet.step();
                     std::thread::sleep(PAUSE);
                 }
-                let faults = fleet.ground.cloud.world().faults().list().iter().map(|rule| rule.struck).sum();
+                let faults = fleet.fixture.cloud.world().faults().list().iter().map(|rule| rule.struck).sum();
                 Churned { faults, ..fleet.churned }
             }
         });
@@ -66,7 +66,7 @@ impl Churn {
 }
 
 struct Fleet {
-    ground: Arc<Ground>,
+    fixture: Arc<Fixture>,
     dice: SeededRng,
     added: usize,
     strangers: u64,
@@ -74,10 +74,10 @@ struct Fleet {
 }
 
 impl Fleet {
-    fn new(ground: Arc<Ground>, seed: u64) -> Self {
+    fn new(fixture: Arc<Fixture>, seed: u64) -> Self {
         let churned =
-            Churned { steps: 0, faults: 0, verdict: Verdict::default(), hosts: Hosts::new(Arc::clone(&ground)) };
-        Self { ground, dice: SeededRng::new(seed, "churn"), added: 0, strangers: 0, churned }
+            Churned { steps: 0, faults: 0, verdict: Verdict::default(), hosts: Hosts::new(Arc::clone(&fixture)) };
+        Self { fixture, dice: SeededRng::new(seed, "churn"), added: 0, strangers: 0, churned }
     }
 
     /// EC2 throttles, has no room, lags and loses answers; the control plane fails and loses answers too.
@@ -98,7 +98,7 @@ impl Fleet {
             let rule =
                 json!({"service": service, "operation": operation, "probability": probability, "action": action});
             let rule = serde_json::from_value(rule).expect("a rule");
-            self.ground.cloud.inject(rule).expect("a good rule");
+            self.fixture.cloud.inject(rule).expect("a good rule");
         }
     }
 
@@ -109,13 +109,13 @@ impl Fleet {
 
     fn add_running(&mut self, kind: &str) {
         let (id, region) = self.next(kind);
-        let instance = self.ground.cloud.run_instance(region, &[("lcm:worker_id", &id)]).expect("it launches");
+        let instance = self.fixture.cloud.run_instance(region, &[("lcm:worker_id", &id)]).expect("it launches");
         self.record(&id, region, json!({"status": "provisioning", "ec2_instance_id": instance.id}));
     }
 
     fn next(&mut self, kind: &str) -> (String, &'static str) {
         self.added += 1;
-        let regions = Ground::regions();
+        let regions = Fixture::regions();
         (format!("{kind}-{:04}", self.added), regions[self.added % regions.len()])
     }
 
@@ -126,7 +126,7 @@ impl Fleet {
         });
         let (Value::Object(all), Value::Object(fields)) = (&mut record, fields) else { unreachable!("objects") };
         all.extend(fields);
-        self.ground.cloud.add_worker(record).expect("a good record");
+        self.fixture.cloud.add_worker(record).expect("a good record");
     }
 
     /// One wish or count_anomaly.
@@ -134,14 +134,14 @@ impl Fleet {
         self.churned.steps += 1;
         match self.dice.below(100) {
             0..28 => self.change_mind("restless"),
-            28..35 => self.lay_hands("restless", InstanceState::Running, |ground, region, id| {
-                drop(ground.cloud.stop_instance(region, id));
+            28..35 => self.lay_hands("restless", InstanceState::Running, |fixture, region, id| {
+                drop(fixture.cloud.stop_instance(region, id));
             }),
-            35..39 => self.lay_hands("restless", InstanceState::Stopped, |ground, region, id| {
-                drop(ground.cloud.start_instance(region, id));
+            35..39 => self.lay_hands("restless", InstanceState::Stopped, |fixture, region, id| {
+                drop(fixture.cloud.start_instance(region, id));
             }),
-            39..44 => self.lay_hands("restless", InstanceState::Running, |ground, region, id| {
-                drop(ground.cloud.terminate_instance(region, id));
+            39..44 => self.lay_hands("restless", InstanceState::Running, |fixture, region, id| {
+                drop(fixture.cloud.terminate_instance(region, id));
             }),
             44..58 => self.change_mind("mortal"),
             58..85 => {
@@ -150,17 +150,17 @@ impl Fleet {
                 }
             }
             85..87 => self.send_stranger(),
-            87..92 => self.ground.reset_failed(),
+            87..92 => self.fixture.reset_failed(),
             _ => self.rename(),
         }
         self.replace_the_dead();
         if self.churned.steps.is_multiple_of(8) {
-            self.churned.verdict = std::mem::take(&mut self.churned.verdict).and(rules::at_every_moment(&self.ground));
+            self.churned.verdict = std::mem::take(&mut self.churned.verdict).and(rules::at_every_moment(&self.fixture));
         }
     }
 
     fn living(&self, kind: &str) -> Vec<Arc<Worker>> {
-        let all = self.ground.cloud.workers().into_iter();
+        let all = self.fixture.cloud.workers().into_iter();
         all.filter(|worker| worker.id().starts_with(kind) && worker.status() != "terminated").collect()
     }
 
@@ -184,24 +184,24 @@ impl Fleet {
         };
         let wish = Input::from_value(json!({"desired_status": wish})).expect("an object");
         // Refused when it has just ended, which is as well.
-        drop(self.ground.cloud.records().set_desired(worker.id(), None, &wish));
+        drop(self.fixture.cloud.records().set_desired(worker.id(), None, &wish));
     }
 
     /// Somebody does something to an instance in the console.
-    fn lay_hands(&mut self, kind: &str, state: InstanceState, act: impl FnOnce(&Ground, &str, &str)) {
+    fn lay_hands(&mut self, kind: &str, state: InstanceState, act: impl FnOnce(&Fixture, &str, &str)) {
         let Some(worker) = self.any(kind) else { return };
         if let (Some(region), Some(id)) = (worker.text("aws_region"), worker.instance_id())
-            && self.ground.ec2_state(&worker) == Some(state)
+            && self.fixture.ec2_state(&worker) == Some(state)
         {
-            act(&self.ground, region, id);
+            act(&self.fixture, region, id);
         }
     }
 
     /// Somebody launches a machine that nobody knows of.
     fn send_stranger(&mut self) {
         if self.strangers < STRANGERS {
-            let region = Ground::regions()[usize::try_from(self.strangers).unwrap_or_default()];
-            self.ground.cloud.run_instance(region, &[("Name", "stranger")]).expect("it launches");
+            let region = Fixture::regions()[usize::try_from(self.strangers).unwrap_or_default()];
+            self.fixture.cloud.run_instance(region, &[("Name", "stranger")]).expect("it launches");
             self.strangers += 1;
         }
     }
@@ -211,7 +211,7 @@ impl Fleet {
         let Some(worker) = self.any("") else { return };
         let renamed =
             json!({"name": format!("{} again", worker.text("name").unwrap_or_default().trim_end_matches(" again"))});
-        self.ground.cloud.update_worker(worker.id(), renamed).expect("a good record");
+        self.fixture.cloud.update_worker(worker.id(), renamed).expect("a good record");
     }
 
     fn replace_the_dead(&mut self) {

@@ -46,12 +46,12 @@ const HABITS: [(&str, &str); 20] = [
     ("STARTUP_RECONCILE_DELAY", "0"),
 ];
 
-pub(crate) struct Ground {
+pub(crate) struct Fixture {
     pub(crate) cloud: FakeCloud,
     pub(crate) journal: Journal,
 }
 
-impl Ground {
+impl Fixture {
     pub(crate) async fn prepare(seed: u64) -> Self {
         let delays = Delays {
             starting: Duration::from_millis(600),

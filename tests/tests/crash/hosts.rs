@@ -9,7 +9,7 @@ use fake_cloud::world::SeededRng;
 use serde_json::json;
 
 use crate::churn::text;
-use crate::ground::{DRAIN_TIMEOUT, Ground};
+use crate::fixture::{DRAIN_TIMEOUT, Fixture};
 
 /// A session, and when it certainly was active.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(crate) struct Session {
 }
 
 pub(crate) struct Hosts {
-    ground: Arc<Ground>,
+    fixture: Arc<Fixture>,
     pub(crate) sessions: Vec<Session>,
     /// Sessions that were promised to a worker and had not begun.
     pub(crate) scheduled: Vec<String>,
@@ -32,8 +32,8 @@ pub(crate) struct Hosts {
 }
 
 impl Hosts {
-    pub(crate) fn new(ground: Arc<Ground>) -> Self {
-        Self { ground, sessions: Vec::new(), scheduled: Vec::new(), drains: BTreeMap::new(), avoided: BTreeSet::new() }
+    pub(crate) fn new(fixture: Arc<Fixture>) -> Self {
+        Self { fixture, sessions: Vec::new(), scheduled: Vec::new(), drains: BTreeMap::new(), avoided: BTreeSet::new() }
     }
 
     /// Whether a session may be ended at a moment: a drain that began after it is past its deadline.
@@ -46,7 +46,7 @@ impl Hosts {
 
     /// Whether a session goes on, as far as its own end and the control plane tell.
     fn goes_on(&self, session: &Session) -> bool {
-        let now = || self.ground.cloud.session(&session.id).expect("it exists");
+        let now = || self.fixture.cloud.session(&session.id).expect("it exists");
         session.until.is_none() && text(&now(), "status") == "running"
     }
 
@@ -61,7 +61,7 @@ impl Hosts {
             ("stopped", Some("stopped"), _) => {
                 self.avoided.remove(id);
                 let wish = Input::from_value(json!({"desired_status": "running"})).expect("an object");
-                drop(self.ground.cloud.records().set_desired(id, None, &wish));
+                drop(self.fixture.cloud.records().set_desired(id, None, &wish));
             }
             _ => {}
         }
@@ -76,14 +76,14 @@ impl Hosts {
         for _ in 0..=dice.below(2) {
             let id = format!("session-{:05}", self.sessions.len());
             let fields = json!({"id": id, "worker_id": worker, "status": "running"});
-            self.ground.cloud.add_session(fields).expect("a good session");
-            let since = self.ground.cloud.now();
+            self.fixture.cloud.add_session(fields).expect("a good session");
+            let since = self.fixture.cloud.now();
             self.sessions.push(Session { id, worker: worker.to_owned(), since, until: None });
         }
         if dice.chance(0.3) {
             let id = format!("scheduled-{:05}", self.scheduled.len());
             let fields = json!({"id": id, "worker_id": worker, "status": "scheduled"});
-            self.ground.cloud.add_session(fields).expect("a good session");
+            self.fixture.cloud.add_session(fields).expect("a good session");
             self.scheduled.push(id);
         }
     }
@@ -93,21 +93,21 @@ impl Hosts {
         let mine = self.sessions.iter().position(|session| session.worker == worker && self.goes_on(session));
         if let Some(place) = mine {
             let session = &mut self.sessions[place];
-            session.until = Some(self.ground.cloud.now());
+            session.until = Some(self.fixture.cloud.now());
             let over = Input::from_value(json!({"status": "stopped"})).expect("an object");
-            drop(self.ground.cloud.records().transition_session(&session.id, &over));
+            drop(self.fixture.cloud.records().transition_session(&session.id, &over));
         }
     }
 
     fn drain(&mut self, worker: &str) {
-        if let Ok(drained) = self.ground.cloud.records().drain(worker, None, "maintenance", "operator") {
+        if let Ok(drained) = self.fixture.cloud.records().drain(worker, None, "maintenance", "operator") {
             let since = drained.time("drain_started_at").expect("the server notes it");
             self.drains.entry(worker.to_owned()).or_default().push(since);
         }
     }
 
     fn call_off(&mut self, worker: &str) {
-        if self.ground.cloud.records().cancel_drain(worker, None, "not now", "operator").is_ok() {
+        if self.fixture.cloud.records().cancel_drain(worker, None, "not now", "operator").is_ok() {
             self.avoided.insert(worker.to_owned());
         }
     }

@@ -5,7 +5,7 @@
 //! wishes and the same intentions to kill, not the same history.
 
 mod churn;
-mod ground;
+mod fixture;
 mod hosts;
 mod journal;
 mod pair;
@@ -18,7 +18,7 @@ use fake_cloud::world::SeededRng;
 use lcm_tests::proof;
 
 use self::churn::Churn;
-use self::ground::Ground;
+use self::fixture::Fixture;
 use self::pair::Pair;
 
 /// How long anything may take on a busy machine.
@@ -49,25 +49,25 @@ impl Moment {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_controller_can_be_killed_at_any_moment_and_every_rule_holds_in_the_end() {
     let (kills, seed) = (proof::how_many("LCM_KILLS", 10), proof::how_many("LCM_SEED", 1));
-    let ground = Arc::new(Ground::prepare(seed).await);
-    let told = tokio::task::spawn_blocking(move || drama(&ground, kills, seed)).await.expect("the rules hold");
+    let fixture = Arc::new(Fixture::prepare(seed).await);
+    let told = tokio::task::spawn_blocking(move || drama(&fixture, kills, seed)).await.expect("the rules hold");
     proof::report("21-live-kills.md", &told);
 }
 
-fn drama(ground: &Arc<Ground>, kills: u64, seed: u64) -> Vec<(&'static str, String)> {
+fn drama(fixture: &Arc<Fixture>, kills: u64, seed: u64) -> Vec<(&'static str, String)> {
     let began = Instant::now();
-    let mut pair = Pair::start(ground);
-    let at_first = ground.instances().len();
-    let churn = Churn::begin(Arc::clone(ground), seed);
+    let mut pair = Pair::start(fixture);
+    let at_first = fixture.instances().len();
+    let churn = Churn::begin(Arc::clone(fixture), seed);
     let mut dice = SeededRng::new(seed, "kills");
     let mut in_the_midst = 0;
     for _ in 0..kills {
         let leader = pair.leader(PATIENCE);
-        let changed = ground.journal.changes();
+        let changed = fixture.journal.changes();
         match Moment::by_chance(&mut dice) {
             Moment::After(time) => std::thread::sleep(time),
             Moment::Changes(number) => {
-                in_the_midst += u64::from(ground.journal.wait_for(changed + number, Moment::GOOD_TIME));
+                in_the_midst += u64::from(fixture.journal.wait_for(changed + number, Moment::GOOD_TIME));
             }
         }
         pair.kill(&leader);
@@ -78,34 +78,34 @@ fn drama(ground: &Arc<Ground>, kills: u64, seed: u64) -> Vec<(&'static str, Stri
         pair.start_another();
     }
     let mut churned = churn.end();
-    ground.cloud.clear_faults();
-    let verdict = std::mem::take(&mut churned.verdict).and(rules::judge(ground, &churned));
+    fixture.cloud.clear_faults();
+    let verdict = std::mem::take(&mut churned.verdict).and(rules::judge(fixture, &churned));
     verdict.assert_clean(seed);
-    let settled = settle(ground, &pair);
-    let verdict = verdict.and(rules::judge(ground, &churned));
+    let settled = settle(fixture, &pair);
+    let verdict = verdict.and(rules::judge(fixture, &churned));
     verdict.assert_clean(seed);
     pair.assert_alive();
-    let new = ground.instances().len() - at_first;
+    let new = fixture.instances().len() - at_first;
     println!("{kills} kills in {:.0?}, {settled:.0?} of it until all was as desired", began.elapsed());
     vec![
         ("kills of a leading controller survived, SIGKILL while 200 workers churn", kills.to_string()),
         ("– of them right after a change it had made", in_the_midst.to_string()),
         ("wishes and mishaps meanwhile: desired states, drains, sessions, hands of others", churned.steps.to_string()),
         ("faults of EC2 and of the control plane meanwhile", churned.faults.to_string()),
-        ("changes made by controllers, instances that came to be", format!("{}, {new}", ground.journal.changes())),
+        ("changes made by controllers, instances that came to be", format!("{}, {new}", fixture.journal.changes())),
         ("rules checked on the cloud's own state", verdict.checked.to_string()),
         ("violations of them", verdict.violations.len().to_string()),
     ]
 }
 
 /// Waits until everybody is as desired and nobody changes anything any more. Operators look after what has failed.
-fn settle(ground: &Ground, pair: &Pair) -> Duration {
+fn settle(fixture: &Fixture, pair: &Pair) -> Duration {
     let began = Instant::now();
     loop {
-        ground.reset_failed();
-        let changed = ground.journal.changes();
-        let unsettled = rules::unsettled(ground);
-        if unsettled.is_empty() && !ground.journal.wait_for(changed + 1, ground::QUIET) {
+        fixture.reset_failed();
+        let changed = fixture.journal.changes();
+        let unsettled = rules::unsettled(fixture);
+        if unsettled.is_empty() && !fixture.journal.wait_for(changed + 1, fixture::QUIET) {
             return began.elapsed();
         }
         if began.elapsed() > PATIENCE {

@@ -1,0 +1,497 @@
+//! Harness of the stories and the demo: a fake cloud, the real providers and controllers on top.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fake_cloud::control_plane::{Input, LicenseOperation, LicenseStep};
+use fake_cloud::world::{Catalog, Delays, World};
+use fake_cloud::{FakeCloud, FakeCloudBuilder, Pace, Service};
+use lcm_sdk::controller::{ControllerConfig, ElectionConfig, Shutdown, WatchConfig};
+use lcm_sdk::ports::{Clock, Coordination, DiscoveryFilter, Events, Ports};
+use lcm_sdk::providers::aws::{Account, CloudWatch, Ec2, Tuning};
+use lcm_sdk::providers::cml::{self, CmlClient, Security};
+use lcm_sdk::providers::control_plane::{self, ControlPlaneClient};
+use lcm_sdk::providers::etcd::{Etcd, EtcdOptions};
+use lcm_sdk::providers::events::{ControlPlaneEvents, FanoutEvents, LogEvents};
+use lcm_sdk::reconciler::{Mode, ReconcileResult, Reconciler};
+use lcm_sdk::resilience::{BatchSettings, BatchingCompute};
+use lcm_sdk::telemetry::Telemetry;
+use lcm_sdk::workers::{Discovery, DiscoveryConfig, OneSweep, StartupConfig, WorkerController, WorkerControllerConfig};
+use lcm_sdk::{Policy, RegionConfig, RegionConfigs, Secret, Timestamp, Worker, WorkerStatus};
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+
+use crate::log_capture;
+
+/// Region of every instance.
+pub const REGION: &str = "us-east-1";
+/// Secret key of the AWS credentials.
+pub const AWS_SECRET: &str = "aws-secret-access-key";
+/// Password of every CML server.
+const CML_PASSWORD: &str = "cml-secret-password";
+
+/// A fake cloud with a reconciler over the real providers. Decisions follow the cloud's clock.
+///
+/// Dropping it fails the test if a secret was logged, unless it was started with [`Harness::without_log_capture`].
+pub struct Harness {
+    /// The cloud, for requests that bypass the providers.
+    pub cloud: FakeCloud,
+    /// Policy of the reconciler and of every controller started here.
+    pub policy: Policy,
+    /// Counters of the reconciler.
+    pub telemetry: Telemetry,
+    /// Providers of the reconciler.
+    pub ports: Ports,
+    reconciler: Reconciler,
+    captures_logs: bool,
+}
+
+impl Harness {
+    /// Starts a cloud on a manual clock.
+    pub async fn with_manual_clock() -> Self {
+        Self::start(FakeCloud::builder().pace(Pace::Manual)).await
+    }
+
+    /// Starts a cloud on the real clock, in which instances change state without a delay.
+    pub async fn with_real_clock() -> Self {
+        Self::start(FakeCloud::builder().delays(Delays::none())).await
+    }
+
+    /// Starts a cloud and captures the logs of this process.
+    pub async fn start(builder: FakeCloudBuilder) -> Self {
+        log_capture::install();
+        let mut harness = Self::without_log_capture(builder).await;
+        harness.captures_logs = true;
+        harness
+    }
+
+    /// Starts a cloud and leaves the logs alone.
+    ///
+    /// # Panics
+    /// If the cloud does not start.
+    pub async fn without_log_capture(builder: FakeCloudBuilder) -> Self {
+        let builder = builder.cml(|cml| cml.password = CML_PASSWORD.to_owned());
+        let cloud = builder.start().await.expect("started");
+        let policy = Policy { regions: regions(), ..Policy::default() };
+        let telemetry = Telemetry::default();
+        let ports = ports(&cloud, &telemetry);
+        let reconciler = Reconciler::configured(ports.clone(), policy.clone(), Default::default(), telemetry.clone());
+        Self { cloud, policy, telemetry, ports, reconciler, captures_logs: false }
+    }
+
+    /// Changes the policy.
+    pub fn with_policy(mut self, change: impl FnOnce(&mut Policy)) -> Self {
+        change(&mut self.policy);
+        let (ports, policy, telemetry) = (self.ports.clone(), self.policy.clone(), self.telemetry.clone());
+        self.reconciler = Reconciler::configured(ports, policy, Default::default(), telemetry);
+        self
+    }
+
+    /// The reconciler of this harness.
+    pub fn reconciler(&self) -> &Reconciler {
+        &self.reconciler
+    }
+
+    /// Adds a worker record; `fields` override the defaults.
+    pub fn add_worker(&self, id: &str, fields: Value) {
+        let mut record = json!({
+            "id": id, "name": id, "status": "pending", "template_name": "metal", "aws_region": REGION,
+            "cml_username": "admin", "cml_password": CML_PASSWORD,
+        });
+        let record_fields = record.as_object_mut().expect("an object");
+        record_fields.extend(fields.as_object().expect("an object").clone());
+        self.cloud.add_worker(record).expect("a valid record");
+    }
+
+    /// Adds a running worker with its instance and returns the instance id.
+    pub async fn add_running_worker(&self, id: &str) -> String {
+        let instance = self.cloud.run_instance(REGION, &[("lcm:worker_id", id)]).expect("launched").id.clone();
+        self.cloud.advance(Duration::from_secs(60)).await;
+        self.add_worker(id, json!({"status": "running", "desired_status": "running", "ec2_instance_id": instance}));
+        instance
+    }
+
+    /// The record as the control plane client reads it.
+    pub async fn worker(&self, id: &str) -> Worker {
+        self.ports.control_plane.worker(&id.into()).await.expect("a response").expect("an existing worker")
+    }
+
+    /// Status in the record.
+    pub async fn status(&self, id: &str) -> WorkerStatus {
+        self.worker(id).await.status
+    }
+
+    /// Reconciles the current record once.
+    pub async fn reconcile(&self, id: &str) -> ReconcileResult {
+        let worker = self.worker(id).await;
+        self.reconciler.reconcile(&worker).await
+    }
+
+    /// Reconciles every 10 s of the cloud's clock until the worker has a status; panics after 40 rounds.
+    pub async fn reconcile_until(&self, id: &str, status: WorkerStatus) {
+        let mut history = Vec::new();
+        for _ in 0..40 {
+            let result = self.reconcile(id).await;
+            history.push(format!("{} → {}: {}", result.from_status, result.to_status, result.reason));
+            if self.status(id).await == status {
+                return;
+            }
+            self.cloud.advance(Duration::from_secs(10)).await;
+        }
+        panic!("{id} never became {status}:\n{}", history.join("\n"));
+    }
+
+    /// Requests a license registration, as an operator.
+    pub fn request_registration(&self, worker: &str, token: &str) {
+        self.request_license(worker, LicenseOperation::Register, json!({"token": token}));
+    }
+
+    /// Requests a license deregistration, as an operator.
+    pub fn request_deregistration(&self, worker: &str) {
+        self.request_license(worker, LicenseOperation::Deregister, json!({}));
+    }
+
+    fn request_license(&self, worker: &str, operation: LicenseOperation, fields: Value) {
+        let input = Input::from_value(fields).expect("an object");
+        self.cloud.records().license_step(worker, None, operation, LicenseStep::Request, &input).expect("accepted");
+    }
+
+    /// Starts a drain, as an operator.
+    pub fn drain(&self, worker: &str) {
+        self.cloud.records().drain(worker, None, "maintenance", "operator").expect("a running worker");
+    }
+
+    /// Adds a session on a worker.
+    pub fn add_session(&self, id: &str, worker: &str, status: &str) {
+        self.cloud.add_session(json!({"id": id, "worker_id": worker, "status": status})).expect("a valid session");
+    }
+
+    /// Moves a session to another state.
+    pub fn move_session(&self, id: &str, status: &str) {
+        let input = Input::from_value(json!({"status": status})).expect("an object");
+        self.cloud.records().transition_session(id, &input).expect("moved");
+    }
+
+    /// Ends a session, as its user.
+    pub fn end_session(&self, id: &str) {
+        self.move_session(id, "stopped");
+    }
+
+    /// A string field of a session.
+    pub fn session_field(&self, id: &str, field: &str) -> String {
+        text(&self.cloud.session(id).expect("an existing session")[field])
+    }
+
+    /// Number of requests to CML servers for an operation.
+    pub fn cml_calls(&self, operation: &str) -> usize {
+        self.cloud.count(Service::Cml, operation)
+    }
+
+    /// Number of requests to the control plane for an operation.
+    pub fn control_plane_calls(&self, operation: &str) -> usize {
+        self.cloud.count(Service::ControlPlane, operation)
+    }
+
+    /// Actions in the scaling audit of a worker, oldest first.
+    pub fn audit(&self, worker: &str) -> Vec<String> {
+        self.cloud.records().audit(Some(worker), None).iter().map(|entry| text(&entry["action"])).collect()
+    }
+
+    /// Event types of a worker, oldest first, without record changes published by the control plane itself.
+    pub fn events(&self, worker: &str) -> Vec<String> {
+        let events = self.cloud.records().events(Some(worker), None);
+        let types = events.iter().map(|event| text(&event["type"]));
+        types
+            .filter(|kind| ![".created.", ".updated.", ".assigned."].iter().any(|recorded| kind.contains(recorded)))
+            .collect()
+    }
+
+    /// Counters that are not zero.
+    pub fn nonzero_counters(&self) -> Vec<(&'static str, u64)> {
+        self.telemetry.counters().into_iter().filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// Number of EC2 requests for an operation.
+    pub fn ec2_calls(&self, operation: &str) -> usize {
+        self.cloud.count(Service::Ec2, operation)
+    }
+
+    /// Number of writes to the control plane.
+    pub fn control_plane_writes(&self) -> usize {
+        let records = self.cloud.requests(&fake_cloud::RequestFilter::default());
+        let reads = ["list_", "get_", "idle_status", "imminent_deadlines", "health"];
+        records
+            .iter()
+            .filter(|record| record.service == Service::ControlPlane)
+            .filter(|record| !reads.iter().any(|read| record.operation.starts_with(read)))
+            .count()
+    }
+
+    /// Injects a fault rule, in the format of the admin API, and returns its id.
+    pub fn inject(&self, rule: Value) -> u64 {
+        self.cloud.inject(serde_json::from_value(rule).expect("a rule")).expect("a valid rule")
+    }
+
+    /// Number of requests that the current fault rules applied to.
+    pub fn faults_applied(&self) -> u64 {
+        self.cloud.world().faults().list().iter().map(|rule| rule.struck).sum()
+    }
+
+    /// Instances that are neither terminated nor shutting down.
+    pub fn active_instances(&self) -> Vec<String> {
+        let now = self.cloud.now();
+        let is_active = |name: &str| !matches!(name, "terminated" | "shutting-down");
+        let instances = self.cloud.instances(REGION);
+        instances.iter().filter(|i| is_active(i.state(now).name())).map(|i| i.id.clone()).collect()
+    }
+
+    /// Discovery with the reconciler of this harness.
+    pub fn discovery(&self) -> Discovery {
+        Discovery::new(self.reconciler.clone(), discovery_config(), |_| {})
+    }
+
+    /// Value of a counter.
+    pub fn counter(&self, name: &str) -> u64 {
+        self.telemetry.counters()[name]
+    }
+
+    /// A reconciler with its own providers and cache, as in another process.
+    pub fn new_reconciler(&self) -> Reconciler {
+        let telemetry = Telemetry::default();
+        Reconciler::configured(ports(&self.cloud, &telemetry), self.policy.clone(), Default::default(), telemetry)
+    }
+
+    /// Starts a controller with its own providers and counters, as in another process, and short intervals.
+    pub fn start_controller(&self, name: &str, change: impl FnOnce(&mut WorkerControllerConfig)) -> RunningController {
+        let endpoint = self.cloud.endpoints().etcd_endpoint.clone();
+        self.start_controller_on(&endpoint, name, |config, _| change(config))
+    }
+
+    /// Starts a controller that is elected on the given etcd (endpoints separated by commas); `change` may replace its
+    /// providers.
+    pub fn start_controller_on(
+        &self,
+        etcd_endpoints: &str,
+        name: &str,
+        change: impl FnOnce(&mut WorkerControllerConfig, &mut Ports),
+    ) -> RunningController {
+        let (controller, telemetry) = self.new_controller(name, Some(etcd(etcd_endpoints)), change);
+        RunningController::start(controller, telemetry)
+    }
+
+    /// Starts a controller without etcd, which leads immediately.
+    pub fn start_standalone_controller(&self, change: impl FnOnce(&mut WorkerControllerConfig)) -> RunningController {
+        let (controller, telemetry) = self.new_controller("standalone", None, |config, _| change(config));
+        RunningController::start(controller, telemetry)
+    }
+
+    /// Runs the startup sweep of a new controller.
+    pub async fn first_sweep(&self) -> OneSweep {
+        let (controller, _) = self.new_controller("sweeper", None, |_, _| {});
+        controller.sweep_once(Mode::Real, Duration::ZERO).await.expect("listed workers")
+    }
+
+    fn new_controller(
+        &self,
+        name: &str,
+        etcd: Option<Arc<dyn Coordination>>,
+        change: impl FnOnce(&mut WorkerControllerConfig, &mut Ports),
+    ) -> (WorkerController, Telemetry) {
+        let (mut config, telemetry) = (fast_config(name), Telemetry::default());
+        let mut ports = ports(&self.cloud, &telemetry);
+        change(&mut config, &mut ports);
+        let controller = WorkerController::new(ports, self.policy.clone(), etcd, config, telemetry.clone())
+            .expect("a valid configuration");
+        (controller, telemetry)
+    }
+}
+
+impl Drop for Harness {
+    fn drop(&mut self) {
+        if self.captures_logs && !std::thread::panicking() {
+            log_capture::assert_no_secrets();
+        }
+    }
+}
+
+/// A controller that runs as a task, or on threads of its own.
+pub struct RunningController {
+    /// The controller, for its lease and its queue.
+    pub controller: WorkerController,
+    /// Its counters.
+    pub telemetry: Telemetry,
+    shutdown: Shutdown,
+    task: JoinHandle<()>,
+    runtime: Option<Runtime>,
+}
+
+impl RunningController {
+    /// Starts a controller as a task of the current runtime.
+    pub fn start(controller: WorkerController, telemetry: Telemetry) -> Self {
+        let shutdown = Shutdown::new();
+        let task = tokio::spawn({
+            let (controller, shutdown) = (controller.clone(), shutdown.clone());
+            async move { controller.run(&shutdown).await }
+        });
+        Self { controller, telemetry, shutdown, task, runtime: None }
+    }
+
+    /// Starts a controller on threads of its own, so that a crash ends all of its work at once. `build` is called on
+    /// that runtime.
+    ///
+    /// # Errors
+    /// The runtime cannot be created, or `build` fails.
+    pub fn start_on_own_threads<E: From<std::io::Error>>(
+        build: impl FnOnce() -> Result<(WorkerController, Telemetry), E>,
+    ) -> Result<Self, E> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let running = {
+            let _guard = runtime.enter();
+            build().map(|(controller, telemetry)| Self::start(controller, telemetry))
+        };
+        match running {
+            Ok(mut running) => {
+                running.runtime = Some(runtime);
+                Ok(running)
+            }
+            Err(error) => {
+                runtime.shutdown_background();
+                Err(error)
+            }
+        }
+    }
+
+    /// Stops the controller: work in progress is finished and the lease is released.
+    ///
+    /// # Panics
+    /// If the controller panicked.
+    pub async fn stop(mut self) {
+        self.shutdown.request();
+        (&mut self.task).await.expect("stopped");
+    }
+
+    /// Ends the controller at once. On threads of its own the lease expires later; as a task it is released.
+    pub fn crash(mut self) {
+        match self.runtime.take() {
+            Some(runtime) => runtime.shutdown_background(),
+            None => self.task.abort(),
+        }
+    }
+}
+
+impl Drop for RunningController {
+    fn drop(&mut self) {
+        // A runtime must not be dropped inside another one.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Polls a condition until it holds.
+///
+/// # Panics
+/// If it does not hold within 60 s; `what` is part of the message.
+pub async fn eventually<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) {
+    let started = tokio::time::Instant::now();
+    while !holds().await {
+        assert!(started.elapsed() < Duration::from_secs(60), "not within 60 s: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Configuration with short intervals, for a controller on the real clock.
+pub fn fast_config(name: &str) -> WorkerControllerConfig {
+    WorkerControllerConfig {
+        controller: ControllerConfig {
+            interval: Duration::from_millis(500),
+            initial_delay: Duration::from_millis(100),
+            max_concurrent: 5,
+            ..ControllerConfig::default()
+        },
+        election: ElectionConfig {
+            identity: name.to_owned(),
+            ttl: Duration::from_secs(2),
+            margin: Duration::from_millis(300),
+            retry_interval: Duration::from_secs(1),
+            ..ElectionConfig::default()
+        },
+        watch: Some(WatchConfig {
+            debounce: Duration::from_millis(50),
+            ..WatchConfig::new(["/workers/", "/lcm/workers/"])
+        }),
+        discovery: Some(DiscoveryConfig { interval: Duration::from_secs(1), ..discovery_config() }),
+        metrics_interval: Duration::from_secs(2),
+        startup: StartupConfig { delay: Duration::from_millis(50), limit: Some(Duration::from_secs(30)) },
+        ..WorkerControllerConfig::default()
+    }
+}
+
+fn etcd(endpoints: &str) -> Arc<dyn Coordination> {
+    Arc::new(Etcd::new(EtcdOptions::new(endpoints.split(','))).expect("valid endpoints"))
+}
+
+fn discovery_config() -> DiscoveryConfig {
+    DiscoveryConfig {
+        initial_delay: Duration::from_millis(100),
+        regions: vec![REGION.to_owned()],
+        filter: DiscoveryFilter { ami_name_pattern: Some("cisco-cml2.9*".to_owned()), tags: Vec::new() },
+        ..DiscoveryConfig::default()
+    }
+}
+
+fn ports(cloud: &FakeCloud, telemetry: &Telemetry) -> Ports {
+    let endpoints = cloud.endpoints();
+    // No rate limit, and timeouts long enough for a busy machine.
+    let mut tuning = Tuning::default();
+    tuning.rate_factor = 1000.0;
+    tuning.attempt_timeout = Duration::from_secs(20);
+    let account = Account::with_endpoint(&endpoints.aws_url, "fake", &Secret::from(AWS_SECRET), tuning, telemetry);
+    let mut cml = cml::Options::default();
+    cml.security = Security::VerifiedWith(endpoints.cml_ca_file.clone());
+    cml.port = endpoints.cml_port;
+    let key = Secret::from(endpoints.control_plane_api_key.as_str());
+    let options = control_plane::Options::new(&endpoints.control_plane_url, key);
+    let control_plane = Arc::new(ControlPlaneClient::new(options).expect("a valid address"));
+    let control_plane_events: Arc<dyn Events> = Arc::new(ControlPlaneEvents::new(Arc::clone(&control_plane)));
+    let compute =
+        BatchingCompute::new(Arc::new(Ec2::new(account.clone())), BatchSettings::default(), telemetry.clone());
+    Ports::builder()
+        .compute(Arc::new(compute))
+        .metrics(Arc::new(CloudWatch::new(account)))
+        .cml(Arc::new(CmlClient::new(cml).expect("a valid CA file")))
+        .control_plane(control_plane)
+        .events(Arc::new(FanoutEvents::new([Arc::new(LogEvents) as Arc<dyn Events>, control_plane_events])))
+        .clock(Arc::new(CloudClock(Arc::clone(cloud.world()))))
+        .build()
+        .expect("all ports")
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// The clock of a cloud as a port.
+#[derive(Debug)]
+pub struct CloudClock(pub Arc<World>);
+
+impl Clock for CloudClock {
+    fn now(&self) -> Timestamp {
+        self.0.clock().now()
+    }
+}
+
+fn regions() -> RegionConfigs {
+    let catalog = Catalog::for_region(REGION);
+    let config = RegionConfig {
+        security_group_ids: vec![catalog.groups[0].id.clone()],
+        subnet_id: catalog.subnets[0].id.clone(),
+        key_name: None,
+        default_tags: Default::default(),
+    };
+    RegionConfigs {
+        default_region: Some(REGION.to_owned()),
+        regions: [(REGION.to_owned(), config)].into_iter().collect(),
+    }
+}
