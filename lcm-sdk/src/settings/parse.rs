@@ -246,7 +246,7 @@ pub(super) fn secret_url() -> Parser<Secret> {
         let url = text.trim();
         url_authority(url).map(|_| Secret::from(url)).ok_or(ParseError::NotAccepted)
     };
-    Parser::new("http:// or https://, a host, and whatever follows", parse, |_| String::new()).redacted()
+    Parser::new("http:// or https://, a host, and any path or query", parse, |_| String::new()).redacted()
 }
 
 fn url_authority(url: &str) -> Option<&str> {
