@@ -200,7 +200,7 @@ impl Telemetry {
             metrics.shard_lease_ages.clone(),
         );
         lcm.register("describe_batch_size", "Instances per describe call", metrics.batch_sizes.0.clone());
-        lcm.register("mishaps", "Faults by kind", metrics.anomalies.clone());
+        lcm.register("anomalies", "Anomalies by kind", metrics.anomalies.clone());
         lcm.register("watch_connected", "Whether the watch is connected", metrics.watch_connected.clone());
         lcm.register("ready", "Whether the first sweep is done", metrics.ready.clone());
         metrics.registry = registry;

@@ -8,7 +8,7 @@ use super::summary::{Summary, Verdict};
 use super::world::{Setup, World};
 
 /// Number of events in a day.
-const MISHAPS: usize = 60;
+const ANOMALIES: usize = 60;
 
 /// Longer than the longest drain.
 const UNTIL_QUIET: u64 = 1800;
@@ -38,7 +38,7 @@ pub(crate) fn a_day(setup: Setup) -> Verdict {
         let cluster = Cluster::start(setup, people);
         cluster.world.trouble.lock().lag_permille = 400;
         cluster.live(10).await;
-        for _ in 0..MISHAPS {
+        for _ in 0..ANOMALIES {
             cluster.count_anomaly();
             let pause = cluster.world.rng.lock().roll(25) + 1;
             cluster.live(pause).await;

@@ -159,7 +159,7 @@ async fn a_scan_that_shows_nothing_at_all_freezes_the_region() {
     assert_eq!(concluded(&report, Conclusion::Frozen), 10);
     assert_eq!(told(&harness, FROZEN), [REGION]);
     assert_eq!(harness.telemetry.anomalies(Anomaly::RegionFrozen), 1);
-    assert!(harness.telemetry.to_prometheus().contains("lcm_mishaps_total{kind=\"region_frozen\"} 1"));
+    assert!(harness.telemetry.to_prometheus().contains("lcm_anomalies_total{kind=\"region_frozen\"} 1"));
     assert_eq!(harness.ec2_calls("DescribeSubnets"), 1);
 
     // One that EC2 itself calls terminated shows that these are the right credentials.
