@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lcm_sdk::controller::{
-    Controller, LeaderLease, ListRequest, ListScope, Listing, Resource, ResourceState, Shutdown, WatchConfig,
-    WorkReason, WorkResult,
+    Controller, LeaderLease, ListRequest, ListScope, Listing, Resource, ResourceState, Shutdown, WorkReason, WorkResult,
 };
 use lcm_sdk::from_settings;
 use lcm_sdk::settings::Settings;
@@ -56,7 +55,7 @@ impl ResourceController {
         if let Some(coordination) = coordination {
             builder = builder.elect(coordination, config.election).shards(config.shards);
             if let Some(watch) = config.watch.filter(|_| !prefixes.is_empty()) {
-                builder = builder.watch(WatchConfig { prefixes, ..watch });
+                builder = builder.watch(watch.with_prefixes(prefixes));
             }
         }
         let controller = builder.build().map_err(|error| config_error(py, &error))?;

@@ -403,29 +403,24 @@ pub async fn eventually<F: Future<Output = bool>>(what: &str, holds: impl Fn() -
 
 /// Configuration with short intervals, for a controller on the real clock.
 pub fn fast_config(name: &str) -> WorkerControllerConfig {
-    WorkerControllerConfig {
-        controller: ControllerConfig {
-            interval: Duration::from_millis(500),
-            initial_delay: Duration::from_millis(100),
-            max_concurrent: 5,
-            ..ControllerConfig::default()
-        },
-        election: ElectionConfig {
-            identity: name.to_owned(),
-            ttl: Duration::from_secs(2),
-            margin: Duration::from_millis(300),
-            retry_interval: Duration::from_secs(1),
-            ..ElectionConfig::default()
-        },
-        watch: Some(WatchConfig {
-            debounce: Duration::from_millis(50),
-            ..WatchConfig::new(["/workers/", "/lcm/workers/"])
-        }),
-        discovery: Some(DiscoveryConfig { interval: Duration::from_secs(1), ..discovery_config() }),
-        metrics_interval: Duration::from_secs(2),
-        startup: StartupConfig { delay: Duration::from_millis(50), limit: Some(Duration::from_secs(30)) },
-        ..WorkerControllerConfig::default()
-    }
+    let controller = ControllerConfig::default()
+        .with_interval(Duration::from_millis(500))
+        .with_initial_delay(Duration::from_millis(100))
+        .with_max_concurrent(5);
+    let election = ElectionConfig::default()
+        .with_identity(name)
+        .with_ttl(Duration::from_secs(2))
+        .with_margin(Duration::from_millis(300))
+        .with_retry_interval(Duration::from_secs(1));
+    let watch = WatchConfig::new(["/workers/", "/lcm/workers/"]).with_debounce(Duration::from_millis(50));
+    let startup = StartupConfig::default().with_delay(Duration::from_millis(50)).with_limit(Duration::from_secs(30));
+    WorkerControllerConfig::default()
+        .with_controller(controller)
+        .with_election(election)
+        .with_watch(watch)
+        .with_discovery(discovery_config().with_interval(Duration::from_secs(1)))
+        .with_metrics_interval(Duration::from_secs(2))
+        .with_startup(startup)
 }
 
 fn etcd(endpoints: &str) -> Arc<dyn Coordination> {
@@ -433,12 +428,10 @@ fn etcd(endpoints: &str) -> Arc<dyn Coordination> {
 }
 
 fn discovery_config() -> DiscoveryConfig {
-    DiscoveryConfig {
-        initial_delay: Duration::from_millis(100),
-        regions: vec![REGION.to_owned()],
-        filter: DiscoveryFilter { ami_name_pattern: Some("cisco-cml2.9*".to_owned()), tags: Vec::new() },
-        ..DiscoveryConfig::default()
-    }
+    DiscoveryConfig::default()
+        .with_initial_delay(Duration::from_millis(100))
+        .with_regions([REGION])
+        .with_filter(DiscoveryFilter { ami_name_pattern: Some("cisco-cml2.9*".to_owned()), tags: Vec::new() })
 }
 
 fn ports(cloud: &FakeCloud, telemetry: &Telemetry) -> Ports {

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lcm_sdk::Policy;
-use lcm_sdk::providers::etcd::{Etcd, EtcdOptions};
-use lcm_sdk::providers::memory::MemoryControlPlane;
-use lcm_sdk::ports::{Clock, Ports, SystemClock};
 use lcm_sdk::controller::ElectionConfig;
 use lcm_sdk::controller::Shutdown;
+use lcm_sdk::ports::{Clock, Ports, SystemClock};
+use lcm_sdk::providers::etcd::{Etcd, EtcdOptions};
+use lcm_sdk::providers::memory::MemoryControlPlane;
 use lcm_sdk::telemetry::Telemetry;
 use lcm_sdk::workers::{Readiness, WorkerController, WorkerControllerConfig};
 use rustix::process::{Pid, Signal, kill_process};
@@ -105,8 +105,8 @@ impl Candidate {
 /// # Errors
 /// If the controller cannot be built.
 pub async fn candidate(endpoint: &str) -> Result<(), Error> {
-    let election = ElectionConfig { ttl: TTL, margin: TTL / 6, ..ElectionConfig::default() };
-    let config = WorkerControllerConfig { election, ..WorkerControllerConfig::default() };
+    let election = ElectionConfig::default().with_ttl(TTL).with_margin(TTL / 6);
+    let config = WorkerControllerConfig::default().with_election(election);
     let etcd = Arc::new(Etcd::new(EtcdOptions::new([endpoint]))?);
     let controller = WorkerController::new(ports(), Policy::default(), Some(etcd), config, Telemetry::default())?;
     let shutdown = Shutdown::new();

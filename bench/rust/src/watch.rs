@@ -9,10 +9,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use etcd_client::{Client, EventType, Txn, TxnOp, WatchOptions};
-use lcm_sdk::providers::etcd::{Etcd, EtcdOptions};
 use lcm_sdk::controller::{
-    LeaderLease, ListRequest, Listing, Resource, Runner, Shutdown, WatchConfig, WatchEvent, WatchState, Watcher, WorkResult,
+    LeaderLease, ListRequest, Listing, Resource, Runner, Shutdown, WatchConfig, WatchEvent, WatchState, Watcher,
+    WorkResult,
 };
+use lcm_sdk::providers::etcd::{Etcd, EtcdOptions};
 use lcm_sdk::telemetry::Telemetry;
 use lcm_sdk::{CallFailure, Worker};
 use serde::Serialize;
@@ -95,7 +96,7 @@ pub async fn run(size: usize, writes: usize, pause: Duration) -> Result<(), Erro
     let controller = Runner::new(Arc::new(fleet), without_cycles(CONCURRENCY), Telemetry::default());
     let shutdown = Shutdown::new();
     let etcd = Arc::new(Etcd::new(EtcdOptions::new([server.endpoint.as_str()]))?);
-    let config = WatchConfig { debounce: Duration::ZERO, ..WatchConfig::new([PREFIX]) };
+    let config = WatchConfig::new([PREFIX]).with_debounce(Duration::ZERO);
     let (watcher, handle) = Watcher::new(etcd, config, Telemetry::default());
     let queue = controller.clone();
     let handler = move |event| {

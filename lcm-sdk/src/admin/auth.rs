@@ -45,11 +45,13 @@ impl AdminOptions {
     }
 
     /// Sets whether the server may listen on the network.
+    #[must_use]
     pub fn with_exposure(self, exposure: Exposure) -> Self {
         Self { exposure, ..self }
     }
 
     /// Sets the key for changes.
+    #[must_use]
     pub fn with_key(self, key: Secret) -> Self {
         Self { key: Some(key), ..self }
     }

@@ -33,6 +33,7 @@ type TermTask<R> = Arc<dyn Fn(LeaderTerm<R>) -> BoxFuture<'static, ()> + Send + 
 
 /// Sweep at the start of a term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct StartupConfig {
     /// Time before the sweep.
     pub delay: Duration,
@@ -43,6 +44,18 @@ pub struct StartupConfig {
 impl StartupConfig {
     /// No sweep and no delay: the first listing is that of the watch, or of the first polling cycle.
     pub const DISABLED: Self = Self { delay: Duration::ZERO, limit: None };
+
+    /// Sets the time before the sweep.
+    #[must_use]
+    pub fn with_delay(self, delay: Duration) -> Self {
+        Self { delay, ..self }
+    }
+
+    /// Sets the longest time that readiness waits for the sweep.
+    #[must_use]
+    pub fn with_limit(self, limit: Duration) -> Self {
+        Self { limit: Some(limit), ..self }
+    }
 }
 
 impl Default for StartupConfig {

@@ -37,6 +37,7 @@ pub struct Shards(u16);
 /// Number of shards outside the accepted range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("a fleet of {0} shards cannot be led; accepted: 1 to {max}", max = Shards::MAX)]
+#[non_exhaustive]
 pub struct ShardsError(pub usize);
 
 impl Shards {

@@ -28,6 +28,7 @@ use crate::telemetry::{Anomaly, Telemetry};
 
 /// Settings of the reconcile loop.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct ControllerConfig {
     /// Time between two polling cycles.
     pub interval: Duration,
@@ -71,6 +72,62 @@ impl Default for ControllerConfig {
             grace: Duration::from_secs(30),
             jitter: Arc::new(rand::random),
         }
+    }
+}
+
+impl ControllerConfig {
+    /// Sets the time between two polling cycles.
+    #[must_use]
+    pub fn with_interval(self, interval: Duration) -> Self {
+        Self { interval, ..self }
+    }
+
+    /// Sets whether resources are polled.
+    #[must_use]
+    pub fn with_polling(self, polling: Polling) -> Self {
+        Self { polling, ..self }
+    }
+
+    /// Sets the time before the first polling cycle.
+    #[must_use]
+    pub fn with_initial_delay(self, initial_delay: Duration) -> Self {
+        Self { initial_delay, ..self }
+    }
+
+    /// Sets the maximum number of concurrent reconciles.
+    #[must_use]
+    pub fn with_max_concurrent(self, max_concurrent: usize) -> Self {
+        Self { max_concurrent, ..self }
+    }
+
+    /// Sets the maximum duration of a reconcile.
+    #[must_use]
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// Sets the delay between retries.
+    #[must_use]
+    pub fn with_backoff(self, backoff: Backoff) -> Self {
+        Self { backoff, ..self }
+    }
+
+    /// Sets the time after which a waiting resource overtakes more urgent ones.
+    #[must_use]
+    pub fn with_patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
+    /// Sets the time for which a stop waits for reconciles in progress.
+    #[must_use]
+    pub fn with_grace(self, grace: Duration) -> Self {
+        Self { grace, ..self }
+    }
+
+    /// Sets the source of random numbers from 0 to 1 that spread retries.
+    #[must_use]
+    pub fn with_jitter(self, jitter: impl Fn() -> f64 + Send + Sync + 'static) -> Self {
+        Self { jitter: Arc::new(jitter), ..self }
     }
 }
 

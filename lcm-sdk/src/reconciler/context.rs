@@ -29,6 +29,7 @@ const FLEET_MAX_AGE: Duration = Duration::from_secs(5);
 
 /// Credentials for a CML whose record names none.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CmlDefaults {
     /// User name, `admin` by default.
     pub username: String,
@@ -39,6 +40,13 @@ pub struct CmlDefaults {
 impl Default for CmlDefaults {
     fn default() -> Self {
         Self { username: "admin".to_owned(), password: Secret::from("") }
+    }
+}
+
+impl CmlDefaults {
+    /// Credentials of this user.
+    pub fn new(username: impl Into<String>, password: impl Into<Secret>) -> Self {
+        Self { username: username.into(), password: password.into() }
     }
 }
 

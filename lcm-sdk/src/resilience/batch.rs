@@ -36,6 +36,26 @@ impl Default for BatchSettings {
     }
 }
 
+impl BatchSettings {
+    /// Sets the time that the first call of a batch waits for others.
+    #[must_use]
+    pub fn with_window(self, window: Duration) -> Self {
+        Self { window, ..self }
+    }
+
+    /// Sets the maximum number of instances per batch.
+    #[must_use]
+    pub fn with_max_size(self, max_size: usize) -> Self {
+        Self { max_size, ..self }
+    }
+
+    /// Sets the time limit of a batch.
+    #[must_use]
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+}
+
 /// A [`Compute`] that combines concurrent calls of [`Compute::instance`] into one call of [`Compute::instances`]. All other
 /// calls are passed on unchanged.
 ///

@@ -12,6 +12,7 @@ use crate::telemetry::{BreakerState, Telemetry};
 
 /// Configuration of a [`CircuitBreaker`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BreakerSettings {
     /// Number of consecutive unanswered calls that open the breaker. Default: 5.
     pub failures: u32,
@@ -22,6 +23,20 @@ pub struct BreakerSettings {
 impl Default for BreakerSettings {
     fn default() -> Self {
         Self { failures: 5, open_for: Duration::from_secs(10) }
+    }
+}
+
+impl BreakerSettings {
+    /// Sets the number of consecutive unanswered calls that open the breaker.
+    #[must_use]
+    pub fn with_failures(self, failures: u32) -> Self {
+        Self { failures, ..self }
+    }
+
+    /// Sets the time after which an open breaker permits a trial call.
+    #[must_use]
+    pub fn with_open_for(self, open_for: Duration) -> Self {
+        Self { open_for, ..self }
     }
 }
 

@@ -31,6 +31,26 @@ impl Default for CallPolicySettings {
     }
 }
 
+impl CallPolicySettings {
+    /// Sets the maximum number of attempts per call.
+    #[must_use]
+    pub fn with_max_attempts(self, max_attempts: u32) -> Self {
+        Self { max_attempts, ..self }
+    }
+
+    /// Sets the time limit of a call, including all attempts.
+    #[must_use]
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// Sets the settings of the circuit breakers.
+    #[must_use]
+    pub fn with_breaker(self, breaker: BreakerSettings) -> Self {
+        Self { breaker, ..self }
+    }
+}
+
 /// A kind of call, which determines its circuit breaker and its token bucket.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CallKind<'a> {

@@ -34,7 +34,17 @@ const RESTART_DELAY: Duration = Duration::from_secs(5);
 const DEFAULT_SWEEP_LIMIT: Duration = Duration::from_secs(60);
 
 /// Settings of a worker controller.
+///
+/// ```
+/// use lcm_sdk::workers::{DiscoveryConfig, WorkerControllerConfig};
+///
+/// let config = WorkerControllerConfig::default()
+///     .with_discovery(DiscoveryConfig::default().with_regions(["us-east-1"]))
+///     .without_watch();
+/// assert!(config.watch.is_none());
+/// ```
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct WorkerControllerConfig {
     /// The reconcile loop.
     pub controller: ControllerConfig,
@@ -67,6 +77,68 @@ impl Default for WorkerControllerConfig {
             startup: StartupConfig::default(),
             cml: CmlDefaults::default(),
         }
+    }
+}
+
+impl WorkerControllerConfig {
+    /// Sets the reconcile loop.
+    #[must_use]
+    pub fn with_controller(self, controller: ControllerConfig) -> Self {
+        Self { controller, ..self }
+    }
+
+    /// Sets the election.
+    #[must_use]
+    pub fn with_election(self, election: ElectionConfig) -> Self {
+        Self { election, ..self }
+    }
+
+    /// Sets the number of shards, which must be the same in all controllers.
+    #[must_use]
+    pub fn with_shards(self, shards: Shards) -> Self {
+        Self { shards, ..self }
+    }
+
+    /// Sets the watch.
+    #[must_use]
+    pub fn with_watch(self, watch: WatchConfig) -> Self {
+        Self { watch: Some(watch), ..self }
+    }
+
+    /// Disables the watch: changes are noticed by polling.
+    #[must_use]
+    pub fn without_watch(self) -> Self {
+        Self { watch: None, ..self }
+    }
+
+    /// Sets discovery and garbage collection.
+    #[must_use]
+    pub fn with_discovery(self, discovery: DiscoveryConfig) -> Self {
+        Self { discovery: Some(discovery), ..self }
+    }
+
+    /// Disables discovery and garbage collection.
+    #[must_use]
+    pub fn without_discovery(self) -> Self {
+        Self { discovery: None, ..self }
+    }
+
+    /// Sets the time between two rounds of metrics.
+    #[must_use]
+    pub fn with_metrics_interval(self, metrics_interval: Duration) -> Self {
+        Self { metrics_interval, ..self }
+    }
+
+    /// Sets the sweep at the start of a term.
+    #[must_use]
+    pub fn with_startup(self, startup: StartupConfig) -> Self {
+        Self { startup, ..self }
+    }
+
+    /// Sets the credentials for a CML whose record has none.
+    #[must_use]
+    pub fn with_cml(self, cml: CmlDefaults) -> Self {
+        Self { cml, ..self }
     }
 }
 

@@ -50,9 +50,7 @@ fn ids() -> [InstanceId; 2] {
 
 /// Describes [`ids`] with a new account: one that failed often has its circuit open for a while.
 async fn describe(server: &CannedServer) -> Vec<Lookup<Instance>> {
-    let mut tuning = Tuning::default();
-    tuning.max_attempts = 1;
-    tuning.rate_factor = 1e6;
+    let tuning = Tuning::default().with_max_attempts(1).with_rate_factor(1e6);
     let url = format!("http://{}", server.address);
     let account = Account::with_endpoint(&url, "AKIA", &Secret::from("canary-aws"), tuning, &Telemetry::default());
     Ec2::new(account).instances("us-east-1", &ids()).await

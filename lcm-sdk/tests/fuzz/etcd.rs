@@ -96,8 +96,7 @@ fn etcd_response_is_parsed_or_fails_with_a_short_error() {
     });
     let list = || {
         runtime.block_on(async {
-            let mut options = EtcdOptions::new([address.to_string()]);
-            options.call_timeout = Duration::from_secs(20);
+            let options = EtcdOptions::new([address.to_string()]).with_call_timeout(Duration::from_secs(20));
             Etcd::new(options).expect("options").list("/workers/").await
         })
     };

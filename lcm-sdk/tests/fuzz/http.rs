@@ -74,11 +74,11 @@ fn cml_response_is_parsed_or_fails_without_secrets() {
     ];
     let runtime = runtime();
     let server = CannedServer::start(&runtime);
-    let mut options = Options::default();
-    options.security = Security::PlainHttp;
-    options.port = server.address.port();
-    options.timeout = Duration::from_secs(30);
-    options.max_body = MAX_BODY;
+    let options = Options::default()
+        .with_security(Security::PlainHttp)
+        .with_port(server.address.port())
+        .with_timeout(Duration::from_secs(30))
+        .with_max_body(MAX_BODY);
     let logged_in = response(200, "application/json", br#""canary-bearer""#);
     let login = prop_oneof![3 => Just(logged_in.clone()), 1 => any_response(examples.clone())];
     let case = (any_response(examples), login, 0_u8..6);
@@ -130,8 +130,9 @@ fn control_plane_response_is_parsed_or_fails_without_secrets() {
     ];
     let runtime = runtime();
     let server = CannedServer::start(&runtime);
-    let mut options = Options::new(format!("http://{}", server.address), Secret::from("canary-api-key"));
-    (options.retries, options.max_body) = (Vec::new(), MAX_BODY);
+    let options = Options::new(format!("http://{}", server.address), Secret::from("canary-api-key"))
+        .with_retries(Vec::new())
+        .with_max_body(MAX_BODY);
     let client = ControlPlaneClient::new(options).expect("a client");
     let case = (any_response(examples), 0_u8..10);
     check("responses of the control plane", 1_500, "tests/fuzz/seeds/control_plane.txt", case, |(response, call)| {

@@ -4,8 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use lcm_sdk::controller::ControllerConfig;
-use lcm_sdk::controller::ElectionConfig;
 use lcm_sdk::controller::Shutdown;
 use lcm_sdk::ports::{DiscoveryFilter, Ports};
 use lcm_sdk::providers::memory::MemoryCoordination;
@@ -73,27 +71,19 @@ impl Process {
     }
 
     fn config(&self) -> WorkerControllerConfig {
-        let usual = WorkerControllerConfig::default();
-        WorkerControllerConfig {
-            controller: ControllerConfig {
-                jitter: Arc::new(|| 0.5),
-                polling: self.world.setup.polling,
-                interval: self.world.setup.interval,
-                ..usual.controller
-            },
-            election: ElectionConfig { identity: self.identity.clone(), ..usual.election },
-            discovery: Some(DiscoveryConfig {
-                interval: Duration::from_secs(60),
-                regions: vec![HERE.to_owned()],
-                filter: DiscoveryFilter {
-                    tags: vec![("lcm:worker_id".to_owned(), None)],
-                    ..DiscoveryFilter::default()
-                },
-                ..DiscoveryConfig::default()
-            }),
-            cml: CmlDefaults { username: "admin".to_owned(), password: "admin".into() },
-            ..usual
-        }
+        let mut config = WorkerControllerConfig::default();
+        config.controller = config
+            .controller
+            .with_jitter(|| 0.5)
+            .with_polling(self.world.setup.polling)
+            .with_interval(self.world.setup.interval);
+        config.election = config.election.with_identity(&self.identity);
+        let tags = vec![("lcm:worker_id".to_owned(), None)];
+        let discovery = DiscoveryConfig::default()
+            .with_interval(Duration::from_secs(60))
+            .with_regions([HERE])
+            .with_filter(DiscoveryFilter { tags, ..DiscoveryFilter::default() });
+        config.with_discovery(discovery).with_cml(CmlDefaults::new("admin", "admin"))
     }
 
     pub(crate) fn is_alive(&self) -> bool {

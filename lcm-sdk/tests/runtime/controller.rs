@@ -128,7 +128,7 @@ fn start(
 }
 
 fn config() -> ControllerConfig {
-    ControllerConfig { timeout: Duration::from_secs(60), jitter: Arc::new(|| 1.0), ..ControllerConfig::default() }
+    ControllerConfig::default().with_timeout(Duration::from_secs(60)).with_jitter(|| 1.0)
 }
 
 /// Advances time in steps small enough for every task to run.
@@ -155,7 +155,7 @@ async fn polling_begins_after_the_initial_delay() {
 #[tokio::test(start_paused = true)]
 async fn trigger_during_a_reconcile_runs_it_once_more() {
     let resource = FakeResource::with(&[("a", Behavior::Takes(10))]);
-    let (controller, ..) = start(&resource, ControllerConfig { initial_delay: Duration::from_secs(9999), ..config() });
+    let (controller, ..) = start(&resource, config().with_initial_delay(Duration::from_secs(9999)));
     controller.changed("a");
     pass_time(1).await;
     for _ in 0..5 {
@@ -172,7 +172,7 @@ async fn trigger_during_a_reconcile_runs_it_once_more() {
 async fn panic_and_hang_do_not_affect_other_resources() {
     let resource =
         FakeResource::with(&[("bad", Behavior::Panics), ("good", Behavior::Takes(0)), ("stuck", Behavior::Hangs)]);
-    let (controller, telemetry, ..) = start(&resource, ControllerConfig { max_concurrent: 2, ..config() });
+    let (controller, telemetry, ..) = start(&resource, config().with_max_concurrent(2));
     pass_time(300).await;
     assert!(telemetry.anomalies(Anomaly::Panic) >= 5, "{}", telemetry.anomalies(Anomaly::Panic));
     assert!(telemetry.anomalies(Anomaly::TimedOut) >= 2);
@@ -184,7 +184,7 @@ async fn panic_and_hang_do_not_affect_other_resources() {
 #[tokio::test(start_paused = true)]
 async fn retries_follow_the_backoff() {
     let resource = FakeResource::with(&[("a", Behavior::Fails)]);
-    let (controller, ..) = start(&resource, ControllerConfig { initial_delay: Duration::from_secs(9999), ..config() });
+    let (controller, ..) = start(&resource, config().with_initial_delay(Duration::from_secs(9999)));
     controller.changed("a");
     pass_time(1).await;
     // Delays of 1, 2, 4, 8, 16 and 32 seconds make seven reconciles.
@@ -203,7 +203,7 @@ async fn concurrency_is_limited() {
     let names: Vec<String> = (0..50).map(|number| format!("r-{number:02}")).collect();
     let behaviors: Vec<_> = names.iter().map(|name| (name.as_str(), Behavior::Takes(1))).collect();
     let resource = FakeResource::with(&behaviors);
-    let (_controller, ..) = start(&resource, ControllerConfig { max_concurrent: 5, ..config() });
+    let (_controller, ..) = start(&resource, config().with_max_concurrent(5));
     pass_time(20).await;
     assert_eq!(*resource.0.most_at_once.lock(), 5);
     assert!(names.iter().all(|name| resource.reconciles(name) == 1));
@@ -227,8 +227,7 @@ async fn stop_waits_for_reconciles_in_progress() {
 #[tokio::test(start_paused = true)]
 async fn stop_waits_no_longer_than_the_grace() {
     let resource = FakeResource::with(&[("stuck", Behavior::Hangs)]);
-    let (controller, _, shutdown, running) =
-        start(&resource, ControllerConfig { grace: Duration::from_secs(5), ..config() });
+    let (controller, _, shutdown, running) = start(&resource, config().with_grace(Duration::from_secs(5)));
     controller.changed("stuck");
     pass_time(1).await;
     shutdown.request();
@@ -239,7 +238,7 @@ async fn stop_waits_no_longer_than_the_grace() {
 #[tokio::test(start_paused = true)]
 async fn sweep_names_resources_that_hang() {
     let resource = FakeResource::with(&[("a", Behavior::Takes(1)), ("b", Behavior::Fails), ("stuck", Behavior::Hangs)]);
-    let (controller, ..) = start(&resource, ControllerConfig { initial_delay: Duration::from_secs(9999), ..config() });
+    let (controller, ..) = start(&resource, config().with_initial_delay(Duration::from_secs(9999)));
     let sweep = controller.sweep(Duration::from_secs(10)).await.expect("listed");
     assert_eq!(sweep.listed, 3);
     assert_eq!(sweep.outcomes, BTreeMap::from([("retry", 1), ("success", 1)]));
@@ -276,7 +275,7 @@ async fn due_resource_is_not_late_while_tasks_are_busy() {
         ("stuck", Behavior::Hangs),
         ("stuck too", Behavior::Hangs),
     ]);
-    let quiet = ControllerConfig { initial_delay: Duration::from_secs(9999), max_concurrent: 3, ..config() };
+    let quiet = config().with_initial_delay(Duration::from_secs(9999)).with_max_concurrent(3);
     let (controller, ..) = start(&resource, quiet);
     pass_time(1).await;
     controller.changed("soon");
@@ -293,7 +292,7 @@ async fn watching(
     etcd: &MemoryCoordination,
     watch: WatchConfig,
 ) -> (Controller<FakeResource>, Shutdown) {
-    let config = ControllerConfig { interval: Duration::from_secs(86_400), ..config() };
+    let config = config().with_interval(Duration::from_secs(86_400));
     let controller = Controller::builder(resource.clone())
         .elect(Arc::new(etcd.clone()), "/play/leader")
         .watch(watch)
@@ -329,7 +328,7 @@ async fn watched_changes_are_debounced_from_the_first_on() {
 async fn too_many_watched_changes_lead_to_one_listing() {
     let resource = FakeResource::with(&[("a", Behavior::Takes(0))]);
     let etcd = MemoryCoordination::new();
-    let config = WatchConfig { max_pending: 10, ..WatchConfig::from(["/play/"]) };
+    let config = WatchConfig::from(["/play/"]).with_max_pending(10);
     let (controller, _shutdown) = watching(&resource, &etcd, config).await;
     let listings = resource.0.prepared.lock().len();
     for number in 0..11 {

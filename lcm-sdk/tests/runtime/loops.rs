@@ -16,15 +16,13 @@ use super::harness::{ELSEWHERE, HERE, Harness, pass_time, worker_id};
 
 fn everywhere() -> DiscoveryConfig {
     let tags = vec![("lcm:worker_id".to_owned(), None)];
-    DiscoveryConfig {
-        regions: vec![HERE.to_owned(), ELSEWHERE.to_owned()],
-        filter: DiscoveryFilter { tags, ..DiscoveryFilter::default() },
-        ..DiscoveryConfig::default()
-    }
+    DiscoveryConfig::default()
+        .with_regions([HERE, ELSEWHERE])
+        .with_filter(DiscoveryFilter { tags, ..DiscoveryFilter::default() })
 }
 
 fn controller(harness: &Harness, etcd: Arc<dyn Coordination>, config: WorkerControllerConfig) -> WorkerController {
-    let config = WorkerControllerConfig { discovery: None, ..config };
+    let config = config.without_discovery();
     WorkerController::new(harness.ports(), harness.policy.clone(), Some(etcd), config, Telemetry::default())
         .expect("can be elected")
 }
@@ -52,7 +50,7 @@ async fn orphan_with_a_new_instance_is_kept_without_versions() {
     harness.worker(2, WorkerStatus::Running, Ec2State::Running);
     harness.compute.forget(HERE, &"i-1".into());
     harness.compute.slow_down(HERE, Duration::from_secs(20));
-    let config = DiscoveryConfig { regions: vec![HERE.to_owned()], ..everywhere() };
+    let config = everywhere().with_regions([HERE]);
     let discovery = Discovery::new(harness.reconciler(), config, |_| {});
     let pass = tokio::spawn(async move { discovery.run_once().await });
     // The scan ends after twenty seconds, verification after forty.
@@ -165,10 +163,8 @@ impl Coordination for LateWatch {
 async fn late_watch_lists_missed_changes() {
     let harness = Harness::new();
     let etcd = Arc::new(LateWatch { etcd: MemoryCoordination::new(), is_open: AtomicBool::new(false) });
-    let config = WorkerControllerConfig {
-        controller: ControllerConfig { polling: Polling::Disabled, ..ControllerConfig::default() },
-        ..WorkerControllerConfig::default()
-    };
+    let config =
+        WorkerControllerConfig::default().with_controller(ControllerConfig::default().with_polling(Polling::Disabled));
     let controller = controller(&harness, Arc::clone(&etcd) as _, config);
     let run = tokio::spawn(async move { controller.run(&Shutdown::new()).await });
     pass_time(20).await;

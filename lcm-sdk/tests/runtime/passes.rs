@@ -42,12 +42,10 @@ async fn outdated_record_is_read_again_before_effects() {
         worker.desired_status = Some(DesiredStatus::Stopped);
         worker.notes.drain_started_at = worker.created_at;
     });
-    let config = ControllerConfig {
-        max_concurrent: 1,
-        initial_delay: Duration::ZERO,
-        interval: Duration::from_secs(600),
-        ..ControllerConfig::default()
-    };
+    let config = ControllerConfig::default()
+        .with_max_concurrent(1)
+        .with_initial_delay(Duration::ZERO)
+        .with_interval(Duration::from_secs(600));
     let fleet = WorkerFleet::new(harness.reconciler(), Mode::Real);
     let controller = Runner::new(Arc::new(fleet), config, Telemetry::default());
     let shutdown = Shutdown::new();

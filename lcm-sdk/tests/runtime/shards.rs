@@ -24,7 +24,7 @@ async fn members(count: usize, shards: usize) -> Vec<ShardedHandle> {
     let shards = Shards::new(shards).expect("a good number");
     let mut members = Vec::new();
     for number in 0..count {
-        let config = ElectionConfig { identity: format!("m-{number}"), ..ElectionConfig::default() };
+        let config = ElectionConfig::default().with_identity(format!("m-{number}"));
         let client = Arc::new(etcd.another_client());
         let (election, handle) =
             ShardedElection::new(client, config, shards, Duration::from_secs(30), Telemetry::default())
@@ -38,11 +38,8 @@ async fn members(count: usize, shards: usize) -> Vec<ShardedHandle> {
 }
 
 fn here() -> DiscoveryConfig {
-    DiscoveryConfig {
-        regions: vec![HERE.to_owned()],
-        filter: DiscoveryFilter { tags: vec![("lcm:worker_id".to_owned(), None)], ..DiscoveryFilter::default() },
-        ..DiscoveryConfig::default()
-    }
+    let tags = vec![("lcm:worker_id".to_owned(), None)];
+    DiscoveryConfig::default().with_regions([HERE]).with_filter(DiscoveryFilter { tags, ..DiscoveryFilter::default() })
 }
 
 fn discovery(harness: &Harness, ownership: &ShardOwnership) -> Discovery {
@@ -121,12 +118,10 @@ async fn members_together_keep_the_minimum_of_workers() {
     let shutdown = Shutdown::new();
     let mut controllers = Vec::new();
     for number in 0..4 {
-        let config = WorkerControllerConfig {
-            shards: Shards::new(8).expect("a good number"),
-            election: ElectionConfig { identity: format!("m-{number}"), ..ElectionConfig::default() },
-            discovery: None,
-            ..WorkerControllerConfig::default()
-        };
+        let config = WorkerControllerConfig::default()
+            .with_shards(Shards::new(8).expect("a good number"))
+            .with_election(ElectionConfig::default().with_identity(format!("m-{number}")))
+            .without_discovery();
         let client = Arc::new(etcd.another_client());
         let controller =
             WorkerController::new(harness.ports(), harness.policy.clone(), Some(client), config, Telemetry::default())

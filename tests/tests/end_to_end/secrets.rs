@@ -272,7 +272,7 @@ async fn no_client_and_no_options_show_the_secrets_they_were_made_with() {
     let telemetry = Telemetry::default();
     let account = Account::with_endpoint("http://127.0.0.1:9", "AKIA", &secret("aws"), Tuning::default(), &telemetry);
     let control_plane = control_plane::Options::new("http://127.0.0.1:9", secret("key"));
-    let user = EtcdUser { name: "lcm".to_owned(), password: secret("etcd") };
+    let user = EtcdUser::new("lcm", secret("etcd"));
     let mut etcd = EtcdOptions::new(["127.0.0.1:9"]);
     etcd.user = Some(user);
     let sink_url = format!("http://u:{CANARY}password@127.0.0.1:9/?key={CANARY}query");

@@ -176,7 +176,7 @@ async fn password_is_required() {
     let failure = stranger.list("/").await.expect_err("no user");
     assert_eq!(failure.kind, FailureKind::Refused, "{failure}");
     let with = |password: &str| {
-        let user = EtcdUser { name: "root".to_owned(), password: password.into() };
+        let user = EtcdUser::new("root", password);
         let mut options = EtcdOptions::new([real.endpoint()]);
         options.user = Some(user);
         Etcd::new(options).expect("options")
@@ -197,7 +197,8 @@ async fn mutual_tls_is_verified() {
     let endpoint = format!("https://{}", real.endpoint());
     let (certificate_file, key_file) = papers.client;
     let with = |ca_file, client| {
-        let tls = EtcdTls { ca_file, client, ..EtcdTls::default() };
+        let mut tls = EtcdTls::default();
+        (tls.ca_file, tls.client) = (ca_file, client);
         let mut options = EtcdOptions::new([&endpoint]);
         options.tls = Some(tls);
         Etcd::new(options).expect("options")

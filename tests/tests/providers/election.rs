@@ -30,13 +30,11 @@ fn candidate(endpoint: &str, identity: &str) -> Candidate {
     let mut options = EtcdOptions::new([endpoint]);
     options.call_timeout = Duration::from_secs(1);
     let etcd = Arc::new(Etcd::new(options).expect("options that can be meant"));
-    let config = ElectionConfig {
-        identity: identity.to_owned(),
-        ttl: TTL,
-        margin: Duration::from_millis(300),
-        retry_interval: Duration::from_secs(1),
-        ..ElectionConfig::default()
-    };
+    let config = ElectionConfig::default()
+        .with_identity(identity)
+        .with_ttl(TTL)
+        .with_margin(Duration::from_millis(300))
+        .with_retry_interval(Duration::from_secs(1));
     let telemetry = Telemetry::default();
     let (election, handle) = LeaderElection::new(etcd, config, telemetry.clone()).expect("an election that works");
     Candidate { handle, telemetry, task: tokio::spawn(election.run(Shutdown::new())) }

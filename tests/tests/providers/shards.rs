@@ -27,13 +27,11 @@ struct Member {
 }
 
 fn config(identity: &str) -> ElectionConfig {
-    ElectionConfig {
-        identity: identity.to_owned(),
-        ttl: TTL,
-        margin: Duration::from_millis(500),
-        retry_interval: Duration::from_secs(1),
-        ..ElectionConfig::default()
-    }
+    ElectionConfig::default()
+        .with_identity(identity)
+        .with_ttl(TTL)
+        .with_margin(Duration::from_millis(500))
+        .with_retry_interval(Duration::from_secs(1))
 }
 
 fn member(etcd: Arc<dyn Coordination>, identity: &str) -> Member {

@@ -177,7 +177,7 @@ async fn etcd_is_trusted_by_authority_name_and_time() {
     let cloud = FakeCloud::start().await.expect("a cloud");
     let behind = cloud.endpoints().etcd_endpoint.parse().expect("an address");
     let ask = async |door: SocketAddr, trusted: PathBuf| {
-        let tls = EtcdTls { ca_file: Some(trusted), ..EtcdTls::default() };
+        let tls = EtcdTls::default().with_ca_file(trusted);
         let mut options = EtcdOptions::new([format!("https://{door}")]);
         options.tls = Some(tls);
         options.call_timeout = Duration::from_secs(60);

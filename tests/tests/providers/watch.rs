@@ -25,13 +25,11 @@ struct Watching {
 
 /// A watcher that has begun, with little patience.
 async fn watching(endpoint: &str) -> Watching {
-    let config = WatchConfig {
-        silence: Duration::from_secs(1),
-        probe_timeout: Duration::from_secs(3),
-        reconnect_delay: Duration::from_millis(100),
-        max_reconnect_attempts: 3,
-        ..WatchConfig::default()
-    };
+    let config = WatchConfig::default()
+        .with_silence(Duration::from_secs(1))
+        .with_probe_timeout(Duration::from_secs(3))
+        .with_reconnect_delay(Duration::from_millis(100))
+        .with_max_reconnect_attempts(3);
     let mut options = EtcdOptions::new([endpoint]);
     options.call_timeout = Duration::from_secs(2);
     let etcd = Arc::new(Etcd::new(options).expect("options that can be meant"));

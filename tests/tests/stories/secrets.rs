@@ -172,7 +172,7 @@ async fn no_secret_comes_out_whatever_goes_right_or_wrong() {
     sink.token = Some(Secret::from("sink-secret-token"));
     let sink: Arc<dyn Events> = Arc::new(HttpEvents::new(sink).expect("a good address"));
     let actor = harness.start_controller_on(&endpoint, "only", |config, ports| {
-        config.cml = CmlDefaults { username: "admin".to_owned(), password: Secret::from("cml-default-password") };
+        config.cml = CmlDefaults::new("admin", "cml-default-password");
         ports.cml = Arc::new(Panicking(Arc::clone(&ports.cml)));
         ports.events = Arc::new(FanoutEvents::new([Arc::clone(&ports.events), sink]));
     });
@@ -193,7 +193,7 @@ async fn no_secret_comes_out_whatever_goes_right_or_wrong() {
     eventually("the sink hears of it", || async { !sent_events.text().is_empty() }).await;
 
     // An etcd that does not know the user.
-    let user = EtcdUser { name: "lcm".to_owned(), password: Secret::from("etcd-secret-password") };
+    let user = EtcdUser::new("lcm", "etcd-secret-password");
     let mut options = EtcdOptions::new([format!("http://{endpoint}")]);
     options.user = Some(user);
     let told = format!("{options:?}");

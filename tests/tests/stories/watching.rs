@@ -27,14 +27,12 @@ fn by_watch_alone(config: &mut WorkerControllerConfig) {
 
 /// A watch that notices soon when it hears nothing.
 fn attentive() -> WatchConfig {
-    WatchConfig {
-        debounce: DEBOUNCE,
-        silence: Duration::from_secs(1),
-        probe_timeout: Duration::from_secs(1),
-        reconnect_delay: Duration::from_millis(100),
-        max_reconnect_attempts: 2,
-        ..WatchConfig::new(["/workers/", "/lcm/workers/"])
-    }
+    WatchConfig::new(["/workers/", "/lcm/workers/"])
+        .with_debounce(DEBOUNCE)
+        .with_silence(Duration::from_secs(1))
+        .with_probe_timeout(Duration::from_secs(1))
+        .with_reconnect_delay(Duration::from_millis(100))
+        .with_max_reconnect_attempts(2)
 }
 
 /// A controller that has looked at everything and watches.

@@ -78,7 +78,8 @@ impl LcmController {
         let by_name =
             workers.iter().enumerate().map(|(place, worker)| (worker.id.as_str().to_owned(), place)).collect();
         let fleet = Arc::new(Fleet { workers, by_name, again, left: AtomicUsize::new(0), done: Notify::new() });
-        let controller = Runner::new(Arc::new(NoOp(Arc::clone(&fleet))), without_cycles(concurrency), Telemetry::default());
+        let controller =
+            Runner::new(Arc::new(NoOp(Arc::clone(&fleet))), without_cycles(concurrency), Telemetry::default());
         let serving = tokio::spawn({
             let controller = controller.clone();
             async move { controller.serve(&Shutdown::new()).await }
@@ -116,5 +117,5 @@ impl Drop for LcmController {
 /// Returns the default configuration without periodic listings.
 #[must_use]
 pub fn without_cycles(concurrency: usize) -> ControllerConfig {
-    ControllerConfig { max_concurrent: concurrency, interval: Duration::from_secs(3600), ..ControllerConfig::default() }
+    ControllerConfig::default().with_max_concurrent(concurrency).with_interval(Duration::from_secs(3600))
 }

@@ -6,6 +6,7 @@ use thiserror::Error;
 
 /// Settings of an election. Candidates with the same key compete for the same lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ElectionConfig {
     /// Key that the leader holds.
     pub key: String,
@@ -26,6 +27,30 @@ impl ElectionConfig {
     /// Default settings with another key.
     pub fn new(key: impl Into<String>) -> Self {
         Self { key: key.into(), ..Self::default() }
+    }
+
+    /// Sets the name of this process.
+    #[must_use]
+    pub fn with_identity(self, identity: impl Into<String>) -> Self {
+        Self { identity: identity.into(), ..self }
+    }
+
+    /// Sets the lifetime of the lease without renewal.
+    #[must_use]
+    pub fn with_ttl(self, ttl: Duration) -> Self {
+        Self { ttl, ..self }
+    }
+
+    /// Sets the time before the lease ends at which the leader stops trusting it.
+    #[must_use]
+    pub fn with_margin(self, margin: Duration) -> Self {
+        Self { margin, ..self }
+    }
+
+    /// Sets the interval at which a standby reads the key.
+    #[must_use]
+    pub fn with_retry_interval(self, retry_interval: Duration) -> Self {
+        Self { retry_interval, ..self }
     }
 
     /// Validates the settings.

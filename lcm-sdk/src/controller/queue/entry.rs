@@ -86,6 +86,7 @@ pub struct ResourceState {
 
 /// Settings of a queue.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct QueueConfig {
     /// Delay between retries.
     pub backoff: Backoff,
@@ -95,6 +96,32 @@ pub struct QueueConfig {
     ///
     /// [`Requeue::NextCycle`]: crate::Requeue::NextCycle
     pub next_cycle: Option<Duration>,
+}
+
+impl Default for QueueConfig {
+    fn default() -> Self {
+        Self { backoff: Backoff::default(), patience: Duration::from_secs(30), next_cycle: None }
+    }
+}
+
+impl QueueConfig {
+    /// Sets the delay between retries.
+    #[must_use]
+    pub fn with_backoff(self, backoff: Backoff) -> Self {
+        Self { backoff, ..self }
+    }
+
+    /// Sets the time after which a waiting resource overtakes more urgent ones.
+    #[must_use]
+    pub fn with_patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
+    /// Sets the delay of [`Requeue::NextCycle`](crate::Requeue::NextCycle) where no polling cycle follows.
+    #[must_use]
+    pub fn with_next_cycle(self, next_cycle: Duration) -> Self {
+        Self { next_cycle: Some(next_cycle), ..self }
+    }
 }
 
 /// All known resources. A slot is a stable index while its resource is known: names are long and far apart in memory,

@@ -20,6 +20,7 @@ use crate::telemetry::Telemetry;
 
 /// Settings of a watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct WatchConfig {
     /// Key prefixes. Each has a watch of its own.
     pub prefixes: Vec<String>,
@@ -41,6 +42,48 @@ impl WatchConfig {
     /// Default settings for these prefixes.
     pub fn new<P: Into<String>>(prefixes: impl IntoIterator<Item = P>) -> Self {
         Self { prefixes: prefixes.into_iter().map(Into::into).collect(), ..Self::default() }
+    }
+
+    /// Sets the key prefixes.
+    #[must_use]
+    pub fn with_prefixes<P: Into<String>>(self, prefixes: impl IntoIterator<Item = P>) -> Self {
+        Self { prefixes: prefixes.into_iter().map(Into::into).collect(), ..self }
+    }
+
+    /// Sets the time for which changes of a resource are collected before it is reconciled.
+    #[must_use]
+    pub fn with_debounce(self, debounce: Duration) -> Self {
+        Self { debounce, ..self }
+    }
+
+    /// Sets the time without a message after which the server is probed.
+    #[must_use]
+    pub fn with_silence(self, silence: Duration) -> Self {
+        Self { silence, ..self }
+    }
+
+    /// Sets the time that the response to a probe may take.
+    #[must_use]
+    pub fn with_probe_timeout(self, probe_timeout: Duration) -> Self {
+        Self { probe_timeout, ..self }
+    }
+
+    /// Sets the delay before the first reconnect.
+    #[must_use]
+    pub fn with_reconnect_delay(self, reconnect_delay: Duration) -> Self {
+        Self { reconnect_delay, ..self }
+    }
+
+    /// Sets the attempts in a row after which the watch gives up until it is revived.
+    #[must_use]
+    pub fn with_max_reconnect_attempts(self, max_reconnect_attempts: u32) -> Self {
+        Self { max_reconnect_attempts, ..self }
+    }
+
+    /// Sets the number of resources in their debounce above which everything is listed instead.
+    #[must_use]
+    pub fn with_max_pending(self, max_pending: usize) -> Self {
+        Self { max_pending, ..self }
     }
 }
 

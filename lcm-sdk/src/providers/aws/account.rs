@@ -55,6 +55,56 @@ impl Default for Tuning {
     }
 }
 
+impl Tuning {
+    /// Sets the time limit for opening a connection.
+    #[must_use]
+    pub fn with_connect_timeout(self, connect_timeout: Duration) -> Self {
+        Self { connect_timeout, ..self }
+    }
+
+    /// Sets the time limit of one attempt.
+    #[must_use]
+    pub fn with_attempt_timeout(self, attempt_timeout: Duration) -> Self {
+        Self { attempt_timeout, ..self }
+    }
+
+    /// Sets the time limit of a call, including all attempts.
+    #[must_use]
+    pub fn with_call_timeout(self, call_timeout: Duration) -> Self {
+        Self { call_timeout, ..self }
+    }
+
+    /// Sets the maximum number of attempts per call.
+    #[must_use]
+    pub fn with_max_attempts(self, max_attempts: u32) -> Self {
+        Self { max_attempts, ..self }
+    }
+
+    /// Sets the factor on the request rates that AWS publishes.
+    #[must_use]
+    pub fn with_rate_factor(self, rate_factor: f64) -> Self {
+        Self { rate_factor, ..self }
+    }
+
+    /// Sets the settings of the circuit breakers.
+    #[must_use]
+    pub fn with_breaker(self, breaker: BreakerSettings) -> Self {
+        Self { breaker, ..self }
+    }
+
+    /// Sets the time to live of cached AMI lists.
+    #[must_use]
+    pub fn with_image_cache_ttl(self, image_cache_ttl: Duration) -> Self {
+        Self { image_cache_ttl, ..self }
+    }
+
+    /// Sets the owners of accepted AMIs: account IDs or `self`.
+    #[must_use]
+    pub fn with_image_owners<O: Into<String>>(self, owners: impl IntoIterator<Item = O>) -> Self {
+        Self { image_owners: owners.into_iter().map(Into::into).collect(), ..self }
+    }
+}
+
 /// An AWS account for [`Ec2`](super::Ec2) and [`CloudWatch`](super::CloudWatch). Clones share rate limits and circuit
 /// breakers.
 ///

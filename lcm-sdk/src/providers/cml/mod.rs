@@ -57,6 +57,38 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    /// Sets the transport security.
+    #[must_use]
+    pub fn with_security(self, security: Security) -> Self {
+        Self { security, ..self }
+    }
+
+    /// Sets the TCP port.
+    #[must_use]
+    pub fn with_port(self, port: u16) -> Self {
+        Self { port, ..self }
+    }
+
+    /// Sets the time limit of one call, including the login.
+    #[must_use]
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// Sets the time limit for opening a connection.
+    #[must_use]
+    pub fn with_connect_timeout(self, connect_timeout: Duration) -> Self {
+        Self { connect_timeout, ..self }
+    }
+
+    /// Sets the maximum length of a response body in bytes.
+    #[must_use]
+    pub fn with_max_body(self, max_body: usize) -> Self {
+        Self { max_body, ..self }
+    }
+}
+
 /// Transport security of connections to CML.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Security {

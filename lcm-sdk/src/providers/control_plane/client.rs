@@ -44,6 +44,30 @@ impl Options {
             max_body: 256 * 1024 * 1024,
         }
     }
+
+    /// Sets the PEM file with the only trusted certificate authorities.
+    #[must_use]
+    pub fn with_authorities(self, authorities: impl Into<PathBuf>) -> Self {
+        Self { authorities: Some(authorities.into()), ..self }
+    }
+
+    /// Sets the time limit of one attempt.
+    #[must_use]
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// Sets the delay before each retry.
+    #[must_use]
+    pub fn with_retries(self, retries: Vec<Duration>) -> Self {
+        Self { retries, ..self }
+    }
+
+    /// Sets the maximum length of a response body in bytes.
+    #[must_use]
+    pub fn with_max_body(self, max_body: usize) -> Self {
+        Self { max_body, ..self }
+    }
 }
 
 /// A [`ControlPlane`](crate::ports::ControlPlane) over the HTTP API. See the [module](super) for its guarantees.

@@ -31,6 +31,7 @@ pub struct EtcdOptions {
 
 /// Credentials of an etcd user.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct EtcdUser {
     /// Name of the user.
     pub name: String,
@@ -40,6 +41,7 @@ pub struct EtcdUser {
 
 /// TLS configuration of connections to etcd.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct EtcdTls {
     /// PEM file with the certificate authority of the members.
     pub ca_file: Option<PathBuf>,
@@ -70,6 +72,36 @@ impl EtcdOptions {
             keep_alive_interval: Duration::from_secs(10),
             keep_alive_timeout: Duration::from_secs(5),
         }
+    }
+
+    /// Sets the credentials.
+    #[must_use]
+    pub fn with_user(self, user: EtcdUser) -> Self {
+        Self { user: Some(user), ..self }
+    }
+
+    /// Sets the TLS configuration.
+    #[must_use]
+    pub fn with_tls(self, tls: EtcdTls) -> Self {
+        Self { tls: Some(tls), ..self }
+    }
+
+    /// Sets the time limit of a call, over all members.
+    #[must_use]
+    pub fn with_call_timeout(self, call_timeout: Duration) -> Self {
+        Self { call_timeout, ..self }
+    }
+
+    /// Sets the time limit for connecting to one member.
+    #[must_use]
+    pub fn with_connect_timeout(self, connect_timeout: Duration) -> Self {
+        Self { connect_timeout, ..self }
+    }
+
+    /// Sets the interval of keep-alive pings and the time limit for their response.
+    #[must_use]
+    pub fn with_keep_alive(self, interval: Duration, timeout: Duration) -> Self {
+        Self { keep_alive_interval: interval, keep_alive_timeout: timeout, ..self }
     }
 
     /// Validates the endpoints.
@@ -115,7 +147,32 @@ impl EtcdOptions {
     }
 }
 
+impl EtcdUser {
+    /// Credentials of this user.
+    pub fn new(name: impl Into<String>, password: impl Into<Secret>) -> Self {
+        Self { name: name.into(), password: password.into() }
+    }
+}
+
 impl EtcdTls {
+    /// Sets the PEM file with the certificate authority of the members.
+    #[must_use]
+    pub fn with_ca_file(self, ca_file: impl Into<PathBuf>) -> Self {
+        Self { ca_file: Some(ca_file.into()), ..self }
+    }
+
+    /// Sets the client certificate.
+    #[must_use]
+    pub fn with_client(self, client: ClientCertificate) -> Self {
+        Self { client: Some(client), ..self }
+    }
+
+    /// Sets the name in the certificates of the members.
+    #[must_use]
+    pub fn with_server_name(self, server_name: impl Into<String>) -> Self {
+        Self { server_name: Some(server_name.into()), ..self }
+    }
+
     fn options(&self) -> Result<TlsOptions, CallFailure> {
         let mut options = TlsOptions::new();
         if let Some(file) = &self.ca_file {

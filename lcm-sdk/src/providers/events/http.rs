@@ -35,6 +35,24 @@ impl SinkOptions {
         let retries = [500, 2000].map(Duration::from_millis).to_vec();
         Self { url: url.into(), token: None, timeout: Duration::from_secs(5), retries }
     }
+
+    /// Sets the bearer token.
+    #[must_use]
+    pub fn with_token(self, token: Secret) -> Self {
+        Self { token: Some(token), ..self }
+    }
+
+    /// Sets the time limit of one attempt.
+    #[must_use]
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// Sets the delay before each retry.
+    #[must_use]
+    pub fn with_retries(self, retries: Vec<Duration>) -> Self {
+        Self { retries, ..self }
+    }
 }
 
 /// Posts events as CloudEvents in JSON (`application/cloudevents+json`). Requests to an `https://` URL use the proxy of

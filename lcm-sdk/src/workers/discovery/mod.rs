@@ -37,6 +37,7 @@ pub use report::{DiscoveryReport, RegionReport};
 
 /// Configuration of discovery, for settings that the control plane does not provide.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DiscoveryConfig {
     /// Time between two scans.
     pub interval: Duration,
@@ -56,6 +57,32 @@ impl Default for DiscoveryConfig {
             regions: Vec::new(),
             filter: DiscoveryFilter::default(),
         }
+    }
+}
+
+impl DiscoveryConfig {
+    /// Sets the time between two scans.
+    #[must_use]
+    pub fn with_interval(self, interval: Duration) -> Self {
+        Self { interval, ..self }
+    }
+
+    /// Sets the time before the first scan.
+    #[must_use]
+    pub fn with_initial_delay(self, initial_delay: Duration) -> Self {
+        Self { initial_delay, ..self }
+    }
+
+    /// Sets the regions to scan.
+    #[must_use]
+    pub fn with_regions<R: Into<String>>(self, regions: impl IntoIterator<Item = R>) -> Self {
+        Self { regions: regions.into_iter().map(Into::into).collect(), ..self }
+    }
+
+    /// Sets the instances to scan for.
+    #[must_use]
+    pub fn with_filter(self, filter: DiscoveryFilter) -> Self {
+        Self { filter, ..self }
     }
 }
 
