@@ -1,4 +1,5 @@
-"""The vocabulary: enums whose values are the words on the wire.
+# Generated from Rust by `UPDATE_DOCS=1 cargo test --workspace --test end_to_end`; do not edit.
+"""Enums whose values are the words on the wire.
 
 >>> WorkerStatus("running") is WorkerStatus.RUNNING
 True
@@ -24,14 +25,14 @@ __all__ = [
 
 
 class WorkerStatus(StrEnum):
-    """Where a worker stands, as its record says."""
+    """The status of a worker, as on its record."""
 
     PENDING = "pending"
     """A record without an instance: the request to launch one."""
     PROVISIONING = "provisioning"
     """An instance was launched and is not up yet."""
     STARTING = "starting"
-    """The instance is coming up."""
+    """The instance is coming up: waiting for an address, or on the way back from stopped."""
     RUNNING = "running"
     """In service. The only status in which new sessions are placed."""
     DRAINING = "draining"
@@ -45,16 +46,16 @@ class WorkerStatus(StrEnum):
     TERMINATED = "terminated"
     """The instance is gone for good."""
     FAILED = "failed"
-    """Something needs an operator."""
+    """An operator is needed: to reset it to pending, or to request termination."""
     UNKNOWN = "unknown"
-    """EC2 reported a state we have no name for."""
+    """EC2 reported an unknown state; verified again every cycle."""
 
 
 class DesiredStatus(StrEnum):
-    """What the owner of a worker wants it to be; None is no opinion."""
+    """The status that the owner of a worker wants; `None` means no opinion."""
 
     RUNNING = "running"
-    """In service."""
+    """In service, with an instance running."""
     STOPPED = "stopped"
     """Stopped, disks kept."""
     TERMINATED = "terminated"
@@ -77,53 +78,53 @@ class Ec2State(StrEnum):
     TERMINATED = "terminated"
     """Gone; EC2 still shows it for about an hour."""
     OTHER = "other"
-    """A state word this version does not know."""
+    """A state that this version does not know."""
 
 
 class ExternalStopPolicy(StrEnum):
-    """What a stop from outside means to a worker whose desired status is running."""
+    """The meaning of a stop from outside for a worker whose desired status is running."""
 
     RESTART = "restart"
-    """Desired state wins: the worker is started again."""
+    """The desired status wins: the worker is started again."""
     RESPECT = "respect"
-    """The stop is taken as somebody's wish."""
+    """The stop wins: the desired status becomes stopped."""
 
 
 class Outcome(StrEnum):
-    """How a pass over a worker ends."""
+    """The outcome of a reconcile."""
 
     SUCCESS = "success"
-    """The worker is where it should be, or moved on."""
+    """The worker is in the status it should be in, or moved on. Resets the backoff."""
     REQUEUE = "requeue"
-    """Not there yet and nothing is wrong: look again."""
+    """In progress and nothing is wrong: reconcile again, without backoff."""
     RETRY = "retry"
-    """Something went wrong: look again after the backoff."""
+    """A problem: reconcile again after the backoff."""
     SKIP = "skip"
-    """Nothing to do until somebody changes the record."""
+    """Nothing to do until the record changes."""
 
 
 class Requeue(StrEnum):
-    """When to look at a worker again."""
+    """When to reconcile a worker again."""
 
     NOW = "now"
-    """At once: more is known to be due."""
+    """At once: the next step is known."""
     AFTER = "after"
-    """After the time that stands beside it, or at the next cycle if that comes first."""
+    """After the delay in `after`, or at the next cycle if that is earlier."""
     NEXT_CYCLE = "next_cycle"
     """At the next cycle."""
     BACKOFF = "backoff"
-    """When the backoff allows."""
+    """After the backoff of the queue."""
     ON_CHANGE = "on_change"
     """When the record or the cloud changes."""
 
 
 class EffectName(StrEnum):
-    """The only things LCM ever does."""
+    """The name of an effect. The list is complete: LCM makes no other change."""
 
     RECORD_LAUNCH_PLAN = "record_launch_plan"
-    """Write the plan to the record, before anything is launched."""
+    """Write the plan to the record before the launch."""
     LAUNCH_INSTANCE = "launch_instance"
-    """Launch exactly the plan."""
+    """Launch exactly the recorded plan."""
     START_INSTANCE = "start_instance"
     """Start a stopped instance."""
     STOP_INSTANCE = "stop_instance"
@@ -135,78 +136,78 @@ class EffectName(StrEnum):
     DETECT_IDLE = "detect_idle"
     """Have the control plane judge whether the worker is idle."""
     RECORD_LICENSE_ATTEMPT = "record_license_attempt"
-    """Note which attempt CML shows before ours."""
+    """Record the attempt CML shows before ours, so that its outcome is not taken for ours."""
     REPORT_LICENSE = "report_license"
-    """Tell the control plane how a licence operation goes."""
+    """Report the progress of a license operation to the control plane."""
     SUBMIT_LICENSE = "submit_license"
-    """Hand a licence operation to CML."""
+    """Submit a license operation to CML."""
     HAND_BACK_SESSION = "hand_back_session"
     """Give a session that has not begun back to the scheduler."""
     RETRY_SESSION = "retry_session"
-    """Try a failed session again on the same worker."""
+    """Retry a failed session on the same worker."""
     TERMINATE_SESSION = "terminate_session"
     """End a session."""
     ANNOUNCE = "announce"
-    """Announce something before going on."""
+    """Publish an event before the next effect."""
 
 
 class EffectResult(StrEnum):
-    """How an action went."""
+    """The result of one effect."""
 
     PLANNED = "planned"
-    """It would be done."""
+    """Not carried out: part of a decision or a dry run."""
     DONE = "done"
-    """Done."""
+    """It took effect, in this attempt or an earlier one."""
     LAUNCHED = "launched"
-    """It launched an instance."""
+    """The launch returned an instance."""
     FAILED = "failed"
-    """It failed."""
+    """The call failed."""
     NOT_TRIED = "not_tried"
-    """It was not tried: an earlier one failed, or leadership was lost."""
+    """It was not tried: an earlier effect failed, or the lease was lost."""
 
 
 class FailureKind(StrEnum):
-    """What kind of failure a call met."""
+    """The kind of a failure."""
 
     THROTTLED = "throttled"
-    """The far side asked us to slow down. It did nothing."""
+    """The remote side requested a lower rate. It did nothing."""
     NO_CAPACITY = "no_capacity"
-    """No capacity now. It did nothing."""
+    """No capacity at the moment. The remote side did nothing."""
     UNCLEAR = "unclear"
-    """The call may or may not have been carried out."""
+    """The call may or may not have been carried out: time-out, reset, 5xx."""
     UNREACHABLE = "unreachable"
-    """Nobody was there to ask."""
+    """No connection: refused, unresolvable."""
     UNPARSABLE = "unparsable"
-    """The answer could not be understood."""
+    """The response could not be parsed."""
     CONFLICT = "conflict"
     """The record or resource changed in between. Nothing was done."""
     REFUSED = "refused"
-    """It was refused and will be refused again."""
+    """Refused, and the same call will be refused again: no permission, invalid argument, not found."""
     LAUNCH_DIED = "launch_died"
-    """The launch token belongs to an instance that is terminated."""
+    """The launch token belongs to an instance that is terminated. Nothing was launched."""
 
 
 class Conclusion(StrEnum):
-    """What garbage collection concluded about one record."""
+    """Conclusion of garbage collection about one record."""
 
     ORPHAN = "orphan"
     """The instance is gone: mark the record terminated."""
     ALIVE = "alive"
-    """The instance exists; the scan just did not match it."""
+    """The instance exists; the scan did not match it."""
     UNKNOWN = "unknown"
-    """EC2 gave no answer: nothing is concluded."""
+    """EC2 gave no response: nothing is concluded."""
     YOUNG = "young"
-    """The launch is so young that EC2 may not show it yet."""
+    """The launch is young and EC2 may not show it yet."""
     PROTECTED = "protected"
     """The instance carries the protection tag."""
     FROZEN = "frozen"
-    """The region is frozen."""
+    """The region is frozen: nothing is marked."""
     DEFERRED = "deferred"
-    """Gone, but the pass has marked as many as it may."""
+    """Gone, but the limit of this run is reached; the next run continues."""
 
 
 class ReasonCode(StrEnum):
-    """Why something was decided. Logs, metrics and audit show the same codes."""
+    """The reason of a decision. Codes are stable; logs, metrics, audit and Python use the same ones."""
 
     NOT_OBSERVED = "not_observed"
     """What this decision needs has not been looked at yet."""

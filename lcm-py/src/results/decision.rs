@@ -240,7 +240,7 @@ fn effect_to_python<'py>(
     };
     let failure = result.failure().map(|failure| failure_to_python(py, failure)).transpose()?;
     let values = (
-        effect_name(py, effect.name())?,
+        effect_name(py, effect.name().as_str())?,
         effect.to_string(),
         to_frozen(py, &details)?,
         effect_result(py, result.as_str())?,
@@ -255,14 +255,11 @@ fn reason_to_python<'py>(py: Python<'py>, reason: &lcm_sdk::Reason) -> PyResult<
 }
 
 fn requeue_to_python(py: Python<'_>, when: Requeue) -> PyResult<(Bound<'_, PyAny>, Option<Bound<'_, PyAny>>)> {
-    let (word, after) = match when {
-        Requeue::Now => ("now", None),
-        Requeue::After(delay) => ("after", Some(to_timedelta(py, delay)?)),
-        Requeue::NextCycle => ("next_cycle", None),
-        Requeue::Backoff => ("backoff", None),
-        Requeue::OnChange => ("on_change", None),
+    let after = match when {
+        Requeue::After(delay) => Some(to_timedelta(py, delay)?),
+        Requeue::Now | Requeue::NextCycle | Requeue::Backoff | Requeue::OnChange => None,
     };
-    Ok((requeue(py, word)?, after))
+    Ok((requeue(py, when.kind().as_str())?, after))
 }
 
 /// The changed fields by their names on the record; None clears a field.

@@ -13,6 +13,7 @@ use super::launch::LaunchPlan;
 use super::license::{LicenseReport, Submission};
 use super::observation::{CloudMetrics, CmlMetrics};
 use super::time::Timestamp;
+use super::wire_enum::vocabulary;
 
 /// One change to the cloud, a record or a session. Effects are carried out in order; [`Effect::stops_the_rest`] and
 /// [`Effect::blocks_the_transition`] return the consequences of a failure.
@@ -115,6 +116,40 @@ pub enum Effect {
     },
 }
 
+vocabulary! {
+    /// The name of an effect. The list is complete: LCM makes no other change.
+    EffectName, "name of an effect", non_exhaustive {
+        /// Write the plan to the record before the launch.
+        RecordLaunchPlan = "record_launch_plan",
+        /// Launch exactly the recorded plan.
+        LaunchInstance = "launch_instance",
+        /// Start a stopped instance.
+        StartInstance = "start_instance",
+        /// Stop a running instance.
+        StopInstance = "stop_instance",
+        /// Terminate an instance.
+        TerminateInstance = "terminate_instance",
+        /// Report metrics to the control plane.
+        ReportMetrics = "report_metrics",
+        /// Have the control plane judge whether the worker is idle.
+        DetectIdle = "detect_idle",
+        /// Record the attempt CML shows before ours, so that its outcome is not taken for ours.
+        RecordLicenseAttempt = "record_license_attempt",
+        /// Report the progress of a license operation to the control plane.
+        ReportLicense = "report_license",
+        /// Submit a license operation to CML.
+        SubmitLicense = "submit_license",
+        /// Give a session that has not begun back to the scheduler.
+        HandBackSession = "hand_back_session",
+        /// Retry a failed session on the same worker.
+        RetrySession = "retry_session",
+        /// End a session.
+        TerminateSession = "terminate_session",
+        /// Publish an event before the next effect.
+        Announce = "announce",
+    }
+}
+
 /// The consequence of a refused launch. The refused call launched nothing, but an earlier one with the same plan and an
 /// unknown outcome may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -136,6 +171,22 @@ pub enum IfRefused {
     KeepWaiting,
     /// The deadline has passed: end it.
     Terminate,
+}
+
+vocabulary! {
+    /// The result of one effect.
+    EffectResultKind, "result of an effect", non_exhaustive {
+        /// Not carried out: part of a decision or a dry run.
+        Planned = "planned",
+        /// It took effect, in this attempt or an earlier one.
+        Done = "done",
+        /// The launch returned an instance.
+        Launched = "launched",
+        /// The call failed.
+        Failed = "failed",
+        /// It was not tried: an earlier effect failed, or the lease was lost.
+        NotTried = "not_tried",
+    }
 }
 
 /// Result of one effect.
@@ -168,12 +219,17 @@ impl EffectResult {
 
     /// The stable code used in results and metrics.
     pub const fn as_str(&self) -> &'static str {
+        self.kind().as_str()
+    }
+
+    /// The kind, without the instance, report or failure.
+    pub const fn kind(&self) -> EffectResultKind {
         match self {
-            Self::Planned => "planned",
-            Self::Done | Self::IdleChecked(_) => "done",
-            Self::Launched(_) => "launched",
-            Self::Failed(_) => "failed",
-            Self::NotTried => "not_tried",
+            Self::Planned => EffectResultKind::Planned,
+            Self::Done | Self::IdleChecked(_) => EffectResultKind::Done,
+            Self::Launched(_) => EffectResultKind::Launched,
+            Self::Failed(_) => EffectResultKind::Failed,
+            Self::NotTried => EffectResultKind::NotTried,
         }
     }
 
@@ -274,30 +330,30 @@ impl Effect {
         }
     }
 
-    /// The stable name used in logs and metrics.
-    pub const fn name(&self) -> &'static str {
+    /// The stable name used in logs, metrics and Python.
+    pub const fn name(&self) -> EffectName {
         match self {
-            Self::RecordLaunchPlan { .. } => "record_launch_plan",
-            Self::LaunchInstance { .. } => "launch_instance",
-            Self::StartInstance { .. } => "start_instance",
-            Self::StopInstance { .. } => "stop_instance",
-            Self::TerminateInstance { .. } => "terminate_instance",
-            Self::ReportMetrics { .. } => "report_metrics",
-            Self::DetectIdle { .. } => "detect_idle",
-            Self::RecordLicenseAttempt { .. } => "record_license_attempt",
-            Self::ReportLicense { .. } => "report_license",
-            Self::SubmitLicense { .. } => "submit_license",
-            Self::HandBackSession { .. } => "hand_back_session",
-            Self::RetrySession { .. } => "retry_session",
-            Self::TerminateSession { .. } => "terminate_session",
-            Self::Announce { .. } => "announce",
+            Self::RecordLaunchPlan { .. } => EffectName::RecordLaunchPlan,
+            Self::LaunchInstance { .. } => EffectName::LaunchInstance,
+            Self::StartInstance { .. } => EffectName::StartInstance,
+            Self::StopInstance { .. } => EffectName::StopInstance,
+            Self::TerminateInstance { .. } => EffectName::TerminateInstance,
+            Self::ReportMetrics { .. } => EffectName::ReportMetrics,
+            Self::DetectIdle { .. } => EffectName::DetectIdle,
+            Self::RecordLicenseAttempt { .. } => EffectName::RecordLicenseAttempt,
+            Self::ReportLicense { .. } => EffectName::ReportLicense,
+            Self::SubmitLicense { .. } => EffectName::SubmitLicense,
+            Self::HandBackSession { .. } => EffectName::HandBackSession,
+            Self::RetrySession { .. } => EffectName::RetrySession,
+            Self::TerminateSession { .. } => EffectName::TerminateSession,
+            Self::Announce { .. } => EffectName::Announce,
         }
     }
 }
 
 impl fmt::Display for Effect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())?;
+        f.write_str(self.name().as_str())?;
         match self {
             Self::RecordLaunchPlan { plan, .. } | Self::LaunchInstance { plan, .. } => {
                 write!(f, " {} {} in {}", plan.instance_type, plan.image_id, plan.region)

@@ -9,42 +9,31 @@ use std::hash::{Hash, Hasher};
 
 use serde::Serialize;
 
-/// The kind of a failure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum FailureKind {
-    /// The remote side requested a lower rate. It did nothing.
-    Throttled,
-    /// No capacity at the moment. The remote side did nothing.
-    NoCapacity,
-    /// The call may or may not have been carried out: time-out, reset, 5xx.
-    Unclear,
-    /// No connection: refused, unresolvable.
-    Unreachable,
-    /// The response could not be parsed.
-    Unparsable,
-    /// The record or resource changed in between. Nothing was done.
-    Conflict,
-    /// Refused, and the same call will be refused again: no permission, invalid argument, not found.
-    Refused,
-    /// The launch token belongs to an instance that is terminated. Nothing was launched.
-    LaunchDied,
+use super::wire_enum::vocabulary;
+
+vocabulary! {
+    /// The kind of a failure.
+    FailureKind, "kind of failure", non_exhaustive {
+        /// The remote side requested a lower rate. It did nothing.
+        Throttled = "throttled",
+        /// No capacity at the moment. The remote side did nothing.
+        NoCapacity = "no_capacity",
+        /// The call may or may not have been carried out: time-out, reset, 5xx.
+        Unclear = "unclear",
+        /// No connection: refused, unresolvable.
+        Unreachable = "unreachable",
+        /// The response could not be parsed.
+        Unparsable = "unparsable",
+        /// The record or resource changed in between. Nothing was done.
+        Conflict = "conflict",
+        /// Refused, and the same call will be refused again: no permission, invalid argument, not found.
+        Refused = "refused",
+        /// The launch token belongs to an instance that is terminated. Nothing was launched.
+        LaunchDied = "launch_died",
+    }
 }
 
 impl FailureKind {
-    /// Every kind of failure.
-    pub const ALL: &'static [Self] = &[
-        Self::Throttled,
-        Self::NoCapacity,
-        Self::Unclear,
-        Self::Unreachable,
-        Self::Unparsable,
-        Self::Conflict,
-        Self::Refused,
-        Self::LaunchDied,
-    ];
-
     /// Whether repeating the same call can never succeed.
     pub const fn is_permanent(self) -> bool {
         match self {
@@ -74,20 +63,6 @@ impl FailureKind {
             | Self::Refused
             | Self::LaunchDied => true,
             Self::Unclear | Self::Unparsable => false,
-        }
-    }
-
-    /// The stable code used in logs and metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Throttled => "throttled",
-            Self::NoCapacity => "no_capacity",
-            Self::Unclear => "unclear",
-            Self::Unreachable => "unreachable",
-            Self::Unparsable => "unparsable",
-            Self::Conflict => "conflict",
-            Self::Refused => "refused",
-            Self::LaunchDied => "launch_died",
         }
     }
 }

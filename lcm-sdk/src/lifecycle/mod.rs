@@ -60,7 +60,7 @@ pub(crate) mod worker_json;
 pub use backoff::Backoff;
 pub use counters::{Counter, Counts};
 pub use decision::{Addresses, Change, Changes, Decision};
-pub use effect::{Effect, EffectResult, IfLaunchRefused, IfRefused};
+pub use effect::{Effect, EffectName, EffectResult, EffectResultKind, IfLaunchRefused, IfRefused};
 pub use event::{Audit, Event, Notice, SessionEnd};
 pub use failure::{CallFailure, Cause, FailureKind};
 pub use fleet::{Eligibility, FleetView, eligibility, eligible_workers};
@@ -71,7 +71,7 @@ pub use instance::{Image, Instance, MANAGED_BY, MANAGED_BY_TAG, PROTECT_TAG, TEM
 pub use json::FieldError;
 pub use license::{License, LicenseOperation, LicenseReport, RegistrationStatus, Submission};
 pub use observation::{CloudMetrics, CmlMetrics, Lookup, Observation};
-pub use outcome::{Outcome, Requeue};
+pub use outcome::{Outcome, Requeue, RequeueKind};
 pub use patch::{DrainRequest, Patch, Route, Termination};
 pub use policy::{ExternalStopPolicy, OrphanPolicy, Policy, ScaleDownPolicy};
 pub use query::{Queries, Query, queries};

@@ -22,6 +22,7 @@ use super::policy::Policy;
 use super::status::{Ec2State, WorkerStatus};
 use super::time::{self, Timestamp};
 use super::transition::{EdgeKind, Transition};
+use super::wire_enum::vocabulary;
 use super::worker::Worker;
 
 /// The author of a termination by garbage collection.
@@ -50,38 +51,23 @@ pub struct Verdict {
     pub conclusion: Conclusion,
 }
 
-/// A conclusion about one record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Conclusion {
-    /// The instance is gone: mark the record terminated.
-    Orphan,
-    /// The instance exists; the scan did not match it.
-    Alive,
-    /// EC2 gave no response: nothing is concluded.
-    Unknown,
-    /// The launch is young and EC2 may not show it yet.
-    Young,
-    /// The instance carries the protection tag.
-    Protected,
-    /// The region is frozen: nothing is marked.
-    Frozen,
-    /// Gone, but the limit of this run is reached; the next run continues.
-    Deferred,
-}
-
-impl Conclusion {
-    /// The stable code for logs and metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Orphan => "orphan",
-            Self::Alive => "alive",
-            Self::Unknown => "unknown",
-            Self::Young => "young",
-            Self::Protected => "protected",
-            Self::Frozen => "frozen",
-            Self::Deferred => "deferred",
-        }
+vocabulary! {
+    /// Conclusion of garbage collection about one record.
+    Conclusion, "conclusion" {
+        /// The instance is gone: mark the record terminated.
+        Orphan = "orphan",
+        /// The instance exists; the scan did not match it.
+        Alive = "alive",
+        /// EC2 gave no response: nothing is concluded.
+        Unknown = "unknown",
+        /// The launch is young and EC2 may not show it yet.
+        Young = "young",
+        /// The instance carries the protection tag.
+        Protected = "protected",
+        /// The region is frozen: nothing is marked.
+        Frozen = "frozen",
+        /// Gone, but the limit of this run is reached; the next run continues.
+        Deferred = "deferred",
     }
 }
 

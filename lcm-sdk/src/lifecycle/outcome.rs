@@ -21,6 +21,22 @@ vocabulary! {
     }
 }
 
+vocabulary! {
+    /// When to reconcile a worker again.
+    RequeueKind, "kind of requeue" {
+        /// At once: the next step is known.
+        Now = "now",
+        /// After the delay in `after`, or at the next cycle if that is earlier.
+        After = "after",
+        /// At the next cycle.
+        NextCycle = "next_cycle",
+        /// After the backoff of the queue.
+        Backoff = "backoff",
+        /// When the record or the cloud changes.
+        OnChange = "on_change",
+    }
+}
+
 /// When to reconcile the worker again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -35,6 +51,19 @@ pub enum Requeue {
     Backoff,
     /// When the record or the cloud changes.
     OnChange,
+}
+
+impl Requeue {
+    /// The kind, without the delay.
+    pub const fn kind(self) -> RequeueKind {
+        match self {
+            Self::Now => RequeueKind::Now,
+            Self::After(_) => RequeueKind::After,
+            Self::NextCycle => RequeueKind::NextCycle,
+            Self::Backoff => RequeueKind::Backoff,
+            Self::OnChange => RequeueKind::OnChange,
+        }
+    }
 }
 
 impl fmt::Display for Requeue {

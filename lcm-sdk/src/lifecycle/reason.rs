@@ -8,23 +8,18 @@ use serde::{Serialize, Serializer};
 use super::failure::CallFailure;
 use super::status::Ec2State;
 use super::time::spoken;
+use super::wire_enum::vocabulary;
 
 macro_rules! reasons {
-    ($( $(#[$group:meta])* $variant:ident = $code:literal, $sentence:literal; )+) => {
-        /// The reason of a decision. Codes are stable; logs, metrics, audit and Python use the same ones.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        #[non_exhaustive]
-        pub enum ReasonCode { $( #[doc = $sentence] $variant ),+ }
+    ($( $variant:ident = $code:literal, $sentence:literal; )+) => {
+        vocabulary! {
+            /// The reason of a decision. Codes are stable; logs, metrics, audit and Python use the same ones.
+            ReasonCode, "reason code", non_exhaustive {
+                $( #[doc = $sentence] $variant = $code ),+
+            }
+        }
 
         impl ReasonCode {
-            /// Every reason code.
-            pub const ALL: &'static [Self] = &[ $( Self::$variant ),+ ];
-
-            /// The stable code.
-            pub const fn as_str(self) -> &'static str {
-                match self { $( Self::$variant => $code ),+ }
-            }
-
             /// The sentence for a person.
             pub const fn sentence(self) -> &'static str {
                 match self { $( Self::$variant => $sentence ),+ }
@@ -114,18 +109,6 @@ reasons! {
     RecordUnknown = "record_unknown", "The record could not be read.";
     EffectFailed = "effect_failed", "Something that had to be done was not done; the status stays.";
     NoSuchTransition = "no_such_transition", "The transition table does not allow this change.";
-}
-
-impl fmt::Display for ReasonCode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
-impl Serialize for ReasonCode {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
-    }
 }
 
 /// A reason with its details. `Display` gives the whole sentence.

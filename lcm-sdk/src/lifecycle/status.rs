@@ -61,7 +61,7 @@ impl WorkerStatus {
 }
 
 vocabulary! {
-    /// The status that the owner of a worker wants. `None` of an `Option` around this means *no opinion*.
+    /// The status that the owner of a worker wants; `None` means no opinion.
     DesiredStatus, "desired status" {
         /// In service, with an instance running.
         Running = "running",

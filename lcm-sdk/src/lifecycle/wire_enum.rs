@@ -21,22 +21,29 @@ pub trait Vocabulary: std::str::FromStr<Err = ParseEnumError> {
     const NAME: &'static str;
     /// Every accepted word, aliases included.
     const WORDS: &'static [&'static str];
+    /// Documentation of the enum, in Markdown.
+    const DOC: &'static str;
+    /// Each member's word and documentation, in order of declaration.
+    const MEMBERS: &'static [(&'static str, &'static str)];
 }
 
 /// Declares an enum with its words on the wire, case-insensitive parsing and serde.
+///
+/// `non_exhaustive` after the name in errors becomes an attribute of the enum.
 macro_rules! vocabulary {
     (
-        $(#[$meta:meta])*
-        $name:ident, $what:literal {
-            $( $(#[$doc:meta])* $variant:ident = $word:literal $(| $alias:literal)* ),+ $(,)?
+        $(#[doc = $about:literal])*
+        $name:ident, $what:literal $(, $attribute:ident)? {
+            $( $(#[doc = $doc:literal])* $variant:ident = $word:literal $(| $alias:literal)* ),+ $(,)?
         }
     ) => {
-        $(#[$meta])*
+        $(#[doc = $about])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum $name { $( $(#[$doc])* $variant ),+ }
+        $(#[$attribute])?
+        pub enum $name { $( $(#[doc = $doc])* $variant ),+ }
 
         impl $name {
-            /// Every member, in the order of the lifecycle.
+            /// Every member, in order of declaration.
             pub const ALL: &'static [Self] = &[ $( Self::$variant ),+ ];
 
             /// The word on the wire.
@@ -48,6 +55,8 @@ macro_rules! vocabulary {
         impl $crate::lifecycle::wire_enum::Vocabulary for $name {
             const NAME: &'static str = $what;
             const WORDS: &'static [&'static str] = &[ $( $word $(, $alias)* ),+ ];
+            const DOC: &'static str = concat!($($about, "\n"),*);
+            const MEMBERS: &'static [(&'static str, &'static str)] = &[ $( ($word, concat!($($doc, "\n"),*)) ),+ ];
         }
 
         impl std::fmt::Display for $name {

@@ -62,7 +62,7 @@ pub struct EffectReport {
 /// `✓ stop instance i-1`, `would launch instance …`, `✗ start instance i-1: throttled: …`
 impl fmt::Display for EffectReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.effect.name();
+        let name = self.effect.name().as_str();
         let effect = self.effect.to_string().replacen(name, &name.replace('_', " "), 1);
         match &self.result {
             EffectResult::Planned => write!(f, "would {effect}"),

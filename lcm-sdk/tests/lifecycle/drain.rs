@@ -260,7 +260,7 @@ fn drain_without_a_desired_status_ends_with_one() {
 fn scale_down_stop_lists_the_sessions_again() {
     let mut stopping = worker(WorkerStatus::Stopping, Some(DesiredStatus::Stopped));
     stopping.notes.drain_started_at = Some(now());
-    let stops = |decision: &Decision| decision.effects.iter().any(|effect| effect.name() == "stop_instance");
+    let stops = |decision: &Decision| decision.effects.iter().any(|effect| effect.name().as_str() == "stop_instance");
 
     let empty = decided(&stopping, &seen(vec![Session::new("old", "stopped")]));
     assert!(stops(&empty) && empty.transition.is_none());

@@ -60,7 +60,7 @@ fn line(decision: &Decision) -> String {
         EdgeKind::Commanded => transition.to().to_string(),
         EdgeKind::Observed => format!("{} (obs.)", transition.to()),
     });
-    let does: Vec<_> = decision.effects.iter().map(|effect| effect.name()).collect();
+    let does: Vec<_> = decision.effects.iter().map(|effect| effect.name().as_str()).collect();
     let does = if does.is_empty() { "·".to_owned() } else { does.join(", ") };
     format!(
         "{:<8} {becomes:<20} {does:<35} {:<13} {}",

@@ -70,7 +70,7 @@ fn launch_queries_come_in_stages() {
 #[test]
 fn plan_is_written_before_the_launch() {
     let decision = decided(&pending(), &seen());
-    let names: Vec<_> = decision.effects.iter().map(Effect::name).collect();
+    let names: Vec<_> = decision.effects.iter().map(|effect| effect.name().as_str()).collect();
     assert_eq!(names, ["record_launch_plan", "launch_instance"]);
     let plan = plan_of(&decision);
     assert_eq!((plan.image_id.as_str(), plan.instance_type.as_str()), ("ami-2", "m5zn.metal"));

@@ -48,7 +48,7 @@ fn with_license(operation: LicenseOperation, in_progress: bool) -> Worker {
 }
 
 fn names(decision: &Decision) -> Vec<&'static str> {
-    decision.effects.iter().map(Effect::name).collect()
+    decision.effects.iter().map(|effect| effect.name().as_str()).collect()
 }
 
 #[test]

@@ -222,7 +222,7 @@ async fn a_dry_run_reads_everything_writes_nothing_and_tells_the_plan() {
     let names = |plan: &lcm_sdk::reconciler::ReconcileResult| -> Vec<&'static str> {
         assert_eq!(plan.mode, Mode::DryRun);
         assert!(plan.effects.iter().all(|action| action.result == EffectResult::Planned));
-        plan.effects.iter().map(|action| action.effect.name()).collect()
+        plan.effects.iter().map(|action| action.effect.name().as_str()).collect()
     };
     let launch = plan("w-pending").await;
     assert_eq!(
