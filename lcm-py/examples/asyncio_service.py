@@ -1,4 +1,4 @@
-"""A service with records of its own whose workers LCM reconciles: python asyncio_service.py w-1 w-2 …"""
+"""A service that stores worker records and reconciles them with LCM: python asyncio_service.py w-1 w-2 …"""
 
 import asyncio
 import signal

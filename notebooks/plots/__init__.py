@@ -1,4 +1,4 @@
-"""The drawings of these notebooks, for yours as well."""
+"""Plots of the notebooks."""
 
 from plots.machine import machine
 from plots.style import SOFT, key

@@ -1,4 +1,4 @@
-"""The state machine, drawn from the table that decides."""
+"""Draws the state machine from the transition table."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import matplotlib.pyplot as plt
 from lcm import Transition
-from lcm.palette import STATUSES, colour, ink
+from lcm.palette import STATUSES, color, ink
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
@@ -30,7 +30,7 @@ PLACES: dict[str, Point] = {
     "stopping": (13.4, 1.4),
     "unknown": (1.2, 0.8),
 }
-"""The ends above, the way into service in the middle, the way to rest and back below."""
+"""Position of each status: final ones at the top, startup in the middle, stopping and restarting below."""
 
 ROUTES = {
     ("pending", "failed"): (-0.22, 0.64),
@@ -44,13 +44,13 @@ ROUTES = {
     ("running", "draining"): (-0.1, 0.5),
     ("draining", "running"): (-0.1, 0.5),
 }
-"""Where a straight line would meet others: how far an edge bends, and how far along it its words stand."""
+"""Bend and label position of edges whose straight line would cross others."""
 
 WIDTH, HEIGHT = 1.9, 0.62
 
 
 def machine(transitions: Iterable[Transition]) -> Figure:
-    """Draw these edges with their words, and the statuses they join."""
+    """Draw transitions with their labels, and the statuses they connect."""
     edges = list(transitions)
     figure, axes = plt.subplots(figsize=(13, 6))
     axes.set(xlim=(-1.1, 14.9), ylim=(0, 6.9), aspect="equal")
@@ -63,7 +63,7 @@ def machine(transitions: Iterable[Transition]) -> Figure:
 
 
 def _box(axes: Axes, status: str) -> FancyBboxPatch:
-    (x, y), shade = PLACES[status], colour(status)
+    (x, y), shade = PLACES[status], color(status)
     corner, shape = (x - WIDTH / 2, y - HEIGHT / 2), "round,pad=0,rounding_size=0.2"
     box = FancyBboxPatch(corner, WIDTH, HEIGHT, boxstyle=shape, facecolor=shade, edgecolor=SOFT, linewidth=0.8)
     axes.add_patch(box).set_zorder(4)
@@ -93,7 +93,7 @@ def _draw(axes: Axes, edge: Transition, boxes: dict[str, FancyBboxPatch]) -> Non
 
 
 def _along(start: Point, end: Point, bend: float, share: float) -> Point:
-    """A point on the curve that matplotlib calls ``arc3``."""
+    """Return a point on matplotlib's curve ``arc3``."""
     (x0, y0), (x1, y1) = start, end
     x, y = (x0 + x1) / 2 + bend * (y1 - y0), (y0 + y1) / 2 - bend * (x1 - x0)
     before, middle, after = (1 - share) ** 2, 2 * share * (1 - share), share**2

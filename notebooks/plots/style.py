@@ -1,11 +1,11 @@
-"""What all plots have in common: fonts, greys, quiet axes, legends."""
+"""Style of all plots: fonts, grays, axes and legends."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 import matplotlib.pyplot as plt
-from lcm.palette import DARK, colour
+from lcm.palette import DARK, color
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
@@ -41,9 +41,9 @@ plt.rcParams.update(
 
 
 def key(figure: Figure, words: Iterable[str] | Mapping[str, str], *, columns: int = 7, signs: str = "") -> None:
-    """A legend below the figure: words in their own colours, or in those given, and a line about signs."""
-    colours = words if isinstance(words, Mapping) else {str(word): colour(word) for word in words}
-    patches = [Patch(facecolor=shade, edgecolor=SOFT, linewidth=0.5, label=word) for word, shade in colours.items()]
+    """Add a legend below the figure, with the palette's colors or the given ones, and a title about the signs."""
+    colors = words if isinstance(words, Mapping) else {str(word): color(word) for word in words}
+    patches = [Patch(facecolor=shade, edgecolor=SOFT, linewidth=0.5, label=word) for word, shade in colors.items()]
     figure.legend(
         handles=patches,
         loc="outside lower left",

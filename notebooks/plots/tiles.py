@@ -1,11 +1,11 @@
-"""Boards of tiles: what holds for every pair of a row and a column."""
+"""Draws boards with a tile per row and column."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from lcm.palette import colour, ink
+from lcm.palette import color, ink
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
@@ -15,14 +15,14 @@ __all__ = ["Tile", "board"]
 
 
 class Tile(NamedTuple):
-    """How one tile looks."""
+    """Appearance of one tile."""
 
-    colour: str
-    """Its colour."""
+    color: str
+    """Background color."""
     mark: str = ""
-    """A sign or a word on it."""
+    """Text on the tile."""
     hatch: str = ""
-    """A hatch, as matplotlib writes it."""
+    """Hatch pattern of matplotlib."""
 
 
 def board(
@@ -35,19 +35,18 @@ def board(
     tilt: float = 40,
     badges: bool = False,
 ) -> None:
-    """Draw a tile where a row and a column meet.
+    """Draw a board of tiles.
 
-    ``size`` is that of the marks, ``tilt`` that of the columns' names; with ``badges`` the rows' names have the colours
-    of their words.
+    ``size`` is the font size of the marks, ``tilt`` the angle of the column labels; ``badges`` colors the row labels.
     """
     for (row, column), tile in tiles.items():
         x, y = columns.index(column), rows.index(row)
         axes.add_patch(
-            Rectangle((x, y), 1, 1, facecolor=tile.colour, edgecolor="white", linewidth=1.5, hatch=tile.hatch)
+            Rectangle((x, y), 1, 1, facecolor=tile.color, edgecolor="white", linewidth=1.5, hatch=tile.hatch)
         )
         if tile.mark:
             axes.text(
-                x + 0.5, y + 0.5, tile.mark, ha="center", va="center", color=ink(tile.colour), fontsize=size, zorder=3
+                x + 0.5, y + 0.5, tile.mark, ha="center", va="center", color=ink(tile.color), fontsize=size, zorder=3
             )
     axes.set(xlim=(0, len(columns)), ylim=(len(rows), 0))
     places = [place + 0.5 for place in range(max(len(rows), len(columns)))]
@@ -60,6 +59,6 @@ def board(
         side.set_visible(False)
     if badges:
         for label in axes.get_yticklabels():
-            shade = colour(label.get_text())
+            shade = color(label.get_text())
             label.set_bbox({"facecolor": shade, "edgecolor": SOFT, "linewidth": 0.5, "boxstyle": "round,pad=0.25"})
             label.set_color(ink(shade))

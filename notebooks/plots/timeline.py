@@ -1,4 +1,4 @@
-"""What was so, and when: lanes of spans, and counts over time."""
+"""Draws timelines: lanes of spans, and counts over time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
-from lcm.palette import STATUSES, colour, ink
+from lcm.palette import STATUSES, color, ink
 from matplotlib.axes import Axes
 
 from plots.style import INK, SOFT
@@ -20,7 +20,7 @@ DOTS = (0, (2, 2))
 
 
 class Span(NamedTuple):
-    """A time in which one word held, in minutes."""
+    """A period with one value, in minutes."""
 
     start: float
     end: float
@@ -28,7 +28,7 @@ class Span(NamedTuple):
 
 
 class Diary:
-    """Notes who was what at which time; times are minutes since it was begun."""
+    """Records the values of lanes over time, in minutes since the start."""
 
     def __init__(self, began: datetime) -> None:
         self._began = began
@@ -36,7 +36,7 @@ class Diary:
         self._notes: dict[str, list[tuple[float, str]]] = {}
 
     def note(self, now: datetime, **words: str) -> float:
-        """Note what each lane shows now; gives the time in minutes."""
+        """Record the current value of each lane and return the time in minutes."""
         self._last = self.minutes(now)
         for lane, word in words.items():
             notes = self._notes.setdefault(lane, [])
@@ -45,33 +45,33 @@ class Diary:
         return self._last
 
     def minutes(self, moment: datetime) -> float:
-        """Minutes since it was begun."""
+        """Return the minutes since the start."""
         return (moment - self._began).total_seconds() / 60
 
     def lane(self, name: str) -> list[Span]:
-        """What one lane showed, from each change to the next."""
+        """Return the spans of one lane."""
         notes = self._notes.get(name, [])
         ends = [start for start, _ in notes[1:]] + [self._last]
         return [Span(start, end, word) for (start, word), end in zip(notes, ends, strict=True)]
 
     def words(self, name: str) -> list[str]:
-        """What one lane showed, in order, without the times."""
+        """Return the values of one lane in order, without the times."""
         return [word for _, word in self._notes.get(name, [])]
 
     def lanes(self) -> dict[str, list[Span]]:
-        """All lanes, in the order in which they were first noted."""
+        """Return all lanes in the order of their first value."""
         return {name: self.lane(name) for name in self._notes}
 
 
-def lanes(axes: Axes, shown: Mapping[str, Iterable[Span]], colours: Mapping[str, str] | None = None) -> None:
-    """Draw each lane as a row of spans, with the word where it fits, in the colours of the words or in those given."""
+def lanes(axes: Axes, shown: Mapping[str, Iterable[Span]], colors: Mapping[str, str] | None = None) -> None:
+    """Draw each lane as a row of spans, labeled where the text fits. ``colors`` override the palette."""
     rows = {name: list(spans) for name, spans in shown.items()}
     end = max(span.end for spans in rows.values() for span in spans)
     figure = axes.get_figure(root=True)
     letters = (figure.get_figwidth() if figure else 0) * LETTERS_PER_INCH
     for row, spans in enumerate(rows.values()):
         for start, until, word in spans:
-            shade = (colours or {}).get(word, colour(word))
+            shade = (colors or {}).get(word, color(word))
             axes.barh(row, until - start, left=start, height=0.62, color=shade, edgecolor="white", linewidth=1)
             if (until - start) / end * letters > len(word) + 1:
                 middle = (start + until) / 2
@@ -82,29 +82,29 @@ def lanes(axes: Axes, shown: Mapping[str, Iterable[Span]], colours: Mapping[str,
     axes.spines["left"].set_visible(False)
 
 
-def events(axes: Axes, name: str, told: Iterable[tuple[float, str]]) -> None:
+def events(axes: Axes, name: str, marked: Iterable[tuple[float, str]]) -> None:
     """Add a lane of single events below the others."""
     rows = [label.get_text() for label in axes.get_yticklabels()]
     paper = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
-    for time, text in told:
+    for time, text in marked:
         axes.plot(time, len(rows) - 0.1, "^", color=INK, markersize=5, clip_on=False)
         axes.text(time, len(rows) + 0.14, text, ha=_lean(axes, time), va="top", fontsize=8, bbox=paper, zorder=4)
     axes.set_yticks(range(len(rows) + 1), [*rows, name])
     axes.set_ylim(len(rows) + 0.6, -0.6)
 
 
-def moments(axes: Axes, told: Mapping[float, str], *, lift: float = 3) -> None:
-    """Mark moments with a thin line, and say above what happened; every other one a line higher, so that they fit."""
-    for number, (time, text) in enumerate(told.items()):
+def moments(axes: Axes, marked: Mapping[float, str], *, lift: float = 3) -> None:
+    """Mark times with a thin line and a label above, alternately on two levels so that labels do not overlap."""
+    for number, (time, text) in enumerate(marked.items()):
         axes.axvline(time, color=SOFT, linewidth=0.9, linestyle=DOTS, zorder=3)
         _above(axes, time, text, lift + LINE * (number % 2))
 
 
-def bands(axes: Axes, told: Mapping[str, tuple[float, float]]) -> None:
-    """Mark times in which something was wrong with a bar above, and its name."""
+def bands(axes: Axes, marked: Mapping[str, tuple[float, float]]) -> None:
+    """Mark periods of faults with a bar and a label above the plot."""
     top = axes.get_xaxis_transform()
-    for text, (start, end) in told.items():
-        axes.plot([start, end], [1.015, 1.015], color=colour("failed"), linewidth=4, transform=top, clip_on=False)
+    for text, (start, end) in marked.items():
+        axes.plot([start, end], [1.015, 1.015], color=color("failed"), linewidth=4, transform=top, clip_on=False)
         for time in (start, end):
             axes.axvline(time, color=SOFT, linewidth=0.9, linestyle=DOTS, zorder=3)
         _above(axes, (start + end) / 2, text, lift=7)
@@ -125,19 +125,19 @@ def _above(axes: Axes, time: float, text: str, lift: float) -> None:
 
 
 def _lean(axes: Axes, time: float) -> str:
-    """Words stand centred over their time, unless they would stick out on the left."""
+    """Center a label over its time, unless it would exceed the left edge."""
     start, end = axes.get_xlim()
     return "center" if time - start > (end - start) / 20 else "left"
 
 
 def stack(axes: Axes, seen: Iterable[tuple[float, Counter[str]]]) -> list[str]:
-    """Draw how many workers were in each status, stacked over time; gives the statuses that occurred."""
+    """Draw the number of workers per status, stacked over time, and return the statuses that occurred."""
     times, counts = zip(*seen, strict=True)
-    # What should be most of it is the ground that the rest stands on.
+    # Running workers are the majority and form the base of the stack.
     ordered = sorted(STATUSES, key=lambda status: status != "running")
     words = [status for status in ordered if any(count[status] for count in counts)]
     heights = [[count[status] for count in counts] for status in words]
-    axes.stackplot(times, heights, colors=[colour(status) for status in words], step="post")
+    axes.stackplot(times, heights, colors=[color(status) for status in words], step="post")
     axes.set(xlim=(times[0], times[-1]), xlabel="minutes", ylabel="workers")
     axes.set_ylim(0, max(count.total() for count in counts))
     return words

@@ -74,9 +74,9 @@ def test_a_fleet_comes_up_and_is_stopped_as_wished(live_cloud: FakeCloud) -> Non
             assert controller.stats["counters"]["provisioned_count"] == 3
             assert "reconciliation_reconcile_total" in controller.metrics()
         assert controller.stats["role"] == "standby" and not controller.is_running
-        with pytest.raises(RuntimeError, match="a controller runs once; make another one"):
+        with pytest.raises(RuntimeError, match="a controller runs once; create another one"):
             await controller.run()
-        with pytest.raises(RuntimeError, match="a controller runs once; make another one"):
+        with pytest.raises(RuntimeError, match="a controller runs once; create another one"):
             await controller.__aenter__()
 
     asyncio.run(story())

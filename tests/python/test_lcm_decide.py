@@ -159,7 +159,7 @@ def test_a_launch_is_planned_whole() -> None:
     ("parts", "said"),
     [
         ({"ec2": "sleeping"}, "accepted: pending, running, stopping, stopped, shutting-down, terminated"),
-        ({"ec2": {"state": "running", "colour": "red"}}, "unknown field `colour`"),
+        ({"ec2": {"state": "running", "color": "red"}}, "unknown field `color`"),
         ({"sessions": "s-1"}, "sessions is a str; accepted: a list"),
         ({"sessions": [{"id": "s-1"}]}, "field `state` is missing"),
         ({"idle_checked_at": datetime(2026, 2, 6)}, "idle_checked_at is 2026-02-06 00:00:00, which has no time zone"),
@@ -229,7 +229,7 @@ def test_a_fleet_is_decided_like_its_workers_one_by_one() -> None:
     assert list(each) == list(many)
     with pytest.raises(ValueError, match="there are 1 observations for 11 workers; accepted: one for each"):
         lcm.decide_many(fleet, [seen])
-    with pytest.raises(IndexError, match="there are 11 decisions, and none at 11"):
+    with pytest.raises(IndexError, match="index 11 is out of range for 11 decisions"):
         many[11]
 
 

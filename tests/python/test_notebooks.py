@@ -83,7 +83,7 @@ def test_a_notebook_runs_and_shows_what_it_promises(path: Path, settings: Config
     assert len(pictures) == PLOTS[path.stem]
     for picture in pictures:
         assert picture.width > 600 and picture.height > 150
-        colours = picture.convert("RGB").getcolors(maxcolors=picture.width * picture.height)
-        assert colours is not None and len(colours) > 100, "a plot without anything on it"
+        colors = picture.convert("RGB").getcolors(maxcolors=picture.width * picture.height)
+        assert colors is not None and len(colors) > 100, "a plot without anything on it"
     cards = [card for card in shown(notebook, "text/html") if "background:" in card]
     assert len(cards) == CARDS[path.stem]

@@ -1,4 +1,4 @@
-"""Colours that everybody can tell apart and read."""
+"""Colors that everybody can tell apart and read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from itertools import combinations
 
 import lcm
 import pytest
-from lcm.palette import STATUSES, colour, ink
+from lcm.palette import STATUSES, color, ink
 
 Triple = tuple[float, float, float]
 Matrix = tuple[Triple, Triple, Triple]
@@ -18,7 +18,7 @@ EYES: dict[str, Matrix] = {
     "deuteranopia": ((0.367, 0.861, -0.228), (0.280, 0.673, 0.047), (-0.012, 0.043, 0.969)),
     "tritanopia": ((1.256, -0.077, -0.179), (-0.078, 0.931, 0.148), (0.005, 0.691, 0.304)),
 }
-# From linear light to OKLab (Ottosson, 2020), in which distance is how different two colours look.
+# From linear light to OKLab (Ottosson, 2020), in which distance is how different two colors look.
 CONES: Matrix = ((0.4122, 0.5363, 0.0514), (0.2119, 0.6807, 0.1074), (0.0883, 0.2817, 0.6300))
 OKLAB: Matrix = ((0.2105, 0.7936, -0.0041), (1.9780, -2.4286, 0.4506), (0.0259, 0.7828, -0.8087))
 LUMINANCE = (0.2126, 0.7152, 0.0722)
@@ -29,20 +29,20 @@ def times(matrix: Matrix, vector: Triple) -> Triple:
     return first, second, third
 
 
-def light(colour: str) -> Triple:
-    parts = (int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5))
+def light(color: str) -> Triple:
+    parts = (int(color[place : place + 2], 16) / 255 for place in (1, 3, 5))
     red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return red, green, blue
 
 
-def seen(colour: str, eyes: Matrix) -> Triple:
-    red, green, blue = (max(0.0, min(1.0, part)) for part in times(eyes, light(colour)))
+def seen(color: str, eyes: Matrix) -> Triple:
+    red, green, blue = (max(0.0, min(1.0, part)) for part in times(eyes, light(color)))
     long, middle, short = (part ** (1 / 3) for part in times(CONES, (red, green, blue)))
     return times(OKLAB, (long, middle, short))
 
 
-def brightness(colour: str) -> float:
-    return sum(weight * part for weight, part in zip(LUMINANCE, light(colour), strict=True))
+def brightness(color: str) -> float:
+    return sum(weight * part for weight, part in zip(LUMINANCE, light(color), strict=True))
 
 
 @pytest.mark.parametrize("eyes", EYES)
@@ -54,19 +54,19 @@ def test_any_two_statuses_look_different(eyes: str) -> None:
 
 
 @pytest.mark.parametrize("status", STATUSES)
-def test_words_can_be_read_on_every_colour(status: str) -> None:
+def test_words_can_be_read_on_every_color(status: str) -> None:
     shade = STATUSES[status]
     dark, bright = sorted((brightness(shade), brightness(ink(shade))))
     assert (bright + 0.05) / (dark + 0.05) >= 4.5, "the contrast that WCAG asks of text"
 
 
-def test_every_word_has_a_colour() -> None:
+def test_every_word_has_a_color() -> None:
     assert list(STATUSES) == list(lcm.WorkerStatus)
     words = [*lcm.Outcome, *lcm.Conclusion]
-    assert all(colour(word) in STATUSES.values() for word in words)
-    assert len({colour(word) for word in lcm.Outcome}) == len(lcm.Outcome)
-    assert len({colour(word) for word in lcm.Conclusion}) == len(lcm.Conclusion)
-    assert colour("no such word") == STATUSES["stopped"]
+    assert all(color(word) in STATUSES.values() for word in words)
+    assert len({color(word) for word in lcm.Outcome}) == len(lcm.Outcome)
+    assert len({color(word) for word in lcm.Conclusion}) == len(lcm.Conclusion)
+    assert color("no such word") == STATUSES["stopped"]
 
 
 def test_a_report_about_orphans_shows_each_verdict_and_escapes_what_comes_from_outside() -> None:
@@ -74,6 +74,6 @@ def test_a_report_about_orphans_shows_each_verdict_and_escapes_what_comes_from_o
     records = [{"id": "<b>", "ec2_instance_id": id, **old} for id in ("i-1", "i-2")]
     shown = [lcm.Instance("running", id="i-3")]
     html = lcm.find_orphans(records, shown, region="us-east-1", verified={"i-1": lcm.ABSENT})._repr_html_()
-    assert "orphans: 1" in html and "not asked about yet: i-2" in html
+    assert "orphans: 1" in html and "not verified yet: i-2" in html
     assert "&lt;b&gt;" in html and "<b>&" not in html
-    assert f"background:{colour('orphan')}" in html and f"background:{colour('unknown')}" in html
+    assert f"background:{color('orphan')}" in html and f"background:{color('unknown')}" in html

@@ -95,9 +95,9 @@ def test_the_happy_path_is_the_same(both: dict[str, Any], which: str) -> None:
         ]
     )
     assert [i["InstanceId"] for r in found["Reservations"] for i in r["Instances"]] == [instance]
-    ec2.create_tags(Resources=[instance], Tags=[{"Key": "colour", "Value": "blue"}])
+    ec2.create_tags(Resources=[instance], Tags=[{"Key": "color", "Value": "blue"}])
     described = ec2.describe_tags(Filters=[{"Name": "resource-id", "Values": [instance]}])["Tags"]
-    assert {tag["Key"]: tag["Value"] for tag in described} == {"lcm:worker_id": "w-1", "colour": "blue"}
+    assert {tag["Key"]: tag["Value"] for tag in described} == {"lcm:worker_id": "w-1", "color": "blue"}
     ec2.stop_instances(InstanceIds=[instance])
     assert state(ec2, instance) == "stopped"
     ec2.start_instances(InstanceIds=[instance])

@@ -1,4 +1,4 @@
-"""asyncio and Rust: waiting for what runs there, and which loop the coroutines of ports written in Python run on."""
+"""Awaits Rust tasks from asyncio, and selects the event loop for ports written in Python."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _waiting: WeakKeyDictionary[Clients, Counter[asyncio.AbstractEventLoop]] = WeakK
 
 
 @contextmanager
-def answering(clients: Clients | None) -> Iterator[None]:
-    """Let the ports of these clients answer on the running loop, while a call waits on it.
+def ports_on_running_loop(clients: Clients | None) -> Iterator[None]:
+    """Run the coroutines of these clients' ports on the running loop while a call waits on it.
 
-    If loops of several threads wait at the same time, none of them may answer: it could end while another one still
-    needs it. A loop of our own does then.
+    When loops of several threads wait at the same time, the background loop runs them: any of the others could end
+    while another call still needs it.
     """
     if clients is None:
         yield
@@ -47,11 +47,11 @@ def answering(clients: Clients | None) -> Iterator[None]:
 
 
 Start = Callable[[Callable[[T | None, BaseException | None], None]], _lcm.Task]
-"""Starts something in Rust that calls back with a result or an error."""
+"""Starts a Rust task that calls back with a result or an error."""
 
 
 def begin(start: Start[T]) -> tuple[_lcm.Task, asyncio.Future[T]]:
-    """Start something in Rust, with a future for its end."""
+    """Start a Rust task and return it with a future of its result."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
@@ -64,14 +64,14 @@ def begin(start: Start[T]) -> tuple[_lcm.Task, asyncio.Future[T]]:
             future.set_result(result)  # type: ignore[arg-type]
 
     def done(result: T | None, error: BaseException | None) -> None:
-        # Called from another thread.
+        # Rust calls this from another thread.
         loop.call_soon_threadsafe(finish, result, error)
 
     return start(done), future
 
 
 async def wait(start: Start[T]) -> T:
-    """Start something in Rust and wait for its end; cancelled, it is dropped there too."""
+    """Start a Rust task and wait for its result. Canceling the wait cancels the task."""
     task, future = begin(start)
     try:
         return await future

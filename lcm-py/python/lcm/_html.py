@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import TYPE_CHECKING
 
-from lcm.palette import colour, ink
+from lcm.palette import color, ink
 
 if TYPE_CHECKING:
     from lcm._lcm import (
@@ -35,7 +35,7 @@ def card(shown: Decision | ReconcileResult) -> str:
         when = f"in {shown.after.total_seconds():g} s"
     return (
         '<div style="border-left:4px solid '
-        f'{colour(shown.outcome)};padding:4px 10px;margin:4px 0;line-height:1.5">'
+        f'{color(shown.outcome)};padding:4px 10px;margin:4px 0;line-height:1.5">'
         f"<div><b>{escape(shown.worker_id)}</b> {statuses} {badge(shown.outcome)}"
         f' <span style="opacity:.7">look again: {when}</span></div>'
         f"<div>{escape(shown.reason.sentence)} <code>{escape(str(shown.reason.code))}</code></div>{listed}</div>"
@@ -44,7 +44,7 @@ def card(shown: Decision | ReconcileResult) -> str:
 
 def badge(word: str) -> str:
     """Show a word on its color."""
-    background = colour(word)
+    background = color(word)
     style = f"background:{background};color:{ink(background)};border-radius:4px;padding:1px 6px"
     return f'<span style="{style}">{escape(str(word))}</span>'
 
@@ -55,7 +55,7 @@ def line(effect: Effect) -> str:
     if effect.ec2_instance_id:
         text += f" → {escape(effect.ec2_instance_id)}"
     if effect.error is not None:
-        text += f' <span style="color:{colour("failed")}">{escape(str(effect.error))}</span>'
+        text += f' <span style="color:{color("failed")}">{escape(str(effect.error))}</span>'
     return text
 
 
@@ -76,7 +76,7 @@ def orphan_report(report: OrphanReport) -> str:
     """Show the verdicts about a region."""
     unverified = ""
     if report.unverified:
-        unverified = f"<div>not asked about yet: {escape(', '.join(report.unverified))}</div>"
+        unverified = f"<div>not verified yet: {escape(', '.join(report.unverified))}</div>"
     text = f"<div><b>{escape(report.region)}</b> orphans: {len(report.orphans)}</div>{unverified}"
     return _box("failed" if report.is_frozen else "success", text + _verdicts(report.verdicts))
 
@@ -107,9 +107,9 @@ def _verdicts(verdicts: Iterable[Verdict]) -> str:
 
 
 def _box(outcome: str, text: str) -> str:
-    style = f"border-left:4px solid {colour(outcome)};padding:4px 10px;margin:4px 0;line-height:1.5"
+    style = f"border-left:4px solid {color(outcome)};padding:4px 10px;margin:4px 0;line-height:1.5"
     return f'<div style="{style}">{text}</div>'
 
 
 def _wrong(text: str) -> str:
-    return f'<span style="color:{colour("failed")}">{escape(text)}</span>'
+    return f'<span style="color:{color("failed")}">{escape(text)}</span>'

@@ -18,12 +18,12 @@ __all__ = ["Clients"]
 
 
 class Clients:
-    """Clients for everything that a pass asks, as settings say. Threads can share them.
+    """Clients for the services that a reconcile calls. Threads can share them.
 
-    Settings have the names of the environment variables, such as ``CONTROL_PLANE_API_URL``. Left out, they are taken
-    from the environment. AWS is reached as the environment of the process says, unless the settings name
-    ``AWS_ENDPOINT_URL``, ``AWS_ACCESS_KEY_ID`` and ``AWS_SECRET_ACCESS_KEY``. ``control_plane``, ``compute``,
-    ``metrics``, ``cml`` and ``events`` may be objects of your own: see :mod:`lcm.ports`. Events go to the log as well.
+    ``settings`` maps names of environment variables, such as ``CONTROL_PLANE_API_URL``, to values, and defaults to the
+    environment. AWS clients use the environment of the process, unless the settings include ``AWS_ENDPOINT_URL``,
+    ``AWS_ACCESS_KEY_ID`` and ``AWS_SECRET_ACCESS_KEY``. ``control_plane``, ``compute``, ``metrics``, ``cml`` and
+    ``events`` accept ports written in Python: see :mod:`lcm.ports`. Events are logged as well.
 
     >>> import lcm
     >>> lcm.Clients({"CONTROL_PLANE_API_URL": "http://localhost:8080", "CML_PORT": "many"})
@@ -56,12 +56,12 @@ class Clients:
         self._native = _lcm.Clients(given, clock, **bridges)
 
     def use_loop(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Let the coroutines of ports written in Python run on this loop, or on one of our own."""
+        """Run the coroutines of ports written in Python on this loop; None selects the background loop."""
         for bridge in self._bridges:
             bridge.loop = loop
 
     def refuse_own_loop(self, instead: str) -> None:
-        """Refuse to wait on the very loop that the ports need to answer."""
+        """Raise ``RuntimeError`` if blocking this thread would block the loop that the ports run on."""
         if not self._bridges:
             return
         import asyncio
@@ -71,14 +71,14 @@ class Clients:
         except RuntimeError:
             return
         if any(bridge.loop is running for bridge in self._bridges):
-            raise RuntimeError(f"this would wait for ports that run on this very loop; use `await lcm.{instead}(…)`")
+            raise RuntimeError(f"this call would block the loop that its ports run on; use `await lcm.{instead}(…)`")
 
     def __repr__(self) -> str:
         return "<lcm.Clients>"
 
 
 def _bridges(own: Mapping[str, object]) -> dict[str, Bridge]:
-    """The ways to ports written in Python."""
+    """Wrap each port written in Python in a bridge."""
     if not own:
         # Bridges import asyncio, which clients without them do not need.
         return {}
@@ -94,7 +94,7 @@ _from_environment: tuple[dict[str, str], Clients] | None = None
 
 
 def clients_or_environment(clients: Clients | None) -> _lcm.Clients:
-    """The clients given, or those of the environment: the same ones as long as it does not change."""
+    """Return the given clients, or those of the environment, which are cached until the environment changes."""
     global _from_environment
     if clients is not None:
         if not isinstance(clients, Clients):

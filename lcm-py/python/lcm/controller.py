@@ -1,4 +1,4 @@
-"""Controllers in your own process: election, watch, start-up sweep, polling, backoff and metrics, from Rust."""
+"""Controllers that run in the process of a service: election, watch, startup sweep, polling, backoff and metrics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from lcm import _lcm
-from lcm._asyncio import answering, begin, wait
+from lcm._asyncio import begin, ports_on_running_loop, wait
 from lcm._lcm import SweepReport
 from lcm.clients import Clients, clients_or_environment
 from lcm.policy import Policy
@@ -33,22 +33,22 @@ class Running(ABC):
         self._task: asyncio.Task[None] | None = None
 
     @abstractmethod
-    def _answering(self) -> AbstractContextManager[None]:
-        """Have what is written in Python awaited on the running loop meanwhile."""
+    def _ports_on_running_loop(self) -> AbstractContextManager[None]:
+        """Run the coroutines of ports written in Python on the running loop."""
 
     async def run(self) -> None:
-        """Run until :meth:`stop`. Cancelled, it finishes what is under way, gives the lease up, and then ends."""
+        """Run until :meth:`stop`. When canceled, finish the reconciles in progress and release the lease first."""
         self._start_once()
         await self._run()
 
     def _start_once(self) -> None:
         if self._started:
-            raise RuntimeError("a controller runs once; make another one")
+            raise RuntimeError("a controller runs once; create another one")
         self._started = True
 
     async def _run(self) -> None:
         try:
-            with self._answering():
+            with self._ports_on_running_loop():
                 self._begun = begin(self._native.start)
                 ended = self._begun[1]
                 try:
@@ -62,11 +62,11 @@ class Running(ABC):
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started and has not ended. One that stands by runs, too."""
+        """Whether the controller was started and has not ended. A standby counts as running."""
         return self._started and not self._ended
 
     def stop(self) -> None:
-        """Ask it to finish what is under way and end. Returns at once; again is fine."""
+        """Request a graceful stop and return at once. Reconciles in progress finish; repeated calls have no effect."""
         self._native.stop()
 
     def _crash(self) -> None:
@@ -86,7 +86,7 @@ class Running(ABC):
         return self._native.stats()
 
     def metrics(self) -> str:
-        """Its metrics, as Prometheus reads them."""
+        """Return the metrics in the Prometheus text format."""
         return self._native.metrics()
 
     async def __aenter__(self) -> Self:
@@ -103,13 +103,13 @@ class Running(ABC):
 
 
 class Controller(Running):
-    """Keeps a fleet of workers honest for as long as it runs and leads.
+    """Reconciles a fleet of workers while it runs and leads.
 
-    How often it looks, where leaders are elected and what it discovers is said by the settings of its clients. With
-    ``ETCD_ENDPOINTS`` empty it leads at once, alone. With ``LEADER_SHARDS`` several share the fleet. ``coordination``
-    elects leaders and is watched in place of etcd: see :class:`lcm.ports.Coordination`.
+    The settings of its clients define the intervals, the election and discovery. Without ``ETCD_ENDPOINTS`` it leads
+    at once, without an election. With ``LEADER_SHARDS`` several controllers share the fleet. ``coordination`` replaces
+    etcd for election and watch: see :class:`lcm.ports.Coordination`.
 
-    Run it as a task of your service, or use it with ``async with``::
+    Run it as a task of a service, or use it with ``async with``::
 
         async with lcm.Controller() as controller:
             await controller.ready()
@@ -130,24 +130,23 @@ class Controller(Running):
         self._clients = clients
         self._elected = elected
 
-    def _answering(self) -> AbstractContextManager[None]:
+    def _ports_on_running_loop(self) -> AbstractContextManager[None]:
         if self._elected is not None:
             self._elected.loop = asyncio.get_running_loop()
-        return answering(self._clients)
+        return ports_on_running_loop(self._clients)
 
     async def ready(self) -> SweepReport:
-        """Wait until it leads and has looked at every worker once; tells how that went, and who was not in time."""
+        """Wait until it leads and has finished its startup sweep; return the report of that sweep."""
         return await wait(self._native.start_ready)
 
 
 class ResourceController(Running, Generic[R]):
-    """Keeps any resources reconciled for as long as it runs and leads: a scheduler or a lablet controller, say.
+    """Reconciles resources of any kind while it runs and leads, such as those of a scheduler or a lablet controller.
 
-    ``resources`` says what there is and what to do about each; see :class:`lcm.ports.Resources`. ``name`` is what it is
-    elected as: one of that name leads, or with ``LEADER_SHARDS`` each a part. ``watch`` names prefixes in etcd, each
-    with a slash at its end; the segment after the prefix is the key of what changed. Settings are those of
-    :class:`lcm.Clients`, from the environment unless they are given. ``coordination`` takes etcd's place: see
-    :class:`lcm.ports.Coordination`.
+    ``resources`` lists and reconciles them: see :class:`lcm.ports.Resources`. Controllers of the same ``name`` elect
+    one leader, or one per shard with ``LEADER_SHARDS``. ``watch`` lists etcd prefixes that end with a slash; the
+    segment after the prefix is the key of the changed resource. ``settings`` are those of :class:`lcm.Clients` and
+    default to the environment. ``coordination`` replaces etcd: see :class:`lcm.ports.Coordination`.
     """
 
     def __init__(
@@ -166,7 +165,7 @@ class ResourceController(Running, Generic[R]):
         variables = {**(os.environ if settings is None else settings), "LCM_SERVICE_NAME": name}
         super().__init__(_lcm.ResourceController(variables, self._bridge, resources.key, list(watch), self._elected))
 
-    def _answering(self) -> AbstractContextManager[None]:
+    def _ports_on_running_loop(self) -> AbstractContextManager[None]:
         for bridge in (self._bridge, self._elected):
             if bridge is not None:
                 bridge.loop = asyncio.get_running_loop()

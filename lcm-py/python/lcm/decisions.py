@@ -56,7 +56,7 @@ __all__ = [
 
 
 class Decisions(_Decisions):
-    """Decisions about a fleet. Each becomes a Python object when it is looked at."""
+    """Decisions about a fleet. Each becomes a Python object on first access."""
 
     __slots__ = ("_native",)
 
@@ -78,15 +78,15 @@ class Decisions(_Decisions):
             return [self._native[place] for place in range(*index.indices(len(self)))]
         place = index + len(self) if index < 0 else index
         if not 0 <= place < len(self):
-            raise IndexError(f"there are {len(self)} decisions, and none at {index}")
+            raise IndexError(f"index {index} is out of range for {len(self)} decisions")
         return self._native[place]
 
     def changing(self) -> list[Decision]:
-        """Those that change a status."""
+        """Return the decisions that change a status."""
         return [self._native[place] for place in self._native.changing()]
 
     def reasons(self) -> dict[str, int]:
-        """How many there are of each reason."""
+        """Return the number of decisions per reason code."""
         return self._native.reasons()
 
     def __repr__(self) -> str:
@@ -102,8 +102,8 @@ def decide_many(
 ) -> Decisions:
     """Decide about a whole fleet: one observation for all workers, or one for each.
 
-    Where all that was seen is the state of an instance, EC2's word for it will do. It stands for an instance with the
-    id and the addresses that the record has. What no decision about a worker looks at is not read, whatever it holds.
+    An observation may be an EC2 state alone. It stands for an instance in that state, with the id and the addresses of
+    the record. Fields that no decision depends on are not read and not validated.
 
     >>> import lcm
     >>> fleet = [{"id": f"w-{n}", "status": "running", "ec2_instance_id": f"i-{n}"} for n in range(3)]
@@ -116,7 +116,7 @@ def decide_many(
 
 
 def eligible_workers(workers: Iterable[WorkerT]) -> list[WorkerT]:
-    """The workers that may take a new session: running, and not wanted stopped or terminated.
+    """Return the workers that may take a new session: running, with no desired status of stopped or terminated.
 
     >>> import lcm
     >>> fleet = [lcm.Worker("w-1", "running"), lcm.Worker("w-2", "draining")]
@@ -150,7 +150,7 @@ def initiate_drain(
 
 
 def cancel_drain(worker: AnyWorker, *, cancelled_by: str, reason: str) -> Decision:
-    """Call a drain off: back to running, and wanted running. Only a draining worker can go back this way.
+    """Cancel a drain: the status and the desired status become running. Only a draining worker is accepted.
 
     >>> import lcm
     >>> lcm.cancel_drain(lcm.Worker("w-1", "draining"), cancelled_by="alice", reason="class goes on").to_status.value
@@ -167,7 +167,7 @@ def check_drain(
     policy: Policy | None = None,
     now: datetime | None = None,
 ) -> Decision:
-    """Decide the next step of a drain. Without a template a drain may take four hours.
+    """Decide the next step of a drain. Without a template the drain timeout is four hours.
 
     >>> import lcm
     >>> worker = lcm.Worker("w-1", "draining")
@@ -192,9 +192,9 @@ def find_orphans(
 ) -> OrphanReport:
     """Find the records of a region whose instance is gone.
 
-    ``discovered`` is what a scan of the region showed, all pages of it (else say ``complete=False``: nothing is
-    concluded then). What the scan did not show must be asked for directly; ``verified`` holds those answers by
-    instance id, and the report's ``unverified`` says which are missing.
+    ``discovered`` holds the instances of a scan of the region. Pass ``complete=False`` if pages are missing: no record
+    is an orphan then. An instance that the scan did not return must be described directly; ``verified`` maps instance
+    ids to those responses, and the report's ``unverified`` lists the ids that still need one.
 
     >>> import lcm
     >>> old = {"status": "running", "aws_region": "us-east-1", "created_at": "2026-02-05T08:00:00Z"}
@@ -212,7 +212,7 @@ def find_orphans(
 
 
 def diagram(format: Literal["mermaid", "dot"] = "mermaid") -> str:
-    """Draw the state machine from the same table that decides.
+    """Draw the state machine from the transition table.
 
     >>> print(diagram().splitlines()[0])
     stateDiagram-v2
@@ -228,7 +228,7 @@ def diagram(format: Literal["mermaid", "dot"] = "mermaid") -> str:
 
 
 def backoff_delay(retries: int, *, policy: Policy | None = None) -> float:
-    """Seconds to wait before a retry, counted from zero.
+    """Return the delay before a retry, in seconds. The first retry is number 0.
 
     >>> backoff_delay(3)
     8.0

@@ -1,7 +1,7 @@
 """Exceptions of the package.
 
-A call to EC2 or the control plane that fails inside a pass is not among them: it is an
-:class:`~lcm.outcome.ReconcileResult` that says RETRY and carries the failure.
+A reconcile does not raise when a call to EC2 or the control plane fails: it returns a :class:`~lcm.ReconcileResult`
+with the outcome RETRY and the failure.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ __all__ = ["ConfigError", "FakeCloudError", "ForkError", "InvalidRecord", "Inval
 
 
 class LcmError(Exception):
-    """The root of all exceptions of this package."""
+    """Base class of the exceptions of this package."""
 
 
 class ConfigError(LcmError, ValueError):
-    """Settings that cannot be used. Its text names every variable, its value and what is accepted."""
+    """Invalid settings. The message lists every variable, its value and the accepted values."""
 
 
 class InvalidRecord(LcmError, ValueError):
-    """A record that cannot be read.
+    """A record that cannot be parsed.
 
     >>> import lcm
     >>> try:
@@ -33,7 +33,7 @@ class InvalidRecord(LcmError, ValueError):
     def __init__(self, message: str, field: str = "", accepted: str = "") -> None:
         super().__init__(message, field, accepted)
         self.field = field
-        """The field that is wrong, with a dot where it is nested."""
+        """Path of the invalid field, separated by dots."""
         self.accepted = accepted
         """The accepted values."""
 
@@ -42,14 +42,14 @@ class InvalidRecord(LcmError, ValueError):
 
 
 class InvalidTransition(LcmError, ValueError):
-    """A change of status that the transition table does not allow. Nothing was changed."""
+    """A change of status that is not in the transition table. The record is unchanged."""
 
 
 class PortError(LcmError):
     """A failed call to a remote service.
 
-    Raise it from a port written in Python to say what kind of failure it was; any other exception counts as
-    ``unclear``: the call may or may not have been carried out.
+    Raise it from a port written in Python to report the kind of failure. Any other exception counts as ``unclear``: the
+    call may or may not have had an effect.
 
     >>> PortError("closed for lunch", "unreachable").kind
     <FailureKind.UNREACHABLE: 'unreachable'>
@@ -69,15 +69,15 @@ class PortError(LcmError):
         self.kind: FailureKind = FailureKind(kind)
         """Kind of failure."""
         self.code = code
-        """The far side's own code, such as ``RequestLimitExceeded``."""
+        """Error code of the remote service, such as ``RequestLimitExceeded``, or None."""
 
     def __str__(self) -> str:
         return f"{self.code}: {self.message}" if self.code else self.message
 
 
 class ForkError(LcmError, RuntimeError):
-    """A forked process used what its parent had started. Threads do not survive a fork: start afresh in the child."""
+    """A forked process used objects of its parent. Threads do not survive a fork: create new objects in the child."""
 
 
 class FakeCloudError(LcmError):
-    """The fake cloud refused an order of the test's, or could not start."""
+    """The fake cloud rejected a request of the test, or could not start."""

@@ -24,7 +24,7 @@ class CallFailure(Data):
     """
 
     kind: FailureKind | str
-    """Kind of failure, a :class:`FailureKind`. It tells whether the call may have had an effect."""
+    """Kind of failure, a :class:`FailureKind`. It determines whether the call may have had an effect."""
     message: str = ""
     """Error message for people."""
     code: str | None = None

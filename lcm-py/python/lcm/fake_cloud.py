@@ -1,7 +1,7 @@
-"""The command ``fake-cloud``, from Python: ``python -m lcm.fake_cloud`` starts a cloud on this machine.
+"""Runs the command ``fake-cloud``: ``python -m lcm.fake_cloud`` starts a fake cloud on this machine.
 
-It is the same as the binary, with the same options; ``--help`` teaches them. In tests and notebooks
-:class:`lcm.testing.FakeCloud` is the better door: it needs no process of its own.
+It has the options of the binary; see ``--help``. Tests and notebooks use :class:`lcm.testing.FakeCloud`, which needs no
+process of its own.
 
 >>> main("fake-cloud", ["--ephemeral", "--clock", "soon"])
 2
@@ -19,13 +19,13 @@ __all__ = ["main"]
 
 
 def main(program: str = "fake-cloud", arguments: Sequence[str] | None = None) -> int:
-    """Run the command until Ctrl-C or a request to end the process, and give its exit code.
+    """Run the command until SIGINT or SIGTERM, and return its exit code.
 
-    0 is stopped as asked, 1 could not start, and 2 wrong usage. ``arguments`` are those of this process unless they
-    are given; ``program`` is what ``--help`` calls it. It is for the main thread: it listens to signals.
+    The exit code is 0 after a stop, 1 after a failed start and 2 for wrong usage. ``arguments`` default to those of
+    this process; ``program`` is the name in ``--help``. Call it from the main thread: it handles signals.
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
-    # Else Ctrl-C would end the command cleanly and then be raised here all the same.
+    # Otherwise Ctrl-C would stop the command cleanly and then raise KeyboardInterrupt here.
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         return _lcm.fake_cloud_command(program, words)

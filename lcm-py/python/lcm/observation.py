@@ -34,25 +34,25 @@ class Instance(Data):
     """
 
     state: Ec2State | str
-    """Its state."""
+    """State of the instance, an :class:`Ec2State`."""
     id: str = ""
-    """Its id; left out, it is that of the worker it is looked at for."""
+    """Instance id. Empty stands for the id in the worker's record."""
     public_ip: str | None = None
-    """Public address, while it has one."""
+    """Public address; None while the instance has none."""
     private_ip: str | None = None
     """Private address."""
     launched_at: datetime | None = None
-    """When it was launched or last started."""
+    """Time of the launch or the last start."""
     client_token: str | None = None
-    """The token it was launched with."""
+    """Client token of the launch."""
     state_reason: str | None = None
-    """Why it is in its state, in EC2's words."""
+    """EC2's message about the last change of state."""
     instance_type: str | None = None
     """Instance type."""
     image_id: str | None = None
-    """The AMI it was made from."""
+    """AMI that the instance was launched from."""
     tags: Mapping[str, str] = field(default_factory=FrozenMap)
-    """Its tags."""
+    """Tags of the instance."""
 
     def __post_init__(self) -> None:
         refuse_naive("launched_at", self.launched_at)
@@ -65,27 +65,27 @@ class Image(Data):
     """An AMI, as EC2 describes it."""
 
     id: str
-    """Its id."""
+    """AMI id."""
     name: str
-    """Its name."""
+    """AMI name."""
     creation_date: str
-    """When it was made, as EC2 writes it."""
+    """Creation time in EC2's format."""
 
 
 @dataclass(frozen=True, slots=True)
 class Session(Data):
-    """A lab session, as far as a worker's lifecycle cares."""
+    """The fields of a lab session that a worker's lifecycle depends on."""
 
     id: str
-    """Its id."""
+    """Session id."""
     status: str
-    """Its state; a word that is not known counts as active."""
+    """Status of the session. An unknown status counts as active."""
     worker_id: str | None = None
-    """The worker it is assigned to."""
+    """Id of the assigned worker."""
     timeslot_start: datetime | None = None
-    """When it is to begin."""
+    """Scheduled start time."""
     retry_count: int = 0
-    """How often it was retried after a failure."""
+    """Number of retries after a failure."""
 
     def __post_init__(self) -> None:
         refuse_naive("timeslot_start", self.timeslot_start)
@@ -100,23 +100,23 @@ class Template(Data):
     instance_type: str
     """EC2 instance type, such as ``m5zn.metal``."""
     ami_name_pattern: str = "cisco-cml2.9*"
-    """Which AMIs qualify; the newest match is used."""
+    """Pattern of the AMI name. The newest match is used."""
     drain_timeout_hours: float = 4.0
-    """How long a drain waits for sessions before it forces them."""
+    """Hours that a drain waits for sessions before it terminates them."""
     enabled: bool = True
-    """Whether the control plane offers it for new workers."""
+    """Whether the control plane offers the template for new workers."""
 
 
 @dataclass(frozen=True, slots=True)
 class CloudMetrics(Data):
-    """Utilisation of an instance, in percent."""
+    """Utilization of an instance, in percent."""
 
     cpu_utilization: float | None = None
-    """Processor."""
+    """CPU utilization, or None."""
     memory_utilization: float | None = None
-    """Memory."""
+    """Memory utilization, or None."""
     disk_utilization: float | None = None
-    """Disk."""
+    """Disk utilization, or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +124,13 @@ class CmlMetrics(Data):
     """Metrics that CML reports."""
 
     labs_count: int | None = None
-    """Labs on the system."""
+    """Number of labs on the system."""
     nodes_count: int | None = None
-    """Nodes on the system."""
+    """Number of nodes on the system."""
     version: str | None = None
-    """CML's version."""
+    """CML version, such as ``2.9.1+build.7``."""
     ready: bool | None = None
-    """Whether CML says it can start nodes."""
+    """Whether CML reports that it can start nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,27 +142,27 @@ class IdleReport(Data):
     idle_check_performed: bool = True
     """Whether the check was carried out."""
     auto_pause_triggered: bool = False
-    """Whether the server paused the worker by itself."""
+    """Whether the control plane paused the worker."""
     is_idle: bool = False
-    """Whether the worker is unused."""
+    """Whether the worker is idle."""
     idle_minutes: float | None = None
-    """For how long, if known."""
+    """Minutes since the last activity, or None."""
     eligible_for_pause: bool = False
-    """Whether it may be paused."""
+    """Whether the worker may be paused."""
     in_snooze_period: bool = False
-    """Whether it is in the quiet time after a resume."""
+    """Whether the snooze period after a resume lasts."""
     error: str | None = None
     """Error message of the check, or None."""
 
 
 @dataclass(frozen=True, slots=True)
 class FleetView(Data):
-    """How many workers run, and when one was last scaled down."""
+    """Number of running workers, and the time of the last scale-down."""
 
     running: int
-    """Workers in service."""
+    """Number of workers in service."""
     last_scale_down_at: datetime | None = None
-    """The latest scale-down."""
+    """Time of the last scale-down, or None."""
 
     def __post_init__(self) -> None:
         refuse_naive("last_scale_down_at", self.last_scale_down_at)
@@ -172,8 +172,8 @@ class FleetView(Data):
 class Observation(Data):
     """Observation of one worker.
 
-    Each part is one of four answers: left out (nobody asked), :data:`ABSENT` (there is none), a
-    :class:`CallFailure` (no answer: nothing may be concluded), or what was found. ``ec2`` may be a state alone.
+    Each field is None (not requested), :data:`ABSENT` (does not exist), a :class:`CallFailure` (the call failed, so
+    nothing is concluded) or the response. ``ec2`` may be a state alone.
 
     >>> Observation(ec2="stopped").ec2
     'stopped'
@@ -184,13 +184,13 @@ class Observation(Data):
     """
 
     ec2: Ec2State | str | Instance | Mapping[str, Any] | Absent | CallFailure | None = None
-    """The worker's instance, or just its state."""
+    """The worker's instance, or its state alone."""
     tagged: Sequence[Instance | Mapping[str, Any]] | Absent | CallFailure | None = None
     """Every instance whose tags name this worker."""
     template: Template | Mapping[str, Any] | Absent | CallFailure | None = None
     """The worker's template."""
     images: Sequence[Image | Mapping[str, Any]] | Absent | CallFailure | None = None
-    """The AMIs that match."""
+    """AMIs that match the template's pattern."""
     sessions: Sequence[Session | Mapping[str, Any]] | Absent | CallFailure | None = None
     """The sessions assigned to the worker."""
     cloud_metrics: CloudMetrics | Mapping[str, Any] | Absent | CallFailure | None = None
@@ -200,15 +200,15 @@ class Observation(Data):
     registration: str | Mapping[str, Any] | Absent | CallFailure | None = None
     """Registration status from CML, such as ``COMPLETED``."""
     telemetry: Sequence[Mapping[str, Any]] | Absent | CallFailure | None = None
-    """CML's telemetry events, for an idle check that is due."""
+    """CML's telemetry events, for an idle check."""
     idle: IdleReport | Mapping[str, Any] | Absent | CallFailure | None = None
     """Result of the idle check."""
     fleet: FleetView | Mapping[str, Any] | Absent | CallFailure | None = None
     """State of the fleet, for scale-down."""
     metrics_reported_at: datetime | None = None
-    """When this worker's metrics were last reported."""
+    """Time of the last metrics report for this worker."""
     idle_checked_at: datetime | None = None
-    """When idle detection was last asked about this worker."""
+    """Time of the last idle check of this worker."""
     _native: _lcm.Observation = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

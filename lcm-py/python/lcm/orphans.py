@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from lcm import _lcm
-from lcm._asyncio import answering, wait
+from lcm._asyncio import ports_on_running_loop, wait
 from lcm._lcm import DiscoveryReport
 from lcm.clients import Clients, clients_or_environment
 from lcm.policy import Policy
@@ -23,18 +23,17 @@ def collect_orphans(
     dry_run: bool = False,
     timeout: float | timedelta | None = None,
 ) -> DiscoveryReport:
-    """Look at what exists, and mark the records terminated whose instance is gone.
+    """Run discovery once: import unknown instances, and mark records terminated whose instance is gone.
 
-    This is the pass that a :class:`lcm.Controller` makes every few minutes, for a script, a job or a notebook. Which
-    instances count, and where, is said by the control plane and the settings; ``regions`` narrows it down. Instances
-    that nobody knows are imported.
+    A :class:`lcm.Controller` does the same every few minutes. The control plane and the settings define the regions and
+    filters; ``regions`` selects some of these regions.
 
-    A mistake stays small. A record is marked only after a complete scan of its region and a direct answer of EC2 that
-    there is no such instance. A launch of the last minutes, a protected instance and a region that seems empty
-    altogether are left alone, and ``policy.orphans`` limits how many are marked at once. Every verdict says why.
+    A record is marked terminated only after a complete scan of its region and a direct response of EC2 that the
+    instance does not exist. Recent launches, protected instances and regions without any instance are left unchanged,
+    and ``policy.orphans`` limits the number of records per run. Every verdict has a reason.
 
-    Without ``clients`` those of the environment are used. With ``dry_run`` everything is read and nothing is done. A
-    call that fails is part of the report. Whatever interrupts a pass, the record under way is written.
+    ``clients`` defaults to those of the environment. A dry run reads everything and changes nothing. A failed call is
+    part of the report. An interrupted run still finishes the write in progress.
 
     >>> import lcm
     >>> from lcm.testing import FakeCloud
@@ -60,15 +59,15 @@ async def collect_orphans_async(
     dry_run: bool = False,
     timeout: float | timedelta | None = None,
 ) -> DiscoveryReport:
-    """The same as :func:`collect_orphans`, for asyncio. Cancelling it ends the pass before its next record."""
-    # Making clients reads files; the loop has better things to do.
+    """Run discovery once from asyncio; see :func:`collect_orphans`. Cancellation stops it before the next record."""
+    # Creating clients reads files, which would block the loop.
     native = await asyncio.to_thread(clients_or_environment, clients)
     wanted = _regions(regions)
 
     def start(done: Callable[[DiscoveryReport | None, BaseException | None], None]) -> _lcm.Task:
         return _lcm.start_collect_orphans(done, native, policy, wanted, dry_run, timeout)
 
-    with answering(clients):
+    with ports_on_running_loop(clients):
         return await wait(start)
 
 

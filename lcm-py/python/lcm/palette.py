@@ -1,14 +1,14 @@
-"""The colours of statuses, outcomes and conclusions, in notebooks and wherever you draw them.
+"""Colors of statuses, outcomes and conclusions, for notebooks and plots.
 
-Each two statuses differ for eyes with protanopia, deuteranopia and tritanopia as well; a test measures that.
+Any two statuses are distinguishable with protanopia, deuteranopia and tritanopia; a test measures the distances.
 
->>> colour("running"), ink(colour("running")), ink(colour("draining"))
+>>> color("running"), ink(color("running")), ink(color("draining"))
 ('#107665', '#ffffff', '#16181d')
 """
 
 from __future__ import annotations
 
-__all__ = ["STATUSES", "colour", "ink"]
+__all__ = ["STATUSES", "color", "ink"]
 
 DARK = "#16181d"
 LIGHT = "#ffffff"
@@ -43,20 +43,20 @@ _LIKE = {
 }
 
 
-def colour(word: str) -> str:
-    """The colour of a status, an outcome or a conclusion; that of ``stopped`` for any other word."""
+def color(word: str) -> str:
+    """Return the color of a status, an outcome or a conclusion. Any other word has the color of ``stopped``."""
     return STATUSES.get(_LIKE.get(str(word), str(word)), STATUSES["stopped"])
 
 
 def ink(background: str) -> str:
-    """Dark or light, whichever is easier to read on a background such as ``#107665``."""
+    """Return the text color, dark or light, with the higher contrast on a background such as ``#107665``."""
     light = _luminance(background)
     on_dark, on_light = (light + 0.05) / (_luminance(DARK) + 0.05), 1.05 / (light + 0.05)
     return DARK if on_dark > on_light else LIGHT
 
 
-def _luminance(colour: str) -> float:
-    red, green, blue = (_linear(int(colour[place : place + 2], 16) / 255) for place in (1, 3, 5))
+def _luminance(color: str) -> float:
+    red, green, blue = (_linear(int(color[place : place + 2], 16) / 255) for place in (1, 3, 5))
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 

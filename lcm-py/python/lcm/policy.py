@@ -1,4 +1,4 @@
-"""The knobs of every decision, with the defaults of the design."""
+"""Policies that decisions depend on, with their defaults."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def _check_times(policy: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ScaleDownPolicy(Data):
-    """When an idle worker may go."""
+    """Policy of scaling idle workers down."""
 
     enabled: bool = False
-    """Whether idle workers are scaled down at all."""
+    """Whether idle workers are scaled down."""
     min_workers: int = 0
-    """Never fewer running workers than this."""
+    """Lowest number of running workers."""
     cooldown: timedelta = timedelta(seconds=600)
     """Shortest time between two scale-downs."""
     look_ahead: timedelta = timedelta(minutes=30)
-    """A session scheduled within this time keeps its worker."""
+    """A worker with a session scheduled within this time is not scaled down."""
 
     def __post_init__(self) -> None:
         _check_times(self)
@@ -40,24 +40,24 @@ class ScaleDownPolicy(Data):
 
 @dataclass(frozen=True, slots=True)
 class OrphanPolicy(Data):
-    """How far garbage collection may go."""
+    """Limits of garbage collection."""
 
     freeze_from_records: int = 3
-    """From this many records on, a scan that shows nothing at all freezes the region."""
+    """Number of records from which an empty scan freezes the region."""
     max_terminations_per_pass: int | None = None
-    """At most this many records are marked terminated in one pass."""
+    """Highest number of records that one run marks terminated. None is no limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff(Data):
-    """How long to wait before a retry: ``min(base * multiplier ** retries, max)``."""
+    """Delay before a retry: ``min(base * multiplier ** retries, max)``."""
 
     base: timedelta = timedelta(seconds=1)
-    """The first delay."""
+    """Delay before the first retry."""
     multiplier: float = 2.0
     """Factor by which each retry multiplies the delay."""
     max: timedelta = timedelta(seconds=60)
-    """The longest delay."""
+    """Upper limit of the delay."""
 
     def __post_init__(self) -> None:
         _check_times(self)
@@ -72,9 +72,9 @@ class RegionConfig(Data):
     security_group_ids: tuple[str, ...]
     """Security groups of the instance; at least one."""
     key_name: str | None = None
-    """The key pair, if any."""
+    """Name of the key pair, or None."""
     default_tags: Mapping[str, str] = field(default_factory=FrozenMap)
-    """Tags for every instance of the region; a worker's own tags win over these."""
+    """Tags of every instance in the region. A worker's own tags take precedence."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "security_group_ids", tuple(self.security_group_ids))
@@ -83,7 +83,7 @@ class RegionConfig(Data):
 
 @dataclass(frozen=True, slots=True)
 class Policy(Data):
-    """Everything a decision may depend on besides the worker, what was observed, and the time.
+    """Everything a decision depends on besides the worker, the observation and the time.
 
     >>> Policy().consistency_window.total_seconds()
     120.0
@@ -96,9 +96,9 @@ class Policy(Data):
     """
 
     consistency_window: timedelta = timedelta(seconds=120)
-    """How long EC2 may fail to show an instance that was just launched."""
+    """Time after a launch in which EC2 may not return the instance yet."""
     provisioning_timeout: timedelta = timedelta(seconds=900)
-    """How long an instance may take to come up."""
+    """Time that an instance may take to run."""
     external_stop_policy: ExternalStopPolicy | str = ExternalStopPolicy.RESTART
     """Reaction to a stop from outside."""
     resurrect_terminated: bool = True
@@ -106,21 +106,21 @@ class Policy(Data):
     max_session_retries: int = 3
     """How often a failed session is retried on a draining worker."""
     metrics_interval: timedelta = timedelta(seconds=60)
-    """How old collected metrics may be before a pass asks again."""
+    """Age at which metrics are collected again."""
     idle_detection_interval: timedelta = timedelta(seconds=300)
     """Shortest time between two idle checks of one worker."""
     license_poll_interval: timedelta = timedelta(seconds=5)
-    """When to look again at a licence that CML works on."""
+    """Time between two checks of a license operation in CML."""
     scale_down: ScaleDownPolicy = field(default_factory=ScaleDownPolicy)
-    """Scale-down."""
+    """Policy of scaling idle workers down."""
     orphans: OrphanPolicy = field(default_factory=OrphanPolicy)
-    """Garbage collection of orphans."""
+    """Limits of garbage collection."""
     backoff: Backoff = field(default_factory=Backoff)
-    """Waiting between retries."""
+    """Delays between retries."""
     default_region: str | None = None
-    """The region of a worker that names none."""
+    """Region of workers without one."""
     regions: Mapping[str, RegionConfig] = field(default_factory=FrozenMap)
-    """Where workers are launched."""
+    """Launch configuration by region."""
     _native: _lcm.Policy = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -60,7 +60,7 @@ async def reconcile_async(
     """Reconcile one worker from asyncio; see :func:`reconcile`. Cancellation stops it before the next effect."""
     import asyncio
 
-    from lcm._asyncio import answering, wait
+    from lcm._asyncio import ports_on_running_loop, wait
 
     # Creating clients reads files, which would block the loop.
     native = await asyncio.to_thread(clients_or_environment, clients)
@@ -68,5 +68,5 @@ async def reconcile_async(
     def start(done: Callable[[ReconcileResult | None, BaseException | None], None]) -> _lcm.Task:
         return _lcm.start_reconcile(done, worker, native, policy, dry_run, timeout)
 
-    with answering(clients):
+    with ports_on_running_loop(clients):
         return await wait(start)

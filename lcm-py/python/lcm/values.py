@@ -103,7 +103,7 @@ class Secret:
         self._text = text
 
     def expose(self) -> str:
-        """Return the secret text. Every call deserves a look in a review."""
+        """Return the secret text. Review every call."""
         return self._text
 
     def __repr__(self) -> str:

@@ -1,1 +1,1 @@
-"""Adapters for the frameworks that services are built with. Each needs its framework, and says so if it is missing."""
+"""Integrations with service frameworks. Importing one raises ``ModuleNotFoundError`` if its framework is missing."""

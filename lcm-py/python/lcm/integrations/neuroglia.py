@@ -1,6 +1,6 @@
-"""A controller as a hosted service of neuroglia: it starts and stops with the application.
+"""Runs a controller as a hosted service of neuroglia.
 
-Install it with ``pip install 'lcm-sdk[neuroglia]'``, and add it where the application is put together::
+Install it with ``pip install 'lcm-sdk[neuroglia]'``, and add it to the application builder::
 
     builder = WebApplicationBuilder()
     ControllerService.configure(builder, lcm.Controller())
@@ -17,7 +17,7 @@ from lcm.controller import Controller, ResourceController
 
 
 @contextmanager
-def _said_where_from() -> Iterator[None]:
+def _explain_missing_package() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as missing:
@@ -27,7 +27,7 @@ def _said_where_from() -> Iterator[None]:
         ) from missing
 
 
-with _said_where_from():
+with _explain_missing_package():
     from neuroglia.hosting.abstractions import ApplicationBuilderBase, HostedService
 
 __all__ = ["ControllerService"]
@@ -38,8 +38,8 @@ AnyController: TypeAlias = Controller | ResourceController[Any]
 class ControllerService(HostedService):
     """A controller that starts and stops with its host.
 
-    A host that starts has begun to run the controller, not yet won an election: ``await service.controller.ready()``
-    waits for that. A host that stops waits until the controller has finished what is under way and given its lease up.
+    The start of the host does not wait for an election: ``await service.controller.ready()`` does. The stop of the host
+    waits until the controller has finished the reconciles in progress and released its lease.
     """
 
     def __init__(self, controller: AnyController) -> None:
@@ -47,24 +47,24 @@ class ControllerService(HostedService):
             found = type(controller).__name__
             raise TypeError(f"controller is a {found}; accepted: lcm.Controller or lcm.ResourceController")
         self.controller = controller
-        """The controller."""
+        """The controller that the service runs."""
         self._running = AsyncExitStack()
         self._started = False
 
     async def start_async(self) -> None:
-        """Start the controller. Again is fine."""
+        """Start the controller. Repeated calls have no effect."""
         if not self._started:
             self._started = True
             await self._running.enter_async_context(self.controller)
 
     async def stop_async(self) -> None:
-        """Stop the controller and wait for its end. Again is fine, and so is a stop without a start."""
+        """Stop the controller and wait for its end. Has no effect on a controller that does not run."""
         await self._running.aclose()
 
     @classmethod
     def configure(cls, builder: ApplicationBuilderBase, controller: AnyController) -> ControllerService:
-        """Have the application that is being built run a controller. Call it once for each controller."""
-        # A host tells its services apart by their class: of two with the same one, only the first would start.
+        """Add a controller to an application. Call it once per controller."""
+        # A host identifies services by class: of two with the same class, only the first would start.
         own_class = type(cls.__name__, (cls,), {"__doc__": cls.__doc__})
         service: ControllerService = own_class(controller)
         builder.services.add_singleton(HostedService, singleton=service)

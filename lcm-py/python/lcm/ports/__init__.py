@@ -1,11 +1,11 @@
-"""Ports that you can write in Python, with plain or ``async`` methods.
+"""Ports that applications can implement in Python, with plain or ``async`` methods.
 
-Give one to :class:`lcm.Clients` and every pass asks it instead of the adapter that the settings would choose; a
-:class:`Coordination` goes to the controller. A method that raises :class:`lcm.PortError` says what kind of failure it
-was; after any other exception nobody knows what was done, and the pass is repeated. Either way the exception is kept:
-see :meth:`lcm.ReconcileResult.raise_for_error`.
+A port passed to :class:`lcm.Clients` replaces the provider that the settings select; a :class:`Coordination` is passed
+to the controller. A method reports the kind of a failure with :class:`lcm.PortError`. After any other exception the
+effect of the call is unknown, and the reconcile is retried. :meth:`lcm.ReconcileResult.raise_for_error` raises the
+exception again.
 
-Whether a port keeps its promises is checked by :mod:`lcm.testing.conformance`.
+:mod:`lcm.testing.conformance` checks that a port keeps its contract.
 """
 
 from lcm.ports.bridge import Bridge, fence

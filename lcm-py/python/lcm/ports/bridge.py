@@ -1,4 +1,4 @@
-"""How Rust calls a port written in Python: from threads of its own, whether a method is plain or ``async``."""
+"""Calls ports written in Python from Rust threads, plain and ``async`` methods alike."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from contextvars import ContextVar
 from typing import Any, TypeAlias, TypeVar
 
 T = TypeVar("T")
-Answer: TypeAlias = T | Awaitable[T]
-"""Result of a plain method, or an awaitable of it from an ``async`` one."""
+MaybeAwaitable: TypeAlias = T | Awaitable[T]
+"""Result of a plain method, or awaitable result of an ``async`` method."""
 
 _fence: ContextVar[int | None] = ContextVar("lcm_fence", default=None)
 
 
 def fence() -> int | None:
-    """The leader's fencing token, in a method that changes something; None without an election.
+    """Return the leader's fencing token inside a method that writes; None without an election.
 
-    It grows with every leader. A port that remembers the highest one it has seen for a worker can refuse, with
-    ``PortError("…", "conflict")``, what a leader that was still wants done to it.
+    Each new leader has a higher token. A port that stores the highest token per worker can reject writes of a former
+    leader with ``PortError("…", "conflict")``.
 
     >>> fence() is None
     True
@@ -41,30 +41,32 @@ class Bridge:
         names = [name for name in vars(required) if not name.startswith("_")]
         missing = [name for name in names if not _is_implemented(port, name)]
         if missing:
-            house = "lcm.ports" if required.__module__.startswith("lcm.ports.") else required.__module__
-            raise TypeError(f"a {type(port).__name__} is no {house}.{required.__name__}: it lacks {', '.join(missing)}")
+            module = "lcm.ports" if required.__module__.startswith("lcm.ports.") else required.__module__
+            raise TypeError(
+                f"a {type(port).__name__} is no {module}.{required.__name__}: it lacks {', '.join(missing)}"
+            )
         self._port = port
         self.loop = loop
         """Loop that runs coroutines; None selects a background loop."""
 
     def begin(self, method: str, arguments: tuple[Any, ...], fence: int | None) -> tuple[bool, Any]:
-        """Call a method; gives whether the answer is to be waited for, and the answer or its future."""
+        """Call a method. Returns whether the result is a future, and the result."""
         token = _fence.set(fence)
         try:
-            answer = getattr(self._port, method)(*arguments)
-            if not inspect.isawaitable(answer):
-                return False, answer
+            result = getattr(self._port, method)(*arguments)
+            if not inspect.isawaitable(result):
+                return False, result
             loop = self.loop
             if loop is None or loop.is_closed() or not loop.is_running():
                 loop = _background()
-            # The coroutine sees the context of this very moment, the fencing token included.
-            future: Future[Any] = asyncio.run_coroutine_threadsafe(_awaited(answer), loop)
+            # The coroutine inherits the current context, which holds the fencing token.
+            future: Future[Any] = asyncio.run_coroutine_threadsafe(_awaited(result), loop)
             return True, future
         finally:
             _fence.reset(token)
 
     def beside(self, port: object, required: type) -> Bridge:
-        """A bridge to something that this port gave, on the same loop."""
+        """Return a bridge to an object that this port returned, on the same loop."""
         return Bridge(port, required, self.loop)
 
 
@@ -73,8 +75,8 @@ def _is_implemented(port: object, name: str) -> bool:
     return callable(method) and not getattr(method, "__isabstractmethod__", False)
 
 
-async def _awaited(answer: Awaitable[T]) -> T:
-    return await answer
+async def _awaited(result: Awaitable[T]) -> T:
+    return await result
 
 
 _lock = threading.Lock()
@@ -105,11 +107,11 @@ def _end() -> None:
 
 
 def _forget() -> None:
-    # The thread of the loop did not come along.
+    # The forked process has no thread for the loop.
     global _lock, _loop
     _lock, _loop = threading.Lock(), None
 
 
 os.register_at_fork(after_in_child=_forget)
-# Before anything of Rust is there, and so carried out after it is gone.
+# Registered before the Rust runtime exists, and therefore run after its end.
 atexit.register(_end)

@@ -1,4 +1,4 @@
-"""The CML on a worker, as a port that you can write in Python."""
+"""Port to the CML system on a worker."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from lcm.observation import CmlMetrics
-from lcm.ports.bridge import Answer
+from lcm.ports.bridge import MaybeAwaitable
 from lcm.values import Data, Secret
 
 __all__ = ["Cml", "CmlTarget"]
@@ -16,54 +16,54 @@ __all__ = ["Cml", "CmlTarget"]
 
 @dataclass(frozen=True, slots=True)
 class CmlTarget(Data):
-    """Where a CML is and how to sign in. It can be logged: the password is not shown.
+    """Address and credentials of a CML system. ``repr`` omits the password.
 
     >>> CmlTarget("203.0.113.7", "admin", Secret("hunter2"))
     CmlTarget(address='203.0.113.7', username='admin')
     """
 
     address: str
-    """Its address, without a scheme."""
+    """Address without a scheme."""
     username: str
-    """User."""
+    """User name to sign in with."""
     password: Secret = field(repr=False)
-    """Password."""
+    """Password to sign in with."""
 
 
 class Cml(Protocol):
     """The CML system on one worker.
 
-    One that does not answer yet, or does not let us in, is ``unreachable`` or ``unclear``, never ``refused``: only a
-    CML that said no to the very request is not asked again.
+    A system that does not respond yet or rejects the sign-in is ``unreachable`` or ``unclear``. Only a rejected request
+    is ``refused``, because it is not retried.
     """
 
     @abstractmethod
-    def system(self, at: CmlTarget, /) -> Answer[CmlMetrics | Mapping[str, Any]]:
+    def system(self, at: CmlTarget, /) -> MaybeAwaitable[CmlMetrics | Mapping[str, Any]]:
         """Return the system's metrics; an unknown value is None."""
 
     @abstractmethod
-    def telemetry(self, at: CmlTarget, /) -> Answer[Iterable[Mapping[str, Any]]]:
-        """Its telemetry events, as it wrote them. An empty list means that nothing happened."""
+    def telemetry(self, at: CmlTarget, /) -> MaybeAwaitable[Iterable[Mapping[str, Any]]]:
+        """Return the telemetry events unchanged. An empty list means no activity."""
 
     @abstractmethod
-    def registration(self, at: CmlTarget, /) -> Answer[str | Mapping[str, Any]]:
-        """How its registration stands: CML's word, such as ``COMPLETED``, or ``word`` and ``attempted`` in a dict.
+    def registration(self, at: CmlTarget, /) -> MaybeAwaitable[str | Mapping[str, Any]]:
+        """Return the registration status, such as ``COMPLETED``, or a dict with ``word`` and ``attempted``.
 
-        ``attempted`` is CML's mark of its latest attempt. With it, the failure of an earlier attempt is not taken for
-        that of ours.
+        ``word`` is the status and ``attempted`` identifies the latest attempt, which tells the failure of an earlier
+        attempt from that of the current one.
         """
 
     @abstractmethod
-    def register(self, at: CmlTarget, token: Secret, /) -> Answer[None]:
-        """Hand a token over. Success means *accepted*: how it goes is read from :meth:`registration` later.
+    def register(self, at: CmlTarget, token: Secret, /) -> MaybeAwaitable[None]:
+        """Start a registration with a token. Success means accepted; :meth:`registration` returns the progress.
 
-        One that is in progress already is a ``conflict``.
+        A registration that is already in progress is a ``conflict``.
         """
 
     @abstractmethod
-    def reregister(self, at: CmlTarget, token: Secret, /) -> Answer[None]:
-        """The same, replacing a registration that is there."""
+    def reregister(self, at: CmlTarget, token: Secret, /) -> MaybeAwaitable[None]:
+        """Start a registration that replaces the current one; see :meth:`register`."""
 
     @abstractmethod
-    def deregister(self, at: CmlTarget, /) -> Answer[None]:
-        """Give the licence back. Done, done locally only, and already done are all success."""
+    def deregister(self, at: CmlTarget, /) -> MaybeAwaitable[None]:
+        """Return the license. A local deregistration and an unregistered system are successes too."""

@@ -1,4 +1,4 @@
-"""EC2, as a port that you can write in Python."""
+"""Port to EC2."""
 
 from __future__ import annotations
 
@@ -8,62 +8,62 @@ from typing import Any, Protocol
 
 from lcm.failure import CallFailure
 from lcm.observation import Image, Instance
-from lcm.ports.bridge import Answer
+from lcm.ports.bridge import MaybeAwaitable
 from lcm.values import Absent, FrozenMap
 
 __all__ = ["Compute"]
 
 
 class Compute(Protocol):
-    """EC2. Every call is made with a region, and every change can be asked for twice without harm."""
+    """EC2. Every call names a region, and every change is idempotent."""
 
     @abstractmethod
     def instances(
         self, region: str, ids: list[str], /
-    ) -> Answer[Mapping[str, Instance | Mapping[str, Any] | str | Absent | CallFailure]]:
+    ) -> MaybeAwaitable[Mapping[str, Instance | Mapping[str, Any] | str | Absent | CallFailure]]:
         """Describe instances by id.
 
-        Only :data:`lcm.ABSENT` says that there is none. An id that is left out was not answered, and nothing is
-        concluded from that.
+        :data:`lcm.ABSENT` states that the instance does not exist. A missing id counts as a failed call, from which
+        nothing is concluded.
         """
 
     @abstractmethod
-    def tagged(self, region: str, worker_id: str, /) -> Answer[Iterable[Instance | Mapping[str, Any]]]:
-        """Every instance whose tag ``lcm:worker_id`` names the worker, dead ones included."""
+    def tagged(self, region: str, worker_id: str, /) -> MaybeAwaitable[Iterable[Instance | Mapping[str, Any]]]:
+        """Return every instance whose tag ``lcm:worker_id`` names the worker, terminated ones included."""
 
     @abstractmethod
-    def images(self, region: str, pattern: str, /) -> Answer[Iterable[Image | Mapping[str, Any]]]:
-        """The AMIs whose name matches a pattern; ``*`` and ``?`` are wildcards."""
+    def images(self, region: str, pattern: str, /) -> MaybeAwaitable[Iterable[Image | Mapping[str, Any]]]:
+        """Return the AMIs whose name matches a pattern; ``*`` and ``?`` are wildcards."""
 
     @abstractmethod
     def scan(
         self, region: str, ami_name_pattern: str | None, tags: list[tuple[str, str | None]], /
-    ) -> Answer[Iterable[Instance | Mapping[str, Any]]]:
-        """Every instance that meets all conditions, all pages of them; a tag without a value may have any.
+    ) -> MaybeAwaitable[Iterable[Instance | Mapping[str, Any]]]:
+        """Return all pages of the instances that meet all conditions; a tag of value None matches any value.
 
-        Raise if one page fails, or the missing ones look gone. Nobody asks without a condition.
+        Raise if one page fails: instances of a missing page would look terminated. At least one condition is given.
         """
 
     @abstractmethod
-    def sees_subnet(self, region: str, subnet_id: str, /) -> Answer[bool]:
+    def sees_subnet(self, region: str, subnet_id: str, /) -> MaybeAwaitable[bool]:
         """Whether the subnet is visible with these credentials."""
 
     @abstractmethod
-    def launch(self, plan: FrozenMap, /) -> Answer[str]:
-        """Launch exactly this plan, ``client_token`` included, and give the instance's id.
+    def launch(self, plan: FrozenMap, /) -> MaybeAwaitable[str]:
+        """Launch an instance as planned, with the plan's ``client_token``, and return its id.
 
-        The same plan again gives the same instance, or is ``launch_died`` if that one is terminated. Another plan with
-        the same token is ``refused``.
+        The same plan returns the same instance, or fails with ``launch_died`` if that instance is terminated. Another
+        plan with the same token is ``refused``.
         """
 
     @abstractmethod
-    def start(self, region: str, id: str, /) -> Answer[None]:
-        """Start an instance. One that runs already is a success, one that is dead a ``conflict``."""
+    def start(self, region: str, id: str, /) -> MaybeAwaitable[None]:
+        """Start an instance. A running instance is a success, a terminated one a ``conflict``."""
 
     @abstractmethod
-    def stop(self, region: str, id: str, /) -> Answer[None]:
-        """Stop an instance. One that is stopped already is a success, one that is dead a ``conflict``."""
+    def stop(self, region: str, id: str, /) -> MaybeAwaitable[None]:
+        """Stop an instance. A stopped instance is a success, a terminated one a ``conflict``."""
 
     @abstractmethod
-    def terminate(self, region: str, id: str, /) -> Answer[None]:
-        """Terminate an instance. One that is gone already is a success."""
+    def terminate(self, region: str, id: str, /) -> MaybeAwaitable[None]:
+        """Terminate an instance. A terminated or missing instance is a success."""

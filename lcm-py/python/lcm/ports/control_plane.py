@@ -1,4 +1,4 @@
-"""The owner of the records, as a port that you can write in Python."""
+"""Port to the control plane, which owns the records."""
 
 from __future__ import annotations
 
@@ -9,83 +9,85 @@ from typing import Any, Protocol
 
 from lcm._lcm import Patch, Worker
 from lcm.observation import IdleReport, Session, Template
-from lcm.ports.bridge import Answer
+from lcm.ports.bridge import MaybeAwaitable
 
 __all__ = ["ControlPlane", "Patch"]
 
 
 class ControlPlane(Protocol):
-    """The owner of the records. Methods with a default implementation are optional for subclasses.
+    """The control plane, which owns the records. Subclasses may omit the methods with a default implementation.
 
-    What is asked for twice is done once. :func:`lcm.ports.fence` tells which leader asks.
+    Every method is idempotent. :func:`lcm.ports.fence` returns the fencing token of the calling leader.
     """
 
     @abstractmethod
-    def workers(self, region: str | None, with_terminated: bool, /) -> Answer[Iterable[Worker | Mapping[str, Any]]]:
-        """List the records. More than was asked for does no harm."""
+    def workers(
+        self, region: str | None, with_terminated: bool, /
+    ) -> MaybeAwaitable[Iterable[Worker | Mapping[str, Any]]]:
+        """List the records. The caller filters them again, so extra records are accepted."""
 
     @abstractmethod
-    def worker(self, id: str, /) -> Answer[Worker | Mapping[str, Any] | None]:
-        """Read a record; None if there is none."""
+    def worker(self, id: str, /) -> MaybeAwaitable[Worker | Mapping[str, Any] | None]:
+        """Read a record; None if it does not exist."""
 
     @abstractmethod
-    def write(self, patch: Patch, /) -> Answer[int | None]:
-        """Write a record and give its new version, if records have versions.
+    def write(self, patch: Patch, /) -> MaybeAwaitable[int | None]:
+        """Write a record and return its new version, or None if records have no versions.
 
-        A drain of a worker that does not run is a ``conflict``, and a termination of one that is terminated a success.
+        The drain of a worker that is not running is a ``conflict``; the termination of a terminated one is a success.
         """
 
     @abstractmethod
-    def template(self, name: str, /) -> Answer[Template | Mapping[str, Any] | None]:
-        """Read a template; None if there is none."""
+    def template(self, name: str, /) -> MaybeAwaitable[Template | Mapping[str, Any] | None]:
+        """Read a template; None if it does not exist."""
 
     @abstractmethod
-    def sessions(self, worker_id: str, /) -> Answer[Iterable[Session | Mapping[str, Any]]]:
-        """List the sessions of a worker. A drain stops the worker once none is left, so forget none."""
+    def sessions(self, worker_id: str, /) -> MaybeAwaitable[Iterable[Session | Mapping[str, Any]]]:
+        """List all sessions of a worker. A drain stops the worker when no active session is left."""
 
     @abstractmethod
-    def hand_back_session(self, session_id: str, /) -> Answer[None]:
-        """Give a session that has not begun back to the scheduler. One that is over is refused."""
+    def hand_back_session(self, session_id: str, /) -> MaybeAwaitable[None]:
+        """Return a session that has not started to the scheduler. An ended session is ``refused``."""
 
     @abstractmethod
-    def retry_session(self, session_id: str, attempt: int, /) -> Answer[None]:
-        """Try a failed session again on the same worker."""
+    def retry_session(self, session_id: str, attempt: int, /) -> MaybeAwaitable[None]:
+        """Retry a failed session on the same worker."""
 
     @abstractmethod
-    def terminate_session(self, session_id: str, reason: str, /) -> Answer[None]:
-        """End a session. One that has ended already is a success."""
+    def terminate_session(self, session_id: str, reason: str, /) -> MaybeAwaitable[None]:
+        """Terminate a session. An ended session is a success."""
 
     def report_metrics(
         self, id: str, cloud: dict[str, Any] | None, cml: dict[str, Any] | None, at: datetime, /
-    ) -> Answer[int | None]:
-        """Take note of a worker's utilisation; gives the record's version if that changes it."""
+    ) -> MaybeAwaitable[int | None]:
+        """Store the utilization of a worker. Returns the record's version if it changed."""
         return None
 
-    def report_license(self, id: str, report: str, /) -> Answer[int | None]:
-        """Take note of how a licence operation goes, such as ``complete-registration``."""
+    def report_license(self, id: str, report: str, /) -> MaybeAwaitable[int | None]:
+        """Store the progress of a license operation, such as ``complete-registration``."""
         return None
 
     def detect_idle(
         self, id: str, telemetry: list[dict[str, Any]] | None, auto_pause: str, /
-    ) -> Answer[IdleReport | Mapping[str, Any]]:
-        """Judge whether a worker is idle. As it stands: no result, which never means idle."""
+    ) -> MaybeAwaitable[IdleReport | Mapping[str, Any]]:
+        """Check whether a worker is idle. The default has no result, which never counts as idle."""
         return IdleReport(telemetry_fetched=False, idle_check_performed=False)
 
-    def idle_status(self, id: str, /) -> Answer[IdleReport | Mapping[str, Any]]:
-        """Tell the last judgement."""
+    def idle_status(self, id: str, /) -> MaybeAwaitable[IdleReport | Mapping[str, Any]]:
+        """Return the result of the last idle check."""
         return IdleReport(telemetry_fetched=False, idle_check_performed=False)
 
-    def import_instances(self, region: str, instances: list[dict[str, Any]], /) -> Answer[int]:
+    def import_instances(self, region: str, instances: list[dict[str, Any]], /) -> MaybeAwaitable[int]:
         """Create records for unknown instances; returns their number."""
         return 0
 
-    def discovery_settings(self) -> Answer[Mapping[str, Any] | None]:
-        """How discovery is set: ``enabled``, ``regions``, ``ami_name_pattern``, ``scan_interval`` in seconds.
+    def discovery_settings(self) -> MaybeAwaitable[Mapping[str, Any] | None]:
+        """Return the discovery settings: ``enabled``, ``regions``, ``ami_name_pattern``, ``scan_interval`` in seconds.
 
-        None leaves that to the settings.
+        None selects the settings of the clients.
         """
         return None
 
-    def audit(self, id: str, label: str, detail: str, /) -> Answer[None]:
-        """Take note of a scaling decision."""
+    def audit(self, id: str, label: str, detail: str, /) -> MaybeAwaitable[None]:
+        """Add a scaling decision to the audit log."""
         return None

@@ -1,4 +1,4 @@
-"""etcd, as far as electing a leader and watching keys need it, as a port that you can write in Python."""
+"""Port to etcd, for leader election and watches."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Protocol, TypeAlias
 
-from lcm.ports.bridge import Answer
+from lcm.ports.bridge import MaybeAwaitable
 from lcm.values import Absent, Data, FrozenMap
 
 __all__ = ["Changed", "Compacted", "Coordination", "Held", "Lease", "Listing", "Progress", "Watch", "Won"]
@@ -16,20 +16,20 @@ __all__ = ["Changed", "Compacted", "Coordination", "Held", "Lease", "Listing", "
 
 @dataclass(frozen=True, slots=True)
 class Lease(Data):
-    """A lease that was granted."""
+    """A granted lease."""
 
     id: int
-    """Its id."""
+    """Lease id."""
     ttl: timedelta
-    """How long it lives without renewal, as it was granted: never shorter than asked for."""
+    """Granted time to live; at least the requested one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Won(Data):
-    """The key is ours."""
+    """The key was created: the caller leads."""
 
     revision: int
-    """The revision at which it was created. It grows with every leader, so it can fence the earlier ones off."""
+    """Revision that created the key. It grows with every leader and serves as the fencing token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,9 @@ class Held(Data):
     """Another process holds the key."""
 
     by: str
-    """The value they put there."""
+    """Value of the key."""
     revision: int
-    """The server's revision at that moment: the key is watched from the next one on."""
+    """Current revision of the server. The key is watched from the next one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,35 +47,35 @@ class Listing(Data):
     """All keys under a prefix at one revision."""
 
     revision: int
-    """The server's revision: a watch goes on from the next one."""
+    """Current revision of the server. A watch starts at the next one."""
     keys: Mapping[str, int] = field(default_factory=FrozenMap)
-    """Each key with the revision of its last change."""
+    """Maps each key to the revision of its last change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changed(Data):
-    """Keys changed or vanished, all up to a revision."""
+    """Keys that were written or deleted up to a revision."""
 
     revision: int
-    """The revision of the last of them."""
+    """Revision of the last change."""
     keys: Iterable[str]
-    """The keys, each as often as it changed."""
+    """One entry per change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress(Data):
-    """Nothing changed up to a revision: the server is there."""
+    """A heartbeat of the server: no key changed up to a revision."""
 
     revision: int
-    """The revision."""
+    """Current revision of the server."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compacted(Data):
-    """The revision asked for is gone: everything is listed again."""
+    """The requested revision was compacted. All keys are listed again."""
 
     revision: int
-    """The oldest revision that can be watched."""
+    """Oldest revision that can be watched."""
 
 
 WatchUpdate: TypeAlias = Changed | Progress | Compacted
@@ -85,57 +85,57 @@ WatchUpdate: TypeAlias = Changed | Progress | Compacted
 class Watch(Protocol):
     """A running watch.
 
-    ``next`` is waited for all the time that somebody listens, so it should be ``async``. A plain one keeps a thread
-    busy: let it give a :class:`Progress` every few seconds when nothing happens.
+    Make ``next`` ``async``: a call is pending as long as the watch is open. A plain method occupies a thread and has to
+    return a :class:`Progress` every few seconds when no key changes.
     """
 
     @abstractmethod
-    def next(self) -> Answer[WatchUpdate]:
-        """The next update, without a gap. An exception ends the watch; another one is opened after a delay."""
+    def next(self) -> MaybeAwaitable[WatchUpdate]:
+        """Return the next update, without a gap. An exception ends the watch; it is opened again after a delay."""
 
     @abstractmethod
-    def probe(self) -> Answer[None]:
-        """Ask for a sign of life while ``next`` is waited for: a :class:`Progress` should follow."""
+    def probe(self) -> MaybeAwaitable[None]:
+        """Request a :class:`Progress` while ``next`` is pending."""
 
     @abstractmethod
-    def close(self) -> Answer[None]:
-        """Close the watch. A pending ``next`` is cancelled first."""
+    def close(self) -> MaybeAwaitable[None]:
+        """Close the watch. A pending ``next`` is canceled first."""
 
 
 class Coordination(Protocol):
     """Leader election: leases, keys bound to a lease, and watches.
 
-    A leader that cannot be sure of its lease stops. So a call that takes longer than the time to live, or raises, costs
-    the lead; it never leaves two leaders.
+    A leader whose lease may have expired stops. A call that raises or takes longer than the time to live ends the lead;
+    it never results in two leaders.
     """
 
     @abstractmethod
-    def grant(self, ttl: timedelta, /) -> Answer[Lease]:
-        """Grant a lease; it may live longer than asked for."""
+    def grant(self, ttl: timedelta, /) -> MaybeAwaitable[Lease]:
+        """Grant a lease. Its time to live may be longer than ``ttl``."""
 
     @abstractmethod
-    def renew(self, lease_id: int, /) -> Answer[timedelta | Absent]:
-        """Renew a lease; gives how long it lives from now, or :data:`lcm.ABSENT` if there is no such lease any more."""
+    def renew(self, lease_id: int, /) -> MaybeAwaitable[timedelta | Absent]:
+        """Renew a lease. Returns its time to live, or :data:`lcm.ABSENT` if the lease has expired."""
 
     @abstractmethod
-    def revoke(self, lease_id: int, /) -> Answer[None]:
-        """Give a lease and all its keys up. One that is gone already is a success."""
+    def revoke(self, lease_id: int, /) -> MaybeAwaitable[None]:
+        """Revoke a lease and delete its keys. An expired lease is a success."""
 
     @abstractmethod
-    def claim(self, key: str, value: str, lease_id: int, /) -> Answer[Won | Held]:
+    def claim(self, key: str, value: str, lease_id: int, /) -> MaybeAwaitable[Won | Held]:
         """Create a key only if it does not exist, in one transaction, bound to a lease.
 
-        A key that holds this very value under this very lease was won before, and its answer lost. A lease that is
-        gone is ``refused``.
+        A key with the same value and lease is :class:`Won`: the response of an earlier call was lost. An expired lease
+        is ``refused``.
         """
 
     @abstractmethod
-    def list(self, prefix: str, /) -> Answer[Listing]:
-        """All keys that start with a prefix, at one revision."""
+    def list(self, prefix: str, /) -> MaybeAwaitable[Listing]:
+        """List all keys that start with a prefix, at one revision."""
 
     @abstractmethod
-    def watch(self, prefix: str, from_revision: int, /) -> Answer[Watch]:
+    def watch(self, prefix: str, from_revision: int, /) -> MaybeAwaitable[Watch]:
         """Watch every key that starts with a prefix, from a revision on.
 
-        What has happened since that revision is told first. If that is not known any more, :class:`Compacted` says so.
+        Changes since that revision are returned first, or :class:`Compacted` if they are no longer available.
         """

@@ -1,11 +1,11 @@
-"""Event sinks, as a port that you can write in Python."""
+"""Port to an event sink."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from typing import Any, Protocol
 
-from lcm.ports.bridge import Answer
+from lcm.ports.bridge import MaybeAwaitable
 
 __all__ = ["Events"]
 
@@ -14,5 +14,5 @@ class Events(Protocol):
     """A sink for CloudEvents."""
 
     @abstractmethod
-    def publish(self, event: dict[str, Any], /) -> Answer[None]:
-        """Take a CloudEvent."""
+    def publish(self, event: dict[str, Any], /) -> MaybeAwaitable[None]:
+        """Publish a CloudEvent."""

@@ -1,4 +1,4 @@
-"""CloudWatch, as a port that you can write in Python."""
+"""Port to CloudWatch."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any, Protocol
 
 from lcm.failure import CallFailure
 from lcm.observation import CloudMetrics
-from lcm.ports.bridge import Answer
+from lcm.ports.bridge import MaybeAwaitable
 
 __all__ = ["Metrics"]
 
 
 class Metrics(Protocol):
-    """CloudWatch, asked for many instances at once."""
+    """CloudWatch metrics, for many instances per call."""
 
     @abstractmethod
     def utilization(
         self, region: str, ids: list[str], until: datetime, /
-    ) -> Answer[Mapping[str, CloudMetrics | Mapping[str, Any] | CallFailure]]:
-        """The latest utilisation of instances up to a moment, by id.
+    ) -> MaybeAwaitable[Mapping[str, CloudMetrics | Mapping[str, Any] | CallFailure]]:
+        """Return the latest utilization of instances up to ``until``, by id.
 
-        An instance about which nothing was reported is ``CloudMetrics()``; what is not measured is None alone, which
-        is not nought. An id that is left out was not answered, and a :class:`lcm.CallFailure` says why.
+        An instance without data points is ``CloudMetrics()``. A metric without data points is None, which differs from
+        zero. A missing id and a :class:`lcm.CallFailure` count as a failed call.
         """

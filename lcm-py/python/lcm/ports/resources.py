@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Protocol, TypeVar
 
 from lcm.enums import Outcome
-from lcm.ports.bridge import Answer
+from lcm.ports.bridge import MaybeAwaitable
 
 __all__ = ["Resources"]
 
@@ -16,24 +16,24 @@ R = TypeVar("R")
 
 
 class Resources(Protocol[R]):
-    """Resources that an :class:`lcm.ResourceController` reconciles. Nothing is reconciled twice at the same time."""
+    """Resources that an :class:`lcm.ResourceController` reconciles. Each has at most one reconcile at a time."""
 
     @abstractmethod
     def key(self, resource: R, /) -> str:
-        """Name a resource. Must not wait."""
+        """Return the key of a resource. Must not block."""
 
     @abstractmethod
-    def list(self, everything: bool, /) -> Answer[Iterable[R]]:
-        """List resources: everything there is, or what may need something done."""
+    def list(self, everything: bool, /) -> MaybeAwaitable[Iterable[R]]:
+        """List all resources, or only those that may need a change."""
 
     @abstractmethod
-    def fetch(self, key: str, /) -> Answer[R | None]:
-        """Read one resource that was told as changed; None if it is gone."""
+    def fetch(self, key: str, /) -> MaybeAwaitable[R | None]:
+        """Read one changed resource; None if it does not exist."""
 
     @abstractmethod
-    def reconcile(self, resource: R, /) -> Answer[Outcome | str | timedelta | None]:
-        """One pass over a resource.
+    def reconcile(self, resource: R, /) -> MaybeAwaitable[Outcome | str | timedelta | None]:
+        """Reconcile a resource.
 
-        None is a success, a timedelta says when to look again, and a word is an outcome. What it raises is logged and
-        retried after the backoff.
+        None is a success, a timedelta the delay until the next reconcile, and a word an outcome. An exception is logged
+        and the reconcile is retried after the backoff.
         """

@@ -1,4 +1,4 @@
-"""A cloud on this machine, for tests and notebooks.
+"""A fake cloud for tests and notebooks.
 
 >>> from lcm.testing import FakeCloud
 >>> with FakeCloud() as cloud:
@@ -27,17 +27,16 @@ from lcm.ports import Cml, Compute, ControlPlane, Events, Metrics
 __all__ = ["FakeCloud", "crash"]
 
 REGION = "us-east-1"
-"""Where things happen unless another region is named."""
+"""Default region of all methods."""
 
 
 class FakeCloud:
-    """EC2, CloudWatch, CML, etcd and the control plane, on free ports of this machine, as real clients know them.
+    """Fakes of EC2, CloudWatch, CML, etcd and the control plane, served to real clients on free local ports.
 
-    Use it with ``with`` or ``async with``; two of them share nothing. Its clock stands still until it is moved
-    (``clock="manual"``), goes as the one on the wall (``"real"``) or faster (``"x60"``).
+    Use it with ``with`` or ``async with``; two clouds share no state. Its clock is moved by :meth:`advance`
+    (``clock="manual"``), follows real time (``"real"``) or runs faster (``"x60"``).
 
-    The verbs act behind everybody's back, as a colleague with the console would. None of them is recorded among the
-    :meth:`requests`.
+    Methods such as :meth:`stop_instance` act like a person in the AWS console and are not part of :meth:`requests`.
     """
 
     def __init__(
@@ -55,12 +54,12 @@ class FakeCloud:
     def start(self) -> Self:
         """Start every service."""
         if self._cloud is not None:
-            raise FakeCloudError("the fake cloud is running already")
+            raise FakeCloudError("the fake cloud is already running")
         self._cloud = _lcm.FakeCloud(*self._options)
         return self
 
     def stop(self) -> None:
-        """End every service. Again is fine."""
+        """Stop every service. Repeated calls have no effect."""
         if self._cloud is not None:
             self._cloud.stop()
             self._cloud = None
@@ -89,12 +88,12 @@ class FakeCloud:
 
     @property
     def endpoints(self) -> dict[str, Any]:
-        """Where everything is: ``aws_url``, ``etcd_endpoint``, ``control_plane_url`` and more."""
+        """URLs of the services: ``aws_url``, ``etcd_endpoint``, ``control_plane_url`` and more."""
         return self._native.endpoints()
 
     @property
     def env(self) -> dict[str, str]:
-        """The environment variables that point boto3, etcdctl and ``lcm`` itself here."""
+        """Environment variables that direct boto3, etcdctl and ``lcm`` to this cloud."""
         return self._native.environment()
 
     def clients(
@@ -107,7 +106,7 @@ class FakeCloud:
         cml: Cml | None = None,
         events: Events | None = None,
     ) -> Clients:
-        """Clients for this cloud, on its clock. ``settings`` win over the cloud's own :attr:`env`."""
+        """Return clients for this cloud that use its clock. ``settings`` take precedence over :attr:`env`."""
         merged = {**self.env, **(settings or {})}
         return Clients(
             merged,
@@ -123,19 +122,19 @@ class FakeCloud:
 
     @property
     def now(self) -> datetime:
-        """The time in this world."""
+        """Current time of the cloud."""
         return self._native.now()
 
     def advance(self, step: float | timedelta) -> None:
-        """Move the clock forward, by seconds or a timedelta, and wait until every CML has followed."""
+        """Move the clock forward, by seconds or a timedelta, and wait until every CML server has reacted."""
         self._native.advance(step.total_seconds() if isinstance(step, timedelta) else step)
 
     def settle(self) -> None:
-        """Wait until every CML is where its instance is."""
+        """Wait until every CML server matches the state of its instance."""
         self._native.settle()
 
     def reset(self, *, empty: bool = False) -> None:
-        """Go back to the scenario it was started with, or to an empty world. The clock goes on."""
+        """Restore the scenario of the start, or an empty cloud. The clock is not reset."""
         self._native.reset(empty)
 
     # EC2 and CloudWatch
@@ -161,17 +160,17 @@ class FakeCloud:
         self._native.tag(region, _id(instance), key, value)
 
     def instances(self, *, region: str = REGION) -> list[Instance]:
-        """All instances that are still visible, in the order of their launches."""
+        """List all visible instances in the order of their launches."""
         return [Instance(**shown) for shown in self._native.instances(region)]
 
     def instance(self, instance: str | Instance, *, region: str = REGION) -> Instance | None:
-        """One instance as it is now; None when it is not visible any more."""
+        """Return an instance; None if it is no longer visible."""
         return next((seen for seen in self.instances(region=region) if seen.id == _id(instance)), None)
 
     def set_metric(
         self, instance: str | Instance, name: str, value: float, *, namespace: str = "AWS/EC2", region: str = REGION
     ) -> None:
-        """Set what CloudWatch knows about an instance now, in percent."""
+        """Set a metric of an instance at the current time, in percent."""
         self._native.set_metric(region, namespace, name, _id(instance), value)
 
     # The control plane
@@ -181,25 +180,25 @@ class FakeCloud:
         return Worker.from_dict(self._native.add_worker({"name": fields.get("id", "worker"), **fields}))
 
     def update_worker(self, id: str, **fields: Any) -> Worker:
-        """Write fields of a worker's record, as somebody else would: its version goes up, watchers hear of it."""
+        """Write fields of a worker's record. Its version increases and watchers are notified."""
         return Worker.from_dict(self._native.update_worker(id, fields))
 
     def worker(self, id: str) -> Worker:
-        """One worker's record, as it is now."""
+        """Read a worker's record."""
         return Worker.from_dict(self._native.worker(id))
 
     def workers(self) -> list[Worker]:
-        """All records, terminated ones too, by id."""
+        """List all records by id, terminated ones included."""
         return [Worker.from_dict(record) for record in self._native.workers()]
 
     def drain(self, worker: str | Worker, *, reason: str = "maintenance", requested_by: str = "operator") -> Worker:
-        """Ask the control plane to drain a worker, as an operator would. Only a running one can be drained."""
+        """Drain a worker through the control plane, as an operator does. The worker must be running."""
         return Worker.from_dict(self._native.drain(_worker_id(worker), reason, requested_by))
 
     def cancel_drain(
         self, worker: str | Worker, *, reason: str = "called off", cancelled_by: str = "operator"
     ) -> Worker:
-        """Ask the control plane to call a drain off, as an operator would."""
+        """Cancel a drain through the control plane, as an operator does."""
         return Worker.from_dict(self._native.cancel_drain(_worker_id(worker), reason, cancelled_by))
 
     def add_session(self, **fields: Any) -> Session:
@@ -207,12 +206,12 @@ class FakeCloud:
         return _session(self._native.add_session(fields))
 
     def move_session(self, session: str | Session, status: str) -> Session:
-        """Move a session to another state: ``stopped`` when its user is done, ``failed`` when it broke, and so on."""
+        """Set the status of a session, such as ``stopped`` after its end or ``failed`` after an error."""
         id = session.id if isinstance(session, Session) else session
         return _session(self._native.move_session(id, status))
 
     def sessions(self) -> list[Session]:
-        """All sessions, by id."""
+        """List all sessions by id."""
         return [_session(record) for record in self._native.sessions()]
 
     def add_template(self, **fields: Any) -> dict[str, Any]:
@@ -220,46 +219,46 @@ class FakeCloud:
         return self._native.add_template(fields)
 
     def audit(self) -> list[dict[str, Any]]:
-        """The scaling audit, oldest first."""
+        """Return the scaling audit, oldest entry first."""
         return self._native.audit()
 
     def events(self) -> list[dict[str, Any]]:
-        """The events that were published, oldest first."""
+        """Return the published events, oldest first."""
         return self._native.events()
 
-    # What goes wrong, and what was asked
+    # Faults and the request log
 
     def inject(self, action: Mapping[str, Any], **rule: Any) -> int:
-        """Make something go wrong; gives the rule's number.
+        """Add a fault rule and return its number.
 
-        ``action`` says what: ``{"kind": "error", "code": "RequestLimitExceeded"}``, ``{"kind": "reset"}``,
-        ``{"kind": "drop-response"}``, ``{"kind": "latency", "seconds": 3}`` and more. ``rule`` says when: ``service``,
-        ``operation``, ``region``, ``instance``, ``after``, ``times``, ``probability``, ``per``.
+        ``action`` is the fault: ``{"kind": "error", "code": "RequestLimitExceeded"}``, ``{"kind": "reset"}``,
+        ``{"kind": "drop-response"}``, ``{"kind": "latency", "seconds": 3}`` and more. ``rule`` selects the requests:
+        ``service``, ``operation``, ``region``, ``instance``, ``after``, ``times``, ``probability``, ``per``.
         """
         return self._native.inject({**rule, "action": dict(action)})
 
     def fail_next(
         self, operation: str, *, service: str = "ec2", code: str = "RequestLimitExceeded", times: int = 1
     ) -> int:
-        """Refuse the next calls of an operation, however often the caller tries each."""
+        """Fail the next calls of an operation, including their retries."""
         return self.inject(
             {"kind": "error", "code": code}, service=service, operation=operation, times=times, per="call"
         )
 
     def clear_faults(self) -> None:
-        """Let nothing go wrong any more."""
+        """Remove all fault rules."""
         self._native.clear_faults()
 
     def requests(self, **filter: Any) -> list[dict[str, Any]]:
-        """What was asked, oldest first; by ``service``, ``operation``, ``region``, ``subject``, ``code``."""
+        """Return the request log, oldest first, by ``service``, ``operation``, ``region``, ``subject``, ``code``."""
         return self._native.requests(filter)
 
     def count(self, operation: str | None = None, **filter: Any) -> int:
-        """How often something was asked."""
+        """Count the requests that match a filter; see :meth:`requests`."""
         return self._native.count({"operation": operation, **filter})
 
     def forget_requests(self) -> None:
-        """Forget what was asked so far."""
+        """Clear the request log."""
         self._native.forget_requests()
 
     def __repr__(self) -> str:
@@ -267,9 +266,9 @@ class FakeCloud:
 
 
 def crash(controller: Controller | ResourceController[Any]) -> None:
-    """End a controller as a killed process ends: at once, and without giving its lease up.
+    """End a controller like a killed process: at once, without releasing its lease.
 
-    Somebody else leads when the lease has run out. Call it on the loop that runs the controller; its
+    Another controller leads after the lease has expired. Call this on the loop that runs the controller; its
     :meth:`~lcm.Controller.run` returns.
     """
     controller._crash()

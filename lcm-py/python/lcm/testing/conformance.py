@@ -1,8 +1,8 @@
-"""Whether a port that you wrote in Python keeps its promises.
+"""Conformance tests for ports written in Python.
 
-These are the very suites that the ports written in Rust have to pass. A suite needs a *world*: an object that gives the
-port and sets up what stands behind it, with plain or ``async`` methods. What is not kept is an ``AssertionError`` that
-names the promise and what the port was asked last.
+The ports written in Rust pass the same suites. A suite needs a *world*: an object that returns the port and controls
+its backend, with plain or ``async`` methods. A violation raises an ``AssertionError`` with the violated rule and the
+last calls of the port.
 
 >>> class Mailbox:
 ...     def __init__(self) -> None:
@@ -21,7 +21,7 @@ names the promise and what the port was asked last.
 ...         return [(letter["type"], letter["subject"]) for letter in self.mailbox.letters]
 >>> check_events(Post())
 
-A port whose coroutines need a loop of their own is checked from a thread, while the loop runs::
+A port whose coroutines need a running loop is checked from another thread::
 
     await asyncio.to_thread(check_control_plane, world, loop=asyncio.get_running_loop())
 """
@@ -40,7 +40,7 @@ from lcm.exceptions import PortError
 from lcm.failure import CallFailure
 from lcm.observation import CloudMetrics
 from lcm.ports import Bridge, Cml, CmlTarget, Compute, ControlPlane, Coordination, Events, Metrics
-from lcm.ports.bridge import Answer
+from lcm.ports.bridge import MaybeAwaitable
 
 __all__ = [
     "CmlWorld",
@@ -59,223 +59,223 @@ __all__ = [
 
 
 class ControlPlaneWorld(Protocol):
-    """A control plane, and a hand that puts things into it."""
+    """Control of a control plane under test."""
 
     def control_plane(self) -> ControlPlane:
-        """The port under test."""
+        """Return the port under test."""
         ...
 
-    def put_worker(self, record: dict[str, Any], /) -> Answer[None]:
-        """Put a record in. It may hold secrets, and fields that nobody knows: both must come back."""
+    def put_worker(self, record: dict[str, Any], /) -> MaybeAwaitable[None]:
+        """Store a record. Secrets and unknown fields must be preserved."""
         ...
 
-    def put_unreadable(self, record: dict[str, Any], /) -> Answer[None]:
-        """Put a record in that cannot be read: its status is no status."""
+    def put_unreadable(self, record: dict[str, Any], /) -> MaybeAwaitable[None]:
+        """Store a record that cannot be parsed, because its status is unknown."""
         ...
 
-    def put_session(self, session: dict[str, Any], /) -> Answer[None]:
-        """Put a session in."""
+    def put_session(self, session: dict[str, Any], /) -> MaybeAwaitable[None]:
+        """Store a session."""
         ...
 
-    def put_template(self, template: dict[str, Any], /) -> Answer[None]:
-        """Put a template in."""
+    def put_template(self, template: dict[str, Any], /) -> MaybeAwaitable[None]:
+        """Store a template."""
         ...
 
-    def audit(self, worker_id: str, /) -> Answer[Iterable[str]]:
-        """The labels in the audit of a worker, oldest first."""
+    def audit(self, worker_id: str, /) -> MaybeAwaitable[Iterable[str]]:
+        """Return the audit labels of a worker, oldest first."""
         ...
 
 
 class ComputeWorld(Protocol):
-    """A cloud with at least two images in each region, and a hand that moves it."""
+    """Control of a cloud under test, with at least two images in each region."""
 
     def compute(self) -> Compute:
-        """The port under test."""
+        """Return the port under test."""
         ...
 
-    def region(self) -> Answer[str]:
-        """A region in which everything happens."""
+    def region(self) -> MaybeAwaitable[str]:
+        """Return the region of the tests."""
         ...
 
-    def other_region(self) -> Answer[str]:
-        """A region in which nothing ever happened."""
+    def other_region(self) -> MaybeAwaitable[str]:
+        """Return a region without instances."""
         ...
 
-    def plan(self) -> Answer[Mapping[str, Any]]:
-        """What a launch in the region needs: ``image_id``, ``instance_type``, ``subnet_id`` and what else you check."""
+    def plan(self) -> MaybeAwaitable[Mapping[str, Any]]:
+        """Return the launch parameters: ``image_id``, ``instance_type``, ``subnet_id`` and others if needed."""
         ...
 
-    def image_pattern(self) -> Answer[str]:
-        """A pattern that matches the name of the plan's image and of no other."""
+    def image_pattern(self) -> MaybeAwaitable[str]:
+        """Return a pattern that only matches the name of the plan's image."""
         ...
 
-    def settle(self) -> Answer[None]:
-        """Let every change under way come to its end."""
+    def settle(self) -> MaybeAwaitable[None]:
+        """Finish every pending change of state."""
         ...
 
-    def forget_terminated(self) -> Answer[None]:
-        """Let the cloud forget what is terminated."""
+    def forget_terminated(self) -> MaybeAwaitable[None]:
+        """Remove the terminated instances."""
         ...
 
-    def fail(self, failure: CallFailure, /) -> Answer[None]:
+    def fail(self, failure: CallFailure, /) -> MaybeAwaitable[None]:
         """Make every call fail with this failure's kind until :meth:`recover`."""
         ...
 
-    def recover(self) -> Answer[None]:
+    def recover(self) -> MaybeAwaitable[None]:
         """End :meth:`fail`."""
         ...
 
 
 class MetricsWorld(Protocol):
-    """Something that measures instances, and a hand that moves it."""
+    """Control of a metrics service under test."""
 
     def metrics(self) -> Metrics:
-        """The port under test."""
+        """Return the port under test."""
         ...
 
-    def region(self) -> Answer[str]:
-        """The region in which everything happens."""
+    def region(self) -> MaybeAwaitable[str]:
+        """Return the region of the tests."""
         ...
 
-    def now(self) -> Answer[datetime]:
-        """What time it is there. Asked once."""
+    def now(self) -> MaybeAwaitable[datetime]:
+        """Return the current time. Called once."""
         ...
 
-    def silent_instances(self, count: int, /) -> Answer[Iterable[str]]:
-        """The ids of so many instances about which nothing was ever reported."""
+    def silent_instances(self, count: int, /) -> MaybeAwaitable[Iterable[str]]:
+        """Return ``count`` ids of instances without any data point."""
         ...
 
-    def report(self, id: str, at: datetime, measured: CloudMetrics, /) -> Answer[None]:
-        """Report something about an instance at a moment."""
+    def report(self, id: str, at: datetime, measured: CloudMetrics, /) -> MaybeAwaitable[None]:
+        """Store metrics of an instance at a time."""
         ...
 
-    def fail(self, failure: CallFailure, /) -> Answer[None]:
+    def fail(self, failure: CallFailure, /) -> MaybeAwaitable[None]:
         """Make every call fail with this failure's kind until :meth:`recover`."""
         ...
 
-    def recover(self) -> Answer[None]:
+    def recover(self) -> MaybeAwaitable[None]:
         """End :meth:`fail`."""
         ...
 
 
 class CmlWorld(Protocol):
-    """One CML, and a hand that moves it."""
+    """Control of a CML system under test."""
 
     def cml(self) -> Cml:
-        """The port under test."""
+        """Return the port under test."""
         ...
 
-    def target(self) -> Answer[CmlTarget]:
-        """The CML: of version 2, ready, not registered, with one lab of two nodes, none of which was ever started.
+    def target(self) -> MaybeAwaitable[CmlTarget]:
+        """Return the system: version 2, ready, not registered, with one lab of two nodes that were never started.
 
-        A registration takes it ten seconds.
+        A registration takes ten seconds.
         """
         ...
 
-    def nowhere(self) -> Answer[CmlTarget]:
-        """Somewhere nobody listens."""
+    def nowhere(self) -> MaybeAwaitable[CmlTarget]:
+        """Return a target without a server."""
         ...
 
-    def set_booting(self, booting: bool, /) -> Answer[None]:
-        """Put the CML back to where only a page of HTML answers, or let it be ready again."""
+    def set_booting(self, booting: bool, /) -> MaybeAwaitable[None]:
+        """Enter the boot phase, in which only an HTML page is served, or leave it."""
         ...
 
-    def pass_time(self, time: timedelta, /) -> Answer[None]:
-        """Let time pass for it."""
+    def pass_time(self, time: timedelta, /) -> MaybeAwaitable[None]:
+        """Move the clock of the system forward."""
         ...
 
-    def start_lab(self) -> Answer[None]:
-        """Somebody starts a lab: its telemetry tells of the category ``start_lab``."""
+    def start_lab(self) -> MaybeAwaitable[None]:
+        """Start a lab, which adds a telemetry event of category ``start_lab``."""
         ...
 
-    def end_logins(self) -> Answer[None]:
-        """Make the tokens it has given out worthless."""
+    def end_logins(self) -> MaybeAwaitable[None]:
+        """Invalidate all issued tokens."""
         ...
 
-    def next_registration(self, end: str, /) -> Answer[None]:
-        """How the next registrations end: ``completes`` or ``fails``."""
+    def next_registration(self, end: str, /) -> MaybeAwaitable[None]:
+        """Set the result of the next registrations: ``completes`` or ``fails``."""
         ...
 
 
 class CoordinationWorld(Protocol):
-    """What elects a leader, and a hand that changes keys behind its back."""
+    """Control of a coordination service under test."""
 
     def coordination(self) -> Coordination:
-        """The port under test."""
+        """Return the port under test."""
         ...
 
-    def put(self, key: str, value: str, /) -> Answer[None]:
+    def put(self, key: str, value: str, /) -> MaybeAwaitable[None]:
         """Write a key."""
         ...
 
-    def delete(self, key: str, /) -> Answer[None]:
+    def delete(self, key: str, /) -> MaybeAwaitable[None]:
         """Delete a key."""
         ...
 
-    def compact(self) -> Answer[None]:
-        """Forget everything before the current revision."""
+    def compact(self) -> MaybeAwaitable[None]:
+        """Compact the history up to the current revision."""
         ...
 
 
 class EventsWorld(Protocol):
-    """A place for events, and somebody who looks what arrived there."""
+    """Control of an event sink under test."""
 
     def events(self) -> Events:
-        """The port under test."""
+        """Return the port under test."""
         ...
 
-    def arrived(self) -> Answer[Iterable[tuple[str, str]]]:
-        """The type and the subject of what has arrived, oldest first."""
+    def arrived(self) -> MaybeAwaitable[Iterable[tuple[str, str]]]:
+        """Return type and subject of the published events, oldest first."""
         ...
 
 
 def check_control_plane(world: ControlPlaneWorld, *, loop: asyncio.AbstractEventLoop | None = None) -> None:
-    """Check every promise of :class:`lcm.ports.ControlPlane`, one after the other, in one world."""
+    """Check every rule of :class:`lcm.ports.ControlPlane`, in order, in one world."""
     _check("control_plane", ControlPlane, world, ControlPlaneWorld, loop)
 
 
 def check_compute(world: ComputeWorld, *, loop: asyncio.AbstractEventLoop | None = None) -> None:
-    """Check every promise of :class:`lcm.ports.Compute`, one after the other, in one world."""
+    """Check every rule of :class:`lcm.ports.Compute`, in order, in one world."""
     _check("compute", Compute, world, ComputeWorld, loop)
 
 
 def check_metrics(world: MetricsWorld, *, loop: asyncio.AbstractEventLoop | None = None) -> None:
-    """Check every promise of :class:`lcm.ports.Metrics`, one after the other, in one world."""
+    """Check every rule of :class:`lcm.ports.Metrics`, in order, in one world."""
     _check("metrics", Metrics, world, MetricsWorld, loop)
 
 
 def check_cml(world: CmlWorld, *, loop: asyncio.AbstractEventLoop | None = None) -> None:
-    """Check every promise of :class:`lcm.ports.Cml`, one after the other, in one world."""
+    """Check every rule of :class:`lcm.ports.Cml`, in order, in one world."""
     _check("cml", Cml, world, CmlWorld, loop)
 
 
 def check_coordination(world: CoordinationWorld, *, loop: asyncio.AbstractEventLoop | None = None) -> None:
-    """Check every promise of :class:`lcm.ports.Coordination`, under keys that start with ``/conformance/``.
+    """Check every rule of :class:`lcm.ports.Coordination`, under keys that start with ``/conformance/``.
 
-    It waits for a lease to end, so it takes some seconds.
+    It waits for a lease to expire, which takes some seconds.
     """
     _check("coordination", Coordination, world, CoordinationWorld, loop)
 
 
 def check_events(world: EventsWorld, *, loop: asyncio.AbstractEventLoop | None = None) -> None:
-    """Check every promise of :class:`lcm.ports.Events`, one after the other, in one world."""
+    """Check every rule of :class:`lcm.ports.Events`, in order, in one world."""
     _check("events", Events, world, EventsWorld, loop)
 
 
 def _check(name: str, port: type, world: object, kind: type, loop: asyncio.AbstractEventLoop | None) -> None:
-    hand = Bridge(world, kind, loop)
+    control = Bridge(world, kind, loop)
     _refuse_own_loop(loop)
     tested = getattr(world, name)()
-    witness = _Witness(tested, port, loop)
-    broken = _lcm.check_port(name, witness, hand)
+    recorder = _RecordingBridge(tested, port, loop)
+    broken = _lcm.check_port(name, recorder, control)
     if broken is not None:
-        promise, shown, place = broken
-        asked = "\n".join(f"  {call}" for call in witness.calls)
+        rule, details, location = broken
+        calls = "\n".join(f"  {call}" for call in recorder.calls)
         message = (
-            f"{type(tested).__name__} breaks a promise of lcm.ports.{port.__name__}: {promise}\n"
-            f"{shown}\nIt was asked last:\n{asked}\nThe promise is written down in {place}"
+            f"{type(tested).__name__} breaks a rule of lcm.ports.{port.__name__}: {rule}\n"
+            f"{details}\nLast calls:\n{calls}\nThe rule is defined in {location}"
         )
-        raise AssertionError(message) from witness.accident
+        raise AssertionError(message) from recorder.cause
 
 
 def _refuse_own_loop(loop: asyncio.AbstractEventLoop | None) -> None:
@@ -284,42 +284,42 @@ def _refuse_own_loop(loop: asyncio.AbstractEventLoop | None) -> None:
     except RuntimeError:
         return
     if running is loop:
-        raise RuntimeError("this would wait on the very loop that the port needs; use `await asyncio.to_thread(…)`")
+        raise RuntimeError("this call would block the loop that the port runs on; use `await asyncio.to_thread(…)`")
 
 
 class _Call:
-    """A call and what came of it."""
+    """A call of the port and its result."""
 
     def __init__(self, method: str, arguments: tuple[Any, ...]) -> None:
         self.error: BaseException | None = None
-        self._asked = f"{method}({', '.join(map(repr, arguments))})"
-        self._ending = "…"
+        self._call = f"{method}({', '.join(map(repr, arguments))})"
+        self._result = "…"
 
-    def answered(self, answer: object) -> None:
-        self._ending = repr(answer)
+    def returned(self, result: object) -> None:
+        self._result = repr(result)
 
     def raised(self, error: BaseException) -> None:
         self.error = error
-        self._ending = f"raised {error!r}"
+        self._result = f"raised {error!r}"
 
     def finish(self, future: Future[Any]) -> None:
         if future.cancelled():
-            self._ending = "cancelled"
+            self._result = "cancelled"
         elif (error := future.exception()) is not None:
             self.raised(error)
         else:
-            self.answered(future.result())
+            self.returned(future.result())
 
     def __str__(self) -> str:
-        return f"{_short(self._asked)} → {_short(self._ending)}"
+        return f"{_short(self._call)} → {_short(self._result)}"
 
 
 def _short(text: str, most: int = 300) -> str:
     return text if len(text) <= most else f"{text[:most]}…"
 
 
-class _Witness(Bridge):
-    """Remembers the last calls, for whoever has to find out what went wrong."""
+class _RecordingBridge(Bridge):
+    """A bridge that records the last calls for the error message."""
 
     def __init__(self, port: object, required: type, loop: asyncio.AbstractEventLoop | None) -> None:
         super().__init__(port, required, loop)
@@ -329,23 +329,23 @@ class _Witness(Bridge):
         call = _Call(method, arguments)
         self.calls.append(call)
         try:
-            waiting, answer = super().begin(method, arguments, fence)
+            waiting, result = super().begin(method, arguments, fence)
         except BaseException as error:
             call.raised(error)
             raise
         if waiting:
-            answer.add_done_callback(call.finish)
+            result.add_done_callback(call.finish)
         else:
-            call.answered(answer)
-        return waiting, answer
+            call.returned(result)
+        return waiting, result
 
     def beside(self, port: object, required: type) -> Bridge:
-        given = _Witness(port, required, self.loop)
+        given = _RecordingBridge(port, required, self.loop)
         given.calls = self.calls
         return given
 
     @property
-    def accident(self) -> BaseException | None:
-        """What the last call raised, unless it was meant to."""
+    def cause(self) -> BaseException | None:
+        """Exception of the last call, unless it is a :class:`PortError`."""
         error = self.calls[-1].error if self.calls else None
         return None if isinstance(error, PortError) else error

@@ -1,4 +1,4 @@
-"""The pytest plugin. Installed with the package: ask for ``fake_cloud`` or ``lcm_clients`` in any test."""
+"""Pytest plugin with the fixtures ``fake_cloud`` and ``lcm_clients``, installed with the package."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def fake_cloud() -> Iterator[FakeCloud]:
-    """A cloud of the test's own, whose clock stands still until the test moves it."""
+    """A separate fake cloud per test, with a manual clock."""
     from lcm.testing import FakeCloud
 
     with FakeCloud() as cloud:
