@@ -89,7 +89,7 @@ controller: setup ## Run the worker controller with settings from the environmen
 	$(CARGO) run --quiet --bin worker-controller -- $(ARGS)
 
 lint: setup features ## Check formatting, clippy, documentation and licenses, with warnings as errors
-	$(BIN)/python tests/python/licences.py
+	$(BIN)/python tests/python/licenses.py
 	cargo fmt --all --check
 	$(CARGO) clippy --package lcm-sdk --no-default-features --all-targets -- --deny warnings
 	$(CARGO) clippy --workspace --all-targets -- --deny warnings

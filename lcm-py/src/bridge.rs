@@ -1,4 +1,4 @@
-//! Calling an object written in Python from tokio: its methods may be plain or `async`.
+//! Calls Python objects with plain or `async` methods from tokio.
 
 use lcm_sdk::ports::Fence;
 use lcm_sdk::{CallFailure, FailureKind};
@@ -25,21 +25,23 @@ impl Bridge {
     pub(crate) fn new(bridge: &Bound<'_, PyAny>) -> PyResult<Self> {
         if !bridge.is_instance(bridge_class(bridge.py())?)? {
             let found = bridge.get_type().name()?.to_string();
-            return Err(pyo3::exceptions::PyTypeError::new_err(format!("a {found} is no lcm.ports.Bridge")));
+            return Err(pyo3::exceptions::PyTypeError::new_err(format!(
+                "port is a {found}; accepted: lcm.ports.Bridge"
+            )));
         }
         Ok(Self { bridge: bridge.clone().unbind() })
     }
 
-    /// A bridge to something that this port gave, which must have the methods of a protocol.
+    /// Returns a bridge to an object that this port returned, which must implement a protocol.
     pub(crate) fn beside(&self, given: &Bound<'_, PyAny>, protocol: &str) -> PyResult<Self> {
         let required = given.py().import("lcm.ports")?.getattr(protocol)?;
         Self::new(&self.bridge.bind(given.py()).call_method1("beside", (given, required))?)
     }
 
-    /// The same bridge once more.
+    /// Returns another reference to the same port.
     ///
     /// # Errors
-    /// When the interpreter is gone.
+    /// Any exception while the interpreter shuts down.
     pub(crate) fn again(&self) -> Result<Self, CallFailure> {
         Python::try_attach(|py| Self { bridge: self.bridge.clone_ref(py) }).ok_or_else(gone)
     }
@@ -57,7 +59,7 @@ impl Bridge {
         self.order(method, Fence::default(), arguments, read).await
     }
 
-    /// Calls a method in the name of a leader; everything else as [`Bridge::ask`].
+    /// Calls a method with the fencing token of a leader. Otherwise like [`Bridge::ask`].
     pub(crate) async fn order<T, A, R>(
         &self,
         method: &'static str,
@@ -142,7 +144,7 @@ fn raised(py: Python<'_>, method: &str, error: PyErr) -> CallFailure {
         let class = error.get_type(py).name().map_or_else(|_| "?".to_owned(), |name| name.to_string());
         CallFailure::coded(FailureKind::Unclear, class, text(value))
     };
-    // Not what it says: that may hold the password it was given.
+    // The message may contain the password that the method received, so it is left out.
     let (kind, code) = (failure.kind.as_str(), failure.code.as_deref());
     tracing::debug!(target: "lcm::ports", method, kind, code, "a port written in Python raised");
     failure.caused_by(error)
@@ -151,7 +153,7 @@ fn raised(py: Python<'_>, method: &str, error: PyErr) -> CallFailure {
 /// A result that cannot be parsed. The call may have had an effect.
 fn nonsense(py: Python<'_>, method: &str, error: PyErr) -> CallFailure {
     let failure = CallFailure::new(FailureKind::Unparsable, text(error.value(py)));
-    tracing::debug!(target: "lcm::ports", method, "a port written in Python answered what cannot be read");
+    tracing::debug!(target: "lcm::ports", method, "a port written in Python returned an invalid result");
     failure.caused_by(error)
 }
 

@@ -1,4 +1,4 @@
-//! Clients for everything that a pass asks, as settings say.
+//! Clients for the services that a reconcile calls, created from settings.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,10 +27,10 @@ use crate::policy::native_policy;
 use crate::python::exception;
 use crate::runtime::{block_on, forked};
 
-/// Different policies remembered at the same time. Passes under one policy share what they remember of a worker.
+/// Number of cached reconcilers. Reconciles under the same policy share one, with its worker cache.
 const POLICIES: usize = 8;
 
-/// Clients for everything that a pass asks.
+/// Clients for the services that a reconcile calls.
 #[pyclass(frozen, module = "lcm._lcm")]
 pub(crate) struct Clients {
     settings: Settings,
@@ -42,8 +42,8 @@ pub(crate) struct Clients {
 
 #[pymethods]
 impl Clients {
-    /// Clients as these variables say. AWS is reached as the process's own environment says, unless the variables
-    /// name an endpoint and credentials. `clock` is the fake cloud whose time counts.
+    /// Creates clients from variables. AWS clients use the environment of the process, unless the variables include an
+    /// endpoint and credentials. `clock` is the fake cloud that provides the time.
     #[new]
     #[pyo3(signature = (variables, clock=None, control_plane=None, compute=None, metrics=None, cml=None, events=None))]
     #[expect(clippy::too_many_arguments, reason = "one for each port, by name")]
@@ -117,14 +117,14 @@ impl Clients {
         &self.telemetry
     }
 
-    /// The policy given, or that of the settings.
+    /// Returns the given policy, or that of the settings.
     pub(crate) fn policy(&self, policy: Option<&Bound<'_, PyAny>>) -> PyResult<lcm_sdk::Policy> {
         let from_settings = self.settings.policy();
         Ok(match native_policy(policy)? {
             None => from_settings,
             Some(policy) => {
                 let mut policy = policy.get().policy.clone();
-                // Where workers are launched is seldom what a caller wants to try another value of.
+                // Callers seldom change the launch configuration: a policy without regions keeps that of the settings.
                 if policy.regions.regions.is_empty() {
                     policy.regions.regions = from_settings.regions.regions;
                 }
@@ -134,7 +134,7 @@ impl Clients {
         })
     }
 
-    /// The reconciler for a policy: the same one for the same policy.
+    /// Returns the cached reconciler of a policy.
     pub(crate) fn reconciler(&self, py: Python<'_>, policy: Option<&Bound<'_, PyAny>>) -> PyResult<Reconciler> {
         if self.process != std::process::id() {
             return Err(forked(py));
@@ -154,12 +154,12 @@ impl Clients {
     }
 }
 
-/// Settings that cannot be used.
+/// `ConfigError` for invalid settings.
 pub(crate) fn config_error(py: Python<'_>, error: &impl std::fmt::Display) -> PyErr {
     exception(py, "ConfigError", (error.to_string(),))
 }
 
-/// The coordination port: the one given, or etcd from the settings.
+/// Returns the given coordination port, or etcd from the settings.
 pub(crate) fn coordination(
     py: Python<'_>,
     settings: &Settings,
@@ -168,6 +168,6 @@ pub(crate) fn coordination(
     if let Some(bridge) = own {
         return Ok(Some(Arc::new(PythonCoordination(Bridge::new(bridge)?))));
     }
-    // The client for etcd wants to be made where it will run.
+    // The etcd client must be created inside the runtime.
     block_on(py, async { from_settings::coordination(settings) })?.map_err(|error| config_error(py, &error))
 }

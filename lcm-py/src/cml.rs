@@ -1,4 +1,4 @@
-//! The CML on a worker, written in Python. `lcm.ports` documents each method.
+//! CML port written in Python. `lcm.ports` documents each method.
 
 use async_trait::async_trait;
 use lcm_sdk::lifecycle::{CmlMetrics, RegistrationStatus};
@@ -13,7 +13,7 @@ use crate::observation::{read_cml_metrics, read_list, read_registration};
 use crate::port_results::{nothing, tuple};
 use crate::python::{cml_target_class, secret_class};
 
-/// The CML on a worker, written in Python.
+/// CML port written in Python.
 pub(crate) struct PythonCml(pub(crate) Bridge);
 
 impl PythonCml {
@@ -69,7 +69,7 @@ fn target_to_python<'py>(py: Python<'py>, at: &CmlTarget) -> PyResult<Bound<'py,
     cml_target_class(py)?.call1((at.address.as_str(), at.username.as_str(), password))
 }
 
-/// Exceptions like to repeat what they were given.
+/// Redacts secrets in the message: exceptions often repeat their arguments.
 fn scrubbed(mut failure: CallFailure, secrets: &[&Secret]) -> CallFailure {
     for secret in secrets.iter().map(|secret| secret.expose()).filter(|secret| !secret.is_empty()) {
         failure.message = failure.message.replace(secret, "[redacted]");

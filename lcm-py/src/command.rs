@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 use crate::runtime::block_on;
 
-/// Runs the command until it is told to stop, and gives its exit code.
+/// Runs the command until a stop signal, and returns its exit code.
 #[pyfunction]
 pub(crate) fn fake_cloud_command(py: Python<'_>, program: &str, words: Vec<OsString>) -> PyResult<u8> {
     block_on(py, command::run(program, words)).map(command::ExitStatus::code)

@@ -1,4 +1,4 @@
-//! EC2, written in Python. `lcm.ports` documents each method.
+//! EC2 port written in Python. `lcm.ports` documents each method.
 
 use async_trait::async_trait;
 use lcm_sdk::lifecycle::discovery::{Completeness, Scan};
@@ -12,7 +12,7 @@ use crate::convert::to_frozen;
 use crate::observation::{read_image, read_instance, read_list, read_named_instance};
 use crate::port_results::{by_id, json, nothing, plain, tuple};
 
-/// EC2, written in Python.
+/// EC2 port written in Python.
 pub(crate) struct PythonCompute(pub(crate) Bridge);
 
 #[async_trait]

@@ -1,4 +1,4 @@
-//! The owner of the records, written in Python. `lcm.ports` documents each method.
+//! Control-plane port written in Python. `lcm.ports` documents each method.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::port_results::{deserialized, json, nothing, optional, plain, refused,
 use crate::results::Patch;
 use crate::worker::{Worker, read_worker};
 
-/// The owner of the records, written in Python.
+/// Control-plane port written in Python.
 pub(crate) struct PythonControlPlane(pub(crate) Bridge);
 
 #[async_trait]
@@ -31,7 +31,7 @@ impl ControlPlane for PythonControlPlane {
         let Scope { region, with_terminated } = scope.clone();
         let wanted = region.clone();
         let listing = self.0.ask("workers", move |py| tuple(py, (region, with_terminated)), read_listing).await?;
-        // A port may ignore the scope and tell everything.
+        // A port may ignore the scope and return all records.
         let belongs = |worker: &lcm_sdk::Worker| {
             let here = wanted.is_none() || worker.aws_region.is_none() || worker.aws_region == wanted;
             here && (with_terminated || worker.status != lcm_sdk::WorkerStatus::Terminated)
@@ -184,7 +184,7 @@ fn read_version(method: &'static str) -> impl FnOnce(&Bound<'_, PyAny>) -> PyRes
     move |answer| plain(answer, method, "the version of the record, a whole number from 0 up, or None")
 }
 
-/// Record by record, so that one bad record never hides the others.
+/// Parses record by record, so that an invalid record does not hide the others.
 fn read_listing(answer: &Bound<'_, PyAny>) -> PyResult<WorkerListing> {
     let mut listing = WorkerListing::default();
     for record in read_list(answer, "workers", |record, _| Ok(record.clone().unbind()))? {

@@ -1,4 +1,4 @@
-//! The whole controller, from Python: election, watch, sweep, polling, discovery and metrics.
+//! The controller for Python: election, watch, sweep, polling, discovery and metrics.
 
 use lcm_sdk::admin::AdminSource;
 use lcm_sdk::controller::Shutdown;
@@ -13,7 +13,7 @@ use crate::convert::to_python;
 use crate::results::SweepReport;
 use crate::runtime::{Task, spawn};
 
-/// A controller that does nothing until it is started, and is started once.
+/// A controller. It can be started once.
 #[pyclass(frozen, module = "lcm._lcm")]
 pub(crate) struct Controller {
     controller: WorkerController,
@@ -41,13 +41,13 @@ impl Controller {
         Ok(Self { controller, telemetry, shutdown: Shutdown::new() })
     }
 
-    /// Runs until asked to stop, then calls `done(None, None)`.
+    /// Runs until `stop`, then calls `done(None, None)`.
     fn start(&self, py: Python<'_>, done: Py<PyAny>) -> PyResult<Task> {
         let (controller, shutdown) = (self.controller.clone(), self.shutdown.clone());
         spawn(py, done, async move { controller.run(&shutdown).await }, |py, ()| Ok(py.None()))
     }
 
-    /// Calls `done(report, None)` once everything was looked at for the first time.
+    /// Calls `done(report, None)` after the startup sweep.
     fn start_ready(&self, py: Python<'_>, done: Py<PyAny>) -> PyResult<Task> {
         let controller = self.controller.clone();
         spawn(py, done, async move { controller.ready().await }, |py, report| {
@@ -55,7 +55,7 @@ impl Controller {
         })
     }
 
-    /// Asks it to finish what is under way and give the lease up.
+    /// Requests a stop: reconciles in progress finish, then the lease is released.
     fn stop(&self) {
         self.shutdown.request();
     }
@@ -78,7 +78,7 @@ impl Controller {
         to_python(py, &shown)
     }
 
-    /// Its metrics as Prometheus reads them.
+    /// Returns the metrics in the text format of Prometheus.
     fn metrics(&self) -> String {
         self.telemetry.to_prometheus()
     }

@@ -1,4 +1,4 @@
-//! Python values in and out of JSON's, and moments in and out of Python's `datetime`.
+//! Converts Python values from and to JSON, and times from and to `datetime`.
 
 use chrono::{DateTime, Utc};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -9,13 +9,13 @@ use serde_json::{Map, Number, Value};
 
 use crate::python::frozen_map;
 
-/// Deeper than any record; what goes deeper refers to itself.
+/// Highest nesting of a value. A deeper value contains itself.
 const MAX_DEPTH: usize = 64;
 
 /// Accepted Python values, for errors.
 const ACCEPTED: &str = "text, a number, True, False, None, a datetime with a time zone, a list or a dict of these";
 
-/// Reads a Python value as JSON. `path` says where it stands, for errors.
+/// Converts a Python value to JSON. `path` names it in errors.
 pub(crate) fn to_value(object: &Bound<'_, PyAny>, path: &str) -> PyResult<Value> {
     read(object, path, 0)
 }
@@ -88,7 +88,7 @@ fn items<'py>(list: impl Iterator<Item = Bound<'py, PyAny>>, path: &str, depth: 
     list.enumerate().map(item).collect::<PyResult<Vec<_>>>().map(Value::Array)
 }
 
-/// JSON as dicts and lists.
+/// Converts JSON to dicts and lists.
 pub(crate) fn to_python<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAny>> {
     Ok(match value {
         Value::Null => py.None().into_bound(py),
@@ -109,7 +109,7 @@ pub(crate) fn to_python<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'
     })
 }
 
-/// JSON as what cannot be changed: frozen maps and tuples.
+/// Converts JSON to immutable values: frozen maps and tuples.
 pub(crate) fn to_frozen<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAny>> {
     match value {
         Value::Array(list) => {
@@ -137,13 +137,13 @@ fn number_to_python<'py>(py: Python<'py>, number: &Number) -> PyResult<Bound<'py
     Ok(number.as_f64().unwrap_or(f64::NAN).into_pyobject(py)?.into_any())
 }
 
-/// Reads an aware `datetime`. A naive one could mean any hour, so it is refused.
+/// Reads a `datetime` with a time zone. One without is ambiguous and is refused.
 pub(crate) fn to_moment(object: &Bound<'_, PyAny>, path: &str) -> PyResult<DateTime<Utc>> {
     if !object.is_instance_of::<PyDateTime>() {
         let found = object.get_type().name()?.to_string();
         return Err(PyTypeError::new_err(format!("{path} is a {found}; accepted: a datetime with a time zone")));
     }
-    // Most often it is in UTC already.
+    // Most values are in UTC.
     if let Ok(moment) = object.extract() {
         return Ok(moment);
     }
@@ -157,12 +157,12 @@ pub(crate) fn to_moment(object: &Bound<'_, PyAny>, path: &str) -> PyResult<DateT
     object.call_method1("astimezone", (utc,))?.extract()
 }
 
-/// The moment given, or now.
+/// Returns the given time, or the current time.
 pub(crate) fn moment_or_now(now: Option<&Bound<'_, PyAny>>) -> PyResult<DateTime<Utc>> {
     now.map_or_else(|| Ok(DateTime::from(std::time::SystemTime::now())), |now| to_moment(now, "now"))
 }
 
-/// Seconds as Python's `timedelta`.
+/// Converts a duration to a `timedelta`.
 pub(crate) fn to_timedelta<'py>(py: Python<'py>, duration: std::time::Duration) -> PyResult<Bound<'py, PyAny>> {
     static TIMEDELTA: PyOnceLock<Py<pyo3::types::PyType>> = PyOnceLock::new();
     TIMEDELTA.import(py, "datetime", "timedelta")?.call1((0, duration.as_secs_f64()))

@@ -1,4 +1,4 @@
-//! Leader election, written in Python. `lcm.ports` documents each method.
+//! Coordination port written in Python. `lcm.ports` documents each method.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::python::{
     won_class,
 };
 
-/// Leader election, written in Python.
+/// Coordination port written in Python.
 pub(crate) struct PythonCoordination(pub(crate) Bridge);
 
 /// Updates that may wait for the receiver.
@@ -83,8 +83,7 @@ fn over() -> CallFailure {
     CallFailure::new(FailureKind::Unclear, "the watch is over")
 }
 
-/// A watch that a task listens to, so that whoever waits for an update may go away and come back: an update that
-/// Python gave is never given twice.
+/// A watch whose updates a task receives. A canceled wait loses no update, and no update is returned twice.
 struct PythonWatch {
     watch: Bridge,
     told: mpsc::Receiver<WatchUpdate>,
@@ -105,7 +104,7 @@ impl WatchStream for PythonWatch {
 impl Drop for PythonWatch {
     fn drop(&mut self) {
         self.pump.abort();
-        // A watch may be dropped where nothing can be waited for any more, because the runtime ends.
+        // The runtime may end at the same time, and then no close can be awaited.
         if let (Ok(watch), Ok(runtime)) = (self.watch.again(), tokio::runtime::Handle::try_current()) {
             runtime.spawn(async move { watch.ask("close", |py| Ok(PyTuple::empty(py)), nothing).await });
         }

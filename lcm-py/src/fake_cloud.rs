@@ -27,7 +27,7 @@ pub(crate) struct FakeCloud {
 
 #[pymethods]
 impl FakeCloud {
-    /// Starts one on free ports.
+    /// Starts a fake cloud on free ports.
     #[new]
     #[pyo3(signature = (clock, seed, delays, scenario=None, control_plane=None))]
     fn new(
@@ -48,7 +48,7 @@ impl FakeCloud {
         Ok(Self { cloud: RwLock::new(Some(started)), process: std::process::id() })
     }
 
-    /// Ends every service. Again is fine.
+    /// Stops every service. Repeated calls have no effect.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
         if self.process != std::process::id() {
             return Err(forked(py));
@@ -62,12 +62,12 @@ impl FakeCloud {
         self.cloud.read().is_some()
     }
 
-    /// Where everything is.
+    /// Returns the URLs of the services.
     fn endpoints<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.show(py, |cloud| serde_json::to_value(cloud.endpoints()).unwrap_or_default())
     }
 
-    /// The environment variables that point real clients, and `lcm` itself, here.
+    /// Returns the environment variables that direct real clients and `lcm` to this cloud.
     fn environment<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.show(py, |cloud| {
             let endpoints = cloud.endpoints();
@@ -91,7 +91,7 @@ impl FakeCloud {
         self.settle(py)
     }
 
-    /// Waits until every CML is where its instance is.
+    /// Waits until every CML server matches the state of its instance.
     fn settle(&self, py: Python<'_>) -> PyResult<()> {
         let handle = crate::runtime::runtime(py)?;
         py.detach(|| {
@@ -103,7 +103,7 @@ impl FakeCloud {
         Ok(())
     }
 
-    /// Back to the scenario it was started with, or to an empty world.
+    /// Restores the scenario of the start, or an empty cloud.
     fn reset(&self, py: Python<'_>, empty: bool) -> PyResult<()> {
         let to = if empty { ResetTo::Empty } else { ResetTo::Scenario };
         self.with(py, |cloud| cloud.reset(to))?.map_err(|error| refused(py, error))
@@ -266,13 +266,13 @@ impl FakeCloud {
         to_python(py, &self.with(py, act)?.map_err(|error| refused(py, error))?)
     }
 
-    /// The cloud's own time, as a port.
+    /// Returns the clock of the cloud as a port.
     pub(crate) fn clock(&self, py: Python<'_>) -> PyResult<CloudClock> {
         self.with(py, |cloud| CloudClock(Arc::clone(cloud.world())))
     }
 }
 
-/// The time in a fake cloud.
+/// Clock of a fake cloud.
 pub(crate) struct CloudClock(Arc<World>);
 
 impl lcm_sdk::ports::Clock for CloudClock {
@@ -311,7 +311,7 @@ fn shown(instance: &Instance, now: DateTime<Utc>) -> Value {
     })
 }
 
-/// How to launch in every region of a fresh world.
+/// Returns the launch configuration of every region.
 fn region_configs() -> Value {
     let config = |region: &&str| {
         let catalog = Catalog::for_region(region);

@@ -15,21 +15,22 @@ use pyo3_log::{Caching, Logger};
 /// How long a negative `isEnabledFor` result is cached. A changed level takes effect after that.
 const BELIEVED: Duration = Duration::from_millis(100);
 
-/// Counts the calls from Python: what was believed before one does not count for it.
+/// Number of calls from Python. Each call invalidates the cached results.
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
-/// Sends everything of ours, and warnings of others, to Python's loggers. Again is fine, and wanted: whoever begins
-/// something that may log calls this first.
+/// Sends the records of LCM, and the warnings of other crates, to Python's loggers.
+///
+/// Call it before any work that may log: each call invalidates the cached levels.
 ///
 /// # Errors
 /// Any exception while `sys.modules` is read.
 pub(crate) fn listen(py: Python<'_>) -> PyResult<()> {
     static OURS: LazyLock<bool> = LazyLock::new(|| log::set_boxed_logger(Box::<Gate>::default()).is_ok());
     CALLS.fetch_add(1, Ordering::AcqRel);
-    // A logger that the embedding process installed before stays.
+    // A logger that the embedding process has installed is kept.
     if *OURS && log::max_level() != LevelFilter::Debug {
-        // Nobody can have asked for more than warnings without `logging`. It is not imported for that, which would
-        // take as long as a pass, nor is anybody kept waiting for the interpreter to learn that nobody listens.
+        // Before `logging` is imported, no level below warnings can be enabled. Importing it would take as long as a
+        // reconcile, and waiting for the interpreter would delay every record.
         let is_imported = py.import("sys")?.getattr("modules")?.contains("logging")?;
         log::set_max_level(if is_imported { LevelFilter::Debug } else { LevelFilter::Warn });
     }
@@ -38,9 +39,9 @@ pub(crate) fn listen(py: Python<'_>) -> PyResult<()> {
 
 /// Forwards records whose Python logger is enabled.
 ///
-/// Nobody listens to most of it, and each pass over a worker logs: asking Python in the usual way, and putting the text
-/// together before that, cost more than the pass itself. So did asking each time, because all passes would wait for the
-/// interpreter, of which there is one: that nobody listens is believed for a moment, unless a call from Python begins.
+/// Most records are disabled in Python, and every reconcile logs. Formatting them, and waiting for the interpreter to
+/// check each level, would cost more than the reconcile. A negative result is therefore cached for a moment, until the
+/// next call from Python.
 #[derive(Default)]
 struct Gate {
     next: PyOnceLock<Logger>,
@@ -50,7 +51,7 @@ struct Gate {
 /// Cached state of a target.
 struct Known {
     logger: Py<PyAny>,
-    /// By level, the latest negative result.
+    /// Latest negative result per level.
     silent: [Option<Silence>; Level::Trace as usize + 1],
 }
 
@@ -73,7 +74,7 @@ impl Gate {
         if silent.is_some_and(|silent| silent.calls == now.calls && now.since - silent.since < BELIEVED) {
             return false;
         }
-        // With doubt, the next one decides.
+        // If the level cannot be read, the next logger decides.
         let is_wanted = attached(|py| self.ask(py, metadata).unwrap_or(true)).unwrap_or(false);
         if let (false, Some(known)) = (is_wanted, self.known.lock().get_mut(target)) {
             known.silent[level as usize] = Some(now);
@@ -81,10 +82,10 @@ impl Gate {
         is_wanted
     }
 
-    /// The levels that are set in Python decide what is shown.
+    /// Returns the logger that forwards records. Python's levels select the records that are shown.
     fn next(&self, py: Python<'_>) -> PyResult<&Logger> {
         self.next.get_or_try_init(py, || {
-            // Levels are not cached: a level that is changed later, as tests and notebooks do, must count at once.
+            // Python's levels are not cached: a level that tests or notebooks change must take effect at once.
             let logger = Logger::new(py, Caching::Loggers)?;
             Ok(logger.filter(LevelFilter::Warn).filter_target("lcm".to_owned(), LevelFilter::Debug))
         })
@@ -99,7 +100,7 @@ impl Gate {
             Level::Trace => 5,
         };
         let logger = self.logger(py, metadata.target())?;
-        // Where a logger remembers its answers until somebody changes a level. If it should not any more, it is asked.
+        // A logger's own cache of `isEnabledFor`, which a change of level clears. Without it, the method is called.
         if let Ok(answers) = logger.getattr(pyo3::intern!(py, "_cache"))
             && let Ok(answers) = answers.cast::<PyDict>()
             && let Some(known) = answers.get_item(level)?
@@ -113,7 +114,7 @@ impl Gate {
         if let Some(known) = self.known.lock().get(target) {
             return Ok(known.logger.bind(py).clone());
         }
-        // Not under the lock: Python may let another thread run meanwhile, which may want it.
+        // Not under the lock: Python may switch to another thread that waits for it.
         let logger = py.import("logging")?.call_method1("getLogger", (target.replace("::", "."),))?;
         let known = Known { logger: logger.clone().unbind(), silent: [None; _] };
         self.known.lock().insert(target.to_owned(), known);
@@ -136,7 +137,7 @@ impl Log for Gate {
     fn flush(&self) {}
 }
 
-/// Does something in Python without touching what is raised there at the moment. Without an interpreter nobody listens.
+/// Runs a function in Python and preserves the current exception. Does nothing without an interpreter.
 fn attached<T>(act: impl FnOnce(Python<'_>) -> T) -> Option<T> {
     Python::try_attach(|py| {
         let raised = PyErr::take(py);

@@ -1,4 +1,4 @@
-//! CloudWatch, written in Python. `lcm.ports` documents each method.
+//! Metrics port written in Python. `lcm.ports` documents each method.
 
 use async_trait::async_trait;
 use lcm_sdk::lifecycle::CloudMetrics;
@@ -10,7 +10,7 @@ use crate::bridge::Bridge;
 use crate::observation::read_cloud_metrics;
 use crate::port_results::{by_id, tuple};
 
-/// CloudWatch, written in Python.
+/// Metrics port written in Python.
 pub(crate) struct PythonMetrics(pub(crate) Bridge);
 
 #[async_trait]

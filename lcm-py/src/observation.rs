@@ -69,13 +69,13 @@ impl Observation {
 }
 
 impl Observation {
-    /// A copy that can be fitted to one worker after the other.
+    /// Returns a copy that can be adapted to one worker after the other.
     pub(crate) fn observed(&self) -> Observed {
         Observed { observation: self.observation.clone(), by_tag: None, identity: self.identity }
     }
 }
 
-/// An observation that is fitted to one worker after the other.
+/// An observation that is adapted to one worker after the other.
 pub(crate) struct Observed {
     observation: lcm_sdk::Observation,
     /// The form for records that name no instance. Created for the first such worker.
@@ -202,14 +202,14 @@ struct InstanceFields {
     tags: BTreeMap<String, String>,
 }
 
-/// Reads EC2's word for the state of an instance.
+/// Parses EC2's name of an instance state.
 pub(crate) fn parse_state(word: &Bound<'_, PyString>, path: &str) -> PyResult<Ec2State> {
     word.to_cow()?.parse().map_err(|unknown: ParseEnumError| {
         PyValueError::new_err(format!("{path}: {unknown}, lcm.ABSENT, an lcm.Instance or an lcm.CallFailure"))
     })
 }
 
-/// Reads an instance: `lcm.Instance`, a dict, or just its state.
+/// Reads an instance: an `lcm.Instance`, a dict, or its state alone.
 pub(crate) fn read_instance(given: &Bound<'_, PyAny>, path: &str) -> PyResult<Instance> {
     if let Ok(state) = given.cast::<PyString>() {
         return Ok(Instance::new("", parse_state(state, path)?));
@@ -229,7 +229,7 @@ pub(crate) fn read_instance(given: &Bound<'_, PyAny>, path: &str) -> PyResult<In
     })
 }
 
-/// Reads an instance that must say which it is.
+/// Reads an instance that must have an id.
 pub(crate) fn read_named_instance(given: &Bound<'_, PyAny>, path: &str) -> PyResult<Instance> {
     let instance = read_instance(given, path)?;
     if instance.id.as_str().is_empty() {
@@ -291,7 +291,7 @@ struct CloudFields {
     disk_utilization: Option<f64>,
 }
 
-/// Reads utilisation: an `lcm.CloudMetrics` or a dict.
+/// Reads utilization: an `lcm.CloudMetrics` or a dict.
 pub(crate) fn read_cloud_metrics(given: &Bound<'_, PyAny>, path: &str) -> PyResult<CloudMetrics> {
     let CloudFields { cpu_utilization, memory_utilization, disk_utilization } = read_json(given, path)?;
     Ok(CloudMetrics { cpu_utilization, memory_utilization, disk_utilization })
@@ -306,7 +306,7 @@ struct CmlFields {
     ready: Option<bool>,
 }
 
-/// Reads what CML tells: an `lcm.CmlMetrics` or a dict.
+/// Reads metrics of CML: an `lcm.CmlMetrics` or a dict.
 pub(crate) fn read_cml_metrics(given: &Bound<'_, PyAny>, path: &str) -> PyResult<CmlMetrics> {
     let CmlFields { labs_count, nodes_count, version, ready } = read_json(given, path)?;
     Ok(CmlMetrics { labs_count, nodes_count, version, ready })
@@ -324,7 +324,7 @@ fn read_fleet(given: &Bound<'_, PyAny>, path: &str) -> PyResult<FleetView> {
     Ok(FleetView { running, last_scale_down_at })
 }
 
-/// CML's word, or a dict with CML's mark of its latest attempt.
+/// Reads a registration status: a string, or a dict that also identifies the latest attempt.
 pub(crate) fn read_registration(given: &Bound<'_, PyAny>, path: &str) -> PyResult<RegistrationStatus> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]

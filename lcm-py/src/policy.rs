@@ -43,7 +43,7 @@ pub(crate) fn native_policy<'py>(policy: Option<&Bound<'py, PyAny>>) -> PyResult
     Err(PyTypeError::new_err(format!("policy is a {found}; accepted: lcm.Policy or None")))
 }
 
-/// The policy given, or the default policy.
+/// Returns the given policy, or the default policy.
 pub(crate) fn policy_or_default(policy: Option<&Bound<'_, PyAny>>) -> PyResult<lcm_sdk::Policy> {
     Ok(native_policy(policy)?.map_or_else(lcm_sdk::Policy::default, |policy| policy.get().policy.clone()))
 }

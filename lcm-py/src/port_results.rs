@@ -1,4 +1,4 @@
-//! Reading what a port that is written in Python answered, and what it is told.
+//! Converts arguments and results of ports written in Python.
 
 use lcm_sdk::{CallFailure, FailureKind, Lookup};
 use pyo3::exceptions::PyTypeError;
@@ -11,7 +11,7 @@ use crate::convert::to_value;
 use crate::observation::read_lookup;
 use crate::python::invalid_argument;
 
-/// The arguments of a call.
+/// Creates the arguments of a call.
 pub(crate) fn tuple<'py>(
     py: Python<'py>,
     arguments: impl IntoPyObject<'py, Target = PyTuple, Output = Bound<'py, PyTuple>, Error = PyErr>,
@@ -19,22 +19,22 @@ pub(crate) fn tuple<'py>(
     arguments.into_pyobject(py)
 }
 
-/// A value as JSON.
+/// Converts a value to JSON.
 pub(crate) fn json(value: &impl Serialize) -> Value {
     serde_json::to_value(value).unwrap_or_default()
 }
 
-/// Reads an answer that says nothing.
+/// Ignores the result of a method without one.
 pub(crate) fn nothing(_: &Bound<'_, PyAny>) -> PyResult<()> {
     Ok(())
 }
 
-/// Reads an answer in the shape of JSON.
+/// Parses a result through JSON.
 pub(crate) fn deserialized<T: for<'a> Deserialize<'a>>(answer: &Bound<'_, PyAny>, method: &str) -> PyResult<T> {
     serde_json::from_value(to_value(answer, method)?).map_err(|error| invalid_argument(method, &error))
 }
 
-/// Reads an answer that may be None.
+/// Parses a result that may be None.
 pub(crate) fn optional<T>(
     answer: &Bound<'_, PyAny>,
     read: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>,
@@ -42,13 +42,13 @@ pub(crate) fn optional<T>(
     if answer.is_none() { Ok(None) } else { read(answer).map(Some) }
 }
 
-/// The error of a method that gave something else than it may.
+/// Returns the error of a method with an unaccepted result.
 pub(crate) fn refused(method: &str, answer: &Bound<'_, PyAny>, accepted: &str) -> PyErr {
     let shown = answer.repr().map_or_else(|_| "something".to_owned(), |shown| shown.to_string());
-    PyTypeError::new_err(format!("{method} gave {shown}; accepted: {accepted}"))
+    PyTypeError::new_err(format!("{method} returned {shown}; accepted: {accepted}"))
 }
 
-/// Reads an answer of a plain kind, such as a number.
+/// Parses a result of a simple type, such as a number.
 pub(crate) fn plain<T: for<'a, 'py> FromPyObject<'a, 'py>>(
     answer: &Bound<'_, PyAny>,
     method: &str,
@@ -68,7 +68,7 @@ pub(crate) fn by_id<T>(
     let unknown = |message| Ok(Lookup::Unknown(CallFailure::new(FailureKind::Unclear, message)));
     let one = |id: &String| {
         if !told.contains(id)? {
-            return unknown(format!("nothing was said about {id}"));
+            return unknown(format!("no result for {id}"));
         }
         match read_lookup(&told.get_item(id)?, id, &read)? {
             Lookup::NotRequested => unknown(format!("None was said of {id}")),

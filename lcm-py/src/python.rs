@@ -72,7 +72,7 @@ fn member<'py>(members: &Bound<'py, PyDict>, class: &str, word: &str) -> PyResul
     found.ok_or_else(|| pyo3::exceptions::PySystemError::new_err(format!("lcm.{class} has no member for {word:?}")))
 }
 
-/// A value as JSON can hold it.
+/// Converts a value to JSON types.
 pub(crate) fn plain<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     static PLAIN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     PLAIN.import(value.py(), "lcm.values", "plain")?.call1((value,))

@@ -23,7 +23,7 @@ use crate::convert::to_python;
 use crate::python::log_failure;
 use crate::runtime::{Task, spawn};
 
-/// A controller that does nothing until it is started, and is started once.
+/// A controller of resources. It can be started once.
 #[pyclass(frozen, module = "lcm._lcm")]
 pub(crate) struct ResourceController {
     controller: Controller<PyResource>,
@@ -162,7 +162,7 @@ fn read_result(answer: &Bound<'_, PyAny>) -> PyResult<WorkResult> {
     if answer.is_none() {
         return Ok(WorkResult::success());
     }
-    let refused = || PyTypeError::new_err(format!("reconcile gave {answer}; accepted: {ACCEPTED}"));
+    let refused = || PyTypeError::new_err(format!("reconcile returned {answer}; accepted: {ACCEPTED}"));
     if answer.is_instance_of::<PyDelta>() {
         let delay: Duration = answer.extract().map_err(|_| refused())?;
         let requeue = Requeue::After(delay);

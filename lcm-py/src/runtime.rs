@@ -1,5 +1,5 @@
-//! The one door between Python and what runs on tokio: a runtime for the process, blocking calls that let go of the
-//! interpreter, and tasks that asyncio can wait for.
+//! Runs tokio tasks for Python: one runtime per process, blocking calls that release the interpreter, and tasks that
+//! asyncio can await.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use tokio::task::AbortHandle;
 use crate::logs;
 use crate::python::exception;
 
-/// How often a blocking call looks for Ctrl-C.
+/// Interval at which a blocking call checks for signals.
 const SIGNALS: Duration = Duration::from_millis(50);
 
-/// How long what still runs may take to end when the interpreter does.
+/// Time that running tasks have to end when the interpreter exits.
 const LAST_MOMENTS: Duration = Duration::from_secs(2);
 
 struct Started {
@@ -26,13 +26,13 @@ struct Started {
 
 static STARTED: Mutex<Option<Started>> = Mutex::new(None);
 
-/// The runtime of this process.
+/// Returns the runtime of this process.
 ///
 /// # Errors
-/// `ForkError` in a process that was forked after its parent had started the runtime: the threads stayed behind, and
-/// whatever waited for them would wait for ever.
+/// `ForkError` in a process that was forked after its parent had started the runtime: it has none of the threads, so a
+/// call would never return.
 pub(crate) fn runtime(py: Python<'_>) -> PyResult<Handle> {
-    // Before the lock is taken: an import may let other threads run, and one of them may want the lock.
+    // Before the lock is taken: an import may switch to another thread that waits for the lock.
     logs::listen(py)?;
     end_with_the_interpreter(py)?;
     let mut started = STARTED.lock();
@@ -52,14 +52,14 @@ fn end_with_the_interpreter(py: Python<'_>) -> PyResult<()> {
     REGISTERED.get_or_try_init(py, register).copied()
 }
 
-/// The error of a process that uses what its parent had started.
+/// Returns the error of a forked process that uses objects of its parent.
 pub(crate) fn forked(py: Python<'_>) -> PyErr {
     let message = "this process was forked after lcm had started its threads, which do not survive a fork; \
                    start processes with multiprocessing's 'spawn' or 'forkserver', or use lcm only after the fork";
     exception(py, "ForkError", (message,))
 }
 
-/// Waits for something while other Python threads run.
+/// Blocks on a future while other Python threads run.
 ///
 /// # Errors
 /// The exception of a signal handler, such as `KeyboardInterrupt`. The future is dropped then.
@@ -73,7 +73,7 @@ pub(crate) fn block_on<T: Send>(py: Python<'_>, future: impl Future<Output = T> 
                     biased;
                     result = &mut future => return Ok(result),
                     () = tokio::time::sleep(SIGNALS) => Python::attach(|py| {
-                        // Logging may have been imported meanwhile.
+                        // `logging` may have been imported since the last call.
                         logs::listen(py)?;
                         py.check_signals()
                     })?,
@@ -83,7 +83,7 @@ pub(crate) fn block_on<T: Send>(py: Python<'_>, future: impl Future<Output = T> 
     })
 }
 
-/// Something that runs while asyncio waits for it.
+/// A tokio task that asyncio awaits.
 #[pyclass(frozen, module = "lcm._lcm")]
 pub(crate) struct Task {
     handle: AbortHandle,
@@ -97,7 +97,7 @@ impl Task {
     }
 }
 
-/// Runs something and then calls `done(result, error)` from another thread, unless it is cancelled before.
+/// Spawns a task that calls `done(result, error)` from another thread, unless it is canceled before.
 pub(crate) fn spawn<T: Send + 'static>(
     py: Python<'_>,
     done: Py<PyAny>,
@@ -118,7 +118,7 @@ pub(crate) fn spawn<T: Send + 'static>(
     Ok(Task { handle: task.abort_handle() })
 }
 
-/// Ends the runtime while the interpreter still lives: a thread that comes back to it later would crash.
+/// Ends the runtime before the interpreter: a thread that called Python later would crash.
 #[pyfunction]
 fn shut_down(py: Python<'_>) {
     let started = STARTED.lock().take();
@@ -126,7 +126,7 @@ fn shut_down(py: Python<'_>) {
         if process == std::process::id() {
             py.detach(|| runtime.shutdown_timeout(LAST_MOMENTS));
         } else {
-            // Its threads are not here; waiting for them would take for ever.
+            // A forked process has none of the threads, so a wait for them would never end.
             std::mem::forget(runtime);
         }
     }

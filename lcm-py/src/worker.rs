@@ -1,4 +1,4 @@
-//! `lcm.Worker`: a record that cannot be changed.
+//! `lcm.Worker`: an immutable record.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use crate::convert::{to_python, to_value};
 use crate::python::{desired_status, invalid_record, worker_status};
 
-/// The fields that a worker can be made with, by their names on the wire.
+/// Names of the fields that the constructor accepts, as in the control plane's JSON.
 const FIELDS: [&str; 30] = [
     "id",
     "status",
@@ -47,11 +47,11 @@ const FIELDS: [&str; 30] = [
     "metadata",
 ];
 
-/// A worker's record. It cannot be changed; `replace` gives a changed copy.
+/// A worker's record. It is immutable; `replace` returns a changed copy.
 ///
-/// Its fields have the names of the control plane's JSON. `Worker.from_dict` reads such a record and keeps the fields
-/// this version does not know; `to_dict` gives the record back without its passwords and tokens. They are never shown,
-/// but a pickle holds them, because a worker without them could not be used by the process it is sent to.
+/// Its fields have the names of the control plane's JSON. `Worker.from_dict` parses such a record and keeps unknown
+/// fields; `to_dict` returns the record without its passwords and tokens. `repr` omits them too. A pickle includes
+/// them, because another process could not use the worker without them.
 ///
 /// >>> import lcm
 /// >>> worker = lcm.Worker("w-1", "running", desired_status="stopped", ec2_instance_id="i-1")
@@ -84,7 +84,7 @@ impl Worker {
         read_worker(record.as_any()).map(|record| Self { record })
     }
 
-    /// Reads a record as the control plane writes it.
+    /// Parses a record of the control plane.
     ///
     /// >>> import lcm
     /// >>> worker = lcm.Worker.from_dict({"id": "w-1", "status": "RUNNING", "aws_instance_id": "i-1", "rack": 9})
@@ -95,12 +95,12 @@ impl Worker {
         read_worker(record).map(|record| Self { record })
     }
 
-    /// The record as the control plane writes it, ready for JSON, without passwords and tokens.
+    /// Returns the record as a dict ready for JSON, without passwords and tokens.
     fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         to_python(py, &Value::Object(self.record.to_json()))
     }
 
-    /// A copy with other values in some fields.
+    /// Returns a copy with other values in some fields.
     ///
     /// >>> import lcm
     /// >>> lcm.Worker("w-1", "running").replace(desired_status="terminated")
@@ -123,7 +123,7 @@ impl Worker {
         self.record.id.as_str()
     }
 
-    /// Where it stands.
+    /// Status of the worker (`WorkerStatus`).
     #[getter]
     fn status<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         worker_status(py, self.record.status.as_str())
@@ -135,31 +135,31 @@ impl Worker {
         self.record.desired_status.map(|desired| desired_status(py, desired.as_str())).transpose()
     }
 
-    /// Its instance, once it has one.
+    /// Id of the EC2 instance, or None before the launch.
     #[getter]
     fn ec2_instance_id(&self) -> Option<&str> {
         self.record.ec2_instance_id.as_ref().map(InstanceId::as_str)
     }
 
-    /// The version of the record; writes are conditional on it.
+    /// Version of the record, or None. Writes are conditional on it.
     #[getter]
     fn version(&self) -> Option<u64> {
         self.record.version
     }
 
-    /// A name for people.
+    /// Display name, or None.
     #[getter]
     fn name(&self) -> Option<&str> {
         self.record.name.as_deref()
     }
 
-    /// The AWS region of its instance.
+    /// AWS region of the instance, or None for the default region.
     #[getter]
     fn aws_region(&self) -> Option<&str> {
         self.record.aws_region.as_deref()
     }
 
-    /// The address the control plane prefers.
+    /// Address that the control plane prefers, or None.
     #[getter]
     fn ip_address(&self) -> Option<&str> {
         self.record.ip_address.as_deref()
@@ -177,19 +177,19 @@ impl Worker {
         self.record.private_ip.as_deref()
     }
 
-    /// The template it is made from.
+    /// Name of the template, or None.
     #[getter]
     fn template_name(&self) -> Option<&str> {
         self.record.template_name.as_deref()
     }
 
-    /// EC2 instance type.
+    /// EC2 instance type, or None.
     #[getter]
     fn instance_type(&self) -> Option<&str> {
         self.record.instance_type.as_deref()
     }
 
-    /// An AMI name or pattern of its own, which wins over the template's.
+    /// AMI name or pattern, or None. Takes precedence over the template's.
     #[getter]
     fn ami_name(&self) -> Option<&str> {
         self.record.ami_name.as_deref()
@@ -201,73 +201,73 @@ impl Worker {
         self.record.cml_username.as_deref()
     }
 
-    /// When the record was made.
+    /// Time the record was created, or None.
     #[getter]
     fn created_at(&self) -> Option<DateTime<Utc>> {
         self.record.created_at
     }
 
-    /// When the record was last written.
+    /// Time of the last write, or None.
     #[getter]
     fn updated_at(&self) -> Option<DateTime<Utc>> {
         self.record.updated_at
     }
 
-    /// When it was terminated.
+    /// Time of the termination, or None.
     #[getter]
     fn terminated_at(&self) -> Option<DateTime<Utc>> {
         self.record.terminated_at
     }
 
-    /// When its instance was last told to start.
+    /// Time of the last request to start the instance, or None.
     #[getter]
     fn start_initiated_at(&self) -> Option<DateTime<Utc>> {
         self.record.start_initiated_at
     }
 
-    /// When idle detection last looked at it.
+    /// Time of the last idle check, or None.
     #[getter]
     fn last_activity_check_at(&self) -> Option<DateTime<Utc>> {
         self.record.last_activity_check_at
     }
 
-    /// When the drain began.
+    /// Time the drain began, or None.
     #[getter]
     fn drain_started_at(&self) -> Option<DateTime<Utc>> {
         self.record.notes.drain_started_at
     }
 
-    /// When the worker was last scaled down.
+    /// Time of the last scale-down, or None.
     #[getter]
     fn scaled_down_at(&self) -> Option<DateTime<Utc>> {
         self.record.notes.scaled_down_at
     }
 
-    /// When its instance was launched.
+    /// Time of the launch, or None.
     #[getter]
     fn launched_at(&self) -> Option<DateTime<Utc>> {
         self.record.notes.launched_at
     }
 
-    /// Tags for its instance, which win over the region's.
+    /// Tags of the instance. They take precedence over the region's.
     #[getter]
     fn aws_tags(&self) -> std::collections::BTreeMap<String, String> {
         self.record.aws_tags.clone()
     }
 
-    /// Whether idle detection looks at it.
+    /// Whether idle detection applies to this worker.
     #[getter]
     fn is_idle_detection_enabled(&self) -> bool {
         self.record.is_idle_detection_enabled
     }
 
-    /// How many launches of this worker have died.
+    /// Number of ended launches of this worker; part of the launch token.
     #[getter]
     fn launch_generation(&self) -> u32 {
         self.record.notes.launch_generation
     }
 
-    /// Its licence, without the tokens.
+    /// License of the worker, without the tokens.
     #[getter]
     fn license<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         to_python(py, self.record.to_json().get("license").unwrap_or(&Value::Null))
@@ -279,7 +279,7 @@ impl Worker {
         to_python(py, &Value::Object(self.record.metadata.clone()))
     }
 
-    /// The address to reach it at: `ip_address`, else public, else private.
+    /// Address of the worker: `ip_address`, else public, else private; None without any.
     #[getter]
     fn address(&self) -> Option<&str> {
         self.record.address()
@@ -291,7 +291,7 @@ impl Worker {
         self.record.is_at_rest()
     }
 
-    /// Whether it may take a new session.
+    /// Whether the worker may take a new session.
     #[getter]
     fn is_eligible(&self) -> bool {
         eligibility(&self.record) == Eligibility::Eligible
@@ -310,7 +310,7 @@ impl Worker {
     }
 
     fn __hash__(&self) -> u64 {
-        // Workers that are equal have all of these in common.
+        // A subset of the compared fields, so equal workers have equal hashes.
         let mut hasher = DefaultHasher::new();
         let record = &self.record;
         (&record.id, record.status, record.desired_status, &record.ec2_instance_id, record.version).hash(&mut hasher);
@@ -336,7 +336,7 @@ impl Worker {
 }
 
 impl Worker {
-    /// The whole record, secrets included.
+    /// Returns the whole record, secrets included.
     fn everything(&self) -> Map<String, Value> {
         let mut record = self.record.to_json();
         let exposed = |secret: &Option<Secret>| Value::from(secret.as_ref().map(Secret::expose));
@@ -358,7 +358,7 @@ pub(crate) fn read_worker(object: &Bound<'_, PyAny>) -> PyResult<lcm_sdk::Worker
     value.try_into().map_err(|error| invalid_record(object.py(), &error))
 }
 
-/// Reads many of them.
+/// Reads many workers.
 pub(crate) fn read_workers(workers: &Bound<'_, PyAny>) -> PyResult<Vec<lcm_sdk::Worker>> {
     workers.try_iter()?.map(|worker| read_worker(&worker?)).collect()
 }

@@ -1,4 +1,4 @@
-"""A fake cloud of its own for every test that asks for one."""
+"""Fixtures with a separate fake cloud per test."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from lcm import testing
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Started with `nohup … &`, this process ignores SIGINT and its children would inherit that. With a handler of its own
-# they start with the default action.
+# Under `nohup … &` this process ignores SIGINT, which its children would inherit. With a handler here, they start with
+# the default action.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def built_program(path: str) -> Path:
-    """Path of a program that `cargo build --workspace --bins --examples` has built."""
+    """Return the path of a program that `cargo build --workspace --bins --examples` has built."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     candidates = [target / profile / path for profile in ("debug", "release")]
     for candidate in candidates:
@@ -40,13 +40,13 @@ def built_program(path: str) -> Path:
 
 
 def fake_cloud_binary() -> Path:
-    """The command under test: `FAKE_CLOUD_BIN`, or the workspace's own build."""
+    """Return the command under test: `FAKE_CLOUD_BIN`, or the build of the workspace."""
     named = os.environ.get("FAKE_CLOUD_BIN")
     return Path(named) if named else built_program("fake-cloud")
 
 
 class AdminError(Exception):
-    """What the admin API says no with."""
+    """An error response of the admin API."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"{status}: {message}")
@@ -55,7 +55,7 @@ class AdminError(Exception):
 
 @dataclass
 class FakeCloud:
-    """A running fake cloud and ways to reach into it."""
+    """A running fake cloud with its clients."""
 
     url: str
     process: subprocess.Popen[str]
@@ -95,12 +95,12 @@ class FakeCloud:
         return list(self.admin("GET", "requests", **query))
 
     def image(self, region: str = "us-east-1") -> str:
-        """The latest image of a region."""
+        """Return the latest image of a region."""
         images = self.client("ec2", region).describe_images()["Images"]
         return str(max(images, key=lambda image: image["CreationDate"])["ImageId"])
 
     def launch(self, count: int = 1, *, settle: bool = True, **options: Any) -> list[str]:
-        """Launches instances and, unless told otherwise, lets the clock go on until they run."""
+        """Launch instances and, with ``settle``, move the clock until they run."""
         ec2 = self.client("ec2")
         launched = ec2.run_instances(
             ImageId=self.image(), InstanceType="m5.large", MinCount=count, MaxCount=count, **options
@@ -122,7 +122,7 @@ def start(*arguments: str) -> FakeCloud:
 
 
 def stop(cloud: FakeCloud) -> int:
-    """Asks it to end, closes what we read from it, and gives back its exit code."""
+    """Stop the process, close its pipes and return its exit code."""
     with cloud.process:
         cloud.process.terminate()
         try:
@@ -134,28 +134,28 @@ def stop(cloud: FakeCloud) -> int:
 
 @pytest.fixture
 def fake_cloud() -> Iterator[FakeCloud]:
-    """A fake cloud whose clock is moved by hand."""
+    """A fake cloud with a manual clock."""
     cloud = start("--clock", "manual", "--seed", "42")
     try:
         yield cloud
     finally:
         code = stop(cloud)
-    assert code == 0, "it stops cleanly when asked to"
+    assert code == 0, "SIGTERM stops it cleanly"
 
 
 def eventually(condition: Any, timeout: float = 20.0) -> Any:
-    """Waits for a condition to hold and gives back what it came to."""
+    """Wait until a condition is true and return its result."""
     deadline = time.monotonic() + timeout
     while True:
         result = condition()
         if result:
             return result
-        assert time.monotonic() < deadline, "it never came to be"
+        assert time.monotonic() < deadline, "the condition never became true"
         time.sleep(0.05)
 
 
 @pytest.fixture
 def live_cloud() -> Iterator[testing.FakeCloud]:
-    """A cloud in this process, on the real clock, in which instances take no time."""
+    """A fake cloud in this process, with the real clock and without delays."""
     with testing.FakeCloud(clock="real", delays="none") as cloud:
         yield cloud

@@ -1,4 +1,4 @@
-"""The frame around the benchmarks: selection, and the files of results. Their figures are not tested here."""
+"""Selection of benchmarks and result files. The figures themselves are not tested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fake CML, driven by Cisco's own client."""
+"""The fake CML, called by virl2_client."""
 
 import json
 import os
@@ -20,14 +20,14 @@ VERSIONS = ["2.9.1+build.7", "2.10.0+build.1"]
 
 pytestmark = [
     pytest.mark.timeout(900),
-    # Cisco's client hands the path of a CA bundle to httpx in a way that httpx would like to see go.
+    # virl2_client passes the CA bundle to httpx in a deprecated way.
     pytest.mark.filterwarnings("ignore:`verify=<str>` is deprecated:DeprecationWarning"),
 ]
 
 
 @pytest.fixture(scope="session")
 def binary() -> str:
-    """The example that serves one CML and one control plane, `FAKE_CLOUD_LAB` or the workspace's own build."""
+    """Path of the example that serves one CML and one control plane: `FAKE_CLOUD_LAB` or the build of the workspace."""
     given = os.environ.get("FAKE_CLOUD_LAB")
     if given:
         return given
@@ -36,7 +36,7 @@ def binary() -> str:
 
 @contextmanager
 def lab_servers(binary: str, *options: str) -> Iterator[dict[str, str]]:
-    """The servers, for as long as the block runs. They end with their standard input, however we end."""
+    """Run the servers during the block. They end with their standard input, even if this process is killed."""
     with subprocess.Popen([binary, *options], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin and process.stdout
         try:
@@ -48,14 +48,14 @@ def lab_servers(binary: str, *options: str) -> Iterator[dict[str, str]]:
 
 @pytest.fixture(scope="module", params=VERSIONS)
 def servers(binary: str, request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
-    """Servers of each version, on a clock that goes sixty times as fast."""
+    """Servers of each version, with a clock that runs sixty times as fast."""
     with lab_servers(binary, "--version", request.param, "--clock", "x60") as addresses:
         yield addresses | {"version": request.param}
 
 
 @pytest.fixture(autouse=True)
 def closed_sessions(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Cisco's client never closes its connections, and loses sight of them when it fails; we close them for it."""
+    """Close the connections that virl2_client leaves open."""
     sessions: list[httpx.Client] = []
     original = virl2_client.virl2_client.make_session
 
@@ -76,14 +76,14 @@ def connect(servers: dict[str, str], **options: Any) -> Any:
 
 
 def eventually(check: Callable[[], bool]) -> None:
-    """Asks again until the answer is yes; gives up after a minute, which no healthy machine needs."""
+    """Repeat a check until it is true, for at most a minute."""
     deadline = time.monotonic() + 60
     while not check():
         assert time.monotonic() < deadline, "it never happened"
         time.sleep(0.05)
 
 
-def test_a_client_connects_over_tls_and_finds_a_ready_system(servers: dict[str, str]) -> None:
+def test_client_connects_over_tls(servers: dict[str, str]) -> None:
     client = connect(servers)
     assert client.system_info()["version"] == servers["version"]
     assert client.is_system_ready()
@@ -93,23 +93,23 @@ def test_a_client_connects_over_tls_and_finds_a_ready_system(servers: dict[str, 
     assert client.system_management.controller.hostname == compute["hostname"]
 
 
-def test_a_client_without_the_authority_does_not_trust_us(servers: dict[str, str]) -> None:
+def test_client_without_the_authority_refuses_the_certificate(servers: dict[str, str]) -> None:
     with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
         connect(servers, ssl_verify=True)
     assert ssl.create_default_context(cafile=servers["cml_ca_file"]).get_ca_certs()
 
 
-def test_plain_http_is_served_too(servers: dict[str, str]) -> None:
+def test_plain_http_is_served(servers: dict[str, str]) -> None:
     client = connect(servers | {"cml_url": servers["cml_http_url"]}, allow_http=True)
     assert isinstance(client.get_lab_list(), list)
 
 
-def test_a_wrong_password_is_refused(servers: dict[str, str]) -> None:
+def test_wrong_password_is_refused(servers: dict[str, str]) -> None:
     with pytest.raises(InitializationError, match="check your username and password"):
         connect(servers, password="wrong")
 
 
-def test_a_lab_is_made_started_stopped_wiped_and_removed(servers: dict[str, str]) -> None:
+def test_lab_runs_through_its_lifecycle(servers: dict[str, str]) -> None:
     client = connect(servers)
     lab = client.create_lab("a lab")
     node = lab.create_node("r1", "iosv", 10, 20)
@@ -135,7 +135,7 @@ def test_a_lab_is_made_started_stopped_wiped_and_removed(servers: dict[str, str]
         other.sync()
 
 
-def test_a_licence_is_registered_in_time_and_given_back(servers: dict[str, str]) -> None:
+def test_license_is_registered_and_returned(servers: dict[str, str]) -> None:
     licensing = connect(servers).licensing
     with pytest.raises(APIError, match=r"already been de-registered"):
         licensing.deregister()
@@ -151,7 +151,7 @@ def test_a_licence_is_registered_in_time_and_given_back(servers: dict[str, str])
     assert licensing.deregister() == 204
 
 
-def test_an_expired_token_makes_the_client_log_in_again(binary: str) -> None:
+def test_expired_token_makes_the_client_sign_in_again(binary: str) -> None:
     with lab_servers(binary, "--token-seconds", "120", "--clock", "x60") as servers:
         client = connect(servers)
         first = client.jwtoken
@@ -169,12 +169,12 @@ def test_an_expired_token_makes_the_client_log_in_again(binary: str) -> None:
         eventually(is_turned_away)
 
 
-def test_a_booting_system_is_seen_to_come_up_step_by_step(binary: str) -> None:
+def test_system_boots_step_by_step(binary: str) -> None:
     steps = ["no connection", "bad gateway", "not ready", "ready"]
     seen: list[str] = []
 
     def look(servers: dict[str, str]) -> str:
-        # Over plain HTTP: Python loses sight of a socket that is reset just before its TLS handshake.
+        # Over plain HTTP: Python leaks a socket that is reset just before its TLS handshake.
         plain = servers | {"cml_url": servers["cml_http_url"]}
         try:
             return "ready" if connect(plain, allow_http=True).is_system_ready() else "not ready"
@@ -196,7 +196,7 @@ def test_a_booting_system_is_seen_to_come_up_step_by_step(binary: str) -> None:
     assert len(set(seen)) > 1, "it was not ready from the start"
 
 
-def test_a_logout_ends_the_login(servers: dict[str, str]) -> None:
+def test_logout_invalidates_the_token(servers: dict[str, str]) -> None:
     client = connect(servers)
     old = client.jwtoken
     assert client.logout() is True
@@ -205,7 +205,7 @@ def test_a_logout_ends_the_login(servers: dict[str, str]) -> None:
     ).json() == {"code": 401, "description": "Unauthorized: the token is missing, invalid or has expired."}
 
 
-def test_nodes_are_linked_and_a_topology_is_exported_and_imported(servers: dict[str, str]) -> None:
+def test_topology_is_exported_and_imported(servers: dict[str, str]) -> None:
     client = connect(servers)
     lab = client.create_lab("wired")
     one, other = lab.create_node("r1", "iosv"), lab.create_node("r2", "iosv")

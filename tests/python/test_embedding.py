@@ -1,4 +1,4 @@
-"""The examples for services, run as their own processes, with signals as an operator sends them."""
+"""Examples of services, run as processes and stopped by signals."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pathlib import Path
 import httpx
 import lcm
 import pytest
+from controller_helpers import QUICK_AND_LASTING
 from lcm.testing import FakeCloud
-from live import QUICK_AND_LASTING
 
 EXAMPLES = Path(__file__).parents[2] / "lcm-py" / "examples"
 
@@ -32,7 +32,7 @@ def eventually(holds: Callable[[], bool], limit: float = 60.0) -> None:
 
 @contextmanager
 def running(cloud: FakeCloud, *command: str) -> Iterator[subprocess.Popen[str]]:
-    """A Python process whose environment is the cloud's."""
+    """Run a Python process with the environment of the cloud."""
     process = subprocess.Popen(
         [sys.executable, "-W", "error", *command],
         env={**os.environ, **cloud.env, **QUICK_AND_LASTING},
@@ -48,14 +48,14 @@ def running(cloud: FakeCloud, *command: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def end(process: subprocess.Popen[str], by: signal.Signals = signal.SIGTERM) -> tuple[int, str, str]:
-    """Asks a process to end, and gives its exit code and what it said."""
+    """Stop a process and return its exit code, output and errors."""
     process.send_signal(by)
-    said, errors = process.communicate(timeout=60)
-    return process.returncode, said, errors
+    output, errors = process.communicate(timeout=60)
+    return process.returncode, output, errors
 
 
 def take_over(cloud: FakeCloud) -> None:
-    """Leads at once, which takes ten minutes if the one before did not give its lease up."""
+    """Lead at once, which takes ten minutes unless the previous leader released its lease."""
 
     async def story() -> None:
         async with lcm.Controller(cloud.clients(QUICK_AND_LASTING)) as successor:
@@ -64,29 +64,29 @@ def take_over(cloud: FakeCloud) -> None:
     asyncio.run(story())
 
 
-def test_a_service_of_forty_lines_with_records_of_its_own_runs_a_fleet(live_cloud: FakeCloud) -> None:
+def test_asyncio_example_runs_a_fleet(live_cloud: FakeCloud) -> None:
     service = EXAMPLES / "asyncio_service.py"
     assert len(service.read_text().splitlines()) <= 40
     names = [f"w-{n}" for n in range(5)]
-    said: list[str] = []
+    output: list[str] = []
     with running(live_cloud, str(service), *names) as process:
         assert process.stdout is not None
-        while sum(" running " in line for line in said) < len(names):
+        while sum(" running " in line for line in output) < len(names):
             line = process.stdout.readline()
-            assert line, f"it ended: {said}"
-            said.append(line)
+            assert line, f"it ended: {output}"
+            output.append(line)
         code, _, errors = end(process)
     assert (code, errors) == (0, "")
     instances = {instance.tags["lcm:worker_id"]: instance for instance in live_cloud.instances()}
     assert sorted(instances) == names
     assert {str(instance.state) for instance in instances.values()} == {"running"}
-    told = {match[1]: match[2] for match in (re.match(r"(\S+) running (\S+)", line) for line in said) if match}
-    assert told == {name: instance.id for name, instance in instances.items()}
+    reported = {match[1]: match[2] for match in (re.match(r"(\S+) running (\S+)", line) for line in output) if match}
+    assert reported == {name: instance.id for name, instance in instances.items()}
     assert live_cloud.count("RunInstances") == 5 and live_cloud.count(service="control-plane") == 0
     take_over(live_cloud)
 
 
-def test_a_fastapi_service_serves_while_its_controller_runs_and_stops_both(live_cloud: FakeCloud) -> None:
+def test_fastapi_example_runs_a_controller(live_cloud: FakeCloud) -> None:
     live_cloud.add_template(name="tiny", instance_type="m5.large")
     for n in range(2):
         live_cloud.add_worker(id=f"w-{n}", status="pending", template_name="tiny", aws_region="us-east-1")
@@ -96,14 +96,14 @@ def test_a_fastapi_service_serves_while_its_controller_runs_and_stops_both(live_
     command = ("-m", "uvicorn", "--app-dir", str(EXAMPLES), "--port", str(port), "fastapi_service:app")
     with running(live_cloud, *command) as process, httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
 
-        def answers(path: str) -> bool:
+        def responds(path: str) -> bool:
             assert process.poll() is None, process.communicate()
             try:
                 return client.get(path).status_code == 200
             except httpx.ConnectError:
                 return False
 
-        eventually(lambda: answers("/readyz"))
+        eventually(lambda: responds("/readyz"))
         eventually(lambda: all(worker.status == "running" for worker in live_cloud.workers()))
         assert client.get("/healthz").json() == {"running": True, "role": "leader"}
         assert 'reconciliation_reconcile_total{result="success"}' in client.get("/metrics").text
@@ -112,12 +112,12 @@ def test_a_fastapi_service_serves_while_its_controller_runs_and_stops_both(live_
         assert client.post("/workers/w-0/look").status_code == 202
         eventually(lambda: live_cloud.worker("w-0").status == "stopped")
         code, _, errors = end(process)
-    # Once it has shut down, uvicorn ends by the signal that it was sent.
+    # After its shutdown, uvicorn ends with the signal it received.
     assert code == -signal.SIGTERM and "Application shutdown complete" in errors, errors
     take_over(live_cloud)
 
 
-def test_ctrl_c_ends_a_controller_in_good_order(live_cloud: FakeCloud) -> None:
+def test_ctrl_c_stops_a_controller_gracefully(live_cloud: FakeCloud) -> None:
     script = """
 import asyncio, lcm
 
@@ -136,7 +136,7 @@ asyncio.run(main())
     take_over(live_cloud)
 
 
-def test_ctrl_c_ends_a_wait_for_a_port_written_in_python(live_cloud: FakeCloud) -> None:
+def test_ctrl_c_interrupts_a_call_to_a_python_port(live_cloud: FakeCloud) -> None:
     script = f"""
 import asyncio, sys, threading
 sys.path.insert(0, {str(Path(__file__).parent)!r})
@@ -145,7 +145,7 @@ from test_lcm_orphans import Records
 
 class Slow(Records):
     async def workers(self, region, with_terminated, /):
-        print("asked", flush=True)
+        print("called", flush=True)
         await asyncio.sleep(600)
 
 lcm.collect_orphans(clients=lcm.Clients(control_plane=Slow()), regions=["us-east-1"])
@@ -156,12 +156,12 @@ lcm.collect_orphans(clients=lcm.Clients(control_plane=Slow()), regions=["us-east
             environment.setenv(name, value)
         with running(live_cloud, "-c", script) as process:
             assert process.stdout is not None
-            assert process.stdout.readline() == "asked\n"
+            assert process.stdout.readline() == "called\n"
             code, _, errors = end(process, signal.SIGINT)
     assert code != 0 and "KeyboardInterrupt" in errors
 
 
-def test_a_forked_service_is_told_and_what_needs_no_threads_goes_on(live_cloud: FakeCloud) -> None:
+def test_forked_process_gets_fork_errors(live_cloud: FakeCloud) -> None:
     script = """
 import asyncio, os, lcm
 from lcm.testing import FakeCloud
@@ -189,15 +189,15 @@ if child == 0:
 assert os.waitpid(child, 0)[1] == 0
 """
     with running(live_cloud, "-c", script) as process:
-        said, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
-    assert said.splitlines() == ["this process was forked af"] * 6
+    assert output.splitlines() == ["this process was forked af"] * 6
 
 
 GUIDE = Path(__file__).parents[2] / "docs" / "embedding.md"
 
 
 @pytest.mark.parametrize("example", re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL))
-def test_an_example_of_the_guide_runs(example: str) -> None:
+def test_guide_example_runs(example: str) -> None:
     run = subprocess.run([sys.executable, "-W", "error", "-c", example], capture_output=True, text=True, timeout=100)
     assert run.returncode == 0, run.stderr

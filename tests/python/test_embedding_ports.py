@@ -1,4 +1,4 @@
-"""Ports written in Python, as a service with threads and loops of its own would use them, and what they get wrong."""
+"""Python ports in services with threads and event loops, and their errors."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 
 import lcm
 import pytest
+from controller_helpers import QUICK
 from lcm.ports import ControlPlane, Patch
 from lcm.testing import FakeCloud
-from live import QUICK
 
 
-class Shelf(ControlPlane):
-    """Records as dicts, whatever is in them."""
+class DictControlPlane(ControlPlane):
+    """A control plane that stores records as dicts without validation."""
 
     def __init__(self, *records: dict[str, Any]) -> None:
         self.records = {record["id"]: {**record, "version": 1} for record in records}
@@ -59,9 +59,9 @@ def pending(n: int) -> dict[str, Any]:
     return {"id": f"w-{n}", "status": "pending", "template_name": "tiny", "aws_region": "us-east-1"}
 
 
-def test_threads_with_loops_of_their_own_share_clients(live_cloud: FakeCloud) -> None:
-    """Each thread's loop ends when its pass does, while the others still need answers."""
-    shelf = Shelf(*map(pending, range(24)))
+def test_threads_with_separate_loops_share_clients(live_cloud: FakeCloud) -> None:
+    """Each thread's loop ends with its reconcile, while the others still need a loop."""
+    shelf = DictControlPlane(*map(pending, range(24)))
     clients = live_cloud.clients(control_plane=shelf)
 
     def launch(id: str) -> lcm.ReconcileResult:
@@ -73,8 +73,8 @@ def test_threads_with_loops_of_their_own_share_clients(live_cloud: FakeCloud) ->
     assert live_cloud.count("RunInstances") == 24
 
 
-def test_blocking_passes_and_asyncio_share_clients(live_cloud: FakeCloud) -> None:
-    shelf = Shelf(*map(pending, range(8)))
+def test_blocking_and_async_reconciles_share_clients(live_cloud: FakeCloud) -> None:
+    shelf = DictControlPlane(*map(pending, range(8)))
     clients = live_cloud.clients(control_plane=shelf)
 
     async def story() -> list[lcm.ReconcileResult]:
@@ -89,11 +89,11 @@ def test_blocking_passes_and_asyncio_share_clients(live_cloud: FakeCloud) -> Non
     assert {str(result.to_status) for result in asyncio.run(story())} == {"provisioning"}
 
 
-def test_python_counts_on_while_a_pass_waits(live_cloud: FakeCloud) -> None:
-    """The interpreter is let go of: another thread gets about as far as it would alone."""
+def test_reconcile_releases_the_interpreter(live_cloud: FakeCloud) -> None:
+    """The interpreter is released: another thread is about as fast as without the reconcile."""
     live_cloud.inject({"kind": "latency", "seconds": 2, "on": "real"}, service="ec2", times=1)
     worker = {"id": "w-1", "status": "running", "ec2_instance_id": "i-0dead000000000001", "aws_region": "us-east-1"}
-    shelf = Shelf(worker)
+    shelf = DictControlPlane(worker)
     waiting = threading.Thread(
         target=lambda: lcm.reconcile(shelf.records["w-1"], clients=live_cloud.clients(control_plane=shelf))
     )
@@ -114,9 +114,9 @@ def test_python_counts_on_while_a_pass_waits(live_cloud: FakeCloud) -> None:
     assert beside > alone / 4
 
 
-def test_a_record_with_a_status_that_nobody_knows_is_left_alone(live_cloud: FakeCloud) -> None:
+def test_record_with_an_unknown_status_is_skipped(live_cloud: FakeCloud) -> None:
     strange = {"id": "w-odd", "status": "hibernating", "aws_region": "us-east-1"}
-    shelf = Shelf(strange, *map(pending, range(2)))
+    shelf = DictControlPlane(strange, *map(pending, range(2)))
 
     async def story() -> str:
         async with lcm.Controller(live_cloud.clients(QUICK, control_plane=shelf)) as controller:
@@ -127,15 +127,15 @@ def test_a_record_with_a_status_that_nobody_knows_is_left_alone(live_cloud: Fake
 
     metrics = asyncio.run(story())
     assert shelf.records["w-odd"] == {**strange, "version": 1}
-    told = [line for line in metrics.splitlines() if "unreadable" in line and not line.startswith("#")]
-    assert told and not told[0].endswith(" 0"), metrics
+    lines = [line for line in metrics.splitlines() if "unreadable" in line and not line.startswith("#")]
+    assert lines and not lines[0].endswith(" 0"), metrics
 
 
 DRAINING = {"id": "w-1", "status": "draining", "desired_status": "stopped", "aws_region": "us-east-1"}
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("response", "message"),
     [
         ([{"id": "s-1", "status": "scheduled", "timeslot_start": datetime(2026, 2, 6)}], "has no time zone"),
         ([{"id": "s-1", "status": 7}], "field `status` is 7"),
@@ -143,25 +143,25 @@ DRAINING = {"id": "w-1", "status": "draining", "desired_status": "stopped", "aws
         (42, "sessions is a int; accepted: a list"),
     ],
 )
-def test_sessions_that_cannot_be_read_stop_nobody(live_cloud: FakeCloud, answer: Any, said: str) -> None:
-    class Odd(Shelf):
+def test_unreadable_sessions_stop_no_worker(live_cloud: FakeCloud, response: Any, message: str) -> None:
+    class Odd(DictControlPlane):
         def sessions(self, worker_id: str, /) -> Any:
-            return answer
+            return response
 
     instance = live_cloud.run()
     shelf = Odd({**DRAINING, "ec2_instance_id": instance.id})
     result = lcm.reconcile(shelf.records["w-1"], clients=live_cloud.clients(control_plane=shelf))
     assert (result.outcome, result.to_status) == ("retry", "draining"), str(result)
-    assert result.error is not None and said in result.error.message
+    assert result.error is not None and message in result.error.message
     assert live_cloud.count("StopInstances") == 0
 
 
 LCM: Any = lcm
-"""The same, for what no type checker would let pass."""
+"""``lcm`` without types, for invalid arguments."""
 
 
 @pytest.mark.parametrize(
-    ("use", "error", "said"),
+    ("use", "error", "message"),
     [
         (lambda c: LCM.reconcile({**DRAINING, "created_at": datetime(2026, 2, 6)}, clients=c), ValueError, "time zone"),
         (lambda c: LCM.reconcile({**DRAINING, "status": "asleep"}, clients=c), lcm.InvalidRecord, "accepted: pending"),
@@ -176,8 +176,8 @@ LCM: Any = lcm
         (lambda c: LCM.Controller(c).trigger(7), TypeError, "str"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(
-    live_cloud: FakeCloud, use: Callable[[lcm.Clients], object], error: type[Exception], said: str
+def test_invalid_arguments_are_refused(
+    live_cloud: FakeCloud, use: Callable[[lcm.Clients], object], error: type[Exception], message: str
 ) -> None:
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         use(live_cloud.clients())

@@ -1,4 +1,4 @@
-"""The fake AWS, driven by the aws command line."""
+"""The fake AWS, called by the AWS CLI."""
 
 from __future__ import annotations
 
@@ -25,38 +25,38 @@ def aws(cloud: FakeCloud, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
 
 
-def answer(cloud: FakeCloud, *arguments: str) -> Any:
+def aws_json(cloud: FakeCloud, *arguments: str) -> Any:
     done = aws(cloud, *arguments)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout) if done.stdout.strip() else None
 
 
-def test_a_session_at_the_command_line(fake_cloud: FakeCloud) -> None:
-    images = answer(fake_cloud, "ec2", "describe-images", "--filters", "Name=name,Values=*cml2.9*")["Images"]
-    launched = answer(
+def test_aws_cli_manages_an_instance(fake_cloud: FakeCloud) -> None:
+    images = aws_json(fake_cloud, "ec2", "describe-images", "--filters", "Name=name,Values=*cml2.9*")["Images"]
+    launched = aws_json(
         fake_cloud, "ec2", "run-instances", "--image-id", images[0]["ImageId"], "--instance-type", "m5.large",
         "--tag-specifications", "ResourceType=instance,Tags=[{Key=name,Value=cli}]",
     )  # fmt: skip
     instance = launched["Instances"][0]["InstanceId"]
     fake_cloud.advance(900)
-    described = answer(fake_cloud, "ec2", "describe-instances", "--filters", "Name=tag:name,Values=cli")
+    described = aws_json(fake_cloud, "ec2", "describe-instances", "--filters", "Name=tag:name,Values=cli")
     [found] = described["Reservations"][0]["Instances"]
     assert (found["InstanceId"], found["State"]["Name"]) == (instance, "running")
-    metrics = answer(fake_cloud, "cloudwatch", "list-metrics", "--namespace", "AWS/EC2")["Metrics"]
+    metrics = aws_json(fake_cloud, "cloudwatch", "list-metrics", "--namespace", "AWS/EC2")["Metrics"]
     assert {"Name": "InstanceId", "Value": instance} in metrics[0]["Dimensions"]
-    stopped = answer(fake_cloud, "ec2", "stop-instances", "--instance-ids", instance)
+    stopped = aws_json(fake_cloud, "ec2", "stop-instances", "--instance-ids", instance)
     assert stopped["StoppingInstances"][0]["CurrentState"]["Name"] == "stopping"
     assert "session-secret" not in json.dumps(fake_cloud.requests())
 
 
-def test_an_error_reads_as_with_aws(fake_cloud: FakeCloud) -> None:
+def test_errors_read_like_those_of_aws(fake_cloud: FakeCloud) -> None:
     done = aws(fake_cloud, "ec2", "describe-instances", "--instance-ids", "i-0c71aaaa")
     assert done.returncode != 0
     assert "(InvalidInstanceID.NotFound)" in done.stderr
     assert "The instance ID 'i-0c71aaaa' does not exist" in done.stderr
 
 
-def test_a_port_in_use_is_a_clear_error(fake_cloud: FakeCloud) -> None:
+def test_port_in_use_is_a_clear_error(fake_cloud: FakeCloud) -> None:
     port = fake_cloud.url.rsplit(":", 1)[1]
     done = subprocess.run(
         [str(fake_cloud.process.args[0]), "--aws-port", port],  # type: ignore[index]
@@ -68,7 +68,7 @@ def test_a_port_in_use_is_a_clear_error(fake_cloud: FakeCloud) -> None:
     assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
 
 
-def test_nothing_takes_time_if_told_so() -> None:
+def test_delays_can_be_disabled() -> None:
     cloud = start("--clock", "manual", "--delays", "none")
     try:
         [instance] = cloud.launch(settle=False)

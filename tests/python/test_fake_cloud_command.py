@@ -25,7 +25,7 @@ def binary(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["--speed", "11"], ["--clock", "soon"]])
-def test_help_and_wrong_usage_differ_from_the_binary_by_the_name_alone(arguments: list[str]) -> None:
+def test_usage_matches_the_binary_except_for_the_name(arguments: list[str]) -> None:
     ours, theirs = run(*arguments), binary(*arguments)
     assert ours.returncode == theirs.returncode == (0 if "h" in arguments[0][:3] else 2)
     renamed = {"Usage: fake-cloud": "Usage: python -m lcm.fake_cloud"}
@@ -33,17 +33,17 @@ def test_help_and_wrong_usage_differ_from_the_binary_by_the_name_alone(arguments
         for name, our_name in renamed.items():
             other = other.replace(name, our_name)
         assert one == other
-    assert bool(ours.stdout) != bool(ours.stderr), "what was asked for goes to stdout, what is wrong to stderr"
+    assert bool(ours.stdout) != bool(ours.stderr), "results go to stdout, errors to stderr"
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["--list-scenarios"], ["--scenario", "nowhere.yaml"]])
-def test_what_needs_no_cloud_is_said_in_the_same_words(arguments: list[str]) -> None:
+def test_offline_commands_match_the_binary(arguments: list[str]) -> None:
     ours, theirs = run(*arguments), binary(*arguments)
     assert (ours.returncode, ours.stdout, ours.stderr) == (theirs.returncode, theirs.stdout, theirs.stderr)
     assert ours.stdout or ours.stderr
 
 
-def test_a_port_in_use_is_one_clear_line_and_exit_code_1() -> None:
+def test_port_in_use_prints_one_line_and_exits_with_1() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         ended = run("--aws-port", port, "--etcd-port=0", "--control-plane-port=0", "--cml-port=0")
@@ -52,19 +52,19 @@ def test_a_port_in_use_is_one_clear_line_and_exit_code_1() -> None:
     assert line.startswith(f"fake-cloud: cannot listen on 127.0.0.1:{port} for AWS: ") and "--ephemeral" in line
 
 
-@pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_and_a_request_to_end_stop_it_cleanly(asked: signal.Signals) -> None:
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_signals_stop_the_command_cleanly(sent: signal.Signals) -> None:
     command = [*MODULE, "--ephemeral", "--json", "--scenario", "orphans", "-v"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None and process.stderr is not None
             endpoints = json.loads(process.stdout.readline())
-            with urllib.request.urlopen(f"{endpoints['admin_url']}state", timeout=30) as answer:
-                assert len(json.load(answer)["workers"]) == 13
+            with urllib.request.urlopen(f"{endpoints['admin_url']}state", timeout=30) as response:
+                assert len(json.load(response)["workers"]) == 13
             request = urllib.request.Request(f"{endpoints['control_plane_url']}/health")
             urllib.request.urlopen(request, timeout=30).close()
             logged = process.stderr.readline()
-            process.send_signal(asked)
+            process.send_signal(sent)
             rest, complaints = process.communicate(timeout=20)
         finally:
             process.kill()
@@ -73,7 +73,7 @@ def test_ctrl_c_and_a_request_to_end_stop_it_cleanly(asked: signal.Signals) -> N
     assert not Path(endpoints["cml_ca_file"]).exists(), "nothing is left behind"
 
 
-def test_whoever_reads_only_the_first_line_does_not_end_it() -> None:
+def test_closed_stdout_does_not_end_the_command() -> None:
     with subprocess.Popen(
         [*MODULE, "--ephemeral"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:

@@ -1,4 +1,4 @@
-"""The fake CloudWatch in all three protocols, each spoken by botocore itself."""
+"""The fake CloudWatch in all three protocols, called by botocore."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PROTOCOLS = ["json", "smithy-rpc-v2-cbor", "query"]
 
 
 def cloudwatch(cloud: FakeCloud, protocol: str) -> Any:
-    """A client that speaks this protocol and no other."""
+    """Return a client that uses only this protocol."""
     session = botocore.session.Session()
     loader = session.get_component("data_loader")
     load = loader.load_service_model
@@ -51,11 +51,11 @@ def query(identifier: str, namespace: str, name: str, dimensions: list[dict[str,
     return {"Id": identifier, "MetricStat": {"Metric": metric, "Period": 60, "Stat": "Average"}}
 
 
-def test_metrics_of_a_running_instance(fake_cloud: FakeCloud, client: Any) -> None:
+def test_running_instance_has_metrics(fake_cloud: FakeCloud, client: Any) -> None:
     [instance] = fake_cloud.launch(Monitoring={"Enabled": True})
     fake_cloud.advance(1800)
     now = fake_cloud.now()
-    answer = client.get_metric_data(
+    response = client.get_metric_data(
         MetricDataQueries=[
             query("cpu", "AWS/EC2", "CPUUtilization", by_instance(instance)),
             query("mem", "CWAgent", "mem_used_percent", by_instance(instance)),
@@ -65,7 +65,7 @@ def test_metrics_of_a_running_instance(fake_cloud: FakeCloud, client: Any) -> No
         StartTime=now - timedelta(hours=1),
         EndTime=now,
     )
-    results = {result["Id"]: result for result in answer["MetricDataResults"]}
+    results = {result["Id"]: result for result in response["MetricDataResults"]}
     assert list(results) == ["cpu", "mem", "disk", "none"]
     for name in ("cpu", "mem", "disk"):
         result = results[name]
@@ -77,7 +77,7 @@ def test_metrics_of_a_running_instance(fake_cloud: FakeCloud, client: Any) -> No
     assert results["none"]["StatusCode"] == "Complete"
 
 
-def test_statistics_of_what_was_put(fake_cloud: FakeCloud, client: Any) -> None:
+def test_put_metrics_have_statistics(fake_cloud: FakeCloud, client: Any) -> None:
     now = fake_cloud.now().replace(second=0, microsecond=0)
     for value in (2.0, 4.0, 9.0):
         client.put_metric_data(
@@ -98,7 +98,7 @@ def test_statistics_of_what_was_put(fake_cloud: FakeCloud, client: Any) -> None:
             {"MetricName": "other", "Values": [1.0, 5.0], "Counts": [98.0, 2.0]},
         ],
     )
-    answer = client.get_metric_statistics(
+    response = client.get_metric_statistics(
         Namespace="Mine",
         MetricName="load",
         StartTime=now - timedelta(hours=1),
@@ -106,12 +106,12 @@ def test_statistics_of_what_was_put(fake_cloud: FakeCloud, client: Any) -> None:
         Period=60,
         Statistics=["Average", "Sum", "Minimum", "Maximum", "SampleCount"],
     )
-    points = sorted(answer["Datapoints"], key=lambda point: point["Timestamp"])
+    points = sorted(response["Datapoints"], key=lambda point: point["Timestamp"])
     numbers = [[p["Average"], p["Sum"], p["Minimum"], p["Maximum"], p["SampleCount"]] for p in points]
     assert numbers == [[5.0, 15.0, 2.0, 9.0, 3.0], [5.0, 10.0, 4.0, 6.0, 2.0]]
     assert points[0]["Timestamp"] == now - timedelta(minutes=2)
     assert points[0]["Unit"] == "Count"
-    answer = client.get_metric_statistics(
+    response = client.get_metric_statistics(
         Namespace="Mine",
         MetricName="other",
         StartTime=now - timedelta(hours=1),
@@ -119,21 +119,21 @@ def test_statistics_of_what_was_put(fake_cloud: FakeCloud, client: Any) -> None:
         Period=300,
         ExtendedStatistics=["p50", "p99"],
     )
-    assert [point["ExtendedStatistics"] for point in answer["Datapoints"]] == [{"p50": 1.0, "p99": 5.0}]
+    assert [point["ExtendedStatistics"] for point in response["Datapoints"]] == [{"p50": 1.0, "p99": 5.0}]
 
 
-def test_large_bodies_come_packed(fake_cloud: FakeCloud, client: Any) -> None:
+def test_large_bodies_are_compressed(fake_cloud: FakeCloud, client: Any) -> None:
     data = [{"MetricName": f"metric-{number}", "Value": float(number)} for number in range(600)]
     client.put_metric_data(Namespace="Many", MetricData=data)
     pages = list(client.get_paginator("list_metrics").paginate(Namespace="Many"))
     assert [len(page["Metrics"]) for page in pages] == [500, 100]
 
 
-def test_points_come_in_no_order(fake_cloud: FakeCloud, client: Any) -> None:
+def test_data_points_are_unordered(fake_cloud: FakeCloud, client: Any) -> None:
     [instance] = fake_cloud.launch(Monitoring={"Enabled": True})
     fake_cloud.advance(3600)
     now = fake_cloud.now()
-    answer = client.get_metric_statistics(
+    response = client.get_metric_statistics(
         Namespace="AWS/EC2",
         MetricName="CPUUtilization",
         Dimensions=by_instance(instance),
@@ -142,16 +142,16 @@ def test_points_come_in_no_order(fake_cloud: FakeCloud, client: Any) -> None:
         Period=60,
         Statistics=["Average"],
     )
-    moments = [point["Timestamp"] for point in answer["Datapoints"]]
+    moments = [point["Timestamp"] for point in response["Datapoints"]]
     assert len(moments) > 50
     assert moments != sorted(moments)
 
 
-def test_points_come_in_pages_if_asked(fake_cloud: FakeCloud, client: Any) -> None:
+def test_data_points_are_paged_on_request(fake_cloud: FakeCloud, client: Any) -> None:
     [instance] = fake_cloud.launch(Monitoring={"Enabled": True})
     fake_cloud.advance(1800)
     now = fake_cloud.now()
-    asked = {
+    request = {
         "MetricDataQueries": [
             query("cpu", "AWS/EC2", "CPUUtilization", by_instance(instance)),
             query("mem", "CWAgent", "mem_used_percent", by_instance(instance)),
@@ -159,9 +159,9 @@ def test_points_come_in_pages_if_asked(fake_cloud: FakeCloud, client: Any) -> No
         "StartTime": now - timedelta(hours=1),
         "EndTime": now,
     }
-    whole = {result["Id"]: result["Values"] for result in client.get_metric_data(**asked)["MetricDataResults"]}
+    whole = {result["Id"]: result["Values"] for result in client.get_metric_data(**request)["MetricDataResults"]}
     parts: dict[str, list[float]] = {}
-    pages = client.get_paginator("get_metric_data").paginate(**asked, MaxDatapoints=7)
+    pages = client.get_paginator("get_metric_data").paginate(**request, MaxDatapoints=7)
     for page in pages:
         for result in page["MetricDataResults"]:
             parts.setdefault(result["Id"], []).extend(result["Values"])
@@ -211,12 +211,12 @@ def test_errors_are_typed(client: Any, operation: str, parameters: dict[str, Any
     assert refused.value.response["ResponseMetadata"]["RequestId"]
 
 
-def test_an_unknown_operation_is_refused_in_the_protocols_own_way(client: Any) -> None:
+def test_unknown_operation_is_refused_in_the_protocol(client: Any) -> None:
     with pytest.raises(ClientError, match="ListDashboards"):
         client.list_dashboards()
 
 
-def test_a_metric_can_be_set_by_hand(fake_cloud: FakeCloud, client: Any) -> None:
+def test_metric_can_be_set_by_the_admin_api(fake_cloud: FakeCloud, client: Any) -> None:
     [instance] = fake_cloud.launch(Monitoring={"Enabled": True})
     fake_cloud.advance(600)
     now = fake_cloud.now()
@@ -231,15 +231,15 @@ def test_a_metric_can_be_set_by_hand(fake_cloud: FakeCloud, client: Any) -> None
             "value": 99.5,
         },
     )
-    answer = client.get_metric_data(
+    response = client.get_metric_data(
         MetricDataQueries=[query("cpu", "AWS/EC2", "CPUUtilization", by_instance(instance))],
         StartTime=now - timedelta(minutes=5),
         EndTime=now + timedelta(minutes=1),
     )
-    assert answer["MetricDataResults"][0]["Values"][0] == 99.5
+    assert response["MetricDataResults"][0]["Values"][0] == 99.5
 
 
-def test_arithmetic_over_ids_is_evaluated_and_the_rest_is_a_typed_refusal(fake_cloud: FakeCloud) -> None:
+def test_arithmetic_over_ids_is_evaluated(fake_cloud: FakeCloud) -> None:
     cloudwatch = fake_cloud.client("cloudwatch")
     now = fake_cloud.now()
     for name, value in (("errors", 3.0), ("calls", 12.0)):
@@ -261,7 +261,7 @@ def test_arithmetic_over_ids_is_evaluated_and_the_rest_is_a_typed_refusal(fake_c
     (filled,) = evaluate("FILL(errors, 0)")
     assert sorted(set(filled["Values"])) == [0.0, 3.0]
     assert [part["Label"] for part in evaluate("METRICS() * 2", Label="twice")] == ["twice errors", "twice calls"]
-    for expression in ("errors +", "nobody", "SEARCH('{Mine}', 'Sum')", "SUM(errors)", "e1"):
+    for expression in ("errors +", "unknown", "SEARCH('{Mine}', 'Sum')", "SUM(errors)", "e1"):
         with pytest.raises(ClientError) as refusal:
             evaluate(expression)
         assert refusal.value.response["Error"]["Code"] == "ValidationError"

@@ -1,4 +1,4 @@
-"""The fake EC2, driven by boto3 as its users do."""
+"""The fake EC2, called by boto3."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from conftest import AdminError, FakeCloud
 
 
 def code_of(call: Callable[[], Any]) -> tuple[str, int]:
-    """Code and HTTP status a call is refused with."""
+    """Return the error code and HTTP status of a failed call."""
     with pytest.raises(ClientError) as refused:
         call()
     response = refused.value.response
-    assert response["ResponseMetadata"]["RequestId"], "every refusal has a request id"
+    assert response["ResponseMetadata"]["RequestId"], "every error has a request id"
     return response["Error"]["Code"], response["ResponseMetadata"]["HTTPStatusCode"]
 
 
@@ -34,7 +34,7 @@ def state(ec2: Any, instance: str) -> str:
 
 
 class TestLaunch:
-    def test_a_newcomer_finds_an_image_and_launches_it(self, fake_cloud: FakeCloud) -> None:
+    def test_default_image_is_found_and_launched(self, fake_cloud: FakeCloud) -> None:
         ec2 = fake_cloud.client("ec2")
         images = ec2.describe_images(Filters=[{"Name": "name", "Values": ["*cml2.9*"]}])["Images"]
         assert len(images) == 2
@@ -42,7 +42,7 @@ class TestLaunch:
         launched = ec2.run_instances(ImageId=images[0]["ImageId"], InstanceType="m5zn.metal", MinCount=1, MaxCount=1)
         assert launched["Instances"][0]["State"] == {"Code": 0, "Name": "pending"}
 
-    def test_what_was_asked_for_is_what_is_described(self, fake_cloud: FakeCloud) -> None:
+    def test_described_instance_matches_the_request(self, fake_cloud: FakeCloud) -> None:
         ec2 = fake_cloud.client("ec2")
         subnet = ec2.describe_subnets()["Subnets"][0]
         [instance] = fake_cloud.launch(
@@ -68,7 +68,7 @@ class TestLaunch:
         assert ipaddress.ip_address(described["PublicIpAddress"]).is_loopback
         assert ipaddress.ip_address(described["PrivateIpAddress"]) in ipaddress.ip_network(subnet["CidrBlock"])
 
-    def test_the_same_token_launches_once(self, fake_cloud: FakeCloud) -> None:
+    def test_same_token_launches_once(self, fake_cloud: FakeCloud) -> None:
         ec2, image = fake_cloud.client("ec2"), fake_cloud.image()
 
         def run(**options: Any) -> Any:
@@ -96,15 +96,13 @@ class TestLaunch:
             ),
         ],
     )
-    def test_what_cannot_be_launched_is_refused(
-        self, fake_cloud: FakeCloud, options: dict[str, Any], code: str
-    ) -> None:
+    def test_invalid_launch_is_refused(self, fake_cloud: FakeCloud, options: dict[str, Any], code: str) -> None:
         ec2 = fake_cloud.client("ec2")
         request = {"ImageId": fake_cloud.image(), "InstanceType": "m5.large", "MinCount": 1, "MaxCount": 1, **options}
         assert code_of(lambda: ec2.run_instances(**request)) == (code, 400)
         assert describe(ec2) == []
 
-    def test_a_dry_run_says_so_and_does_nothing(self, fake_cloud: FakeCloud) -> None:
+    def test_dry_run_launches_nothing(self, fake_cloud: FakeCloud) -> None:
         ec2 = fake_cloud.client("ec2")
         image = fake_cloud.image()
         assert code_of(lambda: ec2.run_instances(ImageId=image, MinCount=1, MaxCount=1, DryRun=True)) == (
@@ -117,7 +115,7 @@ class TestLaunch:
 
 
 class TestLifecycle:
-    def test_a_life_from_launch_to_oblivion(self, fake_cloud: FakeCloud) -> None:
+    def test_instance_runs_through_its_lifecycle(self, fake_cloud: FakeCloud) -> None:
         ec2 = fake_cloud.client("ec2")
         [instance] = fake_cloud.launch()
         first_address = describe(ec2, instance)[0]["PublicIpAddress"]
@@ -142,7 +140,7 @@ class TestLifecycle:
         assert describe(ec2) == []
         assert code_of(lambda: describe(ec2, instance)) == ("InvalidInstanceID.NotFound", 400)
 
-    def test_one_bad_id_and_nothing_happens(self, fake_cloud: FakeCloud) -> None:
+    def test_one_invalid_id_fails_the_whole_call(self, fake_cloud: FakeCloud) -> None:
         ec2 = fake_cloud.client("ec2")
         [good] = fake_cloud.launch()
         assert code_of(lambda: ec2.terminate_instances(InstanceIds=[good, "i-12345678"])) == (
@@ -152,15 +150,15 @@ class TestLifecycle:
         assert code_of(lambda: ec2.stop_instances(InstanceIds=[good, "banana"])) == ("InvalidInstanceID.Malformed", 400)
         assert state(ec2, good) == "running"
 
-    def test_the_wrong_state_is_refused(self, fake_cloud: FakeCloud) -> None:
+    def test_change_in_the_wrong_state_is_refused(self, fake_cloud: FakeCloud) -> None:
         ec2 = fake_cloud.client("ec2")
         [instance] = fake_cloud.launch(settle=False)
         assert code_of(lambda: ec2.stop_instances(InstanceIds=[instance])) == ("IncorrectInstanceState", 400)
         ec2.terminate_instances(InstanceIds=[instance])
         assert code_of(lambda: ec2.start_instances(InstanceIds=[instance])) == ("IncorrectInstanceState", 400)
 
-    def test_waiters_wait(self, fake_cloud: FakeCloud) -> None:
-        # Much faster, and the hour in which a terminated instance is seen could pass between two looks.
+    def test_waiters_return(self, fake_cloud: FakeCloud) -> None:
+        # With a faster clock, the hour in which a terminated instance is visible could pass between two polls.
         fake_cloud.admin("POST", "clock", {"pace": "x60"})
         ec2 = fake_cloud.client("ec2")
         [instance] = fake_cloud.launch(settle=False)
@@ -172,7 +170,7 @@ class TestLifecycle:
         with pytest.raises(WaiterError):
             ec2.get_waiter("instance_running").wait(InstanceIds=[instance], WaiterConfig=quickly)
 
-    def test_the_resource_style_of_boto3_works_too(self, fake_cloud: FakeCloud) -> None:
+    def test_boto3_resources_work(self, fake_cloud: FakeCloud) -> None:
         ec2: Any = boto3.resource(
             "ec2",
             region_name="eu-central-1",
@@ -213,7 +211,7 @@ class TestLifecycle:
 
 
 class TestDescribe:
-    def test_filters_narrow_down(self, fake_cloud: FakeCloud) -> None:
+    def test_filters_select_instances(self, fake_cloud: FakeCloud) -> None:
         ec2 = fake_cloud.client("ec2")
         tag = [{"ResourceType": "instance", "Tags": [{"Key": "lcm:worker_id", "Value": "w-1"}]}]
         [tagged] = fake_cloud.launch(TagSpecifications=tag, ClientToken="mine")
@@ -243,7 +241,7 @@ class TestDescribe:
             filters = [{"Name": name, "Values": values}]
             assert code_of(partial(ec2.describe_instances, Filters=filters)) == (code, 400)
 
-    def test_pages_add_up(self, fake_cloud: FakeCloud) -> None:
+    def test_pages_contain_all_instances(self, fake_cloud: FakeCloud) -> None:
         ec2 = fake_cloud.client("ec2")
         launched = fake_cloud.launch(23)
         pages = list(ec2.get_paginator("describe_instances").paginate(PaginationConfig={"PageSize": 5}))
@@ -277,7 +275,7 @@ class TestDescribe:
             assert len(describe(ec2)) == (1 if region["RegionName"] == "us-east-1" else 0)
         assert len(images) == len(regions)
 
-    def test_an_unknown_region_and_an_unknown_action_get_ec2s_own_error(self, fake_cloud: FakeCloud) -> None:
+    def test_unknown_region_and_action_have_ec2_errors(self, fake_cloud: FakeCloud) -> None:
         assert code_of(lambda: fake_cloud.client("ec2", "xx-nowhere-1").describe_instances()) == ("AuthFailure", 401)
         assert code_of(lambda: fake_cloud.client("ec2").describe_volumes()) == ("InvalidAction", 400)
 
@@ -293,7 +291,7 @@ class TestDescribe:
 
 
 class TestTags:
-    def test_tags_come_and_go(self, fake_cloud: FakeCloud) -> None:
+    def test_tags_are_added_and_removed(self, fake_cloud: FakeCloud) -> None:
         ec2 = fake_cloud.client("ec2")
         [instance] = fake_cloud.launch()
         ec2.create_tags(Resources=[instance], Tags=[{"Key": "a", "Value": "1"}, {"Key": "b", "Value": "2"}])
@@ -305,22 +303,22 @@ class TestTags:
         ec2.delete_tags(Resources=[instance], Tags=[{"Key": "a"}, {"Key": "b", "Value": "other"}])
         assert describe(ec2, instance)[0]["Tags"] == [{"Key": "b", "Value": "2"}]
 
-    def test_tagging_what_is_not_there_is_refused(self, fake_cloud: FakeCloud) -> None:
+    def test_tagging_a_missing_instance_is_refused(self, fake_cloud: FakeCloud) -> None:
         ec2 = fake_cloud.client("ec2")
         tags = [{"Key": "a", "Value": "1"}]
         for resource, code in [("i-12345678", "InvalidInstanceID.NotFound"), ("nothing", "InvalidID")]:
             assert code_of(partial(ec2.create_tags, Resources=[resource], Tags=tags))[0] == code
 
 
-class TestHands:
-    def test_what_hands_do_is_seen_but_not_recorded(self, fake_cloud: FakeCloud) -> None:
+class TestConsole:
+    def test_console_actions_are_visible_but_not_logged(self, fake_cloud: FakeCloud) -> None:
         ec2 = fake_cloud.client("ec2")
         [instance] = fake_cloud.launch()
         fake_cloud.admin("DELETE", "requests")
         target = {"region": "us-east-1", "instance": instance}
         fake_cloud.admin("POST", "console/tag", {**target, "key": "who", "value": "console"})
-        answer = fake_cloud.admin("POST", "console/terminate", target)
-        assert answer == {"instance": instance, "previous": "running", "current": "shutting-down"}
+        response = fake_cloud.admin("POST", "console/terminate", target)
+        assert response == {"instance": instance, "previous": "running", "current": "shutting-down"}
         assert fake_cloud.requests() == []
         assert describe(ec2, instance)[0]["Tags"] == [{"Key": "who", "Value": "console"}]
         with pytest.raises(AdminError, match="IncorrectInstanceState"):
@@ -342,7 +340,7 @@ class TestHands:
         assert launched["Instances"][0]["SecurityGroups"] == [{"GroupId": "sg-0000000a", "GroupName": "cml"}]
         assert fake_cloud.image() == "ami-0000000a"
 
-    def test_reset_begins_anew(self, fake_cloud: FakeCloud) -> None:
+    def test_reset_restores_the_scenario(self, fake_cloud: FakeCloud) -> None:
         [instance] = fake_cloud.launch()
         fake_cloud.admin("POST", "reset")
         assert fake_cloud.admin("GET", "state")["regions"]["us-east-1"]["instances"] == []

@@ -1,4 +1,4 @@
-"""aetcd, the client the Python services use, against the fake etcd."""
+"""The fake etcd, called by aetcd."""
 
 import asyncio
 import subprocess
@@ -27,24 +27,24 @@ def etcd() -> Iterator[tuple[str, int]]:
 
 @asynccontextmanager
 async def connected(etcd: tuple[str, int]) -> AsyncIterator[aetcd.Client]:
-    """A client of the fake, as long as it is needed."""
+    """Connect a client during the block."""
     host, port = etcd
     async with aetcd.Client(host=host, port=port) as client:
         yield client
 
 
-def run(etcd: tuple[str, int], conversation: Callable[[aetcd.Client], Awaitable[None]]) -> None:
-    """Has a conversation with the fake, and gives up on it after a while."""
+def run(etcd: tuple[str, int], scenario: Callable[[aetcd.Client], Awaitable[None]]) -> None:
+    """Run a test with a client and a time limit."""
 
-    async def talk() -> None:
+    async def connect_and_run() -> None:
         async with connected(etcd) as client:
-            await asyncio.wait_for(conversation(client), PATIENCE)
+            await asyncio.wait_for(scenario(client), PATIENCE)
 
-    asyncio.run(talk())
+    asyncio.run(connect_and_run())
 
 
 def test_keys_are_put_read_replaced_and_deleted(etcd: tuple[str, int]) -> None:
-    async def conversation(client: aetcd.Client) -> None:
+    async def scenario(client: aetcd.Client) -> None:
         assert await client.get(b"/k/none") is None
         await client.put(b"/k/1", b"one")
         await client.put(b"/k/2", b"two")
@@ -59,11 +59,11 @@ def test_keys_are_put_read_replaced_and_deleted(etcd: tuple[str, int]) -> None:
         await client.delete_prefix(b"/k/")
         assert list(await client.get_prefix(b"/k/")) == []
 
-    run(etcd, conversation)
+    run(etcd, scenario)
 
 
-def test_a_transaction_creates_a_key_once(etcd: tuple[str, int]) -> None:
-    async def conversation(client: aetcd.Client) -> None:
+def test_transaction_creates_a_key_once(etcd: tuple[str, int]) -> None:
+    async def scenario(client: aetcd.Client) -> None:
         async def create(value: bytes) -> bool:
             succeeded, _ = await client.transaction(
                 compare=[client.transactions.version(b"/once") == 0],
@@ -77,11 +77,11 @@ def test_a_transaction_creates_a_key_once(etcd: tuple[str, int]) -> None:
         created: Any = await client.get(b"/once")
         assert created.value == b"first"
 
-    run(etcd, conversation)
+    run(etcd, scenario)
 
 
-def test_a_lease_takes_its_keys_along(etcd: tuple[str, int]) -> None:
-    async def conversation(client: aetcd.Client) -> None:
+def test_revoked_lease_deletes_its_keys(etcd: tuple[str, int]) -> None:
+    async def scenario(client: aetcd.Client) -> None:
         lease = await client.lease(60)
         await client.put(b"/leased", b"x", lease=lease)
         info = await client.get_lease_info(lease.id)
@@ -91,28 +91,28 @@ def test_a_lease_takes_its_keys_along(etcd: tuple[str, int]) -> None:
         await lease.revoke()
         assert await client.get(b"/leased") is None
 
-    run(etcd, conversation)
+    run(etcd, scenario)
 
 
-def test_a_watch_sees_puts_and_deletes_in_order(etcd: tuple[str, int]) -> None:
-    async def conversation(client: aetcd.Client) -> None:
+def test_watch_returns_puts_and_deletes_in_order(etcd: tuple[str, int]) -> None:
+    async def scenario(client: aetcd.Client) -> None:
         watch = await client.watch_prefix(b"/seen/")
         await client.put(b"/seen/1", b"a")
         await client.put(b"/seen/2", b"b")
         await client.delete(b"/seen/1")
-        told = []
+        events = []
         async for event in watch:
-            told.append((event.kind, event.kv.key))
-            if len(told) == 3:
+            events.append((event.kind, event.kv.key))
+            if len(events) == 3:
                 break
         await watch.cancel()
-        assert told == [("PUT", b"/seen/1"), ("PUT", b"/seen/2"), ("DELETE", b"/seen/1")]
+        assert events == [("PUT", b"/seen/1"), ("PUT", b"/seen/2"), ("DELETE", b"/seen/1")]
 
-    run(etcd, conversation)
+    run(etcd, scenario)
 
 
-def test_a_lock_is_held_by_one(etcd: tuple[str, int]) -> None:
-    async def conversation(client: aetcd.Client) -> None:
+def test_lock_has_one_holder(etcd: tuple[str, int]) -> None:
+    async def scenario(client: aetcd.Client) -> None:
         first, second = client.lock(b"door"), client.lock(b"door")
         assert await first.acquire(timeout=5)
         assert not await second.acquire(timeout=1)
@@ -120,14 +120,14 @@ def test_a_lock_is_held_by_one(etcd: tuple[str, int]) -> None:
         assert await second.acquire(timeout=5)
         await second.release()
 
-    run(etcd, conversation)
+    run(etcd, scenario)
 
 
-def test_the_cluster_has_one_member_that_leads(etcd: tuple[str, int]) -> None:
-    async def conversation(client: aetcd.Client) -> None:
+def test_cluster_has_one_member_that_leads(etcd: tuple[str, int]) -> None:
+    async def scenario(client: aetcd.Client) -> None:
         status: Any = await client.status()
         members = [member async for member in client.members()]
         assert len(members) == 1
         assert status.leader.id == members[0].id
 
-    run(etcd, conversation)
+    run(etcd, scenario)

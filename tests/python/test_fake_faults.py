@@ -1,4 +1,4 @@
-"""What goes wrong on purpose, and how often boto3 tries again."""
+"""Injected faults, and the retries of boto3."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from conftest import AdminError, FakeCloud, eventually
 ONE_ATTEMPT = Config(retries={"total_max_attempts": 1})
 
 
-def ids(answer: dict[str, Any]) -> list[str]:
-    return [i["InstanceId"] for r in answer["Reservations"] for i in r["Instances"]]
+def ids(response: dict[str, Any]) -> list[str]:
+    return [i["InstanceId"] for r in response["Reservations"] for i in r["Instances"]]
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def ids(answer: dict[str, Any]) -> list[str]:
         ("InvalidInstanceID.NotFound", 400, 1),
     ],
 )
-def test_boto3_tries_as_often_as_it_does_with_aws(fake_cloud: FakeCloud, code: str, status: int, attempts: int) -> None:
+def test_boto3_retries_as_with_aws(fake_cloud: FakeCloud, code: str, status: int, attempts: int) -> None:
     fake_cloud.fault({"kind": "error", "code": code, "status": status}, service="ec2", operation="DescribeInstances")
     with pytest.raises(ClientError) as refused:
         fake_cloud.client("ec2").describe_instances()
@@ -43,7 +43,7 @@ def test_boto3_tries_as_often_as_it_does_with_aws(fake_cloud: FakeCloud, code: s
     assert {record["outcome"]["status"] for record in records} == {status}
 
 
-def test_codes_bring_their_own_status(fake_cloud: FakeCloud) -> None:
+def test_error_codes_have_their_http_status(fake_cloud: FakeCloud) -> None:
     ec2 = fake_cloud.client("ec2", config=ONE_ATTEMPT)
     for code, status in [("RequestLimitExceeded", 503), ("InsufficientInstanceCapacity", 500), ("AuthFailure", 401)]:
         rule = fake_cloud.fault({"kind": "error", "code": code})
@@ -53,7 +53,7 @@ def test_codes_bring_their_own_status(fake_cloud: FakeCloud) -> None:
         fake_cloud.admin("DELETE", f"faults/{rule}")
 
 
-def test_two_failed_attempts_are_invisible_and_two_failed_calls_are_not(fake_cloud: FakeCloud) -> None:
+def test_failed_attempts_are_retried_within_a_call(fake_cloud: FakeCloud) -> None:
     ec2 = fake_cloud.client("ec2")
     rule = fake_cloud.fault({"kind": "error", "code": "InternalError"}, times=2, per="attempt")
     ec2.describe_instances()
@@ -66,7 +66,7 @@ def test_two_failed_attempts_are_invisible_and_two_failed_calls_are_not(fake_clo
     ec2.describe_instances()
 
 
-def test_a_lost_answer_launches_once_thanks_to_the_token(fake_cloud: FakeCloud) -> None:
+def test_lost_response_launches_once(fake_cloud: FakeCloud) -> None:
     fake_cloud.fault({"kind": "drop-response"}, operation="RunInstances", times=1)
     [instance] = fake_cloud.launch()
     assert ids(fake_cloud.client("ec2").describe_instances()) == [instance]
@@ -74,7 +74,7 @@ def test_a_lost_answer_launches_once_thanks_to_the_token(fake_cloud: FakeCloud) 
     assert outcomes == ["response-dropped", "served"]
 
 
-def test_a_reset_connection_does_nothing(fake_cloud: FakeCloud) -> None:
+def test_reset_connection_has_no_effect(fake_cloud: FakeCloud) -> None:
     image = fake_cloud.image()
     fake_cloud.fault({"kind": "reset"}, operation="RunInstances")
     ec2 = fake_cloud.client("ec2", config=ONE_ATTEMPT)
@@ -84,7 +84,7 @@ def test_a_reset_connection_does_nothing(fake_cloud: FakeCloud) -> None:
     assert fake_cloud.requests(operation="RunInstances")[0]["outcome"] == {"result": "reset"}
 
 
-def test_latency_is_measured_on_the_worlds_clock(fake_cloud: FakeCloud) -> None:
+def test_latency_follows_the_fake_clock(fake_cloud: FakeCloud) -> None:
     fake_cloud.fault({"kind": "latency", "seconds": 300}, operation="DescribeRegions")
     done = threading.Event()
 
@@ -100,7 +100,7 @@ def test_latency_is_measured_on_the_worlds_clock(fake_cloud: FakeCloud) -> None:
     assert done.wait(20)
 
 
-def test_a_new_instance_stays_invisible_for_a_while(fake_cloud: FakeCloud) -> None:
+def test_new_instance_becomes_visible_later(fake_cloud: FakeCloud) -> None:
     fake_cloud.fault({"kind": "visibility-lag", "seconds": 30})
     ec2 = fake_cloud.client("ec2")
     [instance] = fake_cloud.launch(settle=False)
@@ -112,7 +112,7 @@ def test_a_new_instance_stays_invisible_for_a_while(fake_cloud: FakeCloud) -> No
     assert ids(ec2.describe_instances(InstanceIds=[instance])) == [instance]
 
 
-def test_lists_omit_cut_and_shuffle(fake_cloud: FakeCloud) -> None:
+def test_list_faults_omit_cut_and_shuffle(fake_cloud: FakeCloud) -> None:
     ec2 = fake_cloud.client("ec2")
     launched = fake_cloud.launch(20)
 
@@ -135,13 +135,13 @@ def test_lists_omit_cut_and_shuffle(fake_cloud: FakeCloud) -> None:
     assert sorted(ids(page)) == sorted(launched)
 
 
-def test_an_empty_answer_for_a_known_id(fake_cloud: FakeCloud) -> None:
+def test_known_id_can_have_an_empty_response(fake_cloud: FakeCloud) -> None:
     [instance] = fake_cloud.launch()
     fake_cloud.fault({"kind": "empty-page"}, instance=instance)
     assert fake_cloud.client("ec2").describe_instances(InstanceIds=[instance])["Reservations"] == []
 
 
-def test_cloudwatch_throttles_too(fake_cloud: FakeCloud) -> None:
+def test_cloudwatch_can_be_throttled(fake_cloud: FakeCloud) -> None:
     fake_cloud.fault({"kind": "error", "code": "ThrottlingException"}, service="cloudwatch")
     with pytest.raises(ClientError, match="Rate exceeded"):
         fake_cloud.client("cloudwatch").list_metrics()
@@ -149,7 +149,7 @@ def test_cloudwatch_throttles_too(fake_cloud: FakeCloud) -> None:
     fake_cloud.client("ec2").describe_regions()
 
 
-def test_a_fault_can_be_about_the_metrics_of_one_instance(fake_cloud: FakeCloud) -> None:
+def test_fault_can_select_one_instance(fake_cloud: FakeCloud) -> None:
     good, bad = fake_cloud.launch(2)
     fake_cloud.fault({"kind": "error", "code": "InternalServiceError"}, service="cloudwatch", instance=bad)
     cloudwatch, now = fake_cloud.client("cloudwatch", config=ONE_ATTEMPT), fake_cloud.now()
@@ -179,7 +179,7 @@ def test_a_fault_can_be_about_the_metrics_of_one_instance(fake_cloud: FakeCloud)
         ({"service": "ec2"}, "missing field `action`"),
     ],
 )
-def test_a_rule_with_a_mistake_is_explained(fake_cloud: FakeCloud, rule: dict[str, Any], hint: str) -> None:
+def test_invalid_rule_is_explained(fake_cloud: FakeCloud, rule: dict[str, Any], hint: str) -> None:
     with pytest.raises(AdminError, match=hint):
         fake_cloud.admin("POST", "faults", rule)
 

@@ -11,10 +11,10 @@ from typing import Any
 import lcm
 import pytest
 import uvicorn
+from controller_helpers import QUICK_AND_LASTING, eventually
 from fastapi import FastAPI
 from lcm.integrations.neuroglia import ControllerService
 from lcm.testing import FakeCloud
-from live import QUICK_AND_LASTING, eventually
 from neuroglia.dependency_injection import ServiceCollection
 from neuroglia.hosting import WebApplicationBuilder
 from neuroglia.hosting.abstractions import ApplicationBuilder, HostedService
@@ -22,7 +22,7 @@ from neuroglia.hosting.abstractions import ApplicationBuilder, HostedService
 
 @pytest.fixture
 def fake_cloud() -> Iterator[FakeCloud]:
-    """A cloud on the real clock in which instances take no time, with two workers to launch."""
+    """A fake cloud with the real clock, without delays, and with two workers to launch."""
     with FakeCloud(clock="real", delays="none") as cloud:
         cloud.add_template(name="tiny", instance_type="m5.large")
         for n in range(2):
@@ -32,7 +32,7 @@ def fake_cloud() -> Iterator[FakeCloud]:
 
 @pytest.fixture(autouse=True)
 def services(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Services of the test's own: all builders of a process share theirs."""
+    """Replace the services, which all builders of a process share."""
     for builder in (WebApplicationBuilder, ApplicationBuilder):
         monkeypatch.setattr(builder, "services", ServiceCollection())
 
@@ -42,7 +42,7 @@ def all_run(cloud: FakeCloud) -> bool:
 
 
 class Jobs:
-    """Some other resources."""
+    """Resources of a custom controller."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
@@ -60,7 +60,7 @@ class Jobs:
         self.done.append(job)
 
 
-def test_a_web_application_runs_both_kinds_of_controllers_while_it_serves(fake_cloud: FakeCloud) -> None:
+def test_web_application_runs_both_kinds_of_controllers(fake_cloud: FakeCloud) -> None:
     jobs = Jobs()
     builder = WebApplicationBuilder()
     workers = ControllerService.configure(builder, lcm.Controller(fake_cloud.clients(QUICK_AND_LASTING)))
@@ -77,7 +77,7 @@ def test_a_web_application_runs_both_kinds_of_controllers_while_it_serves(fake_c
         server.should_exit = True
         await serving
         assert not workers.controller.is_running and not others.is_running
-        # Its lease would have lasted ten minutes: it was given up.
+        # The lease would have lasted ten minutes, so it was released.
         async with lcm.Controller(fake_cloud.clients(QUICK_AND_LASTING)) as successor:
             await asyncio.wait_for(successor.ready(), 60)
 
@@ -85,7 +85,7 @@ def test_a_web_application_runs_both_kinds_of_controllers_while_it_serves(fake_c
     assert fake_cloud.count("RunInstances") == 2
 
 
-def test_a_plain_host_starts_and_stops_it_and_again_is_fine(fake_cloud: FakeCloud) -> None:
+def test_host_starts_and_stops_a_controller(fake_cloud: FakeCloud) -> None:
     async def story() -> None:
         builder = WebApplicationBuilder()
         service = ControllerService.configure(builder, lcm.Controller(fake_cloud.clients(QUICK_AND_LASTING)))
@@ -102,8 +102,8 @@ def test_a_plain_host_starts_and_stops_it_and_again_is_fine(fake_cloud: FakeClou
     asyncio.run(story())
 
 
-def test_a_host_that_is_cancelled_leaves_no_lease_behind(fake_cloud: FakeCloud) -> None:
-    """Its own ``run`` ends as soon as everything is started, and ends what was started with it."""
+def test_canceled_host_releases_the_lease(fake_cloud: FakeCloud) -> None:
+    """``run`` of a host returns after the start and stops its services."""
 
     def run() -> lcm.Controller:
         controller = lcm.Controller(fake_cloud.clients(QUICK_AND_LASTING))
@@ -117,12 +117,12 @@ def test_a_host_that_is_cancelled_leaves_no_lease_behind(fake_cloud: FakeCloud) 
     assert not run().is_running and not run().is_running
 
 
-def test_what_is_no_controller_is_refused(fake_cloud: FakeCloud) -> None:
+def test_other_objects_are_refused_as_controllers(fake_cloud: FakeCloud) -> None:
     with pytest.raises(TypeError, match=r"controller is a str; accepted: lcm.Controller or lcm.ResourceController"):
         ControllerService("mine")  # type: ignore[arg-type]
 
 
-def test_without_neuroglia_it_says_what_to_install() -> None:
+def test_missing_neuroglia_is_explained() -> None:
     script = """
 import sys
 sys.modules["neuroglia"] = None

@@ -1,4 +1,4 @@
-"""The controller in a Python process, with Rust's ports and with ports written in Python."""
+"""The controller in a Python process, with Rust ports and Python ports."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 
 import lcm
 import pytest
+from controller_helpers import QUICK, QUICK_AND_LASTING, eventually
 from lcm.ports import ControlPlane, Patch
 from lcm.testing import FakeCloud
-from live import QUICK, QUICK_AND_LASTING, eventually
 
 
 class Records(ControlPlane):
-    """A control plane of one's own: records in a dict, written only by whoever read the latest version."""
+    """A control plane that stores records in a dict. Writes need the latest version."""
 
     def __init__(self, *records: dict[str, Any]) -> None:
         self.records = {record["id"]: {**record, "version": 1} for record in records}
@@ -54,7 +54,7 @@ class Records(ControlPlane):
 PENDING = {"id": "w-1", "status": "pending", "template_name": "tiny", "aws_region": "us-east-1"}
 
 
-def test_a_fleet_comes_up_and_is_stopped_as_wished(live_cloud: FakeCloud) -> None:
+def test_fleet_is_launched_and_stopped(live_cloud: FakeCloud) -> None:
     live_cloud.add_template(name="tiny", instance_type="m5.large")
     for n in range(3):
         live_cloud.add_worker(**{**PENDING, "id": f"w-{n}"})
@@ -83,12 +83,12 @@ def test_a_fleet_comes_up_and_is_stopped_as_wished(live_cloud: FakeCloud) -> Non
     assert live_cloud.count("RunInstances") == 3
 
 
-def test_whoever_begins_to_listen_hears_a_controller_that_runs(
+def test_changed_log_level_applies_to_a_running_controller(
     live_cloud: FakeCloud, caplog: pytest.LogCaptureFixture
 ) -> None:
     live_cloud.add_worker(id="w-1", status="failed")
 
-    def is_told() -> bool:
+    def is_logged() -> bool:
         return any(
             record.name == "lcm.reconcile" and "an operator resets it" in record.message for record in caplog.records
         )
@@ -96,17 +96,17 @@ def test_whoever_begins_to_listen_hears_a_controller_that_runs(
     async def story() -> None:
         async with lcm.Controller(live_cloud.clients({**QUICK, "RECONCILE_INTERVAL": "3600"})) as controller:
             await asyncio.wait_for(controller.ready(), 60)
-            assert not is_told()
+            assert not is_logged()
             caplog.set_level("DEBUG", logger="lcm.reconcile")
-            # By now it is not believed any more that nobody listens.
+            # The cached level has expired by now.
             await asyncio.sleep(0.3)
             assert controller.trigger("w-1")
-            await eventually(is_told)
+            await eventually(is_logged)
 
     asyncio.run(story())
 
 
-def test_a_cancelled_controller_gives_its_lease_up_so_that_another_leads_at_once(live_cloud: FakeCloud) -> None:
+def test_canceled_controller_releases_its_lease(live_cloud: FakeCloud) -> None:
     async def story() -> None:
         first = lcm.Controller(live_cloud.clients({**QUICK, "LEASE_TTL": "600"}))
         running = asyncio.create_task(first.run())
@@ -115,7 +115,7 @@ def test_a_cancelled_controller_gives_its_lease_up_so_that_another_leads_at_once
         with pytest.raises(asyncio.CancelledError):
             await running
         async with lcm.Controller(live_cloud.clients(QUICK)) as second:
-            # Far less than the ten minutes that the first one's lease would have lasted.
+            # Far less than the ten minutes that the lease of the first one would have lasted.
             await asyncio.wait_for(second.ready(), 60)
 
     asyncio.run(story())
@@ -144,12 +144,12 @@ def test_two_controllers_share_a_fleet_in_shards(live_cloud: FakeCloud) -> None:
 
 
 @pytest.mark.parametrize("shards", ["0", "1025", "some"])
-def test_a_number_of_shards_that_cannot_be_led_is_refused(live_cloud: FakeCloud, shards: str) -> None:
+def test_invalid_number_of_shards_is_refused(live_cloud: FakeCloud, shards: str) -> None:
     with pytest.raises(lcm.ConfigError, match=f"LEADER_SHARDS.*{shards}.*1 to 1024"):
         live_cloud.clients({"LEADER_SHARDS": shards})
 
 
-def test_a_service_with_records_of_its_own_runs_a_fleet(live_cloud: FakeCloud) -> None:
+def test_python_control_plane_runs_a_fleet(live_cloud: FakeCloud) -> None:
     records = Records(*({**PENDING, "id": f"w-{n}"} for n in range(3)))
 
     async def service() -> None:
@@ -164,7 +164,7 @@ def test_a_service_with_records_of_its_own_runs_a_fleet(live_cloud: FakeCloud) -
 
 
 @pytest.mark.parametrize("waiting", ["blocking", "asyncio"])
-def test_a_port_in_python_serves_a_single_pass(live_cloud: FakeCloud, waiting: str) -> None:
+def test_python_port_serves_one_reconcile(live_cloud: FakeCloud, waiting: str) -> None:
     records = Records(PENDING)
     clients = live_cloud.clients(control_plane=records)
     worker = records.records["w-1"]
@@ -176,7 +176,7 @@ def test_a_port_in_python_serves_a_single_pass(live_cloud: FakeCloud, waiting: s
     assert records.records["w-1"]["ec2_instance_id"] == live_cloud.instances()[0].id
 
 
-def test_coroutines_run_on_the_loop_that_waits(live_cloud: FakeCloud) -> None:
+def test_coroutines_run_on_the_waiting_loop(live_cloud: FakeCloud) -> None:
     seen: list[threading.Thread] = []
 
     class Watched(Records):
@@ -189,7 +189,7 @@ def test_coroutines_run_on_the_loop_that_waits(live_cloud: FakeCloud) -> None:
     assert set(seen) == {threading.main_thread()}
 
 
-def test_what_a_port_raises_is_part_of_the_outcome(live_cloud: FakeCloud) -> None:
+def test_port_exception_is_part_of_the_result(live_cloud: FakeCloud) -> None:
     class Broken(Records):
         error: Exception = lcm.PortError("closed for lunch", "unreachable", "LUNCH")
 
@@ -198,16 +198,16 @@ def test_what_a_port_raises_is_part_of_the_outcome(live_cloud: FakeCloud) -> Non
 
     records = Broken(PENDING)
     clients = live_cloud.clients(control_plane=records)
-    told = lcm.reconcile(PENDING, clients=clients)
-    assert told.outcome is lcm.Outcome.RETRY
-    assert told.error == lcm.CallFailure("unreachable", "closed for lunch", "LUNCH")
+    result = lcm.reconcile(PENDING, clients=clients)
+    assert result.outcome is lcm.Outcome.RETRY
+    assert result.error == lcm.CallFailure("unreachable", "closed for lunch", "LUNCH")
     records.error = KeyError("shelf")
     unclear = lcm.reconcile(PENDING, clients=clients)
     assert unclear.error == lcm.CallFailure("unclear", "'shelf'", "KeyError")
     assert live_cloud.instances() == []
 
 
-def test_a_port_that_answers_nonsense_is_a_failure_too(live_cloud: FakeCloud) -> None:
+def test_invalid_port_result_is_a_failure(live_cloud: FakeCloud) -> None:
     class Nonsense(Records):
         def template(self, name: str, /) -> Any:
             return {"name": name, "instance_type": 7}
@@ -217,7 +217,7 @@ def test_a_port_that_answers_nonsense_is_a_failure_too(live_cloud: FakeCloud) ->
     assert "field `instance_type` is 7" in result.error.message
 
 
-def test_cancelling_a_pass_cancels_the_coroutine_it_waits_for(live_cloud: FakeCloud) -> None:
+def test_canceled_reconcile_cancels_its_coroutine(live_cloud: FakeCloud) -> None:
     ended: list[str] = []
 
     class Slow(Records):
@@ -241,7 +241,7 @@ def test_cancelling_a_pass_cancels_the_coroutine_it_waits_for(live_cloud: FakeCl
     asyncio.run(story())
 
 
-def test_waiting_on_the_loop_that_the_ports_need_is_refused(live_cloud: FakeCloud) -> None:
+def test_blocking_the_loop_of_the_ports_is_refused(live_cloud: FakeCloud) -> None:
     async def story() -> None:
         clients = live_cloud.clients(control_plane=Records(PENDING))
         await lcm.reconcile_async(lcm.Worker("w-9", "terminated"), clients=clients)
@@ -251,12 +251,14 @@ def test_waiting_on_the_loop_that_the_ports_need_is_refused(live_cloud: FakeClou
     asyncio.run(story())
 
 
-def test_what_is_no_port_is_refused_at_once(live_cloud: FakeCloud) -> None:
-    with pytest.raises(TypeError, match=r"a dict is no lcm.ports.ControlPlane: it lacks workers, worker, write"):
+def test_invalid_port_is_refused_at_once(live_cloud: FakeCloud) -> None:
+    with pytest.raises(
+        TypeError, match=r"dict does not implement lcm.ports.ControlPlane: missing workers, worker, write"
+    ):
         live_cloud.clients(control_plane={})  # type: ignore[arg-type]
 
 
-def test_events_reach_a_listener_in_python(live_cloud: FakeCloud) -> None:
+def test_events_reach_a_python_sink(live_cloud: FakeCloud) -> None:
     heard: list[dict[str, Any]] = []
 
     class Listener:
@@ -274,12 +276,12 @@ def test_events_reach_a_listener_in_python(live_cloud: FakeCloud) -> None:
     assert [event["type"] for event in heard] == ["cml_worker.drain.completed.v1"]
 
 
-class Garage:
-    """EC2 as a dict of states."""
+class DictCompute:
+    """A compute port that stores states in a dict."""
 
     def __init__(self, **states: lcm.Instance | lcm.Absent | lcm.CallFailure) -> None:
         self.states = states
-        self.asked: list[str] = []
+        self.calls: list[str] = []
 
     async def instances(self, region: str, ids: list[str], /) -> dict[str, lcm.Instance | lcm.Absent | lcm.CallFailure]:
         return {id: self.states[id] for id in ids if id in self.states}
@@ -297,39 +299,39 @@ class Garage:
         return True
 
     async def launch(self, plan: lcm.FrozenMap, /) -> str:
-        self.asked.append(f"launch {plan['tags']['lcm:worker_id']}")
+        self.calls.append(f"launch {plan['tags']['lcm:worker_id']}")
         return "i-new"
 
     def start(self, region: str, id: str, /) -> None:
-        self.asked.append(f"start {id}")
+        self.calls.append(f"start {id}")
 
     def stop(self, region: str, id: str, /) -> None:
-        self.asked.append(f"stop {id}")
+        self.calls.append(f"stop {id}")
 
     def terminate(self, region: str, id: str, /) -> None:
-        self.asked.append(f"terminate {id}")
+        self.calls.append(f"terminate {id}")
 
 
-def test_a_cloud_written_in_python_is_asked_and_told(live_cloud: FakeCloud) -> None:
-    garage = Garage(**{"i-1": lcm.Instance("running")})
+def test_python_compute_is_called(live_cloud: FakeCloud) -> None:
+    compute = DictCompute(**{"i-1": lcm.Instance("running")})
     stopping = {"id": "w-2", "status": "stopping", "ec2_instance_id": "i-1", "aws_region": "us-east-1"}
     records = Records(PENDING, stopping)
-    clients = live_cloud.clients(control_plane=records, compute=garage)
+    clients = live_cloud.clients(control_plane=records, compute=compute)
     launched = lcm.reconcile(records.records["w-1"], clients=clients)
     assert launched.to_status == "provisioning" and records.records["w-1"]["ec2_instance_id"] == "i-new"
     lcm.reconcile(records.records["w-2"], clients=clients)
-    assert garage.asked == ["launch w-1", "stop i-1"]
-    assert live_cloud.count() == 0, "nobody else was asked"
+    assert compute.calls == ["launch w-1", "stop i-1"]
+    assert live_cloud.count() == 0, "no other service was called"
 
 
-def test_what_a_cloud_in_python_leaves_out_is_not_gone(live_cloud: FakeCloud) -> None:
-    garage = Garage()
+def test_missing_id_does_not_mean_absent(live_cloud: FakeCloud) -> None:
+    compute = DictCompute()
     old = {"status": "stopped", "ec2_instance_id": "i-1", "aws_region": "us-east-1"}
     worker = {"id": "w-1", "created_at": "2026-01-01T00:00:00Z", **old}
-    clients = live_cloud.clients(control_plane=Records(worker), compute=garage)
+    clients = live_cloud.clients(control_plane=Records(worker), compute=compute)
     unknown = lcm.reconcile({**worker, "version": 1}, clients=clients)
     assert (unknown.outcome, unknown.to_status) == ("retry", "stopped") and unknown.error is not None
-    assert unknown.error.message == "nothing was said about i-1"
-    garage.states["i-1"] = lcm.ABSENT
+    assert unknown.error.message == "no result for i-1"
+    compute.states["i-1"] = lcm.ABSENT
     gone = lcm.reconcile({**worker, "version": 1}, clients=clients)
     assert gone.to_status == "terminated", str(gone)

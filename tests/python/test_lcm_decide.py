@@ -1,4 +1,4 @@
-"""Deciding from Python: what goes in, what comes out, and what is said about what cannot go in."""
+"""Decisions from Python: inputs, results and errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RECORD: dict[str, Any] = {
 }
 
 
-def test_a_worker_and_its_dict_lead_to_the_same_decision() -> None:
+def test_worker_and_dict_have_the_same_decision() -> None:
     seen = lcm.Observation(ec2="stopped")
     from_dict = lcm.decide(RECORD, seen, now=NOW)
     from_worker = lcm.decide(lcm.Worker.from_dict(RECORD), seen, now=NOW)
@@ -42,7 +42,7 @@ def test_a_worker_and_its_dict_lead_to_the_same_decision() -> None:
     assert from_dict.effects[0].details == {"instance": "i-1"}
 
 
-def test_a_worker_keeps_what_it_does_not_know_and_shows_no_secret() -> None:
+def test_worker_keeps_unknown_fields_and_hides_secrets() -> None:
     worker = lcm.Worker.from_dict(RECORD)
     assert worker.to_dict()["rack"] == {"row": 9}
     assert worker.license["seats"] == 5
@@ -51,7 +51,7 @@ def test_a_worker_keeps_what_it_does_not_know_and_shows_no_secret() -> None:
     assert "hunter2" not in shown and "s3cret" not in shown
 
 
-def test_a_worker_can_be_pickled_copied_hashed_and_matched_but_not_changed() -> None:
+def test_worker_is_an_immutable_value() -> None:
     worker = lcm.Worker.from_dict(RECORD)
     again = pickle.loads(pickle.dumps(worker))
     assert again == worker and hash(again) == hash(worker)
@@ -67,7 +67,7 @@ def test_a_worker_can_be_pickled_copied_hashed_and_matched_but_not_changed() -> 
         worker.status = lcm.WorkerStatus.RUNNING  # type: ignore[misc]
 
 
-def test_a_replaced_field_is_read_like_any_other() -> None:
+def test_replaced_field_is_validated() -> None:
     worker = lcm.Worker.from_dict(RECORD).replace(drain_started_at=NOW, status="draining", version=7)
     assert (worker.status, worker.drain_started_at, worker.version) == ("draining", NOW, 7)
     with pytest.raises(TypeError, match='a worker has no field "desired"; accepted: id, status, desired_status'):
@@ -77,7 +77,7 @@ def test_a_replaced_field_is_read_like_any_other() -> None:
 
 
 @pytest.mark.parametrize(
-    ("record", "error", "said"),
+    ("record", "error", "message"),
     [
         ({"id": "w-1", "status": "asleep"}, lcm.InvalidRecord, 'field `status` is "asleep"; accepted: pending, '),
         ({"status": "running"}, lcm.InvalidRecord, "field `id` is missing or empty; accepted: non-empty text"),
@@ -92,25 +92,25 @@ def test_a_replaced_field_is_read_like_any_other() -> None:
         (object(), TypeError, "worker is a object; accepted: "),
     ],
 )
-def test_what_cannot_be_a_worker_is_said(record: Any, error: type[Exception], said: str) -> None:
-    # Where a record is passed on, all of it has to be readable; a decision does not read what it does not look at.
+def test_invalid_record_is_explained(record: Any, error: type[Exception], message: str) -> None:
+    # A stored record is validated as a whole; a decision only reads the fields it depends on.
     readers: list[Callable[[Any], object]] = [lcm.Worker.from_dict]
     if not isinstance(record, dict) or not record.keys() & {"rack", "x", 3}:
         readers.append(lambda record: lcm.decide(record, lcm.Observation()))
     for read in readers:
         with pytest.raises(error) as raised:
             read(record)
-        assert said in str(raised.value)
+        assert message in str(raised.value)
 
 
-def test_a_record_that_holds_itself_is_refused() -> None:
+def test_recursive_record_is_refused() -> None:
     record: dict[str, Any] = {"id": "w-1", "status": "running"}
     record["metadata"] = record
     with pytest.raises(ValueError, match="nested more than 64 deep"):
         lcm.Worker.from_dict(record)
 
 
-def test_a_naive_now_could_mean_any_hour_and_is_refused() -> None:
+def test_naive_datetime_is_refused() -> None:
     with pytest.raises(ValueError, match="now is 2026-02-06 08:00:00, which has no time zone"):
         lcm.decide(RECORD, lcm.Observation(ec2="stopped"), now=datetime(2026, 2, 6, 8))
     with pytest.raises(TypeError, match="now is a str; accepted: a datetime with a time zone"):
@@ -120,7 +120,7 @@ def test_a_naive_now_could_mean_any_hour_and_is_refused() -> None:
     assert lcm.decide(RECORD, seen, now=elsewhere) == lcm.decide(RECORD, seen, now=NOW)
 
 
-def test_absent_and_no_answer_are_never_the_same() -> None:
+def test_absent_differs_from_a_failed_call() -> None:
     running = {**RECORD, "status": "running"}
     gone = lcm.decide(running, lcm.Observation(ec2=lcm.ABSENT), now=NOW)
     assert (gone.to_status, gone.reason.code) == (lcm.WorkerStatus.TERMINATED, lcm.ReasonCode.GONE)
@@ -132,13 +132,13 @@ def test_absent_and_no_answer_are_never_the_same() -> None:
     assert not_asked.reason.code is lcm.ReasonCode.NOT_OBSERVED
 
 
-def test_a_record_without_an_instance_is_told_what_carries_its_tag() -> None:
+def test_record_without_instance_adopts_a_tagged_one() -> None:
     pending = {"id": "w-1", "status": "pending", "template_name": "metal"}
     adopted = lcm.decide(pending, lcm.Observation(ec2=lcm.Instance("running", id="i-7")), now=NOW)
     assert adopted.reason.code is lcm.ReasonCode.ADOPTED and adopted.changes["ec2_instance_id"] == "i-7"
 
 
-def test_a_launch_is_planned_whole() -> None:
+def test_launch_plan_is_complete() -> None:
     region = lcm.RegionConfig("subnet-1", ("sg-1",), default_tags={"owner": "lab"})
     policy = lcm.Policy(default_region="us-east-1", regions={"us-east-1": region})
     seen = lcm.Observation(
@@ -156,7 +156,7 @@ def test_a_launch_is_planned_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parts", "said"),
+    ("parts", "message"),
     [
         ({"ec2": "sleeping"}, "accepted: pending, running, stopping, stopped, shutting-down, terminated"),
         ({"ec2": {"state": "running", "color": "red"}}, "unknown field `color`"),
@@ -165,14 +165,14 @@ def test_a_launch_is_planned_whole() -> None:
         ({"idle_checked_at": datetime(2026, 2, 6)}, "idle_checked_at is 2026-02-06 00:00:00, which has no time zone"),
     ],
 )
-def test_an_observation_that_cannot_be_meant_is_refused_when_it_is_made(parts: dict[str, Any], said: str) -> None:
+def test_invalid_observation_is_refused(parts: dict[str, Any], message: str) -> None:
     with pytest.raises((ValueError, TypeError)) as raised:
         lcm.Observation(**parts)
-    assert said in str(raised.value)
+    assert message in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("knobs", "said"),
+    ("fields", "message"),
     [
         ({"consistency_window": 120}, "consistency_window is 120; accepted: a timedelta"),
         ({"metrics_interval": timedelta(seconds=-1)}, "policy.metrics_interval is -1 s; accepted: a time from 0 up"),
@@ -180,13 +180,13 @@ def test_an_observation_that_cannot_be_meant_is_refused_when_it_is_made(parts: d
         ({"max_session_retries": -1}, "policy: invalid value"),
     ],
 )
-def test_a_policy_that_cannot_be_meant_is_refused_when_it_is_made(knobs: dict[str, Any], said: str) -> None:
+def test_invalid_policy_is_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises((ValueError, TypeError)) as raised:
-        lcm.Policy(**knobs)
-    assert said in str(raised.value)
+        lcm.Policy(**fields)
+    assert message in str(raised.value)
 
 
-def test_inputs_can_be_pickled_and_compared_too() -> None:
+def test_inputs_can_be_pickled_and_compared() -> None:
     seen = lcm.Observation(ec2=lcm.Instance("running", tags={"a": "b"}), sessions=[{"id": "s-1", "status": "running"}])
     policy = lcm.Policy(scale_down=lcm.ScaleDownPolicy(enabled=True, min_workers=2))
     for value in (seen, policy, lcm.ABSENT, lcm.CallFailure("refused", "no")):
@@ -196,7 +196,7 @@ def test_inputs_can_be_pickled_and_compared_too() -> None:
     assert json.loads(json.dumps(seen.to_dict()))["ec2"]["tags"] == {"a": "b"}
 
 
-def test_a_decision_is_ready_for_json() -> None:
+def test_decision_converts_to_json() -> None:
     decision = lcm.decide(RECORD, lcm.Observation(ec2="stopped"), now=NOW)
     shown = json.loads(json.dumps(decision.to_dict()))
     assert shown["outcome"] == "success" and shown["reason"]["code"] == "start_requested"
@@ -206,7 +206,7 @@ def test_a_decision_is_ready_for_json() -> None:
     assert shown["effects"][0]["details"] == {"instance": "i-1"}
 
 
-def test_html_escapes_what_comes_from_outside() -> None:
+def test_html_is_escaped() -> None:
     evil = {"id": "<script>alert(1)</script>", "status": "running", "ec2_instance_id": "<i>"}
     failure = lcm.CallFailure("refused", "<b>no</b>", "<Code>")
     html = lcm.decide(evil, lcm.Observation(ec2=failure))._repr_html_()
@@ -216,7 +216,7 @@ def test_html_escapes_what_comes_from_outside() -> None:
     assert "stop_instance &lt;i&gt;" in lcm.decide(stopping, lcm.Observation(ec2="running"))._repr_html_()
 
 
-def test_a_fleet_is_decided_like_its_workers_one_by_one() -> None:
+def test_fleet_decisions_match_single_decisions() -> None:
     statuses = [status.value for status in lcm.WorkerStatus]
     fleet = [{**RECORD, "id": f"w-{status}", "status": status} for status in statuses]
     seen = lcm.Observation(ec2="stopped")
@@ -233,13 +233,13 @@ def test_a_fleet_is_decided_like_its_workers_one_by_one() -> None:
         many[11]
 
 
-def test_placement_takes_workers_in_service_only_and_gives_them_back_as_they_came() -> None:
+def test_only_workers_in_service_are_eligible() -> None:
     fleet = [{**RECORD, "status": "running"}, {**RECORD, "status": "draining"}]
     leaving = {**RECORD, "status": "running", "desired_status": "stopped"}
     assert lcm.eligible_workers([*fleet, leaving]) == [fleet[0]]
 
 
-def test_a_drain_is_begun_watched_and_called_off() -> None:
+def test_drain_is_started_checked_and_canceled() -> None:
     running = lcm.Worker("w-1", "running")
     begun = lcm.initiate_drain(
         running, [{"id": "s-1", "status": "running"}], reason="upgrade", requested_by="alice", now=NOW

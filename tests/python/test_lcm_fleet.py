@@ -1,4 +1,4 @@
-"""Deciding about a whole fleet at once gives what deciding about each worker does."""
+"""Decisions about a fleet match those about each worker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 NOW = datetime(2026, 2, 6, 8, 0, tzinfo=UTC)
 
-# What each field may hold, ordinary or not.
+# Values of each field, valid and invalid.
 MOMENTS = [
     "2026-02-06T07:59:00Z",
     "2026-02-04T08:00:00.25+02:00",
@@ -80,34 +80,34 @@ SEEN = [
 ]
 
 
-def a_record(dice: random.Random) -> dict[str, Any]:
-    names = [name for name in FIELDS if name != "status" and dice.random() < 0.5]
-    record = {"id": f"w-{dice.randrange(100)}", "status": dice.choice(FIELDS["status"])}
-    record |= {name: dice.choice(FIELDS[name]) for name in names}
+def random_record(rng: random.Random) -> dict[str, Any]:
+    names = [name for name in FIELDS if name != "status" and rng.random() < 0.5]
+    record = {"id": f"w-{rng.randrange(100)}", "status": rng.choice(FIELDS["status"])}
+    record |= {name: rng.choice(FIELDS[name]) for name in names}
     shuffled = list(record.items())
-    dice.shuffle(shuffled)
+    rng.shuffle(shuffled)
     return dict(shuffled)
 
 
-def test_thousands_of_odd_records_are_read_as_each_of_them_is() -> None:
-    dice = random.Random(7)
-    fleet = [a_record(dice) for _ in range(3000)]
-    seen = [dice.choice(SEEN) for _ in fleet]
+def test_random_records_have_the_same_result_in_a_fleet() -> None:
+    rng = random.Random(7)
+    fleet = [random_record(rng) for _ in range(3000)]
+    seen = [rng.choice(SEEN) for _ in fleet]
     many = lcm.decide_many(fleet, seen, now=NOW)
     for record, sight, decision in zip(fleet, seen, many, strict=True):
         assert decision == lcm.decide(lcm.Worker.from_dict(record), sight, now=NOW), record
         assert decision == lcm.decide(record, sight, now=NOW), record
 
 
-def test_a_state_alone_leads_to_the_same_as_an_observation_of_it() -> None:
-    dice = random.Random(8)
-    fleet = [a_record(dice) for _ in range(3000)]
-    states = [dice.choice(list(lcm.Ec2State)) for _ in fleet]
+def test_state_alone_matches_an_observation() -> None:
+    rng = random.Random(8)
+    fleet = [random_record(rng) for _ in range(3000)]
+    states = [rng.choice(list(lcm.Ec2State)) for _ in fleet]
     for record, state, decision in zip(fleet, states, lcm.decide_many(fleet, states, now=NOW), strict=True):
         assert decision == lcm.decide(lcm.Worker.from_dict(record), lcm.Observation(ec2=state), now=NOW), record
 
 
-def test_a_state_alone_stands_for_an_instance_as_the_record_has_it() -> None:
+def test_state_alone_has_the_addresses_of_the_record() -> None:
     record = {"id": "w-1", "status": "running", "ec2_instance_id": "i-1", "public_ip": "203.0.113.7"}
     one_address = {"id": "w-2", "status": "running", "ec2_instance_id": "i-2", "ip_address": "203.0.113.8"}
     fleet = [record, one_address, {"id": "w-3", "status": "provisioning", "ec2_instance_id": "i-3"}]
@@ -125,22 +125,22 @@ def test_a_state_alone_stands_for_an_instance_as_the_record_has_it() -> None:
 
 
 @pytest.mark.parametrize("kind", [dict, OrderedDict, MappingProxyType, lcm.Worker.from_dict])
-def test_any_mapping_and_any_worker_will_do(kind: Any) -> None:
+def test_mappings_and_workers_are_accepted(kind: Any) -> None:
     record = {"id": "w-1", "status": "stopped", "desired_status": "running", "ec2_instance_id": "i-1"}
     (decision,) = lcm.decide_many([kind(record)], "stopped", now=NOW)
     assert decision.to_status == "starting"
 
 
-# Of the wrong type; a launch plan is an object that cannot be read.
+# Values of the wrong type, and a launch plan that cannot be parsed.
 BAD: dict[str, Any] = {"launch_plan": {"region": 1}, "aws_tags": [1], "license": [1], "metadata": [1]}
 
 
-# What no decision looks at.
+# Fields that no decision depends on.
 UNUSED = {"cml_password", "cml_username", "instance_type", "license_status", "license_token", "rack", "terminated_at"}
 
 
 @pytest.mark.parametrize("field", sorted(FIELDS.keys() - UNUSED))
-def test_what_cannot_be_read_is_refused_as_for_one_worker(field: str) -> None:
+def test_invalid_field_is_refused_in_a_fleet(field: str) -> None:
     record = {"id": "w-1", "status": "pending", field: BAD.get(field, {"nested": 1})}
     with pytest.raises(lcm.InvalidRecord) as alone:
         lcm.decide(record, SEEN[0], now=NOW)
@@ -150,7 +150,7 @@ def test_what_cannot_be_read_is_refused_as_for_one_worker(field: str) -> None:
     assert field in str(alone.value)
 
 
-def test_observations_that_do_not_fit_are_refused() -> None:
+def test_wrong_number_of_observations_is_refused() -> None:
     fleet = [{"id": f"w-{number}", "status": "running"} for number in range(3)]
     for wrong in (["running"] * 2, ["running"] * 4, []):
         with pytest.raises(

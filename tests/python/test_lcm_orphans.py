@@ -1,4 +1,4 @@
-"""One pass of discovery and garbage collection, from Python, over real sockets."""
+"""Discovery and garbage collection from Python, over real sockets."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 
 import lcm
 import pytest
+from controller_helpers import assert_ctrl_c_ends
 from lcm.ports import ControlPlane, Patch
 from lcm.testing import FakeCloud
-from live import assert_ctrl_c_ends
 
 GONE = tuple(f"w-{n:02}" for n in range(4, 14))
 OLD = "2020-01-01T00:00:00Z"
@@ -22,7 +22,7 @@ OLD = "2020-01-01T00:00:00Z"
 
 @pytest.fixture
 def fake_cloud() -> Iterator[FakeCloud]:
-    """ADR-014's night: thirteen records, three instances."""
+    """The scenario of ADR-014: thirteen records, three instances."""
     with FakeCloud(scenario="orphans") as cloud:
         yield cloud
 
@@ -31,41 +31,37 @@ def ended(cloud: FakeCloud) -> list[str]:
     return [worker.id for worker in cloud.workers() if worker.status is lcm.WorkerStatus.TERMINATED]
 
 
-def test_ten_of_thirteen_are_marked_in_one_pass_and_none_in_the_next(
-    fake_cloud: FakeCloud, lcm_clients: lcm.Clients
-) -> None:
+def test_ten_of_thirteen_records_are_marked_once(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
     report = lcm.collect_orphans(clients=lcm_clients)
     assert report.terminated == report.orphans == GONE and report.error is None and not report.dry_run
     assert ended(fake_cloud) == list(GONE)
     assert {fake_cloud.worker(id).to_dict()["terminated_by"] for id in GONE} == {"discovery-gc"}
     assert [(region.region, region.seen, region.imported) for region in report.regions] == [("us-east-1", 3, 0)]
-    # The scan, and one direct question about all ten.
+    # The scan, and one call that describes all ten.
     assert fake_cloud.count("DescribeInstances") == 2
     again = lcm.collect_orphans(clients=lcm_clients)
     assert again.terminated == () and again.regions[0].verdicts == ()
 
 
-def test_a_dry_run_reads_everything_and_does_nothing(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
+def test_dry_run_changes_nothing(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
     fake_cloud.run()
     before = fake_cloud.workers(), fake_cloud.events()
     plan = lcm.collect_orphans(clients=lcm_clients, dry_run=True)
     assert plan.dry_run and plan.orphans == GONE and plan.terminated == () and plan.regions[0].imported == 1
     assert str(plan) == "us-east-1: 4 seen, 1 to import, orphans: 10."
     assert (fake_cloud.workers(), fake_cloud.events()) == before
-    asked = {told["operation"] for told in fake_cloud.requests()}
-    assert asked == {"DescribeImages", "DescribeInstances", "list_workers", "get_discovery_settings"}
+    operations = {request["operation"] for request in fake_cloud.requests()}
+    assert operations == {"DescribeImages", "DescribeInstances", "list_workers", "get_discovery_settings"}
 
 
-def test_asyncio_can_wait_for_it_too(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
+def test_discovery_runs_from_asyncio(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
     async def story() -> lcm.DiscoveryReport:
         return await lcm.collect_orphans_async(clients=lcm_clients)
 
     assert asyncio.run(story()).terminated == GONE
 
 
-def test_an_instance_nobody_knows_is_imported_and_one_with_an_owner_is_named(
-    fake_cloud: FakeCloud, lcm_clients: lcm.Clients
-) -> None:
+def test_unknown_instance_is_imported(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
     fake_cloud.run()
     fake_cloud.add_worker(id="w-new", status="pending", aws_region="us-east-1")
     adopted = fake_cloud.run(tags={"lcm:worker_id": "w-new"})
@@ -76,7 +72,7 @@ def test_an_instance_nobody_knows_is_imported_and_one_with_an_owner_is_named(
     assert fake_cloud.worker("w-new").ec2_instance_id == adopted.id, str(result)
 
 
-def test_a_terminated_record_whose_instance_lives_comes_back(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
+def test_terminated_record_of_a_live_instance_is_restored(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
     fake_cloud.update_worker("w-01", status="terminated")
     plan = lcm.collect_orphans(clients=lcm_clients, dry_run=True)
     assert plan.regions[0].resurrected == ("w-01",) and fake_cloud.worker("w-01").status == "terminated"
@@ -84,7 +80,7 @@ def test_a_terminated_record_whose_instance_lives_comes_back(fake_cloud: FakeClo
     assert fake_cloud.worker("w-01").status is lcm.WorkerStatus.RUNNING
 
 
-def test_at_most_as_many_are_marked_as_the_policy_allows(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
+def test_policy_limits_the_marked_records(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
     careful = lcm.Policy(orphans=lcm.OrphanPolicy(max_terminations_per_pass=4))
     report = lcm.collect_orphans(clients=lcm_clients, policy=careful)
     assert report.terminated == GONE[:4]
@@ -95,7 +91,7 @@ def test_at_most_as_many_are_marked_as_the_policy_allows(fake_cloud: FakeCloud, 
     assert len(lcm.collect_orphans(clients=lcm_clients, policy=careful).terminated) == 2
 
 
-def test_a_region_that_seems_empty_is_frozen_unless_its_subnet_is_visible(fake_cloud: FakeCloud) -> None:
+def test_empty_region_is_frozen_unless_its_subnet_is_visible(fake_cloud: FakeCloud) -> None:
     fake_cloud.reset(empty=True)
     for n in range(3):
         known = {"status": "running", "aws_region": "us-east-1", "created_at": OLD}
@@ -105,11 +101,11 @@ def test_a_region_that_seems_empty_is_frozen_unless_its_subnet_is_visible(fake_c
     assert region.is_frozen and report.orphans == report.terminated == () and ended(fake_cloud) == []
     assert "The region is frozen: the scan shows no instance at all" in str(report)
     assert "frozen" in region.verdicts[0].why and "frozen" in report._repr_html_()
-    # With the subnet of the settings in sight the credentials are right, and nothing being there is the truth.
+    # With the configured subnet visible, the credentials are right and the region is empty.
     assert len(lcm.collect_orphans(clients=fake_cloud.clients()).terminated) == 3
 
 
-def test_what_ec2_does_not_answer_terminates_nobody(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
+def test_failed_describe_terminates_no_record(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
     fake_cloud.fail_next("DescribeInstances", times=9)
     unscanned = lcm.collect_orphans(clients=lcm_clients).regions[0]
     assert unscanned.error is not None and unscanned.error.kind is lcm.FailureKind.THROTTLED
@@ -121,7 +117,7 @@ def test_what_ec2_does_not_answer_terminates_nobody(fake_cloud: FakeCloud, lcm_c
     assert ended(fake_cloud) == []
 
 
-def test_the_young_and_the_protected_are_left_alone(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
+def test_young_and_protected_instances_are_kept(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
     kept = fake_cloud.run(tags={"lcm:protect": "yes"})
     fake_cloud.advance(60)
     fake_cloud.add_worker(id="w-kept", status="running", ec2_instance_id=kept.id, aws_region="us-east-1")
@@ -130,12 +126,12 @@ def test_the_young_and_the_protected_are_left_alone(fake_cloud: FakeCloud, lcm_c
     young = {"status": "provisioning", "aws_region": "us-east-1", "created_at": fake_cloud.now.isoformat()}
     fake_cloud.add_worker(id="w-young", ec2_instance_id="i-0dead0000000000ff", **young)
     report = lcm.collect_orphans(clients=lcm_clients)
-    told = {verdict.worker_id: verdict.conclusion.value for verdict in report.regions[0].verdicts}
-    assert (told["w-kept"], told["w-young"]) == ("protected", "young")
+    conclusions = {verdict.worker_id: verdict.conclusion.value for verdict in report.regions[0].verdicts}
+    assert (conclusions["w-kept"], conclusions["w-young"]) == ("protected", "young")
     assert report.terminated == GONE
 
 
-def test_a_region_that_is_not_asked_for_is_left_alone(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
+def test_other_regions_are_left_unchanged(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
     fake_cloud.add_worker(
         id="w-west", status="running", ec2_instance_id="i-0dead0000000000aa", aws_region="us-west-2", created_at=OLD
     )
@@ -145,23 +141,23 @@ def test_a_region_that_is_not_asked_for_is_left_alone(fake_cloud: FakeCloud, lcm
     assert ended(fake_cloud) == ["w-west"]
 
 
-def test_without_the_records_nothing_is_concluded(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
+def test_failed_record_list_has_no_conclusions(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
     fake_cloud.inject({"kind": "error", "code": "500"}, service="control-plane", operation="list_workers")
     report = lcm.collect_orphans(clients=lcm_clients)
     assert report.regions == () and report.error is not None
     assert str(report).startswith("Nothing was done: ") and "Nothing was done" in report._repr_html_()
 
 
-def test_a_record_that_cannot_be_written_is_told(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
+def test_failed_write_is_reported(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
     fake_cloud.inject({"kind": "error", "code": "403"}, service="control-plane", operation="terminate_worker", times=1)
     report = lcm.collect_orphans(clients=lcm_clients)
-    # Several are written at a time, so any of them may have met the refusal.
+    # Records are written concurrently, so any of them may have failed.
     [refused] = set(GONE) - set(ended(fake_cloud))
     assert report.orphans == GONE and report.terminated == tuple(id for id in GONE if id != refused)
     assert report.regions[0].error is not None and report.regions[0].error.kind is lcm.FailureKind.REFUSED
 
 
-def test_reports_are_data(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
+def test_reports_are_values(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
     fake_cloud.update_worker("w-13", name="<b>")
     report = lcm.collect_orphans(clients=lcm_clients, dry_run=True)
     assert pickle.loads(pickle.dumps(report)) == report and hash(report)
@@ -172,7 +168,7 @@ def test_reports_are_data(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> No
         "conclusion": "orphan",
     }
     html = report._repr_html_()
-    assert "dry run" in html and html.count("<tr>") == 10 and "EC2 says that the instance is gone" in html
+    assert "dry run" in html and html.count("<tr>") == 10 and "EC2 reports that the instance does not exist" in html
     match report:
         case lcm.DiscoveryReport(regions=(lcm.RegionReport(region="us-east-1", seen=3),), error=None):
             pass
@@ -182,7 +178,7 @@ def test_reports_are_data(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> No
         report.dry_run = False  # type: ignore[misc]
 
 
-def test_what_is_shown_is_escaped() -> None:
+def test_report_html_is_escaped() -> None:
     verdict = lcm.Verdict("<script>", "<i>", lcm.Conclusion.FROZEN)
     for html in (
         lcm.OrphanReport("<x>", (verdict,), ("<y>",))._repr_html_(),
@@ -192,7 +188,7 @@ def test_what_is_shown_is_escaped() -> None:
 
 
 class Records(ControlPlane):
-    """Records of one's own, which take their time to be written."""
+    """A control plane with slow writes."""
 
     def __init__(self, *workers: lcm.Worker, slow: float = 0.0) -> None:
         self.rows = {worker.id: worker.replace(version=1) for worker in workers}
@@ -237,15 +233,15 @@ class Records(ControlPlane):
 FILTER = {"WORKER_DISCOVERY_AMI_FILTER": "cisco-cml2.9*"}
 
 
-def test_records_of_ones_own_are_collected(fake_cloud: FakeCloud) -> None:
+def test_python_control_plane_is_collected(fake_cloud: FakeCloud) -> None:
     records = Records(*fake_cloud.workers())
     report = lcm.collect_orphans(clients=fake_cloud.clients(FILTER, control_plane=records))
     assert report.terminated == GONE == tuple(records.gone)
-    # Who listens to events is another question than who owns the records.
-    assert {told["operation"] for told in fake_cloud.requests(service="control-plane")} == {"publish_event"}
+    # Events go to the fake control plane, because only the records are replaced.
+    assert {request["operation"] for request in fake_cloud.requests(service="control-plane")} == {"publish_event"}
 
 
-def test_a_pass_that_would_take_the_whole_account_is_refused_and_so_is_one_that_is_switched_off(
+def test_unfiltered_and_disabled_discovery_is_refused(
     fake_cloud: FakeCloud,
 ) -> None:
     records = Records(*fake_cloud.workers())
@@ -257,16 +253,16 @@ def test_a_pass_that_would_take_the_whole_account_is_refused_and_so_is_one_that_
 
 
 @pytest.mark.parametrize("ending", ["cancel", "timeout"])
-def test_a_pass_that_is_given_up_writes_the_records_under_way_and_no_others(fake_cloud: FakeCloud, ending: str) -> None:
+def test_interrupted_run_finishes_only_pending_writes(fake_cloud: FakeCloud, ending: str) -> None:
     records = Records(*fake_cloud.workers(), slow=6 if ending == "timeout" else 0.5)
     clients = fake_cloud.clients(FILTER, control_plane=records)
 
     async def story() -> None:
-        # Looking takes far less than that, and writing one record longer.
+        # The scan takes far less than that, and one write longer.
         limit = 3 if ending == "timeout" else None
         task = asyncio.create_task(lcm.collect_orphans_async(clients=clients, timeout=limit))
         assert await asyncio.to_thread(records.writing.wait, 60)
-        # The next one would be quick.
+        # Later writes would be fast.
         records.slow = 0
         if ending == "cancel":
             task.cancel()
@@ -278,18 +274,18 @@ def test_a_pass_that_is_given_up_writes_the_records_under_way_and_no_others(fake
         await asyncio.sleep(1)
 
     asyncio.run(story())
-    # They are written some at a time.
+    # Records are written in batches.
     assert "w-04" in records.gone and sorted(records.begun) == records.gone
     assert set(records.gone) < set(GONE)
 
 
-def test_ctrl_c_ends_a_pass_at_once(fake_cloud: FakeCloud) -> None:
+def test_ctrl_c_interrupts_the_call(fake_cloud: FakeCloud) -> None:
     fake_cloud.inject({"kind": "latency", "seconds": 60, "on": "real"}, service="ec2")
     script = "import lcm; print('ready', flush=True); lcm.collect_orphans()"
     assert_ctrl_c_ends(script, fake_cloud.env)
 
 
-def test_wrong_arguments_are_named(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
+def test_invalid_arguments_are_named(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
     with pytest.raises(TypeError, match=r"regions is 'us-east-1'; accepted: a list of names"):
         lcm.collect_orphans(clients=lcm_clients, regions="us-east-1")
     with pytest.raises(TypeError, match=r"regions is \[7\]; accepted: a list of names"):
@@ -304,7 +300,7 @@ def test_wrong_arguments_are_named(fake_cloud: FakeCloud, lcm_clients: lcm.Clien
         lcm.collect_orphans(clients=lcm_clients, policy={})  # type: ignore[arg-type]
 
 
-def test_waiting_on_the_loop_that_the_ports_need_is_refused(fake_cloud: FakeCloud) -> None:
+def test_blocking_the_loop_of_the_ports_is_refused(fake_cloud: FakeCloud) -> None:
     async def story() -> None:
         clients = fake_cloud.clients(FILTER, control_plane=Records(*fake_cloud.workers()))
         await lcm.collect_orphans_async(clients=clients, dry_run=True)

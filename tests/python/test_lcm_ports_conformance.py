@@ -1,4 +1,4 @@
-"""Ports written in Python, against the suites that the ones written in Rust have to pass."""
+"""Python ports pass the conformance suites of the Rust ports."""
 
 from __future__ import annotations
 
@@ -13,57 +13,57 @@ import lcm
 import pytest
 from lcm.ports import Held, Patch, Won
 from lcm.testing import conformance
-from own_cloud import CloudWorld, GaugesWorld, OwnCloud, OwnGauges
-from own_cml import CmlHouse, OwnCml
-from own_keys import KeysWorld, OwnKeys, PlainKeysWorld
-from own_records import OwnRecords, RecordsWorld
+from python_aws import ComputeWorld, MetricsWorld, PythonCompute, PythonMetrics
+from python_cml import CmlWorld, PythonCml
+from python_control_plane import ControlPlaneWorld, PythonControlPlane
+from python_coordination import BlockingCoordinationWorld, CoordinationWorld, PythonCoordination
 
 
-def test_a_control_plane_in_python_conforms() -> None:
-    conformance.check_control_plane(RecordsWorld())
+def test_python_control_plane_conforms() -> None:
+    conformance.check_control_plane(ControlPlaneWorld())
 
 
-def test_a_cloud_in_python_conforms() -> None:
-    conformance.check_compute(CloudWorld())
+def test_python_compute_conforms() -> None:
+    conformance.check_compute(ComputeWorld())
 
 
-def test_metrics_in_python_conform() -> None:
-    conformance.check_metrics(GaugesWorld())
+def test_python_metrics_conform() -> None:
+    conformance.check_metrics(MetricsWorld())
 
 
-def test_a_cml_in_python_conforms() -> None:
-    conformance.check_cml(CmlHouse())
+def test_python_cml_conforms() -> None:
+    conformance.check_cml(CmlWorld())
 
 
-@pytest.mark.parametrize("world", [KeysWorld(), PlainKeysWorld()], ids=["async", "plain"])
-def test_leases_keys_and_watches_in_python_conform(world: KeysWorld | PlainKeysWorld) -> None:
+@pytest.mark.parametrize("world", [CoordinationWorld(), BlockingCoordinationWorld()], ids=["async", "plain"])
+def test_python_coordination_conforms(world: CoordinationWorld | BlockingCoordinationWorld) -> None:
     conformance.check_coordination(world)
-    keys = world.keys if isinstance(world.keys, OwnKeys) else world.keys.keys
+    keys = world.keys if isinstance(world.keys, PythonCoordination) else world.keys.keys
     deadline = time.monotonic() + 30
     while keys.watches:
         assert time.monotonic() < deadline, "every watch is closed"
         time.sleep(0.01)
 
 
-class Forgetful(OwnRecords):
-    """Keeps what a worker shows of itself, and so loses what it does not show."""
+class LosesSecrets(PythonControlPlane):
+    """Stores ``to_dict()``, which loses the secrets."""
 
     async def write(self, patch: Patch, /) -> int:
-        before = self._to_change(patch.worker_id)
+        before = self._writable_record(patch.worker_id)
         await super().write(patch)
         return self._store(patch.apply_to(before).to_dict(), int(before["version"]))
 
 
-class Careless(OwnRecords):
-    """Writes whatever the version."""
+class IgnoresVersion(PythonControlPlane):
+    """Ignores the expected version."""
 
     async def write(self, patch: Patch, /) -> int:
-        record = self._to_change(patch.worker_id)
+        record = self._writable_record(patch.worker_id)
         return self._store(patch.apply_to(record).to_dict(), record["version"])
 
 
-class Hasty(OwnCloud):
-    """Takes no answer for an answer."""
+class ReportsAbsent(PythonCompute):
+    """Reports instances as absent after a failed call."""
 
     def instances(self, region: str, ids: list[str], /) -> dict[str, Any]:
         try:
@@ -72,34 +72,34 @@ class Hasty(OwnCloud):
             return dict.fromkeys(ids, lcm.ABSENT)
 
 
-class Doubling(OwnCloud):
-    """Launches whenever it is told to."""
+class IgnoresToken(PythonCompute):
+    """Ignores the client token."""
 
     def launch(self, plan: lcm.FrozenMap, /) -> str:
         self.regions[plan["region"]].launches.clear()
         return super().launch(plan)
 
 
-class Optimist(OwnGauges):
-    """Takes silence for idleness."""
+class ReportsZero(PythonMetrics):
+    """Reports missing metrics as zero."""
 
     def utilization(self, region: str, ids: list[str], until: datetime, /) -> Mapping[str, Any]:
-        told = super().utilization(region, ids, until)
-        return {id: seen or lcm.CloudMetrics(0.0, 0.0, 0.0) for id, seen in told.items()}
+        found = super().utilization(region, ids, until)
+        return {id: seen or lcm.CloudMetrics(0.0, 0.0, 0.0) for id, seen in found.items()}
 
 
-class Stubborn(OwnCml):
-    """Says that one who cannot be asked has refused."""
+class ReportsRefused(PythonCml):
+    """Reports an unreachable system as ``refused``."""
 
-    def _reach(self, at: Any) -> None:
+    def _check_available(self, at: Any) -> None:
         try:
-            super()._reach(at)
+            super()._check_available(at)
         except lcm.PortError as error:
             raise lcm.PortError(error.message, "refused") from error
 
 
-class Generous(OwnKeys):
-    """Lets everybody win."""
+class LetsAllWin(PythonCoordination):
+    """Lets every claim win."""
 
     async def claim(self, key: str, value: str, lease_id: int, /) -> Won | Held:
         if key in self.keys:
@@ -107,91 +107,103 @@ class Generous(OwnKeys):
         return await super().claim(key, value, lease_id)
 
 
-class Deaf(OwnKeys):
-    """Forgets to tell that a lease has ended."""
+class RenewsExpired(PythonCoordination):
+    """Renews expired leases."""
 
     async def renew(self, lease_id: int, /) -> Any:
         return (await super().renew(lease_id)) if lease_id in self.leases else timedelta(seconds=2)
 
 
 WRONG: list[tuple[Any, Any, str, str]] = [
-    (conformance.check_control_plane, RecordsWorld(Forgetful()), "license reports move the pending token", '"t0ken"'),
     (
         conformance.check_control_plane,
-        RecordsWorld(Careless()),
+        ControlPlaneWorld(LosesSecrets()),
+        "license reports move the pending token",
+        '"t0ken"',
+    ),
+    (
+        conformance.check_control_plane,
+        ControlPlaneWorld(IgnoresVersion()),
         "writes are conditional on the version",
         "the version is old",
     ),
-    (conformance.check_compute, CloudWorld(Hasty()), "failed calls never mean absence", "Absent"),
+    (conformance.check_compute, ComputeWorld(ReportsAbsent()), "failed calls never mean absence", "Absent"),
     (
         conformance.check_compute,
-        CloudWorld(Doubling()),
+        ComputeWorld(IgnoresToken()),
         "launches are idempotent",
         "the same plan returns the same instance",
     ),
     (
         conformance.check_metrics,
-        GaugesWorld(Optimist()),
+        MetricsWorld(ReportsZero()),
         "missing values are none",
         "an instance without data is found with empty metrics",
     ),
-    (conformance.check_cml, CmlHouse(Stubborn()), "unavailable systems never refuse", "left: Refused"),
-    (conformance.check_coordination, KeysWorld(Generous()), "keys are claimed once", "the second claim loses: Ok(Won"),
+    (conformance.check_cml, CmlWorld(ReportsRefused()), "unavailable systems never refuse", "left: Refused"),
     (
         conformance.check_coordination,
-        KeysWorld(Deaf()),
+        CoordinationWorld(LetsAllWin()),
+        "keys are claimed once",
+        "the second claim loses: Ok(Won",
+    ),
+    (
+        conformance.check_coordination,
+        CoordinationWorld(RenewsExpired()),
         "leases live until they are revoked",
         "a revoked lease is gone",
     ),
 ]
 
 
-@pytest.mark.parametrize(("check", "world", "promise", "shown"), WRONG, ids=[row[2] for row in WRONG])
-def test_a_port_that_breaks_a_promise_is_told_which_one(
-    check: Any, world: Any, promise: str, shown: str, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("check", "world", "rule", "shown"), WRONG, ids=[row[2] for row in WRONG])
+def test_violated_rule_is_named(
+    check: Any, world: Any, rule: str, shown: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(AssertionError) as broken:
         check(world)
-    told = str(broken.value)
-    assert told.splitlines()[0].endswith(f": {promise}") and "breaks a rule of lcm.ports." in told, told
-    assert shown in told and "Last calls:" in told, told
-    assert "/conformance/" in told.splitlines()[-1], "it says where the promise is written down"
-    assert capfd.readouterr().err == "", "whoever asked is told, and nobody else"
+    text = str(broken.value)
+    assert text.splitlines()[0].endswith(f": {rule}") and "breaks a rule of lcm.ports." in text, text
+    assert shown in text and "Last calls:" in text, text
+    assert "/conformance/" in text.splitlines()[-1], "the location of the rule is shown"
+    assert capfd.readouterr().err == "", "the panic is not printed"
 
 
-def test_what_a_port_raises_by_accident_is_the_cause() -> None:
-    class Broken(OwnRecords):
+def test_unexpected_exception_is_the_cause() -> None:
+    class Broken(PythonControlPlane):
         async def template(self, name: str, /) -> Any:
             raise KeyError("shelf")
 
     with pytest.raises(AssertionError, match=r"template\('nothing'\) → raised KeyError\('shelf'\)") as broken:
-        conformance.check_control_plane(RecordsWorld(Broken()))
+        conformance.check_control_plane(ControlPlaneWorld(Broken()))
     assert isinstance(broken.value.__cause__, KeyError)
 
 
-def test_a_world_that_cannot_be_set_up_says_so_itself() -> None:
-    class Shut(RecordsWorld):
+def test_exception_of_the_world_is_raised() -> None:
+    class Failing(ControlPlaneWorld):
         def put_worker(self, record: Any, /) -> None:
             raise FileNotFoundError("the shelf is gone")
 
         put_unreadable = put_worker
 
     with pytest.raises(FileNotFoundError, match="the shelf is gone"):
-        conformance.check_control_plane(Shut())
+        conformance.check_control_plane(Failing())
 
 
-def test_what_is_no_world_or_gives_no_port_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"a object is no lcm.testing.conformance.EventsWorld: it lacks events"):
+def test_invalid_world_is_refused() -> None:
+    with pytest.raises(
+        TypeError, match=r"object does not implement lcm.testing.conformance.EventsWorld: missing events"
+    ):
         conformance.check_events(object())  # type: ignore[arg-type]
 
-    class Empty(RecordsWorld):
+    class Empty(ControlPlaneWorld):
         def control_plane(self) -> Any:
             return None
 
-    with pytest.raises(TypeError, match=r"a NoneType is no lcm.ports.ControlPlane: it lacks workers"):
+    with pytest.raises(TypeError, match=r"NoneType does not implement lcm.ports.ControlPlane: missing workers"):
         conformance.check_control_plane(Empty())
 
-    class Vague(CloudWorld):
+    class Vague(ComputeWorld):
         def plan(self) -> dict[str, Any]:
             return {"image_id": "ami-1"}
 
@@ -199,17 +211,17 @@ def test_what_is_no_world_or_gives_no_port_is_refused() -> None:
         conformance.check_compute(Vague())
 
 
-def test_coroutines_run_on_the_loop_they_belong_to() -> None:
+def test_coroutines_run_on_the_given_loop() -> None:
     seen: set[threading.Thread] = set()
 
-    class Watched(OwnRecords):
+    class Watched(PythonControlPlane):
         async def worker(self, id: str, /) -> Any:
             seen.add(threading.current_thread())
             return await super().worker(id)
 
     async def story() -> None:
         loop = asyncio.get_running_loop()
-        world = RecordsWorld(Watched())
+        world = ControlPlaneWorld(Watched())
         await asyncio.to_thread(conformance.check_control_plane, world, loop=loop)
         with pytest.raises(RuntimeError, match="the loop that the port runs on"):
             conformance.check_control_plane(world, loop=loop)

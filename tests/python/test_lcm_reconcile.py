@@ -1,4 +1,4 @@
-"""One pass over one worker, from Python, over real sockets."""
+"""Reconciles of one worker from Python, over real sockets."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from typing import Any
 
 import lcm
 import pytest
+from controller_helpers import assert_ctrl_c_ends
 from lcm.testing import FakeCloud
-from live import assert_ctrl_c_ends
 
 
 @pytest.fixture
 def fake_cloud() -> Iterator[FakeCloud]:
-    """The package's own, in place of the command that the other tests use."""
+    """The fake cloud of the package instead of the command's."""
     with FakeCloud() as cloud:
         yield cloud
 
@@ -47,7 +47,7 @@ def run_python(script: str, cloud: FakeCloud | None = None) -> subprocess.Comple
     )
 
 
-def test_a_worker_is_launched_from_nothing(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
+def test_pending_worker_is_launched(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
     fake_cloud.add_template(name="metal", instance_type="m5zn.metal")
     fake_cloud.add_worker(id="w-1", status="pending", template_name="metal", aws_region="us-east-1")
     launched = lcm.reconcile(fake_cloud.worker("w-1"), clients=lcm_clients)
@@ -62,14 +62,14 @@ def test_a_worker_is_launched_from_nothing(fake_cloud: FakeCloud, lcm_clients: l
     assert fake_cloud.count("RunInstances") == 1
 
 
-def test_a_dry_run_reads_everything_and_does_nothing(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
+def test_dry_run_changes_nothing(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
     worker = add_running(fake_cloud, status="stopping")
     plan = lcm.reconcile(worker, clients=lcm_clients, dry_run=True)
     assert plan.dry_run and [str(effect.result) for effect in plan.effects] == ["planned"]
     assert fake_cloud.count("StopInstances") == 0 and fake_cloud.worker("w-1") == worker
 
 
-def test_a_call_that_fails_is_an_outcome_and_no_exception(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
+def test_failed_call_is_a_result_without_an_exception(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
     worker = add_running(fake_cloud, status="stopping")
     fake_cloud.fail_next("DescribeInstances", times=9)
     result = lcm.reconcile(worker, clients=lcm_clients)
@@ -81,7 +81,7 @@ def test_a_call_that_fails_is_an_outcome_and_no_exception(fake_cloud: FakeCloud,
     assert "retry" in result._repr_html_()
 
 
-def test_the_environment_is_enough(fake_cloud: FakeCloud, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_default_to_the_environment(fake_cloud: FakeCloud, monkeypatch: pytest.MonkeyPatch) -> None:
     instance = fake_cloud.run()
     fake_cloud.advance(60)
     worker = fake_cloud.add_worker(id="w-1", status="stopped", ec2_instance_id=instance.id, aws_region="us-east-1")
@@ -93,7 +93,7 @@ def test_the_environment_is_enough(fake_cloud: FakeCloud, monkeypatch: pytest.Mo
         lcm.reconcile(worker)
 
 
-def test_wrong_arguments_are_named(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
+def test_invalid_arguments_are_named(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
     worker = lcm.Worker("w-1", "terminated")
     with pytest.raises(TypeError, match=r"clients is a dict; accepted: lcm.Clients or None"):
         lcm.reconcile(worker, clients={})  # type: ignore[arg-type]
@@ -107,14 +107,14 @@ def test_wrong_arguments_are_named(fake_cloud: FakeCloud, lcm_clients: lcm.Clien
         lcm.reconcile({"id": "w-1", "status": "asleep"}, clients=lcm_clients)
 
 
-def test_a_policy_keeps_the_regions_of_the_settings(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
+def test_policy_keeps_the_regions_of_the_settings(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
     fake_cloud.add_template(name="metal", instance_type="m5zn.metal")
     worker = fake_cloud.add_worker(id="w-1", status="pending", template_name="metal")
     plan = lcm.reconcile(worker, clients=lcm_clients, policy=lcm.Policy(max_session_retries=1), dry_run=True)
     assert plan.to_status is lcm.WorkerStatus.PROVISIONING, str(plan)
 
 
-def test_a_pass_that_takes_too_long_is_given_up(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
+def test_slow_reconcile_times_out(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
     worker = add_running(fake_cloud, status="stopping")
     fake_cloud.inject({"kind": "latency", "seconds": 60, "on": "real"}, service="ec2")
     with pytest.raises(TimeoutError, match=r"the pass took longer than 0.2 s"):
@@ -123,7 +123,7 @@ def test_a_pass_that_takes_too_long_is_given_up(fake_cloud: FakeCloud, lcm_clien
         asyncio.run(lcm.reconcile_async(worker, clients=lcm_clients, timeout=0.2))
 
 
-def test_many_threads_reconcile_at_once(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
+def test_threads_reconcile_concurrently(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
     workers = [add_running(fake_cloud, f"w-{n}", status="stopping") for n in range(8)]
     with ThreadPoolExecutor(8) as threads:
         outcomes = list(threads.map(lambda worker: lcm.reconcile(worker, clients=lcm_clients), workers))
@@ -131,7 +131,7 @@ def test_many_threads_reconcile_at_once(fake_cloud: FakeCloud, lcm_clients: lcm.
     assert all(result.effects[0].result is lcm.EffectResult.DONE for result in outcomes)
 
 
-def test_other_threads_go_on_while_one_waits(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
+def test_other_threads_run_during_a_reconcile(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
     worker = add_running(fake_cloud, status="stopping")
     fake_cloud.inject({"kind": "latency", "seconds": 1, "on": "real"}, service="ec2", times=1)
     waiting = threading.Thread(target=lambda: lcm.reconcile(worker, clients=lcm_clients))
@@ -143,7 +143,7 @@ def test_other_threads_go_on_while_one_waits(fake_cloud: FakeCloud, lcm_clients:
     assert turns > 5
 
 
-def test_asyncio_waits_for_many_at_once(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
+def test_asyncio_reconciles_concurrently(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
     workers = [add_running(fake_cloud, f"w-{n}", status="stopping") for n in range(5)]
 
     async def story() -> list[lcm.ReconcileResult]:
@@ -155,7 +155,7 @@ def test_asyncio_waits_for_many_at_once(fake_cloud: FakeCloud, lcm_clients: lcm.
         asyncio.run(lcm.reconcile_async({"id": "w", "status": "asleep"}, clients=lcm_clients))
 
 
-def test_a_cancelled_pass_does_nothing_any_more(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
+def test_canceled_reconcile_has_no_effect(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
     worker = add_running(fake_cloud, status="stopping")
     fake_cloud.inject(
         {"kind": "latency", "seconds": 1, "on": "real"}, service="ec2", operation="DescribeInstances", times=1
@@ -167,7 +167,7 @@ def test_a_cancelled_pass_does_nothing_any_more(fake_cloud: FakeCloud, lcm_clien
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        # Longer than the answer takes that it no longer waits for.
+        # Longer than the delayed response.
         await asyncio.sleep(1.5)
 
     asyncio.run(story())
@@ -175,7 +175,7 @@ def test_a_cancelled_pass_does_nothing_any_more(fake_cloud: FakeCloud, lcm_clien
     assert fake_cloud.worker("w-1").status is lcm.WorkerStatus.STOPPING
 
 
-def test_logs_arrive_in_python(
+def test_records_reach_python_logging(
     fake_cloud: FakeCloud, lcm_clients: lcm.Clients, caplog: pytest.LogCaptureFixture
 ) -> None:
     instance = fake_cloud.run()
@@ -183,26 +183,26 @@ def test_logs_arrive_in_python(
     worker = fake_cloud.add_worker(id="w-1", status="stopped", ec2_instance_id=instance.id)
     caplog.set_level(logging.INFO, logger="lcm")
     lcm.reconcile(worker, clients=lcm_clients)
-    told = [record for record in caplog.records if record.name == "lcm.reconcile"]
-    assert any("The instance was started from outside" in record.getMessage() for record in told)
+    logged = [record for record in caplog.records if record.name == "lcm.reconcile"]
+    assert any("The instance was started from outside" in record.getMessage() for record in logged)
 
 
-def test_a_level_counts_for_the_very_next_pass(
+def test_changed_log_level_applies_to_the_next_reconcile(
     fake_cloud: FakeCloud, lcm_clients: lcm.Clients, caplog: pytest.LogCaptureFixture
 ) -> None:
     worker = fake_cloud.add_worker(id="w-1", status="failed")
     logger = logging.getLogger("lcm.reconcile")
-    told = []
+    logged = []
     for level in (logging.WARNING, logging.DEBUG, logging.WARNING, logging.DEBUG):
         logger.setLevel(level)
         caplog.clear()
         lcm.reconcile(worker, clients=lcm_clients)
-        told.append(logger.name in {record.name for record in caplog.records})
+        logged.append(logger.name in {record.name for record in caplog.records})
     logger.setLevel(logging.NOTSET)
-    assert told == [False, True, False, True]
+    assert logged == [False, True, False, True]
 
 
-def test_a_forked_process_is_told_instead_of_left_hanging(fake_cloud: FakeCloud) -> None:
+def test_forked_process_gets_a_fork_error(fake_cloud: FakeCloud) -> None:
     run = run_python(
         """
         import os, lcm
@@ -226,14 +226,14 @@ def test_a_forked_process_is_told_instead_of_left_hanging(fake_cloud: FakeCloud)
     assert run.stdout.splitlines() == ["this process was forked af"] * 3
 
 
-def test_ctrl_c_ends_a_pass_at_once(fake_cloud: FakeCloud) -> None:
+def test_ctrl_c_interrupts_the_call(fake_cloud: FakeCloud) -> None:
     worker = add_running(fake_cloud, status="stopping")
     fake_cloud.inject({"kind": "latency", "seconds": 60, "on": "real"}, service="ec2")
     script = f"import lcm; print('ready', flush=True); lcm.reconcile({worker.to_dict()!r})"
     assert_ctrl_c_ends(script, fake_cloud.env)
 
 
-def test_a_process_ends_cleanly_with_everything_still_open(fake_cloud: FakeCloud) -> None:
+def test_process_exits_cleanly_with_open_clients(fake_cloud: FakeCloud) -> None:
     run = run_python(
         """
         import lcm

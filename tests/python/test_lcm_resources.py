@@ -1,4 +1,4 @@
-"""Controllers over resources written in Python."""
+"""Controllers of Python resources."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 import lcm
 import pytest
+from controller_helpers import eventually
 from lcm.testing import FakeCloud
-from live import eventually
 
 
 def settings(cloud: FakeCloud, **more: str) -> dict[str, str]:
@@ -20,10 +20,10 @@ def settings(cloud: FakeCloud, **more: str) -> dict[str, str]:
 
 
 class Jobs:
-    """Some jobs, and what is to come of each."""
+    """Jobs with a fixed result each."""
 
-    def __init__(self, **answers: Any) -> None:
-        self.answers = answers
+    def __init__(self, **results: Any) -> None:
+        self.results = results
         self.passes: Counter[str] = Counter()
         self.busy: Counter[str] = Counter()
 
@@ -31,10 +31,10 @@ class Jobs:
         return job
 
     async def list(self, everything: bool, /) -> list[str]:
-        return list(self.answers)
+        return list(self.results)
 
     def fetch(self, key: str, /) -> str | None:
-        return key if key in self.answers else None
+        return key if key in self.results else None
 
     async def reconcile(self, job: str, /) -> Any:
         self.busy[job] += 1
@@ -42,13 +42,13 @@ class Jobs:
         await asyncio.sleep(0.01)
         self.busy[job] -= 1
         self.passes[job] += 1
-        answer = self.answers[job]
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        result = self.results[job]
+        if isinstance(result, Exception):
+            raise result
+        return result
 
 
-def test_each_is_looked_at_again_as_its_last_pass_says(live_cloud: FakeCloud) -> None:
+def test_result_of_a_reconcile_sets_the_next_one(live_cloud: FakeCloud) -> None:
     jobs = Jobs(
         done=None,
         soon=timedelta(milliseconds=20),
@@ -65,16 +65,16 @@ def test_each_is_looked_at_again_as_its_last_pass_says(live_cloud: FakeCloud) ->
             assert controller.trigger("parked")
             await eventually(lambda: jobs.passes["parked"] == 2)
             assert controller.stats["role"] == "leader"
-            told = controller.stats["resources"]
-            assert told["broken"]["last"]["error"] == "KeyError: 'shelf'"
-            assert "reconcile gave 42; accepted: None, a timedelta" in told["nonsense"]["last"]["error"]
+            reported = controller.stats["resources"]
+            assert reported["broken"]["last"]["error"] == "KeyError: 'shelf'"
+            assert "reconcile returned 42; accepted: None, a timedelta" in reported["nonsense"]["last"]["error"]
             assert "reconciliation_reconcile_total" in controller.metrics()
         assert controller.stats["role"] == "standby" and not controller.trigger("done")
 
     asyncio.run(story())
 
 
-def test_what_a_reconcile_raises_is_logged_with_its_traceback(
+def test_exception_of_a_reconcile_is_logged_with_traceback(
     live_cloud: FakeCloud, caplog: pytest.LogCaptureFixture
 ) -> None:
     jobs = Jobs(broken=KeyError("shelf"))
@@ -84,12 +84,12 @@ def test_what_a_reconcile_raises_is_logged_with_its_traceback(
             await eventually(lambda: jobs.passes["broken"] >= 2)
 
     asyncio.run(story())
-    told = [record for record in caplog.records if record.name == "lcm.controller" and record.exc_info]
-    assert told and told[0].getMessage() == "the reconcile of broken raised: KeyError: 'shelf'"
-    assert "raise answer" in caplog.text, "it says where"
+    reported = [record for record in caplog.records if record.name == "lcm.controller" and record.exc_info]
+    assert reported and reported[0].getMessage() == "the reconcile of broken raised: KeyError: 'shelf'"
+    assert "raise result" in caplog.text, "the traceback is logged"
 
 
-def test_one_leads_and_another_takes_over_when_it_stops(live_cloud: FakeCloud) -> None:
+def test_standby_takes_over_after_a_stop(live_cloud: FakeCloud) -> None:
     first, second = Jobs(one=None), Jobs(one=None)
 
     async def story() -> None:
@@ -108,7 +108,7 @@ def test_one_leads_and_another_takes_over_when_it_stops(live_cloud: FakeCloud) -
     asyncio.run(story())
 
 
-def test_two_share_what_there_is(live_cloud: FakeCloud) -> None:
+def test_two_controllers_share_the_resources(live_cloud: FakeCloud) -> None:
     names = {f"job-{number}": None for number in range(20)}
     first, second = Jobs(**names), Jobs(**names)
 
@@ -118,7 +118,7 @@ def test_two_share_what_there_is(live_cloud: FakeCloud) -> None:
         other = lcm.ResourceController(second, name="jobs", settings=shared)
         async with one, other:
             await eventually(lambda: all("lcm_shards_held 3" in each.metrics() for each in (one, other)))
-            # Whatever was begun before has ended by then.
+            # Earlier reconciles have ended by then.
             await asyncio.sleep(1)
             first.passes.clear()
             second.passes.clear()
@@ -129,7 +129,7 @@ def test_two_share_what_there_is(live_cloud: FakeCloud) -> None:
     asyncio.run(story())
 
 
-def test_a_change_in_etcd_is_heard_of_without_polling(live_cloud: FakeCloud) -> None:
+def test_etcd_watch_triggers_a_reconcile(live_cloud: FakeCloud) -> None:
     jobs = Jobs(**{"w-1": None})
 
     async def story() -> None:
@@ -146,8 +146,10 @@ def test_a_change_in_etcd_is_heard_of_without_polling(live_cloud: FakeCloud) -> 
     asyncio.run(story())
 
 
-def test_what_cannot_be_meant_is_refused(live_cloud: FakeCloud) -> None:
-    with pytest.raises(TypeError, match=r"a object is no lcm.ports.Resources: it lacks key, list, fetch, reconcile"):
+def test_invalid_arguments_are_refused(live_cloud: FakeCloud) -> None:
+    with pytest.raises(
+        TypeError, match=r"object does not implement lcm.ports.Resources: missing key, list, fetch, reconcile"
+    ):
         lcm.ResourceController(object(), name="jobs")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"watch is '/jobs/'; accepted: a list of prefixes"):
         lcm.ResourceController(Jobs(), name="jobs", watch="/jobs/")

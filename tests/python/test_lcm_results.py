@@ -112,4 +112,4 @@ def test_reports_summarize_themselves() -> None:
     assert str(RESULTS[-1]) == "2 of 3 looked at in 60 s (2 success); not in time: w-3"
     assert str(REGION) == "us-east-1: 1 seen, 2 imported, 1 to reconcile, 0 marked terminated."
     assert RESULTS[-2].orphans == ("w-1",) and not RESULTS[-1].is_complete
-    assert VERDICT.why == "EC2 says that the instance is gone"
+    assert VERDICT.why == "EC2 reports that the instance does not exist"

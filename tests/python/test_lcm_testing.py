@@ -1,4 +1,4 @@
-"""The fake cloud in Python's hands."""
+"""The fake cloud of ``lcm.testing``."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from lcm.testing import FakeCloud, crash
 
 @pytest.fixture
 def fake_cloud() -> Iterator[FakeCloud]:
-    """The package's own, in place of the command that the other tests use."""
+    """The fake cloud of the package instead of the command's."""
     with FakeCloud() as cloud:
         yield cloud
 
 
-def test_instances_live_on_its_clock(fake_cloud: FakeCloud) -> None:
+def test_instances_follow_the_fake_clock(fake_cloud: FakeCloud) -> None:
     began = fake_cloud.now
     instance = fake_cloud.run(tags={"team": "blue"})
     assert instance.state is lcm.Ec2State.PENDING and instance.tags == {"team": "blue"}
@@ -41,7 +41,7 @@ def test_instances_live_on_its_clock(fake_cloud: FakeCloud) -> None:
     assert fake_cloud.instances() == [] and fake_cloud.instance(instance) is None
 
 
-def test_real_clients_find_it(fake_cloud: FakeCloud) -> None:
+def test_boto3_and_etcd_clients_connect(fake_cloud: FakeCloud) -> None:
     fake_cloud.run()
     ec2 = boto3.client(
         "ec2",
@@ -57,7 +57,7 @@ def test_real_clients_find_it(fake_cloud: FakeCloud) -> None:
     assert fake_cloud.requests() == []
 
 
-def test_records_and_sessions_are_the_control_planes(fake_cloud: FakeCloud) -> None:
+def test_records_and_sessions_are_in_the_control_plane(fake_cloud: FakeCloud) -> None:
     fake_cloud.add_template(name="tiny", instance_type="m5.large")
     worker = fake_cloud.add_worker(id="w-1", status="running", template_name="tiny")
     assert isinstance(worker, lcm.Worker) and worker.template_name == "tiny"
@@ -70,7 +70,7 @@ def test_records_and_sessions_are_the_control_planes(fake_cloud: FakeCloud) -> N
     assert fake_cloud.workers() == []
 
 
-def test_operators_drain_and_call_it_off_and_sessions_move(fake_cloud: FakeCloud) -> None:
+def test_operator_can_start_and_cancel_a_drain(fake_cloud: FakeCloud) -> None:
     worker = fake_cloud.add_worker(id="w-1", status="running", desired_status="running")
     session = fake_cloud.add_session(id="s-1", worker_id="w-1", status="running")
     drained = fake_cloud.drain(worker, reason="new image", requested_by="alice")
@@ -80,14 +80,14 @@ def test_operators_drain_and_call_it_off_and_sessions_move(fake_cloud: FakeCloud
     )
     back = fake_cloud.cancel_drain("w-1", reason="class goes on", cancelled_by="bob")
     assert (back.status, back.desired_status, back.drain_started_at) == ("running", "running", None)
-    told = {event["type"]: event["data"] for event in fake_cloud.events()}
-    assert told["cml_worker.drain.started.v1"]["requested_by"] == "alice"
-    assert told["cml_worker.drain.cancelled.v1"] == {"cancelled_by": "bob", "reason": "class goes on"}
+    published = {event["type"]: event["data"] for event in fake_cloud.events()}
+    assert published["cml_worker.drain.started.v1"]["requested_by"] == "alice"
+    assert published["cml_worker.drain.cancelled.v1"] == {"cancelled_by": "bob", "reason": "class goes on"}
     assert fake_cloud.move_session(session, "stopped").status == "stopped"
     assert fake_cloud.sessions()[0].status == "stopped" and fake_cloud.count() == 0
 
 
-def test_a_crashed_controller_keeps_its_lease_until_it_runs_out() -> None:
+def test_crashed_controller_keeps_its_lease_until_expiry() -> None:
     quick = {
         "INITIAL_DELAY": "0",
         "STARTUP_RECONCILE_DELAY": "0",
@@ -105,19 +105,19 @@ def test_a_crashed_controller_keeps_its_lease_until_it_runs_out() -> None:
             await asyncio.wait_for(running, 10)
             async with lcm.Controller(cloud.clients({**quick, "LEASE_TTL": "30"})) as second:
                 await asyncio.wait_for(second.ready(), 60)
-            assert cloud.count("LeaseRevoke") == 1, "only the second gave its lease up"
+            assert cloud.count("LeaseRevoke") == 1, "only the second released its lease"
             return time.monotonic() - renewed
 
-    assert asyncio.run(story()) > 1, "nobody leads before the lease of the dead has run out"
+    assert asyncio.run(story()) > 1, "there is no leader before the lease has expired"
 
 
-def test_crashing_what_does_not_run_does_nothing(fake_cloud: FakeCloud) -> None:
+def test_crash_of_a_stopped_controller_has_no_effect(fake_cloud: FakeCloud) -> None:
     crash(lcm.Controller(fake_cloud.clients()))
 
 
-def test_what_it_refuses_it_explains(fake_cloud: FakeCloud) -> None:
-    for refused, said in (
-        (lambda: fake_cloud.worker("nobody"), "nobody"),
+def test_invalid_requests_are_explained(fake_cloud: FakeCloud) -> None:
+    for refused, message in (
+        (lambda: fake_cloud.worker("w-none"), "w-none"),
         (lambda: fake_cloud.terminate("i-none"), "i-none"),
         (lambda: fake_cloud.inject({"kind": "error", "code": "X"}, times=0), "times must be at least 1"),
         (lambda: fake_cloud.inject({"kind": "tantrum"}), "unknown variant `tantrum`"),
@@ -128,15 +128,15 @@ def test_what_it_refuses_it_explains(fake_cloud: FakeCloud) -> None:
         (lambda: FakeCloud().run(), "the fake cloud is not running; use it with"),
         (fake_cloud.start, "the fake cloud is already running"),
         (lambda: fake_cloud.drain("w-stopped"), "w-stopped"),
-        (lambda: fake_cloud.cancel_drain("nobody"), "nobody"),
+        (lambda: fake_cloud.cancel_drain("w-none"), "w-none"),
         (lambda: fake_cloud.move_session("s-none", "stopped"), "s-none"),
     ):
         with pytest.raises(lcm.FakeCloudError) as raised:
             refused()
-        assert said in str(raised.value)
+        assert message in str(raised.value)
 
 
-def test_two_of_them_share_nothing_and_asyncio_can_have_one_too() -> None:
+def test_two_fake_clouds_share_no_state() -> None:
     async def story() -> None:
         async with FakeCloud() as one, FakeCloud(seed=1) as other:
             one.add_worker(id="w-1", status="pending")
@@ -146,7 +146,7 @@ def test_two_of_them_share_nothing_and_asyncio_can_have_one_too() -> None:
     asyncio.run(story())
 
 
-def test_a_stopped_one_is_gone_and_can_be_started_again() -> None:
+def test_stopped_fake_cloud_can_be_started_again() -> None:
     cloud = FakeCloud()
     with cloud:
         url = cloud.endpoints["aws_url"]
@@ -156,7 +156,7 @@ def test_a_stopped_one_is_gone_and_can_be_started_again() -> None:
         assert cloud.endpoints["aws_url"] != url
 
 
-def test_the_fixtures_come_with_the_package(tmp_path: Path) -> None:
+def test_fixtures_are_installed_with_the_package(tmp_path: Path) -> None:
     test = tmp_path / "test_mine.py"
     test.write_text(
         textwrap.dedent(

@@ -1,4 +1,4 @@
-"""The notebooks run as they stand, show what they promise, and are kept without their results."""
+"""The notebooks run, show the expected outputs, and are committed without outputs."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 PLOTS = {"01-lifecycle": 4, "02-orphans": 4, "03-draining": 4, "04-a-bad-day": 2}
 CARDS = {"01-lifecycle": 5, "02-orphans": 1, "03-draining": 2, "04-a-bad-day": 0}
 LIMIT = 60.0
-"""Seconds that a notebook may take."""
+"""Longest run of a notebook, in seconds."""
 
 every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
 @pytest.fixture
 def settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[Config]:
-    """For a fresh Python that shows every warning. It listens on files of its own: no port is opened."""
-    # Not pytest's own folder: the path of a socket must be short.
+    """Settings for a fresh Python that shows every warning and listens on socket files instead of ports."""
+    # Not pytest's folder: the path of a socket must be short.
     home = Path(tempfile.mkdtemp(prefix="lcm-"))
     monkeypatch.setenv("IPYTHONDIR", str(home / "ipython"))
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(home / "runtime"))
@@ -52,22 +52,22 @@ def shown(notebook: Any, kind: str) -> list[str]:
     return [output.data[kind] for output in outputs if kind in output.get("data", {})]
 
 
-def test_every_notebook_promises_something() -> None:
+def test_every_notebook_has_expected_outputs() -> None:
     assert {path.stem for path in NOTEBOOKS} == set(PLOTS) == set(CARDS)
 
 
 @every_notebook
-def test_a_notebook_is_kept_without_its_results(path: Path) -> None:
+def test_notebook_is_committed_without_outputs(path: Path) -> None:
     notebook = load(path)
     nbformat.validate(notebook)
     for cell in code(notebook):
-        assert cell.outputs == [] and cell.execution_count is None, f"{path.name} holds results; clear all outputs"
-        assert cell.metadata == {}, f"{path.name} holds traces of an editor: {cell.metadata}"
+        assert cell.outputs == [] and cell.execution_count is None, f"{path.name} has outputs; clear all outputs"
+        assert cell.metadata == {}, f"{path.name} has metadata of an editor: {cell.metadata}"
 
 
 @every_notebook
 @pytest.mark.timeout(2 * LIMIT)
-def test_a_notebook_runs_and_shows_what_it_promises(path: Path, settings: Config) -> None:
+def test_notebook_runs_with_the_expected_outputs(path: Path, settings: Config) -> None:
     notebook = load(path)
     began = time.monotonic()
     NotebookClient(
@@ -77,13 +77,13 @@ def test_a_notebook_runs_and_shows_what_it_promises(path: Path, settings: Config
     assert took < LIMIT, f"it took {took:.0f} s"
 
     for cell in code(notebook):
-        said = [output.text for output in cell.outputs if output.get("name") == "stderr"]
-        assert said == [], "a reader would see this"
+        errors = [output.text for output in cell.outputs if output.get("name") == "stderr"]
+        assert errors == [], "a notebook must not write to stderr"
     pictures = [Image.open(io.BytesIO(base64.b64decode(picture))) for picture in shown(notebook, "image/png")]
     assert len(pictures) == PLOTS[path.stem]
     for picture in pictures:
         assert picture.width > 600 and picture.height > 150
         colors = picture.convert("RGB").getcolors(maxcolors=picture.width * picture.height)
-        assert colors is not None and len(colors) > 100, "a plot without anything on it"
+        assert colors is not None and len(colors) > 100, "the plot is empty"
     cards = [card for card in shown(notebook, "text/html") if "background:" in card]
     assert len(cards) == CARDS[path.stem]

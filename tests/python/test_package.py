@@ -28,7 +28,7 @@ pytestmark = pytest.mark.timeout(1200)
 
 
 def run(*command: str | Path, cwd: Path | None = None, **variables: str) -> str:
-    """Runs a program without what this process was set up with, and gives back what it said."""
+    """Run a program in a clean environment and return its output."""
     kept = {name: value for name, value in os.environ.items() if name not in {"PROTOC", "PYTHONPATH", "VIRTUAL_ENV"}}
     environment = kept | {"CARGO_TARGET_DIR": str(TARGET)} | variables
     ended = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
@@ -43,7 +43,7 @@ def only(folder: Path, pattern: str) -> Path:
 
 @pytest.fixture(scope="session")
 def workshop() -> Path:
-    """Where packages are made and tried: always the same place, for they are large and must not pile up."""
+    """Folder for packages and environments. It is reused, because they are large."""
     folder = TARGET / "packages-under-test"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -52,9 +52,9 @@ def workshop() -> Path:
 
 @pytest.fixture(scope="session")
 def wheel(workshop: Path) -> Path:
-    """The wheel of this source tree, as it is compiled for all tests."""
+    """The wheel of this source tree, compiled with the profile of the tests."""
     out = workshop / "wheel"
-    # Stored, not compressed: it is large with the dev profile, and thrown away.
+    # Stored, not compressed: it is large with the dev profile, and temporary.
     options = ["--profile", "dev", "--features", "test-build", "--compatibility", "linux"]
     options += ["--compression-method", "stored"]
     run(TOOLS / "maturin", "build", "--out", out, *options, cwd=ROOT, PROTOC=str(TOOLS / "protoc"))
@@ -70,7 +70,7 @@ def sdist(workshop: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def wheel_of_sdist(sdist: Path, workshop: Path) -> Iterator[Path]:
-    """The wheel that pip builds from the source distribution alone."""
+    """The wheel that pip builds from the source distribution."""
     with tarfile.open(sdist) as archive:
         archive.extractall(workshop, filter=_as_of_now)
     unpacked = only(workshop, "lcm_sdk-*")
@@ -79,19 +79,19 @@ def wheel_of_sdist(sdist: Path, workshop: Path) -> Iterator[Path]:
     options += ["--config-settings=build-args=--profile=dev --features=test-build --compression-method=stored"]
     run(sys.executable, "-m", "pip", "wheel", "--wheel-dir", out, *options, unpacked)
     yield only(out, "*.whl")
-    # Both source trees have the same artifacts in `target`. Cargo rebuilds the workspace's own once the sources that
-    # were compiled last are gone; otherwise it would take these for up to date.
+    # Both source trees share `target`. Cargo rebuilds the workspace crates once the sources that were compiled last are
+    # gone; otherwise it would treat them as up to date.
     shutil.rmtree(unpacked)
 
 
 def _as_of_now(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo | None:
-    # Cargo compiles what is newer than its last build; in the archive everything is equally old.
+    # Cargo compiles files that are newer than its last build; in the archive all have the same time.
     return tarfile.data_filter(member.replace(mtime=time.time()), path)
 
 
 @dataclass
 class Installed:
-    """An environment with the package and nothing else in it."""
+    """A virtual environment that only contains the package."""
 
     folder: Path
 
@@ -118,8 +118,8 @@ def installed(request: pytest.FixtureRequest, workshop: Path) -> Installed:
     return environment
 
 
-def test_wheels_of_the_tests_share_the_dependencies_of_the_rust_tests() -> None:
-    # A dependency with another set of features would be compiled again, and the EC2 client takes minutes.
+def test_test_wheel_shares_dependencies_with_rust_tests() -> None:
+    # A dependency with other features would be compiled again, which takes minutes for the EC2 client.
     tree = ["cargo", "tree", "--locked", "--format", "{p} {f}", "--prefix", "none", "--edges"]
 
     def packages(*selection: str) -> set[str]:
@@ -130,8 +130,8 @@ def test_wheels_of_the_tests_share_the_dependencies_of_the_rust_tests() -> None:
     assert wheel - packages("normal,build,dev", "--workspace") == set()
 
 
-def test_it_decides_and_reconciles_on_a_fake_cloud_of_its_own(installed: Installed) -> None:
-    said = installed.script("""
+def test_installed_package_decides_and_reconciles(installed: Installed) -> None:
+    output = installed.script("""
         import lcm
         from lcm.testing import FakeCloud
         worker = lcm.Worker("w-1", "running", desired_status="running", ec2_instance_id="i-1")
@@ -142,18 +142,18 @@ def test_it_decides_and_reconciles_on_a_fake_cloud_of_its_own(installed: Install
             record = cloud.add_worker(id="w-2", status="stopped", ec2_instance_id=instance.id)
             print(lcm.reconcile(record, clients=cloud.clients()))
     """)
-    assert said.splitlines() == [
+    assert output.splitlines() == [
         "stopped",
         "w-2: stopped → running: The instance was started from outside (EC2: running).",
     ]
 
 
-def test_the_command_is_there_as_a_module_and_as_a_program(installed: Installed) -> None:
+def test_fake_cloud_command_is_installed(installed: Installed) -> None:
     assert "Usage: python -m lcm.fake_cloud [OPTIONS]" in run(installed.python, "-m", "lcm.fake_cloud", "--help")
     assert "Usage: fake-cloud [OPTIONS]" in run(installed.folder / "bin" / "fake-cloud", "--help")
 
 
-def test_it_brings_its_types(installed: Installed, tmp_path: Path) -> None:
+def test_package_is_typed_for_mypy(installed: Installed, tmp_path: Path) -> None:
     for name in ["py.typed", "_lcm.pyi"]:
         assert (installed.site_packages / "lcm" / name).is_file()
     user = tmp_path / "user.py"
@@ -176,8 +176,8 @@ def test_it_brings_its_types(installed: Installed, tmp_path: Path) -> None:
         run(TOOLS / "mypy", "--strict", "--python-executable", installed.python, user, cwd=tmp_path)
 
 
-def test_the_type_of_everything_public_is_known(installed: Installed) -> None:
-    # Here pyright does not listen to --pythonpath: it takes the first Python that it finds.
+def test_public_types_are_complete(installed: Installed) -> None:
+    # pyright ignores --pythonpath here and uses the first Python on the path.
     path = f"{installed.python.parent}{os.pathsep}{os.environ['PATH']}"
     command: list[str | Path] = [TOOLS / "pyright", "--outputjson", "--verifytypes", "lcm", "--ignoreexternal"]
     environment = {**os.environ, "PATH": path, "VIRTUAL_ENV": str(installed.folder)}
@@ -185,11 +185,11 @@ def test_the_type_of_everything_public_is_known(installed: Installed) -> None:
     report = json.loads(ended.stdout)["typeCompleteness"]
     assert report["pyTypedPath"] == str(installed.site_packages / "lcm" / "py.typed")
     unknown = [symbol["name"] for symbol in report["symbols"] if symbol["isExported"] and not symbol["isTypeKnown"]]
-    # What that builds on is neuroglia's, which is not installed here.
+    # Its base classes belong to neuroglia, which is not installed here.
     assert unknown == ["lcm.integrations.neuroglia.ControllerService"], ended.stdout
 
 
-def test_it_says_what_it_is_and_under_which_licence(installed: Installed) -> None:
+def test_metadata_has_summary_and_license(installed: Installed) -> None:
     information = only(installed.site_packages, "lcm_sdk-*.dist-info")
     metadata = (information / "METADATA").read_text(encoding="utf-8")
     cargo = tomllib.loads((ROOT / "Cargo.toml").read_text(encoding="utf-8"))
@@ -201,11 +201,11 @@ def test_it_says_what_it_is_and_under_which_licence(installed: Installed) -> Non
     ]:
         assert line in metadata.splitlines()
     assert (ROOT / "README.md").read_text(encoding="utf-8").strip() in metadata
-    licence = only(information, "**/LICENSE").read_text(encoding="utf-8")
-    assert licence == (ROOT / "LICENSE").read_text(encoding="utf-8")
+    license = only(information, "**/LICENSE").read_text(encoding="utf-8")
+    assert license == (ROOT / "LICENSE").read_text(encoding="utf-8")
 
 
-def test_importing_it_is_quick(installed: Installed) -> None:
+def test_import_is_fast(installed: Installed) -> None:
     measured = """
         import sys, time
         began = time.process_time()
@@ -214,13 +214,13 @@ def test_importing_it_is_quick(installed: Installed) -> None:
         print(took, "asyncio" in sys.modules, "logging" in sys.modules)
     """
     runs = [installed.script(measured).split() for _ in range(5)]
-    # What this process spent, so that a busy machine does not count; nothing is waited for here.
+    # CPU time of this process, which does not depend on the load of the machine.
     assert min(float(took) for took, *_ in runs) < 0.150
     assert all(heavy == ["False", "False"] for _, *heavy in runs), "asyncio and logging can wait until they are needed"
 
 
-def test_a_build_finds_the_compiler_that_etcds_client_needs(tmp_path: Path) -> None:
-    # That client is compiled already where the other tests build; here a build of nothing looks for `protoc` itself.
+def test_build_finds_protoc(tmp_path: Path) -> None:
+    # The other tests reuse a compiled etcd client; this build script looks for `protoc` itself.
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     requires = json.dumps(project["build-system"]["requires"])
     (tmp_path / "pyproject.toml").write_text(
@@ -232,8 +232,8 @@ def test_a_build_finds_the_compiler_that_etcds_client_needs(tmp_path: Path) -> N
             import pathlib, subprocess
 
             def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-                said = subprocess.run(["protoc", "--version"], check=True, capture_output=True, text=True).stdout
-                pathlib.Path(__file__).with_name("said").write_text(said)
+                output = subprocess.run(["protoc", "--version"], check=True, capture_output=True, text=True).stdout
+                pathlib.Path(__file__).with_name("output").write_text(output)
                 raise SystemExit("there is nothing to build")
         """)
     )
@@ -242,10 +242,10 @@ def test_a_build_finds_the_compiler_that_etcds_client_needs(tmp_path: Path) -> N
     )
     with pytest.raises(AssertionError, match="there is nothing to build"):
         run(sys.executable, "-m", "pip", "wheel", "--no-deps", tmp_path, PATH=path)
-    assert (tmp_path / "said").read_text().startswith("libprotoc ")
+    assert (tmp_path / "output").read_text().startswith("libprotoc ")
 
 
-def test_every_public_name_is_found_listed_and_imported_with_a_star() -> None:
+def test_every_public_name_can_be_imported() -> None:
     imported: dict[str, object] = {}
     exec("from lcm import *", imported)
     assert set(lcm.__all__) <= imported.keys() and set(lcm.__all__) <= set(dir(lcm))

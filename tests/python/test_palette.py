@@ -1,4 +1,4 @@
-"""Colors that everybody can tell apart and read."""
+"""Colors are distinguishable and readable, with color blindness too."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from lcm.palette import STATUSES, color, ink
 Triple = tuple[float, float, float]
 Matrix = tuple[Triple, Triple, Triple]
 
-# What eyes without one kind of cone see of linear light (Machado, Oliveira and Fernandes, 2009).
+# Linear light as seen without one kind of cone (Machado, Oliveira and Fernandes, 2009).
 EYES: dict[str, Matrix] = {
     "all cones": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
     "protanopia": ((0.152, 1.053, -0.205), (0.115, 0.786, 0.099), (-0.004, -0.048, 1.052)),
     "deuteranopia": ((0.367, 0.861, -0.228), (0.280, 0.673, 0.047), (-0.012, 0.043, 0.969)),
     "tritanopia": ((1.256, -0.077, -0.179), (-0.078, 0.931, 0.148), (0.005, 0.691, 0.304)),
 }
-# From linear light to OKLab (Ottosson, 2020), in which distance is how different two colors look.
+# From linear light to OKLab (Ottosson, 2020), where distance is the perceived difference.
 CONES: Matrix = ((0.4122, 0.5363, 0.0514), (0.2119, 0.6807, 0.1074), (0.0883, 0.2817, 0.6300))
 OKLAB: Matrix = ((0.2105, 0.7936, -0.0041), (1.9780, -2.4286, 0.4506), (0.0259, 0.7828, -0.8087))
 LUMINANCE = (0.2126, 0.7152, 0.0722)
@@ -46,7 +46,7 @@ def brightness(color: str) -> float:
 
 
 @pytest.mark.parametrize("eyes", EYES)
-def test_any_two_statuses_look_different(eyes: str) -> None:
+def test_any_two_statuses_have_distinct_colors(eyes: str) -> None:
     for one, other in combinations(STATUSES, 2):
         pairs = zip(seen(STATUSES[one], EYES[eyes]), seen(STATUSES[other], EYES[eyes]), strict=True)
         distance = sum((a - b) ** 2 for a, b in pairs) ** 0.5
@@ -54,7 +54,7 @@ def test_any_two_statuses_look_different(eyes: str) -> None:
 
 
 @pytest.mark.parametrize("status", STATUSES)
-def test_words_can_be_read_on_every_color(status: str) -> None:
+def test_text_is_readable_on_every_color(status: str) -> None:
     shade = STATUSES[status]
     dark, bright = sorted((brightness(shade), brightness(ink(shade))))
     assert (bright + 0.05) / (dark + 0.05) >= 4.5, "the contrast that WCAG asks of text"
@@ -69,7 +69,7 @@ def test_every_word_has_a_color() -> None:
     assert color("no such word") == STATUSES["stopped"]
 
 
-def test_a_report_about_orphans_shows_each_verdict_and_escapes_what_comes_from_outside() -> None:
+def test_orphan_report_html_shows_escaped_verdicts() -> None:
     old = {"status": "running", "aws_region": "us-east-1", "created_at": "2026-01-01T00:00:00Z"}
     records = [{"id": "<b>", "ec2_instance_id": id, **old} for id in ("i-1", "i-2")]
     shown = [lcm.Instance("running", id="i-3")]

@@ -1,4 +1,4 @@
-"""The pure part of the package, as an installed user sees it."""
+"""Pure functions of the installed package."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import lcm
 import pytest
 
 
-def test_the_table_reaches_python_whole() -> None:
+def test_transitions_include_the_whole_table() -> None:
     edges = lcm.transitions()
     assert len(edges) == len(set(edges)) > 40
     assert lcm.Transition("stopped", "starting", "commanded", "desired running") in edges
@@ -14,17 +14,17 @@ def test_the_table_reaches_python_whole() -> None:
 
 
 @pytest.mark.parametrize("format", ["mermaid", "dot"])
-def test_both_diagrams_show_every_status(format: str) -> None:
+def test_diagram_has_every_status(format: str) -> None:
     text = lcm.diagram(format)  # type: ignore[arg-type]
     for status in {edge.from_status for edge in lcm.transitions()}:
         assert status in text
 
 
-def test_backoff_takes_any_count() -> None:
+def test_backoff_accepts_any_count() -> None:
     assert [lcm.backoff_delay(n) for n in (0, 6, 10**30)] == [1.0, 60.0, 60.0]
     with pytest.raises(ValueError, match="retries is -3; accepted: a whole number from 0 up"):
         lcm.backoff_delay(-3)
 
 
-def test_the_package_is_typed() -> None:
+def test_package_has_a_py_typed_marker() -> None:
     assert (Path(lcm.__file__).parent / "py.typed").exists()

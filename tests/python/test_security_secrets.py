@@ -1,4 +1,4 @@
-"""No secret comes out of the package: not by repr, in a traceback, in an error, in a log, in a notebook."""
+"""No secret appears in a repr, traceback, error, log or notebook."""
 
 from __future__ import annotations
 
@@ -39,41 +39,41 @@ SECRET_SETTINGS = [
 ]
 
 
-def shown(thing: Any) -> str:
-    """Everything that a person may see of a thing."""
-    ways = [repr(thing), str(thing), f"{thing}", f"{thing!a}"]
+def shown(value: Any) -> str:
+    """Return all printed forms of an object."""
+    ways = [repr(value), str(value), f"{value}", f"{value!a}"]
     for method in ("_repr_html_", "_repr_markdown_", "_repr_mermaid_"):
-        if hasattr(thing, method):
-            ways.append(str(getattr(thing, method)()))
-    if hasattr(thing, "to_dict"):
-        ways.append(json.dumps(thing.to_dict(), default=repr))
+        if hasattr(value, method):
+            ways.append(str(getattr(value, method)()))
+    if hasattr(value, "to_dict"):
+        ways.append(json.dumps(value.to_dict(), default=repr))
     return "\n".join(ways)
 
 
-def test_a_secret_and_whatever_holds_one_can_be_shown() -> None:
+def test_objects_with_secrets_can_be_printed() -> None:
     secret = lcm.Secret(f"{CANARY}secret")
     target = CmlTarget("203.0.113.7", "admin", secret)
     worker = lcm.Worker.from_dict(RECORD)
-    things: list[object] = [secret, target, worker, worker.license, [secret], {"password": secret}, (target, worker)]
-    things.append(lcm.decide(worker, lcm.Observation(ec2="running")))
-    for thing in things:
-        assert CANARY not in shown(thing), type(thing)
+    values: list[object] = [secret, target, worker, worker.license, [secret], {"password": secret}, (target, worker)]
+    values.append(lcm.decide(worker, lcm.Observation(ec2="running")))
+    for value in values:
+        assert CANARY not in shown(value), type(value)
     assert secret.expose() == f"{CANARY}secret"
 
 
 @pytest.mark.parametrize("variable", SECRET_SETTINGS)
 @pytest.mark.parametrize("value", [f"{CANARY}plain", f"{CANARY}line\nbreak", f"ftp://u:{CANARY}@host", f"{CANARY}\0"])
-def test_settings_that_are_secret_show_neither_in_clients_nor_in_errors(variable: str, value: str) -> None:
+def test_secret_settings_are_not_shown(variable: str, value: str) -> None:
     with FakeCloud() as cloud:
         settings = {**cloud.env, variable: value}
         try:
-            told = shown(lcm.Clients(settings))
+            text = shown(lcm.Clients(settings))
         except (lcm.LcmError, ValueError) as refused:
-            told = shown(refused) + "".join(traceback.format_exception(refused))
-    assert CANARY not in told
+            text = shown(refused) + "".join(traceback.format_exception(refused))
+    assert CANARY not in text
 
 
-def test_a_record_that_cannot_be_read_is_refused_without_its_secrets() -> None:
+def test_invalid_record_error_has_no_secrets() -> None:
     for wrong in (
         {**RECORD, "cml_password": [f"{CANARY}password"]},
         {**RECORD, "license": f"{CANARY}token"},
@@ -86,7 +86,7 @@ def test_a_record_that_cannot_be_read_is_refused_without_its_secrets() -> None:
         assert CANARY not in shown(refused.value)
 
 
-def test_a_pass_that_signs_in_registers_and_fails_tells_none_of_it(caplog: pytest.LogCaptureFixture) -> None:
+def test_reconcile_shows_no_secrets(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     with FakeCloud() as cloud:
         instance = cloud.run()
@@ -94,7 +94,7 @@ def test_a_pass_that_signs_in_registers_and_fails_tells_none_of_it(caplog: pytes
         record = {**RECORD, "ec2_instance_id": instance.id, "aws_region": "us-east-1"}
         worker = cloud.add_worker(**record)
         outcomes = [lcm.reconcile(worker, clients=cloud.clients())]
-        # The password is not CML's; with the right one the licence goes through.
+        # The first password is wrong; with the right one the license is registered.
         cloud.update_worker("w-1", cml_password=cloud.env["CML_DEFAULT_PASSWORD"])
         for _ in range(3):
             outcomes.append(lcm.reconcile(cloud.worker("w-1"), clients=cloud.clients()))

@@ -1,6 +1,6 @@
-"""One happy path, told to two fakes of EC2; and where they differ, who is right.
+"""The happy path on two fakes of EC2, and their differences.
 
-The differences are listed for readers in docs/other-fakes.md: a test that fails here means that page has changed.
+docs/other-fakes.md lists the differences; change it together with these tests.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def client_of(url: str) -> Any:
 
 @contextmanager
 def moto() -> Iterator[Any]:
-    """A client of moto's own server, on a free port."""
+    """A client of a moto server on a free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -51,7 +51,7 @@ def moto() -> Iterator[Any]:
 
 @contextmanager
 def ours() -> Iterator[Any]:
-    """A client of ours, on which nothing takes time: moto knows no other way."""
+    """A client of the fake cloud without delays, as in moto."""
     cloud = start("--clock", "real", "--delays", "none")
     try:
         yield client_of(cloud.url)
@@ -83,7 +83,7 @@ def code_of(call: Callable[[], Any]) -> str:
 
 
 @pytest.mark.parametrize("which", ["ours", "moto"])
-def test_the_happy_path_is_the_same(both: dict[str, Any], which: str) -> None:
+def test_happy_path_is_the_same(both: dict[str, Any], which: str) -> None:
     ec2 = both[which]
     tags = [{"ResourceType": "instance", "Tags": [{"Key": "lcm:worker_id", "Value": "w-1"}]}]
     instance = launch(ec2, TagSpecifications=tags)
@@ -110,12 +110,12 @@ def test_the_happy_path_is_the_same(both: dict[str, Any], which: str) -> None:
     )
 
 
-def test_a_launch_token_launches_once_here_and_twice_there(both: dict[str, Any]) -> None:
+def test_launch_token_launches_once_only_here(both: dict[str, Any]) -> None:
     again = {which: launch(ec2, ClientToken="one") == launch(ec2, ClientToken="one") for which, ec2 in both.items()}
     assert again == {"ours": True, "moto": False}
 
 
-def test_a_terminated_instance_stays_dead_here_and_rises_there(both: dict[str, Any]) -> None:
+def test_terminated_instance_stays_terminated_only_here(both: dict[str, Any]) -> None:
     ours, other = both["ours"], both["moto"]
     instances = {which: launch(ec2) for which, ec2 in both.items()}
     for which, ec2 in both.items():
@@ -126,12 +126,12 @@ def test_a_terminated_instance_stays_dead_here_and_rises_there(both: dict[str, A
     assert state(other, instances["moto"]) == "running"
 
 
-def test_a_malformed_id_is_called_malformed_here_and_not_found_there(both: dict[str, Any]) -> None:
+def test_malformed_id_has_its_own_error_only_here(both: dict[str, Any]) -> None:
     codes = {w: code_of(lambda ec2=ec2: ec2.describe_instances(InstanceIds=["banana"])) for w, ec2 in both.items()}  # type: ignore[misc]
     assert codes == {"ours": "InvalidInstanceID.Malformed", "moto": "InvalidInstanceID.NotFound"}
 
 
-def test_an_image_that_does_not_exist_is_refused_here_and_launched_there(both: dict[str, Any]) -> None:
+def test_missing_image_is_refused_only_here(both: dict[str, Any]) -> None:
     def run(ec2: Any) -> Any:
         return ec2.run_instances(ImageId="ami-0123456789abcdef0", MinCount=1, MaxCount=1, InstanceType="m5.large")
 

@@ -1,4 +1,4 @@
-//! The CML on a worker written in Python, under the suite.
+//! World of the CML suite, written in Python.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! EC2 written in Python, under the suite.
+//! World of the compute suite, written in Python.
 
 use async_trait::async_trait;
 use lcm_sdk::CallFailure;
@@ -35,7 +35,7 @@ impl Cloud {
     }
 }
 
-/// What a launch needs; the suite brings tags and token.
+/// Parses launch parameters. The suite adds tags and token.
 fn read_plan(told: &Bound<'_, PyAny>, region: &str) -> PyResult<LaunchPlan> {
     let Value::Object(given) = to_value(told, "plan")? else { return Err(refused("plan", told, "a dict")) };
     let mut plan = json!({"region": region, "security_group_ids": [], "tags": {}, "generation": 0, "client_token": ""});

@@ -1,4 +1,4 @@
-//! A control plane written in Python, under the suite.
+//! World of the control-plane suite, written in Python.
 
 use async_trait::async_trait;
 use lcm_sdk::conformance::control_plane::ControlPlaneWorld;

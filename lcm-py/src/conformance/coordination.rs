@@ -1,4 +1,4 @@
-//! Leases, keys and watches written in Python, under the suite.
+//! World of the coordination suite, written in Python.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A listener written in Python, under the suite.
+//! World of the events suite, written in Python.
 
 use async_trait::async_trait;
 use lcm_sdk::conformance::events::EventsWorld;

@@ -1,4 +1,4 @@
-//! CloudWatch written in Python, under the suite.
+//! World of the metrics suite, written in Python.
 
 use async_trait::async_trait;
 use lcm_sdk::conformance::metrics::MetricsWorld;

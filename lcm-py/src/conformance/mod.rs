@@ -1,4 +1,4 @@
-//! The suites of the ports, over ports written in Python.
+//! Runs the conformance suites against ports written in Python.
 
 mod cml;
 mod compute;
@@ -25,18 +25,18 @@ use crate::bridge::Bridge;
 use crate::python::port_error;
 use crate::runtime::{block_on, runtime};
 
-/// A promise that was broken: in words, how that showed, and where it is written down.
+/// A violated rule: its text, the details of the violation, and the location of its test.
 type Broken = (String, String, String);
 
 tokio::task_local! {
-    /// The promise that was broken, and where it is written down.
+    /// Text of the violated rule, and the location of its test.
     static BROKEN: Arc<Mutex<(String, String)>>;
 }
 
-/// Runs the suite of a port. Gives the promise that was broken; None if all were kept.
+/// Runs the suite of a port. Returns the violated rule, or None.
 ///
 /// # Errors
-/// What the world raised when it was told to set something up.
+/// Any exception of the world's own methods.
 #[pyfunction]
 pub(crate) fn check_port(
     py: Python<'_>,
@@ -64,7 +64,7 @@ fn run(py: Python<'_>, suite: impl Future<Output = ()> + Send + 'static) -> PyRe
     listen_for_panics();
     let broken = Arc::new(Mutex::default());
     let suite = BROKEN.scope(Arc::clone(&broken), PROMISE.scope(RefCell::default(), suite));
-    // Dropped with everything in it when somebody presses Ctrl-C.
+    // Ctrl-C drops the suite and its port.
     let mut running = JoinSet::new();
     running.spawn_on(suite, &runtime(py)?);
     let ended = block_on(py, running.join_next())?;
@@ -78,7 +78,7 @@ fn run(py: Python<'_>, suite: impl Future<Output = ()> + Send + 'static) -> PyRe
     }
 }
 
-/// What the world raised, or why it could not even be asked.
+/// Returns the exception of the world, or that of the failed call.
 fn unprepared_error(py: Python<'_>, failure: &CallFailure) -> PyErr {
     let raised = failure.cause.error().and_then(|cause| cause.downcast_ref::<PyErr>());
     raised.map_or_else(|| port_error(py, failure), |raised| raised.clone_ref(py))
@@ -89,8 +89,8 @@ fn said(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default().to_owned()
 }
 
-/// The suites panic, and Rust would write to standard error of it. Whoever runs one is told instead; all other panics
-/// are shown as before.
+/// Hides the panics of suites from standard error, because the caller gets them as errors. Other panics are printed as
+/// before.
 fn listen_for_panics() {
     static LISTENING: Once = Once::new();
     LISTENING.call_once(|| {

@@ -1,4 +1,4 @@
-//! The hand that sets the far side of a port up, written in Python.
+//! Calls the methods of a world that is written in Python.
 
 use std::panic::panic_any;
 
@@ -12,10 +12,10 @@ use crate::convert::to_python;
 use crate::port_results::{nothing, plain, tuple};
 use crate::python::failure_to_python;
 
-/// What the hand could not set up: nothing is known about the port.
+/// A failed call of the world. It is no result about the port.
 pub(super) struct Unprepared(pub(super) CallFailure);
 
-/// The hand that sets a far side up. What it cannot do ends the suite.
+/// A world that is written in Python. A failed call ends the suite.
 pub(super) struct World(pub(super) Bridge);
 
 impl World {

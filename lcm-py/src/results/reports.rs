@@ -26,13 +26,13 @@ result_class! {
     #[getter]
     fn why(&self, py: Python<'_>) -> PyResult<&'static str> {
         Ok(match self.text(py, "conclusion")?.as_str() {
-            "orphan" => "EC2 says that the instance is gone",
-            "alive" => "EC2 shows the instance when asked about it; the scan looks for others",
-            "unknown" => "EC2 gave no answer, so nothing is concluded",
-            "young" => "EC2 may not show an instance yet that was launched so recently, or nobody knows when",
-            "protected" => "the instance carries the tag lcm:protect",
-            "frozen" => "the region is frozen: nothing at all is seen there, as with the wrong credentials",
-            "deferred" => "the instance is gone, but the pass has marked as many as it may; the next one goes on",
+            "orphan" => "EC2 reports that the instance does not exist",
+            "alive" => "EC2 describes the instance; the filters of the scan exclude it",
+            "unknown" => "the call to EC2 failed, so nothing is concluded",
+            "young" => "the launch is recent or its time is unknown, so EC2 may not return the instance yet",
+            "protected" => "the instance has the tag lcm:protect",
+            "frozen" => "the region is frozen: its scan is empty, as with wrong credentials",
+            "deferred" => "the instance is gone, but this run has reached its limit; the next run continues",
             _ => "",
         })
     }

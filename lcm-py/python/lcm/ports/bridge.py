@@ -42,9 +42,8 @@ class Bridge:
         missing = [name for name in names if not _is_implemented(port, name)]
         if missing:
             module = "lcm.ports" if required.__module__.startswith("lcm.ports.") else required.__module__
-            raise TypeError(
-                f"a {type(port).__name__} is no {module}.{required.__name__}: it lacks {', '.join(missing)}"
-            )
+            found = type(port).__name__
+            raise TypeError(f"{found} does not implement {module}.{required.__name__}: missing {', '.join(missing)}")
         self._port = port
         self.loop = loop
         """Loop that runs coroutines; None selects a background loop."""

@@ -1,4 +1,4 @@
-"""A control plane of one's own: records in a dict, with ``async`` methods."""
+"""A control-plane port with ``async`` methods."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ OVER = {"stopped", "archived", "terminated", "expired"}
 Record = dict[str, Any]
 
 
-class OwnRecords(ControlPlane):
-    """Records that are written only by whoever read the latest version, and by no leader that was."""
+class PythonControlPlane(ControlPlane):
+    """A control plane that stores records in a dict. Writes need the latest version and the highest fencing token."""
 
     def __init__(self, *records: Mapping[str, Any]) -> None:
         self.records: dict[str, Record] = {record["id"]: {**record, "version": 1} for record in records}
@@ -26,14 +26,14 @@ class OwnRecords(ControlPlane):
         self.highest_fence = 0
 
     async def workers(self, region: str | None, with_terminated: bool, /) -> list[Record]:
-        # Whoever asks filters as well.
+        # The caller filters as well.
         return list(self.records.values())
 
     async def worker(self, id: str, /) -> Record | None:
         return self.records.get(id)
 
     async def write(self, patch: Patch, /) -> int:
-        record = self._to_change(patch.worker_id)
+        record = self._writable_record(patch.worker_id)
         version: int = record["version"]
         if patch.status == record["status"] == "terminated":
             return version
@@ -49,7 +49,7 @@ class OwnRecords(ControlPlane):
         after["license"] = {**record.get("license", {}), **after["license"]}
         after |= {name: record[name] for name in ("cml_password",) if name in record}
         if report := patch.changes.get("license_report"):
-            after["license"] = licensed(after["license"], report)
+            after["license"] = license_after(after["license"], report)
         return self._store(after, version)
 
     async def template(self, name: str, /) -> Record | None:
@@ -59,26 +59,26 @@ class OwnRecords(ControlPlane):
         return [session for session in self.sessions_.values() if session["worker_id"] == worker_id]
 
     async def hand_back_session(self, session_id: str, /) -> None:
-        self._to_move(session_id).update(status="pending", worker_id=None)
+        self._active_session(session_id).update(status="pending", worker_id=None)
 
     async def retry_session(self, session_id: str, attempt: int, /) -> None:
-        self._to_move(session_id).update(status="instantiating", retry_count=attempt)
+        self._active_session(session_id).update(status="instantiating", retry_count=attempt)
 
     async def terminate_session(self, session_id: str, reason: str, /) -> None:
-        self._obey()
+        self._check_fence()
         self.sessions_[session_id]["status"] = "terminated"
 
     async def report_metrics(self, id: str, cloud: Any, cml: Any, at: datetime, /) -> int:
-        version: int = self._to_change(id)["version"]
+        version: int = self._writable_record(id)["version"]
         self.metrics[id] = (cloud, cml)
         return version
 
     async def report_license(self, id: str, report: str, /) -> int:
-        record = self._to_change(id)
-        return self._store({**record, "license": licensed(record.get("license", {}), report)}, record["version"])
+        record = self._writable_record(id)
+        return self._store({**record, "license": license_after(record.get("license", {}), report)}, record["version"])
 
     async def detect_idle(self, id: str, telemetry: list[Record] | None, auto_pause: str, /) -> lcm.IdleReport:
-        self._to_change(id)
+        self._writable_record(id)
         if telemetry is None:
             return lcm.IdleReport(telemetry_fetched=False, idle_check_performed=False)
         self.idle[id] = lcm.IdleReport(is_idle=not telemetry, eligible_for_pause=not telemetry)
@@ -88,7 +88,7 @@ class OwnRecords(ControlPlane):
         return self.idle[id]
 
     async def import_instances(self, region: str, instances: list[Record], /) -> int:
-        self._obey()
+        self._check_fence()
         known = {record.get("ec2_instance_id") for record in self.records.values()}
         new = [instance for instance in instances if instance["id"] not in known]
         for instance in new:
@@ -98,23 +98,23 @@ class OwnRecords(ControlPlane):
         return len(new)
 
     async def audit(self, id: str, label: str, detail: str, /) -> None:
-        self._obey()
+        self._check_fence()
         self.audited.append((id, label, detail))
 
-    def _obey(self) -> None:
+    def _check_fence(self) -> None:
         token = fence()
         if token is not None and token < self.highest_fence:
             raise lcm.PortError("a newer leader has written", "conflict")
         self.highest_fence = max(self.highest_fence, token or 0)
 
-    def _to_change(self, id: str) -> Record:
-        self._obey()
+    def _writable_record(self, id: str) -> Record:
+        self._check_fence()
         if id not in self.records:
             raise lcm.PortError(f"no worker {id}", "refused", "404")
         return self.records[id]
 
-    def _to_move(self, session_id: str) -> Record:
-        self._obey()
+    def _active_session(self, session_id: str) -> Record:
+        self._check_fence()
         session = self.sessions_[session_id]
         if session["status"] in OVER:
             raise lcm.PortError(f"{session_id} is {session['status']}", "refused")
@@ -125,8 +125,8 @@ class OwnRecords(ControlPlane):
         return version + 1
 
 
-def licensed(license: Mapping[str, Any], report: str) -> Record:
-    """A licence after a report about it."""
+def license_after(license: Mapping[str, Any], report: str) -> Record:
+    """Return a license after a progress report."""
     if report.startswith("start-"):
         return {**license, "operation_in_progress": True}
     after = {**license, "operation_in_progress": False, "pending_operation": None, "pending_token": None}
@@ -137,13 +137,13 @@ def licensed(license: Mapping[str, Any], report: str) -> Record:
     return after
 
 
-class RecordsWorld:
-    """The control plane, and a hand that puts things into it."""
+class ControlPlaneWorld:
+    """World of the control-plane port."""
 
-    def __init__(self, records: OwnRecords | None = None) -> None:
-        self.records = records or OwnRecords()
+    def __init__(self, records: PythonControlPlane | None = None) -> None:
+        self.records = records or PythonControlPlane()
 
-    def control_plane(self) -> OwnRecords:
+    def control_plane(self) -> PythonControlPlane:
         return self.records
 
     def put_worker(self, record: Record, /) -> None:

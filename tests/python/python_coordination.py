@@ -1,4 +1,4 @@
-"""Leases, keys and watches of one's own: what etcd does for an election, on one event loop."""
+"""Coordination ports in memory, with ``async`` and with blocking methods."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass
 class Entry:
-    """A key."""
+    """Value and revisions of a key."""
 
     value: str
     created: int
@@ -26,8 +26,8 @@ class Entry:
     lease: int | None
 
 
-class OwnKeys(Coordination):
-    """Everybody who shares one of these competes."""
+class PythonCoordination(Coordination):
+    """A coordination port in memory. Controllers that share it compete."""
 
     def __init__(self) -> None:
         self.revision = 1
@@ -35,31 +35,31 @@ class OwnKeys(Coordination):
         self.keys: dict[str, Entry] = {}
         self.history: list[tuple[int, str]] = []
         self.leases: dict[int, tuple[timedelta, asyncio.TimerHandle]] = {}
-        self.watches: list[OwnWatch] = []
+        self.watches: list[PythonWatch] = []
         self.granted = 0
         self.trouble: Exception | None = None
 
     async def grant(self, ttl: timedelta, /) -> Lease:
-        self._reach()
+        self._check_available()
         self.granted += 1
-        self._run_out_later(self.granted, ttl)
+        self._expire_later(self.granted, ttl)
         return Lease(self.granted, ttl)
 
     async def renew(self, lease_id: int, /) -> timedelta | lcm.Absent:
-        self._reach()
+        self._check_available()
         if lease_id not in self.leases:
             return lcm.ABSENT
         ttl, timer = self.leases[lease_id]
         timer.cancel()
-        self._run_out_later(lease_id, ttl)
+        self._expire_later(lease_id, ttl)
         return ttl
 
     async def revoke(self, lease_id: int, /) -> None:
-        self._reach()
+        self._check_available()
         self._end(lease_id)
 
     async def claim(self, key: str, value: str, lease_id: int, /) -> Won | Held:
-        self._reach()
+        self._check_available()
         if entry := self.keys.get(key):
             ours = (entry.value, entry.lease) == (value, lease_id)
             return Won(entry.created) if ours else Held(entry.value, self.revision)
@@ -69,14 +69,14 @@ class OwnKeys(Coordination):
         return Won(self.revision)
 
     async def list(self, prefix: str, /) -> Listing:
-        self._reach()
+        self._check_available()
         return Listing(
             self.revision, {key: entry.modified for key, entry in self.keys.items() if key.startswith(prefix)}
         )
 
-    async def watch(self, prefix: str, from_revision: int, /) -> OwnWatch:
-        self._reach()
-        watch = OwnWatch(self, prefix, from_revision)
+    async def watch(self, prefix: str, from_revision: int, /) -> PythonWatch:
+        self._check_available()
+        watch = PythonWatch(self, prefix, from_revision)
         self.watches.append(watch)
         return watch
 
@@ -85,30 +85,30 @@ class OwnKeys(Coordination):
         self.revision += 1
         created = self.keys[key].created if key in self.keys else self.revision
         self.keys[key] = Entry(value, created, self.revision, lease)
-        self._tell(key)
+        self._notify(key)
 
     def delete(self, *keys: str) -> None:
         """Delete keys, all at one revision."""
         self.revision += 1
         for key in keys:
             del self.keys[key]
-        self._tell(*keys)
+        self._notify(*keys)
 
     def compact(self) -> None:
-        """Forget everything before the current revision."""
+        """Compact the history up to the current revision."""
         self.compacted = self.revision
         self.history = [(revision, key) for revision, key in self.history if revision >= self.compacted]
 
-    def _reach(self) -> None:
+    def _check_available(self) -> None:
         if self.trouble is not None:
             raise self.trouble
 
-    def _tell(self, *keys: str) -> None:
+    def _notify(self, *keys: str) -> None:
         self.history += [(self.revision, key) for key in keys]
         for watch in self.watches:
-            watch.news.set()
+            watch.notified.set()
 
-    def _run_out_later(self, lease: int, ttl: timedelta) -> None:
+    def _expire_later(self, lease: int, ttl: timedelta) -> None:
         timer = asyncio.get_running_loop().call_later(ttl.total_seconds(), self._end, lease)
         self.leases[lease] = (ttl, timer)
 
@@ -119,14 +119,14 @@ class OwnKeys(Coordination):
                 self.delete(*held)
 
 
-class OwnWatch(Watch):
-    """A watch that hears of news and looks what they are."""
+class PythonWatch(Watch):
+    """A watch that reads the history after each notification."""
 
-    def __init__(self, keys: OwnKeys, prefix: str, next_revision: int) -> None:
+    def __init__(self, keys: PythonCoordination, prefix: str, next_revision: int) -> None:
         self.keys = keys
         self.prefix = prefix
         self.next_revision = next_revision
-        self.news = asyncio.Event()
+        self.notified = asyncio.Event()
         self.is_probed = False
 
     async def next(self) -> Changed | Progress | Compacted:
@@ -136,32 +136,32 @@ class OwnWatch(Watch):
                 return Compacted(gone)
             new = [entry for entry in self.keys.history if entry[0] >= self.next_revision]
             self.next_revision = self.keys.revision + 1
-            if told := [(revision, key) for revision, key in new if key.startswith(self.prefix)]:
-                return Changed(told[-1][0], [key for _, key in told])
+            if changes := [(revision, key) for revision, key in new if key.startswith(self.prefix)]:
+                return Changed(changes[-1][0], [key for _, key in changes])
             if self.is_probed:
                 self.is_probed = False
                 return Progress(self.keys.revision)
-            self.news.clear()
-            await self.news.wait()
+            self.notified.clear()
+            await self.notified.wait()
 
     async def probe(self) -> None:
         self.is_probed = True
-        self.news.set()
+        self.notified.set()
 
     async def close(self) -> None:
         self.keys.watches.remove(self)
 
 
-class PlainKeys(Coordination):
-    """The same with plain methods, as a client that knows nothing of asyncio would have them."""
+class BlockingCoordination(Coordination):
+    """A coordination port with blocking methods."""
 
-    def __init__(self, keys: OwnKeys) -> None:
+    def __init__(self, keys: PythonCoordination) -> None:
         self.keys = keys
         self.loop = asyncio.new_event_loop()
         threading.Thread(target=self.loop.run_forever, daemon=True).start()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Have something done on the loop of the keys."""
+        """Run a coroutine on the loop of the keys."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
     def grant(self, ttl: timedelta, /) -> Lease:
@@ -179,14 +179,14 @@ class PlainKeys(Coordination):
     def list(self, prefix: str, /) -> Listing:
         return self.run(self.keys.list(prefix)).result()
 
-    def watch(self, prefix: str, from_revision: int, /) -> PlainWatch:
-        return PlainWatch(self, self.run(self.keys.watch(prefix, from_revision)).result())
+    def watch(self, prefix: str, from_revision: int, /) -> BlockingWatch:
+        return BlockingWatch(self, self.run(self.keys.watch(prefix, from_revision)).result())
 
 
-class PlainWatch(Watch):
-    """A watch that gives a sign of life now and then, because it keeps a thread busy."""
+class BlockingWatch(Watch):
+    """A blocking watch that returns a heartbeat at intervals, because it occupies a thread."""
 
-    def __init__(self, keys: PlainKeys, watch: OwnWatch) -> None:
+    def __init__(self, keys: BlockingCoordination, watch: PythonWatch) -> None:
         self.keys = keys
         self.watch = watch
         self.waiting: Future[Changed | Progress | Compacted] | None = None
@@ -207,11 +207,11 @@ class PlainWatch(Watch):
         self.keys.run(self.watch.close()).result()
 
 
-class KeysWorld:
-    """The keys, and a hand that changes them on the same loop."""
+class CoordinationWorld:
+    """World of the coordination port."""
 
-    def __init__(self, keys: OwnKeys | None = None) -> None:
-        self.keys = keys or OwnKeys()
+    def __init__(self, keys: PythonCoordination | None = None) -> None:
+        self.keys = keys or PythonCoordination()
 
     def coordination(self) -> Coordination:
         return self.keys
@@ -226,12 +226,12 @@ class KeysWorld:
         self.keys.compact()
 
 
-class PlainKeysWorld:
-    """The same with plain methods."""
+class BlockingCoordinationWorld:
+    """World of the blocking coordination port."""
 
     def __init__(self) -> None:
-        self.keys = PlainKeys(OwnKeys())
-        self.world = KeysWorld(self.keys.keys)
+        self.keys = BlockingCoordination(PythonCoordination())
+        self.world = CoordinationWorld(self.keys.keys)
 
     def coordination(self) -> Coordination:
         return self.keys

@@ -1,7 +1,7 @@
-"""Whether every crate that is built here has a licence that `deny.toml` allows, and comes from the registry.
+"""Checks that every built crate has a license that `deny.toml` allows, and comes from the registry.
 
-`make lint` runs it, because it needs nothing that is not there already and takes a second. It reads what crates say of
-themselves and nothing else: `make deny` asks cargo-deny, which also reads licence files and looks at all platforms.
+`make lint` runs it, because it needs no other tools and takes a second. It only reads the metadata of crates; `make
+deny` runs cargo-deny, which also reads license files and covers all platforms.
 """
 
 import json
@@ -18,7 +18,7 @@ REGISTRY = "registry+https://github.com/rust-lang/crates.io-index"
 
 
 def is_allowed(expression: str, allowed: frozenset[str]) -> bool:
-    """Whether an SPDX expression can be met with licences that are allowed.
+    """Return whether the allowed licenses satisfy an SPDX expression.
 
     >>> is_allowed("GPL-3.0 OR (MIT AND ISC)", frozenset({"MIT", "ISC"}))
     True
@@ -30,7 +30,7 @@ def is_allowed(expression: str, allowed: frozenset[str]) -> bool:
     False
     """
     tokens = [*re.findall(r"[()]|[^\s()]+", expression.replace("/", " OR ")), ""]
-    wrong = ValueError(f"{expression!r} is no SPDX expression")
+    wrong = ValueError(f"{expression!r} is not an SPDX expression")
 
     def either() -> bool:
         found = both()
@@ -68,28 +68,28 @@ def is_allowed(expression: str, allowed: frozenset[str]) -> bool:
 
 
 def crates() -> list[dict[str, Any]]:
-    """Every crate that is built on this platform."""
+    """Return every crate that is built on this platform."""
     version = subprocess.run(["rustc", "-vV"], check=True, capture_output=True, text=True).stdout
     host = re.search(r"^host: (\S+)$", version, re.MULTILINE)
     if host is None:
-        raise ValueError(f"rustc does not say what it builds for: {version}")
+        raise ValueError(f"rustc reports no host: {version}")
     command = ["cargo", "metadata", "--locked", "--format-version", "1", "--filter-platform", host[1]]
-    told = subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.PIPE).stdout
-    packages: list[dict[str, Any]] = json.loads(told)["packages"]
+    metadata = subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.PIPE).stdout
+    packages: list[dict[str, Any]] = json.loads(metadata)["packages"]
     return packages
 
 
 def problems(packages: list[dict[str, Any]], rules: dict[str, Any]) -> Iterator[str]:
-    """What is wrong with them, a sentence each."""
+    """Yield one sentence per problem."""
     allowed = frozenset(rules["licenses"]["allow"])
     exceptions = {one["crate"]: frozenset(one["allow"]) for one in rules["licenses"].get("exceptions", [])}
     for package in packages:
         name = f"{package['name']} {package['version']}"
-        licence = package["license"]
-        if licence is None:
-            yield f"{name} names no licence"
-        elif not is_allowed(licence, allowed | exceptions.get(package["name"], frozenset())):
-            yield f"{name} is under {licence!r}; accepted: {', '.join(sorted(allowed))}"
+        license = package["license"]
+        if license is None:
+            yield f"{name} has no license"
+        elif not is_allowed(license, allowed | exceptions.get(package["name"], frozenset())):
+            yield f"{name} is under {license!r}; accepted: {', '.join(sorted(allowed))}"
         if package["source"] not in {None, REGISTRY}:
             yield f"{name} comes from {package['source']}; accepted: crates.io"
 
@@ -101,7 +101,7 @@ def main() -> int:
     for problem in found:
         print(problem, file=sys.stderr)
     if not found:
-        print(f"{len(packages)} crates, all under licences that deny.toml allows")
+        print(f"{len(packages)} crates, all with licenses that deny.toml allows")
     return 1 if found else 0
 
 

@@ -1,4 +1,4 @@
-"""A CML of one's own, with ``async`` methods."""
+"""A CML port with ``async`` methods."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from lcm.ports import CmlTarget
 TAKES = timedelta(seconds=10)
 
 
-class OwnCml:
-    """One CML at one address."""
+class PythonCml:
+    """A CML system at one address."""
 
     def __init__(self, address: str = "198.18.0.1", password: str = "s3cret") -> None:
         self.address = address
@@ -25,35 +25,35 @@ class OwnCml:
         self.tokens: list[lcm.Secret] = []
 
     async def system(self, at: CmlTarget, /) -> lcm.CmlMetrics | dict[str, Any]:
-        self._reach(at)
+        self._check_available(at)
         open_to_all = {"version": "2.9.1+build.7", "ready": True}
-        return lcm.CmlMetrics(1, 2, **open_to_all) if self._knows(at) else open_to_all  # type: ignore[arg-type]
+        return lcm.CmlMetrics(1, 2, **open_to_all) if self._is_signed_in(at) else open_to_all  # type: ignore[arg-type]
 
     async def telemetry(self, at: CmlTarget, /) -> list[dict[str, Any]]:
-        self._let_in(at)
+        self._authenticate(at)
         return self.telemetry_
 
     async def registration(self, at: CmlTarget, /) -> str | dict[str, Any]:
-        self._let_in(at)
+        self._authenticate(at)
         if self.attempt is None:
             return "NOT_REGISTERED"
         return {"word": self._stage(), "attempted": str(self.attempt[0])}
 
     async def register(self, at: CmlTarget, token: lcm.Secret, /) -> None:
-        self._let_in(at)
+        self._authenticate(at)
         if self._stage() == "COMPLETED":
             raise lcm.PortError("already registered", "refused", "400")
         await self.reregister(at, token)
 
     async def reregister(self, at: CmlTarget, token: lcm.Secret, /) -> None:
-        self._let_in(at)
+        self._authenticate(at)
         if self._stage() == "IN_PROGRESS":
             raise lcm.PortError("one is in progress", "conflict", "409")
         self.attempt = (self.now, self.ends)
         self.tokens.append(token)
 
     async def deregister(self, at: CmlTarget, /) -> None:
-        self._let_in(at)
+        self._authenticate(at)
         self.attempt = None
 
     def _stage(self) -> str | None:
@@ -62,29 +62,29 @@ class OwnCml:
         begun, end = self.attempt
         return "IN_PROGRESS" if self.now - begun < TAKES else end
 
-    def _reach(self, at: CmlTarget) -> None:
+    def _check_available(self, at: CmlTarget) -> None:
         if at.address != self.address:
             raise lcm.PortError("connection refused", "unreachable")
         if self.is_booting:
             raise lcm.PortError("502 Bad Gateway", "unclear", "502")
 
-    def _knows(self, at: CmlTarget) -> bool:
+    def _is_signed_in(self, at: CmlTarget) -> bool:
         return (at.username, at.password) == ("admin", self.password)
 
-    def _let_in(self, at: CmlTarget) -> None:
-        self._reach(at)
-        if not self._knows(at):
-            # What it says is cleaned before anybody hears it.
+    def _authenticate(self, at: CmlTarget) -> None:
+        self._check_available(at)
+        if not self._is_signed_in(at):
+            # The binding redacts the password in this message.
             raise lcm.PortError(f"{at.password.expose()} is not the password of {at.username}", "unreachable", "403")
 
 
-class CmlHouse:
-    """The CML, and a hand that moves it."""
+class CmlWorld:
+    """World of the CML port."""
 
-    def __init__(self, cml: OwnCml | None = None) -> None:
-        self.own = cml or OwnCml()
+    def __init__(self, cml: PythonCml | None = None) -> None:
+        self.own = cml or PythonCml()
 
-    def cml(self) -> OwnCml:
+    def cml(self) -> PythonCml:
         return self.own
 
     def target(self) -> CmlTarget:
@@ -103,7 +103,7 @@ class CmlHouse:
         self.own.telemetry_.append({"category": "start_lab"})
 
     def end_logins(self) -> None:
-        """It has no tokens."""
+        """This port has no tokens."""
 
     def next_registration(self, end: str, /) -> None:
         self.own.ends = {"completes": "COMPLETED", "fails": "FAILED"}[end]

@@ -1,4 +1,4 @@
-"""EC2 and CloudWatch of one's own, with plain methods: many threads may call at once."""
+"""Compute and metrics ports with plain methods, which many threads may call at once."""
 
 from __future__ import annotations
 
@@ -24,43 +24,43 @@ Seen = lcm.Instance | lcm.Absent | lcm.CallFailure
 
 @dataclass
 class Region:
-    """What there is in one region."""
+    """State of one region."""
 
     subnets: set[str]
     instances: dict[str, lcm.Instance] = field(default_factory=dict)
     launches: dict[str, tuple[lcm.FrozenMap, str]] = field(default_factory=dict)
 
 
-class OwnCloud:
-    """EC2 as a dict of instances."""
+class PythonCompute:
+    """A compute port that stores instances in a dict."""
 
     def __init__(self) -> None:
         self.regions = defaultdict(lambda: Region(set()), {REGION: Region({SUBNET})})
         self.trouble: lcm.CallFailure | None = None
         self.count = 0
-        self.asked: list[str] = []
+        self.calls: list[str] = []
         self._lock = threading.RLock()
 
     def instances(self, region: str, ids: list[str], /) -> dict[str, Seen]:
-        with self._reached("instances", region) as here:
-            return {id: here.instances.get(id) or self._unseen(id) for id in ids}
+        with self._locked("instances", region) as here:
+            return {id: here.instances.get(id) or self._missing(id) for id in ids}
 
     @staticmethod
-    def _unseen(id: str) -> Seen:
-        return lcm.ABSENT if id.startswith("i-") else lcm.CallFailure("refused", f"{id!r} is no id")
+    def _missing(id: str) -> Seen:
+        return lcm.ABSENT if id.startswith("i-") else lcm.CallFailure("refused", f"{id!r} is not an id")
 
     def tagged(self, region: str, worker_id: str, /) -> list[lcm.Instance]:
-        with self._reached("tagged", region) as here:
+        with self._locked("tagged", region) as here:
             return [seen for seen in here.instances.values() if seen.tags.get("lcm:worker_id") == worker_id]
 
     def images(self, region: str, pattern: str, /) -> list[lcm.Image]:
-        with self._reached("images", region):
+        with self._locked("images", region):
             return [image for image in IMAGES if fnmatchcase(image.name, pattern)]
 
     def scan(
         self, region: str, ami_name_pattern: str | None, tags: list[tuple[str, str | None]], /
     ) -> list[lcm.Instance]:
-        with self._reached("scan", region) as here:
+        with self._locked("scan", region) as here:
             images = {image.id for image in IMAGES if fnmatchcase(image.name, ami_name_pattern or "*")}
 
             def matches(seen: lcm.Instance) -> bool:
@@ -70,16 +70,16 @@ class OwnCloud:
             return list(filter(matches, here.instances.values()))
 
     def sees_subnet(self, region: str, subnet_id: str, /) -> bool:
-        with self._reached("sees_subnet", region) as here:
+        with self._locked("sees_subnet", region) as here:
             return subnet_id in here.subnets
 
     def launch(self, plan: lcm.FrozenMap, /) -> str:
-        with self._reached("launch", plan["region"]) as here:
+        with self._locked("launch", plan["region"]) as here:
             token = plan["client_token"]
             if token in here.launches:
                 before, id = here.launches[token]
                 if before != plan:
-                    raise lcm.PortError("the token stands for another plan", "refused", "IdempotentParameterMismatch")
+                    raise lcm.PortError("the token belongs to another plan", "refused", "IdempotentParameterMismatch")
                 if id not in here.instances or here.instances[id].state in ("shutting-down", "terminated"):
                     raise lcm.PortError(f"{id} is dead", "launch_died", "IdempotentInstanceTerminated")
                 return id
@@ -107,12 +107,12 @@ class OwnCloud:
         self._change("stop", region, id, "running", "stopping", ("stopping", "stopped"))
 
     def terminate(self, region: str, id: str, /) -> None:
-        with self._reached("terminate", region) as here:
+        with self._locked("terminate", region) as here:
             if id in here.instances and here.instances[id].state != "terminated":
                 self._enter(here, id, "shutting-down")
 
     def _change(self, verb: str, region: str, id: str, source: str, target: str, done: tuple[str, str]) -> None:
-        with self._reached(verb, region) as here:
+        with self._locked(verb, region) as here:
             if id not in here.instances:
                 raise lcm.PortError(f"no instance {id}", "refused", "InvalidInstanceID.NotFound")
             state = here.instances[id].state
@@ -122,7 +122,7 @@ class OwnCloud:
                 raise lcm.PortError(f"{id} is {state}", "conflict", "IncorrectInstanceState")
 
     def settle(self) -> None:
-        """Let every change under way come to its end."""
+        """Finish every pending change of state."""
         with self._lock:
             for here in self.regions.values():
                 for id, seen in here.instances.items():
@@ -134,16 +134,16 @@ class OwnCloud:
         public_ip = f"198.18.0.{id[-2:]}" if state == "running" else None
         here.instances[id] = replace(seen, state=state, public_ip=public_ip)
 
-    def _reached(self, verb: str, region: str) -> Reached:
-        self.asked.append(verb)
+    def _locked(self, verb: str, region: str) -> LockedRegion:
+        self.calls.append(verb)
         if self.trouble is not None:
             raise self.trouble.to_exception()
-        return Reached(self._lock, self.regions[region])
+        return LockedRegion(self._lock, self.regions[region])
 
 
 @dataclass
-class Reached:
-    """A region, for as long as nobody else changes it."""
+class LockedRegion:
+    """A region under the lock of the port."""
 
     lock: threading.RLock
     region: Region
@@ -156,13 +156,13 @@ class Reached:
         self.lock.release()
 
 
-class CloudWorld:
-    """The cloud, and a hand that moves it."""
+class ComputeWorld:
+    """World of the compute port."""
 
-    def __init__(self, cloud: OwnCloud | None = None) -> None:
-        self.cloud = cloud or OwnCloud()
+    def __init__(self, cloud: PythonCompute | None = None) -> None:
+        self.cloud = cloud or PythonCompute()
 
-    def compute(self) -> OwnCloud:
+    def compute(self) -> PythonCompute:
         return self.cloud
 
     def region(self) -> str:
@@ -191,8 +191,8 @@ class CloudWorld:
         self.cloud.trouble = None
 
 
-class OwnGauges:
-    """CloudWatch as a list of reports."""
+class PythonMetrics:
+    """A metrics port that stores reports in a list."""
 
     def __init__(self) -> None:
         self.reports: dict[str, list[tuple[datetime, lcm.CloudMetrics]]] = defaultdict(list)
@@ -211,14 +211,14 @@ class OwnGauges:
         return latest
 
 
-class GaugesWorld:
-    """What measures, and a hand that moves it."""
+class MetricsWorld:
+    """World of the metrics port."""
 
-    def __init__(self, gauges: OwnGauges | None = None) -> None:
-        self.gauges = gauges or OwnGauges()
+    def __init__(self, gauges: PythonMetrics | None = None) -> None:
+        self.gauges = gauges or PythonMetrics()
         self.count = 0
 
-    def metrics(self) -> OwnGauges:
+    def metrics(self) -> PythonMetrics:
         return self.gauges
 
     def region(self) -> str:

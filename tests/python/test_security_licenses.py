@@ -1,15 +1,15 @@
-"""The check of licences finds what it is there to find."""
+"""The license check reports rejected licenses and sources."""
 
 from typing import Any
 
 import pytest
-from licences import REGISTRY, is_allowed, problems
+from licenses import REGISTRY, is_allowed, problems
 
 RULES = {"licenses": {"allow": ["MIT", "ISC"], "exceptions": [{"crate": "odd", "allow": ["BlueOak-1.0.0"]}]}}
 
 
-def crate(name: str, licence: str | None, source: str | None = REGISTRY) -> dict[str, Any]:
-    return {"name": name, "version": "1.0.0", "license": licence, "source": source}
+def crate(name: str, license: str | None, source: str | None = REGISTRY) -> dict[str, Any]:
+    return {"name": name, "version": "1.0.0", "license": license, "source": source}
 
 
 @pytest.mark.parametrize(
@@ -20,17 +20,17 @@ def crate(name: str, licence: str | None, source: str | None = REGISTRY) -> dict
         (crate("odd", "BlueOak-1.0.0"), None),
         (crate("copyleft", "GPL-3.0-only"), "copyleft 1.0.0 is under 'GPL-3.0-only'; accepted: ISC, MIT"),
         (crate("other", "BlueOak-1.0.0"), "other 1.0.0 is under 'BlueOak-1.0.0'; accepted: ISC, MIT"),
-        (crate("silent", None), "silent 1.0.0 names no licence"),
+        (crate("silent", None), "silent 1.0.0 has no license"),
         (crate("fork", "MIT", "git+https://example.com/x"), "comes from git+https://example.com/x"),
     ],
 )
-def test_a_crate_that_should_not_be_here_is_named(package: dict[str, Any], problem: str | None) -> None:
+def test_rejected_crate_is_named(package: dict[str, Any], problem: str | None) -> None:
     found = list(problems([package], RULES))
     assert len(found) == (0 if problem is None else 1)
     assert problem is None or problem in found[0]
 
 
 @pytest.mark.parametrize("broken", ["MIT AND", "(MIT", "MIT)", "MIT ISC", "(", "AND"])
-def test_what_is_no_expression_is_an_error(broken: str) -> None:
-    with pytest.raises(ValueError, match="no SPDX expression"):
+def test_invalid_spdx_expression_is_an_error(broken: str) -> None:
+    with pytest.raises(ValueError, match="not an SPDX expression"):
         is_allowed(broken, frozenset({"MIT", "ISC"}))

@@ -1,4 +1,4 @@
-"""What tests of running controllers share."""
+"""Helpers for tests of running controllers."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ QUICK = {
     "STARTUP_RECONCILE_DELAY": "0",
     "WORKER_DISCOVERY_ENABLED": "false",
 }
-"""A controller that does not keep a test waiting."""
+"""Settings of a controller without startup delays."""
 
 QUICK_AND_LASTING = {**QUICK, "LEASE_TTL": "600"}
-"""The same with a lease that outlasts the test: whoever leads next was let."""
+"""QUICK with a lease that outlasts the test: another controller leads only if the lease is released."""
 
 
 async def eventually(holds: Callable[[], bool], limit: float = 60.0) -> None:
-    """Wait until something holds."""
+    """Wait until a condition is true."""
     async with asyncio.timeout(limit):
         while not holds():
             await asyncio.sleep(0.02)
 
 
 def assert_ctrl_c_ends(script: str, env: Mapping[str, str]) -> None:
-    """Press Ctrl-C while a script that said "ready" waits for an answer that takes a minute."""
+    """Send SIGINT to a script that printed "ready" and waits for a response that takes a minute."""
     process = subprocess.Popen(
         [sys.executable, "-c", script],
         env={**os.environ, **env},
@@ -41,9 +41,9 @@ def assert_ctrl_c_ends(script: str, env: Mapping[str, str]) -> None:
     with process:
         assert process.stdout is not None and process.stderr is not None
         assert process.stdout.readline() == "ready\n"
-        # A request is on record only when it has ended. Early or late, the signal has to end the process.
+        # Requests are logged at their end, so the start cannot be awaited. The signal must work at any time.
         time.sleep(1.5)
         process.send_signal(signal.SIGINT)
-        # Far less than the minute that the answer takes.
+        # Far less than the minute that the response takes.
         assert process.wait(timeout=30) != 0
         assert "KeyboardInterrupt" in process.stderr.read()
