@@ -1,4 +1,4 @@
-//! Discovery: what exists. Strangers are taken in, what has an owner is handed to it, and the known are left alone.
+//! Discovery: unknown instances are imported, and owned ones are handed to their worker.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use lcm_sdk::workers::DiscoveryReport;
 use serde_json::json;
 
 use crate::orphans::{
-    ELSEWHERE, add_record, collect, ghost_instance, set_regions, ten_of_thirteen_are_gone, terminated, told,
+    ELSEWHERE, add_record, add_three_workers_and_ten_ghosts, event_subjects, ghost_instance, run_discovery,
+    set_regions, terminated_ids,
 };
 use lcm_tests::harness::{Harness, REGION, eventually};
 
@@ -17,75 +18,75 @@ const RESURRECTED: &str = "cml_worker.orphan.resurrected.v1";
 const DUPLICATE: &str = "cml_worker.instance.duplicate.v1";
 
 #[tokio::test]
-async fn a_live_instance_of_a_terminated_record_brings_it_back() {
+async fn live_instance_resurrects_its_terminated_record() {
     let harness = Harness::with_manual_clock().await;
     let instance = harness.add_running_worker("w-1").await;
-    harness.cloud.update_worker("w-1", json!({"status": "terminated"})).expect("a mistake");
+    harness.cloud.update_worker("w-1", json!({"status": "terminated"})).expect("record is updated");
 
-    let report = collect(&harness).await;
+    let report = run_discovery(&harness).await;
     assert_eq!(report.regions[0].resurrected, ["w-1".into()]);
     let back = harness.worker("w-1").await;
     assert_eq!((back.status, back.ec2_instance_id), (WorkerStatus::Running, Some(instance.as_str().into())));
     assert!(back.public_ip.is_some());
-    assert_eq!(told(&harness, RESURRECTED), ["w-1"]);
+    assert_eq!(event_subjects(&harness, RESURRECTED), ["w-1"]);
     assert_eq!(harness.telemetry.anomalies(Anomaly::Resurrection), 1);
-    assert_eq!(harness.cloud.count(Service::ControlPlane, "bulk_import"), 0, "it has an owner");
-    assert_eq!(collect(&harness).await.regions[0].resurrected, []);
+    assert_eq!(harness.cloud.count(Service::ControlPlane, "bulk_import"), 0, "the instance has an owner");
+    assert_eq!(run_discovery(&harness).await.regions[0].resurrected, []);
 }
 
 #[tokio::test]
-async fn a_live_instance_of_a_terminated_record_is_only_reported_where_operators_want_that() {
+async fn resurrection_can_be_limited_to_a_report() {
     let harness = Harness::with_manual_clock().await.with_policy(|policy| policy.resurrect_terminated = false);
     harness.add_running_worker("w-1").await;
-    harness.cloud.update_worker("w-1", json!({"status": "terminated"})).expect("a mistake");
-    assert_eq!(collect(&harness).await.regions[0].resurrected, ["w-1".into()]);
-    assert_eq!(harness.cloud.worker("w-1").expect("it exists").status(), "terminated");
-    assert_eq!(told(&harness, RESURRECTED), ["w-1"]);
+    harness.cloud.update_worker("w-1", json!({"status": "terminated"})).expect("record is updated");
+    assert_eq!(run_discovery(&harness).await.regions[0].resurrected, ["w-1".into()]);
+    assert_eq!(harness.cloud.worker("w-1").expect("record exists").status(), "terminated");
+    assert_eq!(event_subjects(&harness, RESURRECTED), ["w-1"]);
     assert_eq!(harness.active_instances().len(), 1);
 }
 
 #[tokio::test]
-async fn strangers_are_imported_and_the_known_are_left_alone() {
+async fn only_unknown_instances_are_imported() {
     let harness = Harness::with_manual_clock().await;
     harness.add_running_worker("w-known").await;
     harness
         .cloud
         .update_worker("w-known", json!({"status": "draining", "desired_status": "stopped"}))
-        .expect("a drain");
-    let stranger = harness.cloud.run_instance(REGION, &[("Name", "a-stranger")]).expect("it launches").id.clone();
+        .expect("record is updated");
+    let unknown = harness.cloud.run_instance(REGION, &[("Name", "unknown")]).expect("instance launches").id.clone();
     let foreign =
-        harness.cloud.run_instance(REGION, &[("lcm:worker_id", "nobody-here")]).expect("it launches").id.clone();
+        harness.cloud.run_instance(REGION, &[("lcm:worker_id", "w-missing")]).expect("instance launches").id.clone();
     harness.cloud.advance(Duration::from_secs(60)).await;
 
-    let report = collect(&harness).await;
+    let report = run_discovery(&harness).await;
     assert_eq!((report.regions[0].seen, report.regions[0].imported), (3, 2));
-    for instance in [&stranger, &foreign] {
+    for instance in [&unknown, &foreign] {
         let workers = harness.cloud.workers();
         let imported =
-            workers.iter().find(|worker| worker.instance_id() == Some(instance)).expect("it has a record now");
+            workers.iter().find(|worker| worker.instance_id() == Some(instance)).expect("instance has a record");
         assert_eq!(imported.status(), "running");
         assert_eq!(imported.text("aws_region"), Some(REGION));
     }
-    let known = harness.cloud.worker("w-known").expect("it exists");
-    assert_eq!((known.status(), known.desired()), ("draining", Some("stopped")), "discovery never un-drains");
+    let known = harness.cloud.worker("w-known").expect("record exists");
+    assert_eq!((known.status(), known.desired()), ("draining", Some("stopped")), "discovery does not cancel a drain");
     assert_eq!(harness.cloud.count(Service::ControlPlane, "bulk_import"), 1);
 
-    let again = collect(&harness).await;
+    let again = run_discovery(&harness).await;
     assert_eq!((again.regions[0].imported, harness.cloud.workers().len()), (0, 3));
-    assert_eq!(harness.cloud.count(Service::ControlPlane, "bulk_import"), 1, "nobody is imported twice");
+    assert_eq!(harness.cloud.count(Service::ControlPlane, "bulk_import"), 1, "no instance is imported twice");
 }
 
 #[tokio::test]
-async fn an_instance_with_an_owner_is_handed_over_and_adopted() {
+async fn owned_instance_is_adopted_by_its_worker() {
     let harness = Harness::with_real_clock().await;
     harness.add_worker("w-pending", json!({"desired_status": "stopped"}));
     let instance =
-        harness.cloud.run_instance(REGION, &[("lcm:worker_id", "w-pending")]).expect("it launches").id.clone();
-    let by_hand = collect(&harness).await;
-    assert_eq!(by_hand.regions[0].handed_over, ["w-pending".into()]);
-    assert_eq!((by_hand.regions[0].imported, harness.cloud.workers().len()), (0, 1));
+        harness.cloud.run_instance(REGION, &[("lcm:worker_id", "w-pending")]).expect("instance launches").id.clone();
+    let report = run_discovery(&harness).await;
+    assert_eq!(report.regions[0].handed_over, ["w-pending".into()]);
+    assert_eq!((report.regions[0].imported, harness.cloud.workers().len()), (0, 1));
 
-    // A controller that neither polls nor watches: only discovery can tell it.
+    // A controller without polling and watch, so that only discovery can trigger the reconcile.
     let actor = harness.start_standalone_controller(|config| {
         config.controller.interval = Duration::from_secs(3600);
         config.controller.initial_delay = Duration::from_secs(3600);
@@ -93,7 +94,7 @@ async fn an_instance_with_an_owner_is_handed_over_and_adopted() {
         config.startup.limit = None;
         config.metrics_interval = Duration::from_secs(3600);
     });
-    eventually("the owner has its instance", async || {
+    eventually("the owner has adopted its instance", async || {
         harness.worker("w-pending").await.ec2_instance_id == Some(instance.as_str().into())
     })
     .await;
@@ -103,60 +104,64 @@ async fn an_instance_with_an_owner_is_handed_over_and_adopted() {
 }
 
 #[tokio::test]
-async fn a_second_instance_of_a_worker_is_reported_and_never_touched() {
+async fn duplicate_instance_is_reported_and_kept() {
     let harness = Harness::with_manual_clock().await;
-    let own = harness.add_running_worker("w-1").await;
-    let extra = harness.cloud.run_instance(REGION, &[("lcm:worker_id", "w-1")]).expect("it launches").id.clone();
+    let recorded = harness.add_running_worker("w-1").await;
+    let extra = harness.cloud.run_instance(REGION, &[("lcm:worker_id", "w-1")]).expect("instance launches").id.clone();
     harness.cloud.advance(Duration::from_secs(60)).await;
 
-    let report = collect(&harness).await;
+    let report = run_discovery(&harness).await;
     assert_eq!(report.regions[0].handed_over, ["w-1".into()]);
-    assert_eq!(told(&harness, DUPLICATE), ["w-1"]);
+    assert_eq!(event_subjects(&harness, DUPLICATE), ["w-1"]);
     let duplicate = harness.cloud.records().events(None, Some(DUPLICATE));
-    assert!(duplicate[0]["data"].to_string().contains(&extra), "it says which one is too many");
-    assert_eq!(harness.worker("w-1").await.ec2_instance_id, Some(own.as_str().into()));
-    assert_eq!(harness.active_instances().len(), 2, "which of the two to end is for people to say");
+    assert!(duplicate[0]["data"].to_string().contains(&extra), "the event names the duplicate");
+    assert_eq!(harness.worker("w-1").await.ec2_instance_id, Some(recorded.as_str().into()));
+    assert_eq!(harness.active_instances().len(), 2, "an operator decides which one to terminate");
     assert_eq!((report.regions[0].imported, harness.cloud.workers().len()), (0, 1));
 }
 
 #[tokio::test]
-async fn a_region_that_fails_does_not_stop_another() {
+async fn failed_region_does_not_block_others() {
     let harness = Harness::with_manual_clock().await;
-    ten_of_thirteen_are_gone(&harness).await;
-    harness.cloud.run_instance(ELSEWHERE, &[]).expect("it launches");
+    add_three_workers_and_ten_ghosts(&harness).await;
+    harness.cloud.run_instance(ELSEWHERE, &[]).expect("instance launches");
     harness.cloud.advance(Duration::from_secs(60)).await;
-    let there = json!({"ec2_instance_id": ghost_instance(99), "aws_region": ELSEWHERE});
-    add_record(&harness, "w-elsewhere", there);
+    let record = json!({"ec2_instance_id": ghost_instance(99), "aws_region": ELSEWHERE});
+    add_record(&harness, "w-elsewhere", record);
     set_regions(&harness, &[REGION, ELSEWHERE]);
     harness.inject(json!({
         "service": "ec2", "region": REGION, "action": {"kind": "error", "code": "UnauthorizedOperation"},
     }));
 
-    let report = collect(&harness).await;
-    assert_eq!(terminated(&report), ["w-elsewhere"]);
+    let report = run_discovery(&harness).await;
+    assert_eq!(terminated_ids(&report), ["w-elsewhere"]);
     let failed: Vec<_> = report.regions.iter().filter(|region| region.error.is_some()).collect();
     assert_eq!(failed.iter().map(|region| region.region.as_str()).collect::<Vec<_>>(), [REGION]);
     assert_eq!(report.regions.iter().map(|region| region.imported).sum::<usize>(), 1);
 
     harness.cloud.clear_faults();
-    assert_eq!(collect(&harness).await.orphans_terminated(), 10);
+    assert_eq!(run_discovery(&harness).await.orphans_terminated(), 10);
 }
 
 #[tokio::test]
-async fn without_the_records_nothing_is_concluded_and_without_permission_nothing_is_asked() {
+async fn failed_record_listing_yields_no_conclusions() {
     let harness = Harness::with_manual_clock().await;
-    ten_of_thirteen_are_gone(&harness).await;
+    add_three_workers_and_ten_ghosts(&harness).await;
     harness.inject(
         json!({"service": "control-plane", "operation": "list_workers", "action": {"kind": "error", "code": "500"}}),
     );
-    let blind = collect(&harness).await;
-    assert!(blind.error.is_some());
-    assert_eq!((blind.orphans_terminated(), harness.control_plane_writes()), (0, 0));
+    let report = run_discovery(&harness).await;
+    assert!(report.error.is_some());
+    assert_eq!((report.orphans_terminated(), harness.control_plane_writes()), (0, 0));
+}
 
-    harness.cloud.clear_faults();
-    harness.cloud.set_discovery(json!({"enabled": false})).expect("a switch");
+#[tokio::test]
+async fn disabled_discovery_makes_no_describe_calls() {
+    let harness = Harness::with_manual_clock().await;
+    add_three_workers_and_ten_ghosts(&harness).await;
+    harness.cloud.set_discovery(json!({"enabled": false})).expect("setting is accepted");
     let before = harness.ec2_calls("DescribeInstances");
-    let DiscoveryReport { regions, error } = collect(&harness).await;
+    let DiscoveryReport { regions, error } = run_discovery(&harness).await;
     assert!(regions.is_empty());
     assert!(error.is_some_and(|error| error.message.contains("switched off")));
     assert_eq!(harness.ec2_calls("DescribeInstances"), before);

@@ -1,4 +1,4 @@
-//! One bad record never holds the others up.
+//! Isolation: a malformed record or a hung service affects only its own worker.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use lcm_tests::harness::{Harness, eventually};
 const GOOD: [&str; 6] = ["w-1", "w-2", "w-3", "w-4", "w-5", "w-6"];
 
 #[tokio::test]
-async fn records_that_are_wrong_in_every_way_are_left_alone_and_the_others_go_on() {
+async fn malformed_records_do_not_block_others() {
     let harness = Harness::with_real_clock().await;
-    let raw = |fields: Value| -> Map<String, Value> { fields.as_object().expect("an object").clone() };
+    let raw = |fields: Value| -> Map<String, Value> { fields.as_object().expect("JSON object").clone() };
     for fields in [
         json!({"id": "bad-status", "status": "hibernating", "desired_status": "running"}),
         json!({"id": "bad-type", "status": 42}),
         json!({"id": "bad-time", "status": "pending", "template_name": "metal", "created_at": "yesterday"}),
         json!({"id": "no-status"}),
     ] {
-        harness.cloud.records().insert_raw(raw(fields)).expect("it is put in as it is");
+        harness.cloud.records().insert_raw(raw(fields)).expect("record is inserted");
     }
     harness.add_worker("bad-template", json!({"template_name": "unobtainium"}));
     harness.add_worker("bad-region", json!({"aws_region": "mars-north-1"}));
@@ -34,35 +34,39 @@ async fn records_that_are_wrong_in_every_way_are_left_alone_and_the_others_go_on
     let actor = harness.start_standalone_controller(|config| config.controller.max_concurrent = 2);
     let report = actor.controller.ready().await;
     assert!(report.is_complete(), "{:?}", report.unfinished);
-    all_run(&harness).await;
-    eventually("the failure is known", async || {
+    wait_until_all_run(&harness).await;
+    eventually("the worker has failed", async || {
         harness.cloud.worker("bad-template").is_ok_and(|record| record.status() == "failed")
     })
     .await;
     for (worker, status) in [("bad-status", json!("hibernating")), ("bad-type", json!(42)), ("no-status", Value::Null)]
     {
-        let record = harness.cloud.worker(worker).expect("it exists");
+        let record = harness.cloud.worker(worker).expect("record exists");
         assert_eq!(record.get("status").cloned().unwrap_or_default(), status, "{worker} is never written");
         assert_eq!(record.version(), 1, "{worker}");
     }
     for worker in ["bad-id", "odd-id"] {
         assert_eq!(
-            harness.cloud.worker(worker).expect("it exists").status(),
+            harness.cloud.worker(worker).expect("record exists").status(),
             "running",
-            "{worker}: no answer, no conclusion"
+            "{worker}: no response, no conclusion"
         );
     }
     for worker in ["unwritable", "bad-region"] {
-        assert_eq!(harness.cloud.worker(worker).expect("it exists").status(), "pending", "{worker}");
+        assert_eq!(harness.cloud.worker(worker).expect("record exists").status(), "pending", "{worker}");
     }
-    assert_eq!(harness.cloud.count(Service::Ec2, "RunInstances"), GOOD.len(), "only for those that could be recorded");
+    assert_eq!(
+        harness.cloud.count(Service::Ec2, "RunInstances"),
+        GOOD.len(),
+        "only workers whose plan was recorded are launched"
+    );
     let metrics = actor.telemetry.to_prometheus();
     assert!(metrics.contains("lcm_unreadable_records 3") || metrics.contains("lcm_unreadable_records 4"), "{metrics}");
     actor.stop().await;
 }
 
 #[tokio::test]
-async fn a_cml_that_hangs_holds_up_nobody_but_its_own_worker() {
+async fn hung_cml_blocks_only_its_own_worker() {
     let harness = Harness::with_real_clock().await;
     let stuck = harness.add_running_worker("w-stuck").await;
     harness.inject(
@@ -77,51 +81,56 @@ async fn a_cml_that_hangs_holds_up_nobody_but_its_own_worker() {
     });
     let report = actor.controller.ready().await;
     assert!(report.unfinished.contains(&"w-stuck".to_owned()), "{report:?}");
-    all_run(&harness).await;
+    wait_until_all_run(&harness).await;
 
-    // With the last slot taken for good they would not follow a wish any more.
+    // If the hung reconcile kept the last slot, these changes would not be applied.
     GOOD.iter().for_each(|worker| {
-        harness.cloud.update_worker(worker, json!({"desired_status": "stopped"})).expect("a wish");
+        harness.cloud.update_worker(worker, json!({"desired_status": "stopped"})).expect("desired status is accepted");
     });
-    eventually("all have stopped", async || {
+    eventually("all workers have stopped", async || {
         GOOD.iter().all(|worker| harness.cloud.worker(worker).is_ok_and(|record| record.status() == "stopped"))
     })
     .await;
-    // The stuck pass has a time limit of its own; the worker stays in service meanwhile.
-    assert_eq!(harness.cloud.worker("w-stuck").expect("it exists").status(), "running");
+    // The hung reconcile has its own time limit. The worker stays in service until then.
+    assert_eq!(harness.cloud.worker("w-stuck").expect("record exists").status(), "running");
     actor.crash();
 }
 
 #[tokio::test]
-async fn a_worker_whose_cml_hangs_is_still_stopped_when_that_is_wanted() {
+async fn worker_with_a_hung_cml_can_be_stopped() {
     let harness = Harness::with_real_clock().await;
     let stuck = harness.add_running_worker("w-stuck").await;
     harness.inject(
         json!({"service": "cml", "instance": stuck, "action": {"kind": "latency", "seconds": 600, "on": "real"}}),
     );
-    harness.cloud.update_worker("w-stuck", json!({"desired_status": "stopped"})).expect("a wish");
+    harness.cloud.update_worker("w-stuck", json!({"desired_status": "stopped"})).expect("desired status is accepted");
     let actor = harness.start_standalone_controller(|_| {});
-    eventually("it has stopped", async || harness.cloud.worker("w-stuck").is_ok_and(|it| it.status() == "stopped"))
-        .await;
+    eventually("the worker has stopped", async || {
+        harness.cloud.worker("w-stuck").is_ok_and(|record| record.status() == "stopped")
+    })
+    .await;
     actor.stop().await;
 }
 
 #[tokio::test]
-async fn a_worker_that_cannot_be_written_is_tried_again_and_recovers() {
+async fn failed_writes_are_retried_until_they_succeed() {
     let harness = Harness::with_real_clock().await;
     harness.add_worker("w-1", json!({"desired_status": "running"}));
     harness.inject(json!({
         "service": "control-plane", "instance": "w-1", "operation": "write_*", "times": 3, "action": {"kind": "error", "code": "500"},
     }));
     let actor = harness.start_standalone_controller(|_| {});
-    eventually("it runs", async || harness.cloud.worker("w-1").is_ok_and(|record| record.status() == "running")).await;
+    eventually("the worker runs", async || {
+        harness.cloud.worker("w-1").is_ok_and(|record| record.status() == "running")
+    })
+    .await;
     actor.stop().await;
     assert_eq!(harness.faults_applied(), 3);
     assert_eq!(harness.active_instances().len(), 1);
 }
 
-async fn all_run(harness: &Harness) {
-    eventually("all run", async || {
+async fn wait_until_all_run(harness: &Harness) {
+    eventually("all workers run", async || {
         GOOD.iter().all(|worker| harness.cloud.worker(worker).is_ok_and(|record| record.status() == "running"))
     })
     .await;

@@ -1,4 +1,4 @@
-//! Several whole controllers, one of which acts: seen from the cloud's side, on a real etcd and on the fake one.
+//! Leader election among several controllers, on real etcd and on the fake one: only the leader acts.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -20,38 +20,38 @@ use tokio::time::Instant;
 use lcm_tests::harness::{Harness, RunningController, eventually};
 
 const TTL: Duration = Duration::from_secs(2);
-/// What a busy machine may add to anything that is measured.
+/// Extra time allowed on a busy machine.
 const SLACK: Duration = Duration::from_secs(8);
 
-/// A change of the cloud: by whom, and from when to when it was under way.
+/// An EC2 call that changes an instance.
 #[derive(Debug, Clone)]
-pub(crate) struct Deed {
-    by: String,
-    pub(crate) began: Instant,
-    ended: Instant,
+pub(crate) struct Mutation {
+    controller: String,
+    pub(crate) started_at: Instant,
+    ended_at: Instant,
 }
 
-type Journal = Arc<Mutex<Vec<Deed>>>;
+type MutationLog = Arc<Mutex<Vec<Mutation>>>;
 
-/// EC2 as one controller reaches it; notes each change it makes.
-struct Witnessed {
-    by: String,
+/// Records each mutating EC2 call of one controller.
+struct RecordingCompute {
+    controller: String,
     ec2: Arc<dyn Compute>,
-    journal: Journal,
+    log: MutationLog,
 }
 
-impl Witnessed {
-    async fn note<T>(&self, deed: impl Future<Output = T>) -> T {
-        let began = Instant::now();
-        let done = deed.await;
-        let deed = Deed { by: self.by.clone(), began, ended: Instant::now() };
-        self.journal.lock().expect("no panic while it was held").push(deed);
-        done
+impl RecordingCompute {
+    async fn record<T>(&self, call: impl Future<Output = T>) -> T {
+        let started_at = Instant::now();
+        let response = call.await;
+        let mutation = Mutation { controller: self.controller.clone(), started_at, ended_at: Instant::now() };
+        self.log.lock().expect("lock is not poisoned").push(mutation);
+        response
     }
 }
 
 #[async_trait]
-impl Compute for Witnessed {
+impl Compute for RecordingCompute {
     async fn instances(&self, region: &str, ids: &[InstanceId]) -> Vec<Lookup<Instance>> {
         self.ec2.instances(region, ids).await
     }
@@ -73,23 +73,23 @@ impl Compute for Witnessed {
     }
 
     async fn launch(&self, plan: &LaunchPlan) -> Result<InstanceId, CallFailure> {
-        self.note(self.ec2.launch(plan)).await
+        self.record(self.ec2.launch(plan)).await
     }
 
     async fn start(&self, region: &str, id: &InstanceId) -> Result<(), CallFailure> {
-        self.note(self.ec2.start(region, id)).await
+        self.record(self.ec2.start(region, id)).await
     }
 
     async fn stop(&self, region: &str, id: &InstanceId) -> Result<(), CallFailure> {
-        self.note(self.ec2.stop(region, id)).await
+        self.record(self.ec2.stop(region, id)).await
     }
 
     async fn terminate(&self, region: &str, id: &InstanceId) -> Result<(), CallFailure> {
-        self.note(self.ec2.terminate(region, id)).await
+        self.record(self.ec2.terminate(region, id)).await
     }
 }
 
-/// A controller with threads of its own, which can end without a word as a process can.
+/// A controller on its own threads, so that it can crash like a process.
 pub(crate) struct Process {
     pub(crate) actor: Option<RunningController>,
     runtime: Option<Runtime>,
@@ -98,16 +98,16 @@ pub(crate) struct Process {
 impl Process {
     pub(crate) fn start(controller: impl FnOnce() -> RunningController) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-        let runtime = runtime.expect("a runtime");
-        // Whatever is begun from here on runs there, and ends with it.
-        let inside = runtime.enter();
+        let runtime = runtime.expect("runtime starts");
+        // Tasks spawned by the controller run on this runtime and end with it.
+        let guard = runtime.enter();
         let actor = controller();
-        drop(inside);
+        drop(guard);
         Self { actor: Some(actor), runtime: Some(runtime) }
     }
 
     pub(crate) fn controller(&self) -> &WorkerController {
-        &self.actor.as_ref().expect("it runs").controller
+        &self.actor.as_ref().expect("controller is running").controller
     }
 
     pub(crate) fn leads(&self) -> bool {
@@ -115,10 +115,10 @@ impl Process {
     }
 
     pub(crate) async fn stop(mut self) {
-        self.actor.take().expect("it runs").stop().await;
+        self.actor.take().expect("controller is running").stop().await;
     }
 
-    /// Nothing is finished, nothing is given back.
+    /// Ends without completing any call or revoking the lease.
     pub(crate) fn crash(self) {
         drop(self);
     }
@@ -132,18 +132,19 @@ impl Drop for Process {
     }
 }
 
-/// Controllers that compete on one etcd.
-pub(crate) struct Contest {
+/// Controllers that compete for leadership in one etcd.
+pub(crate) struct ControllerGroup {
     pub(crate) harness: Harness,
     endpoint: String,
-    journal: Journal,
+    log: MutationLog,
 }
 
-impl Contest {
-    pub(crate) async fn on(endpoint: Option<String>) -> Self {
+impl ControllerGroup {
+    /// Uses the etcd of the fake cloud when `endpoint` is `None`.
+    pub(crate) async fn new(endpoint: Option<String>) -> Self {
         let harness = Harness::with_real_clock().await;
         let endpoint = endpoint.unwrap_or_else(|| harness.cloud.endpoints().etcd_endpoint.clone());
-        Self { harness, endpoint, journal: Journal::default() }
+        Self { harness, endpoint, log: MutationLog::default() }
     }
 
     fn controller(&self, name: &str, ttl: Duration) -> Process {
@@ -154,13 +155,13 @@ impl Contest {
         Process::start(|| {
             self.harness.start_controller_on(&self.endpoint, name, |config, ports| {
                 change(&mut config.election);
-                let (by, journal) = (name.to_owned(), Arc::clone(&self.journal));
-                ports.compute = Arc::new(Witnessed { by, ec2: Arc::clone(&ports.compute), journal });
+                let (controller, log) = (name.to_owned(), Arc::clone(&self.log));
+                ports.compute = Arc::new(RecordingCompute { controller, ec2: Arc::clone(&ports.compute), log });
             })
         })
     }
 
-    /// Has workers launched, each by whoever leads.
+    /// Adds workers and waits until they run.
     pub(crate) async fn launch(&self, ids: &[String]) {
         for id in ids {
             self.harness.add_worker(id, json!({"desired_status": "running"}));
@@ -171,37 +172,40 @@ impl Contest {
         }
     }
 
-    /// Every change of EC2 that a controller made.
-    pub(crate) fn deeds(&self) -> Vec<Deed> {
-        self.journal.lock().expect("no panic while it was held").clone()
+    /// Mutating EC2 calls of all controllers.
+    pub(crate) fn mutations(&self) -> Vec<Mutation> {
+        self.log.lock().expect("lock is not poisoned").clone()
     }
 
-    /// Nobody acted before the last one had stopped: neither by what the control plane was told, nor by what was done
-    /// to EC2; and each of these workers was launched once and is on record.
-    pub(crate) async fn assert_one_at_a_time(&self, workers: &[String]) {
-        let mut writes = self.fenced();
+    /// Asserts that control plane writes and EC2 calls of different leaders do not overlap, and that each of these
+    /// workers was launched once and its instance recorded.
+    pub(crate) async fn assert_one_active_leader(&self, workers: &[String]) {
+        let mut writes = self.fenced_writes();
         writes.sort_by_key(|(record, _)| record.at);
-        assert!(!writes.is_empty(), "somebody wrote");
+        assert!(!writes.is_empty(), "there are writes");
         for pair in writes.windows(2) {
             let [(before, old), (after, new)] = pair else { unreachable!("windows of two") };
             assert!(old <= new, "{new} wrote `{after}` after {old} wrote `{before}`");
         }
-        let mut deeds = self.deeds();
-        deeds.sort_by_key(|deed| deed.began);
-        for pair in deeds.windows(2) {
-            assert!(pair[0].by == pair[1].by || pair[0].ended <= pair[1].began, "two acted at once: {pair:?}");
+        let mut mutations = self.mutations();
+        mutations.sort_by_key(|mutation| mutation.started_at);
+        for pair in mutations.windows(2) {
+            assert!(
+                pair[0].controller == pair[1].controller || pair[0].ended_at <= pair[1].started_at,
+                "two controllers acted at once: {pair:?}"
+            );
         }
-        assert_eq!(self.harness.ec2_calls("RunInstances"), workers.len(), "each was launched once");
-        let living = self.harness.active_instances();
-        assert_eq!(living.len(), workers.len());
+        assert_eq!(self.harness.ec2_calls("RunInstances"), workers.len(), "each worker was launched once");
+        let active = self.harness.active_instances();
+        assert_eq!(active.len(), workers.len());
         for id in workers {
-            let instance = self.harness.worker(id).await.ec2_instance_id.expect("on record");
-            assert!(living.iter().any(|known| known == instance.as_str()));
+            let instance = self.harness.worker(id).await.ec2_instance_id.expect("instance is recorded");
+            assert!(active.iter().any(|known| known == instance.as_str()));
         }
     }
 
-    /// Every write of a leader, with its token.
-    fn fenced(&self) -> Vec<(LoggedRequest, i64)> {
+    /// Control plane writes of leaders, each with its fencing token.
+    fn fenced_writes(&self) -> Vec<(LoggedRequest, i64)> {
         let filter = RequestFilter { service: Some(Service::ControlPlane), ..RequestFilter::default() };
         let token = |record: &LoggedRequest| {
             let named = record.parameters.iter().find(|(name, _)| name == "fencing_token");
@@ -212,150 +216,150 @@ impl Contest {
     }
 }
 
-/// Where the one that leads stands among the others.
-async fn leader(actors: &[Process]) -> usize {
-    let leading = || actors.iter().position(Process::leads);
-    eventually("somebody leads", || async { leading().is_some() }).await;
+/// Waits for a leader and returns its index.
+async fn leader_index(processes: &[Process]) -> usize {
+    let leading = || processes.iter().position(Process::leads);
+    eventually("a controller leads", || async { leading().is_some() }).await;
     leading().unwrap_or_default()
 }
 
-/// Leaders come and go, some with a word and some without, and workers are wanted all the while.
-async fn one_acts_at_a_time(endpoint: Option<String>, controllers: usize) {
-    let contest = Contest::on(endpoint).await;
-    let mut actors: Vec<_> = (0..controllers).map(|number| contest.controller(&format!("c-{number}"), TTL)).collect();
+/// Crashes and stops leaders in turn while workers are launched.
+async fn assert_controllers_act_one_at_a_time(endpoint: Option<String>, controllers: usize) {
+    let group = ControllerGroup::new(endpoint).await;
+    let mut processes: Vec<_> = (0..controllers).map(|number| group.controller(&format!("c-{number}"), TTL)).collect();
     let mut workers = Vec::new();
     for round in 0..4 {
-        let leading = leader(&actors).await;
-        let wanted: Vec<_> = (0..2).map(|number| format!("w-{round}-{number}")).collect();
-        contest.launch(&wanted).await;
-        workers.extend(wanted);
-        let gone = actors.remove(leading);
+        let leading = leader_index(&processes).await;
+        let added: Vec<_> = (0..2).map(|number| format!("w-{round}-{number}")).collect();
+        group.launch(&added).await;
+        workers.extend(added);
+        let removed = processes.remove(leading);
         if round % 2 == 0 {
-            gone.crash();
+            removed.crash();
         } else {
-            gone.stop().await;
+            removed.stop().await;
         }
-        actors.push(contest.controller(&format!("c-{}", controllers + round), TTL));
+        processes.push(group.controller(&format!("c-{}", controllers + round), TTL));
     }
-    leader(&actors).await;
-    contest.assert_one_at_a_time(&workers).await;
-    let tokens: std::collections::BTreeSet<_> = contest.fenced().into_iter().map(|(_, token)| token).collect();
-    assert!(tokens.len() >= 4, "each round had a leader of its own: {tokens:?}");
-    for actor in actors {
-        actor.stop().await;
+    leader_index(&processes).await;
+    group.assert_one_active_leader(&workers).await;
+    let tokens: std::collections::BTreeSet<_> = group.fenced_writes().into_iter().map(|(_, token)| token).collect();
+    assert!(tokens.len() >= 4, "each round had its own leader: {tokens:?}");
+    for process in processes {
+        process.stop().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_controllers_on_a_real_etcd_one_acts_at_a_time() {
+async fn two_controllers_on_real_etcd_act_one_at_a_time() {
     let etcd = RealEtcd::start().await;
-    one_acts_at_a_time(Some(etcd.endpoint()), 2).await;
+    assert_controllers_act_one_at_a_time(Some(etcd.endpoint()), 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_three_controllers_on_a_real_etcd_one_acts_at_a_time() {
+async fn three_controllers_on_real_etcd_act_one_at_a_time() {
     let etcd = RealEtcd::start().await;
-    one_acts_at_a_time(Some(etcd.endpoint()), 3).await;
+    assert_controllers_act_one_at_a_time(Some(etcd.endpoint()), 3).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_controllers_on_the_fake_etcd_one_acts_at_a_time() {
-    one_acts_at_a_time(None, 2).await;
+async fn two_controllers_on_fake_etcd_act_one_at_a_time() {
+    assert_controllers_act_one_at_a_time(None, 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_three_controllers_on_the_fake_etcd_one_acts_at_a_time() {
-    one_acts_at_a_time(None, 3).await;
+async fn three_controllers_on_fake_etcd_act_one_at_a_time() {
+    assert_controllers_act_one_at_a_time(None, 3).await;
 }
 
-/// A crash is followed when the lease has ended, a clean stop long before.
-async fn is_followed(endpoint: Option<String>, on: &str) {
-    let contest = Contest::on(endpoint).await;
-    let first = contest.controller("first", TTL);
+/// A crashed leader is replaced after its lease expires, a stopped one immediately.
+async fn assert_leader_is_replaced(endpoint: Option<String>, etcd: &str) {
+    let group = ControllerGroup::new(endpoint).await;
+    let first = group.controller("first", TTL);
     eventually("the first leads", || async { first.leads() }).await;
-    // So long a lease that nobody could mistake its end for a clean stop.
-    let second = contest.controller("second", Duration::from_secs(30));
-    contest.launch(&["w-1".to_owned()]).await;
+    // The lease is long enough to distinguish its expiry from a clean stop.
+    let second = group.controller("second", Duration::from_secs(30));
+    group.launch(&["w-1".to_owned()]).await;
 
     let crashed = Instant::now();
     first.crash();
-    eventually("the second follows", || async { second.leads() }).await;
+    eventually("the second leads", || async { second.leads() }).await;
     let took = crashed.elapsed();
-    println!("on {on}: took over {took:?} after a crash, with a lease of {TTL:?}");
+    println!("on {etcd}: took over {took:?} after a crash, with a lease of {TTL:?}");
     assert!(took < TTL + Duration::from_secs(1) + SLACK, "took over {took:?} after a crash");
     assert!(second.controller().ready().await.is_complete());
 
-    let third = contest.controller("third", TTL);
-    contest.launch(&["w-2".to_owned()]).await;
+    let third = group.controller("third", TTL);
+    group.launch(&["w-2".to_owned()]).await;
     let stopped = Instant::now();
     second.stop().await;
-    eventually("the third follows", || async { third.leads() }).await;
+    eventually("the third leads", || async { third.leads() }).await;
     let took = stopped.elapsed();
-    println!("on {on}: took over {took:?} after a clean stop, with a lease of 30s");
+    println!("on {etcd}: took over {took:?} after a clean stop, with a lease of 30s");
     assert!(took < Duration::from_secs(1) + SLACK, "took over {took:?} after a clean stop");
-    contest.launch(&["w-3".to_owned()]).await;
+    group.launch(&["w-3".to_owned()]).await;
     third.stop().await;
-    contest.assert_one_at_a_time(&["w-1", "w-2", "w-3"].map(str::to_owned)).await;
+    group.assert_one_active_leader(&["w-1", "w-2", "w-3"].map(str::to_owned)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_of_a_real_etcd_is_followed_after_a_crash_and_at_once_after_a_clean_stop() {
+async fn leader_on_real_etcd_is_replaced_after_a_crash_or_stop() {
     let etcd = RealEtcd::start().await;
-    is_followed(Some(etcd.endpoint()), "a real etcd").await;
+    assert_leader_is_replaced(Some(etcd.endpoint()), "real etcd").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_of_the_fake_etcd_is_followed_after_a_crash_and_at_once_after_a_clean_stop() {
-    is_followed(None, "the fake etcd").await;
+async fn leader_on_fake_etcd_is_replaced_after_a_crash_or_stop() {
+    assert_leader_is_replaced(None, "fake etcd").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_etcd_nobody_leads_and_nothing_is_touched_until_it_is_there() {
+async fn controllers_do_not_act_before_etcd_is_available() {
     let mut etcd = RealEtcd::reserved();
-    let contest = Contest::on(Some(etcd.endpoint())).await;
-    contest.harness.add_worker("w-1", json!({"desired_status": "running"}));
-    let actors = [contest.controller("first", TTL), contest.controller("second", TTL)];
-    // Nothing can be waited for that must not happen: long enough for several tries and a sweep.
+    let group = ControllerGroup::new(Some(etcd.endpoint())).await;
+    group.harness.add_worker("w-1", json!({"desired_status": "running"}));
+    let processes = [group.controller("first", TTL), group.controller("second", TTL)];
+    // Long enough for several election attempts and a sweep.
     tokio::time::sleep(Duration::from_secs(3)).await;
-    assert!(!actors.iter().any(Process::leads));
-    assert_eq!(contest.harness.cloud.requests(&RequestFilter::default()), [], "nobody was even asked anything");
+    assert!(!processes.iter().any(Process::leads));
+    assert_eq!(group.harness.cloud.requests(&RequestFilter::default()), [], "no requests were made");
 
     etcd.begin().await;
-    let runs = || async { contest.harness.status("w-1").await == WorkerStatus::Running };
+    let runs = || async { group.harness.status("w-1").await == WorkerStatus::Running };
     eventually("w-1 runs", runs).await;
-    contest.assert_one_at_a_time(&["w-1".to_owned()]).await;
-    for actor in actors {
-        actor.stop().await;
+    group.assert_one_active_leader(&["w-1".to_owned()]).await;
+    for process in processes {
+        process.stop().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_whose_etcd_freezes_stops_before_anybody_else_begins_and_goes_on_when_it_is_back() {
+async fn leader_stops_acting_when_etcd_freezes() {
     let etcd = RealEtcd::start().await;
-    let contest = Contest::on(Some(etcd.endpoint())).await;
-    let first = contest.controller("first", TTL);
+    let group = ControllerGroup::new(Some(etcd.endpoint())).await;
+    let first = group.controller("first", TTL);
     eventually("the first leads", || async { first.leads() }).await;
-    let second = contest.controller("second", TTL);
-    contest.launch(&["w-1".to_owned()]).await;
-    let old = first.controller().lease().expect("it still leads");
+    let second = group.controller("second", TTL);
+    group.launch(&["w-1".to_owned()]).await;
+    let old = first.controller().lease().expect("the first still leads");
 
     etcd.pause();
     old.lost().await;
-    // What was begun before may still be written down.
+    // Calls in flight may still be recorded.
     tokio::time::sleep(Duration::from_millis(500)).await;
-    let (written, acted) = (contest.fenced().len(), contest.harness.ec2_calls("RunInstances"));
-    contest.harness.add_worker("w-2", json!({"desired_status": "running"}));
+    let (writes, launches) = (group.fenced_writes().len(), group.harness.ec2_calls("RunInstances"));
+    group.harness.add_worker("w-2", json!({"desired_status": "running"}));
     tokio::time::sleep(TTL + Duration::from_secs(1)).await;
     assert!(!first.leads() && !second.leads());
-    assert_eq!(contest.fenced().len(), written, "nobody writes without a lead");
-    assert_eq!(contest.harness.ec2_calls("RunInstances"), acted, "nobody launches without a lead");
-    assert_eq!(contest.harness.status("w-2").await, WorkerStatus::Pending);
+    assert_eq!(group.fenced_writes().len(), writes, "no write without a lease");
+    assert_eq!(group.harness.ec2_calls("RunInstances"), launches, "no launch without a lease");
+    assert_eq!(group.harness.status("w-2").await, WorkerStatus::Pending);
 
     etcd.resume();
-    eventually("w-2 runs", || async { contest.harness.status("w-2").await == WorkerStatus::Running }).await;
-    let newest = contest.fenced().into_iter().map(|(_, token)| token).max();
-    assert!(newest > old.fence().0, "a new leader has a new token");
-    contest.assert_one_at_a_time(&["w-1".to_owned(), "w-2".to_owned()]).await;
+    eventually("w-2 runs", || async { group.harness.status("w-2").await == WorkerStatus::Running }).await;
+    let newest = group.fenced_writes().into_iter().map(|(_, token)| token).max();
+    assert!(newest > old.fence().0, "the new leader has a newer token");
+    group.assert_one_active_leader(&["w-1".to_owned(), "w-2".to_owned()]).await;
     first.stop().await;
     second.stop().await;
 }

@@ -1,4 +1,4 @@
-//! One worker's life, from pending to terminated, with everything that happens on the way.
+//! The whole lifecycle of a worker, from pending to terminated.
 
 use std::time::Duration;
 
@@ -11,22 +11,22 @@ use serde_json::json;
 
 use lcm_tests::harness::{Harness, eventually};
 
-/// The whole life, counter by counter. Scale-down is on, so that idle detection leads somewhere.
+/// Checks the counters after each step. Scale-down is enabled so that idle detection has an effect.
 #[tokio::test]
-async fn a_worker_is_launched_licensed_found_idle_drained_stopped_started_again_and_terminated() {
+async fn worker_completes_its_lifecycle_step_by_step() {
     let harness = Harness::with_manual_clock().await.with_policy(|policy| policy.scale_down.enabled = true);
     harness.add_worker("w-1", json!({"desired_status": "running"}));
 
-    // Pending: launched once, and the record knows the instance.
+    // Pending: the instance is launched once and recorded.
     let launch = harness.reconcile("w-1").await;
     assert_eq!((launch.outcome, launch.to_status), (Outcome::Success, WorkerStatus::Provisioning), "{}", launch.reason);
-    let instance = harness.active_instances().pop().expect("an instance");
+    let instance = harness.active_instances().pop().expect("instance exists");
     let launched = harness.worker("w-1").await;
     assert_eq!(launched.ec2_instance_id.as_ref().map(|id| id.as_str()), Some(instance.as_str()));
     assert_eq!(harness.nonzero_counters(), [("provisioned_count", 1)]);
     assert_eq!(harness.audit("w-1"), ["ec2_provisioned"]);
 
-    // Provisioning: EC2 takes its time, and nothing is counted for waiting.
+    // Provisioning: waiting for EC2 changes no counter.
     let waiting = harness.reconcile("w-1").await;
     assert_eq!(
         (waiting.outcome, waiting.to_status),
@@ -41,7 +41,7 @@ async fn a_worker_is_launched_licensed_found_idle_drained_stopped_started_again_
     assert!(harness.worker("w-1").await.address().is_some());
     assert_eq!(harness.nonzero_counters(), [("provisioned_count", 1), ("started_count", 1)]);
 
-    // Running: metrics from CloudWatch and from CML, and a first look at whether anybody is there.
+    // Running: metrics from CloudWatch and CML, and the first idle check.
     let serving = harness.reconcile("w-1").await;
     assert_eq!((serving.outcome, serving.to_status), (Outcome::Success, WorkerStatus::Running), "{}", serving.reason);
     assert_eq!((harness.control_plane_calls("report_metrics"), harness.control_plane_calls("report_cml_data")), (1, 1));
@@ -51,14 +51,14 @@ async fn a_worker_is_launched_licensed_found_idle_drained_stopped_started_again_
     );
     assert_eq!(harness.audit("w-1"), ["ec2_provisioned", "skipped_not_idle"]);
 
-    // Nothing new within the minute: nothing is asked of CloudWatch and nothing is written.
+    // Within a minute nothing changes: no CloudWatch request and no write.
     let (writes, before) = (harness.control_plane_writes(), harness.nonzero_counters());
     let again = harness.reconcile("w-1").await;
     assert_eq!(again.reason.code.as_str(), "in_service");
     assert_eq!((harness.control_plane_writes(), harness.nonzero_counters()), (writes, before));
 
-    // Its licence: accepted, then finished.
-    harness.request_registration("w-1", "token-of-the-first-life");
+    // The license is submitted, then registered.
+    harness.request_registration("w-1", "first-license-token");
     let submitted = harness.reconcile("w-1").await;
     assert_eq!((submitted.outcome, submitted.reason.code.as_str()), (Outcome::Requeue, "license_submitted"));
     harness.cloud.advance(Duration::from_secs(15)).await;
@@ -66,7 +66,7 @@ async fn a_worker_is_launched_licensed_found_idle_drained_stopped_started_again_
     assert_eq!((finished.outcome, finished.reason.code.as_str()), (Outcome::Success, "license_finished"));
     assert_eq!((harness.cml_calls("register"), harness.counter("license_registered_count")), (1, 1));
 
-    // Nobody comes for an hour, and one session is still there: scale-down drains it.
+    // After an idle hour with one session left, scale-down drains the worker.
     harness.add_session("s-1", "w-1", "running");
     harness.cloud.advance(Duration::from_secs(3700)).await;
     let idle = harness.reconcile("w-1").await;
@@ -86,17 +86,17 @@ async fn a_worker_is_launched_licensed_found_idle_drained_stopped_started_again_
     assert_eq!(harness.audit("w-1"), ["ec2_provisioned", "skipped_not_idle", "drain_accepted", "drained"]);
     assert_eq!(harness.ec2_calls("StopInstances"), 0);
 
-    // It waits for the session, and stops after it.
+    // The drain waits for the session, then stops the worker.
     let waiting = harness.reconcile("w-1").await;
     assert_eq!((waiting.outcome, waiting.reason.code.as_str()), (Outcome::Requeue, "drain_waiting"));
     harness.end_session("s-1");
     assert_eq!(harness.reconcile("w-1").await.to_status, WorkerStatus::Stopping);
-    assert_eq!(harness.counter("stopped_count"), 0, "not before EC2 says so");
+    assert_eq!(harness.counter("stopped_count"), 0, "counted only when EC2 reports it stopped");
     harness.reconcile_until("w-1", WorkerStatus::Stopped).await;
     assert_eq!((harness.ec2_calls("StopInstances"), harness.counter("stopped_count")), (1, 1));
     assert_eq!(harness.worker("w-1").await.address(), None, "a stopped worker has no address");
 
-    // At rest: a look and no write, however often.
+    // At rest: repeated reconciles make no writes.
     let writes = harness.control_plane_writes();
     for _ in 0..3 {
         assert_eq!(harness.reconcile("w-1").await.reason.code.as_str(), "at_rest");
@@ -104,8 +104,8 @@ async fn a_worker_is_launched_licensed_found_idle_drained_stopped_started_again_
     }
     assert_eq!((harness.control_plane_writes(), harness.ec2_calls("StopInstances")), (writes, 1));
 
-    // Wanted again.
-    harness.cloud.update_worker("w-1", json!({"desired_status": "running"})).expect("an operator's wish");
+    // Started again.
+    harness.cloud.update_worker("w-1", json!({"desired_status": "running"})).expect("desired status is accepted");
     assert_eq!(harness.reconcile("w-1").await.to_status, WorkerStatus::Starting);
     harness.reconcile_until("w-1", WorkerStatus::Running).await;
     assert_eq!((harness.ec2_calls("StartInstances"), harness.counter("started_count")), (1, 2));
@@ -113,8 +113,8 @@ async fn a_worker_is_launched_licensed_found_idle_drained_stopped_started_again_
     let back = harness.reconcile("w-1").await;
     assert_eq!((back.outcome, back.to_status), (Outcome::Success, WorkerStatus::Running), "{}", back.reason);
 
-    // Over.
-    harness.cloud.update_worker("w-1", json!({"desired_status": "terminated"})).expect("an operator's wish");
+    // Terminated.
+    harness.cloud.update_worker("w-1", json!({"desired_status": "terminated"})).expect("desired status is accepted");
     harness.reconcile_until("w-1", WorkerStatus::Terminated).await;
     assert!(harness.active_instances().is_empty());
     assert_eq!((harness.ec2_calls("RunInstances"), harness.ec2_calls("TerminateInstances")), (1, 1));
@@ -132,43 +132,43 @@ async fn a_worker_is_launched_licensed_found_idle_drained_stopped_started_again_
         ]
     );
     assert_eq!(harness.reconcile("w-1").await.outcome, Outcome::Skip);
-    let drain_and_license = harness.events("w-1");
-    for told in [
+    let events = harness.events("w-1");
+    for expected in [
         "cml_worker.license.registration.completed.v1",
         "cml_worker.drain.started.v1",
         "cml_worker.drain.completed.v1",
         "cml_worker.terminated.v1",
     ] {
-        assert!(drain_and_license.iter().any(|event| event == told), "{told} is missing in {drain_and_license:?}");
+        assert!(events.iter().any(|event| event == expected), "{expected} is missing in {events:?}");
     }
 }
 
-/// The same life driven by a whole controller: it is told what is wanted, and does the rest.
+/// A whole controller drives the same lifecycle from changes of the desired status.
 #[tokio::test]
-async fn a_controller_leads_a_worker_through_its_life_by_itself() {
+async fn controller_drives_a_worker_through_its_lifecycle() {
     let builder = FakeCloud::builder().delays(Delays::none());
     let harness = Harness::start(builder.cml(|cml| cml.licensing.registration = Duration::ZERO)).await;
     let actor = harness.start_controller("controller", |_| {});
     let counter = |name: &str| actor.telemetry.counters()[name];
     harness.add_worker("w-1", json!({"desired_status": "running"}));
-    let becomes = async |status: WorkerStatus| {
+    let wait_for = async |status: WorkerStatus| {
         eventually(status.as_str(), || async { harness.status("w-1").await == status }).await;
     };
 
-    becomes(WorkerStatus::Running).await;
-    harness.request_registration("w-1", "token-of-the-second-life");
-    eventually("it has a licence", || async { counter("license_registered_count") == 1 }).await;
-    eventually("it is measured", || async { counter("metrics_collected_count") > 0 }).await;
-    eventually("it is counted", || async { counter("running_worker_count") == 1 }).await;
+    wait_for(WorkerStatus::Running).await;
+    harness.request_registration("w-1", "second-license-token");
+    eventually("the license is registered", || async { counter("license_registered_count") == 1 }).await;
+    eventually("metrics are collected", || async { counter("metrics_collected_count") > 0 }).await;
+    eventually("the worker is counted", || async { counter("running_worker_count") == 1 }).await;
 
-    harness.cloud.update_worker("w-1", json!({"desired_status": "stopped"})).expect("an operator's wish");
-    becomes(WorkerStatus::Stopped).await;
-    eventually("it is not in service", || async { counter("running_worker_count") == 0 }).await;
-    harness.cloud.update_worker("w-1", json!({"desired_status": "running"})).expect("an operator's wish");
-    becomes(WorkerStatus::Running).await;
-    harness.cloud.update_worker("w-1", json!({"desired_status": "terminated"})).expect("an operator's wish");
-    becomes(WorkerStatus::Terminated).await;
-    eventually("its end is counted", || async { counter("terminated_count") == 1 }).await;
+    harness.cloud.update_worker("w-1", json!({"desired_status": "stopped"})).expect("desired status is accepted");
+    wait_for(WorkerStatus::Stopped).await;
+    eventually("the worker is no longer counted", || async { counter("running_worker_count") == 0 }).await;
+    harness.cloud.update_worker("w-1", json!({"desired_status": "running"})).expect("desired status is accepted");
+    wait_for(WorkerStatus::Running).await;
+    harness.cloud.update_worker("w-1", json!({"desired_status": "terminated"})).expect("desired status is accepted");
+    wait_for(WorkerStatus::Terminated).await;
+    eventually("the termination is counted", || async { counter("terminated_count") == 1 }).await;
 
     let calls = ["RunInstances", "StopInstances", "StartInstances", "TerminateInstances"];
     assert_eq!(calls.map(|call| harness.ec2_calls(call)), [1, 1, 1, 1]);
@@ -179,7 +179,7 @@ async fn a_controller_leads_a_worker_through_its_life_by_itself() {
 }
 
 #[tokio::test]
-async fn metrics_come_from_two_sources_and_each_fails_alone() {
+async fn metric_sources_fail_independently() {
     for (broken, kept, lost) in [
         (
             json!({"service": "cloudwatch", "action": {"kind": "error", "code": "AccessDenied"}}),
@@ -198,9 +198,9 @@ async fn metrics_come_from_two_sources_and_each_fails_alone() {
     }
 }
 
-/// Every status with something to do: a dry run reads, plans, and leaves the world as it was.
+/// Covers every status with planned effects: a dry run reads and plans, but changes nothing.
 #[tokio::test]
-async fn a_dry_run_reads_everything_writes_nothing_and_tells_the_plan() {
+async fn dry_run_plans_without_writing() {
     let harness = Harness::with_manual_clock().await.with_policy(|policy| policy.scale_down.enabled = true);
     harness.add_worker("w-pending", json!({"desired_status": "running"}));
     let instance = harness.add_running_worker("w-idle").await;
@@ -209,9 +209,9 @@ async fn a_dry_run_reads_everything_writes_nothing_and_tells_the_plan() {
     harness.add_session("s-late", "w-draining", "scheduled");
     harness.add_session("s-failed", "w-draining", "failed");
     let parked = harness.add_running_worker("w-stopped").await;
-    harness.cloud.stop_instance(lcm_tests::harness::REGION, &parked).expect("it stops");
-    harness.cloud.update_worker("w-stopped", json!({"status": "stopped"})).expect("a record");
-    harness.request_registration("w-idle", "token-nobody-sees");
+    harness.cloud.stop_instance(lcm_tests::harness::REGION, &parked).expect("instance stops");
+    harness.cloud.update_worker("w-stopped", json!({"status": "stopped"})).expect("record is updated");
+    harness.request_registration("w-idle", "hidden-license-token");
     harness.cloud.advance(Duration::from_secs(3700)).await;
     harness.cloud.world().request_log().clear();
 
@@ -221,8 +221,8 @@ async fn a_dry_run_reads_everything_writes_nothing_and_tells_the_plan() {
     };
     let names = |plan: &lcm_sdk::reconciler::ReconcileResult| -> Vec<&'static str> {
         assert_eq!(plan.mode, Mode::DryRun);
-        assert!(plan.effects.iter().all(|action| action.result == EffectResult::Planned));
-        plan.effects.iter().map(|action| action.effect.name().as_str()).collect()
+        assert!(plan.effects.iter().all(|effect| effect.result == EffectResult::Planned));
+        plan.effects.iter().map(|applied| applied.effect.name().as_str()).collect()
     };
     let launch = plan("w-pending").await;
     assert_eq!(
@@ -243,13 +243,13 @@ async fn a_dry_run_reads_everything_writes_nothing_and_tells_the_plan() {
     let start = plan("w-stopped").await;
     assert_eq!((names(&start), start.to_status), (vec!["start_instance"], WorkerStatus::Starting));
 
-    // Every read was made…
+    // All reads were made.
     for read in ["get_template", "list_sessions", "idle_status", "list_workers"] {
         assert!(harness.control_plane_calls(read) > 0, "{read}");
     }
     assert!(harness.ec2_calls("DescribeInstances") > 0 && harness.ec2_calls("DescribeImages") > 0);
     assert!(["system_stats", "licensing", "telemetry_events"].iter().all(|read| harness.cml_calls(read) > 0));
-    // …and nothing was written, started, registered or counted.
+    // Nothing was written, started, registered or counted.
     assert_eq!(harness.control_plane_writes(), 0);
     for change in ["RunInstances", "StartInstances", "StopInstances", "TerminateInstances", "CreateTags"] {
         assert_eq!(harness.ec2_calls(change), 0, "{change}");
@@ -257,6 +257,6 @@ async fn a_dry_run_reads_everything_writes_nothing_and_tells_the_plan() {
     assert_eq!((harness.cml_calls("register"), harness.nonzero_counters()), (0, vec![]));
     assert_eq!(harness.cloud.cml_registration(&instance).as_deref(), Some("NOT_REGISTERED"));
 
-    // A plan never shows the token.
-    assert!(!serde_json::to_string(&idle).expect("JSON").contains("token-nobody-sees"));
+    // The plan does not contain the token.
+    assert!(!serde_json::to_string(&idle).expect("value serializes").contains("hidden-license-token"));
 }

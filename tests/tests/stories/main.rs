@@ -1,5 +1,6 @@
-//! Stories: the whole stack over sockets on the fake cloud.
+//! Tests of the whole stack over sockets on the fake cloud.
 
+mod concurrent_changes;
 mod discovery;
 mod draining;
 mod etcd_faults;
@@ -11,9 +12,8 @@ mod license;
 mod lifecycle;
 mod older_server;
 mod orphans;
-mod same_moment;
 mod secrets;
-mod sharing;
+mod sharding;
 mod startup;
 mod stopping;
-mod watching;
+mod watch;

@@ -1,4 +1,4 @@
-//! A fleet with a secret in every place that has room for one: none of them comes out anywhere.
+//! Secrets: a fleet with a secret in every supported place leaks none of them.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -24,19 +24,19 @@ use serde_json::{Value, json};
 use lcm_tests::harness::{AWS_SECRET, Harness, REGION, eventually};
 use lcm_tests::log_capture::secrets_in;
 
-/// What was logged, of everything and by everybody.
+/// Text shared between writers, such as the log of all components.
 #[derive(Clone, Default)]
-struct Paper(Arc<Mutex<String>>);
+struct SharedText(Arc<Mutex<String>>);
 
-impl Paper {
+impl SharedText {
     fn text(&self) -> String {
-        self.0.lock().expect("no panic while it was held").clone()
+        self.0.lock().expect("lock is not poisoned").clone()
     }
 }
 
-impl io::Write for Paper {
+impl io::Write for SharedText {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().expect("no panic while it was held").push_str(&String::from_utf8_lossy(bytes));
+        self.0.lock().expect("lock is not poisoned").push_str(&String::from_utf8_lossy(bytes));
         Ok(bytes.len())
     }
 
@@ -45,11 +45,11 @@ impl io::Write for Paper {
     }
 }
 
-/// A CML client that panics over one worker, with all it knows about it.
-struct Panicking(Arc<dyn Cml>);
+/// A CML client that panics for one worker, with its login in the message.
+struct PanickingCml(Arc<dyn Cml>);
 
 #[async_trait]
-impl Cml for Panicking {
+impl Cml for PanickingCml {
     async fn system(&self, at: &CmlTarget) -> Result<CmlMetrics, CallFailure> {
         assert_ne!(at.username, "panic", "cannot talk to {at:?}");
         self.0.system(at).await
@@ -76,14 +76,14 @@ impl Cml for Panicking {
     }
 }
 
-/// An event sink that takes every fourth request, and answers the others with everything it was sent.
-fn indiscreet_sink(received: Paper) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let address = listener.local_addr().expect("an address");
+/// An event sink that accepts every fourth request and rejects the others. Each response echoes the request.
+fn echoing_sink(received: SharedText) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("port is free");
+    let address = listener.local_addr().expect("listener has an address");
     std::thread::spawn(move || {
         for (number, mut stream) in listener.incoming().flatten().enumerate() {
             drop(stream.set_read_timeout(Some(Duration::from_secs(5))));
-            let (head, body) = request(&mut stream);
+            let (head, body) = read_request(&mut stream);
             let status = if number % 4 < 3 { "400 Bad Request" } else { "200 OK" };
             let length = head.len() + body.len();
             drop(write!(
@@ -96,8 +96,8 @@ fn indiscreet_sink(received: Paper) -> String {
     format!("http://{address}/events?key=sink-secret-query")
 }
 
-/// A request, as far as it comes.
-fn request(stream: &mut TcpStream) -> (String, String) {
+/// Reads the head and body of a request. The body is empty if the connection closes early.
+fn read_request(stream: &mut TcpStream) -> (String, String) {
     let (mut text, mut bytes) = (String::new(), [0; 4096]);
     loop {
         if let Some((head, body)) = text.split_once("\r\n\r\n") {
@@ -115,13 +115,14 @@ fn request(stream: &mut TcpStream) -> (String, String) {
 }
 
 #[tokio::test]
-async fn no_secret_comes_out_whatever_goes_right_or_wrong() {
-    let (paper, sent_events) = (Paper::default(), Paper::default());
-    let trace = Settings::from_map([("RUST_LOG", "trace")]).expect("good settings");
-    let writer = paper.clone();
-    let subscriber = logging::subscriber(&trace.logs, Color::Off, move || writer.clone()).expect("directives");
-    // Everything in this story happens on this thread, so it hears everything.
-    let _hearing = tracing::subscriber::set_default(subscriber);
+async fn secrets_do_not_leak() {
+    let (log, sent_events) = (SharedText::default(), SharedText::default());
+    let trace = Settings::from_map([("RUST_LOG", "trace")]).expect("settings are valid");
+    let writer = log.clone();
+    let subscriber =
+        logging::subscriber(&trace.logs, Color::Off, move || writer.clone()).expect("directives are valid");
+    // The whole test runs on this thread, so the subscriber receives every log line.
+    let _subscriber = tracing::subscriber::set_default(subscriber);
 
     let builder = FakeCloud::builder().api_key("control-plane-secret-key").delays(Delays::none()).cml(|cml| {
         cml.password = "cml-secret-password".to_owned();
@@ -141,14 +142,14 @@ async fn no_secret_comes_out_whatever_goes_right_or_wrong() {
                 "token": "license-token-0451",
             }}),
         )
-        .expect("an operator's wish");
+        .expect("desired status is accepted");
     for (id, login) in [
         ("w-wrong", json!({"cml_password": "cml-wrong-password"})),
         ("w-default", json!({"cml_username": null, "cml_password": null})),
         ("w-panic", json!({"cml_username": "panic"})),
     ] {
         harness.add_running_worker(id).await;
-        harness.cloud.update_worker(id, login).expect("a login");
+        harness.cloud.update_worker(id, login).expect("login is updated");
     }
     harness.add_worker("w-denied", json!({"desired_status": "running"}));
     harness.inject(json!({
@@ -168,39 +169,42 @@ async fn no_secret_comes_out_whatever_goes_right_or_wrong() {
         "action": {"kind": "error", "code": "503", "message": "cannot take license-token-0451 now"},
     }));
 
-    let mut sink = SinkOptions::new(indiscreet_sink(sent_events.clone()));
+    let mut sink = SinkOptions::new(echoing_sink(sent_events.clone()));
     sink.token = Some(Secret::from("sink-secret-token"));
-    let sink: Arc<dyn Events> = Arc::new(HttpEvents::new(sink).expect("a good address"));
+    let sink: Arc<dyn Events> = Arc::new(HttpEvents::new(sink).expect("URL is valid"));
     let actor = harness.start_controller_on(&endpoint, "only", |config, ports| {
         config.cml = CmlDefaults::new("admin", "cml-default-password");
-        ports.cml = Arc::new(Panicking(Arc::clone(&ports.cml)));
+        ports.cml = Arc::new(PanickingCml(Arc::clone(&ports.cml)));
         ports.events = Arc::new(FanoutEvents::new([Arc::clone(&ports.events), sink]));
     });
     assert!(actor.controller.ready().await.is_complete());
     let registered = || async { harness.worker("w-licensed").await.license.status.as_deref() == Some("registered") };
-    eventually("the licence is registered", registered).await;
+    eventually("the license is registered", registered).await;
     eventually("w-denied runs", || async { harness.status("w-denied").await == WorkerStatus::Running }).await;
-    eventually("a pass has panicked", || async { actor.telemetry.anomalies(Anomaly::Panic) > 0 }).await;
+    eventually("a reconcile has panicked", || async { actor.telemetry.anomalies(Anomaly::Panic) > 0 }).await;
     for id in ["w-denied", "w-wrong"] {
-        harness.cloud.update_worker(id, json!({"desired_status": "terminated"})).expect("an operator's wish");
-        eventually("it ends", || async { harness.status(id).await == WorkerStatus::Terminated }).await;
+        harness.cloud.update_worker(id, json!({"desired_status": "terminated"})).expect("desired status is accepted");
+        eventually("the worker is terminated", || async { harness.status(id).await == WorkerStatus::Terminated }).await;
     }
 
-    // Somebody ends an instance from outside, which is an event.
-    let instance = harness.worker("w-default").await.ec2_instance_id.expect("it has one").to_string();
-    harness.cloud.terminate_instance(REGION, &instance).expect("it exists");
-    eventually("its end is noticed", || async { harness.status("w-default").await == WorkerStatus::Terminated }).await;
-    eventually("the sink hears of it", || async { !sent_events.text().is_empty() }).await;
+    // A termination outside of the controller publishes an event.
+    let instance = harness.worker("w-default").await.ec2_instance_id.expect("worker has an instance").to_string();
+    harness.cloud.terminate_instance(REGION, &instance).expect("instance terminates");
+    eventually("its termination is recorded", || async {
+        harness.status("w-default").await == WorkerStatus::Terminated
+    })
+    .await;
+    eventually("the sink receives the event", || async { !sent_events.text().is_empty() }).await;
 
-    // An etcd that does not know the user.
+    // An etcd without this user.
     let user = EtcdUser::new("lcm", "etcd-secret-password");
     let mut options = EtcdOptions::new([format!("http://{endpoint}")]);
     options.user = Some(user);
-    let told = format!("{options:?}");
-    let stranger: Arc<dyn lcm_sdk::ports::Coordination> = Arc::new(Etcd::new(options).expect("good options"));
-    let refused = stranger.list("/workers/").await;
+    let options_text = format!("{options:?}");
+    let unauthorized: Arc<dyn lcm_sdk::ports::Coordination> = Arc::new(Etcd::new(options).expect("options are valid"));
+    let rejected = unauthorized.list("/workers/").await;
 
-    let stored = harness.cloud.etcd().range(&Range::new(KeyRange::From("\0".into()))).expect("all keys");
+    let stored = harness.cloud.etcd().range(&Range::new(KeyRange::From("\0".into()))).expect("all keys are read");
     let stored: Vec<_> = stored.records.iter().map(|record| String::from_utf8_lossy(&record.value)).collect();
     assert!(!stored.is_empty());
     let settings = Settings::from_map([
@@ -211,36 +215,36 @@ async fn no_secret_comes_out_whatever_goes_right_or_wrong() {
         ("EVENT_SINK_URL", "https://lcm:sink-secret-token@events/?key=sink-secret-query"),
         ("AWS_SECRET_ACCESS_KEY", AWS_SECRET),
     ]);
-    let settings = settings.expect("good settings");
+    let settings = settings.expect("settings are valid");
     let worker = harness.worker("w-licensed").await;
-    let pass = harness.reconcile("w-licensed").await;
-    let resources = serde_json::to_string(&actor.controller.resources()).expect("JSON");
+    let result = harness.reconcile("w-licensed").await;
+    let resources = serde_json::to_string(&actor.controller.resources()).expect("value serializes");
     assert!(resources.contains("w-panic"), "{resources}");
     for (place, text) in [
         ("/metrics", actor.telemetry.to_prometheus()),
-        ("/admin/stats", serde_json::to_string(&actor.controller.stats()).expect("JSON")),
+        ("/admin/stats", serde_json::to_string(&actor.controller.stats()).expect("value serializes")),
         ("/admin/resources", resources),
         ("events", format!("{:?}", harness.cloud.events())),
         ("events at the sink", sent_events.text()),
         ("audit", format!("{:?}", harness.cloud.audit())),
         ("etcd", stored.join("\n")),
         ("--print-settings", settings.report().to_string()),
-        ("settings in a debugger", format!("{settings:?}")),
-        ("options of etcd", told),
-        ("a refusal of etcd", format!("{refused:?}")),
-        ("a worker in a debugger", format!("{worker:?}")),
-        ("a pass", format!("{pass:?} {}", serde_json::to_string(&pass).expect("JSON"))),
-        ("the controller in a debugger", format!("{:?} {:?}", actor.controller, harness.reconciler())),
+        ("settings as Debug", format!("{settings:?}")),
+        ("etcd options", options_text),
+        ("etcd error", format!("{rejected:?}")),
+        ("worker as Debug", format!("{worker:?}")),
+        ("reconcile result", format!("{result:?} {}", serde_json::to_string(&result).expect("value serializes"))),
+        ("controller as Debug", format!("{:?} {:?}", actor.controller, harness.reconciler())),
     ] {
-        assert_eq!(secrets_in(&text), [""; 0], "{place} tells a secret: {text}");
+        assert_eq!(secrets_in(&text), [""; 0], "{place} contains a secret: {text}");
     }
     actor.stop().await;
 
-    let logged = paper.text();
+    let logged = log.text();
     for expected in ["lcm::apply", "lcm::reconcile", "a reconcile panicked", "cannot talk to", "not delivered"] {
-        assert!(logged.contains(expected), "{expected} was not logged: the story has lost a part");
+        assert!(logged.contains(expected), "{expected} was not logged: the test no longer covers it");
     }
-    let told: Vec<_> = logged.lines().filter(|line| !secrets_in(line).is_empty()).collect();
-    assert_eq!(told, [""; 0], "{} lines tell secrets", told.len());
-    println!("{} lines of log, {} bytes, no secret", logged.lines().count(), logged.len());
+    let leaks: Vec<_> = logged.lines().filter(|line| !secrets_in(line).is_empty()).collect();
+    assert_eq!(leaks, [""; 0], "{} lines contain secrets", leaks.len());
+    println!("{} log lines, {} bytes, no secret", logged.lines().count(), logged.len());
 }

@@ -1,5 +1,5 @@
-//! The first sweep after a start (ADR-043): whatever happened while nobody looked is put right, and what is at rest costs
-//! next to nothing.
+//! The first sweep after a start (ADR-043): changes made while no controller ran are reconciled, and workers at rest
+//! cost almost nothing.
 
 use std::time::Duration;
 
@@ -14,70 +14,75 @@ use lcm_tests::harness::{Harness, REGION, eventually};
 
 const LONG_AGO: &str = "2020-01-01T00:00:00Z";
 
-/// What EC2 has by the time somebody looks again.
+/// State of the instance in EC2 at the time of the sweep.
 #[derive(Clone, Copy)]
-enum Found {
+enum Ec2State {
     Running,
     Stopped,
     Terminated,
-    /// An id that EC2 does not know any more.
+    /// EC2 no longer knows the recorded id.
     Vanished,
-    /// The record names none, and there is none.
-    Nothing,
+    /// The record has no instance id, and no instance exists.
+    Missing,
 }
 
 #[tokio::test]
-async fn every_divergence_is_answered_within_the_first_sweep() {
+async fn first_sweep_reconciles_every_divergence() {
     let divergences = [
-        ("stopped", Some("running"), Found::Stopped, Status::Starting),
-        ("stopped", Some("stopped"), Found::Terminated, Status::Terminated),
-        ("stopped", Some("stopped"), Found::Vanished, Status::Terminated),
-        ("stopped", None, Found::Running, Status::Running),
-        ("stopped", Some("running"), Found::Running, Status::Running),
-        ("stopped", Some("terminated"), Found::Stopped, Status::Terminating),
-        ("stopped", Some("running"), Found::Nothing, Status::Pending),
-        ("running", Some("running"), Found::Stopped, Status::Stopped),
-        ("running", None, Found::Stopped, Status::Stopped),
-        ("running", Some("running"), Found::Terminated, Status::Terminated),
-        ("running", Some("running"), Found::Vanished, Status::Terminated),
-        ("running", Some("stopped"), Found::Running, Status::Stopping),
-        ("running", Some("terminated"), Found::Running, Status::Terminating),
-        ("provisioning", Some("running"), Found::Running, Status::Running),
-        ("provisioning", Some("running"), Found::Terminated, Status::Failed),
-        ("provisioning", Some("running"), Found::Vanished, Status::Failed),
-        ("starting", Some("running"), Found::Running, Status::Running),
-        ("starting", Some("running"), Found::Vanished, Status::Terminated),
-        ("stopping", Some("stopped"), Found::Stopped, Status::Stopped),
-        ("stopping", Some("stopped"), Found::Terminated, Status::Terminated),
-        ("draining", Some("stopped"), Found::Stopped, Status::Stopped),
-        ("draining", Some("stopped"), Found::Terminated, Status::Terminated),
-        ("terminating", Some("terminated"), Found::Terminated, Status::Terminated),
-        ("terminating", Some("terminated"), Found::Vanished, Status::Terminated),
-        ("failed", Some("terminated"), Found::Stopped, Status::Terminating),
-        ("failed", Some("terminated"), Found::Nothing, Status::Terminated),
-        ("pending", Some("terminated"), Found::Nothing, Status::Terminated),
-        ("pending", Some("running"), Found::Nothing, Status::Provisioning),
-        ("unknown", Some("running"), Found::Running, Status::Running),
-        ("unknown", None, Found::Vanished, Status::Terminated),
+        ("stopped", Some("running"), Ec2State::Stopped, Status::Starting),
+        ("stopped", Some("stopped"), Ec2State::Terminated, Status::Terminated),
+        ("stopped", Some("stopped"), Ec2State::Vanished, Status::Terminated),
+        ("stopped", None, Ec2State::Running, Status::Running),
+        ("stopped", Some("running"), Ec2State::Running, Status::Running),
+        ("stopped", Some("terminated"), Ec2State::Stopped, Status::Terminating),
+        ("stopped", Some("running"), Ec2State::Missing, Status::Pending),
+        ("running", Some("running"), Ec2State::Stopped, Status::Stopped),
+        ("running", None, Ec2State::Stopped, Status::Stopped),
+        ("running", Some("running"), Ec2State::Terminated, Status::Terminated),
+        ("running", Some("running"), Ec2State::Vanished, Status::Terminated),
+        ("running", Some("stopped"), Ec2State::Running, Status::Stopping),
+        ("running", Some("terminated"), Ec2State::Running, Status::Terminating),
+        ("provisioning", Some("running"), Ec2State::Running, Status::Running),
+        ("provisioning", Some("running"), Ec2State::Terminated, Status::Failed),
+        ("provisioning", Some("running"), Ec2State::Vanished, Status::Failed),
+        ("starting", Some("running"), Ec2State::Running, Status::Running),
+        ("starting", Some("running"), Ec2State::Vanished, Status::Terminated),
+        ("stopping", Some("stopped"), Ec2State::Stopped, Status::Stopped),
+        ("stopping", Some("stopped"), Ec2State::Terminated, Status::Terminated),
+        ("draining", Some("stopped"), Ec2State::Stopped, Status::Stopped),
+        ("draining", Some("stopped"), Ec2State::Terminated, Status::Terminated),
+        ("terminating", Some("terminated"), Ec2State::Terminated, Status::Terminated),
+        ("terminating", Some("terminated"), Ec2State::Vanished, Status::Terminated),
+        ("failed", Some("terminated"), Ec2State::Stopped, Status::Terminating),
+        ("failed", Some("terminated"), Ec2State::Missing, Status::Terminated),
+        ("pending", Some("terminated"), Ec2State::Missing, Status::Terminated),
+        ("pending", Some("running"), Ec2State::Missing, Status::Provisioning),
+        ("unknown", Some("running"), Ec2State::Running, Status::Running),
+        ("unknown", None, Ec2State::Vanished, Status::Terminated),
     ];
     let harness = Harness::with_manual_clock().await;
     let names: Vec<String> = (0..divergences.len()).map(|number| format!("w-{number:02}")).collect();
     let mut instances = Vec::new();
     for (name, (_, _, found, _)) in names.iter().zip(&divergences) {
         instances.push(match found {
-            Found::Running | Found::Stopped | Found::Terminated => {
-                Some(harness.cloud.run_instance(REGION, &[("lcm:worker_id", name)]).expect("it launches").id.clone())
-            }
-            Found::Vanished => Some(format!("i-0dead{:012x}", instances.len())),
-            Found::Nothing => None,
+            Ec2State::Running | Ec2State::Stopped | Ec2State::Terminated => Some(
+                harness.cloud.run_instance(REGION, &[("lcm:worker_id", name)]).expect("instance launches").id.clone(),
+            ),
+            Ec2State::Vanished => Some(format!("i-0dead{:012x}", instances.len())),
+            Ec2State::Missing => None,
         });
     }
     harness.cloud.advance(Duration::from_secs(60)).await;
     for ((name, (status, desired, found, _)), instance) in names.iter().zip(&divergences).zip(&instances) {
         match (found, instance) {
-            (Found::Stopped, Some(id)) => drop(harness.cloud.stop_instance(REGION, id).expect("it stops")),
-            (Found::Terminated, Some(id)) => drop(harness.cloud.terminate_instance(REGION, id).expect("it ends")),
-            (Found::Running | Found::Vanished | Found::Nothing | Found::Stopped | Found::Terminated, _) => {}
+            (Ec2State::Stopped, Some(id)) => drop(harness.cloud.stop_instance(REGION, id).expect("instance stops")),
+            (Ec2State::Terminated, Some(id)) => {
+                drop(harness.cloud.terminate_instance(REGION, id).expect("instance terminates"))
+            }
+            (
+                Ec2State::Running | Ec2State::Vanished | Ec2State::Missing | Ec2State::Stopped | Ec2State::Terminated,
+                _,
+            ) => {}
         }
         harness.add_worker(
             name,
@@ -93,64 +98,65 @@ async fn every_divergence_is_answered_within_the_first_sweep() {
     assert_eq!(swept.report.listed, divergences.len());
     assert!(swept.report.is_complete(), "{:?}", swept.report.unfinished);
     for (name, (status, desired, _, expected)) in names.iter().zip(&divergences) {
-        let mut passes = swept.results.iter().filter(|pass| pass.worker_id.as_str() == name);
-        let pass = passes.next().expect("it was looked at");
-        let story = format!("{name}: {status}, wanted {desired:?}: {}", pass.reason);
-        assert_eq!(pass.to_status, *expected, "{story}");
-        let last = passes.next_back().unwrap_or(pass);
-        assert_eq!(harness.status(name).await, last.to_status, "{story}");
+        let mut results = swept.results.iter().filter(|result| result.worker_id.as_str() == name);
+        let first = results.next().expect("worker was reconciled");
+        let context = format!("{name}: {status}, desired {desired:?}: {}", first.reason);
+        assert_eq!(first.to_status, *expected, "{context}");
+        let last = results.next_back().unwrap_or(first);
+        assert_eq!(harness.status(name).await, last.to_status, "{context}");
     }
 
-    // Nothing is left half way.
+    // All transitions complete.
     for _ in 0..8 {
         harness.cloud.advance(Duration::from_secs(30)).await;
         assert!(harness.first_sweep().await.report.is_complete());
     }
     for (name, (status, desired, found, _)) in names.iter().zip(&divergences) {
         let end = match (*status, *desired, found) {
-            ("provisioning", _, Found::Terminated | Found::Vanished) => "failed",
-            (_, _, Found::Terminated | Found::Vanished) | (_, Some("terminated"), _) => "terminated",
+            ("provisioning", _, Ec2State::Terminated | Ec2State::Vanished) => "failed",
+            (_, _, Ec2State::Terminated | Ec2State::Vanished) | (_, Some("terminated"), _) => "terminated",
             (_, Some(desired), _) => desired,
-            (_, None, Found::Running) => "running",
-            (_, None, Found::Stopped | Found::Nothing) => "stopped",
+            (_, None, Ec2State::Running) => "running",
+            (_, None, Ec2State::Stopped | Ec2State::Missing) => "stopped",
         };
         assert_eq!(
-            harness.cloud.worker(name).expect("it exists").status(),
+            harness.cloud.worker(name).expect("record exists").status(),
             end,
-            "{name}: {status}, wanted {desired:?}"
+            "{name}: {status}, desired {desired:?}"
         );
     }
-    assert_eq!(harness.ec2_calls("RunInstances"), 2, "only for those that had nothing");
+    assert_eq!(harness.ec2_calls("RunInstances"), 2, "only workers without an instance are launched");
 }
 
 #[tokio::test]
-async fn what_happens_while_the_controller_is_down_is_put_right_by_its_successor() {
+async fn changes_made_during_downtime_are_reconciled() {
     let harness = Harness::with_real_clock().await;
     let workers = ["w-paused", "w-killed", "w-rested", "w-doomed", "w-asleep", "w-awake"];
     workers.iter().for_each(|worker| harness.add_worker(worker, json!({"desired_status": "running"})));
     let first = harness.start_controller("first", |_| {});
-    all_become(&harness, &workers.map(|worker| (worker, "running"))).await;
+    wait_for_statuses(&harness, &workers.map(|worker| (worker, "running"))).await;
     for parked in ["w-asleep", "w-awake"] {
-        harness.cloud.update_worker(parked, json!({"desired_status": "stopped"})).expect("a wish");
+        harness.cloud.update_worker(parked, json!({"desired_status": "stopped"})).expect("desired status is accepted");
     }
-    all_become(&harness, &[("w-asleep", "stopped"), ("w-awake", "stopped")]).await;
+    wait_for_statuses(&harness, &[("w-asleep", "stopped"), ("w-awake", "stopped")]).await;
     first.crash();
 
-    let instance =
-        |worker: &str| harness.cloud.worker(worker).expect("it exists").instance_id().expect("it has one").to_owned();
-    harness.cloud.stop_instance(REGION, &instance("w-paused")).expect("cost automation stops it");
-    harness.cloud.terminate_instance(REGION, &instance("w-killed")).expect("somebody terminates it");
-    harness.cloud.start_instance(REGION, &instance("w-awake")).expect("somebody starts it");
-    harness.cloud.update_worker("w-awake", json!({"desired_status": null})).expect("nobody has an opinion");
+    let instance = |worker: &str| {
+        harness.cloud.worker(worker).expect("record exists").instance_id().expect("worker has an instance").to_owned()
+    };
+    harness.cloud.stop_instance(REGION, &instance("w-paused")).expect("instance stops");
+    harness.cloud.terminate_instance(REGION, &instance("w-killed")).expect("instance terminates");
+    harness.cloud.start_instance(REGION, &instance("w-awake")).expect("instance starts");
+    harness.cloud.update_worker("w-awake", json!({"desired_status": null})).expect("record is updated");
     for (worker, desired) in [("w-rested", "stopped"), ("w-doomed", "terminated"), ("w-asleep", "running")] {
-        harness.cloud.update_worker(worker, json!({"desired_status": desired})).expect("a wish");
+        harness.cloud.update_worker(worker, json!({"desired_status": desired})).expect("desired status is accepted");
     }
 
     let second = harness.start_controller("second", |_| {});
     let report = second.controller.ready().await;
-    // Discovery does not wait for the sweep: on a busy machine it may have seen to the two that end before they are listed.
+    // Discovery runs beside the sweep. On a busy machine it may have terminated two of them before they are listed.
     assert!(report.is_complete() && (4..=6).contains(&report.listed), "{report:?}");
-    all_become(
+    wait_for_statuses(
         &harness,
         &[
             ("w-paused", "running"),
@@ -164,18 +170,18 @@ async fn what_happens_while_the_controller_is_down_is_put_right_by_its_successor
     .await;
     second.stop().await;
     assert_eq!(harness.active_instances().len(), 4);
-    assert_eq!(harness.ec2_calls("RunInstances"), 6, "nobody was launched anew");
+    assert_eq!(harness.ec2_calls("RunInstances"), 6, "no worker was launched again");
 }
 
 #[tokio::test]
-async fn a_thousand_stopped_workers_cost_a_describe_or_two_and_no_write() {
+async fn sweep_of_stopped_workers_batches_describes() {
     let builder = FakeCloud::builder().pace(Pace::Manual).stop_while_pending(StopWhilePending::Allowed);
     let harness = Harness::start(builder).await;
     let image = fake_cloud::world::Catalog::for_region(REGION).images[3].id.clone();
     let thousand = LaunchRequest { min_count: 1000, max_count: 1000, ..LaunchRequest::new(image) };
-    let instances = harness.cloud.world().console_launch(REGION, thousand).expect("they launch");
+    let instances = harness.cloud.world().console_launch(REGION, thousand).expect("instances launch");
     for (number, instance) in instances.iter().enumerate() {
-        harness.cloud.stop_instance(REGION, &instance.id).expect("it stops");
+        harness.cloud.stop_instance(REGION, &instance.id).expect("instance stops");
         harness.add_worker(
             &format!("w-{number:04}"),
             json!({
@@ -198,12 +204,12 @@ async fn a_thousand_stopped_workers_cost_a_describe_or_two_and_no_write() {
 }
 
 #[tokio::test]
-async fn a_sweep_over_two_regions_describes_each_of_them_once() {
+async fn sweep_describes_each_region_once() {
     let harness = Harness::with_manual_clock().await;
     for (region, number) in
         [REGION, "eu-west-1"].into_iter().flat_map(|region| (1..=5).map(move |number| (region, number)))
     {
-        let instance = harness.cloud.run_instance(region, &[]).expect("it launches").id.clone();
+        let instance = harness.cloud.run_instance(region, &[]).expect("instance launches").id.clone();
         harness.add_worker(
             &format!("w-{region}-{number}"),
             json!({"status": "stopped", "aws_region": region, "ec2_instance_id": instance, "created_at": LONG_AGO}),
@@ -212,8 +218,8 @@ async fn a_sweep_over_two_regions_describes_each_of_them_once() {
     harness.cloud.advance(Duration::from_secs(60)).await;
     let swept = harness.first_sweep().await;
     assert!(
-        swept.results.iter().take(10).all(|pass| pass.to_status == Status::Running),
-        "nobody is looked for where he is not"
+        swept.results.iter().take(10).all(|result| result.to_status == Status::Running),
+        "each instance is described in its own region"
     );
     let in_region = |region: &str| {
         let filter = RequestFilter {
@@ -232,17 +238,17 @@ async fn a_sweep_over_two_regions_describes_each_of_them_once() {
 }
 
 #[tokio::test]
-async fn a_sweep_that_ec2_does_not_answer_changes_nobody_and_the_next_one_does() {
+async fn failed_describe_in_a_sweep_changes_no_record() {
     let harness = Harness::with_manual_clock().await;
     let ended = harness.add_running_worker("w-ended").await;
     harness.add_running_worker("w-alive").await;
-    harness.cloud.terminate_instance(REGION, &ended).expect("it ends");
+    harness.cloud.terminate_instance(REGION, &ended).expect("instance terminates");
     harness.cloud.advance(Duration::from_secs(60)).await;
     harness.inject(json!({"service": "ec2", "action": {"kind": "error", "code": "UnauthorizedOperation"}}));
 
-    let blind = harness.first_sweep().await;
-    assert_eq!(blind.report.outcomes.get("retry"), Some(&2), "{:?}", blind.report);
-    assert!(blind.results.iter().all(|pass| pass.to_status == Status::Running && pass.error.is_some()));
+    let failed = harness.first_sweep().await;
+    assert_eq!(failed.report.outcomes.get("retry"), Some(&2), "{:?}", failed.report);
+    assert!(failed.results.iter().all(|result| result.to_status == Status::Running && result.error.is_some()));
     assert_eq!(harness.control_plane_writes(), 0);
 
     harness.cloud.clear_faults();
@@ -254,7 +260,7 @@ async fn a_sweep_that_ec2_does_not_answer_changes_nobody_and_the_next_one_does()
 }
 
 #[tokio::test]
-async fn the_gate_opens_after_the_first_sweep_and_not_before() {
+async fn readiness_follows_the_first_sweep() {
     let harness = Harness::with_real_clock().await;
     for number in 1..=8 {
         harness.add_worker(&format!("w-{number}"), json!({"desired_status": "running"}));
@@ -263,10 +269,13 @@ async fn the_gate_opens_after_the_first_sweep_and_not_before() {
     assert_eq!(*leader.controller.readiness().borrow(), Readiness::Standby);
     let report = leader.controller.ready().await;
     assert_eq!((report.listed, report.is_complete()), (8, true));
-    assert!(harness.cloud.workers().iter().all(|worker| worker.status() != "pending"), "all were looked at before");
+    assert!(
+        harness.cloud.workers().iter().all(|worker| worker.status() != "pending"),
+        "all workers were reconciled before"
+    );
     assert!(leader.telemetry.to_prometheus().contains("lcm_ready 1"));
 
-    // Nobody to look at is a sweep, too; but a standby has not looked.
+    // A standby has not swept, so it is not ready.
     let standby = harness.start_controller("standby", |_| {});
     assert_eq!(*standby.controller.readiness().borrow(), Readiness::Standby);
     leader.stop().await;
@@ -276,15 +285,15 @@ async fn the_gate_opens_after_the_first_sweep_and_not_before() {
 }
 
 #[tokio::test]
-async fn the_gate_opens_with_a_report_when_one_worker_hangs() {
+async fn hung_worker_does_not_block_readiness() {
     let harness = Harness::with_real_clock().await;
     let stuck = harness.add_running_worker("w-stuck").await;
     for number in 1..=4 {
         harness.add_worker(&format!("w-{number}"), json!({"desired_status": "running"}));
     }
-    harness.inject(hang(&stuck));
+    harness.inject(hang_cml(&stuck));
     let actor = harness.start_controller("leader", |config| {
-        // Long enough for the others on a busy machine, shorter than the patience with a CML.
+        // Long enough for the others on a busy machine, shorter than the CML timeout.
         config.startup.limit = Some(Duration::from_secs(8));
         config.discovery = None;
     });
@@ -292,13 +301,13 @@ async fn the_gate_opens_with_a_report_when_one_worker_hangs() {
     assert_eq!((report.listed, &report.unfinished), (5, &vec!["w-stuck".to_owned()]));
     assert_eq!(report.outcomes.values().sum::<usize>(), 4);
     let others = [("w-1", "running"), ("w-2", "running"), ("w-3", "running"), ("w-4", "running")];
-    all_become(&harness, &others).await;
+    wait_for_statuses(&harness, &others).await;
     harness.cloud.clear_faults();
     actor.crash();
 }
 
 #[tokio::test]
-async fn a_sweep_whose_listing_fails_is_tried_again_before_anybody_is_told_ready() {
+async fn failed_listing_is_retried_before_readiness() {
     let harness = Harness::with_real_clock().await;
     harness.add_worker("w-1", json!({"desired_status": "running"}));
     harness.inject(json!({
@@ -306,18 +315,18 @@ async fn a_sweep_whose_listing_fails_is_tried_again_before_anybody_is_told_ready
     }));
     let actor = harness.start_controller("leader", |config| config.discovery = None);
     let report = actor.controller.ready().await;
-    assert_eq!(report.listed, 1, "an empty report would have been a lie");
+    assert_eq!(report.listed, 1, "a failed listing is not an empty report");
     assert_eq!(harness.faults_applied(), 3);
-    all_become(&harness, &[("w-1", "running")]).await;
+    wait_for_statuses(&harness, &[("w-1", "running")]).await;
     actor.stop().await;
 }
 
 #[tokio::test]
-async fn polling_asks_nothing_about_workers_at_rest() {
+async fn polling_makes_no_calls_for_workers_at_rest() {
     let harness = Harness::with_real_clock().await;
     for number in 1..=5 {
-        let id = harness.cloud.run_instance(REGION, &[]).expect("it launches").id.clone();
-        harness.cloud.stop_instance(REGION, &id).expect("it stops");
+        let id = harness.cloud.run_instance(REGION, &[]).expect("instance launches").id.clone();
+        harness.cloud.stop_instance(REGION, &id).expect("instance stops");
         harness.add_worker(
             &format!("w-{number}"),
             json!({"status": "stopped", "desired_status": "stopped", "ec2_instance_id": id}),
@@ -328,7 +337,7 @@ async fn polling_asks_nothing_about_workers_at_rest() {
     let report = actor.controller.ready().await;
     assert_eq!(report.listed, 6);
     let describes = harness.ec2_calls("DescribeInstances");
-    assert!(describes <= 2, "the sweep trusts no record, but asks for all at once: {describes}");
+    assert!(describes <= 2, "the sweep describes all instances in batches: {describes}");
 
     let listings = || harness.cloud.count(Service::ControlPlane, "list_workers");
     let before = listings();
@@ -339,32 +348,32 @@ async fn polling_asks_nothing_about_workers_at_rest() {
 }
 
 #[tokio::test]
-async fn polling_alone_converges_when_every_event_is_lost() {
+async fn polling_converges_without_watch_events() {
     let harness = Harness::with_real_clock().await;
     harness.add_worker("w-1", json!({"desired_status": "running"}));
     let actor = harness.start_controller("leader", |config| config.discovery = None);
-    all_become(&harness, &[("w-1", "running")]).await;
+    wait_for_statuses(&harness, &[("w-1", "running")]).await;
     harness.cloud.etcd().inject(Fault::WatchStall);
 
     for (desired, status) in [("stopped", "stopped"), ("running", "running"), ("terminated", "terminated")] {
-        harness.cloud.update_worker("w-1", json!({"desired_status": desired})).expect("a wish nobody hears of");
-        all_become(&harness, &[("w-1", status)]).await;
+        harness.cloud.update_worker("w-1", json!({"desired_status": desired})).expect("desired status is accepted");
+        wait_for_statuses(&harness, &[("w-1", status)]).await;
     }
-    // One that is at rest and is wanted again is seen at the next listing.
+    // A new worker is found by the next listing.
     harness.add_worker("w-2", json!({"desired_status": "running"}));
-    all_become(&harness, &[("w-2", "running")]).await;
+    wait_for_statuses(&harness, &[("w-2", "running")]).await;
     actor.stop().await;
 }
 
-async fn all_become(harness: &Harness, expected: &[(&str, &str)]) {
-    let holds = async || {
+async fn wait_for_statuses(harness: &Harness, expected: &[(&str, &str)]) {
+    let is_reached = async || {
         expected
             .iter()
             .all(|(worker, status)| harness.cloud.worker(worker).is_ok_and(|record| record.status() == *status))
     };
-    eventually(&format!("{expected:?}"), holds).await;
+    eventually(&format!("{expected:?}"), is_reached).await;
 }
 
-fn hang(instance: &str) -> serde_json::Value {
+fn hang_cml(instance: &str) -> serde_json::Value {
     json!({"service": "cml", "instance": instance, "action": {"kind": "latency", "seconds": 600, "on": "real"}})
 }

@@ -1,4 +1,4 @@
-//! Stopping in the middle of things: what was begun is finished and recorded, and no stop lasts for ever.
+//! Shutdown during work: calls in flight are completed and recorded, and every shutdown has a time limit.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use tokio::time::Instant;
 
 use lcm_tests::harness::{Harness, eventually};
 
-/// Waits until a fault strikes: the request it is about is under way.
-async fn struck(harness: &Harness) {
-    let struck = || harness.cloud.world().faults().list().iter().any(|rule| rule.struck > 0);
-    eventually("the request is under way", || async { struck() }).await;
+/// Waits until an injected fault has been applied, so its request is in flight.
+async fn wait_for_fault(harness: &Harness) {
+    let is_applied = || harness.cloud.world().faults().list().iter().any(|rule| rule.struck > 0);
+    eventually("the request is in flight", || async { is_applied() }).await;
 }
 
 #[tokio::test]
-async fn a_shutdown_in_the_middle_of_a_launch_leaves_a_recorded_instance_and_no_lease() {
+async fn shutdown_during_a_launch_records_the_instance() {
     let harness = Harness::with_real_clock().await;
     harness.inject(json!({
         "service": "ec2", "operation": "RunInstances", "times": 1,
@@ -23,85 +23,89 @@ async fn a_shutdown_in_the_middle_of_a_launch_leaves_a_recorded_instance_and_no_
     }));
     harness.add_worker("w-1", json!({"desired_status": "running"}));
     let actor = harness.start_controller("first", |_| {});
-    struck(&harness).await;
-    assert!(harness.active_instances().is_empty(), "the launch is under way");
+    wait_for_fault(&harness).await;
+    assert!(harness.active_instances().is_empty(), "the launch is in flight");
     actor.stop().await;
 
-    let living = harness.active_instances();
+    let active = harness.active_instances();
     let worker = harness.worker("w-1").await;
-    assert_eq!(living.len(), 1);
-    assert_eq!(worker.ec2_instance_id.as_ref().map(|id| id.as_str()), Some(living[0].as_str()), "it is on record");
+    assert_eq!(active.len(), 1);
+    assert_eq!(
+        worker.ec2_instance_id.as_ref().map(|id| id.as_str()),
+        Some(active[0].as_str()),
+        "the instance is recorded"
+    );
     assert_eq!(worker.status, WorkerStatus::Provisioning);
-    assert!(harness.cloud.etcd().leases().is_empty(), "the lease is given up");
+    assert!(harness.cloud.etcd().leases().is_empty(), "the lease is revoked");
 
     let next = harness.start_controller("next", |_| {});
-    eventually("it runs", || async { harness.status("w-1").await == WorkerStatus::Running }).await;
+    eventually("the worker runs", || async { harness.status("w-1").await == WorkerStatus::Running }).await;
     assert_eq!(harness.ec2_calls("RunInstances"), 1);
     next.stop().await;
 }
 
 #[tokio::test]
-async fn a_pass_dropped_before_the_launch_records_its_plan_and_launches_nothing() {
+async fn canceled_reconcile_before_a_launch_keeps_its_plan() {
     let harness = Harness::with_manual_clock().await;
-    // The first write is the plan of the launch.
+    // The first write is the launch plan.
     harness.inject(json!({
         "service": "control-plane", "operation": "write_*", "times": 1,
         "action": {"kind": "latency", "seconds": 5.0},
     }));
     harness.add_worker("w-1", json!({"desired_status": "running"}));
     let (worker, reconciler) = (harness.worker("w-1").await, harness.reconciler().clone());
-    let pass = tokio::spawn(async move { reconciler.reconcile(&worker).await });
-    struck(&harness).await;
-    pass.abort();
+    let task = tokio::spawn(async move { reconciler.reconcile(&worker).await });
+    wait_for_fault(&harness).await;
+    task.abort();
     harness.cloud.advance(Duration::from_secs(10)).await;
     let is_planned = || async { harness.worker("w-1").await.notes.launch_plan.is_some() };
-    eventually("what was begun is finished", is_planned).await;
+    eventually("the write in flight completes", is_planned).await;
 
     let launch = harness.reconcile("w-1").await;
     assert_eq!(launch.to_status, WorkerStatus::Provisioning, "{}", launch.reason);
-    assert_eq!(harness.ec2_calls("RunInstances"), 1, "the dropped pass launched nothing");
+    assert_eq!(harness.ec2_calls("RunInstances"), 1, "the canceled reconcile launched nothing");
     assert_eq!(harness.counter("provisioned_count"), 1);
 }
 
 #[tokio::test]
-async fn a_pass_dropped_in_the_middle_of_a_launch_still_records_the_instance() {
+async fn canceled_reconcile_during_a_launch_records_the_instance() {
     let harness = Harness::with_manual_clock().await;
     harness.inject(json!({
         "service": "ec2", "operation": "RunInstances", "times": 1, "action": {"kind": "latency", "seconds": 5.0},
     }));
     harness.add_worker("w-1", json!({"desired_status": "running"}));
     let (worker, reconciler) = (harness.worker("w-1").await, harness.reconciler().clone());
-    let pass = tokio::spawn(async move { reconciler.reconcile(&worker).await });
-    struck(&harness).await;
-    pass.abort();
+    let task = tokio::spawn(async move { reconciler.reconcile(&worker).await });
+    wait_for_fault(&harness).await;
+    task.abort();
     harness.cloud.advance(Duration::from_secs(10)).await;
-    eventually("it is on record", || async { harness.worker("w-1").await.ec2_instance_id.is_some() }).await;
-    let living = harness.active_instances();
-    assert_eq!(living.len(), 1);
-    assert_eq!(harness.worker("w-1").await.ec2_instance_id.map(|id| id.to_string()), Some(living[0].clone()));
+    eventually("the instance is recorded", || async { harness.worker("w-1").await.ec2_instance_id.is_some() }).await;
+    let active = harness.active_instances();
+    assert_eq!(active.len(), 1);
+    assert_eq!(harness.worker("w-1").await.ec2_instance_id.map(|id| id.to_string()), Some(active[0].clone()));
     harness.reconcile_until("w-1", WorkerStatus::Running).await;
     assert_eq!(harness.ec2_calls("RunInstances"), 1);
 }
 
 #[tokio::test]
-async fn a_launch_that_hangs_holds_a_shutdown_up_no_longer_than_the_grace() {
+async fn hung_launch_delays_shutdown_no_longer_than_the_grace() {
     let harness = Harness::with_real_clock().await;
     harness.inject(json!({
         "service": "ec2", "operation": "RunInstances", "action": {"kind": "latency", "seconds": 300.0, "on": "real"},
     }));
     harness.add_worker("w-1", json!({"desired_status": "running"}));
     let actor = harness.start_controller("first", |config| config.controller.grace = Duration::from_secs(1));
-    struck(&harness).await;
-    let asked = Instant::now();
+    wait_for_fault(&harness).await;
+    let requested_at = Instant::now();
     actor.stop().await;
-    let took = asked.elapsed();
+    let took = requested_at.elapsed();
     assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(12), "stopped after {took:?}");
-    assert!(harness.cloud.etcd().leases().is_empty(), "the lease is given up all the same");
-    assert!(harness.worker("w-1").await.notes.launch_plan.is_some(), "the next leader knows what was begun");
+    assert!(harness.cloud.etcd().leases().is_empty(), "the lease is revoked nevertheless");
+    assert!(harness.worker("w-1").await.notes.launch_plan.is_some(), "the next leader finds the launch plan");
 }
 
 #[tokio::test]
-async fn a_control_plane_that_hangs_does_not_hold_a_shutdown_up() {
+async fn hung_control_plane_does_not_block_shutdown() {
     let harness = Harness::with_real_clock().await;
     harness.add_running_worker("w-1").await;
     let actor = harness.start_controller("first", |config| config.controller.grace = Duration::from_secs(1));
@@ -109,11 +113,11 @@ async fn a_control_plane_that_hangs_does_not_hold_a_shutdown_up() {
     harness.inject(json!({
         "service": "control-plane", "action": {"kind": "latency", "seconds": 300.0, "on": "real"},
     }));
-    struck(&harness).await;
-    // Long enough for each loop to be caught in a call: polling, discovery, metrics, and a resync of the watch.
+    wait_for_fault(&harness).await;
+    // Long enough for each loop to block in a call: polling, discovery, metrics, and a resync of the watch.
     tokio::time::sleep(Duration::from_secs(3)).await;
-    let asked = Instant::now();
+    let requested_at = Instant::now();
     actor.stop().await;
-    assert!(asked.elapsed() < Duration::from_secs(12), "stopped after {:?}", asked.elapsed());
+    assert!(requested_at.elapsed() < Duration::from_secs(12), "stopped after {:?}", requested_at.elapsed());
     assert!(harness.cloud.etcd().leases().is_empty());
 }

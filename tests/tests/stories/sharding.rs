@@ -1,4 +1,4 @@
-//! Several controllers that share a fleet in shards: each worker has one of them, whoever comes and goes.
+//! Sharding: several controllers divide a fleet, and each worker has one owner across crashes and joins.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,13 +15,13 @@ use crate::leaders::Process;
 use lcm_tests::harness::{Harness, REGION, eventually};
 
 const SHARDS: usize = 12;
-/// Long, so that no busy machine loses a lease that it should keep.
+/// Long enough that a busy machine does not lose its leases.
 const TTL: Duration = Duration::from_secs(10);
-/// What a busy machine may add to anything that is measured.
+/// Extra time allowed on a busy machine.
 const SLACK: Duration = Duration::from_secs(30);
 
 fn shards() -> Shards {
-    Shards::new(SHARDS).expect("a good number")
+    Shards::new(SHARDS).expect("shard count is valid")
 }
 
 fn controller(harness: &Harness, endpoint: &str, name: &str) -> Process {
@@ -33,21 +33,21 @@ fn controller(harness: &Harness, endpoint: &str, name: &str) -> Process {
     })
 }
 
-/// The shards of a controller, each with its token.
-fn held(process: &Process) -> BTreeMap<u16, i64> {
-    let held = process.controller().shards().expect("the fleet is divided");
-    held.into_iter().map(|held| (held.shard, held.fencing_token.expect("elected"))).collect()
+/// Shards of a controller with their fencing tokens.
+fn owned_shards(process: &Process) -> BTreeMap<u16, i64> {
+    let owned = process.controller().shards().expect("sharding is enabled");
+    owned.into_iter().map(|owned| (owned.shard, owned.fencing_token.expect("controller is elected"))).collect()
 }
 
-/// Waits until the controllers have so many shards each, and gives the token of every shard.
-async fn settled(controllers: &[&Process], shares: &[usize]) -> BTreeMap<u16, i64> {
-    eventually(&format!("the shards are shared as {shares:?}"), || async {
-        let sizes: Vec<_> = controllers.iter().map(|process| held(process).len()).collect();
+/// Waits until the controllers own these numbers of shards, and returns the token of every shard.
+async fn wait_for_shares(controllers: &[&Process], shares: &[usize]) -> BTreeMap<u16, i64> {
+    eventually(&format!("the shards are divided as {shares:?}"), || async {
+        let sizes: Vec<_> = controllers.iter().map(|process| owned_shards(process).len()).collect();
         sizes == shares
     })
     .await;
-    let tokens: BTreeMap<_, _> = controllers.iter().flat_map(|process| held(process)).collect();
-    assert_eq!(tokens.len(), SHARDS, "every shard has one leader");
+    let tokens: BTreeMap<_, _> = controllers.iter().flat_map(|process| owned_shards(process)).collect();
+    assert_eq!(tokens.len(), SHARDS, "every shard has one owner");
     tokens
 }
 
@@ -64,7 +64,7 @@ async fn launch(harness: &Harness, ids: impl IntoIterator<Item = String>) -> Vec
     ids
 }
 
-/// Every write to a worker, in order: to whom, and with which token.
+/// Writes to workers in order: worker id and fencing token.
 fn writes(harness: &Harness, known: &[String]) -> Vec<(String, i64)> {
     let filter = RequestFilter { service: Some(Service::ControlPlane), ..RequestFilter::default() };
     let parameter = |record: &LoggedRequest, wanted: &str| {
@@ -80,98 +80,99 @@ fn writes(harness: &Harness, known: &[String]) -> Vec<(String, i64)> {
     records.iter().filter_map(write).collect()
 }
 
-/// Each worker was launched once, and is on record with the instance that lives.
+/// Asserts that each worker was launched once and its record names an active instance.
 async fn assert_launched_once(harness: &Harness, workers: &[String]) {
-    assert_eq!(harness.ec2_calls("RunInstances"), workers.len(), "each was launched once");
-    let living: BTreeSet<String> = harness.active_instances().into_iter().collect();
-    assert_eq!(living.len(), workers.len());
+    assert_eq!(harness.ec2_calls("RunInstances"), workers.len(), "each worker was launched once");
+    let active: BTreeSet<String> = harness.active_instances().into_iter().collect();
+    assert_eq!(active.len(), workers.len());
     for id in workers {
-        let instance = harness.worker(id).await.ec2_instance_id.expect("on record");
-        assert!(living.contains(instance.as_str()), "{id} has {instance}");
+        let instance = harness.worker(id).await.ec2_instance_id.expect("instance is recorded");
+        assert!(active.contains(instance.as_str()), "{id} has {instance}");
     }
 }
 
-async fn three_share_one_dies_and_a_fourth_comes(endpoint: Option<String>) {
+async fn assert_shards_rebalance(endpoint: Option<String>) {
     let harness = Harness::with_real_clock().await;
     let endpoint = endpoint.unwrap_or_else(|| harness.cloud.endpoints().etcd_endpoint.clone());
     let [first, second, third] = ["c-1", "c-2", "c-3"].map(|name| controller(&harness, &endpoint, name));
-    let before = settled(&[&first, &second, &third], &[4, 4, 4]).await;
+    let before = wait_for_shares(&[&first, &second, &third], &[4, 4, 4]).await;
 
     let mut workers = launch(&harness, (0..60).map(|number| format!("w-{number:02}"))).await;
     assert_launched_once(&harness, &workers).await;
     for process in [&first, &second, &third] {
         let ready = || matches!(&*process.controller().readiness().borrow(), Readiness::Ready(_));
-        eventually("each has swept its own", || async { ready() }).await;
-        let mine = held(process);
-        let own = workers.iter().filter(|id| mine.contains_key(&shard_of(id))).count();
-        let launched = || process.actor.as_ref().expect("it runs").telemetry.counters()["provisioned_count"];
-        // A launch is counted after it was recorded, which may be a moment after the record was seen.
-        eventually("each launched its own and no others", || async { launched() == own as u64 }).await;
+        eventually("each controller has swept its shards", || async { ready() }).await;
+        let shards = owned_shards(process);
+        let expected = workers.iter().filter(|id| shards.contains_key(&shard_of(id))).count();
+        let launched =
+            || process.actor.as_ref().expect("controller is running").telemetry.counters()["provisioned_count"];
+        // A launch is counted after the write, so the counter may lag behind the record.
+        eventually("each controller launched only its own workers", || async { launched() == expected as u64 }).await;
     }
     for (worker, token) in writes(&harness, &workers) {
-        assert_eq!(token, before[&shard_of(&worker)], "somebody else wrote to {worker}");
+        assert_eq!(token, before[&shard_of(&worker)], "another controller wrote to {worker}");
     }
 
-    // One dies without a word: nothing is given back.
-    let lost: BTreeSet<u16> = held(&second).into_keys().collect();
+    // One controller crashes without releasing its shards.
+    let lost: BTreeSet<u16> = owned_shards(&second).into_keys().collect();
     let crashed = Instant::now();
     second.crash();
-    let after = settled(&[&first, &third], &[6, 6]).await;
+    let after = wait_for_shares(&[&first, &third], &[6, 6]).await;
     let took = crashed.elapsed();
     assert!(took < TTL + SLACK, "took over after {took:?}");
     for shard in &lost {
         assert!(after[shard] > before[shard], "the token of {shard} grows: {before:?}, {after:?}");
     }
     workers.extend(launch(&harness, (60..84).map(|number| format!("w-{number:02}"))).await);
-    // One of those that the dead one had before is still looked after.
-    let inherited = workers.iter().find(|id| lost.contains(&shard_of(id))).expect("one of sixty").clone();
-    let id = harness.worker(&inherited).await.ec2_instance_id.expect("it runs");
-    harness.cloud.stop_instance(REGION, id.as_str()).expect("it stops");
-    eventually("a worker that was stopped from outside runs again", || async {
+    // Workers of the crashed controller are still reconciled.
+    let inherited = workers.iter().find(|id| lost.contains(&shard_of(id))).expect("one of sixty workers").clone();
+    let id = harness.worker(&inherited).await.ec2_instance_id.expect("worker has an instance");
+    harness.cloud.stop_instance(REGION, id.as_str()).expect("instance stops");
+    eventually("an externally stopped worker runs again", || async {
         harness.ec2_calls("StartInstances") >= 1 && harness.status(&inherited).await == WorkerStatus::Running
     })
     .await;
 
     let fourth = controller(&harness, &endpoint, "c-4");
-    let last = settled(&[&first, &third, &fourth], &[4, 4, 4]).await;
-    for (shard, token) in held(&fourth) {
+    let last = wait_for_shares(&[&first, &third, &fourth], &[4, 4, 4]).await;
+    for (shard, token) in owned_shards(&fourth) {
         assert!(token > after[&shard], "the token of {shard} grows: {after:?}, {last:?}");
     }
     workers.extend(launch(&harness, (84..96).map(|number| format!("w-{number:02}"))).await);
     assert_launched_once(&harness, &workers).await;
 
-    // No record was written by somebody who had been followed already.
+    // No write carries a token older than an earlier write to the same record.
     let mut newest: BTreeMap<String, i64> = BTreeMap::new();
     for (worker, token) in writes(&harness, &workers) {
         let newest = newest.entry(worker.clone()).or_insert(token);
         assert!(token >= *newest, "{worker} was written with {token} after {newest}");
         *newest = token;
     }
-    assert_eq!(newest.len(), workers.len(), "each was written to");
+    assert_eq!(newest.len(), workers.len(), "each worker was written to");
     for process in [first, third, fourth] {
         process.stop().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_a_real_etcd_three_share_a_fleet_one_dies_and_a_fourth_comes() {
+async fn shards_rebalance_on_real_etcd() {
     let etcd = RealEtcd::start().await;
-    three_share_one_dies_and_a_fourth_comes(Some(etcd.endpoint())).await;
+    assert_shards_rebalance(Some(etcd.endpoint())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_the_fake_etcd_three_share_a_fleet_one_dies_and_a_fourth_comes() {
-    three_share_one_dies_and_a_fourth_comes(None).await;
+async fn shards_rebalance_on_fake_etcd() {
+    assert_shards_rebalance(None).await;
 }
 
-/// A scan shows every member all instances: those of the others are neither strangers nor missing, and what is gone is
-/// marked by the one it belongs to.
+/// A scan returns the instances of all shards. Those of other members are neither imported nor orphans, and a missing
+/// instance is handled by the owner of its shard.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_takes_what_belongs_to_another_shard_for_an_orphan() {
+async fn workers_of_other_shards_are_not_orphans() {
     let harness = Harness::with_real_clock().await;
     let endpoint = harness.cloud.endpoints().etcd_endpoint.clone();
     let [first, second] = ["c-1", "c-2"].map(|name| controller(&harness, &endpoint, name));
-    settled(&[&first, &second], &[6, 6]).await;
+    wait_for_shares(&[&first, &second], &[6, 6]).await;
     let workers = launch(&harness, (0..12).map(|number| format!("w-{number:02}"))).await;
     for gone in 0..4 {
         harness.add_worker(
@@ -184,16 +185,21 @@ async fn nobody_takes_what_belongs_to_another_shard_for_an_orphan() {
         eventually(&format!("{id} is terminated"), || async { harness.status(&id).await == WorkerStatus::Terminated })
             .await;
     }
-    // Long enough for a few scans by each.
+    // Long enough for several scans by each controller.
     let scans = harness.ec2_calls("DescribeInstances");
-    eventually("both have scanned", || async { harness.ec2_calls("DescribeInstances") > scans + 8 }).await;
+    eventually("both controllers have scanned", || async { harness.ec2_calls("DescribeInstances") > scans + 8 }).await;
     for id in &workers {
-        assert_eq!(harness.status(id).await, WorkerStatus::Running, "{id} is nobody's orphan");
+        assert_eq!(harness.status(id).await, WorkerStatus::Running, "{id} is not an orphan");
     }
     let known: BTreeSet<String> = workers.iter().cloned().chain((0..4).map(|gone| format!("gone-{gone}"))).collect();
-    let listed = harness.ports.control_plane.workers(&lcm_sdk::ports::Scope::everything()).await.expect("it answers");
-    let strangers: Vec<_> = listed.workers.iter().filter(|worker| !known.contains(worker.id.as_str())).collect();
-    assert!(strangers.is_empty(), "imported: {strangers:?}");
+    let listed = harness
+        .ports
+        .control_plane
+        .workers(&lcm_sdk::ports::Scope::everything())
+        .await
+        .expect("control plane responds");
+    let imported: Vec<_> = listed.workers.iter().filter(|worker| !known.contains(worker.id.as_str())).collect();
+    assert!(imported.is_empty(), "imported: {imported:?}");
     first.stop().await;
     second.stop().await;
 }

@@ -1,0 +1,117 @@
+//! Changes between the read and the write of a reconcile: no session is lost.
+
+use std::time::Duration;
+
+use fake_cloud::control_plane::Input;
+use lcm_sdk::reconciler::ReconcileResult;
+use lcm_sdk::{DesiredStatus, Outcome, WorkerStatus};
+use serde_json::json;
+
+use crate::draining::assert_untouched;
+use lcm_tests::harness::{Harness, eventually};
+
+/// The scheduler assigns the session after the reconcile has listed sessions and before it writes the status.
+#[tokio::test]
+async fn session_assigned_during_a_scale_down_is_kept() {
+    let harness = idle_worker().await;
+    harness.cloud.add_session(json!({"id": "s-new"})).expect("session is added");
+    let decided = reconcile_with_change(&harness, BEFORE_WRITE, || {
+        let assignment = Input::from_value(json!({"worker_id": "w-1"})).expect("JSON object");
+        harness.cloud.records().schedule_session("s-new", &assignment).expect("worker is running");
+    })
+    .await;
+    assert_eq!(decided.to_status, WorkerStatus::Stopping, "{}", decided.reason);
+
+    // A stopping worker gets no new sessions. The one assigned before is found by the next reconcile.
+    let reverted = harness.reconcile("w-1").await;
+    assert_eq!(
+        (reverted.outcome, reverted.to_status),
+        (Outcome::Success, WorkerStatus::Running),
+        "{}",
+        reverted.reason
+    );
+    assert_eq!(harness.worker("w-1").await.desired_status, Some(DesiredStatus::Running));
+    assert_eq!(harness.reconcile("w-1").await.to_status, WorkerStatus::Running);
+    assert_untouched(&harness);
+    assert_eq!(harness.session_field("s-new", "status"), "scheduled");
+}
+
+/// Servers list sessions in the worker record, so the write conflicts and the reconcile decides again.
+#[tokio::test]
+async fn session_that_changes_the_record_repeats_the_decision() {
+    let harness = idle_worker().await;
+    let decided = reconcile_with_change(&harness, BEFORE_WRITE, || begin_session(&harness)).await;
+    assert_eq!(decided.to_status, WorkerStatus::Running, "{}", decided.reason);
+    assert_untouched(&harness);
+    // The next idle check observes the session.
+    harness.cloud.advance(Duration::from_secs(300)).await;
+    let drains = harness.reconcile("w-1").await;
+    assert_eq!(drains.to_status, WorkerStatus::Draining, "{}", drains.reason);
+    assert_eq!(harness.session_field("s-new", "status"), "running");
+}
+
+/// An idle check changes the record, so the reconcile reads it again before it lists sessions.
+#[tokio::test]
+async fn session_started_before_the_second_read_is_observed() {
+    let harness = idle_worker().await;
+    let decided = reconcile_with_change(&harness, BEFORE_SECOND_READ, || begin_session(&harness)).await;
+    assert_eq!(decided.to_status, WorkerStatus::Draining, "{}", decided.reason);
+    assert_eq!(harness.audit("w-1"), ["drain_accepted", "drained"]);
+    assert_untouched(&harness);
+    assert_eq!(harness.session_field("s-new", "status"), "running");
+}
+
+#[tokio::test]
+async fn drain_canceled_during_a_reconcile_keeps_the_worker_running() {
+    let harness = Harness::with_manual_clock().await;
+    harness.add_running_worker("w-1").await;
+    harness.drain("w-1");
+    let read_before = harness.worker("w-1").await;
+    harness.cloud.records().cancel_drain("w-1", None, "wait", "alice").expect("worker is draining");
+
+    let result = harness.reconciler().reconcile(&read_before).await;
+    let statuses = (result.from_status, result.to_status);
+    assert_eq!(statuses, (WorkerStatus::Running, WorkerStatus::Running), "{}", result.reason);
+    assert_untouched(&harness);
+}
+
+async fn idle_worker() -> Harness {
+    let harness = Harness::with_manual_clock().await.with_policy(|policy| policy.scale_down.enabled = true);
+    harness.add_running_worker("w-1").await;
+    harness.cloud.advance(Duration::from_secs(3600)).await;
+    harness
+}
+
+fn begin_session(harness: &Harness) {
+    harness.add_session("s-new", "w-1", "running");
+    harness.cloud.update_worker("w-1", json!({"session_ids": ["s-new"]})).expect("record is updated");
+}
+
+/// Point at which a reconcile is delayed.
+struct PausePoint {
+    /// Operation whose first call is delayed.
+    operation: &'static str,
+    /// Operation called right before it.
+    previous: &'static str,
+}
+
+/// Addresses are written before the status, after the decision.
+const BEFORE_WRITE: PausePoint = PausePoint { operation: "write_status", previous: "write_ec2_details" };
+/// The idle check has changed the record.
+const BEFORE_SECOND_READ: PausePoint = PausePoint { operation: "get_worker", previous: "detect_idle" };
+
+/// Reconciles `w-1` and applies a change while the reconcile is delayed.
+async fn reconcile_with_change(harness: &Harness, point: PausePoint, change: impl FnOnce()) -> ReconcileResult {
+    let (worker, reconciler) = (harness.worker("w-1").await, harness.reconciler().clone());
+    // The delay is on the world's clock, so it ends only after the change.
+    let latency = json!({"kind": "latency", "seconds": 1.0});
+    harness.inject(json!({"service": "control-plane", "operation": point.operation, "times": 1, "action": latency}));
+    let task = tokio::spawn(async move { reconciler.reconcile(&worker).await });
+    eventually("the reconcile is delayed", || async { harness.control_plane_calls(point.previous) == 1 }).await;
+    change();
+    while !task.is_finished() {
+        harness.cloud.advance(Duration::from_secs(1)).await;
+        tokio::task::yield_now().await;
+    }
+    task.await.expect("task does not panic")
+}
