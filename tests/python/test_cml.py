@@ -79,7 +79,7 @@ def eventually(check: Callable[[], bool]) -> None:
     """Repeat a check until it is true, for at most a minute."""
     deadline = time.monotonic() + 60
     while not check():
-        assert time.monotonic() < deadline, "it never happened"
+        assert time.monotonic() < deadline, "the check never passed"
         time.sleep(0.05)
 
 
@@ -192,8 +192,8 @@ def test_system_boots_step_by_step(binary: str) -> None:
             return seen[-1] == "ready"
 
         eventually(is_up)
-    assert seen == sorted(seen, key=steps.index), "never a step back"
-    assert len(set(seen)) > 1, "it was not ready from the start"
+    assert seen == sorted(seen, key=steps.index), "steps are in order"
+    assert len(set(seen)) > 1, "it is not ready at the start"
 
 
 def test_logout_invalidates_the_token(servers: dict[str, str]) -> None:

@@ -26,7 +26,7 @@ EXAMPLES = Path(__file__).parents[2] / "lcm-py" / "examples"
 def eventually(holds: Callable[[], bool], limit: float = 60.0) -> None:
     deadline = time.monotonic() + limit
     while not holds():
-        assert time.monotonic() < deadline, "it never came to be"
+        assert time.monotonic() < deadline, "the condition never became true"
         time.sleep(0.05)
 
 
@@ -73,7 +73,7 @@ def test_asyncio_example_runs_a_fleet(live_cloud: FakeCloud) -> None:
         assert process.stdout is not None
         while sum(" running " in line for line in output) < len(names):
             line = process.stdout.readline()
-            assert line, f"it ended: {output}"
+            assert line, f"the process ended: {output}"
             output.append(line)
         code, _, errors = end(process)
     assert (code, errors) == (0, "")

@@ -109,7 +109,7 @@ def test_reconcile_releases_the_interpreter(live_cloud: FakeCloud) -> None:
     waiting.start()
     time.sleep(0.5)
     beside = rate(0.5)
-    assert waiting.is_alive(), "it still waits"
+    assert waiting.is_alive(), "the reconcile still waits"
     waiting.join()
     assert beside > alone / 4
 

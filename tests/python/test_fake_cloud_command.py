@@ -68,9 +68,9 @@ def test_signals_stop_the_command_cleanly(sent: signal.Signals) -> None:
             rest, complaints = process.communicate(timeout=20)
         finally:
             process.kill()
-    assert "control-plane" in logged, "with -v every request is shown as it happens"
+    assert "control-plane" in logged, "-v logs every request"
     assert (process.returncode, rest, complaints) == (0, "", "")
-    assert not Path(endpoints["cml_ca_file"]).exists(), "nothing is left behind"
+    assert not Path(endpoints["cml_ca_file"]).exists(), "the certificate is removed"
 
 
 def test_closed_stdout_does_not_end_the_command() -> None:

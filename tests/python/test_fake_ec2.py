@@ -344,4 +344,4 @@ class TestConsole:
         [instance] = fake_cloud.launch()
         fake_cloud.admin("POST", "reset")
         assert fake_cloud.admin("GET", "state")["regions"]["us-east-1"]["instances"] == []
-        assert fake_cloud.launch() == [instance], "the same seed makes the same ids"
+        assert fake_cloud.launch() == [instance], "the same seed creates the same ids"

@@ -105,7 +105,7 @@ def test_lease_of_a_python_port_is_handed_over(live_cloud: FakeCloud) -> None:
             # Far less than the ten minutes that the lease would have lasted.
             await asyncio.wait_for(second.ready(), 60)
             assert keys.keys[key].value == "second"
-        assert keys.keys == {}, "the lease was given up"
+        assert keys.keys == {}, "the lease was released"
         await eventually(lambda: keys.watches == [])
 
     asyncio.run(story())
@@ -197,7 +197,7 @@ def test_canceled_reconcile_finishes_the_current_effect(live_cloud: FakeCloud) -
         await eventually(lambda: records.records["w-1"].get("ec2_instance_id") is not None)
 
     asyncio.run(story())
-    assert records.records["w-1"]["status"] == "provisioning", "what was begun is finished and recorded"
+    assert records.records["w-1"]["status"] == "provisioning", "the current effect is finished and recorded"
     assert cloud.count == 1
 
 
@@ -299,4 +299,4 @@ def test_conflicting_write_is_decided_again(live_cloud: FakeCloud) -> None:
     records = Contested(running(cloud, status="stopped", desired_status=None))
     result = lcm.reconcile(records.records["w-1"], clients=live_cloud.clients(control_plane=records, compute=cloud))
     assert result.to_status == "running" and records.records["w-1"]["status"] == "running"
-    assert records.records["w-1"]["name"] == "theirs", "nothing of theirs was lost"
+    assert records.records["w-1"]["name"] == "theirs", "the other write is preserved"

@@ -38,7 +38,7 @@ class Jobs:
 
     async def reconcile(self, job: str, /) -> Any:
         self.busy[job] += 1
-        assert self.busy[job] == 1, "never two passes over one resource"
+        assert self.busy[job] == 1, "one reconcile per resource at a time"
         await asyncio.sleep(0.01)
         self.busy[job] -= 1
         self.passes[job] += 1

@@ -216,7 +216,7 @@ def test_import_is_fast(installed: Installed) -> None:
     runs = [installed.script(measured).split() for _ in range(5)]
     # CPU time of this process, which does not depend on the load of the machine.
     assert min(float(took) for took, *_ in runs) < 0.150
-    assert all(heavy == ["False", "False"] for _, *heavy in runs), "asyncio and logging can wait until they are needed"
+    assert all(heavy == ["False", "False"] for _, *heavy in runs), "asyncio and logging are imported lazily"
 
 
 def test_build_finds_protoc(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_any_two_statuses_have_distinct_colors(eyes: str) -> None:
 def test_text_is_readable_on_every_color(status: str) -> None:
     shade = STATUSES[status]
     dark, bright = sorted((brightness(shade), brightness(ink(shade))))
-    assert (bright + 0.05) / (dark + 0.05) >= 4.5, "the contrast that WCAG asks of text"
+    assert (bright + 0.05) / (dark + 0.05) >= 4.5, "the contrast that WCAG requires for text"
 
 
 def test_every_word_has_a_color() -> None:
