@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::io::Read;
 
-use lcm_sdk::{Lookup, Ec2State, Observation, Policy, Timestamp, Worker, decide};
+use lcm_sdk::{Ec2State, Lookup, Observation, Policy, Timestamp, Worker, decide};
 use serde::{Deserialize, Serialize};
 
 use crate::measure::processor_time;

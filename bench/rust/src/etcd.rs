@@ -150,7 +150,11 @@ async fn watch(server: &Server, watchers: usize, duration: Duration) -> Result<R
 fn summary(server: &Server, latencies: Vec<Duration>, began: Instant, spent: f64) -> Round {
     let (passed, spent) = (began.elapsed(), server.processor_time() - spent);
     let calls = latencies.len() as f64;
-    Round { rate: calls / passed.as_secs_f64(), p99: Latency::from_durations(latencies).p99, processor_us: spent / calls * 1e6 }
+    Round {
+        rate: calls / passed.as_secs_f64(),
+        p99: Latency::from_durations(latencies).p99,
+        processor_us: spent / calls * 1e6,
+    }
 }
 
 impl Measured {

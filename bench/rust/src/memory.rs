@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use lcm_sdk::controller::{LeaderLease, ListRequest, Listing, Resource, Runner, Shutdown, WorkResult};
-use lcm_sdk::workers::ReadWorker;
 use lcm_sdk::telemetry::Telemetry;
+use lcm_sdk::workers::ReadWorker;
 use lcm_sdk::{CallFailure, Outcome};
 use serde::Serialize;
 use tokio::time::Instant;
@@ -108,7 +108,11 @@ pub fn run(subject: Subject, size: usize, timers: Timers, allocated: impl Fn() -
 }
 
 async fn lcm(size: usize, again: Again, taken: impl Fn() -> usize) -> Result<usize, Error> {
-    let controller = Runner::new(Arc::new(Fleet { size, again }), lcm::without_cycles(usize::from(CONCURRENCY)), Telemetry::default());
+    let controller = Runner::new(
+        Arc::new(Fleet { size, again }),
+        lcm::without_cycles(usize::from(CONCURRENCY)),
+        Telemetry::default(),
+    );
     let serving = tokio::spawn({
         let controller = controller.clone();
         async move { controller.serve(&Shutdown::new()).await }
@@ -134,8 +138,7 @@ async fn kube(size: usize, again: Again, taken: impl Fn() -> usize) -> usize {
 /// Peak resident memory of this process in bytes.
 fn peak_bytes() -> Result<usize, Error> {
     let status = std::fs::read_to_string("/proc/self/status")?;
-    let line =
-        status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM in /proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM in /proc/self/status")?;
     let kilobytes: usize = line.trim().trim_end_matches(" kB").parse()?;
     Ok(kilobytes * 1024)
 }

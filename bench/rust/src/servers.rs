@@ -90,7 +90,9 @@ impl Server {
         let deadline = Instant::now() + PATIENCE;
         while server.client().await.is_err() {
             if Instant::now() > deadline {
-                return Err(format!("the {kind:?} etcd at {} did not respond within {PATIENCE:?}", server.endpoint).into());
+                return Err(
+                    format!("the {kind:?} etcd at {} did not respond within {PATIENCE:?}", server.endpoint).into()
+                );
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
