@@ -14,7 +14,11 @@ export PROTOC := $(BIN)/protoc
 # Tests compare the fake etcd with a real one, which comes with the virtual environment too.
 export LCM_ETCD_BIN := $(BIN)
 
-# The extension module with the dependency features of `cargo test --workspace`, so that no dependency is compiled twice.
+# Incremental data would add 4 GB to `target` and is of no use to a first build. CARGO_INCREMENTAL=1 turns it on.
+export CARGO_INCREMENTAL ?= 0
+
+# The dependency features of `cargo test --workspace`, so that no dependency is compiled twice.
+TEST_BUILD := --features lcm-py/test-build
 DEVELOP := $(BIN)/maturin develop --locked --quiet --features test-build
 
 .PHONY: help setup demo simulate controller test test-lifecycle test-rust test-python wheel prove soak lint features deny format bench bench-quick bench-ready bench-lifecycle docs notebooks fake-cloud clean
@@ -93,7 +97,7 @@ lint: setup features ## Check formatting, clippy, documentation and licenses, wi
 	cargo fmt --all --check
 	$(CARGO) clippy --package lcm-sdk --no-default-features --all-targets -- --deny warnings
 	$(CARGO) clippy --workspace --all-targets -- --deny warnings
-	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --workspace --no-deps --quiet
+	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --workspace --no-deps --quiet $(TEST_BUILD)
 
 # `lint` checks all features together. The features that need no AWS client are checked alone here; with `aws`, each
 # selection would compile the EC2 client again.
@@ -146,7 +150,7 @@ bench-lifecycle: ## Measure the cost of a decision in Rust, over a mixed fleet o
 	$(CARGO) bench --package lcm-sdk --no-default-features --bench decide
 
 docs: ## Build the API documentation in target/doc
-	$(CARGO) doc --workspace --no-deps
+	$(CARGO) doc --workspace --no-deps $(TEST_BUILD)
 	@echo "Open target/doc/lcm_sdk/index.html"
 
 notebooks: setup ## Run the notebooks and write pages to target/notebooks
