@@ -1,4 +1,4 @@
-//! Three real etcds that form one cluster, each of which can be killed, frozen and started again.
+//! A cluster of three real etcd members, each of which can be killed, paused and restarted.
 
 use std::time::{Duration, Instant};
 
@@ -6,88 +6,88 @@ use etcd_client::Client;
 
 use crate::etcd::{PATIENCE, RealEtcd};
 
-/// How long a member may take to say how it is.
-const ANSWER: Duration = Duration::from_secs(2);
+/// Timeout of a status call.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A cluster of real etcds on this machine, gone when it is dropped.
+/// Real etcd members on this machine. Dropping it ends them and deletes their data.
 #[derive(Debug)]
 pub struct Cluster {
     members: Vec<RealEtcd>,
 }
 
 impl Cluster {
-    /// Three members that run and agree.
+    /// Starts three members and waits until they have formed a cluster.
     ///
     /// # Panics
-    /// When there is no etcd to start, or it does not come up.
+    /// If etcd is not installed or does not become ready.
     pub async fn start() -> Self {
-        let mut cluster = Self { members: RealEtcd::reserved_together(3) };
+        let mut cluster = Self { members: RealEtcd::new_members(3) };
         cluster.restart(&[0, 1, 2]).await;
         cluster
     }
 
-    /// Where the members listen, as a controller's settings take it.
+    /// Endpoints of the members, separated by commas, in the format of a controller's settings.
     pub fn endpoints(&self) -> String {
         self.members.iter().map(RealEtcd::endpoint).collect::<Vec<_>>().join(",")
     }
 
-    /// Which member leads the cluster, as soon as one does.
+    /// Waits for a leader and returns its index.
     ///
     /// # Panics
-    /// When none does for long.
+    /// If there is none within [`PATIENCE`].
     pub async fn leader(&self) -> usize {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            for (place, member) in self.members.iter().enumerate() {
+            for (index, member) in self.members.iter().enumerate() {
                 if leads(&member.endpoint()).await {
-                    return place;
+                    return index;
                 }
             }
-            assert!(Instant::now() < deadline, "the real etcds found no leader");
+            assert!(Instant::now() < deadline, "the real etcd cluster has no leader");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
 
-    /// Ends members at once, all of them before any is started again. What they stored stays.
+    /// Kills members and keeps their data. All of them are down before the call returns.
     pub fn kill(&mut self, members: &[usize]) {
         for member in members {
             self.members[*member].kill();
         }
     }
 
-    /// Starts members that do not run, and waits until they have found the others.
+    /// Starts stopped members and waits until they have rejoined the cluster.
     ///
     /// # Panics
-    /// When they do not.
+    /// If they do not.
     pub async fn restart(&mut self, members: &[usize]) {
         for member in members {
             self.members[*member].spawn();
         }
         for member in members {
-            self.members[*member].come_up().await;
+            self.members[*member].wait_until_ready().await;
         }
     }
 
-    /// Freezes a member: its connections stay, nobody answers.
+    /// Pauses a member: its connections stay open, but no call completes.
     pub fn pause(&self, member: usize) {
         self.members[member].pause();
     }
 
-    /// Lets a member go on, and waits until it has found the others.
+    /// Resumes a paused member and waits until it has rejoined the cluster.
     ///
     /// # Panics
-    /// When it does not.
+    /// If it does not.
     pub async fn resume(&self, member: usize) {
         self.members[member].resume();
-        self.members[member].come_up().await;
+        self.members[member].wait_until_ready().await;
     }
 }
 
-/// Whether a member says that it leads; one that does not answer does not.
+/// Whether a member reports itself as the leader; false if it does not respond.
 async fn leads(endpoint: &str) -> bool {
-    let asked = async {
+    let status = async {
         let status = Client::connect([endpoint], None).await?.status().await?;
         Ok::<_, etcd_client::Error>(status.header().is_some_and(|header| header.member_id() == status.leader()))
     };
-    matches!(tokio::time::timeout(ANSWER, asked).await, Ok(Ok(true)))
+    matches!(tokio::time::timeout(STATUS_TIMEOUT, status).await, Ok(Ok(true)))
 }

@@ -1,4 +1,4 @@
-//! A real etcd, and hands to write its keys with.
+//! A real etcd server, and a client that writes its keys.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use etcd_client::{Client, CompactionOptions};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 
-/// How long anything may take before a test gives up on it.
+/// Limit of every wait in the tests.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A real etcd with ports and a directory of its own, both gone when it is dropped.
+/// A real etcd with its own ports and data directory. Dropping it ends the process and deletes the data.
 #[derive(Debug)]
 pub struct RealEtcd {
     process: Option<Child>,
@@ -20,38 +20,38 @@ pub struct RealEtcd {
     client_port: u16,
     peer_port: u16,
     name: String,
-    /// All members it forms a cluster with, itself included, as its command line names them.
+    /// Value of `--initial-cluster`: all members, this one included.
     cluster: String,
-    papers: Option<Papers>,
+    certificates: Option<Certificates>,
 }
 
-/// What a protected etcd and its clients show each other, as PEM files.
+/// PEM files of an etcd with mutual TLS.
 #[derive(Debug, Clone)]
-pub struct Papers {
-    /// The authority of both.
+pub struct Certificates {
+    /// Certificate authority of the server and the client.
     pub authority: PathBuf,
-    /// What the server shows.
+    /// Certificate and key of the server.
     pub server: (PathBuf, PathBuf),
-    /// What a client shows.
+    /// Certificate and key of the client.
     pub client: (PathBuf, PathBuf),
 }
 
 impl RealEtcd {
-    /// One that runs.
+    /// Starts a server and waits until it is ready.
     pub async fn start() -> Self {
-        let mut etcd = Self::reserved();
-        etcd.begin().await;
+        let mut etcd = Self::reserve();
+        etcd.restart().await;
         etcd
     }
 
-    /// One that does not run yet.
-    pub fn reserved() -> Self {
-        Self::named("alone")
+    /// Reserves the ports of a server without starting it.
+    pub fn reserve() -> Self {
+        Self::with_name("single")
     }
 
-    /// As many that do not run yet and will form one cluster.
-    pub(crate) fn reserved_together(members: usize) -> Vec<Self> {
-        let mut members: Vec<_> = (1..=members).map(|number| Self::named(&format!("member-{number}"))).collect();
+    /// Reserves the ports of servers that will form one cluster.
+    pub(crate) fn new_members(members: usize) -> Vec<Self> {
+        let mut members: Vec<_> = (1..=members).map(|number| Self::with_name(&format!("member-{number}"))).collect();
         let cluster = members.iter().map(|member| member.cluster.clone()).collect::<Vec<_>>().join(",");
         for member in &mut members {
             member.cluster.clone_from(&cluster);
@@ -59,59 +59,59 @@ impl RealEtcd {
         members
     }
 
-    fn named(name: &str) -> Self {
+    fn with_name(name: &str) -> Self {
         let unique = std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |elapsed| elapsed.as_nanos());
         let directory = std::env::temp_dir().join(format!("lcm-etcd-{name}-{}-{unique:x}", std::process::id()));
         let (client_port, peer_port) = (free_port(), free_port());
         let cluster = format!("{name}=http://127.0.0.1:{peer_port}");
-        Self { process: None, directory, client_port, peer_port, name: name.to_owned(), cluster, papers: None }
+        Self { process: None, directory, client_port, peer_port, name: name.to_owned(), cluster, certificates: None }
     }
 
-    /// One that runs, or is about to, and talks only to clients that show their papers.
-    pub fn start_protected() -> (Self, Papers) {
-        let mut etcd = Self::reserved();
-        let papers = Papers::issue(&etcd.directory.join("papers"));
-        etcd.papers = Some(papers.clone());
+    /// Starts a server that requires client certificates, without waiting until it is ready.
+    pub fn start_with_tls() -> (Self, Certificates) {
+        let mut etcd = Self::reserve();
+        let certificates = Certificates::issue(&etcd.directory.join("certificates"));
+        etcd.certificates = Some(certificates.clone());
         etcd.spawn();
-        (etcd, papers)
+        (etcd, certificates)
     }
 
-    /// Where it listens, or will.
+    /// Address of the client port, without a scheme.
     pub fn endpoint(&self) -> String {
         format!("127.0.0.1:{}", self.client_port)
     }
 
-    /// Starts it, with what it stored before, and waits until it answers.
+    /// Starts the server on its existing data, if any, and waits until it is ready.
     ///
     /// # Panics
-    /// When there is no etcd to start, or it does not come up.
-    pub async fn begin(&mut self) {
+    /// If etcd is not installed or does not become ready.
+    pub async fn restart(&mut self) {
         self.spawn();
-        self.come_up().await;
+        self.wait_until_ready().await;
     }
 
-    /// Waits until it answers, which one of several does only when most of them run.
+    /// Waits until the server responds. A member of a cluster responds only with a quorum.
     ///
     /// # Panics
-    /// When it does not come up.
-    pub(crate) async fn come_up(&self) {
+    /// If it does not within [`PATIENCE`].
+    pub(crate) async fn wait_until_ready(&self) {
         let deadline = Instant::now() + PATIENCE;
-        while !answers(&self.endpoint()).await {
-            assert!(Instant::now() < deadline, "the real etcd did not come up");
+        while !is_ready(&self.endpoint()).await {
+            assert!(Instant::now() < deadline, "the real etcd did not become ready");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
 
-    /// Starts it, with what it stored before.
+    /// Starts the server on its existing data, if any.
     ///
     /// # Panics
-    /// When there is no etcd to start.
+    /// If etcd is not installed.
     pub(crate) fn spawn(&mut self) {
         let programs = std::env::var_os("LCM_ETCD_BIN").expect(
             "LCM_ETCD_BIN is not set: it names the directory with the program `etcd`. `make setup` installs it and \
              `make test` sets it",
         );
-        let scheme = if self.papers.is_some() { "https" } else { "http" };
+        let scheme = if self.certificates.is_some() { "https" } else { "http" };
         let client = format!("{scheme}://127.0.0.1:{}", self.client_port);
         let peer = format!("http://127.0.0.1:{}", self.peer_port);
         let mut command = Command::new(PathBuf::from(programs).join("etcd"));
@@ -119,27 +119,27 @@ impl RealEtcd {
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
         command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
         command.args(["--name", &self.name, "--initial-cluster", &self.cluster, "--log-level", "fatal"]);
-        if let Some(papers) = &self.papers {
-            command.arg("--client-cert-auth").arg("--trusted-ca-file").arg(&papers.authority);
-            command.arg("--cert-file").arg(&papers.server.0).arg("--key-file").arg(&papers.server.1);
+        if let Some(certificates) = &self.certificates {
+            command.arg("--client-cert-auth").arg("--trusted-ca-file").arg(&certificates.authority);
+            command.arg("--cert-file").arg(&certificates.server.0).arg("--key-file").arg(&certificates.server.1);
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit());
-        // It may be a script that starts the real one: with a group of its own, both can be reached.
+        // The program may be a script that starts etcd. Signals to its process group reach both.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         self.process = Some(command.spawn().expect("etcd starts"));
     }
 
-    /// Freezes it: connections stay, nobody answers.
+    /// Pauses the server: connections stay open, but no call completes.
     pub fn pause(&self) {
         self.signal("-STOP");
     }
 
-    /// Lets it go on.
+    /// Resumes a paused server.
     pub fn resume(&self) {
         self.signal("-CONT");
     }
 
-    /// Ends it at once. What it stored stays.
+    /// Kills the server and keeps its data.
     pub fn kill(&mut self) {
         self.signal("-KILL");
         if let Some(mut process) = self.process.take() {
@@ -162,7 +162,7 @@ impl Drop for RealEtcd {
     }
 }
 
-impl Papers {
+impl Certificates {
     fn issue(directory: &Path) -> Self {
         std::fs::create_dir_all(directory).expect("a directory");
         let mut params = CertificateParams::default();
@@ -185,23 +185,23 @@ impl Papers {
     }
 }
 
-/// Writes the keys of an etcd, whichever it is.
+/// Writes keys of a fake or real etcd.
 #[derive(Clone)]
 pub struct Keys(Client);
 
 impl Keys {
-    /// The keys of the etcd at an endpoint.
+    /// Connects to an etcd.
     ///
     /// # Panics
-    /// When there is none.
-    pub async fn of(endpoint: &str) -> Self {
+    /// If the connection fails.
+    pub async fn connect(endpoint: &str) -> Self {
         Self(Client::connect([endpoint], None).await.expect("a client"))
     }
 
     /// Writes a key.
     ///
     /// # Panics
-    /// When etcd refuses.
+    /// If the call fails.
     pub async fn put(&self, key: &str, value: &str) {
         self.0.clone().put(key, value, None).await.expect("a put");
     }
@@ -209,18 +209,18 @@ impl Keys {
     /// Deletes a key.
     ///
     /// # Panics
-    /// When etcd refuses.
+    /// If the call fails.
     pub async fn delete(&self, key: &str) {
         self.0.clone().delete(key, None).await.expect("a delete");
     }
 
-    /// Forgets everything before the current revision.
+    /// Compacts the history up to the current revision.
     ///
     /// # Panics
-    /// When etcd refuses.
+    /// If a call fails.
     pub async fn compact(&self) {
         let mut client = self.0.clone();
-        let now = client.get("\0", None).await.expect("an answer").header().expect("a header").revision();
+        let now = client.get("\0", None).await.expect("a response").header().expect("a header").revision();
         client.compact(now, Some(CompactionOptions::new().with_physical())).await.expect("a compaction");
     }
 }
@@ -231,13 +231,12 @@ impl std::fmt::Debug for Keys {
     }
 }
 
-async fn answers(endpoint: &str) -> bool {
+async fn is_ready(endpoint: &str) -> bool {
     let Ok(mut client) = Client::connect([endpoint], None).await else { return false };
     matches!(tokio::time::timeout(Duration::from_secs(2), client.get("health", None)).await, Ok(Ok(_)))
 }
 
-/// A port that nobody listens on, and that the system gives to nobody by itself: one who comes back after a while must
-/// find it free.
+/// A free port outside the ephemeral range, so that it is still free when the server is restarted.
 fn free_port() -> u16 {
     static TRIED: AtomicU16 = AtomicU16::new(0);
     let first = (std::process::id() % 1000) as u16 * 12;

@@ -1,23 +1,22 @@
-//! What was tried and what came of it, as rows of the one table that `make prove` prints.
+//! Reports results as rows of the table that `make prove` prints.
 
-/// How many times something is to be tried: what a variable says, or else this.
+/// Reads a number from an environment variable, with a default.
 ///
 /// # Panics
-/// When the variable does not say a number.
-pub fn how_many(variable: &str, usual: u64) -> u64 {
+/// If the value is not a number.
+pub fn number_from_env(variable: &str, default: u64) -> u64 {
     match std::env::var(variable) {
         Ok(text) => text.parse().unwrap_or_else(|_| panic!("{variable}={text:?} is not accepted; accepted: a number")),
-        Err(_) => usual,
+        Err(_) => default,
     }
 }
 
-/// Prints rows, and adds them to the table of `make prove` if one is made: a file in the directory that
-/// `LCM_PROVE_ROWS` names.
+/// Prints rows. If `LCM_PROVE_ROWS` names a directory, also writes them to a file there.
 ///
 /// # Panics
-/// When the file cannot be written.
+/// If the file cannot be written.
 pub fn report(file: &str, rows: &[(&str, String)]) {
-    let rows: String = rows.iter().map(|(what, how_much)| format!("| {what} | {how_much} |\n")).collect();
+    let rows: String = rows.iter().map(|(measure, value)| format!("| {measure} | {value} |\n")).collect();
     print!("{rows}");
     if let Some(directory) = std::env::var_os("LCM_PROVE_ROWS") {
         let file = std::path::Path::new(&directory).join(file);

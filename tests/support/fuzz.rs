@@ -1,7 +1,7 @@
-//! What the fuzz tests of all crates share: how many cases there are, and what comes in from outside.
+//! Runner and input generators of the fuzz tests of all crates.
 //!
-//! `LCM_FUZZ_CASES` sets the number of cases of each property. Where `LCM_PROVE_ROWS` names a directory, what was tried
-//! is left there as rows of a table.
+//! `LCM_FUZZ_CASES` sets the number of cases of each property. If `LCM_PROVE_ROWS` names a directory, the case counts are
+//! written there as rows of a table.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,50 +14,50 @@ use proptest::sample::{Index, select};
 use proptest::test_runner::{Config, FileFailurePersistence, TestCaseResult, TestRunner};
 use serde_json::{Map, Number, Value};
 
-/// Tries a property on as many cases as asked for, `usual` of them by default. What fails is printed, and its seed is
-/// kept in `seeds`, to be tried first from then on.
+/// Checks a property on `LCM_FUZZ_CASES` cases, `default_cases` if unset. The seed of a failing case is appended to the
+/// file `seeds`, whose cases are run first.
 pub(crate) fn check<S: Strategy>(
-    what: &'static str,
-    usual: u32,
+    name: &'static str,
+    default_cases: u32,
     seeds: &'static str,
     strategy: S,
     property: impl Fn(S::Value) -> TestCaseResult,
 ) {
-    let asked = std::env::var("LCM_FUZZ_CASES").ok();
-    let cases = asked.map_or(usual, |text| text.parse().expect("LCM_FUZZ_CASES is a whole number"));
+    let requested = std::env::var("LCM_FUZZ_CASES").ok();
+    let cases = requested.map_or(default_cases, |text| text.parse().expect("LCM_FUZZ_CASES is a whole number"));
     let config = Config {
         cases,
         failure_persistence: Some(Box::new(FileFailurePersistence::Direct(seeds))),
-        // Every refusal counts as a case; nothing is filtered away.
+        // A refused input counts as a case: no input is filtered out.
         max_shrink_iters: 20_000,
         ..Config::default()
     };
-    let tried = AtomicU64::new(0);
+    let count = AtomicU64::new(0);
     let outcome = TestRunner::new(config).run(&strategy, |input| {
-        tried.fetch_add(1, Ordering::Relaxed);
+        count.fetch_add(1, Ordering::Relaxed);
         property(input)
     });
     if let Err(failure) = outcome {
-        panic!("{what}: {failure}");
+        panic!("{name}: {failure}");
     }
-    report(what, tried.into_inner());
+    report(name, count.into_inner());
 }
 
-fn report(what: &'static str, tried: u64) {
+fn report(name: &'static str, count: u64) {
     static ROWS: Mutex<BTreeMap<&str, u64>> = Mutex::new(BTreeMap::new());
-    let mut rows = ROWS.lock().expect("no panic while it was held");
-    *rows.entry(what).or_default() += tried;
-    println!("{what}: {tried} cases");
+    let mut rows = ROWS.lock().expect("not poisoned");
+    *rows.entry(name).or_default() += count;
+    println!("{name}: {count} cases");
     let Some(directory) = std::env::var_os("LCM_PROVE_ROWS") else { return };
     let mut text = String::new();
-    for (what, tried) in rows.iter() {
-        let _ = writeln!(text, "| fuzz cases: {what} | {tried} |");
+    for (name, count) in rows.iter() {
+        let _ = writeln!(text, "| fuzz cases: {name} | {count} |");
     }
     let file = PathBuf::from(directory).join(concat!("30-fuzz-", env!("CARGO_PKG_NAME"), ".md"));
-    std::fs::write(file, text).expect("the rows are written");
+    std::fs::write(file, text).expect("rows written");
 }
 
-/// Texts that have broken somebody before.
+/// Texts that often break parsers.
 const ODD_TEXTS: &[&str] = &[
     "",
     " ",
@@ -125,7 +125,7 @@ const ODD_TEXTS: &[&str] = &[
     "us-east-1",
 ];
 
-/// A text that somebody might send.
+/// An arbitrary text, often an odd one.
 pub(crate) fn any_text() -> impl Strategy<Value = String> {
     prop_oneof![
         6 => select(ODD_TEXTS).prop_map(str::to_owned),
@@ -135,7 +135,7 @@ pub(crate) fn any_text() -> impl Strategy<Value = String> {
     ]
 }
 
-/// A number as JSON writes it, however large and however precise.
+/// A JSON number of any size and precision.
 fn any_number() -> impl Strategy<Value = Value> {
     prop_oneof![
         any::<i64>().prop_map(Value::from),
@@ -147,7 +147,7 @@ fn any_number() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// Any JSON, a few levels deep.
+/// Arbitrary JSON, a few levels deep.
 pub(crate) fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -164,17 +164,17 @@ pub(crate) fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A good answer or request with up to four of its parts replaced, taken out or put where they do not belong.
+/// A valid JSON body with up to four parts replaced, removed or added.
 pub(crate) fn like_json(examples: Vec<Value>) -> impl Strategy<Value = Value> {
     let changes = proptest::collection::vec((any::<Index>(), any_json(), 0_u8..4), 0..5);
     (select(examples), changes).prop_map(|(mut value, changes)| {
-        for (place, replacement, kind) in changes {
-            let mut places = Vec::new();
-            walk(&value, &mut String::new(), &mut places);
-            let pointer = place.get(&places).clone();
+        for (index, replacement, kind) in changes {
+            let mut pointers = Vec::new();
+            list_pointers(&value, &mut String::new(), &mut pointers);
+            let pointer = index.get(&pointers).clone();
             let (parent, name) = pointer.rsplit_once('/').unwrap_or(("", ""));
             match (kind, value.pointer_mut(parent)) {
-                (0, Some(Value::Object(members))) => drop(members.remove(&unescaped(name))),
+                (0, Some(Value::Object(members))) => drop(members.remove(&unescape(name))),
                 (1, Some(Value::Array(items))) => items.push(replacement),
                 (_, _) => {
                     if let Some(part) = value.pointer_mut(&pointer) {
@@ -187,13 +187,13 @@ pub(crate) fn like_json(examples: Vec<Value>) -> impl Strategy<Value = Value> {
     })
 }
 
-fn walk(value: &Value, pointer: &mut String, places: &mut Vec<String>) {
-    places.push(pointer.clone());
+fn list_pointers(value: &Value, pointer: &mut String, pointers: &mut Vec<String>) {
+    pointers.push(pointer.clone());
     let mut step = |name: &str, part: &Value| {
         let before = pointer.len();
         pointer.push('/');
         pointer.push_str(&name.replace('~', "~0").replace('/', "~1"));
-        walk(part, pointer, places);
+        list_pointers(part, pointer, pointers);
         pointer.truncate(before);
     };
     match value {
@@ -203,26 +203,26 @@ fn walk(value: &Value, pointer: &mut String, places: &mut Vec<String>) {
     }
 }
 
-fn unescaped(name: &str) -> String {
+fn unescape(name: &str) -> String {
     name.replace("~1", "/").replace("~0", "~")
 }
 
-/// Bytes of any kind.
+/// Arbitrary bytes.
 pub(crate) fn any_bytes() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         3 => proptest::collection::vec(any::<u8>(), 0..256),
         1 => proptest::collection::vec(any::<u8>(), 0..4096),
-        // Nothing but openings: whoever follows them by recursion falls.
+        // Opening brackets only: a recursive parser would overflow its stack.
         1 => (select(&b"[{(<\x81\x9f\xbf\xa1\"&%"[..]), 1_usize..60_000).prop_map(|(byte, times)| vec![byte; times]),
-        // A number that does not end.
+        // A very long number.
         1 => (1_usize..60_000).prop_map(|digits| vec![b'9'; digits]),
     ]
 }
 
-/// Something good with bytes changed, lost, doubled, cut off, and odd things put in.
-pub(crate) fn like_bytes(good: impl Strategy<Value = Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
+/// Valid bytes with some of them changed, removed, repeated, truncated, or an odd text inserted.
+pub(crate) fn like_bytes(valid: impl Strategy<Value = Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
     let change = (any::<Index>(), any::<Index>(), any::<u8>(), select(ODD_TEXTS), 0_u8..6);
-    (good, proptest::collection::vec(change, 0..5)).prop_map(|(mut bytes, changes)| {
+    (valid, proptest::collection::vec(change, 0..5)).prop_map(|(mut bytes, changes)| {
         for (at, other, byte, text, kind) in changes {
             if bytes.is_empty() {
                 break;

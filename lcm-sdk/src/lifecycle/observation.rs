@@ -79,7 +79,7 @@ impl<T> From<Result<Option<T>, CallFailure>> for Lookup<T> {
     }
 }
 
-/// What a driver has observed of one worker: filled in by its calls, read by [`decide`](super::decide).
+/// Observed state of one worker, filled in by a driver's calls and read by [`decide`](super::decide).
 ///
 /// # Calling protocol
 /// A driver, such as the reconciler or [`Simulation`](crate::simulate::Simulation), makes the same calls in the same order

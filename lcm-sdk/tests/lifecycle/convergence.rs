@@ -286,7 +286,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1_500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens_there_is_never_a_second_instance_nor_one_without_an_owner(
+    fn worker_never_has_two_instances_nor_loses_one(
         lag in select(vec![0_u64, 20, 100]),
         acts in proptest::collection::vec(any_act(), 0..40),
     ) {
@@ -306,7 +306,7 @@ proptest! {
             }
             if intent.is_some() && simulation.worker.license.pending_operation.is_none() {
                 let submitted = simulation.registration.attempted.is_some();
-                prop_assert!(submitted, "a licence intent was lost after {:?} in {:?}", act, acts);
+                prop_assert!(submitted, "a license request was lost after {:?} in {:?}", act, acts);
             }
             // A worker without an instance that its owner stops, ends or revives moves without a call to EC2; no other
             // may.

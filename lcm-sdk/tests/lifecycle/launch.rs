@@ -216,7 +216,7 @@ fn tagged_instance_is_adopted() {
 }
 
 #[test]
-fn nothing_is_launched_while_ec2_cannot_say_whether_there_is_one() {
+fn unknown_tagged_instances_prevent_a_launch() {
     let decision = decided(&pending(), &Observation { tagged: Lookup::Unknown(throttled()), ..seen() });
     assert!(decision.does_nothing());
     assert_eq!(decision.outcome, Outcome::Retry);

@@ -181,7 +181,7 @@ proptest! {
     }
 
     #[test]
-    fn while_ec2_gives_no_answer_no_status_changes_and_nothing_is_done_to_the_cloud(
+    fn decision_does_nothing_while_ec2_does_not_respond(
         worker in any_worker(),
         mut seen in any_observation(),
         policy in any_policy(),

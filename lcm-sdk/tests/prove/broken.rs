@@ -26,7 +26,7 @@ pub(crate) enum Broken {
     /// An interrupted watch continues from now instead of listing again.
     WatchGap,
     /// The attempt CML showed before a submission is not recorded.
-    LicenceNotNoted,
+    LicenseNotNoted,
 }
 
 impl Broken {
@@ -38,7 +38,7 @@ impl Broken {
         Self::NoLease,
         Self::NoFencing,
         Self::WatchGap,
-        Self::LicenceNotNoted,
+        Self::LicenseNotNoted,
     ];
 
     pub(crate) const fn name(self) -> &'static str {
@@ -50,7 +50,7 @@ impl Broken {
             Self::NoLease => "lease not looked at",
             Self::NoFencing => "no fencing token",
             Self::WatchGap => "watch gap without relist",
-            Self::LicenceNotNoted => "licence handed over without a note",
+            Self::LicenseNotNoted => "license handed over without a note",
         }
     }
 
@@ -58,7 +58,7 @@ impl Broken {
     const fn haunt(self) -> &'static str {
         match self {
             Self::NoClientToken => "launch that EC2 does not show yet",
-            Self::LicenceNotNoted => "licence registered",
+            Self::LicenseNotNoted => "license registered",
             Self::GcTrustsErrors => "garbage collection",
             Self::DrainIsStop | Self::AbsentIsGone | Self::NoLease | Self::NoFencing | Self::WatchGap => "launch",
         }

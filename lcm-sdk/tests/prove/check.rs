@@ -116,9 +116,9 @@ impl Model for Bounds {
                 (0..model.controllers).filter(|who| state.leads(*who, model.make.flaw)).count() <= 1
             }),
             Property::always("one instance", |_: &Self, state: &State| state.instances.len() <= 1),
-            Property::always("nobody writes after a newer leader", |_: &Self, state: &State| !state.went_back),
+            Property::always("no write follows a newer leader", |_: &Self, state: &State| !state.went_back),
             Property::eventually("in service", |_: &Self, state: &State| state.is_in_service()),
-            Property::sometimes("somebody takes over", |_: &Self, state: &State| {
+            Property::sometimes("a standby takes over", |_: &Self, state: &State| {
                 state.next_token > 2 && state.is_in_service()
             }),
         ]
@@ -163,7 +163,7 @@ pub(crate) fn check() -> Summary {
         (
             Make { guard: Guard::Nothing, ..sound },
             "model: neither versions nor fencing",
-            "nobody writes after a newer leader",
+            "no write follows a newer leader",
         ),
     ] {
         let bounds = Bounds { controllers: 2, faults: 2, moments: 12, make };

@@ -96,7 +96,7 @@ pub(crate) fn by_chance(rng: &mut Rng, call: &Call) -> (Fault, &'static str) {
             Throttled => "throttled",
             Unclear => "timed out before it was carried out",
             Unreachable => "unreachable",
-            _ => "unparsable answer",
+            _ => "unparsable response",
         };
         (Fault::Fail(kind), word)
     };

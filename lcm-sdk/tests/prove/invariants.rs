@@ -260,7 +260,7 @@ impl World {
             if hurt && since.is_some_and(|since| since.elapsed() > NEWS) {
                 let wanted = oracle.wished(&worker.id, NEWS, |wish, _| wish == Wish::Stop);
                 let fine = wanted || may_force(oracle, &worker.id);
-                oracle.rule(fine, || format!("{} is stopped under {session}, which nobody wanted", worker.id));
+                oracle.rule(fine, || format!("{} is stopped under {session}, which no operator requested", worker.id));
             }
         }
     }

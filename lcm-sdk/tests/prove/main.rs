@@ -80,7 +80,7 @@ fn main() -> ExitCode {
         println!("\n{violation}");
     }
     if summary.tried_anything() {
-        println!("\n| what | how much |\n|---|---|\n{summary}\n{:.0} s", began.elapsed().as_secs_f64());
+        println!("\n| measure | value |\n|---|---|\n{summary}\n{:.0} s", began.elapsed().as_secs_f64());
         add_rows(&summary);
     }
     if summary.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE }

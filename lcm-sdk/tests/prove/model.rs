@@ -321,7 +321,7 @@ impl State {
             Guard::Nothing => false,
         };
         if is_refused {
-            return EffectResult::Failed(CallFailure::new(FailureKind::Conflict, "somebody else wrote"));
+            return EffectResult::Failed(CallFailure::new(FailureKind::Conflict, "another client wrote"));
         }
         self.went_back |= fence < self.highest_fence;
         self.highest_fence = self.highest_fence.max(fence);

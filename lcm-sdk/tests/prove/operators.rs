@@ -120,7 +120,7 @@ impl Cluster {
             22 => {
                 let operation = world.rng.lock().pick(&[LicenseOperation::Register, LicenseOperation::Deregister]);
                 world.license(&worker.id, operation);
-                "licence wanted"
+                "license requested"
             }
             23 => {
                 if workers.len() < 7 {
@@ -218,7 +218,7 @@ impl Cluster {
             }
             (6, Ec2State::Running) => {
                 world.enter(&instance.id, Ec2State::Other);
-                "state nobody knows"
+                "unknown instance state"
             }
             _ => NOTHING,
         }

@@ -16,7 +16,7 @@ use super::summary::Summary;
 #[derive(Clone, Copy)]
 pub(crate) struct Point {
     pub(crate) scenario: &'static Scenario,
-    /// The seed.
+    /// Seed of the world.
     pub(crate) round: u64,
     pub(crate) at: u64,
     pub(crate) what: What,
@@ -27,9 +27,9 @@ impl Point {
     fn word(self) -> &'static str {
         match self.what {
             What::Happens(Fault::CrashBefore | Fault::CrashAfter) => "crash",
-            What::Happens(Fault::Stale) => "old answer",
-            What::Happens(_) => "failed call or lost answer",
-            What::Pair(_) => "pair of events nobody saw",
+            What::Happens(Fault::Stale) => "outdated response",
+            What::Happens(_) => "failed call or lost response",
+            What::Pair(_) => "unobserved pair of events",
         }
     }
 
@@ -73,7 +73,7 @@ pub(crate) fn any_two(seed: u64, summary: &mut Summary) {
     let planned = [(first.at, first.what), (second.at, second.what)];
     let run = scenario.play(seed, &planned, None);
     if run.struck {
-        *summary.points.entry("two of these").or_default() += 1;
+        *summary.points.entry("two points in one script").or_default() += 1;
     }
     summary.add(
         &format!("{first}, and {:?} at call {}: LCM_SOAK_SECONDS=1 LCM_FIRST_DAY={seed}", second.what, second.at),

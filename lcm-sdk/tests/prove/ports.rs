@@ -137,7 +137,7 @@ impl ControlPlane for Door {
     async fn write(&self, worker: &Worker, patch: &Patch, fence: Fence) -> Response<Version> {
         let (world, worker, mut patch, fence) =
             (Arc::clone(&self.world), worker.clone(), patch.clone(), self.fence(fence));
-        if self.world.is_broken(Broken::LicenceNotNoted) {
+        if self.world.is_broken(Broken::LicenseNotNoted) {
             patch.changes.license_attempt = None;
         }
         let status = patch.status.map_or("notes", WorkerStatus::as_str);

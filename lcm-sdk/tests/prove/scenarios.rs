@@ -222,7 +222,7 @@ pub(crate) const ALL: &[Scenario] = &[
         ..SCENARIO
     },
     Scenario {
-        name: "licence registered",
+        name: "license registered",
         people: in_service,
         then: |world| world.license(&one(), LicenseOperation::Register),
         seconds: 60,
@@ -230,7 +230,7 @@ pub(crate) const ALL: &[Scenario] = &[
         ..SCENARIO
     },
     Scenario {
-        name: "licence given back",
+        name: "license given back",
         people: in_service,
         then: |world| world.license(&one(), LicenseOperation::Deregister),
         ends: |world| world.worker(&one()).license.status.as_deref() == Some("unregistered"),

@@ -106,7 +106,7 @@ const VARIETY: [&str; 34] = [
     "etcd unavailable",
     "forgotten by EC2",
     "lease lost",
-    "licence wanted",
+    "license requested",
     "no capacity",
     "not shown for a while",
     "partial pages",
@@ -115,7 +115,6 @@ const VARIETY: [&str; 34] = [
     "silent watch",
     "slow call",
     "started from outside",
-    "state nobody knows",
     "stopped from outside",
     "stranger instance",
     "terminated from outside",
@@ -123,7 +122,8 @@ const VARIETY: [&str; 34] = [
     "timed out after it was carried out",
     "timed out before it was carried out",
     "two leaders overlap",
-    "unparsable answer",
+    "unknown instance state",
+    "unparsable response",
     "unreachable",
     "visibility lag",
     "watch event lost",
@@ -135,15 +135,15 @@ const VARIETY: [&str; 34] = [
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.points.is_empty() {
-            writeln!(f, "| points of scripts at which something was made to happen | {} |", by_kind(&self.points))?;
+            writeln!(f, "| injected events at points of scripts | {} |", by_kind(&self.points))?;
         }
-        writeln!(f, "| faults and surprises injected | {} |", by_kind(&self.faults))?;
+        writeln!(f, "| injected faults and outside changes | {} |", by_kind(&self.faults))?;
         writeln!(f, "| simulated hours | {:.0} |", self.simulated.as_secs_f64() / 3600.0)?;
         writeln!(f, "| histories, calls made by controllers | {}, {} |", grouped(self.histories), grouped(self.steps))?;
         writeln!(f, "| invariants checked | {} |", grouped(self.checks))?;
         if !self.states.is_empty() {
             let states = self.states.iter().map(|(_, states)| *states as u64).sum();
-            writeln!(f, "| states of {} models, all of them | {} |", self.states.len(), grouped(states))?;
+            writeln!(f, "| states of {} exhaustively checked models | {} |", self.states.len(), grouped(states))?;
         }
         if !self.caught.is_empty() || !self.missed.is_empty() {
             let all = self.caught.len() + self.missed.len();

@@ -1,4 +1,4 @@
-//! What goes on meanwhile: operators change their minds, others lay hands on instances, sessions come and go.
+//! Load during the kills: changes by operators, changes in the AWS console, sessions and API faults.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,41 +11,43 @@ use serde_json::{Value, json};
 
 use crate::fixture::Fixture;
 use crate::hosts::Hosts;
-use crate::rules::{self, Verdict};
+use crate::rules::{self, RuleReport};
 
-/// How many workers are started and stopped, how many have sessions, and how many are ended and replaced.
-const RESTLESS: usize = 120;
+/// Number of workers that are started and stopped.
+const TOGGLED: usize = 120;
+/// Number of workers with sessions.
 const HOSTS: usize = 40;
-const MORTAL: usize = 40;
-/// Instances that somebody launches without telling anybody.
-const STRANGERS: u64 = 6;
-/// Time from one wish or count_anomaly to the next.
+/// Number of workers that are terminated and replaced.
+const REPLACED: usize = 40;
+/// Number of instances launched without a record.
+const UNMANAGED: u64 = 6;
+/// Time between two steps.
 const PAUSE: Duration = Duration::from_millis(30);
 
-/// What went on.
-pub(crate) struct Churned {
+/// Result of the churn.
+pub(crate) struct ChurnResult {
     pub(crate) steps: u64,
     pub(crate) faults: u64,
-    /// What was seen at every moment.
-    pub(crate) verdict: Verdict,
+    /// Rules checked while it ran.
+    pub(crate) report: RuleReport,
     pub(crate) hosts: Hosts,
 }
 
 pub(crate) struct Churn {
     is_over: Arc<AtomicBool>,
-    going_on: JoinHandle<Churned>,
+    thread: JoinHandle<ChurnResult>,
 }
 
 impl Churn {
-    pub(crate) fn begin(fixture: Arc<Fixture>, seed: u64) -> Self {
+    pub(crate) fn start(fixture: Arc<Fixture>, seed: u64) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
         let mut fleet = Fleet::new(fixture, seed);
-        fleet.break_things();
-        for (kind, number) in [("restless", RESTLESS), ("host", HOSTS), ("mortal", MORTAL)] {
-            // Half of them have been there for a while; the others are to be launched.
-            (0..number).for_each(|place| if place % 2 == 0 { fleet.add(kind) } else { fleet.add_running(kind) });
+        fleet.inject_faults();
+        for (kind, number) in [("toggled", TOGGLED), ("host", HOSTS), ("replaced", REPLACED)] {
+            // Half of them have an instance already; the others are to be launched.
+            (0..number).for_each(|index| if index % 2 == 0 { fleet.add(kind) } else { fleet.add_running(kind) });
         }
-        let going_on = std::thread::spawn({
+        let thread = std::thread::spawn({
             let is_over = Arc::clone(&is_over);
             move || {
                 while !is_over.load(Ordering::Relaxed) {
@@ -53,35 +55,35 @@ impl Churn {
                     std::thread::sleep(PAUSE);
                 }
                 let faults = fleet.fixture.cloud.world().faults().list().iter().map(|rule| rule.struck).sum();
-                Churned { faults, ..fleet.churned }
+                ChurnResult { faults, ..fleet.result }
             }
         });
-        Self { is_over, going_on }
+        Self { is_over, thread }
     }
 
-    pub(crate) fn end(self) -> Churned {
+    pub(crate) fn stop(self) -> ChurnResult {
         self.is_over.store(true, Ordering::Relaxed);
-        self.going_on.join().expect("the fleet's own steps are good")
+        self.thread.join().expect("no panic")
     }
 }
 
 struct Fleet {
     fixture: Arc<Fixture>,
-    dice: SeededRng,
+    rng: SeededRng,
     added: usize,
-    strangers: u64,
-    churned: Churned,
+    unmanaged: u64,
+    result: ChurnResult,
 }
 
 impl Fleet {
     fn new(fixture: Arc<Fixture>, seed: u64) -> Self {
-        let churned =
-            Churned { steps: 0, faults: 0, verdict: Verdict::default(), hosts: Hosts::new(Arc::clone(&fixture)) };
-        Self { fixture, dice: SeededRng::new(seed, "churn"), added: 0, strangers: 0, churned }
+        let result =
+            ChurnResult { steps: 0, faults: 0, report: RuleReport::default(), hosts: Hosts::new(Arc::clone(&fixture)) };
+        Self { fixture, rng: SeededRng::new(seed, "churn"), added: 0, unmanaged: 0, result }
     }
 
-    /// EC2 throttles, has no room, lags and loses answers; the control plane fails and loses answers too.
-    fn break_things(&self) {
+    /// Injects throttling, missing capacity, lag, errors and lost responses.
+    fn inject_faults(&self) {
         let error = |code: &str| json!({"kind": "error", "code": code});
         let lost = || json!({"kind": "drop-response"});
         for (service, operation, probability, action) in [
@@ -98,7 +100,7 @@ impl Fleet {
             let rule =
                 json!({"service": service, "operation": operation, "probability": probability, "action": action});
             let rule = serde_json::from_value(rule).expect("a rule");
-            self.fixture.cloud.inject(rule).expect("a good rule");
+            self.fixture.cloud.inject(rule).expect("a valid rule");
         }
     }
 
@@ -109,7 +111,7 @@ impl Fleet {
 
     fn add_running(&mut self, kind: &str) {
         let (id, region) = self.next(kind);
-        let instance = self.fixture.cloud.run_instance(region, &[("lcm:worker_id", &id)]).expect("it launches");
+        let instance = self.fixture.cloud.run_instance(region, &[("lcm:worker_id", &id)]).expect("launched");
         self.record(&id, region, json!({"status": "provisioning", "ec2_instance_id": instance.id}));
     }
 
@@ -126,69 +128,70 @@ impl Fleet {
         });
         let (Value::Object(all), Value::Object(fields)) = (&mut record, fields) else { unreachable!("objects") };
         all.extend(fields);
-        self.fixture.cloud.add_worker(record).expect("a good record");
+        self.fixture.cloud.add_worker(record).expect("a valid record");
     }
 
-    /// One wish or count_anomaly.
+    /// Makes one change.
     fn step(&mut self) {
-        self.churned.steps += 1;
-        match self.dice.below(100) {
-            0..28 => self.change_mind("restless"),
-            28..35 => self.lay_hands("restless", InstanceState::Running, |fixture, region, id| {
+        self.result.steps += 1;
+        match self.rng.below(100) {
+            0..28 => self.change_desired("toggled"),
+            28..35 => self.change_instance("toggled", InstanceState::Running, |fixture, region, id| {
                 drop(fixture.cloud.stop_instance(region, id));
             }),
-            35..39 => self.lay_hands("restless", InstanceState::Stopped, |fixture, region, id| {
+            35..39 => self.change_instance("toggled", InstanceState::Stopped, |fixture, region, id| {
                 drop(fixture.cloud.start_instance(region, id));
             }),
-            39..44 => self.lay_hands("restless", InstanceState::Running, |fixture, region, id| {
+            39..44 => self.change_instance("toggled", InstanceState::Running, |fixture, region, id| {
                 drop(fixture.cloud.terminate_instance(region, id));
             }),
-            44..58 => self.change_mind("mortal"),
+            44..58 => self.change_desired("replaced"),
             58..85 => {
                 if let Some(host) = self.any("host") {
-                    self.churned.hosts.step(&host, &mut self.dice);
+                    self.result.hosts.step(&host, &mut self.rng);
                 }
             }
-            85..87 => self.send_stranger(),
+            85..87 => self.launch_unmanaged(),
             87..92 => self.fixture.reset_failed(),
             _ => self.rename(),
         }
-        self.replace_the_dead();
-        if self.churned.steps.is_multiple_of(8) {
-            self.churned.verdict = std::mem::take(&mut self.churned.verdict).and(rules::at_every_moment(&self.fixture));
+        self.replace_terminated();
+        if self.result.steps.is_multiple_of(8) {
+            self.result.report =
+                std::mem::take(&mut self.result.report).merge(rules::check_current_state(&self.fixture));
         }
     }
 
-    fn living(&self, kind: &str) -> Vec<Arc<Worker>> {
+    fn active(&self, kind: &str) -> Vec<Arc<Worker>> {
         let all = self.fixture.cloud.workers().into_iter();
         all.filter(|worker| worker.id().starts_with(kind) && worker.status() != "terminated").collect()
     }
 
     fn any(&mut self, kind: &str) -> Option<Arc<Worker>> {
-        let living = self.living(kind);
-        let place = usize::try_from(self.dice.below(living.len() as u64)).ok()?;
-        living.get(place).cloned()
+        let active = self.active(kind);
+        let index = usize::try_from(self.rng.below(active.len() as u64)).ok()?;
+        active.get(index).cloned()
     }
 
-    /// Somebody wants a worker otherwise than before: the restless up or down, the mortal gone.
-    fn change_mind(&mut self, kind: &str) {
+    /// Changes the desired status of a worker, as an operator.
+    fn change_desired(&mut self, kind: &str) {
         let Some(worker) = self.any(kind) else { return };
-        // Now and then before it was launched; mostly there should be something to end.
-        if kind == "mortal" && worker.instance_id().is_none() && self.dice.chance(0.9) {
+        // Mostly after it was launched, so that there is an instance to terminate.
+        if kind == "replaced" && worker.instance_id().is_none() && self.rng.chance(0.9) {
             return;
         }
-        let wish = match (kind, worker.desired()) {
-            ("mortal", _) => "terminated",
+        let desired = match (kind, worker.desired()) {
+            ("replaced", _) => "terminated",
             (_, Some("running")) => "stopped",
             _ => "running",
         };
-        let wish = Input::from_value(json!({"desired_status": wish})).expect("an object");
-        // Refused when it has just ended, which is as well.
-        drop(self.fixture.cloud.records().set_desired(worker.id(), None, &wish));
+        let desired = Input::from_value(json!({"desired_status": desired})).expect("an object");
+        // Refused if the worker has just been terminated.
+        drop(self.fixture.cloud.records().set_desired(worker.id(), None, &desired));
     }
 
-    /// Somebody does something to an instance in the console.
-    fn lay_hands(&mut self, kind: &str, state: InstanceState, act: impl FnOnce(&Fixture, &str, &str)) {
+    /// Changes an instance in the AWS console.
+    fn change_instance(&mut self, kind: &str, state: InstanceState, act: impl FnOnce(&Fixture, &str, &str)) {
         let Some(worker) = self.any(kind) else { return };
         if let (Some(region), Some(id)) = (worker.text("aws_region"), worker.instance_id())
             && self.fixture.ec2_state(&worker) == Some(state)
@@ -197,31 +200,31 @@ impl Fleet {
         }
     }
 
-    /// Somebody launches a machine that nobody knows of.
-    fn send_stranger(&mut self) {
-        if self.strangers < STRANGERS {
-            let region = Fixture::regions()[usize::try_from(self.strangers).unwrap_or_default()];
-            self.fixture.cloud.run_instance(region, &[("Name", "stranger")]).expect("it launches");
-            self.strangers += 1;
+    /// Launches an instance without a record in the AWS console.
+    fn launch_unmanaged(&mut self) {
+        if self.unmanaged < UNMANAGED {
+            let region = Fixture::regions()[usize::try_from(self.unmanaged).unwrap_or_default()];
+            self.fixture.cloud.run_instance(region, &[("Name", "unmanaged")]).expect("launched");
+            self.unmanaged += 1;
         }
     }
 
-    /// Somebody else writes a record while it is looked at.
+    /// Writes a record, which conflicts with a concurrent write of a controller.
     fn rename(&mut self) {
         let Some(worker) = self.any("") else { return };
         let renamed =
             json!({"name": format!("{} again", worker.text("name").unwrap_or_default().trim_end_matches(" again"))});
-        self.fixture.cloud.update_worker(worker.id(), renamed).expect("a good record");
+        self.fixture.cloud.update_worker(worker.id(), renamed).expect("a valid record");
     }
 
-    fn replace_the_dead(&mut self) {
-        for (kind, number) in [("restless", RESTLESS), ("mortal", MORTAL)] {
-            (self.living(kind).len()..number).for_each(|_| self.add(kind));
+    fn replace_terminated(&mut self) {
+        for (kind, number) in [("toggled", TOGGLED), ("replaced", REPLACED)] {
+            (self.active(kind).len()..number).for_each(|_| self.add(kind));
         }
     }
 }
 
-/// The text of a field.
+/// A string field, empty if it is missing.
 pub(crate) fn text<'a>(object: &'a serde_json::Map<String, Value>, field: &str) -> &'a str {
     object.get(field).and_then(Value::as_str).unwrap_or_default()
 }

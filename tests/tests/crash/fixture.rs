@@ -1,7 +1,6 @@
-//! Where it happens: a fake cloud in which everything is short, and the settings of controllers that think so too.
+//! A fake cloud with short delays, and controller settings with short intervals.
 //!
-//! Controllers go by the clock on the wall, so this world does as well; an hour of the real one is a few seconds here,
-//! on both sides.
+//! Controllers use the wall clock, so the cloud does too: timeouts of hours are configured as seconds on both sides.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,19 +13,19 @@ use serde_json::{Value, json};
 
 use crate::journal::Journal;
 
-/// The regions in use. EC2 allows so many changes a second in each; in one alone two hundred workers would take minutes.
-const USED: usize = 8;
-/// How long a drain waits for its sessions.
+/// Number of regions. EC2 limits the changes per second in each, and two hundred workers in one would take minutes.
+const REGION_COUNT: usize = 8;
+/// Drain timeout of the template.
 pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_secs(8);
-/// How long a controller may take to look at everybody twice.
+/// Time in which a controller sweeps the fleet twice.
 pub(crate) const QUIET: Duration = Duration::from_secs(5);
 
-/// How the controllers are set up.
-const HABITS: [(&str, &str); 20] = [
+/// Settings of the controllers.
+const SETTINGS: [(&str, &str); 20] = [
     ("ADMIN_PORT", "0"),
     ("BACKOFF_BASE", "0.2"),
     ("CML_TIMEOUT", "2"),
-    // Longer than a launch can be held back by our own rates, so that no launch is ever taken for gone too early.
+    // Longer than the rate limit can delay a launch, so that no pending launch is considered lost.
     ("CONSISTENCY_WINDOW", "30"),
     ("CONTROL_PLANE_EVENTS", "false"),
     ("DEBOUNCE_SECONDS", "0.05"),
@@ -52,36 +51,36 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    pub(crate) async fn prepare(seed: u64) -> Self {
+    pub(crate) async fn start(seed: u64) -> Self {
         let delays = Delays {
             starting: Duration::from_millis(600),
             stopping: Duration::from_millis(400),
             terminating: Duration::from_millis(400),
             ..Delays::default()
         };
-        // The machines matter here, not what runs on them.
+        // This test covers instances, not the CML servers on them.
         let builder = FakeCloud::builder().seed(seed).delays(delays).cml_limit(0);
-        let cloud = builder.start().await.expect("the cloud starts");
+        let cloud = builder.start().await.expect("started");
         let discovery = json!({"regions": Self::regions(), "scan_interval_seconds": 3});
-        cloud.set_discovery(discovery).expect("good settings");
+        cloud.set_discovery(discovery).expect("valid settings");
         let hours = DRAIN_TIMEOUT.as_secs_f64() / 3600.0;
         let template = json!({"name": "brief", "instance_type": "m5zn.metal", "drain_timeout_hours": hours});
-        cloud.add_template(template).expect("a good template");
+        cloud.add_template(template).expect("a valid template");
         let journal = Journal::default();
-        journal.listen_to(cloud.world().request_log());
+        journal.subscribe(cloud.world().request_log());
         Self { cloud, journal }
     }
 
     pub(crate) fn regions() -> &'static [&'static str] {
-        &REGIONS[..USED]
+        &REGIONS[..REGION_COUNT]
     }
 
-    /// What a controller finds in its environment.
+    /// Environment variables of a controller.
     pub(crate) fn environment(&self) -> BTreeMap<String, String> {
         let Value::Object(variables) = self.cloud.endpoints().environment() else { unreachable!("an object") };
         let text = |value: Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let mut environment: BTreeMap<_, _> = variables.into_iter().map(|(name, value)| (name, text(value))).collect();
-        environment.extend(HABITS.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        environment.extend(SETTINGS.map(|(name, value)| (name.to_owned(), value.to_owned())));
         let regions = Self::regions().iter().map(|region| {
             let catalog = Catalog::for_region(region);
             let config = json!({"subnet_id": catalog.subnets[0].id, "security_group_ids": [catalog.groups[0].id]});
@@ -92,33 +91,33 @@ impl Fixture {
         environment
     }
 
-    /// Every instance there ever was.
+    /// All instances, terminated ones included.
     pub(crate) fn instances(&self) -> Vec<Arc<Instance>> {
         Self::regions().iter().flat_map(|region| self.cloud.instances(region)).collect()
     }
 
-    /// The instance of a worker, if its record names one.
-    pub(crate) fn instance_of(&self, worker: &Worker) -> Option<Arc<Instance>> {
+    /// The instance that a worker's record references, if any.
+    pub(crate) fn instance_for(&self, worker: &Worker) -> Option<Arc<Instance>> {
         self.cloud.instance(worker.text("aws_region")?, worker.instance_id()?)
     }
 
-    /// What EC2 says about the instance of a worker, if its record names one.
+    /// EC2 state of the instance that a worker's record references, if any.
     pub(crate) fn ec2_state(&self, worker: &Worker) -> Option<InstanceState> {
-        self.instance_of(worker).map(|instance| instance.state(self.cloud.now()))
+        self.instance_for(worker).map(|instance| instance.state(self.cloud.now()))
     }
 
-    /// An operator tries again what has failed.
+    /// Resets failed workers, as an operator.
     pub(crate) fn reset_failed(&self) {
         for worker in self.cloud.workers().iter().filter(|worker| worker.status() == "failed") {
             let pending = Input::from_value(json!({"status": "pending"})).expect("an object");
-            // Somebody may have been faster.
+            // Refused if the record has changed since.
             drop(self.cloud.records().write_status(worker.id(), Some(worker.version()), &pending));
         }
     }
 }
 
-/// Whether an instance lives: one on its way out does not any more.
-pub(crate) fn lives(state: InstanceState) -> bool {
+/// Whether an instance is neither terminated nor shutting down.
+pub(crate) fn is_live(state: InstanceState) -> bool {
     match state {
         InstanceState::Pending | InstanceState::Running | InstanceState::Stopping | InstanceState::Stopped => true,
         InstanceState::ShuttingDown | InstanceState::Terminated => false,

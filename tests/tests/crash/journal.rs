@@ -1,4 +1,4 @@
-//! What controllers changed, as the cloud heard it.
+//! Changes made by controllers, from the request log of the cloud.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, Utc};
 use fake_cloud::{LoggedRequest, RequestLog, RequestOutcome, Service};
 
-/// Operations of the control plane that a decision rests on. Metrics and events are none.
+/// Control plane operations that change decisions. Metrics and events do not.
 const WRITES: [&str; 7] = [
     "write_status",
     "write_ec2_details",
@@ -17,66 +17,66 @@ const WRITES: [&str; 7] = [
     "bulk_import",
 ];
 
-/// An instance that was told to stop or to end, and when.
+/// A request to stop or terminate instances.
 #[derive(Debug, Clone)]
-pub(crate) struct Ending {
+pub(crate) struct StopRequest {
     pub(crate) at: DateTime<Utc>,
     pub(crate) instances: String,
 }
 
 #[derive(Debug, Default)]
-struct Heard {
+struct State {
     changes: u64,
-    endings: Vec<Ending>,
+    stop_requests: Vec<StopRequest>,
 }
 
-/// Clones hear the same.
+/// Clones share the same state.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Journal(Arc<(Mutex<Heard>, Condvar)>);
+pub(crate) struct Journal(Arc<(Mutex<State>, Condvar)>);
 
 impl Journal {
-    pub(crate) fn listen_to(&self, request_log: &RequestLog) {
+    pub(crate) fn subscribe(&self, request_log: &RequestLog) {
         let journal = self.clone();
-        request_log.on_request(move |record| journal.hear(record));
+        request_log.on_request(move |record| journal.record(record));
     }
 
-    fn hear(&self, record: &LoggedRequest) {
-        // What was carried out, whether or not anybody was told.
-        let is_done = matches!(record.outcome, RequestOutcome::Served { .. } | RequestOutcome::ResponseDropped);
-        let (operation, ec2) = (record.operation.as_str(), record.service == Service::Ec2);
+    fn record(&self, request: &LoggedRequest) {
+        // Applied requests, even if their response was lost.
+        let is_applied = matches!(request.outcome, RequestOutcome::Served { .. } | RequestOutcome::ResponseDropped);
+        let (operation, ec2) = (request.operation.as_str(), request.service == Service::Ec2);
         let ends = ec2 && matches!(operation, "StopInstances" | "TerminateInstances");
         let begins = ec2 && matches!(operation, "RunInstances" | "StartInstances");
-        let writes = record.service == Service::ControlPlane && WRITES.contains(&operation);
-        if !is_done || !(ends || begins || writes) {
+        let writes = request.service == Service::ControlPlane && WRITES.contains(&operation);
+        if !is_applied || !(ends || begins || writes) {
             return;
         }
-        let (heard, more) = &*self.0;
-        let mut heard = heard.lock().expect("no panic while it was held");
-        heard.changes += 1;
+        let (state, changed) = &*self.0;
+        let mut state = state.lock().expect("not poisoned");
+        state.changes += 1;
         if ends {
-            let instances = record.subject.clone().unwrap_or_default();
-            heard.endings.push(Ending { at: record.at, instances });
+            let instances = request.subject.clone().unwrap_or_default();
+            state.stop_requests.push(StopRequest { at: request.at, instances });
         }
-        more.notify_all();
+        changed.notify_all();
     }
 
-    /// How many changes were made so far.
+    /// Number of changes so far.
     pub(crate) fn changes(&self) -> u64 {
-        self.0.0.lock().expect("no panic while it was held").changes
+        self.0.0.lock().expect("not poisoned").changes
     }
 
-    pub(crate) fn endings(&self) -> Vec<Ending> {
-        self.0.0.lock().expect("no panic while it was held").endings.clone()
+    pub(crate) fn stop_requests(&self) -> Vec<StopRequest> {
+        self.0.0.lock().expect("not poisoned").stop_requests.clone()
     }
 
-    /// Waits until so many changes were made; false if they are not in time.
+    /// Waits until this many changes were made; returns false after `limit`.
     pub(crate) fn wait_for(&self, changes: u64, limit: Duration) -> bool {
-        let (heard, more) = &*self.0;
+        let (state, changed) = &*self.0;
         let deadline = Instant::now() + limit;
-        let mut heard = heard.lock().expect("no panic while it was held");
-        while heard.changes < changes {
+        let mut state = state.lock().expect("not poisoned");
+        while state.changes < changes {
             let Some(left) = deadline.checked_duration_since(Instant::now()) else { return false };
-            heard = more.wait_timeout(heard, left).expect("no panic while it was held").0;
+            state = changed.wait_timeout(state, left).expect("not poisoned").0;
         }
         true
     }

@@ -1,4 +1,4 @@
-//! Two controllers, each a process of its own, of which one leads until it is killed.
+//! Two controller processes: a leader and a standby.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -16,14 +16,14 @@ struct Controller {
     process: Child,
 }
 
-pub(crate) struct Pair {
+pub(crate) struct ControllerPair {
     fixture: Arc<Fixture>,
     logs: PathBuf,
     running: Vec<Controller>,
     started: usize,
 }
 
-impl Pair {
+impl ControllerPair {
     pub(crate) fn start(fixture: &Arc<Fixture>) -> Self {
         let logs = std::env::temp_dir().join(format!("lcm-kills-{}", std::process::id()));
         std::fs::create_dir_all(&logs).expect("a directory");
@@ -45,67 +45,67 @@ impl Pair {
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
-            .expect("it starts");
+            .expect("started");
         self.running.push(Controller { identity, process });
     }
 
-    /// The key of the one that leads.
-    fn key(&self) -> Option<Arc<Record>> {
+    /// The leader key in etcd.
+    fn leader_key(&self) -> Option<Arc<Record>> {
         let range = Range::new(KeyRange::One(ElectionConfig::WORKER_CONTROLLER.into()));
-        self.fixture.cloud.etcd().range(&range).expect("a good range").records.pop()
+        self.fixture.cloud.etcd().range(&range).expect("a valid range").records.pop()
     }
 
-    /// Who of the two leads, as soon as one does.
-    pub(crate) fn leader(&mut self, patience: Duration) -> String {
-        let deadline = Instant::now() + patience;
+    /// Waits for a leader and returns its identity.
+    pub(crate) fn leader(&mut self, limit: Duration) -> String {
+        let deadline = Instant::now() + limit;
         loop {
             self.assert_alive();
-            let holder = self.key().map(|key| String::from_utf8_lossy(&key.value).into_owned());
+            let holder = self.leader_key().map(|key| String::from_utf8_lossy(&key.value).into_owned());
             if let Some(holder) = holder.filter(|holder| self.running.iter().any(|it| it.identity == *holder)) {
                 return holder;
             }
-            assert!(Instant::now() < deadline, "nobody leads:\n{}", self.last_words());
+            assert!(Instant::now() < deadline, "no leader:\n{}", self.log_tail());
             std::thread::sleep(Duration::from_millis(2));
         }
     }
 
-    /// Ends one at once: nothing is finished, nothing is given back.
+    /// Kills a controller. Its lease is not released.
     pub(crate) fn kill(&mut self, identity: &str) {
-        let place = self.running.iter().position(|it| it.identity == identity).expect("it runs");
-        let mut killed = self.running.remove(place);
-        killed.process.kill().expect("it is ours");
-        killed.process.wait().expect("it is ours");
+        let index = self.running.iter().position(|it| it.identity == identity).expect("a running controller");
+        let mut killed = self.running.remove(index);
+        killed.process.kill().expect("a child process");
+        killed.process.wait().expect("a child process");
         drop(std::fs::remove_file(self.logs.join(identity)));
     }
 
-    /// Ends the lease of one that was killed.
-    pub(crate) fn bury(&self, identity: &str) {
-        if let Some(key) = self.key().filter(|key| key.value == identity.as_bytes()) {
+    /// Expires the lease of a killed controller.
+    pub(crate) fn expire_lease(&self, identity: &str) {
+        if let Some(key) = self.leader_key().filter(|key| key.value == identity.as_bytes()) {
             self.fixture.cloud.etcd().inject(Fault::LeaseLost(Some(key.lease)));
         }
     }
 
-    /// Nobody ends unless killed.
+    /// Fails if a controller has ended by itself.
     pub(crate) fn assert_alive(&mut self) {
         for controller in &mut self.running {
-            let ended = controller.process.try_wait().expect("it is ours");
+            let ended = controller.process.try_wait().expect("a child process");
             assert!(ended.is_none(), "{} ended by itself: {ended:?}, see {}", controller.identity, self.logs.display());
         }
     }
 
-    /// The end of what those who run have logged.
-    pub(crate) fn last_words(&self) -> String {
-        let end = |controller: &Controller| {
+    /// The last log lines of the running controllers.
+    pub(crate) fn log_tail(&self) -> String {
+        let tail = |controller: &Controller| {
             let log = std::fs::read_to_string(self.logs.join(&controller.identity)).unwrap_or_default();
             let lines: Vec<_> = log.lines().rev().take(30).collect();
             let lines: Vec<_> = lines.into_iter().rev().collect();
             format!("{}:\n{}", controller.identity, lines.join("\n"))
         };
-        self.running.iter().map(end).collect::<Vec<_>>().join("\n")
+        self.running.iter().map(tail).collect::<Vec<_>>().join("\n")
     }
 }
 
-impl Drop for Pair {
+impl Drop for ControllerPair {
     fn drop(&mut self) {
         for controller in &mut self.running {
             drop(controller.process.kill());

@@ -85,10 +85,10 @@ fn interrupt_exits_with_130() {
     let mut child = demo().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
     let mut lines = BufReader::new(child.stdout.take().expect("stdout")).lines();
     let act = lines.by_ref().map_while(Result::ok).find(|line| line.starts_with("Act 1"));
-    assert!(act.is_some(), "it begins");
+    assert!(act.is_some(), "act 1 is missing");
     let status = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill runs");
     assert!(status.success());
-    assert!(lines.map_while(Result::ok).all(|line| !line.starts_with("Act 5")), "it stops at once");
+    assert!(lines.map_while(Result::ok).all(|line| !line.starts_with("Act 5")), "the demo continued after SIGINT");
     let output = child.wait_with_output().expect("ended");
     assert_eq!(output.status.code(), Some(130));
     assert!(String::from_utf8_lossy(&output.stderr).contains("Interrupted"), "{output:?}");

@@ -1,5 +1,5 @@
-//! A secret of its own in every place that takes one, a controller that logs everything anybody in it has to say, and a
-//! fake cloud that shows all it was asked: none of the secrets is in anything that comes out.
+//! No secret appears in any output. Every place that takes a secret gets its own, the controller logs at trace level, and
+//! the fake cloud exposes every request.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -24,44 +24,44 @@ use serde_json::{Value, json};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What every secret begins with: nothing else does.
+/// Prefix of every secret, and of nothing else.
 const CANARY: &str = "canary-";
 
 type Environment = BTreeMap<String, String>;
 
-/// Every setting that is a secret, and those of AWS that are none of ours.
+/// Variables of all secret settings, and of the AWS credentials.
 fn secrets() -> Environment {
     let table = Settings::table().into_iter();
     let hidden = table.filter(|setting| setting.name.ends_with("password") || setting.name.ends_with("_key"));
     let own = hidden.flat_map(|setting| setting.variables.iter().map(|name| (*name).to_owned()));
     let others = ["AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"].map(str::to_owned);
-    // Each alias the same: two that differ are a warning, and only one of them counts.
+    // All aliases of a setting have the same value, because different ones cause a warning and only one is used.
     let name =
         |variable: &str| variable.replace("LCM_", "").replace("CML_WORKER_API_", "CML_DEFAULT_").to_ascii_lowercase();
     own.chain(others).map(|variable| (variable.clone(), format!("{CANARY}{}", name(&variable)))).collect()
 }
 
-async fn world() -> (FakeCloud, Environment, Arc<Mutex<String>>) {
+async fn start_cloud() -> (FakeCloud, Environment, Arc<Mutex<String>>) {
     let secrets = secrets();
     for expected in ["CONTROL_PLANE_API_KEY", "CML_DEFAULT_PASSWORD", "ETCD_PASSWORD", "ADMIN_KEY"] {
-        assert!(secrets.contains_key(expected), "{expected} is no secret any more: {secrets:?}");
+        assert!(secrets.contains_key(expected), "{expected} is not a secret: {secrets:?}");
     }
     let builder = FakeCloud::builder()
         .delays(Delays::none())
         .api_key(&secrets["CONTROL_PLANE_API_KEY"])
         .cml(|cml| cml.password = secrets["CML_DEFAULT_PASSWORD"].clone());
     let cloud = builder.start().await.expect("a cloud");
-    let heard = Arc::new(Mutex::new(String::new()));
-    let ear = Arc::clone(&heard);
+    let requests = Arc::new(Mutex::new(String::new()));
+    let log = Arc::clone(&requests);
     cloud.world().request_log().on_request(move |record| {
-        ear.lock().expect("no panic while it was held").push_str(&format!("{record}\n"));
+        log.lock().expect("not poisoned").push_str(&format!("{record}\n"));
     });
 
     let instance = || cloud.run_instance("us-east-1", &[]).expect("an instance").id.clone();
-    let licence = json!({"status": "unregistered", "pending_operation": "register",
-                         "token": "canary-licence-token", "pending_token": "canary-pending-token"});
+    let license = json!({"status": "unregistered", "pending_operation": "register",
+                         "token": "canary-license-token", "pending_token": "canary-pending-token"});
     for (id, extra) in [
-        ("w-licensed", json!({"ec2_instance_id": instance(), "license": licence})),
+        ("w-licensed", json!({"ec2_instance_id": instance(), "license": license})),
         (
             "w-own",
             json!({"ec2_instance_id": instance(), "cml_username": "admin", "cml_password": "canary-of-the-record"}),
@@ -70,9 +70,9 @@ async fn world() -> (FakeCloud, Environment, Arc<Mutex<String>>) {
     ] {
         let mut record = json!({"id": id, "status": "running", "desired_status": "running", "aws_region": "us-east-1"});
         record.as_object_mut().expect("an object").extend(extra.as_object().expect("an object").clone());
-        // The control plane refuses the bad one, in words of its own.
+        // The control plane refuses the invalid record with an error message.
         if let Err(refused) = cloud.add_worker(record) {
-            quiet("a refusal of the control plane", &refused.to_string());
+            assert_no_secret("a refusal of the control plane", &refused.to_string());
         }
     }
 
@@ -80,19 +80,19 @@ async fn world() -> (FakeCloud, Environment, Arc<Mutex<String>>) {
     let variables = variables.into_iter().map(|(name, value)| (name, value.as_str().expect("text").to_owned()));
     let mut environment: Environment = variables.collect();
     environment.extend(secrets);
-    // Nobody is there, which is something to complain about, without saying where.
+    // The port is closed: the failure is logged without the URL.
     environment.insert("EVENT_SINK_URL".to_owned(), format!("http://u:{CANARY}sink@127.0.0.1:9/?key={CANARY}query"));
     for (name, value) in
         [("RUST_LOG", "trace"), ("ADMIN_PORT", "0"), ("STARTUP_RECONCILE_DELAY", "0"), ("NO_COLOR", "1")]
     {
         environment.insert(name.to_owned(), value.to_owned());
     }
-    (cloud, environment, heard)
+    (cloud, environment, requests)
 }
 
-fn quiet(place: &str, text: &str) {
-    let told: Vec<&str> = text.lines().filter(|line| line.contains(CANARY)).take(5).collect();
-    assert!(told.is_empty(), "{place} tells a secret:\n{}", told.join("\n"));
+fn assert_no_secret(place: &str, text: &str) {
+    let leaks: Vec<&str> = text.lines().filter(|line| line.contains(CANARY)).take(5).collect();
+    assert!(leaks.is_empty(), "{place} contains a secret:\n{}", leaks.join("\n"));
 }
 
 fn command(arguments: &[&str], environment: &Environment) -> Command {
@@ -115,66 +115,66 @@ fn without(environment: &Environment, variables: &[&str]) -> Environment {
     kept.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// Sets a variable under its prefixed name, which wins over the other one.
+/// Sets a variable under its prefixed name, which takes precedence.
 fn set(environment: &mut Environment, variable: &str, value: &str) {
     environment.insert(format!("LCM_{variable}"), value.to_owned());
 }
 
-/// A controller that runs, and everything it says.
+/// A controller process and its output.
 struct Running {
     child: Child,
-    said: Arc<Mutex<String>>,
+    output: Arc<Mutex<String>>,
 }
 
 impl Running {
     fn start(environment: &Environment) -> Self {
         let mut child = command(&[], environment).spawn().expect("it starts");
-        let said = Arc::new(Mutex::new(String::new()));
+        let output = Arc::new(Mutex::new(String::new()));
         let pipes: [Box<dyn std::io::Read + Send>; 2] =
             [Box::new(child.stderr.take().expect("stderr")), Box::new(child.stdout.take().expect("stdout"))];
         for mut pipe in pipes {
-            let said = Arc::clone(&said);
+            let output = Arc::clone(&output);
             std::thread::spawn(move || {
                 let mut bytes = [0; 64 * 1024];
                 while let Ok(read @ 1..) = pipe.read(&mut bytes) {
                     let text = String::from_utf8_lossy(&bytes[..read]);
-                    said.lock().expect("no panic while it was held").push_str(&text);
+                    output.lock().expect("not poisoned").push_str(&text);
                 }
             });
         }
-        Self { child, said }
+        Self { child, output }
     }
 
-    fn said(&self) -> String {
-        self.said.lock().expect("no panic while it was held").clone()
+    fn output(&self) -> String {
+        self.output.lock().expect("not poisoned").clone()
     }
 
-    async fn until(&self, what: &str, mut happened: impl FnMut() -> bool) {
+    async fn wait_until(&self, condition: &str, mut holds: impl FnMut() -> bool) {
         let deadline = Instant::now() + PATIENCE;
-        while !happened() {
-            let said = self.said();
-            let last = said.len().saturating_sub(4000);
-            assert!(Instant::now() < deadline, "never: {what}\n{}", said.get(last..).unwrap_or_default());
+        while !holds() {
+            let output = self.output();
+            let last = output.len().saturating_sub(4000);
+            assert!(Instant::now() < deadline, "not in time: {condition}\n{}", output.get(last..).unwrap_or_default());
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
 
     fn port(&self) -> Option<u16> {
-        let said = self.said();
-        let line = said.lines().find(|line| line.contains("the admin server listens"))?;
+        let output = self.output();
+        let line = output.lines().find(|line| line.contains("the admin server listens"))?;
         line.split("127.0.0.1:").nth(1)?.split(|sign: char| !sign.is_ascii_digit()).next()?.parse().ok()
     }
 
-    fn ask(&self, method: &str, path: &str, headers: &str) -> String {
+    fn request(&self, method: &str, path: &str, headers: &str) -> String {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port().expect("a port"))).expect("it listens");
         write!(
             stream,
             "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}Content-Length: 0\r\n\r\n"
         )
         .expect("sent");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("an answer");
-        answer
+        let mut response = String::new();
+        stream.read_to_string(&mut response).expect("a response");
+        response
     }
 }
 
@@ -186,17 +186,17 @@ impl Drop for Running {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_secret_comes_out_of_the_command_or_the_fake_cloud_at_any_level_of_logging() {
-    let (cloud, environment, heard) = world().await;
-    // The fake etcd has no users, so a name and a password are a reason to complain, not to work.
+async fn no_secret_is_in_the_output_of_a_program() {
+    let (cloud, environment, request_log) = start_cloud().await;
+    // The fake etcd has no users, so it refuses a name and a password.
     let working = without(&environment, &["ETCD_USERNAME", "ETCD_PASSWORD"]);
     let running = Running::start(&working);
-    running.until("its admin server listens", || running.port().is_some()).await;
+    running.wait_until("the admin server listens", || running.port().is_some()).await;
     let registered = || {
-        let worker = cloud.worker("w-licensed").expect("it is there");
+        let worker = cloud.worker("w-licensed").expect("an existing worker");
         worker.get("license").is_some_and(|license| license["status"] == "registered")
     };
-    running.until("the licence is registered", registered).await;
+    running.wait_until("the license is registered", registered).await;
     for (method, path, headers) in [
         ("GET", "/admin/stats", String::new()),
         ("GET", "/admin/resources", String::new()),
@@ -205,17 +205,17 @@ async fn no_secret_comes_out_of_the_command_or_the_fake_cloud_at_any_level_of_lo
         ("GET", "/readyz", String::new()),
         ("POST", "/admin/resources/w-own/reconcile", String::new()),
         ("POST", "/admin/resources/w-own/reconcile", format!("X-API-Key: {}\r\n", environment["ADMIN_KEY"])),
-        ("POST", "/admin/resources/w-own/reconcile", format!("X-API-Key: {CANARY}of-a-stranger\r\n")),
+        ("POST", "/admin/resources/w-own/reconcile", format!("X-API-Key: {CANARY}of-another-client\r\n")),
     ] {
-        quiet(path, &running.ask(method, path, &headers));
+        assert_no_secret(path, &running.request(method, path, &headers));
     }
-    running.until("the event sink is complained about", || running.said().contains("not delivered")).await;
-    let said = running.said();
+    running.wait_until("the event sink fails", || running.output().contains("not delivered")).await;
+    let output = running.output();
     drop(running);
     for part in ["TRACE", "aws_", "hyper", "lcm::"] {
-        assert!(said.contains(part), "nothing of {part} was logged: the story has lost a part");
+        assert!(output.contains(part), "{part} is not in the log");
     }
-    quiet("the log", &said);
+    assert_no_secret("the log", &output);
 
     let mut named = environment.clone();
     set(&mut named, "ETCD_USERNAME", "lcm");
@@ -223,9 +223,9 @@ async fn no_secret_comes_out_of_the_command_or_the_fake_cloud_at_any_level_of_lo
     for variable in ["CONTROL_PLANE_API_KEY", "ADMIN_KEY", "CML_DEFAULT_PASSWORD"] {
         set(&mut wrong, variable, &format!("{CANARY}with a line\nbreak"));
     }
-    let mut stranger = working.clone();
-    set(&mut stranger, "CONTROL_PLANE_API_KEY", &format!("{CANARY}of-a-stranger"));
-    set(&mut stranger, "CONTROL_PLANE_API_RETRIES", "0");
+    let mut other_key = working.clone();
+    set(&mut other_key, "CONTROL_PLANE_API_KEY", &format!("{CANARY}of-another-client"));
+    set(&mut other_key, "CONTROL_PLANE_API_RETRIES", "0");
     let mut unusable = working.clone();
     set(&mut unusable, "EVENT_SINK_URL", &format!("not a url {CANARY}sink"));
     set(&mut unusable, "CONTROL_PLANE_API_URL", &format!("http://u:{CANARY}@host"));
@@ -233,42 +233,42 @@ async fn no_secret_comes_out_of_the_command_or_the_fake_cloud_at_any_level_of_lo
         ("--print-settings", &["--print-settings"][..], &named),
         ("a dry run", &["--once", "--dry-run"], &working),
         ("a refusal of etcd", &["--once", "--wait-for-lead", "1"], &named),
-        ("a refusal of the control plane", &["--once", "--wait-for-lead", "2"], &stranger),
+        ("a refusal of the control plane", &["--once", "--wait-for-lead", "2"], &other_key),
         ("keys that cannot be sent", &["--once", "--dry-run"], &wrong),
         ("settings that cannot be used", &["--print-settings"], &unusable),
     ] {
-        let said = run(arguments, environment).await;
-        assert!(!said.trim().is_empty(), "{place} says nothing");
-        quiet(place, &said);
+        let output = run(arguments, environment).await;
+        assert!(!output.trim().is_empty(), "{place} has no output");
+        assert_no_secret(place, &output);
     }
 
     let requests = cloud.requests(&RequestFilter::default());
     assert!(requests.len() > 10, "{requests:?}");
-    quiet("the fake cloud's requests", &serde_json::to_string(&requests).expect("JSON"));
-    quiet("the fake cloud's log", &heard.lock().expect("no panic while it was held"));
+    assert_no_secret("the fake cloud's requests", &serde_json::to_string(&requests).expect("JSON"));
+    assert_no_secret("the fake cloud's log", &request_log.lock().expect("not poisoned"));
     let state = page(&cloud.endpoints().aws_url, "/_fake/state").await;
     assert!(state.contains("w-licensed"), "{state}");
-    quiet("the fake cloud's state", &state);
-    quiet("the fake cloud in a debugger", &format!("{:?}", cloud.records()));
+    assert_no_secret("the fake cloud's state", &state);
+    assert_no_secret("the fake cloud in a debugger", &format!("{:?}", cloud.records()));
     cloud.stop().await;
 }
 
-/// A page of the fake cloud, in a thread of its own: it is served by this very process.
+/// Reads a page of the fake cloud in a separate thread, because this process serves it.
 async fn page(url: &str, path: &'static str) -> String {
     let address = url.trim_start_matches("http://").to_owned();
-    let asked = tokio::task::spawn_blocking(move || {
+    let reading = tokio::task::spawn_blocking(move || {
         let mut stream = TcpStream::connect(address).expect("it listens");
         write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").expect("sent");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("an answer");
-        answer
+        let mut response = String::new();
+        stream.read_to_string(&mut response).expect("a response");
+        response
     });
-    asked.await.expect("no panic")
+    reading.await.expect("no panic")
 }
 
 #[tokio::test]
-async fn no_client_and_no_options_show_the_secrets_they_were_made_with() {
-    let secret = |of: &str| Secret::from(format!("{CANARY}{of}"));
+async fn no_secret_is_in_debug_output() {
+    let secret = |name: &str| Secret::from(format!("{CANARY}{name}"));
     let telemetry = Telemetry::default();
     let account = Account::with_endpoint("http://127.0.0.1:9", "AKIA", &secret("aws"), Tuning::default(), &telemetry);
     let control_plane = control_plane::Options::new("http://127.0.0.1:9", secret("key"));
@@ -281,10 +281,10 @@ async fn no_client_and_no_options_show_the_secrets_they_were_made_with() {
     let target = CmlTarget { address: "::1".to_owned(), username: "admin".to_owned(), password: secret("cml") };
     let admin = AdminOptions::new(([127, 0, 0, 1], 0).into()).with_key(secret("admin"));
     let cml = CmlClient::new(lcm_sdk::providers::cml::Options::default()).expect("a client");
-    // A sign-in that fails leaves something behind in the client.
-    let failure = cml.telemetry(&target).await.expect_err("nobody is there");
+    // A failed sign-in changes the state of the client.
+    let failure = cml.telemetry(&target).await.expect_err("connection refused");
     let settings: Environment = secrets().into_iter().chain([("ETCD_USERNAME".to_owned(), "lcm".to_owned())]).collect();
-    let settings = Settings::from_map(settings).expect("good settings");
+    let settings = Settings::from_map(settings).expect("valid settings");
     let config = lcm_sdk::from_settings::controller_config(&settings);
     let ports = lcm_sdk::from_settings::ports_with(&settings, account.clone(), &telemetry).expect("clients");
     for (place, text) in [
@@ -303,6 +303,6 @@ async fn no_client_and_no_options_show_the_secrets_they_were_made_with() {
         ("settings", format!("{settings:?} {} {:?}", settings.report(), settings.report())),
         ("settings as JSON", serde_json::to_string(&settings.report()).expect("JSON")),
     ] {
-        quiet(place, &text);
+        assert_no_secret(place, &text);
     }
 }

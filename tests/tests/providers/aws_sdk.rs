@@ -1,4 +1,4 @@
-//! The fake cloud with the unmodified AWS SDKs for Rust.
+//! The fake cloud, called with the unmodified AWS SDKs for Rust.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use lcm_sdk::{FailureKind, providers};
 use serde_json::json;
 
 async fn start() -> FakeCloud {
-    FakeCloud::builder().pace(Pace::Manual).start().await.expect("it starts on free ports")
+    FakeCloud::builder().pace(Pace::Manual).start().await.expect("started")
 }
 
 fn ec2(cloud: &FakeCloud) -> aws_sdk_ec2::Client {
@@ -76,17 +76,17 @@ async fn token_launches_one_instance() {
     let id = launch(&ec2, "once").await;
     assert_eq!(launch(&ec2, "once").await, id);
     assert_eq!(state(&ec2, &id).await, InstanceStateName::Pending);
-    let pass = || cloud.world().clock().advance(Duration::from_secs(600));
-    pass();
+    let advance = || cloud.world().clock().advance(Duration::from_secs(600));
+    advance();
     assert_eq!(state(&ec2, &id).await, InstanceStateName::Running);
     ec2.stop_instances().instance_ids(&id).send().await.expect("it stops");
-    pass();
+    advance();
     assert_eq!(state(&ec2, &id).await, InstanceStateName::Stopped);
     ec2.start_instances().instance_ids(&id).send().await.expect("it starts");
-    pass();
+    advance();
     assert_eq!(state(&ec2, &id).await, InstanceStateName::Running);
     ec2.terminate_instances().instance_ids(&id).send().await.expect("it ends");
-    pass();
+    advance();
     assert_eq!(state(&ec2, &id).await, InstanceStateName::Terminated);
 
     let tagged = Filter::builder().name("tag:lcm:worker_id").values("w-*").build();
@@ -132,17 +132,17 @@ async fn sdk_retries_retryable_errors() {
             "action": {"kind": "error", "code": code, "status": status},
         }))
         .expect("a rule");
-        let before = asked(&cloud, "DescribeRegions");
-        let id = cloud.world().faults().add(rule).expect("a good rule");
+        let before = request_count(&cloud, "DescribeRegions");
+        let id = cloud.world().faults().add(rule).expect("a valid rule");
         let error = ec2.describe_regions().send().await.expect_err("every attempt fails");
         cloud.world().faults().remove(id);
-        assert_eq!(asked(&cloud, "DescribeRegions") - before, attempts, "{code} at {status}");
+        assert_eq!(request_count(&cloud, "DescribeRegions") - before, attempts, "{code} at {status}");
         assert_eq!(providers::aws::failure(&error).kind, kind, "{code} at {status}");
     }
     cloud.stop().await;
 }
 
-fn asked(cloud: &FakeCloud, operation: &str) -> usize {
+fn request_count(cloud: &FakeCloud, operation: &str) -> usize {
     let filter = RequestFilter { operation: Some(operation.to_owned()), ..RequestFilter::default() };
     cloud.world().request_log().find(&filter).len()
 }
@@ -152,7 +152,7 @@ async fn lost_launch_response_leaves_one_instance() {
     let cloud = start().await;
     let ec2 = ec2(&cloud);
     let rule = json!({"service": "ec2", "operation": "RunInstances", "times": 1, "action": {"kind": "drop-response"}});
-    cloud.world().faults().add(serde_json::from_value(rule).expect("a rule")).expect("a good rule");
+    cloud.world().faults().add(serde_json::from_value(rule).expect("a rule")).expect("a valid rule");
     let id = launch(&ec2, "lost").await;
     let all = ec2.describe_instances().send().await.expect("a list");
     let ids: Vec<_> = all.reservations().iter().flat_map(|r| r.instances()).filter_map(|i| i.instance_id()).collect();
@@ -172,7 +172,7 @@ async fn metrics_use_the_protocol_of_the_sdk() {
         MetricDataQuery::builder().id("m0").metric_stat(stat).build()
     };
     let values = async |metric: Metric| {
-        let answer = cloudwatch
+        let response = cloudwatch
             .get_metric_data()
             .metric_data_queries(query(metric))
             .start_time(DateTime::from_secs(now - 3000))
@@ -180,7 +180,7 @@ async fn metrics_use_the_protocol_of_the_sdk() {
             .send()
             .await
             .expect("metrics");
-        answer.metric_data_results()[0].values().to_vec()
+        response.metric_data_results()[0].values().to_vec()
     };
     let dimension = Dimension::builder().name("InstanceId").value(&id).build();
     let cpu = Metric::builder().namespace("AWS/EC2").metric_name("CPUUtilization").dimensions(dimension).build();
@@ -193,7 +193,7 @@ async fn metrics_use_the_protocol_of_the_sdk() {
         MetricDatum::builder().metric_name("load").value(f64::from(value)).timestamp(at).build()
     };
     let put = cloudwatch.put_metric_data().namespace("Mine").set_metric_data(Some((0..400).map(datum).collect()));
-    put.send().await.expect("it takes them");
+    put.send().await.expect("accepted");
     let mine = values(Metric::builder().namespace("Mine").metric_name("load").build()).await;
     assert_eq!(mine, [199.5]);
 
@@ -204,7 +204,7 @@ async fn metrics_use_the_protocol_of_the_sdk() {
         .end_time(DateTime::from_secs(now - 60))
         .send()
         .await
-        .expect_err("the wrong way round");
+        .expect_err("the end is before the start");
     assert_eq!(error.code(), Some("InvalidParameterValue"));
     cloud.stop().await;
 }

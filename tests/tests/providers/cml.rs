@@ -117,7 +117,7 @@ async fn self_signed_certificate_is_refused_by_default() {
     let failure = client(Security::Verified, world.port).system(&target("127.0.0.1")).await.expect_err("unknown");
     assert_eq!(failure.kind, FailureKind::Unreachable, "{failure}");
     assert!(failure.message.contains("certificate"), "{failure}");
-    client(Security::Unverified, world.port).system(&target("127.0.0.1")).await.expect("told to trust anybody");
+    client(Security::Unverified, world.port).system(&target("127.0.0.1")).await.expect("certificates are not verified");
 }
 
 #[tokio::test]
@@ -131,16 +131,16 @@ async fn cml_on_an_instance_is_verified() {
     let endpoints = cloud.endpoints();
     let client = client(Security::VerifiedWith(endpoints.cml_ca_file.clone()), endpoints.cml_port);
     let target = target(&address.expect("an address").to_string());
-    let mut told = client.system(&target).await;
+    let mut system = client.system(&target).await;
     // CML starts in the background.
     for _ in 0..200 {
-        if told.is_ok() {
+        if system.is_ok() {
             break;
         }
         tokio::time::sleep(Duration::from_millis(25)).await;
-        told = client.system(&target).await;
+        system = client.system(&target).await;
     }
-    assert_eq!(told.expect("it answers").ready, Some(true));
+    assert_eq!(system.expect("a response").ready, Some(true));
     client.telemetry(&target).await.expect("signed in");
     cloud.stop().await;
 }

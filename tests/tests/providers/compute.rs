@@ -29,15 +29,15 @@ struct Fixture {
 
 impl Fixture {
     async fn start() -> Self {
-        // No own rate limit in practice, and time limits for a busy machine.
+        // No effective rate limit, and timeouts long enough for a busy machine.
         let mut tuning = Tuning::default();
         tuning.rate_factor = 1000.0;
         tuning.attempt_timeout = Duration::from_secs(20);
-        Self::tuned(tuning).await
+        Self::with_tuning(tuning).await
     }
 
-    async fn tuned(tuning: Tuning) -> Self {
-        let cloud = FakeCloud::builder().pace(Pace::Manual).start().await.expect("it starts");
+    async fn with_tuning(tuning: Tuning) -> Self {
+        let cloud = FakeCloud::builder().pace(Pace::Manual).start().await.expect("started");
         let telemetry = Telemetry::default();
         let account =
             Account::with_endpoint(&cloud.endpoints().aws_url, "fake", &Secret::from("fake"), tuning, &telemetry);
@@ -46,15 +46,15 @@ impl Fixture {
 
     fn fault(&self, rule: Value) -> u64 {
         let rule = serde_json::from_value(rule).expect("a rule");
-        self.cloud.world().faults().add(rule).expect("a good rule")
+        self.cloud.world().faults().add(rule).expect("a valid rule")
     }
 
-    fn asked(&self, operation: &str) -> usize {
+    fn request_count(&self, operation: &str) -> usize {
         let filter = RequestFilter { operation: Some(operation.to_owned()), ..RequestFilter::default() };
         self.cloud.world().request_log().find(&filter).len()
     }
 
-    fn pass(&self, time: Duration) {
+    fn advance(&self, time: Duration) {
         self.cloud.world().clock().advance(time);
     }
 
@@ -67,7 +67,7 @@ impl Fixture {
     fn populate(&self, count: usize, image_id: &str) -> Vec<InstanceId> {
         let request = LaunchRequest { min_count: count, max_count: count, ..LaunchRequest::new(image_id) };
         let launch = self.cloud.world().with_ec2(|ec2, now| ec2.launch(REGION, request, Intent::Execute, now));
-        launch.expect("they launch").instances.iter().map(|instance| instance.id.as_str().into()).collect()
+        launch.expect("launched").instances.iter().map(|instance| instance.id.as_str().into()).collect()
     }
 }
 
@@ -105,11 +105,11 @@ impl ComputeWorld for Fixture {
     }
 
     async fn settle(&self) {
-        self.pass(Duration::from_secs(60));
+        self.advance(Duration::from_secs(60));
     }
 
     async fn forget_terminated(&self) {
-        self.pass(Duration::from_secs(2 * 3600));
+        self.advance(Duration::from_secs(2 * 3600));
     }
 
     async fn fail(&self, failure: &CallFailure) {
@@ -138,7 +138,7 @@ async fn throttled_call_is_retried_and_slowed_down() {
     let subnet = fixture.plan().subnet_id;
     fixture.fault(throttle(2));
     assert_eq!(fixture.ec2.sees_subnet(REGION, &subnet).await, Ok(true));
-    assert_eq!(fixture.asked("DescribeSubnets"), 3);
+    assert_eq!(fixture.request_count("DescribeSubnets"), 3);
     fixture.fault(throttle(3));
     let failure = fixture.ec2.sees_subnet(REGION, &subnet).await.expect_err("throttled three times");
     assert_eq!(failure.kind, FailureKind::Throttled);
@@ -153,7 +153,7 @@ async fn lost_launch_response_leaves_one_instance() {
                          "action": {"kind": "drop-response"}}));
     let plan = fixture.plan_for("w-1");
     let id = fixture.ec2.launch(&plan).await.expect("the second attempt finds it");
-    assert_eq!(fixture.asked("RunInstances"), 2);
+    assert_eq!(fixture.request_count("RunInstances"), 2);
     let tagged = fixture.ec2.tagged(REGION, &"w-1".into()).await.expect("a list");
     assert_eq!(tagged.iter().map(|instance| &instance.id).collect::<Vec<_>>(), [&id]);
 
@@ -161,10 +161,10 @@ async fn lost_launch_response_leaves_one_instance() {
     let rule = fixture.fault(json!({"service": "ec2", "operation": "RunInstances",
                                     "action": {"kind": "drop-response"}}));
     let plan = fixture.plan_for("w-2");
-    let failure = fixture.ec2.launch(&plan).await.expect_err("no answer comes through");
+    let failure = fixture.ec2.launch(&plan).await.expect_err("every response is lost");
     assert_eq!(failure.kind, FailureKind::Unclear, "{failure}");
     fixture.cloud.world().faults().remove(rule);
-    let id = fixture.ec2.launch(&plan).await.expect("it is there");
+    let id = fixture.ec2.launch(&plan).await.expect("the existing instance");
     let tagged = fixture.ec2.tagged(REGION, &"w-2".into()).await.expect("a list");
     assert_eq!(tagged.iter().map(|instance| &instance.id).collect::<Vec<_>>(), [&id]);
     fixture.cloud.stop().await;
@@ -177,7 +177,7 @@ async fn missing_capacity_is_not_retried() {
                          "action": {"kind": "error", "code": "InsufficientInstanceCapacity"}}));
     let failure = fixture.ec2.launch(&fixture.plan_for("w-1")).await.expect_err("no capacity");
     assert_eq!(failure.kind, FailureKind::NoCapacity);
-    assert_eq!(fixture.asked("RunInstances"), 1);
+    assert_eq!(fixture.request_count("RunInstances"), 1);
     fixture.cloud.stop().await;
 }
 
@@ -185,10 +185,10 @@ async fn missing_capacity_is_not_retried() {
 async fn new_instance_is_absent_until_visible() {
     let fixture = Fixture::start().await;
     fixture.fault(json!({"service": "ec2", "action": {"kind": "visibility-lag", "seconds": 30.0}}));
-    let id = fixture.ec2.launch(&fixture.plan_for("w-1")).await.expect("it launches");
+    let id = fixture.ec2.launch(&fixture.plan_for("w-1")).await.expect("launched");
     assert_eq!(fixture.ec2.instance(REGION, &id).await, Lookup::Absent);
     assert_eq!(fixture.ec2.tagged(REGION, &"w-1".into()).await, Ok(Vec::new()));
-    fixture.pass(Duration::from_secs(31));
+    fixture.advance(Duration::from_secs(31));
     let found = fixture.ec2.instance(REGION, &id).await;
     assert_eq!(found.found().map(|instance| instance.state), Some(Ec2State::Running));
     fixture.cloud.stop().await;
@@ -203,20 +203,20 @@ async fn invalid_ids_do_not_affect_a_large_batch() {
     for (place, bad) in [(3, "i-0123456789abcdef0"), (777, "banana"), (400, "i-deadbeef"), (1100, "i-xyz")] {
         ids.insert(place, bad.into());
     }
-    let answers = fixture.ec2.instances(REGION, &ids).await;
+    let lookups = fixture.ec2.instances(REGION, &ids).await;
     let mut found = Vec::new();
-    for (id, answer) in ids.iter().zip(&answers) {
+    for (id, lookup) in ids.iter().zip(&lookups) {
         match id.as_str() {
             "banana" | "i-xyz" => {
-                assert_eq!(answer.failure().map(|failure| failure.kind), Some(FailureKind::Refused), "{id}");
+                assert_eq!(lookup.failure().map(|failure| failure.kind), Some(FailureKind::Refused), "{id}");
             }
-            "i-0123456789abcdef0" | "i-deadbeef" => assert_eq!(*answer, Lookup::Absent, "{id}"),
-            _ => found.extend(answer.found().map(|instance| instance.id.clone())),
+            "i-0123456789abcdef0" | "i-deadbeef" => assert_eq!(*lookup, Lookup::Absent, "{id}"),
+            _ => found.extend(lookup.found().map(|instance| instance.id.clone())),
         }
     }
     assert_eq!(found, real);
     // Two batches, each repeated without the unknown IDs.
-    assert_eq!(fixture.asked("DescribeInstances"), 4);
+    assert_eq!(fixture.request_count("DescribeInstances"), 4);
     fixture.cloud.stop().await;
 }
 
@@ -230,9 +230,9 @@ async fn describe_calls_are_batched_on_the_wire() {
     settings.window = window;
     let inner: Arc<dyn Compute> = Arc::clone(&fixture.ec2) as _;
     let batched = BatchingCompute::new(inner, settings, fixture.telemetry.clone());
-    let answers = join_all(ids.iter().map(|id| batched.instance(REGION, id))).await;
-    assert!(answers.iter().zip(&ids).all(|(answer, id)| answer.found().is_some_and(|found| found.id == *id)));
-    assert_eq!(fixture.asked("DescribeInstances"), 2);
+    let lookups = join_all(ids.iter().map(|id| batched.instance(REGION, id))).await;
+    assert!(lookups.iter().zip(&ids).all(|(lookup, id)| lookup.found().is_some_and(|found| found.id == *id)));
+    assert_eq!(fixture.request_count("DescribeInstances"), 2);
     assert!(fixture.telemetry.to_prometheus().contains("lcm_describe_batch_size_sum 1500.0"));
     fixture.cloud.stop().await;
 }
@@ -245,12 +245,12 @@ async fn failed_page_makes_a_scan_partial() {
     let scan = fixture.ec2.scan(REGION, &filter).await;
     assert_eq!(scan.completeness, Completeness::Complete);
     assert_eq!(scan.instances.len(), all.len());
-    assert_eq!(fixture.asked("DescribeInstances"), 3);
+    assert_eq!(fixture.request_count("DescribeInstances"), 3);
 
     fixture.fault(json!({"service": "ec2", "operation": "DescribeInstances", "after": 1,
                          "action": {"kind": "error", "code": "UnauthorizedOperation"}}));
     let scan = fixture.ec2.scan(REGION, &filter).await;
-    assert_eq!(scan.instances.len(), 1000, "what was read until then is in it");
+    assert_eq!(scan.instances.len(), 1000, "the scan keeps the pages it read");
     match scan.completeness {
         Completeness::Partial(failure) => assert_eq!(failure.kind, FailureKind::Refused),
         Completeness::Complete => panic!("two pages are missing"),
@@ -287,10 +287,10 @@ async fn scan_with_many_images_finds_each_instance_once() {
 #[tokio::test]
 async fn unknown_region_is_a_failure() {
     let fixture = Fixture::start().await;
-    let id = fixture.ec2.launch(&fixture.plan_for("w-1")).await.expect("it launches");
+    let id = fixture.ec2.launch(&fixture.plan_for("w-1")).await.expect("launched");
     for region in ["mars-1", "", "us-east-1.example.com"] {
-        let answer = fixture.ec2.instance(region, &id).await;
-        assert_eq!(answer.failure().map(|failure| failure.kind), Some(FailureKind::Refused), "{region}: {answer:?}");
+        let lookup = fixture.ec2.instance(region, &id).await;
+        assert_eq!(lookup.failure().map(|failure| failure.kind), Some(FailureKind::Refused), "{region}: {lookup:?}");
     }
     fixture.cloud.stop().await;
 }
@@ -304,7 +304,7 @@ async fn images_are_cached_and_failures_are_not() {
     for _ in 0..10 {
         assert_eq!(fixture.ec2.images(REGION, "cisco*").await.expect("images").len(), 4);
     }
-    assert_eq!(fixture.asked("DescribeImages"), 2);
+    assert_eq!(fixture.request_count("DescribeImages"), 2);
     fixture.cloud.stop().await;
 }
 
@@ -312,18 +312,18 @@ async fn images_are_cached_and_failures_are_not() {
 async fn hanging_ec2_opens_the_circuit_breaker() {
     let mut tuning = Tuning::default();
     tuning.attempt_timeout = Duration::from_secs(1);
-    let fixture = Fixture::tuned(tuning).await;
+    let fixture = Fixture::with_tuning(tuning).await;
     fixture.fault(json!({"service": "ec2", "region": REGION,
                          "action": {"kind": "latency", "seconds": 3600.0, "on": "real"}}));
     let id = InstanceId::from("i-0123456789abcdef0");
     for (kind, requests) in [(FailureKind::Unclear, 3), (FailureKind::Unclear, 5), (FailureKind::Unreachable, 5)] {
-        let answer = fixture.ec2.instance(REGION, &id).await;
-        assert_eq!(answer.failure().map(|failure| failure.kind), Some(kind), "{answer:?}");
+        let lookup = fixture.ec2.instance(REGION, &id).await;
+        assert_eq!(lookup.failure().map(|failure| failure.kind), Some(kind), "{lookup:?}");
         // The request log omits abandoned requests, but the fault rule counts them.
         assert_eq!(fixture.cloud.world().faults().list()[0].matched, requests);
     }
     assert!(fixture.telemetry.to_prometheus().contains("lcm_breaker_open{target=\"ec2/us-east-1\"} 1"));
-    assert_eq!(fixture.ec2.instance("eu-west-1", &id).await, Lookup::Absent, "another region is another matter");
+    assert_eq!(fixture.ec2.instance("eu-west-1", &id).await, Lookup::Absent, "another region has its own breaker");
 }
 
 #[tokio::test]
@@ -332,7 +332,7 @@ async fn refused_connection_is_unreachable() {
     let telemetry = Telemetry::default();
     let secret = Secret::from("never-to-be-seen");
     let account = Account::with_endpoint(&format!("http://{free}"), "fake", &secret, Tuning::default(), &telemetry);
-    let failure = Ec2::new(account.clone()).sees_subnet(REGION, "subnet-1").await.expect_err("nobody is there");
+    let failure = Ec2::new(account.clone()).sees_subnet(REGION, "subnet-1").await.expect_err("connection refused");
     assert_eq!(failure.kind, FailureKind::Unreachable, "{failure}");
     assert!(!format!("{failure:?} {account:?}").contains("never-to-be-seen"));
 }
@@ -344,17 +344,17 @@ const LOOK_FOR: &str = "LCM_TEST_LOOK_FOR";
 async fn standard_environment_configures_ec2() {
     if let Ok(id) = std::env::var(LOOK_FOR) {
         let account = Account::from_environment(Tuning::default(), &Telemetry::default()).await;
-        let answer = Ec2::new(account).instance(REGION, &id.as_str().into()).await;
-        assert!(answer.found().is_some(), "{answer:?}");
+        let lookup = Ec2::new(account).instance(REGION, &id.as_str().into()).await;
+        assert!(lookup.found().is_some(), "{lookup:?}");
         return;
     }
     let fixture = Fixture::start().await;
     let id = fixture.populate(1, &fixture.plan().image_id).remove(0);
     let url = fixture.cloud.endpoints().aws_url.clone();
     // The endpoint of a service has precedence.
-    let nobody = "http://127.0.0.1:1".to_owned();
+    let closed = "http://127.0.0.1:1".to_owned();
     for endpoints in
-        [vec![("AWS_ENDPOINT_URL", &url)], vec![("AWS_ENDPOINT_URL", &nobody), ("AWS_ENDPOINT_URL_EC2", &url)]]
+        [vec![("AWS_ENDPOINT_URL", &url)], vec![("AWS_ENDPOINT_URL", &closed), ("AWS_ENDPOINT_URL_EC2", &url)]]
     {
         // Variables can be set safely only for a new process, so the test starts itself.
         let mut itself = std::process::Command::new(std::env::current_exe().expect("this test"));
@@ -366,9 +366,9 @@ async fn standard_environment_configures_ec2() {
             .env("AWS_EC2_METADATA_DISABLED", "true")
             .env_remove("AWS_PROFILE")
             .envs(endpoints);
-        let output = tokio::task::spawn_blocking(move || itself.output()).await.expect("it ends").expect("it starts");
+        let output = tokio::task::spawn_blocking(move || itself.output()).await.expect("no panic").expect("started");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     }
-    assert_eq!(fixture.asked("DescribeInstances"), 2);
+    assert_eq!(fixture.request_count("DescribeInstances"), 2);
     fixture.cloud.stop().await;
 }

@@ -31,13 +31,13 @@ impl World {
         Self { events: ControlPlaneEvents::new(Arc::clone(&client)), client, records }
     }
 
-    fn of(cloud: &FakeCloud) -> Self {
+    fn from_cloud(cloud: &FakeCloud) -> Self {
         let endpoints = cloud.endpoints();
         Self::new(&endpoints.control_plane_url, &endpoints.control_plane_api_key, cloud.records().clone())
     }
 
     async fn read(&self, id: &str) -> Worker {
-        self.client.worker(&id.into()).await.expect("an answer").expect("a worker")
+        self.client.worker(&id.into()).await.expect("a response").expect("a worker")
     }
 }
 
@@ -102,7 +102,7 @@ fn terminated(worker: &Worker) -> Patch {
 #[tokio::test]
 async fn control_plane_client_conforms() {
     let cloud = cloud().await;
-    suite(&World::of(&cloud)).await;
+    suite(&World::from_cloud(&cloud)).await;
     cloud.stop().await;
 }
 
@@ -122,14 +122,14 @@ async fn client_conforms_on_an_older_server() {
 #[tokio::test]
 async fn events_reach_the_control_plane() {
     let cloud = cloud().await;
-    events::suite(&World::of(&cloud)).await;
+    events::suite(&World::from_cloud(&cloud)).await;
     cloud.stop().await;
 }
 
 /// A running worker in a cloud that loses one response to `operation`.
 async fn cloud_losing_response(operation: &str) -> (FakeCloud, World, Worker) {
     let cloud = cloud().await;
-    let world = World::of(&cloud);
+    let world = World::from_cloud(&cloud);
     world.put_worker(serde_json::json!({"id": "w-1", "status": "running"})).await;
     let worker = world.read("w-1").await;
     let lost = Rule {
@@ -145,7 +145,7 @@ async fn cloud_losing_response(operation: &str) -> (FakeCloud, World, Worker) {
 #[tokio::test]
 async fn termination_is_retried() {
     let (cloud, world, worker) = cloud_losing_response("terminate_worker").await;
-    world.client.write(&worker, &terminated(&worker), Fence(Some(1))).await.expect("the second call says: already");
+    world.client.write(&worker, &terminated(&worker), Fence(Some(1))).await.expect("accepted by the second call");
     assert_eq!(world.read("w-1").await.status, WorkerStatus::Terminated);
     cloud.stop().await;
 }

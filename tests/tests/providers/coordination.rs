@@ -15,19 +15,19 @@ use lcm_tests::etcd::{Keys, PATIENCE, RealEtcd};
 use serde_json::json;
 use tokio::time::{Instant, timeout};
 
-struct OverSockets {
+struct EtcdServer {
     endpoint: String,
     keys: Keys,
 }
 
-impl OverSockets {
-    async fn at(endpoint: String) -> Self {
-        Self { keys: Keys::of(&endpoint).await, endpoint }
+impl EtcdServer {
+    async fn connect(endpoint: String) -> Self {
+        Self { keys: Keys::connect(&endpoint).await, endpoint }
     }
 }
 
 #[async_trait::async_trait]
-impl CoordinationWorld for OverSockets {
+impl CoordinationWorld for EtcdServer {
     fn coordination(&self) -> Arc<dyn Coordination> {
         Arc::new(etcd([&self.endpoint]))
     }
@@ -50,12 +50,12 @@ fn etcd<E: Into<String>>(endpoints: impl IntoIterator<Item = E>) -> Etcd {
 }
 
 async fn fake_cloud() -> FakeCloud {
-    FakeCloud::builder().pace(Pace::Real).start().await.expect("it starts on free ports")
+    FakeCloud::builder().pace(Pace::Real).start().await.expect("started")
 }
 
 fn fault(cloud: &FakeCloud, rule: serde_json::Value) {
     let rule: Rule = serde_json::from_value(rule).expect("a rule");
-    cloud.world().faults().add(rule).expect("a rule that can be meant");
+    cloud.world().faults().add(rule).expect("a valid rule");
 }
 
 /// An address with a closed port.
@@ -67,13 +67,13 @@ fn closed_port() -> String {
 #[tokio::test]
 async fn etcd_conforms_on_the_fake_cloud() {
     let cloud = fake_cloud().await;
-    suite(&OverSockets::at(cloud.endpoints().etcd_endpoint.clone()).await).await;
+    suite(&EtcdServer::connect(cloud.endpoints().etcd_endpoint.clone()).await).await;
 }
 
 #[tokio::test]
 async fn etcd_conforms_on_a_real_server() {
     let real = RealEtcd::start().await;
-    suite(&OverSockets::at(real.endpoint()).await).await;
+    suite(&EtcdServer::connect(real.endpoint()).await).await;
 }
 
 #[tokio::test]
@@ -103,7 +103,7 @@ async fn hanging_server_times_out() {
     let lease = etcd.grant(Duration::from_secs(60)).await.expect("a lease");
     real.pause();
     let before = Instant::now();
-    let failure = etcd.renew(lease.id).await.expect_err("it is frozen");
+    let failure = etcd.renew(lease.id).await.expect_err("the server is paused");
     assert_eq!(failure.kind, FailureKind::Unclear, "it may have been renewed: {failure}");
     assert!(before.elapsed() < Duration::from_secs(10), "waited for {:?}", before.elapsed());
     real.resume();
@@ -121,13 +121,13 @@ async fn lost_claim_response_is_recovered() {
     let etcd = etcd([&cloud.endpoints().etcd_endpoint]);
     let lease = etcd.grant(Duration::from_secs(60)).await.expect("a lease");
     fault(&cloud, json!({"service": "etcd", "operation": "Txn", "times": 1, "action": {"kind": "drop-response"}}));
-    let failure = etcd.claim("/leader", "one", lease.id).await.expect_err("the answer is lost");
+    let failure = etcd.claim("/leader", "one", lease.id).await.expect_err("the response is lost");
     assert!(!failure.kind.did_nothing(), "{failure:?}");
     assert_eq!(etcd.claim("/leader", "one", lease.id).await, Ok(Claim::Won { revision: 2 }));
 }
 
 #[tokio::test]
-async fn paged_list_is_of_one_revision() {
+async fn paged_list_has_one_revision() {
     let cloud = fake_cloud().await;
     for number in 0..12_345 {
         cloud.etcd().put(&Put::new(format!("/workers/w-{number:05}"), "x".repeat(200))).expect("a put");
@@ -152,15 +152,15 @@ async fn fragmented_watch_events_are_complete() {
     while names.len() < 40 {
         // Each fragment is followed by a new watch, as after a broken stream.
         let mut watch = etcd.watch("/workers/", from).await.expect("a watch");
-        match timeout(Duration::from_secs(30), watch.next()).await.expect("there is something to hear") {
+        match timeout(Duration::from_secs(30), watch.next()).await.expect("an update in time") {
             WatchUpdate::Changed { revision, keys } => {
-                assert!(revision >= from, "nothing was told up to {revision} that begins at {from}");
+                assert!(revision >= from, "revision {revision} is before {from}");
                 from = revision + 1;
                 names.extend(keys);
-                let told = names.len() as i64;
-                assert!(revision - 1 <= told, "{told} keys were told, and it claims to be at revision {revision}");
+                let reported = names.len() as i64;
+                assert!(revision - 1 <= reported, "revision {revision} after {reported} keys");
             }
-            unexpected => panic!("the past is told: {unexpected:?}"),
+            unexpected => panic!("expected changes: {unexpected:?}"),
         }
     }
 }
@@ -172,8 +172,8 @@ async fn password_is_required() {
     admin.user_add("root", "hunter2", None).await.expect("a user");
     admin.user_grant_role("root", "root").await.expect("a role");
     admin.auth_enable().await.expect("authentication");
-    let stranger = etcd([real.endpoint()]);
-    let failure = stranger.list("/").await.expect_err("no user");
+    let anonymous = etcd([real.endpoint()]);
+    let failure = anonymous.list("/").await.expect_err("no user");
     assert_eq!(failure.kind, FailureKind::Refused, "{failure}");
     let with = |password: &str| {
         let user = EtcdUser::new("root", password);
@@ -193,9 +193,9 @@ async fn password_is_required() {
 
 #[tokio::test]
 async fn mutual_tls_is_verified() {
-    let (real, papers) = RealEtcd::start_protected();
+    let (real, certificates) = RealEtcd::start_with_tls();
     let endpoint = format!("https://{}", real.endpoint());
-    let (certificate_file, key_file) = papers.client;
+    let (certificate_file, key_file) = certificates.client;
     let with = |ca_file, client| {
         let mut tls = EtcdTls::default();
         (tls.ca_file, tls.client) = (ca_file, client);
@@ -204,7 +204,7 @@ async fn mutual_tls_is_verified() {
         Etcd::new(options).expect("options")
     };
     let client = Some(ClientCertificate { certificate_file, key_file });
-    let known = with(Some(papers.authority.clone()), client.clone());
+    let known = with(Some(certificates.authority.clone()), client.clone());
     let lease = async {
         loop {
             match known.grant(Duration::from_secs(60)).await {
@@ -213,11 +213,11 @@ async fn mutual_tls_is_verified() {
             }
         }
     };
-    let lease = timeout(PATIENCE, lease).await.expect("let in");
+    let lease = timeout(PATIENCE, lease).await.expect("a connection in time");
     assert!(matches!(known.claim("/leader", "one", lease.id).await, Ok(Claim::Won { .. })));
-    let stranger = with(Some(papers.authority), None);
-    assert!(stranger.list("/").await.is_err(), "nobody is let in without papers");
-    let trusting = with(None, client);
-    let failure = trusting.list("/").await.expect_err("nobody vouches for the server");
+    let anonymous = with(Some(certificates.authority), None);
+    assert!(anonymous.list("/").await.is_err(), "a client certificate is required");
+    let without_ca = with(None, client);
+    let failure = without_ca.list("/").await.expect_err("the server's CA is unknown");
     assert_eq!(failure.kind, FailureKind::Unreachable, "nothing was sent: {failure}");
 }

@@ -20,18 +20,18 @@ const REGION: &str = "us-east-1";
 struct Fixture {
     cloud: FakeCloud,
     cloudwatch: CloudWatch,
-    made_up: std::sync::atomic::AtomicUsize,
+    silent: std::sync::atomic::AtomicUsize,
 }
 
 impl Fixture {
     async fn start(agent_dimensions: AgentDimensions) -> Self {
         let builder = FakeCloud::builder().pace(Pace::Manual).agent_dimensions(agent_dimensions);
-        let cloud = builder.start().await.expect("it starts");
+        let cloud = builder.start().await.expect("started");
         let mut tuning = Tuning::default();
         tuning.attempt_timeout = Duration::from_secs(20);
         let url = &cloud.endpoints().aws_url;
         let account = Account::with_endpoint(url, "fake", &Secret::from("fake"), tuning, &Telemetry::default());
-        Self { cloud, cloudwatch: CloudWatch::new(account), made_up: Default::default() }
+        Self { cloud, cloudwatch: CloudWatch::new(account), silent: Default::default() }
     }
 
     /// Instances that have been running for an hour.
@@ -39,7 +39,7 @@ impl Fixture {
         let image = &Catalog::for_region(REGION).images[0].id;
         let request = LaunchRequest { min_count: count, max_count: count, ..LaunchRequest::new(image) };
         let launch = self.cloud.world().with_ec2(|ec2, now| ec2.launch(REGION, request, Intent::Execute, now));
-        let ids = launch.expect("they launch").instances.iter().map(|instance| instance.id.as_str().into()).collect();
+        let ids = launch.expect("launched").instances.iter().map(|instance| instance.id.as_str().into()).collect();
         self.cloud.world().clock().advance(Duration::from_secs(3600));
         ids
     }
@@ -50,10 +50,10 @@ impl Fixture {
 
     fn fault(&self, rule: Value) {
         let rule = serde_json::from_value(rule).expect("a rule");
-        self.cloud.world().faults().add(rule).expect("a good rule");
+        self.cloud.world().faults().add(rule).expect("a valid rule");
     }
 
-    fn asked(&self, operation: &str) -> usize {
+    fn request_count(&self, operation: &str) -> usize {
         let filter = RequestFilter { operation: Some(operation.to_owned()), ..RequestFilter::default() };
         self.cloud.world().request_log().find(&filter).len()
     }
@@ -81,7 +81,7 @@ impl MetricsWorld for Fixture {
 
     async fn silent_instances(&self, count: usize) -> Vec<InstanceId> {
         // CloudWatch accepts any instance ID; these instances do not exist, so they report nothing.
-        let first = self.made_up.fetch_add(count, std::sync::atomic::Ordering::Relaxed);
+        let first = self.silent.fetch_add(count, std::sync::atomic::Ordering::Relaxed);
         (first..first + count).map(|number| format!("i-{number:017x}").into()).collect()
     }
 
@@ -119,9 +119,9 @@ async fn cloudwatch_conforms() {
 async fn instances_are_batched() {
     let fixture = Fixture::start(AgentDimensions::Aggregated).await;
     let ids = fixture.running(300);
-    let answers = fixture.read(&ids).await;
-    assert!(answers.iter().all(|answer| answer.found().is_some_and(is_complete)), "{answers:?}");
-    assert_eq!(fixture.asked("GetMetricData"), 2);
+    let lookups = fixture.read(&ids).await;
+    assert!(lookups.iter().all(|lookup| lookup.found().is_some_and(is_complete)), "{lookups:?}");
+    assert_eq!(fixture.request_count("GetMetricData"), 2);
     fixture.cloud.stop().await;
 }
 
@@ -131,9 +131,9 @@ async fn failed_call_affects_its_own_instances_only() {
     let ids = fixture.running(300);
     fixture.fault(json!({"service": "cloudwatch", "operation": "GetMetricData", "times": 1,
                          "action": {"kind": "error", "code": "AccessDenied"}}));
-    let answers = fixture.read(&ids).await;
-    let unknown = answers.iter().filter(|answer| answer.failure().is_some()).count();
-    let found = answers.iter().filter(|answer| answer.found().is_some_and(is_complete)).count();
+    let lookups = fixture.read(&ids).await;
+    let unknown = lookups.iter().filter(|lookup| lookup.failure().is_some()).count();
+    let found = lookups.iter().filter(|lookup| lookup.found().is_some_and(is_complete)).count();
     assert!(unknown > 0 && found > 0 && unknown + found == 300, "{unknown} unknown, {found} found");
     fixture.cloud.stop().await;
 }
@@ -143,10 +143,10 @@ async fn agent_dimensions_are_listed_once() {
     let fixture = Fixture::start(AgentDimensions::Appended).await;
     let ids = fixture.running(20);
     for _ in 0..3 {
-        let answers = fixture.read(&ids).await;
-        assert!(answers.iter().all(|answer| answer.found().is_some_and(is_complete)), "{answers:?}");
+        let lookups = fixture.read(&ids).await;
+        assert!(lookups.iter().all(|lookup| lookup.found().is_some_and(is_complete)), "{lookups:?}");
     }
-    assert_eq!(fixture.asked("ListMetrics"), 2);
+    assert_eq!(fixture.request_count("ListMetrics"), 2);
     fixture.cloud.stop().await;
 }
 
@@ -157,12 +157,12 @@ async fn missing_list_permission_keeps_other_metrics() {
     fixture.fault(json!({"service": "cloudwatch", "operation": "ListMetrics",
                          "action": {"kind": "error", "code": "AccessDenied"}}));
     for _ in 0..3 {
-        for answer in fixture.read(&ids).await {
-            let found = answer.found().expect("CloudWatch answered");
+        for lookup in fixture.read(&ids).await {
+            let found = lookup.found().expect("a response of CloudWatch");
             assert!(found.cpu_utilization.is_some() && found.memory_utilization.is_none(), "{found:?}");
         }
     }
-    assert_eq!(fixture.asked("ListMetrics"), 1, "what is forbidden is not asked for again and again");
+    assert_eq!(fixture.request_count("ListMetrics"), 1, "a denied call is not repeated");
     fixture.cloud.stop().await;
 }
 
@@ -171,9 +171,9 @@ async fn invalid_id_does_not_affect_others() {
     let fixture = Fixture::start(AgentDimensions::Aggregated).await;
     let mut ids = fixture.running(2);
     ids.insert(1, "".into());
-    let answers = fixture.read(&ids).await;
-    assert_eq!(answers[1].failure().map(|failure| failure.kind), Some(FailureKind::Refused));
-    assert!([0, 2].iter().all(|place| answers[*place].found().is_some_and(is_complete)), "{answers:?}");
+    let lookups = fixture.read(&ids).await;
+    assert_eq!(lookups[1].failure().map(|failure| failure.kind), Some(FailureKind::Refused));
+    assert!([0, 2].iter().all(|place| lookups[*place].found().is_some_and(is_complete)), "{lookups:?}");
     fixture.cloud.stop().await;
 }
 
@@ -183,7 +183,7 @@ async fn throttled_call_is_retried() {
     let ids = fixture.running(2);
     fixture.fault(json!({"service": "cloudwatch", "operation": "GetMetricData", "times": 2,
                          "action": {"kind": "error", "code": "ThrottlingException"}}));
-    let answers = fixture.read(&ids).await;
-    assert!(answers.iter().all(|answer| answer.found().is_some_and(is_complete)), "{answers:?}");
+    let lookups = fixture.read(&ids).await;
+    assert!(lookups.iter().all(|lookup| lookup.found().is_some_and(is_complete)), "{lookups:?}");
     fixture.cloud.stop().await;
 }

@@ -1,5 +1,5 @@
-//! LeaderLease in shards over real sockets: on the fake cloud's etcd, and on a real one; and on the one in memory, which
-//! the faster tests stand on.
+//! Sharded election over sockets, with the fake cloud's etcd and a real one, and with the in-memory implementation that
+//! the faster tests use.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,73 +35,73 @@ fn config(identity: &str) -> ElectionConfig {
 }
 
 fn member(etcd: Arc<dyn Coordination>, identity: &str) -> Member {
-    let shards = Shards::new(COUNT).expect("a good number");
+    let shards = Shards::new(COUNT).expect("a valid number");
     let election = ShardedElection::new(etcd, config(identity), shards, Duration::from_secs(5), Telemetry::default());
-    let (election, handle) = election.expect("an election that works");
+    let (election, handle) = election.expect("a valid election config");
     Member { handle, task: tokio::spawn(election.run(Shutdown::new())) }
 }
 
-/// The token of each shard, once the members lead so many each.
-async fn settled(members: &[&Member], shares: &[usize]) -> BTreeMap<u16, i64> {
+/// Waits until each member leads its share of the shards, and returns the fencing token of each shard.
+async fn wait_for_shares(members: &[&Member], shares: &[usize]) -> BTreeMap<u16, i64> {
     let began = Instant::now();
     loop {
         let held: Vec<_> = members.iter().map(|member| member.handle.held()).collect();
         let tokens: BTreeMap<u16, i64> =
             held.iter().flatten().map(|held| (held.shard, held.fencing_token.expect("elected"))).collect();
-        assert_eq!(tokens.len(), held.iter().map(Vec::len).sum::<usize>(), "two lead a shard: {held:?}");
+        assert_eq!(tokens.len(), held.iter().map(Vec::len).sum::<usize>(), "a shard with two leaders: {held:?}");
         if held.iter().map(Vec::len).collect::<Vec<_>>() == shares {
             return tokens;
         }
-        assert!(began.elapsed() < LIMIT, "{shares:?} never came true: {held:?}");
+        assert!(began.elapsed() < LIMIT, "expected shares {shares:?}, got {held:?}");
         sleep(Duration::from_millis(10)).await;
     }
 }
 
-/// Members come, crash and resign; every shard has one leader, and its token grows whenever it changes hands.
-async fn members_share(etcd: impl Fn() -> Arc<dyn Coordination>) {
+/// Members join, crash and resign. Every shard has one leader, and its token increases with each new leader.
+async fn assert_members_share(etcd: impl Fn() -> Arc<dyn Coordination>) {
     let first = member(etcd(), "first");
-    settled(&[&first], &[7]).await;
+    wait_for_shares(&[&first], &[7]).await;
     let second = member(etcd(), "second");
-    settled(&[&first, &second], &[4, 3]).await;
+    wait_for_shares(&[&first, &second], &[4, 3]).await;
     let third = member(etcd(), "third");
-    let before = settled(&[&first, &second, &third], &[3, 2, 2]).await;
+    let before = wait_for_shares(&[&first, &second, &third], &[3, 2, 2]).await;
 
     let (election, whole) =
-        LeaderElection::new(etcd(), config("whole"), Telemetry::default()).expect("an election that works");
+        LeaderElection::new(etcd(), config("whole"), Telemetry::default()).expect("a valid election config");
     let electing = tokio::spawn(election.run(Shutdown::new()));
     sleep(Duration::from_secs(2)).await;
-    assert!(whole.lease().is_none(), "nobody leads the whole beside them");
+    assert!(whole.lease().is_none(), "an unsharded leader was elected beside the shards");
     electing.abort();
 
     second.task.abort();
     let lost: Vec<u16> = second.handle.held().iter().map(|held| held.shard).collect();
-    let after = settled(&[&first, &third], &[4, 3]).await;
+    let after = wait_for_shares(&[&first, &third], &[4, 3]).await;
     assert!(lost.iter().all(|shard| after[shard] > before[shard]), "{lost:?}: {before:?}, {after:?}");
     first.handle.resign().await;
-    let last = settled(&[&third], &[7]).await;
+    let last = wait_for_shares(&[&third], &[7]).await;
     assert!(last.iter().all(|(shard, token)| *token >= after[shard]), "{after:?}, {last:?}");
     third.handle.resign().await;
-    third.task.await.expect("it ends");
+    third.task.await.expect("no panic");
 }
 
 fn client(endpoint: &str) -> Arc<dyn Coordination> {
-    Arc::new(Etcd::new(EtcdOptions::new([endpoint])).expect("options that can be meant"))
+    Arc::new(Etcd::new(EtcdOptions::new([endpoint])).expect("valid options"))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_a_real_etcd_members_share() {
+async fn members_share_shards_on_a_real_etcd() {
     let etcd = RealEtcd::start().await;
-    members_share(|| client(&etcd.endpoint())).await;
+    assert_members_share(|| client(&etcd.endpoint())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_the_fake_cloud_members_share() {
-    let cloud = FakeCloud::start().await.expect("it starts on free ports");
-    members_share(|| client(&cloud.endpoints().etcd_endpoint)).await;
+async fn members_share_shards_on_the_fake_cloud() {
+    let cloud = FakeCloud::start().await.expect("started");
+    assert_members_share(|| client(&cloud.endpoints().etcd_endpoint)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn in_memory_members_share() {
+async fn members_share_shards_in_memory() {
     let etcd = MemoryCoordination::new();
-    members_share(|| Arc::new(etcd.another_client())).await;
+    assert_members_share(|| Arc::new(etcd.another_client())).await;
 }

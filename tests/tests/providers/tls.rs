@@ -1,5 +1,5 @@
-//! Whom the clients of CML, the control plane and etcd trust: the right authority for the right name at the right time,
-//! and nobody else. A server that is not trusted gets not a byte of a request.
+//! Certificate verification of the clients of CML, the control plane and etcd: authority, name and validity period. A
+//! server that fails it receives no byte of a request.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
-/// An authority, and the file that says whom to trust.
+/// A certificate authority and its PEM file.
 struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     file: PathBuf,
@@ -44,31 +44,31 @@ impl Drop for Authority {
     }
 }
 
-/// What a server shows.
+/// Kind of certificate that a server presents.
 #[derive(Debug, Clone, Copy)]
-enum Papers {
-    /// For the address it is at.
-    Right,
-    /// For another.
+enum Certificate {
+    /// Valid for the server's address.
+    Valid,
+    /// Issued for the address of another host.
     AnotherHost,
-    /// Once right.
+    /// Issued for the server's address, but expired.
     Expired,
 }
 
-/// A door with TLS in front of a service that has none, and how much came through it.
-struct Door {
+/// A TLS proxy in front of a service without TLS, with the number of bytes that clients sent through it.
+struct TlsProxy {
     address: SocketAddr,
-    let_in: Arc<AtomicUsize>,
+    received: Arc<AtomicUsize>,
 }
 
-impl Door {
-    async fn open(behind: SocketAddr, authority: &Authority, papers: Papers) -> Self {
-        let name = match papers {
-            Papers::Right | Papers::Expired => "127.0.0.1",
-            Papers::AnotherHost => "192.0.2.7",
+impl TlsProxy {
+    async fn start(upstream: SocketAddr, authority: &Authority, kind: Certificate) -> Self {
+        let name = match kind {
+            Certificate::Valid | Certificate::Expired => "127.0.0.1",
+            Certificate::AnotherHost => "192.0.2.7",
         };
         let mut params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
-        if let Papers::Expired = papers {
+        if let Certificate::Expired = kind {
             (params.not_before, params.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(2021, 1, 1));
         }
         let key = KeyPair::generate().expect("a key");
@@ -80,110 +80,120 @@ impl Door {
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
         let address = listener.local_addr().expect("an address");
-        let let_in = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&let_in);
+        let received = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&received);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(pass_on(acceptor.clone(), stream, behind, Arc::clone(&counted)));
+                tokio::spawn(forward(acceptor.clone(), stream, upstream, Arc::clone(&counter)));
             }
         });
-        Self { address, let_in }
+        Self { address, received }
     }
 }
 
-async fn pass_on(acceptor: TlsAcceptor, stream: TcpStream, behind: SocketAddr, let_in: Arc<AtomicUsize>) {
-    let Ok(outside) = acceptor.accept(stream).await else { return };
-    let inside = TcpStream::connect(behind).await.expect("the service is there");
+async fn forward(acceptor: TlsAcceptor, stream: TcpStream, upstream: SocketAddr, received: Arc<AtomicUsize>) {
+    let Ok(client) = acceptor.accept(stream).await else { return };
+    let service = TcpStream::connect(upstream).await.expect("a running service");
     let ((mut from_client, mut to_client), (mut from_service, mut to_service)) =
-        (tokio::io::split(outside), inside.into_split());
+        (tokio::io::split(client), service.into_split());
     let mut bytes = vec![0; 16 * 1024];
-    let asking = async {
+    let requests = async {
         while let Ok(read @ 1..) = from_client.read(&mut bytes).await {
-            let_in.fetch_add(read, Ordering::SeqCst);
+            received.fetch_add(read, Ordering::SeqCst);
             if to_service.write_all(&bytes[..read]).await.is_err() {
                 break;
             }
         }
     };
     tokio::select! {
-        () = asking => {}
+        () = requests => {}
         _ = tokio::io::copy(&mut from_service, &mut to_client) => {}
     }
 }
 
-/// Asks a service through every kind of door. `ask` is told where the door is and which authorities to trust.
-async fn knock(who: &str, behind: SocketAddr, ask: impl AsyncFn(SocketAddr, PathBuf) -> Result<(), CallFailure>) {
-    let ours = Authority::new(&format!("{who}-ours"));
-    let strangers = Authority::new(&format!("{who}-strangers"));
-    let right = Door::open(behind, &ours, Papers::Right).await;
-    ask(right.address, ours.file.clone()).await.unwrap_or_else(|failure| panic!("{who} is let in: {failure}"));
-    assert!(right.let_in.load(Ordering::SeqCst) > 0, "{who}: it went through the door");
-    for (what, issuer, papers) in [
-        ("an authority that is not ours", &strangers, Papers::Right),
-        ("the name of another host", &ours, Papers::AnotherHost),
-        ("papers that have expired", &ours, Papers::Expired),
+/// Calls a service through a proxy with each kind of certificate. `call` receives the proxy's address and the CA file to
+/// trust.
+async fn assert_verifies(
+    client: &str,
+    upstream: SocketAddr,
+    call: impl AsyncFn(SocketAddr, PathBuf) -> Result<(), CallFailure>,
+) {
+    let trusted = Authority::new(&format!("{client}-trusted"));
+    let untrusted = Authority::new(&format!("{client}-untrusted"));
+    let proxy = TlsProxy::start(upstream, &trusted, Certificate::Valid).await;
+    call(proxy.address, trusted.file.clone()).await.unwrap_or_else(|failure| panic!("{client}: {failure}"));
+    assert!(proxy.received.load(Ordering::SeqCst) > 0, "{client}: the call bypassed the proxy");
+    for (case, issuer, certificate) in [
+        ("an unknown authority", &untrusted, Certificate::Valid),
+        ("the name of another host", &trusted, Certificate::AnotherHost),
+        ("an expired certificate", &trusted, Certificate::Expired),
     ] {
-        let door = Door::open(behind, issuer, papers).await;
-        let failure = ask(door.address, ours.file.clone()).await.expect_err(what);
-        assert_eq!(failure.kind, FailureKind::Unreachable, "{who}, {what}: {failure}");
-        assert_eq!(door.let_in.load(Ordering::SeqCst), 0, "{who}, {what}: nothing is sent to whoever it is");
+        let proxy = TlsProxy::start(upstream, issuer, certificate).await;
+        let failure = call(proxy.address, trusted.file.clone()).await.expect_err(case);
+        assert_eq!(failure.kind, FailureKind::Unreachable, "{client}, {case}: {failure}");
+        assert_eq!(
+            proxy.received.load(Ordering::SeqCst),
+            0,
+            "{client}, {case}: bytes were sent to an untrusted server"
+        );
     }
 }
 
-fn told_about_certificates(failure: CallFailure) -> CallFailure {
-    assert!(failure.message.contains("certificate"), "it says what is wrong: {failure}");
+/// Asserts that the failure names the certificate as its cause.
+fn assert_names_certificate(failure: CallFailure) -> CallFailure {
+    assert!(failure.message.contains("certificate"), "{failure}");
     failure
 }
 
 #[tokio::test]
-async fn cml_is_trusted_by_authority_name_and_time() {
+async fn cml_client_verifies_certificates() {
     let system = CmlServer::new(Clock::new(Pace::Manual), cml::Options::default());
     system.power_on();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
-    let behind = listener.local_addr().expect("an address");
+    let upstream = listener.local_addr().expect("an address");
     tokio::spawn(cml::serve_http(listener, system, std::future::pending()));
-    let ask = async |door: SocketAddr, trusted: PathBuf| {
+    let call = async |proxy: SocketAddr, trusted: PathBuf| {
         let mut options = lcm_sdk::providers::cml::Options::default();
         options.security = Security::VerifiedWith(trusted);
-        options.port = door.port();
+        options.port = proxy.port();
         options.timeout = Duration::from_secs(60);
         options.connect_timeout = Duration::from_secs(30);
         let client = CmlClient::new(options).expect("a client");
         let (username, password) = ("admin".to_owned(), Secret::from("admin"));
-        let at = CmlTarget { address: "127.0.0.1".to_owned(), username, password };
-        client.telemetry(&at).await.map(drop).map_err(told_about_certificates)
+        let target = CmlTarget { address: "127.0.0.1".to_owned(), username, password };
+        client.telemetry(&target).await.map(drop).map_err(assert_names_certificate)
     };
-    knock("cml", behind, ask).await;
+    assert_verifies("cml", upstream, call).await;
 }
 
 #[tokio::test]
-async fn the_control_plane_is_trusted_by_authority_name_and_time() {
+async fn control_plane_client_verifies_certificates() {
     let cloud = FakeCloud::start().await.expect("a cloud");
     let key = cloud.endpoints().control_plane_api_key.clone();
-    let behind = cloud.endpoints().control_plane_url.trim_start_matches("http://").parse().expect("an address");
-    let ask = async |door: SocketAddr, trusted: PathBuf| {
-        let mut options = control_plane::Options::new(format!("https://{door}"), Secret::from(key.as_str()));
+    let upstream = cloud.endpoints().control_plane_url.trim_start_matches("http://").parse().expect("an address");
+    let call = async |proxy: SocketAddr, trusted: PathBuf| {
+        let mut options = control_plane::Options::new(format!("https://{proxy}"), Secret::from(key.as_str()));
         (options.authorities, options.retries) = (Some(trusted), Vec::new());
         options.timeout = Duration::from_secs(60);
         let client = ControlPlaneClient::new(options).expect("a client");
-        client.workers(&Scope::active()).await.map(drop).map_err(told_about_certificates)
+        client.workers(&Scope::active()).await.map(drop).map_err(assert_names_certificate)
     };
-    knock("control-plane", behind, ask).await;
+    assert_verifies("control-plane", upstream, call).await;
     cloud.stop().await;
 }
 
 #[tokio::test]
-async fn etcd_is_trusted_by_authority_name_and_time() {
+async fn etcd_client_verifies_certificates() {
     let cloud = FakeCloud::start().await.expect("a cloud");
-    let behind = cloud.endpoints().etcd_endpoint.parse().expect("an address");
-    let ask = async |door: SocketAddr, trusted: PathBuf| {
+    let upstream = cloud.endpoints().etcd_endpoint.parse().expect("an address");
+    let call = async |proxy: SocketAddr, trusted: PathBuf| {
         let tls = EtcdTls::default().with_ca_file(trusted);
-        let mut options = EtcdOptions::new([format!("https://{door}")]);
+        let mut options = EtcdOptions::new([format!("https://{proxy}")]);
         options.tls = Some(tls);
         options.call_timeout = Duration::from_secs(60);
         options.connect_timeout = Duration::from_secs(30);
         Etcd::new(options).expect("a client").list("/").await.map(drop)
     };
-    knock("etcd", behind, ask).await;
+    assert_verifies("etcd", upstream, call).await;
     cloud.stop().await;
 }

@@ -315,7 +315,7 @@ async fn leader_on_fake_etcd_is_replaced_after_a_crash_or_stop() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn controllers_do_not_act_before_etcd_is_available() {
-    let mut etcd = RealEtcd::reserved();
+    let mut etcd = RealEtcd::reserve();
     let group = ControllerGroup::new(Some(etcd.endpoint())).await;
     group.harness.add_worker("w-1", json!({"desired_status": "running"}));
     let processes = [group.controller("first", TTL), group.controller("second", TTL)];
@@ -324,7 +324,7 @@ async fn controllers_do_not_act_before_etcd_is_available() {
     assert!(!processes.iter().any(Process::leads));
     assert_eq!(group.harness.cloud.requests(&RequestFilter::default()), [], "no requests were made");
 
-    etcd.begin().await;
+    etcd.restart().await;
     let runs = || async { group.harness.status("w-1").await == WorkerStatus::Running };
     eventually("w-1 runs", runs).await;
     group.assert_one_active_leader(&["w-1".to_owned()]).await;

@@ -115,7 +115,7 @@ impl Scenario {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn controllers_survive_etcd_faults() {
-    let rounds = proof::how_many("LCM_ETCD_ROUNDS", 1);
+    let rounds = proof::number_from_env("LCM_ETCD_ROUNDS", 1);
     let workers: Vec<_> = (1..=WORKERS).map(|number| format!("w-{number}")).collect();
     let mut scenario = Scenario::start(&workers).await;
     let oracle = LeaderOracle::start(scenario.controllers.iter().map(|process| process.controller().clone()));
