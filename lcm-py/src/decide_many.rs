@@ -12,7 +12,7 @@ use crate::observation::{Observation, Observed, native_observation, parse_state}
 use crate::policy::policy_or_default;
 use crate::python::{is_a, observation_class};
 use crate::results::{self, Decided};
-use crate::worker::{Worker, read_worker};
+use crate::worker::{Worker, read_listed_worker};
 
 /// Workers between two releases of the interpreter lock: a fraction of a millisecond.
 const CHUNK: usize = 1024;
@@ -77,13 +77,19 @@ impl Fleet {
 
     fn decide(&mut self, worker: &Bound<'_, PyAny>, observation: &Bound<'_, PyAny>) -> PyResult<()> {
         let observed = self.observations.get(observation)?;
-        let mut decide = |record: &lcm_sdk::Worker| {
-            let decision = lcm_sdk::decide(record, observed.fit(record), &self.policy, self.now);
-            self.decided.push(Decided { worker_id: record.id.clone(), status: record.status, decision });
+        let index = self.decided.len();
+        let decided = &mut self.decided;
+        let decide = |record: &lcm_sdk::Worker| {
+            let decide = |observation: &_| lcm_sdk::decide(record, observation, &self.policy, self.now);
+            let decision = match observed {
+                Given::State(observed) => decide(observed.fit(record)),
+                Given::Observation(observation) => observation.get().with_fitted(record, decide),
+            };
+            decided.push(Decided { worker_id: record.id.clone(), status: record.status, decision });
         };
         match worker.cast::<Worker>() {
             Ok(worker) => decide(&worker.get().record),
-            Err(_) => decide(&read_worker(worker)?),
+            Err(_) => decide(&read_listed_worker(worker, index)?),
         }
         if self.decided.len().is_multiple_of(CHUNK) {
             worker.py().detach(|| {});
@@ -92,30 +98,31 @@ impl Fleet {
     }
 }
 
-/// Observations that are fitted to one worker after the other.
+/// An observation as given.
+enum Given<'o, 'py> {
+    State(&'o mut Observed),
+    Observation(Bound<'py, Observation>),
+}
+
+/// Observations of a state alone: one for each state, shared by all workers in that state.
 #[derive(Default)]
 struct Observations {
-    /// One for each state, shared by all workers in that state.
     by_state: [Option<Box<Observed>>; Ec2State::ALL.len()],
-    /// The latest `lcm.Observation`.
-    latest: Option<(Py<Observation>, Box<Observed>)>,
 }
 
 impl Observations {
-    fn get(&mut self, observation: &Bound<'_, PyAny>) -> PyResult<&mut Observed> {
+    fn get<'py>(&mut self, observation: &Bound<'py, PyAny>) -> PyResult<Given<'_, 'py>> {
         if let Ok(word) = observation.cast::<PyString>() {
             let state = parse_state(word, "an observation")?;
-            return Ok(self.by_state[state as usize].get_or_insert_with(|| Box::new(Observed::from_state(state))));
+            let observed = &mut self.by_state[state as usize];
+            return Ok(Given::State(observed.get_or_insert_with(|| Box::new(Observed::from_state(state)))));
         }
         if !is_a(observation, observation_class(observation.py())?) {
             let found = observation.get_type().name().map_or_else(|_| "?".to_owned(), |name| name.to_string());
             let accepted = "lcm.Observation, or EC2's word for the state of the instance";
             return Err(PyTypeError::new_err(format!("an observation is a {found}; accepted: {accepted}")));
         }
-        let native = native_observation(observation)?;
-        let latest = self.latest.take().filter(|(known, _)| known.is(&native));
-        let fresh = || (native.clone().unbind(), Box::new(native.get().observed()));
-        Ok(&mut self.latest.insert(latest.unwrap_or_else(fresh)).1)
+        native_observation(observation).map(Given::Observation)
     }
 }
 

@@ -63,9 +63,10 @@ pub(crate) fn decide(
     let now = moment_or_now(now)?;
     let policy = native_policy(policy)?;
     let policy = policy.as_ref().map_or(&*DEFAULT, |policy| &policy.get().policy);
-    let mut observed = native_observation(observation)?.get().observed();
-    let mut decide = |record: &lcm_sdk::Worker| {
-        let decision = lcm_sdk::decide(record, observed.fit(record), policy, now);
+    let observation = native_observation(observation)?;
+    let decide = |record: &lcm_sdk::Worker| {
+        let decision =
+            observation.get().with_fitted(record, |observation| lcm_sdk::decide(record, observation, policy, now));
         decided(record, decision)
     };
     match worker.cast::<Worker>() {
@@ -81,9 +82,8 @@ fn decided(worker: &lcm_sdk::Worker, decision: lcm_sdk::Decision) -> Decision {
 /// Returns for each worker whether it may take a new session.
 #[pyfunction]
 pub(crate) fn eligible(workers: &Bound<'_, PyAny>) -> PyResult<Vec<bool>> {
-    let is_eligible =
-        |worker: PyResult<Bound<'_, PyAny>>| Ok(eligibility(&read_worker(&worker?)?) == Eligibility::Eligible);
-    workers.try_iter()?.map(is_eligible).collect()
+    let workers = read_workers(workers)?;
+    Ok(workers.iter().map(|worker| eligibility(worker) == Eligibility::Eligible).collect())
 }
 
 /// Decides to begin a drain.

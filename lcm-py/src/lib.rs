@@ -14,6 +14,7 @@ mod decide_many;
 mod decisions;
 mod events;
 mod fake_cloud;
+mod input;
 mod logs;
 mod metrics;
 mod observation;

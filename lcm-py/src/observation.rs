@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use lcm_sdk::lifecycle::{CloudMetrics, CmlMetrics, IdleReport, ParseEnumError, RegistrationStatus};
 use lcm_sdk::{CallFailure, Ec2State, FailureKind, FleetView, Image, Instance, Lookup, Session, Template, Timestamp};
+use parking_lot::Mutex;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -11,14 +12,14 @@ use pyo3::types::{PyDict, PyString};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::convert::{to_moment, to_value};
+use crate::convert::to_value;
+use crate::input::to_moment;
 use crate::python::{absent_class, call_failure_class, invalid_argument, invalid_record, is_a};
 
 /// The parsed form of an `lcm.Observation`.
 #[pyclass(frozen, module = "lcm._lcm")]
 pub(crate) struct Observation {
-    observation: lcm_sdk::Observation,
-    identity: Identity,
+    observed: Mutex<Observed>,
 }
 
 /// Identity of the observed instance.
@@ -64,14 +65,18 @@ impl Observation {
             idle_checked_at: moment("idle_checked_at")?,
             fleet: read_lookup(&field("fleet")?, "fleet", read_fleet)?,
         };
-        Ok(Self { observation, identity })
+        Ok(Self { observed: Mutex::new(Observed { observation, by_tag: None, identity }) })
     }
 }
 
 impl Observation {
-    /// Returns a copy that can be adapted to one worker after the other.
-    pub(crate) fn observed(&self) -> Observed {
-        Observed { observation: self.observation.clone(), by_tag: None, identity: self.identity }
+    /// Decides with the observation of this worker. Fitted in place: a copy would cost more than the decision.
+    pub(crate) fn with_fitted<R>(
+        &self,
+        worker: &lcm_sdk::Worker,
+        decide: impl FnOnce(&lcm_sdk::Observation) -> R,
+    ) -> R {
+        decide(self.observed.lock().fit(worker))
     }
 }
 

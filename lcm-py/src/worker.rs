@@ -1,5 +1,6 @@
 //! `lcm.Worker`: an immutable record.
 
+use std::fmt::Display;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use chrono::{DateTime, Utc};
@@ -8,9 +9,11 @@ use lcm_sdk::{InstanceId, Secret};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
+use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
 use crate::convert::{to_python, to_value};
+use crate::input::Input;
 use crate::python::{desired_status, invalid_record, worker_status};
 
 /// Names of the fields that the constructor accepts, as in the control plane's JSON.
@@ -351,16 +354,27 @@ impl Worker {
 
 /// Reads an `lcm.Worker` or the control plane's dict.
 pub(crate) fn read_worker(object: &Bound<'_, PyAny>) -> PyResult<lcm_sdk::Worker> {
+    read_worker_at(object, "worker")
+}
+
+/// Reads an item of a list of workers. The index names it in errors, for records without an id too.
+pub(crate) fn read_listed_worker(object: &Bound<'_, PyAny>, index: usize) -> PyResult<lcm_sdk::Worker> {
+    read_worker_at(object, format_args!("workers[{index}]"))
+}
+
+fn read_worker_at(object: &Bound<'_, PyAny>, path: impl Display) -> PyResult<lcm_sdk::Worker> {
     if let Ok(worker) = object.cast::<Worker>() {
         return Ok(worker.get().record.clone());
     }
-    let value = to_value(object, "worker")?;
-    value.try_into().map_err(|error| invalid_record(object.py(), &error))
+    let input = Input::read(object, path)?;
+    // Deserializing keeps only the text of an error. A record that cannot be parsed is read again for the field.
+    lcm_sdk::Worker::deserialize(&input)
+        .or_else(|_| input.to_value()?.try_into().map_err(|error| invalid_record(object.py(), &error)))
 }
 
 /// Reads many workers.
 pub(crate) fn read_workers(workers: &Bound<'_, PyAny>) -> PyResult<Vec<lcm_sdk::Worker>> {
-    workers.try_iter()?.map(|worker| read_worker(&worker?)).collect()
+    workers.try_iter()?.enumerate().map(|(index, worker)| read_listed_worker(&worker?, index)).collect()
 }
 
 fn accept(name: &Bound<'_, PyAny>) -> PyResult<String> {

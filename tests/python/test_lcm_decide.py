@@ -5,13 +5,19 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import re
+from collections import ChainMap, OrderedDict
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
+from enum import StrEnum
+from types import MappingProxyType
 from typing import Any
 
 import lcm
 import lcm.enums
+import numpy
 import pytest
+from lcm.values import FrozenMap
 
 NOW = datetime(2026, 2, 6, 8, tzinfo=UTC)
 RECORD: dict[str, Any] = {
@@ -93,14 +99,100 @@ def test_replaced_field_is_validated() -> None:
     ],
 )
 def test_invalid_record_is_explained(record: Any, error: type[Exception], message: str) -> None:
-    # A stored record is validated as a whole; a decision only reads the fields it depends on.
-    readers: list[Callable[[Any], object]] = [lcm.Worker.from_dict]
-    if not isinstance(record, dict) or not record.keys() & {"rack", "x", 3}:
-        readers.append(lambda record: lcm.decide(record, lcm.Observation()))
+    readers: list[Callable[[Any], object]] = [
+        lcm.Worker.from_dict,
+        lambda record: lcm.decide(record, lcm.Observation()),
+        lambda record: lcm.initiate_drain(record, reason="maintenance", requested_by="alice"),
+    ]
     for read in readers:
         with pytest.raises(error) as raised:
             read(record)
         assert message in str(raised.value)
+
+
+def test_invalid_record_in_a_list_is_named_by_its_index() -> None:
+    fleet = [RECORD, {**RECORD, "rack": {1, 2}}]
+    readers: list[Callable[[Any], object]] = [
+        lambda fleet: lcm.decide_many(fleet, "stopped"),
+        lcm.eligible_workers,
+        lambda fleet: lcm.find_orphans(fleet, [], region="us-east-1"),
+    ]
+    for read in readers:
+        with pytest.raises(TypeError, match=r"workers\[1\]\.rack is a set; accepted: text, a number"):
+            read(fleet)
+        with pytest.raises(lcm.InvalidRecord, match='worker "w-9": field `status` is 7; accepted: pending'):
+            read([RECORD, {"id": "w-9", "status": 7}])
+
+
+class Rack(StrEnum):
+    BLUE = "blue"
+
+
+class Text(str):
+    __slots__ = ()
+
+
+class OtherDelta(timedelta):
+    """A duration whose parts mean something else, as of libraries that count months."""
+
+    @property
+    def days(self) -> int:
+        return 0
+
+
+class OtherDatetime(datetime):
+    def __sub__(self, other: Any) -> Any:
+        return OtherDelta(0)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        OrderedDict(RECORD),
+        MappingProxyType(RECORD),
+        ChainMap({}, RECORD),
+        FrozenMap(RECORD),
+        lcm.Worker.from_dict(RECORD),
+        {Text(name): Text(value) if isinstance(value, str) else value for name, value in RECORD.items()},
+    ],
+    ids=lambda record: type(record).__name__,
+)
+def test_records_of_other_classes_are_read_alike(record: Any) -> None:
+    seen = lcm.Observation(ec2="stopped")
+    expected = lcm.decide(RECORD, seen, now=NOW)
+    assert lcm.decide(record, seen, now=NOW) == expected
+    assert lcm.decide_many([record], seen, now=NOW)[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (Rack.BLUE, "blue"),
+        (numpy.float64(0.5), 0.5),
+        (numpy.str_("blue"), "blue"),
+        (True, True),
+        (2**64 - 1, 2**64 - 1),
+        (-(2**63), -(2**63)),
+        ((1, None), [1, None]),
+        (lcm.Session("s-1", "running"), lcm.Session("s-1", "running").to_dict()),
+        (NOW.astimezone(timezone(timedelta(hours=-8))), "2026-02-06T08:00:00Z"),
+        (OtherDatetime(2026, 2, 6, 8, tzinfo=UTC), "2026-02-06T08:00:00Z"),
+    ],
+)
+def test_value_of_an_unknown_field_is_kept(given: Any, kept: Any) -> None:
+    assert lcm.Worker.from_dict({**RECORD, "rack": given}).to_dict()["rack"] == kept
+
+
+def test_datetime_outside_the_calendar_overflows() -> None:
+    early = datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=5)))
+    late = datetime(9999, 12, 31, 23, tzinfo=timezone(timedelta(hours=-5)))
+    for moment in (early, late):
+        with pytest.raises(OverflowError, match=f"now is {re.escape(str(moment))}; accepted: a datetime in the years"):
+            lcm.decide(RECORD, lcm.Observation(ec2="stopped"), now=moment)
+        with pytest.raises(OverflowError, match=r"worker\.created_at is "):
+            lcm.Worker.from_dict({**RECORD, "created_at": moment})
+    first = datetime(1, 1, 1, tzinfo=UTC)
+    assert lcm.Worker.from_dict({**RECORD, "created_at": first}).created_at == first
 
 
 def test_recursive_record_is_refused() -> None:

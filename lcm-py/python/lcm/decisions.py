@@ -103,7 +103,8 @@ def decide_many(
     """Decide about a whole fleet: one observation for all workers, or one for each.
 
     An observation may be an EC2 state alone. It stands for an instance in that state, with the id and the addresses of
-    the record. Fields that no decision depends on are not read and not validated.
+    the record. A dict is parsed whole, as by ``Worker.from_dict``: a field with an invalid value raises
+    ``InvalidRecord``, and an unknown field is accepted.
 
     >>> import lcm
     >>> fleet = [{"id": f"w-{n}", "status": "running", "ec2_instance_id": f"i-{n}"} for n in range(3)]

@@ -10,7 +10,7 @@ use pyo3::types::PyTuple;
 
 use super::world::World;
 use crate::bridge::Bridge;
-use crate::convert::to_moment;
+use crate::input::to_moment;
 use crate::metrics::PythonMetrics;
 use crate::observation::read_list;
 use crate::port_results::{plain, refused, tuple};
