@@ -130,7 +130,7 @@ asyncio.run(main())
 """
     with running(live_cloud, "-c", script) as process:
         assert process.stdout is not None
-        assert process.stdout.readline().startswith("0 of 0 looked at")
+        assert process.stdout.readline().startswith("0 of 0 reconciled")
         code, _, errors = end(process, signal.SIGINT)
     assert code != 0 and errors.rstrip().endswith("KeyboardInterrupt")
     take_over(live_cloud)

@@ -85,8 +85,10 @@ def test_policy_limits_the_marked_records(fake_cloud: FakeCloud, lcm_clients: lc
     report = lcm.collect_orphans(clients=lcm_clients, policy=careful)
     assert report.terminated == GONE[:4]
     assert [verdict.conclusion.value for verdict in report.regions[0].verdicts].count("deferred") == 6
-    assert report.regions[0].notes == ("As many are marked as one pass may mark; left for the next one: 6.",)
-    assert "left for the next one: 6" in report.regions[0]._repr_html_()
+    assert report.regions[0].notes == (
+        "This run has reached its limit of terminations; orphans left for the next run: 6.",
+    )
+    assert "left for the next run: 6" in report.regions[0]._repr_html_()
     assert len(lcm.collect_orphans(clients=lcm_clients, policy=careful).terminated) == 4
     assert len(lcm.collect_orphans(clients=lcm_clients, policy=careful).terminated) == 2
 
@@ -99,7 +101,7 @@ def test_empty_region_is_frozen_unless_its_subnet_is_visible(fake_cloud: FakeClo
     report = lcm.collect_orphans(clients=fake_cloud.clients({"AWS_REGION_CONFIGS": "{}"}))
     region = report.regions[0]
     assert region.is_frozen and report.orphans == report.terminated == () and ended(fake_cloud) == []
-    assert "The region is frozen: the scan shows no instance at all" in str(report)
+    assert "The region is frozen: the scan shows no instance, as with wrong credentials" in str(report)
     assert "frozen" in region.verdicts[0].why and "frozen" in report._repr_html_()
     # With the configured subnet visible, the credentials are right and the region is empty.
     assert len(lcm.collect_orphans(clients=fake_cloud.clients()).terminated) == 3

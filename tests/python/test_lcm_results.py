@@ -109,7 +109,18 @@ def test_optional_fields_have_defaults() -> None:
 
 
 def test_reports_summarize_themselves() -> None:
-    assert str(RESULTS[-1]) == "2 of 3 looked at in 60 s (2 success); not in time: w-3"
+    assert str(RESULTS[-1]) == "2 of 3 reconciled in 60 s (2 success); unfinished: w-3"
     assert str(REGION) == "us-east-1: 1 seen, 2 imported, 1 to reconcile, 0 marked terminated."
     assert RESULTS[-2].orphans == ("w-1",) and not RESULTS[-1].is_complete
     assert VERDICT.why == "EC2 reports that the instance does not exist"
+
+
+@pytest.mark.parametrize("conclusion", lcm.Conclusion)
+def test_each_conclusion_has_a_sentence(conclusion: lcm.Conclusion) -> None:
+    assert len(lcm.Verdict("w-1", "i-1", conclusion).why.split()) >= 5
+
+
+def test_unknown_conclusion_has_no_sentence() -> None:
+    unknown: Any = "lost"
+    with pytest.raises(ValueError, match='"lost" is not a conclusion; accepted: orphan, alive, '):
+        _ = lcm.Verdict("w-1", "i-1", unknown).why

@@ -1,9 +1,11 @@
 //! Reports of garbage collection, discovery and sweeps.
 #![expect(clippy::too_many_arguments, reason = "fields of Python classes")]
 
+use lcm_sdk::lifecycle::ParseEnumError;
 use lcm_sdk::lifecycle::orphans::Conclusion;
 use lcm_sdk::reconciler::Mode;
 use lcm_sdk::{CallFailure, WorkerId};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
@@ -25,16 +27,11 @@ result_class! {
     /// The conclusion as a sentence.
     #[getter]
     fn why(&self, py: Python<'_>) -> PyResult<&'static str> {
-        Ok(match self.text(py, "conclusion")?.as_str() {
-            "orphan" => "EC2 reports that the instance does not exist",
-            "alive" => "EC2 describes the instance; the filters of the scan exclude it",
-            "unknown" => "the call to EC2 failed, so nothing is concluded",
-            "young" => "the launch is recent or its time is unknown, so EC2 may not return the instance yet",
-            "protected" => "the instance has the tag lcm:protect",
-            "frozen" => "the region is frozen: its scan is empty, as with wrong credentials",
-            "deferred" => "the instance is gone, but this run has reached its limit; the next run continues",
-            _ => "",
-        })
+        let conclusion: Conclusion = self
+            .text(py, "conclusion")?
+            .parse()
+            .map_err(|error: ParseEnumError| PyValueError::new_err(error.to_string()))?;
+        Ok(conclusion.sentence())
     }
 }
 
@@ -187,7 +184,7 @@ result_class! {
         let unfinished: Vec<String> = self.value(py, "unfinished")?.extract()?;
         let listed: usize = self.value(py, "listed")?.extract()?;
         let seconds = self.value(py, "took")?.call_method0("total_seconds")?.call_method1("__format__", (".3g",))?;
-        let mut text = format!("{} of {listed} looked at in {seconds} s", listed - unfinished.len());
+        let mut text = format!("{} of {listed} reconciled in {seconds} s", listed - unfinished.len());
         let outcomes = self.value(py, "outcomes")?.call_method0("items")?;
         let outcomes = outcomes.try_iter()?.map(|entry| {
             let (outcome, reconciles): (Bound<'_, PyAny>, usize) = entry?.extract()?;
@@ -198,7 +195,7 @@ result_class! {
             text += &format!(" ({})", outcomes.join(", "));
         }
         if !unfinished.is_empty() {
-            text += &format!("; not in time: {}", unfinished.join(", "));
+            text += &format!("; unfinished: {}", unfinished.join(", "));
         }
         Ok(text)
     }
@@ -235,18 +232,20 @@ fn notes(report: &RegionReport, py: Python<'_>) -> PyResult<Vec<String>> {
     let mut notes = Vec::new();
     let error = report.value(py, "error")?;
     if !error.is_none() {
-        notes.push(format!("A call failed: {error}. After a scan that is not complete nothing is concluded."));
+        notes.push(format!("A call failed: {error}. Nothing is concluded from an incomplete scan."));
     }
     let frozen = count(report, py, Conclusion::Frozen)?;
     if frozen > 0 {
         notes.push(format!(
-            "The region is frozen: the scan shows no instance at all, as wrong credentials would make it look, but \
-             {frozen} records have one. It thaws when the region's subnet is visible."
+            "The region is frozen: the scan shows no instance, as with wrong credentials, but {frozen} records name one. \
+             The region thaws when its subnet is visible."
         ));
     }
     let deferred = count(report, py, Conclusion::Deferred)?;
     if deferred > 0 {
-        notes.push(format!("As many are marked as one pass may mark; left for the next one: {deferred}."));
+        notes.push(format!(
+            "This run has reached its limit of terminations; orphans left for the next run: {deferred}."
+        ));
     }
     Ok(notes)
 }

@@ -71,6 +71,21 @@ vocabulary! {
     }
 }
 
+impl Conclusion {
+    /// The conclusion as a sentence for reports.
+    pub const fn sentence(self) -> &'static str {
+        match self {
+            Self::Orphan => "EC2 reports that the instance does not exist",
+            Self::Alive => "EC2 describes the instance; the filters of the scan exclude it",
+            Self::Unknown => "the call to EC2 failed, so nothing is concluded",
+            Self::Young => "the launch is recent or its time is unknown, so EC2 may not return the instance yet",
+            Self::Protected => "the instance has the tag lcm:protect",
+            Self::Frozen => "the region is frozen: its scan is empty, as with wrong credentials",
+            Self::Deferred => "the instance is gone, but this run has reached its limit; the next run continues",
+        }
+    }
+}
+
 /// Result of garbage collection in a region.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[must_use = "verdicts do nothing until their patches are written"]
