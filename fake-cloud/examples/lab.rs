@@ -1,6 +1,6 @@
 //! One CML and one control plane on free ports, for tests in other languages.
 //!
-//! Prints one line of JSON, then serves until its standard input ends, so it never outlives whoever started it.
+//! Prints one line of JSON, then serves until its standard input ends, so it never outlives its parent process.
 //! Options: `--version 2.10.0+build.1`, `--token-seconds 5`, `--stage-seconds 60` (how long each stage of booting
 //! takes), `--clock x60`.
 

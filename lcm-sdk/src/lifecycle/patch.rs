@@ -78,7 +78,7 @@ pub enum Route {
     Terminate,
     /// Draining has its own call, which is refused unless the worker runs.
     Drain,
-    /// Cancelling a drain has its own call.
+    /// Canceling a drain has its own call.
     CancelDrain,
 }
 
