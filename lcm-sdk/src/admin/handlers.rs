@@ -8,14 +8,12 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderName, Method, StatusCode, Uri};
-use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::auth::{self, AccessPolicy};
 use super::source::{AdminSource, ControllerStats, NotReady, ResourceStatus, Triggered};
 use crate::telemetry::Telemetry;
 
@@ -39,7 +37,7 @@ pub(crate) struct AdminState {
 
 type SharedState = State<Arc<AdminState>>;
 
-pub(crate) fn router(state: AdminState, policy: Arc<AccessPolicy>) -> axum::Router {
+pub(crate) fn router(state: AdminState) -> axum::Router {
     axum::Router::new()
         .route("/admin/stats", get(stats))
         .route("/admin/resources", get(resources))
@@ -50,7 +48,6 @@ pub(crate) fn router(state: AdminState, policy: Arc<AccessPolicy>) -> axum::Rout
         .route("/readyz", get(readyz))
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
-        .layer(middleware::from_fn_with_state(policy, auth::authorize))
         .with_state(Arc::new(state))
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use axum::middleware;
 use axum::serve::Listener;
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -14,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep};
 
-use super::auth::{AccessPolicy, AdminOptions, Exposure, is_local};
+use super::auth::{self, AccessPolicy, AdminOptions, Exposure, is_local};
 use super::handlers::{self, AdminState};
 use super::source::AdminSource;
 use crate::controller::shutdown::Shutdown;
@@ -116,7 +117,8 @@ impl AdminServer {
     pub async fn run(self, source: Arc<dyn AdminSource>, telemetry: Telemetry, shutdown: Shutdown) {
         tracing::info!(target: "lcm::admin", address = %self.address, "the admin server listens");
         let policy = AccessPolicy::new(self.address, self.key.as_ref());
-        let router = handlers::router(AdminState { source, telemetry, started: Instant::now() }, policy);
+        let router = handlers::router(AdminState { source, telemetry, started: Instant::now() })
+            .layer(middleware::from_fn_with_state(policy, auth::authorize));
         let requested = shutdown.clone();
         let serving = axum::serve(BoundedListener::new(self.listener), router)
             .with_graceful_shutdown(async move { requested.requested().await });

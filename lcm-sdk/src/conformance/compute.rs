@@ -9,7 +9,7 @@ use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::ids::InstanceId;
 use crate::lifecycle::instance::{Instance, WORKER_ID_TAG};
 use crate::lifecycle::launch::LaunchPlan;
-use crate::lifecycle::observation::Lookup;
+use crate::lifecycle::lookup::Lookup;
 use crate::lifecycle::status::Ec2State;
 use crate::ports::{Compute, DiscoveryFilter};
 

@@ -4,7 +4,8 @@ use async_trait::async_trait;
 
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::ids::InstanceId;
-use crate::lifecycle::observation::{CloudMetrics, Lookup};
+use crate::lifecycle::lookup::Lookup;
+use crate::lifecycle::observation::CloudMetrics;
 use crate::lifecycle::time::Timestamp;
 use crate::ports::Metrics;
 

@@ -11,13 +11,13 @@ use super::event::{Event, Notice};
 use super::failure::CallFailure;
 use super::ids::InstanceId;
 use super::instance::Instance;
-use super::launch::LaunchPlan;
 use super::license::LicenseReport;
 use super::outcome::{Outcome, Requeue};
 use super::reason::{Detail, Reason, ReasonCode};
 use super::status::{DesiredStatus, WorkerStatus};
 use super::time::Timestamp;
 use super::transition::{EdgeKind, Transition};
+use super::worker::LaunchPlan;
 
 /// The decision about a worker: a transition, effects, and the reason for them.
 ///

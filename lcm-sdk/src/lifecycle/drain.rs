@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use super::context::{HandlerContext, Located};
 use super::decision::{Change, Decision};
 use super::effect::{Effect, IfRefused};
 use super::event::{Event, SessionEnd};
-use super::handlers::context::{HandlerContext, Located};
 use super::ids::WorkerId;
-use super::observation::Lookup;
+use super::lookup::Lookup;
 use super::policy::Policy;
 use super::reason::{Detail, Reason, ReasonCode};
 use super::session::{Session, SessionStanding};

@@ -9,11 +9,11 @@ use super::event::{Event, SessionEnd};
 use super::failure::CallFailure;
 use super::idle::{AutoPause, IdleReport};
 use super::ids::{InstanceId, SessionId};
-use super::launch::LaunchPlan;
 use super::license::{LicenseReport, Submission};
 use super::observation::{CloudMetrics, CmlMetrics};
 use super::time::Timestamp;
 use super::wire_enum::vocabulary;
+use super::worker::LaunchPlan;
 
 /// One change to the cloud, a record or a session. Effects are carried out in order; [`Effect::stops_the_rest`] and
 /// [`Effect::blocks_the_transition`] return the consequences of a failure.

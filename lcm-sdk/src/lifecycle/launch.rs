@@ -10,36 +10,13 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::instance::{Image, Instance, MANAGED_BY, MANAGED_BY_TAG, TEMPLATE_NAME_TAG, WORKER_ID_TAG};
 use super::region::RegionConfig;
 use super::template::Template;
+pub use super::worker::LaunchPlan;
 use super::worker::Worker;
-
-/// All parameters of a launch, down to the token. Equal plans are equal bytes on the wire.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LaunchPlan {
-    /// AWS region of the instance.
-    pub region: String,
-    /// Id of the AMI.
-    pub image_id: String,
-    /// The instance type.
-    pub instance_type: String,
-    /// Id of the subnet.
-    pub subnet_id: String,
-    /// The security groups.
-    pub security_group_ids: Vec<String>,
-    /// The key pair, if any.
-    pub key_name: Option<String>,
-    /// Tags, set by the launch call itself so that no instance exists without its owner's name.
-    pub tags: BTreeMap<String, String>,
-    /// Number of ended launches of this worker before this one.
-    pub generation: u32,
-    /// EC2's idempotency token: at most 64 ASCII characters.
-    pub client_token: String,
-}
 
 impl LaunchPlan {
     /// Plans the launch of a worker.

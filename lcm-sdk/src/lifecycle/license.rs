@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 use super::json::{FieldError, Fields};
-use super::observation::Lookup;
+use super::lookup::Lookup;
 use super::secret::Secret;
 use super::wire_enum::vocabulary;
 

@@ -22,6 +22,7 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::wildcard_enum_match_arm)]
 
 pub(crate) mod backoff;
+pub(crate) mod context;
 pub(crate) mod counters;
 pub(crate) mod decision;
 pub mod discovery;
@@ -37,6 +38,7 @@ pub(crate) mod instance;
 pub(crate) mod json;
 pub mod launch;
 pub(crate) mod license;
+pub(crate) mod lookup;
 pub(crate) mod observation;
 pub mod orphans;
 pub(crate) mod outcome;
@@ -70,7 +72,8 @@ pub use ids::{InstanceId, SessionId, WorkerId};
 pub use instance::{Image, Instance, MANAGED_BY, MANAGED_BY_TAG, PROTECT_TAG, TEMPLATE_NAME_TAG, WORKER_ID_TAG};
 pub use json::FieldError;
 pub use license::{License, LicenseOperation, LicenseReport, RegistrationStatus, Submission};
-pub use observation::{CloudMetrics, CmlMetrics, Lookup, Observation};
+pub use lookup::Lookup;
+pub use observation::{CloudMetrics, CmlMetrics, Observation};
 pub use outcome::{Outcome, Requeue, RequeueKind};
 pub use patch::{DrainRequest, Patch, Route, Termination};
 pub use policy::{ExternalStopPolicy, OrphanPolicy, Policy, ScaleDownPolicy};

@@ -16,7 +16,7 @@ use super::discovery::{Completeness, Scan};
 use super::event::Event;
 use super::ids::{InstanceId, WorkerId};
 use super::instance::Instance;
-use super::observation::Lookup;
+use super::lookup::Lookup;
 use super::patch::{Patch, Termination};
 use super::policy::Policy;
 use super::status::{Ec2State, WorkerStatus};

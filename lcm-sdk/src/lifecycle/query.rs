@@ -8,8 +8,9 @@ use std::fmt;
 use super::idle;
 use super::instance::first_live;
 use super::license::LicenseOperation;
-use super::observation::{Lookup, Observation};
-use super::policy::Policy;
+use super::lookup::Lookup;
+use super::observation::Observation;
+use super::policy::{Policy, ScaleDownPolicy};
 use super::scale_down;
 use super::status::{DesiredStatus, Ec2State, WorkerStatus};
 use super::time::{self, Timestamp};
@@ -107,11 +108,11 @@ pub fn queries(worker: &Worker, seen: &Observation, policy: &Policy, now: Timest
         | WorkerStatus::Starting
         | WorkerStatus::Stopped
         | WorkerStatus::Terminating
-        | WorkerStatus::Unknown => whereabouts(worker, seen),
+        | WorkerStatus::Unknown => locate(worker, seen),
         WorkerStatus::Failed if worker.desired_status == Some(DesiredStatus::Terminated) => {
             match worker.ec2_instance_id {
                 Some(_) => Queries::NONE,
-                None => whereabouts(worker, seen),
+                None => locate(worker, seen),
             }
         }
         WorkerStatus::Failed => Queries::NONE,
@@ -120,7 +121,7 @@ pub fn queries(worker: &Worker, seen: &Observation, policy: &Policy, now: Timest
 }
 
 /// Looks the instance up by id, or by tag if the record names none.
-fn whereabouts(worker: &Worker, seen: &Observation) -> Queries {
+fn locate(worker: &Worker, seen: &Observation) -> Queries {
     if worker.ec2_instance_id.is_some() {
         Queries::NONE.and_if(seen.instance.is_not_requested(), Query::Instance)
     } else {
@@ -129,7 +130,7 @@ fn whereabouts(worker: &Worker, seen: &Observation) -> Queries {
 }
 
 fn for_pending(worker: &Worker, seen: &Observation, policy: &Policy) -> Queries {
-    let first = whereabouts(worker, seen);
+    let first = locate(worker, seen);
     if !first.is_empty() || worker.ec2_instance_id.is_some() {
         return first;
     }
@@ -137,12 +138,12 @@ fn for_pending(worker: &Worker, seen: &Observation, policy: &Policy) -> Queries 
         None | Some(DesiredStatus::Running) => true,
         Some(DesiredStatus::Stopped | DesiredStatus::Terminated) => false,
     };
-    let nobody = match &seen.tagged {
+    let none_launched = match &seen.tagged {
         Lookup::Found(instances) => first_live(instances).is_none(),
         Lookup::Absent => true,
         Lookup::NotRequested | Lookup::Unknown(_) => false,
     };
-    if !launching || !nobody || worker.notes.launch_plan.is_some() || worker.template_name.is_none() {
+    if !launching || !none_launched || worker.notes.launch_plan.is_some() || worker.template_name.is_none() {
         return Queries::NONE;
     }
     let template = Queries::NONE.and_if(seen.template.is_not_requested(), Query::Template);
@@ -155,7 +156,7 @@ fn for_running(worker: &Worker, seen: &Observation, policy: &Policy, now: Timest
         Some(DesiredStatus::Stopped | DesiredStatus::Terminated) => return Queries::NONE,
         None | Some(DesiredStatus::Running) => {}
     }
-    let first = whereabouts(worker, seen);
+    let first = locate(worker, seen);
     if !first.is_empty() {
         return first;
     }
@@ -178,11 +179,30 @@ fn for_running(worker: &Worker, seen: &Observation, policy: &Policy, now: Timest
                 && idle::check_is_due(worker, seen.idle_checked_at, policy.idle_detection_interval, now),
             Query::Telemetry,
         );
-    if together.is_empty() { scale_down::queries(seen, &policy.scale_down, now) } else { together }
+    if together.is_empty() { for_scale_down(seen, &policy.scale_down, now) } else { together }
+}
+
+/// The fleet before the sessions, and neither for a worker in use.
+fn for_scale_down(seen: &Observation, policy: &ScaleDownPolicy, now: Timestamp) -> Queries {
+    let candidate = seen
+        .idle
+        .found()
+        .is_some_and(|report| policy.enabled && report.is_conclusive() && scale_down::worker_guards(report).is_none());
+    match &seen.fleet {
+        Lookup::NotRequested if candidate => Queries::NONE.and(Query::Fleet),
+        Lookup::Found(fleet)
+            if candidate
+                && seen.sessions.is_not_requested()
+                && scale_down::fleet_guards(fleet, policy, now).is_none() =>
+        {
+            Queries::NONE.and(Query::Sessions)
+        }
+        Lookup::NotRequested | Lookup::Found(_) | Lookup::Absent | Lookup::Unknown(_) => Queries::NONE,
+    }
 }
 
 fn for_draining(worker: &Worker, seen: &Observation) -> Queries {
-    let first = whereabouts(worker, seen);
+    let first = locate(worker, seen);
     let Some(instance) = seen.instance_of(worker).filter(|_| first.is_empty()) else { return first };
     let sessions = Queries::NONE.and_if(seen.sessions.is_not_requested(), Query::Sessions);
     match instance.state {
@@ -196,8 +216,8 @@ fn for_draining(worker: &Worker, seen: &Observation) -> Queries {
 }
 
 fn for_stopping(worker: &Worker, seen: &Observation) -> Queries {
-    let first = whereabouts(worker, seen);
-    if !first.is_empty() || !super::handlers::spares_sessions(worker) {
+    let first = locate(worker, seen);
+    if !first.is_empty() || !scale_down::stop_spares_sessions(worker) {
         return first;
     }
     let is_up = seen.instance_of(worker).is_some_and(|instance| instance.state == Ec2State::Running);

@@ -8,15 +8,15 @@ use super::effect::{Effect, EffectResult, IfLaunchRefused};
 use super::event::{Audit, Event, Notice, SessionEnd};
 use super::failure::{CallFailure, FailureKind};
 use super::idle::IdleReport;
-use super::launch::LaunchPlan;
 use super::license::{AttemptNote, LicenseReport, Submission};
-use super::observation::Lookup;
+use super::lookup::Lookup;
 use super::outcome::{Outcome, Requeue};
 use super::patch::{DrainRequest, Patch, Termination};
 use super::reason::{Detail, Reason, ReasonCode};
 use super::status::WorkerStatus;
 use super::time::Timestamp;
 use super::transition::{EdgeKind, Transition};
+use super::worker::LaunchPlan;
 use super::worker::Worker;
 
 /// A decision and the results of its effects.

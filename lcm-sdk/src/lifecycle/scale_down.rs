@@ -4,11 +4,12 @@ use serde::Serialize;
 
 use super::fleet::FleetView;
 use super::idle::IdleReport;
-use super::observation::{Lookup, Observation};
+use super::lookup::Lookup;
 use super::policy::ScaleDownPolicy;
-use super::query::{Queries, Query};
 use super::session::{KnownSessionState, Session, SessionStanding, SessionState};
+use super::status::DesiredStatus;
 use super::time::{self, Timestamp};
+use super::worker::Worker;
 
 /// Verdict of scale-down on an idle worker. Each has its label in the audit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -92,24 +93,8 @@ pub fn evaluate(
         .or_else(|| fleet.found().and(sessions.found()).map(|sessions| session_checks(sessions, policy, now)))
 }
 
-/// The queries of scale-down: the fleet before the sessions, and neither for a worker in use.
-pub(crate) fn queries(seen: &Observation, policy: &ScaleDownPolicy, now: Timestamp) -> Queries {
-    let candidate = seen
-        .idle
-        .found()
-        .is_some_and(|report| policy.enabled && report.is_conclusive() && worker_guards(report).is_none());
-    match &seen.fleet {
-        Lookup::NotRequested if candidate => Queries::NONE.and(Query::Fleet),
-        Lookup::Found(fleet)
-            if candidate && seen.sessions.is_not_requested() && fleet_guards(fleet, policy, now).is_none() =>
-        {
-            Queries::NONE.and(Query::Sessions)
-        }
-        Lookup::NotRequested | Lookup::Found(_) | Lookup::Absent | Lookup::Unknown(_) => Queries::NONE,
-    }
-}
-
-fn worker_guards(report: &IdleReport) -> Option<ScaleDownVerdict> {
+/// The guard of one worker that keeps it in service, if one does.
+pub(crate) fn worker_guards(report: &IdleReport) -> Option<ScaleDownVerdict> {
     if report.auto_pause_triggered {
         Some(ScaleDownVerdict::SkippedAutoPause)
     } else if !report.is_idle {
@@ -148,6 +133,15 @@ fn session_checks(sessions: &[Session], policy: &ScaleDownPolicy, now: Timestamp
 fn is_upcoming(session: &Session, policy: &ScaleDownPolicy, now: Timestamp) -> bool {
     session.state == SessionState::Known(KnownSessionState::Scheduled)
         && session.timeslot_start.is_none_or(|start| time::until(start, now) <= policy.look_ahead)
+}
+
+/// Whether a worker is stopped only if it has no session: scale-down left the start of a drain on its record.
+pub(crate) fn stop_spares_sessions(worker: &Worker) -> bool {
+    let by_scale_down = worker.notes.drain_started_at.is_some();
+    match worker.desired_status {
+        None | Some(DesiredStatus::Stopped) => by_scale_down,
+        Some(DesiredStatus::Running | DesiredStatus::Terminated) => false,
+    }
 }
 
 #[cfg(test)]

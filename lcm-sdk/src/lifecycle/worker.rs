@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::ids::{InstanceId, WorkerId};
-use super::launch::LaunchPlan;
 use super::license::License;
 use super::secret::Secret;
 use super::status::{DesiredStatus, WorkerStatus};
@@ -124,6 +124,29 @@ impl NotesOnRecord {
     }
 }
 
+/// All parameters of a launch, down to the token. Equal plans are equal bytes on the wire.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaunchPlan {
+    /// AWS region of the instance.
+    pub region: String,
+    /// Id of the AMI.
+    pub image_id: String,
+    /// The instance type.
+    pub instance_type: String,
+    /// Id of the subnet.
+    pub subnet_id: String,
+    /// The security groups.
+    pub security_group_ids: Vec<String>,
+    /// The key pair, if any.
+    pub key_name: Option<String>,
+    /// Tags, set by the launch call itself so that no instance exists without its owner's name.
+    pub tags: BTreeMap<String, String>,
+    /// Number of ended launches of this worker before this one.
+    pub generation: u32,
+    /// EC2's idempotency token: at most 64 ASCII characters.
+    pub client_token: String,
+}
+
 impl Worker {
     /// A record with an id and a status, and every other field empty.
     pub fn new(id: impl Into<WorkerId>, status: WorkerStatus) -> Self {
@@ -237,7 +260,7 @@ impl fmt::Debug for Worker {
             .field("id", &self.id)
             .field("status", &self.status)
             .field("desired_status", &self.desired_status)
-            .field("instance_id", &self.ec2_instance_id)
+            .field("ec2_instance_id", &self.ec2_instance_id)
             .field("aws_region", &self.aws_region)
             .field("address", &self.address())
             .field("template_name", &self.template_name)

@@ -7,9 +7,9 @@ use serde_json::{Map, Value};
 
 use super::ids::{InstanceId, WorkerId};
 use super::json::{FieldError, Fields, Raw};
-use super::launch::LaunchPlan;
 use super::license::License;
 use super::time::Timestamp;
+use super::worker::LaunchPlan;
 use super::worker::{Notes, NotesOnRecord, Worker};
 
 impl TryFrom<Value> for Worker {

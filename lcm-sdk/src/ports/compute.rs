@@ -5,7 +5,7 @@ use crate::lifecycle::failure::CallFailure;
 use crate::lifecycle::ids::{InstanceId, WorkerId};
 use crate::lifecycle::instance::{Image, Instance};
 use crate::lifecycle::launch::LaunchPlan;
-use crate::lifecycle::observation::Lookup;
+use crate::lifecycle::lookup::Lookup;
 
 /// EC2 in all regions.
 ///

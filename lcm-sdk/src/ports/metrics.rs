@@ -1,7 +1,8 @@
 use async_trait::async_trait;
 
 use crate::lifecycle::ids::InstanceId;
-use crate::lifecycle::observation::{CloudMetrics, Lookup};
+use crate::lifecycle::lookup::Lookup;
+use crate::lifecycle::observation::CloudMetrics;
 use crate::lifecycle::time::Timestamp;
 
 /// CloudWatch metrics of instances.

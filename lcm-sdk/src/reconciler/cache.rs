@@ -12,7 +12,7 @@ use super::result::Mode;
 use crate::lifecycle::fleet::FleetView;
 use crate::lifecycle::ids::{InstanceId, WorkerId};
 use crate::lifecycle::instance::Instance;
-use crate::lifecycle::observation::Lookup;
+use crate::lifecycle::lookup::Lookup;
 use crate::lifecycle::time::Timestamp;
 
 /// Maximum age of a cached describe. A reconcile calls EC2 itself after that.

@@ -14,7 +14,7 @@ use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::ids::{InstanceId, WorkerId};
 use crate::lifecycle::instance::{Image, Instance};
 use crate::lifecycle::launch::LaunchPlan;
-use crate::lifecycle::observation::Lookup;
+use crate::lifecycle::lookup::Lookup;
 use crate::ports::{Compute, DiscoveryFilter};
 use crate::telemetry::Telemetry;
 

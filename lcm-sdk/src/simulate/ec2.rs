@@ -10,7 +10,7 @@ use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::ids::InstanceId;
 use crate::lifecycle::instance::{Image, Instance};
 use crate::lifecycle::launch::LaunchPlan;
-use crate::lifecycle::observation::Lookup;
+use crate::lifecycle::lookup::Lookup;
 use crate::lifecycle::status::Ec2State;
 use crate::lifecycle::time::{self, Timestamp};
 

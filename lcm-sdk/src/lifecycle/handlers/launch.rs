@@ -1,13 +1,13 @@
 //! Brings a worker up: pending (launch), provisioning (launched), starting (without an address, or started again).
 
-use super::context::{HandlerContext, Located, NotLocated};
+use crate::lifecycle::context::{HandlerContext, Located, NotLocated};
 use crate::lifecycle::counters::Counter;
 use crate::lifecycle::decision::{Addresses, Change, Decision};
 use crate::lifecycle::effect::{Effect, IfLaunchRefused};
 use crate::lifecycle::event::Audit;
 use crate::lifecycle::instance::{Image, Instance, first_live};
 use crate::lifecycle::launch::{LaunchPlan, image_pattern};
-use crate::lifecycle::observation::Lookup;
+use crate::lifecycle::lookup::Lookup;
 use crate::lifecycle::outcome::{Outcome, Requeue};
 use crate::lifecycle::reason::{Detail, Reason, ReasonCode};
 use crate::lifecycle::status::{DesiredStatus, Ec2State, WorkerStatus};

@@ -1,14 +1,11 @@
 //! Dispatches on the status: one handler for each, no catch-all.
 
-pub(crate) mod context;
 mod launch;
 mod running;
 mod stop;
 mod terminate;
 
-pub(crate) use stop::spares_sessions;
-
-use self::context::{HandlerContext, Located};
+use super::context::{HandlerContext, Located};
 use super::decision::Decision;
 use super::drain;
 use super::observation::Observation;

@@ -1,6 +1,6 @@
 //! Running: in service. Six steps in order; a step that changes the status ends the reconcile.
 
-use super::context::{HandlerContext, Located};
+use crate::lifecycle::context::{HandlerContext, Located};
 use crate::lifecycle::counters::Counter;
 use crate::lifecycle::decision::{Change, Decision};
 use crate::lifecycle::effect::Effect;
@@ -8,7 +8,7 @@ use crate::lifecycle::event::Audit;
 use crate::lifecycle::idle::{AutoPause, IdleReport};
 use crate::lifecycle::instance::Instance;
 use crate::lifecycle::license::{self, LicenseReport, LicenseStep, Submission};
-use crate::lifecycle::observation::Lookup;
+use crate::lifecycle::lookup::Lookup;
 use crate::lifecycle::outcome::{Outcome, Requeue};
 use crate::lifecycle::reason::{Reason, ReasonCode};
 use crate::lifecycle::scale_down::{self, ScaleDownVerdict};

@@ -4,18 +4,18 @@
 //! scheduler may have placed a session between the observation and that write; after the write it places none. The
 //! sessions are therefore listed once more before EC2 is called, and a session found then brings the worker back.
 
-use super::context::{HandlerContext, Located, NotLocated};
+use crate::lifecycle::context::{HandlerContext, Located, NotLocated};
 use crate::lifecycle::counters::Counter;
 use crate::lifecycle::decision::{Addresses, Decision};
 use crate::lifecycle::drain;
 use crate::lifecycle::effect::Effect;
 use crate::lifecycle::instance::{Instance, first_live};
-use crate::lifecycle::observation::Lookup;
+use crate::lifecycle::lookup::Lookup;
 use crate::lifecycle::outcome::Requeue;
 use crate::lifecycle::reason::ReasonCode;
+use crate::lifecycle::scale_down;
 use crate::lifecycle::session::SessionStanding;
 use crate::lifecycle::status::{DesiredStatus, Ec2State, WorkerStatus};
-use crate::lifecycle::worker::Worker;
 
 /// Stopping: stops the instance and waits until it is stopped.
 pub(super) fn stopping(ctx: HandlerContext<'_>) -> Decision {
@@ -30,15 +30,6 @@ pub(super) fn stopping(ctx: HandlerContext<'_>) -> Decision {
     if decision.transition.is_some() { drain::clear_start(ctx.worker, decision) } else { decision }
 }
 
-/// Whether the stop is only meant for a worker without sessions.
-pub(crate) fn spares_sessions(worker: &Worker) -> bool {
-    let by_scale_down = worker.notes.drain_started_at.is_some();
-    match worker.desired_status {
-        None | Some(DesiredStatus::Stopped) => by_scale_down,
-        Some(DesiredStatus::Running | DesiredStatus::Terminated) => false,
-    }
-}
-
 fn stop_instance(ctx: HandlerContext<'_>, instance: &Instance) -> Decision {
     let stop = || {
         Decision::requeue(ReasonCode::StopRequested).with_effect(Effect::StopInstance { instance: instance.id.clone() })
@@ -49,7 +40,7 @@ fn stop_instance(ctx: HandlerContext<'_>, instance: &Instance) -> Decision {
         Ec2State::Running if ctx.worker.desired_status == Some(DesiredStatus::Running) => {
             ctx.follow(instance, ReasonCode::StopOvertaken)
         }
-        Ec2State::Running if spares_sessions(ctx.worker) => match &ctx.observation.sessions {
+        Ec2State::Running if scale_down::stop_spares_sessions(ctx.worker) => match &ctx.observation.sessions {
             Lookup::NotRequested => Decision::not_observed(),
             Lookup::Unknown(failure) => Decision::unanswered(ReasonCode::SessionsUnknown, failure),
             // "No such listing" is not "no sessions".

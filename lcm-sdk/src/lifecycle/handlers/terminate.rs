@@ -1,6 +1,6 @@
 //! Ends a worker: terminating (on the way), terminated (final), failed (parked until an operator acts).
 
-use super::context::{HandlerContext, Located};
+use crate::lifecycle::context::{HandlerContext, Located};
 use crate::lifecycle::counters::Counter;
 use crate::lifecycle::decision::Decision;
 use crate::lifecycle::effect::Effect;

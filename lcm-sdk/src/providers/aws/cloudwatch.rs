@@ -20,7 +20,8 @@ use super::api::{Api, Caller};
 use super::describe::{is_plausible, malformed};
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::ids::InstanceId;
-use crate::lifecycle::observation::{CloudMetrics, Lookup};
+use crate::lifecycle::lookup::Lookup;
+use crate::lifecycle::observation::CloudMetrics;
 use crate::lifecycle::time::Timestamp;
 use crate::ports::Metrics;
 

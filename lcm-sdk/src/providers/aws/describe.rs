@@ -4,14 +4,12 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use super::errors::{INSTANCE_MALFORMED, INSTANCE_NOT_FOUND};
+use super::errors::{INSTANCE_MALFORMED, INSTANCE_NOT_FOUND, MAX_IDS};
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::ids::InstanceId;
 use crate::lifecycle::instance::Instance;
-use crate::lifecycle::observation::Lookup;
+use crate::lifecycle::lookup::Lookup;
 
-/// Maximum number of IDs per call.
-pub(super) const MAX_IDS: usize = 1000;
 /// Maximum number of calls per batch; IDs that are left count as unknown. Two calls suffice if EC2 names all unknown IDs;
 /// more are needed if it names one at a time, or none.
 const MAX_CALLS: usize = 64;
@@ -100,11 +98,6 @@ impl Refusal {
             Self::Malformed => Lookup::Unknown(malformed(id)),
         }
     }
-}
-
-/// Whether the message of an error with this code names instances.
-pub(super) fn names_instances(code: &str) -> bool {
-    refusal(code).is_some()
 }
 
 fn refusal(code: &str) -> Option<Refusal> {

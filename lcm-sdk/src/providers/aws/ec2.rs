@@ -17,7 +17,7 @@ use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::ids::{InstanceId, WorkerId};
 use crate::lifecycle::instance::{Image, Instance, WORKER_ID_TAG};
 use crate::lifecycle::launch::LaunchPlan;
-use crate::lifecycle::observation::Lookup;
+use crate::lifecycle::lookup::Lookup;
 use crate::lifecycle::status::Ec2State;
 use crate::ports::{Compute, DiscoveryFilter};
 

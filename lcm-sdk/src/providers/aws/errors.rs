@@ -3,15 +3,17 @@
 use aws_sdk_ec2::config::http::HttpResponse;
 use aws_sdk_ec2::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
 
-use super::describe;
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::providers::sanitize::one_line;
 
 /// Maximum length of an error message, in characters. Encoded authorization messages fit, which operators decode.
 const MAX_MESSAGE: usize = 2_000;
 
+/// Maximum number of instance IDs per call.
+pub(super) const MAX_IDS: usize = 1000;
+
 /// Maximum length of a message that names unknown instances, which fits a full batch.
-const MAX_MESSAGE_WITH_IDS: usize = describe::MAX_IDS * 24 + 200;
+const MAX_MESSAGE_WITH_IDS: usize = MAX_IDS * 24 + 200;
 
 /// Maximum length of an error code, in characters.
 const MAX_CODE: usize = 100;
@@ -123,6 +125,11 @@ fn status_kind(status: u16) -> FailureKind {
     }
 }
 
+/// Whether the message of an error with this code names instances.
+fn names_instances(code: &str) -> bool {
+    INSTANCE_NOT_FOUND.contains(&code) || INSTANCE_MALFORMED.contains(&code)
+}
+
 /// Converts an error of the AWS SDK. "No such instance" is [`FailureKind::Refused`]; describe calls check
 /// `INSTANCE_NOT_FOUND` first.
 pub fn failure<E>(error: &SdkError<E, HttpResponse>) -> CallFailure
@@ -134,8 +141,7 @@ where
         SdkError::ServiceError(service) => {
             let (code, status) = (service.err().code(), service.raw().status().as_u16());
             let kind = code.and_then(code_kind).unwrap_or_else(|| status_kind(status));
-            let max_length =
-                if code.is_some_and(describe::names_instances) { MAX_MESSAGE_WITH_IDS } else { MAX_MESSAGE };
+            let max_length = if code.is_some_and(names_instances) { MAX_MESSAGE_WITH_IDS } else { MAX_MESSAGE };
             let message = service.err().message().map_or_else(message, |text| one_line(text, max_length));
             CallFailure { code: code.map(|code| one_line(code, MAX_CODE)), ..CallFailure::new(kind, message) }
         }
@@ -195,7 +201,7 @@ mod tests {
 
     #[test]
     fn messages_with_ids_are_not_truncated() {
-        let ids: Vec<String> = (0..describe::MAX_IDS).map(|number| format!("i-{number:017x}")).collect();
+        let ids: Vec<String> = (0..MAX_IDS).map(|number| format!("i-{number:017x}")).collect();
         let message = format!("The instance IDs '{}' do not exist", ids.join(", "));
         let metadata = ErrorMetadata::builder().code("InvalidInstanceID.NotFound").message(&message).build();
         let response = HttpResponse::new(400.try_into().expect("a status"), "".into());

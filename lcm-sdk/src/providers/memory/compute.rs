@@ -12,7 +12,7 @@ use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::ids::{InstanceId, WorkerId};
 use crate::lifecycle::instance::{Image, Instance};
 use crate::lifecycle::launch::LaunchPlan;
-use crate::lifecycle::observation::Lookup;
+use crate::lifecycle::lookup::Lookup;
 use crate::lifecycle::status::Ec2State;
 use crate::ports::{Clock, Compute, DiscoveryFilter};
 use crate::simulate::{Catalog, Ec2Model};

@@ -7,7 +7,8 @@ use parking_lot::Mutex;
 
 use crate::lifecycle::failure::CallFailure;
 use crate::lifecycle::ids::InstanceId;
-use crate::lifecycle::observation::{CloudMetrics, Lookup};
+use crate::lifecycle::lookup::Lookup;
+use crate::lifecycle::observation::CloudMetrics;
 use crate::lifecycle::time::Timestamp;
 use crate::ports::Metrics;
 

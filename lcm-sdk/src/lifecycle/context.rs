@@ -2,17 +2,18 @@
 
 use std::time::Duration;
 
-use crate::lifecycle::decision::{Addresses, Change, Decision};
-use crate::lifecycle::event::Event;
-use crate::lifecycle::failure::CallFailure;
-use crate::lifecycle::instance::{Instance, first_live};
-use crate::lifecycle::observation::{Lookup, Observation};
-use crate::lifecycle::outcome::Requeue;
-use crate::lifecycle::policy::{ExternalStopPolicy, Policy};
-use crate::lifecycle::reason::{Detail, Reason, ReasonCode};
-use crate::lifecycle::status::{DesiredStatus, Ec2State, WorkerStatus};
-use crate::lifecycle::time::{self, Timestamp};
-use crate::lifecycle::worker::Worker;
+use super::decision::{Addresses, Change, Decision};
+use super::event::Event;
+use super::failure::CallFailure;
+use super::instance::{Instance, first_live};
+use super::lookup::Lookup;
+use super::observation::Observation;
+use super::outcome::Requeue;
+use super::policy::{ExternalStopPolicy, Policy};
+use super::reason::{Detail, Reason, ReasonCode};
+use super::status::{DesiredStatus, Ec2State, WorkerStatus};
+use super::time::{self, Timestamp};
+use super::worker::Worker;
 
 /// Input of a handler.
 #[derive(Clone, Copy)]
