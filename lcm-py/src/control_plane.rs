@@ -7,7 +7,7 @@ use lcm_sdk::lifecycle::{
     Audit, AutoPause, CloudMetrics, CmlMetrics, IdleReport, LicenseReport, SessionEnd, read_workers,
 };
 use lcm_sdk::ports::{
-    ControlPlane, DiscoverySettings, Fence, IdleCheck, ImportSummary, Scope, SessionMove, Version, WorkerListing,
+    ControlPlane, Fence, IdleCheck, ImportSummary, ScanSettings, Scope, SessionMove, Version, WorkerListing,
 };
 use lcm_sdk::{CallFailure, Instance, Session, SessionId, Template, Timestamp, WorkerId};
 use pyo3::prelude::*;
@@ -153,7 +153,7 @@ impl ControlPlane for PythonControlPlane {
         Ok(ImportSummary { imported, ..ImportSummary::default() })
     }
 
-    async fn discovery_settings(&self) -> Result<Option<DiscoverySettings>, CallFailure> {
+    async fn discovery_settings(&self) -> Result<Option<ScanSettings>, CallFailure> {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
         struct Fields {
@@ -169,7 +169,7 @@ impl ControlPlane for PythonControlPlane {
             let scan_interval = scan_interval.map(Duration::try_from_secs_f64).transpose();
             let scan_interval =
                 scan_interval.map_err(|_| refused("discovery_settings", answer, "a scan_interval from 0 up"))?;
-            Ok(Some(DiscoverySettings { enabled, regions, ami_name_pattern, scan_interval }))
+            Ok(Some(ScanSettings { enabled, regions, ami_name_pattern, scan_interval }))
         };
         self.0.ask("discovery_settings", |py| Ok(PyTuple::empty(py)), read).await
     }

@@ -1,10 +1,10 @@
 //! The controller for Python: election, watch, sweep, polling, discovery and metrics.
 
 use lcm_sdk::admin::AdminSource;
-use lcm_sdk::controller::Shutdown;
+use lcm_sdk::controller::{Readiness, Shutdown};
 use lcm_sdk::from_settings;
 use lcm_sdk::telemetry::Telemetry;
-use lcm_sdk::workers::{Readiness, WorkerController};
+use lcm_sdk::workers::WorkerController;
 use pyo3::prelude::*;
 use serde_json::json;
 

@@ -93,6 +93,15 @@ struct BackoffFields {
 
 impl PolicyFields {
     fn read(self) -> PyResult<lcm_sdk::Policy> {
+        let mut scale_down = ScaleDownPolicy::new(self.scale_down.min_workers)
+            .with_cooldown(time("scale_down.cooldown", self.scale_down.cooldown)?)
+            .with_look_ahead(time("scale_down.look_ahead", self.scale_down.look_ahead)?);
+        scale_down.enabled = self.scale_down.enabled;
+        let mut orphans = OrphanPolicy::default().with_freeze_from_records(self.orphans.freeze_from_records);
+        orphans.max_terminations_per_pass = self.orphans.max_terminations_per_pass;
+        let mut regions = RegionConfigs::default();
+        regions.default_region = self.default_region;
+        regions.regions = self.regions;
         Ok(lcm_sdk::Policy {
             consistency_window: time("consistency_window", self.consistency_window)?,
             provisioning_timeout: time("provisioning_timeout", self.provisioning_timeout)?,
@@ -102,22 +111,14 @@ impl PolicyFields {
             metrics_interval: time("metrics_interval", self.metrics_interval)?,
             idle_detection_interval: time("idle_detection_interval", self.idle_detection_interval)?,
             license_poll_interval: time("license_poll_interval", self.license_poll_interval)?,
-            scale_down: ScaleDownPolicy {
-                enabled: self.scale_down.enabled,
-                min_workers: self.scale_down.min_workers,
-                cooldown: time("scale_down.cooldown", self.scale_down.cooldown)?,
-                look_ahead: time("scale_down.look_ahead", self.scale_down.look_ahead)?,
-            },
-            orphans: OrphanPolicy {
-                freeze_from_records: self.orphans.freeze_from_records,
-                max_terminations_per_pass: self.orphans.max_terminations_per_pass,
-            },
+            scale_down,
+            orphans,
             backoff: Backoff {
                 base: time("backoff.base", self.backoff.base)?,
                 multiplier: self.backoff.multiplier,
                 max: time("backoff.max", self.backoff.max)?,
             },
-            regions: RegionConfigs { default_region: self.default_region, regions: self.regions },
+            regions,
         })
     }
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lcm_sdk::controller::{
-    Controller, LeaderLease, ListRequest, ListScope, Listing, Resource, ResourceState, Shutdown, WorkReason, WorkResult,
+    Controller, LeaderLease, ListRequest, ListScope, Resource, ResourceList, ResourceState, Shutdown, WorkReason,
+    WorkResult,
 };
 use lcm_sdk::from_settings;
 use lcm_sdk::settings::Settings;
@@ -124,14 +125,14 @@ impl Resource for PyResource {
         &object.key
     }
 
-    async fn list(&self, request: &ListRequest) -> Result<Listing<PyObject>, CallFailure> {
+    async fn list(&self, request: &ListRequest) -> Result<ResourceList<PyObject>, CallFailure> {
         let everything = request.scope() == ListScope::Everything;
         let key = Arc::clone(&self.key);
         let read = move |response: &Bound<'_, PyAny>| {
             response.try_iter()?.map(|object| named(&key, &object?)).collect::<PyResult<Vec<_>>>()
         };
         let objects = self.bridge.ask("list", move |py| PyTuple::new(py, [everything]), read).await?;
-        Ok(Listing::from(objects))
+        Ok(ResourceList::from(objects))
     }
 
     async fn fetch(&self, key: &str) -> Result<Option<PyObject>, CallFailure> {

@@ -4,7 +4,9 @@
 //! Election, watch, debounce, backoff and metrics come from [`Controller`]. The process may lose and regain the lead at
 //! any time. Run it beside `fake-cloud --ephemeral`, with the variables that it prints.
 
-use lcm_sdk::controller::{Controller, LeaderLease, ListRequest, Listing, Resource, Shutdown, WorkReason, WorkResult};
+use lcm_sdk::controller::{
+    Controller, LeaderLease, ListRequest, Resource, ResourceList, Shutdown, WorkReason, WorkResult,
+};
 use lcm_sdk::providers::etcd::{Etcd, EtcdOptions};
 use lcm_sdk::{CallFailure, FailureKind, Session, Worker, eligible_workers};
 use serde_json::{Value, json};
@@ -48,8 +50,8 @@ impl Resource for Scheduler {
         session.id.as_str()
     }
 
-    async fn list(&self, _: &ListRequest) -> Result<Listing<Session>, CallFailure> {
-        self.read("lablet-sessions?status=pending").await.map(Listing::from)
+    async fn list(&self, _: &ListRequest) -> Result<ResourceList<Session>, CallFailure> {
+        self.read("lablet-sessions?status=pending").await.map(ResourceList::from)
     }
 
     async fn reconcile(&self, session: Session, _: LeaderLease) -> WorkResult {

@@ -8,15 +8,14 @@ use thiserror::Error;
 
 use crate::admin::{AdminOptions, Exposure};
 use crate::controller::election::{ElectionConfig, ElectionConfigError};
-use crate::controller::shards::Shards;
 use crate::controller::watch::WatchConfig;
-use crate::controller::{ControllerConfig, Polling};
+use crate::controller::{ControllerConfig, Polling, Shards, StartupConfig};
 use crate::lifecycle::failure::CallFailure;
 use crate::lifecycle::secret::Secret;
 use crate::ports::{Coordination, Events, Ports, SystemClock};
 use crate::providers::aws::{Account, CloudWatch, Ec2, Tuning};
-use crate::providers::cml::{self, CmlClient, Security};
-use crate::providers::control_plane::{self, ControlPlaneClient};
+use crate::providers::cml::{CmlClient, CmlOptions, Security};
+use crate::providers::control_plane::{ControlPlaneClient, ControlPlaneOptions};
 use crate::providers::etcd::{ClientCertificate, Etcd, EtcdOptions, EtcdTls, EtcdUser};
 use crate::providers::events::{ControlPlaneEvents, FanoutEvents, HttpEvents, LogEvents, SinkOptions};
 use crate::providers::http::SetupError;
@@ -24,7 +23,7 @@ use crate::reconciler::CmlDefaults;
 use crate::resilience::batch::{BatchSettings, BatchingCompute};
 use crate::settings::Settings;
 use crate::telemetry::Telemetry;
-use crate::workers::controller::{StartupConfig, WorkerController, WorkerControllerConfig};
+use crate::workers::controller::{WorkerController, WorkerControllerConfig};
 use crate::workers::discovery::DiscoveryConfig;
 
 /// Valid settings that do not make a working controller.
@@ -88,15 +87,15 @@ pub fn ports_with(settings: &Settings, account: Account, telemetry: &Telemetry) 
         (Some(file), true) => Security::VerifiedWith(file.clone()),
         (None, true) => Security::Verified,
     };
-    let cml = cml::Options {
+    let cml = CmlOptions {
         security,
         port: settings.cml.cml_port,
         timeout: settings.cml.cml_timeout,
-        ..cml::Options::default()
+        ..CmlOptions::default()
     };
 
     let key = settings.control_plane.control_plane_api_key.clone().unwrap_or_else(|| Secret::from(""));
-    let mut control_plane = control_plane::Options::new(&settings.control_plane.control_plane_api_url, key);
+    let mut control_plane = ControlPlaneOptions::new(&settings.control_plane.control_plane_api_url, key);
     control_plane.timeout = settings.control_plane.control_plane_api_timeout;
     control_plane.retries.truncate(settings.control_plane.control_plane_api_retries as usize);
 

@@ -10,10 +10,9 @@ use std::time::Duration;
 
 use lcm_sdk::admin::{
     AdminOptions, AdminServer, AdminSource, ControllerStats, Exposure, LastOutcome, NotReady, QueueStats,
-    ResourceState, ResourceStatus, Role, SweepSummary, Triggered,
+    ResourceSummary, Role, SweepSummary, Triggered,
 };
-use lcm_sdk::controller::Shutdown;
-use lcm_sdk::controller::WatchState;
+use lcm_sdk::controller::{ResourceStatus, Shutdown, WatchState};
 use lcm_sdk::lifecycle::{Counter, Counts};
 use lcm_sdk::telemetry::Telemetry;
 use lcm_sdk::{Outcome, Secret, Timestamp};
@@ -58,8 +57,8 @@ impl AdminSource for Controller {
         }
     }
 
-    fn resources(&self) -> Vec<ResourceState> {
-        let state = |id: &str, status, retry_count| ResourceState {
+    fn resources(&self) -> Vec<ResourceSummary> {
+        let state = |id: &str, status, retry_count| ResourceSummary {
             resource_id: id.to_owned(),
             status,
             retry_count,
@@ -79,7 +78,7 @@ impl AdminSource for Controller {
         ]
     }
 
-    fn resource(&self, id: &str) -> Option<ResourceState> {
+    fn resource(&self, id: &str) -> Option<ResourceSummary> {
         self.resources().into_iter().find(|resource| resource.resource_id == id)
     }
 

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use lcm_sdk::controller::shards::Shards;
+use lcm_sdk::controller::Shards;
 use lcm_sdk::lifecycle::ExternalStopPolicy;
 use lcm_sdk::settings::{LogFormat, LogLevel, Origin, Settings, SettingsError, Warning};
 use lcm_sdk::{Policy, RegionConfigs};
@@ -93,7 +93,7 @@ fn names_and_variables_are_unique() {
 #[test]
 fn defaults_match_the_default_policy() {
     let settings = accepted(&[]);
-    let regions = RegionConfigs { default_region: Some("us-east-1".to_owned()), ..RegionConfigs::default() };
+    let regions = RegionConfigs::default().with_default_region("us-east-1");
     assert_eq!(settings.policy(), Policy { regions, ..Policy::default() });
     assert_eq!(settings.leader_key(), "/lcm/worker-controller/leader");
     assert_eq!(settings.watch_prefixes(), ["/workers/", "/lcm/workers/"]);

@@ -6,17 +6,17 @@ use std::time::Duration;
 use fake_cloud::control_plane::{Input, LicenseOperation, LicenseStep};
 use fake_cloud::world::{Catalog, Delays, World};
 use fake_cloud::{FakeCloud, FakeCloudBuilder, Pace, Service};
-use lcm_sdk::controller::{ControllerConfig, ElectionConfig, Shutdown, WatchConfig};
+use lcm_sdk::controller::{ControllerConfig, ElectionConfig, Shutdown, StartupConfig, WatchConfig};
 use lcm_sdk::ports::{Clock, Coordination, DiscoveryFilter, Events, Ports};
 use lcm_sdk::providers::aws::{Account, CloudWatch, Ec2, Tuning};
-use lcm_sdk::providers::cml::{self, CmlClient, Security};
-use lcm_sdk::providers::control_plane::{self, ControlPlaneClient};
+use lcm_sdk::providers::cml::{CmlClient, CmlOptions, Security};
+use lcm_sdk::providers::control_plane::{ControlPlaneClient, ControlPlaneOptions};
 use lcm_sdk::providers::etcd::{Etcd, EtcdOptions};
 use lcm_sdk::providers::events::{ControlPlaneEvents, FanoutEvents, LogEvents};
 use lcm_sdk::reconciler::{Mode, ReconcileResult, Reconciler};
 use lcm_sdk::resilience::{BatchSettings, BatchingCompute};
 use lcm_sdk::telemetry::Telemetry;
-use lcm_sdk::workers::{Discovery, DiscoveryConfig, OneSweep, StartupConfig, WorkerController, WorkerControllerConfig};
+use lcm_sdk::workers::{Discovery, DiscoveryConfig, OneSweep, WorkerController, WorkerControllerConfig};
 use lcm_sdk::{Policy, RegionConfig, RegionConfigs, Secret, Timestamp, Worker, WorkerStatus};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -431,7 +431,7 @@ fn discovery_config() -> DiscoveryConfig {
     DiscoveryConfig::default()
         .with_initial_delay(Duration::from_millis(100))
         .with_regions([REGION])
-        .with_filter(DiscoveryFilter { ami_name_pattern: Some("cisco-cml2.9*".to_owned()), tags: Vec::new() })
+        .with_filter(DiscoveryFilter::default().with_ami_name_pattern("cisco-cml2.9*"))
 }
 
 fn ports(cloud: &FakeCloud, telemetry: &Telemetry) -> Ports {
@@ -441,11 +441,11 @@ fn ports(cloud: &FakeCloud, telemetry: &Telemetry) -> Ports {
     tuning.rate_factor = 1000.0;
     tuning.attempt_timeout = Duration::from_secs(20);
     let account = Account::with_endpoint(&endpoints.aws_url, "fake", &Secret::from(AWS_SECRET), tuning, telemetry);
-    let mut cml = cml::Options::default();
+    let mut cml = CmlOptions::default();
     cml.security = Security::VerifiedWith(endpoints.cml_ca_file.clone());
     cml.port = endpoints.cml_port;
     let key = Secret::from(endpoints.control_plane_api_key.as_str());
-    let options = control_plane::Options::new(&endpoints.control_plane_url, key);
+    let options = ControlPlaneOptions::new(&endpoints.control_plane_url, key);
     let control_plane = Arc::new(ControlPlaneClient::new(options).expect("a valid address"));
     let control_plane_events: Arc<dyn Events> = Arc::new(ControlPlaneEvents::new(Arc::clone(&control_plane)));
     let compute =
@@ -477,14 +477,6 @@ impl Clock for CloudClock {
 
 fn regions() -> RegionConfigs {
     let catalog = Catalog::for_region(REGION);
-    let config = RegionConfig {
-        security_group_ids: vec![catalog.groups[0].id.clone()],
-        subnet_id: catalog.subnets[0].id.clone(),
-        key_name: None,
-        default_tags: Default::default(),
-    };
-    RegionConfigs {
-        default_region: Some(REGION.to_owned()),
-        regions: [(REGION.to_owned(), config)].into_iter().collect(),
-    }
+    let config = RegionConfig::new(&catalog.subnets[0].id, [&catalog.groups[0].id]);
+    RegionConfigs::default().with_region(REGION, config).with_default_region(REGION)
 }

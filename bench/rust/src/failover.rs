@@ -9,13 +9,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lcm_sdk::Policy;
-use lcm_sdk::controller::ElectionConfig;
-use lcm_sdk::controller::Shutdown;
+use lcm_sdk::controller::{ElectionConfig, Readiness, Shutdown};
 use lcm_sdk::ports::{Clock, Ports, SystemClock};
 use lcm_sdk::providers::etcd::{Etcd, EtcdOptions};
 use lcm_sdk::providers::memory::MemoryControlPlane;
 use lcm_sdk::telemetry::Telemetry;
-use lcm_sdk::workers::{Readiness, WorkerController, WorkerControllerConfig};
+use lcm_sdk::workers::{WorkerController, WorkerControllerConfig};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use lcm_sdk::controller::{LeaderLease, ListRequest, Listing, Resource, Runner, Shutdown, WorkResult};
+use lcm_sdk::controller::{LeaderLease, ListRequest, ResourceList, Resource, Runner, Shutdown, WorkResult};
 use lcm_sdk::telemetry::Telemetry;
 use lcm_sdk::workers::ReadWorker;
 use lcm_sdk::{CallFailure, Outcome};
@@ -74,10 +74,10 @@ impl Resource for Fleet {
         read.worker.id.as_str()
     }
 
-    async fn list(&self, _: &ListRequest) -> Result<Listing<ReadWorker>, CallFailure> {
+    async fn list(&self, _: &ListRequest) -> Result<ResourceList<ReadWorker>, CallFailure> {
         let read_at = Instant::now();
         let workers: Vec<_> = (0..self.size).map(|number| ReadWorker { worker: worker(number), read_at }).collect();
-        Ok(Listing::from(workers))
+        Ok(ResourceList::from(workers))
     }
 
     async fn fetch(&self, _: &str) -> Result<Option<ReadWorker>, CallFailure> {

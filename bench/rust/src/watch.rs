@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use etcd_client::{Client, EventType, Txn, TxnOp, WatchOptions};
 use lcm_sdk::controller::{
-    LeaderLease, ListRequest, Listing, Resource, Runner, Shutdown, WatchConfig, WatchEvent, WatchState, Watcher,
+    LeaderLease, ListRequest, ResourceList, Resource, Runner, Shutdown, WatchConfig, WatchEvent, WatchState, Watcher,
     WorkResult,
 };
 use lcm_sdk::providers::etcd::{Etcd, EtcdOptions};
@@ -66,8 +66,8 @@ impl Resource for Fleet {
         worker.id.as_str()
     }
 
-    async fn list(&self, _: &ListRequest) -> Result<Listing<Arc<Worker>>, CallFailure> {
-        Ok(Listing::from(self.workers.clone()))
+    async fn list(&self, _: &ListRequest) -> Result<ResourceList<Arc<Worker>>, CallFailure> {
+        Ok(ResourceList::from(self.workers.clone()))
     }
 
     async fn fetch(&self, key: &str) -> Result<Option<Arc<Worker>>, CallFailure> {

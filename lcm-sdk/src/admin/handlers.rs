@@ -14,7 +14,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::source::{AdminSource, ControllerStats, NotReady, ResourceStatus, Triggered};
+use super::source::{AdminSource, ControllerStats, NotReady, Triggered};
+use crate::controller::ResourceStatus;
 use crate::telemetry::Telemetry;
 
 /// Default number of listed resources.

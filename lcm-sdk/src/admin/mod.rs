@@ -32,6 +32,5 @@ pub use auth::{AdminOptions, Exposure};
 #[cfg(feature = "admin")]
 pub use server::{AdminError, AdminServer};
 pub use source::{
-    AdminSource, ControllerStats, LastOutcome, NotReady, QueueStats, ResourceState, ResourceStatus, Role, SweepSummary,
-    Triggered,
+    AdminSource, ControllerStats, LastOutcome, NotReady, QueueStats, ResourceSummary, Role, SweepSummary, Triggered,
 };

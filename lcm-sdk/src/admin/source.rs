@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Serialize, Serializer};
 use thiserror::Error;
 
-pub use crate::controller::ResourceStatus;
-use crate::controller::{HeldShard, WatchState};
+use crate::controller::{HeldShard, ResourceStatus, WatchState};
 use crate::lifecycle::outcome::Outcome;
 use crate::lifecycle::time::Timestamp;
 use crate::lifecycle::wire_enum::vocabulary;
@@ -20,10 +19,10 @@ pub trait AdminSource: Send + Sync + 'static {
     fn stats(&self) -> ControllerStats;
 
     /// Returns the state of every known resource, ordered by id.
-    fn resources(&self) -> Vec<ResourceState>;
+    fn resources(&self) -> Vec<ResourceSummary>;
 
     /// Returns the state of a resource, or `None` if it is not known.
-    fn resource(&self, id: &str) -> Option<ResourceState>;
+    fn resource(&self, id: &str) -> Option<ResourceSummary>;
 
     /// Queues a resource for a reconcile at once. Returns before the reconcile.
     fn trigger(&self, id: &str) -> Triggered;
@@ -95,9 +94,9 @@ pub struct SweepSummary {
     pub failed: usize,
 }
 
-/// Reconciliation state of a resource.
+/// Reconciliation state of a resource, with wall-clock times.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ResourceState {
+pub struct ResourceSummary {
     /// Id of the resource.
     pub resource_id: String,
     /// Status of its reconciliation.

@@ -3,12 +3,12 @@
 use tokio::time::Instant;
 
 use super::source::{
-    AdminSource, ControllerStats, LastOutcome, NotReady, QueueStats, ResourceState, Role, SweepSummary, Triggered,
+    AdminSource, ControllerStats, LastOutcome, NotReady, QueueStats, ResourceSummary, Role, SweepSummary, Triggered,
 };
-use crate::controller;
+use crate::controller::{self, Readiness};
 use crate::lifecycle::outcome::Outcome;
 use crate::lifecycle::time::Timestamp;
-use crate::workers::controller::{Readiness, WorkerController};
+use crate::workers::controller::WorkerController;
 
 impl AdminSource for WorkerController {
     fn stats(&self) -> ControllerStats {
@@ -24,13 +24,13 @@ impl AdminSource for WorkerController {
         }
     }
 
-    fn resources(&self) -> Vec<ResourceState> {
+    fn resources(&self) -> Vec<ResourceSummary> {
         let states = self.controller().resources();
         let clocks = ClockPair::now(self);
         states.into_iter().map(|state| clocks.convert(state)).collect()
     }
 
-    fn resource(&self, id: &str) -> Option<ResourceState> {
+    fn resource(&self, id: &str) -> Option<ResourceSummary> {
         let state = self.controller().resource(id)?;
         Some(ClockPair::now(self).convert(state))
     }
@@ -89,9 +89,9 @@ impl ClockPair {
         }
     }
 
-    fn convert(&self, state: controller::ResourceState) -> ResourceState {
+    fn convert(&self, state: controller::ResourceState) -> ResourceSummary {
         let ended = state.last.zip(state.last_ended_at);
-        ResourceState {
+        ResourceSummary {
             resource_id: state.resource_id.to_string(),
             status: state.status,
             retry_count: state.retry_count,

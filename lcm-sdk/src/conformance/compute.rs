@@ -213,9 +213,7 @@ impl Suite<'_> {
 
     async fn scans_match_all_conditions(&self) {
         let (yes, no) = (self.launch("w-scan").await, self.launch("w-not-scanned").await);
-        let worker = |name: &str| (WORKER_ID_TAG.to_owned(), Some(name.to_owned()));
-        let by_image =
-            DiscoveryFilter { ami_name_pattern: Some(self.world.image_pattern()), ..DiscoveryFilter::default() };
+        let by_image = DiscoveryFilter::default().with_ami_name_pattern(self.world.image_pattern());
         let found = self.scanned(&by_image).await;
         assert!(found.contains(&yes) && found.contains(&no), "both have the image");
         let mut once = found.clone();
@@ -223,14 +221,13 @@ impl Suite<'_> {
         once.dedup();
         assert_eq!(once.len(), found.len(), "each instance is found once");
 
-        let both = DiscoveryFilter { tags: vec![worker("w-scan"), ("Name".into(), None)], ..by_image.clone() };
+        let both = by_image.clone().with_tag(WORKER_ID_TAG, "w-scan").with_tag_key("Name");
         assert_eq!(self.scanned(&both).await, std::slice::from_ref(&yes));
-        let odd = ("odd".to_owned(), Some("a*b?c\\d".to_owned()));
-        let by_tags = DiscoveryFilter { ami_name_pattern: None, tags: vec![worker("w-scan"), odd] };
+        let by_tags = DiscoveryFilter::default().with_tag(WORKER_ID_TAG, "w-scan").with_tag("odd", "a*b?c\\d");
         assert_eq!(self.scanned(&by_tags).await, [yes], "a tag value is not a pattern");
-        let pattern = DiscoveryFilter { ami_name_pattern: None, tags: vec![worker("w-*")] };
+        let pattern = DiscoveryFilter::default().with_tag(WORKER_ID_TAG, "w-*");
         assert_eq!(self.scanned(&pattern).await, []);
-        let unknown = DiscoveryFilter { ami_name_pattern: Some("no-such-image-*".into()), tags: Vec::new() };
+        let unknown = DiscoveryFilter::default().with_ami_name_pattern("no-such-image-*");
         assert_eq!(self.scanned(&unknown).await, [], "without an image there is no match");
     }
 
@@ -259,7 +256,7 @@ impl Suite<'_> {
         for result in compute.instances(region, &[id.clone(), UNKNOWN.into()]).await {
             assert_eq!(result.failure().map(|failure| failure.kind), Some(denied.kind), "{result:?}");
         }
-        let scan = DiscoveryFilter { ami_name_pattern: None, tags: vec![("Name".into(), None)] };
+        let scan = DiscoveryFilter::default().with_tag_key("Name");
         match compute.scan(region, &scan).await.completeness {
             Completeness::Partial(failure) => assert_eq!(failure.kind, denied.kind),
             Completeness::Complete => panic!("a failed scan is not complete"),

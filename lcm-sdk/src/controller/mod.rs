@@ -6,7 +6,7 @@
 //! ```
 //! use std::sync::Arc;
 //! use lcm_sdk::CallFailure;
-//! use lcm_sdk::controller::{Controller, LeaderLease, ListRequest, Listing, Resource, Shutdown, WorkResult};
+//! use lcm_sdk::controller::{Controller, LeaderLease, ListRequest, ResourceList, Resource, Shutdown, WorkResult};
 //! use lcm_sdk::providers::memory::MemoryCoordination;
 //!
 //! struct Greeter;
@@ -18,8 +18,8 @@
 //!         name
 //!     }
 //!
-//!     async fn list(&self, _: &ListRequest) -> Result<Listing<String>, CallFailure> {
-//!         Ok(Listing::from(vec!["Ada".to_owned()]))
+//!     async fn list(&self, _: &ListRequest) -> Result<ResourceList<String>, CallFailure> {
+//!         Ok(ResourceList::from(vec!["Ada".to_owned()]))
 //!     }
 //!
 //!     async fn reconcile(&self, name: String, _: LeaderLease) -> WorkResult {
@@ -54,17 +54,17 @@ pub(crate) mod queue;
 mod resource;
 mod result;
 mod runner;
-pub mod shards;
+mod shards;
 pub(crate) mod shutdown;
 pub(crate) mod sweep;
 pub(crate) mod watch;
 
 pub use self::builder::{BuildError, Controller, ControllerBuilder, LeaderTerm, Readiness, StartupConfig, Swept};
-pub use self::election::{ElectionConfig, ElectionConfigError, ElectionHandle, LeaderElection, Role};
+pub use self::election::{ElectionConfig, ElectionConfigError, ElectionHandle, ElectionState, LeaderElection};
 pub use self::hash::{Shard, Shards, ShardsError};
 pub use self::lease::{LeaderLease, LeaseKeeper};
 pub use self::queue::{Key, Priority, QueueConfig, ResourceState, ResourceStatus, WorkItem, WorkQueue};
-pub use self::resource::{ListRequest, ListScope, Listing, Resource};
+pub use self::resource::{ListRequest, ListScope, Resource, ResourceList};
 pub use self::result::{WorkReason, WorkResult};
 pub use self::runner::{ControllerConfig, Polling, Runner};
 pub use self::shards::{

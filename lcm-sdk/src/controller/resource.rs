@@ -11,7 +11,7 @@ use crate::lifecycle::failure::CallFailure;
 ///
 /// ```
 /// use lcm_sdk::CallFailure;
-/// use lcm_sdk::controller::{LeaderLease, ListRequest, Listing, Resource, WorkResult};
+/// use lcm_sdk::controller::{LeaderLease, ListRequest, ResourceList, Resource, WorkResult};
 ///
 /// struct Greeter;
 ///
@@ -22,8 +22,8 @@ use crate::lifecycle::failure::CallFailure;
 ///         name
 ///     }
 ///
-///     async fn list(&self, _: &ListRequest) -> Result<Listing<String>, CallFailure> {
-///         Ok(Listing::from(vec!["Ada".to_owned(), "Grace".to_owned()]))
+///     async fn list(&self, _: &ListRequest) -> Result<ResourceList<String>, CallFailure> {
+///         Ok(ResourceList::from(vec!["Ada".to_owned(), "Grace".to_owned()]))
 ///     }
 ///
 ///     async fn reconcile(&self, name: String, _: LeaderLease) -> WorkResult {
@@ -40,7 +40,10 @@ pub trait Resource: Send + Sync + 'static {
     fn key<'a>(&self, object: &'a Self::Object) -> &'a str;
 
     /// Lists objects. The controller drops those that another controller owns.
-    fn list(&self, request: &ListRequest) -> impl Future<Output = Result<Listing<Self::Object>, CallFailure>> + Send;
+    fn list(
+        &self,
+        request: &ListRequest,
+    ) -> impl Future<Output = Result<ResourceList<Self::Object>, CallFailure>> + Send;
 
     /// Reads one object; `None` if it does not exist. The default lists everything: override it where one object can be
     /// read alone.
@@ -104,20 +107,20 @@ pub enum ListScope {
 
 /// Result of a listing.
 #[derive(Debug, Clone)]
-pub struct Listing<O> {
+pub struct ResourceList<O> {
     /// Objects to reconcile.
     pub objects: Vec<O>,
     /// Names of objects that exist and need no reconcile.
     pub resting: Vec<String>,
 }
 
-impl<O> From<Vec<O>> for Listing<O> {
+impl<O> From<Vec<O>> for ResourceList<O> {
     fn from(objects: Vec<O>) -> Self {
         Self { objects, resting: Vec::new() }
     }
 }
 
-impl<O> Default for Listing<O> {
+impl<O> Default for ResourceList<O> {
     fn default() -> Self {
         Self::from(Vec::new())
     }

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::controller::lease::LeaderLease;
 use crate::controller::queue::{Key, Priority, QueueConfig, ResourceState, WorkItem, WorkQueue};
-use crate::controller::resource::{ListRequest, ListScope, Listing, Resource};
+use crate::controller::resource::{ListRequest, ListScope, Resource, ResourceList};
 use crate::controller::result::{WorkReason, WorkResult};
 use crate::controller::shards::ShardOwnership;
 use crate::controller::shutdown::Shutdown;
@@ -405,7 +405,7 @@ impl<R: Resource> Runner<R> {
         let Inner { resource, ownership, .. } = &*self.inner;
         let began = Instant::now();
         let request = ListRequest::new(scope, ownership.clone());
-        let Listing { mut objects, resting } = resource.list(&request).await?;
+        let ResourceList { mut objects, resting } = resource.list(&request).await?;
         objects.retain(|object| ownership.owns(resource.key(object)));
         resource.prepare(&objects).await;
         let now = Instant::now();

@@ -53,7 +53,7 @@ impl AutoPause {
     /// ```
     /// use lcm_sdk::lifecycle::{AutoPause, ScaleDownPolicy};
     ///
-    /// let on = ScaleDownPolicy { enabled: true, ..ScaleDownPolicy::default() };
+    /// let on = ScaleDownPolicy::new(0);
     /// assert_eq!(AutoPause::from_policy(&on), AutoPause::Suppressed);
     /// ```
     pub fn from_policy(policy: &ScaleDownPolicy) -> Self {

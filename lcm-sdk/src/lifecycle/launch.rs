@@ -99,14 +99,8 @@ mod tests {
     use crate::lifecycle::status::{Ec2State, WorkerStatus};
 
     fn plan(worker: &Worker, earlier: &[Instance]) -> LaunchPlan {
-        let config = RegionConfig {
-            security_group_ids: vec!["sg-1".into()],
-            subnet_id: "subnet-1".into(),
-            key_name: None,
-            default_tags: [("team", "net"), ("Name", "region"), (MANAGED_BY_TAG, "someone")]
-                .map(|(key, value)| (key.to_owned(), value.to_owned()))
-                .into(),
-        };
+        let default_tags = [("team", "net"), ("Name", "region"), (MANAGED_BY_TAG, "someone")];
+        let config = RegionConfig::new("subnet-1", ["sg-1"]).with_default_tags(default_tags);
         let image = Image { id: "ami-1".into(), name: "cml".into(), creation_date: "2026".into() };
         LaunchPlan::new(worker, &Template::new("metal", "m5zn.metal"), ("us-east-1", &config), &image, earlier)
     }

@@ -72,8 +72,17 @@ impl Default for Policy {
     }
 }
 
-/// Rules for taking idle workers out of service.
+/// Rules for taking idle workers out of service. Scale-down is disabled by default; [`ScaleDownPolicy::new`] enables it.
+///
+/// ```
+/// use std::time::Duration;
+/// use lcm_sdk::lifecycle::ScaleDownPolicy;
+///
+/// let policy = ScaleDownPolicy::new(2).with_cooldown(Duration::from_secs(300));
+/// assert!(policy.enabled && !ScaleDownPolicy::default().enabled);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ScaleDownPolicy {
     /// Whether idle workers are scaled down at all.
     pub enabled: bool,
@@ -96,8 +105,28 @@ impl Default for ScaleDownPolicy {
     }
 }
 
+impl ScaleDownPolicy {
+    /// Enabled, and at least `min_workers` stay in service.
+    pub fn new(min_workers: usize) -> Self {
+        Self { enabled: true, min_workers, ..Self::default() }
+    }
+
+    /// Sets the minimum time between two scale-downs.
+    #[must_use]
+    pub fn with_cooldown(self, cooldown: Duration) -> Self {
+        Self { cooldown, ..self }
+    }
+
+    /// Sets how long before the start of a session its worker stays in service.
+    #[must_use]
+    pub fn with_look_ahead(self, look_ahead: Duration) -> Self {
+        Self { look_ahead, ..self }
+    }
+}
+
 /// Limits of garbage collection.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct OrphanPolicy {
     /// Number of records from which on an empty scan freezes the region.
     pub freeze_from_records: usize,
@@ -108,5 +137,19 @@ pub struct OrphanPolicy {
 impl Default for OrphanPolicy {
     fn default() -> Self {
         Self { freeze_from_records: 3, max_terminations_per_pass: None }
+    }
+}
+
+impl OrphanPolicy {
+    /// Sets the number of records from which on an empty scan freezes the region.
+    #[must_use]
+    pub fn with_freeze_from_records(self, freeze_from_records: usize) -> Self {
+        Self { freeze_from_records, ..self }
+    }
+
+    /// Limits the number of records marked terminated in one run.
+    #[must_use]
+    pub fn with_max_terminations_per_pass(self, max: usize) -> Self {
+        Self { max_terminations_per_pass: Some(max), ..self }
     }
 }

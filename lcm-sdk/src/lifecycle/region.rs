@@ -10,7 +10,16 @@ use super::json::{FieldError, Fields};
 use super::worker::Worker;
 
 /// Launch configuration of one region.
+///
+/// ```
+/// use lcm_sdk::{RegionConfig, RegionConfigs};
+///
+/// let config = RegionConfig::new("subnet-1", ["sg-1"]).with_default_tags([("team", "labs")]);
+/// let regions = RegionConfigs::default().with_region("us-east-1", config).with_default_region("us-east-1");
+/// assert_eq!(regions.regions["us-east-1"].subnet_id, "subnet-1");
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct RegionConfig {
     /// Security groups of the instance; at least one.
     pub security_group_ids: Vec<String>,
@@ -20,6 +29,29 @@ pub struct RegionConfig {
     pub key_name: Option<String>,
     /// Tags for every instance of the region; a worker's own tags win over these.
     pub default_tags: BTreeMap<String, String>,
+}
+
+impl RegionConfig {
+    /// The configuration for a subnet and its security groups, without key pair and tags.
+    pub fn new<G: Into<String>>(subnet_id: impl Into<String>, security_group_ids: impl IntoIterator<Item = G>) -> Self {
+        Self {
+            subnet_id: subnet_id.into(),
+            security_group_ids: security_group_ids.into_iter().map(Into::into).collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Sets the key pair of the instances.
+    #[must_use]
+    pub fn with_key_name(self, key_name: impl Into<String>) -> Self {
+        Self { key_name: Some(key_name.into()), ..self }
+    }
+
+    /// Sets the tags of every instance of the region.
+    #[must_use]
+    pub fn with_default_tags<K: Into<String>, V: Into<String>>(self, tags: impl IntoIterator<Item = (K, V)>) -> Self {
+        Self { default_tags: tags.into_iter().map(|(key, value)| (key.into(), value.into())).collect(), ..self }
+    }
 }
 
 impl TryFrom<Value> for RegionConfig {
@@ -45,6 +77,7 @@ impl<'de> Deserialize<'de> for RegionConfig {
 /// All configured regions, and the one for workers that name none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct RegionConfigs {
     /// The region of a worker that names none.
     pub default_region: Option<String>,
@@ -82,6 +115,19 @@ fn listed(names: &[String]) -> String {
 }
 
 impl RegionConfigs {
+    /// Sets the region of workers that name none.
+    #[must_use]
+    pub fn with_default_region(self, region: impl Into<String>) -> Self {
+        Self { default_region: Some(region.into()), ..self }
+    }
+
+    /// Adds a region, or replaces its configuration.
+    #[must_use]
+    pub fn with_region(mut self, region: impl Into<String>, config: RegionConfig) -> Self {
+        self.regions.insert(region.into(), config);
+        self
+    }
+
     /// The region of a worker: its own, else that of the launch under way, else the default. Its instance is only
     /// looked up there.
     pub fn region_of<'a>(&'a self, worker: &'a Worker) -> Option<&'a str> {
@@ -90,6 +136,7 @@ impl RegionConfigs {
     }
 
     /// The region and its complete configuration.
+    ///
     /// # Errors
     /// If no region is named, configured, or complete.
     ///

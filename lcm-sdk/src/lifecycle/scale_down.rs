@@ -69,7 +69,7 @@ impl ScaleDownVerdict {
 /// use lcm_sdk::lifecycle::scale_down::evaluate;
 /// use lcm_sdk::FleetView;
 ///
-/// let policy = ScaleDownPolicy { enabled: true, min_workers: 2, ..ScaleDownPolicy::default() };
+/// let policy = ScaleDownPolicy::new(2);
 /// let idle = IdleReport {
 ///     telemetry_fetched: true, idle_check_performed: true, is_idle: true, eligible_for_pause: true,
 ///     ..IdleReport::default()
@@ -164,7 +164,7 @@ mod tests {
         };
         let mut fleet = FleetView { running: 3, last_scale_down_at: None };
         let mut sessions = Vec::new();
-        let mut policy = ScaleDownPolicy { enabled: true, min_workers: 1, ..ScaleDownPolicy::default() };
+        let mut policy = ScaleDownPolicy::new(1);
         change(&mut report, &mut fleet, &mut sessions, &mut policy);
         evaluate(&report, &Lookup::Found(fleet), &Lookup::Found(sessions), &policy, now()).map(ScaleDownVerdict::label)
     }
@@ -235,12 +235,7 @@ mod tests {
 
     #[test]
     fn scale_down_stops_at_the_fleet_minimum() {
-        let policy = ScaleDownPolicy {
-            enabled: true,
-            min_workers: 2,
-            cooldown: std::time::Duration::ZERO,
-            ..ScaleDownPolicy::default()
-        };
+        let policy = ScaleDownPolicy::new(2).with_cooldown(std::time::Duration::ZERO);
         let mut fleet = FleetView { running: 5, last_scale_down_at: None };
         let mut gone = 0;
         while fleet_guards(&fleet, &policy, now()).is_none() {

@@ -61,7 +61,15 @@ pub trait Compute: Send + Sync {
 }
 
 /// Conditions of a scan. An instance must match all of them; at least one is required.
+///
+/// ```
+/// use lcm_sdk::ports::DiscoveryFilter;
+///
+/// let filter = DiscoveryFilter::default().with_ami_name_pattern("cml-2.9*").with_tag("team", "labs");
+/// assert!(!filter.is_empty());
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DiscoveryFilter {
     /// Name pattern of the AMI.
     pub ami_name_pattern: Option<String>,
@@ -70,13 +78,33 @@ pub struct DiscoveryFilter {
 }
 
 impl DiscoveryFilter {
+    /// Requires an AMI whose name matches a pattern.
+    #[must_use]
+    pub fn with_ami_name_pattern(self, pattern: impl Into<String>) -> Self {
+        Self { ami_name_pattern: Some(pattern.into()), ..self }
+    }
+
+    /// Requires a tag with this value.
+    #[must_use]
+    pub fn with_tag(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.tags.push((key.into(), Some(value.into())));
+        self
+    }
+
+    /// Requires a tag with any value.
+    #[must_use]
+    pub fn with_tag_key(mut self, key: impl Into<String>) -> Self {
+        self.tags.push((key.into(), None));
+        self
+    }
+
     /// Whether there are no conditions. Such a scan would match every instance of the account.
     pub fn is_empty(&self) -> bool {
         self.ami_name_pattern.is_none() && self.tags.is_empty()
     }
 
     /// Whether the tags of an instance match. Ignores the AMI.
-    pub fn carried_by(&self, instance: &Instance) -> bool {
+    pub fn matches_tags(&self, instance: &Instance) -> bool {
         self.tags.iter().all(|(key, expected)| {
             instance.tags.get(key).is_some_and(|value| expected.as_ref().is_none_or(|expected| expected == value))
         })

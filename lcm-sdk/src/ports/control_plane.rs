@@ -120,7 +120,7 @@ pub trait ControlPlane: Send + Sync {
     }
 
     /// Reads the discovery settings of operators; `None` if the server has none, which is the default.
-    async fn discovery_settings(&self) -> Result<Option<DiscoverySettings>, CallFailure> {
+    async fn discovery_settings(&self) -> Result<Option<ScanSettings>, CallFailure> {
         Ok(None)
     }
 
@@ -206,7 +206,7 @@ pub struct ImportSummary {
 
 /// Discovery settings that operators keep in the control plane.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DiscoverySettings {
+pub struct ScanSettings {
     /// Whether discovery runs.
     pub enabled: bool,
     /// Regions to scan.

@@ -34,7 +34,7 @@ pub use clock::{Clock, SystemClock};
 pub use cml::{Cml, CmlTarget};
 pub use compute::{Compute, DiscoveryFilter};
 pub use control_plane::{
-    ControlPlane, DiscoverySettings, Fence, IdleCheck, ImportSummary, Scope, SessionMove, Version, WorkerListing,
+    ControlPlane, Fence, IdleCheck, ImportSummary, ScanSettings, Scope, SessionMove, Version, WorkerListing,
 };
 pub use coordination::{Claim, Coordination, Lease, LeaseId, Listing, Renewal, WatchStream, WatchUpdate};
 pub use events::{CloudEvent, Events};

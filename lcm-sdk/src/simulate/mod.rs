@@ -75,14 +75,7 @@ impl Simulation {
         let region = worker.aws_region.get_or_insert_with(|| "us-east-1".to_owned()).clone();
         let template = worker.template_name.get_or_insert_with(|| "metal".to_owned()).clone();
         let mut policy = Policy::default();
-        policy.regions.regions.insert(
-            region,
-            RegionConfig {
-                security_group_ids: vec!["sg-1".to_owned()],
-                subnet_id: "subnet-1".to_owned(),
-                ..RegionConfig::default()
-            },
-        );
+        policy.regions = policy.regions.with_region(region, RegionConfig::new("subnet-1", ["sg-1"]));
         let now = worker.created_at.unwrap_or(Timestamp::UNIX_EPOCH);
         worker.created_at = Some(now);
         worker.version = worker.version.or(Some(1));

@@ -14,8 +14,8 @@ use tokio::time::Instant;
 
 use crate::controller::{
     BuildError, Controller, ControllerConfig, ElectionConfig, ElectionConfigError, ElectionHandle, HeldShard,
-    LeaderElection, LeaderLease, LeaderTerm, Runner, ShardOwnership, Shards, Shutdown, SweepReport, WatchConfig,
-    WatchState,
+    LeaderElection, LeaderLease, LeaderTerm, Readiness, Runner, ShardOwnership, Shards, Shutdown, StartupConfig,
+    SweepReport, WatchConfig, WatchState,
 };
 use crate::lifecycle::failure::CallFailure;
 use crate::lifecycle::policy::Policy;
@@ -25,8 +25,6 @@ use crate::telemetry::Telemetry;
 use crate::workers::discovery::{Discovery, DiscoveryConfig};
 use crate::workers::fleet::WorkerFleet;
 use crate::workers::metrics::MetricsLoop;
-
-pub use crate::controller::{Readiness, StartupConfig, Swept};
 
 /// Delay before a loop that panicked is started again.
 const RESTART_DELAY: Duration = Duration::from_secs(5);

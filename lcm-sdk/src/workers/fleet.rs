@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
-use crate::controller::{LeaderLease, ListRequest, ListScope, Listing, Resource, WorkReason, WorkResult};
+use crate::controller::{LeaderLease, ListRequest, ListScope, Resource, ResourceList, WorkReason, WorkResult};
 use crate::lifecycle::failure::CallFailure;
 use crate::lifecycle::fleet::FleetView;
 use crate::lifecycle::ids::{InstanceId, WorkerId};
@@ -70,7 +70,7 @@ impl Resource for WorkerFleet {
 
     /// Lists all owned workers that are not terminated. In the scope [`ListScope::Active`], workers at rest need no
     /// reconcile.
-    async fn list(&self, request: &ListRequest) -> Result<Listing<ReadWorker>, CallFailure> {
+    async fn list(&self, request: &ListRequest) -> Result<ResourceList<ReadWorker>, CallFailure> {
         let read_at = Instant::now();
         let mut listing = self.reconciler.ports().control_plane.workers(&Scope::active()).await?;
         listing.workers.retain(|worker| request.owns(worker.id.as_str()));
@@ -87,7 +87,7 @@ impl Resource for WorkerFleet {
             ListScope::Everything => (Vec::new(), listing.workers),
             ListScope::Active => listing.workers.into_iter().partition(Worker::is_at_rest),
         };
-        Ok(Listing {
+        Ok(ResourceList {
             objects: active.into_iter().map(|worker| ReadWorker { worker, read_at }).collect(),
             resting: resting.iter().map(|worker| worker.id.as_str().to_owned()).collect(),
         })

@@ -5,9 +5,7 @@ pub(crate) mod discovery;
 pub(crate) mod fleet;
 pub(crate) mod metrics;
 
-pub use controller::{
-    OneSweep, OneSweepError, Readiness, StartupConfig, Swept, WorkerController, WorkerControllerConfig,
-};
+pub use controller::{OneSweep, OneSweepError, WorkerController, WorkerControllerConfig};
 pub use discovery::{Discovery, DiscoveryConfig, DiscoveryReport, RegionReport};
 pub use fleet::{ReadWorker, WorkerFleet};
 pub use metrics::{MetricsLoop, MetricsReport};

@@ -60,7 +60,7 @@ fn check_failure<T>(result: Result<T, CallFailure>, secrets: &[&str]) -> Result<
 #[test]
 fn cml_response_is_parsed_or_fails_without_secrets() {
     use lcm_sdk::ports::{Cml as _, CmlTarget};
-    use lcm_sdk::providers::cml::{CmlClient, Options, Security};
+    use lcm_sdk::providers::cml::{CmlClient, CmlOptions, Security};
 
     let examples = vec![
         json!({"version": "2.9.0+build.1", "ready": true, "allow_ssh_pubkey_auth": false}),
@@ -74,7 +74,7 @@ fn cml_response_is_parsed_or_fails_without_secrets() {
     ];
     let runtime = runtime();
     let server = CannedServer::start(&runtime);
-    let options = Options::default()
+    let options = CmlOptions::default()
         .with_security(Security::PlainHttp)
         .with_port(server.address.port())
         .with_timeout(Duration::from_secs(30))
@@ -113,7 +113,7 @@ fn cml_response_is_parsed_or_fails_without_secrets() {
 fn control_plane_response_is_parsed_or_fails_without_secrets() {
     use lcm_sdk::lifecycle::{AutoPause, LicenseReport, SessionEnd};
     use lcm_sdk::ports::{ControlPlane as _, Fence, Scope, SessionMove};
-    use lcm_sdk::providers::control_plane::{ControlPlaneClient, Options};
+    use lcm_sdk::providers::control_plane::{ControlPlaneClient, ControlPlaneOptions};
 
     let worker = json!({"id": "w-1", "status": "running", "version": 3, "ec2_instance_id": "i-1", "metadata": {}});
     let examples = vec![
@@ -130,7 +130,7 @@ fn control_plane_response_is_parsed_or_fails_without_secrets() {
     ];
     let runtime = runtime();
     let server = CannedServer::start(&runtime);
-    let options = Options::new(format!("http://{}", server.address), Secret::from("canary-api-key"))
+    let options = ControlPlaneOptions::new(format!("http://{}", server.address), Secret::from("canary-api-key"))
         .with_retries(Vec::new())
         .with_max_body(MAX_BODY);
     let client = ControlPlaneClient::new(options).expect("a client");

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use chrono::TimeDelta;
-use lcm_sdk::{CallFailure, DesiredStatus, Ec2State, FailureKind, Instance, Lookup, Policy, RegionConfig};
+use lcm_sdk::{
+    CallFailure, DesiredStatus, Ec2State, FailureKind, Instance, Lookup, Policy, RegionConfig, RegionConfigs,
+};
 use lcm_sdk::{Timestamp, Worker, WorkerStatus};
 
 /// The time of every decision in these tests.
@@ -27,15 +29,10 @@ pub(crate) const DESIRED: [Option<DesiredStatus>; 4] =
 
 /// A policy with one region, which is the default.
 pub(crate) fn policy() -> Policy {
-    let mut policy = Policy::default();
-    policy.regions.default_region = Some("us-east-1".into());
-    let config = RegionConfig {
-        security_group_ids: vec!["sg-1".into()],
-        subnet_id: "subnet-1".into(),
-        ..RegionConfig::default()
-    };
-    policy.regions.regions.insert("us-east-1".into(), config);
-    policy
+    let regions = RegionConfigs::default()
+        .with_region("us-east-1", RegionConfig::new("subnet-1", ["sg-1"]))
+        .with_default_region("us-east-1");
+    Policy { regions, ..Policy::default() }
 }
 
 /// A worker whose instance was launched a day ago.

@@ -359,11 +359,8 @@ fn moment(time: u8) -> Timestamp {
 }
 
 fn policy() -> Policy {
-    let region = RegionConfig {
-        security_group_ids: vec!["sg-1".to_owned()],
-        subnet_id: "subnet-1".to_owned(),
-        ..RegionConfig::default()
-    };
-    let regions = [("us-east-1".to_owned(), region)].into();
-    Policy { regions: RegionConfigs { default_region: Some("us-east-1".to_owned()), regions }, ..Policy::default() }
+    let regions = RegionConfigs::default()
+        .with_region("us-east-1", RegionConfig::new("subnet-1", ["sg-1"]))
+        .with_default_region("us-east-1");
+    Policy { regions, ..Policy::default() }
 }

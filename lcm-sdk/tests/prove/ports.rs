@@ -9,8 +9,8 @@ use lcm_sdk::lifecycle::{
     Audit, AutoPause, CloudMetrics, CmlMetrics, IdleReport, LicenseReport, RegistrationStatus, SessionEnd,
 };
 use lcm_sdk::ports::{
-    CloudEvent, Cml, CmlTarget, Compute, ControlPlane, DiscoveryFilter, DiscoverySettings, Events, Fence, IdleCheck,
-    ImportSummary, Metrics, Scope, SessionMove, Version, WorkerListing,
+    CloudEvent, Cml, CmlTarget, Compute, ControlPlane, DiscoveryFilter, Events, Fence, IdleCheck, ImportSummary,
+    Metrics, ScanSettings, Scope, SessionMove, Version, WorkerListing,
 };
 use lcm_sdk::{
     CallFailure, Image, Instance, InstanceId, Lookup, Patch, Secret, Session, SessionId, Template, Timestamp, Worker,
@@ -219,7 +219,7 @@ impl ControlPlane for Door {
         self.change(call, async move { world.control_plane.import(&region, &instances, fence).await }).await
     }
 
-    async fn discovery_settings(&self) -> Response<Option<DiscoverySettings>> {
+    async fn discovery_settings(&self) -> Response<Option<ScanSettings>> {
         self.read(Call::read("discovery_settings", ""), self.world.control_plane.discovery_settings()).await
     }
 

@@ -78,11 +78,10 @@ impl Process {
             .with_polling(self.world.setup.polling)
             .with_interval(self.world.setup.interval);
         config.election = config.election.with_identity(&self.identity);
-        let tags = vec![("lcm:worker_id".to_owned(), None)];
         let discovery = DiscoveryConfig::default()
             .with_interval(Duration::from_secs(60))
             .with_regions([HERE])
-            .with_filter(DiscoveryFilter { tags, ..DiscoveryFilter::default() });
+            .with_filter(DiscoveryFilter::default().with_tag_key("lcm:worker_id"));
         config.with_discovery(discovery).with_cml(CmlDefaults::new("admin", "admin"))
     }
 

@@ -109,11 +109,8 @@ impl World {
     pub(crate) fn new(setup: Setup, deaths: UnboundedSender<usize>) -> Self {
         let clock = SimClock::new();
         let shared = || Arc::new(clock.clone());
-        let region = RegionConfig {
-            security_group_ids: vec!["sg-1".to_owned()],
-            subnet_id: "subnet-1".to_owned(),
-            ..RegionConfig::default()
-        };
+        let mut scale_down = ScaleDownPolicy::new(MIN_WORKERS).with_cooldown(Duration::from_secs(90));
+        scale_down.enabled = setup.scales_down;
         // A server that pauses idle workers by itself checks activity, not sessions: only scale-down checks both.
         let idle_timeout = Duration::from_secs(if setup.scales_down { 300 } else { 86_400 });
         let control_plane = MemoryControlPlane::new(shared())
@@ -129,17 +126,11 @@ impl World {
             events: Arc::default(),
             etcd: MemoryCoordination::new(),
             policy: Policy {
-                regions: RegionConfigs {
-                    default_region: Some(HERE.to_owned()),
-                    regions: [(HERE.to_owned(), region)].into(),
-                },
+                regions: RegionConfigs::default()
+                    .with_region(HERE, RegionConfig::new("subnet-1", ["sg-1"]))
+                    .with_default_region(HERE),
                 idle_detection_interval: Duration::from_secs(60),
-                scale_down: ScaleDownPolicy {
-                    enabled: setup.scales_down,
-                    min_workers: MIN_WORKERS,
-                    cooldown: Duration::from_secs(90),
-                    ..ScaleDownPolicy::default()
-                },
+                scale_down,
                 consistency_window: match setup.broken {
                     Some(Broken::AbsentIsGone) => Duration::ZERO,
                     _ => Policy::default().consistency_window,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lcm_sdk::controller::{
-    Controller, ControllerConfig, LeaderLease, ListRequest, Listing, Resource, ResourceStatus, Runner, ShardOwnership,
-    Shutdown, WatchConfig, WorkReason, WorkResult,
+    Controller, ControllerConfig, LeaderLease, ListRequest, Resource, ResourceList, ResourceStatus, Runner,
+    ShardOwnership, Shutdown, WatchConfig, WorkReason, WorkResult,
 };
 use lcm_sdk::providers::memory::MemoryCoordination;
 use lcm_sdk::telemetry::{Anomaly, Telemetry};
@@ -59,11 +59,11 @@ impl Resource for FakeResource {
         name
     }
 
-    async fn list(&self, _: &ListRequest) -> Result<Listing<String>, CallFailure> {
+    async fn list(&self, _: &ListRequest) -> Result<ResourceList<String>, CallFailure> {
         if *self.0.listing_fails.lock() {
             return Err(CallFailure::new(FailureKind::Unreachable, "unreachable"));
         }
-        Ok(Listing::from(self.0.behaviors.lock().keys().cloned().collect::<Vec<_>>()))
+        Ok(ResourceList::from(self.0.behaviors.lock().keys().cloned().collect::<Vec<_>>()))
     }
 
     async fn fetch(&self, key: &str) -> Result<Option<String>, CallFailure> {

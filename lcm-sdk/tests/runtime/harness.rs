@@ -39,6 +39,7 @@ impl Harness {
     pub(crate) fn with(control_plane: impl FnOnce(MemoryControlPlane) -> MemoryControlPlane) -> Self {
         let clock = ManualClock::new("2026-02-06T08:00:00Z".parse().expect("a moment"));
         let shared = || Arc::new(clock.clone());
+        let region_config = RegionConfig::new("subnet-1", ["sg-1"]);
         let harness = Self {
             compute: Arc::new(MemoryCompute::new(shared())),
             metrics: Arc::default(),
@@ -46,10 +47,10 @@ impl Harness {
             control_plane: Arc::new(control_plane(MemoryControlPlane::new(shared()))),
             events: Arc::default(),
             policy: Policy {
-                regions: RegionConfigs {
-                    default_region: Some(HERE.to_owned()),
-                    regions: [HERE, ELSEWHERE].map(|region| (region.to_owned(), region_config())).into(),
-                },
+                regions: RegionConfigs::default()
+                    .with_region(HERE, region_config.clone())
+                    .with_region(ELSEWHERE, region_config)
+                    .with_default_region(HERE),
                 ..Policy::default()
             },
             clock,
@@ -152,13 +153,5 @@ pub(crate) async fn pass_time(seconds: u64) {
     for _ in 0..seconds * 4 {
         tokio::time::advance(Duration::from_millis(250)).await;
         tokio::task::yield_now().await;
-    }
-}
-
-fn region_config() -> RegionConfig {
-    RegionConfig {
-        security_group_ids: vec!["sg-1".to_owned()],
-        subnet_id: "subnet-1".to_owned(),
-        ..RegionConfig::default()
     }
 }

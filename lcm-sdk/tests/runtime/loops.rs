@@ -15,10 +15,8 @@ use tokio::time::Instant;
 use super::harness::{ELSEWHERE, HERE, Harness, pass_time, worker_id};
 
 fn everywhere() -> DiscoveryConfig {
-    let tags = vec![("lcm:worker_id".to_owned(), None)];
-    DiscoveryConfig::default()
-        .with_regions([HERE, ELSEWHERE])
-        .with_filter(DiscoveryFilter { tags, ..DiscoveryFilter::default() })
+    let filter = DiscoveryFilter::default().with_tag_key("lcm:worker_id");
+    DiscoveryConfig::default().with_regions([HERE, ELSEWHERE]).with_filter(filter)
 }
 
 fn controller(harness: &Harness, etcd: Arc<dyn Coordination>, config: WorkerControllerConfig) -> WorkerController {

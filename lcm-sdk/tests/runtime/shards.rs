@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lcm_sdk::controller::{
-    ControllerConfig, ElectionConfig, LeaderLease, ListRequest, Listing, Resource, Runner, ShardOwnership,
+    ControllerConfig, ElectionConfig, LeaderLease, ListRequest, Resource, ResourceList, Runner, ShardOwnership,
     ShardedElection, ShardedHandle, Shards, Shutdown, WorkResult,
 };
 use lcm_sdk::lifecycle::ScaleDownPolicy;
@@ -38,8 +38,8 @@ async fn members(count: usize, shards: usize) -> Vec<ShardedHandle> {
 }
 
 fn here() -> DiscoveryConfig {
-    let tags = vec![("lcm:worker_id".to_owned(), None)];
-    DiscoveryConfig::default().with_regions([HERE]).with_filter(DiscoveryFilter { tags, ..DiscoveryFilter::default() })
+    let filter = DiscoveryFilter::default().with_tag_key("lcm:worker_id");
+    DiscoveryConfig::default().with_regions([HERE]).with_filter(filter)
 }
 
 fn discovery(harness: &Harness, ownership: &ShardOwnership) -> Discovery {
@@ -106,8 +106,7 @@ async fn metrics_of_a_worker_are_collected_by_one_member() {
 #[tokio::test(start_paused = true)]
 async fn members_together_keep_the_minimum_of_workers() {
     let mut harness = Harness::new();
-    harness.policy.scale_down =
-        ScaleDownPolicy { enabled: true, min_workers: 3, cooldown: Duration::ZERO, ..ScaleDownPolicy::default() };
+    harness.policy.scale_down = ScaleDownPolicy::new(3).with_cooldown(Duration::ZERO);
     harness.policy.idle_detection_interval = Duration::from_secs(10);
     for number in 1..=8 {
         let mut worker = harness.worker(number, WorkerStatus::Running, Ec2State::Running);
@@ -149,8 +148,8 @@ impl Resource for Names {
         name
     }
 
-    async fn list(&self, _: &ListRequest) -> Result<Listing<String>, CallFailure> {
-        Ok(Listing::from((0..40).map(|number| format!("r-{number}")).collect::<Vec<_>>()))
+    async fn list(&self, _: &ListRequest) -> Result<ResourceList<String>, CallFailure> {
+        Ok(ResourceList::from((0..40).map(|number| format!("r-{number}")).collect::<Vec<_>>()))
     }
 
     async fn fetch(&self, key: &str) -> Result<Option<String>, CallFailure> {

@@ -14,8 +14,8 @@ use lcm_sdk::Secret;
 use lcm_sdk::admin::{AdminOptions, AdminServer};
 use lcm_sdk::ports::{Cml as _, CmlTarget};
 use lcm_sdk::providers::aws::{Account, CloudWatch, Ec2, Tuning};
-use lcm_sdk::providers::cml::CmlClient;
-use lcm_sdk::providers::control_plane::{self, ControlPlaneClient};
+use lcm_sdk::providers::cml::{CmlClient, CmlOptions};
+use lcm_sdk::providers::control_plane::{ControlPlaneClient, ControlPlaneOptions};
 use lcm_sdk::providers::etcd::{Etcd, EtcdOptions, EtcdUser};
 use lcm_sdk::providers::events::{HttpEvents, SinkOptions};
 use lcm_sdk::settings::Settings;
@@ -271,7 +271,7 @@ async fn no_secret_is_in_debug_output() {
     let secret = |name: &str| Secret::from(format!("{CANARY}{name}"));
     let telemetry = Telemetry::default();
     let account = Account::with_endpoint("http://127.0.0.1:9", "AKIA", &secret("aws"), Tuning::default(), &telemetry);
-    let control_plane = control_plane::Options::new("http://127.0.0.1:9", secret("key"));
+    let control_plane = ControlPlaneOptions::new("http://127.0.0.1:9", secret("key"));
     let user = EtcdUser::new("lcm", secret("etcd"));
     let mut etcd = EtcdOptions::new(["127.0.0.1:9"]);
     etcd.user = Some(user);
@@ -280,7 +280,7 @@ async fn no_secret_is_in_debug_output() {
     sink.token = Some(secret("bearer"));
     let target = CmlTarget { address: "::1".to_owned(), username: "admin".to_owned(), password: secret("cml") };
     let admin = AdminOptions::new(([127, 0, 0, 1], 0).into()).with_key(secret("admin"));
-    let cml = CmlClient::new(lcm_sdk::providers::cml::Options::default()).expect("a client");
+    let cml = CmlClient::new(CmlOptions::default()).expect("a client");
     // A failed sign-in changes the state of the client.
     let failure = cml.telemetry(&target).await.expect_err("connection refused");
     let settings: Environment = secrets().into_iter().chain([("ETCD_USERNAME".to_owned(), "lcm".to_owned())]).collect();

@@ -9,7 +9,7 @@ use fake_cloud::world::Region;
 use fake_cloud::{Clock, FakeCloud, Pace, Scenario};
 use lcm_sdk::conformance::cml::{Booting, CmlWorld, Registration, suite};
 use lcm_sdk::ports::{Cml, CmlTarget};
-use lcm_sdk::providers::cml::{CmlClient, Options, Security};
+use lcm_sdk::providers::cml::{CmlClient, CmlOptions, Security};
 use lcm_sdk::{FailureKind, Secret};
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -54,7 +54,7 @@ impl Drop for World {
 }
 
 fn client(security: Security, port: u16) -> CmlClient {
-    let mut options = Options::default();
+    let mut options = CmlOptions::default();
     options.security = security;
     options.port = port;
     CmlClient::new(options).expect("a client")

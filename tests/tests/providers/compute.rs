@@ -241,7 +241,7 @@ async fn describe_calls_are_batched_on_the_wire() {
 async fn failed_page_makes_a_scan_partial() {
     let fixture = Fixture::start().await;
     let all: Vec<InstanceId> = (0..3).flat_map(|_| fixture.populate(1000, &fixture.plan().image_id)).collect();
-    let filter = DiscoveryFilter { ami_name_pattern: Some("cisco-cml2.9*".to_owned()), tags: Vec::new() };
+    let filter = DiscoveryFilter::default().with_ami_name_pattern("cisco-cml2.9*");
     let scan = fixture.ec2.scan(REGION, &filter).await;
     assert_eq!(scan.completeness, Completeness::Complete);
     assert_eq!(scan.instances.len(), all.len());
@@ -274,7 +274,7 @@ async fn scan_with_many_images_finds_each_instance_once() {
     }
     let mut expected: Vec<InstanceId> =
         [0, 199, 200, 449].iter().flat_map(|number| fixture.populate(2, &image(*number).id)).collect();
-    let filter = DiscoveryFilter { ami_name_pattern: Some("many-*".to_owned()), tags: Vec::new() };
+    let filter = DiscoveryFilter::default().with_ami_name_pattern("many-*");
     let scan = fixture.ec2.scan(REGION, &filter).await;
     assert_eq!(scan.completeness, Completeness::Complete);
     let mut found: Vec<InstanceId> = scan.instances.into_iter().map(|instance| instance.id).collect();

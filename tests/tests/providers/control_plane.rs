@@ -10,7 +10,7 @@ use lcm_sdk::conformance::control_plane::{ControlPlaneWorld, suite};
 use lcm_sdk::conformance::events::{self, EventsWorld};
 use lcm_sdk::lifecycle::{Changes, Termination};
 use lcm_sdk::ports::{ControlPlane, Events, Fence};
-use lcm_sdk::providers::control_plane::{ControlPlaneClient, Options};
+use lcm_sdk::providers::control_plane::{ControlPlaneClient, ControlPlaneOptions};
 use lcm_sdk::providers::events::ControlPlaneEvents;
 use lcm_sdk::{FailureKind, Patch, Secret, Worker, WorkerStatus};
 use serde_json::Value;
@@ -25,7 +25,7 @@ struct World {
 impl World {
     fn new(url: &str, key: &str, records: Records) -> Self {
         let retries = vec![Duration::from_millis(5); 3];
-        let mut options = Options::new(url, Secret::from(key));
+        let mut options = ControlPlaneOptions::new(url, Secret::from(key));
         options.retries = retries;
         let client = Arc::new(ControlPlaneClient::new(options).expect("a client"));
         Self { events: ControlPlaneEvents::new(Arc::clone(&client)), client, records }

@@ -6,9 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fake_cloud::FakeCloud;
-use lcm_sdk::controller::Shutdown;
-use lcm_sdk::controller::shards::{ShardedElection, ShardedHandle, Shards};
-use lcm_sdk::controller::{ElectionConfig, LeaderElection};
+use lcm_sdk::controller::{ElectionConfig, LeaderElection, ShardedElection, ShardedHandle, Shards, Shutdown};
 use lcm_sdk::ports::Coordination;
 use lcm_sdk::providers::etcd::{Etcd, EtcdOptions};
 use lcm_sdk::providers::memory::MemoryCoordination;

@@ -10,8 +10,8 @@ use std::time::Duration;
 use fake_cloud::cml::{self, CmlServer};
 use fake_cloud::{Clock, FakeCloud, Pace};
 use lcm_sdk::ports::{Cml as _, CmlTarget, ControlPlane as _, Coordination as _, Scope};
-use lcm_sdk::providers::cml::{CmlClient, Security};
-use lcm_sdk::providers::control_plane::{self, ControlPlaneClient};
+use lcm_sdk::providers::cml::{CmlClient, CmlOptions, Security};
+use lcm_sdk::providers::control_plane::{ControlPlaneClient, ControlPlaneOptions};
 use lcm_sdk::providers::etcd::{Etcd, EtcdOptions, EtcdTls};
 use lcm_sdk::{CallFailure, FailureKind, Secret};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
@@ -153,7 +153,7 @@ async fn cml_client_verifies_certificates() {
     let upstream = listener.local_addr().expect("an address");
     tokio::spawn(cml::serve_http(listener, system, std::future::pending()));
     let call = async |proxy: SocketAddr, trusted: PathBuf| {
-        let mut options = lcm_sdk::providers::cml::Options::default();
+        let mut options = CmlOptions::default();
         options.security = Security::VerifiedWith(trusted);
         options.port = proxy.port();
         options.timeout = Duration::from_secs(60);
@@ -172,7 +172,7 @@ async fn control_plane_client_verifies_certificates() {
     let key = cloud.endpoints().control_plane_api_key.clone();
     let upstream = cloud.endpoints().control_plane_url.trim_start_matches("http://").parse().expect("an address");
     let call = async |proxy: SocketAddr, trusted: PathBuf| {
-        let mut options = control_plane::Options::new(format!("https://{proxy}"), Secret::from(key.as_str()));
+        let mut options = ControlPlaneOptions::new(format!("https://{proxy}"), Secret::from(key.as_str()));
         (options.authorities, options.retries) = (Some(trusted), Vec::new());
         options.timeout = Duration::from_secs(60);
         let client = ControlPlaneClient::new(options).expect("a client");

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use fake_cloud::{LoggedRequest, RequestFilter, Service};
 use lcm_sdk::WorkerStatus;
-use lcm_sdk::controller::shards::Shards;
-use lcm_sdk::workers::Readiness;
+use lcm_sdk::controller::{Readiness, Shards};
 use lcm_tests::etcd::RealEtcd;
 use serde_json::json;
 use tokio::time::Instant;

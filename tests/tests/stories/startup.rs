@@ -7,7 +7,7 @@ use fake_cloud::etcd::Fault;
 use fake_cloud::world::{LaunchRequest, StopWhilePending};
 use fake_cloud::{FakeCloud, Pace, RequestFilter, Service};
 use lcm_sdk::WorkerStatus as Status;
-use lcm_sdk::workers::Readiness;
+use lcm_sdk::controller::Readiness;
 use serde_json::json;
 
 use lcm_tests::harness::{Harness, REGION, eventually};

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lcm_sdk::controller::{
-    ControllerConfig, LeaderLease, ListRequest, Listing, Resource, Runner, Shutdown, WorkResult,
+    ControllerConfig, LeaderLease, ListRequest, ResourceList, Resource, Runner, Shutdown, WorkResult,
 };
 use lcm_sdk::telemetry::Telemetry;
 use lcm_sdk::{CallFailure, Requeue, Worker};
@@ -36,8 +36,8 @@ impl Resource for NoOp {
         worker.id.as_str()
     }
 
-    async fn list(&self, _: &ListRequest) -> Result<Listing<Arc<Worker>>, CallFailure> {
-        Ok(Listing::from(self.0.workers.clone()))
+    async fn list(&self, _: &ListRequest) -> Result<ResourceList<Arc<Worker>>, CallFailure> {
+        Ok(ResourceList::from(self.0.workers.clone()))
     }
 
     async fn fetch(&self, key: &str) -> Result<Option<Arc<Worker>>, CallFailure> {

@@ -25,9 +25,9 @@ use self::campaign::{Attempt, Campaign, Won};
 pub use self::config::{ElectionConfig, ElectionConfigError};
 pub(crate) use self::keys::{ElectionKeys, LeaseKind};
 
-/// Role of a candidate.
+/// State of a candidate.
 #[derive(Debug, Clone)]
-pub enum Role {
+pub enum ElectionState {
     /// Another candidate may lead.
     Standby,
     /// This candidate leads while the lease is valid.
@@ -76,14 +76,14 @@ pub struct LeaderElection {
     config: ElectionConfig,
     telemetry: Telemetry,
     kind: LeaseKind,
-    role: watch::Sender<Role>,
+    state: watch::Sender<ElectionState>,
     resignation: Shutdown,
 }
 
 /// Handle to a running election. Clones share one election.
 #[derive(Debug, Clone)]
 pub struct ElectionHandle {
-    role: watch::Receiver<Role>,
+    state: watch::Receiver<ElectionState>,
     resignation: Shutdown,
 }
 
@@ -150,10 +150,10 @@ impl LeaderElection {
         kind: LeaseKind,
         telemetry: Telemetry,
     ) -> (Self, ElectionHandle) {
-        let (role, receiver) = watch::channel(Role::Standby);
+        let (state, receiver) = watch::channel(ElectionState::Standby);
         let resignation = Shutdown::new();
-        let handle = ElectionHandle { role: receiver, resignation: resignation.clone() };
-        (Self { coordination, config, telemetry, kind, role, resignation }, handle)
+        let handle = ElectionHandle { state: receiver, resignation: resignation.clone() };
+        (Self { coordination, config, telemetry, kind, state, resignation }, handle)
     }
 
     /// Competes, leads and competes again until the handle resigns. A shutdown ends a standby at once. A leader keeps
@@ -214,9 +214,9 @@ impl LeaderElection {
             "no etcd is configured: leading at once and WITHOUT election; a second controller would lead as well"
         );
         self.kind.publish_age(&self.telemetry, Some(Duration::ZERO));
-        self.role.send_replace(Role::Leader(LeaderLease::unfenced()));
+        self.state.send_replace(ElectionState::Leader(LeaderLease::unfenced()));
         self.resignation.requested().await;
-        self.role.send_replace(Role::Standby);
+        self.state.send_replace(ElectionState::Standby);
         self.kind.publish_age(&self.telemetry, None);
     }
 
@@ -225,7 +225,7 @@ impl LeaderElection {
         let (key, identity, token) = (&self.config.key, &self.config.identity, won.token);
         info!(target: "lcm::leader", key, identity, token, "leading");
         self.kind.publish_age(&self.telemetry, Some(won.sent.elapsed()));
-        self.role.send_replace(Role::Leader(lease.clone()));
+        self.state.send_replace(ElectionState::Leader(lease.clone()));
         let end = tokio::select! {
             biased;
             () = self.resignation.requested() => TermEnd::Resigned,
@@ -234,7 +234,7 @@ impl LeaderElection {
             () = campaign.touched(won.token) => TermEnd::Lost(LossReason::KeyTaken),
         };
         keeper.end();
-        self.role.send_replace(Role::Standby);
+        self.state.send_replace(ElectionState::Standby);
         self.kind.publish_age(&self.telemetry, None);
         match end {
             TermEnd::Resigned => info!(target: "lcm::leader", key, identity, token, "resigned"),
@@ -287,16 +287,16 @@ impl fmt::Debug for LeaderElection {
 }
 
 impl ElectionHandle {
-    /// Current role and every change of it. A lease expires by itself: check the lease, not the role, before acting.
-    pub fn role(&self) -> watch::Receiver<Role> {
-        self.role.clone()
+    /// Current state and every change of it. A lease expires by itself: check the lease, not the state, before acting.
+    pub fn state(&self) -> watch::Receiver<ElectionState> {
+        self.state.clone()
     }
 
     /// The lease, if this candidate leads at this moment.
     pub fn lease(&self) -> Option<LeaderLease> {
-        match &*self.role.borrow() {
-            Role::Leader(lease) if lease.is_valid() => Some(lease.clone()),
-            Role::Leader(_) | Role::Standby => None,
+        match &*self.state.borrow() {
+            ElectionState::Leader(lease) if lease.is_valid() => Some(lease.clone()),
+            ElectionState::Leader(_) | ElectionState::Standby => None,
         }
     }
 
@@ -305,12 +305,12 @@ impl ElectionHandle {
     /// # Cancel safety
     /// Can be dropped and called again at any time.
     pub async fn elected(&self) -> Option<LeaderLease> {
-        let mut role = self.role.clone();
+        let mut state = self.state.clone();
         loop {
             if let Some(lease) = self.lease() {
                 return Some(lease);
             }
-            role.changed().await.ok()?;
+            state.changed().await.ok()?;
         }
     }
 
@@ -324,8 +324,8 @@ impl ElectionHandle {
     /// Once polled, the election ends even if the future is dropped.
     pub async fn resign(&self) {
         self.resignation.request();
-        let mut role = self.role.clone();
+        let mut state = self.state.clone();
         // The sender lives as long as the election runs.
-        while role.changed().await.is_ok() {}
+        while state.changed().await.is_ok() {}
     }
 }

@@ -7,6 +7,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::*;
 use crate::controller::election::{ElectionConfig, LeaderElection};
+use crate::controller::hash::Shards;
 use crate::controller::shutdown::Shutdown;
 use crate::providers::memory::MemoryCoordination;
 use crate::telemetry::Telemetry;

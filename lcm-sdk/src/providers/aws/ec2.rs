@@ -185,7 +185,7 @@ impl Compute for Ec2 {
         let result = async {
             for filters in self.scan_filters(region, filter).await? {
                 let take = |instance: Instance| {
-                    if filter.carried_by(&instance) && seen.insert(instance.id.clone()) {
+                    if filter.matches_tags(&instance) && seen.insert(instance.id.clone()) {
                         instances.push(instance);
                     }
                 };

@@ -32,7 +32,7 @@ use crate::ports::{Cml, CmlTarget};
 /// Configuration of a [`CmlClient`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Options {
+pub struct CmlOptions {
     /// Transport security. Default: [`Security::Verified`].
     pub security: Security,
     /// TCP port. Default: 443.
@@ -45,7 +45,7 @@ pub struct Options {
     pub max_body: usize,
 }
 
-impl Default for Options {
+impl Default for CmlOptions {
     fn default() -> Self {
         Self {
             security: Security::Verified,
@@ -57,7 +57,7 @@ impl Default for Options {
     }
 }
 
-impl Options {
+impl CmlOptions {
     /// Sets the transport security.
     #[must_use]
     pub fn with_security(self, security: Security) -> Self {
@@ -115,7 +115,7 @@ pub enum Security {
 /// A dropped call may still be executed by CML. A dropped login is repeated by the next caller that waits for it.
 #[derive(Debug)]
 pub struct CmlClient {
-    options: Options,
+    options: CmlOptions,
     client: Client,
     logins: Logins,
 }
@@ -125,7 +125,7 @@ impl CmlClient {
     ///
     /// # Errors
     /// If the file of certificate authorities is unreadable or empty, or the machine has no certificate authorities.
-    pub fn new(options: Options) -> Result<Self, SetupError> {
+    pub fn new(options: CmlOptions) -> Result<Self, SetupError> {
         let limit = options.timeout;
         let builder = match &options.security {
             Security::Verified => http::client(limit).https_only(true),

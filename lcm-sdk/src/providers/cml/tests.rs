@@ -12,7 +12,7 @@ const PAGE: &str = "<html><head><title>502 Bad Gateway</title></head></html>";
 
 fn client_for(server: &MockServer) -> (CmlClient, CmlTarget) {
     let port = server.address().port();
-    let options = Options { security: Security::PlainHttp, port, ..Options::default() };
+    let options = CmlOptions { security: Security::PlainHttp, port, ..CmlOptions::default() };
     let password = Secret::from("hunter2");
     let target = CmlTarget { address: "127.0.0.1".into(), username: "admin".into(), password };
     (CmlClient::new(options).expect("a client"), target)
@@ -204,7 +204,7 @@ async fn hanging_call_times_out() {
     let late = response(200, json!([])).set_delay(Duration::from_secs(60));
     serve(&server, "GET", "telemetry/events", late).await;
     let (client, target) = client_for(&server);
-    let options = Options { timeout: Duration::from_millis(200), ..client.options };
+    let options = CmlOptions { timeout: Duration::from_millis(200), ..client.options };
     let failure = CmlClient::new(options).expect("a client").telemetry(&target).await.expect_err("late");
     assert_eq!(failure.kind, FailureKind::Unclear, "{failure}");
 }
@@ -217,7 +217,7 @@ async fn failed_metrics_request_leaves_the_others() {
     serve(&server, "GET", "system_stats", late).await;
     serve(&server, "GET", "labs", response(200, json!(["lab-1"]))).await;
     let (client, target) = client_for(&server);
-    let options = Options { timeout: Duration::from_secs(3), ..client.options };
+    let options = CmlOptions { timeout: Duration::from_secs(3), ..client.options };
     let metrics = CmlClient::new(options).expect("a client").system(&target).await.expect("the rest");
     assert_eq!((metrics.ready, metrics.labs_count, metrics.nodes_count), (Some(true), Some(1), None));
 }
@@ -225,7 +225,7 @@ async fn failed_metrics_request_leaves_the_others() {
 #[test]
 fn address_with_extra_parts_is_refused() {
     // Not the default, because the machine may have no certificate authorities.
-    let options = Options { security: Security::Unverified, ..Options::default() };
+    let options = CmlOptions { security: Security::Unverified, ..CmlOptions::default() };
     let client = CmlClient::new(options).expect("a client");
     let url = |address: &str| {
         let target = CmlTarget { address: address.into(), username: "a".into(), password: Secret::from("b") };
@@ -243,7 +243,7 @@ fn invalid_authorities_file_is_named() {
     let file = std::env::temp_dir().join(format!("lcm-no-authority-{}.pem", std::process::id()));
     std::fs::write(&file, "nothing here").expect("written");
     let made = |path: &std::path::Path| {
-        CmlClient::new(Options { security: Security::VerifiedWith(path.to_owned()), ..Options::default() })
+        CmlClient::new(CmlOptions { security: Security::VerifiedWith(path.to_owned()), ..CmlOptions::default() })
     };
     let empty = made(&file).expect_err("no certificate").to_string();
     std::fs::remove_file(&file).expect("removed");

@@ -16,7 +16,7 @@ use crate::providers::http::{self, Reply, SetupError};
 /// Configuration of a [`ControlPlaneClient`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct Options {
+pub struct ControlPlaneOptions {
     /// Base URL, such as `http://control-plane:8080`.
     pub url: String,
     /// Value of the `X-API-Key` header.
@@ -32,7 +32,7 @@ pub struct Options {
     pub max_body: usize,
 }
 
-impl Options {
+impl ControlPlaneOptions {
     /// Options with default limits, which are those of the control plane's own client.
     pub fn new(url: impl Into<String>, api_key: Secret) -> Self {
         Self {
@@ -79,7 +79,7 @@ pub struct ControlPlaneClient {
     client: Client,
     base: Url,
     key: HeaderValue,
-    options: Options,
+    options: ControlPlaneOptions,
 }
 
 impl ControlPlaneClient {
@@ -87,7 +87,7 @@ impl ControlPlaneClient {
     ///
     /// # Errors
     /// If the URL, the key or the file of certificate authorities is invalid.
-    pub fn new(options: Options) -> Result<Self, SetupError> {
+    pub fn new(options: ControlPlaneOptions) -> Result<Self, SetupError> {
         const SERVICE: &str = "the control plane";
         let base = http::address(SERVICE, &options.url)?;
         let mut key = HeaderValue::from_str(options.api_key.expose()).map_err(|_| SetupError::Key { of: SERVICE })?;

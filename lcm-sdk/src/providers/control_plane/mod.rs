@@ -25,7 +25,7 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use self::client::{Call, Repeat};
-pub use self::client::{ControlPlaneClient, Options};
+pub use self::client::{ControlPlaneClient, ControlPlaneOptions};
 use crate::lifecycle::drain::CONTROLLER;
 use crate::lifecycle::event::{Audit, SessionEnd};
 use crate::lifecycle::failure::{CallFailure, FailureKind};
@@ -42,7 +42,7 @@ use crate::lifecycle::template::Template;
 use crate::lifecycle::time::Timestamp;
 use crate::lifecycle::worker::Worker;
 use crate::ports::{
-    ControlPlane, DiscoverySettings, Fence, IdleCheck, ImportSummary, Scope, SessionMove, Version, WorkerListing,
+    ControlPlane, Fence, IdleCheck, ImportSummary, ScanSettings, Scope, SessionMove, Version, WorkerListing,
 };
 use crate::providers::http::{Reply, unsigned};
 
@@ -172,13 +172,13 @@ impl ControlPlane for ControlPlaneClient {
         Ok(total)
     }
 
-    async fn discovery_settings(&self) -> Result<Option<DiscoverySettings>, CallFailure> {
+    async fn discovery_settings(&self) -> Result<Option<ScanSettings>, CallFailure> {
         let reply = self.call(Call::get(&["settings", "discovery"])).await?;
         if responses::is_route_missing(&reply) {
             return Ok(None);
         }
         let Some(settings) = responses::found(reply)? else { return Ok(None) };
-        Ok(Some(DiscoverySettings {
+        Ok(Some(ScanSettings {
             enabled: settings["enabled"].as_bool().unwrap_or(true),
             regions: responses::texts(&settings["regions"]),
             ami_name_pattern: settings["ami_name_pattern"].as_str().map(str::to_owned),

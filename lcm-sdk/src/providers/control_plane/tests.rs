@@ -10,7 +10,7 @@ use crate::lifecycle::secret::Secret;
 
 fn client_for(server: &MockServer) -> ControlPlaneClient {
     let retries = vec![Duration::from_millis(1); 3];
-    let options = Options { retries, ..Options::new(server.uri(), Secret::from("k3y")) };
+    let options = ControlPlaneOptions { retries, ..ControlPlaneOptions::new(server.uri(), Secret::from("k3y")) };
     ControlPlaneClient::new(options).expect("a client")
 }
 
@@ -106,7 +106,8 @@ async fn only_reads_are_retried_after_a_gateway_error() {
     Mock::given(any()).respond_with(late).mount(&server).await;
     let retries = vec![Duration::from_millis(1); 3];
     let timeout = Duration::from_millis(200);
-    let options = Options { retries, timeout, ..Options::new(server.uri(), Secret::from("k3y")) };
+    let options =
+        ControlPlaneOptions { retries, timeout, ..ControlPlaneOptions::new(server.uri(), Secret::from("k3y")) };
     let client = ControlPlaneClient::new(options).expect("a client");
     let failure = client.workers(&Scope::active()).await.expect_err("late");
     assert_eq!(failure.kind, FailureKind::Unclear);
@@ -123,7 +124,8 @@ async fn unsent_write_is_retried() {
     let url = format!("http://{}", listener.local_addr().expect("an address"));
     drop(listener);
     let retries = vec![Duration::from_millis(1); 3];
-    let client = ControlPlaneClient::new(Options { retries, ..Options::new(url, Secret::from("k3y")) });
+    let client =
+        ControlPlaneClient::new(ControlPlaneOptions { retries, ..ControlPlaneOptions::new(url, Secret::from("k3y")) });
     let client = client.expect("a client");
     let failure = client.audit(&"w-1".into(), Audit::Provisioned, "why", Fence(None)).await.expect_err("nobody");
     assert_eq!(failure.kind, FailureKind::Unreachable);
@@ -219,14 +221,15 @@ async fn echoed_key_is_redacted() {
     let failure = client_for(&server).workers(&Scope::active()).await.expect_err("refused");
     assert_eq!(failure.kind, FailureKind::Refused);
     assert!(!format!("{failure:?}").contains("k3y"), "{failure:?}");
-    let bad = ControlPlaneClient::new(Options::new(server.uri(), Secret::from("k3y\n"))).expect_err("a line break");
+    let bad = ControlPlaneClient::new(ControlPlaneOptions::new(server.uri(), Secret::from("k3y\n")))
+        .expect_err("a line break");
     assert!(!format!("{bad} {bad:?}").contains("k3y"), "{bad}");
 }
 
 #[test]
 fn invalid_url_is_refused_and_not_shown() {
     for url in ["not a url", "ftp://host", "http://admin:hunter2@host"] {
-        let refused = ControlPlaneClient::new(Options::new(url, Secret::from("k3y"))).expect_err(url);
+        let refused = ControlPlaneClient::new(ControlPlaneOptions::new(url, Secret::from("k3y"))).expect_err(url);
         assert!(!refused.to_string().contains("hunter2"), "{refused}");
         assert!(refused.to_string().contains("accepted: an http or https URL"), "{refused}");
     }

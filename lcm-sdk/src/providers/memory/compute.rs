@@ -300,7 +300,7 @@ impl Compute for MemoryCompute {
                 let has_image = images
                     .as_ref()
                     .is_none_or(|images| instance.image_id.as_ref().is_some_and(|image_id| images.contains(image_id)));
-                has_image && filter.carried_by(instance)
+                has_image && filter.matches_tags(instance)
             };
             Ok(ec2.list(now)?.filter(matches).cloned().collect())
         };

@@ -12,7 +12,7 @@ mod metrics;
 pub use clock::ManualClock;
 pub use cml::{CmlPower, MemoryCml, MemoryCmlSystem, RegistrationEnd};
 pub use compute::{ComputeCall, ComputeOperation, MemoryCompute};
-pub use control_plane::{Fencing, MemoryControlPlane, MetricsReport, Versions};
+pub use control_plane::{Fencing, MemoryControlPlane, ReportedMetrics, Versions};
 pub use coordination::MemoryCoordination;
 pub use events::MemoryEvents;
 pub use fault_injection::Fault;

@@ -29,7 +29,7 @@ use crate::lifecycle::event::Event;
 use crate::lifecycle::ids::WorkerId;
 use crate::lifecycle::instance::Instance;
 use crate::lifecycle::worker::Worker;
-use crate::ports::{DiscoveryFilter, DiscoverySettings, Scope, WorkerListing};
+use crate::ports::{DiscoveryFilter, ScanSettings, Scope, WorkerListing};
 use crate::reconciler::{Hints, Mode, Reconciler};
 use crate::telemetry::Anomaly;
 
@@ -202,15 +202,15 @@ impl Discovery {
 
     /// The settings of the control plane, completed by the configuration; the configuration alone if they cannot be
     /// read.
-    async fn settings(&self) -> DiscoverySettings {
-        let own = DiscoverySettings {
+    async fn settings(&self) -> ScanSettings {
+        let own = ScanSettings {
             enabled: true,
             regions: self.config.regions.clone(),
             ami_name_pattern: self.config.filter.ami_name_pattern.clone(),
             scan_interval: Some(self.config.interval),
         };
         let settings = match self.reconciler.ports().control_plane.discovery_settings().await {
-            Ok(Some(theirs)) => DiscoverySettings {
+            Ok(Some(theirs)) => ScanSettings {
                 enabled: theirs.enabled,
                 regions: if theirs.regions.is_empty() { own.regions } else { theirs.regions },
                 ami_name_pattern: theirs.ami_name_pattern.or(own.ami_name_pattern),
@@ -222,10 +222,10 @@ impl Discovery {
                 own
             }
         };
-        DiscoverySettings { regions: self.only.clone().unwrap_or(settings.regions), ..settings }
+        ScanSettings { regions: self.only.clone().unwrap_or(settings.regions), ..settings }
     }
 
-    async fn pass(&self, settings: &DiscoverySettings, how: Pass<'_>) -> DiscoveryReport {
+    async fn pass(&self, settings: &ScanSettings, how: Pass<'_>) -> DiscoveryReport {
         let filter = DiscoveryFilter {
             ami_name_pattern: settings.ami_name_pattern.clone(),
             tags: self.config.filter.tags.clone(),

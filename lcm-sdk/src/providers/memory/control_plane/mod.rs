@@ -21,7 +21,7 @@ use crate::lifecycle::session::Session;
 use crate::lifecycle::template::Template;
 use crate::lifecycle::time::Timestamp;
 use crate::lifecycle::worker::Worker;
-use crate::ports::{Clock, DiscoverySettings, Fence, Version};
+use crate::ports::{Clock, Fence, ScanSettings, Version};
 
 /// A [`ControlPlane`](crate::ports::ControlPlane) port in memory, with versioned records, sessions, templates, audit and
 /// idle detection.
@@ -65,9 +65,9 @@ struct State {
     unreadable: Vec<Value>,
     sessions: BTreeMap<SessionId, Session>,
     templates: BTreeMap<String, Template>,
-    discovery: Option<DiscoverySettings>,
+    discovery: Option<ScanSettings>,
     audit: Vec<(WorkerId, &'static str, String)>,
-    metrics: BTreeMap<WorkerId, MetricsReport>,
+    metrics: BTreeMap<WorkerId, ReportedMetrics>,
     activity: BTreeMap<WorkerId, Timestamp>,
     highest_fence: Option<i64>,
     writes_to_cut: usize,
@@ -75,7 +75,7 @@ struct State {
 
 /// Latest metrics of a worker.
 #[derive(Debug, Clone, PartialEq)]
-pub struct MetricsReport {
+pub struct ReportedMetrics {
     /// Metrics of the instance, from CloudWatch.
     pub cloud: Option<CloudMetrics>,
     /// Metrics of the CML system.
@@ -173,7 +173,7 @@ impl MemoryControlPlane {
     }
 
     /// Sets the discovery settings; `None` for a server without them.
-    pub fn set_discovery(&self, settings: Option<DiscoverySettings>) {
+    pub fn set_discovery(&self, settings: Option<ScanSettings>) {
         self.state.lock().discovery = settings;
     }
 
@@ -183,7 +183,7 @@ impl MemoryControlPlane {
     }
 
     /// Latest reported metrics of a worker.
-    pub fn metrics_of(&self, id: &WorkerId) -> Option<MetricsReport> {
+    pub fn metrics_of(&self, id: &WorkerId) -> Option<ReportedMetrics> {
         self.state.lock().metrics.get(id).cloned()
     }
 

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use serde_json::Value;
 
-use super::{MemoryControlPlane, MetricsReport, State, Versions, no_such};
+use super::{MemoryControlPlane, ReportedMetrics, State, Versions, no_such};
 use crate::lifecycle::decision::Change;
 use crate::lifecycle::event::{Audit, SessionEnd};
 use crate::lifecycle::failure::{CallFailure, FailureKind};
@@ -20,7 +20,7 @@ use crate::lifecycle::time::Timestamp;
 use crate::lifecycle::worker::Worker;
 use crate::lifecycle::worker_json::read_workers;
 use crate::ports::{
-    ControlPlane, DiscoverySettings, Fence, IdleCheck, ImportSummary, Scope, SessionMove, Version, WorkerListing,
+    ControlPlane, Fence, IdleCheck, ImportSummary, ScanSettings, Scope, SessionMove, Version, WorkerListing,
 };
 
 #[async_trait]
@@ -95,7 +95,7 @@ impl ControlPlane for MemoryControlPlane {
             let version = state.worker_mut(id)?.version;
             let before = state.metrics.remove(id);
             let (old_cloud, old_cml) = before.map(|before| (before.cloud, before.cml)).unwrap_or_default();
-            let report = MetricsReport { cloud: cloud.copied().or(old_cloud), cml: cml.cloned().or(old_cml), at };
+            let report = ReportedMetrics { cloud: cloud.copied().or(old_cloud), cml: cml.cloned().or(old_cml), at };
             state.metrics.insert(id.clone(), report);
             Ok(version)
         })
@@ -211,7 +211,7 @@ impl ControlPlane for MemoryControlPlane {
         })
     }
 
-    async fn discovery_settings(&self) -> Result<Option<DiscoverySettings>, CallFailure> {
+    async fn discovery_settings(&self) -> Result<Option<ScanSettings>, CallFailure> {
         self.read("discovery_settings", "", |state| Ok(state.discovery.clone()))
     }
 
