@@ -1,14 +1,14 @@
-//! Controllers that are broken on purpose. A prover that misses them proves nothing.
+//! Controllers with a deliberate defect, each of which the prover must catch.
 //!
-//! The flaw is put between a controller and its ports, so that no broken line is compiled into anything else.
+//! The defect is in the layer between a controller and its ports. No other code contains it.
 
 use super::points;
 use super::scenarios;
 use super::schedule;
-use super::summary::{Summary, Verdict};
+use super::summary::{HistoryResult, Summary};
 use super::world::Setup;
 
-/// The flaw of a controller.
+/// The defect of a controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Broken {
     /// Every launch has its own token.
@@ -26,7 +26,7 @@ pub(crate) enum Broken {
     /// An interrupted watch continues from now instead of listing again.
     WatchGap,
     /// The attempt CML showed before a submission is not recorded.
-    LicenseNotNoted,
+    LicenseAttemptNotRecorded,
 }
 
 impl Broken {
@@ -38,56 +38,56 @@ impl Broken {
         Self::NoLease,
         Self::NoFencing,
         Self::WatchGap,
-        Self::LicenseNotNoted,
+        Self::LicenseAttemptNotRecorded,
     ];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::NoClientToken => "no client token",
             Self::GcTrustsErrors => "errors trusted as absence",
-            Self::DrainIsStop => "drain by the stop handler",
+            Self::DrainIsStop => "drain handled as stop",
             Self::AbsentIsGone => "no consistency window",
-            Self::NoLease => "lease not looked at",
+            Self::NoLease => "lease not checked",
             Self::NoFencing => "no fencing token",
             Self::WatchGap => "watch gap without relist",
-            Self::LicenseNotNoted => "license handed over without a note",
+            Self::LicenseAttemptNotRecorded => "license attempt not recorded",
         }
     }
 
-    /// The script whose points reveal it, if the unbroken script does not.
-    const fn haunt(self) -> &'static str {
+    /// Name of the script whose points reveal the defect, if the script without injected events does not.
+    const fn revealing_script(self) -> &'static str {
         match self {
-            Self::NoClientToken => "launch that EC2 does not show yet",
-            Self::LicenseNotNoted => "license registered",
+            Self::NoClientToken => "launch with visibility lag",
+            Self::LicenseAttemptNotRecorded => "license registered",
             Self::GcTrustsErrors => "garbage collection",
             Self::DrainIsStop | Self::AbsentIsGone | Self::NoLease | Self::NoFencing | Self::WatchGap => "launch",
         }
     }
 
-    /// Searches a history in which the flaw violates a rule: the unbroken scripts, every point of one of them, random
-    /// days.
-    pub(crate) fn hunt(self) -> Summary {
+    /// Searches for a history in which the defect violates a rule: scripts without injected events, every point of one
+    /// script, random days.
+    pub(crate) fn search(self) -> Summary {
         let mut summary = Summary::default();
         let mut tried = 0;
-        let haunt = scenarios::ALL.iter().filter(|scenario| scenario.name == self.haunt());
+        let revealing = scenarios::ALL.iter().filter(|scenario| scenario.name == self.revealing_script());
         let found = scenarios::ALL
             .iter()
-            .map(|scenario| (format!("\"{}\"", scenario.name), scenario.play(0, &[], Some(self)).verdict))
-            .chain(haunt.flat_map(|scenario| {
-                points::of_broken(scenario, self)
+            .map(|scenario| (format!("\"{}\"", scenario.name), scenario.run(0, &[], Some(self)).result))
+            .chain(revealing.flat_map(|scenario| {
+                points::list_broken(scenario, self)
                     .into_iter()
-                    .map(|point| (point.to_string(), point.play(Some(self)).verdict))
+                    .map(|point| (point.to_string(), point.run(Some(self)).result))
             }))
             .chain((0..DAYS).map(|seed| {
-                let setup = Setup { broken: Some(self), ..schedule::setup_of(seed) };
-                (format!("day {seed}"), schedule::a_day(setup))
+                let setup = Setup { broken: Some(self), ..schedule::setup_for_day(seed) };
+                (format!("day {seed}"), schedule::run_day(setup))
             }))
             .inspect(|_| tried += 1)
-            .find_map(|(what, verdict): (String, Verdict)| Some((what, verdict.violations.into_iter().next()?)));
+            .find_map(|(name, result): (String, HistoryResult)| Some((name, result.violations.into_iter().next()?)));
         match found {
-            Some((what, rule)) => {
+            Some((name, rule)) => {
                 summary.caught.push(self.name());
-                summary.notes.push(format!("{}: caught in history {tried}, {what}: {rule}", self.name()));
+                summary.notes.push(format!("{}: caught in history {tried}, {name}: {rule}", self.name()));
             }
             None => {
                 summary.missed.push(self.name());

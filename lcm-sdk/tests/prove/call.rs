@@ -19,9 +19,9 @@ pub(crate) struct Call {
 
 /// The effect of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Does {
+pub(crate) enum CallEffect {
     /// It changes nothing that a decision depends on.
-    Ask,
+    Read,
     /// It changes the cloud, a session or a license.
     Change,
     /// It changes a record.
@@ -67,7 +67,7 @@ impl Call {
         matches!(self.subject, Subject::Read | Subject::Describe(_))
     }
 
-    /// Whether only a leader may send it, at the very moment it is sent.
+    /// Whether only the current leader may send it.
     pub(crate) fn changes_cloud(&self) -> bool {
         match self.subject {
             Subject::Launch | Subject::Start | Subject::Stop(_) | Subject::Terminate(_) | Subject::Submit { .. } => {
@@ -84,16 +84,16 @@ impl Call {
         }
     }
 
-    /// Its effect, as far as it matters for the point at which a script is broken.
-    pub(crate) fn does(&self) -> Does {
+    /// The effect, which determines the events that can be injected at this call.
+    pub(crate) fn effect(&self) -> CallEffect {
         match self.subject {
-            Subject::Write(..) => Does::Write,
-            _ if self.is_effect() => Does::Change,
-            _ => Does::Ask,
+            Subject::Write(..) => CallEffect::Write,
+            _ if self.is_effect() => CallEffect::Change,
+            _ => CallEffect::Read,
         }
     }
 
-    /// Whether a settled fleet makes no such call.
+    /// Whether the call changes something. A settled fleet makes no such call.
     pub(crate) fn is_effect(&self) -> bool {
         !self.is_read() && !matches!(self.subject, Subject::Note)
     }
@@ -120,9 +120,11 @@ impl Call {
 
 /// A response that can be replaced by a failure.
 pub(crate) trait Reply: Clone + Debug + Send + 'static {
+    /// The response to a failed call.
     fn failed(call: &Call, failure: CallFailure) -> Self;
 
-    fn is_answer(&self) -> bool;
+    /// Whether the response is complete.
+    fn is_success(&self) -> bool;
 
     /// Removes some pages of the response.
     fn lose_pages(&mut self) {}
@@ -133,7 +135,7 @@ impl<T: Clone + Debug + Send + 'static> Reply for Result<T, CallFailure> {
         Err(failure)
     }
 
-    fn is_answer(&self) -> bool {
+    fn is_success(&self) -> bool {
         self.is_ok()
     }
 }
@@ -147,8 +149,8 @@ impl<T: Clone + Debug + Send + 'static> Reply for Vec<Lookup<T>> {
         vec![Lookup::Unknown(failure); count]
     }
 
-    fn is_answer(&self) -> bool {
-        !self.iter().any(|answer| matches!(answer, Lookup::Unknown(_)))
+    fn is_success(&self) -> bool {
+        !self.iter().any(|response| matches!(response, Lookup::Unknown(_)))
     }
 }
 
@@ -157,7 +159,7 @@ impl Reply for Scan {
         Self { region: call.about.clone(), instances: Vec::new(), completeness: Completeness::Partial(failure) }
     }
 
-    fn is_answer(&self) -> bool {
+    fn is_success(&self) -> bool {
         self.completeness == Completeness::Complete
     }
 

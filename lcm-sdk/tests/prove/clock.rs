@@ -1,4 +1,4 @@
-//! The time of day of a simulated world. It follows tokio's paused clock and can be set wrong.
+//! The time of day of a simulated world. It follows tokio's paused clock, plus an error.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -13,22 +13,22 @@ use tokio::time::Instant;
 pub(crate) struct SimClock {
     began: Instant,
     base: Timestamp,
-    wrong_by_ms: Arc<AtomicI64>,
+    error_ms: Arc<AtomicI64>,
 }
 
 impl SimClock {
     pub(crate) fn new() -> Self {
-        let base = "2026-02-06T08:00:00Z".parse().expect("a moment");
-        Self { began: Instant::now(), base, wrong_by_ms: Arc::default() }
+        let base = "2026-02-06T08:00:00Z".parse().expect("a timestamp");
+        Self { began: Instant::now(), base, error_ms: Arc::default() }
     }
 
-    /// Makes the clock jump, to be wrong by this many seconds.
-    pub(crate) fn set_wrong_by(&self, seconds: i64) {
-        self.wrong_by_ms.store(seconds * 1000, Ordering::Release);
+    /// Sets the clock error in seconds.
+    pub(crate) fn set_error(&self, seconds: i64) {
+        self.error_ms.store(seconds * 1000, Ordering::Release);
     }
 
-    /// The time on a clock that never jumped.
-    pub(crate) fn truth(&self) -> Timestamp {
+    /// The time without the clock error.
+    pub(crate) fn true_time(&self) -> Timestamp {
         self.base + self.began.elapsed()
     }
 
@@ -39,6 +39,6 @@ impl SimClock {
 
 impl Clock for SimClock {
     fn now(&self) -> Timestamp {
-        self.truth() + TimeDelta::milliseconds(self.wrong_by_ms.load(Ordering::Acquire))
+        self.true_time() + TimeDelta::milliseconds(self.error_ms.load(Ordering::Acquire))
     }
 }

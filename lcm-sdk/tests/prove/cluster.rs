@@ -1,4 +1,4 @@
-//! Controllers over a world: started, killed and started again while events are injected.
+//! The controllers of a world. A crashed controller is restarted after a delay.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use super::process::Process;
-use super::summary::Verdict;
+use super::summary::HistoryResult;
 use super::world::{Setup, World};
 
 type Running = (Arc<Process>, JoinHandle<()>);
@@ -24,79 +24,81 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// A world with these workers, and as many controllers as it asks for.
-    pub(crate) fn start(setup: Setup, people: impl FnOnce(&World)) -> Self {
+    /// Starts a world with workers and the number of controllers in its setup.
+    pub(crate) fn start(setup: Setup, add_workers: impl FnOnce(&World)) -> Self {
         let (deaths, mut died) = unbounded_channel();
         let world = Arc::new(World::new(setup, deaths));
-        people(&world);
-        let lives = Arc::new(AtomicU32::new(0));
-        let running = (0..setup.controllers).map(|slot| Process::start(&world, slot, &lives)).collect();
+        add_workers(&world);
+        let process_count = Arc::new(AtomicU32::new(0));
+        let running = (0..setup.controllers).map(|slot| Process::start(&world, slot, &process_count)).collect();
         let slots: Arc<Mutex<Vec<Running>>> = Arc::new(Mutex::new(running));
-        let undertaker = {
+        let restarter = {
             let (world, slots) = (Arc::clone(&world), Arc::clone(&slots));
             tokio::spawn(async move {
                 while let Some(slot) = died.recv().await {
                     slots.lock()[slot].1.abort();
                     let pause = world.rng.lock().millis(200, 9_000);
                     sleep(pause).await;
-                    let reborn = Process::start(&world, slot, &lives);
-                    world.tell(format!("{} begins", reborn.0.identity));
-                    slots.lock()[slot] = reborn;
+                    let restarted = Process::start(&world, slot, &process_count);
+                    world.log(format!("{} starts", restarted.0.identity));
+                    slots.lock()[slot] = restarted;
                 }
             })
         };
-        let nature = {
+        let ticker = {
             let world = Arc::clone(&world);
             tokio::spawn(async move {
                 loop {
                     sleep(Duration::from_secs(1)).await;
-                    world.pass();
+                    world.tick();
                 }
             })
         };
-        Self { world, slots, tasks: vec![undertaker, nature] }
+        Self { world, slots, tasks: vec![restarter, ticker] }
     }
 
     pub(crate) fn process(&self, slot: usize) -> Arc<Process> {
         Arc::clone(&self.slots.lock()[slot].0)
     }
 
-    pub(crate) async fn live(&self, seconds: u64) {
+    /// Lets simulated time pass.
+    pub(crate) async fn run_for(&self, seconds: u64) {
         sleep(Duration::from_secs(seconds)).await;
     }
 
     /// Stops all faults and all new requests.
-    pub(crate) fn calm_down(&self) {
+    pub(crate) fn stop_faults(&self) {
         let world = &self.world;
-        world.tell("quiet from here on");
-        let mut trouble = world.trouble.lock();
-        (trouble.permille, trouble.lag_permille) = (0, 0);
-        drop(trouble);
+        world.log("faults stop");
+        let mut plan = world.fault_plan.lock();
+        (plan.permille, plan.lag_permille) = (0, 0);
+        drop(plan);
         world.etcd.make_available();
         world.etcd.resume_watches();
         self.slots.lock().iter().for_each(|(process, _)| process.etcd.reconnect());
-        world.clock.set_wrong_by(0);
+        world.clock.set_error(0);
         world.show_all();
     }
 
-    /// Checks that every worker is in the status it should be in, stays there, and causes no more calls.
-    pub(crate) async fn settle(&self, seconds: u64, rest: u64) {
-        self.live(seconds).await;
-        self.check_the_end();
+    /// Waits, then checks that every worker has its desired status and that no further change is made.
+    pub(crate) async fn settle(&self, seconds: u64, quiet_seconds: u64) {
+        self.run_for(seconds).await;
+        self.check_final_states();
         self.world.oracle.lock().effects = 0;
-        self.live(rest).await;
-        let panics: u64 = self.world.telemetries.lock().iter().map(|told| told.anomalies(Anomaly::Panic)).sum();
+        self.run_for(quiet_seconds).await;
+        let panics: u64 =
+            self.world.telemetries.lock().iter().map(|telemetry| telemetry.anomalies(Anomaly::Panic)).sum();
         let mut oracle = self.world.oracle.lock();
-        oracle.rule(panics == 0, || format!("{panics} passes panicked"));
+        oracle.rule(panics == 0, || format!("{panics} reconciles panicked"));
         let effects = oracle.effects;
-        oracle.rule(effects == 0, || format!("a fleet at rest was changed {effects} times in {rest} s"));
+        oracle.rule(effects == 0, || format!("a settled fleet was changed {effects} times in {quiet_seconds} s"));
     }
 
-    fn check_the_end(&self) {
+    fn check_final_states(&self) {
         let world = &self.world;
         for worker in world.workers() {
             let ec2 = worker.ec2_instance_id.as_ref().and_then(|id| world.instance(id)).map(|instance| instance.state);
-            let fine = match (worker.status, worker.desired_status) {
+            let is_settled = match (worker.status, worker.desired_status) {
                 (WorkerStatus::Running, None | Some(DesiredStatus::Running)) => ec2 == Some(Ec2State::Running),
                 (WorkerStatus::Stopped, None | Some(DesiredStatus::Stopped)) => ec2 == Some(Ec2State::Stopped),
                 // Held back by its desired status.
@@ -107,17 +109,18 @@ impl Cluster {
                 _ => false,
             };
             let intent = worker.license.pending_operation;
-            let carried_out = worker.status != WorkerStatus::Running || intent.is_none();
+            let is_licensed = worker.status != WorkerStatus::Running || intent.is_none();
             let (id, status, desired) = (&worker.id, worker.status, worker.desired_status);
             let mut oracle = world.oracle.lock();
-            oracle.rule(fine, || format!("{id} ended {status}, wanted {desired:?}, EC2 says {ec2:?}"));
-            oracle.rule(carried_out, || format!("{id} still waits for {intent:?}"));
+            oracle.rule(is_settled, || format!("{id} ended as {status}; desired: {desired:?}, EC2: {ec2:?}"));
+            oracle.rule(is_licensed, || format!("{id} has an unfinished license operation: {intent:?}"));
         }
     }
 
-    pub(crate) fn verdict(&self) -> Verdict {
+    /// The result of the history so far.
+    pub(crate) fn result(&self) -> HistoryResult {
         let oracle = self.world.oracle.lock();
-        Verdict {
+        HistoryResult {
             setup: self.world.setup,
             steps: oracle.steps,
             checks: oracle.checks,
@@ -125,7 +128,7 @@ impl Cluster {
             simulated: Duration::from_secs_f64(self.world.clock.seconds()),
             violations: oracle.violations.clone(),
             digest: oracle.digest(),
-            story: if oracle.violations.is_empty() { String::new() } else { oracle.story() },
+            log: if oracle.violations.is_empty() { String::new() } else { oracle.log_text() },
         }
     }
 }

@@ -1,4 +1,4 @@
-//! etcd as a controller sees it: late, silent, forgetful, and with duplicated or reordered events.
+//! The etcd client of a controller, with delays, failures, and lost, duplicated or reordered events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,22 +11,22 @@ use tokio::time::{Instant, sleep};
 use super::broken::Broken;
 use super::faults::failure;
 use super::oracle::Term;
-use super::ports::Door;
+use super::ports::ProcessPorts;
 use super::process::Process;
 
 type Response<T> = Result<T, CallFailure>;
 
 impl Process {
-    /// Lets a call to etcd through, late or not at all.
-    async fn reach(&self) -> Response<()> {
-        self.lives().await;
-        let (late, fails) = {
-            let permille = self.world.trouble.lock().permille;
+    /// Delays a call to etcd, or fails it.
+    async fn delay_or_fail(&self) -> Response<()> {
+        self.stop_if_crashed().await;
+        let (delay, fails) = {
+            let permille = self.world.fault_plan.lock().permille;
             let mut rng = self.world.rng.lock();
             (rng.millis(1, 20), rng.chance(permille / 2))
         };
-        sleep(late).await;
-        self.lives().await;
+        sleep(delay).await;
+        self.stop_if_crashed().await;
         if fails {
             self.world.oracle.lock().fault("etcd call failed");
             return Err(failure(FailureKind::Unclear));
@@ -36,16 +36,16 @@ impl Process {
 }
 
 #[async_trait]
-impl Coordination for Door {
+impl Coordination for ProcessPorts {
     async fn grant(&self, ttl: Duration) -> Response<Lease> {
-        self.reach().await?;
+        self.delay_or_fail().await?;
         self.etcd.grant(ttl).await
     }
 
     async fn renew(&self, lease: LeaseId) -> Response<Renewal> {
-        self.reach().await?;
+        self.delay_or_fail().await?;
         if self.world.is_broken(Broken::NoLease) {
-            // A controller that does not check its lease leads forever.
+            // The defective controller believes in its lease forever.
             return Ok(Renewal::Renewed(Duration::from_secs(15)));
         }
         let renewed = self.etcd.renew(lease).await?;
@@ -56,15 +56,15 @@ impl Coordination for Door {
     }
 
     async fn revoke(&self, lease: LeaseId) -> Response<()> {
-        self.reach().await?;
+        self.delay_or_fail().await?;
         self.etcd.revoke(lease).await
     }
 
     async fn claim(&self, key: &str, value: &str, lease: LeaseId) -> Response<Claim> {
-        self.reach().await?;
+        self.delay_or_fail().await?;
         let claim = self.etcd.claim(key, value, lease).await?;
         if let Claim::Won { revision } = claim {
-            self.world.tell(format!("{} leads with token {revision}", self.identity));
+            self.world.log(format!("{} leads with token {revision}", self.identity));
             let mut oracle = self.world.oracle.lock();
             let fresh = || Term { tokens: Vec::new(), held_at: Instant::now() };
             let term = oracle.terms.entry(self.number).or_insert_with(fresh);
@@ -75,7 +75,7 @@ impl Coordination for Door {
     }
 
     async fn list(&self, prefix: &str) -> Response<Listing> {
-        self.reach().await?;
+        self.delay_or_fail().await?;
         if self.world.is_broken(Broken::NoLease) && prefix.contains("leader") {
             let last = self.world.oracle.lock().terms.get(&self.number).and_then(|term| term.tokens.last().copied());
             if let Some(revision) = last {
@@ -86,24 +86,30 @@ impl Coordination for Door {
     }
 
     async fn watch(&self, prefix: &str, from_revision: i64) -> Response<Box<dyn WatchStream>> {
-        self.reach().await?;
+        self.delay_or_fail().await?;
         if self.world.is_broken(Broken::NoLease) && prefix.contains("leader") {
             let leads = self.world.oracle.lock().terms.contains_key(&self.number);
             if leads {
-                return Ok(Box::new(Silence));
+                return Ok(Box::new(SilentStream));
             }
         }
         let stream = self.etcd.watch(prefix, from_revision).await?;
         let gapless = !self.world.is_broken(Broken::WatchGap);
-        Ok(Box::new(Stream { process: Arc::clone(&self.0), prefix: prefix.to_owned(), stream, held: None, gapless }))
+        Ok(Box::new(FaultyStream {
+            process: Arc::clone(&self.0),
+            prefix: prefix.to_owned(),
+            stream,
+            held: None,
+            gapless,
+        }))
     }
 }
 
 /// A watch that never delivers an event.
-struct Silence;
+struct SilentStream;
 
 #[async_trait]
-impl WatchStream for Silence {
+impl WatchStream for SilentStream {
     async fn next(&mut self) -> WatchUpdate {
         std::future::pending().await
     }
@@ -113,7 +119,7 @@ impl WatchStream for Silence {
     }
 }
 
-struct Stream {
+struct FaultyStream {
     process: Arc<Process>,
     prefix: String,
     stream: Box<dyn WatchStream>,
@@ -123,16 +129,16 @@ struct Stream {
 }
 
 #[async_trait]
-impl WatchStream for Stream {
+impl WatchStream for FaultyStream {
     async fn next(&mut self) -> WatchUpdate {
         loop {
             if let Some(held) = self.held.take() {
                 return held;
             }
             let update = self.stream.next().await;
-            self.process.lives().await;
+            self.process.stop_if_crashed().await;
             if !self.gapless && matches!(update, WatchUpdate::Compacted { .. } | WatchUpdate::Ended(_)) {
-                // A careless watcher continues from now without listing again.
+                // The defective watcher continues from now without listing again.
                 match self.process.etcd.watch(&self.prefix, 0).await {
                     Ok(stream) => self.stream = stream,
                     Err(_) => sleep(Duration::from_secs(1)).await,
@@ -141,13 +147,13 @@ impl WatchStream for Stream {
             }
             let WatchUpdate::Changed { revision, mut keys } = update else { return update };
             let world = &self.process.world;
-            let permille = world.trouble.lock().permille;
+            let permille = world.fault_plan.lock().permille;
             if !world.rng.lock().chance(permille * 3) {
                 return WatchUpdate::Changed { revision, keys };
             }
-            // The election has its own key, which a cut-off client loses elsewhere.
-            let which = if self.prefix.contains("leader") { 1 } else { world.rng.lock().roll(3) };
-            match which {
+            // Events of the leader key are only duplicated: other faults cut the leader off.
+            let kind = if self.prefix.contains("leader") { 1 } else { world.rng.lock().roll(3) };
+            match kind {
                 0 => {
                     world.oracle.lock().fault("watch event lost");
                 }
@@ -168,7 +174,7 @@ impl WatchStream for Stream {
     }
 
     async fn probe(&mut self) -> Response<()> {
-        self.process.lives().await;
+        self.process.stop_if_crashed().await;
         self.stream.probe().await
     }
 }

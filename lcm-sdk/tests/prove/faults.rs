@@ -1,4 +1,4 @@
-//! Faults of a call: by chance, or exactly once at a chosen point.
+//! Faults of a call: random ones, or one at a chosen call.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -15,47 +15,47 @@ use super::rng::Rng;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
-    /// It fails, and nothing is done.
+    /// The call fails and has no effect.
     Fail(FailureKind),
-    /// It is carried out, and its response is lost.
-    LoseAnswer,
-    /// The controller dies before it is carried out.
+    /// The call is carried out and its response is lost.
+    LoseResponse,
+    /// The controller crashes before the call is carried out.
     CrashBefore,
-    /// It is carried out, and the controller dies before the response.
+    /// The call is carried out and the controller crashes before the response.
     CrashAfter,
     /// The previous response is returned.
     Stale,
     /// All of a write but the status is written, and the response is lost.
-    CutWrite,
+    PartialWrite,
     /// Another client writes to the record a moment earlier.
-    Meddle,
+    ConflictingWrite,
     /// Some pages of a scan fail.
     PartialPages,
 }
 
-/// The event at a chosen point.
+/// An event at a chosen call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum What {
-    Happens(Fault),
+pub(crate) enum Injection {
+    Fault(Fault),
     /// Two events that cancel each other out, between two calls.
     Pair(Pair),
 }
 
-/// The rate of faults, and where they occur.
+/// The rates of random faults, and the planned events.
 #[derive(Default)]
-pub(crate) struct Trouble {
+pub(crate) struct FaultPlan {
     /// Faulty calls per thousand.
     pub(crate) permille: u64,
     /// Events at the calls with these numbers.
-    pub(crate) planned: Vec<(u64, What)>,
+    pub(crate) planned: Vec<(u64, Injection)>,
     /// Launches per thousand that EC2 does not show for a while.
     pub(crate) lag_permille: u64,
     /// Whether responses are kept, to be returned once more.
-    pub(crate) remembers: bool,
-    answers: BTreeMap<String, Remembered>,
+    pub(crate) keeps_responses: bool,
+    responses: BTreeMap<String, KeptResponse>,
 }
 
-struct Remembered {
+struct KeptResponse {
     shown: String,
     last: Box<dyn Any + Send>,
     seen_at: Instant,
@@ -63,14 +63,18 @@ struct Remembered {
 }
 
 /// Maximum age of an outdated response.
-const OLDEST_ANSWER: Duration = Duration::from_secs(60);
+const MAX_RESPONSE_AGE: Duration = Duration::from_secs(60);
 
-impl Trouble {
+impl FaultPlan {
     /// Keeps a response, and returns the previous one if there is one that is not too old.
-    pub(crate) fn older<R: Clone + std::fmt::Debug + Send + 'static>(&mut self, call: &Call, now: &R) -> Option<R> {
+    pub(crate) fn previous_response<R: Clone + std::fmt::Debug + Send + 'static>(
+        &mut self,
+        call: &Call,
+        now: &R,
+    ) -> Option<R> {
         let shown = format!("{now:?}");
         let key = format!("{} {}", call.name, call.about);
-        let entry = self.answers.entry(key).or_insert_with(|| Remembered {
+        let entry = self.responses.entry(key).or_insert_with(|| KeptResponse {
             shown: shown.clone(),
             last: Box::new(now.clone()),
             seen_at: Instant::now(),
@@ -83,27 +87,27 @@ impl Trouble {
         }
         entry.seen_at = Instant::now();
         let (before, at) = entry.before.as_ref()?;
-        before.downcast_ref::<R>().filter(|_| at.elapsed() < OLDEST_ANSWER).cloned()
+        before.downcast_ref::<R>().filter(|_| at.elapsed() < MAX_RESPONSE_AGE).cloned()
     }
 }
 
-/// Chooses the fault of a call by chance, and the name it is counted under.
-pub(crate) fn by_chance(rng: &mut Rng, call: &Call) -> (Fault, &'static str) {
+/// Chooses a random fault for a call, and the label of its counter.
+pub(crate) fn random_fault(rng: &mut Rng, call: &Call) -> (Fault, &'static str) {
     use FailureKind::{NoCapacity, Throttled, Unclear, Unparsable, Unreachable};
     let failing = |rng: &mut Rng| {
         let kind = rng.pick(&[Throttled, Unclear, Unreachable, Unparsable]);
-        let word = match kind {
+        let label = match kind {
             Throttled => "throttled",
-            Unclear => "timed out before it was carried out",
+            Unclear => "timeout before execution",
             Unreachable => "unreachable",
             _ => "unparsable response",
         };
-        (Fault::Fail(kind), word)
+        (Fault::Fail(kind), label)
     };
     match &call.subject {
         Subject::Launch => match rng.roll(3) {
             0 => (Fault::Fail(NoCapacity), "no capacity"),
-            1 => (Fault::LoseAnswer, "timed out after it was carried out"),
+            1 => (Fault::LoseResponse, "timeout after execution"),
             _ => failing(rng),
         },
         Subject::Read if call.name == "scan" => match rng.roll(2) {
@@ -111,9 +115,9 @@ pub(crate) fn by_chance(rng: &mut Rng, call: &Call) -> (Fault, &'static str) {
             _ => failing(rng),
         },
         Subject::Write(..) => match rng.roll(6) {
-            0 => (Fault::CutWrite, "write cut halfway"),
-            1 | 2 => (Fault::Meddle, "conflicting write"),
-            3 | 4 => (Fault::LoseAnswer, "timed out after it was carried out"),
+            0 => (Fault::PartialWrite, "partial write"),
+            1 | 2 => (Fault::ConflictingWrite, "conflicting write"),
+            3 | 4 => (Fault::LoseResponse, "timeout after execution"),
             _ => failing(rng),
         },
         Subject::Start
@@ -124,7 +128,7 @@ pub(crate) fn by_chance(rng: &mut Rng, call: &Call) -> (Fault, &'static str) {
         | Subject::MoveSession(_)
         | Subject::Import(_)
         | Subject::Submit { .. } => match rng.roll(2) {
-            0 => (Fault::LoseAnswer, "timed out after it was carried out"),
+            0 => (Fault::LoseResponse, "timeout after execution"),
             _ => failing(rng),
         },
         Subject::Read | Subject::Describe(_) | Subject::Note => failing(rng),
@@ -133,5 +137,5 @@ pub(crate) fn by_chance(rng: &mut Rng, call: &Call) -> (Fault, &'static str) {
 
 /// The failure that the caller receives.
 pub(crate) fn failure(kind: FailureKind) -> CallFailure {
-    CallFailure::new(kind, "a bad day")
+    CallFailure::new(kind, "injected fault")
 }

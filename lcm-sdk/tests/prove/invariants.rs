@@ -1,4 +1,4 @@
-//! The rules, checked at every call that is sent, at every change that is carried out, and at every second.
+//! The rules, checked for every call, for every change, and once per second.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,102 +12,102 @@ use lcm_sdk::{
 use tokio::time::Instant;
 
 use super::call::{Call, Subject};
-use super::faults::{Fault, What, by_chance};
-use super::oracle::{Oracle, Wish};
+use super::faults::{Fault, Injection, random_fault};
+use super::oracle::{OperatorRequest, Oracle};
 use super::process::{Process, Sending};
-use super::world::{DRAIN_TIMEOUT, HERE, LONGEST_LAG, MIN_WORKERS, WRONG_CLOCK, World};
+use super::world::{DRAIN_TIMEOUT, MAX_CLOCK_ERROR, MAX_LAG, MIN_WORKERS, REGION, World};
 
-/// Maximum age of an observation that a controller acts on: calls are slow here, and a reconcile makes several.
-const MEMORY: Duration = Duration::from_secs(120);
+/// Maximum age of an observation that a controller acts on: calls are slow here and a reconcile makes several.
+const MAX_EVIDENCE_AGE: Duration = Duration::from_secs(120);
 
 /// How long a request or session may be unknown to a controller that is about to act.
-const NEWS: Duration = Duration::from_secs(60);
+const PROPAGATION: Duration = Duration::from_secs(60);
 
 /// How long a live instance may have no owner once faults have ended.
-const ORPHANED: Duration = Duration::from_secs(400);
+const MAX_ORPHAN_AGE: Duration = Duration::from_secs(400);
 
 /// How long after the end of a lease effects carried out under it are still recorded.
-const LATE: Duration = Duration::from_secs(60);
+const LATE_WRITE: Duration = Duration::from_secs(60);
 
 /// How long a lease that etcd lost early is still trusted.
 const LEASE: Duration = Duration::from_secs(16);
 
 impl World {
-    /// A call is sent: count it, choose its fault, and check that a change of the cloud is made by a leader.
+    /// Counts a call that is sent, chooses its fault, and checks that only a leader changes the cloud.
     pub(crate) fn send(&self, process: &Process, call: &Call) -> Sending {
         let number = {
             let mut oracle = self.oracle.lock();
             oracle.steps += 1;
             oracle.effects += u64::from(call.is_effect());
-            oracle.calls.push(call.does());
+            oracle.calls.push(call.effect());
             oracle.steps
         };
-        self.check_lead(process, call);
+        self.check_leadership(process, call);
         let (permille, planned) = {
-            let trouble = self.trouble.lock();
-            (trouble.permille, trouble.planned.iter().find(|(at, _)| *at == number).map(|(_, what)| *what))
+            let plan = self.fault_plan.lock();
+            (plan.permille, plan.planned.iter().find(|(call, _)| *call == number).map(|(_, injection)| *injection))
         };
         let mut rng = self.rng.lock();
-        let (mut way, back) = (rng.millis(2, 80), rng.millis(2, 80));
+        let (mut request_delay, response_delay) = (rng.millis(2, 80), rng.millis(2, 80));
         let has_left = rng.roll(2) == 0;
         let mut fault = Fault::None;
-        // Most calls are reads; the few changes are where faults subject.
+        // Most calls are reads; faults matter most in the few changes.
         let permille = if call.is_effect() { permille * 3 } else { permille };
         if rng.chance(permille) {
-            let (chosen, word) = by_chance(&mut rng, call);
+            let (chosen, label) = random_fault(&mut rng, call);
             fault = chosen;
-            self.oracle.lock().fault(word);
+            self.oracle.lock().fault(label);
         } else if rng.chance(permille / 2) {
-            way += rng.millis(1_000, 12_000);
+            request_delay += rng.millis(1_000, 12_000);
             self.oracle.lock().fault("slow call");
         }
         drop(rng);
         match planned {
             None => {}
-            Some(What::Happens(planned)) => {
+            Some(Injection::Fault(planned)) => {
                 fault = planned;
-                self.oracle.lock().struck |= planned != Fault::Stale;
-                self.tell(format!("here: {planned:?} at {} {}", call.name, call.about));
+                self.oracle.lock().injected |= planned != Fault::Stale;
+                self.log(format!("injected: {planned:?} at {} {}", call.name, call.about));
             }
-            Some(What::Pair(pair)) => {
-                self.oracle.lock().struck = true;
-                self.cancel_out(pair);
+            Some(Injection::Pair(pair)) => {
+                self.oracle.lock().injected = true;
+                self.apply_pair(pair);
             }
         }
-        Sending { way, back, fault, has_left }
+        Sending { request_delay, response_delay, fault, has_left }
     }
 
     /// Prepares a change that is about to be carried out.
     pub(crate) fn prepare(&self, call: &Call, fault: Fault) {
         match (&call.subject, fault) {
-            (Subject::Write(about, _), Fault::Meddle) => {
+            (Subject::Write(about, _), Fault::ConflictingWrite) => {
                 self.edit(&about.0.id, |worker| worker.name = Some("renamed".to_owned()));
             }
-            (Subject::Write(..), Fault::CutWrite) => self.control_plane.cut_next_write(),
+            (Subject::Write(..), Fault::PartialWrite) => self.control_plane.cut_next_write(),
             _ => {}
         }
     }
 
-    /// EC2 launched an instance, and may not show it yet.
-    pub(crate) fn launched(&self, id: &InstanceId) {
-        if self.nature.lock().born.insert(id.clone(), Instant::now()).is_some() {
+    /// Records a launched instance, which EC2 may not show yet.
+    pub(crate) fn record_launch(&self, id: &InstanceId) {
+        if self.background.lock().launched_at.insert(id.clone(), Instant::now()).is_some() {
             // A repeated launch: the instance has existed all the time.
             return;
         }
-        let permille = self.trouble.lock().lag_permille;
+        let permille = self.fault_plan.lock().lag_permille;
         if self.rng.lock().chance(permille) {
             self.oracle.lock().fault("visibility lag");
-            let lag = self.rng.lock().millis(5_000, LONGEST_LAG * 1000);
+            let lag = self.rng.lock().millis(5_000, MAX_LAG * 1000);
             self.hide(id, lag);
         }
     }
 
-    /// A controller received a response about an instance.
-    pub(crate) fn heard(&self, process: &Process, id: &InstanceId, answer: &Lookup<Instance>) {
+    /// Records the response about an instance that a controller received.
+    pub(crate) fn record_response(&self, process: &Process, id: &InstanceId, response: &Lookup<Instance>) {
         let mut oracle = self.oracle.lock();
         let evidence = oracle.evidence.entry((process.number, id.clone())).or_default();
         let now = Some(Instant::now());
-        match answer {
+        match response {
             Lookup::Unknown(_) | Lookup::NotRequested => return,
             Lookup::Absent => evidence.gone = now,
             Lookup::Found(instance) => match instance.state {
@@ -120,8 +120,8 @@ impl World {
         evidence.any = now;
     }
 
-    /// Every change of the cloud is made by a valid leader, every write by a recent one.
-    fn check_lead(&self, process: &Process, call: &Call) {
+    /// Checks that the cloud is changed by a valid leader only, and records by a recent one.
+    fn check_leadership(&self, process: &Process, call: &Call) {
         if self.setup.controllers < 2 || (call.fence().is_none() && !call.changes_cloud()) {
             return;
         }
@@ -134,48 +134,48 @@ impl World {
         let term = oracle.terms.get(&process.number).cloned();
         if call.changes_cloud() {
             oracle.rule(holds || forced, || {
-                format!("{} does {} {} and does not lead", process.identity, call.name, call.about)
+                format!("{} sends {} {} without being the leader", process.identity, call.name, call.about)
             });
         }
         if let Some(fence) = call.fence() {
             let own = term.as_ref().map_or(&[][..], |term| term.tokens.as_slice());
             let is_own = fence.0.is_some_and(|fence| own.contains(&fence));
-            oracle.rule(is_own, || format!("{} writes with {fence:?}, its own tokens are {own:?}", process.identity));
-            let recent = term.as_ref().is_some_and(|term| term.held_at.elapsed() < LATE);
+            oracle.rule(is_own, || format!("{} writes with {fence:?}; its own tokens are {own:?}", process.identity));
+            let recent = term.as_ref().is_some_and(|term| term.held_at.elapsed() < LATE_WRITE);
             oracle.rule(recent, || {
-                format!("{} writes long after it led: {} {}", process.identity, call.name, call.about)
+                format!("{} writes long after the end of its lease: {} {}", process.identity, call.name, call.about)
             });
         }
     }
 
     /// Checks a change that is about to be carried out.
-    pub(crate) fn judge(&self, process: &Process, call: &Call) {
+    pub(crate) fn check_change(&self, process: &Process, call: &Call) {
         let mut oracle = self.oracle.lock();
         match &call.subject {
             Subject::Write(about, _) => {
                 let (worker, patch) = &**about;
                 if let Some(to) = patch.status {
-                    self.judge_status(&mut oracle, process, worker, to);
+                    self.check_status(&mut oracle, process, worker, to);
                 }
                 if let Some(report) = patch.changes.license_report {
-                    self.judge_license(&mut oracle, &worker.id, report);
+                    self.check_license_report(&mut oracle, &worker.id, report);
                 }
-                self.judge_desired(&mut oracle, worker, patch);
-                self.judge_scale_down(&mut oracle, worker, patch);
+                self.check_desired_status(&mut oracle, worker, patch);
+                self.check_scale_down(&mut oracle, worker, patch);
             }
-            Subject::License(worker, report, _) => self.judge_license(&mut oracle, worker, *report),
-            Subject::Stop(id) | Subject::Terminate(id) => self.judge_stop(&mut oracle, id),
+            Subject::License(worker, report, _) => self.check_license_report(&mut oracle, worker, *report),
+            Subject::Stop(id) | Subject::Terminate(id) => self.check_stop(&mut oracle, id),
             Subject::EndSession(session, reason, _) => {
                 let Some(session) = self.control_plane.look_at_session(session) else { return };
                 let Some(worker) = &session.worker_id else { return };
-                let fine = match reason {
+                let is_due = match reason {
                     SessionEnd::DrainTimeout => may_force(&oracle, worker),
                     SessionEnd::MaxRetriesExceeded => session.retry_count >= self.policy.max_session_retries,
                     SessionEnd::WorkerStoppedDuringRetry => {
                         matches!(session.state.standing(), SessionStanding::Failed | SessionStanding::Over)
                     }
                 };
-                oracle.rule(fine, || format!("{} on {worker} is ended too early: {reason:?}", session.id));
+                oracle.rule(is_due, || format!("{} on {worker} is ended too early: {reason:?}", session.id));
             }
             Subject::Submit { .. }
             | Subject::Describe(_)
@@ -188,17 +188,17 @@ impl World {
         }
     }
 
-    /// Only edges of the table are taken; nothing is concluded from an unanswered call; no record is terminated while
-    /// its instance lives.
-    fn judge_status(&self, oracle: &mut Oracle, process: &Process, worker: &Worker, to: WorkerStatus) {
+    /// Checks that a status change is an edge of the table, that a response of EC2 supports it, and that no record is
+    /// terminated while its instance is live.
+    fn check_status(&self, oracle: &mut Oracle, process: &Process, worker: &Worker, to: WorkerStatus) {
         let Some(current) = self.control_plane.look(&worker.id) else { return };
         if worker.version.is_some() && worker.version != current.version {
-            // It will be refused.
+            // The server will refuse it.
             return;
         }
         let from = worker.status;
         let is_edge = from == to || TABLE.iter().any(|edge| (edge.from, edge.to) == (from, to));
-        oracle.rule(is_edge, || format!("{}: {from} → {to} is no edge of the table", worker.id));
+        oracle.rule(is_edge, || format!("{}: {from} → {to} is not an edge of the table", worker.id));
         let Some(id) = &worker.ec2_instance_id else { return };
         let evidence = oracle.evidence.get(&(process.number, id.clone())).copied().unwrap_or_default();
         let commanded = matches!(worker.desired_status, Some(DesiredStatus::Stopped | DesiredStatus::Terminated));
@@ -218,71 +218,81 @@ impl World {
             | WorkerStatus::Failed
             | WorkerStatus::Unknown => evidence.any,
         };
-        let backed = seen.is_some_and(|at| at.elapsed() < MEMORY);
-        oracle.rule(backed, || format!("{}: {from} → {to}, and EC2 did not say so: {evidence:?}", worker.id));
+        let is_supported = seen.is_some_and(|at| at.elapsed() < MAX_EVIDENCE_AGE);
+        oracle.rule(is_supported, || format!("{}: {from} → {to} without evidence from EC2: {evidence:?}", worker.id));
         if to == WorkerStatus::Terminated {
-            let lives = self.instance(id).is_some_and(|instance| instance.state.is_live());
-            oracle.rule(!lives, || format!("{} is terminated while {id} lives", worker.id));
+            let is_live = self.instance(id).is_some_and(|instance| instance.state.is_live());
+            oracle.rule(!is_live, || format!("{} is terminated while {id} is live", worker.id));
         }
     }
 
-    /// A request of an operator that the controller has not seen is not overwritten.
-    fn judge_desired(&self, oracle: &mut Oracle, worker: &Worker, patch: &Patch) {
+    /// Checks that a request of an operator that the controller has not seen is not overwritten.
+    fn check_desired_status(&self, oracle: &mut Oracle, worker: &Worker, patch: &Patch) {
         let Some(current) = self.control_plane.look(&worker.id) else { return };
         if patch.changes.desired_status.is_some() && self.setup.versions == lcm_sdk::providers::memory::Versions::Kept {
-            let guarded = patch.expected_version.is_some();
-            oracle.rule(guarded, || format!("{}: a wish is written over {:?} unguarded", worker.id, current.version));
+            let is_guarded = patch.expected_version.is_some();
+            oracle.rule(is_guarded, || {
+                format!(
+                    "{}: the desired status is written over version {:?} without a condition",
+                    worker.id, current.version
+                )
+            });
         }
     }
 
-    /// Scale-down keeps the minimum. While faults occur the count may be outdated by the time it is used; after that it
-    /// may not.
-    fn judge_scale_down(&self, oracle: &mut Oracle, worker: &Worker, patch: &Patch) {
+    /// Checks that scale-down keeps the minimum of the fleet. The check is skipped while faults occur, because the count
+    /// may then be outdated.
+    fn check_scale_down(&self, oracle: &mut Oracle, worker: &Worker, patch: &Patch) {
         let Some(current) = self.control_plane.look(&worker.id) else { return };
         let refused = worker.version.is_some() && patch.expected_version != current.version;
-        if patch.changes.scaled_down_at.is_some() && !refused && oracle.disturbed_at.elapsed() > NEWS {
+        if patch.changes.scaled_down_at.is_some() && !refused && oracle.disturbed_at.elapsed() > PROPAGATION {
             let others = self.workers().into_iter().filter(|other| other.id != worker.id);
             let left = FleetView::from_workers(&others.collect::<Vec<_>>()).running;
-            oracle.rule(left >= MIN_WORKERS, || format!("{} is scaled down, and {left} are left", worker.id));
+            oracle.rule(left >= MIN_WORKERS, || {
+                format!("{} is scaled down to {left} running workers; the minimum is {MIN_WORKERS}", worker.id)
+            });
         }
     }
 
-    /// No session is ended before its deadline.
-    fn judge_stop(&self, oracle: &mut Oracle, id: &InstanceId) {
+    /// Checks that a stop ends no session before its deadline.
+    fn check_stop(&self, oracle: &mut Oracle, id: &InstanceId) {
         let Some(instance) = self.instance(id) else { return };
         let owner = self.workers().into_iter().find(|worker| worker.ec2_instance_id.as_ref() == Some(id));
         let Some(worker) = owner.filter(|_| instance.state == Ec2State::Running) else { return };
-        let sessions: Vec<_> = self.nature.lock().sessions.iter().map(|(id, since)| (id.clone(), *since)).collect();
+        let sessions: Vec<_> = self.background.lock().sessions.iter().map(|(id, since)| (id.clone(), *since)).collect();
         for (session, since) in sessions {
-            let hurt = self.control_plane.look_at_session(&session).is_some_and(|session| {
+            let is_active = self.control_plane.look_at_session(&session).is_some_and(|session| {
                 session.worker_id.as_ref() == Some(&worker.id) && session.state.standing() == SessionStanding::Active
             });
-            if hurt && since.is_some_and(|since| since.elapsed() > NEWS) {
-                let wanted = oracle.wished(&worker.id, NEWS, |wish, _| wish == Wish::Stop);
-                let fine = wanted || may_force(oracle, &worker.id);
-                oracle.rule(fine, || format!("{} is stopped under {session}, which no operator requested", worker.id));
+            if is_active && since.is_some_and(|since| since.elapsed() > PROPAGATION) {
+                let requested =
+                    oracle.was_requested(&worker.id, PROPAGATION, |request, _| request == OperatorRequest::Stop);
+                let is_allowed = requested || may_force(oracle, &worker.id);
+                oracle.rule(is_allowed, || {
+                    format!("{} is stopped with active session {session} and without a request", worker.id)
+                });
             }
         }
     }
 
-    /// A license report matches what CML did, and an intent is carried out once.
-    fn judge_license(&self, oracle: &mut Oracle, worker: &WorkerId, report: LicenseReport) {
+    /// Checks that a registration is reported only after a CML server received its token.
+    fn check_license_report(&self, oracle: &mut Oracle, worker: &WorkerId, report: LicenseReport) {
         let Some(record) = self.control_plane.look(worker) else { return };
         if report != LicenseReport::CompleteRegistration {
             return;
         }
         let Some(token) = record.license.pending_token.as_ref().map(|token| token.expose().to_owned()) else { return };
-        let taken = oracle.submitted.keys().any(|(_, submitted)| *submitted == token);
-        oracle.rule(taken, || format!("{worker}: {token} is reported as registered, and no CML ever saw it"));
+        let is_submitted = oracle.submitted.keys().any(|(_, submitted)| *submitted == token);
+        oracle.rule(is_submitted, || format!("{worker}: {token} is reported as registered but was never submitted"));
     }
 
-    /// A change was carried out.
-    pub(crate) fn carried_out(&self, call: &Call, done: bool) {
+    /// Records a change that was carried out, and checks that no token is registered twice.
+    pub(crate) fn record_change(&self, call: &Call, done: bool) {
         if let (Subject::Write(about, _), true) = (&call.subject, done)
             && about.1.status == Some(WorkerStatus::Draining)
         {
             // Only scale-down begins a drain on the controller's side.
-            self.oracle.lock().wish(&about.0.id, Wish::Drain);
+            self.oracle.lock().request(&about.0.id, OperatorRequest::Drain);
         }
         if let (Subject::Submit { address, token: Some(token) }, true) = (&call.subject, done) {
             let mut oracle = self.oracle.lock();
@@ -294,9 +304,9 @@ impl World {
         self.check();
     }
 
-    /// The rules that hold at every moment.
+    /// Checks the rules that hold at every moment.
     pub(crate) fn check(&self) {
-        let (now, instances, workers) = (Instant::now(), self.compute.all(HERE), self.workers());
+        let (now, instances, workers) = (Instant::now(), self.compute.all(REGION), self.workers());
         let mut owned: BTreeMap<&str, Vec<&InstanceId>> = BTreeMap::new();
         let mut oracle = self.oracle.lock();
         let mut unowned = BTreeMap::new();
@@ -314,19 +324,20 @@ impl World {
         }
         let disturbed_at = oracle.disturbed_at;
         oracle.unowned = unowned;
-        let forgotten = oracle.unowned.iter().find(|(_, since)| since.max(&&disturbed_at).elapsed() > ORPHANED);
-        let forgotten = forgotten.map(|(id, _)| id.clone());
-        oracle.rule(forgotten.is_none(), || format!("{} lives and has no owner", forgotten.expect("some")));
+        let orphan = oracle.unowned.iter().find(|(_, since)| since.max(&&disturbed_at).elapsed() > MAX_ORPHAN_AGE);
+        let orphan = orphan.map(|(id, _)| id.clone());
+        oracle.rule(orphan.is_none(), || format!("{} is live and has no owner", orphan.expect("an orphan")));
         for (worker, instances) in owned {
-            oracle.rule(instances.len() == 1, || format!("{worker} has {instances:?}"));
+            oracle.rule(instances.len() == 1, || format!("{worker} has several live instances: {instances:?}"));
         }
     }
 }
 
-/// Whether a drain is past its deadline, as far as wrong clocks can determine.
+/// Whether a drain may be past its deadline, given the largest clock error.
 fn may_force(oracle: &Oracle, worker: &WorkerId) -> bool {
-    let slack = Duration::from_secs(2 * WRONG_CLOCK.unsigned_abs() + 1);
-    oracle.wished(worker, NEWS, |wish, since| {
-        wish == Wish::Stop || (wish == Wish::Drain && since.elapsed() + slack >= DRAIN_TIMEOUT)
+    let slack = Duration::from_secs(2 * MAX_CLOCK_ERROR.unsigned_abs() + 1);
+    oracle.was_requested(worker, PROPAGATION, |request, since| {
+        request == OperatorRequest::Stop
+            || (request == OperatorRequest::Drain && since.elapsed() + slack >= DRAIN_TIMEOUT)
     })
 }

@@ -1,4 +1,4 @@
-//! The prover: real controllers over a faulty world, with every rule checked at every step.
+//! The prover: runs real controllers in a faulty world and checks every rule at every step.
 //!
 //! It is a test that prints a table, and adds its rows to the table of `make prove`: a file in the directory that
 //! `LCM_PROVE_ROWS` names. With `LCM_SOAK_SECONDS` it runs for that long. A history that violates a rule is printed
@@ -7,7 +7,7 @@
 //! | variable | meaning |
 //! |---|---|
 //! | `LCM_FIRST_DAY`, `LCM_DAYS` | the random days to run |
-//! | `LCM_SCRIPT`, `LCM_CALL`, `LCM_ROUND` | the script, the call it is broken at, and the seed |
+//! | `LCM_SCRIPT`, `LCM_CALL`, `LCM_ROUND` | the script, the call at which an event is injected, and the seed |
 //! | `LCM_STORY` | print every event as it occurs |
 //! | `LCM_JOBS` | concurrent histories |
 
@@ -37,18 +37,18 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use self::broken::Broken;
-use self::jobs::number;
+use self::jobs::number_from_env;
 use self::summary::Summary;
 
-/// The claims and how they are tested.
+/// Name of a claim and its test.
 type Claim = (&'static str, fn() -> Summary);
 
 const CLAIMS: [Claim; 5] = [
-    ("equal_seeds_give_equal_days", repeatable),
-    ("workers_converge_after_random_days", bad_days),
-    ("scripts_survive_faults_at_every_point", every_point),
-    ("broken_controllers_are_caught", every_broken_one),
-    ("every_history_of_the_model_keeps_the_rules", check::check),
+    ("equal_seeds_give_equal_days", equal_seeds),
+    ("workers_converge_after_random_days", random_days),
+    ("scripts_survive_faults_at_every_point", script_points),
+    ("broken_controllers_are_caught", broken_controllers),
+    ("all_histories_of_the_model_keep_the_rules", check::check),
 ];
 
 fn main() -> ExitCode {
@@ -59,18 +59,18 @@ fn main() -> ExitCode {
     }
     // Options belong to the test harness; other arguments select claims.
     let filters: Vec<_> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
-    let is_meant = |name: &str| filters.is_empty() || filters.iter().any(|filter| name.contains(filter.as_str()));
+    let is_selected = |name: &str| filters.is_empty() || filters.iter().any(|filter| name.contains(filter.as_str()));
     let mut summary = Summary::default();
     let began = Instant::now();
-    if let Some(seconds) = number("LCM_SOAK_SECONDS") {
+    if let Some(seconds) = number_from_env("LCM_SOAK_SECONDS") {
         println!("soaking for {seconds} s");
         summary = soak(Duration::from_secs(seconds));
     } else {
-        for (name, attempt) in CLAIMS.iter().filter(|(name, _)| is_meant(name)) {
+        for (name, run) in CLAIMS.iter().filter(|(name, _)| is_selected(name)) {
             let since = Instant::now();
-            let result = attempt();
-            let held = if result.holds() { "ok" } else { "FAILED" };
-            println!("{name} ... {held} ({:.1} s)", since.elapsed().as_secs_f64());
+            let result = run();
+            let status = if result.holds() { "ok" } else { "FAILED" };
+            println!("{name} ... {status} ({:.1} s)", since.elapsed().as_secs_f64());
             result.notes.iter().for_each(|note| println!("  {note}"));
             summary.merge(result);
         }
@@ -79,7 +79,7 @@ fn main() -> ExitCode {
     for violation in summary.violations.iter().take(3) {
         println!("\n{violation}");
     }
-    if summary.tried_anything() {
+    if summary.has_results() {
         println!("\n| measure | value |\n|---|---|\n{summary}\n{:.0} s", began.elapsed().as_secs_f64());
         add_rows(&summary);
     }
@@ -95,54 +95,54 @@ fn add_rows(summary: &Summary) {
     }
 }
 
-/// Two runs of a day give the same history, so a reported one can be repeated.
-fn repeatable() -> Summary {
+/// Runs days twice and compares the histories: a reported history must be repeatable.
+fn equal_seeds() -> Summary {
     let seeds: Vec<u64> = (0..8).collect();
-    jobs::all(&seeds, |seed, summary| {
-        let [first, second] = [(); 2].map(|()| schedule::a_day(schedule::setup_of(*seed)).digest);
+    jobs::run_all(&seeds, |seed, summary| {
+        let [first, second] = [(); 2].map(|()| schedule::run_day(schedule::setup_for_day(*seed)).digest);
         if first != second {
-            summary.violations.push(format!("day {seed} is not the same twice: {first:x}, {second:x}"));
+            summary.violations.push(format!("day {seed} has two histories, with digests {first:x} and {second:x}"));
         }
     })
 }
 
-fn bad_days() -> Summary {
-    let (first, days) = (number("LCM_FIRST_DAY").unwrap_or(0), number("LCM_DAYS"));
+fn random_days() -> Summary {
+    let (first, days) = (number_from_env("LCM_FIRST_DAY").unwrap_or(0), number_from_env("LCM_DAYS"));
     let seeds: Vec<u64> = (first..first + days.unwrap_or(schedule::QUICK)).collect();
-    let mut summary = jobs::all(&seeds, |seed, summary| schedule::try_out(*seed, summary));
+    let mut summary = jobs::run_all(&seeds, |seed, summary| schedule::run(*seed, summary));
     if days.is_none() {
-        summary.expect_variety();
+        summary.require_variety();
     }
     summary
 }
 
-fn every_point() -> Summary {
+fn script_points() -> Summary {
     let script = std::env::var("LCM_SCRIPT").ok();
-    let (call, round) = (number::<u64>("LCM_CALL"), number("LCM_ROUND").unwrap_or(0));
+    let (call, round) = (number_from_env::<u64>("LCM_CALL"), number_from_env("LCM_ROUND").unwrap_or(0));
     let scripts: Vec<_> = scenarios::ALL
         .iter()
         .filter(|scenario| script.as_ref().is_none_or(|script| scenario.name.contains(script.as_str())))
         .collect();
     let mut summary = Summary::default();
-    let points: Vec<_> = scripts.into_iter().flat_map(|script| points::of(script, round, &mut summary)).collect();
-    let points: Vec<_> = points.into_iter().filter(|point| call.is_none_or(|call| call == point.at)).collect();
-    summary.merge(jobs::all(&points, |point, summary| point.try_out(summary)));
+    let points: Vec<_> = scripts.into_iter().flat_map(|script| points::list(script, round, &mut summary)).collect();
+    let points: Vec<_> = points.into_iter().filter(|point| call.is_none_or(|call| call == point.call)).collect();
+    summary.merge(jobs::run_all(&points, |point, summary| point.run_into(summary)));
     summary
 }
 
-fn every_broken_one() -> Summary {
-    jobs::all(&Broken::ALL, |broken, summary| summary.merge(broken.hunt()))
+fn broken_controllers() -> Summary {
+    jobs::run_all(&Broken::ALL, |broken, summary| summary.merge(broken.search()))
 }
 
-/// Random days and broken scripts, each with another seed, until the time is over.
+/// Runs random days and scripts with injected events, each with another seed, until the time is over.
 fn soak(budget: Duration) -> Summary {
-    let first: u64 = number("LCM_FIRST_DAY").unwrap_or(1_000_000);
-    jobs::until_over(budget, |job, summary| {
+    let first: u64 = number_from_env("LCM_FIRST_DAY").unwrap_or(1_000_000);
+    jobs::run_until(budget, |job, summary| {
         let seed = first + job;
         if seed.is_multiple_of(3) {
-            points::any_two(seed, summary);
+            points::run_two_points(seed, summary);
         } else {
-            schedule::try_out(seed, summary);
+            schedule::run(seed, summary);
         }
     })
 }

@@ -1,8 +1,8 @@
-//! A model of election, fencing and launch, small enough to walk every history.
+//! A model of election, fencing and launch, small enough to check every history.
 //!
 //! Decisions come from the real lifecycle: `decide` and `record`, over real records. The model covers the rest: a lease
-//! counted from when its renewal was sent, calls in flight while time passes, lost responses, controllers that die or
-//! are cut off, an EC2 that does not show a new instance.
+//! counted from when its renewal was sent, calls in flight while time passes, lost responses, controllers that crash or
+//! are cut off, an EC2 that does not show a new instance yet.
 
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
@@ -15,18 +15,18 @@ use lcm_sdk::{
     record,
 };
 
-/// A moment is five seconds: a lease lives for three of them, and is trusted for two.
+/// Duration of a lease in ticks of five seconds. It is trusted for `MARGIN` less.
 pub(crate) const LEASE: u8 = 3;
 const MARGIN: u8 = 1;
 
-/// The flaw of the controllers, to test whether the model detects it.
+/// A deliberate defect of the controllers, which the model must detect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flaw {
     None,
     /// A former leader believes that it still leads.
-    LeaseNotLookedAt,
+    LeaseNotChecked,
     /// Every launch has its own token.
-    TokenOfItsOwn,
+    UniqueToken,
 }
 
 /// The protection against writes of a former leader.
@@ -34,20 +34,20 @@ pub(crate) enum Flaw {
 pub(crate) enum Guard {
     /// The server keeps versions and ignores fencing tokens.
     Versions,
-    /// The server keeps no versions and refuses a token older than one it has seen.
+    /// The server keeps no versions and refuses a token older than one it has accepted.
     Fences,
-    /// No protection.
-    Nothing,
+    /// The server accepts every write.
+    None,
 }
 
 /// Configuration of controllers and server.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Make {
+pub(crate) struct Variant {
     pub(crate) flaw: Flaw,
     pub(crate) guard: Guard,
 }
 
-/// A value in a state: two are equal if their debug output is.
+/// A value that is hashed by its debug output.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ByDebug<T>(pub(crate) T);
 
@@ -68,29 +68,29 @@ pub(crate) struct State {
     pub(crate) controllers: Vec<Controller>,
     pub(crate) record: ByDebug<Worker>,
     pub(crate) highest_fence: u8,
-    /// A write of an older leader was accepted after one of a newer.
-    pub(crate) went_back: bool,
+    /// Whether a write of an older leader was accepted after one of a newer leader.
+    pub(crate) stale_write_accepted: bool,
     pub(crate) instances: Vec<Launched>,
     pub(crate) calls: Vec<Sent>,
-    /// Remaining faults.
+    /// Number of faults that may still occur.
     pub(crate) faults_left: u8,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Controller {
-    /// Raised with every life: responses to an earlier life are dropped.
-    pub(crate) life: u8,
+    /// Number of crashes. Responses to calls from before a crash are dropped.
+    pub(crate) crashes: u8,
     /// Since when it is cut off from etcd.
     pub(crate) cut_off: Option<u8>,
     /// Its token and until when it may act.
     pub(crate) lead: Option<(u8, u8)>,
     pub(crate) renewed_at: u8,
-    pub(crate) pass: Option<Pass>,
+    pub(crate) reconcile: Option<Reconcile>,
 }
 
 /// A reconcile in progress.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Pass {
+pub(crate) struct Reconcile {
     worker: ByDebug<Worker>,
     decision: ByDebug<Decision>,
     results: ByDebug<Vec<EffectResult>>,
@@ -106,17 +106,17 @@ pub(crate) struct Pass {
 pub(crate) struct Launched {
     pub(crate) token: String,
     at: u8,
-    shown_from: u8,
+    visible_from: u8,
 }
 
 /// A call in flight.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Sent {
-    pub(crate) by: usize,
-    pub(crate) life: u8,
+    pub(crate) controller: usize,
+    pub(crate) crashes: u8,
     pub(crate) at: u8,
     fence: u8,
-    what: ByDebug<Request>,
+    request: ByDebug<Request>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -131,8 +131,8 @@ impl State {
         let mut worker = Worker::new("w-1", WorkerStatus::Pending);
         worker.template_name = Some("metal".to_owned());
         worker.version = Some(1);
-        worker.created_at = Some(moment(0));
-        let idle = Controller { life: 0, cut_off: None, lead: None, renewed_at: 0, pass: None };
+        worker.created_at = Some(timestamp(0));
+        let idle = Controller { crashes: 0, cut_off: None, lead: None, renewed_at: 0, reconcile: None };
         Self {
             time: 0,
             key: None,
@@ -140,15 +140,15 @@ impl State {
             controllers: vec![idle; controllers],
             record: ByDebug(worker),
             highest_fence: 0,
-            went_back: false,
+            stale_write_accepted: false,
             instances: Vec::new(),
             calls: Vec::new(),
             faults_left: faults,
         }
     }
 
-    pub(crate) fn leads(&self, who: usize, flaw: Flaw) -> bool {
-        self.controllers[who].lead.is_some_and(|(_, until)| flaw == Flaw::LeaseNotLookedAt || self.time < until)
+    pub(crate) fn leads(&self, index: usize, flaw: Flaw) -> bool {
+        self.controllers[index].lead.is_some_and(|(_, until)| flaw == Flaw::LeaseNotChecked || self.time < until)
     }
 
     pub(crate) fn is_in_service(&self) -> bool {
@@ -156,68 +156,69 @@ impl State {
     }
 
     /// The key is free: this controller takes it.
-    pub(crate) fn claim(&mut self, who: usize) {
-        self.key = Some((who, self.next_token, self.time + LEASE));
-        self.controllers[who].lead = Some((self.next_token, self.time + LEASE - MARGIN));
-        self.controllers[who].renewed_at = self.time;
+    pub(crate) fn claim(&mut self, index: usize) {
+        self.key = Some((index, self.next_token, self.time + LEASE));
+        self.controllers[index].lead = Some((self.next_token, self.time + LEASE - MARGIN));
+        self.controllers[index].renewed_at = self.time;
         self.next_token += 1;
     }
 
-    pub(crate) fn renew(&mut self, who: usize) {
-        let Some((holder, token, _)) = self.key.filter(|(holder, ..)| *holder == who) else { return };
+    pub(crate) fn renew(&mut self, index: usize) {
+        let Some((holder, token, _)) = self.key.filter(|(holder, ..)| *holder == index) else { return };
         self.key = Some((holder, token, self.time + LEASE));
-        self.controllers[who].lead = Some((token, self.time + LEASE - MARGIN));
-        self.controllers[who].renewed_at = self.time;
+        self.controllers[index].lead = Some((token, self.time + LEASE - MARGIN));
+        self.controllers[index].renewed_at = self.time;
     }
 
     /// Time passes; a lease that was not renewed ends.
     pub(crate) fn tick(&mut self, flaw: Flaw) {
         self.time += 1;
         self.key = self.key.filter(|(_, _, until)| self.time < *until);
-        for who in 0..self.controllers.len() {
-            if !self.leads(who, flaw) {
-                self.controllers[who].lead = None;
+        for index in 0..self.controllers.len() {
+            if !self.leads(index, flaw) {
+                self.controllers[index].lead = None;
             }
         }
     }
 
-    pub(crate) fn crash(&mut self, who: usize) {
-        let life = self.controllers[who].life + 1;
-        self.controllers[who] = Controller { life, cut_off: None, lead: None, renewed_at: 0, pass: None };
+    pub(crate) fn crash(&mut self, index: usize) {
+        let crashes = self.controllers[index].crashes + 1;
+        self.controllers[index] = Controller { crashes, cut_off: None, lead: None, renewed_at: 0, reconcile: None };
     }
 
     /// Observes record and cloud, and decides.
-    pub(crate) fn look(&mut self, who: usize) {
+    pub(crate) fn observe(&mut self, index: usize) {
         let worker = self.record.0.clone();
-        let (now, policy) = (moment(self.time), policy());
-        let mut seen = Observation::default();
+        let (now, policy) = (timestamp(self.time), policy());
+        let mut observation = Observation::default();
         loop {
-            let due = queries(&worker, &seen, &policy, now);
+            let due = queries(&worker, &observation, &policy, now);
             if due.is_empty() {
                 break;
             }
             for query in due.iter() {
                 match query {
                     Query::Instance => {
-                        let shown = self.shown().find(|instance| Some(&instance.id) == worker.ec2_instance_id.as_ref());
-                        seen.instance = shown.map_or(Lookup::Absent, Lookup::Found);
+                        let found =
+                            self.visible().find(|instance| Some(&instance.id) == worker.ec2_instance_id.as_ref());
+                        observation.instance = found.map_or(Lookup::Absent, Lookup::Found);
                     }
-                    Query::Tagged => seen.tagged = Lookup::Found(self.shown().collect()),
-                    Query::Template => seen.template = Lookup::Found(Template::new("metal", "m5zn.metal")),
+                    Query::Tagged => observation.tagged = Lookup::Found(self.visible().collect()),
+                    Query::Template => observation.template = Lookup::Found(Template::new("metal", "m5zn.metal")),
                     Query::Images => {
                         let (id, name, creation_date) = ("ami-1".into(), "cisco-cml".into(), "2026".into());
-                        seen.images = Lookup::Found(vec![Image { id, name, creation_date }]);
+                        observation.images = Lookup::Found(vec![Image { id, name, creation_date }]);
                     }
                     other => panic!("{other:?} is not part of this model"),
                 }
             }
         }
-        let decision = decide(&worker, &seen, &policy, now);
-        let fence = self.controllers[who].lead.map_or(0, |(token, _)| token);
+        let decision = decide(&worker, &observation, &policy, now);
+        let fence = self.controllers[index].lead.map_or(0, |(token, _)| token);
         if decision.does_nothing() {
             return;
         }
-        self.controllers[who].pass = Some(Pass {
+        self.controllers[index].reconcile = Some(Reconcile {
             worker: ByDebug(worker),
             decision: ByDebug(decision),
             results: ByDebug(Vec::new()),
@@ -229,14 +230,14 @@ impl State {
         });
     }
 
-    fn shown(&self) -> impl Iterator<Item = Instance> {
+    fn visible(&self) -> impl Iterator<Item = Instance> {
         let (time, instances) = (self.time, self.instances.clone());
-        instances.into_iter().enumerate().filter(move |(_, launched)| launched.shown_from <= time).map(
+        instances.into_iter().enumerate().filter(move |(_, launched)| launched.visible_from <= time).map(
             move |(number, launched)| {
                 let state = if launched.at < time { Ec2State::Running } else { Ec2State::Pending };
                 let mut instance = Instance::new(format!("i-{number}"), state);
                 instance.client_token = Some(launched.token);
-                instance.launched_at = Some(moment(launched.at));
+                instance.launched_at = Some(timestamp(launched.at));
                 instance.private_ip = Some("10.0.0.1".to_owned());
                 instance.tags.insert("lcm:worker_id".to_owned(), "w-1".to_owned());
                 instance
@@ -245,70 +246,72 @@ impl State {
     }
 
     /// Sends the next effect of a reconcile if the lease is valid; at the end, the patch.
-    pub(crate) fn send(&mut self, who: usize, flaw: Flaw) {
-        let leads = self.leads(who, flaw);
-        let (life, time) = (self.controllers[who].life, self.time);
-        let Some(pass) = &mut self.controllers[who].pass else { return };
-        let failed = pass.results.0.iter().any(|result| matches!(result, EffectResult::Failed(_)));
-        let next = pass.decision.0.effects.get(pass.results.0.len()).filter(|_| leads && !failed).cloned();
-        let what = match next {
+    pub(crate) fn send(&mut self, index: usize, flaw: Flaw) {
+        let leads = self.leads(index, flaw);
+        let (crashes, time) = (self.controllers[index].crashes, self.time);
+        let Some(reconcile) = &mut self.controllers[index].reconcile else { return };
+        let failed = reconcile.results.0.iter().any(|result| matches!(result, EffectResult::Failed(_)));
+        let next = reconcile.decision.0.effects.get(reconcile.results.0.len()).filter(|_| leads && !failed).cloned();
+        let request = match next {
             Some(Effect::RecordLaunchPlan { plan, begun_at }) => {
                 let changes =
                     Changes { launch_plan: Change::Set(plan), launched_at: Some(begun_at), ..Changes::default() };
-                let mut patch = Patch::from_changes(&pass.worker.0, changes, begun_at);
-                patch.expected_version = pass.version.or(patch.expected_version);
+                let mut patch = Patch::from_changes(&reconcile.worker.0, changes, begun_at);
+                patch.expected_version = reconcile.version.or(patch.expected_version);
                 Request::Note(Box::new(patch))
             }
             Some(Effect::LaunchInstance { plan, .. }) => Request::Launch(plan),
             Some(other) => panic!("{other} is not part of this model"),
             None => {
                 let applied = Applied {
-                    decision: pass.decision.0.clone(),
-                    results: pass.results.0.clone(),
-                    at: moment(pass.at),
-                    version: pass.version,
+                    decision: reconcile.decision.0.clone(),
+                    results: reconcile.results.0.clone(),
+                    at: timestamp(reconcile.at),
+                    version: reconcile.version,
                 };
-                let patch = record(&pass.worker.0, &applied).patch;
-                let did_something = !pass.results.0.is_empty();
-                if patch.is_empty() || (!leads && !did_something) {
-                    self.controllers[who].pass = None;
+                let patch = record(&reconcile.worker.0, &applied).patch;
+                let has_effects = !reconcile.results.0.is_empty();
+                if patch.is_empty() || (!leads && !has_effects) {
+                    self.controllers[index].reconcile = None;
                     return;
                 }
-                pass.is_written = true;
+                reconcile.is_written = true;
                 Request::Write(Box::new(patch))
             }
         };
-        pass.is_waiting = true;
-        let fence = pass.fence;
-        self.calls.push(Sent { by: who, life, at: time, fence, what: ByDebug(what) });
+        reconcile.is_waiting = true;
+        let fence = reconcile.fence;
+        self.calls.push(Sent { controller: index, crashes, at: time, fence, request: ByDebug(request) });
     }
 
     /// A call arrives and is carried out; its response may be lost.
-    pub(crate) fn arrive(&mut self, number: usize, arrival: Arrival, make: Make) {
+    pub(crate) fn arrive(&mut self, number: usize, arrival: Arrival, variant: Variant) {
         let sent = self.calls.remove(number);
-        let result = match &sent.what.0 {
-            Request::Launch(plan) => self.launch(plan, arrival, make.flaw),
-            Request::Note(patch) | Request::Write(patch) => self.write(patch, sent.fence, make.guard),
+        let result = match &sent.request.0 {
+            Request::Launch(plan) => self.launch(plan, arrival, variant.flaw),
+            Request::Note(patch) | Request::Write(patch) => self.write(patch, sent.fence, variant.guard),
         };
-        let controller = &mut self.controllers[sent.by];
-        let Some(pass) = controller.pass.as_mut().filter(|_| controller.life == sent.life) else { return };
-        if pass.is_written {
-            controller.pass = None;
+        let controller = &mut self.controllers[sent.controller];
+        let Some(reconcile) = controller.reconcile.as_mut().filter(|_| controller.crashes == sent.crashes) else {
+            return;
+        };
+        if reconcile.is_written {
+            controller.reconcile = None;
             return;
         }
         let lost = || EffectResult::Failed(CallFailure::new(FailureKind::Unclear, "lost"));
-        pass.is_waiting = false;
-        pass.results.0.push(if arrival == Arrival::AnswerLost { lost() } else { result });
-        if matches!((&sent.what.0, arrival), (Request::Note(_), Arrival::Fine)) {
-            pass.version = self.record.0.version;
+        reconcile.is_waiting = false;
+        reconcile.results.0.push(if arrival == Arrival::ResponseLost { lost() } else { result });
+        if matches!((&sent.request.0, arrival), (Request::Note(_), Arrival::Delivered)) {
+            reconcile.version = self.record.0.version;
         }
     }
 
     fn launch(&mut self, plan: &LaunchPlan, arrival: Arrival, flaw: Flaw) -> EffectResult {
         let known = self.instances.iter().position(|launched| launched.token == plan.client_token);
-        let number = known.filter(|_| flaw != Flaw::TokenOfItsOwn).unwrap_or_else(|| {
-            let shown_from = if arrival == Arrival::ShownLate { self.time + 2 } else { self.time };
-            self.instances.push(Launched { token: plan.client_token.clone(), at: self.time, shown_from });
+        let number = known.filter(|_| flaw != Flaw::UniqueToken).unwrap_or_else(|| {
+            let visible_from = if arrival == Arrival::VisibilityLag { self.time + 2 } else { self.time };
+            self.instances.push(Launched { token: plan.client_token.clone(), at: self.time, visible_from });
             self.instances.len() - 1
         });
         EffectResult::Launched(format!("i-{number}").into())
@@ -318,12 +321,12 @@ impl State {
         let is_refused = match guard {
             Guard::Versions => patch.expected_version != self.record.0.version,
             Guard::Fences => fence < self.highest_fence,
-            Guard::Nothing => false,
+            Guard::None => false,
         };
         if is_refused {
             return EffectResult::Failed(CallFailure::new(FailureKind::Conflict, "another client wrote"));
         }
-        self.went_back |= fence < self.highest_fence;
+        self.stale_write_accepted |= fence < self.highest_fence;
         self.highest_fence = self.highest_fence.max(fence);
         let version = self.record.0.version.map(|version| version + 1);
         self.record = ByDebug(patch.apply_to(&self.record.0));
@@ -332,29 +335,29 @@ impl State {
     }
 }
 
-impl Pass {
+impl Reconcile {
     pub(crate) fn is_waiting(&self) -> bool {
         self.is_waiting
     }
 }
 
-/// The fate of a call.
+/// How a call is delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Arrival {
-    Fine,
-    AnswerLost,
+    Delivered,
+    ResponseLost,
     /// The launched instance is not shown for a while.
-    ShownLate,
+    VisibilityLag,
 }
 
 impl Sent {
     pub(crate) fn is_launch(&self) -> bool {
-        matches!(self.what.0, Request::Launch(_))
+        matches!(self.request.0, Request::Launch(_))
     }
 }
 
-fn moment(time: u8) -> Timestamp {
-    let begin: Timestamp = "2026-02-06T08:00:00Z".parse().expect("a moment");
+fn timestamp(time: u8) -> Timestamp {
+    let begin: Timestamp = "2026-02-06T08:00:00Z".parse().expect("a timestamp");
     begin + Duration::from_secs(5 * u64::from(time))
 }
 

@@ -1,4 +1,4 @@
-//! Changes to a world from outside: by operators, users, strangers and accidents.
+//! External changes to a world: by operators, by users, in the AWS console, and by faults.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,22 +8,22 @@ use lcm_sdk::{DesiredStatus, Ec2State, Instance, Session, Worker, WorkerId, Work
 use tokio::time::{Instant, sleep};
 
 use super::cluster::Cluster;
-use super::oracle::Wish;
-use super::world::{HERE, LONGEST_LAG, WRONG_CLOCK, World};
+use super::oracle::OperatorRequest;
+use super::world::{MAX_CLOCK_ERROR, MAX_LAG, REGION, World};
 
-/// A change that could not be made.
-const NOTHING: &str = "nothing came of it";
+/// Label of a change that did not apply.
+const NO_CHANGE: &str = "no change";
 
 impl World {
     /// An operator sets the desired status of a worker.
-    pub(crate) fn want(&self, id: &WorkerId, desired: DesiredStatus) {
-        let wish = match desired {
-            DesiredStatus::Running => Wish::Run,
-            DesiredStatus::Stopped | DesiredStatus::Terminated => Wish::Stop,
+    pub(crate) fn set_desired(&self, id: &WorkerId, desired: DesiredStatus) {
+        let request = match desired {
+            DesiredStatus::Running => OperatorRequest::Run,
+            DesiredStatus::Stopped | DesiredStatus::Terminated => OperatorRequest::Stop,
         };
-        // A drain continues until it is called off, regardless of the desired status.
-        if wish != Wish::Run || self.worker(id).status != WorkerStatus::Draining {
-            self.oracle.lock().wish(id, wish);
+        // A drain continues until it is canceled, regardless of the desired status.
+        if request != OperatorRequest::Run || self.worker(id).status != WorkerStatus::Draining {
+            self.oracle.lock().request(id, request);
         }
         self.edit(id, |worker| worker.desired_status = Some(desired));
     }
@@ -33,9 +33,9 @@ impl World {
         if self.worker(id).status != WorkerStatus::Running {
             return;
         }
-        self.oracle.lock().wish(id, Wish::Drain);
+        self.oracle.lock().request(id, OperatorRequest::Drain);
         let notes = self.rng.lock().roll(2) == 0;
-        let now = self.clock.truth();
+        let now = self.clock.true_time();
         self.edit(id, |worker| {
             worker.status = WorkerStatus::Draining;
             worker.desired_status = Some(DesiredStatus::Stopped);
@@ -43,10 +43,10 @@ impl World {
         });
     }
 
-    /// An operator calls a drain off.
+    /// An operator cancels a drain.
     pub(crate) fn cancel_drain(&self, id: &WorkerId) {
         if self.worker(id).status == WorkerStatus::Draining {
-            self.oracle.lock().wish(id, Wish::Run);
+            self.oracle.lock().request(id, OperatorRequest::Run);
             self.edit(id, |worker| {
                 worker.status = WorkerStatus::Running;
                 worker.desired_status = Some(DesiredStatus::Running);
@@ -58,9 +58,9 @@ impl World {
     /// The scheduler places a session on a worker that accepts one.
     pub(crate) fn place_session(&self, id: &WorkerId, state: &str) {
         if self.worker(id).status.accepts_sessions() {
-            let mut session = Session::new(format!("s-{}", self.number()), state);
+            let mut session = Session::new(format!("s-{}", self.next_number()), state);
             session.worker_id = Some(id.clone());
-            self.nature.lock().sessions.insert(session.id.clone(), None);
+            self.background.lock().sessions.insert(session.id.clone(), None);
             self.control_plane.put_session(session);
         }
     }
@@ -68,7 +68,7 @@ impl World {
     /// An operator requests a license registration or deregistration.
     pub(crate) fn license(&self, id: &WorkerId, operation: LicenseOperation) {
         if self.worker(id).license.pending_operation.is_none() {
-            let token = format!("token-{}", self.number());
+            let token = format!("token-{}", self.next_number());
             self.edit(id, |worker| {
                 worker.license.pending_operation = Some(operation);
                 worker.license.operation_in_progress = false;
@@ -78,20 +78,20 @@ impl World {
     }
 
     /// An instance that no controller launched.
-    pub(crate) fn add_stranger(&self) {
-        let number = self.number();
+    pub(crate) fn add_unmanaged_instance(&self) {
+        let number = self.next_number();
         let mut instance = Instance::new(format!("i-5{number:04x}"), Ec2State::Pending);
         instance.private_ip = Some(format!("10.0.254.{}", number % 250));
-        instance.launched_at = Some(self.clock.truth() - Duration::from_secs(3600));
-        instance.tags.insert("lcm:worker_id".to_owned(), format!("stranger-{number}"));
-        self.compute.put(HERE, instance.clone());
+        instance.launched_at = Some(self.clock.true_time() - Duration::from_secs(3600));
+        instance.tags.insert("lcm:worker_id".to_owned(), format!("unmanaged-{number}"));
+        self.compute.put(REGION, instance.clone());
         self.enter(&instance.id, Ec2State::Running);
     }
 }
 
 impl Cluster {
-    /// Makes one change.
-    pub(crate) fn count_anomaly(&self) {
+    /// Makes one random change and counts it.
+    pub(crate) fn change_world(&self) {
         let world = &self.world;
         let workers = world.workers();
         let roll = |sides| world.rng.lock().roll(sides);
@@ -99,23 +99,23 @@ impl Cluster {
         let worker = &workers[place];
         world.oracle.lock().disturbed_at = Instant::now();
         let kind = match roll(34) {
-            0..4 => self.operator(worker),
-            4..9 => self.hands_on_ec2(worker),
+            0..4 => self.change_by_operator(worker),
+            4..9 => self.change_in_console(worker),
             9..12 => {
                 let slot = usize::try_from(roll(world.setup.controllers as u64)).expect("few");
-                self.process(slot).die();
+                self.process(slot).crash();
                 return;
             }
-            12..16 if world.setup.controllers > 1 => self.etcd_trouble(),
+            12..16 if world.setup.controllers > 1 => self.etcd_fault(),
             16 | 17 => {
-                let wrong = i64::try_from(roll(2 * WRONG_CLOCK.unsigned_abs() + 1)).expect("few") - WRONG_CLOCK;
-                world.clock.set_wrong_by(wrong);
+                let error = i64::try_from(roll(2 * MAX_CLOCK_ERROR.unsigned_abs() + 1)).expect("few") - MAX_CLOCK_ERROR;
+                world.clock.set_error(error);
                 "clock jump"
             }
             18..22 => {
                 let state = world.rng.lock().pick(&["instantiating", "running", "scheduled", "hibernating"]);
                 world.place_session(&worker.id, state);
-                "session arrives"
+                "session placed"
             }
             22 => {
                 let operation = world.rng.lock().pick(&[LicenseOperation::Register, LicenseOperation::Deregister]);
@@ -124,9 +124,9 @@ impl Cluster {
             }
             23 => {
                 if workers.len() < 7 {
-                    world.add_stranger();
+                    world.add_unmanaged_instance();
                 }
-                "stranger instance"
+                "unmanaged instance"
             }
             24 => {
                 world.edit(&worker.id, |worker| worker.name = Some("renamed".to_owned()));
@@ -134,97 +134,97 @@ impl Cluster {
             }
             25..28 => {
                 world.drain(&worker.id);
-                "drain begun"
+                "drain started"
             }
             28 | 29 => {
                 world.cancel_drain(&worker.id);
-                "drain called off"
+                "drain canceled"
             }
             _ => {
                 let permille = world.rng.lock().pick(&[0, 30, 100, 250]);
-                world.trouble.lock().permille = permille;
-                world.tell(format!("{permille} calls in a thousand go wrong"));
+                world.fault_plan.lock().permille = permille;
+                world.log(format!("{permille} of 1,000 calls fail"));
                 return;
             }
         };
-        world.tell(format!("{kind}: {}", worker.id));
-        if kind != NOTHING {
+        world.log(format!("{kind}: {}", worker.id));
+        if kind != NO_CHANGE {
             world.oracle.lock().fault(kind);
         }
     }
 
-    fn operator(&self, worker: &Worker) -> &'static str {
+    fn change_by_operator(&self, worker: &Worker) -> &'static str {
         let world = &self.world;
-        let living = |worker: &Worker| worker.status != WorkerStatus::Terminated;
-        let is_small = world.workers().iter().filter(|worker| living(worker)).count() < 7;
+        let is_live = |worker: &Worker| worker.status != WorkerStatus::Terminated;
+        let is_small = world.workers().iter().filter(|worker| is_live(worker)).count() < 7;
         let roll = world.rng.lock().roll(12);
         match roll {
-            0..3 => world.want(&worker.id, DesiredStatus::Running),
-            3 | 4 => world.want(&worker.id, DesiredStatus::Stopped),
+            0..3 => world.set_desired(&worker.id, DesiredStatus::Running),
+            3 | 4 => world.set_desired(&worker.id, DesiredStatus::Stopped),
             5 if worker.status == WorkerStatus::Failed => {
                 world.edit(&worker.id, |worker| worker.status = WorkerStatus::Pending);
             }
-            5 => world.want(&worker.id, DesiredStatus::Terminated),
+            5 => world.set_desired(&worker.id, DesiredStatus::Terminated),
             6 | 7 => {
                 world.drain(&worker.id);
-                return "drain begun";
+                return "drain started";
             }
             8 => {
                 world.cancel_drain(&worker.id);
-                return "drain called off";
+                return "drain canceled";
             }
             _ => {
-                let id = format!("w-{}", world.number());
+                let id = format!("w-{}", world.next_number());
                 if is_small {
                     let id = world.add_worker(&id, WorkerStatus::Pending);
-                    world.want(&id, DesiredStatus::Running);
+                    world.set_desired(&id, DesiredStatus::Running);
                 }
-                return "worker ordered";
+                return "worker created";
             }
         }
         "desired status changed"
     }
 
-    fn hands_on_ec2(&self, worker: &Worker) -> &'static str {
+    fn change_in_console(&self, worker: &Worker) -> &'static str {
         let world = &self.world;
         let Some(instance) = worker.ec2_instance_id.as_ref().and_then(|id| world.instance(id)) else {
-            return NOTHING;
+            return NO_CHANGE;
         };
         let roll = world.rng.lock().roll(8);
         match (roll, instance.state) {
             (0 | 1, Ec2State::Running) => {
                 world.enter(&instance.id, Ec2State::Stopping);
-                "stopped from outside"
+                "external stop"
             }
             (2, Ec2State::Running | Ec2State::Stopped | Ec2State::Pending) => {
                 world.enter(&instance.id, Ec2State::ShuttingDown);
-                "terminated from outside"
+                "external termination"
             }
             (3 | 4, Ec2State::Stopped) => {
                 world.enter(&instance.id, Ec2State::Pending);
-                "started from outside"
+                "external start"
             }
             (5, Ec2State::Terminated) => {
-                world.compute.forget(HERE, &instance.id);
-                "forgotten by EC2"
+                world.compute.forget(REGION, &instance.id);
+                "instance removed from EC2"
             }
             (_, Ec2State::Pending) => {
                 // Only a new instance can be hidden; an old one that starts again is shown.
-                let born = world.nature.lock().born.get(&instance.id).copied();
-                if born.is_some_and(|born| born.elapsed().as_secs() < 20) {
-                    world.hide(&instance.id, Duration::from_secs(LONGEST_LAG - 20));
+                let launched_at = world.background.lock().launched_at.get(&instance.id).copied();
+                if launched_at.is_some_and(|launched_at| launched_at.elapsed().as_secs() < 20) {
+                    world.hide(&instance.id, Duration::from_secs(MAX_LAG - 20));
                 }
-                "not shown for a while"
+                "instance hidden"
             }
             (6, Ec2State::Running) => {
                 world.enter(&instance.id, Ec2State::Other);
                 "unknown instance state"
             }
-            _ => NOTHING,
+            _ => NO_CHANGE,
         }
     }
 
-    fn etcd_trouble(&self) -> &'static str {
+    fn etcd_fault(&self) -> &'static str {
         let world = &self.world;
         let (roll, pause) = {
             let mut rng = world.rng.lock();
@@ -270,11 +270,11 @@ impl Cluster {
             5 => {
                 world.etcd.stall_watches();
                 later(Box::new(|world| world.etcd.resume_watches()));
-                "silent watch"
+                "stalled watch"
             }
             _ => {
                 world.etcd.cut_watches();
-                "watch cut"
+                "watch closed"
             }
         }
     }

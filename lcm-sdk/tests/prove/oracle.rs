@@ -6,11 +6,11 @@ use std::time::Duration;
 use lcm_sdk::{InstanceId, WorkerId};
 use tokio::time::Instant;
 
-use super::call::Does;
+use super::call::CallEffect;
 use super::clock::SimClock;
 
-/// Maximum length of the log that is printed.
-const STORY: usize = 250;
+/// Maximum number of log lines that are printed.
+const LOG_LINES: usize = 250;
 
 /// The log of a world, and the state that its rules are checked against.
 #[derive(Debug)]
@@ -19,9 +19,9 @@ pub(crate) struct Oracle {
     /// Number of calls.
     pub(crate) steps: u64,
     /// Every call, by its effect.
-    pub(crate) calls: Vec<Does>,
+    pub(crate) calls: Vec<CallEffect>,
     /// Whether the planned event took place.
-    pub(crate) struck: bool,
+    pub(crate) injected: bool,
     /// Calls that change something, since the last reset.
     pub(crate) effects: u64,
     /// Number of rules checked.
@@ -29,14 +29,14 @@ pub(crate) struct Oracle {
     /// Number of faults by kind.
     pub(crate) faults: BTreeMap<&'static str, u64>,
     pub(crate) violations: Vec<String>,
-    story: VecDeque<String>,
+    log: VecDeque<String>,
     /// Whether events are printed as they occur.
-    tells_all: bool,
+    prints_events: bool,
     digest: u64,
     /// The responses about each instance that each controller received, and when.
     pub(crate) evidence: BTreeMap<(u32, InstanceId), Evidence>,
     /// The requests of operators for each worker, and since when.
-    pub(crate) wishes: BTreeMap<WorkerId, Vec<(Wish, Instant)>>,
+    pub(crate) requests: BTreeMap<WorkerId, Vec<(OperatorRequest, Instant)>>,
     /// Number of tokens that a CML accepted.
     pub(crate) submitted: BTreeMap<(String, String), u32>,
     /// Live instances that no record names, and since when.
@@ -68,7 +68,7 @@ pub(crate) struct Evidence {
 
 /// A request of an operator for a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum OperatorRequest {
     Run,
     /// Wait for the sessions to end, then stop.
     Drain,
@@ -82,16 +82,16 @@ impl Oracle {
             clock: clock.clone(),
             steps: 0,
             calls: Vec::new(),
-            struck: false,
+            injected: false,
             effects: 0,
             checks: 0,
             faults: BTreeMap::new(),
             violations: Vec::new(),
-            story: VecDeque::new(),
-            tells_all: std::env::var_os("LCM_STORY").is_some(),
+            log: VecDeque::new(),
+            prints_events: std::env::var_os("LCM_STORY").is_some(),
             digest: 0xcbf2_9ce4_8422_2325,
             evidence: BTreeMap::new(),
-            wishes: BTreeMap::new(),
+            requests: BTreeMap::new(),
             submitted: BTreeMap::new(),
             unowned: BTreeMap::new(),
             disturbed_at: Instant::now(),
@@ -100,18 +100,19 @@ impl Oracle {
         }
     }
 
-    pub(crate) fn tell(&mut self, happened: &str) {
-        let line = format!("{:>9.3} s  {happened}", self.clock.seconds());
+    /// Appends a line with the simulated time to the log and the digest.
+    pub(crate) fn log(&mut self, event: &str) {
+        let line = format!("{:>9.3} s  {event}", self.clock.seconds());
         for byte in line.bytes() {
             self.digest = (self.digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }
-        if self.tells_all {
+        if self.prints_events {
             println!("{line}");
         }
-        if self.story.len() == STORY {
-            self.story.pop_front();
+        if self.log.len() == LOG_LINES {
+            self.log.pop_front();
         }
-        self.story.push_back(line);
+        self.log.push_back(line);
     }
 
     /// Counts an injected fault.
@@ -121,44 +122,49 @@ impl Oracle {
     }
 
     /// Checks a rule.
-    pub(crate) fn rule(&mut self, holds: bool, broken: impl FnOnce() -> String) {
+    pub(crate) fn rule(&mut self, holds: bool, violation: impl FnOnce() -> String) {
         self.checks += 1;
         if !holds {
-            let broken = broken();
-            self.tell(&format!("!! {broken}"));
-            // One violation is enough; a thousand would bury it.
+            let violation = violation();
+            self.log(&format!("!! {violation}"));
+            // The first violations are enough to find the cause.
             if self.violations.len() < 20 {
-                self.violations.push(format!("{:.1} s: {broken}", self.clock.seconds()));
+                self.violations.push(format!("{:.1} s: {violation}", self.clock.seconds()));
             }
         }
     }
 
-    pub(crate) fn wish(&mut self, worker: &WorkerId, wish: Wish) {
-        self.wishes.entry(worker.clone()).or_default().push((wish, Instant::now()));
+    pub(crate) fn request(&mut self, worker: &WorkerId, request: OperatorRequest) {
+        self.requests.entry(worker.clone()).or_default().push((request, Instant::now()));
     }
 
-    /// A worker that was draining before this world began.
-    pub(crate) fn drained_before(&mut self, worker: &WorkerId, by: Duration) {
-        let since = Instant::now().checked_sub(by).unwrap_or_else(Instant::now);
-        self.wishes.insert(worker.clone(), vec![(Wish::Drain, since)]);
+    /// Records a drain that was requested this long ago.
+    pub(crate) fn backdate_drain(&mut self, worker: &WorkerId, age: Duration) {
+        let since = Instant::now().checked_sub(age).unwrap_or_else(Instant::now);
+        self.requests.insert(worker.clone(), vec![(OperatorRequest::Drain, since)]);
     }
 
     /// Whether a request was valid at some time within a period before now.
-    pub(crate) fn wished(&self, worker: &WorkerId, within: Duration, which: impl Fn(Wish, Instant) -> bool) -> bool {
-        let wishes = self.wishes.get(worker).map_or(&[][..], Vec::as_slice);
-        let ends = wishes.iter().skip(1).map(|(_, at)| Some(*at)).chain([None]);
-        wishes
+    pub(crate) fn was_requested(
+        &self,
+        worker: &WorkerId,
+        period: Duration,
+        which: impl Fn(OperatorRequest, Instant) -> bool,
+    ) -> bool {
+        let requests = self.requests.get(worker).map_or(&[][..], Vec::as_slice);
+        let ends = requests.iter().skip(1).map(|(_, at)| Some(*at)).chain([None]);
+        requests
             .iter()
             .zip(ends)
-            .any(|((wish, since), end)| end.is_none_or(|end| end.elapsed() < within) && which(*wish, *since))
+            .any(|((request, since), end)| end.is_none_or(|end| end.elapsed() < period) && which(*request, *since))
     }
 
-    /// A hash of the whole log: equal histories have equal hashes.
+    /// Hash of the whole log: equal histories have equal hashes.
     pub(crate) fn digest(&self) -> u64 {
         self.digest
     }
 
-    pub(crate) fn story(&self) -> String {
-        self.story.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
+    pub(crate) fn log_text(&self) -> String {
+        self.log.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
     }
 }

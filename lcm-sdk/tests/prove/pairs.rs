@@ -1,48 +1,47 @@
-//! Two events that cancel each other out: a controller that observes before and after sees nothing, and must not be
-//! misled.
+//! Pairs of events that cancel each other out between two observations of a controller.
 
 use lcm_sdk::{DesiredStatus, Ec2State, Session, WorkerStatus};
 
-use super::oracle::Wish;
-use super::world::{HERE, World};
+use super::oracle::OperatorRequest;
+use super::world::{REGION, World};
 
 /// A change that is undone before a controller observes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pair {
     /// An operator changes the desired status and changes it back.
-    WishedOtherwiseAndBack,
+    DesiredStatusChangedAndReverted,
     /// An instance is stopped and started again.
     StoppedAndStarted,
-    /// A drain is begun and called off.
-    DrainedAndCancelled,
+    /// A drain is started and canceled.
+    DrainedAndCanceled,
     /// A session is placed and ends.
-    SessionCameAndWent,
+    SessionPlacedAndEnded,
     /// The template is removed and put back.
-    TemplateGoneAndBack,
+    TemplateRemovedAndRestored,
 }
 
 impl Pair {
     pub(crate) const ALL: [Self; 5] = [
-        Self::WishedOtherwiseAndBack,
+        Self::DesiredStatusChangedAndReverted,
         Self::StoppedAndStarted,
-        Self::DrainedAndCancelled,
-        Self::SessionCameAndWent,
-        Self::TemplateGoneAndBack,
+        Self::DrainedAndCanceled,
+        Self::SessionPlacedAndEnded,
+        Self::TemplateRemovedAndRestored,
     ];
 }
 
 impl World {
     /// Applies a pair of events to every worker it can apply to.
-    pub(crate) fn cancel_out(&self, pair: Pair) {
-        self.tell(format!("here: {pair:?}"));
-        if pair == Pair::TemplateGoneAndBack {
+    pub(crate) fn apply_pair(&self, pair: Pair) {
+        self.log(format!("injected: {pair:?}"));
+        if pair == Pair::TemplateRemovedAndRestored {
             self.control_plane.remove_template("metal");
             self.control_plane.put_template(super::world::template());
             return;
         }
         for worker in self.workers() {
             match pair {
-                Pair::WishedOtherwiseAndBack => {
+                Pair::DesiredStatusChangedAndReverted => {
                     let other = match worker.desired_status {
                         Some(DesiredStatus::Running) | None => DesiredStatus::Stopped,
                         Some(DesiredStatus::Stopped | DesiredStatus::Terminated) => DesiredStatus::Running,
@@ -53,16 +52,16 @@ impl World {
                 Pair::StoppedAndStarted => {
                     let instance = worker.ec2_instance_id.as_ref().and_then(|id| self.instance(id));
                     if let Some(mut instance) = instance.filter(|instance| instance.state == Ec2State::Running) {
-                        instance.launched_at = Some(self.clock.truth());
-                        self.compute.put(HERE, instance);
+                        instance.launched_at = Some(self.clock.true_time());
+                        self.compute.put(REGION, instance);
                     }
                 }
-                Pair::DrainedAndCancelled => {
+                Pair::DrainedAndCanceled => {
                     if worker.status == WorkerStatus::Running {
-                        let now = self.clock.truth();
+                        let now = self.clock.true_time();
                         let mut oracle = self.oracle.lock();
-                        oracle.wish(&worker.id, Wish::Drain);
-                        oracle.wish(&worker.id, Wish::Run);
+                        oracle.request(&worker.id, OperatorRequest::Drain);
+                        oracle.request(&worker.id, OperatorRequest::Run);
                         drop(oracle);
                         self.edit(&worker.id, |record| {
                             record.status = WorkerStatus::Draining;
@@ -74,14 +73,14 @@ impl World {
                         });
                     }
                 }
-                Pair::SessionCameAndWent => {
-                    let mut session = Session::new(format!("s-{}", self.number()), "running");
+                Pair::SessionPlacedAndEnded => {
+                    let mut session = Session::new(format!("s-{}", self.next_number()), "running");
                     session.worker_id = Some(worker.id.clone());
                     self.control_plane.put_session(session.clone());
                     session.state = lcm_sdk::lifecycle::SessionState::from_wire("stopped");
                     self.control_plane.put_session(session);
                 }
-                Pair::TemplateGoneAndBack => {}
+                Pair::TemplateRemovedAndRestored => {}
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Every port of a controller, through its process.
+//! The ports of a controller: each call passes through its process.
 
 use std::sync::Arc;
 
@@ -24,11 +24,11 @@ use super::process::Process;
 
 type Response<T> = Result<T, CallFailure>;
 
-/// A process as the ports see it.
+/// The ports of a process.
 #[derive(Clone)]
-pub(crate) struct Door(pub(crate) Arc<Process>);
+pub(crate) struct ProcessPorts(pub(crate) Arc<Process>);
 
-impl std::ops::Deref for Door {
+impl std::ops::Deref for ProcessPorts {
     type Target = Arc<Process>;
 
     fn deref(&self) -> &Arc<Process> {
@@ -37,28 +37,28 @@ impl std::ops::Deref for Door {
 }
 
 #[async_trait]
-impl Compute for Door {
+impl Compute for ProcessPorts {
     async fn instances(&self, region: &str, ids: &[InstanceId]) -> Vec<Lookup<Instance>> {
         let call = Call::new("instances", format!("{ids:?}"), Subject::Describe(ids.to_vec()));
-        let mut answers = self.read(call, self.world.compute.instances(region, ids)).await;
+        let mut responses = self.read(call, self.world.compute.instances(region, ids)).await;
         if self.world.is_broken(Broken::GcTrustsErrors) {
-            for answer in answers.iter_mut().filter(|answer| matches!(answer, Lookup::Unknown(_))) {
-                *answer = Lookup::Absent;
+            for response in responses.iter_mut().filter(|response| matches!(response, Lookup::Unknown(_))) {
+                *response = Lookup::Absent;
             }
         }
-        for (id, answer) in ids.iter().zip(&answers) {
-            self.world.heard(self, id, answer);
+        for (id, response) in ids.iter().zip(&responses) {
+            self.world.record_response(self, id, response);
         }
-        answers
+        responses
     }
 
     async fn tagged(&self, region: &str, worker: &WorkerId) -> Response<Vec<Instance>> {
         let call = Call::read("tagged", worker.as_str());
-        let answer = self.read(call, self.world.compute.tagged(region, worker)).await;
-        for instance in answer.iter().flatten() {
-            self.world.heard(self, &instance.id, &Lookup::Found(instance.clone()));
+        let response = self.read(call, self.world.compute.tagged(region, worker)).await;
+        for instance in response.iter().flatten() {
+            self.world.record_response(self, &instance.id, &Lookup::Found(instance.clone()));
         }
-        answer
+        response
     }
 
     async fn images(&self, region: &str, pattern: &str) -> Response<Vec<Image>> {
@@ -71,7 +71,7 @@ impl Compute for Door {
             scan.completeness = Completeness::Complete;
         }
         for instance in &scan.instances {
-            self.world.heard(self, &instance.id, &Lookup::Found(instance.clone()));
+            self.world.record_response(self, &instance.id, &Lookup::Found(instance.clone()));
         }
         scan
     }
@@ -83,19 +83,19 @@ impl Compute for Door {
     async fn launch(&self, plan: &LaunchPlan) -> Response<InstanceId> {
         let mut plan = plan.clone();
         if self.world.is_broken(Broken::NoClientToken) {
-            plan.client_token = format!("{}-{}", plan.client_token, self.world.number());
+            plan.client_token = format!("{}-{}", plan.client_token, self.world.next_number());
         }
         let (world, about) = (Arc::clone(&self.world), plan.client_token.chars().take(12).collect::<String>());
         let launched = self.change(Call::new("launch", about, Subject::Launch), async move {
             let launched = world.compute.launch(&plan).await;
             if let Ok(id) = &launched {
-                world.launched(id);
+                world.record_launch(id);
             }
             launched
         });
         let launched = launched.await;
         if let Ok(id) = &launched {
-            self.world.heard(self, id, &Lookup::Found(Instance::new(id.clone(), lcm_sdk::Ec2State::Pending)));
+            self.world.record_response(self, id, &Lookup::Found(Instance::new(id.clone(), lcm_sdk::Ec2State::Pending)));
         }
         launched
     }
@@ -120,9 +120,9 @@ impl Compute for Door {
 }
 
 #[async_trait]
-impl ControlPlane for Door {
+impl ControlPlane for ProcessPorts {
     async fn workers(&self, scope: &Scope) -> Response<WorkerListing> {
-        let about = if scope.with_terminated { "everything" } else { "living" };
+        let about = if scope.with_terminated { "all" } else { "live" };
         let mut listing = self.read(Call::read("workers", about), self.world.control_plane.workers(scope)).await?;
         listing.workers.iter_mut().for_each(|worker| self.misread(worker));
         Ok(listing)
@@ -137,7 +137,7 @@ impl ControlPlane for Door {
     async fn write(&self, worker: &Worker, patch: &Patch, fence: Fence) -> Response<Version> {
         let (world, worker, mut patch, fence) =
             (Arc::clone(&self.world), worker.clone(), patch.clone(), self.fence(fence));
-        if self.world.is_broken(Broken::LicenseNotNoted) {
+        if self.world.is_broken(Broken::LicenseAttemptNotRecorded) {
             patch.changes.license_attempt = None;
         }
         let status = patch.status.map_or("notes", WorkerStatus::as_str);
@@ -229,12 +229,12 @@ impl ControlPlane for Door {
     }
 }
 
-impl Door {
+impl ProcessPorts {
     fn fence(&self, fence: Fence) -> Fence {
         if self.world.is_broken(Broken::NoFencing) { Fence(None) } else { fence }
     }
 
-    /// A draining worker as a controller without a drain handler would see it.
+    /// Shows a draining worker as a stopping one to a controller without a drain handler.
     fn misread(&self, worker: &mut Worker) {
         if self.world.is_broken(Broken::DrainIsStop) && worker.status == WorkerStatus::Draining {
             worker.status = WorkerStatus::Stopping;
@@ -253,7 +253,7 @@ impl Door {
 }
 
 #[async_trait]
-impl Cml for Door {
+impl Cml for ProcessPorts {
     async fn system(&self, at: &CmlTarget) -> Response<CmlMetrics> {
         self.read(Call::read("system", &at.address), self.world.cml.system(at)).await
     }
@@ -283,7 +283,7 @@ impl Cml for Door {
 }
 
 #[async_trait]
-impl Metrics for Door {
+impl Metrics for ProcessPorts {
     async fn utilization(&self, region: &str, ids: &[InstanceId], until: Timestamp) -> Vec<Lookup<CloudMetrics>> {
         let call = Call::new("utilization", format!("{ids:?}"), Subject::Describe(ids.to_vec()));
         self.read(call, self.world.metrics.utilization(region, ids, until)).await
@@ -291,7 +291,7 @@ impl Metrics for Door {
 }
 
 #[async_trait]
-impl Events for Door {
+impl Events for ProcessPorts {
     async fn publish(&self, event: &CloudEvent) -> Response<()> {
         self.read(Call::new("publish", event.kind, Subject::Note), self.world.events.publish(event)).await
     }

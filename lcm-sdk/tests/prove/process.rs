@@ -1,4 +1,4 @@
-//! A controller that can die between any two calls, and the layer between it and the world.
+//! A controller that can crash between any two calls, and the layer between it and the world.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -15,53 +15,55 @@ use tokio::time::sleep;
 
 use super::call::{Call, Reply};
 use super::faults::{Fault, failure};
-use super::ports::Door;
-use super::world::{HERE, World};
+use super::ports::ProcessPorts;
+use super::world::{REGION, World};
 
-/// One life of a controller.
+/// A controller from its start to its crash.
 pub(crate) struct Process {
     pub(crate) world: Arc<World>,
-    /// Number of this life, over all controllers of the world.
+    /// Number of this process, over all controllers of the world.
     pub(crate) number: u32,
     /// Number of the controller.
     pub(crate) slot: usize,
     pub(crate) identity: String,
     pub(crate) etcd: MemoryCoordination,
-    lives: AtomicBool,
+    alive: AtomicBool,
 }
 
 /// A call in flight.
 pub(crate) struct Sending {
-    pub(crate) way: Duration,
-    pub(crate) back: Duration,
+    /// Delay of the request.
+    pub(crate) request_delay: Duration,
+    /// Delay of the response.
+    pub(crate) response_delay: Duration,
     pub(crate) fault: Fault,
-    /// Whether it arrives even if its sender dies in the meantime.
+    /// Whether it arrives even if its sender crashes in the meantime.
     pub(crate) has_left: bool,
 }
 
 impl Process {
     /// Starts a controller; it runs until it is aborted.
-    pub(crate) fn start(world: &Arc<World>, slot: usize, lives: &AtomicU32) -> (Arc<Self>, JoinHandle<()>) {
-        let number = lives.fetch_add(1, Ordering::Relaxed) + 1;
+    pub(crate) fn start(world: &Arc<World>, slot: usize, process_count: &AtomicU32) -> (Arc<Self>, JoinHandle<()>) {
+        let number = process_count.fetch_add(1, Ordering::Relaxed) + 1;
         let process = Arc::new(Self {
             world: Arc::clone(world),
             number,
             slot,
             identity: format!("controller-{slot}-{number}"),
             etcd: world.etcd.another_client(),
-            lives: AtomicBool::new(true),
+            alive: AtomicBool::new(true),
         });
-        let door = Arc::new(Door(Arc::clone(&process)));
+        let process_ports = Arc::new(ProcessPorts(Arc::clone(&process)));
         let ports = Ports::builder()
-            .compute(Arc::clone(&door) as _)
-            .metrics(Arc::clone(&door) as _)
-            .cml(Arc::clone(&door) as _)
-            .control_plane(Arc::clone(&door) as _)
-            .events(Arc::clone(&door) as _)
+            .compute(Arc::clone(&process_ports) as _)
+            .metrics(Arc::clone(&process_ports) as _)
+            .cml(Arc::clone(&process_ports) as _)
+            .control_plane(Arc::clone(&process_ports) as _)
+            .events(Arc::clone(&process_ports) as _)
             .clock(Arc::new(world.clock.clone()))
             .build()
             .expect("all ports");
-        let coordination = (world.setup.controllers > 1).then(|| Arc::clone(&door) as _);
+        let coordination = (world.setup.controllers > 1).then(|| Arc::clone(&process_ports) as _);
         let config = process.config();
         let telemetry = Telemetry::default();
         world.telemetries.lock().push(telemetry.clone());
@@ -80,27 +82,27 @@ impl Process {
         config.election = config.election.with_identity(&self.identity);
         let discovery = DiscoveryConfig::default()
             .with_interval(Duration::from_secs(60))
-            .with_regions([HERE])
+            .with_regions([REGION])
             .with_filter(DiscoveryFilter::default().with_tag_key("lcm:worker_id"));
         config.with_discovery(discovery).with_cml(CmlDefaults::new("admin", "admin"))
     }
 
     pub(crate) fn is_alive(&self) -> bool {
-        self.lives.load(Ordering::Acquire)
+        self.alive.load(Ordering::Acquire)
     }
 
-    /// Kills it: all of its tasks stop, but calls in flight still arrive.
-    pub(crate) fn die(&self) {
-        if self.lives.swap(false, Ordering::AcqRel) {
-            self.world.tell(format!("{} dies", self.identity));
+    /// Crashes the controller: its tasks stop, but calls in flight still arrive.
+    pub(crate) fn crash(&self) {
+        if self.alive.swap(false, Ordering::AcqRel) {
+            self.world.log(format!("{} crashes", self.identity));
             self.world.oracle.lock().fault("controller crash");
             // The receiver is gone once the world ends.
-            let _ = self.world.deaths.send(self.slot);
+            let _ = self.world.crashes.send(self.slot);
         }
     }
 
-    /// Continues only while it is alive.
-    pub(crate) async fn lives(&self) {
+    /// Never returns after a crash.
+    pub(crate) async fn stop_if_crashed(&self) {
         if !self.is_alive() {
             std::future::pending::<()>().await;
         }
@@ -108,24 +110,24 @@ impl Process {
 
     /// Sends a read, or a write that may be lost.
     pub(crate) async fn read<R: Reply>(&self, call: Call, act: impl Future<Output = R> + Send) -> R {
-        self.lives().await;
+        self.stop_if_crashed().await;
         let sending = self.world.send(self, &call);
-        sleep(sending.way).await;
-        self.lives().await;
+        sleep(sending.request_delay).await;
+        self.stop_if_crashed().await;
         let reply = match sending.fault {
-            Fault::CrashBefore => self.end().await,
+            Fault::CrashBefore => self.crash_and_stop().await,
             Fault::Fail(kind) => R::failed(&call, failure(kind)),
             fault => {
                 let mut reply = act.await;
                 if fault == Fault::PartialPages {
                     reply.lose_pages();
                 }
-                let mut trouble = self.world.trouble.lock();
-                let older = if trouble.remembers { trouble.older(&call, &reply) } else { None };
+                let mut plan = self.world.fault_plan.lock();
+                let older = if plan.keeps_responses { plan.previous_response(&call, &reply) } else { None };
                 match (fault, older) {
                     (Fault::Stale, Some(older)) => {
-                        drop(trouble);
-                        self.world.oracle.lock().struck = true;
+                        drop(plan);
+                        self.world.oracle.lock().injected = true;
                         older
                     }
                     _ => reply,
@@ -135,55 +137,55 @@ impl Process {
         self.arrive(&call, sending, reply).await
     }
 
-    /// Sends a change. Once sent, it is carried out even if the sender is gone.
+    /// Sends a change. Once it has left, it is carried out even if the sender crashes.
     pub(crate) async fn change<R: Reply>(
         self: &Arc<Self>,
         call: Call,
         act: impl Future<Output = R> + Send + 'static,
     ) -> R {
-        self.lives().await;
+        self.stop_if_crashed().await;
         let sending = self.world.send(self, &call);
         let (process, sent, fault, has_left) = (Arc::clone(self), call.clone(), sending.fault, sending.has_left);
-        let way = sending.way;
+        let delay = sending.request_delay;
         let carried_out = tokio::spawn(async move {
-            sleep(way).await;
+            sleep(delay).await;
             if !process.is_alive() && !has_left {
-                process.lives().await;
+                process.stop_if_crashed().await;
             }
             match fault {
-                Fault::CrashBefore => process.end().await,
+                Fault::CrashBefore => process.crash_and_stop().await,
                 Fault::Fail(kind) => R::failed(&sent, failure(kind)),
                 fault => {
                     process.world.prepare(&sent, fault);
-                    process.world.judge(&process, &sent);
+                    process.world.check_change(&process, &sent);
                     let reply = act.await;
-                    process.world.carried_out(&sent, reply.is_answer());
+                    process.world.record_change(&sent, reply.is_success());
                     reply
                 }
             }
         });
         let reply = carried_out.await.expect("no panic");
-        self.lives().await;
+        self.stop_if_crashed().await;
         self.arrive(&call, sending, reply).await
     }
 
     async fn arrive<R: Reply>(&self, call: &Call, sending: Sending, reply: R) -> R {
         if sending.fault == Fault::CrashAfter {
-            self.end().await
+            self.crash_and_stop().await
         }
-        sleep(sending.back).await;
-        self.lives().await;
+        sleep(sending.response_delay).await;
+        self.stop_if_crashed().await;
         let reply = match sending.fault {
-            Fault::LoseAnswer => R::failed(call, failure(lcm_sdk::FailureKind::Unclear)),
+            Fault::LoseResponse => R::failed(call, failure(lcm_sdk::FailureKind::Unclear)),
             _ => reply,
         };
-        let went = if reply.is_answer() { "ok" } else { "failed" };
-        self.world.tell(format!("  {} {} {}: {went}", self.identity, call.name, call.about));
+        let outcome = if reply.is_success() { "ok" } else { "failed" };
+        self.world.log(format!("  {} {} {}: {outcome}", self.identity, call.name, call.about));
         reply
     }
 
-    async fn end<T>(&self) -> T {
-        self.die();
+    async fn crash_and_stop<T>(&self) -> T {
+        self.crash();
         std::future::pending().await
     }
 }

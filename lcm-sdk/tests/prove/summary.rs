@@ -8,7 +8,7 @@ use super::world::Setup;
 
 /// The result of one history.
 #[derive(Debug)]
-pub(crate) struct Verdict {
+pub(crate) struct HistoryResult {
     pub(crate) setup: Setup,
     pub(crate) steps: u64,
     pub(crate) checks: u64,
@@ -16,7 +16,8 @@ pub(crate) struct Verdict {
     pub(crate) simulated: Duration,
     pub(crate) violations: Vec<String>,
     pub(crate) digest: u64,
-    pub(crate) story: String,
+    /// The log of a history with violations, else empty.
+    pub(crate) log: String,
 }
 
 /// The results of all histories.
@@ -39,17 +40,17 @@ pub(crate) struct Summary {
 
 impl Summary {
     /// Adds a history, and keeps its log if it violated a rule.
-    pub(crate) fn add(&mut self, what: &str, verdict: Verdict) {
+    pub(crate) fn add(&mut self, name: &str, result: HistoryResult) {
         self.histories += 1;
-        self.steps += verdict.steps;
-        self.checks += verdict.checks;
-        self.simulated += verdict.simulated;
-        for (kind, count) in verdict.faults {
+        self.steps += result.steps;
+        self.checks += result.checks;
+        self.simulated += result.simulated;
+        for (kind, count) in result.faults {
             *self.faults.entry(kind).or_default() += count;
         }
-        if !verdict.violations.is_empty() {
-            let broken = verdict.violations.join("\n  ");
-            self.violations.push(format!("{what}, {:?}\n{}\n  {broken}", verdict.setup, verdict.story));
+        if !result.violations.is_empty() {
+            let violations = result.violations.join("\n  ");
+            self.violations.push(format!("{name}, {:?}\n{}\n  {violations}", result.setup, result.log));
         }
     }
 
@@ -71,20 +72,20 @@ impl Summary {
         self.violations.extend(other.violations);
     }
 
-    /// Whether there is a failure to report.
-    pub(crate) fn tried_anything(&self) -> bool {
+    /// Whether a history was run or a model was checked.
+    pub(crate) fn has_results(&self) -> bool {
         self.histories > 0 || !self.caught.is_empty() || !self.states.is_empty()
     }
 
-    /// A set of days in which a fault never occurred does not show that it is survived.
-    pub(crate) fn expect_variety(&mut self) {
+    /// Reports a violation for each kind of fault that never occurred.
+    pub(crate) fn require_variety(&mut self) {
         for kind in VARIETY {
             if !self.faults.contains_key(kind) {
-                self.violations.push(format!("there was no {kind:?} in {} histories", self.histories));
+                self.violations.push(format!("fault {kind:?} did not occur in {} histories", self.histories));
             }
         }
         if self.steps < 100_000 {
-            self.violations.push(format!("{} calls are fewer than a hundred thousand", self.steps));
+            self.violations.push(format!("{} calls were made; expected at least 100,000", self.steps));
         }
     }
 
@@ -100,35 +101,35 @@ const VARIETY: [&str; 34] = [
     "conflicting write",
     "controller crash",
     "desired status changed",
-    "drain begun",
-    "drain called off",
+    "drain canceled",
+    "drain started",
     "etcd call failed",
     "etcd unavailable",
-    "forgotten by EC2",
+    "external start",
+    "external stop",
+    "external termination",
+    "instance hidden",
+    "instance removed from EC2",
     "lease lost",
     "license requested",
     "no capacity",
-    "not shown for a while",
     "partial pages",
+    "partial write",
     "record edited",
-    "session arrives",
-    "silent watch",
+    "session placed",
     "slow call",
-    "started from outside",
-    "stopped from outside",
-    "stranger instance",
-    "terminated from outside",
+    "stalled watch",
     "throttled",
-    "timed out after it was carried out",
-    "timed out before it was carried out",
+    "timeout after execution",
+    "timeout before execution",
     "two leaders overlap",
     "unknown instance state",
+    "unmanaged instance",
     "unparsable response",
     "unreachable",
     "visibility lag",
     "watch event lost",
     "watch events reordered",
-    "write cut halfway",
 ];
 
 /// The rows of a table in Markdown.
@@ -137,13 +138,23 @@ impl fmt::Display for Summary {
         if !self.points.is_empty() {
             writeln!(f, "| injected events at points of scripts | {} |", by_kind(&self.points))?;
         }
-        writeln!(f, "| injected faults and outside changes | {} |", by_kind(&self.faults))?;
+        writeln!(f, "| injected faults and external changes | {} |", by_kind(&self.faults))?;
         writeln!(f, "| simulated hours | {:.0} |", self.simulated.as_secs_f64() / 3600.0)?;
-        writeln!(f, "| histories, calls made by controllers | {}, {} |", grouped(self.histories), grouped(self.steps))?;
-        writeln!(f, "| invariants checked | {} |", grouped(self.checks))?;
+        writeln!(
+            f,
+            "| histories, calls made by controllers | {}, {} |",
+            with_separators(self.histories),
+            with_separators(self.steps)
+        )?;
+        writeln!(f, "| invariants checked | {} |", with_separators(self.checks))?;
         if !self.states.is_empty() {
             let states = self.states.iter().map(|(_, states)| *states as u64).sum();
-            writeln!(f, "| states of {} exhaustively checked models | {} |", self.states.len(), grouped(states))?;
+            writeln!(
+                f,
+                "| states of {} exhaustively checked models | {} |",
+                self.states.len(),
+                with_separators(states)
+            )?;
         }
         if !self.caught.is_empty() || !self.missed.is_empty() {
             let all = self.caught.len() + self.missed.len();
@@ -155,11 +166,11 @@ impl fmt::Display for Summary {
 
 /// The sum and its parts.
 fn by_kind(counts: &BTreeMap<&'static str, u64>) -> String {
-    let kinds: Vec<_> = counts.iter().map(|(kind, count)| format!("{kind} {}", grouped(*count))).collect();
-    format!("{}: {}", grouped(counts.values().sum()), kinds.join(", "))
+    let kinds: Vec<_> = counts.iter().map(|(kind, count)| format!("{kind} {}", with_separators(*count))).collect();
+    format!("{}: {}", with_separators(counts.values().sum()), kinds.join(", "))
 }
 
-fn grouped(number: u64) -> String {
+fn with_separators(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (place, digit) in digits.chars().enumerate() {

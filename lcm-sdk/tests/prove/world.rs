@@ -1,4 +1,4 @@
-//! A faulty world in memory: EC2, CML, control plane and etcd, and what they do by themselves.
+//! A faulty world in memory: EC2, CML, control plane and etcd, and the changes they make without a call.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,31 +21,31 @@ use tokio::time::Instant;
 
 use super::broken::Broken;
 use super::clock::SimClock;
-use super::faults::Trouble;
+use super::faults::FaultPlan;
 use super::oracle::Oracle;
 use super::rng::Rng;
 
 /// The region of every instance.
-pub(crate) const HERE: &str = "us-east-1";
+pub(crate) const REGION: &str = "us-east-1";
 
 /// The drain timeout in this world: short enough for deadlines to pass.
 pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_secs(1200);
 
 /// The longest time EC2 does not show a new instance here. Together with twice the largest clock error it stays below
 /// the consistency window.
-pub(crate) const LONGEST_LAG: u64 = 55;
+pub(crate) const MAX_LAG: u64 = 55;
 
 /// The minimum fleet where idle workers are scaled down.
 pub(crate) const MIN_WORKERS: usize = 2;
 
 /// The largest clock error, in seconds.
-pub(crate) const WRONG_CLOCK: i64 = 30;
+pub(crate) const MAX_CLOCK_ERROR: i64 = 30;
 
 /// Configuration of a world.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setup {
     pub(crate) seed: u64,
-    /// Number of competing controllers; one alone needs no etcd.
+    /// Number of controllers; a single one needs no etcd.
     pub(crate) controllers: usize,
     pub(crate) versions: Versions,
     pub(crate) fencing: Fencing,
@@ -55,12 +55,12 @@ pub(crate) struct Setup {
     pub(crate) ends_sessions: bool,
     /// Whether idle workers are scaled down.
     pub(crate) scales_down: bool,
-    /// The flaw of the controllers, if they are broken on purpose.
+    /// The deliberate defect of the controllers, if any.
     pub(crate) broken: Option<Broken>,
 }
 
 impl Setup {
-    pub(crate) fn of(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self {
             seed,
             controllers: 1,
@@ -87,26 +87,26 @@ pub(crate) struct World {
     pub(crate) policy: Policy,
     pub(crate) rng: Mutex<Rng>,
     pub(crate) oracle: Mutex<Oracle>,
-    pub(crate) trouble: Mutex<Trouble>,
-    pub(crate) nature: Mutex<Nature>,
+    pub(crate) fault_plan: Mutex<FaultPlan>,
+    pub(crate) background: Mutex<Background>,
     /// Telemetry of every life of a controller.
     pub(crate) telemetries: Mutex<Vec<Telemetry>>,
-    /// Receives the number of a controller that died.
-    pub(crate) deaths: UnboundedSender<usize>,
+    /// Receives the slot of a controller that crashed.
+    pub(crate) crashes: UnboundedSender<usize>,
 }
 
-/// Events that occur by themselves, and when.
+/// Changes that occur without a call, and when.
 #[derive(Debug, Default)]
-pub(crate) struct Nature {
+pub(crate) struct Background {
     changes: BTreeMap<InstanceId, (Ec2State, Instant)>,
     hidden: BTreeMap<InstanceId, Instant>,
-    pub(crate) born: BTreeMap<InstanceId, Instant>,
+    pub(crate) launched_at: BTreeMap<InstanceId, Instant>,
     pub(crate) sessions: BTreeMap<SessionId, Option<Instant>>,
     pub(crate) next_number: u32,
 }
 
 impl World {
-    pub(crate) fn new(setup: Setup, deaths: UnboundedSender<usize>) -> Self {
+    pub(crate) fn new(setup: Setup, crashes: UnboundedSender<usize>) -> Self {
         let clock = SimClock::new();
         let shared = || Arc::new(clock.clone());
         let mut scale_down = ScaleDownPolicy::new(MIN_WORKERS).with_cooldown(Duration::from_secs(90));
@@ -127,8 +127,8 @@ impl World {
             etcd: MemoryCoordination::new(),
             policy: Policy {
                 regions: RegionConfigs::default()
-                    .with_region(HERE, RegionConfig::new("subnet-1", ["sg-1"]))
-                    .with_default_region(HERE),
+                    .with_region(REGION, RegionConfig::new("subnet-1", ["sg-1"]))
+                    .with_default_region(REGION),
                 idle_detection_interval: Duration::from_secs(60),
                 scale_down,
                 consistency_window: match setup.broken {
@@ -139,30 +139,30 @@ impl World {
             },
             rng: Mutex::new(Rng::new(setup.seed)),
             oracle: Mutex::new(Oracle::new(&clock)),
-            trouble: Mutex::default(),
-            nature: Mutex::default(),
+            fault_plan: Mutex::default(),
+            background: Mutex::default(),
             telemetries: Mutex::default(),
-            deaths,
+            crashes,
             clock,
         };
         world.control_plane.put_template(template());
         let image = ("ami-1", "cisco-cml2.9.1", "2026-01-01T00:00:00.000Z");
         let (id, name, creation_date) = (image.0.to_owned(), image.1.to_owned(), image.2.to_owned());
-        world.compute.put_image(HERE, Image { id, name, creation_date });
-        world.compute.put_subnet(HERE, "subnet-1");
+        world.compute.put_image(REGION, Image { id, name, creation_date });
+        world.compute.put_subnet(REGION, "subnet-1");
         world
     }
 
-    pub(crate) fn tell(&self, happened: impl Into<String>) {
-        self.oracle.lock().tell(&happened.into());
+    pub(crate) fn log(&self, event: impl Into<String>) {
+        self.oracle.lock().log(&event.into());
     }
 
-    pub(crate) fn is_broken(&self, how: Broken) -> bool {
-        self.setup.broken == Some(how)
+    pub(crate) fn is_broken(&self, defect: Broken) -> bool {
+        self.setup.broken == Some(defect)
     }
 
     pub(crate) fn instance(&self, id: &InstanceId) -> Option<Instance> {
-        self.compute.all(HERE).into_iter().find(|instance| instance.id == *id)
+        self.compute.all(REGION).into_iter().find(|instance| instance.id == *id)
     }
 
     pub(crate) fn workers(&self) -> Vec<Worker> {
@@ -170,23 +170,23 @@ impl World {
     }
 
     pub(crate) fn worker(&self, id: &WorkerId) -> Worker {
-        self.control_plane.look(id).expect("it exists")
+        self.control_plane.look(id).expect("an existing worker")
     }
 
-    /// Another client writes to a record, and every watcher receives the change.
+    /// Changes a record as another client, and publishes the change in etcd.
     pub(crate) fn edit(&self, id: &WorkerId, edit: impl FnOnce(&mut Worker)) {
         self.control_plane.edit(id, edit);
         self.publish(id);
     }
 
-    /// The control plane publishes a changed record in etcd.
+    /// Publishes a changed record in etcd, as the control plane does.
     pub(crate) fn publish(&self, id: &WorkerId) {
         if self.setup.controllers > 1 {
             self.etcd.put(&format!("/workers/{id}"), "changed");
         }
     }
 
-    /// A new record, for a template of this world.
+    /// Adds a record.
     pub(crate) fn add_worker(&self, id: &str, status: WorkerStatus) -> WorkerId {
         let mut worker = Worker::new(id, status);
         worker.template_name = Some("metal".to_owned());
@@ -198,15 +198,15 @@ impl World {
         id.into()
     }
 
-    /// A record with an instance, from before this world began.
+    /// Adds a record with an instance, both created a day ago.
     pub(crate) fn add_settled(&self, id: &str, status: WorkerStatus, ec2: Ec2State) -> WorkerId {
-        let number = self.number();
-        let yesterday = self.clock.truth() - Duration::from_secs(86_400);
+        let number = self.next_number();
+        let yesterday = self.clock.true_time() - Duration::from_secs(86_400);
         let mut instance = Instance::new(format!("i-{number:04x}"), Ec2State::Pending);
         instance.launched_at = Some(yesterday);
         instance.private_ip = Some(format!("10.0.255.{number}"));
         instance.tags.insert("lcm:worker_id".to_owned(), id.to_owned());
-        self.compute.put(HERE, instance.clone());
+        self.compute.put(REGION, instance.clone());
         self.enter(&instance.id, ec2);
         let instance = self.instance(&instance.id).expect("just put");
         let worker = self.add_worker(id, status);
@@ -221,15 +221,15 @@ impl World {
         worker
     }
 
-    pub(crate) fn number(&self) -> u32 {
-        let mut nature = self.nature.lock();
-        nature.next_number += 1;
-        nature.next_number
+    pub(crate) fn next_number(&self) -> u32 {
+        let mut background = self.background.lock();
+        background.next_number += 1;
+        background.next_number
     }
 
-    /// Brings an instance into a state, and its CML with it.
+    /// Sets the state of an instance, and installs CML when it first runs.
     pub(crate) fn enter(&self, id: &InstanceId, state: Ec2State) {
-        self.compute.set_state(HERE, id, state);
+        self.compute.set_state(REGION, id, state);
         let Some(instance) = self.instance(id) else { return };
         if let (Ec2State::Running, Some(address)) = (state, instance.address())
             && self.cml.edit(address, |_| ()).is_none()
@@ -238,33 +238,34 @@ impl World {
         }
     }
 
-    /// EC2 does not show a young instance for a while.
+    /// Hides an instance in responses of EC2 for a while.
     pub(crate) fn hide(&self, id: &InstanceId, lag: Duration) {
-        self.compute.hide(HERE, id);
-        self.nature.lock().hidden.insert(id.clone(), Instant::now() + lag);
+        self.compute.hide(REGION, id);
+        self.background.lock().hidden.insert(id.clone(), Instant::now() + lag);
     }
 
     pub(crate) fn show_all(&self) {
-        for id in std::mem::take(&mut self.nature.lock().hidden).keys() {
-            self.compute.show(HERE, id);
+        for id in std::mem::take(&mut self.background.lock().hidden).keys() {
+            self.compute.show(REGION, id);
         }
     }
 
-    /// A second passes: instances come up and go down, sessions proceed.
-    pub(crate) fn pass(&self) {
+    /// Advances the world by a second: changes instance states and sessions that are due.
+    pub(crate) fn tick(&self) {
         let now = Instant::now();
         let due: Vec<_> = {
-            let mut nature = self.nature.lock();
-            let shown: Vec<_> = nature.hidden.iter().filter(|(_, at)| **at <= now).map(|(id, _)| id.clone()).collect();
+            let mut background = self.background.lock();
+            let shown: Vec<_> =
+                background.hidden.iter().filter(|(_, at)| **at <= now).map(|(id, _)| id.clone()).collect();
             for id in shown {
-                nature.hidden.remove(&id);
-                self.compute.show(HERE, &id);
+                background.hidden.remove(&id);
+                self.compute.show(REGION, &id);
             }
             let mut due = Vec::new();
-            for instance in self.compute.all(HERE) {
-                let Some(end) = end_of(instance.state) else { continue };
+            for instance in self.compute.all(REGION) {
+                let Some(end) = next_state(instance.state) else { continue };
                 let soon = || (instance.state, now + self.rng.lock().millis(2_000, 25_000));
-                let (since, at) = nature.changes.entry(instance.id.clone()).or_insert_with(soon);
+                let (since, at) = background.changes.entry(instance.id.clone()).or_insert_with(soon);
                 if *since != instance.state {
                     (*since, *at) = soon();
                 }
@@ -275,22 +276,22 @@ impl World {
             due
         };
         for (id, end) in due {
-            self.nature.lock().changes.remove(&id);
+            self.background.lock().changes.remove(&id);
             self.enter(&id, end);
         }
-        self.sessions_go_on(now);
+        self.advance_sessions(now);
         self.check();
     }
 
-    fn sessions_go_on(&self, now: Instant) {
-        let mut nature = self.nature.lock();
-        for (id, active_since) in &mut nature.sessions {
+    fn advance_sessions(&self, now: Instant) {
+        let mut background = self.background.lock();
+        for (id, active_since) in &mut background.sessions {
             let Some(mut session) = self.control_plane.look_at_session(id) else { continue };
             let is_active = session.state.standing() == SessionStanding::Active;
             *active_since = if is_active { active_since.or(Some(now)) } else { None };
             let next = match (&session.state, self.rng.lock().roll(240)) {
                 // No session proceeds on a stopped instance.
-                _ if is_active && !self.has_power(&session) => KnownSessionState::Failed,
+                _ if is_active && !self.runs_on_live_instance(&session) => KnownSessionState::Failed,
                 (SessionState::Known(KnownSessionState::Instantiating), 0..20) => KnownSessionState::Running,
                 (SessionState::Known(KnownSessionState::Instantiating | KnownSessionState::Running), 20) => {
                     KnownSessionState::Failed
@@ -307,20 +308,20 @@ impl World {
         }
     }
 
-    /// Sessions that every controller had the time to see.
-    pub(crate) fn sessions_are_old(&self) {
+    /// Makes sessions old enough that every controller has seen them.
+    pub(crate) fn age_sessions(&self) {
         let long_ago = Instant::now().checked_sub(Duration::from_secs(3600));
-        self.nature.lock().sessions.values_mut().for_each(|since| *since = long_ago);
+        self.background.lock().sessions.values_mut().for_each(|since| *since = long_ago);
     }
 
-    fn has_power(&self, session: &Session) -> bool {
+    fn runs_on_live_instance(&self, session: &Session) -> bool {
         let worker = session.worker_id.as_ref().and_then(|id| self.control_plane.look(id));
         let instance = worker.and_then(|worker| self.instance(worker.ec2_instance_id.as_ref()?));
         instance.is_some_and(|instance| matches!(instance.state, Ec2State::Running | Ec2State::Other))
     }
 }
 
-fn end_of(state: Ec2State) -> Option<Ec2State> {
+fn next_state(state: Ec2State) -> Option<Ec2State> {
     match state {
         Ec2State::Pending => Some(Ec2State::Running),
         Ec2State::Stopping => Some(Ec2State::Stopped),
