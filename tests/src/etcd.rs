@@ -129,9 +129,18 @@ impl RealEtcd {
         self.process = Some(command.spawn().expect("etcd starts"));
     }
 
-    /// Pauses the server: connections stay open, but no call completes.
+    /// Pauses the server: connections stay open, but no call completes. All of its threads are stopped on return.
+    ///
+    /// # Panics
+    /// If a thread still runs after [`PATIENCE`].
     pub fn pause(&self) {
         self.signal("-STOP");
+        // The signal is delivered asynchronously: on a busy machine a thread may serve another call before it stops.
+        let deadline = Instant::now() + PATIENCE;
+        while self.process.as_ref().is_some_and(|process| !is_stopped(process.id())) {
+            assert!(Instant::now() < deadline, "the real etcd did not stop within {PATIENCE:?}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Resumes a paused server.
@@ -234,6 +243,32 @@ impl std::fmt::Debug for Keys {
 async fn is_ready(endpoint: &str) -> bool {
     let Ok(mut client) = Client::connect([endpoint], None).await else { return false };
     matches!(tokio::time::timeout(Duration::from_secs(2), client.get("health", None)).await, Ok(Ok(_)))
+}
+
+/// Whether every thread of a process group is stopped or has exited. Always true on systems without `/proc`.
+fn is_stopped(group: u32) -> bool {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let members = processes.filter(|process| stat_fields(&process.path()).is_some_and(|stat| stat.group == group));
+    let mut threads = members.flat_map(|process| std::fs::read_dir(process.path().join("task")).into_iter().flatten());
+    threads.all(|thread| {
+        let stat = thread.ok().and_then(|thread| stat_fields(&thread.path()));
+        stat.is_none_or(|stat| matches!(stat.state, 'T' | 't' | 'Z' | 'X'))
+    })
+}
+
+/// Fields of `/proc/<pid>/stat`.
+struct Stat {
+    state: char,
+    group: u32,
+}
+
+/// Reads the fields of a process or thread; `None` if it does not exist.
+fn stat_fields(directory: &Path) -> Option<Stat> {
+    let stat = std::fs::read_to_string(directory.join("stat")).ok()?;
+    // The command name is in parentheses and may contain spaces: `pid (name) state parent group …`.
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let mut fields = fields.split(' ');
+    Some(Stat { state: fields.next()?.chars().next()?, group: fields.nth(1)?.parse().ok()? })
 }
 
 /// A free port outside the ephemeral range, so that it is still free when the server is restarted.
