@@ -1,11 +1,16 @@
-//! Integration tests of the fake cloud over sockets.
+//! Tests of the fake cloud and of its command, over sockets.
 
 #[path = "../support/mod.rs"]
 mod support;
 
+mod admin;
 mod aws_server;
 mod cloud;
+mod cml;
+mod command;
+mod control_plane;
 mod fault_rules;
 mod handle;
 mod limits;
+mod openapi;
 mod request_log;

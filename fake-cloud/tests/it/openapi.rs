@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use fake_cloud::control_plane::http::{Access, ENDPOINTS, Verb};
 use serde_yaml_ng::Value;
 
-const DOCUMENT: &str = include_str!("../openapi/control-plane.yaml");
+const DOCUMENT: &str = include_str!("../../openapi/control-plane.yaml");
 
 fn document() -> Value {
     serde_yaml_ng::from_str(DOCUMENT).expect("valid YAML")

@@ -41,24 +41,24 @@ impl Served {
 
     async fn log_in(&self) -> String {
         let body = json!({"username": "admin", "password": "admin"});
-        let answer = self.request(Method::POST, "/authenticate").json(&body).send().await.expect("a response");
-        assert_eq!(answer.status(), 200);
-        answer.json().await.expect("a bare JSON string")
+        let response = self.request(Method::POST, "/authenticate").json(&body).send().await.expect("a response");
+        assert_eq!(response.status(), 200);
+        response.json().await.expect("a bare JSON string")
     }
 
     async fn get(&self, path: &str, token: &str) -> (u16, Value) {
-        let answer = self.request(Method::GET, path).bearer_auth(token).send().await.expect("a response");
-        (answer.status().as_u16(), answer.json().await.expect("JSON"))
+        let response = self.request(Method::GET, path).bearer_auth(token).send().await.expect("a response");
+        (response.status().as_u16(), response.json().await.expect("JSON"))
     }
 }
 
 /// Polls until the response is as expected; panics after a deadline.
-async fn eventually<T, F: Future<Output = T>>(ask: impl Fn() -> F, expected: impl Fn(&T) -> bool) -> T {
+async fn eventually<T, F: Future<Output = T>>(request: impl Fn() -> F, expected: impl Fn(&T) -> bool) -> T {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
-        let answer = ask().await;
-        if expected(&answer) {
-            return answer;
+        let response = request().await;
+        if expected(&response) {
+            return response;
         }
         assert!(Instant::now() < deadline, "no expected response before the deadline");
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -81,8 +81,8 @@ async fn certificate_is_valid_for_its_address_only() {
         let certificate = authority.issue(certified).expect("a certificate");
         let system = CmlServer::new(Clock::new(Pace::Real), Options::default());
         tokio::spawn(serve_tls(listener, system, certificate, std::future::pending()));
-        let answer = trusting.get(&url).send().await;
-        assert_eq!(answer.is_ok(), name == "right", "{name}: {answer:?}");
+        let response = trusting.get(&url).send().await;
+        assert_eq!(response.is_ok(), name == "right", "{name}: {response:?}");
         assert!(untrusting.get(&url).send().await.is_err(), "the authority is not in the trust store");
     }
     let file = std::env::temp_dir().join(format!("fake-cloud-test-ca-{}.pem", std::process::id()));
@@ -97,8 +97,8 @@ async fn stop_refuses_new_and_closes_open_connections() {
     let token = served.log_in().await;
     assert_eq!(served.get("/authok", &token).await.0, 200);
     drop(served.stop.take());
-    let ask = || served.request(Method::GET, "/system_information").send();
-    let refused = eventually(ask, Result::is_err).await.expect_err("refused");
+    let request = || served.request(Method::GET, "/system_information").send();
+    let refused = eventually(request, Result::is_err).await.expect_err("refused");
     assert!(refused.is_connect() || refused.is_request(), "{refused:?}");
 }
 
@@ -136,8 +136,8 @@ async fn restarted_server_keeps_labs_and_address() {
         let (stop, stopped) = oneshot::channel::<()>();
         let server = tokio::spawn(serve_http_at(address, system.clone(), async { drop(stopped.await) }));
         let url = format!("http://{address}/api/v0");
-        let ask = || client.get(format!("{url}/system_information")).send();
-        eventually(ask, Result::is_ok).await.expect("a response");
+        let request = || client.get(format!("{url}/system_information")).send();
+        eventually(request, Result::is_ok).await.expect("a response");
         let token = system.log_in("admin", "admin").expect("logged in");
         let labs = client.get(format!("{url}/labs")).bearer_auth(token).send().await.expect("a response");
         assert_eq!(labs.json::<Value>().await.expect("JSON"), json!([lab]));
@@ -156,19 +156,19 @@ async fn boot_responds_with_html_then_not_ready_then_ready() {
         not_ready: Duration::from_secs(10),
     };
     let served = Served::start(Options { boot, ..Options::default() }).await;
-    let ask = || served.request(Method::GET, "/system_information").send();
-    assert!(ask().await.is_err(), "reset");
+    let request = || served.request(Method::GET, "/system_information").send();
+    assert!(request().await.is_err(), "reset");
     served.system.clock().advance(Duration::from_secs(10));
-    let answer = ask().await.expect("nginx answers");
-    assert_eq!(answer.status(), 502);
-    assert_eq!(answer.headers()["content-type"], "text/html");
-    assert!(answer.text().await.expect("a page").starts_with("<html>"));
+    let response = request().await.expect("a response");
+    assert_eq!(response.status(), 502);
+    assert_eq!(response.headers()["content-type"], "text/html");
+    assert!(response.text().await.expect("a page").starts_with("<html>"));
     served.system.clock().advance(Duration::from_secs(10));
-    let answer: Value = ask().await.expect("a response").json().await.expect("JSON");
-    assert_eq!((&answer["ready"], &answer["version"]), (&json!(false), &json!("2.9.1+build.7")));
+    let response: Value = request().await.expect("a response").json().await.expect("JSON");
+    assert_eq!((&response["ready"], &response["version"]), (&json!(false), &json!("2.9.1+build.7")));
     served.system.clock().advance(Duration::from_secs(10));
-    let answer: Value = ask().await.expect("a response").json().await.expect("JSON");
-    assert_eq!(answer["ready"], true);
+    let response: Value = request().await.expect("a response").json().await.expect("JSON");
+    assert_eq!(response["ready"], true);
 }
 
 #[tokio::test]
@@ -176,12 +176,12 @@ async fn wrong_password_is_403_and_missing_token_is_401() {
     let served = Served::start(Options::default()).await;
     for path in ["/authenticate", "/auth_extended"] {
         let body = json!({"username": "admin", "password": "wrong"});
-        let answer = served.request(Method::POST, path).json(&body).send().await.expect("a response");
-        assert_eq!(answer.status(), 403);
-        assert_eq!(answer.json::<Value>().await.expect("JSON")["code"], 403);
+        let response = served.request(Method::POST, path).json(&body).send().await.expect("a response");
+        assert_eq!(response.status(), 403);
+        assert_eq!(response.json::<Value>().await.expect("JSON")["code"], 403);
         for body in ["", "{", "[]", "{\"username\": 7, \"password\": null}", "{\"username\": \"admin\"}"] {
-            let answer = served.request(Method::POST, path).body(body).send().await.expect("a response");
-            assert_eq!(answer.status(), 400, "{body}");
+            let response = served.request(Method::POST, path).body(body).send().await.expect("a response");
+            assert_eq!(response.status(), 400, "{body}");
         }
     }
     for token in ["", "nonsense", "a.b.c"] {
@@ -207,9 +207,9 @@ async fn login_probe_depends_on_the_version() {
     assert_eq!(old.get("/authentication", &token).await.0, 404);
     let new = Served::start(Options { version: "2.10.0+build.1".into(), ..Options::default() }).await;
     let token = new.log_in().await;
-    let (status, who) = new.get("/authentication", &token).await;
-    assert_eq!((status, &who["username"], &who["admin"]), (200, &json!("admin"), &json!(true)));
-    assert_eq!(who["id"], fake_cloud::cml::ADMIN_ID);
+    let (status, user) = new.get("/authentication", &token).await;
+    assert_eq!((status, &user["username"], &user["admin"]), (200, &json!("admin"), &json!(true)));
+    assert_eq!(user["id"], fake_cloud::cml::ADMIN_ID);
 }
 
 #[tokio::test]
@@ -234,10 +234,10 @@ async fn bad_input_gets_a_cml_error() {
         (Method::GET, "/labs/%ff", Vec::new(), 404),
         (Method::GET, "/nowhere", Vec::new(), 404),
     ] {
-        let answer = send(method, path, body).await;
-        assert_eq!(answer.status(), code, "{path}");
+        let response = send(method, path, body).await;
+        assert_eq!(response.status(), code, "{path}");
         if code >= 400 {
-            let body: Value = answer.json().await.expect("JSON");
+            let body: Value = response.json().await.expect("JSON");
             assert_eq!(body["code"], json!(code), "{path}");
             assert!(body["description"].is_string());
         }
@@ -272,6 +272,6 @@ async fn fault_rules_apply_before_and_after_the_request() {
     assert_eq!(create().await.expect("a response").status(), 502);
     assert_eq!(served.get("/labs", &token).await.1.as_array().map(Vec::len), Some(1), "the request was executed");
     served.system.hold_at(Some(BootStage::NotReady));
-    let answer = served.request(Method::GET, "/system_information").send().await.expect("a response");
-    assert_eq!(answer.json::<Value>().await.expect("JSON")["ready"], false);
+    let response = served.request(Method::GET, "/system_information").send().await.expect("a response");
+    assert_eq!(response.json::<Value>().await.expect("JSON")["ready"], false);
 }

@@ -49,11 +49,11 @@ impl Server {
     }
 
     async fn get(&self, path: &str) -> (StatusCode, Value) {
-        answer(self.request(Method::GET, path)).await
+        send(self.request(Method::GET, path)).await
     }
 
     async fn post(&self, path: &str, body: Value) -> (StatusCode, Value) {
-        answer(self.request(Method::POST, path).json(&body)).await
+        send(self.request(Method::POST, path).json(&body)).await
     }
 
     async fn worker(&self, id: &str, status: &str) -> Value {
@@ -63,7 +63,7 @@ impl Server {
     }
 }
 
-async fn answer(request: reqwest::RequestBuilder) -> (StatusCode, Value) {
+async fn send(request: reqwest::RequestBuilder) -> (StatusCode, Value) {
     let response = request.send().await.expect("a response");
     let status = response.status();
     let text = response.text().await.expect("a body");
@@ -83,13 +83,13 @@ async fn every_endpoint_except_health_requires_the_key() {
             Verb::Delete => Method::DELETE,
         };
         let url = format!("{}{path}", server.base);
-        let (status, body) = answer(unauthenticated.request(method.clone(), &url)).await;
+        let (status, body) = send(unauthenticated.request(method.clone(), &url)).await;
         if endpoint.operation == "health" {
             assert_eq!(status, 200);
         } else {
             assert_eq!((status.as_u16(), &body["error"]), (401, &json!("unauthorized")), "{path}");
         }
-        let (status, _) = answer(unauthenticated.request(method, &url).header("x-api-key", "wrong")).await;
+        let (status, _) = send(unauthenticated.request(method, &url).header("x-api-key", "wrong")).await;
         assert!(status == 401 || endpoint.operation == "health", "{path}");
     }
 }
@@ -102,13 +102,13 @@ async fn unknown_ids_are_404() {
     });
     for endpoint in ENDPOINTS.iter().filter(|endpoint| endpoint.path.contains('{')) {
         let path = endpoint.path.replace("{id}", "missing").replace("{name}", "missing");
-        let (status, answer) = match endpoint.verb {
+        let (status, response) = match endpoint.verb {
             Verb::Get => server.get(&path).await,
-            Verb::Delete => answer(server.request(Method::DELETE, &path)).await,
+            Verb::Delete => send(server.request(Method::DELETE, &path)).await,
             Verb::Post | Verb::Put => server.post(&path, body.clone()).await,
         };
-        assert_eq!((status.as_u16(), &answer["error"]), (404, &json!("not_found")), "{path}: {answer}");
-        assert_eq!(answer["id"], "missing", "{path}");
+        assert_eq!((status.as_u16(), &response["error"]), (404, &json!("not_found")), "{path}: {response}");
+        assert_eq!(response["id"], "missing", "{path}");
     }
 }
 
@@ -121,18 +121,18 @@ async fn expected_version_is_accepted_in_header_and_body() {
         |tag: &str| server.request(Method::POST, path).header("if-match", tag).json(&json!({"status": "stopping"}));
     let response = write("\"1\"").send().await.expect("a response");
     assert_eq!(response.headers()["etag"], "\"2\"");
-    let (status, body) = answer(write("\"1\"")).await;
+    let (status, body) = send(write("\"1\"")).await;
     assert_eq!(status, 409);
     assert_eq!((&body["expected_version"], &body["current_version"]), (&json!(1), &json!(2)));
     let (status, body) = server.post(path, json!({"status": "stopped", "expected_version": 1})).await;
     assert_eq!((status.as_u16(), &body["error"]), (409, &json!("version_conflict")));
     let (status, body) = server.post(path, json!({"status": "stopped", "expected_version": 2})).await;
     assert_eq!((status.as_u16(), &body["version"]), (200, &json!(3)));
-    let (status, _) = answer(write("\"3\"").json(&json!({"status": "failed", "expected_version": 2}))).await;
+    let (status, _) = send(write("\"3\"").json(&json!({"status": "failed", "expected_version": 2}))).await;
     assert_eq!(status, 422, "header and body disagree");
-    let (status, body) = answer(write("three")).await;
+    let (status, body) = send(write("three")).await;
     assert_eq!((status.as_u16(), &body["field"]), (422, &json!("If-Match")));
-    assert_eq!(answer(write("*")).await.0, 200);
+    assert_eq!(send(write("*")).await.0, 200);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -173,11 +173,11 @@ async fn hundreds_of_concurrent_clients_are_served() {
     // Both ends of each connection are in this process: more would exceed the usual limit of open files.
     const CLIENTS: usize = 400;
     let server = Arc::new(Server::start().await);
-    let together = Arc::new(tokio::sync::Barrier::new(CLIENTS));
+    let barrier = Arc::new(tokio::sync::Barrier::new(CLIENTS));
     let clients = (0..CLIENTS).map(|n| {
-        let (server, together) = (Arc::clone(&server), Arc::clone(&together));
+        let (server, barrier) = (Arc::clone(&server), Arc::clone(&barrier));
         tokio::spawn(async move {
-            together.wait().await;
+            barrier.wait().await;
             let id = format!("w-{n}");
             server.worker(&id, "running").await;
             let (status, worker) = server.post(&format!("/api/internal/workers/{id}/drain"), json!({})).await;
@@ -224,10 +224,10 @@ async fn invalid_input_error_names_field_and_accepted_values() {
         ("/api/internal/events", json!({}), "type"),
     ];
     for (path, body, field) in cases {
-        let (status, answer) = server.post(path, body.clone()).await;
-        assert_eq!((status.as_u16(), &answer["field"]), (422, &json!(field)), "{path} {body}: {answer}");
-        assert!(answer["accepted"].as_str().is_some_and(|accepted| !accepted.is_empty()), "{answer}");
-        assert!(answer["value"].is_string() && !answer.to_string().contains("hunter2"), "{answer}");
+        let (status, response) = server.post(path, body.clone()).await;
+        assert_eq!((status.as_u16(), &response["field"]), (422, &json!(field)), "{path} {body}: {response}");
+        assert!(response["accepted"].as_str().is_some_and(|accepted| !accepted.is_empty()), "{response}");
+        assert!(response["value"].is_string() && !response.to_string().contains("hunter2"), "{response}");
     }
     for query in ["status=asleep", "exclude_statuses=x", "include_terminated=perhaps"] {
         assert_eq!(server.get(&format!("/api/internal/workers?{query}")).await.0, 422, "{query}");
@@ -243,12 +243,12 @@ async fn malformed_bodies_get_a_response() {
     let server = Server::start_with(Settings::default(), options).await;
     server.worker("w", "running").await;
     let path = "/api/internal/workers/w/status";
-    let send = |body: Vec<u8>| answer(server.request(Method::POST, path).body(body));
-    assert_eq!(send(br#"{"status": "stop"#.to_vec()).await.0, 422);
-    assert_eq!(send(b"{\"status\": \"\xff\xfe\"}".to_vec()).await.0, 422);
-    assert_eq!(send(b"\x00\x01\x02".to_vec()).await.0, 422);
-    assert_eq!(send(vec![b'['; 50_000]).await.0, 422, "deep nesting");
-    let (status, body) = send(vec![b' '; 200_000]).await;
+    let send_body = |body: Vec<u8>| send(server.request(Method::POST, path).body(body));
+    assert_eq!(send_body(br#"{"status": "stop"#.to_vec()).await.0, 422);
+    assert_eq!(send_body(b"{\"status\": \"\xff\xfe\"}".to_vec()).await.0, 422);
+    assert_eq!(send_body(b"\x00\x01\x02".to_vec()).await.0, 422);
+    assert_eq!(send_body(vec![b'['; 50_000]).await.0, 422, "deep nesting");
+    let (status, body) = send_body(vec![b' '; 200_000]).await;
     assert_eq!((status.as_u16(), &body["error"]), (413, &json!("body_too_large")));
     let (status, body) = server.get("/api/internal/workers/%ff").await;
     assert_eq!(status, 404, "{body}");
@@ -256,7 +256,7 @@ async fn malformed_bodies_get_a_response() {
     assert!(status == 422 || status == 200, "{status}");
     let (status, body) = server.get("/api/internal/elsewhere").await;
     assert_eq!((status.as_u16(), &body["error"]), (404, &json!("no_such_path")));
-    let (status, body) = answer(server.request(Method::PATCH, "/api/internal/workers/w")).await;
+    let (status, body) = send(server.request(Method::PATCH, "/api/internal/workers/w")).await;
     assert_eq!((status.as_u16(), &body["error"]), (405, &json!("method_not_allowed")));
     assert_eq!(server.get("/api/internal/workers/w").await.0, 200);
 }
@@ -276,9 +276,9 @@ async fn disallowed_states_are_409() {
         ("/api/internal/lablet-sessions/s/schedule", json!({"worker_id": "w"})),
         ("/api/internal/lablet-sessions", json!({"id": "s"})),
     ] {
-        let (status, answer) = server.post(path, body).await;
-        assert_eq!(status, 409, "{path}: {answer}");
-        assert!(answer["detail"].is_string(), "{answer}");
+        let (status, response) = server.post(path, body).await;
+        assert_eq!(status, 409, "{path}: {response}");
+        assert!(response["detail"].is_string(), "{response}");
     }
 }
 
@@ -360,13 +360,13 @@ async fn thousand_concurrent_clients_lose_no_update() {
     for number in 0..WORKERS {
         server.worker(&format!("w-{number}"), "running").await;
     }
-    let everybody = Arc::new(tokio::sync::Barrier::new(CLIENTS));
+    let barrier = Arc::new(tokio::sync::Barrier::new(CLIENTS));
     let clients: Vec<_> = (0..CLIENTS)
         .map(|number| {
-            let (server, everybody) = (Arc::clone(&server), Arc::clone(&everybody));
+            let (server, barrier) = (Arc::clone(&server), Arc::clone(&barrier));
             tokio::spawn(async move {
                 let path = format!("/api/internal/workers/w-{}", number % WORKERS);
-                everybody.wait().await;
+                barrier.wait().await;
                 // As a controller does: read, decide, write conditionally, and retry after a conflict.
                 let mut conflicts = 0;
                 loop {
@@ -376,7 +376,7 @@ async fn thousand_concurrent_clients_lose_no_update() {
                     match server.post(&format!("{path}/status"), body).await {
                         (StatusCode::OK, _) => return conflicts,
                         (StatusCode::CONFLICT, _) => conflicts += 1,
-                        (status, answer) => panic!("{status}: {answer}"),
+                        (status, body) => panic!("{status}: {body}"),
                     }
                 }
             })
@@ -416,7 +416,7 @@ async fn session_expires_once() {
     assert_eq!((status.as_u16(), &refusal["current_state"]), (409, &json!("expired")));
     server.post(sessions, json!({"id": "t", "status": "stopped"})).await;
     assert_eq!(server.post(&format!("{sessions}/t/expire"), json!({})).await.0, 409, "it ended in another way");
-    assert_eq!(server.post(&format!("{sessions}/nobody/expire"), json!({})).await.0, 404);
+    assert_eq!(server.post(&format!("{sessions}/missing/expire"), json!({})).await.0, 404);
     assert_eq!(server.post(sessions, json!({"id": "a/b"})).await.0, 422, "an id is part of a path");
     server.post(sessions, json!({"id": "u", "status": "RUNNING"})).await;
     let (_, found) = server.get(&format!("{sessions}?status=running")).await;
