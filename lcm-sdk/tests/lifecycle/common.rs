@@ -1,4 +1,4 @@
-//! Fixtures of the lifecycle tests: a moment, a worker with an instance, and every response of EC2 about it.
+//! Fixtures of the lifecycle tests: a timestamp, a worker with an instance, and every response of EC2 about it.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub(crate) fn now() -> Timestamp {
     "2026-02-06T08:00:00Z".parse().expect("valid")
 }
 
-/// A moment before [`now`].
+/// The time this long before [`now`].
 pub(crate) fn ago(duration: Duration) -> Timestamp {
     now() - TimeDelta::from_std(duration).expect("in range")
 }
@@ -65,25 +65,25 @@ pub(crate) fn throttled() -> CallFailure {
 
 /// Every response of EC2 about a worker's instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ec2Said {
+pub(crate) enum Ec2Response {
     /// An instance in a state, launched a day ago.
     State(Ec2State),
     /// Pending since a minute ago.
-    PendingYoung,
+    PendingRecent,
     /// Running, but without any address, since a minute ago.
     RunningWithoutAddress,
-    /// None, a minute after the launch.
-    AbsentYoung,
-    /// None, a day after the launch.
+    /// No instance, a minute after the launch.
+    AbsentRecent,
+    /// No instance, a day after the launch.
     AbsentOld,
-    /// An unanswered call.
+    /// A call without a response.
     Unknown,
 }
 
-impl Ec2Said {
+impl Ec2Response {
     /// Every response, in the order of the table.
     pub(crate) const ALL: [Self; 12] = [
-        Self::PendingYoung,
+        Self::PendingRecent,
         Self::State(Ec2State::Pending),
         Self::RunningWithoutAddress,
         Self::State(Ec2State::Running),
@@ -92,44 +92,44 @@ impl Ec2Said {
         Self::State(Ec2State::ShuttingDown),
         Self::State(Ec2State::Terminated),
         Self::State(Ec2State::Other),
-        Self::AbsentYoung,
+        Self::AbsentRecent,
         Self::AbsentOld,
         Self::Unknown,
     ];
 
-    /// The label in a table.
+    /// The label in the snapshot.
     pub(crate) fn label(self) -> String {
         match self {
             Self::State(Ec2State::Pending) => "pending (a day)".into(),
             Self::State(state) => state.to_string(),
-            Self::PendingYoung => "pending (a minute)".into(),
+            Self::PendingRecent => "pending (a minute)".into(),
             Self::RunningWithoutAddress => "running, no address".into(),
-            Self::AbsentYoung => "absent, launch young".into(),
-            Self::AbsentOld => "absent, launch old".into(),
-            Self::Unknown => "no answer".into(),
+            Self::AbsentRecent => "absent, recent launch".into(),
+            Self::AbsentOld => "absent, old launch".into(),
+            Self::Unknown => "no response".into(),
         }
     }
 
     /// EC2's response about instance `i-1`.
-    pub(crate) fn answer(self) -> Lookup<Instance> {
+    pub(crate) fn lookup(self) -> Lookup<Instance> {
         match self {
             Self::State(state) => Lookup::Found(instance(state)),
-            Self::PendingYoung => {
+            Self::PendingRecent => {
                 Lookup::Found(Instance { launched_at: Some(ago(SHORT)), ..instance(Ec2State::Pending) })
             }
             Self::RunningWithoutAddress => {
                 let instance = instance(Ec2State::Running);
                 Lookup::Found(Instance { public_ip: None, private_ip: None, launched_at: Some(ago(SHORT)), ..instance })
             }
-            Self::AbsentYoung | Self::AbsentOld => Lookup::Absent,
+            Self::AbsentRecent | Self::AbsentOld => Lookup::Absent,
             Self::Unknown => Lookup::Unknown(throttled()),
         }
     }
 
-    /// The worker as its launch would have left it.
-    pub(crate) fn fit(self, mut worker: Worker) -> Worker {
+    /// Sets the launch time of a worker to match the response.
+    pub(crate) fn adjust(self, mut worker: Worker) -> Worker {
         match self {
-            Self::PendingYoung | Self::RunningWithoutAddress | Self::AbsentYoung => {
+            Self::PendingRecent | Self::RunningWithoutAddress | Self::AbsentRecent => {
                 worker.notes.launched_at = Some(ago(SHORT));
             }
             Self::State(_) | Self::AbsentOld | Self::Unknown => {}

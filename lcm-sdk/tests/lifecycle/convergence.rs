@@ -1,5 +1,5 @@
-//! From any state, through any event, a worker reaches its desired status and stays there, with never a second instance
-//! nor one without an owner.
+//! From any state and after any event, a worker reaches its desired status and stays there. It never has two instances,
+//! and no instance is without an owner.
 
 use std::time::Duration;
 
@@ -17,50 +17,50 @@ use crate::common::{DESIRED, LONG, SHORT, ago, instance, now, policy, worker};
 /// Reconciles within which every worker must have settled: half an hour of half-minute cycles.
 const BOUND: usize = 60;
 
-/// Plays until nothing changes and checks that the worker is in its desired status, and stays there.
-fn settles(mut simulation: Simulation, story: &str) {
-    let begun_as = simulation.worker.status;
+/// Reconciles until nothing changes, and checks that the worker has its desired status and keeps it.
+fn assert_settles(mut simulation: Simulation, case: &str) {
+    let initial_status = simulation.worker.status;
     let Some(history) = simulation.play_until_quiet(BOUND) else {
         let last: Vec<_> = (0..3).map(|_| simulation.play().reason.to_string()).collect();
-        panic!("{story}: does not settle; {} {:?} {last:?}", simulation.worker.status, simulation.ec2.states());
+        panic!("{case}: does not settle; {} {:?} {last:?}", simulation.worker.status, simulation.ec2.states());
     };
     let (worker, live) = (&simulation.worker, simulation.ec2.live());
-    let happened = |codes: &[&str]| history.iter().any(|record| codes.contains(&record.reason.code.as_str()));
-    assert!(live <= 1, "{story}: {live} live instances");
-    let arrived = match (worker.status, worker.desired_status) {
+    let has_reason = |codes: &[&str]| history.iter().any(|record| codes.contains(&record.reason.code.as_str()));
+    assert!(live <= 1, "{case}: {live} live instances");
+    let is_settled = match (worker.status, worker.desired_status) {
         (WorkerStatus::Running, None | Some(DesiredStatus::Running)) => live == 1,
         // Nothing runs, and every instance is named by the record.
         (WorkerStatus::Stopped, None | Some(DesiredStatus::Stopped)) => {
             !simulation.ec2.states().contains(&Ec2State::Running) && (live == 0 || worker.ec2_instance_id.is_some())
         }
         (WorkerStatus::Terminated, Some(DesiredStatus::Terminated)) => live == 0,
-        // Held back: never launched, and not wanted to be.
+        // Never launched, because its desired status is stopped.
         (WorkerStatus::Pending, Some(DesiredStatus::Stopped)) => live == 0,
-        // Parked, but only with a cause.
+        // Failed with a cause, or from the beginning.
         (WorkerStatus::Failed, desired) => {
             let causes = ["launch_ended", "provisioning_timeout", "instance_never_appeared", "launch_failed"];
-            let cause = happened(&causes);
-            desired != Some(DesiredStatus::Terminated) && (begun_as == WorkerStatus::Failed || cause)
+            let cause = has_reason(&causes);
+            desired != Some(DesiredStatus::Terminated) && (initial_status == WorkerStatus::Failed || cause)
         }
-        // Gone for good, against the desired status: a terminated instance cannot be brought back.
+        // Terminated against its desired status, because a terminated instance cannot be restarted.
         (WorkerStatus::Terminated, _) => {
             live == 0
-                && (begun_as == WorkerStatus::Terminated
-                    || happened(&["gone", "drift", "nothing_to_terminate", "ec2_terminated"]))
+                && (initial_status == WorkerStatus::Terminated
+                    || has_reason(&["gone", "drift", "nothing_to_terminate", "ec2_terminated"]))
         }
         _ => false,
     };
-    assert!(arrived, "{story}: rests as {} with {:?}", worker.status, simulation.ec2.states());
-    let rest = simulation.worker.clone();
+    assert!(is_settled, "{case}: settled as {} with {:?}", worker.status, simulation.ec2.states());
+    let settled = simulation.worker.clone();
     for _ in 0..5 {
         let again: Record = simulation.play();
-        assert!(again.patch.is_empty(), "{story}: moves on from rest: {again:?}");
+        assert!(again.patch.is_empty(), "{case}: changes after it settled: {again:?}");
     }
     // Metrics are reported all the time, and count as writes.
-    assert_eq!(Worker { version: rest.version, ..simulation.worker }, rest, "{story}");
+    assert_eq!(Worker { version: settled.version, ..simulation.worker }, settled, "{case}");
 }
 
-/// Whether the record and the tags both lead to the instance, or only the tags, after a lost write.
+/// Whether the record names the instance. After a lost write only its tags name the worker.
 const NAMED: [bool; 2] = [true, false];
 
 #[test]
@@ -77,7 +77,7 @@ fn workers_converge_from_any_state() {
                             continue;
                         }
                         let simulation = stage(status, desired, state, named, launched);
-                        settles(
+                        assert_settles(
                             simulation,
                             &format!(
                                 "{status}, desired {desired:?}, EC2 {state:?}, named {named}, launched {launched:?} ago"
@@ -117,42 +117,42 @@ fn stage(
 }
 
 #[test]
-fn live_instance_of_a_terminated_record_is_taken_back() {
+fn live_instance_of_a_terminated_record_is_adopted() {
     for state in [Ec2State::Pending, Ec2State::Running, Ec2State::Stopping, Ec2State::Stopped] {
         for desired in DESIRED {
             let mut simulation = stage(WorkerStatus::Terminated, desired, Some(state), true, LONG);
-            let seen = Observation { instance: Lookup::Found(instance(state)), ..Observation::default() };
-            let decision = decide(&simulation.worker, &seen, &simulation.policy, simulation.now);
+            let observed = Observation { instance: Lookup::Found(instance(state)), ..Observation::default() };
+            let decision = decide(&simulation.worker, &observed, &simulation.policy, simulation.now);
             let applied = Applied { decision, results: Vec::new(), at: simulation.now, version: None };
             let record = record(&simulation.worker, &applied);
             simulation.worker = record.patch.apply_to(&simulation.worker);
             assert_eq!(simulation.worker.status, state.worker_status());
             // A day in a starting state exceeds the timeout; all others settle in their desired status.
             if state != Ec2State::Pending {
-                settles(simulation, &format!("resurrected {state}, desired {desired:?}"));
+                assert_settles(simulation, &format!("resurrected {state}, desired {desired:?}"));
             }
         }
     }
 }
 
 #[test]
-fn tagged_instance_of_a_stopped_worker_is_taken_back() {
+fn tagged_instance_of_a_stopped_worker_is_adopted() {
     let mut tagged = instance(Ec2State::Running);
     tagged.id = "i-2".into();
-    let handed_over = Observation { tagged: Lookup::Found(vec![tagged]), ..Observation::default() };
+    let observed = Observation { tagged: Lookup::Found(vec![tagged]), ..Observation::default() };
     let adopted = |status, ec2_instance_id: Option<&str>| {
         let mut worker = worker(status, None);
         worker.ec2_instance_id = ec2_instance_id.map(Into::into);
-        let decision = decide(&worker, &handed_over, &policy(), now());
+        let decision = decide(&worker, &observed, &policy(), now());
         let applied = Applied { decision, results: Vec::new(), at: now(), version: None };
         let after = record(&worker, &applied).patch.apply_to(&worker);
         (after.status, after.ec2_instance_id.map(|id| id.to_string()))
     };
-    let here = Some("i-2".to_owned());
-    assert_eq!(adopted(WorkerStatus::Terminated, None), (WorkerStatus::Running, here.clone()));
-    assert_eq!(adopted(WorkerStatus::Terminated, Some("i-dead")), (WorkerStatus::Running, here.clone()));
-    assert_eq!(adopted(WorkerStatus::Stopped, None), (WorkerStatus::Running, here.clone()));
-    assert_eq!(adopted(WorkerStatus::Failed, None), (WorkerStatus::Failed, here));
+    let adopted_id = Some("i-2".to_owned());
+    assert_eq!(adopted(WorkerStatus::Terminated, None), (WorkerStatus::Running, adopted_id.clone()));
+    assert_eq!(adopted(WorkerStatus::Terminated, Some("i-dead")), (WorkerStatus::Running, adopted_id.clone()));
+    assert_eq!(adopted(WorkerStatus::Stopped, None), (WorkerStatus::Running, adopted_id.clone()));
+    assert_eq!(adopted(WorkerStatus::Failed, None), (WorkerStatus::Failed, adopted_id));
 }
 
 #[test]
@@ -166,87 +166,87 @@ fn repeated_failed_starts_fail_the_worker() {
         simulation.ec2.fail_pending(simulation.now);
         assert!(starts < 100, "{:?}", simulation.worker);
     }
-    assert!(starts > 2, "given up after {starts}");
+    assert!(starts > 2, "failed after {starts} starts");
 }
 
-/// An event in a worker's world.
+/// An event of a random history.
 #[derive(Debug, Clone)]
-enum Act {
-    Pass,
+enum Action {
+    Reconcile,
     Crash(usize),
     Outage,
     Recovery,
     ConsoleStop,
     ConsoleStart,
     ConsoleTerminate,
-    LoseAnswers(bool),
+    LoseResponses(bool),
     Refuse(bool),
     Sessions(Vec<&'static str>),
     Drain,
     CancelDrain,
     License(LicenseOperation),
     Idle(bool),
-    Want(Option<DesiredStatus>),
+    SetDesired(Option<DesiredStatus>),
     Reset,
     Minutes(u64),
 }
 
-fn any_act() -> impl Strategy<Value = Act> {
+fn any_action() -> impl Strategy<Value = Action> {
     prop_oneof![
-        6 => Just(Act::Pass),
-        2 => (0_usize..3).prop_map(Act::Crash),
-        1 => Just(Act::Outage),
-        1 => Just(Act::Recovery),
-        1 => Just(Act::ConsoleStop),
-        1 => Just(Act::ConsoleStart),
-        1 => Just(Act::ConsoleTerminate),
-        1 => any::<bool>().prop_map(Act::LoseAnswers),
-        1 => any::<bool>().prop_map(Act::Refuse),
+        6 => Just(Action::Reconcile),
+        2 => (0_usize..3).prop_map(Action::Crash),
+        1 => Just(Action::Outage),
+        1 => Just(Action::Recovery),
+        1 => Just(Action::ConsoleStop),
+        1 => Just(Action::ConsoleStart),
+        1 => Just(Action::ConsoleTerminate),
+        1 => any::<bool>().prop_map(Action::LoseResponses),
+        1 => any::<bool>().prop_map(Action::Refuse),
         1 => proptest::collection::vec(select(vec!["scheduled", "running", "failed", "expired"]), 0..3)
-            .prop_map(Act::Sessions),
-        1 => Just(Act::Drain),
-        1 => Just(Act::CancelDrain),
-        1 => select(LicenseOperation::ALL).prop_map(Act::License),
-        1 => any::<bool>().prop_map(Act::Idle),
-        2 => select(DESIRED.as_slice()).prop_map(Act::Want),
-        1 => Just(Act::Reset),
-        1 => (1_u64..90).prop_map(Act::Minutes),
+            .prop_map(Action::Sessions),
+        1 => Just(Action::Drain),
+        1 => Just(Action::CancelDrain),
+        1 => select(LicenseOperation::ALL).prop_map(Action::License),
+        1 => any::<bool>().prop_map(Action::Idle),
+        2 => select(DESIRED.as_slice()).prop_map(Action::SetDesired),
+        1 => Just(Action::Reset),
+        1 => (1_u64..90).prop_map(Action::Minutes),
     ]
 }
 
-fn perform(simulation: &mut Simulation, act: &Act) {
+fn perform(simulation: &mut Simulation, action: &Action) {
     let now = simulation.now;
     let id = simulation.worker.ec2_instance_id.clone();
-    match act {
-        Act::Pass => drop(simulation.play()),
-        Act::Crash(effects) => drop(simulation.play_and_crash_after(*effects)),
-        Act::Outage => simulation.ec2.outage = Some(CallFailure::new(FailureKind::Unreachable, "outage")),
-        Act::Recovery => simulation.ec2.outage = None,
-        Act::ConsoleStop => drop(id.map(|id| simulation.ec2.stop(&id, now))),
-        Act::ConsoleStart => drop(id.map(|id| simulation.ec2.start(&id, now))),
-        Act::ConsoleTerminate => drop(id.map(|id| simulation.ec2.terminate(&id, now))),
-        Act::LoseAnswers(lost) => simulation.ec2.lose_responses = *lost,
-        Act::Refuse(refusing) => simulation.ec2.read_only = *refusing,
-        Act::Sessions(states) => {
+    match action {
+        Action::Reconcile => drop(simulation.play()),
+        Action::Crash(effects) => drop(simulation.play_and_crash_after(*effects)),
+        Action::Outage => simulation.ec2.outage = Some(CallFailure::new(FailureKind::Unreachable, "outage")),
+        Action::Recovery => simulation.ec2.outage = None,
+        Action::ConsoleStop => drop(id.map(|id| simulation.ec2.stop(&id, now))),
+        Action::ConsoleStart => drop(id.map(|id| simulation.ec2.start(&id, now))),
+        Action::ConsoleTerminate => drop(id.map(|id| simulation.ec2.terminate(&id, now))),
+        Action::LoseResponses(lost) => simulation.ec2.lose_responses = *lost,
+        Action::Refuse(refusing) => simulation.ec2.read_only = *refusing,
+        Action::Sessions(states) => {
             let named = |(number, state): (usize, &&str)| Session::new(format!("s-{number}"), state);
             simulation.sessions = states.iter().enumerate().map(named).collect();
         }
-        Act::Drain => {
+        Action::Drain => {
             if let Ok(decision) = drain::initiate(&simulation.worker, &simulation.sessions, "test", "test", now) {
                 command(simulation, decision);
             }
         }
-        Act::CancelDrain => {
+        Action::CancelDrain => {
             if let Ok(decision) = drain::cancel(&simulation.worker, "test", "test") {
                 command(simulation, decision);
             }
         }
-        Act::License(operation) => {
+        Action::License(operation) => {
             simulation.worker.license.pending_operation = Some(*operation);
             simulation.worker.license.pending_token = Some(Secret::from("token"));
             simulation.worker.license.operation_in_progress = false;
         }
-        Act::Idle(idle) => {
+        Action::Idle(idle) => {
             simulation.policy.scale_down.enabled = true;
             simulation.running_workers = 2;
             simulation.idle = IdleReport {
@@ -257,12 +257,12 @@ fn perform(simulation: &mut Simulation, act: &Act) {
                 ..IdleReport::default()
             };
         }
-        Act::Want(desired) => simulation.worker.desired_status = *desired,
-        Act::Reset if simulation.worker.status == WorkerStatus::Failed => {
+        Action::SetDesired(desired) => simulation.worker.desired_status = *desired,
+        Action::Reset if simulation.worker.status == WorkerStatus::Failed => {
             simulation.worker.status = WorkerStatus::Pending;
         }
-        Act::Reset => {}
-        Act::Minutes(minutes) => simulation.advance(Duration::from_secs(minutes * 60)),
+        Action::Reset => {}
+        Action::Minutes(minutes) => simulation.advance(Duration::from_secs(minutes * 60)),
     }
 }
 
@@ -273,8 +273,8 @@ fn command(simulation: &mut Simulation, decision: Decision) {
     simulation.write(&record.patch);
 }
 
-/// Faults end, sessions end, no worker is idle: the rest must settle.
-fn calm(simulation: &mut Simulation) {
+/// Ends all faults, sessions and idle times.
+fn end_faults(simulation: &mut Simulation) {
     simulation.ec2.outage = None;
     simulation.ec2.lose_responses = false;
     simulation.ec2.read_only = false;
@@ -286,37 +286,36 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1_500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn worker_never_has_two_instances_nor_loses_one(
+    fn worker_has_at_most_one_instance(
         lag in select(vec![0_u64, 20, 100]),
-        acts in proptest::collection::vec(any_act(), 0..40),
+        actions in proptest::collection::vec(any_action(), 0..40),
     ) {
         let mut worker = Worker::new("w-1", WorkerStatus::Pending);
         worker.desired_status = Some(DesiredStatus::Running);
         let mut simulation = Simulation::new(worker);
         simulation.ec2.visibility_lag = Duration::from_secs(lag);
-        for act in &acts {
+        for action in &actions {
             let before = simulation.worker.status;
             let intent = simulation.worker.license.pending_operation;
-            let silent = simulation.ec2.outage.is_some();
-            perform(&mut simulation, act);
+            let has_outage = simulation.ec2.outage.is_some();
+            perform(&mut simulation, action);
             let live = simulation.ec2.live();
-            prop_assert!(live <= 1, "{} live instances after {:?} in {:?}", live, act, acts);
+            prop_assert!(live <= 1, "{} live instances after {:?} in {:?}", live, action, actions);
             if simulation.worker.status == WorkerStatus::Terminated {
-                prop_assert_eq!(live, 0, "terminated with a live instance after {:?} in {:?}", act, acts);
+                prop_assert_eq!(live, 0, "terminated with a live instance after {:?} in {:?}", action, actions);
             }
             if intent.is_some() && simulation.worker.license.pending_operation.is_none() {
                 let submitted = simulation.registration.attempted.is_some();
-                prop_assert!(submitted, "a license request was lost after {:?} in {:?}", act, acts);
+                prop_assert!(submitted, "a license request was lost after {:?} in {:?}", action, actions);
             }
-            // A worker without an instance that its owner stops, ends or revives moves without a call to EC2; no other
-            // may.
-            let asked_by_owner = before == WorkerStatus::Stopped
+            // Only a requested stop, termination or start of a worker without an instance needs no response of EC2.
+            let requested = before == WorkerStatus::Stopped
                 || matches!(simulation.worker.desired_status, Some(DesiredStatus::Stopped | DesiredStatus::Terminated));
-            if silent && matches!(act, Act::Pass) && !asked_by_owner {
-                prop_assert_eq!(simulation.worker.status, before, "moved while EC2 was silent: {:?}", acts);
+            if has_outage && matches!(action, Action::Reconcile) && !requested {
+                prop_assert_eq!(simulation.worker.status, before, "changed status during an EC2 outage: {:?}", actions);
             }
         }
-        calm(&mut simulation);
-        settles(simulation, &format!("{acts:?}"));
+        end_faults(&mut simulation);
+        assert_settles(simulation, &format!("{actions:?}"));
     }
 }

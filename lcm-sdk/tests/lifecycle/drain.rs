@@ -1,4 +1,4 @@
-//! Draining: the meaning of each kind of session, the deadline, and the way back.
+//! Draining: sessions by state, the deadline, and cancellation.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn draining_since(begun: Option<Duration>) -> Worker {
     worker
 }
 
-fn seen(sessions: Vec<Session>) -> Observation {
+fn observed(sessions: Vec<Session>) -> Observation {
     Observation {
         instance: Lookup::Found(instance(Ec2State::Running)),
         sessions: Lookup::Found(sessions),
@@ -26,8 +26,8 @@ fn seen(sessions: Vec<Session>) -> Observation {
     }
 }
 
-fn decided(worker: &Worker, seen: &Observation) -> Decision {
-    decide(worker, seen, &policy(), now())
+fn decide_now(worker: &Worker, observed: &Observation) -> Decision {
+    decide(worker, observed, &policy(), now())
 }
 
 fn status_after(decision: &Decision) -> Option<WorkerStatus> {
@@ -40,9 +40,9 @@ fn drains_begin_from_running_only() {
         let worker = Worker::new("w-1", status);
         let begun = drain::initiate(&worker, &[], "maintenance", "alice", now());
         assert_eq!(begun.is_ok(), status == WorkerStatus::Running, "{status}");
-        let cancelled = drain::cancel(&worker, "alice", "needed");
-        assert_eq!(cancelled.is_ok(), status == WorkerStatus::Draining, "{status}");
-        if let Err(error) = cancelled {
+        let canceled = drain::cancel(&worker, "alice", "needed");
+        assert_eq!(canceled.is_ok(), status == WorkerStatus::Draining, "{status}");
+        if let Err(error) = canceled {
             assert_eq!(
                 error.to_string(),
                 format!("worker w-1 is {status}; only a draining worker has a drain to call off")
@@ -66,7 +66,7 @@ fn beginning_a_drain_records_start_and_desired_status() {
 }
 
 #[test]
-fn cancelled_drain_returns_to_running() {
+fn canceled_drain_returns_to_running() {
     let decision = drain::cancel(&draining_since(Some(SHORT)), "alice", "class goes on").expect("it drains");
     assert_eq!(status_after(&decision), Some(WorkerStatus::Running));
     let changes = decision.changes.expect("changes");
@@ -79,7 +79,7 @@ fn cancelled_drain_returns_to_running() {
 #[test]
 fn active_and_unknown_sessions_hold_the_worker() {
     for state in ["instantiating", "ready", "running", "collecting", "grading", "stopping", "dreaming", ""] {
-        let decision = decided(&draining_since(Some(SHORT)), &seen(vec![Session::new("s", state)]));
+        let decision = decide_now(&draining_since(Some(SHORT)), &observed(vec![Session::new("s", state)]));
         assert_eq!((decision.outcome, decision.transition), (Outcome::Requeue, None), "{state}");
         assert!(decision.effects.is_empty(), "{state}");
     }
@@ -96,19 +96,19 @@ fn drained_workers_stop_or_terminate() {
     ]) {
         let mut worker = draining_since(Some(SHORT));
         worker.desired_status = desired;
-        let decision = decided(&worker, &seen(over.to_vec()));
+        let decision = decide_now(&worker, &observed(over.to_vec()));
         assert_eq!(status_after(&decision), Some(expected));
         assert_eq!(decision.notices, [Notice::Event(Event::DrainCompleted)]);
-        // Left on the record, it would put the next drain past its deadline at once.
+        // A start time left on the record would put the next drain past its deadline.
         assert_eq!(decision.changes.expect("changes").drain_started_at, Change::Clear);
     }
 }
 
 #[test]
 fn unlisted_sessions_never_stop_a_worker() {
-    for answer in [Lookup::Unknown(throttled()), Lookup::Absent, Lookup::NotRequested] {
-        let observation = Observation { sessions: answer, ..seen(Vec::new()) };
-        let decision = decided(&draining_since(Some(LONG)), &observation);
+    for sessions in [Lookup::Unknown(throttled()), Lookup::Absent, Lookup::NotRequested] {
+        let observation = Observation { sessions, ..observed(Vec::new()) };
+        let decision = decide_now(&draining_since(Some(LONG)), &observation);
         assert!(decision.transition.is_none() && decision.effects.is_empty(), "{decision:?}");
     }
 }
@@ -116,8 +116,8 @@ fn unlisted_sessions_never_stop_a_worker() {
 #[test]
 fn waiting_sessions_return_to_the_scheduler() {
     let sessions = vec![Session::new("s-1", "scheduled"), Session::new("s-2", "pending")];
-    let decision = decided(&draining_since(Some(SHORT)), &seen(sessions));
-    // Not at once: a listing may lag behind what the scheduler has accepted.
+    let decision = decide_now(&draining_since(Some(SHORT)), &observed(sessions));
+    // The worker stays up for another cycle, because a listing may lag behind the scheduler.
     assert_eq!((decision.transition, decision.requeue), (None, Requeue::NextCycle));
     let keep = |id: &str| Effect::HandBackSession { session: id.into(), if_refused: IfRefused::KeepWaiting };
     assert_eq!(decision.effects, [keep("s-1"), keep("s-2")]);
@@ -133,7 +133,7 @@ fn refused_hand_back_holds_the_worker() {
     let applied = lcm_sdk::Applied { decision, results: vec![refused], at: simulation.now, version: None };
     let record = lcm_sdk::record(&simulation.worker, &applied);
     assert_eq!((record.outcome, record.transition), (Outcome::Retry, None));
-    // The clock has started all the same, or a refusal repeated forever would never reach a deadline.
+    // The deadline counts from now: otherwise repeated refusals would never reach it.
     assert_eq!(record.patch.changes.drain_started_at, Change::Set(simulation.now));
 }
 
@@ -142,18 +142,18 @@ fn failed_sessions_are_retried_three_times() {
     let mut simulation = Simulation::new(draining_since(None));
     simulation.ec2.place(instance(Ec2State::Running), simulation.now);
     simulation.sessions = vec![Session::new("s-1", "failed")];
-    let mut said = Vec::new();
+    let mut notices = Vec::new();
     while simulation.worker.status == WorkerStatus::Draining {
-        said.extend(simulation.play().notices);
+        notices.extend(simulation.play().notices);
         for session in simulation.sessions.iter_mut().filter(|session| session.state.to_string() == "instantiating") {
             *session = Session { retry_count: session.retry_count, ..Session::new("s-1", "failed") };
         }
-        assert!(said.len() < 20, "{said:?}");
+        assert!(notices.len() < 20, "{notices:?}");
     }
     let retried = |attempt| Notice::Event(Event::SessionRetried { session: "s-1".into(), attempt });
     let reason = SessionEnd::MaxRetriesExceeded;
     let given_up = Notice::Event(Event::SessionGivenUp { session: "s-1".into(), reason });
-    assert_eq!(said, [retried(1), retried(2), retried(3), given_up, Notice::Event(Event::DrainCompleted)]);
+    assert_eq!(notices, [retried(1), retried(2), retried(3), given_up, Notice::Event(Event::DrainCompleted)]);
     assert_eq!(reason.as_str(), "max_retries_exceeded");
     assert_eq!(SessionEnd::WorkerStoppedDuringRetry.as_str(), "worker_stopped_during_retry");
 }
@@ -161,7 +161,7 @@ fn failed_sessions_are_retried_three_times() {
 #[test]
 fn deadline_ends_the_remaining_sessions() {
     let sessions = vec![Session::new("a", "running"), Session::new("b", "scheduled"), Session::new("c", "expired")];
-    let late = decided(&draining_since(Some(Duration::from_secs(4 * 3600))), &seen(sessions.clone()));
+    let late = decide_now(&draining_since(Some(Duration::from_secs(4 * 3600))), &observed(sessions.clone()));
     assert_eq!(status_after(&late), Some(WorkerStatus::Stopping));
     let remaining = vec!["a".into(), "b".into()];
     assert_eq!(
@@ -172,7 +172,7 @@ fn deadline_ends_the_remaining_sessions() {
             Effect::HandBackSession { session: "b".into(), if_refused: IfRefused::Terminate },
         ]
     );
-    let just_before = decided(&draining_since(Some(Duration::from_secs(4 * 3600 - 1))), &seen(sessions));
+    let just_before = decide_now(&draining_since(Some(Duration::from_secs(4 * 3600 - 1))), &observed(sessions));
     assert_eq!(status_after(&just_before), None);
     assert_eq!(
         just_before.reason.to_string(),
@@ -183,7 +183,7 @@ fn deadline_ends_the_remaining_sessions() {
 #[test]
 fn failed_session_end_keeps_the_worker_up() {
     let worker = draining_since(Some(LONG));
-    let decision = decided(&worker, &seen(vec![Session::new("a", "running")]));
+    let decision = decide_now(&worker, &observed(vec![Session::new("a", "running")]));
     let results = vec![EffectResult::Done, EffectResult::Failed(throttled())];
     let record = lcm_sdk::record(&worker, &lcm_sdk::Applied { decision, results, at: now(), version: None });
     assert_eq!((record.outcome, record.transition), (Outcome::Retry, None));
@@ -194,8 +194,8 @@ fn failed_session_end_keeps_the_worker_up() {
 fn drain_timeout_comes_from_the_template() {
     let after = |hours: f64, template: Lookup<Template>| {
         let worker = draining_since(Some(Duration::from_secs_f64(hours * 3600.0)));
-        let observation = Observation { template, ..seen(vec![Session::new("a", "running")]) };
-        status_after(&decided(&worker, &observation)).is_some()
+        let observation = Observation { template, ..observed(vec![Session::new("a", "running")]) };
+        status_after(&decide_now(&worker, &observation)).is_some()
     };
     let template = |hours: &str| -> Template {
         let json = format!(r#"{{"name": "t", "instance_type": "m", "drain_timeout_hours": {hours}}}"#);
@@ -212,8 +212,8 @@ fn drain_timeout_comes_from_the_template() {
 #[test]
 fn drain_without_a_start_time_starts_its_clock() {
     let zero = Template { drain_timeout: Duration::ZERO, ..Template::new("metal", "m") };
-    let observation = Observation { template: Lookup::Found(zero), ..seen(vec![Session::new("a", "running")]) };
-    let decision = decided(&draining_since(None), &observation);
+    let observation = Observation { template: Lookup::Found(zero), ..observed(vec![Session::new("a", "running")]) };
+    let decision = decide_now(&draining_since(None), &observation);
     assert!(decision.transition.is_none() && decision.effects.is_empty());
     assert_eq!(decision.changes.expect("changes").drain_started_at, Change::Set(now()));
 }
@@ -222,16 +222,16 @@ fn drain_without_a_start_time_starts_its_clock() {
 fn stale_drain_start_is_cleared_in_service() {
     let mut worker = worker(WorkerStatus::Running, None);
     worker.notes.drain_started_at = Some(ago(LONG));
-    let decision = decided(&worker, &seen(Vec::new()));
+    let decision = decide_now(&worker, &observed(Vec::new()));
     assert_eq!(decision.changes.expect("changes").drain_started_at, Change::Clear);
 }
 
 #[test]
-fn nothing_ec2_shows_brings_a_draining_worker_back_to_running() {
+fn no_ec2_state_returns_a_draining_worker_to_running() {
     for &state in Ec2State::ALL {
         let found = Lookup::Found(Instance { state, ..instance(Ec2State::Running) });
-        let observation = Observation { instance: found, ..seen(vec![Session::new("a", "running")]) };
-        let after = status_after(&decided(&draining_since(Some(SHORT)), &observation));
+        let observation = Observation { instance: found, ..observed(vec![Session::new("a", "running")]) };
+        let after = status_after(&decide_now(&draining_since(Some(SHORT)), &observation));
         let settled =
             [WorkerStatus::Stopping, WorkerStatus::Stopped, WorkerStatus::Terminating, WorkerStatus::Terminated];
         assert!(after.is_none_or(|status| settled.contains(&status)), "{state}: {after:?}");
@@ -242,7 +242,7 @@ fn nothing_ec2_shows_brings_a_draining_worker_back_to_running() {
 fn failed_sessions_of_stopped_workers_are_ended() {
     let sessions = vec![Session::new("s-1", "failed"), Session::new("s-2", "running")];
     let found = Lookup::Found(instance(Ec2State::Stopped));
-    let decision = decided(&draining_since(Some(SHORT)), &Observation { instance: found, ..seen(sessions) });
+    let decision = decide_now(&draining_since(Some(SHORT)), &Observation { instance: found, ..observed(sessions) });
     assert_eq!(status_after(&decision), Some(WorkerStatus::Stopped));
     let reason = SessionEnd::WorkerStoppedDuringRetry;
     assert_eq!(decision.effects, [Effect::TerminateSession { session: "s-1".into(), reason }]);
@@ -252,7 +252,7 @@ fn failed_sessions_of_stopped_workers_are_ended() {
 fn drain_without_a_desired_status_ends_with_one() {
     let mut worker = draining_since(Some(SHORT));
     worker.desired_status = None;
-    let decision = decided(&worker, &seen(Vec::new()));
+    let decision = decide_now(&worker, &observed(Vec::new()));
     assert_eq!(decision.changes.expect("changes").desired_status, Some(DesiredStatus::Stopped));
 }
 
@@ -262,17 +262,17 @@ fn scale_down_stop_lists_the_sessions_again() {
     stopping.notes.drain_started_at = Some(now());
     let stops = |decision: &Decision| decision.effects.iter().any(|effect| effect.name().as_str() == "stop_instance");
 
-    let empty = decided(&stopping, &seen(vec![Session::new("old", "stopped")]));
+    let empty = decide_now(&stopping, &observed(vec![Session::new("old", "stopped")]));
     assert!(stops(&empty) && empty.transition.is_none());
-    let placed = decided(&stopping, &seen(vec![Session::new("new", "scheduled")]));
+    let placed = decide_now(&stopping, &observed(vec![Session::new("new", "scheduled")]));
     assert_eq!((status_after(&placed), stops(&placed)), (Some(WorkerStatus::Running), false));
-    let changes = placed.changes.expect("it is wanted again");
+    let changes = placed.changes.expect("changes");
     assert_eq!((changes.desired_status, changes.drain_started_at), (Some(DesiredStatus::Running), Change::Clear));
-    let blind = Observation { sessions: Lookup::Unknown(throttled()), ..seen(Vec::new()) };
-    let blind = decided(&stopping, &blind);
+    let blind = Observation { sessions: Lookup::Unknown(throttled()), ..observed(Vec::new()) };
+    let blind = decide_now(&stopping, &blind);
     assert_eq!((blind.outcome, stops(&blind)), (Outcome::Retry, false));
 
     // A stop by an operator does not depend on sessions.
     stopping.notes.drain_started_at = None;
-    assert!(stops(&decided(&stopping, &seen(vec![Session::new("busy", "running")]))));
+    assert!(stops(&decide_now(&stopping, &observed(vec![Session::new("busy", "running")]))));
 }

@@ -1,11 +1,11 @@
-//! The whole behavior as one table: every status × every desired status × every response of EC2.
+//! The behavior as one table: every status × every desired status × every response of EC2.
 //!
-//! The snapshot is the product's behavior. A change to it is a change of behavior and is reviewed as one.
+//! A change to the snapshot is a change of behavior and is reviewed as one.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use crate::common::{DESIRED, Ec2Said, LONG, SHORT, ago, instance, now, policy, throttled, worker};
+use crate::common::{DESIRED, Ec2Response, LONG, SHORT, ago, instance, now, policy, throttled, worker};
 use lcm_sdk::lifecycle::transition::{EdgeKind, TABLE};
 use lcm_sdk::lifecycle::{IdleReport, drain};
 use lcm_sdk::{
@@ -14,7 +14,7 @@ use lcm_sdk::{
 };
 
 /// Responses for rows that only vary EC2: no sessions, a template, an AMI.
-fn everything_else() -> Observation {
+fn default_observation() -> Observation {
     Observation {
         sessions: Lookup::Found(Vec::new()),
         template: Lookup::Found(Template::new("metal", "m5zn.metal")),
@@ -31,16 +31,16 @@ fn everything_else() -> Observation {
 fn tagged() -> Vec<(&'static str, std::time::Duration, Lookup<Vec<Instance>>)> {
     vec![
         ("one live", LONG, Lookup::Found(vec![instance(Ec2State::Running)])),
-        ("one dead", LONG, Lookup::Found(vec![instance(Ec2State::Terminated)])),
-        ("none, launch young", SHORT, Lookup::Found(Vec::new())),
-        ("none, launch old", LONG, Lookup::Found(Vec::new())),
-        ("no answer", LONG, Lookup::Unknown(throttled())),
+        ("one terminated", LONG, Lookup::Found(vec![instance(Ec2State::Terminated)])),
+        ("none, recent launch", SHORT, Lookup::Found(Vec::new())),
+        ("none, old launch", LONG, Lookup::Found(Vec::new())),
+        ("no response", LONG, Lookup::Unknown(throttled())),
     ]
 }
 
-fn with_instance(status: WorkerStatus, desired: Option<DesiredStatus>, said: Ec2Said) -> (Worker, Observation) {
-    let worker = said.fit(worker(status, desired));
-    (worker, Observation { instance: said.answer(), ..everything_else() })
+fn with_instance(status: WorkerStatus, desired: Option<DesiredStatus>, response: Ec2Response) -> (Worker, Observation) {
+    let worker = response.adjust(worker(status, desired));
+    (worker, Observation { instance: response.lookup(), ..default_observation() })
 }
 
 fn without_instance(
@@ -51,19 +51,19 @@ fn without_instance(
     let mut worker = worker(status, desired);
     worker.ec2_instance_id = None;
     worker.notes.launched_at = Some(ago(*launched));
-    (worker, Observation { tagged: tagged.clone(), ..everything_else() })
+    (worker, Observation { tagged: tagged.clone(), ..default_observation() })
 }
 
 /// One line of the table: outcome, new status, effects, record changes, reason.
 fn line(decision: &Decision) -> String {
-    let becomes = decision.transition.map_or("·".to_owned(), |transition| match transition.kind() {
+    let status = decision.transition.map_or("·".to_owned(), |transition| match transition.kind() {
         EdgeKind::Commanded => transition.to().to_string(),
         EdgeKind::Observed => format!("{} (obs.)", transition.to()),
     });
-    let does: Vec<_> = decision.effects.iter().map(|effect| effect.name().as_str()).collect();
-    let does = if does.is_empty() { "·".to_owned() } else { does.join(", ") };
+    let effects: Vec<_> = decision.effects.iter().map(|effect| effect.name().as_str()).collect();
+    let effects = if effects.is_empty() { "·".to_owned() } else { effects.join(", ") };
     format!(
-        "{:<8} {becomes:<20} {does:<35} {:<13} {}",
+        "{:<8} {status:<20} {effects:<35} {:<13} {}",
         decision.outcome.as_str(),
         decision.requeue.to_string(),
         decision.reason.code
@@ -87,57 +87,57 @@ fn fold(rows: Vec<(Option<DesiredStatus>, String)>, label: &str, text: &mut Stri
 }
 
 #[test]
-fn every_status_desired_status_and_ec2_answer() {
+fn decisions_match_the_snapshot() {
     let policy = policy();
     let mut text = String::new();
     for &status in WorkerStatus::ALL {
         let _ = writeln!(
             text,
-            "{}\n  {:<21} {:<27} {:<8} {:<20} {:<35} {:<13} because",
+            "{}\n  {:<21} {:<27} {:<8} {:<20} {:<35} {:<13} reason",
             status.as_str().to_uppercase(),
-            "EC2 says",
+            "EC2 response",
             "desired",
             "outcome",
-            "becomes",
-            "does",
-            "look again"
+            "status",
+            "effects",
+            "requeue"
         );
-        for said in Ec2Said::ALL {
+        for response in Ec2Response::ALL {
             let rows = DESIRED.map(|desired| {
-                let (worker, seen) = with_instance(status, desired, said);
-                (desired, line(&decide(&worker, &seen, &policy, now())))
+                let (worker, observed) = with_instance(status, desired, response);
+                (desired, line(&decide(&worker, &observed, &policy, now())))
             });
-            fold(rows.into(), &said.label(), &mut text);
+            fold(rows.into(), &response.label(), &mut text);
         }
         let _ = writeln!(text, "  -- no instance on the record; instances tagged for the worker:");
-        for said in tagged() {
+        for response in tagged() {
             let rows = DESIRED.map(|desired| {
-                let (worker, seen) = without_instance(status, desired, &said);
-                (desired, line(&decide(&worker, &seen, &policy, now())))
+                let (worker, observed) = without_instance(status, desired, &response);
+                (desired, line(&decide(&worker, &observed, &policy, now())))
             });
-            fold(rows.into(), said.0, &mut text);
+            fold(rows.into(), response.0, &mut text);
         }
         text.push('\n');
     }
-    insta::assert_snapshot!(text);
+    insta::assert_snapshot!("decisions", text);
 }
 
-/// Every decision of the table above, and those of the commands and steps it does not show.
+/// Every decision of the snapshot, and those of commands and steps that are not in it.
 fn all_decisions() -> Vec<(Worker, Decision)> {
     let mut decisions = Vec::new();
-    let mut add = |worker: Worker, seen: &Observation, policy: &Policy| {
-        let decision = decide(&worker, seen, policy, now());
+    let mut add = |worker: Worker, observed: &Observation, policy: &Policy| {
+        let decision = decide(&worker, observed, policy, now());
         decisions.push((worker, decision));
     };
     for &status in WorkerStatus::ALL {
         for desired in DESIRED {
-            for said in Ec2Said::ALL {
-                let (worker, seen) = with_instance(status, desired, said);
-                add(worker, &seen, &policy());
+            for response in Ec2Response::ALL {
+                let (worker, observed) = with_instance(status, desired, response);
+                add(worker, &observed, &policy());
             }
-            for said in tagged() {
-                let (worker, seen) = without_instance(status, desired, &said);
-                add(worker, &seen, &policy());
+            for response in tagged() {
+                let (worker, observed) = without_instance(status, desired, &response);
+                add(worker, &observed, &policy());
             }
         }
     }
@@ -151,21 +151,21 @@ fn all_decisions() -> Vec<(Worker, Decision)> {
             eligible_for_pause: true,
             ..IdleReport::default()
         };
-        let seen = Observation {
+        let observed = Observation {
             instance: Lookup::Found(instance(Ec2State::Running)),
             idle: Lookup::Found(idle),
             fleet: Lookup::Found(FleetView { running: 2, last_scale_down_at: None }),
             sessions: Lookup::Found(sessions),
             ..Observation::default()
         };
-        add(worker(WorkerStatus::Running, None), &seen, &scaling);
+        add(worker(WorkerStatus::Running, None), &observed, &scaling);
     }
     let no_template = Observation { template: Lookup::Absent, tagged: Lookup::Absent, ..Observation::default() };
     let (pending, _) = without_instance(WorkerStatus::Pending, None, &tagged()[3]);
     add(pending, &no_template, &policy());
     let draining = worker(WorkerStatus::Draining, None);
-    let cancelled = drain::cancel(&draining, "alice", "needed").expect("it drains");
-    decisions.push((draining, cancelled));
+    let canceled = drain::cancel(&draining, "alice", "needed").expect("it drains");
+    decisions.push((draining, canceled));
     decisions
 }
 
@@ -177,27 +177,27 @@ fn decisions_take_exactly_the_edges_of_the_table() {
             // A decision that needed an edge outside the table has no transition and names the reason.
             assert_ne!(decision.reason.code.as_str(), "no_such_transition", "{worker:?}");
             let transition = decision.transition?;
-            assert_eq!(transition.from(), worker.status, "a decision starts where its worker is");
+            assert_eq!(transition.from(), worker.status, "a transition starts at the status of its worker");
             Some((transition.from(), transition.to(), transition.kind()))
         })
         .collect();
     // Two edges are not decisions: an operator resets a failed worker, and garbage collection marks a worker whose
-    // launch never came up. The second is covered in `orphans.rs`.
+    // launch never succeeded. The second is covered in `orphans.rs`.
     taken.insert((WorkerStatus::Failed, WorkerStatus::Pending, EdgeKind::Commanded));
     taken.insert((WorkerStatus::Provisioning, WorkerStatus::Terminated, EdgeKind::Observed));
     let table: BTreeSet<_> = TABLE.iter().map(|edge| (edge.from, edge.to, edge.kind)).collect();
-    assert_eq!(table.difference(&taken).collect::<Vec<_>>(), Vec::<&_>::new(), "never taken");
+    assert_eq!(table.difference(&taken).collect::<Vec<_>>(), Vec::<&_>::new(), "edges that no decision takes");
 }
 
 #[test]
-fn unanswered_ec2_changes_nothing() {
-    let silent = tagged().pop().expect("the last one is no answer");
+fn missing_response_of_ec2_changes_nothing() {
+    let unknown = tagged().pop().expect("the last case is a missing response");
     for &status in WorkerStatus::ALL {
         for desired in DESIRED {
-            for (worker, seen) in
-                [with_instance(status, desired, Ec2Said::Unknown), without_instance(status, desired, &silent)]
+            for (worker, observed) in
+                [with_instance(status, desired, Ec2Response::Unknown), without_instance(status, desired, &unknown)]
             {
-                let decision = decide(&worker, &seen, &policy(), now());
+                let decision = decide(&worker, &observed, &policy(), now());
                 assert!(decision.does_nothing(), "{status} {desired:?}: {decision:?}");
             }
         }

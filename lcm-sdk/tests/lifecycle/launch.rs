@@ -21,7 +21,7 @@ fn image(id: &str, date: &str) -> Image {
     Image { id: id.into(), name: "cisco-cml2.9".into(), creation_date: date.into() }
 }
 
-fn seen() -> Observation {
+fn observed() -> Observation {
     Observation {
         tagged: Lookup::Found(Vec::new()),
         template: Lookup::Found(Template::new("metal", "m5zn.metal")),
@@ -30,8 +30,8 @@ fn seen() -> Observation {
     }
 }
 
-fn decided(worker: &Worker, seen: &Observation) -> Decision {
-    decide(worker, seen, &policy(), now())
+fn decide_now(worker: &Worker, observed: &Observation) -> Decision {
+    decide(worker, observed, &policy(), now())
 }
 
 fn plan_of(decision: &Decision) -> LaunchPlan {
@@ -50,26 +50,26 @@ fn after_launch(worker: &Worker, decision: Decision, result: EffectResult) -> Re
 }
 
 fn failed_launch(worker: &Worker, kind: FailureKind) -> Record {
-    after_launch(worker, decided(worker, &seen()), EffectResult::Failed(CallFailure::new(kind, "no")))
+    after_launch(worker, decide_now(worker, &observed()), EffectResult::Failed(CallFailure::new(kind, "no")))
 }
 
 #[test]
 fn launch_queries_come_in_stages() {
     let (policy, worker) = (policy(), pending());
-    let asked = |seen: &Observation| queries(&worker, seen, &policy, now()).iter().collect::<Vec<_>>();
+    let asked = |observed: &Observation| queries(&worker, observed, &policy, now()).iter().collect::<Vec<_>>();
     let mut so_far = Observation::default();
     assert_eq!(asked(&so_far), [Query::Tagged]);
-    so_far.tagged = seen().tagged;
+    so_far.tagged = observed().tagged;
     assert_eq!(asked(&so_far), [Query::Template]);
-    so_far.template = seen().template;
+    so_far.template = observed().template;
     assert_eq!(asked(&so_far), [Query::Images]);
-    so_far.images = seen().images;
+    so_far.images = observed().images;
     assert_eq!(asked(&so_far), []);
 }
 
 #[test]
 fn plan_is_written_before_the_launch() {
-    let decision = decided(&pending(), &seen());
+    let decision = decide_now(&pending(), &observed());
     let names: Vec<_> = decision.effects.iter().map(|effect| effect.name().as_str()).collect();
     assert_eq!(names, ["record_launch_plan", "launch_instance"]);
     let plan = plan_of(&decision);
@@ -86,7 +86,7 @@ fn plan_is_written_before_the_launch() {
 #[test]
 fn unwritten_plans_are_not_launched() {
     let worker = pending();
-    let decision = decided(&worker, &seen());
+    let decision = decide_now(&worker, &observed());
     assert!(decision.effects[0].stops_the_rest());
     let results = vec![EffectResult::Failed(CallFailure::new(FailureKind::Conflict, "version 8"))];
     let record = record(&worker, &Applied { decision, results, at: now(), version: None });
@@ -97,20 +97,21 @@ fn unwritten_plans_are_not_launched() {
 #[test]
 fn unclear_launch_is_repeated_byte_for_byte() {
     let mut worker = pending();
-    let first = plan_of(&decided(&worker, &seen()));
+    let first = plan_of(&decide_now(&worker, &observed()));
     for kind in [FailureKind::Unclear, FailureKind::Unparsable, FailureKind::Throttled, FailureKind::Unreachable] {
         let record = failed_launch(&worker, kind);
         assert_eq!((record.outcome, record.transition), (Outcome::Retry, None));
         assert_eq!(record.patch.changes.launch_plan, Change::Keep, "{kind:?}");
     }
     worker.notes.launch_plan = Some(Box::new(first.clone()));
-    let mut changed = seen();
+    let mut changed = observed();
     changed.images = Lookup::Found(vec![image("ami-9", "2027-01-01")]);
     changed.template = Lookup::Absent;
-    let again = decided(&worker, &changed);
+    let again = decide_now(&worker, &changed);
     assert_eq!(plan_of(&again), first);
     assert!(
-        queries(&worker, &Observation { tagged: seen().tagged, ..Observation::default() }, &policy(), now()).is_empty()
+        queries(&worker, &Observation { tagged: observed().tagged, ..Observation::default() }, &policy(), now())
+            .is_empty()
     );
 }
 
@@ -130,7 +131,7 @@ fn refused_new_plan_fails_the_worker() {
     assert_eq!(record.reason.to_string(), "EC2 refuses the launch for good (no).");
 
     let mut resumed = worker.clone();
-    resumed.notes.launch_plan = Some(Box::new(plan_of(&decided(&worker, &seen()))));
+    resumed.notes.launch_plan = Some(Box::new(plan_of(&decide_now(&worker, &observed()))));
     resumed.notes.launched_at = Some(ago(crate::common::LONG));
     let record = failed_launch(&resumed, FailureKind::Refused);
     assert_eq!((record.outcome, record.transition), (Outcome::Retry, None));
@@ -141,7 +142,7 @@ fn refused_new_plan_fails_the_worker() {
 #[test]
 fn refusal_after_an_unclear_call_keeps_the_plan() {
     let mut worker = pending();
-    let first = plan_of(&decided(&worker, &seen()));
+    let first = plan_of(&decide_now(&worker, &observed()));
     worker.notes.launch_plan = Some(Box::new(first));
     worker.notes.launched_at = Some(ago(SHORT));
     for kind in [FailureKind::Refused, FailureKind::NoCapacity] {
@@ -160,14 +161,14 @@ fn recorded_instance_may_take_time_to_appear() {
     let mut worker = pending();
     worker.ec2_instance_id = Some("i-1".into());
     worker.updated_at = Some(ago(SHORT));
-    let decision = decided(&worker, &Observation { instance: Lookup::Absent, ..seen() });
+    let decision = decide_now(&worker, &Observation { instance: Lookup::Absent, ..observed() });
     assert!(decision.does_nothing(), "{decision:?}");
 }
 
 #[test]
 fn launch_keeps_its_region_when_the_default_changes() {
     let worker = pending();
-    let decision = decided(&worker, &seen());
+    let decision = decide_now(&worker, &observed());
     let mut elsewhere = policy();
     elsewhere.regions.default_region = Some("eu-west-1".into());
     let mut in_flight = worker.clone();
@@ -180,17 +181,17 @@ fn launch_keeps_its_region_when_the_default_changes() {
 #[test]
 fn ended_launch_gets_a_new_token() {
     let worker = pending();
-    let first = plan_of(&decided(&worker, &seen()));
+    let first = plan_of(&decide_now(&worker, &observed()));
     let record = failed_launch(&worker, FailureKind::LaunchDied);
     let next = record.patch.apply_to(&worker);
     assert_eq!(next.notes.launch_generation, 1);
-    assert_ne!(plan_of(&decided(&next, &seen())).client_token, first.client_token);
+    assert_ne!(plan_of(&decide_now(&next, &observed())).client_token, first.client_token);
 
     // The same when the record names an instance that is gone.
     let mut recorded = worker;
     recorded.ec2_instance_id = Some("i-1".into());
-    let gone = Observation { instance: Lookup::Absent, ..seen() };
-    let decision = decided(&recorded, &gone);
+    let gone = Observation { instance: Lookup::Absent, ..observed() };
+    let decision = decide_now(&recorded, &gone);
     let record = lcm_sdk::record(&recorded, &Applied { decision, results: Vec::new(), at: now(), version: None });
     let next = record.patch.apply_to(&recorded);
     assert_eq!((next.ec2_instance_id, next.notes.launch_generation), (None, 1));
@@ -207,9 +208,9 @@ fn tagged_instance_is_adopted() {
     };
     let observation = Observation {
         tagged: Lookup::Found(vec![tagged("i-new", SHORT), tagged("i-old", crate::common::LONG)]),
-        ..seen()
+        ..observed()
     };
-    let decision = decided(&pending(), &observation);
+    let decision = decide_now(&pending(), &observation);
     assert!(decision.effects.is_empty());
     assert_eq!(decision.changes.as_ref().expect("changes").ec2_instance_id, Change::Set("i-old".into()));
     assert_eq!(decision.notices, [Notice::Event(Event::DuplicateInstance { extra: "i-new".into() })]);
@@ -217,42 +218,42 @@ fn tagged_instance_is_adopted() {
 
 #[test]
 fn unknown_tagged_instances_prevent_a_launch() {
-    let decision = decided(&pending(), &Observation { tagged: Lookup::Unknown(throttled()), ..seen() });
+    let decision = decide_now(&pending(), &Observation { tagged: Lookup::Unknown(throttled()), ..observed() });
     assert!(decision.does_nothing());
     assert_eq!(decision.outcome, Outcome::Retry);
 }
 
 #[test]
 fn impossible_launch_names_the_cause() {
-    let failing = |worker: &Worker, seen: &Observation, policy: &Policy| {
-        let decision = decide(worker, seen, policy, now());
+    let failing = |worker: &Worker, observed: &Observation, policy: &Policy| {
+        let decision = decide(worker, observed, policy, now());
         assert_eq!(decision.transition.map(|transition| transition.to()), Some(WorkerStatus::Failed));
         (decision.outcome, decision.reason.to_string())
     };
     let mut unconfigured = policy();
     unconfigured.regions.regions.clear();
     assert_eq!(
-        failing(&pending(), &seen(), &unconfigured).1,
+        failing(&pending(), &observed(), &unconfigured).1,
         "There is no complete configuration for the worker's region \
          (region us-east-1 is not configured; configured: none)."
     );
     assert_eq!(
-        failing(&pending(), &Observation { template: Lookup::Absent, ..seen() }, &policy()),
+        failing(&pending(), &Observation { template: Lookup::Absent, ..observed() }, &policy()),
         (Outcome::Retry, "The worker's template does not exist (metal).".into())
     );
     assert_eq!(
-        failing(&pending(), &Observation { images: Lookup::Found(Vec::new()), ..seen() }, &policy()).1,
+        failing(&pending(), &Observation { images: Lookup::Found(Vec::new()), ..observed() }, &policy()).1,
         "No AMI matches the template's pattern (cisco-cml2.9* in us-east-1)."
     );
 }
 
 #[test]
-fn unanswered_reads_fail_no_worker() {
+fn failed_reads_fail_no_worker() {
     for observation in [
-        Observation { template: Lookup::Unknown(throttled()), ..seen() },
-        Observation { images: Lookup::Unknown(throttled()), ..seen() },
+        Observation { template: Lookup::Unknown(throttled()), ..observed() },
+        Observation { images: Lookup::Unknown(throttled()), ..observed() },
     ] {
-        let decision = decided(&pending(), &observation);
+        let decision = decide_now(&pending(), &observation);
         assert_eq!((decision.outcome, decision.does_nothing()), (Outcome::Retry, true));
     }
 }
@@ -260,13 +261,16 @@ fn unanswered_reads_fail_no_worker() {
 #[test]
 fn unwanted_worker_waits_for_its_launch() {
     let mut worker = pending();
-    worker.notes.launch_plan = Some(Box::new(plan_of(&decided(&worker, &seen()))));
+    worker.notes.launch_plan = Some(Box::new(plan_of(&decide_now(&worker, &observed()))));
     worker.notes.launched_at = Some(ago(SHORT));
     worker.desired_status = Some(DesiredStatus::Terminated);
-    let young = decided(&worker, &seen());
+    let young = decide_now(&worker, &observed());
     assert_eq!((young.outcome, young.transition), (Outcome::Requeue, None));
     worker.notes.launched_at = Some(ago(crate::common::LONG));
-    assert_eq!(decided(&worker, &seen()).transition.map(|transition| transition.to()), Some(WorkerStatus::Terminated));
+    assert_eq!(
+        decide_now(&worker, &observed()).transition.map(|transition| transition.to()),
+        Some(WorkerStatus::Terminated)
+    );
 }
 
 #[test]

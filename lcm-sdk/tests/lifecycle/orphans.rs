@@ -1,4 +1,4 @@
-//! Garbage collection: the night of ADR-014, and every rule that keeps it from acting.
+//! Garbage collection: the case of ADR-014, and every rule that keeps a record.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use lcm_sdk::{Ec2State, Instance, InstanceId, Lookup, Policy, Worker, WorkerStat
 use crate::common::{LONG, SHORT, ago, now, policy, throttled, worker};
 
 /// A region with its records, its scan, and the direct describes.
-struct Night {
+struct Fixture {
     workers: Vec<Worker>,
     scan: Scan,
     verified: HashMap<InstanceId, Lookup<Instance>>,
@@ -19,7 +19,7 @@ struct Night {
     policy: Policy,
 }
 
-impl Night {
+impl Fixture {
     /// `records` workers, of which the first `alive` have an instance that the scan shows.
     fn new(records: usize, alive: usize) -> Self {
         let id = |number: usize| InstanceId::from(format!("i-{number}"));
@@ -37,9 +37,9 @@ impl Night {
         Self { workers, scan, verified, subnet: SubnetSight::NotVisible, policy: policy() }
     }
 
-    fn answer(&mut self, answer: &Lookup<Instance>) {
+    fn set_describes(&mut self, response: &Lookup<Instance>) {
         for value in self.verified.values_mut() {
-            value.clone_from(answer);
+            value.clone_from(response);
         }
     }
 
@@ -54,14 +54,14 @@ impl Night {
 
 #[test]
 fn records_without_instances_are_orphans() {
-    let night = Night::new(13, 3);
-    assert_eq!(suspects(&night.scan, &night.workers, &night.policy).len(), 10);
-    let judgement = night.judge();
+    let fixture = Fixture::new(13, 3);
+    assert_eq!(suspects(&fixture.scan, &fixture.workers, &fixture.policy).len(), 10);
+    let judgement = fixture.judge();
     assert_eq!(judgement.patches.len(), 10);
-    for (patch, worker) in judgement.patches.iter().zip(&night.workers[3..]) {
+    for (patch, worker) in judgement.patches.iter().zip(&fixture.workers[3..]) {
         assert_eq!(patch.worker_id, worker.id);
         assert_eq!(patch.status, Some(WorkerStatus::Terminated));
-        let termination = patch.termination.as_ref().expect("terminated by somebody");
+        let termination = patch.termination.as_ref().expect("a termination");
         assert_eq!(termination.terminated_by, "discovery-gc");
         assert_eq!(termination.reason, "EC2 instance not found during discovery");
         assert_eq!(patch.apply_to(worker).status, WorkerStatus::Terminated);
@@ -70,111 +70,111 @@ fn records_without_instances_are_orphans() {
 }
 
 #[test]
-fn unanswered_describes_terminate_no_record() {
-    let mut night = Night::new(13, 3);
-    night.answer(&Lookup::Unknown(throttled()));
-    assert_eq!(night.conclusions(), [Conclusion::Unknown; 10]);
-    night.verified.clear();
-    assert_eq!(night.conclusions(), [Conclusion::Unknown; 10]);
-    assert!(night.judge().patches.is_empty());
+fn failed_describes_terminate_no_record() {
+    let mut fixture = Fixture::new(13, 3);
+    fixture.set_describes(&Lookup::Unknown(throttled()));
+    assert_eq!(fixture.conclusions(), [Conclusion::Unknown; 10]);
+    fixture.verified.clear();
+    assert_eq!(fixture.conclusions(), [Conclusion::Unknown; 10]);
+    assert!(fixture.judge().patches.is_empty());
 }
 
 #[test]
 fn partial_scan_proves_nothing() {
-    let mut night = Night::new(13, 3);
-    night.scan.completeness = Completeness::Partial(throttled());
-    assert_eq!(night.judge(), Judgement::default());
-    assert!(suspects(&night.scan, &night.workers, &night.policy).is_empty());
+    let mut fixture = Fixture::new(13, 3);
+    fixture.scan.completeness = Completeness::Partial(throttled());
+    assert_eq!(fixture.judge(), Judgement::default());
+    assert!(suspects(&fixture.scan, &fixture.workers, &fixture.policy).is_empty());
 }
 
 #[test]
-fn an_instance_that_the_scan_missed_but_ec2_shows_is_alive() {
-    let mut night = Night::new(4, 3);
-    night.answer(&Lookup::Found(Instance::new("i-3", Ec2State::Stopped)));
-    assert_eq!(night.conclusions(), [Conclusion::Alive]);
+fn instance_missed_by_the_scan_is_alive() {
+    let mut fixture = Fixture::new(4, 3);
+    fixture.set_describes(&Lookup::Found(Instance::new("i-3", Ec2State::Stopped)));
+    assert_eq!(fixture.conclusions(), [Conclusion::Alive]);
 }
 
 #[test]
 fn terminated_instance_is_gone_at_any_age() {
-    let mut night = Night::new(2, 2);
-    night.scan.instances[1].state = Ec2State::Terminated;
-    night.workers[1].notes.launched_at = Some(ago(SHORT));
-    assert_eq!(night.conclusions(), [Conclusion::Orphan]);
+    let mut fixture = Fixture::new(2, 2);
+    fixture.scan.instances[1].state = Ec2State::Terminated;
+    fixture.workers[1].notes.launched_at = Some(ago(SHORT));
+    assert_eq!(fixture.conclusions(), [Conclusion::Orphan]);
 }
 
 #[test]
 fn young_launch_is_spared() {
-    let mut night = Night::new(2, 1);
-    night.workers[1].notes.launched_at = Some(ago(SHORT));
-    assert_eq!(night.conclusions(), [Conclusion::Young]);
-    night.workers[1].notes.launched_at = None;
-    night.workers[1].created_at = None;
-    assert_eq!(night.conclusions(), [Conclusion::Young]);
-    night.workers[1].created_at = Some(ago(LONG));
-    assert_eq!(night.conclusions(), [Conclusion::Orphan]);
+    let mut fixture = Fixture::new(2, 1);
+    fixture.workers[1].notes.launched_at = Some(ago(SHORT));
+    assert_eq!(fixture.conclusions(), [Conclusion::Young]);
+    fixture.workers[1].notes.launched_at = None;
+    fixture.workers[1].created_at = None;
+    assert_eq!(fixture.conclusions(), [Conclusion::Young]);
+    fixture.workers[1].created_at = Some(ago(LONG));
+    assert_eq!(fixture.conclusions(), [Conclusion::Orphan]);
 }
 
 #[test]
-fn a_protected_instance_keeps_its_record() {
-    let mut night = Night::new(2, 2);
-    night.scan.instances[1].state = Ec2State::Terminated;
-    night.scan.instances[1].tags.insert(PROTECT_TAG.into(), String::new());
-    assert_eq!(night.conclusions(), [Conclusion::Protected]);
+fn protected_instance_keeps_its_record() {
+    let mut fixture = Fixture::new(2, 2);
+    fixture.scan.instances[1].state = Ec2State::Terminated;
+    fixture.scan.instances[1].tags.insert(PROTECT_TAG.into(), String::new());
+    assert_eq!(fixture.conclusions(), [Conclusion::Protected]);
 }
 
 #[test]
 fn empty_scan_freezes_the_region() {
-    let mut night = Night::new(3, 0);
-    assert_eq!(night.conclusions(), [Conclusion::Frozen; 3]);
-    let judgement = night.judge();
+    let mut fixture = Fixture::new(3, 0);
+    assert_eq!(fixture.conclusions(), [Conclusion::Frozen; 3]);
+    let judgement = fixture.judge();
     assert!(judgement.patches.is_empty());
     assert_eq!(judgement.events, [Event::OrphansFrozen { region: "us-east-1".into(), records: 3 }]);
 
-    night.subnet = SubnetSight::Visible;
-    assert_eq!(night.conclusions(), [Conclusion::Orphan; 3]);
+    fixture.subnet = SubnetSight::Visible;
+    assert_eq!(fixture.conclusions(), [Conclusion::Orphan; 3]);
 
-    night.subnet = SubnetSight::NotVisible;
-    night.verified.insert("i-0".into(), Lookup::Found(Instance::new("i-0", Ec2State::Terminated)));
-    assert_eq!(night.conclusions(), [Conclusion::Orphan; 3]);
+    fixture.subnet = SubnetSight::NotVisible;
+    fixture.verified.insert("i-0".into(), Lookup::Found(Instance::new("i-0", Ec2State::Terminated)));
+    assert_eq!(fixture.conclusions(), [Conclusion::Orphan; 3]);
 
     // No record would have been marked, so no event is published.
     for number in 0..3 {
         let id = InstanceId::from(format!("i-{number}"));
-        night.verified.insert(id.clone(), Lookup::Found(Instance::new(id, Ec2State::Running)));
+        fixture.verified.insert(id.clone(), Lookup::Found(Instance::new(id, Ec2State::Running)));
     }
-    assert_eq!(night.conclusions(), [Conclusion::Alive; 3]);
-    assert!(night.judge().events.is_empty());
+    assert_eq!(fixture.conclusions(), [Conclusion::Alive; 3]);
+    assert!(fixture.judge().events.is_empty());
 
-    // Two records may well have lost their instances together.
-    assert_eq!(Night::new(2, 0).conclusions(), [Conclusion::Orphan; 2]);
+    // Fewer than three records do not freeze a region.
+    assert_eq!(Fixture::new(2, 0).conclusions(), [Conclusion::Orphan; 2]);
 }
 
 #[test]
 fn cap_defers_the_rest_to_the_next_run() {
-    let mut night = Night::new(13, 3);
-    night.policy.orphans.max_terminations_per_pass = Some(4);
-    let conclusions = night.conclusions();
+    let mut fixture = Fixture::new(13, 3);
+    fixture.policy.orphans.max_terminations_per_pass = Some(4);
+    let conclusions = fixture.conclusions();
     assert_eq!(conclusions[..4], [Conclusion::Orphan; 4]);
     assert_eq!(conclusions[4..], [Conclusion::Deferred; 6]);
-    assert_eq!(night.judge().patches.len(), 4);
+    assert_eq!(fixture.judge().patches.len(), 4);
 }
 
 #[test]
 fn only_records_with_instances_are_considered() {
-    let mut night = Night::new(5, 1);
-    night.workers[1].aws_region = Some("eu-west-1".into());
-    night.workers[2].status = WorkerStatus::Pending;
-    night.workers[3].status = WorkerStatus::Terminated;
-    night.workers[4].ec2_instance_id = None;
-    assert!(night.conclusions().is_empty());
+    let mut fixture = Fixture::new(5, 1);
+    fixture.workers[1].aws_region = Some("eu-west-1".into());
+    fixture.workers[2].status = WorkerStatus::Pending;
+    fixture.workers[3].status = WorkerStatus::Terminated;
+    fixture.workers[4].ec2_instance_id = None;
+    assert!(fixture.conclusions().is_empty());
 }
 
 #[test]
 fn considered_statuses_have_an_edge_to_terminated() {
     for &status in WorkerStatus::ALL {
-        let mut night = Night::new(2, 1);
-        night.workers[1].status = status;
-        let marked = night.judge().patches.len();
+        let mut fixture = Fixture::new(2, 1);
+        fixture.workers[1].status = status;
+        let marked = fixture.judge().patches.len();
         let edges = [EdgeKind::Observed, EdgeKind::Commanded]
             .map(|kind| Transition::new(status, WorkerStatus::Terminated, kind).is_ok());
         let considered = !matches!(status, WorkerStatus::Pending | WorkerStatus::Terminated);

@@ -1,4 +1,4 @@
-//! Properties of every input: decisions are total, deterministic, and conclude nothing from unanswered calls.
+//! Properties of every input: decisions are total, deterministic, and conclude nothing from failed calls.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn any_text() -> impl Strategy<Value = String> {
     prop_oneof![Just(String::new()), Just("i-1".to_owned()), Just("w-1".to_owned()), "\\PC{0,8}"]
 }
 
-fn any_moment() -> impl Strategy<Value = Timestamp> {
+fn any_time() -> impl Strategy<Value = Timestamp> {
     prop_oneof![
         Just(Timestamp::MIN_UTC),
         Just(Timestamp::MAX_UTC),
@@ -30,7 +30,7 @@ fn any_failure() -> impl Strategy<Value = CallFailure> {
     (select(FailureKind::ALL), any_text()).prop_map(|(kind, text)| CallFailure::new(kind, text))
 }
 
-fn any_answer<T: std::fmt::Debug + Clone>(found: impl Strategy<Value = T>) -> impl Strategy<Value = Lookup<T>> {
+fn any_lookup<T: std::fmt::Debug + Clone>(found: impl Strategy<Value = T>) -> impl Strategy<Value = Lookup<T>> {
     prop_oneof![
         Just(Lookup::NotRequested),
         Just(Lookup::Absent),
@@ -41,7 +41,7 @@ fn any_answer<T: std::fmt::Debug + Clone>(found: impl Strategy<Value = T>) -> im
 
 fn any_instance() -> impl Strategy<Value = Instance> {
     let addresses = (proptest::option::of(any_text()), proptest::option::of(any_text()));
-    (any_text(), select(Ec2State::ALL), addresses, proptest::option::of(any_moment()), any_text()).prop_map(
+    (any_text(), select(Ec2State::ALL), addresses, proptest::option::of(any_time()), any_text()).prop_map(
         |(id, state, (public_ip, private_ip), launched_at, token)| Instance {
             public_ip,
             private_ip,
@@ -54,7 +54,7 @@ fn any_instance() -> impl Strategy<Value = Instance> {
 
 fn any_session() -> impl Strategy<Value = Session> {
     let state = select(vec!["pending", "scheduled", "running", "stopping", "failed", "expired", "", "asleep"]);
-    (any_text(), state, proptest::option::of(any_moment()), any::<u32>()).prop_map(
+    (any_text(), state, proptest::option::of(any_time()), any::<u32>()).prop_map(
         |(id, state, timeslot_start, retry_count)| Session { timeslot_start, retry_count, ..Session::new(id, state) },
     )
 }
@@ -74,7 +74,7 @@ fn any_idle_report() -> impl Strategy<Value = IdleReport> {
 
 fn any_worker() -> impl Strategy<Value = Worker> {
     let state = (select(WorkerStatus::ALL), select(DESIRED.as_slice()), proptest::option::of(any_text()));
-    let moments = proptest::collection::vec(proptest::option::of(any_moment()), 6);
+    let moments = proptest::collection::vec(proptest::option::of(any_time()), 6);
     let license =
         (proptest::option::of(select(LicenseOperation::ALL)), any::<bool>(), proptest::option::of(any_text()));
     let texts = (any_text(), proptest::option::of(any_text()), proptest::option::of(any_text()));
@@ -99,24 +99,24 @@ fn any_worker() -> impl Strategy<Value = Worker> {
 }
 
 fn any_observation() -> impl Strategy<Value = Observation> {
-    let ec2 = (any_answer(any_instance()), any_answer(proptest::collection::vec(any_instance(), 0..4)));
+    let ec2 = (any_lookup(any_instance()), any_lookup(proptest::collection::vec(any_instance(), 0..4)));
     let image = any_text().prop_map(|text| Image { id: text.clone(), name: text.clone(), creation_date: text });
     let launch = (
-        any_answer(any_text().prop_map(|name| Template::new(name.clone(), name))),
-        any_answer(proptest::collection::vec(image, 0..3)),
+        any_lookup(any_text().prop_map(|name| Template::new(name.clone(), name))),
+        any_lookup(proptest::collection::vec(image, 0..3)),
     );
-    let sessions = any_answer(proptest::collection::vec(any_session(), 0..4));
-    let metrics = (any_answer(Just(CloudMetrics::default())), any_answer(Just(CmlMetrics::default())));
+    let sessions = any_lookup(proptest::collection::vec(any_session(), 0..4));
+    let metrics = (any_lookup(Just(CloudMetrics::default())), any_lookup(Just(CmlMetrics::default())));
     let registration =
-        any_answer(select(vec!["COMPLETED", "FAILED", "NOT_REGISTERED", "?"]).prop_map(RegistrationStatus::from_wire));
-    let fleet = (0_usize..4, proptest::option::of(any_moment()))
+        any_lookup(select(vec!["COMPLETED", "FAILED", "NOT_REGISTERED", "?"]).prop_map(RegistrationStatus::from_wire));
+    let fleet = (0_usize..4, proptest::option::of(any_time()))
         .prop_map(|(running, last_scale_down_at)| FleetView { running, last_scale_down_at });
     let rest = (
         registration,
-        any_answer(any_idle_report()),
-        any_answer(fleet),
-        proptest::option::of(any_moment()),
-        any_answer(Just(Vec::new())),
+        any_lookup(any_idle_report()),
+        any_lookup(fleet),
+        proptest::option::of(any_time()),
+        any_lookup(Just(Vec::new())),
     );
     (ec2, launch, sessions, metrics, rest).prop_map(|(ec2, launch, sessions, metrics, rest)| Observation {
         instance: ec2.0,
@@ -160,14 +160,14 @@ proptest! {
     #[test]
     fn any_input_gives_one_decision_and_one_record(
         worker in any_worker(),
-        seen in any_observation(),
+        observed in any_observation(),
         policy in any_policy(),
-        at in any_moment(),
+        at in any_time(),
         results in proptest::collection::vec(any_result(), 0..4),
     ) {
-        let decision = decide(&worker, &seen, &policy, at);
-        prop_assert_eq!(&decision, &decide(&worker, &seen, &policy, at));
-        prop_assert_eq!(queries(&worker, &seen, &policy, at), queries(&worker, &seen, &policy, at));
+        let decision = decide(&worker, &observed, &policy, at);
+        prop_assert_eq!(&decision, &decide(&worker, &observed, &policy, at));
+        prop_assert_eq!(queries(&worker, &observed, &policy, at), queries(&worker, &observed, &policy, at));
         prop_assert_ne!(decision.reason.code.as_str(), "no_such_transition");
         prop_assert!(!decision.reason.to_string().is_empty());
         if let Some(transition) = decision.transition {
@@ -183,62 +183,62 @@ proptest! {
     #[test]
     fn decision_does_nothing_while_ec2_does_not_respond(
         worker in any_worker(),
-        mut seen in any_observation(),
+        mut observed in any_observation(),
         policy in any_policy(),
-        at in any_moment(),
+        at in any_time(),
         failure in any_failure(),
     ) {
-        seen.instance = Lookup::Unknown(failure.clone());
-        seen.tagged = Lookup::Unknown(failure);
-        let decision = decide(&worker, &seen, &policy, at);
+        observed.instance = Lookup::Unknown(failure.clone());
+        observed.tagged = Lookup::Unknown(failure);
+        let decision = decide(&worker, &observed, &policy, at);
         prop_assert!(decision.does_nothing(), "{:?}", decision);
     }
 
     #[test]
     fn queries_end_and_suffice(
         worker in any_worker(),
-        answers in any_observation(),
+        responses in any_observation(),
         policy in any_policy(),
-        at in any_moment(),
+        at in any_time(),
     ) {
-        let mut seen = Observation { metrics_reported_at: answers.metrics_reported_at, ..Observation::default() };
+        let mut observed = Observation { metrics_reported_at: responses.metrics_reported_at, ..Observation::default() };
         let mut rounds = 0;
         loop {
-            let open = queries(&worker, &seen, &policy, at);
+            let open = queries(&worker, &observed, &policy, at);
             if open.is_empty() {
                 break;
             }
             rounds += 1;
             prop_assert!(rounds <= 4, "{:?}", open);
             for query in open.iter() {
-                answer(query, &answers, &mut seen);
+                respond(query, &responses, &mut observed);
             }
         }
-        let decision = decide(&worker, &seen, &policy, at);
-        let mismatch = seen.instance.found().is_some_and(|found| Some(&found.id) != worker.ec2_instance_id.as_ref());
+        let decision = decide(&worker, &observed, &policy, at);
+        let mismatch = observed.instance.found().is_some_and(|found| Some(&found.id) != worker.ec2_instance_id.as_ref());
         prop_assert!(decision.reason.code.as_str() != "not_observed" || mismatch, "{:?}", decision);
     }
 }
 
-/// Returns the prepared response to a query; one prepared as not requested becomes an unanswered call.
-fn answer(query: lcm_sdk::Query, from: &Observation, to: &mut Observation) {
-    fn given<T: Clone>(answer: &Lookup<T>) -> Lookup<T> {
-        match answer {
+/// Returns the prepared response to a query; one prepared as not requested becomes a failed call.
+fn respond(query: lcm_sdk::Query, from: &Observation, to: &mut Observation) {
+    fn known<T: Clone>(response: &Lookup<T>) -> Lookup<T> {
+        match response {
             Lookup::NotRequested => Lookup::Unknown(CallFailure::new(FailureKind::Unclear, "timed out")),
-            Lookup::Found(_) | Lookup::Absent | Lookup::Unknown(_) => answer.clone(),
+            Lookup::Found(_) | Lookup::Absent | Lookup::Unknown(_) => response.clone(),
         }
     }
     use lcm_sdk::Query;
     match query {
-        Query::Instance => to.instance = given(&from.instance),
-        Query::Tagged => to.tagged = given(&from.tagged),
-        Query::Template => to.template = given(&from.template),
-        Query::Images => to.images = given(&from.images),
-        Query::Sessions => to.sessions = given(&from.sessions),
-        Query::CloudMetrics => to.cloud_metrics = given(&from.cloud_metrics),
-        Query::Cml => to.cml = given(&from.cml),
-        Query::Registration => to.registration = given(&from.registration),
-        Query::Telemetry => to.telemetry = given(&from.telemetry),
-        Query::Fleet => to.fleet = given(&from.fleet),
+        Query::Instance => to.instance = known(&from.instance),
+        Query::Tagged => to.tagged = known(&from.tagged),
+        Query::Template => to.template = known(&from.template),
+        Query::Images => to.images = known(&from.images),
+        Query::Sessions => to.sessions = known(&from.sessions),
+        Query::CloudMetrics => to.cloud_metrics = known(&from.cloud_metrics),
+        Query::Cml => to.cml = known(&from.cml),
+        Query::Registration => to.registration = known(&from.registration),
+        Query::Telemetry => to.telemetry = known(&from.telemetry),
+        Query::Fleet => to.fleet = known(&from.fleet),
     }
 }

@@ -14,13 +14,13 @@ fn recorded(
     results: Vec<EffectResult>,
 ) -> lcm_sdk::Record {
     let worker = worker(status, desired);
-    let seen = Observation { instance: Lookup::Found(instance(state)), ..Observation::default() };
-    let decision = decide(&worker, &seen, &policy(), now());
+    let observed = Observation { instance: Lookup::Found(instance(state)), ..Observation::default() };
+    let decision = decide(&worker, &observed, &policy(), now());
     record(&worker, &Applied { decision, results, at: now(), version: None })
 }
 
 #[test]
-fn counters_follow_what_ec2_confirmed() {
+fn counters_count_confirmed_changes_only() {
     let counted = |status, desired, state| -> Vec<Counter> {
         recorded(status, desired, state, vec![EffectResult::Done]).counts.iter().collect()
     };
@@ -29,7 +29,7 @@ fn counters_follow_what_ec2_confirmed() {
     assert_eq!(counted(Status::Starting, None, Ec2State::Running), [Counter::Started]);
     assert_eq!(counted(Status::Stopping, None, Ec2State::Stopped), [Counter::Stopped]);
     assert_eq!(counted(Status::Terminating, None, Ec2State::Terminated), [Counter::Terminated]);
-    // Not ours: the instance was stopped, ended or started from outside.
+    // External changes are not counted.
     assert_eq!(counted(Status::Running, None, Ec2State::Stopped), []);
     assert_eq!(counted(Status::Running, None, Ec2State::Terminated), []);
     assert_eq!(counted(Status::Stopped, None, Ec2State::Running), []);
@@ -69,7 +69,7 @@ fn termination_has_its_own_call() {
 }
 
 #[test]
-fn a_patch_is_conditional_on_the_version_that_was_read() {
+fn patch_expects_the_version_that_was_read() {
     let mut worker = worker(WorkerStatus::Running, Some(DesiredStatus::Stopped));
     worker.version = Some(7);
     let decision = decide(&worker, &Observation::default(), &policy(), now());

@@ -1,4 +1,4 @@
-//! The six steps of a running worker: their order, their inputs, and that each fails alone.
+//! The six steps of a running worker: their order, their inputs, and their independence.
 
 use lcm_sdk::lifecycle::{
     Addresses, Applied, AutoPause, CloudMetrics, CmlMetrics, Counter, Detail, ExternalStopPolicy, IdleReport,
@@ -19,7 +19,7 @@ fn running() -> Worker {
     worker
 }
 
-fn seen() -> Observation {
+fn observed() -> Observation {
     Observation { instance: Lookup::Found(instance(Ec2State::Running)), ..Observation::default() }
 }
 
@@ -54,40 +54,41 @@ fn names(decision: &Decision) -> Vec<&'static str> {
 #[test]
 fn queries_start_with_ec2() {
     let policy = scaling();
-    let asked = |worker: &Worker, seen: &Observation| queries(worker, seen, &policy, now()).iter().collect::<Vec<_>>();
+    let pending =
+        |worker: &Worker, observed: &Observation| queries(worker, observed, &policy, now()).iter().collect::<Vec<_>>();
     let mut worker = with_license(LicenseOperation::Register, false);
     worker.is_idle_detection_enabled = true;
-    assert_eq!(asked(&worker, &Observation::default()), [Query::Instance]);
-    let mut so_far = seen();
-    assert_eq!(asked(&worker, &so_far), [Query::CloudMetrics, Query::Cml, Query::Registration, Query::Telemetry]);
+    assert_eq!(pending(&worker, &Observation::default()), [Query::Instance]);
+    let mut so_far = observed();
+    assert_eq!(pending(&worker, &so_far), [Query::CloudMetrics, Query::Cml, Query::Registration, Query::Telemetry]);
     so_far.cloud_metrics = Lookup::Unknown(throttled());
     so_far.cml = Lookup::Unknown(throttled());
     so_far.registration = Lookup::Unknown(throttled());
     so_far.telemetry = Lookup::Found(Vec::new());
-    assert_eq!(asked(&worker, &so_far), [], "the next decision is the idle check");
+    assert_eq!(pending(&worker, &so_far), [], "the next decision is the idle check");
     so_far.idle = Lookup::Found(idle());
-    assert_eq!(asked(&worker, &so_far), [Query::Fleet]);
+    assert_eq!(pending(&worker, &so_far), [Query::Fleet]);
     so_far.fleet = Lookup::Found(FleetView { running: 5, last_scale_down_at: None });
-    assert_eq!(asked(&worker, &so_far), [Query::Sessions]);
+    assert_eq!(pending(&worker, &so_far), [Query::Sessions]);
     so_far.sessions = Lookup::Found(Vec::new());
-    assert_eq!(asked(&worker, &so_far), []);
+    assert_eq!(pending(&worker, &so_far), []);
 
     worker.desired_status = Some(DesiredStatus::Stopped);
-    assert_eq!(asked(&worker, &Observation::default()), []);
+    assert_eq!(pending(&worker, &Observation::default()), []);
     worker.desired_status = None;
-    assert_eq!(asked(&worker, &Observation::with_instance_state("i-1", Ec2State::Stopped)), []);
+    assert_eq!(pending(&worker, &Observation::with_instance_state("i-1", Ec2State::Stopped)), []);
 }
 
 #[test]
 fn fresh_metrics_are_not_collected_again() {
-    let observation = Observation { metrics_reported_at: Some(now()), ..seen() };
+    let observation = Observation { metrics_reported_at: Some(now()), ..observed() };
     assert!(queries(&running(), &observation, &policy(), now()).is_empty());
 }
 
 #[test]
-fn a_due_idle_check_precedes_every_other_step() {
+fn due_idle_check_precedes_other_steps() {
     let check = |telemetry: Lookup<Vec<serde_json::Value>>, policy: &Policy| {
-        let observation = Observation { telemetry, cml: Lookup::Found(CmlMetrics::default()), ..seen() };
+        let observation = Observation { telemetry, cml: Lookup::Found(CmlMetrics::default()), ..observed() };
         decide(&running(), &observation, policy, now())
     };
     let events = vec![serde_json::json!({"category": "start_lab"})];
@@ -105,8 +106,8 @@ fn a_due_idle_check_precedes_every_other_step() {
 }
 
 #[test]
-fn the_idle_report_is_an_input_of_the_second_decision() {
-    let observation = Observation { telemetry: Lookup::Found(Vec::new()), ..seen() };
+fn idle_report_is_an_input_of_the_second_decision() {
+    let observation = Observation { telemetry: Lookup::Found(Vec::new()), ..observed() };
     let report = |results: Vec<EffectResult>| {
         let decision = decide(&running(), &observation, &policy(), now());
         let applied = Applied { decision, results, at: now(), version: Some(4) };
@@ -127,15 +128,15 @@ fn the_idle_report_is_an_input_of_the_second_decision() {
 
 #[test]
 fn worker_in_service_costs_nothing() {
-    let decision = decide(&running(), &seen(), &policy(), now());
+    let decision = decide(&running(), &observed(), &policy(), now());
     assert!(decision.does_nothing());
     assert_eq!(decision.reason.to_string(), "The worker is in service.");
 }
 
 #[test]
-fn each_source_of_metrics_fails_alone() {
+fn failed_metrics_source_does_not_affect_the_other() {
     let report = |cloud, cml| {
-        let observation = Observation { cloud_metrics: cloud, cml, ..seen() };
+        let observation = Observation { cloud_metrics: cloud, cml, ..observed() };
         decide(&running(), &observation, &policy(), now()).effects
     };
     let (cloud, cml) = (CloudMetrics::default(), CmlMetrics::default());
@@ -157,7 +158,7 @@ fn changed_address_is_recorded() {
     worker.public_ip = Some("198.51.100.9".into());
     worker.ip_address = Some("198.51.100.9".into());
     let registration = Lookup::Found(RegistrationStatus::from_wire("NOT_REGISTERED"));
-    let decision = decide(&worker, &Observation { registration, ..seen() }, &policy(), now());
+    let decision = decide(&worker, &Observation { registration, ..observed() }, &policy(), now());
     let addresses = decision.changes.as_ref().and_then(|changes| changes.addresses.clone()).expect("addresses");
     let expected = Addresses { public_ip: Some("203.0.113.1".into()), private_ip: Some("10.0.0.1".into()) };
     assert_eq!(addresses, expected);
@@ -196,7 +197,7 @@ fn license_completes_over_several_reconciles() {
 fn license_in_progress_never_blocks() {
     let worker = with_license(LicenseOperation::Register, true);
     let registration = Lookup::Found(RegistrationStatus::from_wire("IN_PROGRESS"));
-    let decision = decide(&worker, &Observation { registration, ..seen() }, &policy(), now());
+    let decision = decide(&worker, &Observation { registration, ..observed() }, &policy(), now());
     assert_eq!(decision.outcome, Outcome::Requeue);
     assert_eq!(decision.requeue, Requeue::After(policy().license_poll_interval));
     assert!(decision.does_nothing());
@@ -206,7 +207,7 @@ fn license_in_progress_never_blocks() {
 fn final_license_refusal_is_reported_once() {
     let worker = with_license(LicenseOperation::Register, false);
     let registration = Lookup::Found(RegistrationStatus::from_wire("NOT_REGISTERED"));
-    let decision = decide(&worker, &Observation { registration, ..seen() }, &policy(), now());
+    let decision = decide(&worker, &Observation { registration, ..observed() }, &policy(), now());
     let after = |kind| {
         let failed = EffectResult::Failed(CallFailure::new(kind, "400 bad token"));
         let applied = lcm_sdk::Applied {
@@ -230,7 +231,7 @@ fn final_license_refusal_is_reported_once() {
     assert_eq!(types, ["cml_worker.license.registration.failed.v1"]);
     for (kind, report) in [
         (FailureKind::Unreachable, None),
-        // CML may have it: then the next status is ours and must not be submitted again.
+        // CML may have received it, so it is not submitted again.
         (FailureKind::Unclear, Some(LicenseReport::StartRegistration)),
     ] {
         let delayed = after(kind);
@@ -244,41 +245,42 @@ fn final_license_refusal_is_reported_once() {
 fn delayed_license_names_the_failure() {
     let worker = with_license(LicenseOperation::Register, false);
     let failure = CallFailure::new(FailureKind::Unreachable, "connection refused").caused_by(std::fmt::Error);
-    let observation = Observation { registration: Lookup::Unknown(failure), ..seen() };
+    let observation = Observation { registration: Lookup::Unknown(failure), ..observed() };
     let decision = decide(&worker, &observation, &policy(), now());
     assert_eq!((decision.outcome, decision.reason.code.as_str()), (Outcome::Retry, "license_delayed"));
-    let Detail::Failure(told) = &decision.reason.detail else { panic!("no failure: {decision:?}") };
-    assert!(std::error::Error::source(&**told).is_some(), "what is at the bottom of it travels along");
+    let Detail::Failure(failure) = &decision.reason.detail else { panic!("no failure: {decision:?}") };
+    assert!(std::error::Error::source(&**failure).is_some(), "the source of the failure is kept");
 }
 
 #[test]
 fn unsubmitted_intent_survives_an_earlier_outcome() {
-    for word in ["EXPIRED", "COMPLETED", "NOT_REGISTERED"] {
+    for status in ["EXPIRED", "COMPLETED", "NOT_REGISTERED"] {
         let mut worker = with_license(LicenseOperation::Register, false);
-        let registration = Lookup::Found(RegistrationStatus::from_wire(word).attempted("monday"));
-        let observation = Observation { registration, ..seen() };
+        let registration = Lookup::Found(RegistrationStatus::from_wire(status).attempted("monday"));
+        let observation = Observation { registration, ..observed() };
         for attempt in 0..3 {
             let decision = decide(&worker, &observation, &policy(), now());
             // A recorded attempt needs no second record.
             let all = ["record_license_attempt", "submit_license", "report_license"];
-            assert_eq!(names(&decision), all[usize::from(attempt > 0)..], "{word}");
+            assert_eq!(names(&decision), all[usize::from(attempt > 0)..], "{status}");
             let unreachable = CallFailure::new(FailureKind::Unreachable, "connection refused");
-            let noted = decision.effects.iter().find_map(|effect| match effect {
+            let attempted = decision.effects.iter().find_map(|effect| match effect {
                 Effect::RecordLicenseAttempt { attempted } => Some(attempted.clone()),
                 _ => None,
             });
-            let results = noted.iter().map(|_| EffectResult::Done).chain([EffectResult::Failed(unreachable)]).collect();
+            let results =
+                attempted.iter().map(|_| EffectResult::Done).chain([EffectResult::Failed(unreachable)]).collect();
             let applied = lcm_sdk::Applied { decision, results, at: now(), version: None };
             worker = lcm_sdk::record(&worker, &applied).patch.apply_to(&worker);
-            worker.notes.license_attempt = noted.or(worker.notes.license_attempt);
-            assert_eq!(worker.license.pending_operation, Some(LicenseOperation::Register), "{word}");
+            worker.notes.license_attempt = attempted.or(worker.notes.license_attempt);
+            assert_eq!(worker.license.pending_operation, Some(LicenseOperation::Register), "{status}");
         }
-        // Accepted at last: the status of Monday's attempt is waited out.
+        // After submission, the status of the earlier attempt does not count.
         worker.license.operation_in_progress = true;
         worker.notes.license_attempt = Some("monday".into());
-        if word != "NOT_REGISTERED" {
+        if status != "NOT_REGISTERED" {
             let decision = decide(&worker, &observation, &policy(), now());
-            assert_eq!(decision.reason.code.as_str(), "license_in_progress", "{word}");
+            assert_eq!(decision.reason.code.as_str(), "license_in_progress", "{status}");
         }
     }
 }
@@ -289,10 +291,10 @@ fn single_address_records_are_not_rewritten() {
     (worker.public_ip, worker.private_ip) = (None, None);
     for address in ["203.0.113.1", "10.0.0.1"] {
         worker.ip_address = Some(address.into());
-        assert!(decide(&worker, &seen(), &policy(), now()).does_nothing(), "{address}");
+        assert!(decide(&worker, &observed(), &policy(), now()).does_nothing(), "{address}");
     }
     worker.ip_address = Some("198.51.100.9".into());
-    assert_eq!(decide(&worker, &seen(), &policy(), now()).reason.code.as_str(), "address_changed");
+    assert_eq!(decide(&worker, &observed(), &policy(), now()).reason.code.as_str(), "address_changed");
 }
 
 #[test]
@@ -308,7 +310,7 @@ fn own_writes_advance_the_expected_version() {
 #[test]
 fn idle_checks_and_pauses_are_counted() {
     let report = IdleReport { auto_pause_triggered: true, ..idle() };
-    let decision = decide(&running(), &Observation { idle: Lookup::Found(report), ..seen() }, &policy(), now());
+    let decision = decide(&running(), &Observation { idle: Lookup::Found(report), ..observed() }, &policy(), now());
     assert!(decision.counts.contains(Counter::IdleDetection) && decision.counts.contains(Counter::AutoPause));
     assert_eq!(decision.transition, None);
 }
@@ -320,7 +322,7 @@ fn scale_down_stops_empty_and_drains_used_workers() {
         fleet: Lookup::Found(FleetView { running: 2, last_scale_down_at: None }),
         sessions: Lookup::Found(sessions),
         cloud_metrics: Lookup::Found(CloudMetrics::default()),
-        ..seen()
+        ..observed()
     };
     let stop = decide(&running(), &with(Vec::new()), &scaling(), now());
     assert_eq!(stop.transition.map(|transition| transition.to()), Some(WorkerStatus::Stopping));
@@ -364,9 +366,9 @@ fn external_stop_follows_the_policy() {
 
 #[test]
 fn describe_of_another_instance_is_ignored() {
-    let mut stranger = instance(Ec2State::Terminated);
-    stranger.id = "i-stranger".into();
-    let observation = Observation { instance: Lookup::Found(stranger), ..Observation::default() };
+    let mut other = instance(Ec2State::Terminated);
+    other.id = "i-other".into();
+    let observation = Observation { instance: Lookup::Found(other), ..Observation::default() };
     assert!(decide(&running(), &observation, &policy(), now()).does_nothing());
 }
 
@@ -374,11 +376,12 @@ fn describe_of_another_instance_is_ignored() {
 fn server_pause_is_counted_and_audited() {
     let mut paused = running();
     paused.desired_status = Some(DesiredStatus::Stopped);
-    let seen = Observation { idle: Lookup::Found(IdleReport { auto_pause_triggered: true, ..idle() }), ..seen() };
-    let decision = decide(&paused, &seen, &scaling(), now());
+    let observed =
+        Observation { idle: Lookup::Found(IdleReport { auto_pause_triggered: true, ..idle() }), ..observed() };
+    let decision = decide(&paused, &observed, &scaling(), now());
     assert_eq!(decision.transition.map(|transition| transition.to()), Some(WorkerStatus::Stopping));
     assert_eq!(decision.counts.iter().collect::<Vec<_>>(), [Counter::IdleDetection, Counter::AutoPause]);
     let audited = |notice: &Notice| matches!(notice, Notice::Audit(audit) if audit.label() == "skipped_auto_pause");
     assert!(decision.notices.iter().any(audited));
-    assert_eq!(decide(&paused, &seen, &policy(), now()).notices, [], "without scale-down there is nothing to skip");
+    assert_eq!(decide(&paused, &observed, &policy(), now()).notices, [], "without scale-down there is nothing to skip");
 }

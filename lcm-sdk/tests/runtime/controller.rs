@@ -13,7 +13,9 @@ use lcm_sdk::telemetry::{Anomaly, Telemetry};
 use lcm_sdk::{CallFailure, FailureKind, Requeue};
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
-use tokio::time::{advance, sleep};
+use tokio::time::sleep;
+
+use super::harness::pass_time;
 
 /// Behavior of a resource when it is reconciled.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -96,8 +98,8 @@ impl Resource for FakeResource {
             Some(Behavior::Returns(seconds)) => {
                 WorkResult { requeue: Requeue::After(Duration::from_secs(seconds)), ..WorkResult::success() }
             }
-            Some(Behavior::Fails) => WorkResult::retry(WorkReason::Custom("failing"), "as ever"),
-            Some(Behavior::Panics) => panic!("out of cheese"),
+            Some(Behavior::Fails) => WorkResult::retry(WorkReason::Custom("failing"), "injected failure"),
+            Some(Behavior::Panics) => panic!("injected panic"),
             Some(Behavior::Hangs) => std::future::pending().await,
         }
     }
@@ -129,14 +131,6 @@ fn start(
 
 fn config() -> ControllerConfig {
     ControllerConfig::default().with_timeout(Duration::from_secs(60)).with_jitter(|| 1.0)
-}
-
-/// Advances time in steps small enough for every task to run.
-async fn pass_time(seconds: u64) {
-    for _ in 0..seconds * 4 {
-        advance(Duration::from_millis(250)).await;
-        tokio::task::yield_now().await;
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -178,7 +172,7 @@ async fn panic_and_hang_do_not_affect_other_resources() {
     assert!(telemetry.anomalies(Anomaly::TimedOut) >= 2);
     assert!(resource.reconciles("good") >= 9, "{}", resource.reconciles("good"));
     let bad = controller.resource("bad").expect("known");
-    assert_eq!(bad.last.expect("ran").error.as_deref(), Some("out of cheese"));
+    assert_eq!(bad.last.expect("ran").error.as_deref(), Some("injected panic"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -262,7 +256,7 @@ async fn failed_listing_is_retried_before_the_next_cycle() {
 async fn missing_resource_is_forgotten() {
     let resource = FakeResource::with(&[("a", Behavior::Takes(0))]);
     let (controller, ..) = start(&resource, config());
-    controller.changed("ghost");
+    controller.changed("missing");
     pass_time(7).await;
     let known: Vec<_> = controller.resources().into_iter().map(|state| state.resource_id.to_string()).collect();
     assert_eq!(known, ["a"]);
@@ -341,7 +335,7 @@ async fn too_many_watched_changes_lead_to_one_listing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn controller_survives_losing_and_regaining_the_lead() {
+async fn controller_survives_a_lost_lease() {
     let resource = FakeResource::with(&[("a", Behavior::Takes(0))]);
     let etcd = MemoryCoordination::new();
     let (controller, shutdown) = watching(&resource, &etcd, WatchConfig::from(["/play/"])).await;

@@ -15,10 +15,10 @@ use lcm_sdk::{
     WorkerStatus,
 };
 
-/// Default region.
-pub(crate) const HERE: &str = "us-east-1";
+/// The default region of workers and instances.
+pub(crate) const REGION: &str = "us-east-1";
 /// A second region, for instances that respond slowly.
-pub(crate) const ELSEWHERE: &str = "eu-west-1";
+pub(crate) const OTHER_REGION: &str = "eu-west-1";
 
 pub(crate) struct Harness {
     pub(crate) clock: ManualClock,
@@ -32,12 +32,12 @@ pub(crate) struct Harness {
 
 impl Harness {
     pub(crate) fn new() -> Self {
-        Self::with(|control_plane| control_plane)
+        Self::with_control_plane(|control_plane| control_plane)
     }
 
-    /// A harness with another kind of control plane.
-    pub(crate) fn with(control_plane: impl FnOnce(MemoryControlPlane) -> MemoryControlPlane) -> Self {
-        let clock = ManualClock::new("2026-02-06T08:00:00Z".parse().expect("a moment"));
+    /// A harness with a configured control plane.
+    pub(crate) fn with_control_plane(control_plane: impl FnOnce(MemoryControlPlane) -> MemoryControlPlane) -> Self {
+        let clock = ManualClock::new("2026-02-06T08:00:00Z".parse().expect("a timestamp"));
         let shared = || Arc::new(clock.clone());
         let region_config = RegionConfig::new("subnet-1", ["sg-1"]);
         let harness = Self {
@@ -48,9 +48,9 @@ impl Harness {
             events: Arc::default(),
             policy: Policy {
                 regions: RegionConfigs::default()
-                    .with_region(HERE, region_config.clone())
-                    .with_region(ELSEWHERE, region_config)
-                    .with_default_region(HERE),
+                    .with_region(REGION, region_config.clone())
+                    .with_region(OTHER_REGION, region_config)
+                    .with_default_region(REGION),
                 ..Policy::default()
             },
             clock,
@@ -77,11 +77,11 @@ impl Harness {
 
     /// A worker created yesterday with an instance of its own. Its number is the last part of its address.
     pub(crate) fn worker(&self, number: u8, status: WorkerStatus, ec2: Ec2State) -> Worker {
-        self.worker_in(HERE, number, status, ec2)
+        self.worker_in(REGION, number, status, ec2)
     }
 
     pub(crate) fn worker_in(&self, region: &str, number: u8, status: WorkerStatus, ec2: Ec2State) -> Worker {
-        let yesterday: Timestamp = "2026-02-05T08:00:00Z".parse().expect("a moment");
+        let yesterday: Timestamp = "2026-02-05T08:00:00Z".parse().expect("a timestamp");
         let address = format!("10.0.0.{number}");
         let mut instance = Instance::new(format!("i-{number}").as_str(), ec2);
         instance.launched_at = Some(yesterday);
@@ -102,7 +102,7 @@ impl Harness {
         worker.notes.launched_at = Some(yesterday);
         self.cml.install(&address, system);
         self.control_plane.put_worker(worker.clone());
-        self.look(number)
+        self.record(number)
     }
 
     /// Adds a session to a worker.
@@ -112,17 +112,17 @@ impl Harness {
         self.control_plane.put_session(session);
     }
 
-    pub(crate) fn state_of_session(&self, id: &str) -> String {
-        self.control_plane.look_at_session(&id.into()).expect("it exists").state.to_string()
+    pub(crate) fn session_state(&self, id: &str) -> String {
+        self.control_plane.look_at_session(&id.into()).expect("an existing session").state.to_string()
     }
 
-    pub(crate) fn look(&self, number: u8) -> Worker {
-        self.control_plane.look(&worker_id(number)).expect("it exists")
+    pub(crate) fn record(&self, number: u8) -> Worker {
+        self.control_plane.look(&worker_id(number)).expect("an existing worker")
     }
 
     /// Reconciles the current record once.
     pub(crate) async fn reconcile(&self, reconciler: &Reconciler, number: u8) -> ReconcileResult {
-        reconciler.reconcile(&self.look(number)).await
+        reconciler.reconcile(&self.record(number)).await
     }
 
     pub(crate) fn starts(&self) -> usize {
@@ -140,7 +140,7 @@ impl Harness {
     pub(crate) fn ec2_state(&self, region: &str, number: u8) -> Ec2State {
         let id = format!("i-{number}");
         let found = self.compute.all(region).into_iter().find(|instance| instance.id.as_str() == id);
-        found.expect("it exists").state
+        found.expect("an existing instance").state
     }
 }
 

@@ -12,51 +12,51 @@ use lcm_sdk::workers::{Discovery, DiscoveryConfig, MetricsLoop, WorkerController
 use lcm_sdk::{CallFailure, DesiredStatus, Ec2State, FailureKind, WorkerStatus};
 use tokio::time::Instant;
 
-use super::harness::{ELSEWHERE, HERE, Harness, pass_time, worker_id};
+use super::harness::{Harness, OTHER_REGION, REGION, pass_time, worker_id};
 
-fn everywhere() -> DiscoveryConfig {
+fn both_regions() -> DiscoveryConfig {
     let filter = DiscoveryFilter::default().with_tag_key("lcm:worker_id");
-    DiscoveryConfig::default().with_regions([HERE, ELSEWHERE]).with_filter(filter)
+    DiscoveryConfig::default().with_regions([REGION, OTHER_REGION]).with_filter(filter)
 }
 
 fn controller(harness: &Harness, etcd: Arc<dyn Coordination>, config: WorkerControllerConfig) -> WorkerController {
     let config = config.without_discovery();
     WorkerController::new(harness.ports(), harness.policy.clone(), Some(etcd), config, Telemetry::default())
-        .expect("can be elected")
+        .expect("a valid configuration")
 }
 
 #[tokio::test(start_paused = true)]
 async fn worker_terminated_during_a_scan_is_not_resurrected() {
     let harness = Harness::new();
     harness.worker(1, WorkerStatus::Terminating, Ec2State::Running);
-    harness.compute.slow_down(ELSEWHERE, Duration::from_secs(60));
-    let discovery = Discovery::new(harness.reconciler(), everywhere(), |_| {});
-    let pass = tokio::spawn(async move { discovery.run_once().await });
+    harness.compute.slow_down(OTHER_REGION, Duration::from_secs(60));
+    let discovery = Discovery::new(harness.reconciler(), both_regions(), |_| {});
+    let run = tokio::spawn(async move { discovery.run_once().await });
     pass_time(5).await;
     // The first region is scanned; while the second one responds slowly, the worker is terminated.
-    harness.compute.set_state(HERE, &"i-1".into(), Ec2State::Terminated);
+    harness.compute.set_state(REGION, &"i-1".into(), Ec2State::Terminated);
     harness.control_plane.edit(&worker_id(1), |worker| worker.status = WorkerStatus::Terminated);
-    let report = pass.await.expect("no panic");
-    assert_eq!(harness.look(1).status, WorkerStatus::Terminated);
+    let report = run.await.expect("no panic");
+    assert_eq!(harness.record(1).status, WorkerStatus::Terminated);
     assert!(report.regions.iter().all(|region| region.resurrected.is_empty()), "{report:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn orphan_with_a_new_instance_is_kept_without_versions() {
-    let harness = Harness::with(|control_plane| control_plane.with_versions(Versions::NotKept));
+    let harness = Harness::with_control_plane(|control_plane| control_plane.with_versions(Versions::NotKept));
     harness.worker(1, WorkerStatus::Running, Ec2State::Running);
     harness.worker(2, WorkerStatus::Running, Ec2State::Running);
-    harness.compute.forget(HERE, &"i-1".into());
-    harness.compute.slow_down(HERE, Duration::from_secs(20));
-    let config = everywhere().with_regions([HERE]);
+    harness.compute.forget(REGION, &"i-1".into());
+    harness.compute.slow_down(REGION, Duration::from_secs(20));
+    let config = both_regions().with_regions([REGION]);
     let discovery = Discovery::new(harness.reconciler(), config, |_| {});
-    let pass = tokio::spawn(async move { discovery.run_once().await });
+    let run = tokio::spawn(async move { discovery.run_once().await });
     // The scan ends after twenty seconds, verification after forty.
     pass_time(30).await;
     harness.control_plane.edit(&worker_id(1), |worker| worker.ec2_instance_id = Some("i-9".into()));
-    let report = pass.await.expect("no panic");
+    let report = run.await.expect("no panic");
     assert_eq!(report.orphans_terminated(), 0);
-    assert_eq!(harness.look(1).status, WorkerStatus::Running);
+    assert_eq!(harness.record(1).status, WorkerStatus::Running);
 }
 
 #[tokio::test(start_paused = true)]
@@ -64,21 +64,21 @@ async fn dry_run_of_discovery_changes_nothing() {
     let harness = Harness::new();
     harness.worker(1, WorkerStatus::Running, Ec2State::Running);
     harness.worker(2, WorkerStatus::Running, Ec2State::Running);
-    harness.compute.forget(HERE, &"i-1".into());
+    harness.compute.forget(REGION, &"i-1".into());
     harness.worker(3, WorkerStatus::Terminated, Ec2State::Running);
-    harness.worker_in(ELSEWHERE, 4, WorkerStatus::Running, Ec2State::Running);
-    harness.compute.forget(ELSEWHERE, &"i-4".into());
-    let discovery = Discovery::new(harness.reconciler(), everywhere(), |worker| panic!("{worker} was enqueued"));
-    let plan = discovery.clone().only_in(vec![HERE.to_owned()]).dry_run().await;
+    harness.worker_in(OTHER_REGION, 4, WorkerStatus::Running, Ec2State::Running);
+    harness.compute.forget(OTHER_REGION, &"i-4".into());
+    let discovery = Discovery::new(harness.reconciler(), both_regions(), |worker| panic!("{worker} was enqueued"));
+    let plan = discovery.clone().only_in(vec![REGION.to_owned()]).dry_run().await;
     assert_eq!(plan.regions.len(), 1, "{plan:?}");
     let concluded: Vec<_> = plan.regions[0].verdicts.iter().map(|verdict| verdict.conclusion.as_str()).collect();
     assert_eq!(concluded, ["orphan"]);
     assert_eq!(plan.regions[0].resurrected, [worker_id(3)]);
-    assert_eq!((plan.orphans_terminated(), harness.look(1).status), (0, WorkerStatus::Running));
-    assert_eq!(harness.look(3).status, WorkerStatus::Terminated);
-    let real = discovery.only_in(vec![HERE.to_owned()]).run_once().await;
+    assert_eq!((plan.orphans_terminated(), harness.record(1).status), (0, WorkerStatus::Running));
+    assert_eq!(harness.record(3).status, WorkerStatus::Terminated);
+    let real = discovery.only_in(vec![REGION.to_owned()]).run_once().await;
     assert_eq!(real.regions[0].terminated, [worker_id(1)]);
-    assert_eq!(harness.look(4).status, WorkerStatus::Running, "the region was not selected");
+    assert_eq!(harness.record(4).status, WorkerStatus::Running, "the region was not selected");
 }
 
 #[tokio::test(start_paused = true)]
@@ -86,16 +86,16 @@ async fn delayed_metrics_are_not_reported_after_the_lease() {
     let harness = Harness::new();
     harness.worker(1, WorkerStatus::Running, Ec2State::Running);
     harness.worker(2, WorkerStatus::Stopped, Ec2State::Stopped);
-    let (leadership, keeper) = LeaderLease::new(7, Instant::now() + Duration::from_secs(600));
+    let (lease, keeper) = LeaderLease::new(7, Instant::now() + Duration::from_secs(600));
     let reconciler = harness.reconciler();
-    let metrics = MetricsLoop::new(reconciler.with_lease(leadership), Duration::from_secs(60));
+    let metrics = MetricsLoop::new(reconciler.with_lease(lease), Duration::from_secs(60));
     // A reconcile of the same worker takes a minute.
-    harness.compute.slow_down(HERE, Duration::from_secs(60));
-    let worker = harness.look(1);
-    let (_pass, (), report) = tokio::join!(
+    harness.compute.slow_down(REGION, Duration::from_secs(60));
+    let worker = harness.record(1);
+    let (_result, (), report) = tokio::join!(
         reconciler.reconcile(&worker),
         async {
-            harness.compute.slow_down(HERE, Duration::ZERO);
+            harness.compute.slow_down(REGION, Duration::ZERO);
             tokio::time::sleep(Duration::from_secs(30)).await;
             keeper.end();
         },
@@ -170,7 +170,7 @@ async fn late_watch_lists_missed_changes() {
     harness.control_plane.edit(&worker_id(1), |worker| worker.desired_status = Some(DesiredStatus::Running));
     // The watch may have given up by now. It is revived without polling, and the first listing fails.
     pass_time(300).await;
-    assert_eq!(harness.look(1).status, WorkerStatus::Stopped, "the change is not known yet");
+    assert_eq!(harness.record(1).status, WorkerStatus::Stopped, "the change is not known yet");
     let away = CallFailure::new(FailureKind::Unreachable, "unreachable");
     harness.control_plane.plan("workers", Fault::Fail(away));
     etcd.is_open.store(true, Ordering::Release);

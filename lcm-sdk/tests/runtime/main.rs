@@ -1,7 +1,10 @@
-//! Controller, reconciler and loops through their public API, on paused time and in-memory ports.
+//! Controller, reconciler, loops, settings and admin server through their public API.
 
+#[cfg(feature = "admin")]
+mod admin;
 mod controller;
 mod harness;
 mod loops;
-mod passes;
+mod reconciles;
+mod settings;
 mod shards;

@@ -16,19 +16,19 @@ use lcm_sdk::workers::{Discovery, DiscoveryConfig, MetricsLoop, WorkerController
 use lcm_sdk::{CallFailure, DesiredStatus, Ec2State, Instance, WorkerStatus};
 use parking_lot::Mutex;
 
-use super::harness::{HERE, Harness, pass_time};
+use super::harness::{Harness, REGION, pass_time};
 
 /// Members that lead shards of one fleet.
 async fn members(count: usize, shards: usize) -> Vec<ShardedHandle> {
     let etcd = MemoryCoordination::new();
-    let shards = Shards::new(shards).expect("a good number");
+    let shards = Shards::new(shards).expect("a valid number of shards");
     let mut members = Vec::new();
     for number in 0..count {
         let config = ElectionConfig::default().with_identity(format!("m-{number}"));
         let client = Arc::new(etcd.another_client());
         let (election, handle) =
             ShardedElection::new(client, config, shards, Duration::from_secs(30), Telemetry::default())
-                .expect("an election that works");
+                .expect("a valid configuration");
         tokio::spawn(election.run(Shutdown::new()));
         members.push(handle);
     }
@@ -37,13 +37,13 @@ async fn members(count: usize, shards: usize) -> Vec<ShardedHandle> {
     members
 }
 
-fn here() -> DiscoveryConfig {
+fn one_region() -> DiscoveryConfig {
     let filter = DiscoveryFilter::default().with_tag_key("lcm:worker_id");
-    DiscoveryConfig::default().with_regions([HERE]).with_filter(filter)
+    DiscoveryConfig::default().with_regions([REGION]).with_filter(filter)
 }
 
 fn discovery(harness: &Harness, ownership: &ShardOwnership) -> Discovery {
-    Discovery::new(harness.reconciler(), here(), |_| {}).restricted_to(ownership.clone())
+    Discovery::new(harness.reconciler(), one_region(), |_| {}).restricted_to(ownership.clone())
 }
 
 /// ADR-014's case, shared: 13 records, 3 instances.
@@ -51,10 +51,10 @@ fn discovery(harness: &Harness, ownership: &ShardOwnership) -> Discovery {
 async fn members_mark_only_orphans_they_own() {
     let harness = Harness::new();
     (1..=13).for_each(|number| drop(harness.worker(number, WorkerStatus::Running, Ec2State::Running)));
-    (4..=13).for_each(|number| harness.compute.forget(HERE, &format!("i-{number}").as_str().into()));
-    let stranger = Instance::new("i-99", Ec2State::Running);
+    (4..=13).for_each(|number| harness.compute.forget(REGION, &format!("i-{number}").as_str().into()));
+    let unmanaged = Instance::new("i-99", Ec2State::Running);
     let tags = BTreeMap::from([("lcm:worker_id".to_owned(), "another-worker".to_owned())]);
-    harness.compute.put(HERE, Instance { tags, ..stranger });
+    harness.compute.put(REGION, Instance { tags, ..unmanaged });
     let ownerships: Vec<_> = members(3, 8).await.iter().map(ShardedHandle::ownership).collect();
     let mut terminated = Vec::new();
     let mut imported = 0;
@@ -69,9 +69,9 @@ async fn members_mark_only_orphans_they_own() {
     terminated.sort_unstable();
     let mut orphans: Vec<_> = (4..=13).map(|number| format!("w-{number}")).collect();
     orphans.sort_unstable();
-    assert_eq!(terminated, orphans, "each once, by its owner");
+    assert_eq!(terminated, orphans, "each is terminated once, by its owner");
     assert_eq!(imported, 1, "an instance without a record belongs to the region");
-    (1..=3).for_each(|number| assert_eq!(harness.look(number).status, WorkerStatus::Running));
+    (1..=3).for_each(|number| assert_eq!(harness.record(number).status, WorkerStatus::Running));
 }
 
 #[tokio::test(start_paused = true)]
@@ -79,13 +79,13 @@ async fn region_is_frozen_by_the_records_of_all_shards() {
     let harness = Harness::new();
     // Three records over eight shards: hardly any member owns enough to freeze a region.
     (1..=3).for_each(|number| drop(harness.worker(number, WorkerStatus::Running, Ec2State::Running)));
-    (1..=3).for_each(|number| harness.compute.forget(HERE, &format!("i-{number}").as_str().into()));
+    (1..=3).for_each(|number| harness.compute.forget(REGION, &format!("i-{number}").as_str().into()));
     let ownerships: Vec<_> = members(3, 8).await.iter().map(ShardedHandle::ownership).collect();
     for ownership in &ownerships {
         let report = discovery(&harness, ownership).run_once().await;
         assert_eq!(report.orphans_terminated(), 0, "{report:?}");
     }
-    (1..=3).for_each(|number| assert_eq!(harness.look(number).status, WorkerStatus::Running));
+    (1..=3).for_each(|number| assert_eq!(harness.record(number).status, WorkerStatus::Running));
     let frozen = harness.events.kinds().iter().filter(|kind| kind.contains("frozen")).count();
     assert_eq!(frozen, 1, "announced once");
 }
@@ -94,12 +94,12 @@ async fn region_is_frozen_by_the_records_of_all_shards() {
 async fn metrics_of_a_worker_are_collected_by_one_member() {
     let harness = Harness::new();
     (1..=12).for_each(|number| drop(harness.worker(number, WorkerStatus::Running, Ec2State::Running)));
-    let mut looked_at = 0;
+    let mut collected = 0;
     for member in &members(3, 8).await {
         let metrics = MetricsLoop::new(harness.reconciler(), Duration::from_secs(60)).restricted_to(member.ownership());
-        looked_at += metrics.run_once().await.expect("it can be listed").workers;
+        collected += metrics.run_once().await.expect("listed workers").workers;
     }
-    assert_eq!(looked_at, 12);
+    assert_eq!(collected, 12);
 }
 
 /// All members count a fleet with spare workers at the same time.
@@ -118,13 +118,13 @@ async fn members_together_keep_the_minimum_of_workers() {
     let mut controllers = Vec::new();
     for number in 0..4 {
         let config = WorkerControllerConfig::default()
-            .with_shards(Shards::new(8).expect("a good number"))
+            .with_shards(Shards::new(8).expect("a valid number of shards"))
             .with_election(ElectionConfig::default().with_identity(format!("m-{number}")))
             .without_discovery();
         let client = Arc::new(etcd.another_client());
         let controller =
             WorkerController::new(harness.ports(), harness.policy.clone(), Some(client), config, Telemetry::default())
-                .expect("can be elected");
+                .expect("a valid configuration");
         let (running, shutdown) = (controller.clone(), shutdown.clone());
         tokio::spawn(async move { running.run(&shutdown).await });
         controllers.push(controller);
@@ -134,8 +134,8 @@ async fn members_together_keep_the_minimum_of_workers() {
         harness.clock.advance(Duration::from_secs(30));
         pass_time(30).await;
     }
-    let in_service = (1..=8).filter(|number| harness.look(*number).status == WorkerStatus::Running).count();
-    assert_eq!(in_service, 3, "five were stopped, and no more");
+    let running = (1..=8).filter(|number| harness.record(*number).status == WorkerStatus::Running).count();
+    assert_eq!(running, 3, "five were stopped");
     shutdown.request();
 }
 
@@ -173,7 +173,7 @@ async fn runner_reconciles_owned_resources_only() {
             Runner::with_ownership(resource, member.ownership(), ControllerConfig::default(), Telemetry::default());
         let shutdown = Shutdown::new();
         let sweeping = async {
-            let report = controller.sweep(Duration::from_secs(60)).await.expect("it can be listed");
+            let report = controller.sweep(Duration::from_secs(60)).await.expect("listed workers");
             assert!(report.is_complete());
             shutdown.request();
         };
@@ -183,5 +183,5 @@ async fn runner_reconciles_owned_resources_only() {
     seen.sort_unstable();
     let mut all: Vec<_> = (0..40).map(|number| format!("r-{number}")).collect();
     all.sort_unstable();
-    assert_eq!(seen, all, "each once");
+    assert_eq!(seen, all, "each is reconciled once");
 }

@@ -11,7 +11,7 @@ use lcm_sdk::workers::{ReadWorker, WorkerFleet};
 use lcm_sdk::{CallFailure, DesiredStatus, Ec2State, FailureKind, Instance, Outcome, WorkerStatus};
 use tokio::time::Instant;
 
-use super::harness::{ELSEWHERE, HERE, Harness, pass_time, worker_id};
+use super::harness::{Harness, OTHER_REGION, REGION, pass_time, worker_id};
 
 fn read_now(worker: lcm_sdk::Worker) -> ReadWorker {
     ReadWorker { worker, read_at: Instant::now() }
@@ -20,11 +20,11 @@ fn read_now(worker: lcm_sdk::Worker) -> ReadWorker {
 #[tokio::test(start_paused = true)]
 async fn waiting_reconcile_reads_the_record_again() {
     // Without versions a changed record causes no conflict.
-    let harness = Harness::with(|control_plane| control_plane.with_versions(Versions::NotKept));
+    let harness = Harness::with_control_plane(|control_plane| control_plane.with_versions(Versions::NotKept));
     harness.worker(1, WorkerStatus::Stopped, Ec2State::Stopped);
     harness.control_plane.edit(&worker_id(1), |worker| worker.desired_status = Some(DesiredStatus::Running));
-    harness.compute.slow_down(HERE, Duration::from_secs(5));
-    let (reconciler, worker) = (harness.reconciler(), harness.look(1));
+    harness.compute.slow_down(REGION, Duration::from_secs(5));
+    let (reconciler, worker) = (harness.reconciler(), harness.record(1));
     let (first, second) = tokio::join!(reconciler.reconcile(&worker), reconciler.reconcile(&worker));
     assert_eq!((first.from_status, first.to_status), (WorkerStatus::Stopped, WorkerStatus::Starting));
     assert_eq!(second.from_status, WorkerStatus::Starting);
@@ -34,8 +34,8 @@ async fn waiting_reconcile_reads_the_record_again() {
 #[tokio::test(start_paused = true)]
 async fn outdated_record_is_read_again_before_effects() {
     let harness = Harness::new();
-    harness.worker_in(ELSEWHERE, 1, WorkerStatus::Running, Ec2State::Running);
-    harness.compute.slow_down(ELSEWHERE, Duration::from_secs(60));
+    harness.worker_in(OTHER_REGION, 1, WorkerStatus::Running, Ec2State::Running);
+    harness.compute.slow_down(OTHER_REGION, Duration::from_secs(60));
     harness.worker(2, WorkerStatus::Draining, Ec2State::Running);
     harness.session("s-1", "running", 2);
     harness.control_plane.edit(&worker_id(2), |worker| {
@@ -62,8 +62,8 @@ async fn outdated_record_is_read_again_before_effects() {
     });
     pass_time(120).await;
     assert!(controller.resource("w-2").is_some_and(|state| state.last.is_some()), "it was reconciled");
-    assert_eq!(harness.state_of_session("s-1"), "running");
-    assert_eq!((harness.look(2).status, harness.stops()), (WorkerStatus::Running, 0));
+    assert_eq!(harness.session_state("s-1"), "running");
+    assert_eq!((harness.record(2).status, harness.stops()), (WorkerStatus::Running, 0));
     shutdown.request();
     pass_time(90).await;
     assert!(running.is_finished());
@@ -74,12 +74,12 @@ async fn nothing_is_written_without_a_valid_lease() {
     let harness = Harness::new();
     harness.worker(1, WorkerStatus::Running, Ec2State::Terminated);
     harness.session("s-1", "running", 1);
-    let (leadership, keeper) = LeaderLease::new(7, Instant::now() + Duration::from_secs(10));
+    let (lease, keeper) = LeaderLease::new(7, Instant::now() + Duration::from_secs(10));
     keeper.end();
-    let result = harness.reconcile(&harness.reconciler().with_lease(leadership), 1).await;
+    let result = harness.reconcile(&harness.reconciler().with_lease(lease), 1).await;
     assert_eq!(result.outcome, Outcome::Retry, "{}", result.reason);
-    assert_eq!(harness.look(1).status, WorkerStatus::Running);
-    assert_eq!(harness.state_of_session("s-1"), "running");
+    assert_eq!(harness.record(1).status, WorkerStatus::Running);
+    assert_eq!(harness.session_state("s-1"), "running");
 }
 
 #[tokio::test(start_paused = true)]
@@ -87,13 +87,13 @@ async fn call_that_outlives_the_lease_is_not_sent() {
     let harness = Harness::new();
     harness.worker(1, WorkerStatus::Stopping, Ec2State::Running);
     harness.control_plane.edit(&worker_id(1), |worker| worker.desired_status = Some(DesiredStatus::Stopped));
-    harness.compute.slow_down(HERE, Duration::from_secs(20));
-    let (leadership, _keeper) = LeaderLease::new(7, Instant::now() + Duration::from_secs(30));
+    harness.compute.slow_down(REGION, Duration::from_secs(20));
+    let (lease, _keeper) = LeaderLease::new(7, Instant::now() + Duration::from_secs(30));
     // Observing takes twenty of the thirty seconds, and stopping would take another twenty.
-    let result = harness.reconcile(&harness.reconciler().with_lease(leadership), 1).await;
+    let result = harness.reconcile(&harness.reconciler().with_lease(lease), 1).await;
     assert_eq!(result.outcome, Outcome::Retry, "{}", result.reason);
     pass_time(60).await;
-    assert_eq!(harness.ec2_state(HERE, 1), Ec2State::Running);
+    assert_eq!(harness.ec2_state(REGION, 1), Ec2State::Running);
 }
 
 #[tokio::test(start_paused = true)]
@@ -104,10 +104,10 @@ async fn dry_run_does_not_turn_a_change_into_an_echo() {
     let reconciler = harness.reconciler();
     let fleet = WorkerFleet::new(reconciler.clone(), Mode::Real);
     assert_eq!(harness.reconcile(&reconciler, 1).await.to_status, WorkerStatus::Starting);
-    assert!(fleet.is_echo(&read_now(harness.look(1))));
+    assert!(fleet.is_echo(&read_now(harness.record(1))));
     harness.control_plane.edit(&worker_id(1), |worker| worker.desired_status = Some(DesiredStatus::Stopped));
-    let _planned = reconciler.dry_run(&harness.look(1)).await;
-    assert!(!fleet.is_echo(&read_now(harness.look(1))), "the change is not applied yet");
+    let _planned = reconciler.dry_run(&harness.record(1)).await;
+    assert!(!fleet.is_echo(&read_now(harness.record(1))), "the change is not applied yet");
 }
 
 #[tokio::test(start_paused = true)]
@@ -116,17 +116,17 @@ async fn cached_describe_of_a_former_instance_is_ignored() {
     for number in [1, 2] {
         harness.worker(number, WorkerStatus::Running, Ec2State::Running);
     }
-    harness.compute.forget(HERE, &"i-1".into());
+    harness.compute.forget(REGION, &"i-1".into());
     let reconciler = harness.reconciler();
     let fleet = WorkerFleet::new(reconciler.clone(), Mode::Real);
-    fleet.prepare(&[read_now(harness.look(1)), read_now(harness.look(2))]).await;
+    fleet.prepare(&[read_now(harness.record(1)), read_now(harness.record(2))]).await;
     // The worker gets another instance, which runs.
     let mut successor = Instance::new("i-9", Ec2State::Running);
     successor.private_ip = Some("10.0.0.1".to_owned());
-    harness.compute.put(HERE, successor);
+    harness.compute.put(REGION, successor);
     harness.control_plane.edit(&worker_id(1), |worker| worker.ec2_instance_id = Some("i-9".into()));
     assert_eq!(harness.reconcile(&reconciler, 1).await.to_status, WorkerStatus::Running);
-    assert_eq!(harness.look(1).status, WorkerStatus::Running);
+    assert_eq!(harness.record(1).status, WorkerStatus::Running);
 }
 
 #[tokio::test(start_paused = true)]
@@ -141,7 +141,7 @@ async fn stopped_worker_no_longer_counts_for_the_minimum() {
     let reconciler = harness.reconciler();
     let first = harness.reconcile(&reconciler, 1).await;
     assert_ne!(first.to_status, WorkerStatus::Running, "{}: {first:?}", first.reason);
-    harness.compute.set_state(HERE, &"i-2".into(), Ec2State::Terminated);
+    harness.compute.set_state(REGION, &"i-2".into(), Ec2State::Terminated);
     assert_eq!(harness.reconcile(&reconciler, 2).await.to_status, WorkerStatus::Terminated);
     let third = harness.reconcile(&reconciler, 3).await;
     assert_eq!(third.to_status, WorkerStatus::Running, "only two are left: {}", third.reason);
@@ -161,8 +161,8 @@ async fn throttled_handback_does_not_end_a_session() {
     let reconciler = harness.reconciler();
     let result = harness.reconcile(&reconciler, 1).await;
     assert_eq!(result.outcome, Outcome::Retry, "{}", result.reason);
-    assert_eq!(harness.state_of_session("s-1"), "scheduled");
-    assert_eq!(harness.look(1).status, WorkerStatus::Draining);
+    assert_eq!(harness.session_state("s-1"), "scheduled");
+    assert_eq!(harness.record(1).status, WorkerStatus::Draining);
     let _again = harness.reconcile(&reconciler, 1).await;
-    assert_eq!(harness.state_of_session("s-1"), "pending", "handed back");
+    assert_eq!(harness.session_state("s-1"), "pending", "handed back");
 }

@@ -1,7 +1,5 @@
 //! Tests of the admin server over real sockets, with a controller of fixed data.
 
-#![cfg(feature = "admin")]
-
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -67,7 +65,7 @@ impl AdminSource for Controller {
             last_outcome: (retry_count > 0).then(|| LastOutcome {
                 outcome: Outcome::Retry,
                 reason_code: "ec2_unknown".to_owned(),
-                reason: "EC2 did not answer".to_owned(),
+                reason: "EC2 did not respond".to_owned(),
                 at: timestamp(),
             }),
         };
@@ -216,7 +214,7 @@ async fn resources_can_be_filtered_and_limited() {
         running.get("/admin/resources/w-2").await.json(),
         json!({
             "resource_id": "w-2", "status": "FAILED", "retry_count": 4, "next_retry_at": at, "last_reconciled_at": null,
-            "last_outcome": {"outcome": "retry", "reason_code": "ec2_unknown", "reason": "EC2 did not answer", "at": at},
+            "last_outcome": {"outcome": "retry", "reason_code": "ec2_unknown", "reason": "EC2 did not respond", "at": at},
         })
     );
     assert_eq!(running.get("/admin/resources/w%2F3%20%C3%A9").await.json()["status"], "IN_PROGRESS");

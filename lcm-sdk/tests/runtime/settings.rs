@@ -1,7 +1,5 @@
 //! Tests of the public settings API: values, errors, warnings and the reference.
 
-#![cfg(feature = "runtime")]
-
 use std::collections::BTreeMap;
 use std::path::Path;
 
