@@ -1,5 +1,8 @@
 //! Tests with ten thousand resources and a thousand concurrent clients, over sockets.
 
+#[expect(dead_code, reason = "parts are used by other tests only")]
+mod support;
+
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,6 +15,8 @@ use tokio::net::TcpStream;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
+use self::support::max_clients;
+
 /// Number of instances, keys and records.
 const MANY: usize = 10_000;
 /// Timeout of each step, long enough for a busy machine.
@@ -23,16 +28,6 @@ async fn start() -> FakeCloud {
 
 async fn with_timeout<T>(step: &str, work: impl Future<Output = T>) -> T {
     tokio::time::timeout(TIMEOUT, work).await.unwrap_or_else(|_| panic!("timeout: {step}"))
-}
-
-/// Returns the number of clients with this many sockets each that the file limit allows, up to 1,000.
-fn max_clients(sockets_each: usize) -> usize {
-    let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
-    let line = limits.lines().find(|line| line.starts_with("Max open files"));
-    let max_files = line.and_then(|line| line.split_whitespace().nth(3)?.parse::<usize>().ok()).unwrap_or(1024);
-    let clients = (max_files.saturating_sub(600) / sockets_each).min(1000);
-    assert!(clients >= 50, "the limit of {max_files} open files is too low: raise `ulimit -n`");
-    clients
 }
 
 fn http() -> reqwest::Client {

@@ -190,3 +190,13 @@ pub(crate) async fn eventually(condition: impl Fn() -> bool) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
+
+/// Returns the number of clients with this many sockets each that the file limit allows, up to 1,000.
+pub(crate) fn max_clients(sockets_each: usize) -> usize {
+    let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    let line = limits.lines().find(|line| line.starts_with("Max open files"));
+    let max_files = line.and_then(|line| line.split_whitespace().nth(3)?.parse::<usize>().ok()).unwrap_or(1024);
+    let clients = (max_files.saturating_sub(600) / sockets_each).min(1000);
+    assert!(clients >= 50, "the limit of {max_files} open files is too low: raise `ulimit -n`");
+    clients
+}
