@@ -15,7 +15,7 @@ pub(crate) struct Bridge {
 }
 
 enum Begun<T, R> {
-    Answered(Result<T, CallFailure>),
+    Returned(Result<T, CallFailure>),
     Awaiting(CancelOnDrop, R),
 }
 
@@ -33,34 +33,34 @@ impl Bridge {
     }
 
     /// Returns a bridge to an object that this port returned, which must implement a protocol.
-    pub(crate) fn beside(&self, given: &Bound<'_, PyAny>, protocol: &str) -> PyResult<Self> {
+    pub(crate) fn wrap(&self, given: &Bound<'_, PyAny>, protocol: &str) -> PyResult<Self> {
         let required = given.py().import("lcm.ports")?.getattr(protocol)?;
-        Self::new(&self.bridge.bind(given.py()).call_method1("beside", (given, required))?)
+        Self::new(&self.bridge.bind(given.py()).call_method1("wrap", (given, required))?)
     }
 
     /// Returns another reference to the same port.
     ///
     /// # Errors
-    /// Any exception while the interpreter shuts down.
-    pub(crate) fn again(&self) -> Result<Self, CallFailure> {
-        Python::try_attach(|py| Self { bridge: self.bridge.clone_ref(py) }).ok_or_else(gone)
+    /// A failure while the interpreter shuts down.
+    pub(crate) fn try_clone(&self) -> Result<Self, CallFailure> {
+        Python::try_attach(|py| Self { bridge: self.bridge.clone_ref(py) }).ok_or_else(shutting_down)
     }
 
     /// Calls a method that changes nothing and parses its result. An exception is a failure.
     ///
     /// # Cancel safety
     /// Dropping the future cancels the coroutine; a plain method runs to its end.
-    pub(crate) async fn ask<T, A, R>(&self, method: &'static str, arguments: A, read: R) -> Result<T, CallFailure>
+    pub(crate) async fn call<T, A, R>(&self, method: &'static str, arguments: A, read: R) -> Result<T, CallFailure>
     where
         T: Send + 'static,
         A: for<'py> FnOnce(Python<'py>) -> PyResult<Bound<'py, PyTuple>> + Send + 'static,
         R: FnOnce(&Bound<'_, PyAny>) -> PyResult<T> + Send + 'static,
     {
-        self.order(method, Fence::default(), arguments, read).await
+        self.call_fenced(method, Fence::default(), arguments, read).await
     }
 
-    /// Calls a method with the fencing token of a leader. Otherwise like [`Bridge::ask`].
-    pub(crate) async fn order<T, A, R>(
+    /// Calls a method with the fencing token of a leader. Otherwise like [`Bridge::call`].
+    pub(crate) async fn call_fenced<T, A, R>(
         &self,
         method: &'static str,
         fence: Fence,
@@ -72,24 +72,26 @@ impl Bridge {
         A: for<'py> FnOnce(Python<'py>) -> PyResult<Bound<'py, PyTuple>> + Send + 'static,
         R: FnOnce(&Bound<'_, PyAny>) -> PyResult<T> + Send + 'static,
     {
-        let Self { bridge } = self.again()?;
+        let Self { bridge } = self.try_clone()?;
         // On a blocking thread: a plain method may block, and so may the wait for the interpreter.
         let begun = blocking(move |py| {
             let begin = |arguments| bridge.bind(py).call_method1("begin", (method, arguments, fence.0));
             let begun = arguments(py).and_then(begin);
             match begun.and_then(|begun| begun.extract::<(bool, Bound<'_, PyAny>)>()) {
                 Ok((true, future)) => Begun::Awaiting(CancelOnDrop(Some(future.unbind())), read),
-                Ok((false, answer)) => Begun::Answered(read(&answer).map_err(|error| nonsense(py, method, error))),
-                Err(error) => Begun::Answered(Err(raised(py, method, error))),
+                Ok((false, result)) => {
+                    Begun::Returned(read(&result).map_err(|error| invalid_result(py, method, error)))
+                }
+                Err(error) => Begun::Returned(Err(raised(py, method, error))),
             }
         });
         match begun.await? {
-            Begun::Answered(answer) => answer,
+            Begun::Returned(result) => result,
             Begun::Awaiting(future, read) => {
-                let future = finished(future).await?;
+                let future = wait_for(future).await?;
                 blocking(move |py| {
-                    let answer = future.bind(py).call_method0("result").map_err(|error| raised(py, method, error))?;
-                    read(&answer).map_err(|error| nonsense(py, method, error))
+                    let result = future.bind(py).call_method0("result").map_err(|error| raised(py, method, error))?;
+                    read(&result).map_err(|error| invalid_result(py, method, error))
                 })
                 .await?
             }
@@ -98,22 +100,22 @@ impl Bridge {
 }
 
 /// Waits for a `concurrent.futures.Future`, and cancels it when this future is dropped.
-async fn finished(mut future: CancelOnDrop) -> Result<Py<PyAny>, CallFailure> {
-    let (tell, told) = oneshot::channel();
-    let tell = Mutex::new(Some(tell));
+async fn wait_for(mut future: CancelOnDrop) -> Result<Py<PyAny>, CallFailure> {
+    let (sender, receiver) = oneshot::channel();
+    let sender = Mutex::new(Some(sender));
     Python::try_attach(|py| {
         let done = PyCFunction::new_closure(py, None, None, move |_, _| {
-            if let Some(tell) = tell.lock().take() {
+            if let Some(sender) = sender.lock().take() {
                 // The receiver may have been dropped.
-                let _ = tell.send(());
+                let _ = sender.send(());
             }
         })?;
         future.0.as_ref().map_or(Ok(()), |future| future.call_method1(py, "add_done_callback", (done,)).map(drop))
     })
-    .ok_or_else(gone)?
+    .ok_or_else(shutting_down)?
     .map_err(|error| CallFailure::new(FailureKind::Unclear, error.to_string()))?;
-    told.await.map_err(|_| gone())?;
-    future.0.take().ok_or_else(gone)
+    receiver.await.map_err(|_| shutting_down())?;
+    future.0.take().ok_or_else(shutting_down)
 }
 
 /// A Python future whose coroutine is canceled on drop.
@@ -129,7 +131,7 @@ impl Drop for CancelOnDrop {
 
 async fn blocking<T: Send + 'static>(act: impl FnOnce(Python<'_>) -> T + Send + 'static) -> Result<T, CallFailure> {
     let done = tokio::task::spawn_blocking(move || Python::try_attach(act)).await;
-    done.ok().flatten().ok_or_else(gone)
+    done.ok().flatten().ok_or_else(shutting_down)
 }
 
 /// Converts an exception. A `PortError` carries its kind; any other exception is unclear: the call may have had an effect.
@@ -151,7 +153,7 @@ fn raised(py: Python<'_>, method: &str, error: PyErr) -> CallFailure {
 }
 
 /// A result that cannot be parsed. The call may have had an effect.
-fn nonsense(py: Python<'_>, method: &str, error: PyErr) -> CallFailure {
+fn invalid_result(py: Python<'_>, method: &str, error: PyErr) -> CallFailure {
     let failure = CallFailure::new(FailureKind::Unparsable, text(error.value(py)));
     tracing::debug!(target: "lcm::ports", method, "a port written in Python returned an invalid result");
     failure.caused_by(error)
@@ -161,6 +163,6 @@ fn text(value: &Bound<'_, PyAny>) -> String {
     value.str().map_or_else(|_| String::new(), |text| text.to_string())
 }
 
-fn gone() -> CallFailure {
+fn shutting_down() -> CallFailure {
     CallFailure::new(FailureKind::Unclear, "Python is shutting down")
 }

@@ -17,38 +17,38 @@ use crate::python::{cml_target_class, secret_class};
 pub(crate) struct PythonCml(pub(crate) Bridge);
 
 impl PythonCml {
-    async fn ask<T: Send + 'static>(
+    async fn call<T: Send + 'static>(
         &self,
         method: &'static str,
         at: &CmlTarget,
         read: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T> + Send + 'static,
     ) -> Result<T, CallFailure> {
         let target = at.clone();
-        let answer = self.0.ask(method, move |py| tuple(py, (target_to_python(py, &target)?,)), read).await;
-        answer.map_err(|failure| scrubbed(failure, &[&at.password]))
+        let result = self.0.call(method, move |py| tuple(py, (target_to_python(py, &target)?,)), read).await;
+        result.map_err(|failure| scrubbed(failure, &[&at.password]))
     }
 
     async fn submit(&self, method: &'static str, at: &CmlTarget, token: &Secret) -> Result<(), CallFailure> {
         let (target, secret) = (at.clone(), token.clone());
         let secret = move |py: Python<'_>| secret_class(py)?.call1((secret.expose(),)).map(Bound::unbind);
-        let answer =
-            self.0.ask(method, move |py| tuple(py, (target_to_python(py, &target)?, secret(py)?)), nothing).await;
-        answer.map_err(|failure| scrubbed(failure, &[&at.password, token]))
+        let result =
+            self.0.call(method, move |py| tuple(py, (target_to_python(py, &target)?, secret(py)?)), nothing).await;
+        result.map_err(|failure| scrubbed(failure, &[&at.password, token]))
     }
 }
 
 #[async_trait]
 impl Cml for PythonCml {
     async fn system(&self, at: &CmlTarget) -> Result<CmlMetrics, CallFailure> {
-        self.ask("system", at, |told| read_cml_metrics(told, "system")).await
+        self.call("system", at, |result| read_cml_metrics(result, "system")).await
     }
 
     async fn telemetry(&self, at: &CmlTarget) -> Result<Vec<Value>, CallFailure> {
-        self.ask("telemetry", at, |told| read_list(told, "telemetry", to_value)).await
+        self.call("telemetry", at, |result| read_list(result, "telemetry", to_value)).await
     }
 
     async fn registration(&self, at: &CmlTarget) -> Result<RegistrationStatus, CallFailure> {
-        self.ask("registration", at, |told| read_registration(told, "registration")).await
+        self.call("registration", at, |result| read_registration(result, "registration")).await
     }
 
     async fn register(&self, at: &CmlTarget, token: &Secret) -> Result<(), CallFailure> {
@@ -60,7 +60,7 @@ impl Cml for PythonCml {
     }
 
     async fn deregister(&self, at: &CmlTarget) -> Result<(), CallFailure> {
-        self.ask("deregister", at, nothing).await
+        self.call("deregister", at, nothing).await
     }
 }
 

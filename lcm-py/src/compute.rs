@@ -21,21 +21,21 @@ impl Compute for PythonCompute {
         let (region, names) = (region.to_owned(), ids.iter().map(ToString::to_string).collect::<Vec<_>>());
         let wanted = names.clone();
         let one = |given: &Bound<'_, PyAny>, id: &str| Ok(Instance { id: id.into(), ..read_instance(given, id)? });
-        let read = move |told: &Bound<'_, PyAny>| by_id(told, &wanted, "instances", one);
-        let answers = self.0.ask("instances", move |py| tuple(py, (region, names)), read).await;
-        answers.unwrap_or_else(|failure| vec![Lookup::Unknown(failure); ids.len()])
+        let read = move |result: &Bound<'_, PyAny>| by_id(result, &wanted, "instances", one);
+        let lookups = self.0.call("instances", move |py| tuple(py, (region, names)), read).await;
+        lookups.unwrap_or_else(|failure| vec![Lookup::Unknown(failure); ids.len()])
     }
 
     async fn tagged(&self, region: &str, worker: &WorkerId) -> Result<Vec<Instance>, CallFailure> {
         let (region, worker) = (region.to_owned(), worker.to_string());
-        let read = |told: &Bound<'_, PyAny>| read_list(told, "tagged", read_named_instance);
-        self.0.ask("tagged", move |py| tuple(py, (region, worker)), read).await
+        let read = |result: &Bound<'_, PyAny>| read_list(result, "tagged", read_named_instance);
+        self.0.call("tagged", move |py| tuple(py, (region, worker)), read).await
     }
 
     async fn images(&self, region: &str, pattern: &str) -> Result<Vec<Image>, CallFailure> {
         let (region, pattern) = (region.to_owned(), pattern.to_owned());
-        let read = |told: &Bound<'_, PyAny>| read_list(told, "images", read_image);
-        self.0.ask("images", move |py| tuple(py, (region, pattern)), read).await
+        let read = |result: &Bound<'_, PyAny>| read_list(result, "images", read_image);
+        self.0.call("images", move |py| tuple(py, (region, pattern)), read).await
     }
 
     async fn scan(&self, region: &str, filter: &DiscoveryFilter) -> Scan {
@@ -45,9 +45,9 @@ impl Compute for PythonCompute {
             return Scan { region: region.to_owned(), instances: Vec::new(), completeness };
         }
         let (here, filter) = (region.to_owned(), filter.clone());
-        let read = |told: &Bound<'_, PyAny>| read_list(told, "scan", read_named_instance);
+        let read = |result: &Bound<'_, PyAny>| read_list(result, "scan", read_named_instance);
         let arguments = (here, filter.ami_name_pattern, filter.tags);
-        let (instances, completeness) = match self.0.ask("scan", move |py| tuple(py, arguments), read).await {
+        let (instances, completeness) = match self.0.call("scan", move |py| tuple(py, arguments), read).await {
             Ok(instances) => (instances, Completeness::Complete),
             Err(failure) => (Vec::new(), Completeness::Partial(failure)),
         };
@@ -57,33 +57,33 @@ impl Compute for PythonCompute {
     async fn sees_subnet(&self, region: &str, subnet_id: &str) -> Result<bool, CallFailure> {
         let (region, subnet) = (region.to_owned(), subnet_id.to_owned());
         self.0
-            .ask(
+            .call(
                 "sees_subnet",
                 move |py| tuple(py, (region, subnet)),
-                |told| plain(told, "sees_subnet", "True or False"),
+                |result| plain(result, "sees_subnet", "True or False"),
             )
             .await
     }
 
     async fn launch(&self, plan: &LaunchPlan) -> Result<InstanceId, CallFailure> {
         let plan = json(plan);
-        let read = |told: &Bound<'_, PyAny>| plain::<String>(told, "launch", "the id of the instance");
-        let id = self.0.ask("launch", move |py| tuple(py, (to_frozen(py, &plan)?,)), read).await?;
+        let read = |result: &Bound<'_, PyAny>| plain::<String>(result, "launch", "the id of the instance");
+        let id = self.0.call("launch", move |py| tuple(py, (to_frozen(py, &plan)?,)), read).await?;
         Ok(id.into())
     }
 
     async fn start(&self, region: &str, id: &InstanceId) -> Result<(), CallFailure> {
         let (region, id) = (region.to_owned(), id.to_string());
-        self.0.ask("start", move |py| tuple(py, (region, id)), nothing).await
+        self.0.call("start", move |py| tuple(py, (region, id)), nothing).await
     }
 
     async fn stop(&self, region: &str, id: &InstanceId) -> Result<(), CallFailure> {
         let (region, id) = (region.to_owned(), id.to_string());
-        self.0.ask("stop", move |py| tuple(py, (region, id)), nothing).await
+        self.0.call("stop", move |py| tuple(py, (region, id)), nothing).await
     }
 
     async fn terminate(&self, region: &str, id: &InstanceId) -> Result<(), CallFailure> {
         let (region, id) = (region.to_owned(), id.to_string());
-        self.0.ask("terminate", move |py| tuple(py, (region, id)), nothing).await
+        self.0.call("terminate", move |py| tuple(py, (region, id)), nothing).await
     }
 }

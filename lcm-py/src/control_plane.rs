@@ -30,7 +30,7 @@ impl ControlPlane for PythonControlPlane {
     async fn workers(&self, scope: &Scope) -> Result<WorkerListing, CallFailure> {
         let Scope { region, with_terminated } = scope.clone();
         let wanted = region.clone();
-        let listing = self.0.ask("workers", move |py| tuple(py, (region, with_terminated)), read_listing).await?;
+        let listing = self.0.call("workers", move |py| tuple(py, (region, with_terminated)), read_listing).await?;
         // A port may ignore the scope and return all records.
         let belongs = |worker: &lcm_sdk::Worker| {
             let here = wanted.is_none() || worker.aws_region.is_none() || worker.aws_region == wanted;
@@ -42,8 +42,8 @@ impl ControlPlane for PythonControlPlane {
 
     async fn worker(&self, id: &WorkerId) -> Result<Option<lcm_sdk::Worker>, CallFailure> {
         let id = id.to_string();
-        let read = |answer: &Bound<'_, PyAny>| optional(answer, read_worker);
-        self.0.ask("worker", move |py| tuple(py, (id,)), read).await
+        let read = |result: &Bound<'_, PyAny>| optional(result, read_worker);
+        self.0.call("worker", move |py| tuple(py, (id,)), read).await
     }
 
     async fn write(
@@ -56,7 +56,7 @@ impl ControlPlane for PythonControlPlane {
             return Ok(patch.expected_version);
         }
         let patch = Patch::new(patch.clone(), fence);
-        self.0.order("write", fence, move |py| tuple(py, (patch,)), read_version("write")).await
+        self.0.call_fenced("write", fence, move |py| tuple(py, (patch,)), read_version("write")).await
     }
 
     async fn report_metrics(
@@ -69,7 +69,7 @@ impl ControlPlane for PythonControlPlane {
     ) -> Result<Version, CallFailure> {
         let (id, cloud, cml) = (id.to_string(), json(&cloud), json(&cml));
         self.0
-            .order(
+            .call_fenced(
                 "report_metrics",
                 fence,
                 move |py| tuple(py, (id, to_python(py, &cloud)?, to_python(py, &cml)?, at)),
@@ -81,7 +81,7 @@ impl ControlPlane for PythonControlPlane {
     async fn report_license(&self, id: &WorkerId, report: LicenseReport, fence: Fence) -> Result<Version, CallFailure> {
         let (id, report) = (id.to_string(), json(&report));
         let read = read_version("report_license");
-        self.0.order("report_license", fence, move |py| tuple(py, (id, to_python(py, &report)?)), read).await
+        self.0.call_fenced("report_license", fence, move |py| tuple(py, (id, to_python(py, &report)?)), read).await
     }
 
     async fn detect_idle(
@@ -92,29 +92,29 @@ impl ControlPlane for PythonControlPlane {
         fence: Fence,
     ) -> Result<IdleCheck, CallFailure> {
         let (id, telemetry, auto_pause) = (id.to_string(), json(&telemetry), json(&auto_pause));
-        let report = self.0.order(
+        let report = self.0.call_fenced(
             "detect_idle",
             fence,
             move |py| tuple(py, (id, to_python(py, &telemetry)?, to_python(py, &auto_pause)?)),
-            |answer| deserialized(answer, "detect_idle"),
+            |result| deserialized(result, "detect_idle"),
         );
         Ok(IdleCheck { report: report.await?, version: None })
     }
 
     async fn idle_status(&self, id: &WorkerId) -> Result<IdleReport, CallFailure> {
         let id = id.to_string();
-        self.0.ask("idle_status", move |py| tuple(py, (id,)), |answer| deserialized(answer, "idle_status")).await
+        self.0.call("idle_status", move |py| tuple(py, (id,)), |result| deserialized(result, "idle_status")).await
     }
 
     async fn template(&self, name: &str) -> Result<Option<Template>, CallFailure> {
         let name = name.to_owned();
-        let read = |answer: &Bound<'_, PyAny>| optional(answer, |answer| read_template(answer, "template"));
-        self.0.ask("template", move |py| tuple(py, (name,)), read).await
+        let read = |result: &Bound<'_, PyAny>| optional(result, |result| read_template(result, "template"));
+        self.0.call("template", move |py| tuple(py, (name,)), read).await
     }
 
     async fn sessions(&self, worker: &WorkerId) -> Result<Vec<Session>, CallFailure> {
         let worker = worker.to_string();
-        self.0.ask("sessions", move |py| tuple(py, (worker,)), read_sessions).await
+        self.0.call("sessions", move |py| tuple(py, (worker,)), read_sessions).await
     }
 
     async fn move_session(&self, session: &SessionId, to: SessionMove, fence: Fence) -> Result<(), CallFailure> {
@@ -124,9 +124,9 @@ impl ControlPlane for PythonControlPlane {
             SessionMove::Retry { attempt } => Some(attempt),
         };
         match attempt {
-            None => self.0.order("hand_back_session", fence, move |py| tuple(py, (session,)), nothing).await,
+            None => self.0.call_fenced("hand_back_session", fence, move |py| tuple(py, (session,)), nothing).await,
             Some(attempt) => {
-                self.0.order("retry_session", fence, move |py| tuple(py, (session, attempt)), nothing).await
+                self.0.call_fenced("retry_session", fence, move |py| tuple(py, (session, attempt)), nothing).await
             }
         }
     }
@@ -138,16 +138,16 @@ impl ControlPlane for PythonControlPlane {
         fence: Fence,
     ) -> Result<(), CallFailure> {
         let session = session.to_string();
-        self.0.order("terminate_session", fence, move |py| tuple(py, (session, reason.as_str())), nothing).await
+        self.0.call_fenced("terminate_session", fence, move |py| tuple(py, (session, reason.as_str())), nothing).await
     }
 
     async fn import(&self, region: &str, instances: &[Instance], fence: Fence) -> Result<ImportSummary, CallFailure> {
         let (region, instances) = (region.to_owned(), json(&instances));
-        let imported = self.0.order(
+        let imported = self.0.call_fenced(
             "import_instances",
             fence,
             move |py| tuple(py, (region, to_python(py, &instances)?)),
-            |answer| plain(answer, "import_instances", "how many records were made, a whole number from 0 up"),
+            |result| plain(result, "import_instances", "how many records were made, a whole number from 0 up"),
         );
         let imported = imported.await?;
         Ok(ImportSummary { imported, ..ImportSummary::default() })
@@ -163,32 +163,32 @@ impl ControlPlane for PythonControlPlane {
             ami_name_pattern: Option<String>,
             scan_interval: Option<f64>,
         }
-        let read = |answer: &Bound<'_, PyAny>| {
-            let fields = optional(answer, |answer| deserialized::<Fields>(answer, "discovery_settings"))?;
+        let read = |result: &Bound<'_, PyAny>| {
+            let fields = optional(result, |result| deserialized::<Fields>(result, "discovery_settings"))?;
             let Some(Fields { enabled, regions, ami_name_pattern, scan_interval }) = fields else { return Ok(None) };
             let scan_interval = scan_interval.map(Duration::try_from_secs_f64).transpose();
             let scan_interval =
-                scan_interval.map_err(|_| refused("discovery_settings", answer, "a scan_interval from 0 up"))?;
+                scan_interval.map_err(|_| refused("discovery_settings", result, "a scan_interval from 0 up"))?;
             Ok(Some(ScanSettings { enabled, regions, ami_name_pattern, scan_interval }))
         };
-        self.0.ask("discovery_settings", |py| Ok(PyTuple::empty(py)), read).await
+        self.0.call("discovery_settings", |py| Ok(PyTuple::empty(py)), read).await
     }
 
     async fn audit(&self, id: &WorkerId, audit: Audit, detail: &str, fence: Fence) -> Result<(), CallFailure> {
         let (id, detail) = (id.to_string(), detail.to_owned());
-        self.0.order("audit", fence, move |py| tuple(py, (id, audit.label(), detail)), nothing).await
+        self.0.call_fenced("audit", fence, move |py| tuple(py, (id, audit.label(), detail)), nothing).await
     }
 }
 
 fn read_version(method: &'static str) -> impl FnOnce(&Bound<'_, PyAny>) -> PyResult<Version> {
-    move |answer| plain(answer, method, "the version of the record, a whole number from 0 up, or None")
+    move |result| plain(result, method, "the version of the record, a whole number from 0 up, or None")
 }
 
 /// Parses record by record, so that an invalid record does not hide the others.
-fn read_listing(answer: &Bound<'_, PyAny>) -> PyResult<WorkerListing> {
+fn read_listing(result: &Bound<'_, PyAny>) -> PyResult<WorkerListing> {
     let mut listing = WorkerListing::default();
-    for record in read_list(answer, "workers", |record, _| Ok(record.clone().unbind()))? {
-        let record = record.bind(answer.py());
+    for record in read_list(result, "workers", |record, _| Ok(record.clone().unbind()))? {
+        let record = record.bind(result.py());
         if record.cast::<Worker>().is_ok() {
             listing.workers.push(read_worker(record)?);
         } else {

@@ -12,7 +12,7 @@ use crate::observation::{Observation, Observed, native_observation, parse_state}
 use crate::policy::policy_or_default;
 use crate::python::{is_a, observation_class};
 use crate::results::{self, Decided};
-use crate::worker::{Worker, read_listed_worker};
+use crate::worker::{Worker, iterate_workers, read_listed_worker};
 
 /// Workers between two releases of the interpreter lock: a fraction of a millisecond.
 const CHUNK: usize = 1024;
@@ -30,14 +30,14 @@ pub(crate) fn decide_many(
     let (policy, now) = (policy_or_default(policy)?, moment_or_now(now)?);
     let mut fleet = Fleet::new(policy, now, workers.len().unwrap_or(0));
     if is_single(observations)? {
-        for worker in workers.try_iter()? {
+        for worker in iterate_workers(workers)? {
             fleet.decide(&worker?, observations)?;
         }
         // Reports an invalid observation for an empty fleet too.
         fleet.observations.get(observations)?;
     } else {
         let mut remaining = observations.try_iter()?;
-        for worker in workers.try_iter()? {
+        for worker in iterate_workers(workers)? {
             let observation = remaining.next().ok_or_else(|| uneven(workers, observations))?;
             fleet.decide(&worker?, &observation?)?;
         }

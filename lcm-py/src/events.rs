@@ -15,6 +15,6 @@ pub(crate) struct PythonEvents(pub(crate) Bridge);
 impl Events for PythonEvents {
     async fn publish(&self, event: &CloudEvent) -> Result<(), CallFailure> {
         let event = json(event);
-        self.0.ask("publish", move |py| tuple(py, (to_python(py, &event)?,)), nothing).await
+        self.0.call("publish", move |py| tuple(py, (to_python(py, &event)?,)), nothing).await
     }
 }

@@ -111,7 +111,7 @@ impl FakeCloud {
 
     fn run<'py>(&self, py: Python<'py>, region: &str, tags: Vec<(String, String)>) -> PyResult<Bound<'py, PyAny>> {
         let tags: Vec<_> = tags.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
-        self.ask(py, |cloud| cloud.run_instance(region, &tags).map(|instance| shown(&instance, cloud.now())))
+        self.call(py, |cloud| cloud.run_instance(region, &tags).map(|instance| shown(&instance, cloud.now())))
     }
 
     fn start_instance(&self, py: Python<'_>, region: &str, id: &str) -> PyResult<()> {
@@ -175,16 +175,16 @@ impl FakeCloud {
 
     fn add_worker<'py>(&self, py: Python<'py>, fields: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let fields = to_value(fields, "worker")?;
-        self.ask(py, |cloud| cloud.add_worker(fields).map(|worker| record(&worker)))
+        self.call(py, |cloud| cloud.add_worker(fields).map(|worker| record(&worker)))
     }
 
     fn update_worker<'py>(&self, py: Python<'py>, id: &str, fields: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let fields = to_value(fields, "worker")?;
-        self.ask(py, |cloud| cloud.update_worker(id, fields).map(|worker| record(&worker)))
+        self.call(py, |cloud| cloud.update_worker(id, fields).map(|worker| record(&worker)))
     }
 
     fn worker<'py>(&self, py: Python<'py>, id: &str) -> PyResult<Bound<'py, PyAny>> {
-        self.ask(py, |cloud| cloud.worker(id).map(|worker| record(&worker)))
+        self.call(py, |cloud| cloud.worker(id).map(|worker| record(&worker)))
     }
 
     fn workers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -192,7 +192,7 @@ impl FakeCloud {
     }
 
     fn drain<'py>(&self, py: Python<'py>, id: &str, reason: &str, requested_by: &str) -> PyResult<Bound<'py, PyAny>> {
-        self.ask(py, |cloud| {
+        self.call(py, |cloud| {
             let drained = cloud.records().drain(id, None, reason, requested_by);
             drained.map(|worker| record(&worker))
         })
@@ -205,7 +205,7 @@ impl FakeCloud {
         reason: &str,
         cancelled_by: &str,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.ask(py, |cloud| {
+        self.call(py, |cloud| {
             let cancelled = cloud.records().cancel_drain(id, None, reason, cancelled_by);
             cancelled.map(|worker| record(&worker))
         })
@@ -213,11 +213,11 @@ impl FakeCloud {
 
     fn add_session<'py>(&self, py: Python<'py>, fields: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let fields = to_value(fields, "session")?;
-        self.ask(py, |cloud| cloud.add_session(fields).map(|session| object(&session)))
+        self.call(py, |cloud| cloud.add_session(fields).map(|session| object(&session)))
     }
 
     fn move_session<'py>(&self, py: Python<'py>, id: &str, status: &str) -> PyResult<Bound<'py, PyAny>> {
-        self.ask(py, |cloud| {
+        self.call(py, |cloud| {
             let input = Input::from_value(json!({"status": status}))?;
             cloud.records().transition_session(id, &input).map(|session| object(&session))
         })
@@ -229,7 +229,7 @@ impl FakeCloud {
 
     fn add_template<'py>(&self, py: Python<'py>, fields: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let fields = to_value(fields, "template")?;
-        self.ask(py, |cloud| cloud.add_template(fields).map(|template| object(&template)))
+        self.call(py, |cloud| cloud.add_template(fields).map(|template| object(&template)))
     }
 
     fn audit<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -258,7 +258,7 @@ impl FakeCloud {
         to_python(py, &self.with(py, act)?)
     }
 
-    fn ask<'py, E: std::fmt::Display>(
+    fn call<'py, E: std::fmt::Display>(
         &self,
         py: Python<'py>,
         act: impl FnOnce(&fake_cloud::FakeCloud) -> Result<Value, E>,

@@ -75,7 +75,7 @@ impl Gate {
             return false;
         }
         // If the level cannot be read, the next logger decides.
-        let is_wanted = attached(|py| self.ask(py, metadata).unwrap_or(true)).unwrap_or(false);
+        let is_wanted = attached(|py| self.is_enabled_for(py, metadata).unwrap_or(true)).unwrap_or(false);
         if let (false, Some(known)) = (is_wanted, self.known.lock().get_mut(target)) {
             known.silent[level as usize] = Some(now);
         }
@@ -91,7 +91,7 @@ impl Gate {
         })
     }
 
-    fn ask(&self, py: Python<'_>, metadata: &Metadata<'_>) -> PyResult<bool> {
+    fn is_enabled_for(&self, py: Python<'_>, metadata: &Metadata<'_>) -> PyResult<bool> {
         let level = match metadata.level() {
             Level::Error => 40,
             Level::Warn => 30,
@@ -101,9 +101,9 @@ impl Gate {
         };
         let logger = self.logger(py, metadata.target())?;
         // A logger's own cache of `isEnabledFor`, which a change of level clears. Without it, the method is called.
-        if let Ok(answers) = logger.getattr(pyo3::intern!(py, "_cache"))
-            && let Ok(answers) = answers.cast::<PyDict>()
-            && let Some(known) = answers.get_item(level)?
+        if let Ok(cache) = logger.getattr(pyo3::intern!(py, "_cache"))
+            && let Ok(cache) = cache.cast::<PyDict>()
+            && let Some(known) = cache.get_item(level)?
         {
             return known.is_truthy();
         }

@@ -18,8 +18,8 @@ impl Metrics for PythonMetrics {
     async fn utilization(&self, region: &str, ids: &[InstanceId], until: Timestamp) -> Vec<Lookup<CloudMetrics>> {
         let (region, names) = (region.to_owned(), ids.iter().map(ToString::to_string).collect::<Vec<_>>());
         let wanted = names.clone();
-        let read = move |told: &Bound<'_, PyAny>| by_id(told, &wanted, "utilization", read_cloud_metrics);
-        let answers = self.0.ask("utilization", move |py| tuple(py, (region, names, until)), read).await;
-        answers.unwrap_or_else(|failure| vec![Lookup::Unknown(failure); ids.len()])
+        let read = move |result: &Bound<'_, PyAny>| by_id(result, &wanted, "utilization", read_cloud_metrics);
+        let lookups = self.0.call("utilization", move |py| tuple(py, (region, names, until)), read).await;
+        lookups.unwrap_or_else(|failure| vec![Lookup::Unknown(failure); ids.len()])
     }
 }

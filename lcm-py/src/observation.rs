@@ -191,7 +191,7 @@ pub(crate) fn native_observation<'py>(observation: &Bound<'py, PyAny>) -> PyResu
 
 /// Fields of an instance. Text alone is its state.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an lcm.Instance or its state")]
 struct InstanceFields {
     #[serde(default)]
     id: String,
@@ -274,7 +274,7 @@ fn read_json<T: for<'a> Deserialize<'a>>(given: &Bound<'_, PyAny>, path: &str) -
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an lcm.Image")]
 struct ImageFields {
     id: String,
     name: String,
@@ -287,9 +287,8 @@ pub(crate) fn read_image(given: &Bound<'_, PyAny>, path: &str) -> PyResult<Image
     Ok(Image { id, name, creation_date })
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, default)]
-#[derive(Default)]
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default, expecting = "an lcm.CloudMetrics")]
 struct CloudFields {
     cpu_utilization: Option<f64>,
     memory_utilization: Option<f64>,
@@ -303,7 +302,7 @@ pub(crate) fn read_cloud_metrics(given: &Bound<'_, PyAny>, path: &str) -> PyResu
 }
 
 #[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "an lcm.CmlMetrics")]
 struct CmlFields {
     labs_count: Option<u64>,
     nodes_count: Option<u64>,
@@ -318,7 +317,7 @@ pub(crate) fn read_cml_metrics(given: &Bound<'_, PyAny>, path: &str) -> PyResult
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an lcm.FleetView")]
 struct FleetFields {
     running: usize,
     last_scale_down_at: Option<Timestamp>,
@@ -332,7 +331,7 @@ fn read_fleet(given: &Bound<'_, PyAny>, path: &str) -> PyResult<FleetView> {
 /// Reads a registration status: a string, or a dict that also identifies the latest attempt.
 pub(crate) fn read_registration(given: &Bound<'_, PyAny>, path: &str) -> PyResult<RegistrationStatus> {
     #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
+    #[serde(deny_unknown_fields, expecting = "text, or a dict with word and attempted")]
     struct RegistrationFields {
         word: String,
         attempted: Option<String>,

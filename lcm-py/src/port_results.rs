@@ -30,49 +30,49 @@ pub(crate) fn nothing(_: &Bound<'_, PyAny>) -> PyResult<()> {
 }
 
 /// Parses a result through JSON.
-pub(crate) fn deserialized<T: for<'a> Deserialize<'a>>(answer: &Bound<'_, PyAny>, method: &str) -> PyResult<T> {
-    serde_json::from_value(to_value(answer, method)?).map_err(|error| invalid_argument(method, &error))
+pub(crate) fn deserialized<T: for<'a> Deserialize<'a>>(result: &Bound<'_, PyAny>, method: &str) -> PyResult<T> {
+    serde_json::from_value(to_value(result, method)?).map_err(|error| invalid_argument(method, &error))
 }
 
 /// Parses a result that may be None.
 pub(crate) fn optional<T>(
-    answer: &Bound<'_, PyAny>,
+    result: &Bound<'_, PyAny>,
     read: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>,
 ) -> PyResult<Option<T>> {
-    if answer.is_none() { Ok(None) } else { read(answer).map(Some) }
+    if result.is_none() { Ok(None) } else { read(result).map(Some) }
 }
 
 /// Returns the error of a method with an unaccepted result.
-pub(crate) fn refused(method: &str, answer: &Bound<'_, PyAny>, accepted: &str) -> PyErr {
-    let shown = answer.repr().map_or_else(|_| "something".to_owned(), |shown| shown.to_string());
+pub(crate) fn refused(method: &str, result: &Bound<'_, PyAny>, accepted: &str) -> PyErr {
+    let shown = result.repr().map_or_else(|_| "something".to_owned(), |shown| shown.to_string());
     PyTypeError::new_err(format!("{method} returned {shown}; accepted: {accepted}"))
 }
 
 /// Parses a result of a simple type, such as a number.
 pub(crate) fn plain<T: for<'a, 'py> FromPyObject<'a, 'py>>(
-    answer: &Bound<'_, PyAny>,
+    result: &Bound<'_, PyAny>,
     method: &str,
     accepted: &str,
 ) -> PyResult<T> {
-    answer.extract().map_err(|_| refused(method, answer, accepted))
+    result.extract().map_err(|_| refused(method, result, accepted))
 }
 
 /// One lookup for each id. A missing id is unknown; only `lcm.ABSENT` means absent.
 pub(crate) fn by_id<T>(
-    told: &Bound<'_, PyAny>,
+    result: &Bound<'_, PyAny>,
     ids: &[String],
     method: &str,
     read: impl Fn(&Bound<'_, PyAny>, &str) -> PyResult<T>,
 ) -> PyResult<Vec<Lookup<T>>> {
-    let told = told.cast::<PyMapping>().map_err(|_| refused(method, told, "a dict by id"))?;
+    let lookups = result.cast::<PyMapping>().map_err(|_| refused(method, result, "a dict by id"))?;
     let unknown = |message| Ok(Lookup::Unknown(CallFailure::new(FailureKind::Unclear, message)));
     let one = |id: &String| {
-        if !told.contains(id)? {
+        if !lookups.contains(id)? {
             return unknown(format!("no result for {id}"));
         }
-        match read_lookup(&told.get_item(id)?, id, &read)? {
-            Lookup::NotRequested => unknown(format!("None was said of {id}")),
-            said @ (Lookup::Found(_) | Lookup::Absent | Lookup::Unknown(_)) => Ok(said),
+        match read_lookup(&lookups.get_item(id)?, id, &read)? {
+            Lookup::NotRequested => unknown(format!("the result for {id} is None")),
+            lookup @ (Lookup::Found(_) | Lookup::Absent | Lookup::Unknown(_)) => Ok(lookup),
         }
     };
     ids.iter().map(one).collect()

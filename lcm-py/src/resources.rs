@@ -131,7 +131,7 @@ impl Resource for PyResource {
         let read = move |response: &Bound<'_, PyAny>| {
             response.try_iter()?.map(|object| named(&key, &object?)).collect::<PyResult<Vec<_>>>()
         };
-        let objects = self.bridge.ask("list", move |py| PyTuple::new(py, [everything]), read).await?;
+        let objects = self.bridge.call("list", move |py| PyTuple::new(py, [everything]), read).await?;
         Ok(ResourceList::from(objects))
     }
 
@@ -140,11 +140,11 @@ impl Resource for PyResource {
         let read = move |response: &Bound<'_, PyAny>| {
             if response.is_none() { Ok(None) } else { named(&name, response).map(Some) }
         };
-        self.bridge.ask("fetch", move |py| PyTuple::new(py, [wanted]), read).await
+        self.bridge.call("fetch", move |py| PyTuple::new(py, [wanted]), read).await
     }
 
     async fn reconcile(&self, object: PyObject, _: LeaderLease) -> WorkResult {
-        let result = self.bridge.ask("reconcile", move |py| PyTuple::new(py, [object.value]), read_result).await;
+        let result = self.bridge.call("reconcile", move |py| PyTuple::new(py, [object.value]), read_result).await;
         result.unwrap_or_else(|failure| {
             log_failure("lcm.controller", &format!("the reconcile of {} raised", object.key), &failure);
             WorkResult::retry(WorkReason::Raised, failure.to_string())
@@ -158,14 +158,14 @@ fn named(key: &Py<PyAny>, object: &Bound<'_, PyAny>) -> PyResult<PyObject> {
 }
 
 /// Reads the result of a reconcile: None is a success, a timedelta a delay, and a string an outcome.
-fn read_result(answer: &Bound<'_, PyAny>) -> PyResult<WorkResult> {
+fn read_result(result: &Bound<'_, PyAny>) -> PyResult<WorkResult> {
     const ACCEPTED: &str = "None, a timedelta from 0 up, or one of success, requeue, retry, skip";
-    if answer.is_none() {
+    if result.is_none() {
         return Ok(WorkResult::success());
     }
-    let refused = || PyTypeError::new_err(format!("reconcile returned {answer}; accepted: {ACCEPTED}"));
-    if answer.is_instance_of::<PyDelta>() {
-        let delay: Duration = answer.extract().map_err(|_| refused())?;
+    let refused = || PyTypeError::new_err(format!("reconcile returned {result}; accepted: {ACCEPTED}"));
+    if result.is_instance_of::<PyDelta>() {
+        let delay: Duration = result.extract().map_err(|_| refused())?;
         let requeue = Requeue::After(delay);
         return Ok(WorkResult {
             outcome: Outcome::Requeue,
@@ -174,7 +174,7 @@ fn read_result(answer: &Bound<'_, PyAny>) -> PyResult<WorkResult> {
             error: None,
         });
     }
-    let word: String = answer.extract().map_err(|_| refused())?;
+    let word: String = result.extract().map_err(|_| refused())?;
     let outcome: Outcome = word.parse().map_err(|_| refused())?;
     let requeue = match outcome {
         Outcome::Success | Outcome::Requeue => Requeue::NextCycle,

@@ -108,11 +108,11 @@ pub(crate) fn spawn<T: Send + 'static>(
         let result = future.await;
         // The result is dropped if the interpreter or the loop has ended.
         Python::try_attach(|py| {
-            let told = match finish(py, result) {
+            let called = match finish(py, result) {
                 Ok(result) => done.call1(py, (result, py.None())),
                 Err(error) => done.call1(py, (py.None(), error)),
             };
-            drop(told);
+            drop(called);
         });
     });
     Ok(Task { handle: task.abort_handle() })

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pyo3::exceptions::{PyTimeoutError, PyValueError};
+use pyo3::exceptions::{PyTimeoutError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDelta;
 
@@ -17,12 +17,18 @@ impl Timeout {
     /// Parses seconds or a timedelta.
     pub(crate) fn from_python(timeout: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
         let Some(timeout) = timeout else { return Ok(Self(None)) };
-        let seconds: f64 = match timeout.is_instance_of::<PyDelta>() {
-            true => timeout.call_method0("total_seconds")?.extract()?,
-            false => timeout.extract()?,
+        let seconds = match timeout.is_instance_of::<PyDelta>() {
+            true => timeout.call_method0("total_seconds")?.extract(),
+            false => timeout.extract(),
         };
-        let refused = |_| PyValueError::new_err("timeout is not a time; accepted: seconds from 0 up, or None");
-        Duration::try_from_secs_f64(seconds).map(|limit| Self(Some(limit))).map_err(refused)
+        let problem = || -> PyResult<String> {
+            Ok(format!("timeout is {}; accepted: seconds from 0 up, a timedelta, or None", timeout.repr()?))
+        };
+        let Ok(seconds) = seconds else { return Err(PyTypeError::new_err(problem()?)) };
+        match Duration::try_from_secs_f64(seconds) {
+            Ok(limit) => Ok(Self(Some(limit))),
+            Err(_) => Err(PyValueError::new_err(problem()?)),
+        }
     }
 
     /// Awaits a future and drops it at the limit.
@@ -37,7 +43,7 @@ impl Timeout {
 impl From<TimedOut> for PyErr {
     fn from(TimedOut(limit): TimedOut) -> Self {
         PyTimeoutError::new_err(format!(
-            "the pass took longer than {} s; what it had begun is finished and recorded, the rest was not tried",
+            "the call took longer than {} s; the effect under way still finishes and is recorded, the rest is not tried",
             limit.as_secs_f64()
         ))
     }

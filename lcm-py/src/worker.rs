@@ -8,7 +8,7 @@ use lcm_sdk::lifecycle::{Eligibility, eligibility};
 use lcm_sdk::{InstanceId, Secret};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple, PyType};
+use pyo3::types::{PyDict, PyIterator, PyMapping, PyString, PyTuple, PyType};
 use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
@@ -372,9 +372,24 @@ fn read_worker_at(object: &Bound<'_, PyAny>, path: impl Display) -> PyResult<lcm
         .or_else(|_| input.to_value()?.try_into().map_err(|error| invalid_record(object.py(), &error)))
 }
 
+/// Iterates over a list of workers. One worker alone is refused: a dict would be iterated over by its keys.
+///
+/// # Errors
+/// `TypeError` for a value that is no list of workers.
+pub(crate) fn iterate_workers<'py>(workers: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyIterator>> {
+    let is_one = workers.is_instance_of::<PyString>() || workers.cast::<PyMapping>().is_ok();
+    match workers.try_iter() {
+        Ok(items) if !is_one => Ok(items),
+        Ok(_) | Err(_) => {
+            let found = workers.get_type().name()?;
+            Err(PyTypeError::new_err(format!("workers is a {found}; accepted: a list of lcm.Worker or dicts")))
+        }
+    }
+}
+
 /// Reads many workers.
 pub(crate) fn read_workers(workers: &Bound<'_, PyAny>) -> PyResult<Vec<lcm_sdk::Worker>> {
-    workers.try_iter()?.enumerate().map(|(index, worker)| read_listed_worker(&worker?, index)).collect()
+    iterate_workers(workers)?.enumerate().map(|(index, worker)| read_listed_worker(&worker?, index)).collect()
 }
 
 fn accept(name: &Bound<'_, PyAny>) -> PyResult<String> {

@@ -124,6 +124,19 @@ def test_invalid_record_in_a_list_is_named_by_its_index() -> None:
             read([RECORD, {"id": "w-9", "status": 7}])
 
 
+@pytest.mark.parametrize(
+    "workers", [RECORD, lcm.Worker("w-1", "running"), "w-1", 3], ids=lambda given: type(given).__name__
+)
+def test_workers_must_be_a_list(workers: Any) -> None:
+    readers: list[Callable[[], object]] = [
+        lambda: lcm.decide_many(workers, "running"),
+        lambda: lcm.find_orphans(workers, [], region="us-east-1"),
+    ]
+    for read in readers:
+        with pytest.raises(TypeError, match=f"workers is a {type(workers).__name__}; accepted: a list of lcm.Worker"):
+            read()
+
+
 class Rack(StrEnum):
     BLUE = "blue"
 
@@ -252,6 +265,7 @@ def test_launch_plan_is_complete() -> None:
     [
         ({"ec2": "sleeping"}, "accepted: pending, running, stopping, stopped, shutting-down, terminated"),
         ({"ec2": {"state": "running", "color": "red"}}, "unknown field `color`"),
+        ({"ec2": 3}, "ec2: invalid type: integer `3`, expected an lcm.Instance or its state"),
         ({"sessions": "s-1"}, "sessions is a str; accepted: a list"),
         ({"sessions": [{"id": "s-1"}]}, "field `state` is missing"),
         ({"idle_checked_at": datetime(2026, 2, 6)}, "idle_checked_at is 2026-02-06 00:00:00, which has no time zone"),

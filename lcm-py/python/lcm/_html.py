@@ -37,7 +37,7 @@ def card(shown: Decision | ReconcileResult) -> str:
         '<div style="border-left:4px solid '
         f'{color(shown.outcome)};padding:4px 10px;margin:4px 0;line-height:1.5">'
         f"<div><b>{escape(shown.worker_id)}</b> {statuses} {badge(shown.outcome)}"
-        f' <span style="opacity:.7">look again: {when}</span></div>'
+        f' <span style="opacity:.7">requeue: {when}</span></div>'
         f"<div>{escape(shown.reason.sentence)} <code>{escape(str(shown.reason.code))}</code></div>{listed}</div>"
     )
 
@@ -85,7 +85,7 @@ def sweep_report(report: SweepReport) -> str:
     """Show a sweep."""
     outcomes = " ".join(f"{badge(kind)} {passes}" for kind, passes in report.outcomes.items())
     names = ", ".join(report.unfinished)
-    late = f"<div>{_wrong(f'not in time: {names}')}</div>" if names else ""
+    late = f"<div>{_wrong(f'unfinished: {names}')}</div>" if names else ""
     text = f"{report.listed - len(report.unfinished)} of {report.listed} in {report.took.total_seconds():.3g} s"
     return _box("retry" if late else "success", f"<div><b>sweep</b> {text} {outcomes}</div>{late}")
 

@@ -126,6 +126,8 @@ class Policy(Data):
     def __post_init__(self) -> None:
         _check_times(self)
         object.__setattr__(self, "external_stop_policy", ExternalStopPolicy(self.external_stop_policy))
+        if not isinstance(self.regions, Mapping):
+            raise TypeError(f"regions is {self.regions!r}; accepted: a dict of lcm.RegionConfig by region")
         object.__setattr__(self, "regions", FrozenMap(self.regions))
         object.__setattr__(self, "_native", _lcm.Policy(self.to_dict()))
 

@@ -25,20 +25,20 @@ pub(super) struct Laboratory {
 
 impl Laboratory {
     pub(super) async fn new(port: Bridge, world: World) -> Self {
-        let target = world.get("target", |py| Ok(PyTuple::empty(py)), |told| read_target(told, "target")).await;
-        let nowhere = world.get("nowhere", |py| Ok(PyTuple::empty(py)), |told| read_target(told, "nowhere")).await;
+        let target = world.get("target", |py| Ok(PyTuple::empty(py)), |result| read_target(result, "target")).await;
+        let nowhere = world.get("nowhere", |py| Ok(PyTuple::empty(py)), |result| read_target(result, "nowhere")).await;
         Self { port: PythonCml(port), world, target, nowhere }
     }
 }
 
-fn read_target(told: &Bound<'_, PyAny>, method: &str) -> PyResult<CmlTarget> {
-    if !is_a(told, cml_target_class(told.py())?) {
-        return Err(refused(method, told, "an lcm.ports.CmlTarget"));
+fn read_target(result: &Bound<'_, PyAny>, method: &str) -> PyResult<CmlTarget> {
+    if !is_a(result, cml_target_class(result.py())?) {
+        return Err(refused(method, result, "an lcm.ports.CmlTarget"));
     }
-    let password: String = told.getattr("password")?.call_method0("expose")?.extract()?;
+    let password: String = result.getattr("password")?.call_method0("expose")?.extract()?;
     Ok(CmlTarget {
-        address: plain(&told.getattr("address")?, "address", "text")?,
-        username: plain(&told.getattr("username")?, "username", "text")?,
+        address: plain(&result.getattr("address")?, "address", "text")?,
+        username: plain(&result.getattr("username")?, "username", "text")?,
         password: Secret::from(password),
     })
 }
@@ -62,11 +62,11 @@ impl CmlWorld for Laboratory {
             Booting::Yes => true,
             Booting::No => false,
         };
-        self.world.tell("set_booting", move |py| PyTuple::new(py, [booting])).await;
+        self.world.call("set_booting", move |py| PyTuple::new(py, [booting])).await;
     }
 
     async fn pass(&self, time: Duration) {
-        self.world.tell("pass_time", move |py| tuple(py, (to_timedelta(py, time)?,))).await;
+        self.world.call("pass_time", move |py| tuple(py, (to_timedelta(py, time)?,))).await;
     }
 
     async fn start_lab(&self) {
@@ -82,6 +82,6 @@ impl CmlWorld for Laboratory {
             Registration::Completes => "completes",
             Registration::Fails => "fails",
         };
-        self.world.tell("next_registration", move |py| tuple(py, (end,))).await;
+        self.world.call("next_registration", move |py| tuple(py, (end,))).await;
     }
 }

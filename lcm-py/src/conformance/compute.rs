@@ -29,15 +29,15 @@ impl Cloud {
     pub(super) async fn new(port: Bridge, world: World) -> Self {
         let region = world.text("region").await;
         let here = region.clone();
-        let plan = world.get("plan", |py| Ok(PyTuple::empty(py)), move |told| read_plan(told, &here)).await;
+        let plan = world.get("plan", |py| Ok(PyTuple::empty(py)), move |result| read_plan(result, &here)).await;
         let (other_region, image_pattern) = (world.text("other_region").await, world.text("image_pattern").await);
         Self { port: PythonCompute(port), world, region, other_region, image_pattern, plan }
     }
 }
 
 /// Parses launch parameters. The suite adds tags and token.
-fn read_plan(told: &Bound<'_, PyAny>, region: &str) -> PyResult<LaunchPlan> {
-    let Value::Object(given) = to_value(told, "plan")? else { return Err(refused("plan", told, "a dict")) };
+fn read_plan(result: &Bound<'_, PyAny>, region: &str) -> PyResult<LaunchPlan> {
+    let Value::Object(given) = to_value(result, "plan")? else { return Err(refused("plan", result, "a dict")) };
     let mut plan = json!({"region": region, "security_group_ids": [], "tags": {}, "generation": 0, "client_token": ""});
     if let Some(plan) = plan.as_object_mut() {
         plan.extend(given);

@@ -47,7 +47,7 @@ impl ControlPlaneWorld for Records {
 
     async fn audit(&self, worker: &str) -> Vec<String> {
         let worker = worker.to_owned();
-        let read = |told: &Bound<'_, PyAny>| read_list(told, "audit", |label, path| plain(label, path, "text"));
+        let read = |result: &Bound<'_, PyAny>| read_list(result, "audit", |label, path| plain(label, path, "text"));
         self.world.get("audit", move |py| tuple(py, (worker,)), read).await
     }
 }

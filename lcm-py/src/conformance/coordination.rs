@@ -30,12 +30,12 @@ impl CoordinationWorld for Keys {
 
     async fn put(&self, key: &str, value: &str) {
         let (key, value) = (key.to_owned(), value.to_owned());
-        self.world.tell("put", move |py| tuple(py, (key, value))).await;
+        self.world.call("put", move |py| tuple(py, (key, value))).await;
     }
 
     async fn delete(&self, key: &str) {
         let key = key.to_owned();
-        self.world.tell("delete", move |py| tuple(py, (key,))).await;
+        self.world.call("delete", move |py| tuple(py, (key,))).await;
     }
 
     async fn compact(&self) {

@@ -30,8 +30,8 @@ impl EventsWorld for Listener {
     }
 
     async fn arrived(&self) -> Vec<(String, String)> {
-        let read = |told: &Bound<'_, PyAny>| {
-            read_list(told, "arrived", |pair, path| plain(pair, path, "the type and the subject of an event"))
+        let read = |result: &Bound<'_, PyAny>| {
+            read_list(result, "arrived", |pair, path| plain(pair, path, "the type and the subject of an event"))
         };
         self.world.get("arrived", |py| Ok(PyTuple::empty(py)), read).await
     }

@@ -26,7 +26,7 @@ pub(super) struct Gauges {
 impl Gauges {
     pub(super) async fn new(port: Bridge, world: World) -> Self {
         let region = world.text("region").await;
-        let now = world.get("now", |py| Ok(PyTuple::empty(py)), |told| to_moment(told, "now")).await;
+        let now = world.get("now", |py| Ok(PyTuple::empty(py)), |result| to_moment(result, "now")).await;
         Self { port: PythonMetrics(port), world, region, now }
     }
 }
@@ -46,11 +46,11 @@ impl MetricsWorld for Gauges {
     }
 
     async fn silent_instances(&self, count: usize) -> Vec<InstanceId> {
-        let read = move |told: &Bound<'_, PyAny>| {
-            let ids = read_list(told, "silent_instances", |id, path| plain::<String>(id, path, "text"))?;
+        let read = move |result: &Bound<'_, PyAny>| {
+            let ids = read_list(result, "silent_instances", |id, path| plain::<String>(id, path, "text"))?;
             let enough = ids.len() == count;
             let accepted = format!("{count} ids");
-            if enough { Ok(ids) } else { Err(refused("silent_instances", told, &accepted)) }
+            if enough { Ok(ids) } else { Err(refused("silent_instances", result, &accepted)) }
         };
         let ids = self.world.get("silent_instances", move |py| tuple(py, (count,)), read).await;
         ids.into_iter().map(InstanceId::from).collect()
@@ -61,7 +61,7 @@ impl MetricsWorld for Gauges {
         let CloudMetrics { cpu_utilization, memory_utilization, disk_utilization } = metrics;
         let measured = (cpu_utilization, memory_utilization, disk_utilization);
         let measured = move |py: Python<'_>| cloud_metrics_class(py)?.call1(measured).map(Bound::unbind);
-        self.world.tell("report", move |py| tuple(py, (id, at, measured(py)?))).await;
+        self.world.call("report", move |py| tuple(py, (id, at, measured(py)?))).await;
     }
 
     async fn fail(&self, failure: &CallFailure) {

@@ -73,7 +73,7 @@ fn run(py: Python<'_>, suite: impl Future<Output = ()> + Send + 'static) -> PyRe
         Ok(unprepared) => Err(unprepared_error(py, &unprepared.0)),
         Err(panic) => {
             let (promise, place) = std::mem::take(&mut *broken.lock());
-            Ok(Some((promise, said(&*panic), place)))
+            Ok(Some((promise, message(&*panic), place)))
         }
     }
 }
@@ -84,7 +84,7 @@ fn unprepared_error(py: Python<'_>, failure: &CallFailure) -> PyErr {
     raised.map_or_else(|| port_error(py, failure), |raised| raised.clone_ref(py))
 }
 
-fn said(panic: &(dyn Any + Send)) -> String {
+fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default().to_owned()
 }

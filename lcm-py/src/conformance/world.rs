@@ -25,10 +25,10 @@ impl World {
         A: for<'py> FnOnce(Python<'py>) -> PyResult<Bound<'py, PyTuple>> + Send + 'static,
         R: FnOnce(&Bound<'_, PyAny>) -> PyResult<T> + Send + 'static,
     {
-        self.0.ask(method, arguments, read).await.unwrap_or_else(|failure| panic_any(Unprepared(failure)))
+        self.0.call(method, arguments, read).await.unwrap_or_else(|failure| panic_any(Unprepared(failure)))
     }
 
-    pub(super) async fn tell<A>(&self, method: &'static str, arguments: A)
+    pub(super) async fn call<A>(&self, method: &'static str, arguments: A)
     where
         A: for<'py> FnOnce(Python<'py>) -> PyResult<Bound<'py, PyTuple>> + Send + 'static,
     {
@@ -36,19 +36,19 @@ impl World {
     }
 
     pub(super) async fn command(&self, method: &'static str) {
-        self.tell(method, |py| Ok(PyTuple::empty(py))).await;
+        self.call(method, |py| Ok(PyTuple::empty(py))).await;
     }
 
     pub(super) async fn put(&self, method: &'static str, record: Value) {
-        self.tell(method, move |py| tuple(py, (to_python(py, &record)?,))).await;
+        self.call(method, move |py| tuple(py, (to_python(py, &record)?,))).await;
     }
 
     pub(super) async fn text(&self, method: &'static str) -> String {
-        self.get(method, |py| Ok(PyTuple::empty(py)), move |told| plain(told, method, "text")).await
+        self.get(method, |py| Ok(PyTuple::empty(py)), move |result| plain(result, method, "text")).await
     }
 
     pub(super) async fn fail(&self, failure: &CallFailure) {
         let failure = failure.clone();
-        self.tell("fail", move |py| tuple(py, (failure_to_python(py, &failure)?,))).await;
+        self.call("fail", move |py| tuple(py, (failure_to_python(py, &failure)?,))).await;
     }
 }

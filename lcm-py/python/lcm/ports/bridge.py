@@ -64,7 +64,7 @@ class Bridge:
         finally:
             _fence.reset(token)
 
-    def beside(self, port: object, required: type) -> Bridge:
+    def wrap(self, port: object, required: type) -> Bridge:
         """Return a bridge to an object that this port returned, on the same loop."""
         return Bridge(port, required, self.loop)
 

@@ -49,8 +49,8 @@ class Cml(Protocol):
     def registration(self, at: CmlTarget, /) -> MaybeAwaitable[str | Mapping[str, Any]]:
         """Return the registration status, such as ``COMPLETED``, or a dict with ``word`` and ``attempted``.
 
-        ``word`` is the status and ``attempted`` identifies the latest attempt, which tells the failure of an earlier
-        attempt from that of the current one.
+        ``word`` is the status and ``attempted`` identifies the latest attempt, so that the failure of an earlier one
+        does not count for it.
         """
 
     @abstractmethod

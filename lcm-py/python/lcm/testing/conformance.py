@@ -339,7 +339,7 @@ class _RecordingBridge(Bridge):
             call.returned(result)
         return waiting, result
 
-    def beside(self, port: object, required: type) -> Bridge:
+    def wrap(self, port: object, required: type) -> Bridge:
         given = _RecordingBridge(port, required, self.loop)
         given.calls = self.calls
         return given
