@@ -319,7 +319,7 @@ impl Drop for Harness {
 pub struct RunningController {
     /// The controller, for its lease and its queue.
     pub controller: WorkerController,
-    /// Its counters.
+    /// Counters of this controller only.
     pub telemetry: Telemetry,
     shutdown: Shutdown,
     task: JoinHandle<()>,
@@ -392,11 +392,11 @@ impl Drop for RunningController {
 /// Polls a condition until it holds.
 ///
 /// # Panics
-/// If it does not hold within 60 s; `what` is part of the message.
-pub async fn eventually<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) {
+/// If it does not hold within 60 s; `condition` is part of the message.
+pub async fn eventually<F: Future<Output = bool>>(condition: &str, holds: impl Fn() -> F) {
     let started = tokio::time::Instant::now();
     while !holds().await {
-        assert!(started.elapsed() < Duration::from_secs(60), "not within 60 s: {what}");
+        assert!(started.elapsed() < Duration::from_secs(60), "not within 60 s: {condition}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -207,7 +207,7 @@ fn unescape(name: &str) -> String {
     name.replace("~1", "/").replace("~0", "~")
 }
 
-/// Arbitrary bytes.
+/// Arbitrary bytes, deep nesting and long numbers.
 pub(crate) fn any_bytes() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         3 => proptest::collection::vec(any::<u8>(), 0..256),

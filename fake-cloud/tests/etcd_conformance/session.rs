@@ -26,37 +26,37 @@ impl Session {
     }
 
     /// Records a response or an error.
-    pub(crate) fn record_result<T: Debug>(&mut self, what: &str, result: &Result<T, Error>) {
+    pub(crate) fn record_result<T: Debug>(&mut self, label: &str, result: &Result<T, Error>) {
         let text = match result {
             Ok(response) => format!("{response:?}"),
             Err(Error::GRpcStatus(status)) => format!("rejected: {:?}: {}", status.code(), status.message()),
             Err(error) => format!("error: {error}"),
         };
-        self.record(what, &text);
+        self.record(label, &text);
     }
 
     /// Makes a call, records its result, and returns the response if there is one.
     pub(crate) async fn call<T: Debug>(
         &mut self,
-        what: &str,
+        label: &str,
         call: impl AsyncFnOnce(&mut Client) -> Result<T, Error>,
     ) -> Option<T> {
-        let result = with_timeout(what, call(&mut self.client)).await;
-        self.record_result(what, &result);
+        let result = with_timeout(label, call(&mut self.client)).await;
+        self.record_result(label, &result);
         result.ok()
     }
 
     /// Records the next message of a watch stream and returns it.
-    pub(crate) async fn record_message(&mut self, what: &str, stream: &mut WatchStream) -> Option<WatchResponse> {
-        let result = with_timeout(what, stream.message()).await;
-        self.record_result(what, &result);
+    pub(crate) async fn record_message(&mut self, label: &str, stream: &mut WatchStream) -> Option<WatchResponse> {
+        let result = with_timeout(label, stream.message()).await;
+        self.record_result(label, &result);
         result.ok().flatten()
     }
 
     /// Records a line of text.
-    pub(crate) fn record(&mut self, what: &str, text: &str) {
+    pub(crate) fn record(&mut self, label: &str, text: &str) {
         let line = bytes_as_text(text);
-        self.lines.push(format!("{what}: {}", self.replace_ids(&line)));
+        self.lines.push(format!("{label}: {}", self.replace_ids(&line)));
     }
 
     pub(crate) fn into_transcript(self) -> Vec<String> {
@@ -74,18 +74,18 @@ impl Session {
     }
 }
 
-pub(crate) async fn with_timeout<T>(what: &str, work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(TIMEOUT, work).await.unwrap_or_else(|_| panic!("timed out: {what}"))
+pub(crate) async fn with_timeout<T>(label: &str, work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(TIMEOUT, work).await.unwrap_or_else(|_| panic!("timed out: {label}"))
 }
 
-/// Replaces the number after each `label`. A 0 is kept: both servers must leave out the id in the same responses.
-fn replace_number(line: &str, label: &str, name: &str) -> String {
-    let mut parts = line.split(label);
+/// Replaces the number after each `field`. A 0 is kept: both servers must leave out the id in the same responses.
+fn replace_number(line: &str, field: &str, name: &str) -> String {
+    let mut parts = line.split(field);
     let mut replaced = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         let rest = part.trim_start_matches(|c: char| c.is_ascii_digit());
         let number = &part[..part.len() - rest.len()];
-        replaced.push_str(label);
+        replaced.push_str(field);
         replaced.push_str(if number == "0" { "0" } else { name });
         replaced.push_str(rest);
     }

@@ -78,7 +78,7 @@ fn malformed_requests_get_an_admin_error() {
         1 => any_bytes(),
     ];
     let steps = proptest::collection::vec((select(PATHS), any_text(), body), 1..6);
-    check("orders to the admin API", 400, "tests/fuzz/seeds/admin.txt", steps, |steps| {
+    check("requests to the admin API", 400, "tests/fuzz/seeds/admin.txt", steps, |steps| {
         // A new world for each case: its clock may be at the end of time by then.
         let clock = Clock::new(Pace::Manual);
         let world = Arc::new(World::new(Settings::with_clock(clock.clone())));

@@ -53,7 +53,7 @@ pub(crate) fn send(
     Some(Response { status, body })
 }
 
-/// Single-threaded runtime.
+/// A runtime on the current thread, with I/O and time.
 pub(crate) fn runtime() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }

@@ -13,7 +13,7 @@ use crate::cases::{any_bytes, check, like_bytes};
 use crate::client::runtime;
 use crate::support::exchange;
 
-/// Valid requests.
+/// Valid requests, which the cases mutate.
 const REQUESTS: &[&[u8]] = &[
     b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n",
     b"POST /_fake/clock/advance HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 14\r\n\r\n{\"seconds\": 60}",

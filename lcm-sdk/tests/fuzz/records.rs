@@ -21,7 +21,7 @@ fn workers() -> Vec<Value> {
             "license": {"status": "registered", "token": CANARY, "pending_token": CANARY, "pending_operation": "register",
                         "operation_in_progress": true, "smart_account": "acme"},
             "created_at": "2026-02-06T08:00:00Z", "updated_at": "2026-02-06T09:00:00.250Z", "terminated_at": null,
-            "metadata": {"drain_started_at": "2026-02-06T09:00:00Z", "colour": "blue", "launch_generation": 2},
+            "metadata": {"drain_started_at": "2026-02-06T09:00:00Z", "color": "blue", "launch_generation": 2},
         }),
         json!({
             "id": "w-2", "status": "Shutting-Down", "aws_instance_id": "i-2", "license_status": "expired",

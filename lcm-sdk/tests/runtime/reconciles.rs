@@ -144,7 +144,7 @@ async fn stopped_worker_no_longer_counts_for_the_minimum() {
     harness.compute.set_state(REGION, &"i-2".into(), Ec2State::Terminated);
     assert_eq!(harness.reconcile(&reconciler, 2).await.to_status, WorkerStatus::Terminated);
     let third = harness.reconcile(&reconciler, 3).await;
-    assert_eq!(third.to_status, WorkerStatus::Running, "only two are left: {}", third.reason);
+    assert_eq!(third.to_status, WorkerStatus::Running, "two workers are left: {}", third.reason);
 }
 
 #[tokio::test(start_paused = true)]

@@ -248,7 +248,7 @@ impl Story<'_> {
         self.show()
     }
 
-    async fn until(&mut self, what: &str, holds: impl Fn(&Fleet) -> bool) -> Result<(), Problem> {
+    async fn until(&mut self, condition: &str, holds: impl Fn(&Fleet) -> bool) -> Result<(), Problem> {
         let started = Instant::now();
         while !holds(&self.fleet) {
             self.show()?;
@@ -257,7 +257,7 @@ impl Story<'_> {
                 let workers: Vec<_> = rows.iter().map(|row| format!("{} {}", row.worker, row.status)).collect();
                 let (act, seconds) = (self.act, TIMEOUT.as_secs());
                 let workers = workers.join(", ");
-                return Err(format!("act {act}: not within {seconds} s: {what}. Fleet: {workers}").into());
+                return Err(format!("act {act}: not within {seconds} s: {condition}. Fleet: {workers}").into());
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -265,7 +265,7 @@ impl Story<'_> {
     }
 }
 
-/// Assertions.
+/// Assertions on the fleet; each error text names the records that violate it.
 impl Story<'_> {
     fn no_record_changed(&self) -> Result<(), Problem> {
         let terminated = self.fleet.terminated();

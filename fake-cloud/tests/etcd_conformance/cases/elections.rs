@@ -80,7 +80,7 @@ pub(crate) async fn observer_receives_every_leader(mut s: Session) -> Session {
     let leader = || first.leader().cloned().expect("a leader");
     let mut seen = s.client.observe("o").await.expect("a stream");
     let message = with_timeout("one", seen.message()).await;
-    s.record_result("the leader there is", &message);
+    s.record_result("current leader", &message);
     let by = Some(ProclaimOptions::new().with_leader(leader()));
     s.call("proclaim", async |c| c.proclaim("one again", by).await).await;
     let message = with_timeout("again", seen.message()).await;

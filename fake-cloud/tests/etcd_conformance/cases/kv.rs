@@ -63,7 +63,7 @@ pub(crate) async fn delete_without_match_creates_no_revision(mut s: Session) -> 
     s.call("again", async |c| c.delete("a1", None).await).await;
     let prefix = DeleteOptions::new().with_prefix().with_prev_key();
     s.call("the rest", async |c| c.delete("a", Some(prefix)).await).await;
-    s.call("the wrong way round", async |c| c.delete("c", Some(DeleteOptions::new().with_range("a"))).await).await;
+    s.call("reversed range", async |c| c.delete("c", Some(DeleteOptions::new().with_range("a"))).await).await;
     s.call("all", async |c| c.delete("", Some(DeleteOptions::new().with_all_keys())).await).await;
     s
 }
@@ -158,7 +158,7 @@ pub(crate) async fn first_of_two_errors_is_returned(mut s: Session) -> Session {
     let leased = || TxnOp::put("k", "v", Some(PutOptions::new().with_lease(5).with_ignore_lease()));
     let absent = |key: &str| Compare::version(key, CompareOp::Equal, 0);
     let too_many = || (0..129).map(|number| put(&format!("m/{number}"))).collect::<Vec<_>>();
-    for (what, txn) in [
+    for (label, txn) in [
         ("no compared key, a value", Txn::new().when([absent("")]).and_then([valued()])),
         ("a value, too many elsewhere", Txn::new().and_then([valued()]).or_else(too_many())),
         ("a value, and twice", Txn::new().and_then([put("a"), put("a"), valued()])),
@@ -175,7 +175,7 @@ pub(crate) async fn first_of_two_errors_is_returned(mut s: Session) -> Session {
             Txn::new().and_then([TxnOp::put("a", vec![7; 1_600_000], Some(PutOptions::new().with_lease(404)))]),
         ),
     ] {
-        s.call(what, async |c| c.txn(txn).await).await;
+        s.call(label, async |c| c.txn(txn).await).await;
     }
     let both = PutOptions::new().with_ignore_value().with_lease(5).with_ignore_lease();
     s.call("value and lease", async |c| c.put("k", "v", Some(both.clone())).await).await;

@@ -16,7 +16,7 @@ async fn put_on(s: &mut Session, key: &str, lease: i64) {
 }
 
 /// Records the state of a lease, without the remaining seconds, and with its keys in order.
-async fn status(s: &mut Session, what: &str, id: i64) {
+async fn status(s: &mut Session, label: &str, id: i64) {
     let options = LeaseTimeToLiveOptions::new().with_keys();
     let response = s.client.lease_time_to_live(id, Some(options)).await.expect("a response");
     let mut keys: Vec<_> = response.keys().iter().map(|key| String::from_utf8_lossy(key).into_owned()).collect();
@@ -25,7 +25,7 @@ async fn status(s: &mut Session, what: &str, id: i64) {
     let is_fresh = (1..=10).contains(&passed);
     let revision = response.header().expect("a header").revision();
     s.record(
-        what,
+        label,
         &format!(
             "id {}, granted {}, fresh {is_fresh}, keys {keys:?}, revision {revision}",
             response.id(),
@@ -34,8 +34,8 @@ async fn status(s: &mut Session, what: &str, id: i64) {
     );
 }
 
-async fn list(s: &mut Session, what: &str) {
-    s.call(what, async |c| c.leases().await).await;
+async fn list(s: &mut Session, label: &str) {
+    s.call(label, async |c| c.leases().await).await;
 }
 
 pub(crate) async fn lease_grant(mut s: Session) -> Session {
@@ -95,7 +95,7 @@ pub(crate) async fn key_moves_to_the_lease_of_its_last_put(mut s: Session) -> Se
     s.call("put on none", async |c| c.put("c/2", "v", None).await).await;
     status(&mut s, "left", 401).await;
     status(&mut s, "moved to", 402).await;
-    s.call("revoke what was left", async |c| c.lease_revoke(401).await).await;
+    s.call("revoke the remaining lease", async |c| c.lease_revoke(401).await).await;
     s.call("still there", async |c| c.get("c/2", None).await).await;
     s.call("revoke", async |c| c.lease_revoke(402).await).await;
     s.call("gone", async |c| c.get("c/1", None).await).await;

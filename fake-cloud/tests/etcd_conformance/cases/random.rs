@@ -56,32 +56,32 @@ async fn revision(s: &mut Session) -> i64 {
     s.client.get("none", None).await.expect("a response").header().expect("a header").revision()
 }
 
-async fn random_call(s: &mut Session, random: &mut Random, received: &AtomicI64, what: &str) {
+async fn random_call(s: &mut Session, random: &mut Random, received: &AtomicI64, label: &str) {
     match random.below(20) {
         0..6 => {
             let (key, value, options) = random.put();
-            s.call(&format!("{what}: put"), async |c| c.put(key, value, Some(options)).await).await;
+            s.call(&format!("{label}: put"), async |c| c.put(key, value, Some(options)).await).await;
         }
         6..8 => {
             let (key, options) = random.delete();
-            s.call(&format!("{what}: delete"), async |c| c.delete(key, Some(options)).await).await;
+            s.call(&format!("{label}: delete"), async |c| c.delete(key, Some(options)).await).await;
         }
         8..12 => {
             let now = revision(s).await;
             let (key, options) = random.get(now);
-            s.call(&format!("{what}: get"), async |c| c.get(key, Some(options)).await).await;
+            s.call(&format!("{label}: get"), async |c| c.get(key, Some(options)).await).await;
         }
         12..17 => {
             let txn = random.txn(2);
-            s.call(&format!("{what}: txn"), async |c| c.txn(txn).await).await;
+            s.call(&format!("{label}: txn"), async |c| c.txn(txn).await).await;
         }
         17 => {
             let lease = LeaseGrantOptions::new().with_id(random.lease());
-            s.call(&format!("{what}: grant"), async |c| c.lease_grant(600, Some(lease)).await).await;
+            s.call(&format!("{label}: grant"), async |c| c.lease_grant(600, Some(lease)).await).await;
         }
         18 => {
             let lease = random.lease();
-            s.call(&format!("{what}: revoke"), async |c| c.lease_revoke(lease).await).await;
+            s.call(&format!("{label}: revoke"), async |c| c.lease_revoke(lease).await).await;
         }
         _ => {
             let now = revision(s).await;
@@ -93,7 +93,7 @@ async fn random_call(s: &mut Session, random: &mut Random, received: &AtomicI64,
             })
             .await;
             let revision = now - 20 + random.below(25);
-            s.call(&format!("{what}: compact"), async |c| c.compact(revision, None).await).await;
+            s.call(&format!("{label}: compact"), async |c| c.compact(revision, None).await).await;
         }
     }
 }

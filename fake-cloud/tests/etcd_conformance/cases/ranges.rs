@@ -47,10 +47,10 @@ pub(crate) async fn all_sort_targets_and_orders(mut s: Session) -> Session {
     let targets = [SortTarget::Key, SortTarget::Version, SortTarget::Create, SortTarget::Mod, SortTarget::Value];
     for target in targets {
         for order in [SortOrder::None, SortOrder::Ascend, SortOrder::Descend] {
-            let what = format!("{target:?} {order:?}");
-            s.call(&what, async |c| c.get("k/", Some(all().with_sort(target, order))).await).await;
-            let what = format!("{what}, the first two");
-            s.call(&what, async |c| c.get("k/", Some(all().with_sort(target, order).with_limit(2))).await).await;
+            let label = format!("{target:?} {order:?}");
+            s.call(&label, async |c| c.get("k/", Some(all().with_sort(target, order))).await).await;
+            let label = format!("{label}, the first two");
+            s.call(&label, async |c| c.get("k/", Some(all().with_sort(target, order).with_limit(2))).await).await;
         }
     }
     s
@@ -67,7 +67,7 @@ pub(crate) async fn limit_sets_more(mut s: Session) -> Session {
 
 pub(crate) async fn revision_filters_do_not_change_the_count(mut s: Session) -> Session {
     let before = five_keys(&mut s).await;
-    for (what, options) in [
+    for (label, options) in [
         ("modified late", all().with_min_mod_revision(before + 8)),
         ("modified early", all().with_max_mod_revision(before + 8)),
         ("created late", all().with_min_create_revision(before + 3)),
@@ -75,7 +75,7 @@ pub(crate) async fn revision_filters_do_not_change_the_count(mut s: Session) -> 
         ("created at once", all().with_min_create_revision(before + 2).with_max_create_revision(before + 2)),
         ("contradiction", all().with_min_mod_revision(before + 9).with_max_mod_revision(before + 2)),
         ("with a limit", all().with_min_create_revision(before + 2).with_limit(2)),
-        ("cut to what is left", all().with_min_create_revision(before + 4).with_limit(2)),
+        ("limited below the number of matches", all().with_min_create_revision(before + 4).with_limit(2)),
         (
             "the predecessor",
             all().with_max_create_revision(before + 3).with_limit(1).with_sort(SortTarget::Create, SortOrder::Descend),
@@ -83,7 +83,7 @@ pub(crate) async fn revision_filters_do_not_change_the_count(mut s: Session) -> 
         ("in the past", all().with_revision(before + 6).with_min_mod_revision(before + 4)),
         ("counted only", all().with_min_mod_revision(before + 9).with_count_only()),
     ] {
-        s.call(what, async |c| c.get("k/", Some(options)).await).await;
+        s.call(label, async |c| c.get("k/", Some(options)).await).await;
     }
     s
 }
@@ -105,8 +105,8 @@ pub(crate) async fn keys_only_and_count_only(mut s: Session) -> Session {
 
 pub(crate) async fn reversed_ranges_are_empty(mut s: Session) -> Session {
     let before = five_keys(&mut s).await;
-    s.call("wrong way round", async |c| c.get("k/d", Some(GetOptions::new().with_range("k/b"))).await).await;
-    s.call("no way at all", async |c| c.get("k/d", Some(GetOptions::new().with_range("k/d"))).await).await;
+    s.call("reversed range", async |c| c.get("k/d", Some(GetOptions::new().with_range("k/b"))).await).await;
+    s.call("empty range", async |c| c.get("k/d", Some(GetOptions::new().with_range("k/d"))).await).await;
     s.call("the future", async |c| c.get("k/", Some(all().with_revision(before + 1000))).await).await;
     s.call("the beginning", async |c| c.get("k/", Some(all().with_revision(before + 1))).await).await;
     s

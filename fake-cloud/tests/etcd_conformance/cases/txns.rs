@@ -43,14 +43,14 @@ pub(crate) async fn branches_and_revisions(mut s: Session) -> Session {
 async fn all_compares(s: &mut Session, key: &str, version: i64, revision: i64) {
     for operator in OPERATORS {
         for offset in -1..=1 {
-            for (what, compare) in [
+            for (label, compare) in [
                 ("version", Compare::version(key, operator, version + offset)),
                 ("create", Compare::create_revision(key, operator, revision + offset)),
                 ("mod", Compare::mod_revision(key, operator, revision + offset)),
                 ("lease", Compare::lease(key, operator, offset)),
             ] {
                 let response = s.client.txn(Txn::new().when([compare])).await.expect("a response");
-                s.record(&format!("{what} {operator:?} {offset}"), &response.succeeded().to_string());
+                s.record(&format!("{label} {operator:?} {offset}"), &response.succeeded().to_string());
             }
         }
         for value in ["", "m", "n", "o", "nn"] {
@@ -79,16 +79,16 @@ pub(crate) async fn compares_of_ranges(mut s: Session) -> Session {
     for (key, value) in [("r/1", "x"), ("r/2", "x"), ("r/3", "y"), ("r/3", "y")] {
         s.client.put(key, value, None).await.expect("a response");
     }
-    for (what, compare) in [
+    for (label, compare) in [
         ("all are x", Compare::value("r/", CompareOp::Equal, "x").with_prefix()),
         ("the first two are x", Compare::value("r/", CompareOp::Equal, "x").with_range("r/3")),
         ("all were written", Compare::version("r/", CompareOp::Greater, 0).with_prefix()),
         ("all were written once", Compare::version("r/", CompareOp::Equal, 1).with_prefix()),
         ("none is there", Compare::version("q/", CompareOp::Equal, 0).with_prefix()),
         ("none has a value", Compare::value("q/", CompareOp::NotEqual, "x").with_prefix()),
-        ("the wrong way round", Compare::version("r/3", CompareOp::Equal, 0).with_range("r/1")),
+        ("reversed range", Compare::version("r/3", CompareOp::Equal, 0).with_range("r/1")),
     ] {
-        s.call(what, async |c| c.txn(Txn::new().when([compare])).await).await;
+        s.call(label, async |c| c.txn(Txn::new().when([compare])).await).await;
     }
     s
 }
@@ -122,7 +122,7 @@ pub(crate) async fn nested_txns(mut s: Session) -> Session {
 
 pub(crate) async fn key_must_not_be_written_twice(mut s: Session) -> Session {
     let nested = |success: Vec<TxnOp>, failure: Vec<TxnOp>| TxnOp::txn(Txn::new().and_then(success).or_else(failure));
-    for (what, steps) in [
+    for (label, steps) in [
         ("put and put", vec![put("d/1", "a"), put("d/1", "b")]),
         ("put and delete", vec![put("d/1", "a"), delete("d/1")]),
         ("delete and put", vec![delete("d/1"), put("d/1", "a")]),
@@ -149,7 +149,7 @@ pub(crate) async fn key_must_not_be_written_twice(mut s: Session) -> Session {
             vec![TxnOp::delete("d/5", Some(DeleteOptions::new().with_from_key())), put("d/4", "a")],
         ),
     ] {
-        s.call(what, async |c| c.txn(Txn::new().and_then(steps)).await).await;
+        s.call(label, async |c| c.txn(Txn::new().and_then(steps)).await).await;
     }
     let branches = Txn::new().and_then([put("d/6", "a")]).or_else([put("d/6", "b")]);
     s.call("once in each branch", async |c| c.txn(branches).await).await;

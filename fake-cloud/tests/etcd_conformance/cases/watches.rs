@@ -85,7 +85,7 @@ pub(crate) async fn events_of_one_txn_are_one_message(mut s: Session) -> Session
         Txn::new().when([Compare::version("t/a", CompareOp::Greater, 0)]).and_then([TxnOp::put("t/a", "", None)]);
     s.call("nothing", async |c| c.txn(nothing).await).await;
     put(&mut s, "t/b", "end").await;
-    s.record_message("after nothing", &mut stream).await;
+    s.record_message("after the empty transaction", &mut stream).await;
     s
 }
 
@@ -170,7 +170,7 @@ pub(crate) async fn client_chosen_watch_ids(mut s: Session) -> Session {
 pub(crate) async fn unusual_watch_ranges(mut s: Session) -> Session {
     let mut stream = watch(&mut s, "r/b", WatchOptions::new().with_range("r/a")).await;
     stream.watch("r/b", Some(WatchOptions::new().with_range("r/b"))).await.expect("a request");
-    s.record_message("no way at all", &mut stream).await;
+    s.record_message("empty range", &mut stream).await;
     stream.watch("", None).await.expect("a request");
     s.record_message("no key", &mut stream).await;
     put(&mut s, "\0", "the smallest").await;
@@ -204,7 +204,7 @@ pub(crate) async fn watch_of_a_compacted_revision_is_canceled(mut s: Session) ->
     let mut stream = watch(&mut s, "c", from(start)).await;
     s.record_message("compacted", &mut stream).await;
     let mut stream = watch(&mut s, "c", from(start + 1)).await;
-    s.record_message("the oldest there is", &mut stream).await;
+    s.record_message("oldest kept revision", &mut stream).await;
     put(&mut s, "c", "5").await;
     s.record_message("live", &mut stream).await;
     s.call("compact at a deletion", async |c| c.compact(start + 3, physical()).await).await;
@@ -346,8 +346,8 @@ pub(crate) async fn large_delete_is_one_message_per_watcher(mut s: Session) -> S
     let mut one = watch(&mut s, "mass/2/002", WatchOptions::new()).await;
     let mut some = watch(&mut s, "mass/0/1", WatchOptions::new().with_range("mass/1/15")).await;
     s.client.delete("mass/", Some(DeleteOptions::new().with_prefix())).await.expect("a response");
-    for (what, stream) in [("all", &mut all), ("again", &mut again), ("a third", &mut third), ("one", &mut one)] {
-        s.record_message(what, stream).await;
+    for (label, stream) in [("all", &mut all), ("again", &mut again), ("a third", &mut third), ("one", &mut one)] {
+        s.record_message(label, stream).await;
     }
     s.record_message("some", &mut some).await;
     s
