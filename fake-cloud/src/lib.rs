@@ -47,7 +47,7 @@
 //! cloud.advance(Duration::from_secs(60)).await;
 //! assert_eq!(instance.state(cloud.now()), InstanceState::Running);
 //!
-//! cloud.inject(Rule::always(Action::Reset))?;
+//! cloud.inject(Rule::new(Action::Reset))?;
 //! // ... run the client ...
 //! assert!(cloud.requests(&RequestFilter::default()).is_empty());
 //! cloud.stop().await;

@@ -144,19 +144,19 @@ fn raised(py: Python<'_>, method: &str, error: PyErr) -> CallFailure {
         CallFailure { code: word("code"), ..CallFailure::new(*kind.unwrap_or(&FailureKind::Unclear), message) }
     } else {
         let class = error.get_type(py).name().map_or_else(|_| "?".to_owned(), |name| name.to_string());
-        CallFailure::coded(FailureKind::Unclear, class, text(value))
+        CallFailure::with_code(FailureKind::Unclear, class, text(value))
     };
     // The message may contain the password that the method received, so it is left out.
     let (kind, code) = (failure.kind.as_str(), failure.code.as_deref());
     tracing::debug!(target: "lcm::ports", method, kind, code, "a port written in Python raised");
-    failure.caused_by(error)
+    failure.with_cause(error)
 }
 
 /// A result that cannot be parsed. The call may have had an effect.
 fn invalid_result(py: Python<'_>, method: &str, error: PyErr) -> CallFailure {
     let failure = CallFailure::new(FailureKind::Unparsable, text(error.value(py)));
     tracing::debug!(target: "lcm::ports", method, "a port written in Python returned an invalid result");
-    failure.caused_by(error)
+    failure.with_cause(error)
 }
 
 fn text(value: &Bound<'_, PyAny>) -> String {

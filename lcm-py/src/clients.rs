@@ -145,7 +145,10 @@ impl Clients {
             return Ok(reconciler.clone());
         }
         let defaults = from_settings::cml_defaults(&self.settings);
-        let reconciler = Reconciler::configured(self.ports.clone(), policy, defaults, self.telemetry.clone());
+        let reconciler = Reconciler::builder(self.ports.clone(), policy)
+            .cml_defaults(defaults)
+            .telemetry(self.telemetry.clone())
+            .build();
         if known.len() == POLICIES {
             known.remove(0);
         }

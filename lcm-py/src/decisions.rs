@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use lcm_sdk::lifecycle::discovery::{Completeness, Scan};
 use lcm_sdk::lifecycle::drain::{self, DrainError};
-use lcm_sdk::lifecycle::orphans::{self, SubnetSight};
+use lcm_sdk::lifecycle::orphans::{self, SubnetVisibility};
 use lcm_sdk::lifecycle::{Eligibility, eligibility, transition};
 use lcm_sdk::{CallFailure, FailureKind, InstanceId, Lookup, WorkerStatus};
 use pyo3::prelude::*;
@@ -174,14 +174,14 @@ pub(crate) fn find_orphans<'py>(
         })?;
         lookups.insert(id.into(), given);
     }
-    let subnet = if subnet_visible { SubnetSight::Visible } else { SubnetSight::NotVisible };
+    let subnet = if subnet_visible { SubnetVisibility::Visible } else { SubnetVisibility::NotVisible };
     let mut policy = policy_or_default(policy)?;
     policy.regions.default_region.get_or_insert_with(|| region.to_owned());
-    let suspects = orphans::suspects(&scan, &workers, &policy);
-    let unverified = suspects.into_iter().filter_map(|worker| worker.ec2_instance_id.as_ref());
+    let candidates = orphans::candidates(&scan, &workers, &policy);
+    let unverified = candidates.into_iter().filter_map(|worker| worker.ec2_instance_id.as_ref());
     let unverified = unverified.filter(|id| !lookups.contains_key(*id)).map(ToString::to_string).collect();
-    let judgement = orphans::judge(&scan, &workers, &lookups, subnet, &policy, moment_or_now(now)?);
-    let verdicts = judgement.verdicts.iter().map(|verdict| Verdict::from_sdk(py, verdict));
+    let report = orphans::evaluate(&scan, &workers, &lookups, subnet, &policy, moment_or_now(now)?);
+    let verdicts = report.verdicts.iter().map(|verdict| Verdict::from_sdk(py, verdict));
     Ok((verdicts.collect::<PyResult<_>>()?, unverified))
 }
 

@@ -173,7 +173,7 @@ pub(crate) fn read_failure(given: &Bound<'_, PyAny>) -> PyResult<CallFailure> {
     let message: String = given.getattr("message")?.extract()?;
     let failure = CallFailure { code: given.getattr("code")?.extract()?, ..CallFailure::new(kind, message) };
     let cause = given.getattr("cause")?;
-    Ok(if cause.is_none() { failure } else { failure.caused_by(PyErr::from_value(cause)) })
+    Ok(if cause.is_none() { failure } else { failure.with_cause(PyErr::from_value(cause)) })
 }
 
 /// The parsed form of an `lcm.Observation` argument.
@@ -340,5 +340,5 @@ pub(crate) fn read_registration(given: &Bound<'_, PyAny>, path: &str) -> PyResul
         return Ok(RegistrationStatus::from_wire(&word));
     }
     let RegistrationFields { word, attempted } = read_json(given, path)?;
-    Ok(RegistrationStatus { word, attempted })
+    Ok(RegistrationStatus { raw: word, attempted })
 }

@@ -61,7 +61,7 @@ fn prepare(
         Discovery::new(clients.reconciler(py, policy)?, from_settings::discovery_config(clients.settings()), |_| {});
     let discovery = match regions {
         None => discovery,
-        Some(regions) => discovery.only_in(regions),
+        Some(regions) => discovery.with_regions(regions),
     };
     Ok(async move {
         match mode {

@@ -91,7 +91,7 @@ impl Story {
     /// Reconciles once.
     fn reconcile(&mut self) {
         let time = self.time();
-        let (decision, _) = self.world.consider();
+        let (decision, _) = self.world.decide();
         let effects: Vec<_> = decision.effects.iter().map(ToString::to_string).collect();
         let record = self.world.play();
         self.print(&time, &record, &effects);

@@ -94,7 +94,7 @@ def test_latency_follows_the_fake_clock(fake_cloud: FakeCloud) -> None:
 
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
-    eventually(lambda: fake_cloud.admin("GET", "faults")[0]["struck"] == 1)
+    eventually(lambda: fake_cloud.admin("GET", "faults")[0]["applied"] == 1)
     assert not done.wait(0.2)
     fake_cloud.advance(300)
     assert done.wait(20)

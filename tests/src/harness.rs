@@ -76,7 +76,7 @@ impl Harness {
         let policy = Policy { regions: regions(), ..Policy::default() };
         let telemetry = Telemetry::default();
         let ports = ports(&cloud, &telemetry);
-        let reconciler = Reconciler::configured(ports.clone(), policy.clone(), Default::default(), telemetry.clone());
+        let reconciler = Reconciler::builder(ports.clone(), policy.clone()).telemetry(telemetry.clone()).build();
         Self { cloud, policy, telemetry, ports, reconciler, captures_logs: false }
     }
 
@@ -84,7 +84,7 @@ impl Harness {
     pub fn with_policy(mut self, change: impl FnOnce(&mut Policy)) -> Self {
         change(&mut self.policy);
         let (ports, policy, telemetry) = (self.ports.clone(), self.policy.clone(), self.telemetry.clone());
-        self.reconciler = Reconciler::configured(ports, policy, Default::default(), telemetry);
+        self.reconciler = Reconciler::builder(ports, policy).telemetry(telemetry).build();
         self
     }
 
@@ -235,7 +235,7 @@ impl Harness {
 
     /// Number of requests that the current fault rules applied to.
     pub fn faults_applied(&self) -> u64 {
-        self.cloud.world().faults().list().iter().map(|rule| rule.struck).sum()
+        self.cloud.world().faults().list().iter().map(|rule| rule.applied).sum()
     }
 
     /// Instances that are neither terminated nor shutting down.
@@ -259,7 +259,7 @@ impl Harness {
     /// A reconciler with its own providers and cache, as in another process.
     pub fn new_reconciler(&self) -> Reconciler {
         let telemetry = Telemetry::default();
-        Reconciler::configured(ports(&self.cloud, &telemetry), self.policy.clone(), Default::default(), telemetry)
+        Reconciler::builder(ports(&self.cloud, &telemetry), self.policy.clone()).telemetry(telemetry).build()
     }
 
     /// Starts a controller with its own providers and counters, as in another process, and short intervals.

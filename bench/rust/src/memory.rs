@@ -13,7 +13,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use lcm_sdk::controller::{LeaderLease, ListRequest, ResourceList, Resource, Runner, Shutdown, WorkResult};
 use lcm_sdk::telemetry::Telemetry;
-use lcm_sdk::workers::ReadWorker;
+use lcm_sdk::workers::FetchedWorker;
 use lcm_sdk::{CallFailure, Outcome};
 use serde::Serialize;
 use tokio::time::Instant;
@@ -68,23 +68,23 @@ struct Fleet {
 }
 
 impl Resource for Fleet {
-    type Object = ReadWorker;
+    type Object = FetchedWorker;
 
-    fn key<'a>(&self, read: &'a ReadWorker) -> &'a str {
+    fn key<'a>(&self, read: &'a FetchedWorker) -> &'a str {
         read.worker.id.as_str()
     }
 
-    async fn list(&self, _: &ListRequest) -> Result<ResourceList<ReadWorker>, CallFailure> {
+    async fn list(&self, _: &ListRequest) -> Result<ResourceList<FetchedWorker>, CallFailure> {
         let read_at = Instant::now();
-        let workers: Vec<_> = (0..self.size).map(|number| ReadWorker { worker: worker(number), read_at }).collect();
+        let workers: Vec<_> = (0..self.size).map(|number| FetchedWorker { worker: worker(number), read_at }).collect();
         Ok(ResourceList::from(workers))
     }
 
-    async fn fetch(&self, _: &str) -> Result<Option<ReadWorker>, CallFailure> {
+    async fn fetch(&self, _: &str) -> Result<Option<FetchedWorker>, CallFailure> {
         Ok(None)
     }
 
-    async fn reconcile(&self, read: ReadWorker, _: LeaderLease) -> WorkResult {
+    async fn reconcile(&self, read: FetchedWorker, _: LeaderLease) -> WorkResult {
         std::hint::black_box(&read);
         lcm::work_result(self.again)
     }

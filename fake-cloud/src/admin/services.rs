@@ -58,7 +58,7 @@ impl Services {
     }
 
     /// Current state as JSON, without passwords and tokens.
-    pub(super) fn show(&self) -> Map<String, Value> {
+    pub(super) fn to_json(&self) -> Map<String, Value> {
         let all = WorkerFilter { include_terminated: true, ..WorkerFilter::default() };
         let workers = self.records.workers(&all);
         let sessions = self.records.sessions(&SessionFilter::default());
@@ -71,7 +71,7 @@ impl Services {
             ("workers".to_owned(), workers.into()),
             ("sessions".to_owned(), sessions.into()),
             ("etcd".to_owned(), self.show_etcd()),
-            ("cml".to_owned(), self.cml_servers.show()),
+            ("cml".to_owned(), self.cml_servers.to_json()),
         ])
     }
 

@@ -29,7 +29,7 @@ pub(super) async fn show(State(state): State<AdminState>) -> Json<Value> {
         "notices": world.request_log().notices(),
     });
     if let (Some(services), Some(fields)) = (&state.services, body.as_object_mut()) {
-        fields.extend(services.show());
+        fields.extend(services.to_json());
     }
     Json(body)
 }

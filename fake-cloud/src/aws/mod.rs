@@ -178,7 +178,7 @@ impl Protocol for Exchange<'_> {
     type Body = Body;
 
     fn encode_error(&self, injected: InjectedError) -> Response<Body> {
-        let mut error = AwsError::known(injected.code);
+        let mut error = AwsError::from_code(injected.code);
         error.status = injected.status.unwrap_or(error.status);
         error.message = injected.message.unwrap_or(error.message);
         self.error_response(&error)

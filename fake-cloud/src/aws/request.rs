@@ -24,7 +24,7 @@ pub(super) struct Scope<'a> {
 
 /// Parses the service and the region from `Credential=<key>/<date>/<region>/<service>/aws4_request`.
 pub(super) fn scope(headers: &HeaderMap) -> Result<Scope<'_>, AwsError> {
-    let authorization = header(headers, "authorization").ok_or_else(|| AwsError::known("AuthFailure"))?;
+    let authorization = header(headers, "authorization").ok_or_else(|| AwsError::from_code("AuthFailure"))?;
     let credential = authorization
         .strip_prefix("AWS4-HMAC-SHA256")
         .and_then(|rest| rest.split([',', ' ']).find_map(|part| part.strip_prefix("Credential=")));
@@ -32,7 +32,7 @@ pub(super) fn scope(headers: &HeaderMap) -> Result<Scope<'_>, AwsError> {
     let (Some("aws4_request"), Some(service), Some(region), Some(_), Some(_)) =
         (parts.next(), parts.next(), parts.next(), parts.next(), parts.next())
     else {
-        return Err(AwsError::known("AuthFailure"));
+        return Err(AwsError::from_code("AuthFailure"));
     };
     let service = match service {
         "ec2" => Service::Ec2,
@@ -60,7 +60,7 @@ pub(super) fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> 
 /// Reads a body and decompresses it if it is gzip-encoded.
 pub(super) async fn body(headers: &HeaderMap, body: Incoming) -> Result<Bytes, AwsError> {
     let bytes = body::read(body, MAX_BODY).await.map_err(|problem| match problem {
-        BodyProblem::TooLong => AwsError::known("RequestEntityTooLarge"),
+        BodyProblem::TooLong => AwsError::from_code("RequestEntityTooLarge"),
         BodyProblem::Incomplete => AwsError::new("IncompleteBody", "The request body ended before it was complete."),
     })?;
     match header(headers, "content-encoding") {
@@ -79,7 +79,7 @@ fn decompress(compressed: &[u8]) -> Result<Bytes, AwsError> {
         .read_to_end(&mut decompressed)
         .map_err(|_| AwsError::new("InvalidParameterValue", "The request body is not valid gzip."))?;
     if decompressed.len() > MAX_DECOMPRESSED {
-        return Err(AwsError::known("RequestEntityTooLarge"));
+        return Err(AwsError::from_code("RequestEntityTooLarge"));
     }
     Ok(decompressed.into())
 }

@@ -94,7 +94,7 @@ impl FakeCloud {
         })?;
         let tags = tags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let launched = self.world().console_launch(region, LaunchRequest { tags, ..LaunchRequest::new(image) })?;
-        launched.into_iter().next().ok_or_else(|| AwsError::known("InternalError"))
+        launched.into_iter().next().ok_or_else(|| AwsError::from_code("InternalError"))
     }
 
     /// Starts a stopped instance.

@@ -8,7 +8,7 @@ use super::expression::Expression;
 use super::input::{GetMetricData, MetricDataQuery, MetricStat, invalid, require};
 use super::shape::Shape;
 use crate::world::metrics::{Statistic, per_period, round_down};
-use crate::world::{AwsError, PageCut};
+use crate::world::{AwsError, PageLimit};
 
 const MAX_QUERIES: usize = 500;
 const MAX_POINTS: i64 = 100_800;
@@ -139,12 +139,12 @@ fn read_metric(
     let statistic = Statistic::parse(name).ok_or_else(|| invalid("Stat", "there is no such statistic"))?;
     let begin = round_down(from, 60.min(period)).unwrap_or(from);
     let points = match context.view.page {
-        PageCut::Empty => Vec::new(),
-        PageCut::AsRequested | PageCut::AtMost(_) => context.world.metric_points(context.region, &key, begin, to),
+        PageLimit::Empty => Vec::new(),
+        PageLimit::AsRequested | PageLimit::AtMost(_) => context.world.metric_points(context.region, &key, begin, to),
     };
     let max = match context.view.page {
-        PageCut::AtMost(max) => max,
-        PageCut::AsRequested | PageCut::Empty => usize::MAX,
+        PageLimit::AtMost(max) => max,
+        PageLimit::AsRequested | PageLimit::Empty => usize::MAX,
     };
     let values = per_period(&points, period, stat.unit.as_deref())
         .into_iter()

@@ -4,7 +4,7 @@ use super::Context;
 use super::input::{GetMetricStatistics, ListMetrics, invalid, require};
 use super::shape::Shape;
 use crate::world::metrics::{MetricFilter, MetricKey, Statistic, Summary, per_period, round_down};
-use crate::world::{AwsError, PageCut, SeededRng, hash_text};
+use crate::world::{AwsError, PageLimit, SeededRng, hash_text};
 
 const MAX_POINTS: i64 = 1440;
 const METRICS_PER_PAGE: usize = 500;
@@ -56,9 +56,9 @@ pub(super) fn get_metric_statistics(context: &Context<'_>, input: &GetMetricStat
     SeededRng::new(context.world.settings().seed ^ hash_text(&key.name) ^ points.len() as u64, "order")
         .shuffle(&mut datapoints);
     match context.view.page {
-        PageCut::AsRequested => {}
-        PageCut::Empty => datapoints.clear(),
-        PageCut::AtMost(max) => datapoints.truncate(max),
+        PageLimit::AsRequested => {}
+        PageLimit::Empty => datapoints.clear(),
+        PageLimit::AtMost(max) => datapoints.truncate(max),
     }
     Ok(Shape::Structure(vec![("Label", Shape::text(key.name)), ("Datapoints", Shape::List(datapoints))]))
 }

@@ -360,7 +360,7 @@ impl CmlServer {
 // Changes made outside the API, for tests.
 impl CmlServer {
     /// Pins the server to a boot stage regardless of the clock; `None` resumes the boot sequence.
-    pub fn hold_at(&self, stage: Option<BootStage>) {
+    pub fn pin_stage(&self, stage: Option<BootStage>) {
         self.with(|state, _| state.pinned_stage = stage);
     }
 

@@ -141,7 +141,7 @@ impl CmlServers {
     }
 
     /// All servers as JSON, for the admin API.
-    pub fn show(&self) -> Value {
+    pub fn to_json(&self) -> Value {
         let inner = self.inner.lock();
         let servers = inner.entries.iter().map(|(instance, entry)| {
             let Entry { config, server, address, listen_state, .. } = entry;

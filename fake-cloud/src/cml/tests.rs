@@ -51,9 +51,9 @@ fn boot_passes_every_stage_after_each_power_on() {
         assert_eq!(server.stage(), stage);
         assert_eq!(server.information()["ready"], json!(stage == BootStage::Ready));
     }
-    server.hold_at(Some(BootStage::NotReady));
+    server.pin_stage(Some(BootStage::NotReady));
     assert_eq!(server.stage(), BootStage::NotReady);
-    server.hold_at(None);
+    server.pin_stage(None);
     assert_eq!(server.stage(), BootStage::Ready);
     server.power_on();
     assert_eq!(server.stage(), BootStage::Refused);

@@ -130,8 +130,7 @@ impl Records {
             for instance in found {
                 if let Some(worker) = known.get(&instance.id).cloned() {
                     let outcome = json!({"instance_id": instance.id, "worker_id": worker.id()});
-                    if self.settings().dialect.known_workers == ReimportPolicy::Leave || worker.status() == "terminated"
-                    {
+                    if self.settings().dialect.reimport == ReimportPolicy::Leave || worker.status() == "terminated" {
                         skipped.push(with_reason(outcome, "already known"));
                     } else {
                         let mut rewritten = (*worker).clone();

@@ -32,7 +32,7 @@ pub struct Dialect {
     /// Lifecycle fields (such as `drain_started_at`) at the top level of a record.
     pub lifecycle_fields: Supported,
     /// Effect of a bulk import on known workers.
-    pub known_workers: ReimportPolicy,
+    pub reimport: ReimportPolicy,
     /// Versions of records; without them every write is unconditional.
     pub versions: Supported,
     /// Endpoint `POST /workers/{id}/terminate`.
@@ -42,10 +42,10 @@ pub struct Dialect {
 impl Dialect {
     /// A server from before the additions: it ignores `exclude_statuses`, keeps lifecycle fields in `metadata` only,
     /// and has neither versions nor a terminate endpoint.
-    pub const OLDER: Self = Self {
+    pub const LEGACY: Self = Self {
         exclude_statuses: Supported::No,
         lifecycle_fields: Supported::No,
-        known_workers: ReimportPolicy::Rewrite,
+        reimport: ReimportPolicy::Rewrite,
         versions: Supported::No,
         terminate: Supported::No,
     };
@@ -58,7 +58,7 @@ pub enum ApiVersion {
     /// Supports everything in the OpenAPI document.
     #[default]
     Current,
-    /// Predates the additions: [`Dialect::OLDER`].
+    /// Predates the additions: [`Dialect::LEGACY`].
     Older,
 }
 
@@ -67,7 +67,7 @@ impl ApiVersion {
     pub fn dialect(self) -> Dialect {
         match self {
             Self::Current => Dialect::default(),
-            Self::Older => Dialect::OLDER,
+            Self::Older => Dialect::LEGACY,
         }
     }
 }

@@ -189,7 +189,7 @@ fn lifecycle_fields_are_stored_as_the_dialect_requires() {
     let cleared = newer.write_status("w", None, &input(json!({"metadata": {"launched_at": null}}))).expect("written");
     assert_eq!(cleared.get("launched_at"), Some(&Value::Null));
 
-    let (older, _) = store_with(Settings { dialect: Dialect::OLDER, ..Settings::default() });
+    let (older, _) = store_with(Settings { dialect: Dialect::LEGACY, ..Settings::default() });
     running(&older, "w");
     let worker = older.write_status("w", None, &input(body)).expect("written");
     assert!(LIFECYCLE_FIELDS.iter().all(|field| worker.get(field).is_none()), "{worker:?}");
@@ -204,7 +204,7 @@ fn older_server_ignores_exclude_statuses() {
     let (newer, _) = store();
     running(&newer, "w");
     assert!(newer.workers(&filter).is_empty());
-    let (older, _) = store_with(Settings { dialect: Dialect::OLDER, ..Settings::default() });
+    let (older, _) = store_with(Settings { dialect: Dialect::LEGACY, ..Settings::default() });
     running(&older, "w");
     assert_eq!(older.workers(&filter).len(), 1);
 }

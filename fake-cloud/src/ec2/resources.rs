@@ -31,7 +31,7 @@ pub(super) fn describe_images(request: &Request<'_>) -> Result<ResponseBody, Aws
         }
         intent.proceed()?;
         let is_selected = |image: &&Image| {
-            (ids.is_empty() || ids.contains(&image.id)) && is_owned(image, &owners) && filters.pass(image, now)
+            (ids.is_empty() || ids.contains(&image.id)) && is_owned(image, &owners) && filters.match_all(image, now)
         };
         let numbered =
             images.iter().filter(is_selected).cloned().enumerate().map(|(position, image)| (position as u64, image));
@@ -99,7 +99,7 @@ pub(super) fn describe_regions(request: &Request<'_>) -> Result<ResponseBody, Aw
     let now = request.world.with_ec2(|ec2, now| ec2.region(request.region, now).map(|_| now))?;
     intent.proceed()?;
     let is_selected = |region: &&'static str| {
-        (names.is_empty() || names.iter().any(|name| name == region)) && filters.pass(region, now)
+        (names.is_empty() || names.iter().any(|name| name == region)) && filters.match_all(region, now)
     };
     Ok(request.respond("DescribeRegions", REGIONS.len() * 192, |xml| {
         xml.element("regionInfo", |xml| {
@@ -126,7 +126,8 @@ pub(super) fn describe_subnets(request: &Request<'_>) -> Result<ResponseBody, Aw
             return Err(AwsError::new("InvalidSubnetID.NotFound", message));
         }
         intent.proceed()?;
-        let is_selected = |subnet: &&Subnet| (ids.is_empty() || ids.contains(&subnet.id)) && filters.pass(subnet, now);
+        let is_selected =
+            |subnet: &&Subnet| (ids.is_empty() || ids.contains(&subnet.id)) && filters.match_all(subnet, now);
         Ok(subnets.iter().filter(is_selected).cloned().collect())
     })?;
     Ok(request.respond("DescribeSubnets", subnets.len() * 900, |xml| {

@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::service::Service;
 use crate::world::SeededRng;
 
-pub use self::rule::{Action, Per, Rule, RuleError, WaitOn};
+pub use self::rule::{Action, CountUnit, Rule, RuleError, WaitOn};
 
 /// Number of calls for which a rule keeps its decision.
 const MAX_DECISIONS: usize = 4096;
@@ -60,7 +60,7 @@ pub struct RuleStatus {
     /// Number of requests that matched.
     pub matched: u64,
     /// Number of requests to which the action was applied.
-    pub struck: u64,
+    pub applied: u64,
 }
 
 /// The fault rules of a world.
@@ -99,7 +99,7 @@ impl Faults {
         let mut inner = self.inner.lock();
         let id = inner.next_id;
         inner.next_id += 1;
-        let status = RuleStatus { id, rule, matched: 0, struck: 0 };
+        let status = RuleStatus { id, rule, matched: 0, applied: 0 };
         inner.rules.push(ActiveRule { status, decided: HashMap::new(), order: VecDeque::new() });
         Ok(id)
     }
@@ -146,7 +146,7 @@ impl ActiveRule {
 
     fn applies(&mut self, context: &RequestContext<'_>, rng: &mut SeededRng) -> bool {
         match (self.status.rule.per, context.call) {
-            (Per::Call, Some(call)) => {
+            (CountUnit::Call, Some(call)) => {
                 if let Some(decided) = self.decided.get(call) {
                     return *decided;
                 }
@@ -160,7 +160,7 @@ impl ActiveRule {
                 self.order.push_back(call.to_owned());
                 decision
             }
-            (Per::Call, None) | (Per::Attempt, Some(_) | None) => self.decide(rng),
+            (CountUnit::Call, None) | (CountUnit::Attempt, Some(_) | None) => self.decide(rng),
         }
     }
 
@@ -168,9 +168,9 @@ impl ActiveRule {
         let status = &mut self.status;
         status.matched += 1;
         let applies = status.matched > status.rule.after
-            && status.rule.times.is_none_or(|times| status.struck < times)
+            && status.rule.times.is_none_or(|times| status.applied < times)
             && rng.chance(status.rule.probability);
-        status.struck += u64::from(applies);
+        status.applied += u64::from(applies);
         applies
     }
 }
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn rule_applies_between_after_and_times() {
         let faults = Faults::new(0);
-        faults.add(Rule { after: 2, times: Some(3), ..Rule::always(Action::Reset) }).expect("a good rule");
+        faults.add(Rule { after: 2, times: Some(3), ..Rule::new(Action::Reset) }).expect("a good rule");
         let applied: Vec<bool> = (0..8).map(|_| !faults.evaluate(&describe(None)).is_empty()).collect();
         assert_eq!(applied, [false, false, true, true, true, false, false, false]);
     }
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn per_call_rules_decide_once_for_all_attempts() {
         let faults = Faults::new(0);
-        faults.add(Rule { times: Some(1), per: Per::Call, ..Rule::always(Action::Reset) }).expect("a good rule");
+        faults.add(Rule { times: Some(1), per: CountUnit::Call, ..Rule::new(Action::Reset) }).expect("a good rule");
         assert_eq!(count(&faults, &describe(Some("first")), 3), 3);
         assert_eq!(count(&faults, &describe(Some("second")), 3), 0);
         assert_eq!(count(&faults, &describe(Some("first")), 1), 1);
@@ -215,7 +215,7 @@ mod tests {
     fn outcome_depends_on_the_seed() {
         let outcome = |seed| {
             let faults = Faults::new(seed);
-            faults.add(Rule { probability: 0.3, ..Rule::always(Action::Reset) }).expect("a good rule");
+            faults.add(Rule { probability: 0.3, ..Rule::new(Action::Reset) }).expect("a good rule");
             (0..200).map(|_| !faults.evaluate(&describe(None)).is_empty()).collect::<Vec<_>>()
         };
         assert_eq!(outcome(7), outcome(7));
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn rules_match_service_operation_region_and_instance() {
-        let always = || Rule::always(Action::Reset);
+        let always = || Rule::new(Action::Reset);
         let ids = ["i-1".to_owned()];
         let context = RequestContext { instances: &ids, ..describe(None) };
         for (rule, applies) in [
@@ -237,7 +237,7 @@ mod tests {
             (Rule { region: Some("eu-west-1".to_owned()), ..always() }, false),
             (Rule { instance: Some("i-1".to_owned()), ..always() }, true),
             (Rule { instance: Some("i-2".to_owned()), ..always() }, false),
-            (Rule { instance: Some("i-2".to_owned()), ..Rule::always(Action::Omit { fraction: 1.0 }) }, true),
+            (Rule { instance: Some("i-2".to_owned()), ..Rule::new(Action::Omit { fraction: 1.0 }) }, true),
         ] {
             let faults = Faults::new(0);
             faults.add(rule.clone()).expect("a good rule");
@@ -251,10 +251,10 @@ mod tests {
         let key_rule = |prefix: &str| Rule {
             service: Some(Service::Etcd),
             key_prefix: Some(prefix.to_owned()),
-            ..Rule::always(Action::Reset)
+            ..Rule::new(Action::Reset)
         };
         faults.add(key_rule("/lcm/workers/")).expect("a good rule");
-        faults.add(Rule { service: Some(Service::Etcd), ..Rule::always(Action::Reset) }).expect("a good rule");
+        faults.add(Rule { service: Some(Service::Etcd), ..Rule::new(Action::Reset) }).expect("a good rule");
         let undecoded = RequestContext { service: Service::Etcd, operation: "Put", region: None, ..describe(None) };
         let rules =
             |context: &RequestContext<'_>| faults.evaluate(context).iter().map(|one| one.rule).collect::<Vec<_>>();
@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn removed_rule_does_not_apply() {
         let faults = Faults::new(0);
-        let id = faults.add(Rule::always(Action::Reset)).expect("a good rule");
+        let id = faults.add(Rule::new(Action::Reset)).expect("a good rule");
         assert!(faults.remove(id));
         assert!(!faults.remove(id));
         assert_eq!(count(&faults, &describe(None), 1), 0);

@@ -51,7 +51,7 @@ pub struct Rule {
     pub probability: f64,
     /// Unit that `after`, `times` and `probability` count.
     #[serde(default)]
-    pub per: Per,
+    pub per: CountUnit,
     /// The fault to inject.
     pub action: Action,
 }
@@ -59,7 +59,7 @@ pub struct Rule {
 /// Unit that a rule counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Per {
+pub enum CountUnit {
     /// Each HTTP request. A retry of an SDK may succeed.
     #[default]
     Attempt,
@@ -177,7 +177,7 @@ pub enum RuleError {
 
 impl Rule {
     /// Creates a rule that applies to every request.
-    pub fn always(action: Action) -> Self {
+    pub fn new(action: Action) -> Self {
         Self {
             service: None,
             operation: None,
@@ -187,7 +187,7 @@ impl Rule {
             after: 0,
             times: None,
             probability: one(),
-            per: Per::default(),
+            per: CountUnit::default(),
             action,
         }
     }
@@ -356,21 +356,21 @@ mod tests {
             let error = rule.check().expect_err(&text).to_string();
             assert!(error.contains(hint), "{error}");
         }
-        let keyed = Rule { key_prefix: Some("/".to_owned()), ..Rule::always(Action::Reset) };
+        let keyed = Rule { key_prefix: Some("/".to_owned()), ..Rule::new(Action::Reset) };
         assert_eq!(keyed.check(), Err(RuleError::Keys));
     }
 
     #[test]
     fn invalid_numbers_are_rejected() {
-        let odd = Rule { probability: 1.5, ..Rule::always(Action::Reset) };
+        let odd = Rule { probability: 1.5, ..Rule::new(Action::Reset) };
         assert_eq!(odd.check().expect_err("rejected").to_string(), "probability must be between 0 and 1, not 1.5");
-        let never = Rule { times: Some(0), ..Rule::always(Action::Reset) };
+        let never = Rule { times: Some(0), ..Rule::new(Action::Reset) };
         assert_eq!(never.check(), Err(RuleError::Never));
         let fine = Action::Error { code: "X".to_owned(), status: Some(200), message: None };
-        assert_eq!(Rule::always(fine).check(), Err(RuleError::Status(200)));
+        assert_eq!(Rule::new(fine).check(), Err(RuleError::Status(200)));
         let meteor = Action::Custom { name: "meteor".to_owned(), parameters: BTreeMap::new() };
-        let meteor = Rule { service: Some(Service::Etcd), ..Rule::always(meteor) };
+        let meteor = Rule { service: Some(Service::Etcd), ..Rule::new(meteor) };
         assert!(meteor.check().is_err_and(|error| error.to_string().contains("expected one of lease-lost, compact")));
-        assert!(Rule::always(Action::VisibilityLag { seconds: f64::NAN }).check().is_err());
+        assert!(Rule::new(Action::VisibilityLag { seconds: f64::NAN }).check().is_err());
     }
 }

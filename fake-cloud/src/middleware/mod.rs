@@ -25,7 +25,7 @@ use crate::faults::{Keys, WaitOn};
 use crate::http_server::{CutConnection, cut_connection};
 use crate::request_log::RequestOutcome;
 use crate::service::Service;
-use crate::world::{Hidden, PageCut, SeededRng, View};
+use crate::world::{Hidden, PageLimit, SeededRng, View};
 
 /// Request metadata for fault policies and observers. Contains no request body.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,7 +106,7 @@ pub enum Fault {
     /// EC2 lists and lookups hide instances.
     Hide(Hidden),
     /// Pages of a list are cut.
-    CutPage(PageCut),
+    CutPage(PageLimit),
     /// Lists are returned in an order drawn from this source.
     Shuffle(SeededRng),
 }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::faults::{Action, Keys, RequestContext, TriggeredRule};
 use crate::service::Service;
-use crate::world::{Hidden, HiddenReason, PageCut, SeededRng, World};
+use crate::world::{Hidden, HiddenReason, PageLimit, SeededRng, World};
 
 impl Middleware {
     /// Creates a middleware that applies the world's fault rules and logs every request in the world.
@@ -78,8 +78,8 @@ where
             Action::Omit { fraction } => {
                 Fault::Hide(Hidden { instance, reason: HiddenReason::Omitted { probability: fraction, roll } })
             }
-            Action::EmptyPage => Fault::CutPage(PageCut::Empty),
-            Action::PartialPage { limit } => Fault::CutPage(PageCut::AtMost(limit)),
+            Action::EmptyPage => Fault::CutPage(PageLimit::Empty),
+            Action::PartialPage { limit } => Fault::CutPage(PageLimit::AtMost(limit)),
             Action::Shuffle => Fault::Shuffle(SeededRng::new(roll, "shuffle")),
         })
     }

@@ -36,7 +36,7 @@ impl Intent {
     pub fn proceed(self) -> Result<(), AwsError> {
         match self {
             Self::Execute => Ok(()),
-            Self::DryRun => Err(AwsError::known("DryRunOperation")),
+            Self::DryRun => Err(AwsError::from_code("DryRunOperation")),
         }
     }
 }
@@ -99,7 +99,7 @@ impl Ec2 {
     /// # Errors
     /// `AuthFailure` for an unknown region, because its credential scope is not valid.
     pub fn region(&mut self, name: &str, now: DateTime<Utc>) -> Result<&mut Region, AwsError> {
-        let remembered = self.delays.token_remembered;
+        let remembered = self.delays.token_lifetime;
         let region = self.regions.get_mut(name).ok_or_else(|| unknown_region(name))?;
         region.remove_expired(now, remembered);
         Ok(region)
@@ -153,11 +153,11 @@ impl Region {
             let listing = self
                 .instances
                 .range(page.from..)
-                .filter(|(_, instance)| query.filters.pass(instance, now) && view.lists(instance, now));
+                .filter(|(_, instance)| query.filters.match_all(instance, now) && view.lists(instance, now));
             Page::collect(page, listing.map(|(sequence, instance)| (*sequence, Arc::clone(instance))))
         } else {
             let found = self.find_all(&query.ids, view, now)?;
-            let passing = found.into_iter().filter(|instance| query.filters.pass(instance, now));
+            let passing = found.into_iter().filter(|instance| query.filters.match_all(instance, now));
             // EC2 does not page a request by ids, so instances cut off by a fault have no next token.
             Page { next_token: None, ..Page::collect(page, passing.map(|instance| (instance.sequence, instance))) }
         };

@@ -63,7 +63,7 @@ impl AwsError {
     }
 
     /// Creates an error with the default message and status of the code.
-    pub fn known(code: impl Into<Cow<'static, str>>) -> Self {
+    pub fn from_code(code: impl Into<Cow<'static, str>>) -> Self {
         let code = code.into();
         let message = find_known(&code).map_or("The request was refused by a fault rule.", |known| known.2);
         Self { status: default_status(&code), message: message.to_owned(), code }

@@ -60,7 +60,7 @@ impl<F: Field> Filters<F> {
     }
 
     /// Returns whether a resource passes all filters.
-    pub fn pass(&self, resource: &F::Resource, now: DateTime<Utc>) -> bool {
+    pub fn match_all(&self, resource: &F::Resource, now: DateTime<Utc>) -> bool {
         self.0.iter().all(|filter| {
             filter.field.any(resource, now, &|value| filter.patterns.iter().any(|pattern| pattern.matches(value)))
         })

@@ -189,7 +189,7 @@ impl Region {
             return Ok(None);
         };
         if used.request != *request {
-            return Err(AwsError::known("IdempotentParameterMismatch"));
+            return Err(AwsError::from_code("IdempotentParameterMismatch"));
         }
         let is_alive = |instance: &Arc<Instance>| match instance.state(now) {
             InstanceState::Pending | InstanceState::Running | InstanceState::Stopping | InstanceState::Stopped => true,
@@ -200,7 +200,7 @@ impl Region {
         if instances.iter().any(is_alive) {
             Ok(Some(Launch { reservation_id: used.reservation_id.clone(), instances, kind: LaunchKind::Repeated }))
         } else {
-            Err(AwsError::known("IdempotentInstanceTerminated"))
+            Err(AwsError::from_code("IdempotentInstanceTerminated"))
         }
     }
 

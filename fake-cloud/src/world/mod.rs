@@ -44,7 +44,7 @@ pub use self::rng::SeededRng;
 pub use self::settings::{AgentDimensions, DelayError, Delays, Settings, StopWhilePending};
 pub use self::status::{Health, InstanceStatus, StatusField, StatusQuery, StatusScope};
 pub use self::tags::{TagRemoval, TaggedResource, Tags};
-pub use self::view::{Hidden, HiddenReason, PageCut, View};
+pub use self::view::{Hidden, HiddenReason, PageLimit, View};
 
 pub(crate) use self::catalog::is_well_formed;
 pub(crate) use self::rng::{hash_text, mix};

@@ -1,7 +1,7 @@
 //! Pagination of EC2 lists.
 
 use super::error::AwsError;
-use super::view::PageCut;
+use super::view::PageLimit;
 
 /// Requested page of a list.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -34,11 +34,11 @@ impl PageRequest {
         Ok(Self { limit, from })
     }
 
-    pub(super) fn cut(self, cut: PageCut) -> Self {
+    pub(super) fn cut(self, cut: PageLimit) -> Self {
         match cut {
-            PageCut::AsRequested => self,
-            PageCut::Empty => Self { limit: Some(0), ..self },
-            PageCut::AtMost(most) => Self { limit: Some(self.limit.map_or(most, |limit| limit.min(most))), ..self },
+            PageLimit::AsRequested => self,
+            PageLimit::Empty => Self { limit: Some(0), ..self },
+            PageLimit::AtMost(most) => Self { limit: Some(self.limit.map_or(most, |limit| limit.min(most))), ..self },
         }
     }
 }
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn empty_page_has_a_next_token() {
-        let request = PageRequest::default().cut(PageCut::Empty);
+        let request = PageRequest::default().cut(PageLimit::Empty);
         let page = Page::collect(request, [(7, 'a')].into_iter());
         assert!(page.items.is_empty());
         let again = PageRequest::parse(None, page.next_token.as_deref()).expect("a valid token");

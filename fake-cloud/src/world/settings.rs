@@ -17,7 +17,7 @@ pub struct Delays {
     /// Time for which a terminated instance is still described.
     pub terminated_visible: Duration,
     /// Time for which a client token stays in use after the termination of its instances.
-    pub token_remembered: Duration,
+    pub token_lifetime: Duration,
     /// Time between `running` and passing status checks.
     pub status_checks: Duration,
 }
@@ -29,7 +29,7 @@ impl Default for Delays {
             stopping: Duration::from_secs(20),
             terminating: Duration::from_secs(20),
             terminated_visible: Duration::from_secs(3600),
-            token_remembered: Duration::from_secs(24 * 3600),
+            token_lifetime: Duration::from_secs(24 * 3600),
             status_checks: Duration::from_secs(120),
         }
     }
@@ -64,7 +64,7 @@ impl FromStr for Delays {
                 "stopping" => &mut delays.stopping,
                 "terminating" => &mut delays.terminating,
                 "terminated-visible" => &mut delays.terminated_visible,
-                "token-remembered" => &mut delays.token_remembered,
+                "token-remembered" => &mut delays.token_lifetime,
                 "status-checks" => &mut delays.status_checks,
                 _ => return Err(DelayError::UnknownName(name.to_owned())),
             };

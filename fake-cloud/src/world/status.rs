@@ -135,7 +135,7 @@ impl Region {
                 StatusScope::Running => status.state == InstanceState::Running,
                 StatusScope::All => true,
             };
-            (in_scope && query.filters.pass(&status, now)).then_some((instance.sequence, status))
+            (in_scope && query.filters.match_all(&status, now)).then_some((instance.sequence, status))
         };
         let mut selected = if query.ids.is_empty() {
             let listed = self.instances.range(page.from..).map(|(_, instance)| instance);

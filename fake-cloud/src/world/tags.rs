@@ -123,7 +123,7 @@ impl Region {
             .flat_map(|instance| tagged(&instance.id, "instance", &instance.tags));
         let images = self.catalog.images.iter().flat_map(|image| tagged(&image.id, "image", &image.tags));
         let subnets = self.catalog.subnets.iter().flat_map(|subnet| tagged(&subnet.id, "subnet", &subnet.tags));
-        let passing = instances.chain(images).chain(subnets).filter(|tag| filters.pass(tag, now));
+        let passing = instances.chain(images).chain(subnets).filter(|tag| filters.match_all(tag, now));
         let page = page.cut(view.page);
         let numbered = passing.enumerate().map(|(position, tag)| (position as u64, tag));
         let mut selected = Page::collect(page, numbered.skip_while(|(position, _)| *position < page.from));

@@ -331,7 +331,7 @@ fn ids_depend_on_the_seed() {
 fn reset_world_is_empty() {
     let world = world();
     let id = launch(&world);
-    world.faults().add(crate::faults::Rule::always(crate::faults::Action::Reset)).expect("a good rule");
+    world.faults().add(crate::faults::Rule::new(crate::faults::Action::Reset)).expect("a good rule");
     world.reset();
     assert_eq!(state(&world, &id), None);
     assert!(world.faults().list().is_empty());

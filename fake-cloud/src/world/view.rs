@@ -13,7 +13,7 @@ pub struct View {
     /// Conditions that hide instances.
     pub hidden: Vec<Hidden>,
     /// Limit on the page size.
-    pub page: PageCut,
+    pub page: PageLimit,
     /// Shuffles the items of the page, if set.
     pub shuffle: Option<SeededRng>,
 }
@@ -43,7 +43,7 @@ pub enum HiddenReason {
 
 /// Limit on the size of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum PageCut {
+pub enum PageLimit {
     /// The requested size.
     #[default]
     AsRequested,

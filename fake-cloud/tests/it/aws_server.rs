@@ -238,7 +238,7 @@ async fn worlds_share_no_state() {
     let (one, other) = (Cloud::start().await, Cloud::start().await);
     let image = one.image();
     one.ec2("RunInstances", &[("ImageId", &image), ("MinCount", "1"), ("MaxCount", "1")]).await;
-    one.world.faults().add(Rule::always(Action::Reset)).expect("a valid rule");
+    one.world.faults().add(Rule::new(Action::Reset)).expect("a valid rule");
     let response = other.ec2("DescribeInstances", &[]).await;
     assert_eq!(response.status, 200);
     assert!(response.text().contains("<reservationSet></reservationSet>"));
@@ -249,13 +249,13 @@ async fn worlds_share_no_state() {
 async fn shutdown_ends_pend_requests() {
     let cloud = Cloud::start().await;
     let action = Action::Latency { seconds: 3600.0, on: fake_cloud::faults::WaitOn::World };
-    cloud.world.faults().add(Rule::always(action)).expect("a valid rule");
+    cloud.world.faults().add(Rule::new(action)).expect("a valid rule");
     let address = cloud.address;
     let waiting =
         tokio::spawn(
             async move { support::exchange(address, &signed("ec2", &[], &form("DescribeRegions", &[]))).await },
         );
-    support::eventually(|| cloud.world.faults().list()[0].struck == 1).await;
+    support::eventually(|| cloud.world.faults().list()[0].applied == 1).await;
     cloud.stop().await;
     assert!(waiting.await.expect("the client task ends").is_none());
     assert!(tokio::net::TcpStream::connect(address).await.is_err(), "the listener is closed");
@@ -270,7 +270,7 @@ async fn reset_and_dropped_response_end_the_connection() {
         (Action::DropResponse, None, RequestOutcome::ResponseDropped),
     ] {
         cloud.world.reset();
-        cloud.world.faults().add(Rule::always(action)).expect("a valid rule");
+        cloud.world.faults().add(Rule::new(action)).expect("a valid rule");
         let mut stream = TcpStream::connect(cloud.address).await.expect("a listener");
         stream.write_all(&request).await.expect("the request is sent");
         let end = stream.read_to_end(&mut Vec::new()).await;
@@ -285,12 +285,12 @@ async fn reset_and_dropped_response_end_the_connection() {
 async fn abandoned_request_is_logged_and_not_executed() {
     let cloud = Cloud::start().await;
     let action = Action::Latency { seconds: 3600.0, on: fake_cloud::faults::WaitOn::World };
-    cloud.world.faults().add(Rule::always(action)).expect("a valid rule");
+    cloud.world.faults().add(Rule::new(action)).expect("a valid rule");
     let image = cloud.image();
     let body = form("RunInstances", &[("ImageId", &image), ("MinCount", "1"), ("MaxCount", "1")]);
     let mut stream = TcpStream::connect(cloud.address).await.expect("a listener");
     stream.write_all(&signed("ec2", &[], &body)).await.expect("the request is sent");
-    support::eventually(|| cloud.world.faults().list()[0].struck == 1).await;
+    support::eventually(|| cloud.world.faults().list()[0].applied == 1).await;
     drop(stream);
     support::eventually(|| cloud.world.request_log().total() == 1).await;
     assert_eq!(cloud.world.request_log().find(&RequestFilter::default())[0].outcome, RequestOutcome::Abandoned);

@@ -271,7 +271,7 @@ async fn fault_rules_apply_before_and_after_the_request() {
     assert_eq!(served.get("/labs", &token).await.1, json!([]), "no request was executed");
     assert_eq!(create().await.expect("a response").status(), 502);
     assert_eq!(served.get("/labs", &token).await.1.as_array().map(Vec::len), Some(1), "the request was executed");
-    served.system.hold_at(Some(BootStage::NotReady));
+    served.system.pin_stage(Some(BootStage::NotReady));
     let response = served.request(Method::GET, "/system_information").send().await.expect("a response");
     assert_eq!(response.json::<Value>().await.expect("JSON")["ready"], false);
 }

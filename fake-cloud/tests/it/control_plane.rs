@@ -308,7 +308,7 @@ async fn workers_are_filtered_by_query() {
         assert_eq!(ids.join(" "), expected, "{query}");
     }
     let older =
-        Server::start_with(Settings { dialect: Dialect::OLDER, ..Settings::default() }, Options::default()).await;
+        Server::start_with(Settings { dialect: Dialect::LEGACY, ..Settings::default() }, Options::default()).await;
     older.worker("a", "running").await;
     let (_, workers) = older.get("/api/internal/workers?exclude_statuses=running").await;
     assert_eq!(workers.as_array().map(Vec::len), Some(1));

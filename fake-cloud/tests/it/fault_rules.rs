@@ -14,7 +14,7 @@ async fn start() -> FakeCloud {
 }
 
 fn rule(service: Service, action: Action) -> Rule {
-    Rule { service: Some(service), ..Rule::always(action) }
+    Rule { service: Some(service), ..Rule::new(action) }
 }
 
 fn error(code: &str) -> Action {

@@ -124,7 +124,7 @@ async fn tests_can_read_and_change_all_state() {
     cloud.set_discovery(json!({"regions": ["eu-west-1"]})).expect("set");
     assert_eq!(cloud.discovery()["regions"], json!(["eu-west-1"]));
 
-    cloud.inject(Rule { times: Some(1), ..Rule::always(Action::Reset) }).expect("a valid rule");
+    cloud.inject(Rule { times: Some(1), ..Rule::new(Action::Reset) }).expect("a valid rule");
     let client = reqwest::Client::builder().no_proxy().build().expect("a client");
     let drain = || {
         let url = format!("{}/api/internal/workers/w-1/drain", cloud.endpoints().control_plane_url);

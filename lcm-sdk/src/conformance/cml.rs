@@ -106,23 +106,23 @@ async fn registrations_are_replaced_and_ended(world: &dyn CmlWorld) {
     let (cml, target) = (world.cml(), world.target());
     let status = async || cml.registration(&target).await.expect("a status");
     let fresh = status().await;
-    assert_eq!((fresh.word.as_str(), fresh.attempted), ("NOT_REGISTERED", None));
+    assert_eq!((fresh.raw.as_str(), fresh.attempted), ("NOT_REGISTERED", None));
     cml.deregister(&target).await.expect("not registered is a success");
     cml.register(&target, &Secret::from("t0ken")).await.expect("accepted");
     let begun = status().await;
-    assert_ne!(begun.word, "COMPLETED", "accepted does not mean completed");
+    assert_ne!(begun.raw, "COMPLETED", "accepted does not mean completed");
     assert!(begun.attempted.is_some(), "the time of the attempt is set");
     let again = cml.register(&target, &Secret::from("t0ken")).await.expect_err("one is in progress");
     assert_eq!(again.kind, FailureKind::Conflict, "{again}");
     world.pass(Duration::from_secs(15)).await;
-    assert_eq!(status().await.word, "COMPLETED");
+    assert_eq!(status().await.raw, "COMPLETED");
     cml.reregister(&target, &Secret::from("an0ther")).await.expect("replaced");
     world.pass(Duration::from_secs(15)).await;
     let replaced = status().await;
-    assert_eq!(replaced.word, "COMPLETED");
+    assert_eq!(replaced.raw, "COMPLETED");
     assert_ne!(replaced.attempted, begun.attempted, "a new attempt has a new time");
     cml.deregister(&target).await.expect("deregistered");
-    assert_eq!(status().await.word, "NOT_REGISTERED");
+    assert_eq!(status().await.raw, "NOT_REGISTERED");
     cml.deregister(&target).await.expect("deregistering twice succeeds");
 }
 
@@ -131,6 +131,6 @@ async fn failed_registrations_are_reported(world: &dyn CmlWorld) {
     world.next_registration(Registration::Fails).await;
     cml.register(&target, &Secret::from("t0ken")).await.expect("accepted");
     world.pass(Duration::from_secs(15)).await;
-    assert_eq!(cml.registration(&target).await.expect("a status").word, "FAILED");
+    assert_eq!(cml.registration(&target).await.expect("a status").raw, "FAILED");
     world.next_registration(Registration::Completes).await;
 }

@@ -250,7 +250,7 @@ impl Suite<'_> {
 
     async fn failed_calls_never_mean_absence(&self) {
         let id = self.launch("w-unknown").await;
-        let denied = CallFailure::coded(FailureKind::Refused, "UnauthorizedOperation", "denied");
+        let denied = CallFailure::with_code(FailureKind::Refused, "UnauthorizedOperation", "denied");
         self.world.fail(&denied).await;
         let (compute, region) = (self.compute, self.region);
         for result in compute.instances(region, &[id.clone(), UNKNOWN.into()]).await {

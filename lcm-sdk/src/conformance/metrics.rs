@@ -104,7 +104,7 @@ async fn batches_return_one_result_per_instance(world: &dyn MetricsWorld) {
 
 async fn failed_calls_are_unknown(world: &dyn MetricsWorld) {
     let ids = world.silent_instances(2).await;
-    let denied = CallFailure::coded(FailureKind::Refused, "AccessDenied", "denied");
+    let denied = CallFailure::with_code(FailureKind::Refused, "AccessDenied", "denied");
     world.fail(&denied).await;
     for result in read(world, &ids).await {
         assert_eq!(result.failure().map(|failure| failure.kind), Some(denied.kind), "{result:?}");

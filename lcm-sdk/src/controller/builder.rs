@@ -72,12 +72,12 @@ pub enum Readiness {
     /// The controller leads, and its first sweep is not finished.
     Sweeping,
     /// The controller leads, and every resource was reconciled but those the report names.
-    Ready(Swept),
+    Ready(FinishedSweep),
 }
 
 /// A finished sweep.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Swept {
+pub struct FinishedSweep {
     /// Result of the sweep.
     pub report: SweepReport,
     /// End of the sweep.
@@ -245,7 +245,7 @@ pub struct LeaderTerm<R: Resource> {
     runner: Runner<R>,
     ownership: ShardOwnership,
     watch: Option<WatchHandle>,
-    began_at: Instant,
+    started_at: Instant,
     ended: Shutdown,
 }
 
@@ -255,7 +255,7 @@ impl<R: Resource> Clone for LeaderTerm<R> {
             runner: self.runner.clone(),
             ownership: self.ownership.clone(),
             watch: self.watch.clone(),
-            began_at: self.began_at,
+            started_at: self.started_at,
             ended: self.ended.clone(),
         }
     }
@@ -273,12 +273,12 @@ impl<R: Resource> LeaderTerm<R> {
     }
 
     /// Start of the term.
-    pub fn began_at(&self) -> Instant {
-        self.began_at
+    pub fn started_at(&self) -> Instant {
+        self.started_at
     }
 
     /// Requested at the end of the term.
-    pub fn ended(&self) -> &Shutdown {
+    pub fn end_signal(&self) -> &Shutdown {
         &self.ended
     }
 }
@@ -359,7 +359,7 @@ impl<R: Resource> Controller<R> {
             runner.attach_watch(handle.clone());
         }
         let ended = Shutdown::new();
-        let term = LeaderTerm { runner, ownership, watch: handle, began_at: Instant::now(), ended };
+        let term = LeaderTerm { runner, ownership, watch: handle, started_at: Instant::now(), ended };
         *inner.term.lock() = Some(term.clone());
         inner.readiness.send_replace(Readiness::Sweeping);
 
@@ -431,7 +431,7 @@ impl<R: Resource> Controller<R> {
 
     fn publish_swept(&self, report: SweepReport) {
         let ended_at = self.inner.clock.now();
-        self.inner.readiness.send_replace(Readiness::Ready(Swept { report, ended_at }));
+        self.inner.readiness.send_replace(Readiness::Ready(FinishedSweep { report, ended_at }));
     }
 
     /// Sweeps, and repeats the listing until it succeeds.

@@ -59,7 +59,9 @@ pub(crate) mod shutdown;
 pub(crate) mod sweep;
 pub(crate) mod watch;
 
-pub use self::builder::{BuildError, Controller, ControllerBuilder, LeaderTerm, Readiness, StartupConfig, Swept};
+pub use self::builder::{
+    BuildError, Controller, ControllerBuilder, FinishedSweep, LeaderTerm, Readiness, StartupConfig,
+};
 pub use self::election::{ElectionConfig, ElectionConfigError, ElectionHandle, ElectionState, LeaderElection};
 pub use self::hash::{Shard, Shards, ShardsError};
 pub use self::lease::{LeaderLease, LeaseKeeper};

@@ -347,7 +347,7 @@ impl<R: Resource> Runner<R> {
 
     fn revive_watch(&self) {
         if let Some(watch) = self.inner.watch.get() {
-            watch.revive();
+            watch.reconnect();
         }
     }
 
@@ -484,7 +484,7 @@ impl<R: Resource> Inner<R> {
         let now = Instant::now();
         let (item, more) = {
             let mut queue = self.queue.lock();
-            (queue.take(now).ok_or_else(|| queue.next_due())?, queue.expects_more())
+            (queue.take(now).ok_or_else(|| queue.next_due())?, queue.has_pending())
         };
         if more {
             // Idle tasks sleep until the deadline they saw last; one of them has to see the current one.
@@ -533,7 +533,7 @@ impl<R: Resource> Inner<R> {
     /// Reads a resource that no listing returned; `None` if nothing is to be done.
     async fn fetch(&self, key: &Key, priority: Priority, now: Instant) -> Option<R::Object> {
         if !self.ownership.owns(key) {
-            self.gone(key);
+            self.remove_missing(key);
             return None;
         }
         let fetching = AssertUnwindSafe(self.resource.fetch(key)).catch_unwind();
@@ -548,7 +548,7 @@ impl<R: Resource> Inner<R> {
                 return Some(object);
             }
             Ok(Ok(Ok(None))) => {
-                self.gone(key);
+                self.remove_missing(key);
                 return None;
             }
             Ok(Ok(Err(failure))) => WorkResult::retry(WorkReason::Unreadable, failure.to_string()),
@@ -563,9 +563,9 @@ impl<R: Resource> Inner<R> {
     }
 
     /// Removes a resource that does not exist, or belongs to another controller.
-    fn gone(&self, key: &Key) {
+    fn remove_missing(&self, key: &Key) {
         self.sweeps.done(key, None);
-        if self.queue.lock().gone(key, Instant::now()) {
+        if self.queue.lock().remove_missing(key, Instant::now()) {
             self.wake.notify_one();
         }
     }

@@ -22,7 +22,7 @@ use super::ids::WorkerId;
 use super::lookup::Lookup;
 use super::policy::Policy;
 use super::reason::{Detail, Reason, ReasonCode};
-use super::session::{Session, SessionStanding};
+use super::session::{Session, SessionPhase};
 use super::status::{DesiredStatus, Ec2State, WorkerStatus};
 use super::template::{DEFAULT_DRAIN_TIMEOUT, Template};
 use super::time::{self, Timestamp};
@@ -156,10 +156,10 @@ pub fn progress(
     policy: &Policy,
     now: Timestamp,
 ) -> Decision {
-    let with_standing = |standing| sessions.iter().filter(move |session| session.state.standing() == standing);
+    let with_phase = |phase| sessions.iter().filter(move |session| session.state.phase() == phase);
 
     // 1. No session left: stop the worker.
-    if sessions.iter().all(|session| session.state.standing() == SessionStanding::Over) {
+    if sessions.iter().all(|session| session.state.phase() == SessionPhase::Over) {
         return leave(worker, ReasonCode::Drained).with_event(Event::DrainCompleted);
     }
 
@@ -170,7 +170,7 @@ pub fn progress(
     }
 
     // 3. Wait for active sessions. The status stays, and so does the worker.
-    let active = with_standing(SessionStanding::Active).count();
+    let active = with_phase(SessionPhase::Active).count();
     let mut decision = if active > 0 {
         Decision::requeue(Reason::new(ReasonCode::DrainWaiting).with(Detail::Sessions { active, until_deadline }))
     } else {
@@ -183,7 +183,7 @@ pub fn progress(
     }
 
     // 5. Retry failed sessions on this worker, where they were placed, until the retries are used up.
-    for session in with_standing(SessionStanding::Failed) {
+    for session in with_phase(SessionPhase::Failed) {
         let id = session.id.clone();
         decision = decision.with_effect(match after_failure(worker.status, session, policy.max_session_retries) {
             FailedSession::Retry { attempt } => Effect::RetrySession { session: id, attempt },
@@ -192,7 +192,7 @@ pub fn progress(
     }
 
     // 6. Hand back sessions that have not begun. One that the server refuses counts as active: ending it would lose it.
-    for session in with_standing(SessionStanding::Waiting) {
+    for session in with_phase(SessionPhase::Waiting) {
         let (session, if_refused) = (session.id.clone(), IfRefused::KeepWaiting);
         decision = decision.with_effect(Effect::HandBackSession { session, if_refused });
     }
@@ -216,17 +216,16 @@ fn until_deadline(worker: &Worker, template: &Lookup<Template>, now: Timestamp) 
 
 /// Ends or hands back the remaining sessions and stops the worker.
 fn force(worker: &Worker, sessions: &[Session]) -> Decision {
-    let remaining: Vec<_> =
-        sessions.iter().filter(|session| session.state.standing() != SessionStanding::Over).collect();
+    let remaining: Vec<_> = sessions.iter().filter(|session| session.state.phase() != SessionPhase::Over).collect();
     // Announced before the first session ends: after a crash in between, no session has ended unannounced.
     let event = Event::DrainTimedOut { remaining: remaining.iter().map(|session| session.id.clone()).collect() };
     let decision = leave(worker, ReasonCode::DrainTimeout).with_effect(Effect::Announce { event });
     remaining.into_iter().fold(decision, |decision, session| {
         let id = session.id.clone();
-        decision.with_effect(match session.state.standing() {
+        decision.with_effect(match session.state.phase() {
             // Another worker can take a session that has not begun; it is ended only if the server refuses that.
-            SessionStanding::Waiting => Effect::HandBackSession { session: id, if_refused: IfRefused::Terminate },
-            SessionStanding::Active | SessionStanding::Failed | SessionStanding::Over => {
+            SessionPhase::Waiting => Effect::HandBackSession { session: id, if_refused: IfRefused::Terminate },
+            SessionPhase::Active | SessionPhase::Failed | SessionPhase::Over => {
                 Effect::TerminateSession { session: id, reason: SessionEnd::DrainTimeout }
             }
         })
@@ -256,7 +255,7 @@ pub(crate) fn clear_start(worker: &Worker, decision: Decision) -> Decision {
 
 /// Ends the failed sessions of a worker that was stopped under them.
 fn end_failed(sessions: &[Session], decision: Decision) -> Decision {
-    let failed = sessions.iter().filter(|session| session.state.standing() == SessionStanding::Failed);
+    let failed = sessions.iter().filter(|session| session.state.phase() == SessionPhase::Failed);
     failed.fold(decision, |decision, session| {
         let reason = SessionEnd::WorkerStoppedDuringRetry;
         decision.with_effect(Effect::TerminateSession { session: session.id.clone(), reason })
@@ -301,7 +300,7 @@ pub fn after_failure(worker: WorkerStatus, session: &Session, max_retries: u32) 
 
 /// The number of active sessions.
 pub fn active(sessions: &[Session]) -> usize {
-    sessions.iter().filter(|session| session.state.standing() == SessionStanding::Active).count()
+    sessions.iter().filter(|session| session.state.phase() == SessionPhase::Active).count()
 }
 
 /// Calls a drain off and puts the worker back in service.

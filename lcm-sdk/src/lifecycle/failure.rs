@@ -77,7 +77,7 @@ impl FailureKind {
 /// use lcm_sdk::{CallFailure, FailureKind};
 ///
 /// let plain = CallFailure::new(FailureKind::Unreachable, "nobody home");
-/// let traced = plain.clone().caused_by(std::io::Error::other("the cable is cut"));
+/// let traced = plain.clone().with_cause(std::io::Error::other("the cable is cut"));
 /// assert_eq!(traced, plain, "what happened is the same, however much is known about it");
 /// assert!(traced.source().is_some_and(|cause| cause.is::<std::io::Error>()));
 /// ```
@@ -101,14 +101,14 @@ impl CallFailure {
     }
 
     /// A failure with the remote side's error code.
-    pub fn coded(kind: FailureKind, code: impl Into<String>, message: impl Into<String>) -> Self {
+    pub fn with_code(kind: FailureKind, code: impl Into<String>, message: impl Into<String>) -> Self {
         Self { code: Some(code.into()), ..Self::new(kind, message) }
     }
 
     /// The same failure with its underlying error, which becomes its [`source`](Error::source) and is never printed:
     /// only the message is known to be free of secrets.
     #[must_use]
-    pub fn caused_by(self, error: impl Error + Send + Sync + 'static) -> Self {
+    pub fn with_cause(self, error: impl Error + Send + Sync + 'static) -> Self {
         Self { cause: Cause::new(error), ..self }
     }
 }
@@ -192,8 +192,8 @@ mod tests {
             failure.hash(&mut hasher);
             hasher.finish()
         };
-        let plain = CallFailure::coded(FailureKind::Throttled, "SlowDown", "later");
-        let caused = plain.clone().caused_by(std::io::Error::other("hunter2"));
+        let plain = CallFailure::with_code(FailureKind::Throttled, "SlowDown", "later");
+        let caused = plain.clone().with_cause(std::io::Error::other("hunter2"));
         assert_eq!((&plain, hash(&plain)), (&caused, hash(&caused)));
         assert_eq!(format!("{plain} {plain:?}"), format!("{caused} {caused:?}"));
         assert_eq!(serde_json::to_value(&plain).ok(), serde_json::to_value(&caused).ok());

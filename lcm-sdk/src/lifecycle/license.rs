@@ -90,7 +90,7 @@ impl fmt::Debug for License {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RegistrationStatus {
     /// The status as CML wrote it, such as `COMPLETED`.
-    pub word: String,
+    pub raw: String,
     /// CML's mark of its latest attempt (`register_time.attempted`): compared, never parsed as a time.
     pub attempted: Option<String>,
 }
@@ -98,7 +98,7 @@ pub struct RegistrationStatus {
 impl RegistrationStatus {
     /// A status as CML wrote it.
     pub fn from_wire(word: &str) -> Self {
-        Self { word: word.to_owned(), attempted: None }
+        Self { raw: word.to_owned(), attempted: None }
     }
 
     /// The same status with CML's mark of its latest attempt.
@@ -108,7 +108,7 @@ impl RegistrationStatus {
     }
 
     fn stage(&self) -> RegistrationStage {
-        match self.word.trim().to_ascii_uppercase().as_str() {
+        match self.raw.trim().to_ascii_uppercase().as_str() {
             "COMPLETED" => RegistrationStage::Completed,
             "FAILED" | "EXPIRED" | "RETRY_FAILED" => RegistrationStage::Failed,
             "NOT_REGISTERED" | "UNREGISTERED" => RegistrationStage::NotRegistered,
@@ -119,7 +119,7 @@ impl RegistrationStatus {
 
 impl fmt::Display for RegistrationStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.word)
+        f.pad(&self.raw)
     }
 }
 

@@ -82,7 +82,7 @@ pub use reason::{Detail, Reason, ReasonCode};
 pub use record::{Applied, Record, record};
 pub use region::{RegionConfig, RegionConfigs, RegionError};
 pub use secret::Secret;
-pub use session::{KnownSessionState, Session, SessionStanding, SessionState};
+pub use session::{KnownSessionState, Session, SessionPhase, SessionState};
 pub use status::{DesiredStatus, Ec2State, WorkerStatus};
 pub use template::{DEFAULT_AMI_PATTERN, DEFAULT_DRAIN_TIMEOUT, Template};
 #[doc(inline)]

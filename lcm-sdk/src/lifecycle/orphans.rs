@@ -1,7 +1,7 @@
 //! Orphans: records whose instance is gone (ADR-014), and the rules that keep a mistake small.
 //!
 //! # Flow
-//! Scan the region completely, list its records, describe those that the scan did not show ([`suspects`]) once more,
+//! Scan the region completely, list its records, describe those that the scan did not show ([`candidates`]) once more,
 //! then call [`judge`].
 //!
 //! # Guarantees
@@ -33,7 +33,7 @@ pub const TERMINATED_REASON: &str = "EC2 instance not found during discovery";
 /// Whether the region's configured subnet is visible with the credentials of the scan: the proof that an empty response
 /// comes from the right account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SubnetSight {
+pub enum SubnetVisibility {
     /// The subnet is visible.
     Visible,
     /// It is not visible, or the call failed.
@@ -89,7 +89,7 @@ impl Conclusion {
 /// Result of garbage collection in a region.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[must_use = "verdicts do nothing until their patches are written"]
-pub struct Judgement {
+pub struct OrphanReport {
     /// One verdict for every record that the scan did not show alive.
     pub verdicts: Vec<Verdict>,
     /// The patches to write, one for each orphan. `orphans_terminated_count` rises by one for each that is written.
@@ -100,7 +100,7 @@ pub struct Judgement {
 
 /// The records to verify by a direct describe: in this region, with an instance, neither terminated nor pending, and
 /// not in the scan. None after a partial scan.
-pub fn suspects<'a>(scan: &Scan, workers: &'a [Worker], policy: &Policy) -> Vec<&'a Worker> {
+pub fn candidates<'a>(scan: &Scan, workers: &'a [Worker], policy: &Policy) -> Vec<&'a Worker> {
     match scan.completeness {
         Completeness::Partial(_) => Vec::new(),
         Completeness::Complete => {
@@ -110,13 +110,13 @@ pub fn suspects<'a>(scan: &Scan, workers: &'a [Worker], policy: &Policy) -> Vec<
     }
 }
 
-/// Judges a region. `verified` holds the direct describes of the suspects; a suspect without one is unknown.
+/// Evaluates a region. `verified` holds the direct describes of the candidates; a candidate without one is unknown.
 ///
 /// ```
 /// use std::collections::HashMap;
 /// use lcm_sdk::lifecycle::Lookup;
 /// use lcm_sdk::lifecycle::discovery::{Completeness, Scan};
-/// use lcm_sdk::lifecycle::orphans::{Conclusion, SubnetSight, judge};
+/// use lcm_sdk::lifecycle::orphans::{Conclusion, SubnetVisibility, evaluate};
 /// use lcm_sdk::{Ec2State, Instance, Policy, Worker, WorkerStatus};
 ///
 /// let now = "2026-02-06T08:00:00Z".parse().unwrap();
@@ -130,20 +130,20 @@ pub fn suspects<'a>(scan: &Scan, workers: &'a [Worker], policy: &Policy) -> Vec<
 ///     completeness: Completeness::Complete,
 /// };
 /// let verified = HashMap::from([("i-gone".into(), Lookup::Absent)]);
-/// let judgement = judge(&scan, &[worker], &verified, SubnetSight::Visible, &Policy::default(), now);
-/// assert_eq!(judgement.verdicts[0].conclusion, Conclusion::Orphan);
-/// assert_eq!(judgement.patches[0].status, Some(WorkerStatus::Terminated));
+/// let report = evaluate(&scan, &[worker], &verified, SubnetVisibility::Visible, &Policy::default(), now);
+/// assert_eq!(report.verdicts[0].conclusion, Conclusion::Orphan);
+/// assert_eq!(report.patches[0].status, Some(WorkerStatus::Terminated));
 /// ```
-pub fn judge(
+pub fn evaluate(
     scan: &Scan,
     workers: &[Worker],
     verified: &HashMap<InstanceId, Lookup<Instance>>,
-    subnet: SubnetSight,
+    subnet: SubnetVisibility,
     policy: &Policy,
     now: Timestamp,
-) -> Judgement {
+) -> OrphanReport {
     if scan.completeness != Completeness::Complete {
-        return Judgement::default();
+        return OrphanReport::default();
     }
     let shown = index(&scan.instances);
     let considered: Vec<_> = considered(scan, workers, policy).collect();
@@ -164,7 +164,7 @@ pub fn judge(
     let suspicious = scan.instances.is_empty()
         && considered.len() >= policy.orphans.freeze_from_records
         && !seen_terminated
-        && subnet == SubnetSight::NotVisible;
+        && subnet == SubnetVisibility::NotVisible;
     let allowed = policy.orphans.max_terminations_per_pass.unwrap_or(usize::MAX);
     let orphans = verdicts.iter_mut().filter(|(_, conclusion)| *conclusion == Conclusion::Orphan);
     for (number, (_, conclusion)) in orphans.enumerate() {
@@ -177,21 +177,21 @@ pub fn judge(
     conclude(scan, verdicts, now)
 }
 
-fn conclude(scan: &Scan, verdicts: Vec<(&Worker, Conclusion)>, now: Timestamp) -> Judgement {
-    let mut judgement = Judgement::default();
+fn conclude(scan: &Scan, verdicts: Vec<(&Worker, Conclusion)>, now: Timestamp) -> OrphanReport {
+    let mut report = OrphanReport::default();
     for (worker, conclusion) in verdicts {
         let Some(ec2_instance_id) = worker.ec2_instance_id.clone() else { continue };
         if conclusion == Conclusion::Orphan {
-            judgement.patches.extend(termination(worker, now));
-            judgement.events.push(Event::OrphanTerminated { instance: ec2_instance_id.clone() });
+            report.patches.extend(termination(worker, now));
+            report.events.push(Event::OrphanTerminated { instance: ec2_instance_id.clone() });
         }
-        judgement.verdicts.push(Verdict { worker_id: worker.id.clone(), ec2_instance_id, conclusion });
+        report.verdicts.push(Verdict { worker_id: worker.id.clone(), ec2_instance_id, conclusion });
     }
-    let records = judgement.verdicts.iter().filter(|verdict| verdict.conclusion == Conclusion::Frozen).count();
+    let records = report.verdicts.iter().filter(|verdict| verdict.conclusion == Conclusion::Frozen).count();
     if records > 0 {
-        judgement.events.push(Event::OrphansFrozen { region: scan.region.clone(), records });
+        report.events.push(Event::OrphansFrozen { region: scan.region.clone(), records });
     }
-    judgement
+    report
 }
 
 fn index(instances: &[Instance]) -> HashMap<&InstanceId, &Instance> {

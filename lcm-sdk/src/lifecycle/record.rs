@@ -101,7 +101,7 @@ pub struct Record {
 /// let at = "2026-02-06T08:00:00Z".parse().unwrap();
 /// let decision = decide(&worker, &Observation::with_instance_state("i-1", Ec2State::Stopped), &Policy::default(), at);
 ///
-/// let throttled = CallFailure::coded(FailureKind::Throttled, "RequestLimitExceeded", "slow down");
+/// let throttled = CallFailure::with_code(FailureKind::Throttled, "RequestLimitExceeded", "slow down");
 /// let results = vec![EffectResult::Failed(throttled)];
 /// let record = record(&worker, &Applied { decision, results, at, version: None });
 /// assert_eq!(record.outcome, Outcome::Retry);

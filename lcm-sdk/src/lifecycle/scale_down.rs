@@ -6,7 +6,7 @@ use super::fleet::FleetView;
 use super::idle::IdleReport;
 use super::lookup::Lookup;
 use super::policy::ScaleDownPolicy;
-use super::session::{KnownSessionState, Session, SessionStanding, SessionState};
+use super::session::{KnownSessionState, Session, SessionPhase, SessionState};
 use super::status::DesiredStatus;
 use super::time::{self, Timestamp};
 use super::worker::Worker;
@@ -118,7 +118,7 @@ pub fn fleet_guards(fleet: &FleetView, policy: &ScaleDownPolicy, now: Timestamp)
 }
 
 fn session_checks(sessions: &[Session], policy: &ScaleDownPolicy, now: Timestamp) -> ScaleDownVerdict {
-    let mut open = sessions.iter().filter(|session| session.state.standing() != SessionStanding::Over).peekable();
+    let mut open = sessions.iter().filter(|session| session.state.phase() != SessionPhase::Over).peekable();
     if open.peek().is_none() {
         ScaleDownVerdict::StoppedImmediately
     } else if open.any(|session| is_upcoming(session, policy, now)) {

@@ -58,20 +58,20 @@ impl SessionState {
     }
 
     /// The meaning of the state for the session's worker.
-    pub fn standing(&self) -> SessionStanding {
+    pub fn phase(&self) -> SessionPhase {
         use KnownSessionState as State;
         match self {
-            Self::Other(_) => SessionStanding::Active,
+            Self::Other(_) => SessionPhase::Active,
             Self::Known(state) => match state {
-                State::Pending | State::Scheduled => SessionStanding::Waiting,
+                State::Pending | State::Scheduled => SessionPhase::Waiting,
                 State::Instantiating
                 | State::Ready
                 | State::Running
                 | State::Collecting
                 | State::Grading
-                | State::Stopping => SessionStanding::Active,
-                State::Failed => SessionStanding::Failed,
-                State::Stopped | State::Archived | State::Terminated | State::Expired => SessionStanding::Over,
+                | State::Stopping => SessionPhase::Active,
+                State::Failed => SessionPhase::Failed,
+                State::Stopped | State::Archived | State::Terminated | State::Expired => SessionPhase::Over,
             },
         }
     }
@@ -94,7 +94,7 @@ impl Serialize for SessionState {
 
 /// The meaning of a session's state for its worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum SessionStanding {
+pub enum SessionPhase {
     /// Assigned, not begun: can be handed back to the scheduler.
     Waiting,
     /// In use: stopping the worker would end it.
@@ -174,26 +174,26 @@ mod tests {
 
     #[test]
     fn unknown_states_are_active() {
-        assert_eq!(Session::new("s-1", "hibernating").state.standing(), SessionStanding::Active);
-        assert_eq!(Session::new("s-1", "").state.standing(), SessionStanding::Active);
+        assert_eq!(Session::new("s-1", "hibernating").state.phase(), SessionPhase::Active);
+        assert_eq!(Session::new("s-1", "").state.phase(), SessionPhase::Active);
     }
 
     #[test]
     fn standings_match_the_drain_document() {
-        let standing = |standing| -> Vec<&str> {
+        let standing = |phase| -> Vec<&str> {
             KnownSessionState::ALL
                 .iter()
-                .filter(|state| SessionState::Known(**state).standing() == standing)
+                .filter(|state| SessionState::Known(**state).phase() == phase)
                 .map(|state| state.as_str())
                 .collect()
         };
         assert_eq!(
-            standing(SessionStanding::Active),
+            standing(SessionPhase::Active),
             ["instantiating", "ready", "running", "collecting", "grading", "stopping"]
         );
-        assert_eq!(standing(SessionStanding::Waiting), ["pending", "scheduled"]);
-        assert_eq!(standing(SessionStanding::Failed), ["failed"]);
-        assert_eq!(standing(SessionStanding::Over), ["stopped", "archived", "terminated", "expired"]);
+        assert_eq!(standing(SessionPhase::Waiting), ["pending", "scheduled"]);
+        assert_eq!(standing(SessionPhase::Failed), ["failed"]);
+        assert_eq!(standing(SessionPhase::Over), ["stopped", "archived", "terminated", "expired"]);
     }
 
     #[test]

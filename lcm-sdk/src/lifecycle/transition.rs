@@ -217,7 +217,7 @@ pub fn mermaid() -> String {
 }
 
 /// The commanded edges alone, as a Mermaid state diagram.
-pub fn mermaid_of_commanded() -> String {
+pub fn mermaid_commanded() -> String {
     draw_mermaid(TABLE.iter().filter(|edge| edge.kind == EdgeKind::Commanded))
 }
 

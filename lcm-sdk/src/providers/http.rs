@@ -81,7 +81,7 @@ pub fn response_failure(status: StatusCode, body: &str) -> CallFailure {
         nothing if nothing.is_empty() => status.canonical_reason().unwrap_or("no reason given").to_owned(),
         something => something,
     };
-    CallFailure::coded(kind, status.as_str(), quoted)
+    CallFailure::with_code(kind, status.as_str(), quoted)
 }
 
 /// Builds a client with a time limit per call. It follows no redirects, which could carry credentials to another host.
@@ -166,7 +166,7 @@ impl Reply {
         while let Some(chunk) = response.chunk().await.map_err(failure)? {
             if body.len() + chunk.len() > limit {
                 let message = format!("the response is longer than {limit} bytes");
-                return Err(CallFailure::coded(FailureKind::Unparsable, status.as_str(), message));
+                return Err(CallFailure::with_code(FailureKind::Unparsable, status.as_str(), message));
             }
             body.extend_from_slice(&chunk);
         }
@@ -187,7 +187,7 @@ impl Reply {
     pub(crate) fn json_as<'a, S: DeserializeSeed<'a>>(&'a self, seed: S) -> Result<S::Value, CallFailure> {
         let no_json = |error: &dyn std::fmt::Display| {
             let message = format!("the response is not JSON ({error}; {} bytes)", self.body.len());
-            CallFailure::coded(FailureKind::Unparsable, self.status.as_str(), message)
+            CallFailure::with_code(FailureKind::Unparsable, self.status.as_str(), message)
         };
         // Validating the whole body once is several times faster than validating each string.
         let body = std::str::from_utf8(&self.body).map_err(|error| no_json(&error))?;

@@ -89,15 +89,42 @@ pub struct Hints {
     pub read_at: Option<Instant>,
 }
 
+/// Composes a [`Reconciler`].
+#[derive(Clone)]
+#[must_use]
+pub struct ReconcilerBuilder {
+    ports: Ports,
+    policy: Policy,
+    cml_defaults: CmlDefaults,
+    telemetry: Telemetry,
+}
+
+impl ReconcilerBuilder {
+    /// Sets the credentials for CML of workers whose record has none.
+    pub fn cml_defaults(self, cml_defaults: CmlDefaults) -> Self {
+        Self { cml_defaults, ..self }
+    }
+
+    /// Counts reconciles and effects in this telemetry.
+    pub fn telemetry(self, telemetry: Telemetry) -> Self {
+        Self { telemetry, ..self }
+    }
+
+    /// Creates the reconciler. It acts without an election until [`Reconciler::with_lease`].
+    pub fn build(self) -> Reconciler {
+        Reconciler { context: Context::new(self.ports, self.policy, self.cml_defaults, self.telemetry) }
+    }
+}
+
 impl Reconciler {
     /// Creates a reconciler that acts without an election, for scripts, notebooks and single-instance services.
     pub fn new(ports: Ports, policy: Policy) -> Self {
-        Self::configured(ports, policy, CmlDefaults::default(), Telemetry::default())
+        Self::builder(ports, policy).build()
     }
 
-    /// Creates a reconciler with credentials for CML and telemetry.
-    pub fn configured(ports: Ports, policy: Policy, cml_defaults: CmlDefaults, telemetry: Telemetry) -> Self {
-        Self { context: Context::new(ports, policy, cml_defaults, telemetry) }
+    /// Creates a reconciler with credentials for CML or with telemetry.
+    pub fn builder(ports: Ports, policy: Policy) -> ReconcilerBuilder {
+        ReconcilerBuilder { ports, policy, cml_defaults: CmlDefaults::default(), telemetry: Telemetry::default() }
     }
 
     /// The same reconciler, acting under an elected leader's lease.

@@ -294,7 +294,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn batch_survives_its_first_caller() {
         let (compute, ids) = fleet(2);
-        compute.slow_down("here", Duration::from_secs(5));
+        compute.set_delay("here", Duration::from_secs(5));
         let (_, batching) = batching(&compute);
         let first = timeout(Duration::from_secs(1), batching.instance("here", &ids[0]));
         let (first, second) = tokio::join!(first, batching.instance("here", &ids[1]));
@@ -305,7 +305,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn slow_region_does_not_delay_others() {
         let (compute, ids) = fleet(1);
-        compute.slow_down("here", Duration::from_secs(3600));
+        compute.set_delay("here", Duration::from_secs(3600));
         let (_, batching) = batching(&compute);
         let start = Instant::now();
         let there = async {

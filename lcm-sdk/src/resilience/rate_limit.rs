@@ -103,7 +103,7 @@ impl TokenBucket {
     }
 
     /// Records a throttled response: empties the bucket and slows it down.
-    pub fn throttled(&self) {
+    pub fn record_throttle(&self) {
         self.telemetry.count_anomaly(Anomaly::Throttled);
         let mut level = self.level.lock();
         let now = Instant::now();
@@ -172,12 +172,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn throttled_rate_is_halved_and_recovers() {
         let (telemetry, bucket) = bucket(10.0, 32.0);
-        bucket.throttled();
-        bucket.throttled();
+        bucket.record_throttle();
+        bucket.record_throttle();
         assert_eq!(bucket.rate(), 16.0);
         for _ in 0..20 {
             sleep(THROTTLE_WINDOW).await;
-            bucket.throttled();
+            bucket.record_throttle();
         }
         assert!((1.0..2.0).contains(&bucket.rate()), "{}", bucket.rate());
         sleep(RECOVERY / 2).await;
@@ -191,7 +191,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn throttling_empties_the_bucket() {
         let (_, bucket) = bucket(10.0, 2.0);
-        bucket.throttled();
+        bucket.record_throttle();
         assert!(time_for(&bucket, 1).await > 0.9);
     }
 

@@ -155,7 +155,7 @@ impl CallPolicy {
             .unwrap_or_else(|_| Err(CallFailure::new(FailureKind::Unclear, format!("no response within {limit} s"))));
         permit.record(&result);
         if result.as_ref().is_err_and(|failure| failure.kind == FailureKind::Throttled) {
-            bucket.throttled();
+            bucket.record_throttle();
         }
         result
     }

@@ -25,7 +25,7 @@ mod table;
 
 pub use error::{Problem, SettingsError, Warning};
 pub use reader::Origin;
-pub use report::{Reading, Report, Setting};
+pub use report::{Report, Setting, SettingValue};
 pub use table::{
     AdminSettings, AwsSettings, CmlSettings, ControlPlaneSettings, DiscoverySettings, ElectionSettings, EtcdSettings,
     LifecycleSettings, LogFormat, LogLevel, LogSettings, ReconciliationSettings, ScaleDownSettings, StartupSettings,
@@ -65,7 +65,7 @@ macro_rules! settings {
 
             /// Returns every setting with its value and the origin of that value.
             pub fn report(&self) -> Report {
-                Report { readings: [$( self.$field.readings(&self.origins) ),+].concat() }
+                Report { settings: [$( self.$field.values(&self.origins) ),+].concat() }
             }
         }
     };

@@ -31,7 +31,7 @@ pub struct Setting {
 /// A setting with its value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Reading {
+pub struct SettingValue {
     /// The row of the table of settings.
     #[serde(flatten)]
     pub setting: Setting,
@@ -47,14 +47,14 @@ pub struct Reading {
 #[non_exhaustive]
 pub struct Report {
     /// One row per setting, ordered by group.
-    pub readings: Vec<Reading>,
+    pub settings: Vec<SettingValue>,
 }
 
 const HEADINGS: [&str; 6] = ["SETTING", "VARIABLE", "VALUE", "DEFAULT", "FROM", "MEANING"];
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rows: Vec<[String; 6]> = self.readings.iter().map(cells).collect();
+        let rows: Vec<[String; 6]> = self.settings.iter().map(cells).collect();
         let mut widths = HEADINGS.map(|heading| heading.chars().count());
         for row in &rows {
             for (width, cell) in widths.iter_mut().zip(row) {
@@ -70,9 +70,9 @@ impl fmt::Display for Report {
         };
         line(f, &HEADINGS.map(str::to_owned))?;
         let mut group = "";
-        for (reading, row) in self.readings.iter().zip(&rows) {
-            if reading.setting.group != group {
-                group = reading.setting.group;
+        for (value, row) in self.settings.iter().zip(&rows) {
+            if value.setting.group != group {
+                group = value.setting.group;
                 writeln!(f, "\n# {group}")?;
             }
             line(f, row)?;
@@ -84,14 +84,14 @@ impl fmt::Display for Report {
 /// Widest value in characters. A long list of regions must not push the other columns off the screen.
 const MAX_WIDTH: usize = 48;
 
-fn cells(reading: &Reading) -> [String; 6] {
-    let setting = &reading.setting;
+fn cells(value: &SettingValue) -> [String; 6] {
+    let setting = &value.setting;
     [
         setting.name.to_owned(),
         setting.variables.first().copied().unwrap_or_default().to_owned(),
-        truncate(&reading.value, MAX_WIDTH),
+        truncate(&value.value, MAX_WIDTH),
         setting.default.to_owned(),
-        truncate(&reading.origin.to_string(), MAX_WIDTH),
+        truncate(&value.origin.to_string(), MAX_WIDTH),
         setting.description.to_owned(),
     ]
 }

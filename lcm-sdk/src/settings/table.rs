@@ -13,7 +13,7 @@ use super::parse::{
     seconds, secret, secret_url, tags, text, url, whole_seconds,
 };
 use super::reader::{Origin, Reader};
-use super::report::{Reading, Setting};
+use super::report::{Setting, SettingValue};
 use crate::lifecycle::policy::ExternalStopPolicy;
 use crate::lifecycle::region::RegionConfigs;
 use crate::lifecycle::secret::Secret;
@@ -58,11 +58,11 @@ macro_rules! group {
                 } ),+]
             }
 
-            pub(super) fn readings(&self, origins: &BTreeMap<&'static str, Origin>) -> Vec<Reading> {
+            pub(super) fn values(&self, origins: &BTreeMap<&'static str, Origin>) -> Vec<SettingValue> {
                 let values = [$( $parser.show(&self.$name) ),+];
                 let origin = |setting: &Setting| origins.get(setting.name).cloned().unwrap_or(Origin::Default);
-                let reading = |(setting, value)| Reading { origin: origin(&setting), setting, value };
-                Self::settings().into_iter().zip(values).map(reading).collect()
+                let with_origin = |(setting, value)| SettingValue { origin: origin(&setting), setting, value };
+                Self::settings().into_iter().zip(values).map(with_origin).collect()
             }
         }
     };

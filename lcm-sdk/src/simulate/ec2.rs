@@ -72,6 +72,8 @@ impl Catalog {
 #[derive(Debug, Clone)]
 struct ModelInstance {
     described: Instance,
+    /// Public address of the last run, which a start does not assign again.
+    last_public_ip: Option<String>,
     created_at: Timestamp,
     changed_at: Timestamp,
     sequence: u64,
@@ -101,7 +103,13 @@ impl Ec2Model {
         self.placed += 1;
         let created_at = instance.launched_at.unwrap_or(now);
         let id = instance.id.clone();
-        let placed = ModelInstance { described: instance, created_at, changed_at: now, sequence: self.placed };
+        let placed = ModelInstance {
+            described: instance,
+            last_public_ip: None,
+            created_at,
+            changed_at: now,
+            sequence: self.placed,
+        };
         self.instances.insert(id, placed);
     }
 
@@ -181,7 +189,7 @@ impl Ec2Model {
             None if id.as_str().starts_with("i-") => Lookup::Absent,
             None => {
                 let message = format!("Invalid id: \"{id}\"");
-                Lookup::Unknown(CallFailure::coded(FailureKind::Refused, "InvalidInstanceID.Malformed", message))
+                Lookup::Unknown(CallFailure::with_code(FailureKind::Refused, "InvalidInstanceID.Malformed", message))
             }
         }
     }
@@ -212,7 +220,7 @@ impl Ec2Model {
 
     fn execute_launch(&mut self, plan: &LaunchPlan, number: u64, now: Timestamp) -> Result<InstanceId, CallFailure> {
         let token = &plan.client_token;
-        let refuse = |kind, code: &str| Err(CallFailure::coded(kind, code, format!("{code} for {token}")));
+        let refuse = |kind, code: &str| Err(CallFailure::with_code(kind, code, format!("{code} for {token}")));
         let earlier = self.launches.get(token);
         if earlier.is_some_and(|(earlier, _)| earlier != plan) {
             return refuse(FailureKind::Refused, "IdempotentParameterMismatch");
@@ -300,7 +308,7 @@ impl Ec2Model {
         let is_hidden = self.hidden.contains(id);
         let Some(instance) = self.instances.get_mut(id).filter(|_| !is_hidden) else {
             let message = format!("The instance ID '{id}' does not exist");
-            return Err(CallFailure::coded(FailureKind::Refused, "InvalidInstanceID.NotFound", message));
+            return Err(CallFailure::with_code(FailureKind::Refused, "InvalidInstanceID.NotFound", message));
         };
         let state = target(&instance.described)?;
         if state != instance.described.state {
@@ -313,7 +321,7 @@ impl Ec2Model {
     }
 
     fn check_writable(&self) -> Result<(), CallFailure> {
-        let denied = || CallFailure::coded(FailureKind::Refused, "UnauthorizedOperation", "not authorized");
+        let denied = || CallFailure::with_code(FailureKind::Refused, "UnauthorizedOperation", "not authorized");
         match self.outage.clone().or_else(|| self.read_only.then(denied)) {
             Some(failure) => Err(failure),
             None => Ok(()),
@@ -336,19 +344,25 @@ impl Ec2Model {
 }
 
 impl ModelInstance {
-    /// Enters a state, with the addresses that an instance has there.
+    /// Enters a state, with the addresses that an instance has there: a public one only while it runs, and another one
+    /// after every start.
     fn enter(&mut self, state: Ec2State, now: Timestamp) {
         self.changed_at = now;
         let instance = &mut self.described;
         instance.state = state;
         match state {
             Ec2State::Running => {
-                let private_ip = instance.private_ip.clone().unwrap_or_else(|| "10.0.0.1".to_owned());
-                instance.public_ip = Some(private_ip.replacen("10.0.", "198.18.", 1));
+                let private_ip = instance.private_ip.as_deref().unwrap_or("10.0.0.1");
+                let in_network = |network| private_ip.replacen("10.0.", network, 1);
+                let first = in_network("198.18.");
+                let is_taken = self.last_public_ip.as_ref() == Some(&first);
+                instance.public_ip.get_or_insert(if is_taken { in_network("198.19.") } else { first });
             }
             Ec2State::Terminated => (instance.public_ip, instance.private_ip) = (None, None),
             Ec2State::Pending | Ec2State::Stopping | Ec2State::Stopped | Ec2State::ShuttingDown | Ec2State::Other => {
-                instance.public_ip = None;
+                if let Some(released) = instance.public_ip.take() {
+                    self.last_public_ip = Some(released);
+                }
             }
         }
     }
@@ -373,7 +387,7 @@ const fn next_state(state: Ec2State) -> Option<Ec2State> {
 
 fn wrong_state(instance: &Instance, operation: &str) -> CallFailure {
     let message = format!("The instance '{}' is not in a state from which it can be {operation}", instance.id);
-    CallFailure::coded(FailureKind::Conflict, "IncorrectInstanceState", message)
+    CallFailure::with_code(FailureKind::Conflict, "IncorrectInstanceState", message)
 }
 
 /// Whether a name matches a pattern of `*` and `?`.
@@ -385,5 +399,30 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
         (Some((b'?', rest)), Some((_, shorter))) => matches(rest, shorter),
         (Some((wanted, rest)), Some((found, shorter))) => wanted == found && matches(rest, shorter),
         (None, Some(_)) | (Some(_), None) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_start_assigns_another_public_ip() {
+        let (id, now) = (InstanceId::from("i-1"), Timestamp::UNIX_EPOCH);
+        let mut ec2 = Ec2Model::default();
+        ec2.place(Instance::new("i-1", Ec2State::Stopped), now);
+        let public_ip = |ec2: &Ec2Model| ec2.describe(&id, now).found().and_then(|instance| instance.public_ip.clone());
+        let mut last = None;
+        for _ in 0..3 {
+            ec2.start(&id, now).expect("it is stopped");
+            ec2.settle_all(now);
+            let current = public_ip(&ec2);
+            assert!(current.is_some());
+            assert_ne!(current, last);
+            last = current;
+            ec2.stop(&id, now).expect("it runs");
+            ec2.settle_all(now);
+            assert_eq!(public_ip(&ec2), None);
+        }
     }
 }

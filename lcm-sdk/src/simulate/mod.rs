@@ -95,7 +95,7 @@ impl Simulation {
 
     /// Reconciles once: observe, decide, apply, record. Then advances the time by one step.
     pub fn play(&mut self) -> Record {
-        let (decision, _) = self.consider();
+        let (decision, _) = self.decide();
         let as_read = self.worker.clone();
         let results = self.apply(&decision);
         let version = self.worker.version;
@@ -108,7 +108,7 @@ impl Simulation {
     /// Reconciles, but crashes after `effects` effects and records nothing. Returns whether effects were left: a reconcile
     /// with fewer effects loses only its record.
     pub fn play_and_crash_after(&mut self, effects: usize) -> bool {
-        let (decision, _) = self.consider();
+        let (decision, _) = self.decide();
         for effect in decision.effects.iter().take(effects) {
             self.execute(effect);
         }
@@ -136,7 +136,7 @@ impl Simulation {
     }
 
     /// Returns the decision for the current state and the observation behind it. Changes nothing.
-    pub fn consider(&self) -> (Decision, Observation) {
+    pub fn decide(&self) -> (Decision, Observation) {
         let mut seen = Observation::default();
         loop {
             let open = queries(&self.worker, &seen, &self.policy, self.now);
@@ -159,8 +159,8 @@ impl Simulation {
         self.now =
             self.now.checked_add_signed(chrono::TimeDelta::from_std(duration).unwrap_or_default()).unwrap_or(self.now);
         self.ec2.settle(self.now);
-        if self.registration.word == "IN_PROGRESS" {
-            "COMPLETED".clone_into(&mut self.registration.word);
+        if self.registration.raw == "IN_PROGRESS" {
+            "COMPLETED".clone_into(&mut self.registration.raw);
         }
     }
 

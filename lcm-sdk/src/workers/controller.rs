@@ -202,7 +202,8 @@ impl WorkerController {
     ) -> Result<Self, ElectionConfigError> {
         config.election.check()?;
         let clock = Arc::clone(&ports.clock);
-        let reconciler = Reconciler::configured(ports, policy, config.cml.clone(), telemetry.clone());
+        let reconciler =
+            Reconciler::builder(ports, policy).cml_defaults(config.cml.clone()).telemetry(telemetry.clone()).build();
         let loops = Loops {
             reconciler: reconciler.clone(),
             discovery: config.discovery.clone(),
@@ -347,7 +348,7 @@ impl WorkerController {
 
     /// Start of the current term.
     pub fn leading_since(&self) -> Option<Instant> {
-        self.term().map(|term| term.began_at())
+        self.term().map(|term| term.started_at())
     }
 
     /// State of the watch; `None` without one, or while the controller does not lead.
@@ -376,16 +377,16 @@ struct Loops {
 
 impl Loops {
     async fn run(self, term: LeaderTerm<WorkerFleet>) {
-        let (ownership, ended) = (term.ownership(), term.ended());
+        let (ownership, ended) = (term.ownership(), term.end_signal());
         // With several shards, every action takes the lease of its own shard.
         let reconciler = self.reconciler.with_lease(ownership.fleet_lease().unwrap_or_else(LeaderLease::expired));
-        let metrics = MetricsLoop::new(reconciler.clone(), self.metrics_interval).restricted_to(ownership.clone());
+        let metrics = MetricsLoop::new(reconciler.clone(), self.metrics_interval).with_ownership(ownership.clone());
         let collecting = restarted("metrics", ended, || metrics.run(ended));
         let discovering = async {
             let Some(config) = self.discovery else { return };
             let runner = term.runner().clone();
             let discovery = Discovery::new(reconciler, config, move |worker| runner.enqueue(worker.as_str()))
-                .restricted_to(ownership.clone());
+                .with_ownership(ownership.clone());
             restarted("discovery", ended, || discovery.run(ended)).await;
         };
         tokio::join!(collecting, discovering);

@@ -32,7 +32,7 @@ pub struct WorkerFleet {
 
 /// A worker, and the time at which its record was requested: its reconcile may begin much later.
 #[derive(Debug, Clone)]
-pub struct ReadWorker {
+pub struct FetchedWorker {
     /// The worker as its record describes it.
     pub worker: Worker,
     /// Time at which the record was requested.
@@ -62,15 +62,15 @@ impl fmt::Debug for WorkerFleet {
 }
 
 impl Resource for WorkerFleet {
-    type Object = ReadWorker;
+    type Object = FetchedWorker;
 
-    fn key<'a>(&self, read: &'a ReadWorker) -> &'a str {
+    fn key<'a>(&self, read: &'a FetchedWorker) -> &'a str {
         read.worker.id.as_str()
     }
 
     /// Lists all owned workers that are not terminated. In the scope [`ListScope::Active`], workers at rest need no
     /// reconcile.
-    async fn list(&self, request: &ListRequest) -> Result<ResourceList<ReadWorker>, CallFailure> {
+    async fn list(&self, request: &ListRequest) -> Result<ResourceList<FetchedWorker>, CallFailure> {
         let read_at = Instant::now();
         let mut listing = self.reconciler.ports().control_plane.workers(&Scope::active()).await?;
         listing.workers.retain(|worker| request.owns(worker.id.as_str()));
@@ -88,18 +88,18 @@ impl Resource for WorkerFleet {
             ListScope::Active => listing.workers.into_iter().partition(Worker::is_at_rest),
         };
         Ok(ResourceList {
-            objects: active.into_iter().map(|worker| ReadWorker { worker, read_at }).collect(),
+            objects: active.into_iter().map(|worker| FetchedWorker { worker, read_at }).collect(),
             resting: resting.iter().map(|worker| worker.id.as_str().to_owned()).collect(),
         })
     }
 
-    async fn fetch(&self, key: &str) -> Result<Option<ReadWorker>, CallFailure> {
+    async fn fetch(&self, key: &str) -> Result<Option<FetchedWorker>, CallFailure> {
         let read_at = Instant::now();
         let worker = self.reconciler.ports().control_plane.worker(&key.into()).await?;
-        Ok(worker.map(|worker| ReadWorker { worker, read_at }))
+        Ok(worker.map(|worker| FetchedWorker { worker, read_at }))
     }
 
-    async fn reconcile(&self, read: ReadWorker, lease: LeaderLease) -> WorkResult {
+    async fn reconcile(&self, read: FetchedWorker, lease: LeaderLease) -> WorkResult {
         let hints = Hints { read_at: Some(read.read_at), ..Hints::default() };
         let result = self.reconciler.with_lease(lease).reconcile_with(&read.worker, hints, self.mode).await;
         if let Some(on_result) = &self.on_result {
@@ -118,11 +118,11 @@ impl Resource for WorkerFleet {
     }
 
     /// Describes all instances that the reconciles will need, a thousand per call.
-    async fn prepare(&self, workers: &[ReadWorker]) {
+    async fn prepare(&self, workers: &[FetchedWorker]) {
         let policy = self.reconciler.policy();
         let now = self.reconciler.ports().clock.now();
         let mut by_region: BTreeMap<&str, (Vec<InstanceId>, Vec<&WorkerId>)> = BTreeMap::new();
-        for ReadWorker { worker, .. } in workers {
+        for FetchedWorker { worker, .. } in workers {
             let is_needed = queries(worker, &Observation::default(), policy, now).contains(Query::Instance);
             if let (true, Some(region), Some(id)) =
                 (is_needed, policy.regions.region_of(worker), &worker.ec2_instance_id)
@@ -144,7 +144,7 @@ impl Resource for WorkerFleet {
         join_all(describes).await;
     }
 
-    fn is_echo(&self, read: &ReadWorker) -> bool {
+    fn is_echo(&self, read: &FetchedWorker) -> bool {
         self.reconciler.cache().is_echo(&read.worker.id, read.worker.version, ECHO_WINDOW)
     }
 }

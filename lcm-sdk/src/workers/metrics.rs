@@ -48,7 +48,7 @@ impl MetricsLoop {
 
     /// The same loop, for the workers that `ownership` includes.
     #[must_use]
-    pub fn restricted_to(self, ownership: ShardOwnership) -> Self {
+    pub fn with_ownership(self, ownership: ShardOwnership) -> Self {
         Self { ownership, ..self }
     }
 

@@ -7,5 +7,5 @@ pub(crate) mod metrics;
 
 pub use controller::{OneSweep, OneSweepError, WorkerController, WorkerControllerConfig};
 pub use discovery::{Discovery, DiscoveryConfig, DiscoveryReport, RegionReport};
-pub use fleet::{ReadWorker, WorkerFleet};
+pub use fleet::{FetchedWorker, WorkerFleet};
 pub use metrics::{MetricsLoop, MetricsReport};

@@ -60,7 +60,7 @@ pub(crate) fn instance(state: Ec2State) -> Instance {
 
 /// A throttled call.
 pub(crate) fn throttled() -> CallFailure {
-    CallFailure::coded(FailureKind::Throttled, "RequestLimitExceeded", "Request limit exceeded.")
+    CallFailure::with_code(FailureKind::Throttled, "RequestLimitExceeded", "Request limit exceeded.")
 }
 
 /// Every response of EC2 about a worker's instance.

@@ -161,7 +161,7 @@ fn repeated_failed_starts_fail_the_worker() {
         stage(WorkerStatus::Stopped, Some(DesiredStatus::Running), Some(Ec2State::Stopped), true, LONG);
     let mut starts = 0;
     while simulation.worker.status != WorkerStatus::Failed {
-        starts += usize::from(!simulation.consider().0.effects.is_empty());
+        starts += usize::from(!simulation.decide().0.effects.is_empty());
         drop(simulation.play());
         simulation.ec2.fail_pending(simulation.now);
         assert!(starts < 100, "{:?}", simulation.worker);

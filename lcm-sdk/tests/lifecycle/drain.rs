@@ -128,7 +128,7 @@ fn refused_hand_back_holds_the_worker() {
     let mut simulation = Simulation::new(draining_since(None));
     simulation.ec2.place(instance(Ec2State::Running), simulation.now);
     simulation.sessions = vec![Session::new("s-1", "scheduled")];
-    let (decision, _) = simulation.consider();
+    let (decision, _) = simulation.decide();
     let refused = EffectResult::Failed(CallFailure::new(FailureKind::Conflict, "not now"));
     let applied = lcm_sdk::Applied { decision, results: vec![refused], at: simulation.now, version: None };
     let record = lcm_sdk::record(&simulation.worker, &applied);

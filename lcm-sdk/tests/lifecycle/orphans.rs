@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use lcm_sdk::lifecycle::discovery::{Completeness, Scan};
-use lcm_sdk::lifecycle::orphans::{Conclusion, Judgement, SubnetSight, judge, suspects};
+use lcm_sdk::lifecycle::orphans::{Conclusion, OrphanReport, SubnetVisibility, candidates, evaluate};
 use lcm_sdk::lifecycle::transition::{EdgeKind, Transition};
 use lcm_sdk::lifecycle::{Event, PROTECT_TAG};
 use lcm_sdk::{Ec2State, Instance, InstanceId, Lookup, Policy, Worker, WorkerStatus};
@@ -15,7 +15,7 @@ struct Fixture {
     workers: Vec<Worker>,
     scan: Scan,
     verified: HashMap<InstanceId, Lookup<Instance>>,
-    subnet: SubnetSight,
+    subnet: SubnetVisibility,
     policy: Policy,
 }
 
@@ -34,7 +34,7 @@ impl Fixture {
         let instances = (0..alive).map(|number| Instance::new(id(number), Ec2State::Running)).collect();
         let scan = Scan { region: "us-east-1".into(), instances, completeness: Completeness::Complete };
         let verified = (alive..records).map(|number| (id(number), Lookup::Absent)).collect();
-        Self { workers, scan, verified, subnet: SubnetSight::NotVisible, policy: policy() }
+        Self { workers, scan, verified, subnet: SubnetVisibility::NotVisible, policy: policy() }
     }
 
     fn set_describes(&mut self, response: &Lookup<Instance>) {
@@ -43,22 +43,22 @@ impl Fixture {
         }
     }
 
-    fn judge(&self) -> Judgement {
-        judge(&self.scan, &self.workers, &self.verified, self.subnet, &self.policy, now())
+    fn evaluate(&self) -> OrphanReport {
+        evaluate(&self.scan, &self.workers, &self.verified, self.subnet, &self.policy, now())
     }
 
     fn conclusions(&self) -> Vec<Conclusion> {
-        self.judge().verdicts.into_iter().map(|verdict| verdict.conclusion).collect()
+        self.evaluate().verdicts.into_iter().map(|verdict| verdict.conclusion).collect()
     }
 }
 
 #[test]
 fn records_without_instances_are_orphans() {
     let fixture = Fixture::new(13, 3);
-    assert_eq!(suspects(&fixture.scan, &fixture.workers, &fixture.policy).len(), 10);
-    let judgement = fixture.judge();
-    assert_eq!(judgement.patches.len(), 10);
-    for (patch, worker) in judgement.patches.iter().zip(&fixture.workers[3..]) {
+    assert_eq!(candidates(&fixture.scan, &fixture.workers, &fixture.policy).len(), 10);
+    let report = fixture.evaluate();
+    assert_eq!(report.patches.len(), 10);
+    for (patch, worker) in report.patches.iter().zip(&fixture.workers[3..]) {
         assert_eq!(patch.worker_id, worker.id);
         assert_eq!(patch.status, Some(WorkerStatus::Terminated));
         let termination = patch.termination.as_ref().expect("a termination");
@@ -66,7 +66,7 @@ fn records_without_instances_are_orphans() {
         assert_eq!(termination.reason, "EC2 instance not found during discovery");
         assert_eq!(patch.apply_to(worker).status, WorkerStatus::Terminated);
     }
-    assert!(judgement.events.iter().all(|event| event.event_type() == "cml_worker.orphan.terminated.v1"));
+    assert!(report.events.iter().all(|event| event.event_type() == "cml_worker.orphan.terminated.v1"));
 }
 
 #[test]
@@ -76,15 +76,15 @@ fn failed_describes_terminate_no_record() {
     assert_eq!(fixture.conclusions(), [Conclusion::Unknown; 10]);
     fixture.verified.clear();
     assert_eq!(fixture.conclusions(), [Conclusion::Unknown; 10]);
-    assert!(fixture.judge().patches.is_empty());
+    assert!(fixture.evaluate().patches.is_empty());
 }
 
 #[test]
 fn partial_scan_proves_nothing() {
     let mut fixture = Fixture::new(13, 3);
     fixture.scan.completeness = Completeness::Partial(throttled());
-    assert_eq!(fixture.judge(), Judgement::default());
-    assert!(suspects(&fixture.scan, &fixture.workers, &fixture.policy).is_empty());
+    assert_eq!(fixture.evaluate(), OrphanReport::default());
+    assert!(candidates(&fixture.scan, &fixture.workers, &fixture.policy).is_empty());
 }
 
 #[test]
@@ -126,14 +126,14 @@ fn protected_instance_keeps_its_record() {
 fn empty_scan_freezes_the_region() {
     let mut fixture = Fixture::new(3, 0);
     assert_eq!(fixture.conclusions(), [Conclusion::Frozen; 3]);
-    let judgement = fixture.judge();
-    assert!(judgement.patches.is_empty());
-    assert_eq!(judgement.events, [Event::OrphansFrozen { region: "us-east-1".into(), records: 3 }]);
+    let report = fixture.evaluate();
+    assert!(report.patches.is_empty());
+    assert_eq!(report.events, [Event::OrphansFrozen { region: "us-east-1".into(), records: 3 }]);
 
-    fixture.subnet = SubnetSight::Visible;
+    fixture.subnet = SubnetVisibility::Visible;
     assert_eq!(fixture.conclusions(), [Conclusion::Orphan; 3]);
 
-    fixture.subnet = SubnetSight::NotVisible;
+    fixture.subnet = SubnetVisibility::NotVisible;
     fixture.verified.insert("i-0".into(), Lookup::Found(Instance::new("i-0", Ec2State::Terminated)));
     assert_eq!(fixture.conclusions(), [Conclusion::Orphan; 3]);
 
@@ -143,7 +143,7 @@ fn empty_scan_freezes_the_region() {
         fixture.verified.insert(id.clone(), Lookup::Found(Instance::new(id, Ec2State::Running)));
     }
     assert_eq!(fixture.conclusions(), [Conclusion::Alive; 3]);
-    assert!(fixture.judge().events.is_empty());
+    assert!(fixture.evaluate().events.is_empty());
 
     // Fewer than three records do not freeze a region.
     assert_eq!(Fixture::new(2, 0).conclusions(), [Conclusion::Orphan; 2]);
@@ -156,7 +156,7 @@ fn cap_defers_the_rest_to_the_next_run() {
     let conclusions = fixture.conclusions();
     assert_eq!(conclusions[..4], [Conclusion::Orphan; 4]);
     assert_eq!(conclusions[4..], [Conclusion::Deferred; 6]);
-    assert_eq!(fixture.judge().patches.len(), 4);
+    assert_eq!(fixture.evaluate().patches.len(), 4);
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn considered_statuses_have_an_edge_to_terminated() {
     for &status in WorkerStatus::ALL {
         let mut fixture = Fixture::new(2, 1);
         fixture.workers[1].status = status;
-        let marked = fixture.judge().patches.len();
+        let marked = fixture.evaluate().patches.len();
         let edges = [EdgeKind::Observed, EdgeKind::Commanded]
             .map(|kind| Transition::new(status, WorkerStatus::Terminated, kind).is_ok());
         let considered = !matches!(status, WorkerStatus::Pending | WorkerStatus::Terminated);

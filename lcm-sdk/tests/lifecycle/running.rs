@@ -244,7 +244,7 @@ fn final_license_refusal_is_reported_once() {
 #[test]
 fn delayed_license_names_the_failure() {
     let worker = with_license(LicenseOperation::Register, false);
-    let failure = CallFailure::new(FailureKind::Unreachable, "connection refused").caused_by(std::fmt::Error);
+    let failure = CallFailure::new(FailureKind::Unreachable, "connection refused").with_cause(std::fmt::Error);
     let observation = Observation { registration: Lookup::Unknown(failure), ..observed() };
     let decision = decide(&worker, &observation, &policy(), now());
     assert_eq!((decision.outcome, decision.reason.code.as_str()), (Outcome::Retry, "license_delayed"));

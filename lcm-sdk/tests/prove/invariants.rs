@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lcm_sdk::controller::ElectionConfig;
 use lcm_sdk::lifecycle::transition::TABLE;
-use lcm_sdk::lifecycle::{LicenseReport, SessionEnd, SessionStanding};
+use lcm_sdk::lifecycle::{LicenseReport, SessionEnd, SessionPhase};
 use lcm_sdk::{
     DesiredStatus, Ec2State, FleetView, Instance, InstanceId, Lookup, Patch, Worker, WorkerId, WorkerStatus,
 };
@@ -83,7 +83,7 @@ impl World {
             (Subject::Write(about, _), Fault::ConflictingWrite) => {
                 self.edit(&about.0.id, |worker| worker.name = Some("renamed".to_owned()));
             }
-            (Subject::Write(..), Fault::PartialWrite) => self.control_plane.cut_next_write(),
+            (Subject::Write(..), Fault::PartialWrite) => self.control_plane.interrupt_next_write(),
             _ => {}
         }
     }
@@ -166,13 +166,13 @@ impl World {
             Subject::License(worker, report, _) => self.check_license_report(&mut oracle, worker, *report),
             Subject::Stop(id) | Subject::Terminate(id) => self.check_stop(&mut oracle, id),
             Subject::EndSession(session, reason, _) => {
-                let Some(session) = self.control_plane.look_at_session(session) else { return };
+                let Some(session) = self.control_plane.stored_session(session) else { return };
                 let Some(worker) = &session.worker_id else { return };
                 let is_due = match reason {
                     SessionEnd::DrainTimeout => may_force(&oracle, worker),
                     SessionEnd::MaxRetriesExceeded => session.retry_count >= self.policy.max_session_retries,
                     SessionEnd::WorkerStoppedDuringRetry => {
-                        matches!(session.state.standing(), SessionStanding::Failed | SessionStanding::Over)
+                        matches!(session.state.phase(), SessionPhase::Failed | SessionPhase::Over)
                     }
                 };
                 oracle.rule(is_due, || format!("{} on {worker} is ended too early: {reason:?}", session.id));
@@ -191,7 +191,7 @@ impl World {
     /// Checks that a status change is an edge of the table, that a response of EC2 supports it, and that no record is
     /// terminated while its instance is live.
     fn check_status(&self, oracle: &mut Oracle, process: &Process, worker: &Worker, to: WorkerStatus) {
-        let Some(current) = self.control_plane.look(&worker.id) else { return };
+        let Some(current) = self.control_plane.stored_worker(&worker.id) else { return };
         if worker.version.is_some() && worker.version != current.version {
             // The server will refuse it.
             return;
@@ -228,7 +228,7 @@ impl World {
 
     /// Checks that a request of an operator that the controller has not seen is not overwritten.
     fn check_desired_status(&self, oracle: &mut Oracle, worker: &Worker, patch: &Patch) {
-        let Some(current) = self.control_plane.look(&worker.id) else { return };
+        let Some(current) = self.control_plane.stored_worker(&worker.id) else { return };
         if patch.changes.desired_status.is_some() && self.setup.versions == lcm_sdk::providers::memory::Versions::Kept {
             let is_guarded = patch.expected_version.is_some();
             oracle.rule(is_guarded, || {
@@ -243,7 +243,7 @@ impl World {
     /// Checks that scale-down keeps the minimum of the fleet. The check is skipped while faults occur, because the count
     /// may then be outdated.
     fn check_scale_down(&self, oracle: &mut Oracle, worker: &Worker, patch: &Patch) {
-        let Some(current) = self.control_plane.look(&worker.id) else { return };
+        let Some(current) = self.control_plane.stored_worker(&worker.id) else { return };
         let refused = worker.version.is_some() && patch.expected_version != current.version;
         if patch.changes.scaled_down_at.is_some() && !refused && oracle.disturbed_at.elapsed() > PROPAGATION {
             let others = self.workers().into_iter().filter(|other| other.id != worker.id);
@@ -261,8 +261,8 @@ impl World {
         let Some(worker) = owner.filter(|_| instance.state == Ec2State::Running) else { return };
         let sessions: Vec<_> = self.background.lock().sessions.iter().map(|(id, since)| (id.clone(), *since)).collect();
         for (session, since) in sessions {
-            let is_active = self.control_plane.look_at_session(&session).is_some_and(|session| {
-                session.worker_id.as_ref() == Some(&worker.id) && session.state.standing() == SessionStanding::Active
+            let is_active = self.control_plane.stored_session(&session).is_some_and(|session| {
+                session.worker_id.as_ref() == Some(&worker.id) && session.state.phase() == SessionPhase::Active
             });
             if is_active && since.is_some_and(|since| since.elapsed() > PROPAGATION) {
                 let requested =
@@ -277,7 +277,7 @@ impl World {
 
     /// Checks that a registration is reported only after a CML server received its token.
     fn check_license_report(&self, oracle: &mut Oracle, worker: &WorkerId, report: LicenseReport) {
-        let Some(record) = self.control_plane.look(worker) else { return };
+        let Some(record) = self.control_plane.stored_worker(worker) else { return };
         if report != LicenseReport::CompleteRegistration {
             return;
         }

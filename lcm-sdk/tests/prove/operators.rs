@@ -205,7 +205,7 @@ impl Cluster {
                 "external start"
             }
             (5, Ec2State::Terminated) => {
-                world.compute.forget(REGION, &instance.id);
+                world.compute.remove(REGION, &instance.id);
                 "instance removed from EC2"
             }
             (_, Ec2State::Pending) => {
@@ -250,7 +250,7 @@ impl Cluster {
                     world.etcd.value(key).as_deref() == Some(&process.identity)
                 });
                 if let Some(leader) = leader {
-                    leader.etcd.cut_off();
+                    leader.etcd.disconnect();
                     world.oracle.lock().leases_lost_at = Some(Instant::now());
                     world.etcd.lose_leases();
                     later(Box::new(move |_| leader.etcd.reconnect()));
@@ -263,7 +263,7 @@ impl Cluster {
                 "etcd unavailable"
             }
             4 => {
-                world.etcd.cut_watches();
+                world.etcd.disconnect_watches();
                 world.etcd.compact();
                 "compaction"
             }
@@ -273,7 +273,7 @@ impl Cluster {
                 "stalled watch"
             }
             _ => {
-                world.etcd.cut_watches();
+                world.etcd.disconnect_watches();
                 "watch closed"
             }
         }

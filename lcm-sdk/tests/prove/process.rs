@@ -50,7 +50,7 @@ impl Process {
             number,
             slot,
             identity: format!("controller-{slot}-{number}"),
-            etcd: world.etcd.another_client(),
+            etcd: world.etcd.new_client(),
             alive: AtomicBool::new(true),
         });
         let process_ports = Arc::new(ProcessPorts(Arc::clone(&process)));

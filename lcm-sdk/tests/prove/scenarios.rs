@@ -196,7 +196,7 @@ pub(crate) const ALL: &[Scenario] = &[
                 let worker = world.add_settled(&format!("w-{number}"), WorkerStatus::Stopped, Ec2State::Stopped);
                 if number > 2 {
                     let instance = world.worker(&worker).ec2_instance_id.expect("the worker has an instance");
-                    world.compute.forget(REGION, &instance);
+                    world.compute.remove(REGION, &instance);
                 }
             }
         },
@@ -286,7 +286,7 @@ pub(crate) const ALL: &[Scenario] = &[
         change: |world| {
             world.etcd.stall_watches();
             world.set_desired(&first_worker(), DesiredStatus::Terminated);
-            world.etcd.cut_watches();
+            world.etcd.disconnect_watches();
             world.etcd.compact();
             world.etcd.resume_watches();
         },

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lcm_sdk::controller::Polling;
-use lcm_sdk::lifecycle::{KnownSessionState, ScaleDownPolicy, SessionStanding, SessionState};
+use lcm_sdk::lifecycle::{KnownSessionState, ScaleDownPolicy, SessionPhase, SessionState};
 use lcm_sdk::providers::memory::{
     Fencing, MemoryCml, MemoryCmlSystem, MemoryCompute, MemoryControlPlane, MemoryCoordination, MemoryEvents,
     MemoryMetrics, Versions,
@@ -166,11 +166,11 @@ impl World {
     }
 
     pub(crate) fn workers(&self) -> Vec<Worker> {
-        self.control_plane.look_at_all()
+        self.control_plane.stored_workers()
     }
 
     pub(crate) fn worker(&self, id: &WorkerId) -> Worker {
-        self.control_plane.look(id).expect("an existing worker")
+        self.control_plane.stored_worker(id).expect("an existing worker")
     }
 
     /// Changes a record as another client, and publishes the change in etcd.
@@ -286,8 +286,8 @@ impl World {
     fn advance_sessions(&self, now: Instant) {
         let mut background = self.background.lock();
         for (id, active_since) in &mut background.sessions {
-            let Some(mut session) = self.control_plane.look_at_session(id) else { continue };
-            let is_active = session.state.standing() == SessionStanding::Active;
+            let Some(mut session) = self.control_plane.stored_session(id) else { continue };
+            let is_active = session.state.phase() == SessionPhase::Active;
             *active_since = if is_active { active_since.or(Some(now)) } else { None };
             let next = match (&session.state, self.rng.lock().roll(240)) {
                 // No session proceeds on a stopped instance.
@@ -315,7 +315,7 @@ impl World {
     }
 
     fn runs_on_live_instance(&self, session: &Session) -> bool {
-        let worker = session.worker_id.as_ref().and_then(|id| self.control_plane.look(id));
+        let worker = session.worker_id.as_ref().and_then(|id| self.control_plane.stored_worker(id));
         let instance = worker.and_then(|worker| self.instance(worker.ec2_instance_id.as_ref()?));
         instance.is_some_and(|instance| matches!(instance.state, Ec2State::Running | Ec2State::Other))
     }

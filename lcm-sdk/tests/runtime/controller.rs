@@ -342,7 +342,7 @@ async fn controller_survives_a_lost_lease() {
     let first = controller.term().expect("it leads");
     etcd.lose_leases();
     pass_time(1).await;
-    assert!(first.ended().is_requested() && !first.ownership().is_valid());
+    assert!(first.end_signal().is_requested() && !first.ownership().is_valid());
     pass_time(20).await;
     let second = controller.term().expect("it leads again");
     let token = |ownership: &ShardOwnership| ownership.fleet_lease().and_then(|lease| lease.fence().0);

@@ -113,11 +113,11 @@ impl Harness {
     }
 
     pub(crate) fn session_state(&self, id: &str) -> String {
-        self.control_plane.look_at_session(&id.into()).expect("an existing session").state.to_string()
+        self.control_plane.stored_session(&id.into()).expect("an existing session").state.to_string()
     }
 
     pub(crate) fn record(&self, number: u8) -> Worker {
-        self.control_plane.look(&worker_id(number)).expect("an existing worker")
+        self.control_plane.stored_worker(&worker_id(number)).expect("an existing worker")
     }
 
     /// Reconciles the current record once.

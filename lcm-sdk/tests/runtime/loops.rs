@@ -29,7 +29,7 @@ fn controller(harness: &Harness, etcd: Arc<dyn Coordination>, config: WorkerCont
 async fn worker_terminated_during_a_scan_is_not_resurrected() {
     let harness = Harness::new();
     harness.worker(1, WorkerStatus::Terminating, Ec2State::Running);
-    harness.compute.slow_down(OTHER_REGION, Duration::from_secs(60));
+    harness.compute.set_delay(OTHER_REGION, Duration::from_secs(60));
     let discovery = Discovery::new(harness.reconciler(), both_regions(), |_| {});
     let run = tokio::spawn(async move { discovery.run_once().await });
     pass_time(5).await;
@@ -46,8 +46,8 @@ async fn orphan_with_a_new_instance_is_kept_without_versions() {
     let harness = Harness::with_control_plane(|control_plane| control_plane.with_versions(Versions::NotKept));
     harness.worker(1, WorkerStatus::Running, Ec2State::Running);
     harness.worker(2, WorkerStatus::Running, Ec2State::Running);
-    harness.compute.forget(REGION, &"i-1".into());
-    harness.compute.slow_down(REGION, Duration::from_secs(20));
+    harness.compute.remove(REGION, &"i-1".into());
+    harness.compute.set_delay(REGION, Duration::from_secs(20));
     let config = both_regions().with_regions([REGION]);
     let discovery = Discovery::new(harness.reconciler(), config, |_| {});
     let run = tokio::spawn(async move { discovery.run_once().await });
@@ -64,19 +64,19 @@ async fn dry_run_of_discovery_changes_nothing() {
     let harness = Harness::new();
     harness.worker(1, WorkerStatus::Running, Ec2State::Running);
     harness.worker(2, WorkerStatus::Running, Ec2State::Running);
-    harness.compute.forget(REGION, &"i-1".into());
+    harness.compute.remove(REGION, &"i-1".into());
     harness.worker(3, WorkerStatus::Terminated, Ec2State::Running);
     harness.worker_in(OTHER_REGION, 4, WorkerStatus::Running, Ec2State::Running);
-    harness.compute.forget(OTHER_REGION, &"i-4".into());
+    harness.compute.remove(OTHER_REGION, &"i-4".into());
     let discovery = Discovery::new(harness.reconciler(), both_regions(), |worker| panic!("{worker} was enqueued"));
-    let plan = discovery.clone().only_in(vec![REGION.to_owned()]).dry_run().await;
+    let plan = discovery.clone().with_regions(vec![REGION.to_owned()]).dry_run().await;
     assert_eq!(plan.regions.len(), 1, "{plan:?}");
     let concluded: Vec<_> = plan.regions[0].verdicts.iter().map(|verdict| verdict.conclusion.as_str()).collect();
     assert_eq!(concluded, ["orphan"]);
     assert_eq!(plan.regions[0].resurrected, [worker_id(3)]);
     assert_eq!((plan.orphans_terminated(), harness.record(1).status), (0, WorkerStatus::Running));
     assert_eq!(harness.record(3).status, WorkerStatus::Terminated);
-    let real = discovery.only_in(vec![REGION.to_owned()]).run_once().await;
+    let real = discovery.with_regions(vec![REGION.to_owned()]).run_once().await;
     assert_eq!(real.regions[0].terminated, [worker_id(1)]);
     assert_eq!(harness.record(4).status, WorkerStatus::Running, "the region was not selected");
 }
@@ -90,12 +90,12 @@ async fn delayed_metrics_are_not_reported_after_the_lease() {
     let reconciler = harness.reconciler();
     let metrics = MetricsLoop::new(reconciler.with_lease(lease), Duration::from_secs(60));
     // A reconcile of the same worker takes a minute.
-    harness.compute.slow_down(REGION, Duration::from_secs(60));
+    harness.compute.set_delay(REGION, Duration::from_secs(60));
     let worker = harness.record(1);
     let (_result, (), report) = tokio::join!(
         reconciler.reconcile(&worker),
         async {
-            harness.compute.slow_down(REGION, Duration::ZERO);
+            harness.compute.set_delay(REGION, Duration::ZERO);
             tokio::time::sleep(Duration::from_secs(30)).await;
             keeper.end();
         },

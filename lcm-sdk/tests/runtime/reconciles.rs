@@ -7,14 +7,14 @@ use lcm_sdk::controller::{ControllerConfig, LeaderLease, Resource as _, Runner, 
 use lcm_sdk::providers::memory::{Fault, Versions};
 use lcm_sdk::reconciler::Mode;
 use lcm_sdk::telemetry::Telemetry;
-use lcm_sdk::workers::{ReadWorker, WorkerFleet};
+use lcm_sdk::workers::{FetchedWorker, WorkerFleet};
 use lcm_sdk::{CallFailure, DesiredStatus, Ec2State, FailureKind, Instance, Outcome, WorkerStatus};
 use tokio::time::Instant;
 
 use super::harness::{Harness, OTHER_REGION, REGION, pass_time, worker_id};
 
-fn read_now(worker: lcm_sdk::Worker) -> ReadWorker {
-    ReadWorker { worker, read_at: Instant::now() }
+fn read_now(worker: lcm_sdk::Worker) -> FetchedWorker {
+    FetchedWorker { worker, read_at: Instant::now() }
 }
 
 #[tokio::test(start_paused = true)]
@@ -23,7 +23,7 @@ async fn waiting_reconcile_reads_the_record_again() {
     let harness = Harness::with_control_plane(|control_plane| control_plane.with_versions(Versions::NotKept));
     harness.worker(1, WorkerStatus::Stopped, Ec2State::Stopped);
     harness.control_plane.edit(&worker_id(1), |worker| worker.desired_status = Some(DesiredStatus::Running));
-    harness.compute.slow_down(REGION, Duration::from_secs(5));
+    harness.compute.set_delay(REGION, Duration::from_secs(5));
     let (reconciler, worker) = (harness.reconciler(), harness.record(1));
     let (first, second) = tokio::join!(reconciler.reconcile(&worker), reconciler.reconcile(&worker));
     assert_eq!((first.from_status, first.to_status), (WorkerStatus::Stopped, WorkerStatus::Starting));
@@ -35,7 +35,7 @@ async fn waiting_reconcile_reads_the_record_again() {
 async fn outdated_record_is_read_again_before_effects() {
     let harness = Harness::new();
     harness.worker_in(OTHER_REGION, 1, WorkerStatus::Running, Ec2State::Running);
-    harness.compute.slow_down(OTHER_REGION, Duration::from_secs(60));
+    harness.compute.set_delay(OTHER_REGION, Duration::from_secs(60));
     harness.worker(2, WorkerStatus::Draining, Ec2State::Running);
     harness.session("s-1", "running", 2);
     harness.control_plane.edit(&worker_id(2), |worker| {
@@ -87,7 +87,7 @@ async fn call_that_outlives_the_lease_is_not_sent() {
     let harness = Harness::new();
     harness.worker(1, WorkerStatus::Stopping, Ec2State::Running);
     harness.control_plane.edit(&worker_id(1), |worker| worker.desired_status = Some(DesiredStatus::Stopped));
-    harness.compute.slow_down(REGION, Duration::from_secs(20));
+    harness.compute.set_delay(REGION, Duration::from_secs(20));
     let (lease, _keeper) = LeaderLease::new(7, Instant::now() + Duration::from_secs(30));
     // Observing takes twenty of the thirty seconds, and stopping would take another twenty.
     let result = harness.reconcile(&harness.reconciler().with_lease(lease), 1).await;
@@ -116,7 +116,7 @@ async fn cached_describe_of_a_former_instance_is_ignored() {
     for number in [1, 2] {
         harness.worker(number, WorkerStatus::Running, Ec2State::Running);
     }
-    harness.compute.forget(REGION, &"i-1".into());
+    harness.compute.remove(REGION, &"i-1".into());
     let reconciler = harness.reconciler();
     let fleet = WorkerFleet::new(reconciler.clone(), Mode::Real);
     fleet.prepare(&[read_now(harness.record(1)), read_now(harness.record(2))]).await;

@@ -215,7 +215,7 @@ fn prefixed_variable_wins_silently() {
     assert_eq!(settings.aws.aws_default_region, "eu-west-1");
     assert_eq!(settings.warnings(), []);
     let report = settings.report();
-    let row = report.readings.iter().find(|row| row.setting.name == "min_workers").expect("a row");
+    let row = report.settings.iter().find(|row| row.setting.name == "min_workers").expect("a row");
     assert_eq!(row.origin, Origin::Variable("LCM_MIN_WORKERS".to_owned()));
 }
 
@@ -322,7 +322,7 @@ fn report_shows_origins_and_no_secrets() {
         ("EVENT_SINK_URL", "https://hooks.example/hunter4"),
     ]);
     let report = settings.report();
-    let row = |name: &str| report.readings.iter().find(|row| row.setting.name == name).expect("a row").clone();
+    let row = |name: &str| report.settings.iter().find(|row| row.setting.name == name).expect("a row").clone();
     assert_eq!(row("reconcile_interval").value, "10");
     assert_eq!(row("reconcile_interval").origin, Origin::Variable("reconcile_interval".to_owned()));
     assert_eq!(row("control_plane_api_key").value, "[redacted]");

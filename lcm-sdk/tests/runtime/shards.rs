@@ -25,7 +25,7 @@ async fn members(count: usize, shards: usize) -> Vec<ShardedHandle> {
     let mut members = Vec::new();
     for number in 0..count {
         let config = ElectionConfig::default().with_identity(format!("m-{number}"));
-        let client = Arc::new(etcd.another_client());
+        let client = Arc::new(etcd.new_client());
         let (election, handle) =
             ShardedElection::new(client, config, shards, Duration::from_secs(30), Telemetry::default())
                 .expect("a valid configuration");
@@ -43,7 +43,7 @@ fn one_region() -> DiscoveryConfig {
 }
 
 fn discovery(harness: &Harness, ownership: &ShardOwnership) -> Discovery {
-    Discovery::new(harness.reconciler(), one_region(), |_| {}).restricted_to(ownership.clone())
+    Discovery::new(harness.reconciler(), one_region(), |_| {}).with_ownership(ownership.clone())
 }
 
 /// ADR-014's case, shared: 13 records, 3 instances.
@@ -51,7 +51,7 @@ fn discovery(harness: &Harness, ownership: &ShardOwnership) -> Discovery {
 async fn members_mark_only_orphans_they_own() {
     let harness = Harness::new();
     (1..=13).for_each(|number| drop(harness.worker(number, WorkerStatus::Running, Ec2State::Running)));
-    (4..=13).for_each(|number| harness.compute.forget(REGION, &format!("i-{number}").as_str().into()));
+    (4..=13).for_each(|number| harness.compute.remove(REGION, &format!("i-{number}").as_str().into()));
     let unmanaged = Instance::new("i-99", Ec2State::Running);
     let tags = BTreeMap::from([("lcm:worker_id".to_owned(), "another-worker".to_owned())]);
     harness.compute.put(REGION, Instance { tags, ..unmanaged });
@@ -79,7 +79,7 @@ async fn region_is_frozen_by_the_records_of_all_shards() {
     let harness = Harness::new();
     // Three records over eight shards: hardly any member owns enough to freeze a region.
     (1..=3).for_each(|number| drop(harness.worker(number, WorkerStatus::Running, Ec2State::Running)));
-    (1..=3).for_each(|number| harness.compute.forget(REGION, &format!("i-{number}").as_str().into()));
+    (1..=3).for_each(|number| harness.compute.remove(REGION, &format!("i-{number}").as_str().into()));
     let ownerships: Vec<_> = members(3, 8).await.iter().map(ShardedHandle::ownership).collect();
     for ownership in &ownerships {
         let report = discovery(&harness, ownership).run_once().await;
@@ -96,7 +96,8 @@ async fn metrics_of_a_worker_are_collected_by_one_member() {
     (1..=12).for_each(|number| drop(harness.worker(number, WorkerStatus::Running, Ec2State::Running)));
     let mut collected = 0;
     for member in &members(3, 8).await {
-        let metrics = MetricsLoop::new(harness.reconciler(), Duration::from_secs(60)).restricted_to(member.ownership());
+        let metrics =
+            MetricsLoop::new(harness.reconciler(), Duration::from_secs(60)).with_ownership(member.ownership());
         collected += metrics.run_once().await.expect("listed workers").workers;
     }
     assert_eq!(collected, 12);
@@ -121,7 +122,7 @@ async fn members_together_keep_the_minimum_of_workers() {
             .with_shards(Shards::new(8).expect("a valid number of shards"))
             .with_election(ElectionConfig::default().with_identity(format!("m-{number}")))
             .without_discovery();
-        let client = Arc::new(etcd.another_client());
+        let client = Arc::new(etcd.new_client());
         let controller =
             WorkerController::new(harness.ports(), harness.policy.clone(), Some(client), config, Telemetry::default())
                 .expect("a valid configuration");

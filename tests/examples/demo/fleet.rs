@@ -8,7 +8,7 @@ use fake_cloud::etcd::{KeyRange, Range};
 use fake_cloud::{FakeCloud, LoggedRequest, Pace, RequestFilter, Scenario, Service};
 use lcm_sdk::WorkerStatus;
 use lcm_sdk::controller::ElectionConfig;
-use lcm_sdk::lifecycle::{SessionStanding, SessionState};
+use lcm_sdk::lifecycle::{SessionPhase, SessionState};
 use lcm_sdk::telemetry::{Anomaly, Telemetry};
 use lcm_tests::harness::{Harness, REGION};
 use serde_json::{Map, Value, json};
@@ -167,7 +167,7 @@ impl Fleet {
     }
 
     pub(crate) fn has_ended(&self, session: &str) -> bool {
-        self.session(session).is_some_and(|(state, _)| state.standing() == SessionStanding::Over)
+        self.session(session).is_some_and(|(state, _)| state.phase() == SessionPhase::Over)
     }
 
     /// Requests to EC2, oldest first.
@@ -225,8 +225,7 @@ impl Fleet {
         let sessions = self.harness.cloud.sessions();
         let own = sessions.iter().filter(|session| session.get("worker_id").and_then(Value::as_str) == Some(&worker));
         let states = own.filter_map(|session| session.get("status")?.as_str());
-        let sessions =
-            states.filter(|state| SessionState::from_wire(state).standing() != SessionStanding::Over).count();
+        let sessions = states.filter(|state| SessionState::from_wire(state).phase() != SessionPhase::Over).count();
         let reason = || self.leader().and_then(|leader| leader.last_reason(&worker)).unwrap_or_default();
         let now = match (status, record.text("terminated_by")) {
             (WorkerStatus::Terminated, Some(by)) => format!("Marked by {by}."),

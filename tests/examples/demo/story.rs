@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use lcm_sdk::WorkerStatus;
-use lcm_sdk::lifecycle::SessionStanding;
+use lcm_sdk::lifecycle::SessionPhase;
 use lcm_sdk::telemetry::Anomaly;
 use lcm_tests::harness::REGION;
 use serde_json::json;
@@ -143,7 +143,7 @@ impl Story<'_> {
         self.until("lab-3 is returned", |fleet| {
             fleet
                 .session("lab-3")
-                .is_some_and(|(state, worker)| worker.is_none() && state.standing() == SessionStanding::Waiting)
+                .is_some_and(|(state, worker)| worker.is_none() && state.phase() == SessionPhase::Waiting)
         })
         .await?;
         self.print(

@@ -54,7 +54,7 @@ impl Churn {
                     fleet.step();
                     std::thread::sleep(PAUSE);
                 }
-                let faults = fleet.fixture.cloud.world().faults().list().iter().map(|rule| rule.struck).sum();
+                let faults = fleet.fixture.cloud.world().faults().list().iter().map(|rule| rule.applied).sum();
                 ChurnResult { faults, ..fleet.result }
             }
         });

@@ -14,7 +14,7 @@ fn read(file: &str) -> String {
 
 #[test]
 fn lifecycle_diagram_matches_the_table() {
-    let diagram = transition::mermaid_of_commanded();
+    let diagram = transition::mermaid_commanded();
     assert!(read("docs/lifecycle.md").contains(&diagram), "docs/lifecycle.md should contain:\n{diagram}");
 }
 

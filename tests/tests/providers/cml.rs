@@ -80,7 +80,7 @@ impl CmlWorld for World {
     }
 
     async fn set_booting(&self, booting: Booting) {
-        self.system.hold_at(match booting {
+        self.system.pin_stage(match booting {
             Booting::Yes => Some(BootStage::BadGateway),
             Booting::No => None,
         });

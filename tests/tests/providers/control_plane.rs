@@ -110,7 +110,7 @@ async fn control_plane_client_conforms() {
 async fn client_conforms_on_an_older_server() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
-    let settings = Settings { dialect: Dialect::OLDER, ..Settings::default() };
+    let settings = Settings { dialect: Dialect::LEGACY, ..Settings::default() };
     let records = Records::with_settings(Clock::new(Pace::Manual), settings, NoMirror);
     let served = control_plane::Options::default();
     let key = served.api_key.clone();
@@ -136,7 +136,7 @@ async fn cloud_losing_response(operation: &str) -> (FakeCloud, World, Worker) {
         service: Some(Service::ControlPlane),
         operation: Some(operation.into()),
         times: Some(1),
-        ..Rule::always(Action::DropResponse)
+        ..Rule::new(Action::DropResponse)
     };
     cloud.world().faults().add(lost).expect("a rule");
     (cloud, world, worker)

@@ -101,5 +101,5 @@ async fn members_share_shards_on_the_fake_cloud() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_share_shards_in_memory() {
     let etcd = MemoryCoordination::new();
-    assert_members_share(|| Arc::new(etcd.another_client())).await;
+    assert_members_share(|| Arc::new(etcd.new_client())).await;
 }

@@ -195,7 +195,7 @@ async fn watch_that_gave_up_can_be_revived() {
         tokio::spawn(async move {
             loop {
                 sleep(Duration::from_millis(200)).await;
-                handle.revive();
+                handle.reconnect();
             }
         })
     };
@@ -234,12 +234,12 @@ async fn changes_survive_a_killed_or_paused_etcd() {
     sleep(Duration::from_millis(300)).await;
     etcd.restart().await;
     Keys::connect(&etcd.endpoint()).await.delete("/workers/gone").await;
-    watching.handle.revive();
+    watching.handle.reconnect();
     wait_for_changes(&mut watching, &["gone"]).await;
     etcd.pause();
     sleep(Duration::from_secs(4)).await;
     etcd.resume();
     Keys::connect(&etcd.endpoint()).await.put("/workers/w-1", "1").await;
-    watching.handle.revive();
+    watching.handle.reconnect();
     wait_for_changes(&mut watching, &["w-1"]).await;
 }

@@ -239,7 +239,7 @@ async fn unreadable_telemetry_is_never_idle() {
 async fn unreachable_cml_does_not_make_its_worker_idle() {
     let harness = idle_workers(&["w-1"], |policy| policy.scale_down.enabled = false).await;
     let instance = harness.worker("w-1").await.ec2_instance_id.expect("worker has an instance");
-    harness.cloud.cml(instance.as_str()).expect("CML exists").hold_at(Some(Boot::BadGateway));
+    harness.cloud.cml(instance.as_str()).expect("CML exists").pin_stage(Some(Boot::BadGateway));
     for _ in 0..3 {
         assert_eq!(harness.reconcile("w-1").await.to_status, WorkerStatus::Running);
         harness.cloud.advance(Duration::from_secs(300)).await;

@@ -107,7 +107,7 @@ async fn booting_cml_keeps_the_license_request() {
     let (harness, _, cml) = running_worker().await;
     harness.request_registration("w-1", TOKEN);
     for stage in [Boot::Refused, Boot::BadGateway] {
-        cml.hold_at(Some(stage));
+        cml.pin_stage(Some(stage));
         harness.cloud.settle().await;
         for _ in 0..2 {
             let delayed = harness.reconcile("w-1").await;
@@ -120,7 +120,7 @@ async fn booting_cml_keeps_the_license_request() {
     assert_eq!(license_field(&harness, "pending_token"), json!(TOKEN));
     assert_eq!((harness.cml_calls("register"), harness.control_plane_calls("start_registration")), (0, 0));
 
-    cml.hold_at(None);
+    cml.pin_stage(None);
     harness.cloud.settle().await;
     complete_registration(&harness).await;
     assert_eq!((harness.cml_calls("register"), count_license_events(&harness, "failed")), (1, 0));

@@ -10,7 +10,7 @@ use lcm_tests::harness::{Harness, eventually};
 
 /// Waits until an injected fault has been applied, so its request is in flight.
 async fn wait_for_fault(harness: &Harness) {
-    let is_applied = || harness.cloud.world().faults().list().iter().any(|rule| rule.struck > 0);
+    let is_applied = || harness.cloud.world().faults().list().iter().any(|rule| rule.applied > 0);
     eventually("the request is in flight", || async { is_applied() }).await;
 }
 

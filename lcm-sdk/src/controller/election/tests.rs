@@ -16,7 +16,7 @@ struct Candidate {
 }
 
 fn candidate(server: &MemoryCoordination, identity: &str) -> Candidate {
-    let etcd = server.another_client();
+    let etcd = server.new_client();
     let config = ElectionConfig { identity: identity.to_owned(), ..ElectionConfig::default() };
     let (telemetry, shutdown) = (Telemetry::default(), Shutdown::new());
     let (election, handle) =
@@ -75,7 +75,7 @@ async fn partitioned_leader_stops_before_the_next_begins() {
     let lease = elected(&first).await;
     let second = candidate(&server, "second");
     sleep(Duration::from_secs(12)).await;
-    first.etcd.cut_off();
+    first.etcd.disconnect();
     let mut gap_began = None;
     for step in 0..4_000 {
         sleep(Duration::from_millis(10)).await;
@@ -126,7 +126,7 @@ async fn no_candidate_leads_during_an_etcd_outage() {
 async fn claim_with_a_lost_response_is_recovered() {
     let server = MemoryCoordination::new();
     server.put("/other", "1");
-    let other = server.another_client();
+    let other = server.new_client();
     let config = ElectionConfig::default();
     other.lose_next_claim_response();
     let (election, handle) =
@@ -140,7 +140,7 @@ async fn claim_with_a_lost_response_is_recovered() {
 #[tokio::test(start_paused = true)]
 async fn abandoned_claim_blocks_no_longer_than_a_lease() {
     let server = MemoryCoordination::new();
-    let unlucky = server.another_client();
+    let unlucky = server.new_client();
     unlucky.lose_next_claim_response();
     let config = ElectionConfig::default();
     let campaign = Campaign { coordination: &unlucky, config: &config, keys: None };
@@ -150,7 +150,7 @@ async fn abandoned_claim_blocks_no_longer_than_a_lease() {
         let cut = async {
             for _ in 0..100 {
                 if server.value(KEY).is_some() {
-                    return unlucky.cut_off();
+                    return unlucky.disconnect();
                 }
                 tokio::task::yield_now().await;
             }

@@ -262,7 +262,7 @@ impl<R> WorkQueue<R> {
 
     /// Removes a resource that does not exist, unless a change was reported meanwhile: it may have been created since.
     /// Returns whether a task has to be woken because the resource is queued again.
-    pub fn gone(&mut self, key: &Key, now: Instant) -> bool {
+    pub fn remove_missing(&mut self, key: &Key, now: Instant) -> bool {
         let Some(slot) = self.entries.find(key) else { return false };
         let Some(entry) = self.remove(slot) else { return false };
         if let Some(due) = entry.change_due_at {
@@ -333,7 +333,7 @@ impl<R> WorkQueue<R> {
     }
 
     /// Whether a resource waits or has a deadline. Another task has to attend to it while this one reconciles.
-    pub fn expects_more(&self) -> bool {
+    pub fn has_pending(&self) -> bool {
         !self.due.is_empty() || !self.debounced.is_empty() || self.waiting.iter().any(|waiting| *waiting > 0)
     }
 

@@ -191,9 +191,9 @@ fn missing_resource_reported_again_is_fetched_again() {
     queue.changed("a", now);
     let job = queue.take(now).expect("a");
     queue.changed("a", now);
-    assert!(queue.gone(&job.key, now), "it may have been created");
+    assert!(queue.remove_missing(&job.key, now), "it may have been created");
     let job = queue.take(now).expect("again");
-    assert!(!queue.gone(&job.key, now));
+    assert!(!queue.remove_missing(&job.key, now));
     assert_eq!((queue.len(), queue.running()), (0, 0));
 }
 
@@ -233,7 +233,7 @@ fn reused_slot_does_not_inherit_a_place() {
     queue.offer("a", 1, now);
     queue.changed("a", now);
     let job = queue.take(now).expect("a");
-    queue.gone(&job.key, now);
+    queue.remove_missing(&job.key, now);
     queue.changed("b", now);
     assert_eq!(names(&mut queue, now), ["b"]);
     assert_eq!(queue.state("a"), None);
@@ -268,7 +268,7 @@ fn debounce_outlives_a_missing_resource_and_a_listing() {
     queue.enqueue("a", now);
     let item = queue.take(now).expect("requested");
     queue.changed_after("a", debounce, now);
-    assert!(!queue.gone(&item.key, now));
+    assert!(!queue.remove_missing(&item.key, now));
     queue.begin_listing();
     queue.end_listing(now + debounce);
     assert_eq!(names(&mut queue, now + debounce), ["a"]);
@@ -448,7 +448,7 @@ mod properties {
                     }
                     Step::Gone if !promises.taken.is_empty() => {
                         let job = promises.taken.remove(0);
-                        queue.gone(&job.key, now);
+                        queue.remove_missing(&job.key, now);
                         promises.relisted.remove(&*job.key);
                         promises.due.remove(&*job.key);
                         promises.ripe.remove(&*job.key);

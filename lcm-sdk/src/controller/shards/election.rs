@@ -284,8 +284,8 @@ impl ShardedHandle {
     }
 
     /// Subscribes to the set of shards this member leads.
-    pub fn led(&self) -> watch::Receiver<BTreeSet<Shard>> {
-        self.owned.led()
+    pub fn subscribe(&self) -> watch::Receiver<BTreeSet<Shard>> {
+        self.owned.subscribe()
     }
 
     /// Waits until this member leads a shard. `None` once the election has ended.
@@ -293,7 +293,7 @@ impl ShardedHandle {
     /// # Cancel safety
     /// Can be dropped and called again at any time.
     pub async fn elected(&self) -> Option<ShardOwnership> {
-        let (mut led, mut running) = (self.owned.led(), self.running.clone());
+        let (mut led, mut running) = (self.owned.subscribe(), self.running.clone());
         tokio::select! {
             biased;
             led = led.wait_for(|led| !led.is_empty()) => led.ok().map(|_| self.ownership()),

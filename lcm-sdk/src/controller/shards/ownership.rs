@@ -95,7 +95,7 @@ impl ShardOwnership {
             Scope::Fleet(lease) => lease.lost().await,
             Scope::Shards(shards) => {
                 // The sender lives as long as the shards.
-                let _ = shards.led().wait_for(BTreeSet::is_empty).await;
+                let _ = shards.subscribe().wait_for(BTreeSet::is_empty).await;
             }
         }
     }
@@ -105,7 +105,7 @@ impl ShardOwnership {
         match &self.0 {
             Scope::Fleet(_) => OwnershipChanges { known: BTreeSet::new(), led: None },
             Scope::Shards(shards) => {
-                let mut led = shards.led();
+                let mut led = shards.subscribe();
                 let known = led.borrow_and_update().clone();
                 OwnershipChanges { known, led: Some(led) }
             }
@@ -188,7 +188,7 @@ impl OwnedShards {
     }
 
     /// Subscribes to the set of led shards.
-    pub(crate) fn led(&self) -> watch::Receiver<BTreeSet<Shard>> {
+    pub(crate) fn subscribe(&self) -> watch::Receiver<BTreeSet<Shard>> {
         self.led.subscribe()
     }
 

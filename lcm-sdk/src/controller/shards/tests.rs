@@ -29,7 +29,7 @@ impl Member {
 }
 
 fn member(server: &MemoryCoordination, identity: &str, shards: usize) -> Member {
-    let etcd = server.another_client();
+    let etcd = server.new_client();
     let config = ElectionConfig { identity: identity.to_owned(), ..ElectionConfig::default() };
     let (telemetry, shutdown) = (Telemetry::default(), Shutdown::new());
     let shards = Shards::new(shards).expect("a good number");
@@ -122,7 +122,7 @@ async fn partitioned_member_stops_before_another_begins() {
     let server = MemoryCoordination::new();
     let (first, second) = (member(&server, "a", 4), member(&server, "b", 4));
     settled(&[&first, &second], &[2, 2]).await;
-    first.etcd.cut_off();
+    first.etcd.disconnect();
     let limit = Instant::now() + TTL * 2;
     while second.held().len() < 4 {
         assert!(first.held().iter().all(|shard| !second.held().contains(shard)), "two lead a shard");
@@ -162,7 +162,7 @@ async fn members_with_different_counts_never_lead_together() {
     settled(&[&four], &[4]).await;
     let eight = member(&server, "eight", 8);
     let (election, whole) =
-        LeaderElection::new(Arc::new(server.another_client()), ElectionConfig::default(), Telemetry::default())
+        LeaderElection::new(Arc::new(server.new_client()), ElectionConfig::default(), Telemetry::default())
             .expect("an election that works");
     tokio::spawn(election.run(Shutdown::new()));
     sleep(Duration::from_secs(120)).await;
@@ -183,7 +183,7 @@ async fn members_with_different_counts_never_lead_together() {
 async fn leader_of_the_whole_fleet_excludes_shard_leaders() {
     let server = MemoryCoordination::new();
     let (election, whole) =
-        LeaderElection::new(Arc::new(server.another_client()), ElectionConfig::default(), Telemetry::default())
+        LeaderElection::new(Arc::new(server.new_client()), ElectionConfig::default(), Telemetry::default())
             .expect("an election that works");
     tokio::spawn(election.run(Shutdown::new()));
     assert!(whole.elected().await.is_some());
@@ -224,7 +224,7 @@ async fn shard_never_has_two_leaders_during_churn() {
     for round in 0..60_usize {
         match round % 6 {
             0 => members.push(member(&server, &format!("late-{round}"), 7)),
-            1 => members[round % 3].etcd.cut_off(),
+            1 => members[round % 3].etcd.disconnect(),
             2 => server.make_unavailable(),
             3 => server.make_available(),
             4 => members.iter().for_each(|member| member.etcd.reconnect()),

@@ -252,8 +252,8 @@ impl WatchHandle {
     }
 
     /// Reconnects every prefix that has given up. Others are not affected.
-    pub fn revive(&self) {
-        self.states.revive();
+    pub fn reconnect(&self) {
+        self.states.reconnect();
     }
 }
 
@@ -312,7 +312,7 @@ impl States {
         self.revival[number].notified().await;
     }
 
-    fn revive(&self) {
+    fn reconnect(&self) {
         let each = self.each.lock();
         for (state, revival) in each.iter().zip(&self.revival) {
             if *state == WatchState::GivenUp {

@@ -80,7 +80,7 @@ async fn changes_during_a_lost_connection_are_reported() {
     etcd.put("/workers/old", "1");
     etcd.put("/workers/gone", "1");
     let mut watching = watching(&etcd, workers()).await;
-    etcd.cut_watches();
+    etcd.disconnect_watches();
     sleep(Duration::from_millis(100)).await;
     etcd.put("/workers/new", "1");
     etcd.delete("/workers/gone");
@@ -137,7 +137,7 @@ async fn watch_that_gave_up_can_be_revived() {
     reached(&watching, WatchState::GivenUp).await;
     assert_eq!(begun.elapsed(), Duration::from_secs(1 + 2 + 3), "the delay grows by one delay with every attempt");
     for _ in 0..5 {
-        watching.handle.revive();
+        watching.handle.reconnect();
         sleep(Duration::from_secs(30)).await;
     }
     assert_eq!(watching.telemetry.anomalies(Anomaly::WatchGivenUp), 1, "counted once");
@@ -145,7 +145,7 @@ async fn watch_that_gave_up_can_be_revived() {
     etcd.make_available();
     etcd.put("/workers/w-1", "1");
     silence(&mut watching, Duration::from_secs(300)).await;
-    watching.handle.revive();
+    watching.handle.reconnect();
     assert_eq!(next(&mut watching).await, changed("w-1"), "changes during the outage are reported");
     reached(&watching, WatchState::Connected).await;
     assert!(watching.telemetry.to_prometheus().contains("lcm_watch_connected 1"));
@@ -158,7 +158,7 @@ async fn server_that_accepts_and_hangs_up_counts_as_failing() {
     let watching = watching(&etcd, config).await;
     let cutting = tokio::spawn(async move {
         loop {
-            etcd.cut_watches();
+            etcd.disconnect_watches();
             sleep(Duration::from_millis(10)).await;
         }
     });
@@ -188,7 +188,7 @@ async fn idle_connections_that_end_now_and_then_are_tolerated() {
     let mut watching = watching(&etcd, workers()).await;
     for _ in 0..100 {
         sleep(Duration::from_secs(20)).await;
-        etcd.cut_watches();
+        etcd.disconnect_watches();
     }
     assert_eq!(watching.telemetry.anomalies(Anomaly::WatchGivenUp), 0);
     etcd.put("/workers/w-1", "1");

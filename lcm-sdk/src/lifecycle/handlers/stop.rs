@@ -14,7 +14,7 @@ use crate::lifecycle::lookup::Lookup;
 use crate::lifecycle::outcome::Requeue;
 use crate::lifecycle::reason::ReasonCode;
 use crate::lifecycle::scale_down;
-use crate::lifecycle::session::SessionStanding;
+use crate::lifecycle::session::SessionPhase;
 use crate::lifecycle::status::{DesiredStatus, Ec2State, WorkerStatus};
 
 /// Stopping: stops the instance and waits until it is stopped.
@@ -45,9 +45,7 @@ fn stop_instance(ctx: HandlerContext<'_>, instance: &Instance) -> Decision {
             Lookup::Unknown(failure) => Decision::unanswered(ReasonCode::SessionsUnknown, failure),
             // "No such listing" is not "no sessions".
             Lookup::Absent => Decision::retry(ReasonCode::SessionsUnknown),
-            Lookup::Found(sessions)
-                if sessions.iter().all(|session| session.state.standing() == SessionStanding::Over) =>
-            {
+            Lookup::Found(sessions) if sessions.iter().all(|session| session.state.phase() == SessionPhase::Over) => {
                 stop()
             }
             Lookup::Found(_) => ctx

@@ -142,7 +142,7 @@ pub(super) fn is_plausible(id: &InstanceId) -> bool {
 
 pub(super) fn malformed(id: &InstanceId) -> CallFailure {
     let message = format!("Invalid id: {:?} (expecting \"i-...\")", id.as_str());
-    CallFailure::coded(FailureKind::Refused, "InvalidInstanceID.Malformed", message)
+    CallFailure::with_code(FailureKind::Refused, "InvalidInstanceID.Malformed", message)
 }
 
 #[cfg(test)]
@@ -170,7 +170,7 @@ mod tests {
             if unknown.is_empty() {
                 return Ok(batch.iter().map(|id| Instance::new(id.as_str(), Ec2State::Running)).collect());
             }
-            Err(CallFailure::coded(FailureKind::Refused, code, message(&unknown)))
+            Err(CallFailure::with_code(FailureKind::Refused, code, message(&unknown)))
         };
         let results = describe(requested, ec2).await;
         (results, calls.into_inner())

@@ -199,7 +199,7 @@ impl CmlClient {
         let reply = self.send(method, url, Some(&second.token), body).await?;
         if reply.status == StatusCode::UNAUTHORIZED {
             let message = "CML rejected a new token";
-            return Err(CallFailure::coded(FailureKind::Unreachable, "401", message));
+            return Err(CallFailure::with_code(FailureKind::Unreachable, "401", message));
         }
         Ok(reply)
     }

@@ -36,7 +36,7 @@ use crate::lifecycle::json::Raw;
 use crate::lifecycle::license::LicenseReport;
 use crate::lifecycle::observation::{CloudMetrics, CmlMetrics};
 use crate::lifecycle::patch::Patch;
-use crate::lifecycle::session::{Session, SessionStanding};
+use crate::lifecycle::session::{Session, SessionPhase};
 use crate::lifecycle::status::WorkerStatus;
 use crate::lifecycle::template::Template;
 use crate::lifecycle::time::Timestamp;
@@ -237,6 +237,6 @@ impl ControlPlaneClient {
             let reply: Reply = self.call(Call::get(&["lablet-sessions", session.as_str()])).await?;
             Ok(responses::found(reply)?.and_then(|record| Session::try_from(record).ok()))
         };
-        matches!(read().await, Ok(Some(session)) if session.state.standing() == SessionStanding::Over)
+        matches!(read().await, Ok(Some(session)) if session.state.phase() == SessionPhase::Over)
     }
 }

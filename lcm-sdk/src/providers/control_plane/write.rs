@@ -23,7 +23,7 @@ use super::{found_worker, responses};
 use crate::lifecycle::decision::Change;
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::patch::{Patch, Route};
-use crate::lifecycle::session::SessionStanding;
+use crate::lifecycle::session::SessionPhase;
 use crate::lifecycle::status::{DesiredStatus, WorkerStatus};
 use crate::lifecycle::worker::Worker;
 use crate::ports::{ControlPlane, Fence, Version};
@@ -109,7 +109,7 @@ impl PatchWriter<'_> {
 
     /// Merges notes into the current `metadata` of the record.
     async fn merge_metadata(&self, notes: Map<String, Value>) -> Result<Map<String, Value>, CallFailure> {
-        let gone = || CallFailure::coded(FailureKind::Refused, "404", "the worker does not exist");
+        let gone = || CallFailure::with_code(FailureKind::Refused, "404", "the worker does not exist");
         let reply = self.client.call(Call::get(&["workers", self.worker.id.as_str()])).await?;
         let record = responses::found(reply)?.ok_or_else(gone)?;
         let current = crate::providers::http::unsigned(&record["version"]);
@@ -145,7 +145,7 @@ impl PatchWriter<'_> {
 
     async fn terminate_sessions(&self, by: Option<&str>) -> Result<(), CallFailure> {
         for session in self.client.sessions(&self.worker.id).await? {
-            if session.state.standing() == SessionStanding::Over {
+            if session.state.phase() == SessionPhase::Over {
                 continue;
             }
             self.client.terminate_session_by(&session.id, "worker_terminated", by, self.fence).await?;

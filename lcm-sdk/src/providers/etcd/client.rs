@@ -134,7 +134,7 @@ fn status_failure(status: &Status) -> CallFailure {
         _ if is_connect_error(status) => FailureKind::Unreachable,
         _ => FailureKind::Unclear,
     };
-    CallFailure::coded(kind, format!("{:?}", status.code()), one_line(status.message(), MAX_MESSAGE))
+    CallFailure::with_code(kind, format!("{:?}", status.code()), one_line(status.message(), MAX_MESSAGE))
 }
 
 /// Whether there was no connection, so the call was not sent.

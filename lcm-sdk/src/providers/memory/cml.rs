@@ -140,7 +140,9 @@ impl MemoryCml {
             let system = systems.get_mut(&at.address).ok_or_else(refused)?;
             match system.power {
                 CmlPower::Off => return Err(refused()),
-                CmlPower::Booting => return Err(CallFailure::coded(FailureKind::Unclear, "502", "502 Bad Gateway")),
+                CmlPower::Booting => {
+                    return Err(CallFailure::with_code(FailureKind::Unclear, "502", "502 Bad Gateway"));
+                }
                 CmlPower::On => {}
             }
             work(system, self.clock.now())
@@ -151,9 +153,11 @@ impl MemoryCml {
         self.call(operation, at, |system, now| {
             system.authenticate(at)?;
             match (operation, system.stage(now)) {
-                (_, Stage::InProgress) => Err(CallFailure::coded(FailureKind::Conflict, "409", "one is in progress")),
+                (_, Stage::InProgress) => {
+                    Err(CallFailure::with_code(FailureKind::Conflict, "409", "one is in progress"))
+                }
                 ("register", Stage::Completed) => {
-                    Err(CallFailure::coded(FailureKind::Refused, "400", "Licensing issue: already registered."))
+                    Err(CallFailure::with_code(FailureKind::Refused, "400", "Licensing issue: already registered."))
                 }
                 (_, Stage::None | Stage::Failed | Stage::Completed) => {
                     system.attempt = Some((now, system.registration_ends));
@@ -188,7 +192,7 @@ impl MemoryCmlSystem {
         if self.username == at.username && self.password == at.password {
             return Ok(());
         }
-        Err(CallFailure::coded(FailureKind::Unreachable, "403", "CML rejected the login"))
+        Err(CallFailure::with_code(FailureKind::Unreachable, "403", "CML rejected the login"))
     }
 }
 
@@ -234,10 +238,12 @@ impl Cml for MemoryCml {
         self.call("deregister", at, |system, now| {
             system.authenticate(at)?;
             match system.stage(now) {
-                Stage::InProgress => Err(CallFailure::coded(FailureKind::Conflict, "409", "one is in progress")),
-                Stage::Completed if system.running_nodes > 0 => {
-                    Err(CallFailure::coded(FailureKind::Conflict, "400", "Cannot de-register when nodes are running."))
-                }
+                Stage::InProgress => Err(CallFailure::with_code(FailureKind::Conflict, "409", "one is in progress")),
+                Stage::Completed if system.running_nodes > 0 => Err(CallFailure::with_code(
+                    FailureKind::Conflict,
+                    "400",
+                    "Cannot de-register when nodes are running.",
+                )),
                 Stage::None | Stage::Failed => Ok(()),
                 Stage::Completed => {
                     system.attempt = None;

@@ -170,7 +170,7 @@ impl MemoryCompute {
     }
 
     /// Removes an instance, as EC2 does some time after termination.
-    pub fn forget(&self, region: &str, id: &InstanceId) {
+    pub fn remove(&self, region: &str, id: &InstanceId) {
         self.edit(region, |ec2| ec2.remove(id));
     }
 
@@ -206,7 +206,7 @@ impl MemoryCompute {
     }
 
     /// Delays every call in a region, on tokio's timer.
-    pub fn slow_down(&self, region: &str, delay: Duration) {
+    pub fn set_delay(&self, region: &str, delay: Duration) {
         self.state.lock().delays.insert(region.to_owned(), delay);
     }
 
@@ -394,7 +394,7 @@ mod tests {
         async fn forget_terminated(&self) {
             for instance in self.0.all(self.region()) {
                 if instance.state == Ec2State::Terminated {
-                    self.0.forget(self.region(), &instance.id);
+                    self.0.remove(self.region(), &instance.id);
                 }
             }
         }

@@ -15,7 +15,7 @@ use crate::ports::{Claim, Coordination, Lease, LeaseId, Listing, Renewal, WatchS
 /// Number of revisions that watches can read; older ones are compacted.
 const HISTORY: usize = 10_000;
 
-/// A [`Coordination`] port in memory. Clones are the same client; [`MemoryCoordination::another_client`] creates another
+/// A [`Coordination`] port in memory. Clones are the same client; [`MemoryCoordination::new_client`] creates another
 /// client of the same server.
 ///
 /// # Guarantees
@@ -31,7 +31,7 @@ const HISTORY: usize = 10_000;
 /// let etcd = MemoryCoordination::new();
 /// let lease = etcd.grant(Duration::from_secs(15)).await?;
 /// assert!(matches!(etcd.claim("/leader", "a", lease.id).await?, Claim::Won { .. }));
-/// etcd.cut_off();
+/// etcd.disconnect();
 /// assert!(etcd.renew(lease.id).await.is_err());
 /// # Ok::<(), lcm_sdk::CallFailure>(())
 /// # }).unwrap();
@@ -72,7 +72,7 @@ impl MemoryCoordination {
     }
 
     /// Creates another client of the same server.
-    pub fn another_client(&self) -> Self {
+    pub fn new_client(&self) -> Self {
         Self { server: Arc::clone(&self.server), link: Arc::default() }
     }
 
@@ -128,7 +128,7 @@ impl MemoryCoordination {
     }
 
     /// Ends all watches.
-    pub fn cut_watches(&self) {
+    pub fn disconnect_watches(&self) {
         self.server.change(|state| state.watch_epoch += 1);
     }
 
@@ -146,7 +146,7 @@ impl MemoryCoordination {
     }
 
     /// Disconnects this client: its calls fail and its watches are silent. Its leases expire.
-    pub fn cut_off(&self) {
+    pub fn disconnect(&self) {
         self.link.lock().is_cut_off = true;
         self.server.change(|_| ());
     }
@@ -177,7 +177,7 @@ impl MemoryCoordination {
             return Err(CallFailure::new(FailureKind::Unclear, "no response: this client is disconnected"));
         }
         if self.server.change(|state| state.is_unavailable) {
-            return Err(CallFailure::coded(FailureKind::Unclear, "Unavailable", "no leader"));
+            return Err(CallFailure::with_code(FailureKind::Unclear, "Unavailable", "no leader"));
         }
         Ok(())
     }
@@ -331,7 +331,7 @@ impl State {
             });
         }
         if !self.leases.contains_key(&lease) {
-            return Err(CallFailure::coded(FailureKind::Refused, "NotFound", "requested lease not found"));
+            return Err(CallFailure::with_code(FailureKind::Refused, "NotFound", "requested lease not found"));
         }
         Ok(Claim::Won { revision: self.put(key, value, Some(lease)) })
     }
@@ -473,10 +473,10 @@ mod tests {
         assert!(tokio::time::timeout(Duration::from_secs(60), watch.next()).await.is_err());
         etcd.resume_watches();
         assert!(matches!(watch.next().await, WatchUpdate::Changed { revision: 2, .. }));
-        etcd.cut_off();
-        etcd.another_client().put("/a", "2");
+        etcd.disconnect();
+        etcd.new_client().put("/a", "2");
         assert!(tokio::time::timeout(Duration::from_secs(60), watch.next()).await.is_err());
-        etcd.cut_watches();
+        etcd.disconnect_watches();
         etcd.reconnect();
         assert!(matches!(watch.next().await, WatchUpdate::Ended(_)));
     }

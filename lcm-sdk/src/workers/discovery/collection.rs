@@ -13,7 +13,7 @@ use crate::lifecycle::discovery::{Completeness, Scan};
 use crate::lifecycle::event::Event;
 use crate::lifecycle::failure::CallFailure;
 use crate::lifecycle::ids::WorkerId;
-use crate::lifecycle::orphans::{Conclusion, Judgement, SubnetSight, judge, suspects};
+use crate::lifecycle::orphans::{Conclusion, OrphanReport, SubnetVisibility, candidates, evaluate};
 use crate::lifecycle::patch::Patch;
 use crate::lifecycle::worker::Worker;
 use crate::reconciler::Mode;
@@ -37,7 +37,7 @@ impl Discovery {
         let shutdown = how.shutdown;
         let policy = self.reconciler.policy();
         let ids: Vec<_> =
-            suspects(scan, workers, policy).iter().filter_map(|worker| worker.ec2_instance_id.clone()).collect();
+            candidates(scan, workers, policy).iter().filter_map(|worker| worker.ec2_instance_id.clone()).collect();
         let looking = async {
             let answers = match ids.is_empty() {
                 true => Vec::new(),
@@ -47,7 +47,7 @@ impl Discovery {
         };
         let Some((answers, subnet)) = unless_stopped(shutdown, looking).await else { return };
         let verified = ids.into_iter().zip(answers).collect();
-        let Judgement { verdicts, patches, events } = judge(scan, workers, &verified, subnet, policy, self.now());
+        let OrphanReport { verdicts, patches, events } = evaluate(scan, workers, &verified, subnet, policy, self.now());
         report.verdicts = verdicts;
         let unsure = report.verdicts.iter().filter(|verdict| verdict.conclusion == Conclusion::Unknown).count();
         if unsure > 0 {
@@ -126,16 +126,16 @@ impl Discovery {
     }
 
     /// The proof that an empty response comes from the right account; requested only after an empty scan.
-    async fn subnet_sight(&self, scan: &Scan) -> SubnetSight {
+    async fn subnet_sight(&self, scan: &Scan) -> SubnetVisibility {
         if !scan.instances.is_empty() || scan.completeness != Completeness::Complete {
-            return SubnetSight::NotVisible;
+            return SubnetVisibility::NotVisible;
         }
         let Some(config) = self.reconciler.policy().regions.regions.get(&scan.region) else {
-            return SubnetSight::NotVisible;
+            return SubnetVisibility::NotVisible;
         };
         match self.reconciler.ports().compute.sees_subnet(&scan.region, &config.subnet_id).await {
-            Ok(true) => SubnetSight::Visible,
-            Ok(false) | Err(_) => SubnetSight::NotVisible,
+            Ok(true) => SubnetVisibility::Visible,
+            Ok(false) | Err(_) => SubnetVisibility::NotVisible,
         }
     }
 }

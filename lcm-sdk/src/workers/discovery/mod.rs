@@ -120,13 +120,13 @@ impl Discovery {
     /// records alone, every other instance would look unknown. Imports of a region belong to the owner of the region's
     /// name.
     #[must_use]
-    pub fn restricted_to(self, ownership: ShardOwnership) -> Self {
+    pub fn with_ownership(self, ownership: ShardOwnership) -> Self {
         Self { ownership, ..self }
     }
 
     /// The same discovery in these regions only, regardless of the control plane and the configuration.
     #[must_use]
-    pub fn only_in(self, regions: Vec<String>) -> Self {
+    pub fn with_regions(self, regions: Vec<String>) -> Self {
         Self { only: Some(regions), ..self }
     }
 

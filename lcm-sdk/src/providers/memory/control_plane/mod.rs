@@ -132,12 +132,12 @@ impl MemoryControlPlane {
     }
 
     /// Current record of a worker. Records no call.
-    pub fn look(&self, id: &WorkerId) -> Option<Worker> {
+    pub fn stored_worker(&self, id: &WorkerId) -> Option<Worker> {
         self.state.lock().workers.get(id).cloned()
     }
 
     /// All current records. Records no call.
-    pub fn look_at_all(&self) -> Vec<Worker> {
+    pub fn stored_workers(&self) -> Vec<Worker> {
         self.state.lock().workers.values().cloned().collect()
     }
 
@@ -158,7 +158,7 @@ impl MemoryControlPlane {
     }
 
     /// Current state of a session. Records no call.
-    pub fn look_at_session(&self, id: &SessionId) -> Option<Session> {
+    pub fn stored_session(&self, id: &SessionId) -> Option<Session> {
         self.state.lock().sessions.get(id).cloned()
     }
 
@@ -209,7 +209,7 @@ impl MemoryControlPlane {
 
     /// Interrupts the next write of a patch: all fields but the status are written, and the call fails. The HTTP client
     /// needs several calls for some patches and can fail between them.
-    pub fn cut_next_write(&self) {
+    pub fn interrupt_next_write(&self) {
         self.state.lock().writes_to_cut += 1;
     }
 
@@ -261,7 +261,7 @@ impl State {
 }
 
 fn no_such(kind: &str, id: &str) -> CallFailure {
-    CallFailure::coded(FailureKind::Refused, "404", format!("no {kind} {id:?}"))
+    CallFailure::with_code(FailureKind::Refused, "404", format!("no {kind} {id:?}"))
 }
 
 impl fmt::Debug for MemoryControlPlane {

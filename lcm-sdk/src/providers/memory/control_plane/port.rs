@@ -13,7 +13,7 @@ use crate::lifecycle::instance::Instance;
 use crate::lifecycle::license::{LicenseOperation, LicenseReport};
 use crate::lifecycle::observation::{CloudMetrics, CmlMetrics};
 use crate::lifecycle::patch::{Patch, Route};
-use crate::lifecycle::session::{KnownSessionState, Session, SessionStanding, SessionState};
+use crate::lifecycle::session::{KnownSessionState, Session, SessionPhase, SessionState};
 use crate::lifecycle::status::{DesiredStatus, WorkerStatus};
 use crate::lifecycle::template::Template;
 use crate::lifecycle::time::Timestamp;
@@ -148,8 +148,8 @@ impl ControlPlane for MemoryControlPlane {
     async fn move_session(&self, session: &SessionId, to: SessionMove, fence: Fence) -> Result<(), CallFailure> {
         self.change("move_session", session.as_str(), fence, |state, _| {
             let session = state.sessions.get_mut(session).ok_or_else(|| no_such("session", session.as_str()))?;
-            if session.state.standing() == SessionStanding::Over {
-                return Err(CallFailure::coded(FailureKind::Conflict, "409", "the session has ended"));
+            if session.state.phase() == SessionPhase::Over {
+                return Err(CallFailure::with_code(FailureKind::Conflict, "409", "the session has ended"));
             }
             match to {
                 SessionMove::BackToScheduler => {
@@ -173,7 +173,7 @@ impl ControlPlane for MemoryControlPlane {
     ) -> Result<(), CallFailure> {
         self.change("terminate_session", session.as_str(), fence, |state, _| {
             let session = state.sessions.get_mut(session).ok_or_else(|| no_such("session", session.as_str()))?;
-            if session.state.standing() != SessionStanding::Over {
+            if session.state.phase() != SessionPhase::Over {
                 session.state = SessionState::Known(KnownSessionState::Terminated);
             }
             Ok(())
@@ -241,7 +241,7 @@ impl MemoryControlPlane {
         match (self.versions, patch.expected_version) {
             (Versions::Kept, Some(expected)) if current.version != Some(expected) => {
                 let message = format!("the record is at version {:?}, expected version {expected}", current.version);
-                Err(CallFailure::coded(FailureKind::Conflict, "409", message))
+                Err(CallFailure::with_code(FailureKind::Conflict, "409", message))
             }
             (Versions::Kept | Versions::NotKept, _) => Ok(()),
         }
@@ -251,7 +251,7 @@ impl MemoryControlPlane {
 impl State {
     fn end_sessions(&mut self, worker: &WorkerId) {
         for session in self.sessions.values_mut().filter(|session| session.worker_id.as_ref() == Some(worker)) {
-            if session.state.standing() != SessionStanding::Over {
+            if session.state.phase() != SessionPhase::Over {
                 session.state = SessionState::Known(KnownSessionState::Terminated);
             }
         }
@@ -263,7 +263,7 @@ fn expect_status(worker: &Worker, expected: WorkerStatus) -> Result<(), CallFail
         return Ok(());
     }
     let message = format!("the worker is {}, expected {expected}", worker.status);
-    Err(CallFailure::coded(FailureKind::Conflict, "409", message))
+    Err(CallFailure::with_code(FailureKind::Conflict, "409", message))
 }
 
 /// Refuses a report about another operation than the pending one.
@@ -278,7 +278,7 @@ fn expect_operation(worker: &Worker, report: LicenseReport) -> Result<(), CallFa
     };
     match worker.license.pending_operation {
         Some(pending) if pending != operation => {
-            Err(CallFailure::coded(FailureKind::Conflict, "409", format!("{pending} is pending")))
+            Err(CallFailure::with_code(FailureKind::Conflict, "409", format!("{pending} is pending")))
         }
         Some(_) | None => Ok(()),
     }

@@ -19,14 +19,14 @@ async fn interrupted_writes_are_stored_in_part() {
     let model = control_plane();
     let id = WorkerId::from("w-1");
     model.put_worker(Worker::new("w-1", WorkerStatus::Running));
-    let read = || model.look(&id).expect("there");
+    let read = || model.stored_worker(&id).expect("there");
     model.plan("write", Fault::LoseResponse);
     let failure = model.write(&read(), &desire(&read(), DesiredStatus::Stopped), Fence(None)).await.expect_err("lost");
     assert_eq!(failure.kind, FailureKind::Unclear);
     assert_eq!((read().status, read().version), (WorkerStatus::Stopped, Some(2)));
 
     model.put_worker(Worker::new("w-1", WorkerStatus::Running));
-    model.cut_next_write();
+    model.interrupt_next_write();
     let failure = model.write(&read(), &desire(&read(), DesiredStatus::Stopped), Fence(None)).await.expect_err("cut");
     assert_eq!(failure.kind, FailureKind::Unclear);
     assert_eq!((read().status, read().desired_status), (WorkerStatus::Running, Some(DesiredStatus::Stopped)));
@@ -37,23 +37,23 @@ async fn interrupted_writes_are_stored_in_part() {
 async fn planned_failure_changes_nothing() {
     let model = control_plane();
     model.put_worker(Worker::new("w-1", WorkerStatus::Running));
-    let worker = model.look(&"w-1".into()).expect("there");
+    let worker = model.stored_worker(&"w-1".into()).expect("there");
     model.fail_next(CallFailure::new(FailureKind::Throttled, "slow down"));
     let failure = model.write(&worker, &desire(&worker, DesiredStatus::Stopped), Fence(None)).await;
     assert_eq!(failure.expect_err("planned").kind, FailureKind::Throttled);
-    assert_eq!(model.look(&"w-1".into()), Some(worker));
+    assert_eq!(model.stored_worker(&"w-1".into()), Some(worker));
 }
 
 #[tokio::test]
 async fn outdated_fencing_token_is_a_conflict() {
     let model = control_plane().with_fencing(Fencing::Enforced);
     model.put_worker(Worker::new("w-1", WorkerStatus::Running));
-    let worker = model.look(&"w-1".into()).expect("there");
+    let worker = model.stored_worker(&"w-1".into()).expect("there");
     let audit = crate::lifecycle::event::Audit::Provisioned;
     model.audit(&worker.id, audit, "", Fence(Some(5))).await.expect("the new leader");
     let late = model.write(&worker, &desire(&worker, DesiredStatus::Stopped), Fence(Some(4))).await;
     assert_eq!(late.expect_err("deposed").kind, FailureKind::Conflict);
-    assert_eq!(model.look(&"w-1".into()), Some(worker));
+    assert_eq!(model.stored_worker(&"w-1".into()), Some(worker));
 }
 
 #[cfg(feature = "conformance")]
