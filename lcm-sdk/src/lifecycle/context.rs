@@ -64,7 +64,7 @@ impl<'a> HandlerContext<'a> {
             Some(id) => match &self.observation.instance {
                 Lookup::NotRequested => Err(NotLocated::NotRequested),
                 Lookup::Unknown(failure) => Err(NotLocated::Unknown(failure)),
-                // A response about another instance says nothing about this one.
+                // A response about another instance does not apply to this one.
                 Lookup::Found(instance) if instance.id != *id => Err(NotLocated::NotRequested),
                 Lookup::Found(instance) if instance.state == Ec2State::Terminated => Ok(Located::Gone(Some(instance))),
                 Lookup::Found(instance) => Ok(Located::Here(instance)),
@@ -82,7 +82,7 @@ impl<'a> HandlerContext<'a> {
         }
     }
 
-    /// The failure, if a call to EC2 about the worker's instance was not answered. Handlers that could act without the
+    /// The failure, if a call to EC2 about the worker's instance failed. Handlers that could act without the
     /// response check this first: without a response from EC2 no status changes.
     pub(crate) fn ec2_failure(self) -> Option<NotLocated<'a>> {
         let failure = match self.worker.ec2_instance_id {

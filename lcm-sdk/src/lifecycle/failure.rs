@@ -1,7 +1,7 @@
 //! Failed calls.
 //!
-//! A refusal and an unanswered call are different. [`CallFailure`] keeps them apart: its kind tells whether the remote
-//! side certainly did nothing, and whether repeating the call can succeed.
+//! A refusal differs from a call without a response. The kind of a [`CallFailure`] states whether the remote side certainly
+//! did nothing, and whether repeating the call can succeed.
 
 use std::error::Error;
 use std::fmt;
@@ -139,7 +139,7 @@ impl Error for CallFailure {
     }
 }
 
-#[expect(clippy::disallowed_types, reason = "an error is not ours to copy, and nobody decides by it")]
+#[expect(clippy::disallowed_types, reason = "an error is not ours to copy, and no decision depends on it")]
 type Shared = std::sync::Arc<dyn Error + Send + Sync>;
 
 /// The underlying error of a failure, if there is one.

@@ -160,7 +160,7 @@ pub fn evaluate(
         .collect();
 
     let seen_terminated =
-        verified.values().any(|answer| answer.found().is_some_and(|i| i.state == Ec2State::Terminated));
+        verified.values().any(|lookup| lookup.found().is_some_and(|i| i.state == Ec2State::Terminated));
     let suspicious = scan.instances.is_empty()
         && considered.len() >= policy.orphans.freeze_from_records
         && !seen_terminated

@@ -157,7 +157,7 @@ impl TryFrom<Raw<'_>> for Session {
             state: SessionState::from_wire(&state),
             worker_id: fields.text("worker_id")?.map(WorkerId::from),
             timeslot_start: fields.timestamp("timeslot_start")?,
-            retry_count: fields.whole("retry_count")?.unwrap_or(0).try_into().unwrap_or(u32::MAX),
+            retry_count: fields.integer("retry_count")?.unwrap_or(0).try_into().unwrap_or(u32::MAX),
         })
     }
 }

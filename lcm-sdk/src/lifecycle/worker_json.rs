@@ -32,7 +32,7 @@ impl Worker {
             status,
             desired_status: fields.word("desired_status")?,
             ec2_instance_id: fields.text("ec2_instance_id")?.or(alias).map(InstanceId::from),
-            version: fields.whole("version")?,
+            version: fields.integer("version")?,
             name: fields.text("name")?,
             aws_region: fields.text("aws_region")?,
             ip_address: fields.text("ip_address")?,
@@ -85,7 +85,7 @@ fn take_notes<'a>(record: &mut Fields<'a>, metadata: &mut Fields<'a>) -> Result<
 
 fn take_generation(fields: &mut Fields<'_>) -> Result<u32, FieldError> {
     let field = "launch_generation";
-    let generation = fields.whole(field)?.unwrap_or(0);
+    let generation = fields.integer(field)?.unwrap_or(0);
     u32::try_from(generation)
         .map_err(|_| fields.error(field, &Value::from(generation), "a whole number up to 4294967295"))
 }

@@ -14,7 +14,7 @@
 //! Every implementation of a port guarantees that:
 //! - `Ok(None)` and [`Lookup::Absent`](crate::Lookup) mean that the service itself reported that the resource does not
 //!   exist. Every other failure is an `Err` or [`Lookup::Unknown`](crate::Lookup) with a
-//!   [`CallFailure`](crate::CallFailure), whose kind tells whether the service certainly did nothing.
+//!   [`CallFailure`](crate::CallFailure), whose kind states whether the service certainly did nothing.
 //! - Calls that change something are idempotent.
 //! - Every call ends within a time limit of the implementation.
 //! - Dropping the future of a call does not affect other callers. The service may still execute the call.

@@ -1,7 +1,7 @@
 //! Implementations of the [ports](crate::ports).
 //!
 //! Each module is behind the feature of the same name; [`memory`] and [`events`] need only `runtime`. Errors of client
-//! libraries become a [`CallFailure`](crate::CallFailure), whose kind tells whether the service may have executed the
+//! libraries become a [`CallFailure`](crate::CallFailure), whose kind states whether the service may have executed the
 //! call and whether a retry can succeed.
 
 #[cfg(feature = "aws")]

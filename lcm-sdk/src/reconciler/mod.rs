@@ -1,13 +1,10 @@
 //! Reconciles one worker: observe, decide, apply, record.
 //!
-//! | file | purpose |
-//! |---|---|
-//! | this one | the loop: which step follows which, and when a decision is made again |
-//! | `observe` | reads what the next decision needs |
-//! | `apply` | carries out effects, writes the record, publishes |
-//! | `context` | ports, policy, lease and fleet count, shared by the two |
-//! | `cache` | state between reconciles, which can be dropped without harm |
-//! | `result` | [`ReconcileResult`] |
+//! [`Reconciler`] calls the services through [`Ports`] and returns a [`ReconcileResult`].
+
+// This file has the loop: the order of the steps, and when a decision is made again. `observe` reads, `apply` carries out
+// effects, writes the record and publishes, both with the ports, policy, lease and fleet count of `context`. `cache` holds
+// state between reconciles, which can be dropped without harm.
 
 mod apply;
 pub(crate) mod cache;
@@ -75,6 +72,21 @@ type WorkerLock = Arc<OwnedMutexGuard<()>>;
 ///
 /// # Errors
 /// None: a failed call is part of the [`ReconcileResult`].
+///
+/// ```
+/// use std::sync::Arc;
+/// use lcm_sdk::ports::SystemClock;
+/// use lcm_sdk::prelude::*;
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// let reconciler = Reconciler::new(Ports::in_memory(Arc::new(SystemClock)), Policy::default());
+/// let mut worker = Worker::new("w-1", WorkerStatus::Stopped);
+/// worker.aws_region = Some("us-east-1".to_owned());
+///
+/// let result = reconciler.reconcile(&worker).await;
+/// assert_eq!((result.outcome, result.to_status), (Outcome::Success, WorkerStatus::Stopped));
+/// # });
+/// ```
 #[derive(Clone)]
 pub struct Reconciler {
     context: Context,
@@ -133,7 +145,7 @@ impl Reconciler {
         Self { context: self.context.with_lease(lease) }
     }
 
-    /// Reconciles a worker.
+    /// Reconciles a worker. See [`Reconciler`] for guarantees and cancel safety.
     pub async fn reconcile(&self, worker: &Worker) -> ReconcileResult {
         self.reconcile_with(worker, Hints::default(), Mode::Real).await
     }
@@ -259,7 +271,7 @@ impl Reconciler {
                 observation.tagged = Lookup::Found(vec![instance.clone()]);
             }
         } else if let (Some((instance, response)), Some(id)) = (cached.describe, &worker.ec2_instance_id)
-            // A describe of an earlier instance of this worker says nothing about this one.
+            // A describe of an earlier instance of this worker does not apply to this one.
             && instance == *id
         {
             observation.instance = response;

@@ -509,8 +509,8 @@ mod tests {
         let alone =
             regions().parse(r#"{"eu-west-1": {"region": "eu-west-1", "subnet_id": "s", "security_group_ids": ["g"]}}"#);
         assert_eq!(alone.expect("a map of regions").regions["eu-west-1"].subnet_id, "s");
-        let whole = regions().parse(r#"{"default_region": "eu-west-1", "regions": {"eu-west-1": {}}}"#);
-        assert_eq!(whole.expect("with a default").default_region.as_deref(), Some("eu-west-1"));
+        let with_default = regions().parse(r#"{"default_region": "eu-west-1", "regions": {"eu-west-1": {}}}"#);
+        assert_eq!(with_default.expect("valid").default_region.as_deref(), Some("eu-west-1"));
         for bad in [
             "[]",
             "{",

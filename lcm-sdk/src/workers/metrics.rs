@@ -135,8 +135,8 @@ impl MetricsLoop {
         let lease = self.ownership.lease(worker.id.as_str()).filter(LeaderLease::is_valid);
         let Some(lease) = lease else { return false };
         let fence = lease.fence();
-        let told = self.reconciler.ports().control_plane.report_metrics(&worker.id, cloud, cml.as_ref(), at, fence);
-        match told.await {
+        let reported = self.reconciler.ports().control_plane.report_metrics(&worker.id, cloud, cml.as_ref(), at, fence);
+        match reported.await {
             Ok(version) => {
                 self.reconciler.cache().mark_written(&worker.id, version, WriteKind::Unconditional);
                 self.reconciler.cache().mark_metrics_reported(&worker.id, at);

@@ -113,7 +113,7 @@ impl Campaign<'_> {
         Ok(keys.is_superseded(&listing.keys, token))
     }
 
-    /// Claims the key, and repeats a claim whose response was lost: the key may exist although no response said so.
+    /// Claims the key, and repeats a claim whose response was lost: the key may exist although no response arrived.
     async fn claim(&self, lease: &Lease, valid_until: Instant) -> Result<Claim, CallFailure> {
         let mut attempts = 0;
         loop {

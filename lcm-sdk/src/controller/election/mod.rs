@@ -51,7 +51,7 @@ pub enum ElectionState {
 ///
 /// # Assumptions
 /// Only candidates write the key. If another client does, the watch or the next renewal reports it; until then two
-/// candidates may lead, and only the token tells them apart.
+/// candidates may lead, and only the token distinguishes them.
 ///
 /// ```
 /// use std::sync::Arc;

@@ -161,37 +161,37 @@ async fn members_with_different_counts_never_lead_together() {
     let four = member(&server, "four", 4);
     settled(&[&four], &[4]).await;
     let eight = member(&server, "eight", 8);
-    let (election, whole) =
+    let (election, single) =
         LeaderElection::new(Arc::new(server.new_client()), ElectionConfig::default(), Telemetry::default())
             .expect("an election that works");
     tokio::spawn(election.run(Shutdown::new()));
     sleep(Duration::from_secs(120)).await;
     assert_eq!((four.held().len(), eight.held().len()), (4, 0));
-    assert!(whole.lease().is_none(), "the whole fleet has no leader beside them");
+    assert!(single.lease().is_none(), "the whole fleet has no leader beside them");
     four.handle.resign().await;
     let next = async {
-        while eight.held().is_empty() && whole.lease().is_none() {
+        while eight.held().is_empty() && single.lease().is_none() {
             sleep(Duration::from_millis(5)).await;
         }
     };
     timeout(Duration::from_secs(60), next).await.expect("another member leads");
     sleep(Duration::from_secs(60)).await;
-    assert!(eight.held().is_empty() != whole.lease().is_none(), "one of them, and not both");
+    assert!(eight.held().is_empty() != single.lease().is_none(), "one of them, and not both");
 }
 
 #[tokio::test(start_paused = true)]
 async fn leader_of_the_whole_fleet_excludes_shard_leaders() {
     let server = MemoryCoordination::new();
-    let (election, whole) =
+    let (election, single) =
         LeaderElection::new(Arc::new(server.new_client()), ElectionConfig::default(), Telemetry::default())
             .expect("an election that works");
     tokio::spawn(election.run(Shutdown::new()));
-    assert!(whole.elected().await.is_some());
+    assert!(single.elected().await.is_some());
     let (first, second) = (member(&server, "a", 4), member(&server, "b", 4));
     sleep(Duration::from_secs(60)).await;
     assert_eq!((first.held().len(), second.held().len()), (0, 0));
     let before = Instant::now();
-    whole.resign().await;
+    single.resign().await;
     settled(&[&first, &second], &[2, 2]).await;
     assert!(before.elapsed() < Duration::from_secs(1), "took {:?}", before.elapsed());
 }

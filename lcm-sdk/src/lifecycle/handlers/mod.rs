@@ -24,6 +24,19 @@ use super::worker::Worker;
 /// # Assumptions
 /// `observation` was gathered for this worker in this reconcile, as [`queries`](super::query::queries) returned. A
 /// missing part counts as not observed, and the decision is to wait for it.
+///
+/// ```
+/// use lcm_sdk::{DesiredStatus, Ec2State, Effect, Observation, Policy, Worker, WorkerStatus, decide};
+///
+/// let mut worker = Worker::new("w-1", WorkerStatus::Stopped);
+/// worker.ec2_instance_id = Some("i-1".into());
+/// worker.desired_status = Some(DesiredStatus::Running);
+/// let observation = Observation::with_instance_state("i-1", Ec2State::Stopped);
+///
+/// let decision = decide(&worker, &observation, &Policy::default(), "2026-02-06T08:00:00Z".parse().unwrap());
+/// assert_eq!(decision.effects, [Effect::StartInstance { instance: "i-1".into() }]);
+/// assert_eq!(decision.transition.unwrap().to(), WorkerStatus::Starting);
+/// ```
 pub fn decide(worker: &Worker, observation: &Observation, policy: &Policy, now: Timestamp) -> Decision {
     let ctx = HandlerContext { worker, observation, policy, now };
     match worker.status {

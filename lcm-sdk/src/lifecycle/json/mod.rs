@@ -189,14 +189,14 @@ impl<'a> Fields<'a> {
     }
 
     /// A non-negative integer; `3.0` is accepted for `3`.
-    pub(crate) fn whole(&mut self, field: &str) -> Read<Option<u64>> {
+    pub(crate) fn integer(&mut self, field: &str) -> Read<Option<u64>> {
         const ACCEPTED: &str = "a whole number from 0 up";
         match self.take(field) {
             None => Ok(None),
             Some(Raw::Plain(Value::Number(number))) => {
                 let float = || number.as_f64().filter(|float| (0.0..9e15).contains(float) && float.fract() == 0.0);
                 match number.as_u64().or_else(|| float().map(|float| float as u64)) {
-                    Some(whole) => Ok(Some(whole)),
+                    Some(number) => Ok(Some(number)),
                     None => Err(self.error(field, &Value::Number(number), ACCEPTED)),
                 }
             }

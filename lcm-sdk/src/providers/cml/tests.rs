@@ -135,13 +135,13 @@ async fn redirects_are_not_followed() {
 
 #[tokio::test]
 async fn completed_deregistration_is_recognized() {
-    let said = |text: &str| response(400, json!({"code": 400, "description": text}));
+    let described = |text: &str| response(400, json!({"code": 400, "description": text}));
     let cases = [
         (ResponseTemplate::new(204), None),
         (ResponseTemplate::new(202), None),
-        (said("Licensing issue: The product has already been de-registered."), None),
-        (said("Licensing issue: Cannot de-register when nodes are running."), Some(FailureKind::Conflict)),
-        (said("Licensing issue: Something else."), Some(FailureKind::Refused)),
+        (described("Licensing issue: The product has already been de-registered."), None),
+        (described("Licensing issue: Cannot de-register when nodes are running."), Some(FailureKind::Conflict)),
+        (described("Licensing issue: Something else."), Some(FailureKind::Refused)),
         (response(409, json!({"code": 409, "description": "not now"})), Some(FailureKind::Conflict)),
     ];
     for (response, expected) in cases {

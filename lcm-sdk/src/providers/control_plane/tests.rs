@@ -82,7 +82,8 @@ async fn missing_worker_is_not_a_missing_endpoint() {
     let server = MockServer::start().await;
     Mock::given(any()).respond_with(response(404, json!({"detail": "no worker w-1"}))).mount(&server).await;
     let worker = worker(Some(3));
-    let failure = client_for(&server).write(&worker, &terminated(&worker), Fence(None)).await.expect_err("nobody");
+    let failure =
+        client_for(&server).write(&worker, &terminated(&worker), Fence(None)).await.expect_err("connection refused");
     assert_eq!(failure.kind, FailureKind::Refused);
     assert!(lines(&server).await.iter().all(|line| !line.ends_with("/status")));
 }
@@ -127,7 +128,8 @@ async fn unsent_write_is_retried() {
     let client =
         ControlPlaneClient::new(ControlPlaneOptions { retries, ..ControlPlaneOptions::new(url, Secret::from("k3y")) });
     let client = client.expect("a client");
-    let failure = client.audit(&"w-1".into(), Audit::Provisioned, "why", Fence(None)).await.expect_err("nobody");
+    let failure =
+        client.audit(&"w-1".into(), Audit::Provisioned, "why", Fence(None)).await.expect_err("connection refused");
     assert_eq!(failure.kind, FailureKind::Unreachable);
 }
 
@@ -148,7 +150,7 @@ async fn missing_discovery_endpoint_means_no_settings() {
     Mock::given(any()).respond_with(response(404, json!({"detail": "Not Found"}))).mount(&server).await;
     assert_eq!(client_for(&server).discovery_settings().await.expect("an response"), None);
     let wrong_base = client_for(&server).worker(&"w-1".into()).await;
-    assert_eq!(wrong_base.expect_err("a path nobody serves").kind, FailureKind::Refused);
+    assert_eq!(wrong_base.expect_err("an unknown path").kind, FailureKind::Refused);
 }
 
 #[tokio::test]
@@ -170,9 +172,9 @@ async fn partial_or_unreadable_session_list_is_a_failure() {
     }
     let server = MockServer::start().await;
     let other = json!({"id": "s-3", "status": "running", "worker_id": "w-2"});
-    let whole = json!({"sessions": [session, other], "total": 2});
-    Mock::given(any()).respond_with(response(200, whole)).mount(&server).await;
-    assert_eq!(client_for(&server).sessions(&"w-1".into()).await.expect("whole").len(), 1, "filtered once more");
+    let complete = json!({"sessions": [session, other], "total": 2});
+    Mock::given(any()).respond_with(response(200, complete)).mount(&server).await;
+    assert_eq!(client_for(&server).sessions(&"w-1".into()).await.expect("complete").len(), 1, "filtered once more");
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use futures_util::stream::{self, StreamExt as _};
 
-use super::{Discovery, Pass, RegionReport, unless_stopped};
+use super::{Discovery, RegionReport, ScanContext, unless_stopped};
 use crate::controller::LeaderLease;
 use crate::controller::shutdown::Shutdown;
 use crate::lifecycle::counters::{Counter, Counts};
@@ -33,27 +33,33 @@ enum Marked {
 
 impl Discovery {
     /// Describes missing instances directly, and marks the records of those that are gone.
-    pub(super) async fn collect(&self, scan: &Scan, workers: &[Worker], report: &mut RegionReport, how: Pass<'_>) {
-        let shutdown = how.shutdown;
+    pub(super) async fn collect(
+        &self,
+        scan: &Scan,
+        workers: &[Worker],
+        report: &mut RegionReport,
+        context: ScanContext<'_>,
+    ) {
+        let shutdown = context.shutdown;
         let policy = self.reconciler.policy();
         let ids: Vec<_> =
             candidates(scan, workers, policy).iter().filter_map(|worker| worker.ec2_instance_id.clone()).collect();
-        let looking = async {
-            let answers = match ids.is_empty() {
+        let reads = async {
+            let lookups = match ids.is_empty() {
                 true => Vec::new(),
                 false => self.reconciler.ports().compute.instances(&scan.region, &ids).await,
             };
-            (answers, self.subnet_sight(scan).await)
+            (lookups, self.subnet_visibility(scan).await)
         };
-        let Some((answers, subnet)) = unless_stopped(shutdown, looking).await else { return };
-        let verified = ids.into_iter().zip(answers).collect();
+        let Some((lookups, subnet)) = unless_stopped(shutdown, reads).await else { return };
+        let verified = ids.into_iter().zip(lookups).collect();
         let OrphanReport { verdicts, patches, events } = evaluate(scan, workers, &verified, subnet, policy, self.now());
         report.verdicts = verdicts;
         let unsure = report.verdicts.iter().filter(|verdict| verdict.conclusion == Conclusion::Unknown).count();
         if unsure > 0 {
-            tracing::warn!(target: "lcm::discovery", region = scan.region, unsure, "EC2 gave no answer about missing instances; nothing is concluded");
+            tracing::warn!(target: "lcm::discovery", region = scan.region, unsure, "describes of missing instances failed; nothing is concluded");
         }
-        if how.mode == Mode::DryRun {
+        if context.mode == Mode::DryRun {
             return;
         }
         for event in events.iter().filter(|event| matches!(event, Event::OrphansFrozen { .. })) {
@@ -126,7 +132,7 @@ impl Discovery {
     }
 
     /// The proof that an empty response comes from the right account; requested only after an empty scan.
-    async fn subnet_sight(&self, scan: &Scan) -> SubnetVisibility {
+    async fn subnet_visibility(&self, scan: &Scan) -> SubnetVisibility {
         if !scan.instances.is_empty() || scan.completeness != Completeness::Complete {
             return SubnetVisibility::NotVisible;
         }

@@ -100,7 +100,7 @@ pub struct Discovery {
 
 /// Mode of one run, and the signal that ends it early.
 #[derive(Clone, Copy)]
-struct Pass<'a> {
+struct ScanContext<'a> {
     mode: Mode,
     shutdown: &'a Shutdown,
 }
@@ -148,7 +148,7 @@ impl Discovery {
             if !settings.enabled {
                 continue;
             }
-            let report = self.pass(&settings, Pass { mode: Mode::Real, shutdown }).await;
+            let report = self.scan_regions(&settings, ScanContext { mode: Mode::Real, shutdown }).await;
             tracing::info!(
                 target: "lcm::discovery",
                 regions = report.regions.len(),
@@ -183,7 +183,7 @@ impl Discovery {
                     return DiscoveryReport::default();
                 };
                 if settings.enabled {
-                    discovery.pass(&settings, Pass { mode, shutdown: &shutdown }).await
+                    discovery.scan_regions(&settings, ScanContext { mode, shutdown: &shutdown }).await
                 } else {
                     DiscoveryReport::refused("discovery is switched off in the control plane's settings")
                 }
@@ -210,11 +210,11 @@ impl Discovery {
             scan_interval: Some(self.config.interval),
         };
         let settings = match self.reconciler.ports().control_plane.discovery_settings().await {
-            Ok(Some(theirs)) => ScanSettings {
-                enabled: theirs.enabled,
-                regions: if theirs.regions.is_empty() { own.regions } else { theirs.regions },
-                ami_name_pattern: theirs.ami_name_pattern.or(own.ami_name_pattern),
-                scan_interval: theirs.scan_interval.or(own.scan_interval),
+            Ok(Some(remote)) => ScanSettings {
+                enabled: remote.enabled,
+                regions: if remote.regions.is_empty() { own.regions } else { remote.regions },
+                ami_name_pattern: remote.ami_name_pattern.or(own.ami_name_pattern),
+                scan_interval: remote.scan_interval.or(own.scan_interval),
             },
             Ok(None) => own,
             Err(failure) => {
@@ -225,7 +225,7 @@ impl Discovery {
         ScanSettings { regions: self.only.clone().unwrap_or(settings.regions), ..settings }
     }
 
-    async fn pass(&self, settings: &ScanSettings, how: Pass<'_>) -> DiscoveryReport {
+    async fn scan_regions(&self, settings: &ScanSettings, context: ScanContext<'_>) -> DiscoveryReport {
         let filter = DiscoveryFilter {
             ami_name_pattern: settings.ami_name_pattern.clone(),
             tags: self.config.filter.tags.clone(),
@@ -236,12 +236,12 @@ impl Discovery {
             return DiscoveryReport::refused(message);
         }
         let ports = self.reconciler.ports();
-        let looking = async {
+        let reads = async {
             let scans = join_all(settings.regions.iter().map(|region| ports.compute.scan(region, &filter))).await;
             // After the scans, never before: an instance launched in between already has a record.
             (scans, ports.control_plane.workers(&Scope::everything()).await)
         };
-        let (scans, listing) = match unless_stopped(how.shutdown, looking).await {
+        let (scans, listing) = match unless_stopped(context.shutdown, reads).await {
             None => return DiscoveryReport::default(),
             Some((scans, Ok(listing))) => (scans, listing),
             Some((_, Err(failure))) => {
@@ -249,11 +249,11 @@ impl Discovery {
                 return DiscoveryReport { regions: Vec::new(), error: Some(failure) };
             }
         };
-        let regions = join_all(scans.iter().map(|scan| self.region(scan, &listing, how))).await;
+        let regions = join_all(scans.iter().map(|scan| self.region(scan, &listing, context))).await;
         DiscoveryReport { regions, error: None }
     }
 
-    async fn region(&self, scan: &Scan, listing: &WorkerListing, how: Pass<'_>) -> RegionReport {
+    async fn region(&self, scan: &Scan, listing: &WorkerListing, context: ScanContext<'_>) -> RegionReport {
         let error = match &scan.completeness {
             Completeness::Complete => None,
             Completeness::Partial(failure) => {
@@ -264,14 +264,14 @@ impl Discovery {
         };
         let mut report =
             RegionReport { region: scan.region.clone(), seen: scan.instances.len(), error, ..RegionReport::default() };
-        self.take_in(scan, listing, &mut report, how).await;
-        self.collect(scan, &listing.workers, &mut report, how).await;
+        self.import(scan, listing, &mut report, context).await;
+        self.collect(scan, &listing.workers, &mut report, context).await;
         report
     }
 
     /// Imports unknown instances and reconciles the owners of known ones.
-    async fn take_in(&self, scan: &Scan, listing: &WorkerListing, report: &mut RegionReport, how: Pass<'_>) {
-        let Pass { mode, shutdown } = how;
+    async fn import(&self, scan: &Scan, listing: &WorkerListing, report: &mut RegionReport, context: ScanContext<'_>) {
+        let ScanContext { mode, shutdown } = context;
         let instances: HashMap<&str, &Instance> =
             scan.instances.iter().map(|instance| (instance.id.as_str(), instance)).collect();
         let workers: HashMap<&WorkerId, &Worker> = listing.workers.iter().map(|worker| (&worker.id, worker)).collect();
@@ -308,8 +308,8 @@ impl Discovery {
                     // The scan is older than the listing: the instance of a worker that was terminated in between may
                     // be gone.
                     let live = self.reconciler.ports().compute.instance(&scan.region, &instance);
-                    let Some(answer) = unless_stopped(shutdown, live).await else { return };
-                    if let (Some(worker), Some(instance)) = (workers.get(&worker), answer.found())
+                    let Some(lookup) = unless_stopped(shutdown, live).await else { return };
+                    if let (Some(worker), Some(instance)) = (workers.get(&worker), lookup.found())
                         && instance.state.is_live()
                     {
                         if mode == Mode::Real {
@@ -363,11 +363,11 @@ impl Discovery {
 }
 
 /// Runs a read until shutdown.
-async fn unless_stopped<T>(shutdown: &Shutdown, looking: impl Future<Output = T>) -> Option<T> {
+async fn unless_stopped<T>(shutdown: &Shutdown, reads: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
         biased;
         () = shutdown.requested() => None,
-        seen = looking => Some(seen),
+        seen = reads => Some(seen),
     }
 }
 
