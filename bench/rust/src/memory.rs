@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use lcm_sdk::controller::{LeaderLease, ListRequest, ResourceList, Resource, Runner, Shutdown, WorkResult};
+use lcm_sdk::controller::{LeaderLease, ListRequest, Resource, ResourceList, Runner, Shutdown, WorkResult};
 use lcm_sdk::telemetry::Telemetry;
 use lcm_sdk::workers::FetchedWorker;
 use lcm_sdk::{CallFailure, Outcome};

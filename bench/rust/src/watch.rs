@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use etcd_client::{Client, EventType, Txn, TxnOp, WatchOptions};
 use lcm_sdk::controller::{
-    LeaderLease, ListRequest, ResourceList, Resource, Runner, Shutdown, WatchConfig, WatchEvent, WatchState, Watcher,
+    LeaderLease, ListRequest, Resource, ResourceList, Runner, Shutdown, WatchConfig, WatchEvent, WatchState, Watcher,
     WorkResult,
 };
 use lcm_sdk::providers::etcd::{Etcd, EtcdOptions};

@@ -169,7 +169,7 @@ impl<R: Resource> ControllerBuilder<R> {
         self
     }
 
-    /// Runs a future in every term, beside the reconcile loop. It must return soon after [`LeaderTerm::ended`] is
+    /// Runs a future in every term, beside the reconcile loop. It must return soon after [`LeaderTerm::end_signal`] is
     /// requested: the lease is kept until then.
     pub fn while_leading<F>(mut self, task: impl Fn(LeaderTerm<R>) -> F + Send + Sync + 'static) -> Self
     where

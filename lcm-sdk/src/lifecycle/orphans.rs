@@ -2,10 +2,10 @@
 //!
 //! # Flow
 //! Scan the region completely, list its records, describe those that the scan did not show ([`candidates`]) once more,
-//! then call [`judge`].
+//! then call [`evaluate`].
 //!
 //! # Guarantees
-//! An unanswered call terminates no record, nor does a partial scan, a young launch, or a protected instance. A scan
+//! A failed call terminates no record, nor does a partial scan, a young launch, or a protected instance. A scan
 //! that shows nothing where records exist freezes the region: wrong credentials look the same.
 
 use std::collections::HashMap;

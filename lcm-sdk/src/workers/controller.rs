@@ -145,7 +145,7 @@ impl WorkerControllerConfig {
 ///
 /// # Flow
 /// That of [`Controller`]. Discovery and metrics run beside the reconcile loop in every term. For work that concerns the
-/// whole fleet see [`crate::controller::shards`].
+/// whole fleet see [`ShardedElection`](crate::controller::ShardedElection).
 ///
 /// # Guarantees
 /// The cloud is changed only under a valid lease. A stop takes no new worker, lets reconciles in progress finish and be

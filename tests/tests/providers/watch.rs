@@ -133,7 +133,7 @@ async fn changes_are_reported_on_a_real_etcd() {
 }
 
 #[tokio::test]
-async fn changes_survive_cut_watches() {
+async fn changes_survive_disconnected_watches() {
     let (cloud, endpoint) = fake_cloud().await;
     let keys = Keys::connect(&endpoint).await;
     keys.put("/workers/gone", "1").await;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lcm_sdk::controller::{
-    ControllerConfig, LeaderLease, ListRequest, ResourceList, Resource, Runner, Shutdown, WorkResult,
+    ControllerConfig, LeaderLease, ListRequest, Resource, ResourceList, Runner, Shutdown, WorkResult,
 };
 use lcm_sdk::telemetry::Telemetry;
 use lcm_sdk::{CallFailure, Requeue, Worker};

@@ -47,7 +47,7 @@ pub enum ElectionState {
 /// - While etcd cannot be reached, no candidate begins to lead.
 /// - A claim whose response was lost is repeated or revoked; it never blocks others for longer than a lease.
 /// - The fencing token is the revision at which the key was created: it grows with every leader.
-/// - The whole fleet and a shard of it never have leaders at the same time: see [`super::shards`].
+/// - The whole fleet and a shard of it never have leaders at the same time: see [`ShardedElection`](crate::controller::ShardedElection).
 ///
 /// # Assumptions
 /// Only candidates write the key. If another client does, the watch or the next renewal reports it; until then two
