@@ -17,7 +17,7 @@ use crate::python::exception;
 const SIGNALS: Duration = Duration::from_millis(50);
 
 /// Time that running tasks have to end when the interpreter exits.
-const LAST_MOMENTS: Duration = Duration::from_secs(2);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
 struct Started {
     process: u32,
@@ -124,7 +124,7 @@ fn shut_down(py: Python<'_>) {
     let started = STARTED.lock().take();
     if let Some(Started { process, runtime }) = started {
         if process == std::process::id() {
-            py.detach(|| runtime.shutdown_timeout(LAST_MOMENTS));
+            py.detach(|| runtime.shutdown_timeout(SHUTDOWN_TIMEOUT));
         } else {
             // A forked process has none of the threads, so a wait for them would never end.
             std::mem::forget(runtime);

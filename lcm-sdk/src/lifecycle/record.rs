@@ -65,7 +65,7 @@ impl Applied {
 
 /// The end of a reconcile: the patch to write, and the notices and counters for after the write.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[must_use = "a pass that is not recorded is repeated"]
+#[must_use = "a reconcile that is not recorded is repeated"]
 pub struct Record {
     /// Outcome of the reconcile.
     pub outcome: Outcome,

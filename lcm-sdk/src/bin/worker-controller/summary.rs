@@ -31,24 +31,24 @@ pub(crate) fn table(sweep: &OneSweep) -> String {
 
 /// Returns whether a worker was not reconciled in time or has to be retried.
 pub(crate) fn needs_retry(sweep: &OneSweep) -> bool {
-    !sweep.report.is_complete() || sweep.results.iter().any(|pass| pass.outcome == Outcome::Retry)
+    !sweep.report.is_complete() || sweep.results.iter().any(|result| result.outcome == Outcome::Retry)
 }
 
-fn status_change(pass: &ReconcileResult) -> String {
-    if pass.from_status == pass.to_status {
-        pass.from_status.to_string()
+fn status_change(result: &ReconcileResult) -> String {
+    if result.from_status == result.to_status {
+        result.from_status.to_string()
     } else {
-        format!("{} → {}", pass.from_status, pass.to_status)
+        format!("{} → {}", result.from_status, result.to_status)
     }
 }
 
 fn counts(sweep: &OneSweep) -> String {
     let mut outcomes: BTreeMap<&str, usize> = BTreeMap::new();
-    for pass in &sweep.results {
-        *outcomes.entry(pass.outcome.as_str()).or_default() += 1;
+    for result in &sweep.results {
+        *outcomes.entry(result.outcome.as_str()).or_default() += 1;
     }
-    let changed = sweep.results.iter().filter(|pass| pass.from_status != pass.to_status).count();
-    let would = if sweep.results.iter().any(|pass| pass.mode == Mode::DryRun) { "would change" } else { "changed" };
+    let changed = sweep.results.iter().filter(|result| result.from_status != result.to_status).count();
+    let would = if sweep.results.iter().any(|result| result.mode == Mode::DryRun) { "would change" } else { "changed" };
     let outcomes: Vec<_> = outcomes.iter().map(|(outcome, count)| format!("{count} {outcome}")).collect();
     let took = sweep.report.took.as_secs_f64();
     let workers = sweep.report.listed;

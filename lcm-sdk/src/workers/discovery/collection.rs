@@ -95,7 +95,7 @@ impl Discovery {
         let lease = self.ownership.lease(worker.id.as_str()).filter(LeaderLease::is_valid);
         let Some(lease) = lease else { return Marked::LeftAlone };
         if !self.is_as_listed(worker).await {
-            tracing::info!(target: "lcm::discovery", worker = %worker.id, "an orphan's record has changed; the next pass looks again");
+            tracing::info!(target: "lcm::discovery", worker = %worker.id, "an orphan's record has changed; the next run checks it again");
             return Marked::LeftAlone;
         }
         let fence = lease.fence();
@@ -112,7 +112,7 @@ impl Discovery {
                 Marked::Terminated(worker.id.clone())
             }
             Err(failure) => {
-                tracing::warn!(target: "lcm::discovery", worker = %worker.id, %failure, "an orphan could not be marked; the next pass tries again");
+                tracing::warn!(target: "lcm::discovery", worker = %worker.id, %failure, "an orphan could not be marked; the next run tries again");
                 Marked::Failed(failure)
             }
         }

@@ -155,7 +155,7 @@ impl Discovery {
                 seen = report.regions.iter().map(|region| region.seen).sum::<usize>(),
                 imported = report.regions.iter().map(|region| region.imported).sum::<usize>(),
                 orphans_terminated = report.orphans_terminated(),
-                "discovery pass ended"
+                "discovery run ended"
             );
         }
     }
@@ -275,14 +275,14 @@ impl Discovery {
         let instances: HashMap<&str, &Instance> =
             scan.instances.iter().map(|instance| (instance.id.as_str(), instance)).collect();
         let workers: HashMap<&WorkerId, &Worker> = listing.workers.iter().map(|worker| (&worker.id, worker)).collect();
-        let mut strangers = Vec::new();
+        let mut unknown = Vec::new();
         for finding in explore(scan, &listing.workers, &listing.unreadable) {
             if shutdown.is_requested() {
                 return;
             }
             match finding {
                 Finding::Import { instance } => {
-                    strangers.extend(instances.get(instance.as_str()).map(|instance| (*instance).clone()));
+                    unknown.extend(instances.get(instance.as_str()).map(|instance| (*instance).clone()));
                 }
                 Finding::HandOver { worker, .. }
                 | Finding::Drifted { worker, .. }
@@ -324,15 +324,15 @@ impl Discovery {
         // An unknown instance belongs to the owner of the region's name.
         let Some(lease) = self.ownership.lease(&scan.region) else { return };
         if mode == Mode::DryRun {
-            report.imported = strangers.len();
+            report.imported = unknown.len();
             return;
         }
-        if strangers.is_empty() || !lease.is_valid() {
+        if unknown.is_empty() || !lease.is_valid() {
             return;
         }
         let fence = lease.fence();
         // Not awaited after shutdown: an import may take long, and the next scan finds its result.
-        let importing = self.reconciler.ports().control_plane.import(&scan.region, &strangers, fence);
+        let importing = self.reconciler.ports().control_plane.import(&scan.region, &unknown, fence);
         match unless_stopped(shutdown, importing).await {
             None => {}
             Some(Ok(summary)) => report.imported = summary.imported,
@@ -348,8 +348,8 @@ impl Discovery {
             let hints = Hints { instance: Some(instance.clone()), read_at: None };
             let Some(lease) = self.ownership.lease(worker.id.as_str()) else { return };
             let reconciler = self.reconciler.with_lease(lease);
-            let pass = reconciler.reconcile_with(worker, hints, Mode::Real);
-            let Some(result) = unless_stopped(shutdown, pass).await else { return };
+            let reconcile = reconciler.reconcile_with(worker, hints, Mode::Real);
+            let Some(result) = unless_stopped(shutdown, reconcile).await else { return };
             tracing::warn!(target: "lcm::discovery", worker = %worker.id, instance = %instance.id, to = %result.to_status, "a terminated record has a live instance");
         } else {
             let event = Event::Resurrected { instance: instance.id.clone() };
