@@ -12,6 +12,11 @@ use rcgen::{
 };
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
+use rustls::server::ServerSessionMemoryCache;
+use tokio_rustls::TlsAcceptor;
+
+/// TLS sessions that a server keeps for resumption. Room for 256, the default, would be 35 KB for each CML server.
+const SESSIONS: usize = 16;
 
 /// Certificate authority with a generated key, which is never written out.
 pub struct Authority {
@@ -21,7 +26,13 @@ pub struct Authority {
 /// TLS server configuration with a certificate for one address.
 #[derive(Clone)]
 pub struct Certificate {
-    pub(super) config: Arc<ServerConfig>,
+    config: Arc<ServerConfig>,
+}
+
+impl Certificate {
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from(Arc::clone(&self.config))
+    }
 }
 
 impl Authority {
@@ -75,6 +86,7 @@ impl Authority {
             .with_no_client_auth()
             .with_single_cert(chain, PrivateKeyDer::from(key))
             .map_err(io::Error::other)?;
+        config.session_storage = ServerSessionMemoryCache::new(SESSIONS);
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Certificate { config: Arc::new(config) })
     }

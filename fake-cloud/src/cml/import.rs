@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use chrono::{DateTime, Utc};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use super::annotations::Annotations;
 use super::error::CmlError;
-use super::labs::{Lab, NewLab, NewNode};
-use super::links::Interface;
+use super::labs::{Host, Lab, NewLab, NewNode};
+use super::links::{Interface, parse_mac_address};
 use crate::yaml;
 
 /// Limits of one topology; a larger one is rejected with 400.
@@ -23,6 +23,10 @@ struct Topology {
     nodes: Vec<NodeEntry>,
     #[serde(default)]
     links: Vec<LinkEntry>,
+    #[serde(default)]
+    annotations: Vec<Map<String, Value>>,
+    #[serde(default)]
+    smart_annotations: Vec<Map<String, Value>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -32,6 +36,8 @@ struct LabEntry {
     description: Option<String>,
     #[serde(default)]
     notes: Option<String>,
+    #[serde(default)]
+    node_staging: Option<Map<String, Value>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -50,6 +56,7 @@ struct InterfaceEntry {
     id: String,
     label: Option<String>,
     slot: Option<u32>,
+    mac_address: Option<Value>,
 }
 
 /// Ends of a link. The two file format versions use different names for them; some files contain both.
@@ -64,6 +71,14 @@ struct LinkEntry {
     node_b: Option<String>,
     interface_a: Option<String>,
     interface_b: Option<String>,
+    #[serde(default)]
+    conditioning: Map<String, Value>,
+}
+
+/// A lab, and what of its topology this server does not know.
+pub(super) struct Imported {
+    pub(super) lab: Lab,
+    pub(super) warnings: Vec<String>,
 }
 
 /// Parses a topology. `id` generates the ids of the lab's elements; ids in the file are only local references.
@@ -73,9 +88,10 @@ struct LinkEntry {
 pub(super) fn parse_topology(
     text: &[u8],
     title: Option<String>,
-    now: DateTime<Utc>,
+    owner: &str,
+    host: &Host<'_>,
     mut id: impl FnMut() -> String,
-) -> Result<Lab, CmlError> {
+) -> Result<Imported, CmlError> {
     // Every JSON document is a YAML document.
     yaml::check_depth(text).map_err(|why| CmlError::bad_request(format!("Invalid topology: {why}")))?;
     let topology: Topology = serde_yaml_ng::from_slice(text)
@@ -91,31 +107,37 @@ pub(super) fn parse_topology(
             description: lab_entry.description.unwrap_or_default(),
             notes: lab_entry.notes.unwrap_or_default(),
         },
-        now,
+        owner,
+        host.now,
     );
+    if let Some(staging) = lab_entry.node_staging {
+        lab.update(&Map::from_iter([("node_staging".to_owned(), staging.into())]), host.now);
+    }
+    let mut warnings = Vec::new();
     // Interface ids in the file are unique within their node only.
     let mut interface_ids: BTreeMap<(String, String), String> = BTreeMap::new();
     let mut node_ids: BTreeMap<String, String> = BTreeMap::new();
-    for mut entry in topology.nodes {
+    for entry in topology.nodes {
         if entry.interfaces.len() > MAX_INTERFACES {
             let message = format!("Node {} has more than {MAX_INTERFACES} interfaces.", entry.label);
             return Err(CmlError::bad_request(message));
         }
-        for field in ["state", "lab_id", "boot_progress"] {
-            entry.rest.remove(field);
+        if !host.definitions.has_node(&entry.node_definition) {
+            warnings.push(format!("Node definition not found: {}", entry.node_definition));
         }
         let node = id();
         if node_ids.insert(entry.id.clone(), node.clone()).is_some() {
             return Err(CmlError::bad_request(format!("Node id is used twice: {}", entry.id)));
         }
         let spec = NewNode { label: entry.label, node_definition: entry.node_definition, rest: entry.rest };
-        lab.add_node(node.clone(), spec, now)?;
+        lab.add_node(node.clone(), spec, host)?;
         for interface in entry.interfaces {
             let interface_id = id();
             let label = interface.label.unwrap_or_else(|| interface.id.clone());
             interface_ids.insert((entry.id.clone(), interface.id), interface_id.clone());
-            lab.cabling
-                .insert(interface_id, Interface { node: node.clone(), label, slot: interface.slot, is_up: true });
+            let mac_address = parse_mac_address(interface.mac_address.as_ref())?;
+            let wired = Interface { mac_address, ..Interface::new(&node, label, interface.slot) };
+            lab.cabling.insert(interface_id, wired);
         }
     }
     for link in topology.links {
@@ -130,7 +152,12 @@ pub(super) fn parse_topology(
             end(link.n1.or(link.node_a), link.i1.or(link.interface_a))?,
             end(link.n2.or(link.node_b), link.i2.or(link.interface_b))?,
         ];
-        lab.cabling.connect(id(), ends, link.label)?;
+        let link_id = id();
+        lab.cabling.connect(link_id.clone(), ends, link.label)?;
+        if !link.conditioning.is_empty() {
+            lab.cabling.set_condition(&link_id, link.conditioning)?;
+        }
     }
-    Ok(lab)
+    lab.annotations = Annotations::import(topology.annotations, topology.smart_annotations, id)?;
+    Ok(Imported { lab, warnings })
 }

@@ -94,6 +94,8 @@ pub(super) struct Licensing {
     product: String,
     ssms: String,
     proxy: Value,
+    /// Number of additional nodes that the license is to cover.
+    nodes: u32,
     pub(super) next_registration: Registration,
     pub(super) next_deregistration: Deregistration,
 }
@@ -107,6 +109,12 @@ enum LicenseState {
     Authorized,
 }
 
+/// Feature of the product itself.
+const BASE: &str = "regid.2019-10.com.cisco.CML_ENT_BASE,1.0_2607650b-6ca8-46d5-81e5-e6688b7383c4";
+/// Feature of additional nodes.
+const NODE_COUNT: &str = "regid.2019-10.com.cisco.CML_NODE_COUNT,1.0_2607650b-6ca8-46d5-81e5-e6688b7383c4";
+const MAX_NODE_COUNT: u32 = 300;
+
 const DEFAULT_SSMS: &str = "https://smartreceiver.cisco.com/licservice/license";
 
 impl Licensing {
@@ -117,6 +125,7 @@ impl Licensing {
             product: "CML_Enterprise".into(),
             ssms: DEFAULT_SSMS.into(),
             proxy: json!({"server": null, "port": null}),
+            nodes: 0,
             next_registration: Registration::default(),
             next_deregistration: Deregistration::default(),
         }
@@ -220,6 +229,35 @@ impl Licensing {
         Ok(())
     }
 
+    /// Sets how many units of a feature the license is to cover: `[{"id", "count"}]`, or `{"<id>": count}` as older
+    /// clients send it.
+    pub(super) fn set_features(&mut self, body: &Value) -> Result<(), CmlError> {
+        let invalid = || CmlError::bad_request("Expected a list of features with id and count, or an object.");
+        let wanted: Vec<(String, &Value)> = match body {
+            Value::Array(features) => {
+                let feature = |feature: &'_ Value| feature["id"].as_str().map(str::to_owned);
+                let pairs = features.iter().map(|one| feature(one).map(|id| (id, &one["count"])));
+                pairs.collect::<Option<_>>().ok_or_else(invalid)?
+            }
+            Value::Object(features) => features.iter().map(|(id, count)| (id.clone(), count)).collect(),
+            _ => return Err(invalid()),
+        };
+        for (id, count) in wanted {
+            let count = count.as_u64().and_then(|count| u32::try_from(count).ok());
+            match (id.as_str(), count) {
+                (NODE_COUNT, Some(count @ 0..=MAX_NODE_COUNT)) => self.nodes = count,
+                // Exactly one unit is in use while the product is authorized.
+                (BASE, Some(0 | 1)) => {}
+                (NODE_COUNT | BASE, _) => {
+                    let message = format!("Invalid count of {id}: expected a number within the limits of the feature.");
+                    return Err(CmlError::bad_request(message));
+                }
+                _ => return Err(CmlError::not_found("Feature", &id)),
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn status(&self, product_uuid: &str, hostname: &str, now: DateTime<Utc>) -> Value {
         let names = &self.rules.names;
         let state = self.state(now);
@@ -263,12 +301,20 @@ impl Licensing {
                     "scheduled": null, "status": null, "failure": null, "success": authorized.then_some(true),
                 },
             },
-            "features": [{
-                "id": "regid.2019-10.com.cisco.CML_ENT_BASE,1.0_2607650b-6ca8-46d5-81e5-e6688b7383c4",
-                "name": "CML - Enterprise License", "description": "Cisco Modeling Labs - Enterprise License",
-                "in_use": u8::from(authorized), "status": authorization, "version": "1.0", "min": 0, "max": 1,
-                "minEndDate": null, "maxEndDate": null,
-            }],
+            "features": [
+                {
+                    "id": BASE, "name": "CML - Enterprise License",
+                    "description": "Cisco Modeling Labs - Enterprise License", "in_use": u8::from(authorized),
+                    "status": authorization, "version": "1.0", "min": 0, "max": 1, "minEndDate": null,
+                    "maxEndDate": null,
+                },
+                {
+                    "id": NODE_COUNT, "name": "CML - Expansion Nodes",
+                    "description": "Cisco Modeling Labs - Expansion Nodes", "in_use": self.nodes,
+                    "status": if self.nodes > 0 { authorization } else { &names.not_authorized }, "version": "1.0",
+                    "min": 0, "max": MAX_NODE_COUNT, "minEndDate": null, "maxEndDate": null,
+                },
+            ],
             "reservation_mode": false,
             "transport": {"ssms": self.ssms, "default_ssms": DEFAULT_SSMS, "proxy": self.proxy},
             "udi": {"hostname": hostname, "product_uuid": product_uuid},

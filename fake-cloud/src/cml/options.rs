@@ -6,23 +6,25 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::licensing::LicensingRules;
+use super::release::{DEFAULT_VERSION, Release};
 use super::system_stats::Hardware;
 use crate::middleware::Middleware;
 
 /// Options of a CML server.
 #[derive(Clone)]
 pub struct Options {
-    /// Reported version. Clients choose their login sequence by it.
-    pub version: String,
+    /// Reported version; responses have the shapes of its release. Without one, the server of an instance has the
+    /// version of its image, and any other server has 2.9.1.
+    pub version: Option<String>,
     /// Host name in system statistics and the licensing status.
     pub hostname: String,
     /// Address of the compute host in responses.
     pub address: String,
     /// EC2 instance of the server; fault rules match it.
     pub instance_id: Option<String>,
-    /// Name of the only user.
+    /// Name of the built-in admin.
     pub username: String,
-    /// Password of the only user.
+    /// Password of the built-in admin, until it is changed.
     pub password: String,
     /// Duration of each boot stage.
     pub boot: Boot,
@@ -43,7 +45,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            version: "2.9.1+build.7".into(),
+            version: None,
             hostname: "cml-controller".into(),
             address: "127.0.0.1".into(),
             instance_id: None,
@@ -61,16 +63,20 @@ impl Default for Options {
 }
 
 impl Options {
-    pub(super) fn is_at_least_2_10(&self) -> bool {
-        let mut numbers = self.version.split(|sign: char| !sign.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
-        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (2_u32, 10_u32)
+    /// Reported version.
+    pub fn version(&self) -> &str {
+        self.version.as_deref().unwrap_or(DEFAULT_VERSION)
+    }
+
+    pub(super) fn release(&self) -> Release {
+        Release::from_version(self.version())
     }
 }
 
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
-            .field("version", &self.version)
+            .field("version", &self.version())
             .field("address", &self.address)
             .finish_non_exhaustive()
     }
@@ -87,6 +93,15 @@ pub enum BootStage {
     NotReady,
     /// Every service responds and `ready` is true.
     Ready,
+}
+
+/// When a server leaves [`BootStage::Refused`] and begins to listen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Listens {
+    Now,
+    At(DateTime<Utc>),
+    /// When a test releases the stage to which it pinned the server.
+    Unknown,
 }
 
 /// Duration of each boot stage, on the world's clock.
@@ -117,6 +132,14 @@ impl Boot {
             .into_iter()
             .rfind(|stage| now >= self.reached_at(*stage, since))
             .unwrap_or(BootStage::Refused)
+    }
+
+    /// When a server that was powered on at `since` begins to listen.
+    pub(super) fn listens(&self, since: DateTime<Utc>, now: DateTime<Utc>) -> Listens {
+        match self.reached_at(BootStage::BadGateway, since) {
+            time if time <= now => Listens::Now,
+            time => Listens::At(time),
+        }
     }
 
     /// Time at which a server that was powered on at `since` reaches `stage`.

@@ -10,15 +10,21 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
+use super::administration::Administration;
+use super::definitions::Definitions;
+use super::diagnostics;
 use super::error::CmlError;
-use super::import;
-use super::labs::{Action, Lab, NewLab, NewNode};
+use super::import::{self, Imported};
+use super::labs::{Action, Host, Lab, NewLab, NewNode};
 use super::licensing::{Deregistration, Licensing, Registration};
-use super::options::{BootStage, Options};
+use super::links::{Interface, Ports};
+use super::options::{BootStage, Listens, Options};
+use super::release::Release;
 use super::system_stats::{self, Load, NodeCounts};
-use super::tokens::Tokens;
+use super::tokens::{Login, Tokens};
+use super::users::{Caller, Permission, Users};
 use crate::clock::Clock;
 
 /// Id of the built-in admin user.
@@ -51,14 +57,47 @@ pub(super) struct State {
     pub(super) licensing: Licensing,
     pub(super) telemetry: Telemetry,
     pub(super) load: Option<Load>,
-    rng: StdRng,
+    pub(super) users: Users,
+    pub(super) definitions: Definitions,
+    pub(super) administration: Administration,
+    ids: Ids,
+}
+
+/// Generates ids.
+struct Ids(StdRng);
+
+impl Ids {
+    fn next(&mut self) -> String {
+        let mut bytes = [0; 16];
+        self.0.fill_bytes(&mut bytes);
+        uuid::Builder::from_random_bytes(bytes).into_uuid().to_string()
+    }
 }
 
 impl State {
     pub(super) fn new_id(&mut self) -> String {
-        let mut bytes = [0; 16];
-        self.rng.fill_bytes(&mut bytes);
-        uuid::Builder::from_random_bytes(bytes).into_uuid().to_string()
+        self.ids.next()
+    }
+
+    /// Adds resource pools, whose ids are new.
+    pub(super) fn add_pools(&mut self, body: Map<String, Value>) -> Result<Value, CmlError> {
+        let Self { administration, users, ids, .. } = self;
+        administration.add_pools(body, users, || ids.next())
+    }
+
+    /// Ids of the labs that a user owns.
+    pub(super) fn labs_of(&self, user: &str) -> Vec<&String> {
+        self.labs.iter().filter(|(_, lab)| lab.owner == user).map(|(id, _)| id).collect()
+    }
+
+    /// A user as JSON.
+    pub(super) fn user_json(&self, id: &str, release: Release) -> Result<Value, CmlError> {
+        self.users.user_json(id, &self.labs_of(id), release)
+    }
+
+    /// All users as JSON.
+    pub(super) fn all_users_json(&self, release: Release) -> Vec<Value> {
+        self.users.user_ids().filter_map(|id| self.user_json(id, release).ok()).collect()
     }
 
     pub(super) fn lab(&mut self, id: &str) -> Result<&mut Lab, CmlError> {
@@ -76,7 +115,7 @@ impl State {
         Ok(id)
     }
 
-    fn counts(&self) -> NodeCounts {
+    pub(super) fn counts(&self) -> NodeCounts {
         self.labs.values().map(Lab::counts).fold(NodeCounts::default(), |sum, lab| NodeCounts {
             total: sum.total.saturating_add(lab.total),
             running: sum.running.saturating_add(lab.running),
@@ -105,7 +144,10 @@ impl CmlServer {
             licensing: Licensing::new(options.licensing.clone()),
             telemetry: Telemetry::default(),
             load: None,
-            rng,
+            users: Users::new(options.username.clone(), options.password.clone(), clock.now()),
+            definitions: Definitions::new(options.release()),
+            administration: Administration::new(),
+            ids: Ids(rng),
         };
         state.compute_id = state.new_id();
         state.product_uuid = state.new_id();
@@ -154,20 +196,17 @@ impl CmlServer {
     /// # Cancel safety
     /// Cancel safe: the future can be dropped at any time.
     pub async fn wait_until_listening(&self) {
-        loop {
-            if self.stage() > BootStage::Refused {
-                return;
-            }
-            let listens_at = {
-                let state = self.inner.state.lock();
-                let pinned = state.pinned_stage.is_some();
-                (!pinned).then(|| self.inner.options.boot.reached_at(BootStage::BadGateway, state.powered_on_at))
-            };
-            match listens_at {
-                Some(time) => self.inner.clock.sleep_until(time).await,
-                // A pinned stage changes without a clock event, so poll.
-                None => tokio::time::sleep(Duration::from_millis(10)).await,
-            }
+        wait_until_listening(&self.inner.clock, || self.listens()).await;
+    }
+
+    /// When the server begins to listen.
+    pub(super) fn listens(&self) -> Listens {
+        let now = self.inner.clock.now();
+        let state = self.inner.state.lock();
+        match state.pinned_stage {
+            Some(BootStage::Refused) => Listens::Unknown,
+            Some(BootStage::BadGateway | BootStage::NotReady | BootStage::Ready) => Listens::Now,
+            None => self.inner.options.boot.listens(state.powered_on_at, now),
         }
     }
 
@@ -176,14 +215,16 @@ impl CmlServer {
     /// # Errors
     /// 403 for a wrong username or password.
     pub fn log_in(&self, username: &str, password: &str) -> Result<String, CmlError> {
-        let options = &self.inner.options;
-        if username != options.username || password != options.password {
-            return Err(CmlError::forbidden());
-        }
+        self.log_in_as(username, password).map(|(_, token)| token)
+    }
+
+    /// Logs in and returns the id of the user, and a token.
+    pub(super) fn log_in_as(&self, username: &str, password: &str) -> Result<(Caller, String), CmlError> {
         self.with(|state, now| {
+            let user = state.users.log_in(username, password, now)?;
             let id = state.new_id();
-            state.telemetry.add("user_activity", json!({"user_id": ADMIN_ID, "action": "login"}), now);
-            state.tokens.issue(id, now)
+            state.telemetry.add("user_activity", json!({"user_id": user, "action": "login"}), now);
+            Ok((state.users.caller(&user)?, state.tokens.issue(id, &user, now)?))
         })
     }
 
@@ -192,7 +233,31 @@ impl CmlServer {
     /// # Errors
     /// 401 if the token is invalid, expired or revoked.
     pub fn check_token(&self, token: &str) -> Result<String, CmlError> {
-        self.with(|state, now| state.tokens.check(token, now))
+        self.check_login(token).map(|(token, _)| token)
+    }
+
+    /// Validates a token and returns its id and its user.
+    pub(super) fn check_login(&self, token: &str) -> Result<(String, Caller), CmlError> {
+        self.with(|state, now| {
+            let Login { token, user } = state.tokens.check(token, now)?;
+            Ok((token, state.users.caller(&user)?))
+        })
+    }
+
+    /// Whether a user may do something to a lab.
+    ///
+    /// # Errors
+    /// 404 for an unknown lab and one that the user cannot see, 403 without the permission.
+    pub(super) fn check_permission(&self, caller: &Caller, lab: &str, needed: Permission) -> Result<(), CmlError> {
+        self.with(|state, _| {
+            let owner = state.lab(lab)?.owner.clone();
+            let is_permitted = |permission| state.users.is_permitted(caller, lab, &owner, permission);
+            match (is_permitted(Permission::View), is_permitted(needed)) {
+                (_, true) => Ok(()),
+                (true, false) => Err(CmlError::new(403, format!("User has no such permission on the lab: {lab}"))),
+                (false, false) => Err(CmlError::not_found("Lab", lab)),
+            }
+        })
     }
 
     /// Revokes one token.
@@ -255,6 +320,17 @@ impl CmlServer {
         })
     }
 
+    /// Diagnostics of one category.
+    pub(super) fn diagnostics(&self, category: &str) -> Result<Value, CmlError> {
+        let stage = self.stage();
+        self.with(|state, now| diagnostics::diagnostics(category, state, &self.host(state, now), stage))
+    }
+
+    fn host<'a>(&'a self, state: &'a State, now: DateTime<Utc>) -> Host<'a> {
+        let State { definitions, users, compute_id, .. } = state;
+        Host { options: &self.inner.options, definitions, users, compute_id, now }
+    }
+
     pub(super) fn with<T>(&self, change: impl FnOnce(&mut State, DateTime<Utc>) -> T) -> T {
         let mut state = self.inner.state.lock();
         change(&mut state, self.inner.clock.now())
@@ -263,12 +339,17 @@ impl CmlServer {
 
 // Labs, nodes and links.
 impl CmlServer {
-    /// Creates a lab and returns its id.
+    /// Creates a lab of the built-in admin and returns its id.
     ///
     /// # Errors
     /// 400 if the maximum number of labs is reached.
     pub fn create_lab(&self, lab: NewLab) -> Result<String, CmlError> {
-        self.with(|state, now| state.add_lab(Lab::new(lab, now), now))
+        self.create_lab_of(lab, ADMIN_ID)
+    }
+
+    /// Creates a lab of a user and returns its id.
+    pub(super) fn create_lab_of(&self, lab: NewLab, owner: &str) -> Result<String, CmlError> {
+        self.with(|state, now| state.add_lab(Lab::new(lab, owner, now), now))
     }
 
     /// Creates a lab from a topology in YAML or JSON and returns its id.
@@ -276,22 +357,36 @@ impl CmlServer {
     /// # Errors
     /// 400 for an invalid topology, or if the maximum number of labs is reached.
     pub fn import_lab(&self, topology: &[u8], title: Option<String>) -> Result<String, CmlError> {
+        self.import_lab_of(topology, title, ADMIN_ID).map(|(id, _)| id)
+    }
+
+    /// Creates a lab of a user from a topology. Returns its id, and warnings about what the server does not know.
+    pub(super) fn import_lab_of(
+        &self,
+        topology: &[u8],
+        title: Option<String>,
+        owner: &str,
+    ) -> Result<(String, Vec<String>), CmlError> {
         self.with(|state, now| {
-            let lab = import::parse_topology(topology, title, now, || state.new_id())?;
-            state.add_lab(lab, now)
+            let State { definitions, users, compute_id, ids, .. } = state;
+            let host = Host { options: &self.inner.options, definitions, users, compute_id, now };
+            let Imported { lab, warnings } = import::parse_topology(topology, title, owner, &host, || ids.next())?;
+            Ok((state.add_lab(lab, now)?, warnings))
         })
     }
 
     /// Adds a node to a lab and returns its id.
     ///
     /// # Errors
-    /// 404 for an unknown lab, 400 if the maximum number of nodes is reached.
+    /// 404 for an unknown lab, node definition or image, 400 for an invalid field, or if the maximum number of nodes is
+    /// reached.
     pub fn add_node(&self, lab: &str, node: NewNode) -> Result<String, CmlError> {
-        self.with(|state, now| {
-            let id = state.new_id();
-            state.lab(lab)?.add_node(id.clone(), node, now)?;
-            Ok(id)
-        })
+        let id = self.with(|state, _| state.new_id());
+        self.with_lab(lab, |lab, host| {
+            Lab::check_new_node(&node, host)?;
+            lab.add_node(id.clone(), node, host)
+        })?;
+        Ok(id)
     }
 
     /// Adds interfaces to a node and returns their ids: one in the next free slot, or one in each free slot up to
@@ -300,14 +395,35 @@ impl CmlServer {
     /// # Errors
     /// 404 for an unknown lab or node, 400 for a slot that is in use or out of range.
     pub fn add_interfaces(&self, lab: &str, node: &str, slot: Option<u32>) -> Result<Vec<String>, CmlError> {
-        self.with(|state, _| {
-            // Generate the ids first: `state` cannot be borrowed for ids and for the lab at the same time.
-            let mut ids: Vec<String> =
-                (0..=slot.unwrap_or(0).min(MAX_NEW_INTERFACES)).map(|_| state.new_id()).collect();
-            let lab = state.lab(lab)?;
-            lab.node_is_on(node).ok_or_else(|| CmlError::not_found("Node", node))?;
-            lab.cabling.add_interfaces(node, slot, || ids.pop().unwrap_or_default())
+        // Generate the ids first: `state` cannot be borrowed for ids and for the lab at the same time.
+        let count = slot.unwrap_or(0).min(MAX_NEW_INTERFACES);
+        let mut ids: Vec<String> = self.with(|state, _| (0..=count).map(|_| state.new_id()).collect());
+        self.with_lab(lab, |lab, host| {
+            let definition = lab.find_node(node)?.node_definition.clone();
+            let ports = Ports {
+                name: &|slot| host.definitions.interface_name(&definition, slot),
+                count: host.definitions.slots(&definition),
+            };
+            lab.cabling.add_interfaces(node, slot, &ports, || ids.pop().unwrap_or_default())
         })
+    }
+
+    /// Adds the loopback interface and the default number of physical interfaces to a new node.
+    pub(super) fn populate_interfaces(&self, lab: &str, node: &str) -> Result<(), CmlError> {
+        let id = self.with(|state, _| state.new_id());
+        let count = self.with_lab(lab, |lab, host| {
+            let definition = &lab.find_node(node)?.node_definition;
+            let loopback = host.definitions.loopback(definition).map(str::to_owned);
+            let count = host.definitions.default_interfaces(definition);
+            if let Some(name) = loopback {
+                lab.cabling.insert(id, Interface::new(node, name, None));
+            }
+            Ok(count)
+        })?;
+        match count.checked_sub(1) {
+            Some(last) => self.add_interfaces(lab, node, Some(last)).map(drop),
+            None => Ok(()),
+        }
     }
 
     /// Connects two interfaces and returns the id of the link.
@@ -326,6 +442,7 @@ impl CmlServer {
         self.with(|state, _| {
             state.lab(id)?.check_stopped()?;
             state.labs.remove(id);
+            state.users.forget_lab(id);
             Ok(())
         })
     }
@@ -351,9 +468,18 @@ impl CmlServer {
     pub(super) fn with_lab<T>(
         &self,
         id: &str,
-        f: impl FnOnce(&mut Lab, DateTime<Utc>) -> Result<T, CmlError>,
+        f: impl FnOnce(&mut Lab, &Host<'_>) -> Result<T, CmlError>,
     ) -> Result<T, CmlError> {
-        self.with(|state, now| f(state.lab(id)?, now))
+        self.with(|state, now| {
+            let State { labs, definitions, users, compute_id, .. } = state;
+            let lab = labs.get_mut(id).ok_or_else(|| CmlError::not_found("Lab", id))?;
+            f(lab, &Host { options: &self.inner.options, definitions, users, compute_id, now })
+        })
+    }
+
+    /// Calls `f` with all labs, by id.
+    pub(super) fn with_labs<T>(&self, f: impl FnOnce(&BTreeMap<String, Lab>, &Host<'_>) -> T) -> T {
+        self.with(|state, now| f(&state.labs, &self.host(state, now)))
     }
 }
 
@@ -373,6 +499,7 @@ impl CmlServer {
     pub fn wipe(&self) {
         self.with(|state, _| {
             state.labs.clear();
+            state.users.forget_labs();
             state.telemetry.clear();
         });
     }
@@ -407,6 +534,18 @@ impl fmt::Debug for CmlServer {
     }
 }
 
+/// Waits on a clock until a server listens.
+pub(super) async fn wait_until_listening(clock: &Clock, listens: impl Fn() -> Listens) {
+    loop {
+        match listens() {
+            Listens::Now => return,
+            Listens::At(time) => clock.sleep_until(time).await,
+            // Changes without a clock event, so poll.
+            Listens::Unknown => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    }
+}
+
 /// Maximum number of telemetry events; older ones are dropped.
 const MAX_EVENTS: usize = 1_000;
 
@@ -415,7 +554,7 @@ pub(super) struct Telemetry(VecDeque<Value>);
 
 impl Telemetry {
     pub(super) fn add(&mut self, category: &str, data: Value, now: DateTime<Utc>) {
-        let timestamp = now.to_rfc3339_opts(SecondsFormat::Micros, false);
+        let timestamp = now.to_rfc3339_opts(SecondsFormat::Micros, true);
         self.0.push_back(json!({"category": category, "timestamp": timestamp, "data": data}));
         if self.0.len() > MAX_EVENTS {
             self.0.pop_front();

@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::options::{BootStage, Options};
-use super::server::CmlServer;
+use super::options::{BootStage, Listens, Options};
+use super::server::{CmlServer, wait_until_listening};
 use crate::clock::Clock;
 
 /// CML servers by instance id. Clones share the entries.
@@ -29,7 +29,7 @@ struct Inner {
 struct Entry {
     number: u64,
     config: ServerConfig,
-    /// Created on first use: most servers of a large fleet are never contacted.
+    /// Created on first use: most servers of a large fleet are never visited.
     server: Option<CmlServer>,
     address: Option<Ipv4Addr>,
     listen_state: ListenState,
@@ -44,7 +44,7 @@ pub(crate) struct ServerConfig {
     pub(crate) options: Arc<Options>,
     /// Public address of the instance at registration.
     pub(crate) address: Ipv4Addr,
-    /// Time at which the instance was powered on.
+    /// Time at which the instance was powered on last.
     pub(crate) at: DateTime<Utc>,
 }
 
@@ -63,6 +63,11 @@ impl Entry {
     fn stage(&self) -> BootStage {
         let ServerConfig { clock, options, at, .. } = &self.config;
         self.server.as_ref().map_or_else(|| options.boot.stage(*at, clock.now()), CmlServer::stage)
+    }
+
+    fn listens(&self) -> Listens {
+        let ServerConfig { clock, options, at, .. } = &self.config;
+        self.server.as_ref().map_or_else(|| options.boot.listens(*at, clock.now()), CmlServer::listens)
     }
 }
 
@@ -123,21 +128,54 @@ impl CmlServers {
         self.inner.lock().entries.get(instance).is_some_and(|entry| entry.number == number)
     }
 
-    /// Sets the listen address of an instance's server; `None` while it does not listen.
-    pub(crate) fn set_address(&self, instance: &str, address: Option<Ipv4Addr>) {
-        if let Some(entry) = self.inner.lock().entries.get_mut(instance) {
-            entry.address = address;
+    /// Powers the server of an instance on as of `moment`, at an address. An outdated `number` changes nothing.
+    pub(crate) fn power_on(&self, instance: &str, number: u64, address: Ipv4Addr, moment: DateTime<Utc>) {
+        self.change(instance, number, |entry| {
+            entry.address = Some(address);
+            entry.config.at = moment;
+            if let Some(server) = &entry.server {
+                server.power_on_at(moment);
+            }
+        });
+    }
+
+    /// Powers the server of an instance off. An outdated `number` changes nothing.
+    pub(crate) fn power_off(&self, instance: &str, number: u64) {
+        self.change(instance, number, |entry| {
+            entry.address = None;
+            if let Some(server) = &entry.server {
+                server.power_off();
+            }
+        });
+    }
+
+    fn change(&self, instance: &str, number: u64, change: impl FnOnce(&mut Entry)) {
+        if let Some(entry) = self.inner.lock().entries.get_mut(instance)
+            && entry.number == number
+        {
+            change(entry);
         }
+    }
+
+    /// Boot stage of an instance's server; `None` if it has none.
+    pub(crate) fn stage(&self, instance: &str) -> Option<BootStage> {
+        self.inner.lock().entries.get(instance).map(Entry::stage)
+    }
+
+    /// Waits until the server of an instance has left [`BootStage::Refused`].
+    pub(crate) async fn wait_until_listening(&self, clock: &Clock, instance: &str) {
+        let listens = || self.inner.lock().entries.get(instance).map_or(Listens::Unknown, Entry::listens);
+        wait_until_listening(clock, listens).await;
     }
 
     /// Sets the listen state. Returns whether it changed; an outdated `number` changes nothing.
     pub(crate) fn set_listen_state(&self, instance: &str, number: u64, listen_state: ListenState) -> bool {
-        match self.inner.lock().entries.get_mut(instance) {
-            Some(entry) if entry.number == number => {
-                std::mem::replace(&mut entry.listen_state, listen_state.clone()) != listen_state
-            }
-            Some(_) | None => false,
-        }
+        let mut is_new = false;
+        self.change(instance, number, |entry| {
+            is_new = entry.listen_state != listen_state;
+            entry.listen_state = listen_state;
+        });
+        is_new
     }
 
     /// All servers as JSON, for the admin API.
@@ -153,7 +191,7 @@ impl CmlServers {
             json!({
                 "instance": instance,
                 "address": address,
-                "version": config.options.version,
+                "version": config.options.version(),
                 "stage": format!("{:?}", entry.stage()),
                 "listening": *listen_state == ListenState::Listening,
                 "problem": problem,

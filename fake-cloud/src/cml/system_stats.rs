@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::options::{BootStage, Options};
+use super::release::Release;
 use super::server::State;
 
 /// Reported capacity of the host.
@@ -36,10 +37,10 @@ pub struct Load {
 
 pub(super) fn information(options: &Options, stage: BootStage) -> Value {
     let mut information = json!({
-        "version": options.version, "ready": stage == BootStage::Ready, "allow_ssh_pubkey_auth": false,
+        "version": options.version(), "ready": stage == BootStage::Ready, "allow_ssh_pubkey_auth": false,
         "oui": "52:54:00:00:00:00",
     });
-    if options.is_at_least_2_10() {
+    if options.release() >= Release::V2_10 {
         information["timeout"] = 3600.into();
         information["features"] = json!({});
     }
@@ -90,7 +91,7 @@ pub(super) fn health(options: &Options, state: &State, stage: BootStage, license
             &state.compute_id: {
                 "kvm_vmx_enabled": true, "enough_cpus": true, "lld_connected": ready, "lld_synced": ready,
                 "libvirt": ready, "fabric": ready, "device_mux": ready, "refplat_images_available": true,
-                "docker_shim": ready, "valid": ready, "admission_state": "READY", "is_controller": true,
+                "docker_shim": ready, "valid": ready, "admission_state": state.administration.host_state, "is_controller": true,
                 "hostname": options.hostname,
             },
         },
@@ -110,8 +111,10 @@ pub(super) fn compute_host(options: &Options, state: &State, stage: BootStage, n
         "is_simulator": true,
         "is_connected": stage == BootStage::Ready,
         "is_synced": stage == BootStage::Ready,
-        "admission_state": "READY",
-        "node_counts": {"deployed": nodes.total, "running": nodes.running, "orphans": 0},
+        "admission_state": state.administration.host_state,
+        "node_counts": {
+            "total_nodes": nodes.total, "total_orphans": 0, "running_nodes": nodes.running, "running_orphans": 0,
+        },
     })
 }
 

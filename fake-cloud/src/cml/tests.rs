@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::labs::Action;
+use super::labs::{Action, Configurations};
+use super::release::Release;
 use super::*;
 use crate::clock::{Clock, Pace};
 
@@ -164,9 +165,8 @@ fn nodes_boot_stop_and_wipe() {
     let server = server();
     let lab = server.create_lab(NewLab::default()).expect("created");
     let id = server.add_node(&lab, node("r1")).expect("added");
-    let boot = server.options().node_boot;
     let states =
-        || server.with_lab(&lab, |lab, now| Ok((lab.state_json(), lab.element_states(boot, now)))).expect("exists");
+        || server.with_lab(&lab, |lab, host| Ok((lab.state_json(), lab.element_states(host)))).expect("exists");
     let node_state = || states().1["nodes"][&id].clone();
     assert_eq!((states().0, node_state()), (json!("DEFINED_ON_CORE"), json!("DEFINED_ON_CORE")));
     server.apply(&lab, None, Action::Start).expect("started");
@@ -193,7 +193,7 @@ fn telemetry_lists_user_actions_in_order() {
     let node = server.add_node(&lab, node("r1")).expect("added");
     server.apply(&lab, None, Action::Start).expect("started");
     server.apply(&lab, Some(&node), Action::Stop).expect("stopped");
-    server.record_activity("user_activity", json!({"user_id": "somebody"}));
+    server.record_activity("user_activity", json!({"user_id": "u-1"}));
     let events = server.telemetry_events();
     let categories: Vec<_> = events.as_array().expect("a list").iter().map(|event| event["category"].clone()).collect();
     assert_eq!(categories, ["import_lab", "start_lab", "stop_node", "user_activity"]);
@@ -241,8 +241,8 @@ fn servers_with_one_seed_have_distinct_ids() {
 #[test]
 fn versions_are_compared_as_numbers() {
     for (version, new) in [("2.9.1+build.7", false), ("2.10.0+build.1", true), ("2.10.0-dev0", true), ("3.0.0", true)] {
-        let server = server_with(|options| options.version = version.into());
-        assert_eq!(server.options().is_at_least_2_10(), new, "{version}");
+        let server = server_with(|options| options.version = Some(version.into()));
+        assert_eq!(server.options().release() >= Release::V2_10, new, "{version}");
         assert_eq!(server.information().get("features").is_some(), new, "{version}");
     }
 }
@@ -270,7 +270,7 @@ fn link_state_follows_the_nodes_at_both_ends() {
     let link = server.add_link(&lab, [first.clone(), second.clone()]).expect("linked");
     assert_eq!(server.add_link(&lab, [first.clone(), second]).expect_err("taken").code(), 400);
     assert_eq!(server.add_link(&lab, [first, "missing".into()]).expect_err("unknown").code(), 400);
-    let state = || server.with_lab(&lab, |it, _| it.link(&lab, &link)).map(|shown| shown["state"].clone());
+    let state = || server.with_lab(&lab, |it, host| it.link(&lab, &link, host)).map(|shown| shown["state"].clone());
     assert_eq!(state().expect("exists"), "DEFINED_ON_CORE");
     server.apply(&lab, None, Action::Start).expect("started");
     assert_eq!(state().expect("exists"), "STARTED");
@@ -291,7 +291,9 @@ nodes:
 links: [{id: l0, n1: n0, n2: n1, i1: i0, i2: i0}]
 ";
     let lab = server.import_lab(good.as_bytes(), None).expect("imported");
-    let shown = server.with_lab(&lab, |it, now| Ok(it.topology(&lab, Duration::ZERO, now))).expect("exists");
+    let shown =
+        |it: &mut super::labs::Lab, host: &super::labs::Host<'_>| Ok(it.topology(&lab, host, Configurations::Main));
+    let shown = server.with_lab(&lab, shown).expect("exists");
     assert_eq!(shown["lab"]["title"], "two routers");
     assert_eq!((shown["nodes"].as_array().map(Vec::len), shown["links"].as_array().map(Vec::len)), (Some(2), Some(1)));
     let named = server.import_lab(good.as_bytes(), Some("mine".into())).expect("imported");

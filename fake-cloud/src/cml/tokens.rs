@@ -8,7 +8,6 @@ use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation, deco
 use serde::{Deserialize, Serialize};
 
 use super::error::CmlError;
-use super::server::ADMIN_ID;
 
 /// Maximum number of valid tokens; the oldest is revoked beyond it.
 const MAX_TOKENS: usize = 10_000;
@@ -20,6 +19,12 @@ struct Claims {
     exp: i64,
     sub: String,
     jti: String,
+}
+
+/// Id of a valid token, and of its user.
+pub(super) struct Login {
+    pub(super) token: String,
+    pub(super) user: String,
 }
 
 /// Valid tokens of one server.
@@ -35,7 +40,7 @@ impl Tokens {
         Self { secret, lifetime, expiry: BTreeMap::new() }
     }
 
-    pub(super) fn issue(&mut self, id: String, now: DateTime<Utc>) -> Result<String, CmlError> {
+    pub(super) fn issue(&mut self, id: String, user: &str, now: DateTime<Utc>) -> Result<String, CmlError> {
         let iat = now.timestamp();
         let exp = iat.saturating_add(i64::try_from(self.lifetime.as_secs()).unwrap_or(i64::MAX));
         self.expiry.retain(|_, expires| *expires > iat);
@@ -44,13 +49,13 @@ impl Tokens {
             oldest.map(|oldest| self.expiry.remove(&oldest));
         }
         self.expiry.insert(id.clone(), exp);
-        let claims = Claims { iss: "com.cisco.virl".into(), iat, exp, sub: ADMIN_ID.into(), jti: id };
+        let claims = Claims { iss: "com.cisco.virl".into(), iat, exp, sub: user.to_owned(), jti: id };
         encode(&Header::new(Algorithm::HS256), &claims, &EncodingKey::from_secret(&self.secret))
             .map_err(|error| CmlError::new(500, format!("cannot create a token: {error}")))
     }
 
-    /// Returns the id of a token that was issued here and is neither expired nor revoked.
-    pub(super) fn check(&self, token: &str, now: DateTime<Utc>) -> Result<String, CmlError> {
+    /// Returns the login behind a token that was issued here and is neither expired nor revoked.
+    pub(super) fn check(&self, token: &str, now: DateTime<Utc>) -> Result<Login, CmlError> {
         let mut validation = Validation::new(Algorithm::HS256);
         // The library would compare with the system clock.
         validation.validate_exp = false;
@@ -61,7 +66,7 @@ impl Tokens {
         if now.timestamp() >= expires.min(claims.exp) {
             return Err(CmlError::unauthorized());
         }
-        Ok(claims.jti)
+        Ok(Login { token: claims.jti, user: claims.sub })
     }
 
     pub(super) fn revoke(&mut self, id: &str) {

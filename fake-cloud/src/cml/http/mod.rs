@@ -1,6 +1,10 @@
 //! HTTP API of a CML server: decodes requests, calls the server and encodes responses.
 
-mod endpoints;
+mod definitions;
+mod lab_elements;
+mod labs;
+mod system;
+mod users;
 
 use std::future::Future;
 use std::io;
@@ -9,23 +13,30 @@ use std::net::SocketAddr;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequestParts, Query, RawPathParams, Request};
-use axum::http::HeaderMap;
 use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
 use serde_json::{Map, Value};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-use self::endpoints::ENDPOINTS;
 use super::authority::Certificate;
 use super::error::{CmlError, bad_gateway_page};
 use super::options::BootStage;
+use super::release::Release;
 use super::server::CmlServer;
+use super::users::{Caller, Permission, Role};
 use crate::body::{self, BodyProblem};
 use crate::http_server::{self, Gate};
 use crate::middleware::{ErrorCode, InjectedError, Protocol, RequestInfo};
 use crate::service::Service;
+use crate::yaml;
+
+/// Returns the names of all operations.
+pub(crate) fn operations() -> impl Iterator<Item = &'static str> {
+    ENDPOINTS.into_iter().flatten().map(|endpoint| endpoint.operation)
+}
 
 /// Maximum size of a request body in bytes.
 const MAX_BODY: usize = 4 * 1024 * 1024;
@@ -36,24 +47,80 @@ struct Endpoint {
     verb: MethodFilter,
     path: &'static str,
     access: Access,
-    handler: fn(&CmlServer, &ApiRequest) -> EndpointResult,
+    since: Release,
+    before: Option<Release>,
+    handler: Handler,
 }
 
 type EndpointResult = Result<Response, CmlError>;
+
+type Handler = fn(&CmlServer, &ApiRequest) -> EndpointResult;
+
+/// All endpoints.
+const ENDPOINTS: [&[Endpoint]; 5] =
+    [system::ENDPOINTS, users::ENDPOINTS, definitions::ENDPOINTS, labs::ENDPOINTS, lab_elements::ENDPOINTS];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Access {
     Open,
     Login,
+    /// A login of a user with admin rights.
+    Admin,
+    /// A login of a user with this permission on the lab of the first parameter.
+    Lab(Permission),
 }
+
+impl Endpoint {
+    const fn new(operation: &'static str, verb: MethodFilter, path: &'static str, handler: Handler) -> Self {
+        Self { operation, verb, path, access: Access::Login, since: Release::FIRST, before: None, handler }
+    }
+
+    /// Needs no login.
+    const fn open(self) -> Self {
+        Self { access: Access::Open, ..self }
+    }
+
+    /// Needs admin rights.
+    const fn admin(self) -> Self {
+        Self { access: Access::Admin, ..self }
+    }
+
+    /// Needs a permission on a lab.
+    const fn on_lab(self, permission: Permission) -> Self {
+        Self { access: Access::Lab(permission), ..self }
+    }
+
+    /// Exists from this release on.
+    const fn since(self, since: Release) -> Self {
+        Self { since, ..self }
+    }
+
+    /// Exists before this release.
+    const fn before(self, before: Release) -> Self {
+        Self { before: Some(before), ..self }
+    }
+
+    fn is_in(&self, release: Release) -> bool {
+        release >= self.since && self.before.is_none_or(|before| release < before)
+    }
+}
+
+const GET: MethodFilter = MethodFilter::GET;
+const PUT: MethodFilter = MethodFilter::PUT;
+const POST: MethodFilter = MethodFilter::POST;
+const PATCH: MethodFilter = MethodFilter::PATCH;
+const DELETE: MethodFilter = MethodFilter::DELETE;
 
 /// Request with its path parameters, query and body decoded.
 struct ApiRequest {
     params: Vec<String>,
     query: Vec<(String, String)>,
+    headers: HeaderMap,
     body: Bytes,
     /// Id of the token in the request; empty for endpoints without a login.
     token: String,
+    /// Sender of the request; the default for endpoints without a login.
+    caller: Caller,
 }
 
 impl ApiRequest {
@@ -79,15 +146,41 @@ impl ApiRequest {
             _ => Err(CmlError::bad_request("A JSON object is needed.")),
         }
     }
+
+    /// Object in JSON or YAML.
+    fn document(&self) -> Result<Map<String, Value>, CmlError> {
+        yaml::check_depth(&self.body).map_err(|why| CmlError::bad_request(format!("Invalid document: {why}")))?;
+        serde_yaml_ng::from_slice(&self.body)
+            .map_err(|error| CmlError::bad_request(format!("The document cannot be read: {error}")))
+    }
+}
+
+fn json(value: Value) -> EndpointResult {
+    Ok(axum::Json(value).into_response())
+}
+
+fn no_content(result: Result<(), CmlError>) -> EndpointResult {
+    result.map(|()| StatusCode::NO_CONTENT.into_response())
+}
+
+fn yaml_text(value: &Value) -> EndpointResult {
+    let text = serde_yaml_ng::to_string(value).map_err(|error| CmlError::new(500, error.to_string()))?;
+    Ok(text.into_response())
 }
 
 /// Routes of the API, without a socket.
 pub fn router(server: CmlServer) -> Router {
     let mut router = Router::new();
-    for endpoint in ENDPOINTS {
+    let release = server.options().release();
+    for endpoint in ENDPOINTS.into_iter().flatten().filter(|endpoint| endpoint.is_in(release)) {
         let server = server.clone();
         let handler = move |request: Request| async move { handle(&server, Some(endpoint), request).await };
-        router = router.route(&format!("/api/v0{}", endpoint.path), on(endpoint.verb, handler));
+        let path = format!("/api/v0{}", endpoint.path);
+        // Clients before release 2.9 end some paths with a slash.
+        if release < Release::V2_9 {
+            router = router.route(&format!("{path}/"), on(endpoint.verb, handler.clone()));
+        }
+        router = router.route(&path, on(endpoint.verb, handler));
     }
     let (not_found, wrong_method) = (server.clone(), server);
     router
@@ -137,13 +230,10 @@ async fn dispatch(server: &CmlServer, endpoint: Option<&'static Endpoint>, mut p
     let Ok(params) = RawPathParams::from_request_parts(&mut parts, &()).await else {
         return not_found(&parts);
     };
-    let params = params.iter().map(|(_, value)| value.to_owned()).collect();
-    let token = match (endpoint.access, bearer(&parts.headers)) {
-        (Access::Open, _) => String::new(),
-        (Access::Login, token) => match server.check_token(token) {
-            Ok(id) => id,
-            Err(error) => return error.into_response(),
-        },
+    let params: Vec<String> = params.iter().map(|(_, value)| value.to_owned()).collect();
+    let (token, caller) = match authorize(server, endpoint.access, bearer(&parts.headers), &params) {
+        Ok(login) => login,
+        Err(error) => return error.into_response(),
     };
     let body = match body::read(body, MAX_BODY).await {
         Ok(body) => body,
@@ -153,7 +243,25 @@ async fn dispatch(server: &CmlServer, endpoint: Option<&'static Endpoint>, mut p
         Err(BodyProblem::Incomplete) => return CmlError::bad_request("The body is not complete.").into_response(),
     };
     let query = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri).map(|query| query.0).unwrap_or_default();
-    (endpoint.handler)(server, &ApiRequest { params, query, body, token }).unwrap_or_else(CmlError::into_response)
+    let request = ApiRequest { params, query, headers: parts.headers, body, token, caller };
+    (endpoint.handler)(server, &request).unwrap_or_else(CmlError::into_response)
+}
+
+/// Returns the token and the sender of a request that is permitted.
+fn authorize(server: &CmlServer, access: Access, token: &str, params: &[String]) -> Result<(String, Caller), CmlError> {
+    if access == Access::Open {
+        return Ok(Default::default());
+    }
+    let (token, caller) = server.check_login(token)?;
+    match access {
+        Access::Admin if caller.role != Role::Admin => Err(CmlError::new(403, "User does not have admin rights.")),
+        Access::Lab(permission) => {
+            let lab = params.first().map(String::as_str).unwrap_or_default();
+            server.check_permission(&caller, lab, permission)?;
+            Ok((token, caller))
+        }
+        Access::Open | Access::Login | Access::Admin => Ok((token, caller)),
+    }
 }
 
 fn bearer(headers: &HeaderMap) -> &str {
@@ -171,7 +279,7 @@ pub async fn serve_tls(
     certificate: Certificate,
     shutdown: impl Future<Output = ()>,
 ) {
-    serve(listener, server, Some(TlsAcceptor::from(certificate.config)), shutdown).await;
+    serve(listener, server, Some(certificate.acceptor()), shutdown).await;
 }
 
 /// Serves the API over plain HTTP until `shutdown` resolves. See [`serve_tls`].
@@ -189,7 +297,7 @@ pub async fn serve_tls_at(
     certificate: Certificate,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    serve_at(address, server, Some(TlsAcceptor::from(certificate.config)), shutdown).await
+    serve_at(address, server, Some(certificate.acceptor()), shutdown).await
 }
 
 /// Binds an address once the server has left [`BootStage::Refused`] and serves plain HTTP until `shutdown` resolves.
