@@ -10,7 +10,7 @@ use crate::admin::parse_pace;
 use crate::clock::Pace;
 use crate::cloud::{DEFAULT_CML_LIMIT, Exposure, FakeCloud, FakeCloudBuilder, LeaseClock, Ports, is_loopback};
 use crate::cml::Boot;
-use crate::control_plane::ApiVersion;
+use crate::control_plane::Generation;
 use crate::scenario::{Scenario, ScenarioError};
 use crate::world::Delays;
 
@@ -76,11 +76,11 @@ pub(super) struct Arguments {
     /// Clock of etcd leases: world, wall, or auto (the world's clock unless it is accelerated).
     #[arg(long, default_value = "auto")]
     pub(super) leases: LeaseClock,
-    /// API version of the control plane: current or older [default: the scenario's, or current]
+    /// Generation of the control plane: original or extended [default: the scenario's, or original]
     ///
-    /// The older version has no record versions, no exclude_statuses and no terminate endpoint.
+    /// Original is the deployed server; extended adds record versions, notes on records, cancel-drain and more.
     #[arg(long)]
-    pub(super) control_plane_api_version: Option<ApiVersion>,
+    pub(super) control_plane: Option<Generation>,
 }
 
 impl Arguments {
@@ -119,7 +119,7 @@ impl Arguments {
             .cml(|cml| cml.boot = self.cml_boot)
             .cml_limit(self.cml_limit)
             .lease_clock(self.leases)
-            .api_version(self.control_plane_api_version)
+            .control_plane(self.control_plane)
             .scenario(scenario))
     }
 
@@ -146,6 +146,7 @@ First steps:
   fake-cloud --ephemeral --json              free ports, endpoints as one line of JSON
   aws ec2 describe-images --filters 'Name=name,Values=cisco-cml2.9*'
   etcdctl get --prefix /lcm/workers/
+  fake-cloud etcd --help                     the fake etcd alone, without the other services
 
 Run a controller against this cloud, in another shell with the same exports:
   worker-controller --once --dry-run         print the plan without changes
@@ -160,12 +161,13 @@ Clock and scenarios:
 
 Format of a scenario file; every part is optional:
   clock: x60
-  control_plane: older
+  control_plane: extended
   fleet:     [{name: blue, region: us-east-1, state: running, age: 2h, tags: {team: a}}]
   templates: [{name: huge, instance_type: m5zn.metal}]
   workers:   [{id: w-1, status: running, desired_status: running, template: huge, instance: blue}]
   sessions:  [{id: s-1, worker: w-1, status: running, began: 30m, lasts: 2h}]
   faults:    [{service: ec2, probability: 0.1, action: {kind: error, code: RequestLimitExceeded}}]
+  timeline:  [{at: 5m, stop: blue}, {at: 10m, worker: {id: w-1, desired_status: stopped}}, {at: 1h, heal: all}]
 
 Admin API on the AWS port (this machine only, unless --expose):
   curl localhost:4566/_fake/                 list of all requests

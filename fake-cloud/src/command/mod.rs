@@ -3,6 +3,7 @@
 //! It is part of the library because it has two entry points: the binary and `python -m lcm.fake_cloud`.
 
 mod arguments;
+mod etcd;
 mod startup_banner;
 
 use std::ffi::OsString;
@@ -42,10 +43,10 @@ impl From<ExitStatus> for ExitCode {
     }
 }
 
-/// Runs the command until SIGINT or SIGTERM.
+/// Runs the command until SIGINT, SIGTERM or SIGHUP.
 ///
 /// `args` excludes the program name; `program` is the name shown in help. The endpoints are printed to stdout, errors
-/// and the request log to stderr.
+/// and the request log to stderr. With `etcd` as the first argument, it runs a fake etcd alone.
 ///
 /// ```
 /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -53,14 +54,23 @@ impl From<ExitStatus> for ExitCode {
 ///
 /// assert_eq!(run("fake-cloud", ["--list-scenarios".into()]).await, ExitStatus::Success);
 /// assert_eq!(run("fake-cloud", ["--speed=11".into()]).await, ExitStatus::UsageError);
+/// assert_eq!(run("fake-cloud", ["etcd".into(), "--help".into()]).await, ExitStatus::Success);
 /// # });
 /// ```
 pub async fn run(program: &str, args: impl IntoIterator<Item = OsString>) -> ExitStatus {
+    let mut args = args.into_iter().peekable();
+    if args.next_if(|first| first == "etcd").is_some() {
+        return etcd::run(&format!("{program} etcd"), args).await;
+    }
     let arguments = match Arguments::parse_from(program, args) {
         Ok(arguments) => arguments,
         Err(error) => return print_clap_error(&error),
     };
-    let result = if arguments.list_scenarios { list_scenarios() } else { serve(&arguments).await };
+    finish(if arguments.list_scenarios { list_scenarios() } else { serve(&arguments).await })
+}
+
+/// Prints the error of a command that could not start.
+fn finish(result: Result<(), String>) -> ExitStatus {
     match result {
         Ok(()) => ExitStatus::Success,
         Err(message) => {
@@ -126,22 +136,43 @@ fn log_line(line: &dyn std::fmt::Display) {
     drop(writeln!(io::stderr(), "{line}"));
 }
 
-/// Completes on SIGINT or SIGTERM. Signals that arrive before the first poll count.
+/// Completes on SIGINT, SIGTERM or SIGHUP, unless the process was started to ignore SIGHUP, as by `nohup`. Signals that
+/// arrive before the first poll count.
 ///
 /// # Errors
 /// The signal handlers cannot be registered.
 fn stop_signal() -> io::Result<impl Future<Output = ()>> {
     #[cfg(unix)]
-    let (mut interrupted, mut terminated) = {
+    let (mut interrupted, mut terminated, mut hung_up) = {
         use tokio::signal::unix::{SignalKind, signal};
-        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
+        let hangup = if ignores_hangup() { None } else { Some(signal(SignalKind::hangup())?) };
+        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?, hangup)
     };
     #[cfg(windows)]
     let (mut interrupted, mut terminated) = (tokio::signal::windows::ctrl_c()?, tokio::signal::windows::ctrl_close()?);
     Ok(async move {
+        #[cfg(unix)]
+        let hang_up = async {
+            match &mut hung_up {
+                Some(signal) => drop(signal.recv().await),
+                None => std::future::pending().await,
+            }
+        };
+        #[cfg(windows)]
+        let hang_up = std::future::pending::<()>();
         tokio::select! {
             _ = interrupted.recv() => {}
             _ = terminated.recv() => {}
+            () = hang_up => {}
         }
     })
+}
+
+/// Whether this process was started with SIGHUP ignored. A handler would replace that.
+#[cfg(unix)]
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).map(str::trim);
+    // The first bit is signal 1, SIGHUP.
+    mask.and_then(|mask| u64::from_str_radix(mask, 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }

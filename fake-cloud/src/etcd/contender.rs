@@ -21,6 +21,13 @@ pub(super) fn contender_keys(name: &[u8]) -> KeyRange {
     KeyRange::prefix(prefix(name).freeze())
 }
 
+/// The first key of all contenders for `name`, and the first key after them.
+pub(super) fn contender_bounds(name: &[u8]) -> (Bytes, Bytes) {
+    let mut after = BytesMut::from(name);
+    after.put_u8(b'/' + 1);
+    (prefix(name).freeze(), after.freeze())
+}
+
 /// Reads the key of the current owner, if there is one.
 pub(super) fn owner(store: &EtcdStore, name: &[u8]) -> Result<RangeResponse, EtcdError> {
     store.range(&Range {

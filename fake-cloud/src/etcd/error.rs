@@ -38,8 +38,60 @@ pub enum EtcdError {
     NotLeader,
     /// The lease of a waiting lock request ended.
     SessionExpired,
+    /// The store is marked as corrupt by an alarm.
+    Corrupt,
     /// Authentication is not enabled.
     AuthNotEnabled,
+    /// Authentication cannot be enabled without a user named root.
+    RootUserMissing,
+    /// Authentication cannot be enabled while the user root lacks the role root.
+    RootRoleMissing,
+    /// The user exists already.
+    UserExists,
+    /// The request names no user, or authentication is enabled and the caller sent no token.
+    UserEmpty,
+    /// The user does not exist.
+    UserNotFound,
+    /// The role exists already.
+    RoleExists,
+    /// The role does not exist.
+    RoleNotFound,
+    /// The request names no role.
+    RoleEmpty,
+    /// The user does not have the role.
+    RoleNotGranted,
+    /// The user or the password is wrong.
+    AuthFailed,
+    /// The user has no password and cannot log in with one.
+    PasswordForPasswordless,
+    /// The request to grant a permission has none.
+    PermissionNotGiven,
+    /// The role does not have the permission.
+    PermissionNotGranted,
+    /// The user may not do this.
+    PermissionDenied,
+    /// The token is unknown or expired.
+    InvalidToken,
+    /// The user root and the role root cannot be taken away while authentication is enabled.
+    InvalidAuthManagement,
+    /// The member does not exist.
+    MemberNotFound,
+    /// A peer URL of the request is malformed.
+    BadMemberUrls,
+    /// A peer URL of the request belongs to another member.
+    PeerUrlExists,
+    /// The change would leave fewer started members than a quorum.
+    NotEnoughStartedMembers,
+    /// The member to promote is no learner.
+    MemberNotLearner,
+    /// The learner to promote has not caught up with the leader.
+    LearnerNotReady,
+    /// The cluster has a learner already.
+    TooManyLearners,
+    /// The leadership cannot be moved to this member.
+    BadTransferee,
+    /// The member that the leadership is moved to did not take it over.
+    TransferTimeout,
     /// The server is made unavailable by a fault.
     Unavailable,
     /// The server is shutting down.
@@ -65,7 +117,33 @@ impl fmt::Display for EtcdError {
             Self::NoLeader => "election: no leader",
             Self::NotLeader => "election: not leader",
             Self::SessionExpired => "mutex: session is expired",
+            Self::Corrupt => "etcdserver: corrupt cluster",
             Self::AuthNotEnabled => "etcdserver: authentication is not enabled",
+            Self::RootUserMissing => "etcdserver: root user does not exist",
+            Self::RootRoleMissing => "etcdserver: root user does not have root role",
+            Self::UserExists => "etcdserver: user name already exists",
+            Self::UserEmpty => "etcdserver: user name is empty",
+            Self::UserNotFound => "etcdserver: user name not found",
+            Self::RoleExists => "etcdserver: role name already exists",
+            Self::RoleNotFound => "etcdserver: role name not found",
+            Self::RoleEmpty => "etcdserver: role name is empty",
+            Self::RoleNotGranted => "etcdserver: role is not granted to the user",
+            Self::AuthFailed => "etcdserver: authentication failed, invalid user ID or password",
+            Self::PasswordForPasswordless => "auth: authentication failed, password was given for no password user",
+            Self::PermissionNotGiven => "etcdserver: permission not given",
+            Self::PermissionNotGranted => "etcdserver: permission is not granted to the role",
+            Self::PermissionDenied => "etcdserver: permission denied",
+            Self::InvalidToken => "etcdserver: invalid auth token",
+            Self::InvalidAuthManagement => "etcdserver: invalid auth management",
+            Self::MemberNotFound => "etcdserver: member not found",
+            Self::BadMemberUrls => "etcdserver: given member URLs are invalid",
+            Self::PeerUrlExists => "etcdserver: Peer URLs already exists",
+            Self::NotEnoughStartedMembers => "etcdserver: re-configuration failed due to not enough started members",
+            Self::MemberNotLearner => "etcdserver: can only promote a learner member",
+            Self::LearnerNotReady => "etcdserver: can only promote a learner member which is in sync with leader",
+            Self::TooManyLearners => "etcdserver: too many learner members in cluster",
+            Self::BadTransferee => "etcdserver: bad leader transferee",
+            Self::TransferTimeout => "etcdserver: request timed out, leader transfer took too long",
             Self::Unavailable => "etcdserver: no leader",
             Self::Stopped => "etcdserver: server stopped",
         })

@@ -18,6 +18,8 @@ pub enum Fault {
     WatchResume,
     /// Closes all watch streams.
     WatchCut,
+    /// Forgets the tokens of all users, who must log in again.
+    TokensLost,
     /// Rejects every call over the wire. Open streams stay open.
     Unavailable,
     /// Accepts calls again after [`Unavailable`](Self::Unavailable).
@@ -26,8 +28,16 @@ pub enum Fault {
 
 impl Fault {
     /// The names that [`from_name`](Self::from_name) accepts.
-    pub const NAMES: [&str; 7] =
-        ["lease-lost", "compact", "watch-stall", "watch-resume", "watch-cut", "unavailable", "available"];
+    pub const NAMES: [&str; 8] = [
+        "lease-lost",
+        "compact",
+        "watch-stall",
+        "watch-resume",
+        "watch-cut",
+        "tokens-lost",
+        "unavailable",
+        "available",
+    ];
 
     /// Parses a fault. Only `lease-lost` uses `lease`: a number, or a hexadecimal string as etcdctl prints it.
     ///
@@ -40,6 +50,7 @@ impl Fault {
             "watch-stall" => Self::WatchStall,
             "watch-resume" => Self::WatchResume,
             "watch-cut" => Self::WatchCut,
+            "tokens-lost" => Self::TokensLost,
             "unavailable" => Self::Unavailable,
             "available" => Self::Available,
             other => return Err(format!("unknown etcd fault {other:?}: expected one of {}", Self::NAMES.join(", "))),
@@ -65,6 +76,7 @@ impl EtcdStore {
             Fault::WatchStall => self.with(|store, _| store.watch_stall()),
             Fault::WatchResume => self.with(|store, _| store.watch_resume()),
             Fault::WatchCut => self.with(|store, _| store.watch_close_all()),
+            Fault::TokensLost => self.with_auth_unchecked(|auth, _| auth.forget_tokens()),
             Fault::Unavailable => self.make_unavailable(),
             Fault::Available => self.make_available(),
         }

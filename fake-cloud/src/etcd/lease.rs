@@ -80,6 +80,16 @@ impl Leases {
         self.by_expiry.iter().map(|(_, id)| *id).collect()
     }
 
+    /// The ids of all leases and the TTLs they were granted with, in order of expiry.
+    pub(super) fn granted(&self) -> Vec<(i64, i64)> {
+        self.by_expiry.iter().filter_map(|(_, id)| self.by_id.get(id).map(|lease| (*id, lease.ttl))).collect()
+    }
+
+    /// The keys that are attached to a lease, in key order. None if the lease does not exist.
+    pub(super) fn keys(&self, id: i64) -> Vec<Bytes> {
+        self.by_id.get(&id).into_iter().flat_map(|lease| lease.keys.iter().cloned()).collect()
+    }
+
     /// Attaches a key to a lease. Does nothing for lease 0.
     pub(super) fn attach(&mut self, id: i64, key: &Bytes) {
         if let Some(lease) = self.by_id.get_mut(&id) {

@@ -1,4 +1,4 @@
-//! Serves a store on a port: gRPC over HTTP/2 without TLS, and HTTP/1.1 for health checks.
+//! Serves a store on a port, with or without TLS: gRPC over HTTP/2, and JSON, metrics and health checks over HTTP.
 
 use std::io;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -18,11 +19,14 @@ use tonic::body::Body;
 
 use super::services::{self, CallReset, Context};
 use super::store::EtcdStore;
-use super::{CLUSTER_VERSION, VERSION};
+use super::tls::EtcdTls;
+use super::{CLUSTER_VERSION, VERSION, gateway, metrics};
 use crate::middleware::Middleware;
 
 /// Time that running calls have to end when the server stops.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time that a TLS handshake may take.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Delay before the next accept when the system is out of sockets.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(10);
 /// Connections that may wait to be accepted. With the default of 128, many clients that connect at once wait for
@@ -64,22 +68,48 @@ pub async fn serve(
     store: EtcdStore,
     shutdown: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
-    serve_with(listener, store, Middleware::default(), shutdown).await
+    serve_with(listener, store, Options::default(), shutdown).await
 }
 
-/// Like [`serve`], with a middleware that injects faults into calls and observes them.
+/// Configuration of a server.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct Options {
+    /// Injects faults into calls and observes them.
+    pub middleware: Middleware,
+    /// TLS. Without it, connections are not encrypted.
+    pub tls: Option<EtcdTls>,
+}
+
+impl Options {
+    /// Sets the middleware.
+    #[must_use]
+    pub fn with_middleware(self, middleware: Middleware) -> Self {
+        Self { middleware, ..self }
+    }
+
+    /// Sets TLS.
+    #[must_use]
+    pub fn with_tls(self, tls: EtcdTls) -> Self {
+        Self { tls: Some(tls), ..self }
+    }
+}
+
+/// Like [`serve`], with a configuration.
 ///
 /// # Errors
 /// Fails if the listener cannot listen or has no local address.
 pub async fn serve_with(
     listener: TcpListener,
     store: EtcdStore,
-    middleware: Middleware,
+    options: Options,
     shutdown: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
     SockRef::from(&listener).listen(LISTEN_BACKLOG)?;
     let (stop, stopping) = watch::channel(false);
-    let context = Context { store: store.clone(), address: listener.local_addr()?, stopping, middleware };
+    let Options { middleware, tls } = options;
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let context = Context { store: store.clone(), address: listener.local_addr()?, scheme, stopping, middleware };
     let graceful = GracefulShutdown::new();
     // Aborts the remaining connections when this function returns or is dropped.
     let mut connections = JoinSet::new();
@@ -91,7 +121,10 @@ pub async fn serve_with(
             never = &mut expiry => match never {},
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => drop(connections.spawn(serve_connection(stream, context.clone(), graceful.watcher()))),
+                Ok((stream, _)) => {
+                    let (context, tls, watcher) = (context.clone(), tls.clone(), graceful.watcher());
+                    drop(connections.spawn(serve_connection(stream, context, tls, watcher)));
+                }
                 Err(_) => tokio::time::sleep(ACCEPT_BACKOFF).await,
             },
         }
@@ -104,9 +137,22 @@ pub async fn serve_with(
     Ok(())
 }
 
-async fn serve_connection(stream: TcpStream, context: Context, watcher: Watcher) {
+async fn serve_connection(stream: TcpStream, context: Context, tls: Option<EtcdTls>, watcher: Watcher) {
     // Responses are small and must not wait for more data.
     drop(stream.set_nodelay(true));
+    match tls {
+        None => serve_http(stream, context, watcher).await,
+        Some(tls) => {
+            let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.acceptor().accept(stream)).await;
+            // Fails if the client does not trust the certificate, or has none where one is required.
+            if let Ok(Ok(stream)) = handshake {
+                serve_http(stream, context, watcher).await;
+            }
+        }
+    }
+}
+
+async fn serve_http(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, context: Context, watcher: Watcher) {
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new());
     builder
@@ -131,27 +177,44 @@ async fn respond(context: &Context, request: Request<Incoming>) -> Result<Respon
     if content_type.is_some_and(|content_type| content_type.starts_with(b"application/grpc")) {
         return services::respond(context, request).await;
     }
-    Ok(match (request.method(), request.uri().path()) {
-        (&Method::GET, "/health") if context.store.is_unavailable() => {
-            let text = r#"{"health":"false","reason":"RAFT NO LEADER"}"#.to_owned();
-            plain(StatusCode::SERVICE_UNAVAILABLE, "text/plain; charset=utf-8", text)
+    if gateway::serves(request.uri().path()) {
+        return gateway::respond(context, request).await;
+    }
+    let is_get = request.method() == Method::GET;
+    Ok(match request.uri().path() {
+        "/health" | "/metrics" | "/version" if !is_get => {
+            let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed\n");
+            response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET"));
+            response
         }
-        (&Method::GET, "/health") => {
-            let text = r#"{"health":"true","reason":""}"#.to_owned();
-            plain(StatusCode::OK, "text/plain; charset=utf-8", text)
+        "/health" => health(context, request.uri().query().unwrap_or_default()),
+        "/metrics" => plain(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", metrics::render(context)),
+        "/version" => {
+            let json = format!(r#"{{"etcdserver":"{VERSION}","etcdcluster":"{CLUSTER_VERSION}"}}"#);
+            plain(StatusCode::OK, "application/json", json)
         }
-        (&Method::GET, "/version") => {
-            let text = format!(r#"{{"etcdserver":"{VERSION}","etcdcluster":"{CLUSTER_VERSION}"}}"#);
-            plain(StatusCode::OK, "application/json", text)
-        }
-        (&Method::GET, _) => {
-            plain(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", "404 page not found\n".to_owned())
-        }
-        (_, _) => plain(StatusCode::METHOD_NOT_ALLOWED, "text/plain; charset=utf-8", "Method Not Allowed\n".to_owned()),
+        _ => text(StatusCode::NOT_FOUND, "404 page not found\n"),
     })
 }
 
-fn plain(status: StatusCode, content_type: &'static str, text: String) -> Response<Body> {
+/// Reports alarms that the query does not exclude, and a lost leader.
+fn health(context: &Context, query: &str) -> Response<Body> {
+    let excluded: Vec<&str> = query.split('&').filter_map(|parameter| parameter.strip_prefix("exclude=")).collect();
+    let alarms = context.store.with(|store, _| store.alarms(None));
+    let alarm = alarms.into_iter().map(|alarm| alarm.kind.name()).find(|name| !excluded.contains(name));
+    let reason = match alarm {
+        Some(name) => format!("ALARM {name}"),
+        None if context.store.is_unavailable() => "RAFT NO LEADER".to_owned(),
+        None => return text(StatusCode::OK, r#"{"health":"true","reason":""}"#),
+    };
+    text(StatusCode::SERVICE_UNAVAILABLE, &format!("{{\"health\":\"false\",\"reason\":\"{reason}\"}}\n"))
+}
+
+fn text(status: StatusCode, text: &str) -> Response<Body> {
+    plain(status, "text/plain; charset=utf-8", text.to_owned())
+}
+
+pub(super) fn plain(status: StatusCode, content_type: &'static str, text: String) -> Response<Body> {
     let mut response = Response::new(Body::new(Full::from(text)));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));

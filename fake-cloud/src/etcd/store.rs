@@ -5,17 +5,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use chrono::{DateTime, Utc};
+use http::{HeaderMap, HeaderValue, header};
 use parking_lot::Mutex;
+use rand::distr::Alphabetic;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::sync::Notify;
 
+use super::auth::{Access, Auth};
 use super::error::EtcdError;
 use super::lease::LeaseStatus;
+use super::members::Members;
 use super::mvcc::Store;
 use super::range::{Range, RangeResponse};
 use super::txn::{Delete, DeleteResponse, Put, PutResponse, Txn, TxnResponse};
-use super::watch::{WatchMessage, WatchReceiver, WatchRequest};
+use super::watch::{WatchMessage, WatchReceiver, WatchRequest, WatcherStatus};
 use crate::clock::Clock;
 
 /// A fake etcd that is not bound to a port. Clones share one store.
@@ -45,8 +49,27 @@ struct Inner {
     /// Wakes [`EtcdStore::expire_leases`] when the next expiry may have changed.
     leases_changed: Notify,
     unavailable: AtomicBool,
+    auth: Mutex<Auth>,
+    /// Whether authentication is enabled, so that a server without it takes no second lock for each request.
+    auth_enabled: AtomicBool,
+    members: Mutex<Members>,
     cluster_id: u64,
     member_id: u64,
+}
+
+/// The sender of a request: the token it sent, if any.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Caller(Option<HeaderValue>);
+
+impl Caller {
+    /// Reads the token from the header that gRPC clients send, or the one that HTTP clients send.
+    pub(super) fn from_headers(headers: &HeaderMap) -> Self {
+        Self(headers.get("token").or_else(|| headers.get(header::AUTHORIZATION)).cloned())
+    }
+
+    fn token(&self) -> Option<&str> {
+        self.0.as_ref().map(|token| token.to_str().unwrap_or_default())
+    }
 }
 
 impl EtcdStore {
@@ -57,15 +80,28 @@ impl EtcdStore {
 
     /// An empty store whose cluster id, member id and lease ids depend only on `seed`.
     pub fn with_seed(clock: Clock, seed: u64) -> Self {
+        Self::from_parts(clock, seed, Store::new)
+    }
+
+    /// An empty store that rejects writes once its accounted size reaches `quota` bytes, as with etcd's option
+    /// `--quota-backend-bytes`.
+    pub fn with_quota(clock: Clock, quota: usize) -> Self {
+        Self::from_parts(clock, rand::random(), |member_id| Store::with_quota(member_id, quota))
+    }
+
+    fn from_parts(clock: Clock, seed: u64, store: impl FnOnce(u64) -> Store) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
         let (cluster_id, member_id) = (rng.random(), rng.random());
         Self {
             inner: Arc::new(Inner {
-                store: Mutex::new(Store::new()),
+                store: Mutex::new(store(member_id)),
                 rng: Mutex::new(rng),
                 clock,
                 leases_changed: Notify::new(),
                 unavailable: AtomicBool::new(false),
+                auth: Mutex::new(Auth::new()),
+                auth_enabled: AtomicBool::new(false),
+                members: Mutex::default(),
                 cluster_id,
                 member_id,
             }),
@@ -82,7 +118,10 @@ impl EtcdStore {
     /// # Errors
     /// Fails if the range has no key, or its revision is in the future or compacted.
     pub fn range(&self, range: &Range) -> Result<RangeResponse, EtcdError> {
-        self.with(|store, _| store.range(range))
+        self.with(|store, _| {
+            store.count_range();
+            store.range(range)
+        })
     }
 
     /// Writes a key.
@@ -157,14 +196,22 @@ impl EtcdStore {
         self.with(|store, _| store.lease_ids())
     }
 
+    /// All watchers.
+    pub(crate) fn watchers(&self) -> Vec<WatcherStatus> {
+        self.with(|store, _| store.watchers())
+    }
+
     /// Returns whether calls over the wire are rejected because of [`Fault::Unavailable`](super::Fault::Unavailable).
     pub fn is_unavailable(&self) -> bool {
         self.inner.unavailable.load(Ordering::Relaxed)
     }
 
-    /// Returns to the state of a new store, without faults. Closes all watch streams.
+    /// Returns to the state of a new store, without faults, users, roles and added members. Closes all watch streams.
     pub fn reset(&self) {
         self.with(|store, _| store.reset());
+        *self.inner.auth.lock() = Auth::new();
+        self.inner.auth_enabled.store(false, Ordering::Relaxed);
+        *self.inner.members.lock() = Members::default();
         self.inner.unavailable.store(false, Ordering::Relaxed);
         self.inner.leases_changed.notify_waiters();
     }
@@ -172,6 +219,53 @@ impl EtcdStore {
     /// The clock that leases follow.
     pub fn clock(&self) -> &Clock {
         &self.inner.clock
+    }
+
+    /// Returns whether [`permit`](Self::permit) can fail for the caller.
+    pub(super) fn checks(&self, caller: &Caller) -> bool {
+        caller.0.is_some() || self.inner.auth_enabled.load(Ordering::Relaxed)
+    }
+
+    /// Fails unless the caller has these permissions. A token that is sent must be valid also while authentication is
+    /// disabled, as in real etcd.
+    pub(super) fn permit(&self, caller: &Caller, accesses: &[Access<'_>]) -> Result<(), EtcdError> {
+        if !self.checks(caller) {
+            return Ok(());
+        }
+        self.with_auth(caller, |auth, user| auth.permit(user, accesses))
+    }
+
+    /// Runs `work` on users and roles, with the name of the caller.
+    pub(super) fn with_auth<R>(
+        &self,
+        caller: &Caller,
+        work: impl FnOnce(&mut Auth, Option<&str>) -> Result<R, EtcdError>,
+    ) -> Result<R, EtcdError> {
+        let mut auth = self.inner.auth.lock();
+        let user = auth.user_of_token(caller.token(), self.inner.clock.now())?;
+        let result = work(&mut auth, user.as_deref());
+        self.inner.auth_enabled.store(auth.is_enabled(), Ordering::Relaxed);
+        result
+    }
+
+    /// Runs `work` on users and roles, without a caller.
+    pub(super) fn with_auth_unchecked<R>(&self, work: impl FnOnce(&mut Auth, DateTime<Utc>) -> R) -> R {
+        work(&mut self.inner.auth.lock(), self.inner.clock.now())
+    }
+
+    pub(super) fn with_members<R>(&self, work: impl FnOnce(&mut Members) -> R) -> R {
+        work(&mut self.inner.members.lock())
+    }
+
+    /// A random number that is not 0.
+    pub(super) fn random_id(&self) -> u64 {
+        self.inner.rng.lock().random_range(1..=u64::MAX)
+    }
+
+    /// Random letters, as tokens begin with.
+    pub(super) fn random_letters(&self, count: usize) -> String {
+        let mut rng = self.inner.rng.lock();
+        (0..count).map(|_| rng.sample(Alphabetic) as char).collect()
     }
 
     pub(super) fn make_unavailable(&self) {

@@ -173,7 +173,7 @@ impl Compare {
         let mut found = keyspace.range(&self.keys).peekable();
         if found.peek().is_none() {
             // A missing key has no value, so no comparison of values holds, not even `NotEqual`.
-            return !matches!(self.operand, Operand::Value(_)) && self.matches(&Record::tombstone(Bytes::new(), 0));
+            return !matches!(self.operand, Operand::Value(_)) && self.matches(&Record::tombstone(Bytes::new(), 0, 0));
         }
         found.all(|record| self.matches(record))
     }
@@ -210,6 +210,12 @@ impl Txn {
             Operation::Range(_) => false,
             Operation::Put(_) | Operation::Delete(_) | Operation::Txn(_) => true,
         })
+    }
+
+    /// Returns whether either branch has a put, without those of nested transactions, as real etcd counts the cost of a
+    /// transaction.
+    pub(super) fn has_put(&self) -> bool {
+        self.success.iter().chain(&self.failure).any(|operation| matches!(operation, Operation::Put(_)))
     }
 
     fn validate_size_and_keys(&self, allowed: usize) -> Result<(), EtcdError> {

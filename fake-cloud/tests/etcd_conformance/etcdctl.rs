@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
-use super::servers::{FakeEtcd, Running, program};
+use super::servers::{FakeEtcd, RealEtcd, Running, program, temporary_directory};
 use super::session::with_timeout;
 
 /// Runs `etcdctl` with `input` on its standard input and returns its standard output.
@@ -127,5 +127,43 @@ async fn member_list_and_endpoint_status() {
     assert!(status.contains(", 3.5.1, ") && status.contains(", true, false, 2, "), "{status}");
     run(&["endpoint", "health"]).await;
     assert_eq!(run(&["alarm", "list"]).await, "");
+    fake.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn snapshot_is_restored_by_real_etcd() {
+    let fake = FakeEtcd::start().await;
+    let mut client = fake.client().await;
+    // Rows of many sizes: some fill several pages, and the tree needs more than one level.
+    for number in 0..600 {
+        let value = "v".repeat(if number % 100 == 7 { 20_000 } else { number % 50 });
+        client.put(format!("/k/{number:04}"), value, None).await.expect("a response");
+    }
+    client.delete("/k/0003", None).await.expect("a response");
+    client.compact(300, None).await.expect("a response");
+    client.user_add("root", "secret", None).await.expect("a response");
+    client.role_add("files").await.expect("a response");
+    let lease = client.lease_grant(600, None).await.expect("a lease").id();
+    let directory = temporary_directory();
+    let file = directory.with_extension("db").display().to_string();
+    let saved = etcdctl(&fake.endpoint, &["snapshot", "save", &file], "").await;
+    assert!(saved.starts_with("Snapshot saved at "), "{saved}");
+    let status = etcdctl(&fake.endpoint, &["snapshot", "status", &file], "").await;
+    assert_eq!(status.split(", ").nth(1), Some("602"), "{status}");
+    let data = directory.display().to_string();
+    etcdctl(&fake.endpoint, &["snapshot", "restore", &file, "--data-dir", &data], "").await;
+    std::fs::remove_file(&file).expect("removed");
+    let restored = RealEtcd::start_in(directory).await;
+    let mut real = restored.client().await;
+    let all = || Some(etcd_client::GetOptions::new().with_prefix());
+    let (ours, theirs) = (client.get("/k/", all()).await.expect("keys"), real.get("/k/", all()).await.expect("keys"));
+    assert_eq!((ours.count(), format!("{:?}", ours.kvs())), (599, format!("{:?}", theirs.kvs())));
+    assert_eq!(real.hash_kv(0).await.expect("a hash").hash(), client.hash_kv(0).await.expect("a hash").hash());
+    assert_eq!(real.user_list().await.expect("users").users(), ["root"]);
+    assert_eq!(real.role_list().await.expect("roles").roles(), ["files"]);
+    let leases: Vec<_> = real.leases().await.expect("leases").leases().iter().map(|lease| lease.id()).collect();
+    assert_eq!(leases, [lease]);
+    let compacted = real.get("/k/", Some(etcd_client::GetOptions::new().with_revision(200))).await;
+    assert!(compacted.expect_err("compacted").to_string().contains("has been compacted"));
     fake.stop().await;
 }

@@ -57,8 +57,12 @@ pub(crate) struct RealEtcd {
 
 impl RealEtcd {
     pub(crate) async fn start() -> Self {
+        Self::start_in(temporary_directory()).await
+    }
+
+    /// Starts a server on a data directory, which is removed on drop.
+    pub(crate) async fn start_in(directory: PathBuf) -> Self {
         let [client, peer] = [free_port(), free_port()].map(|port| format!("http://127.0.0.1:{port}"));
-        let directory = std::env::temp_dir().join(format!("lcm-etcd-{}-{:x}", std::process::id(), unique()));
         let mut command = Command::new(program("etcd"));
         command.arg("--data-dir").arg(&directory);
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
@@ -74,6 +78,10 @@ impl RealEtcd {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         etcd
+    }
+
+    pub(crate) async fn client(&self) -> Client {
+        connect(&self.endpoint).await
     }
 }
 
@@ -129,6 +137,11 @@ pub(crate) async fn connect(endpoint: &str) -> Client {
 async fn is_healthy(endpoint: &str) -> bool {
     let mut client = connect(endpoint).await;
     matches!(tokio::time::timeout(TIMEOUT, client.get("health", None)).await, Ok(Ok(_)))
+}
+
+/// The path of a directory that does not exist yet.
+pub(crate) fn temporary_directory() -> PathBuf {
+    std::env::temp_dir().join(format!("lcm-etcd-{}-{:x}", std::process::id(), unique()))
 }
 
 fn free_port() -> u16 {

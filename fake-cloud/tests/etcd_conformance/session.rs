@@ -11,13 +11,15 @@ use super::servers::TIMEOUT;
 /// and member ids, and the leases given to [`name_lease`](Session::name_lease).
 pub(crate) struct Session {
     pub(crate) client: Client,
+    /// The token that [`http`](Session::http) sends.
+    pub(crate) authorization: Option<String>,
     leases: Vec<i64>,
     lines: Vec<String>,
 }
 
 impl Session {
     pub(crate) fn new(client: Client) -> Self {
-        Self { client, leases: Vec::new(), lines: Vec::new() }
+        Self { client, authorization: None, leases: Vec::new(), lines: Vec::new() }
     }
 
     /// Replaces a lease id that the server chose by a name, numbered in the order of calls.
@@ -59,6 +61,45 @@ impl Session {
         self.lines.push(format!("{label}: {}", self.replace_ids(&line)));
     }
 
+    /// The address of the server, as `host:port`.
+    pub(crate) async fn endpoint(&mut self) -> String {
+        let members = self.client.member_list().await.expect("a response");
+        let started = members.members().iter().find(|member| !member.name().is_empty()).expect("a started member");
+        started.client_urls()[0].trim_start_matches("http://").to_owned()
+    }
+
+    /// Sends a request over HTTP/1.1 and returns the status, the content type and, on the next lines, the body.
+    pub(crate) async fn http(&mut self, method: &str, path: &str, body: &str) -> String {
+        let response = self.send(method, path, body).await;
+        let kind = response.headers().get("content-type").map(|kind| kind.to_str().unwrap_or_default().to_owned());
+        let status = response.status().as_u16();
+        let body = with_timeout(path, response.text()).await.expect("a body");
+        format!("{status} {}\n{body}", kind.unwrap_or_default())
+    }
+
+    /// Sends a request and returns the lines of its response as they arrive.
+    pub(crate) async fn http_lines(&mut self, path: &str, body: &str) -> HttpLines {
+        HttpLines { response: self.send("POST", path, body).await, buffer: Vec::new() }
+    }
+
+    async fn send(&mut self, method: &str, path: &str, body: &str) -> reqwest::Response {
+        let url = format!("http://{}{path}", self.endpoint().await);
+        let method = reqwest::Method::from_bytes(method.as_bytes()).expect("a method");
+        let mut request = reqwest::Client::new().request(method, url).body(body.to_owned());
+        if let Some(token) = &self.authorization {
+            request = request.header("authorization", token);
+        }
+        with_timeout(path, request.send()).await.expect("a response")
+    }
+
+    /// Replaces the ids in JSON that differ between any two servers.
+    pub(crate) fn mask(&self, json: &str) -> String {
+        let json = replace_number(json, "\"cluster_id\":\"", "CLUSTER");
+        let json = replace_number(&json, "\"member_id\":\"", "MEMBER");
+        // The hash of the whole database, which includes the Raft state of a real server.
+        replace_number(&json, "\"hash\":", "HASH")
+    }
+
     pub(crate) fn into_transcript(self) -> Vec<String> {
         self.lines
     }
@@ -71,6 +112,27 @@ impl Session {
             line = line.replace(&format!("{id:x}"), &format!("LEASE{index}"));
         }
         line
+    }
+}
+
+/// The lines of a response that is still being sent.
+pub(crate) struct HttpLines {
+    response: reqwest::Response,
+    buffer: Vec<u8>,
+}
+
+impl HttpLines {
+    /// Waits for the next line.
+    pub(crate) async fn next(&mut self) -> String {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.buffer.drain(..=end).collect();
+                let json: serde_json::Value = serde_json::from_slice(&line).expect("JSON");
+                return json.to_string();
+            }
+            let chunk = with_timeout("a line", self.response.chunk()).await.expect("a chunk").expect("another line");
+            self.buffer.extend_from_slice(&chunk);
+        }
     }
 }
 

@@ -23,12 +23,22 @@ pub struct Record {
     pub version: i64,
     /// The lease the key is attached to, or 0.
     pub lease: i64,
+    /// Number of changes before this one in the same revision.
+    pub sub_revision: u32,
 }
 
 impl Record {
     /// The version that marks the key as deleted since `revision`.
-    pub(crate) fn tombstone(key: Bytes, revision: i64) -> Self {
-        Self { key, value: Bytes::new(), create_revision: 0, mod_revision: revision, version: 0, lease: 0 }
+    pub(crate) fn tombstone(key: Bytes, revision: i64, sub_revision: u32) -> Self {
+        Self {
+            key,
+            value: Bytes::new(),
+            create_revision: 0,
+            mod_revision: revision,
+            version: 0,
+            lease: 0,
+            sub_revision,
+        }
     }
 
     /// Returns whether this version is a deletion.
@@ -96,6 +106,23 @@ impl Keyspace {
             let newer = versions.partition_point(|record| record.mod_revision <= revision);
             newest(&versions[..newer])
         })
+    }
+
+    /// All versions of all keys.
+    pub(crate) fn all_versions(&self) -> impl Iterator<Item = &Arc<Record>> {
+        self.keys.values().flatten()
+    }
+
+    /// All keys that existed at `revision`, in key order.
+    pub(crate) fn all_at_revision(&self, revision: i64) -> impl Iterator<Item = &Arc<Record>> {
+        self.keys.values().filter_map(move |versions| {
+            newest(&versions[..versions.partition_point(|record| record.mod_revision <= revision)])
+        })
+    }
+
+    /// Number of existing keys and of deleted ones that are not compacted yet.
+    pub(crate) fn key_count(&self) -> usize {
+        self.keys.len()
     }
 
     /// Adds a version. It must be newer than every version of its key.

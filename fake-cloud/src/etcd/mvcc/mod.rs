@@ -2,6 +2,7 @@
 //!
 //! Nothing here waits or reads a clock: callers pass the current time.
 
+mod hash;
 mod keyspace;
 #[cfg(test)]
 mod tests;
@@ -11,12 +12,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 
+use super::alarm::{Alarm, AlarmKind, Alarms};
 use super::error::EtcdError;
 use super::key_range::KeyRange;
 use super::lease::{LeaseStatus, Leases};
 use super::range::{self, Range, RangeResponse};
 use super::txn::{Assign, Delete, DeleteResponse, Operation, OperationResponse, Put, PutResponse, Txn, TxnResponse};
-use super::watch::{StoreView, WatchReceiver, WatchRequest, Watchers};
+use super::watch::{StoreView, WatchReceiver, WatchRequest, WatcherStatus, Watchers};
+pub(super) use hash::{row_key, row_value};
 pub use keyspace::{Event, Record};
 pub(super) use keyspace::{History, Keyspace};
 
@@ -34,6 +37,46 @@ pub(super) struct Store {
     compact_revision: i64,
     has_notified: bool,
     quota: usize,
+    /// Accounted size of the database file: it grows with the versions, and shrinks when it is defragmented.
+    file_size: usize,
+    /// The member that raises an alarm when the quota is reached.
+    member_id: u64,
+    alarms: Alarms,
+    counters: Counters,
+}
+
+/// Numbers of operations since the store was created.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Counters {
+    pub(super) ranges: u64,
+    pub(super) puts: u64,
+    pub(super) deletes: u64,
+    pub(super) txns: u64,
+    pub(super) leases_granted: u64,
+    pub(super) leases_revoked: u64,
+    pub(super) leases_renewed: u64,
+    pub(super) leases_expired: u64,
+}
+
+/// Sizes and positions of a store.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Gauges {
+    pub(super) keys: usize,
+    pub(super) revision: i64,
+    pub(super) compact_revision: i64,
+    pub(super) bytes_in_use: usize,
+    pub(super) file_size: usize,
+    pub(super) quota: usize,
+    pub(super) watchers: usize,
+    pub(super) watch_streams: usize,
+}
+
+/// The checksum of all keys up to a revision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct KeysHash {
+    pub(super) hash: u32,
+    pub(super) revision: i64,
+    pub(super) compact_revision: i64,
 }
 
 /// An uncommitted revision with its events so far. A commit without events creates no revision.
@@ -47,17 +90,24 @@ impl WriteTxn {
     fn newest(&self) -> i64 {
         if self.events.is_empty() { self.revision - 1 } else { self.revision }
     }
+
+    /// Number of changes so far.
+    fn next_sub_revision(&self) -> u32 {
+        u32::try_from(self.events.len()).unwrap_or(u32::MAX)
+    }
 }
 
 impl Store {
-    pub(super) fn new() -> Self {
-        Self::with_quota(QUOTA)
+    /// A store of the member with this id, with the quota of a server with default settings.
+    pub(super) fn new(member_id: u64) -> Self {
+        Self::with_quota(member_id, QUOTA)
     }
 
     /// A store that rejects writes once its accounted size reaches `quota` bytes.
-    pub(super) fn with_quota(quota: usize) -> Self {
+    pub(super) fn with_quota(member_id: u64, quota: usize) -> Self {
         Self {
             quota,
+            member_id,
             keyspace: Keyspace::default(),
             history: History::new(),
             leases: Leases::default(),
@@ -65,6 +115,9 @@ impl Store {
             revision: 1,
             compact_revision: 0,
             has_notified: false,
+            file_size: 0,
+            alarms: Alarms::default(),
+            counters: Counters::default(),
         }
     }
 
@@ -74,7 +127,7 @@ impl Store {
         let mut watchers = std::mem::take(&mut self.watchers);
         watchers.close_all();
         watchers.resume(StoreView { revision: 1, compact_revision: 0, history: &History::new() });
-        *self = Self { watchers, ..Self::with_quota(self.quota) };
+        *self = Self { watchers, ..Self::with_quota(self.member_id, self.quota) };
     }
 
     pub(super) fn revision(&self) -> i64 {
@@ -84,6 +137,11 @@ impl Store {
     /// Returns whether a write has matched a watcher since the last call.
     pub(super) fn take_notified(&mut self) -> bool {
         std::mem::take(&mut self.has_notified)
+    }
+
+    /// Counts a range that was requested by itself.
+    pub(super) fn count_range(&mut self) {
+        self.counters.ranges += 1;
     }
 
     pub(super) fn range(&self, range: &Range) -> Result<RangeResponse, EtcdError> {
@@ -97,6 +155,7 @@ impl Store {
     pub(super) fn put(&mut self, put: &Put) -> Result<PutResponse, EtcdError> {
         put.validate()?;
         self.check_space()?;
+        self.check_alarms()?;
         self.check_put(put)?;
         let mut write = self.begin();
         let response = self.apply_put(put, &mut write);
@@ -106,6 +165,7 @@ impl Store {
 
     pub(super) fn delete(&mut self, delete: &Delete) -> Result<DeleteResponse, EtcdError> {
         delete.validate()?;
+        self.check_corrupt()?;
         let mut write = self.begin();
         let response = self.apply_delete(&delete.keys, &mut write);
         self.commit(write);
@@ -116,7 +176,12 @@ impl Store {
     pub(super) fn txn(&mut self, txn: &Txn) -> Result<TxnResponse, EtcdError> {
         if txn.may_write() {
             self.check_space()?;
+            self.check_corrupt()?;
         }
+        if txn.has_put() {
+            self.check_alarms()?;
+        }
+        self.counters.txns += 1;
         // All compares, also those of nested transactions, see the store before any write.
         let plan = self.plan(txn);
         self.check_plan(&plan)?;
@@ -128,6 +193,7 @@ impl Store {
     }
 
     pub(super) fn compact(&mut self, revision: i64) -> Result<(), EtcdError> {
+        self.check_corrupt()?;
         if revision <= self.compact_revision {
             return Err(EtcdError::Compacted);
         }
@@ -143,7 +209,10 @@ impl Store {
 
     pub(super) fn lease_grant(&mut self, id: i64, ttl: i64, now: DateTime<Utc>) -> Result<i64, EtcdError> {
         self.check_space()?;
-        self.leases.grant(id, ttl, now)
+        self.check_alarms()?;
+        let granted = self.leases.grant(id, ttl, now)?;
+        self.counters.leases_granted += 1;
+        Ok(granted)
     }
 
     pub(super) fn lease_exists(&self, id: i64) -> bool {
@@ -152,7 +221,13 @@ impl Store {
 
     /// Removes a lease and deletes its keys in one revision, in key order.
     pub(super) fn lease_revoke(&mut self, id: i64) -> Result<(), EtcdError> {
+        self.check_corrupt()?;
+        self.end_lease(id)
+    }
+
+    fn end_lease(&mut self, id: i64) -> Result<(), EtcdError> {
         let keys = self.leases.remove(id).ok_or(EtcdError::LeaseNotFound)?;
+        self.counters.leases_revoked += 1;
         let mut write = self.begin();
         for key in keys {
             self.apply_delete(&KeyRange::One(key), &mut write);
@@ -162,7 +237,9 @@ impl Store {
     }
 
     pub(super) fn lease_keep_alive(&mut self, id: i64, now: DateTime<Utc>) -> Option<i64> {
-        self.leases.keep_alive(id, now)
+        let renewed = self.leases.keep_alive(id, now);
+        self.counters.leases_renewed += u64::from(renewed.is_some());
+        renewed
     }
 
     pub(super) fn lease_status(&self, id: i64, now: DateTime<Utc>) -> Option<LeaseStatus> {
@@ -173,16 +250,91 @@ impl Store {
         self.leases.ids()
     }
 
+    /// The ids of all leases and the TTLs they were granted with.
+    pub(super) fn granted_leases(&self) -> Vec<(i64, i64)> {
+        self.leases.granted()
+    }
+
+    /// The keys that are attached to a lease.
+    pub(super) fn lease_keys(&self, id: i64) -> Vec<Bytes> {
+        self.leases.keys(id)
+    }
+
     /// Revokes the leases that have expired at `now`, in order of expiry.
     pub(super) fn expire(&mut self, now: DateTime<Utc>) {
         while let Some((_, id)) = self.leases.next_expiry().filter(|(due, _)| *due <= now) {
-            let _ = self.lease_revoke(id);
+            let _ = self.end_lease(id);
+            self.counters.leases_expired += 1;
         }
     }
 
     /// The time at which the next lease expires.
     pub(super) fn next_expiry(&self) -> Option<DateTime<Utc>> {
         self.leases.next_expiry().map(|(due, _)| due)
+    }
+
+    pub(super) fn raise_alarm(&mut self, alarm: Alarm) {
+        self.alarms.raise(alarm);
+    }
+
+    /// Removes an alarm and returns whether it was raised.
+    pub(super) fn disarm_alarm(&mut self, alarm: Alarm) -> bool {
+        self.alarms.disarm(alarm)
+    }
+
+    /// The raised alarms of one kind, or all of them.
+    pub(super) fn alarms(&self, kind: Option<AlarmKind>) -> Vec<Alarm> {
+        self.alarms.list(kind)
+    }
+
+    /// Shrinks the database file to the size of the versions in it.
+    pub(super) fn defragment(&mut self) {
+        self.file_size = self.keyspace.bytes();
+    }
+
+    /// The checksum of all keys up to `revision`; 0 is the newest.
+    pub(super) fn hash_keys(&self, revision: i64) -> Result<KeysHash, EtcdError> {
+        if revision > 0 && revision <= self.compact_revision {
+            return Err(EtcdError::Compacted);
+        }
+        if revision > self.revision {
+            return Err(EtcdError::FutureRevision);
+        }
+        let up_to = if revision == 0 { self.revision } else { revision };
+        // A real server that was never compacted reports revision -1.
+        let compact_revision = if self.compact_revision == 0 { -1 } else { self.compact_revision };
+        let hash = hash::hash_up_to(&self.keyspace, up_to, compact_revision);
+        Ok(KeysHash { hash, revision: self.revision, compact_revision })
+    }
+
+    pub(super) fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    pub(super) fn gauges(&self) -> Gauges {
+        let (watchers, watch_streams) = self.watchers.counts();
+        Gauges {
+            keys: self.keyspace.key_count(),
+            revision: self.revision,
+            compact_revision: self.compact_revision,
+            bytes_in_use: self.keyspace.bytes(),
+            file_size: self.file_size,
+            quota: self.quota,
+            watchers,
+            watch_streams,
+        }
+    }
+
+    /// All versions of all keys, oldest first.
+    pub(super) fn versions(&self) -> Vec<Arc<Record>> {
+        let mut versions: Vec<_> = self.keyspace.all_versions().cloned().collect();
+        versions.sort_unstable_by_key(|record| (record.mod_revision, record.sub_revision));
+        versions
+    }
+
+    /// All watchers.
+    pub(super) fn watchers(&self) -> Vec<WatcherStatus> {
+        self.watchers.list()
     }
 
     pub(super) fn watch_open(&mut self) -> WatchReceiver {
@@ -244,9 +396,23 @@ impl Store {
         Ok(())
     }
 
-    /// Checks the quota. Deletes are not subject to it, and compaction frees space.
-    fn check_space(&self) -> Result<(), EtcdError> {
-        if self.keyspace.bytes() < self.quota { Ok(()) } else { Err(EtcdError::NoSpace) }
+    /// Checks the quota, to which deletes are not subject. Raises an alarm when it is reached.
+    fn check_space(&mut self) -> Result<(), EtcdError> {
+        if self.file_size < self.quota {
+            return Ok(());
+        }
+        self.alarms.raise(Alarm { kind: AlarmKind::NoSpace, member: self.member_id });
+        Err(EtcdError::NoSpace)
+    }
+
+    /// Checks the alarms that reject puts and new leases.
+    fn check_alarms(&self) -> Result<(), EtcdError> {
+        if self.alarms.is_raised(AlarmKind::NoSpace) { Err(EtcdError::NoSpace) } else { self.check_corrupt() }
+    }
+
+    /// Checks the alarm that rejects all writes.
+    fn check_corrupt(&self) -> Result<(), EtcdError> {
+        if self.alarms.is_raised(AlarmKind::Corrupt) { Err(EtcdError::Corrupt) } else { Ok(()) }
     }
 
     fn check_put(&self, put: &Put) -> Result<(), EtcdError> {
@@ -273,10 +439,12 @@ impl Store {
         let events: Arc<[Event]> = write.events.into();
         self.revision = write.revision;
         self.history.push(Arc::clone(&events));
+        self.file_size = self.file_size.max(self.keyspace.bytes());
         self.has_notified |= self.watchers.publish(self.revision, &events);
     }
 
     fn apply_put(&mut self, put: &Put, write: &mut WriteTxn) -> PutResponse {
+        self.counters.puts += 1;
         let previous = self.keyspace.latest(&put.key).cloned();
         let value = match (&put.value, &previous) {
             // Copied, so that a small value does not keep the buffer of its request alive.
@@ -297,6 +465,7 @@ impl Store {
                 mod_revision: write.revision,
                 version: previous.version + 1,
                 lease,
+                sub_revision: write.next_sub_revision(),
             },
             None => Record {
                 key: Bytes::copy_from_slice(&put.key),
@@ -305,6 +474,7 @@ impl Store {
                 mod_revision: write.revision,
                 version: 1,
                 lease,
+                sub_revision: write.next_sub_revision(),
             },
         });
         if lease != old_lease {
@@ -317,10 +487,11 @@ impl Store {
     }
 
     fn apply_delete(&mut self, keys: &KeyRange, write: &mut WriteTxn) -> DeleteResponse {
+        self.counters.deletes += 1;
         let previous: Vec<_> = self.keyspace.range(keys).cloned().collect();
         for record in &previous {
             self.leases.detach(record.lease, &record.key);
-            let tombstone = Arc::new(Record::tombstone(record.key.clone(), write.revision));
+            let tombstone = Arc::new(Record::tombstone(record.key.clone(), write.revision, write.next_sub_revision()));
             let event = self.push_version(tombstone, &Some(Arc::clone(record)), write);
             write.events.push(event);
         }

@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 
+use crate::etcd::alarm::{Alarm, AlarmKind};
 use crate::etcd::watch::WatchMessage;
 use crate::etcd::*;
 
@@ -74,7 +75,7 @@ fn count_puts(messages: &[String]) -> usize {
 
 #[test]
 fn each_write_creates_one_revision() {
-    let mut store = Store::new();
+    let mut store = Store::new(1);
     assert_eq!(store.revision(), 1);
     assert_eq!(put(&mut store, "a", "1"), 2);
     assert_eq!(put(&mut store, "b", "1"), 3);
@@ -89,7 +90,7 @@ fn each_write_creates_one_revision() {
 
 #[test]
 fn old_revisions_are_readable_until_compacted() {
-    let mut store = Store::new();
+    let mut store = Store::new(1);
     put(&mut store, "a", "1");
     put(&mut store, "b", "1");
     put(&mut store, "a", "2");
@@ -109,7 +110,7 @@ fn old_revisions_are_readable_until_compacted() {
 #[test]
 fn stepwise_compaction_equals_one_compaction() {
     let filled = || {
-        let mut store = Store::new();
+        let mut store = Store::new(1);
         for round in 0..4 {
             put(&mut store, "a", "x");
             put(&mut store, "b", "y");
@@ -140,7 +141,7 @@ fn stepwise_compaction_equals_one_compaction() {
 
 #[test]
 fn rejected_txn_changes_nothing() {
-    let mut store = Store::new();
+    let mut store = Store::new(1);
     let without_lease = Put { lease: Assign::Set(404), ..Put::new("b", "1") };
     let steps = vec![Operation::Put(Put::new("a", "1")), Operation::Put(without_lease)];
     let rejected = store.txn(&Txn { success: steps, ..Txn::default() });
@@ -150,7 +151,7 @@ fn rejected_txn_changes_nothing() {
 
 #[test]
 fn expired_lease_deletes_its_keys_in_one_revision() {
-    let mut store = Store::new();
+    let mut store = Store::new(1);
     assert_eq!(store.lease_grant(7, 10, START), Ok(10));
     for key in ["c", "a", "b"] {
         put_on_lease(&mut store, key, 7);
@@ -170,7 +171,7 @@ fn expired_lease_deletes_its_keys_in_one_revision() {
 
 #[test]
 fn lease_ttl_has_a_minimum_and_a_maximum() {
-    let mut store = Store::new();
+    let mut store = Store::new(1);
     for (id, ttl, granted) in [(1, 1, Ok(2)), (2, -9, Ok(2)), (3, 2, Ok(2)), (4, MAX_TTL, Ok(MAX_TTL))] {
         assert_eq!(store.lease_grant(id, ttl, START), granted);
     }
@@ -180,7 +181,7 @@ fn lease_ttl_has_a_minimum_and_a_maximum() {
 
 #[test]
 fn key_is_attached_to_the_lease_of_its_last_put() {
-    let mut store = Store::new();
+    let mut store = Store::new(1);
     for id in [1, 2] {
         store.lease_grant(id, 60, START).expect("a lease");
     }
@@ -199,7 +200,7 @@ fn key_is_attached_to_the_lease_of_its_last_put() {
 
 #[test]
 fn watchers_receive_the_events_of_their_range() {
-    let mut store = Store::new();
+    let mut store = Store::new(1);
     let ranges = [
         one("a/1"),
         KeyRange::prefix("a/"),
@@ -227,7 +228,7 @@ fn watchers_receive_the_events_of_their_range() {
 
 #[test]
 fn watch_from_the_past_has_no_gaps_or_duplicates() {
-    let mut store = Store::new();
+    let mut store = Store::new(1);
     for _ in 0..3 {
         put(&mut store, "k", "x");
     }
@@ -243,7 +244,7 @@ fn watch_from_the_past_has_no_gaps_or_duplicates() {
 
 #[test]
 fn slow_reader_receives_skipped_events_from_history() {
-    let mut store = Store::new();
+    let mut store = Store::new(1);
     let mut stream = watch(&mut store, one("k"), 0);
     for _ in 0..10_000 {
         put(&mut store, "k", "x");
@@ -265,7 +266,7 @@ fn slow_reader_receives_skipped_events_from_history() {
 
 #[test]
 fn stalled_watchers_catch_up_unless_compacted() {
-    let mut store = Store::new();
+    let mut store = Store::new(1);
     let (mut slow, mut late) = (watch(&mut store, one("slow"), 0), watch(&mut store, one("late"), 0));
     store.watch_stall();
     put(&mut store, "slow", "x");
@@ -281,7 +282,7 @@ fn stalled_watchers_catch_up_unless_compacted() {
 
 #[test]
 fn queued_bytes_are_bounded() {
-    let mut store = Store::new();
+    let mut store = Store::new(1);
     let mut stream = watch(&mut store, one("k"), 0);
     for _ in 0..200 {
         store.put(&Put::new("k", vec![7; 1_000_000])).expect("a put");
@@ -295,7 +296,7 @@ fn queued_bytes_are_bounded() {
 
 #[test]
 fn long_history_is_sent_in_steps() {
-    let mut store = Store::new();
+    let mut store = Store::new(1);
     for _ in 0..3_500 {
         put(&mut store, "k", "x");
     }
@@ -312,8 +313,8 @@ fn long_history_is_sent_in_steps() {
 }
 
 #[test]
-fn full_store_rejects_writes_until_compacted() {
-    let mut store = Store::with_quota(10_000);
+fn full_store_rejects_writes_until_disarmed() {
+    let mut store = Store::with_quota(1, 10_000);
     while store.put(&Put::new("k", vec![7; 1_000])).is_ok() {
         assert!(store.revision() < 20, "the quota is not enforced");
     }
@@ -326,12 +327,29 @@ fn full_store_rejects_writes_until_compacted() {
         .expect("reads are not rejected");
     delete(&mut store, one("k"));
     store.compact(store.revision()).expect("a compaction");
+    assert_eq!(store.put(&Put::new("other", "x")).expect_err("a file that is still large"), EtcdError::NoSpace);
+    store.defragment();
+    assert_eq!(store.put(&Put::new("other", "x")).expect_err("an alarm"), EtcdError::NoSpace);
+    let alarm = Alarm { kind: AlarmKind::NoSpace, member: 1 };
+    assert_eq!(store.alarms(None), [alarm]);
+    assert!(store.disarm_alarm(alarm));
     put(&mut store, "other", "x");
 }
 
 #[test]
+fn corrupt_store_rejects_writes() {
+    let mut store = Store::new(1);
+    put(&mut store, "k", "1");
+    store.raise_alarm(Alarm { kind: AlarmKind::Corrupt, member: 9 });
+    assert_eq!(store.put(&Put::new("k", "2")).expect_err("corrupt"), EtcdError::Corrupt);
+    assert_eq!(store.delete(&Delete { keys: one("k") }).expect_err("corrupt"), EtcdError::Corrupt);
+    assert_eq!(store.compact(2).expect_err("corrupt"), EtcdError::Corrupt);
+    assert_eq!(store.range(&Range::new(one("k"))).expect("reads are not rejected").count, 1);
+}
+
+#[test]
 fn watch_from_the_compacted_revision_has_no_previous_values() {
-    let mut store = Store::new();
+    let mut store = Store::new(1);
     put(&mut store, "k", "1");
     put(&mut store, "k", "2");
     store.compact(3).expect("a compaction");

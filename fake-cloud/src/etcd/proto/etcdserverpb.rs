@@ -388,6 +388,68 @@ pub(crate) struct MemberListResponse {
     pub(crate) members: Vec<Member>,
 }
 
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct MemberAddRequest {
+    #[prost(string, repeated, tag = "1")]
+    pub(crate) peer_urls: Vec<String>,
+    #[prost(bool, tag = "2")]
+    pub(crate) is_learner: bool,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct MemberAddResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) member: Option<Member>,
+    #[prost(message, repeated, tag = "3")]
+    pub(crate) members: Vec<Member>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct MemberRemoveRequest {
+    #[prost(uint64, tag = "1")]
+    pub(crate) id: u64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct MemberRemoveResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) members: Vec<Member>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct MemberUpdateRequest {
+    #[prost(uint64, tag = "1")]
+    pub(crate) id: u64,
+    #[prost(string, repeated, tag = "2")]
+    pub(crate) peer_urls: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct MemberUpdateResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) members: Vec<Member>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct MemberPromoteRequest {
+    #[prost(uint64, tag = "1")]
+    pub(crate) id: u64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct MemberPromoteResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) members: Vec<Member>,
+}
+
 // service Maintenance
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -452,6 +514,58 @@ pub(crate) struct DefragmentResponse {
     pub(crate) header: Option<ResponseHeader>,
 }
 
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct HashRequest {}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct HashResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
+    #[prost(uint32, tag = "2")]
+    pub(crate) hash: u32,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct HashKvRequest {
+    #[prost(int64, tag = "1")]
+    pub(crate) revision: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct HashKvResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
+    #[prost(uint32, tag = "2")]
+    pub(crate) hash: u32,
+    #[prost(int64, tag = "3")]
+    pub(crate) compact_revision: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct SnapshotRequest {}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct SnapshotResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
+    #[prost(uint64, tag = "2")]
+    pub(crate) remaining_bytes: u64,
+    #[prost(bytes = "bytes", tag = "3")]
+    pub(crate) blob: Bytes,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct MoveLeaderRequest {
+    #[prost(uint64, tag = "1")]
+    pub(crate) target_id: u64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct MoveLeaderResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
+}
+
 // service Auth
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -481,4 +595,216 @@ pub(crate) struct AuthStatusResponse {
     pub(crate) enabled: bool,
     #[prost(uint64, tag = "3")]
     pub(crate) auth_revision: u64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct AuthEnableRequest {}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct AuthEnableResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct AuthDisableRequest {}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct AuthDisableResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct UserAddOptions {
+    #[prost(bool, tag = "1")]
+    pub(crate) no_password: bool,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct AuthUserAddRequest {
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+    #[prost(string, tag = "2")]
+    pub(crate) password: String,
+    #[prost(message, optional, tag = "3")]
+    pub(crate) options: Option<UserAddOptions>,
+    #[prost(string, tag = "4")]
+    pub(crate) hashed_password: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct AuthUserAddResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct AuthUserGetRequest {
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct AuthUserGetResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
+    #[prost(string, repeated, tag = "2")]
+    pub(crate) roles: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct AuthUserDeleteRequest {
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct AuthUserDeleteResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct AuthUserChangePasswordRequest {
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+    #[prost(string, tag = "2")]
+    pub(crate) password: String,
+    #[prost(string, tag = "3")]
+    pub(crate) hashed_password: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct AuthUserChangePasswordResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct AuthUserGrantRoleRequest {
+    #[prost(string, tag = "1")]
+    pub(crate) user: String,
+    #[prost(string, tag = "2")]
+    pub(crate) role: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct AuthUserGrantRoleResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct AuthUserRevokeRoleRequest {
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+    #[prost(string, tag = "2")]
+    pub(crate) role: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct AuthUserRevokeRoleResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct AuthUserListRequest {}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct AuthUserListResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
+    #[prost(string, repeated, tag = "2")]
+    pub(crate) users: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Permission {
+    #[prost(int32, tag = "1")]
+    pub(crate) kind: i32,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub(crate) key: Bytes,
+    #[prost(bytes = "bytes", tag = "3")]
+    pub(crate) range_end: Bytes,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct AuthRoleAddRequest {
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct AuthRoleAddResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct AuthRoleGetRequest {
+    #[prost(string, tag = "1")]
+    pub(crate) role: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct AuthRoleGetResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) perm: Vec<Permission>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct AuthRoleListRequest {}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct AuthRoleListResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
+    #[prost(string, repeated, tag = "2")]
+    pub(crate) roles: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct AuthRoleDeleteRequest {
+    #[prost(string, tag = "1")]
+    pub(crate) role: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct AuthRoleDeleteResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct AuthRoleGrantPermissionRequest {
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) perm: Option<Permission>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct AuthRoleGrantPermissionResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct AuthRoleRevokePermissionRequest {
+    #[prost(string, tag = "1")]
+    pub(crate) role: String,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub(crate) key: Bytes,
+    #[prost(bytes = "bytes", tag = "3")]
+    pub(crate) range_end: Bytes,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct AuthRoleRevokePermissionResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
 }

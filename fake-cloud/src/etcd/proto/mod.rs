@@ -3,10 +3,13 @@
 //! Declared by hand rather than generated: byte fields share the buffer they were decoded from, and only the messages
 //! of implemented calls are needed. Names and field numbers are etcd's.
 
+pub(super) mod backend;
 pub(super) mod concurrency;
 pub(super) mod etcdserverpb;
 
 use bytes::Bytes;
+
+use super::mvcc::Record;
 
 // package mvccpb
 
@@ -24,6 +27,20 @@ pub(crate) struct KeyValue {
     pub(crate) value: Bytes,
     #[prost(int64, tag = "6")]
     pub(crate) lease: i64,
+}
+
+/// Key and value are shared, not copied.
+impl From<&Record> for KeyValue {
+    fn from(record: &Record) -> Self {
+        Self {
+            key: record.key.clone(),
+            create_revision: record.create_revision,
+            mod_revision: record.mod_revision,
+            version: record.version,
+            value: record.value.clone(),
+            lease: record.lease,
+        }
+    }
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

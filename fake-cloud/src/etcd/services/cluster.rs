@@ -1,61 +1,86 @@
-//! The services `etcdserverpb.Cluster`, `etcdserverpb.Maintenance` and `etcdserverpb.Auth`: a healthy cluster of one
-//! member, without authentication.
+//! The service `etcdserverpb.Cluster`: this server leads, and added members are listed but have no process.
 
 use tonic::Status;
 
-use super::super::VERSION;
-use super::super::error::EtcdError;
+use super::super::members::{Member, Role};
 use super::super::proto::etcdserverpb as pb;
-use super::{Context, RAFT_TERM};
+use super::super::store::Caller;
+use super::Context;
 
-/// Size in bytes of the smallest database file of real etcd.
-const DATABASE_SIZE: i64 = 20_480;
-
-/// Lists this server as the only member. As in real etcd, the header has no revision.
 pub(super) fn member_list(context: &Context) -> pb::MemberListResponse {
-    let url = format!("http://{}", context.address);
-    let member = pb::Member {
+    pb::MemberListResponse { header: context.header(0), members: members(context) }
+}
+
+pub(super) fn member_add(
+    context: &Context,
+    caller: &Caller,
+    request: &pb::MemberAddRequest,
+) -> Result<pb::MemberAddResponse, Status> {
+    context.store.with_auth(caller, |auth, user| auth.permit_admin(user))?;
+    let role = if request.is_learner { Role::Learner } else { Role::Voter };
+    let (id, own) = (context.store.random_id(), own_peer_urls(context));
+    let added = context.store.with_members(|members| members.add(&own, id, &request.peer_urls, role))?;
+    let (header, members) = (context.header(0), members(context));
+    Ok(pb::MemberAddResponse { header, member: Some(message(&added)), members })
+}
+
+pub(super) fn member_remove(
+    context: &Context,
+    caller: &Caller,
+    request: &pb::MemberRemoveRequest,
+) -> Result<pb::MemberRemoveResponse, Status> {
+    context.store.with_auth(caller, |auth, user| auth.permit_admin(user))?;
+    context.store.with_members(|members| members.remove(context.store.member_id(), request.id))?;
+    Ok(pb::MemberRemoveResponse { header: context.header(0), members: members(context) })
+}
+
+pub(super) fn member_update(
+    context: &Context,
+    caller: &Caller,
+    request: &pb::MemberUpdateRequest,
+) -> Result<pb::MemberUpdateResponse, Status> {
+    context.store.with_auth(caller, |auth, user| auth.permit_admin(user))?;
+    let (own_id, own) = (context.store.member_id(), own_peer_urls(context));
+    context.store.with_members(|members| members.update(own_id, &own, request.id, &request.peer_urls))?;
+    Ok(pb::MemberUpdateResponse { header: context.header(0), members: members(context) })
+}
+
+pub(super) fn member_promote(
+    context: &Context,
+    caller: &Caller,
+    request: &pb::MemberPromoteRequest,
+) -> Result<pb::MemberPromoteResponse, Status> {
+    context.store.with_auth(caller, |auth, user| auth.permit_admin(user))?;
+    context.store.with_members(|members| members.promote(context.store.member_id(), request.id))?;
+    Ok(pb::MemberPromoteResponse { header: context.header(0), members: members(context) })
+}
+
+/// All members, in order of their ids. As in real etcd, the headers of this service have no revision.
+fn members(context: &Context) -> Vec<pb::Member> {
+    let own = pb::Member {
         id: context.store.member_id(),
         name: "default".to_owned(),
-        peer_urls: vec![url.clone()],
-        client_urls: vec![url],
+        peer_urls: own_peer_urls(context),
+        client_urls: vec![context.url()],
         is_learner: false,
     };
-    pb::MemberListResponse { header: context.header(0), members: vec![member] }
+    let mut members = context.store.with_members(|members| members.others().iter().map(message).collect::<Vec<_>>());
+    members.push(own);
+    members.sort_by_key(|member| member.id);
+    members
 }
 
-pub(super) fn status(context: &Context) -> pb::StatusResponse {
-    let revision = context.store.revision();
-    // A new server writes four Raft entries before the first request.
-    let raft_index = u64::try_from(revision).unwrap_or(0) + 3;
-    pb::StatusResponse {
-        header: context.header(revision),
-        version: VERSION.to_owned(),
-        db_size: DATABASE_SIZE,
-        leader: context.store.member_id(),
-        raft_index,
-        raft_term: RAFT_TERM,
-        raft_applied_index: raft_index,
-        errors: Vec::new(),
-        db_size_in_use: DATABASE_SIZE,
-        is_learner: false,
+fn own_peer_urls(context: &Context) -> Vec<String> {
+    let changed = context.store.with_members(|members| members.own_peer_urls().map(<[String]>::to_vec));
+    changed.unwrap_or_else(|| vec![context.url()])
+}
+
+fn message(member: &Member) -> pb::Member {
+    pb::Member {
+        id: member.id,
+        name: String::new(),
+        peer_urls: member.peer_urls.clone(),
+        client_urls: Vec::new(),
+        is_learner: member.is_learner,
     }
-}
-
-pub(super) fn alarm(context: &Context) -> pb::AlarmResponse {
-    pb::AlarmResponse { header: context.header(context.store.revision()), alarms: Vec::new() }
-}
-
-/// Does nothing. As in real etcd, the response has no header.
-pub(super) fn defragment() -> pb::DefragmentResponse {
-    pb::DefragmentResponse { header: None }
-}
-
-/// Rejects every login, because authentication is not enabled.
-pub(super) fn authenticate() -> Result<pb::AuthenticateResponse, Status> {
-    Err(EtcdError::AuthNotEnabled.into())
-}
-
-pub(super) fn auth_status(context: &Context) -> pb::AuthStatusResponse {
-    pb::AuthStatusResponse { header: context.header(context.store.revision()), enabled: false, auth_revision: 1 }
 }

@@ -2,9 +2,10 @@
 
 use std::pin::Pin;
 
+use bytes::Bytes;
 use futures_util::stream::Stream;
 use http::{HeaderValue, Request, Response};
-use hyper::body::Incoming;
+use http_body::Body as HttpBody;
 use prost::Message;
 use tonic::body::Body;
 use tonic::server::Grpc;
@@ -38,24 +39,62 @@ impl From<EtcdError> for Status {
             | EtcdError::LeaseProvided
             | EtcdError::TooManyOperations
             | EtcdError::DuplicateKey
-            | EtcdError::RequestTooLarge => Code::InvalidArgument,
+            | EtcdError::RequestTooLarge
+            | EtcdError::UserEmpty
+            | EtcdError::RoleEmpty
+            | EtcdError::AuthFailed
+            | EtcdError::PermissionNotGiven
+            | EtcdError::InvalidAuthManagement
+            | EtcdError::BadMemberUrls => Code::InvalidArgument,
             EtcdError::Compacted | EtcdError::FutureRevision | EtcdError::LeaseTooLong => Code::OutOfRange,
-            EtcdError::LeaseNotFound => Code::NotFound,
+            EtcdError::LeaseNotFound | EtcdError::MemberNotFound => Code::NotFound,
             EtcdError::NoSpace => Code::ResourceExhausted,
-            EtcdError::LeaseExists | EtcdError::AuthNotEnabled => Code::FailedPrecondition,
-            EtcdError::NoLeader | EtcdError::NotLeader | EtcdError::SessionExpired => Code::Unknown,
+            EtcdError::Corrupt => Code::DataLoss,
+            EtcdError::PermissionDenied => Code::PermissionDenied,
+            EtcdError::InvalidToken => Code::Unauthenticated,
+            EtcdError::LeaseExists
+            | EtcdError::AuthNotEnabled
+            | EtcdError::RootUserMissing
+            | EtcdError::RootRoleMissing
+            | EtcdError::UserExists
+            | EtcdError::UserNotFound
+            | EtcdError::RoleExists
+            | EtcdError::RoleNotFound
+            | EtcdError::RoleNotGranted
+            | EtcdError::PermissionNotGranted
+            | EtcdError::PeerUrlExists
+            | EtcdError::MemberNotLearner
+            | EtcdError::LearnerNotReady
+            | EtcdError::TooManyLearners
+            | EtcdError::BadTransferee => Code::FailedPrecondition,
+            EtcdError::NoLeader
+            | EtcdError::NotLeader
+            | EtcdError::SessionExpired
+            | EtcdError::NotEnoughStartedMembers
+            | EtcdError::TransferTimeout
+            | EtcdError::PasswordForPasswordless => Code::Unknown,
             EtcdError::Unavailable | EtcdError::Stopped => Code::Unavailable,
         };
         Self::new(code, error.to_string())
     }
 }
 
+/// The body of a request: from a connection, or from the JSON gateway.
+pub(in super::super) trait RequestBody:
+    HttpBody<Data = Bytes, Error: Into<BoxError> + Send> + Send + 'static
+{
+}
+
+impl<B: HttpBody<Data = Bytes, Error: Into<BoxError> + Send> + Send + 'static> RequestBody for B {}
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
 /// A running call. Boxed for each kind of call, because one future for all of them would be as large as the largest.
 pub(super) type Call<'a> = Pin<Box<dyn Future<Output = Response<Body>> + Send + 'a>>;
 
 /// Runs a call with one request and one response.
 pub(super) fn unary<'a, Req, Resp, F>(
-    request: Request<Incoming>,
+    request: Request<impl RequestBody>,
     mut handler: impl FnMut(Req) -> F + Send + 'a,
 ) -> Call<'a>
 where
@@ -76,7 +115,7 @@ where
 
 /// Runs a call with one request and a stream of responses.
 pub(super) fn server_streaming<'a, Req, Resp, S>(
-    request: Request<Incoming>,
+    request: Request<impl RequestBody>,
     mut handler: impl FnMut(Req) -> S + Send + 'a,
 ) -> Call<'a>
 where
@@ -97,7 +136,7 @@ where
 
 /// Runs a call with a stream of requests and a stream of responses.
 pub(super) fn streaming<'a, Req, Resp, S>(
-    request: Request<Incoming>,
+    request: Request<impl RequestBody>,
     mut handler: impl FnMut(Streaming<Req>) -> S + Send + 'a,
 ) -> Call<'a>
 where

@@ -4,32 +4,48 @@ use bytes::Bytes;
 use prost::Message;
 use tonic::Status;
 
+use super::super::auth::Access;
 use super::super::error::EtcdError;
 use super::super::key_range::KeyRange;
+use super::super::proto::KeyValue;
 use super::super::proto::etcdserverpb::{
     self as pb, CompareTargetUnion, RequestOpUnion, ResponseHeader, ResponseOpUnion,
 };
 use super::super::range::{Detail, Order, Range, RangeResponse, SortBy};
+use super::super::store::Caller;
 use super::super::txn::{
     Assign, Compare, Delete, DeleteResponse, MAX_OPERATIONS, Operand, Operation, OperationResponse, Put, PutResponse,
     Relation, Txn, TxnResponse,
 };
-use super::{Context, key_value};
+use super::Context;
 
 /// The largest Raft entry in bytes that a server with default settings accepts.
 const MAX_ENTRY: usize = 1024 * 1024 * 3 / 2;
 /// Bytes that a Raft entry adds to its request.
 const ENTRY_OVERHEAD: usize = 18;
 
-pub(super) fn range(context: &Context, request: &pb::RangeRequest) -> Result<pb::RangeResponse, Status> {
+pub(super) fn range(
+    context: &Context,
+    caller: &Caller,
+    request: &pb::RangeRequest,
+) -> Result<pb::RangeResponse, Status> {
+    if request.key.is_empty() {
+        return Err(EtcdError::EmptyKey.into());
+    }
+    context.store.permit(caller, &[Access::read(&request.key, &request.range_end)])?;
     let response = context.store.range(&decode_range(request))?;
     let header = context.header(response.revision);
     Ok(range_response(header, &response, request))
 }
 
-pub(super) async fn put(context: &Context, request: &pb::PutRequest) -> Result<pb::PutResponse, Status> {
+pub(super) async fn put(
+    context: &Context,
+    caller: &Caller,
+    request: &pb::PutRequest,
+) -> Result<pb::PutResponse, Status> {
     validate_put(request)?;
     validate_size(request)?;
+    permit_put(context, caller, request)?;
     let put = decode_put(request);
     let response = context.store.write(|store| store.put(&put)).await?;
     let header = context.header(response.revision);
@@ -38,17 +54,25 @@ pub(super) async fn put(context: &Context, request: &pb::PutRequest) -> Result<p
 
 pub(super) async fn delete_range(
     context: &Context,
+    caller: &Caller,
     request: &pb::DeleteRangeRequest,
 ) -> Result<pb::DeleteRangeResponse, Status> {
     let delete = decode_delete(request);
     delete.validate()?;
     validate_size(request)?;
+    let write = Access::write(&request.key, &request.range_end);
+    let read = request.prev_kv.then_some(Access::read(&request.key, &request.range_end));
+    context.store.permit(caller, &[Some(write), read].into_iter().flatten().collect::<Vec<_>>())?;
     let response = context.store.write(|store| store.delete(&delete)).await?;
     let header = context.header(response.revision);
     Ok(delete_response(header, &response, request))
 }
 
-pub(super) async fn txn(context: &Context, request: &pb::TxnRequest) -> Result<pb::TxnResponse, Status> {
+pub(super) async fn txn(
+    context: &Context,
+    caller: &Caller,
+    request: &pb::TxnRequest,
+) -> Result<pb::TxnResponse, Status> {
     validate_txn(request, MAX_OPERATIONS)?;
     let txn = decode_txn(request)?;
     txn.validate()?;
@@ -56,14 +80,53 @@ pub(super) async fn txn(context: &Context, request: &pb::TxnRequest) -> Result<p
     if txn.may_write() {
         validate_size(request)?;
     }
+    if context.store.checks(caller) {
+        context.store.permit(caller, &txn_accesses(request))?;
+    }
     let response = context.store.write(|store| store.txn(&txn)).await?;
     let header = context.header(response.revision);
     Ok(txn_response(header, &response, request))
 }
 
-pub(super) fn compact(context: &Context, request: &pb::CompactionRequest) -> Result<pb::CompactionResponse, Status> {
+pub(super) fn compact(
+    context: &Context,
+    caller: &Caller,
+    request: &pb::CompactionRequest,
+) -> Result<pb::CompactionResponse, Status> {
+    context.store.permit(caller, &[])?;
     let revision = context.store.compact(request.revision)?;
     Ok(pb::CompactionResponse { header: context.header(revision) })
+}
+
+/// Checks the permissions for a put. Besides the key, all keys that share its lease must be writable: a caller who may
+/// not revoke a lease may not attach keys to it.
+fn permit_put(context: &Context, caller: &Caller, request: &pb::PutRequest) -> Result<(), EtcdError> {
+    if !context.store.checks(caller) {
+        return Ok(());
+    }
+    let shared = context.store.with(|store, _| store.lease_keys(request.lease));
+    let mut accesses = vec![Access::write(&request.key, &[])];
+    accesses.extend(shared.iter().map(|key| Access::write(key, &[])));
+    accesses.extend(request.prev_kv.then_some(Access::read(&request.key, &[])));
+    context.store.permit(caller, &accesses)
+}
+
+/// The permissions that a transaction needs, in both branches. As in real etcd, nested transactions are not checked.
+fn txn_accesses(request: &pb::TxnRequest) -> Vec<Access<'_>> {
+    let mut accesses: Vec<_> =
+        request.compare.iter().map(|compare| Access::read(&compare.key, &compare.range_end)).collect();
+    for operation in request.success.iter().chain(&request.failure) {
+        match &operation.request {
+            Some(RequestOpUnion::Range(range)) => accesses.push(Access::read(&range.key, &range.range_end)),
+            Some(RequestOpUnion::Put(put)) => accesses.push(Access::write(&put.key, &[])),
+            Some(RequestOpUnion::DeleteRange(delete)) => {
+                accesses.extend(delete.prev_kv.then_some(Access::read(&delete.key, &delete.range_end)));
+                accesses.push(Access::write(&delete.key, &delete.range_end));
+            }
+            Some(RequestOpUnion::Txn(_)) | None => {}
+        }
+    }
+    accesses
 }
 
 fn validate_size(request: &impl Message) -> Result<(), EtcdError> {
@@ -188,7 +251,7 @@ fn range_response(
     response: &RangeResponse,
     request: &pb::RangeRequest,
 ) -> pb::RangeResponse {
-    let mut kvs: Vec<_> = response.records.iter().map(|record| key_value(record)).collect();
+    let mut kvs: Vec<_> = response.records.iter().map(|record| KeyValue::from(&**record)).collect();
     if request.keys_only {
         kvs.iter_mut().for_each(|kv| kv.value = Bytes::new());
     }
@@ -197,7 +260,7 @@ fn range_response(
 
 fn put_response(header: Option<ResponseHeader>, response: &PutResponse, request: &pb::PutRequest) -> pb::PutResponse {
     let previous = response.previous.as_ref().filter(|_| request.prev_kv);
-    pb::PutResponse { header, prev_kv: previous.map(|record| key_value(record)) }
+    pb::PutResponse { header, prev_kv: previous.map(|record| KeyValue::from(&**record)) }
 }
 
 fn delete_response(
@@ -209,7 +272,7 @@ fn delete_response(
     pb::DeleteRangeResponse {
         header,
         deleted: i64::try_from(response.previous.len()).unwrap_or(i64::MAX),
-        prev_kvs: previous.map(|record| key_value(record)).collect(),
+        prev_kvs: previous.map(|record| KeyValue::from(&**record)).collect(),
     }
 }
 

@@ -3,12 +3,19 @@
 use futures_util::stream::{self, Stream};
 use tonic::{Status, Streaming};
 
+use super::super::auth::Access;
 use super::super::error::EtcdError;
 use super::super::proto::etcdserverpb as pb;
+use super::super::store::Caller;
 use super::Context;
 use super::grpc::convert_size_error;
 
-pub(super) fn grant(context: &Context, request: &pb::LeaseGrantRequest) -> Result<pb::LeaseGrantResponse, Status> {
+pub(super) fn grant(
+    context: &Context,
+    caller: &Caller,
+    request: &pb::LeaseGrantRequest,
+) -> Result<pb::LeaseGrantResponse, Status> {
+    context.store.permit(caller, &[])?;
     let (id, ttl) = context.store.lease_grant(request.id, request.ttl)?;
     let header = context.header(context.store.revision());
     Ok(pb::LeaseGrantResponse { header, id, ttl, error: String::new() })
@@ -16,8 +23,13 @@ pub(super) fn grant(context: &Context, request: &pb::LeaseGrantRequest) -> Resul
 
 pub(super) async fn revoke(
     context: &Context,
+    caller: &Caller,
     request: pb::LeaseRevokeRequest,
 ) -> Result<pb::LeaseRevokeResponse, Status> {
+    if context.store.checks(caller) {
+        let keys = context.store.with(|store, _| store.lease_keys(request.id));
+        context.store.permit(caller, &keys.iter().map(|key| Access::write(key, &[])).collect::<Vec<_>>())?;
+    }
     let revision = context.store.write(|store| store.lease_revoke(request.id).map(|()| store.revision())).await?;
     Ok(pb::LeaseRevokeResponse { header: context.header(revision) })
 }

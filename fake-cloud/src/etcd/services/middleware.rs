@@ -11,7 +11,7 @@ use crate::request_log::RequestOutcome;
 use crate::service::Service;
 
 /// The paths of all implemented calls.
-const CALLS: [&str; 24] = [
+const CALLS: [&str; 47] = [
     "/etcdserverpb.KV/Range",
     "/etcdserverpb.KV/Put",
     "/etcdserverpb.KV/DeleteRange",
@@ -24,11 +24,34 @@ const CALLS: [&str; 24] = [
     "/etcdserverpb.Lease/LeaseTimeToLive",
     "/etcdserverpb.Lease/LeaseLeases",
     "/etcdserverpb.Cluster/MemberList",
+    "/etcdserverpb.Cluster/MemberAdd",
+    "/etcdserverpb.Cluster/MemberRemove",
+    "/etcdserverpb.Cluster/MemberUpdate",
+    "/etcdserverpb.Cluster/MemberPromote",
     "/etcdserverpb.Maintenance/Status",
     "/etcdserverpb.Maintenance/Alarm",
     "/etcdserverpb.Maintenance/Defragment",
+    "/etcdserverpb.Maintenance/Hash",
+    "/etcdserverpb.Maintenance/HashKV",
+    "/etcdserverpb.Maintenance/Snapshot",
+    "/etcdserverpb.Maintenance/MoveLeader",
     "/etcdserverpb.Auth/Authenticate",
     "/etcdserverpb.Auth/AuthStatus",
+    "/etcdserverpb.Auth/AuthEnable",
+    "/etcdserverpb.Auth/AuthDisable",
+    "/etcdserverpb.Auth/UserAdd",
+    "/etcdserverpb.Auth/UserGet",
+    "/etcdserverpb.Auth/UserList",
+    "/etcdserverpb.Auth/UserDelete",
+    "/etcdserverpb.Auth/UserChangePassword",
+    "/etcdserverpb.Auth/UserGrantRole",
+    "/etcdserverpb.Auth/UserRevokeRole",
+    "/etcdserverpb.Auth/RoleAdd",
+    "/etcdserverpb.Auth/RoleGet",
+    "/etcdserverpb.Auth/RoleList",
+    "/etcdserverpb.Auth/RoleDelete",
+    "/etcdserverpb.Auth/RoleGrantPermission",
+    "/etcdserverpb.Auth/RoleRevokePermission",
     "/v3electionpb.Election/Campaign",
     "/v3electionpb.Election/Proclaim",
     "/v3electionpb.Election/Leader",
@@ -37,6 +60,11 @@ const CALLS: [&str; 24] = [
     "/v3lockpb.Lock/Lock",
     "/v3lockpb.Lock/Unlock",
 ];
+
+/// Returns the names of all operations.
+pub(crate) fn operations() -> impl Iterator<Item = &'static str> {
+    CALLS.into_iter().filter_map(|call| call.rsplit('/').next())
+}
 
 /// Describes a call before its request is decoded.
 pub(super) fn request_info(path: &str) -> RequestInfo<'static> {

@@ -10,15 +10,16 @@ use futures_util::stream::{self, Stream};
 use prost::Message;
 use tonic::{Status, Streaming};
 
+use super::super::auth::Access;
 use super::super::error::EtcdError;
 use super::super::key_range::KeyRange;
 use super::super::mvcc;
-use super::super::proto::Event;
 use super::super::proto::etcdserverpb::{self as pb, WatchRequestUnion};
-use super::super::store::WatchStream;
+use super::super::proto::{Event, KeyValue};
+use super::super::store::{Caller, WatchStream};
 use super::super::watch::{EventFilters, EventFormat, WatchMessage, WatchRequest};
+use super::Context;
 use super::grpc::{MAX_MESSAGE, convert_size_error};
-use super::{Context, key_value};
 use crate::clock::Clock;
 
 /// Interval of progress notifications for idle watchers that requested them.
@@ -27,10 +28,12 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(600);
 /// Serves one watch stream, on which the client creates and cancels any number of watchers.
 pub(super) fn watch(
     context: &Context,
+    caller: &Caller,
     requests: Streaming<pb::WatchRequest>,
 ) -> impl Stream<Item = Result<pb::WatchResponse, Status>> + use<> {
     let watch = Watch {
         context: context.clone(),
+        caller: caller.clone(),
         requests: Some(requests),
         stream: context.store.watch(),
         responses: VecDeque::new(),
@@ -41,6 +44,7 @@ pub(super) fn watch(
 
 struct Watch {
     context: Context,
+    caller: Caller,
     /// `None` once the client has closed its side of the stream.
     requests: Option<Streaming<pb::WatchRequest>>,
     stream: WatchStream,
@@ -92,6 +96,9 @@ impl Watch {
     fn create(&mut self, create: &pb::WatchCreateRequest) {
         // An empty key stands for the smallest one.
         let key = if create.key.is_empty() { Bytes::from_static(&[0]) } else { create.key.clone() };
+        if self.context.store.permit(&self.caller, &[Access::read(&key, &create.range_end)]).is_err() {
+            return self.deny(create.watch_id);
+        }
         self.stream.create(&WatchRequest {
             keys: KeyRange::new(key, create.range_end.clone()),
             start_revision: create.start_revision,
@@ -103,6 +110,18 @@ impl Watch {
         if create.progress_notify && self.progress_due.is_none() {
             self.schedule_progress();
         }
+    }
+
+    /// Reports that the caller may not read the keys. Real etcd reports an invalid token in the same way.
+    fn deny(&mut self, watch_id: i64) {
+        self.responses.push_back(pb::WatchResponse {
+            header: self.context.header(self.context.store.revision()),
+            watch_id,
+            created: true,
+            canceled: true,
+            cancel_reason: "rpc error: code = PermissionDenied desc = etcdserver: permission denied".to_owned(),
+            ..pb::WatchResponse::default()
+        });
     }
 
     fn schedule_progress(&mut self) {
@@ -161,8 +180,8 @@ async fn sleep_until(clock: &Clock, due: Option<DateTime<Utc>>) {
 fn encode_event(event: &mvcc::Event, format: EventFormat) -> Event {
     Event {
         r#type: i32::from(event.is_delete()),
-        kv: Some(key_value(&event.record)),
-        prev_kv: event.previous.as_ref().filter(|_| format.prev_kv).map(|record| key_value(record)),
+        kv: Some(KeyValue::from(&*event.record)),
+        prev_kv: event.previous.as_ref().filter(|_| format.prev_kv).map(|record| KeyValue::from(&**record)),
     }
 }
 
@@ -191,7 +210,6 @@ fn fragments(mut response: pb::WatchResponse) -> Vec<pb::WatchResponse> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::proto::KeyValue;
     use super::*;
 
     #[test]

@@ -109,6 +109,17 @@ struct Watcher {
     is_unsynced: bool,
 }
 
+/// A watcher, as an operator sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct WatcherStatus {
+    /// Number of the stream that it belongs to.
+    pub(crate) stream: u64,
+    /// The keys that it watches.
+    pub(crate) keys: KeyRange,
+    /// The first revision that was not sent yet.
+    pub(crate) next_revision: i64,
+}
+
 /// Watchers that receive the same events, because they watch the same keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Group<'a> {
@@ -245,6 +256,23 @@ impl Watchers {
             self.deliver_to_group(group, revision, &selected);
         }
         is_watched
+    }
+
+    /// All watchers, ordered by their stream.
+    pub(super) fn list(&self) -> Vec<WatcherStatus> {
+        let listed = self.watchers.values().map(|watcher| WatcherStatus {
+            stream: watcher.stream,
+            keys: watcher.keys.clone(),
+            next_revision: watcher.min_revision,
+        });
+        let mut listed: Vec<_> = listed.collect();
+        listed.sort_by_key(|watcher| (watcher.stream, watcher.next_revision));
+        listed
+    }
+
+    /// Numbers of watchers and of streams.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        (self.watchers.len(), self.streams.len())
     }
 
     /// Stops the delivery of events until [`resume`](Self::resume).

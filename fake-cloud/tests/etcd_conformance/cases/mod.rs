@@ -1,8 +1,11 @@
 //! The cases of the conformance suite.
 
+mod auth;
 mod elections;
+mod gateway;
 mod kv;
 mod leases;
+mod maintenance;
 mod members;
 mod random;
 mod ranges;
@@ -94,4 +97,20 @@ pub(crate) const CASES: &[(&str, Case)] = &cases![
     members::authentication_is_disabled,
     members::health_and_version_over_http,
     members::unimplemented_calls,
+    auth::users_and_roles,
+    auth::permissions_of_a_user,
+    auth::leases_and_watches_of_a_user,
+    auth::administration_needs_the_role_root,
+    auth::logins_and_tokens,
+    maintenance::hash_of_the_keys,
+    maintenance::hash_of_the_database,
+    maintenance::alarms,
+    maintenance::second_client_sees_the_alarm,
+    maintenance::learner_is_added_and_removed,
+    maintenance::snapshot_ends_with_its_checksum,
+    gateway::json_of_keys,
+    gateway::json_of_leases,
+    gateway::json_of_users,
+    gateway::json_of_the_server,
+    gateway::json_watch_streams_events,
 ];
