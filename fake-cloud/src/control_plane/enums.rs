@@ -1,6 +1,7 @@
 //! Enumerations of the control plane and their parsing.
 
 use super::error::ApiError;
+use crate::suggest::did_you_mean;
 
 /// Worker statuses, as stored.
 pub const STATUSES: [&str; 11] = [
@@ -71,11 +72,10 @@ pub(super) fn status_from_instance_state(state: &str) -> &'static str {
 }
 
 fn parse_enum(field: &str, lower: &str, text: &str, accepted: &[&'static str]) -> Result<&'static str, ApiError> {
-    accepted
-        .iter()
-        .copied()
-        .find(|candidate| *candidate == lower)
-        .ok_or_else(|| ApiError::invalid(field, &text.into(), &accepted.join(", ")))
+    accepted.iter().copied().find(|candidate| *candidate == lower).ok_or_else(|| {
+        let hint = did_you_mean(lower, accepted.iter().copied());
+        ApiError::invalid(field, &text.into(), &format!("{}{hint}", accepted.join(", ")))
+    })
 }
 
 #[cfg(test)]

@@ -22,6 +22,15 @@ pub enum ApiError {
         /// Requested id or name.
         id: String,
     },
+    /// No object or field has this name, but one has a similar name.
+    Mistyped {
+        /// Kind of the name, such as `worker` or `field`.
+        kind: &'static str,
+        /// The unknown name.
+        id: String,
+        /// The similar id or name.
+        similar: String,
+    },
     /// No endpoint has this path.
     NoSuchPath(String),
     /// The path does not support this method.
@@ -58,6 +67,13 @@ pub enum ApiError {
         /// Description of the accepted values.
         accepted: String,
     },
+    /// This generation of the control plane lacks the operation.
+    NotSupported {
+        /// Operation, such as `cancel a drain`.
+        action: &'static str,
+        /// The way to the same effect on this generation.
+        instead: &'static str,
+    },
     /// The body exceeds the size limit.
     TooLarge {
         /// Maximum size in bytes.
@@ -86,7 +102,9 @@ impl ApiError {
             Self::MethodNotAllowed(_) => 405,
             Self::VersionConflict { .. } | Self::WrongState { .. } | Self::Exists { .. } => 409,
             Self::TooLarge { .. } => 413,
-            Self::Invalid { .. } => 422,
+            Self::Mistyped { kind, .. } if !matches!(kind.as_bytes(), b"field") => 404,
+            Self::Invalid { .. } | Self::Mistyped { .. } => 422,
+            Self::NotSupported { .. } => 501,
         }
     }
 
@@ -101,7 +119,8 @@ impl ApiError {
             Self::WrongState { .. } => "wrong_state",
             Self::Exists { .. } => "already_exists",
             Self::TooLarge { .. } => "body_too_large",
-            Self::Invalid { .. } => "invalid_input",
+            Self::Invalid { .. } | Self::Mistyped { .. } => "invalid_input",
+            Self::NotSupported { .. } => "not_supported",
         }
     }
 
@@ -114,6 +133,7 @@ impl ApiError {
             "version_conflict" | "wrong_state" | "already_exists" => 409,
             "body_too_large" => 413,
             "invalid_input" => 422,
+            "not_supported" => 501,
             _ => return None,
         })
     }
@@ -125,7 +145,9 @@ impl ApiError {
         body.insert("detail".into(), self.to_string().into());
         let facts = match self {
             Self::Unauthorized | Self::NoSuchPath(_) | Self::MethodNotAllowed(_) => json!({}),
-            Self::NotFound { kind, id } | Self::Exists { kind, id } => json!({"kind": kind, "id": truncate(id)}),
+            Self::NotFound { kind, id } | Self::Mistyped { kind, id, .. } | Self::Exists { kind, id } => {
+                json!({"kind": kind, "id": truncate(id)})
+            }
             Self::VersionConflict { expected, current } => {
                 json!({"expected_version": expected, "current_version": current})
             }
@@ -133,6 +155,7 @@ impl ApiError {
                 json!({"action": action, "current_state": current, "accepted": accepted})
             }
             Self::Invalid { field, value, accepted } => json!({"field": field, "value": value, "accepted": accepted}),
+            Self::NotSupported { action, instead } => json!({"action": action, "instead": instead}),
             Self::TooLarge { limit } => json!({"limit_bytes": limit}),
         };
         if let Value::Object(facts) = facts {
@@ -147,7 +170,12 @@ impl fmt::Display for ApiError {
         match self {
             Self::Unauthorized => f.write_str("header `X-API-Key` is missing or wrong"),
             Self::NotFound { kind, id } => write!(f, "no {kind} with id or name {:?}", truncate(id)),
-            Self::NoSuchPath(path) => write!(f, "no endpoint at {:?}; see openapi/control-plane.yaml", truncate(path)),
+            Self::Mistyped { kind, id, similar } => {
+                write!(f, "unknown {kind} {:?}; did you mean '{similar}'?", truncate(id))
+            }
+            Self::NoSuchPath(path) => {
+                write!(f, "no endpoint at {:?}; see openapi/control-plane-extended.yaml", truncate(path))
+            }
             Self::MethodNotAllowed(method) => write!(f, "method {method} is not served at this path"),
             Self::VersionConflict { expected, current } => write!(
                 f,
@@ -159,6 +187,9 @@ impl fmt::Display for ApiError {
             Self::Exists { kind, id } => write!(f, "a {kind} with id or name {:?} exists already", truncate(id)),
             Self::Invalid { field, value, accepted } => {
                 write!(f, "field `{field}` is {value}; accepted: {accepted}")
+            }
+            Self::NotSupported { action, instead } => {
+                write!(f, "the control plane of the generation 'original' cannot {action}; {instead}")
             }
             Self::TooLarge { limit } => write!(f, "the body is larger than {limit} bytes"),
         }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::settings::{Generation, Settings};
 use super::worker::Worker;
 
 /// Receiver of mirrored changes. Called in the order of the changes while the records are locked, so an implementation
@@ -37,32 +38,56 @@ impl EtcdMirror for NoMirror {
     fn delete(&self, _key: &str) {}
 }
 
-/// Keys and values of one worker; empty once it is terminated. Only listed fields are mirrored: no secrets, and no
-/// metrics, so that a report does not wake the watchers.
-pub(super) fn worker_keys(prefix: &str, worker: &Worker) -> BTreeMap<String, String> {
+/// Keys and values of one worker. Only listed fields are mirrored: no metrics, so that a report does not wake the
+/// watchers, and no secrets except the token of a license operation on the original server.
+///
+/// The keys of a terminated worker are deleted; the original server keeps its capacity.
+pub(super) fn worker_keys(settings: &Settings, worker: &Worker) -> BTreeMap<String, String> {
     let mut keys = BTreeMap::new();
-    if worker.status() == "terminated" {
-        return keys;
-    }
-    let id = worker.id();
+    let (prefix, id) = (&settings.etcd_prefix, worker.id());
     let part = |name: &str| format!("{prefix}/workers/{id}/{name}");
-    keys.insert(part("state"), worker.status().to_owned());
-    if let Some(desired) = worker.desired() {
-        keys.insert(part("desired_state"), desired.to_owned());
-    }
-    if let Some(Value::Object(license)) = worker.get("license") {
-        keys.insert(part("license"), select_fields(license, &["operation_in_progress", "pending_operation", "status"]));
+    let generation = settings.generation;
+    let is_terminated = worker.status() == "terminated";
+    if is_terminated && generation != Generation::Original {
+        return keys;
     }
     let capacity = select_fields(worker.fields(), &["allocated_capacity", "declared_capacity"]);
     if capacity != "{}" {
         keys.insert(part("capacity"), capacity);
     }
+    if is_terminated {
+        return keys;
+    }
+    keys.insert(part("state"), worker.status().to_owned());
+    if let Some(desired) = worker.desired() {
+        keys.insert(part("desired_state"), desired.to_owned());
+    }
+    if let Some(license) = worker.get("license").and_then(|license| license_value(license, generation)) {
+        keys.insert(part("license"), license);
+    }
     let ports = select_fields(worker.fields(), &["allocated_port_count", "available_port_count"]);
     if ports != "{}" {
         keys.insert(part("ports"), ports);
     }
-    keys.insert(format!("/workers/{id}"), summary(worker));
+    if generation != Generation::Original {
+        keys.insert(format!("/workers/{id}"), summary(worker));
+    }
     keys
+}
+
+/// Value of the license key: the state of the license, or the pending operation on the original server.
+fn license_value(license: &Value, generation: Generation) -> Option<String> {
+    let fields = license.as_object()?;
+    match generation {
+        Generation::Extended => Some(select_fields(fields, &["operation_in_progress", "pending_operation", "status"])),
+        Generation::Original => {
+            let operation = fields.get("pending_operation").filter(|operation| !operation.is_null())?;
+            let token = fields.get("pending_token").cloned().unwrap_or_default();
+            let reregister = fields.get("reregister").cloned().unwrap_or(Value::Bool(false));
+            let members = [("operation", operation), ("token", &token), ("reregister", &reregister)];
+            Some(object(members.into_iter()))
+        }
+    }
 }
 
 fn summary(worker: &Worker) -> String {
@@ -77,13 +102,18 @@ fn summary(worker: &Worker) -> String {
 }
 
 /// Keys and values of one session; empty once it has ended.
-pub(super) fn session_keys(prefix: &str, session: &Map<String, Value>) -> BTreeMap<String, String> {
+pub(super) fn session_keys(settings: &Settings, session: &Map<String, Value>) -> BTreeMap<String, String> {
+    let prefix = &settings.etcd_prefix;
+    let word = |status: &str| match settings.generation {
+        Generation::Extended => status.to_owned(),
+        Generation::Original => status.to_ascii_uppercase(),
+    };
     let text = |field: &str| session.get(field).and_then(Value::as_str);
     match (text("id"), text("status")) {
         (Some(id), Some(status)) if !super::enums::FINAL_SESSION_STATES.contains(&status) => {
-            let mut keys = BTreeMap::from([(format!("{prefix}/sessions/{id}/state"), status.to_owned())]);
+            let mut keys = BTreeMap::from([(format!("{prefix}/sessions/{id}/state"), word(status))]);
             if let Some(desired) = text("desired_status") {
-                keys.insert(format!("{prefix}/sessions/{id}/desired_state"), desired.to_owned());
+                keys.insert(format!("{prefix}/sessions/{id}/desired_state"), word(desired));
             }
             keys
         }

@@ -10,7 +10,6 @@ use super::error::ApiError;
 use super::input::Input;
 use super::records::{Records, State};
 use super::reports::declared_capacity;
-use super::settings::{ReimportPolicy, Supported};
 use super::worker::Worker;
 
 /// Filter of a worker listing.
@@ -29,7 +28,7 @@ pub struct WorkerFilter {
 impl Records {
     /// Workers that match a filter, ordered by id.
     pub fn workers(&self, filter: &WorkerFilter) -> Vec<Arc<Worker>> {
-        let excludes = self.settings().dialect.exclude_statuses == Supported::Yes;
+        let excludes = self.settings().generation.is_extended();
         let passes = |worker: &Worker| {
             let status = worker.status();
             let wanted = filter.statuses.is_empty() || filter.statuses.contains(&status);
@@ -46,9 +45,9 @@ impl Records {
     /// # Errors
     /// 409 if the id is in use, 422 for an invalid field.
     pub fn create_worker(&self, input: Input) -> Result<Arc<Worker>, ApiError> {
-        let dialect = self.settings().dialect;
+        let generation = self.settings().generation;
         self.write(|state, now| {
-            let worker = Worker::from_input(input, state.ids.new_id(), now, dialect)?;
+            let worker = Worker::from_input(input, state.ids.new_id(), now, generation)?;
             if state.workers.contains_key(worker.id()) {
                 return Err(ApiError::Exists { kind: "worker", id: worker.id().to_owned() });
             }
@@ -62,7 +61,7 @@ impl Records {
     /// # Errors
     /// 422 without an id.
     pub fn insert_raw(&self, fields: Map<String, Value>) -> Result<Arc<Worker>, ApiError> {
-        let worker = Worker::from_raw(fields, self.settings().dialect)?;
+        let worker = Worker::from_raw(fields, self.settings().generation)?;
         Ok(self.write(|state, _| self.put_worker(state, worker)))
     }
 
@@ -76,7 +75,7 @@ impl Records {
         let reason = input.text("reason")?.unwrap_or("scale_up").to_owned();
         let region = input.text("aws_region")?.unwrap_or("us-east-1").to_owned();
         let worker_name = input.text("name")?.map(str::to_owned);
-        let dialect = self.settings().dialect;
+        let generation = self.settings().generation;
         self.write(|state, now| {
             let judged = match state.templates.get(&name) {
                 None => Err(ApiError::NotFound { kind: "worker template", id: name.clone() }),
@@ -101,15 +100,14 @@ impl Records {
                 "instance_type": template.get("instance_type"), "desired_status": "running", "origin": "scale_up",
                 "declared_capacity": declared_capacity(&template),
             });
-            let worker = Worker::from_input(Input::from_value(fields)?, id.clone(), now, dialect)?;
+            let worker = Worker::from_input(Input::from_value(fields)?, id.clone(), now, generation)?;
             audit(state, "scale_up_accepted", Some(&id));
             state.add_event("cml_worker.created.v1", Some(&id), json!({"status": "pending"}), now);
             Ok(self.put_worker(state, worker))
         })
     }
 
-    /// Imports discovered instances. Unknown ones become workers; known ones are overwritten or kept, depending on the
-    /// dialect.
+    /// Imports discovered instances. Unknown ones become workers; known ones are overwritten.
     ///
     /// # Errors
     /// 422 for an invalid entry; in this case nothing is imported.
@@ -130,7 +128,7 @@ impl Records {
             for instance in found {
                 if let Some(worker) = known.get(&instance.id).cloned() {
                     let outcome = json!({"instance_id": instance.id, "worker_id": worker.id()});
-                    if self.settings().dialect.reimport == ReimportPolicy::Leave || worker.status() == "terminated" {
+                    if worker.status() == "terminated" {
                         skipped.push(with_reason(outcome, "already known"));
                     } else {
                         let mut rewritten = (*worker).clone();
@@ -139,7 +137,7 @@ impl Records {
                             skipped.push(with_reason(outcome, "already up to date"));
                         } else {
                             self.touch(&mut rewritten, now);
-                            self.put_worker(state, rewritten);
+                            self.put_imported(state, rewritten);
                             updated.push(outcome);
                         }
                     }
@@ -152,12 +150,12 @@ impl Records {
                     "ec2_instance_id": instance.id, "launched_at": instance.launch_time,
                 });
                 let created = Input::from_value(fields)
-                    .and_then(|fields| Worker::from_input(fields, id.clone(), now, self.settings().dialect));
+                    .and_then(|fields| Worker::from_input(fields, id.clone(), now, self.settings().generation));
                 let Ok(mut worker) = created else { continue };
                 instance.describe(&mut worker);
                 state.add_event("cml_worker.imported.v1", Some(&id), json!({"ec2_instance_id": instance.id}), now);
                 imported.push(json!({"instance_id": instance.id, "worker_id": id}));
-                known.insert(instance.id.clone(), self.put_worker(state, worker));
+                known.insert(instance.id.clone(), self.put_imported(state, worker));
             }
             json!({
                 "total_found": list.len(), "total_imported": imported.len(), "total_skipped": skipped.len(),

@@ -122,7 +122,7 @@ impl Records {
 }
 
 impl Draft<'_> {
-    fn set_last_activity(&mut self, at: DateTime<Utc>, event: &Value) -> bool {
+    pub(super) fn set_last_activity(&mut self, at: DateTime<Utc>, event: &Value) -> bool {
         if self.worker.time("last_activity_at").is_some_and(|known| known >= at) {
             return false;
         }
@@ -143,7 +143,7 @@ impl Draft<'_> {
     }
 }
 
-fn idle_state(worker: &Worker, rules: IdleRules, now: DateTime<Utc>) -> IdleState {
+pub(super) fn idle_state(worker: &Worker, rules: IdleRules, now: DateTime<Utc>) -> IdleState {
     let last = ["last_activity_at", "last_resumed_at", "created_at"].iter().find_map(|field| worker.time(field));
     let quiet = last.map(|last| now - last);
     let is_idle = quiet.is_some_and(|quiet| quiet >= delta(rules.timeout));
@@ -163,7 +163,7 @@ fn delta(duration: std::time::Duration) -> TimeDelta {
 }
 
 /// Latest event that counts as user activity.
-fn latest_activity(events: &[Value]) -> Result<Option<(DateTime<Utc>, Value)>, ApiError> {
+pub(super) fn latest_activity(events: &[Value]) -> Result<Option<(DateTime<Utc>, Value)>, ApiError> {
     let mut latest: Option<(DateTime<Utc>, Value)> = None;
     for (index, event) in events.iter().enumerate() {
         let item = Input::from_list_item("raw_telemetry_events", index, event.clone())?;

@@ -70,6 +70,11 @@ impl Input {
         self.fields.get(field)
     }
 
+    /// All fields.
+    pub fn fields(&self) -> &Map<String, Value> {
+        &self.fields
+    }
+
     /// All fields, unchecked.
     pub fn into_fields(self) -> Map<String, Value> {
         self.fields

@@ -43,7 +43,7 @@ impl LicenseOperation {
 impl Records {
     /// Moves a license operation to its next step.
     ///
-    /// *Request* stores the operation (and the token) in the record. *Start* marks it as sent. *Complete* makes the
+    /// *Request* stores the operation (and the token) in the record; `reregister` asks to replace a registration. *Start* marks it as sent. *Complete* makes the
     /// pending token the current one, or removes it. *Fail* clears the operation and the pending token. All steps
     /// except *request* are idempotent.
     ///
@@ -66,13 +66,14 @@ impl Records {
                 _ => Value::Null,
             };
             let error = input.text("error")?.or(input.text("error_message")?).map(str::to_owned);
+            let reregister = step == LicenseStep::Request && input.boolean("reregister")?;
             let license = draft.worker.object_mut("license");
             let pending = license.get("pending_operation").and_then(Value::as_str);
             if let Some(other) = pending.filter(|pending| *pending != operation.name() && step != LicenseStep::Request)
             {
                 let current = format!("{other} pending");
                 return Err(ApiError::WrongState {
-                    action: "go on with the licence",
+                    action: "go on with the license",
                     current,
                     accepted: operation.name().into(),
                 });
@@ -82,6 +83,9 @@ impl Records {
                     license.insert("pending_operation".into(), operation.name().into());
                     license.insert("pending_token".into(), token);
                     license.insert("operation_in_progress".into(), false.into());
+                    if reregister {
+                        license.insert("reregister".into(), true.into());
+                    }
                 }
                 LicenseStep::Start => drop(license.insert("operation_in_progress".into(), true.into())),
                 LicenseStep::Complete => {
@@ -103,6 +107,7 @@ impl Records {
                 license.insert("pending_token".into(), Value::Null);
                 license.insert("pending_operation".into(), Value::Null);
                 license.insert("operation_in_progress".into(), false.into());
+                license.remove("reregister");
             }
             draft.add_event(event(operation, step), json!({"operation": operation.name()}));
             Ok(())

@@ -8,7 +8,7 @@ use super::enums;
 use super::error::ApiError;
 use super::input::{Input, format_time};
 use super::records::{ChangeKind, Draft, Records};
-use super::settings::Supported;
+use super::settings::Generation;
 use super::worker::{self, LIFECYCLE_FIELDS, Worker};
 
 /// Fields that a status write copies unchanged.
@@ -72,7 +72,7 @@ impl Records {
             for (field, value) in input.into_fields().into_iter().filter(|(field, _)| !own.contains(&field.as_str())) {
                 draft.worker.set(&field, value);
             }
-            draft.worker.normalize_lifecycle_fields(draft.settings.dialect.lifecycle_fields);
+            draft.worker.normalize_lifecycle_fields(draft.settings.generation);
             Ok(())
         });
         Ok(edited?.0)
@@ -114,7 +114,7 @@ impl Records {
             let sessions = draft.sessions().filter(|(_, status)| status == "running").count();
             draft.set_status("draining", Some(reason));
             draft.set_desired_status(Some("stopped"))?;
-            if draft.settings.dialect.lifecycle_fields == Supported::Yes {
+            if draft.settings.generation.is_extended() {
                 draft.worker.set("drain_started_at", format_time(draft.now));
             }
             draft.audit("drain_accepted", reason, requested_by);
@@ -130,7 +130,8 @@ impl Records {
     /// Cancels a drain: status and desired status become running.
     ///
     /// # Errors
-    /// 404 for an unknown worker, 409 for a version conflict or unless the worker is draining.
+    /// 404 for an unknown worker, 409 for a version conflict or unless the worker is draining, 501 on the original server,
+    /// which cannot cancel a drain.
     pub fn cancel_drain(
         &self,
         id: &str,
@@ -139,13 +140,16 @@ impl Records {
         cancelled_by: &str,
     ) -> Result<Arc<Worker>, ApiError> {
         let cancelled = self.change(id, expected, |draft| {
+            if !draft.settings.generation.is_extended() {
+                let instead = "set the desired status to running: the worker then leaves the drain";
+                return Err(ApiError::NotSupported { action: "cancel a drain", instead });
+            }
             if draft.worker.status() != "draining" {
                 return Err(wrong_state("cancel the drain", &draft.worker, "draining"));
             }
             draft.set_status("running", Some(reason));
             draft.set_desired_status(Some("running"))?;
-            let notes = draft.settings.dialect.lifecycle_fields;
-            draft.worker.set_lifecycle_field("drain_started_at", Value::Null, notes);
+            draft.worker.set("drain_started_at", Value::Null);
             draft.add_event("cml_worker.drain.cancelled.v1", json!({"cancelled_by": cancelled_by, "reason": reason}));
             Ok(())
         });
@@ -196,7 +200,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    fn mark_terminated(&mut self, reason: Option<&str>, terminated_by: Option<&str>) {
+    pub(super) fn mark_terminated(&mut self, reason: Option<&str>, terminated_by: Option<&str>) {
         self.worker.set("terminated_at", format_time(self.now));
         self.worker.set("terminated_by", terminated_by);
         self.worker.set("terminated_reason", reason);
@@ -206,7 +210,7 @@ impl Draft<'_> {
     /// Copies all fields of a status write except the status.
     fn copy_fields(&mut self, input: &Input) -> Result<(), ApiError> {
         worker::check(input)?;
-        let supported = self.settings.dialect.lifecycle_fields;
+        let generation = self.settings.generation;
         for field in COPIED_FIELDS {
             if let Some(value) = input.raw(field) {
                 self.worker.set(field, value.clone());
@@ -230,22 +234,22 @@ impl Draft<'_> {
             self.worker.set(&field, value);
         }
         if let Some(metadata) = input.object("metadata")? {
-            self.apply_metadata(metadata, supported);
+            self.apply_metadata(metadata, generation);
         }
-        if supported == Supported::Yes {
+        if generation.is_extended() {
             for field in LIFECYCLE_FIELDS {
                 if let Some(value) = input.raw(field) {
                     self.worker.set(field, value.clone());
                 }
             }
         }
-        self.worker.normalize_lifecycle_fields(supported);
+        self.worker.normalize_lifecycle_fields(generation);
         Ok(())
     }
 
-    fn apply_metadata(&mut self, metadata: &Map<String, Value>, supported: Supported) {
+    fn apply_metadata(&mut self, metadata: &Map<String, Value>, generation: Generation) {
         self.worker.merge_metadata(metadata);
-        if supported == Supported::Yes {
+        if generation.is_extended() {
             // A null in `metadata` clears the field in both places.
             for field in LIFECYCLE_FIELDS.into_iter().filter(|field| metadata.get(*field).is_some_and(Value::is_null)) {
                 self.worker.set(field, Value::Null);

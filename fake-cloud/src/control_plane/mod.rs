@@ -1,7 +1,8 @@
 //! Fake control plane: the HTTP service that owns the worker records.
 //!
 //! [`Records`] is the store and enforces every rule. [`http`] decodes requests, calls it and encodes the responses. The
-//! contract is `openapi/control-plane.yaml`. Every change is format_time to an [`EtcdMirror`], so that clients can watch it.
+//! contract of each [`Generation`] is in `openapi`: `control-plane-original.yaml`, the default, and
+//! `control-plane-extended.yaml`. Every change is put into an [`EtcdMirror`], so that clients can watch it.
 //!
 //! ```
 //! use fake_cloud::{Clock, Pace};
@@ -15,6 +16,7 @@
 //! # Ok::<(), fake_cloud::control_plane::ApiError>(())
 //! ```
 
+mod console;
 mod enums;
 mod error;
 mod etcd_mirror;
@@ -24,6 +26,7 @@ mod idle;
 mod input;
 mod license;
 mod lifecycle;
+mod original;
 mod records;
 mod reports;
 mod sessions;
@@ -45,5 +48,5 @@ pub use lifecycle::Termination;
 pub use records::{Object, Records};
 pub use reports::ReportKind;
 pub use sessions::SessionFilter;
-pub use settings::{ApiVersion, AutoPause, Dialect, IdleRules, ReimportPolicy, Settings, Supported};
+pub use settings::{AutoPause, Generation, IdleRules, Settings};
 pub use worker::{LIFECYCLE_FIELDS, Worker};

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::error::ApiError;
 use super::etcd_mirror::{self, EtcdMirror, NoMirror};
 use super::input::format_time;
-use super::settings::{Settings, Supported};
+use super::settings::{Generation, Settings};
 use super::settings_and_audit::default_templates;
 use super::worker::Worker;
 use crate::clock::Clock;
@@ -144,9 +144,9 @@ impl Records {
     /// Resets all records to the initial state and deletes the mirrored keys.
     pub fn reset(&self) {
         self.write(|state, now| {
-            let prefix = &self.inner.settings.etcd_prefix;
-            let workers = state.workers.values().map(|worker| etcd_mirror::worker_keys(prefix, worker));
-            let sessions = state.sessions.values().map(|session| etcd_mirror::session_keys(prefix, session));
+            let settings = &self.inner.settings;
+            let workers = state.workers.values().map(|worker| etcd_mirror::worker_keys(settings, worker));
+            let sessions = state.sessions.values().map(|session| etcd_mirror::session_keys(settings, session));
             for key in workers.chain(sessions).flat_map(BTreeMap::into_keys) {
                 self.inner.mirror.delete(&key);
             }
@@ -199,18 +199,20 @@ impl Records {
     /// Rejects a change of an outdated version. A server without versions accepts every change.
     pub(super) fn check_version(&self, worker: &Worker, expected: Option<u64>) -> Result<(), ApiError> {
         let current = worker.version();
-        match (self.inner.settings.dialect.versions, expected) {
-            (Supported::Yes, Some(expected)) if expected != current => {
-                Err(ApiError::VersionConflict { expected, current })
-            }
-            (Supported::Yes | Supported::No, _) => Ok(()),
+        match expected.filter(|_| self.inner.settings.generation.is_extended()) {
+            Some(expected) if expected != current => Err(ApiError::VersionConflict { expected, current }),
+            Some(_) | None => Ok(()),
         }
     }
 
     /// Sets the time of the last change.
     pub(super) fn touch(&self, worker: &mut Worker, now: DateTime<Utc>) {
-        if self.inner.settings.dialect.versions == Supported::Yes {
+        if self.inner.settings.generation.is_extended() {
             worker.set("version", worker.version() + 1);
+        }
+        if self.inner.settings.generation == Generation::Original {
+            // Shown, but no request is conditional on it.
+            worker.increment("state_version");
         }
         worker.set("updated_at", format_time(now));
     }
@@ -218,26 +220,43 @@ impl Records {
     /// Stores a worker and mirrors it.
     pub(super) fn put_worker(&self, state: &mut State, worker: Worker) -> Arc<Worker> {
         let worker = Arc::new(worker);
-        let prefix = &self.inner.settings.etcd_prefix;
+        let settings = &self.inner.settings;
         let before = state.workers.insert(worker.id().to_owned(), Arc::clone(&worker));
-        let before = before.map(|before| etcd_mirror::worker_keys(prefix, &before)).unwrap_or_default();
-        etcd_mirror::mirror(&*self.inner.mirror, &before, &etcd_mirror::worker_keys(prefix, &worker));
+        let before = before.map(|before| etcd_mirror::worker_keys(settings, &before)).unwrap_or_default();
+        etcd_mirror::mirror(&*self.inner.mirror, &before, &etcd_mirror::worker_keys(settings, &worker));
         worker
+    }
+
+    /// Stores an imported worker. The original server does not mirror an import.
+    pub(super) fn put_imported(&self, state: &mut State, worker: Worker) -> Arc<Worker> {
+        match self.inner.settings.generation {
+            Generation::Extended => self.put_worker(state, worker),
+            Generation::Original => {
+                let worker = Arc::new(worker);
+                state.workers.insert(worker.id().to_owned(), Arc::clone(&worker));
+                worker
+            }
+        }
+    }
+
+    /// Deletes a key of a worker that a client has written to etcd.
+    pub(super) fn delete_key(&self, worker: &str, name: &str) {
+        self.inner.mirror.delete(&format!("{}/workers/{worker}/{name}", self.inner.settings.etcd_prefix));
     }
 
     /// Stores a session with the time of the change, and mirrors it.
     pub(super) fn put_session(&self, state: &mut State, mut session: Map<String, Value>, now: DateTime<Utc>) -> Object {
-        if self.inner.settings.dialect.versions == Supported::Yes {
+        if self.inner.settings.generation.is_extended() {
             let version = session.get("version").and_then(Value::as_u64).unwrap_or(0);
             session.insert("version".into(), (version + 1).into());
         }
         session.insert("updated_at".into(), format_time(now));
         let session = Arc::new(session);
         let id = session.get("id").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let prefix = &self.inner.settings.etcd_prefix;
+        let settings = &self.inner.settings;
         let before = state.sessions.insert(id, Arc::clone(&session));
-        let before = before.map(|before| etcd_mirror::session_keys(prefix, &before)).unwrap_or_default();
-        etcd_mirror::mirror(&*self.inner.mirror, &before, &etcd_mirror::session_keys(prefix, &session));
+        let before = before.map(|before| etcd_mirror::session_keys(settings, &before)).unwrap_or_default();
+        etcd_mirror::mirror(&*self.inner.mirror, &before, &etcd_mirror::session_keys(settings, &session));
         session
     }
 }

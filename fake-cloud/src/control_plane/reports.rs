@@ -10,8 +10,17 @@ use super::records::{ChangeKind, Records};
 use super::worker::Worker;
 
 /// Instance fields that are format_time together; omitted ones become null.
-const EC2_DETAILS: [&str; 7] =
-    ["public_ip", "private_ip", "instance_type", "ami_id", "ami_name", "aws_tags", "ec2_instance_state_detail"];
+const EC2_DETAILS: [&str; 9] = [
+    "public_ip",
+    "private_ip",
+    "instance_type",
+    "ami_id",
+    "ami_name",
+    "ami_description",
+    "ami_creation_date",
+    "aws_tags",
+    "ec2_instance_state_detail",
+];
 
 /// Kind of report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

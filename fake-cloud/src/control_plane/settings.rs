@@ -1,15 +1,15 @@
-//! Settings of a control plane: its dialect, idle rules and etcd prefix.
+//! Settings of a control plane: its generation, idle rules and etcd prefix.
 
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// Settings of [`Records`](super::Records).
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Differences from the current API.
-    pub dialect: Dialect,
+    /// Generation whose endpoints, responses, errors and etcd keys the server has.
+    pub generation: Generation,
     /// Idle timeout and auto-pause.
     pub idle: IdleRules,
     /// Prefix of the mirrored etcd keys.
@@ -20,89 +20,47 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { dialect: Dialect::default(), idle: IdleRules::default(), etcd_prefix: "/lcm".to_owned(), seed: 0 }
+        Self { generation: Generation::default(), idle: IdleRules::default(), etcd_prefix: "/lcm".to_owned(), seed: 0 }
     }
 }
 
-/// Differences between deployed servers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Dialect {
-    /// Filter `exclude_statuses` of the worker listing.
-    pub exclude_statuses: Supported,
-    /// Lifecycle fields (such as `drain_started_at`) at the top level of a record.
-    pub lifecycle_fields: Supported,
-    /// Effect of a bulk import on known workers.
-    pub reimport: ReimportPolicy,
-    /// Versions of records; without them every write is unconditional.
-    pub versions: Supported,
-    /// Endpoint `POST /workers/{id}/terminate`.
-    pub terminate: Supported,
-}
-
-impl Dialect {
-    /// A server from before the additions: it ignores `exclude_statuses`, keeps lifecycle fields in `metadata` only,
-    /// and has neither versions nor a terminate endpoint.
-    pub const LEGACY: Self = Self {
-        exclude_statuses: Supported::No,
-        lifecycle_fields: Supported::No,
-        reimport: ReimportPolicy::Rewrite,
-        versions: Supported::No,
-        terminate: Supported::No,
-    };
-}
-
-/// Version of the control plane API.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+/// Generation of the control plane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum ApiVersion {
-    /// Supports everything in the OpenAPI document.
+pub enum Generation {
+    /// The deployed server as it is. Its endpoints ignore notes, versions and unknown filters. The contract is
+    /// `openapi/control-plane-original.yaml`.
     #[default]
-    Current,
-    /// Predates the additions: [`Dialect::LEGACY`].
-    Older,
+    Original,
+    /// A server with record versions, notes on the record and everything else in `openapi/control-plane-extended.yaml`.
+    Extended,
 }
 
-impl ApiVersion {
-    /// Differences of this version.
-    pub fn dialect(self) -> Dialect {
-        match self {
-            Self::Current => Dialect::default(),
-            Self::Older => Dialect::LEGACY,
-        }
+impl Settings {
+    /// Returns the default settings for a generation.
+    pub fn for_generation(generation: Generation) -> Self {
+        Self { generation, ..Self::default() }
     }
 }
 
-/// Parses `current` or `older`.
-impl FromStr for ApiVersion {
+impl Generation {
+    /// Whether records have versions, and keep lifecycle fields such as `drain_started_at`.
+    pub(crate) fn is_extended(self) -> bool {
+        self == Self::Extended
+    }
+}
+
+/// Parses `original` or `extended`.
+impl FromStr for Generation {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
-            "current" => Ok(Self::Current),
-            "older" => Ok(Self::Older),
-            other => Err(format!("{other:?} is no generation; accepted: current, older")),
+            "original" => Ok(Self::Original),
+            "extended" => Ok(Self::Extended),
+            other => Err(format!("invalid control plane generation '{other}': expected 'original' or 'extended'")),
         }
     }
-}
-
-/// Whether the server supports a feature. Unsupported parameters are ignored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Supported {
-    /// Supported, as in the current version.
-    #[default]
-    Yes,
-    /// Not supported, as in the older version.
-    No,
-}
-
-/// Effect of a bulk import on a worker whose instance is already known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ReimportPolicy {
-    /// Overwrites its status and addresses with the discovered ones, as deployed servers do.
-    #[default]
-    Rewrite,
-    /// Leaves the record unchanged.
-    Leave,
 }
 
 /// Idle rules of the server.

@@ -33,7 +33,7 @@ fn input(value: Value) -> Input {
 }
 
 fn store() -> (Records, Mirror) {
-    store_with(Settings::default())
+    store_with(Settings::for_generation(Generation::Extended))
 }
 
 fn store_with(settings: Settings) -> (Records, Mirror) {
@@ -178,7 +178,7 @@ fn ec2_details_clear_omitted_fields() {
 }
 
 #[test]
-fn lifecycle_fields_are_stored_as_the_dialect_requires() {
+fn lifecycle_fields_are_stored_at_the_top_level() {
     let body = json!({"launch_generation": 2, "metadata": {"launched_at": "2026-02-06T08:00:00Z"}});
     let (newer, _) = store();
     running(&newer, "w");
@@ -188,25 +188,6 @@ fn lifecycle_fields_are_stored_as_the_dialect_requires() {
     assert_eq!(worker.get("metadata"), Some(&json!({})));
     let cleared = newer.write_status("w", None, &input(json!({"metadata": {"launched_at": null}}))).expect("written");
     assert_eq!(cleared.get("launched_at"), Some(&Value::Null));
-
-    let (older, _) = store_with(Settings { dialect: Dialect::LEGACY, ..Settings::default() });
-    running(&older, "w");
-    let worker = older.write_status("w", None, &input(body)).expect("written");
-    assert!(LIFECYCLE_FIELDS.iter().all(|field| worker.get(field).is_none()), "{worker:?}");
-    assert_eq!(worker.get("metadata"), Some(&json!({"launched_at": "2026-02-06T08:00:00Z"})));
-    let drained = older.drain("w", None, "test", "test").expect("runs");
-    assert!(drained.get("drain_started_at").is_none());
-}
-
-#[test]
-fn older_server_ignores_exclude_statuses() {
-    let filter = WorkerFilter { exclude_statuses: vec!["running"], ..WorkerFilter::default() };
-    let (newer, _) = store();
-    running(&newer, "w");
-    assert!(newer.workers(&filter).is_empty());
-    let (older, _) = store_with(Settings { dialect: Dialect::LEGACY, ..Settings::default() });
-    running(&older, "w");
-    assert_eq!(older.workers(&filter).len(), 1);
 }
 
 #[test]

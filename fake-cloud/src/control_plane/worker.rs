@@ -10,14 +10,14 @@ use serde_json::{Map, Value};
 use super::enums;
 use super::error::ApiError;
 use super::input::{Input, format_time, parse_time};
-use super::settings::{Dialect, Supported};
+use super::settings::Generation;
 
-/// Lifecycle fields of a worker. Current servers store them as fields; older ones in `metadata` only.
+/// Lifecycle fields of a worker, which an extended server stores.
 pub const LIFECYCLE_FIELDS: [&str; 5] =
     ["drain_started_at", "scaled_down_at", "launch_generation", "launched_at", "launch_plan"];
 
 /// Fields that hold a string or null.
-const STRING_FIELDS: [&str; 12] = [
+const STRING_FIELDS: [&str; 14] = [
     "name",
     "ec2_instance_id",
     "aws_instance_id",
@@ -28,6 +28,8 @@ const STRING_FIELDS: [&str; 12] = [
     "template_name",
     "instance_type",
     "ami_name",
+    "ami_description",
+    "ami_creation_date",
     "cml_username",
     "cml_password",
 ];
@@ -45,6 +47,43 @@ const TIME_FIELDS: [&str; 9] = [
     "last_paused_at",
 ];
 
+/// Other fields that the server reads or writes.
+const OTHER_FIELDS: [&str; 27] = [
+    "id",
+    "status",
+    "desired_status",
+    "version",
+    "state_version",
+    "owner_id",
+    "origin",
+    "terminated_by",
+    "terminated_reason",
+    "is_idle_detection_enabled",
+    "metadata",
+    "state_history",
+    "license",
+    "aws_tags",
+    "template_id",
+    "declared_capacity",
+    "session_ids",
+    "service_status",
+    "status_reason",
+    "last_error",
+    "error_message",
+    "metrics",
+    "ended_at",
+    "pause_reason",
+    "paused_by",
+    "idle_timeout",
+    "reported_at",
+];
+
+/// Returns the fields that the server knows.
+pub(super) fn field_names() -> impl Iterator<Item = &'static str> + Clone {
+    let groups: [&'static [&'static str]; 4] = [&STRING_FIELDS, &TIME_FIELDS, &LIFECYCLE_FIELDS, &OTHER_FIELDS];
+    groups.into_iter().flatten().copied()
+}
+
 /// Worker record. Unknown fields are kept.
 #[derive(Clone, PartialEq)]
 pub struct Worker(Fields);
@@ -54,7 +93,12 @@ impl Worker {
     ///
     /// # Errors
     /// [`ApiError::Invalid`] for a known field of the wrong type.
-    pub fn from_input(input: Input, fresh_id: String, now: DateTime<Utc>, dialect: Dialect) -> Result<Self, ApiError> {
+    pub fn from_input(
+        input: Input,
+        fresh_id: String,
+        now: DateTime<Utc>,
+        generation: Generation,
+    ) -> Result<Self, ApiError> {
         check(&input)?;
         let status = match input.text("status")? {
             Some(word) => enums::parse_status("status", word)?,
@@ -62,7 +106,10 @@ impl Worker {
         };
         let desired = match input.text("desired_status")? {
             Some(word) => Value::from(enums::parse_desired_status("desired_status", word)?),
-            None => Value::Null,
+            None => match generation {
+                Generation::Extended => Value::Null,
+                Generation::Original => "running".into(),
+            },
         };
         let id = match input.text("id")? {
             Some(id) if !id.is_empty() && !id.contains('/') => id.to_owned(),
@@ -78,13 +125,13 @@ impl Worker {
         worker.set("id", id);
         worker.set("status", status);
         worker.set("desired_status", desired);
-        worker.init_version(dialect.versions);
+        worker.init_version(generation);
         for field in ["created_at", "updated_at"] {
             if worker.0.get(field).is_none_or(Value::is_null) {
                 worker.set(field, format_time(now));
             }
         }
-        worker.normalize_lifecycle_fields(dialect.lifecycle_fields);
+        worker.normalize_lifecycle_fields(generation);
         Ok(Self(worker.0.shrunk()))
     }
 
@@ -92,20 +139,20 @@ impl Worker {
     ///
     /// # Errors
     /// [`ApiError::Invalid`] without an id.
-    pub fn from_raw(fields: Map<String, Value>, dialect: Dialect) -> Result<Self, ApiError> {
+    pub fn from_raw(fields: Map<String, Value>, generation: Generation) -> Result<Self, ApiError> {
         Input::from_value(fields.clone().into())?.required_text("id", "non-empty text")?;
         let mut worker = Self(fields.into());
-        if dialect.versions == Supported::Yes {
+        if generation.is_extended() {
             worker.0.entry("version").or_insert_with(|| 1.into());
         }
         Ok(worker)
     }
 
     /// The version is set by the server; one without versions has no such field.
-    fn init_version(&mut self, versions: Supported) {
-        match versions {
-            Supported::Yes => self.set("version", 1),
-            Supported::No => drop(self.0.remove("version")),
+    fn init_version(&mut self, generation: Generation) {
+        match generation {
+            Generation::Extended => self.set("version", 1),
+            Generation::Original => drop(self.0.remove("version")),
         }
     }
 
@@ -231,20 +278,12 @@ impl Worker {
         }
     }
 
-    /// Sets one of the [`LIFECYCLE_FIELDS`] where this server stores them. Null clears it.
-    pub fn set_lifecycle_field(&mut self, field: &str, value: Value, supported: Supported) {
-        match supported {
-            Supported::Yes => self.set(field, value),
-            Supported::No => self.merge_metadata(&Map::from_iter([(field.to_owned(), value)])),
-        }
-    }
-
-    /// Moves each lifecycle field to where this server stores it: to the top level, or into `metadata`.
-    pub fn normalize_lifecycle_fields(&mut self, supported: Supported) {
+    /// Moves each lifecycle field from `metadata` to the top level, or drops it if this server does not store it.
+    pub fn normalize_lifecycle_fields(&mut self, generation: Generation) {
         for field in LIFECYCLE_FIELDS {
-            match supported {
-                Supported::No => drop(self.0.remove(field)),
-                Supported::Yes => {
+            match generation {
+                Generation::Original => drop(self.0.remove(field)),
+                Generation::Extended => {
                     let lifted = self.object_mut("metadata").remove(field);
                     if let Some(value) = lifted {
                         self.set(field, value);

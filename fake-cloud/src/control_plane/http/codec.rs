@@ -23,35 +23,30 @@ const ITEM_SIZE: usize = 1536;
 pub struct ApiRequest {
     subject: Option<String>,
     query: Vec<(String, String)>,
-    if_match: Option<u64>,
+    if_match: Option<String>,
     body: Bytes,
 }
 
 impl ApiRequest {
-    /// Decodes path, query and headers. The body is parsed on first use.
+    /// Decodes path and query. The body and `If-Match` are parsed on first use.
     ///
     /// # Errors
-    /// [`ApiError::Invalid`] for an invalid query or `If-Match`.
+    /// [`ApiError::Invalid`] for an invalid query.
     pub fn new(subject: Option<String>, parts: &Parts, body: Bytes) -> Result<Self, ApiError> {
         let query = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri)
             .map_err(|error| ApiError::invalid("(query)", &error.to_string().into(), "name=value pairs in UTF-8"))?;
-        let if_match = match parts.headers.get(IF_MATCH) {
-            None => None,
-            Some(value) => {
-                let text = value.to_str().unwrap_or_default().trim();
-                let version = text.strip_prefix("W/").unwrap_or(text).trim_matches('"').parse().ok();
-                if version.is_none() && text != "*" {
-                    return Err(ApiError::invalid("If-Match", &text.into(), "a version in quotes such as \"3\", or *"));
-                }
-                version
-            }
-        };
+        let if_match = parts.headers.get(IF_MATCH).map(|value| value.to_str().unwrap_or_default().trim().to_owned());
         Ok(Self { subject, query: query.0, if_match, body })
     }
 
     /// Id in the path.
     pub fn subject(&self) -> &str {
         self.subject.as_deref().unwrap_or_default()
+    }
+
+    /// Returns the body as it was sent.
+    pub fn body(&self) -> &[u8] {
+        &self.body
     }
 
     /// Parsed body.
@@ -88,10 +83,18 @@ impl ApiRequest {
     /// Version that the caller expects, from `If-Match` or `expected_version` in the body. `None` is unconditional.
     ///
     /// # Errors
-    /// [`ApiError::Invalid`] if the two disagree.
+    /// [`ApiError::Invalid`] if `If-Match` is no version, or if the two disagree.
     pub fn expected_version(&self, input: &Input) -> Result<Option<u64>, ApiError> {
         let in_body = input.unsigned("expected_version")?;
-        match (self.if_match, in_body) {
+        let header = match self.if_match.as_deref() {
+            None | Some("*") => None,
+            Some(text) => {
+                let version = text.strip_prefix("W/").unwrap_or(text).trim_matches('"').parse::<u64>();
+                let accepted = "a version in quotes such as \"3\", or *";
+                Some(version.map_err(|_| ApiError::invalid("If-Match", &text.into(), accepted))?)
+            }
+        };
+        match (header, in_body) {
             (Some(header), Some(body)) if header != body => {
                 Err(ApiError::invalid("expected_version", &body.into(), &format!("{header}, as `If-Match` says")))
             }

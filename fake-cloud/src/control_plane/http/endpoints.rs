@@ -10,10 +10,10 @@ use crate::control_plane::enums;
 use crate::control_plane::error::ApiError;
 use crate::control_plane::fleet::WorkerFilter;
 use crate::control_plane::license::{LicenseOperation, LicenseStep};
+use crate::control_plane::original::Rejection;
 use crate::control_plane::records::Records;
 use crate::control_plane::reports::ReportKind;
 use crate::control_plane::sessions::SessionFilter;
-use crate::control_plane::settings::{Dialect, Supported};
 
 /// One endpoint of the API.
 #[derive(Debug)]
@@ -26,17 +26,19 @@ pub struct Endpoint {
     pub path: &'static str,
     /// Access control of the endpoint.
     pub access: Access,
-    pub(super) handler: Handler,
+    pub(in crate::control_plane) handler: Handler,
 }
 
-impl Endpoint {
-    /// Whether a server with this dialect has the endpoint.
-    pub fn exists_in(&self, dialect: Dialect) -> bool {
-        self.operation != "terminate_worker" || dialect.terminate == Supported::Yes
-    }
+/// Handler of an endpoint, with the errors of its generation.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::control_plane) enum Handler {
+    /// Errors with a stable code.
+    Extended(ExtendedHandler),
+    /// Errors of the original server.
+    Original(fn(&Records, &ApiRequest) -> Result<ApiResponse, Rejection>),
 }
 
-type Handler = fn(&Records, &ApiRequest) -> EndpointResult;
+type ExtendedHandler = fn(&Records, &ApiRequest) -> EndpointResult;
 type EndpointResult = Result<ApiResponse, ApiError>;
 
 /// HTTP methods in use.
@@ -52,15 +54,15 @@ pub enum Verb {
     Delete,
 }
 
-const fn public(operation: &'static str, verb: Verb, path: &'static str, handler: Handler) -> Endpoint {
-    Endpoint { operation, verb, path, access: Access::Open, handler }
+const fn public(operation: &'static str, verb: Verb, path: &'static str, handler: ExtendedHandler) -> Endpoint {
+    Endpoint { operation, verb, path, access: Access::Open, handler: Handler::Extended(handler) }
 }
 
-const fn authenticated(operation: &'static str, verb: Verb, path: &'static str, handler: Handler) -> Endpoint {
-    Endpoint { operation, verb, path, access: Access::Key, handler }
+const fn authenticated(operation: &'static str, verb: Verb, path: &'static str, handler: ExtendedHandler) -> Endpoint {
+    Endpoint { operation, verb, path, access: Access::Key, handler: Handler::Extended(handler) }
 }
 
-/// All endpoints, in the order of the OpenAPI document.
+/// All endpoints of the generation `extended`, in the order of the OpenAPI document.
 pub const ENDPOINTS: &[Endpoint] = &[
     public("health", Verb::Get, "/health", |_, _| Ok(ApiResponse::json(&json!({"status": "healthy"})))),
     authenticated("list_workers", Verb::Get, "/api/internal/workers", list_workers),
@@ -234,11 +236,7 @@ fn list_workers(records: &Records, request: &ApiRequest) -> EndpointResult {
     };
     let filter = WorkerFilter {
         statuses: statuses("status")?,
-        exclude_statuses: match records.settings().dialect.exclude_statuses {
-            Supported::Yes => statuses("exclude_statuses")?,
-            // A filter that the server does not support is not parsed either.
-            Supported::No => Vec::new(),
-        },
+        exclude_statuses: statuses("exclude_statuses")?,
         aws_region: request.query("aws_region").map(str::to_owned),
         include_terminated: request.query_flag("include_terminated")?,
     };

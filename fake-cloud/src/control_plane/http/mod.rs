@@ -8,6 +8,7 @@ use std::future::Future;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{FromRequestParts, RawPathParams, Request};
+use axum::http::header::LOCATION;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -16,8 +17,13 @@ use tokio::net::TcpListener;
 
 pub use self::codec::{ApiRequest, ApiResponse};
 pub use self::endpoints::{ENDPOINTS, Endpoint, Verb};
+
+pub(in crate::control_plane) use self::endpoints::Handler;
+
 use super::error::ApiError;
+use super::original::{self, Rejection};
 use super::records::Records;
+use super::settings::Generation;
 use crate::body::{self, BodyProblem};
 use crate::http_server::{self, Gate};
 use crate::middleware::{ErrorCode, InjectedError, Middleware, Protocol, RequestInfo};
@@ -52,9 +58,9 @@ pub async fn serve(listener: TcpListener, records: Records, options: Options, sh
 pub fn router(records: Records, options: Options) -> Router {
     let server = Server { records, options };
     let mut router = Router::new();
-    let dialect = server.records.settings().dialect;
-    for endpoint in ENDPOINTS.iter().filter(|endpoint| endpoint.exists_in(dialect)) {
-        let server = server.clone();
+    let generation = server.generation();
+    for endpoint in generation.endpoints() {
+        let (redirecting, server) = (server.clone(), server.clone());
         let filter = match endpoint.verb {
             Verb::Get => MethodFilter::GET,
             Verb::Post => MethodFilter::POST,
@@ -62,6 +68,13 @@ pub fn router(records: Records, options: Options) -> Router {
             Verb::Delete => MethodFilter::DELETE,
         };
         let handler = move |request: Request| async move { server.handle(Some(endpoint), request).await };
+        router = match generation {
+            Generation::Original => {
+                let redirect = move |request: Request| async move { redirecting.redirect(endpoint, request).await };
+                router.route(&toggle_slash(endpoint.path), axum::routing::any(redirect))
+            }
+            Generation::Extended => router.route(&toggle_slash(endpoint.path), on(filter, handler.clone())),
+        };
         router = router.route(endpoint.path, on(filter, handler));
     }
     let (not_found, wrong_method) = (server.clone(), server);
@@ -70,6 +83,21 @@ pub fn router(records: Records, options: Options) -> Router {
             move |request: Request| async move { wrong_method.method_not_allowed(request).await },
         )
         .fallback(move |request: Request| async move { not_found.handle(None, request).await })
+}
+
+impl Generation {
+    /// Endpoints of a server of this generation.
+    pub fn endpoints(self) -> &'static [Endpoint] {
+        match self {
+            Self::Original => original::ENDPOINTS,
+            Self::Extended => ENDPOINTS,
+        }
+    }
+}
+
+/// Adds a slash to the end of a path, or removes it.
+fn toggle_slash(path: &str) -> String {
+    path.strip_suffix('/').map_or_else(|| format!("{path}/"), str::to_owned)
 }
 
 #[derive(Clone)]
@@ -91,7 +119,7 @@ impl Server {
         let mut info = request_info(operation, &parts);
         info.subjects.extend(subject.clone());
         let work = self.dispatch(endpoint, subject, parts, body);
-        self.options.middleware.handle(self.records.clock(), info, &ControlPlaneProtocol, work).await
+        self.respond(info, work).await
     }
 
     async fn dispatch(
@@ -102,30 +130,74 @@ impl Server {
         body: Body,
     ) -> Response {
         let Some(endpoint) = endpoint else {
-            return error_response(&ApiError::NoSuchPath(parts.uri.path().to_owned()));
+            return self.error_response(&ApiError::NoSuchPath(parts.uri.path().to_owned()));
         };
         let key = parts.headers.get("x-api-key").map(|key| key.as_bytes());
         if endpoint.access == Access::Key && key != Some(self.options.api_key.as_bytes()) {
-            return error_response(&ApiError::Unauthorized);
+            return self.unauthorized(key);
         }
         let limit = self.options.max_body_bytes;
         let body = match body::read(body, limit).await {
             Ok(body) => body,
-            Err(BodyProblem::TooLong) => return error_response(&ApiError::TooLarge { limit }),
+            Err(BodyProblem::TooLong) => return self.error_response(&ApiError::TooLarge { limit }),
             Err(BodyProblem::Incomplete) => {
-                return error_response(&ApiError::invalid("(body)", &"incomplete".into(), "a complete body"));
+                return self.error_response(&ApiError::invalid("(body)", &"incomplete".into(), "a complete body"));
             }
         };
-        ApiRequest::new(subject, &parts, body)
-            .and_then(|call| (endpoint.handler)(&self.records, &call))
-            .map_or_else(|error| error_response(&error), IntoResponse::into_response)
+        let call = match ApiRequest::new(subject, &parts, body) {
+            Ok(call) => call,
+            Err(error) => return self.error_response(&error),
+        };
+        match endpoint.handler {
+            Handler::Extended(handle) => {
+                handle(&self.records, &call).map_or_else(|error| error_response(&error), IntoResponse::into_response)
+            }
+            Handler::Original(handle) => handle(&self.records, &call).into_response(),
+        }
+    }
+
+    /// Sends a client to the path with or without a slash at its end.
+    async fn redirect(&self, endpoint: &'static Endpoint, request: Request) -> Response {
+        let (parts, _) = request.into_parts();
+        let info = request_info(endpoint.operation, &parts);
+        let host = parts.headers.get("host").and_then(|host| host.to_str().ok()).unwrap_or_default();
+        let query = parts.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+        let location = format!("http://{host}{}{query}", toggle_slash(parts.uri.path()));
+        let work = async { (StatusCode::TEMPORARY_REDIRECT, [(LOCATION, location)]).into_response() };
+        self.respond(info, work).await
+    }
+
+    async fn respond(&self, info: RequestInfo<'static>, work: impl Future<Output = Response>) -> Response {
+        let protocol = ControlPlaneProtocol { generation: self.generation() };
+        self.options.middleware.handle(self.records.clock(), info, &protocol, work).await
+    }
+
+    fn generation(&self) -> Generation {
+        self.records.settings().generation
+    }
+
+    /// Encodes an error that occurs before a handler runs.
+    fn error_response(&self, error: &ApiError) -> Response {
+        match self.generation() {
+            Generation::Original => Rejection::from(error).into_response(),
+            Generation::Extended => error_response(error),
+        }
+    }
+
+    fn unauthorized(&self, key: Option<&[u8]>) -> Response {
+        match (self.generation(), key) {
+            (Generation::Original, None) => {
+                Rejection::Framework { status: 401, detail: "Missing X-API-Key header".to_owned() }.into_response()
+            }
+            (Generation::Original | Generation::Extended, _) => self.error_response(&ApiError::Unauthorized),
+        }
     }
 
     async fn method_not_allowed(&self, request: Request) -> Response {
         let (parts, _) = request.into_parts();
         let info = request_info("unknown", &parts);
-        let work = async { error_response(&ApiError::MethodNotAllowed(parts.method.to_string())) };
-        self.options.middleware.handle(self.records.clock(), info, &ControlPlaneProtocol, work).await
+        let work = async { self.error_response(&ApiError::MethodNotAllowed(parts.method.to_string())) };
+        self.respond(info, work).await
     }
 }
 
@@ -145,7 +217,9 @@ fn request_info(operation: &'static str, parts: &Parts) -> RequestInfo<'static> 
 }
 
 /// Encodes injected errors as errors of the control plane.
-struct ControlPlaneProtocol;
+struct ControlPlaneProtocol {
+    generation: Generation,
+}
 
 impl Protocol for ControlPlaneProtocol {
     type Body = Body;
@@ -153,8 +227,12 @@ impl Protocol for ControlPlaneProtocol {
     fn encode_error(&self, error: InjectedError) -> Response {
         let status = error.status.and_then(|status| StatusCode::from_u16(status).ok());
         let detail = error.message.as_deref().unwrap_or("error injected by a fault rule");
-        let body = axum::Json(serde_json::json!({"error": error.code, "detail": detail}));
-        let mut response = (status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), body).into_response();
+        let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let body = match self.generation {
+            Generation::Original => original::problem(status, detail),
+            Generation::Extended => serde_json::json!({"error": error.code, "detail": detail}),
+        };
+        let mut response = (status, axum::Json(body)).into_response();
         response.extensions_mut().insert(ErrorCode(error.code.into()));
         response
     }
