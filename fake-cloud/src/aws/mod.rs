@@ -1,4 +1,4 @@
-//! Serves EC2 and CloudWatch of all regions on one port, and the admin API under `/_fake/`.
+//! Serves EC2, CloudWatch and STS of all regions on one port, and the admin API under `/_fake/`.
 
 mod admin_auth;
 mod request;
@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
+use axum::response::{IntoResponse, Redirect};
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
@@ -26,12 +27,13 @@ use tower::ServiceExt;
 pub use self::admin_auth::AdminApi;
 
 use self::admin_auth::Access;
+use crate::admin::ui::{self, Stopping};
 use crate::http_server::CutConnection;
 use crate::middleware::{ErrorCode, InjectedError, Middleware, Protocol, RequestInfo};
 use crate::service::Service;
 use crate::socket::{ResetSwitch, Socket};
 use crate::world::{AwsError, View, World};
-use crate::{admin, body, cloudwatch, ec2};
+use crate::{admin, body, cloudwatch, ec2, sts};
 
 /// Time that open requests have to complete once the server stops.
 const GRACE: Duration = Duration::from_millis(500);
@@ -112,7 +114,8 @@ impl Connection {
         let _ = stream.set_nodelay(true);
         let switch = ResetSwitch::default();
         let socket = TokioIo::new(Socket::new(stream, switch.clone()));
-        let service = service_fn(|request| self.respond(request, &switch));
+        let stopping = Stopping(stopped.clone());
+        let service = service_fn(|request| self.respond(request, &switch, &stopping));
         let connection =
             hyper::server::conn::http1::Builder::new().timer(TokioTimer::new()).serve_connection(socket, service);
         let mut connection = pin!(connection);
@@ -124,15 +127,25 @@ impl Connection {
         let _ = connection.await;
     }
 
-    async fn respond(&self, request: Request<Incoming>, switch: &ResetSwitch) -> Result<Response<Body>, NoResponse> {
+    async fn respond(
+        &self,
+        mut request: Request<Incoming>,
+        switch: &ResetSwitch,
+        stopping: &Stopping,
+    ) -> Result<Response<Body>, NoResponse> {
         if request.uri().path().starts_with("/_fake") {
+            request.extensions_mut().insert(stopping.clone());
             return Ok(self.respond_admin(request).await);
+        }
+        if request::is_browser(&request) {
+            return Ok(Redirect::temporary(ui::PATH).into_response());
         }
         let (head, body) = request.into_parts();
         let request_id = self.world.request_id();
         let body = request::body(&head.headers, body).await;
-        let protocol = cloudwatch::Protocol::detect(head.uri.path(), &head.headers);
-        let exchange = Exchange { connection: self, head: &head, request_id: &request_id, protocol };
+        let cloudwatch = cloudwatch::Protocol::detect(head.uri.path(), &head.headers);
+        let api = cloudwatch.map_or(Api::Ec2, Api::Cloudwatch);
+        let exchange = Exchange { connection: self, head: &head, request_id: &request_id, api };
         exchange.run(body).await.map_err(|cut| {
             if cut == CutConnection::Reset {
                 switch.reset();
@@ -146,7 +159,9 @@ impl Connection {
         match self.admin.authorize(self.peer.ip(), &head.method, &head.headers) {
             Access::Granted => {}
             Access::NotLocal => return admin::forbidden(),
-            Access::KeyRequired => return admin::needs_key(),
+            Access::KeyRequired => {
+                return ui::without_key(&head.method, head.uri.path(), &head.headers).unwrap_or_else(admin::needs_key);
+            }
         }
         let body = match body::read(body, MAX_ADMIN_BODY).await {
             Ok(body) => Body::from(body),
@@ -164,14 +179,22 @@ struct Exchange<'a> {
     connection: &'a Connection,
     head: &'a hyper::http::request::Parts,
     request_id: &'a str,
-    /// Protocol of CloudWatch; `None` for EC2.
-    protocol: Option<cloudwatch::Protocol>,
+    api: Api,
+}
+
+/// API of a request, which determines the encoding of its response.
+#[derive(Debug, Clone, Copy)]
+enum Api {
+    Ec2,
+    Cloudwatch(cloudwatch::Protocol),
+    Sts,
 }
 
 /// A decoded request.
 enum ParsedRequest<'a> {
     Ec2(ec2::Form<'a>),
     Cloudwatch(cloudwatch::Call),
+    Sts(ec2::Form<'a>),
 }
 
 impl Protocol for Exchange<'_> {
@@ -193,22 +216,33 @@ impl Exchange<'_> {
     async fn run(mut self, body: Result<Bytes, AwsError>) -> Result<Response<Body>, CutConnection> {
         let headers = &self.head.headers;
         let clock = self.connection.world.clock();
-        let scope = match request::scope(headers) {
+        let query = self.head.uri.query().unwrap_or_default();
+        let credential = request::credential(headers, query);
+        let scope = match request::scope(credential.as_deref()) {
             Ok(scope) => scope,
             Err(error) => {
                 let response = self.error_response(&error);
                 // The signature names the service; without one, the protocol is the best guess.
-                let service = if self.protocol.is_some() { Service::Cloudwatch } else { Service::Ec2 };
+                let service = match self.api {
+                    Api::Ec2 | Api::Sts => Service::Ec2,
+                    Api::Cloudwatch(_) => Service::Cloudwatch,
+                };
                 self.connection.middleware.report(&self.request_info(service), clock.now(), self.outcome(&response));
                 return Ok(response);
             }
         };
-        self.protocol = match scope.service {
-            Service::Ec2 => None,
-            Service::Cloudwatch | Service::Cml | Service::Etcd | Service::ControlPlane => {
-                Some(self.protocol.unwrap_or(cloudwatch::Protocol::Query))
+        self.api = match (scope.service, self.api) {
+            (Service::Ec2, _) => Api::Ec2,
+            (Service::Sts, _) => Api::Sts,
+            (Service::Cloudwatch | Service::Cml | Service::Etcd | Service::ControlPlane, Api::Cloudwatch(protocol)) => {
+                Api::Cloudwatch(protocol)
+            }
+            (Service::Cloudwatch | Service::Cml | Service::Etcd | Service::ControlPlane, Api::Ec2 | Api::Sts) => {
+                Api::Cloudwatch(cloudwatch::Protocol::Query)
             }
         };
+        let account = self.connection.world.account_of(scope.access_key);
+        let body = body.map(|body| if query.is_empty() { body } else { self.with_query(query, body) });
         let parsed = match &body {
             Ok(body) => self.parse(body),
             Err(error) => Err(error.clone()),
@@ -225,10 +259,23 @@ impl Exchange<'_> {
         let active = self.connection.middleware.begin(info, clock.now());
         let work = async {
             let executed = parsed.as_ref().map_err(Clone::clone);
-            let executed = executed.and_then(|parsed| self.execute(parsed, scope.region, &active.view()));
+            let executed = executed.and_then(|parsed| {
+                let view = View { account: Some(Arc::clone(&account)), ..active.view() };
+                self.execute(parsed, scope.region, &account, &view)
+            });
             executed.unwrap_or_else(|error| self.error_response(&error))
         };
         active.respond(clock, &self, work).await
+    }
+
+    /// Joins the parameters of the query string with those of the body, which win. Only forms have parameters in the URL.
+    fn with_query(&self, query: &str, body: Bytes) -> Bytes {
+        match self.api {
+            Api::Ec2 | Api::Sts | Api::Cloudwatch(cloudwatch::Protocol::Query) => {
+                [query.as_bytes(), b"&", &body].concat().into()
+            }
+            Api::Cloudwatch(cloudwatch::Protocol::Cbor | cloudwatch::Protocol::Json) => body,
+        }
     }
 
     /// Metadata that is known before the request is decoded.
@@ -243,24 +290,31 @@ impl Exchange<'_> {
     }
 
     fn parse<'a>(&self, body: &'a [u8]) -> Result<ParsedRequest<'a>, AwsError> {
-        match self.protocol {
-            None => {
-                let form = ec2::Form::decode(body)?;
-                if form.get("Action").is_none() {
-                    return Err(AwsError::missing("Action"));
-                }
-                Ok(ParsedRequest::Ec2(form))
+        let form = || {
+            let form = ec2::Form::decode(body)?;
+            if form.get("Action").is_none() { Err(AwsError::missing("Action")) } else { Ok(form) }
+        };
+        match self.api {
+            Api::Ec2 => form().map(ParsedRequest::Ec2),
+            Api::Sts => form().map(ParsedRequest::Sts),
+            Api::Cloudwatch(protocol) => {
+                cloudwatch::Call::decode(protocol, self.head.uri.path(), &self.head.headers, body)
+                    .map(ParsedRequest::Cloudwatch)
             }
-            Some(protocol) => cloudwatch::Call::decode(protocol, self.head.uri.path(), &self.head.headers, body)
-                .map(ParsedRequest::Cloudwatch),
         }
     }
 
-    fn execute(&self, parsed: &ParsedRequest<'_>, region: &str, view: &View) -> Result<Response<Body>, AwsError> {
+    fn execute(
+        &self,
+        parsed: &ParsedRequest<'_>,
+        region: &str,
+        account: &Arc<str>,
+        view: &View,
+    ) -> Result<Response<Body>, AwsError> {
         let world = &*self.connection.world;
         match parsed {
             ParsedRequest::Ec2(form) => {
-                let request = ec2::Request { world, region, form, view, request_id: self.request_id };
+                let request = ec2::Request { world, region, account, form, view, request_id: self.request_id };
                 let body = ec2::handle(&request)?;
                 Ok(self.response(StatusCode::OK, XML, body))
             }
@@ -268,14 +322,19 @@ impl Exchange<'_> {
                 let body = call.handle(world, region, view, self.request_id)?;
                 Ok(self.cloudwatch_response(call.protocol(), StatusCode::OK, body))
             }
+            ParsedRequest::Sts(form) => {
+                let body = sts::handle(form, account, self.request_id)?;
+                Ok(self.response(StatusCode::OK, XML, body))
+            }
         }
     }
 
     fn error_response(&self, error: &AwsError) -> Response<Body> {
         let status = StatusCode::from_u16(error.status).unwrap_or(StatusCode::BAD_REQUEST);
-        let mut response = match self.protocol {
-            None => self.response(status, XML, ec2::encode_error(error, self.request_id)),
-            Some(protocol) => {
+        let mut response = match self.api {
+            Api::Ec2 => self.response(status, XML, ec2::encode_error(error, self.request_id)),
+            Api::Sts => self.response(status, XML, sts::encode_error(error, self.request_id)),
+            Api::Cloudwatch(protocol) => {
                 let body = protocol.encode_error(error, self.request_id);
                 let mut response = self.cloudwatch_response(protocol, status, body);
                 let fault = if status.is_server_error() { "Receiver" } else { "Sender" };
@@ -329,8 +388,8 @@ impl Default for RequestSummary<'_> {
 impl ParsedRequest<'_> {
     fn summary(&self) -> RequestSummary<'_> {
         match self {
-            Self::Ec2(form) => {
-                let parameters = form.iter().filter(|(name, _)| !matches!(*name, "Action" | "Version"));
+            Self::Ec2(form) | Self::Sts(form) => {
+                let parameters = form.iter().filter(|(name, _)| !ec2::is_common_parameter(name));
                 RequestSummary {
                     operation: form.get("Action").unwrap_or(UNREADABLE),
                     parameters: parameters.map(|(name, value)| (name, Cow::Borrowed(value))).collect(),

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::expression::{Aggregate, Expression, Filling, Map, Operator};
+use super::search::{Insight, Search};
 use crate::world::metrics::round_down;
 
 /// Maximum number of data points in a filled series.
@@ -30,6 +31,14 @@ pub(super) enum Value {
     Many(Vec<Series>),
 }
 
+/// Metrics that SEARCH and SELECT select from.
+pub(super) trait Metrics: std::fmt::Debug {
+    /// Returns the series of all metrics that a search matches.
+    fn search(&self, search: &Search) -> Result<Vec<Series>, String>;
+    /// Returns the series of the groups of a query; one series if it has no groups.
+    fn select(&self, insight: &Insight, period: i64) -> Result<Vec<Series>, String>;
+}
+
 /// A query of GetMetricData.
 #[derive(Debug, Clone)]
 pub(super) enum Query {
@@ -44,13 +53,20 @@ pub(super) struct Evaluator<'a> {
     pub(super) queries: &'a [(String, Query)],
     pub(super) from: DateTime<Utc>,
     pub(super) to: DateTime<Utc>,
+    /// Metrics that SEARCH and SELECT select from.
+    metrics: Option<&'a dyn Metrics>,
     /// Results by id; `None` marks a query that is being evaluated.
     results: HashMap<&'a str, Option<Value>>,
 }
 
 impl<'a> Evaluator<'a> {
     pub(super) fn new(queries: &'a [(String, Query)], from: DateTime<Utc>, to: DateTime<Utc>) -> Self {
-        Self { queries, from, to, results: HashMap::new() }
+        Self { queries, from, to, metrics: None, results: HashMap::new() }
+    }
+
+    /// Evaluates SEARCH and SELECT on these metrics.
+    pub(super) fn with_metrics(self, metrics: &'a dyn Metrics) -> Self {
+        Self { metrics: Some(metrics), ..self }
     }
 
     /// Returns the result of the query with this id.
@@ -107,6 +123,21 @@ impl<'a> Evaluator<'a> {
                 }
                 Value::Many(all) => Ok(Value::One(aggregate.merge(&all))),
             },
+            Expression::Search(search) => {
+                let metrics = self.metrics.ok_or("there are no metrics to search")?;
+                metrics.search(search).map(Value::Many)
+            }
+            Expression::Insight(insight, period) => {
+                let metrics = self.metrics.ok_or("there are no metrics to select")?;
+                let mut series = metrics.select(insight, *period)?;
+                match series.pop() {
+                    Some(only) if insight.groups.is_empty() => Ok(Value::One(only)),
+                    last => {
+                        series.extend(last);
+                        Ok(Value::Many(series))
+                    }
+                }
+            }
             Expression::Fill(inside, filling) => {
                 let series = self.evaluate(inside)?;
                 let with = match filling {

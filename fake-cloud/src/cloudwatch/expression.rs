@@ -4,6 +4,10 @@
 use std::iter::Peekable;
 use std::str::Chars;
 
+use super::search::{Insight, Search};
+
+/// Period of queries that name none, in seconds.
+pub(super) const DEFAULT_PERIOD: i64 = 300;
 /// Maximum length of an expression, in characters.
 const MAX_LENGTH: usize = 2048;
 /// Maximum nesting depth.
@@ -28,6 +32,10 @@ pub(super) enum Expression {
     Map(Map, Box<Expression>),
     /// FILL: a series without gaps.
     Fill(Box<Expression>, Filling),
+    /// SEARCH: all metrics that match.
+    Search(Search),
+    /// A query of Metrics Insights, with the seconds of its period.
+    Insight(Insight, i64),
 }
 
 /// A binary operator.
@@ -69,12 +77,21 @@ pub(super) enum Filling {
 }
 
 impl Expression {
-    /// Parses an expression. The error is a clause that explains the problem.
+    /// Parses an expression without a period of its own.
+    #[cfg(test)]
     pub(super) fn parse(text: &str) -> Result<Self, String> {
+        Self::parse_with_period(text, DEFAULT_PERIOD)
+    }
+
+    /// Parses an expression. The error is a clause that explains the problem.
+    pub(super) fn parse_with_period(text: &str, period: i64) -> Result<Self, String> {
         if text.len() > MAX_LENGTH {
             return Err(format!("it is longer than {MAX_LENGTH} characters"));
         }
-        let mut parser = Parser { tokens: tokens(text)?.into_iter().peekable(), depth: 0 };
+        if text.trim_start().get(..7).is_some_and(|word| word.eq_ignore_ascii_case("SELECT ")) {
+            return Insight::parse(text).map(|insight| Self::Insight(insight, period));
+        }
+        let mut parser = Parser { tokens: tokens(text)?.into_iter().peekable(), depth: 0, period };
         let expression = parser.sum()?;
         match parser.tokens.next() {
             None => Ok(expression),
@@ -128,6 +145,8 @@ fn take_while(rest: &mut Peekable<Chars<'_>>, is_part: impl Fn(char) -> bool) ->
 struct Parser {
     tokens: Peekable<std::vec::IntoIter<Token>>,
     depth: usize,
+    /// Seconds of the period of a SEARCH that names none.
+    period: i64,
 }
 
 impl Parser {
@@ -235,9 +254,32 @@ impl Parser {
                 };
                 Ok(Expression::Fill(Box::new(series), filling))
             }
+            "SEARCH" => {
+                let query = self.text()?;
+                self.expect(',')?;
+                let statistic = self.text()?;
+                let period = if self.tokens.next_if_eq(&Token::Symbol(',')).is_some() {
+                    match self.tokens.next() {
+                        Some(Token::Number(seconds)) if seconds >= 1.0 && seconds.fract() == 0.0 => seconds as i64,
+                        other => return Err(format!("{other:?} is no period of SEARCH")),
+                    }
+                } else {
+                    self.period
+                };
+                Search::parse(&query, &statistic, period).map(Expression::Search)
+            }
             other => Err(format!(
-                "the function {other} is not evaluated here; METRICS, SUM, AVG, MIN, MAX, ABS, CEIL, FLOOR and FILL are"
+                "the function {other} is not evaluated here; METRICS, SUM, AVG, MIN, MAX, ABS, CEIL, FLOOR, FILL and \
+                 SEARCH are"
             )),
+        }
+    }
+
+    fn text(&mut self) -> Result<String, String> {
+        match self.tokens.next() {
+            Some(Token::Text(text)) => Ok(text),
+            Some(token) => Err(format!("a text is expected, not {token:?}")),
+            None => Err("it ends too early".to_owned()),
         }
     }
 
@@ -275,7 +317,8 @@ mod tests {
             ("m1 m2", "after its end"),
             ("1.2.3", "is no number"),
             ("m1 > 5", "'>' is not understood"),
-            ("SEARCH('x', 'Average')", "SEARCH is not evaluated here"),
+            ("SEARCH('{x', 'Average')", "not closed"),
+            ("RATE(m1)", "RATE is not evaluated here"),
             ("METRICS('a", "not closed"),
             ("M1", "is not expected"),
             ("FILL(m1)", "',' is expected"),

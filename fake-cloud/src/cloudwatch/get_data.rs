@@ -1,13 +1,16 @@
 //! GetMetricData: reads metrics and evaluates expressions.
 
+use std::collections::BTreeMap;
+
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::Context;
 use super::evaluate::{self, Evaluator, Query, Value};
-use super::expression::Expression;
+use super::expression::{DEFAULT_PERIOD, Expression};
 use super::input::{GetMetricData, MetricDataQuery, MetricStat, invalid, require};
+use super::search::{Insight, Search};
 use super::shape::Shape;
-use crate::world::metrics::{Statistic, per_period, round_down};
+use crate::world::metrics::{Datum, MetricFilter, MetricKey, Statistic, per_period, round_down};
 use crate::world::{AwsError, PageLimit};
 
 const MAX_QUERIES: usize = 500;
@@ -25,7 +28,7 @@ pub(super) fn get_metric_data(context: &Context<'_>, input: &GetMetricData) -> R
     let (from, to) = (require(input.start_time, "StartTime")?.0, require(input.end_time, "EndTime")?.0);
     if from >= to {
         return Err(AwsError::new(
-            "InvalidParameterValue",
+            "ValidationError",
             "The parameter StartTime must be less than the parameter EndTime.",
         ));
     }
@@ -83,7 +86,9 @@ fn read_all(
         queries.push(match (&query.metric_stat, &query.expression) {
             (Some(stat), None) => (id, Query::Metric(read_metric(context, query, stat, from, to)?)),
             (None, Some(text)) => {
-                let expression = Expression::parse(text).map_err(|reason| invalid_expression(&id, &reason))?;
+                let period = query.period.map_or(Ok(DEFAULT_PERIOD), |period| check_period(period.0))?;
+                let expression =
+                    Expression::parse_with_period(text, period).map_err(|reason| invalid_expression(&id, &reason))?;
                 (id, Query::Expression(expression))
             }
             (Some(_), Some(_)) | (None, None) => {
@@ -92,7 +97,8 @@ fn read_all(
             }
         });
     }
-    let mut evaluator = Evaluator::new(&queries, from, to);
+    let metrics = Window { context, from, to };
+    let mut evaluator = Evaluator::new(&queries, from, to).with_metrics(&metrics);
     let mut returned = Vec::new();
     for query in requested.iter().filter(|query| query.return_data.is_none_or(|flag| flag.0)) {
         let id = query.id.as_deref().unwrap_or_default();
@@ -116,6 +122,77 @@ fn read_all(
         returned.extend(all.into_iter().map(series));
     }
     Ok(returned)
+}
+
+/// The metrics of a region between two times.
+#[derive(Debug)]
+struct Window<'a> {
+    context: &'a Context<'a>,
+    from: DateTime<Utc>,
+    to: DateTime<Utc>,
+}
+
+/// Maximum number of series of a SEARCH or SELECT.
+const MAX_SERIES: usize = 500;
+
+impl Window<'_> {
+    fn keys(&self, is_selected: impl Fn(&MetricKey) -> bool) -> Vec<MetricKey> {
+        let mut keys = self.context.world.list_metrics(self.context.region, &MetricFilter::default());
+        keys.retain(is_selected);
+        keys
+    }
+
+    fn points(&self, key: &MetricKey, period: i64) -> Vec<Datum> {
+        let begin = round_down(self.from, 60.min(period)).unwrap_or(self.from);
+        self.context.world.metric_points(self.context.region, key, begin, self.to)
+    }
+
+    fn series(label: String, points: &[Datum], period: i64, statistic: Statistic) -> evaluate::Series {
+        let values = per_period(points, period, None);
+        let points = values.into_iter().filter_map(|(at, (summary, _))| Some((at, summary.get(statistic)?)));
+        evaluate::Series { label, period, points: points.collect() }
+    }
+}
+
+impl evaluate::Metrics for Window<'_> {
+    fn search(&self, search: &Search) -> Result<Vec<evaluate::Series>, String> {
+        let name = &search.statistic;
+        let statistic = Statistic::parse(name).ok_or_else(|| format!("{name:?} is no statistic"))?;
+        let period = check_period(search.period).map_err(|error| error.message)?;
+        let keys = self.keys(|key| search.matches(key));
+        let label = |key: &MetricKey| {
+            let values = key.dimensions.iter().map(|(_, value)| value.as_str());
+            values.chain([key.name.as_str()]).collect::<Vec<_>>().join(" ")
+        };
+        let keys = keys.iter().take(MAX_SERIES);
+        Ok(keys.map(|key| Self::series(label(key), &self.points(key, period), period, statistic)).collect())
+    }
+
+    fn select(&self, insight: &Insight, period: i64) -> Result<Vec<evaluate::Series>, String> {
+        let parse = |name: &str| Statistic::parse(name).ok_or_else(|| format!("{name:?} is no statistic"));
+        let statistic = parse(insight.statistic)?;
+        let mut groups: BTreeMap<String, Vec<Datum>> = BTreeMap::new();
+        for key in self.keys(|key| insight.matches(key)) {
+            groups.entry(insight.group(&key)).or_default().extend(self.points(&key, period));
+        }
+        let mut groups: Vec<(String, Vec<Datum>)> = groups.into_iter().collect();
+        if let Some((order, is_descending)) = insight.order {
+            let order = parse(order)?;
+            let rank = |points: &[Datum]| {
+                let all = points.iter().map(|point| point.summary.clone()).reduce(|mut sum, next| {
+                    sum.add(&next);
+                    sum
+                });
+                all.and_then(|all| all.get(order)).unwrap_or(f64::MIN)
+            };
+            groups.sort_by(|one, other| rank(&one.1).total_cmp(&rank(&other.1)));
+            if is_descending {
+                groups.reverse();
+            }
+        }
+        groups.truncate(insight.limit.unwrap_or(MAX_SERIES).min(MAX_SERIES));
+        Ok(groups.into_iter().map(|(label, points)| Self::series(label, &points, period, statistic)).collect())
+    }
 }
 
 fn invalid_expression(id: &str, reason: &str) -> AwsError {
@@ -154,7 +231,10 @@ fn read_metric(
 }
 
 fn parse_period(stat: &MetricStat) -> Result<i64, AwsError> {
-    let period = require(stat.period, "MetricStat.Period")?.0;
+    check_period(require(stat.period, "MetricStat.Period")?.0)
+}
+
+fn check_period(period: i64) -> Result<i64, AwsError> {
     if matches!(period, 1 | 5 | 10 | 30)
         || (period > 0 && period % 60 == 0 && period <= TimeDelta::days(1).num_seconds())
     {

@@ -15,7 +15,7 @@ pub(super) fn get_metric_statistics(context: &Context<'_>, input: &GetMetricStat
     let (from, to) = (require(input.start_time, "StartTime")?.0, require(input.end_time, "EndTime")?.0);
     if from >= to {
         let message = "The parameter StartTime must be less than the parameter EndTime.";
-        return Err(AwsError::new("InvalidParameterCombination", message));
+        return Err(AwsError::new("InvalidParameterValue", message));
     }
     let period = require(input.period, "Period")?.0;
     if !(matches!(period, 1 | 5 | 10 | 30) || (period > 0 && period % 60 == 0)) {

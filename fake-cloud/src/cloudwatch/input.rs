@@ -57,6 +57,7 @@ pub(super) struct MetricDataQuery {
     pub(super) metric_stat: Option<MetricStat>,
     pub(super) expression: Option<String>,
     pub(super) label: Option<String>,
+    pub(super) period: Option<Integer>,
     pub(super) return_data: Option<Flag>,
 }
 
@@ -118,6 +119,24 @@ pub(super) struct PutMetricData {
     pub(super) namespace: Option<String>,
     #[serde(default, deserialize_with = "list")]
     pub(super) metric_data: Vec<MetricDatum>,
+    #[serde(default, deserialize_with = "list")]
+    pub(super) entity_metric_data: Vec<EntityMetricData>,
+    pub(super) strict_entity_validation: Option<Flag>,
+}
+
+/// Data points of an entity. Entities are validated, and do not change the metrics.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct EntityMetricData {
+    pub(super) entity: Option<Entity>,
+    #[serde(default, deserialize_with = "list")]
+    pub(super) metric_data: Vec<MetricDatum>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct Entity {
+    pub(super) key_attributes: Option<Value>,
 }
 
 #[derive(Debug, Clone, Deserialize)]

@@ -7,6 +7,7 @@ mod get_statistics;
 mod input;
 mod protocol;
 mod put;
+mod search;
 mod shape;
 
 use std::borrow::Cow;
@@ -17,6 +18,9 @@ use serde_json::Value;
 pub(crate) use self::protocol::Protocol;
 use self::shape::Shape;
 use crate::world::{AwsError, View, World};
+
+/// Operations that are served.
+pub(crate) const OPERATIONS: [&str; 4] = ["GetMetricData", "GetMetricStatistics", "ListMetrics", "PutMetricData"];
 
 /// A decoded request.
 #[derive(Debug)]

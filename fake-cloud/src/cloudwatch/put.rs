@@ -1,6 +1,7 @@
 //! PutMetricData: stores data points.
 
 use chrono::{DateTime, TimeDelta, Utc};
+use serde_json::Value;
 
 use super::Context;
 use super::input::{MetricDatum, PutMetricData, invalid, metric_key, require};
@@ -17,15 +18,30 @@ pub(super) fn put_metric_data(context: &Context<'_>, input: &PutMetricData) -> R
     if namespace.starts_with("AWS/") {
         return Err(invalid("Namespace", "names that begin with AWS/ are reserved"));
     }
-    if input.metric_data.is_empty() {
+    let mut of_entities: Vec<&MetricDatum> = Vec::new();
+    for group in &input.entity_metric_data {
+        let names = group.entity.as_ref().and_then(|entity| entity.key_attributes.as_ref());
+        let is_described = names.is_some_and(|names| match names {
+            Value::Object(names) => !names.is_empty(),
+            Value::Array(entries) => !entries.is_empty(),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+        });
+        // Without strict validation, CloudWatch drops an invalid entity and keeps its data points.
+        if !is_described && input.strict_entity_validation.is_some_and(|flag| flag.0) {
+            return Err(invalid("EntityMetricData", "an entity needs key attributes"));
+        }
+        of_entities.extend(&group.metric_data);
+    }
+    let sent: Vec<&MetricDatum> = input.metric_data.iter().chain(of_entities).collect();
+    if sent.is_empty() {
         return Err(AwsError::new("MissingParameter", "The parameter MetricData is required."));
     }
-    if input.metric_data.len() > MAX_DATA {
+    if sent.len() > MAX_DATA {
         return Err(invalid("MetricData", "there can be at most 1000"));
     }
     let now = context.world.clock().now();
     let read = |datum| parse_datum(namespace, datum, now);
-    let data: Vec<(MetricKey, Datum)> = input.metric_data.iter().map(read).collect::<Result<_, _>>()?;
+    let data: Vec<(MetricKey, Datum)> = sent.into_iter().map(read).collect::<Result<_, _>>()?;
     for (key, datum) in data {
         if !context.world.put_metric(context.region, key, datum) {
             return Err(AwsError::new("LimitExceeded", "There are too many metrics."));

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::world::{AwsError, Field, Filters, Intent, PageRequest};
+use crate::world::{AwsError, Intent, PageRequest};
 
 /// Maximum number of parameters in a request.
 const MAX_PARAMETERS: usize = 20_000;
@@ -13,6 +13,9 @@ pub(crate) struct Form<'a> {
     /// Sorted by name, without duplicates.
     fields: Vec<(Cow<'a, str>, Cow<'a, str>)>,
 }
+
+/// A resource type and its tags, as in a tag specification.
+pub(crate) type TaggedType<'a> = (&'a str, Vec<(String, String)>);
 
 impl<'a> Form<'a> {
     /// Decodes a form. The last of several values with one name is used.
@@ -110,16 +113,16 @@ impl<'a> Form<'a> {
         numbers.into_iter().map(|number| format!("{name}.{number}")).collect()
     }
 
-    /// Returns the filters of the request.
+    /// Returns the filter names of the request, with their values.
     ///
     /// # Errors
-    /// The errors of [`Filters::parse`]; `MissingParameter` for a filter without a name.
-    pub(crate) fn filters<F: Field>(&self) -> Result<Filters<F>, AwsError> {
+    /// `MissingParameter` for a filter without a name.
+    pub(crate) fn sent_filters(&self) -> Result<Vec<(&str, Vec<String>)>, AwsError> {
         let mut sent = Vec::new();
         for member in self.members("Filter") {
             sent.push((self.need(&format!("{member}.Name"))?, self.list(&format!("{member}.Value"))));
         }
-        Filters::parse(sent.iter().map(|(name, values)| (*name, values.iter().map(String::as_str).collect())))
+        Ok(sent)
     }
 
     /// Returns the requested page.
@@ -128,6 +131,67 @@ impl<'a> Form<'a> {
     /// The errors of [`PageRequest::parse`].
     pub(crate) fn page(&self) -> Result<PageRequest, AwsError> {
         PageRequest::parse(self.get("MaxResults"), self.get("NextToken"))
+    }
+
+    /// Returns a parameter that has a value.
+    pub(crate) fn optional(&self, name: &str) -> Option<&str> {
+        self.get(name).filter(|value| !value.is_empty())
+    }
+
+    /// Returns a number.
+    ///
+    /// # Errors
+    /// `InvalidParameterValue`.
+    pub(crate) fn number<T: std::str::FromStr>(&self, name: &str) -> Result<Option<T>, AwsError> {
+        self.optional(name).map(|text| text.parse().map_err(|_| AwsError::invalid_value(text, name))).transpose()
+    }
+
+    /// Returns a boolean, if the request has it.
+    ///
+    /// # Errors
+    /// The errors of [`Form::flag`].
+    pub(crate) fn optional_flag(&self, name: &str) -> Result<Option<bool>, AwsError> {
+        self.optional(name).map(|_| self.flag(name)).transpose()
+    }
+
+    /// Returns the tags in the tag specifications, by resource type.
+    ///
+    /// # Errors
+    /// `MissingParameter`; `InvalidParameterValue` for another type than `accepted`, and for two tags with one key.
+    pub(crate) fn tag_specifications(&self, accepted: &[&str]) -> Result<Vec<TaggedType<'_>>, AwsError> {
+        let mut specifications: Vec<TaggedType<'_>> = Vec::new();
+        for specification in self.members("TagSpecification") {
+            let kind = self.need(&format!("{specification}.ResourceType"))?;
+            if !accepted.contains(&kind) {
+                let message = format!("'{kind}' is not a valid taggable resource type for this operation.");
+                return Err(AwsError::new("InvalidParameterValue", message));
+            }
+            let position = match specifications.iter().position(|(known, _)| *known == kind) {
+                Some(position) => position,
+                None => {
+                    specifications.push((kind, Vec::new()));
+                    specifications.len() - 1
+                }
+            };
+            let tags = &mut specifications[position].1;
+            for tag in self.members(&format!("{specification}.Tag")) {
+                let key = self.need(&format!("{tag}.Key"))?;
+                if tags.iter().any(|(known, _)| known == key) {
+                    let message = format!("Duplicate tag key '{key}' specified.");
+                    return Err(AwsError::new("InvalidParameterValue", message));
+                }
+                tags.push((key.to_owned(), self.get(&format!("{tag}.Value")).unwrap_or_default().to_owned()));
+            }
+        }
+        Ok(specifications)
+    }
+
+    /// Creates a form from decoded parameters.
+    pub(crate) fn from_parameters(parameters: impl IntoIterator<Item = (String, String)>) -> Form<'static> {
+        let mut fields: Vec<_> =
+            parameters.into_iter().map(|(name, value)| (Cow::Owned(name), Cow::Owned(value))).collect();
+        fields.sort();
+        Form { fields }
     }
 
     /// Returns all parameters, ordered by name.
@@ -195,7 +259,7 @@ fn malformed(message: &str) -> AwsError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::InstanceField;
+    use crate::ec2::described::Described;
 
     #[test]
     fn escapes_are_decoded() {
@@ -235,7 +299,10 @@ mod tests {
 
     #[test]
     fn invalid_filters_are_rejected() {
-        let read = |body: &str| Form::decode(body.as_bytes()).and_then(|form| form.filters::<InstanceField>());
+        let read = |body: &str| {
+            let form = Form::decode(body.as_bytes())?;
+            Described::parse("DescribeVpcs", &form.sent_filters()?)
+        };
         assert!(read("Filter.1.Name=tag:a&Filter.1.Value.1=b").is_ok());
         assert_eq!(read("Filter.1.Name=banana").expect_err("rejected").message, "The filter 'banana' is invalid");
         assert_eq!(read("Filter.1.Value.1=b").expect_err("rejected").code, "MissingParameter");

@@ -1,92 +1,53 @@
 //! RunInstances, DescribeInstances, DescribeInstanceStatus, and the actions that change the state of instances.
 
-use super::form::Form;
-use super::instance_xml::{InstanceList, reservation_head, state};
-use super::{Request, Xml};
+use chrono::{DateTime, Utc};
+
+use super::described::Described;
+use super::instance_xml::{InstanceList, has_network, instance_fields, reservation_head, state, tag_set};
+use super::parse_launch::launch_request;
+use super::{Request, Xml, templates};
 use crate::response::ResponseBody;
 use crate::world::{
-    AwsError, Health, InstanceAction, InstanceQuery, LaunchRequest, Monitoring, StateChange, StatusQuery, StatusScope,
-    hash_text,
+    AwsError, Field, Filters, Health, Instance, InstanceAction, InstanceField, InstanceQuery, InstanceState,
+    InstanceStatus, Region, StateChange, StatusQuery, StatusScope,
 };
 
-/// Maximum length of user data in base64, which is 16 KB decoded.
-const MAX_USER_DATA: usize = 16 * 1024 * 4 / 3 + 4;
-
 pub(super) fn run_instances(request: &Request<'_>) -> Result<ResponseBody, AwsError> {
-    let parameters = launch_request(request.form)?;
+    let merged = templates::with_template(request)?;
+    let form = merged.as_ref().map_or(request.form, |merged| &merged.form);
+    let mut parameters = launch_request(request, form)?;
+    parameters.system_tags = merged.as_ref().map(|merged| merged.tags.clone()).unwrap_or_default();
     let intent = request.form.intent()?;
     let (launch, now) = request
         .world
         .with_ec2(|ec2, now| ec2.launch(request.region, parameters, intent, now).map(|launch| (launch, now)))?;
     let before = |xml: &mut Xml| {
-        reservation_head(xml, &launch.reservation_id);
+        reservation_head(xml, &launch.reservation_id, request.account);
         xml.open("instancesSet");
     };
     let instances = InstanceList::from_launch(launch.instances, launch.kind, now);
     Ok(request.respond_with_instances("RunInstances", before, instances, |xml| xml.close("instancesSet")))
 }
 
-fn launch_request(form: &Form<'_>) -> Result<LaunchRequest, AwsError> {
-    let user_data = form.get("UserData").filter(|data| !data.is_empty());
-    if user_data.is_some_and(|data| data.len() > MAX_USER_DATA) {
-        return Err(AwsError::new("InvalidParameterValue", "User data is limited to 16384 bytes"));
-    }
-    let mut groups = form.list("SecurityGroupId");
-    groups.extend(form.list("SecurityGroup"));
-    groups.extend(form.list("NetworkInterface.1.SecurityGroupId"));
-    let optional = |name: &str| form.get(name).filter(|value| !value.is_empty()).map(str::to_owned);
-    Ok(LaunchRequest {
-        image_id: form.need("ImageId")?.to_owned(),
-        instance_type: form.get("InstanceType").unwrap_or("m1.small").to_owned(),
-        min_count: form.need_count("MinCount")?,
-        max_count: form.need_count("MaxCount")?,
-        subnet_id: optional("SubnetId").or_else(|| optional("NetworkInterface.1.SubnetId")),
-        groups,
-        key_name: optional("KeyName"),
-        profile: optional("IamInstanceProfile.Arn").or_else(|| optional("IamInstanceProfile.Name")),
-        monitoring: if form.flag("Monitoring.Enabled")? { Monitoring::Detailed } else { Monitoring::Basic },
-        client_token: optional("ClientToken"),
-        tags: instance_tags(form)?,
-        user_data_digest: user_data.map(hash_text),
-    })
-}
-
-fn instance_tags(form: &Form<'_>) -> Result<Vec<(String, String)>, AwsError> {
-    let mut tags: Vec<(String, String)> = Vec::new();
-    for specification in form.members("TagSpecification") {
-        let kind = form.need(&format!("{specification}.ResourceType"))?;
-        let mut own = Vec::new();
-        for tag in form.members(&format!("{specification}.Tag")) {
-            let key = form.need(&format!("{tag}.Key"))?;
-            own.push((key.to_owned(), form.get(&format!("{tag}.Value")).unwrap_or_default().to_owned()));
-        }
-        match kind {
-            "instance" => tags.extend(own),
-            // Volumes and network interfaces are not modeled and have no tags.
-            "volume" | "network-interface" | "spot-instances-request" | "elastic-gpu" => {}
-            other => {
-                let message = format!("'{other}' is not a valid taggable resource type for this operation.");
-                return Err(AwsError::new("InvalidParameterValue", message));
-            }
-        }
-    }
-    for (index, (key, _)) in tags.iter().enumerate() {
-        if tags[..index].iter().any(|(earlier, _)| earlier == key) {
-            return Err(AwsError::new("InvalidParameterValue", format!("Duplicate tag key '{key}' specified.")));
-        }
-    }
-    Ok(tags)
-}
-
 pub(super) fn describe_instances(request: &Request<'_>) -> Result<ResponseBody, AwsError> {
     let form = request.form;
-    let query = InstanceQuery { ids: form.list("InstanceId"), filters: form.filters()?, page: form.page()? };
+    form.flag("IncludeManagedResources")?;
+    // Frequent filters read the instance; all others read its encoding.
+    let (fast, slow): (Vec<_>, Vec<_>) =
+        form.sent_filters()?.into_iter().partition(|(name, _)| InstanceField::parse(name).is_some());
+    let described = Described::parse("DescribeInstances", &slow)?;
+    let fast = fast.iter().map(|(name, values)| (*name, values.iter().map(String::as_str).collect()));
+    let query = InstanceQuery { ids: form.list("InstanceId"), filters: Filters::parse(fast)?, page: form.page()? };
     if !query.ids.is_empty() && form.get("MaxResults").is_some() {
         return Err(ids_with_page());
     }
     let intent = form.intent()?;
     let (page, now) = request.world.with_ec2(|ec2, now| {
-        let page = ec2.region(request.region, now)?.select(&query, request.view, now)?;
+        let region = &*ec2.region(request.region, now)?;
+        let passes = |instance: &Instance| {
+            described.is_empty() || described.match_all(&encoded_for_filters(instance, region, now))
+        };
+        let page = region.select_if(&query, request.view, now, passes)?;
         intent.proceed()?;
         Ok::<_, AwsError>((page, now))
     })?;
@@ -105,6 +66,26 @@ pub(super) fn describe_instances(request: &Request<'_>) -> Result<ResponseBody, 
     ))
 }
 
+/// Encodes an instance, and what EC2 filters on without showing it.
+fn encoded_for_filters(instance: &Instance, region: &Region, now: DateTime<Utc>) -> Vec<u8> {
+    let mut xml = Xml::fragment();
+    instance_fields(&mut xml, instance, instance.state(now), now);
+    if has_network(instance.state(now)) {
+        xml.element("unlisted", |xml| {
+            for id in instance.interface_ids() {
+                tag_set(xml, region.tags_of(id));
+            }
+            xml.element("attached", |xml| {
+                xml.text("instanceId", &instance.id);
+                xml.text("availabilityZone", &instance.availability_zone);
+                xml.raw("<requesterManaged>false</requesterManaged><managed>false</managed>");
+                xml.raw("<denyAllIgwTraffic>false</denyAllIgwTraffic><ipv6Native>false</ipv6Native>");
+            });
+        });
+    }
+    xml.finish()
+}
+
 fn ids_with_page() -> AwsError {
     let message = "The parameter instancesSet cannot be used with the parameter maxResults";
     AwsError::new("InvalidParameterCombination", message)
@@ -112,10 +93,11 @@ fn ids_with_page() -> AwsError {
 
 pub(super) fn describe_instance_status(request: &Request<'_>) -> Result<ResponseBody, AwsError> {
     let form = request.form;
+    form.flag("IncludeManagedResources")?;
+    let filters = Described::parse("DescribeInstanceStatus", &form.sent_filters()?)?;
     let query = StatusQuery {
         ids: form.list("InstanceId"),
         scope: if form.flag("IncludeAllInstances")? { StatusScope::All } else { StatusScope::Running },
-        filters: form.filters()?,
         page: form.page()?,
     };
     if !query.ids.is_empty() && form.get("MaxResults").is_some() {
@@ -123,21 +105,23 @@ pub(super) fn describe_instance_status(request: &Request<'_>) -> Result<Response
     }
     let intent = form.intent()?;
     let checks = request.world.settings().delays.status_checks;
-    let page = request.world.with_ec2(|ec2, now| {
-        let page = ec2.region(request.region, now)?.select_status(&query, checks, request.view, now)?;
+    let (page, now) = request.world.with_ec2(|ec2, now| {
+        let region = &*ec2.region(request.region, now)?;
+        let passes = |status: &InstanceStatus| {
+            filters.is_empty() || {
+                let mut xml = Xml::fragment();
+                status_fields(&mut xml, status, now);
+                filters.match_all(&xml.finish())
+            }
+        };
+        let page = region.select_status(&query, checks, request.view, now, passes)?;
         intent.proceed()?;
-        Ok::<_, AwsError>(page)
+        Ok::<_, AwsError>((page, now))
     })?;
-    Ok(request.respond("DescribeInstanceStatus", page.items.len() * 640, |xml| {
+    Ok(request.respond("DescribeInstanceStatus", page.items.len() * 900, |xml| {
         xml.element("instanceStatusSet", |xml| {
             for status in &page.items {
-                xml.element("item", |xml| {
-                    xml.text("instanceId", &status.instance.id);
-                    xml.text("availabilityZone", &status.instance.availability_zone);
-                    state(xml, "instanceState", status.state);
-                    status_check(xml, "systemStatus", status.health);
-                    status_check(xml, "instanceStatus", status.health);
-                });
+                xml.element("item", |xml| status_fields(xml, status, now));
             }
         });
         if let Some(token) = &page.next_token {
@@ -146,12 +130,48 @@ pub(super) fn describe_instance_status(request: &Request<'_>) -> Result<Response
     }))
 }
 
-fn status_check(xml: &mut Xml, name: &str, health: Health) {
+fn status_fields(xml: &mut Xml, status: &InstanceStatus, now: DateTime<Utc>) {
+    let instance = &status.instance;
+    xml.text("instanceId", &instance.id);
+    xml.text("availabilityZone", &instance.availability_zone);
+    if let Some(id) = instance.zone_id {
+        xml.text("availabilityZoneId", id);
+    }
+    if !instance.extra.events.is_empty() {
+        xml.element("eventsSet", |xml| {
+            for event in &instance.extra.events {
+                xml.element("item", |xml| {
+                    xml.text("instanceEventId", &event.id);
+                    xml.text("code", event.code.name());
+                    xml.text("description", &event.description(now));
+                    xml.timestamp("notBefore", event.not_before);
+                    xml.timestamp("notAfter", event.not_after);
+                });
+            }
+        });
+    }
+    state(xml, "instanceState", status.state);
+    let since = instance.extra.checks.since;
+    status_check(xml, "systemStatus", status.system, since);
+    status_check(xml, "instanceStatus", status.health, since);
+    if status.state == InstanceState::Running {
+        xml.raw(
+            "<attachedEbsStatus><status>ok</status><details><item><name>reachability</name><status>passed</status>",
+        );
+        xml.raw("</item></details></attachedEbsStatus>");
+    }
+    xml.raw("<operator><managed>false</managed></operator>");
+}
+
+fn status_check(xml: &mut Xml, name: &str, health: Health, since: Option<DateTime<Utc>>) {
     xml.element(name, |xml| {
         xml.text("status", health.summary());
         if let Some(detail) = health.detail() {
             xml.raw("<details><item><name>reachability</name>");
             xml.text("status", detail);
+            if let (Health::Impaired, Some(since)) = (health, since) {
+                xml.timestamp("impairedSince", since);
+            }
             xml.raw("</item></details>");
         }
     });
@@ -163,10 +183,12 @@ pub(super) fn start_instances(request: &Request<'_>) -> Result<ResponseBody, Aws
 }
 
 pub(super) fn stop_instances(request: &Request<'_>) -> Result<ResponseBody, AwsError> {
-    for flag in ["Force", "Hibernate", "SkipOsShutdown"] {
+    // Forced or not, a stop takes the same time here.
+    for flag in ["Force", "SkipOsShutdown"] {
         request.form.flag(flag)?;
     }
-    let changes = change_state(request, InstanceAction::Stop)?;
+    let hibernates = request.form.flag("Hibernate")?;
+    let changes = change_state(request, if hibernates { InstanceAction::Hibernate } else { InstanceAction::Stop })?;
     Ok(state_changes(request, "StopInstances", &changes))
 }
 
@@ -176,12 +198,15 @@ pub(super) fn reboot_instances(request: &Request<'_>) -> Result<ResponseBody, Aw
 }
 
 pub(super) fn terminate_instances(request: &Request<'_>) -> Result<ResponseBody, AwsError> {
+    for flag in ["Force", "SkipOsShutdown"] {
+        request.form.flag(flag)?;
+    }
     let changes = change_state(request, InstanceAction::Terminate)?;
     Ok(state_changes(request, "TerminateInstances", &changes))
 }
 
 fn change_state(request: &Request<'_>, action: InstanceAction) -> Result<Vec<StateChange>, AwsError> {
-    let ids = request.form.need_list("InstanceId")?;
+    let ids = request.form.list("InstanceId");
     let intent = request.form.intent()?;
     request.world.with_ec2(|ec2, now| ec2.change_state(request.region, &ids, action, intent, request.view, now))
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::clock::{Clock, Pace};
-use crate::world::{Delays, Settings};
+use crate::world::{ACCOUNT, Delays, Settings};
 
 const HERE: &str = "us-east-1";
 
@@ -16,12 +16,15 @@ fn request(world: &World, action: &str, parameters: &str) -> Result<String, AwsE
     let body = format!("{parameters}&Action={}", action.replace('&', "%26"));
     let form = Form::decode(body.as_bytes())?;
     let view = View::default();
-    let response = handle(&Request { world, region: HERE, form: &form, view: &view, request_id: "the-id" })?;
+    let account = world.account_of("fake");
+    let request = Request { world, region: HERE, account: &account, form: &form, view: &view, request_id: "the-id" };
+    let response = handle(&request)?;
     Ok(response.into_text())
 }
 
 fn launch(world: &World) -> String {
     let image = world.with_ec2(|ec2, now| ec2.region(HERE, now).expect("a region").catalog.images[0].id.clone());
+    world.console_add_key_pair(HERE, "a&b", ACCOUNT).expect("a key pair");
     let tag = "TagSpecification.1.ResourceType=instance&TagSpecification.1.Tag.1.Key=%3Ck%3E&TagSpecification.1.Tag.1.Value=%26";
     request(world, "RunInstances", &format!("ImageId={image}&MinCount=2&MaxCount=2&KeyName=a%26b&{tag}"))
         .expect("it launches")
@@ -76,6 +79,20 @@ fn responses_are_well_formed() {
         ("DescribeImages", ""),
         ("DescribeRegions", ""),
         ("DescribeSubnets", ""),
+        ("DescribeVpcs", ""),
+        ("DescribeSecurityGroups", ""),
+        ("DescribeAvailabilityZones", ""),
+        ("DescribeInstanceTypes", ""),
+        ("DescribeInstanceTypeOfferings", "LocationType=availability-zone"),
+        ("DescribeAccountAttributes", ""),
+        ("DescribeKeyPairs", "IncludePublicKey=true"),
+        ("DescribeVolumes", ""),
+        ("DescribeNetworkInterfaces", ""),
+        ("DescribeAddresses", ""),
+        ("CreateLaunchTemplate", "LaunchTemplateName=t%2F1&LaunchTemplateData.KeyName=%26%3C"),
+        ("DescribeLaunchTemplates", ""),
+        ("DescribeLaunchTemplateVersions", "LaunchTemplateName=t%2F1"),
+        ("DescribeSpotInstanceRequests", ""),
     ] {
         let response = request(&world, action, parameters).expect(action);
         assert_eq!(root(&response), format!("{action}Response"));
@@ -134,4 +151,22 @@ fn errors_are_encoded_like_ec2() {
          <Message>The instance ID 'i-0c71' does not exist</Message></Error></Errors>\
          <RequestID>0fb85e6a</RequestID></Response>"
     );
+}
+
+#[test]
+fn client_token_makes_a_template_version_unique() {
+    let world = world(Delays::default());
+    request(&world, "CreateLaunchTemplate", "LaunchTemplateName=one&LaunchTemplateData.KeyName=a").expect("a template");
+    let add = |parameters: &str| {
+        let parameters = format!("LaunchTemplateName=one&SourceVersion=$Latest&{parameters}");
+        let response = request(&world, "CreateLaunchTemplateVersion", &parameters)?;
+        Ok::<_, AwsError>(value(&response, "versionNumber").expect("a number").to_owned())
+    };
+    let first = "ClientToken=t&LaunchTemplateData.InstanceType=m5.large";
+    assert_eq!(add(first).as_deref(), Ok("2"));
+    assert_eq!(add("LaunchTemplateData.InstanceType=c5.large").as_deref(), Ok("3"));
+    assert_eq!(add(first).as_deref(), Ok("2"));
+    let other = add("ClientToken=t&LaunchTemplateData.InstanceType=c5.large").expect_err("another request");
+    assert_eq!(other.code, "IdempotentParameterMismatch");
+    assert_eq!(add("ClientToken=u&LaunchTemplateData.InstanceType=m5.large").as_deref(), Ok("4"));
 }

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::io::Write;
 use std::net::Ipv4Addr;
+use std::ops::Range;
 
 use chrono::{DateTime, Datelike, Timelike, Utc};
 
@@ -10,24 +11,26 @@ use chrono::{DateTime, Datelike, Timelike, Utc};
 #[derive(Debug)]
 pub(crate) struct Xml {
     out: Vec<u8>,
+    /// The last timestamp and its text. Most instances repeat the time of their launch.
+    timestamp: Option<(DateTime<Utc>, [u8; 24])>,
 }
 
 impl Xml {
     /// Starts a document with the XML declaration. `size` is the initial capacity in bytes.
     pub(crate) fn document(size: usize) -> Self {
-        let mut xml = Self { out: Vec::with_capacity(size) };
+        let mut xml = Self { out: Vec::with_capacity(size), timestamp: None };
         xml.raw("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
         xml
     }
 
     /// Starts a fragment of a document.
     pub(crate) fn fragment() -> Self {
-        Self { out: Vec::new() }
+        Self { out: Vec::new(), timestamp: None }
     }
 
     /// Appends XML to a buffer.
     pub(crate) fn append(bytes: &mut Vec<u8>, content: impl FnOnce(&mut Self)) {
-        let mut xml = Self { out: std::mem::take(bytes) };
+        let mut xml = Self { out: std::mem::take(bytes), timestamp: None };
         content(&mut xml);
         *bytes = xml.out;
     }
@@ -49,6 +52,11 @@ impl Xml {
         self.out.extend_from_slice(text.as_bytes());
     }
 
+    /// Writes encoded XML.
+    pub(crate) fn bytes(&mut self, encoded: &[u8]) {
+        self.out.extend_from_slice(encoded);
+    }
+
     /// Writes text and escapes it.
     pub(crate) fn escaped(&mut self, text: &str) {
         escape(&mut self.out, text);
@@ -65,6 +73,32 @@ impl Xml {
     pub(crate) fn print(&mut self, value: impl Display) {
         // Writing to memory does not fail.
         let _ = write!(self.out, "{value}");
+    }
+
+    /// Writes a number, in less time than [`Xml::print`].
+    pub(crate) fn number(&mut self, number: u32) {
+        let (mut digits, mut rest, mut from) = ([0; 10], number, 10);
+        loop {
+            from -= 1;
+            digits[from] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        self.out.extend_from_slice(&digits[from..]);
+    }
+
+    /// Writes `content`, and returns its place for [`Xml::repeat`].
+    pub(crate) fn record(&mut self, content: impl FnOnce(&mut Self)) -> Range<usize> {
+        let from = self.out.len();
+        content(self);
+        from..self.out.len()
+    }
+
+    /// Writes a recorded piece again.
+    pub(crate) fn repeat(&mut self, recorded: Range<usize>) {
+        self.out.extend_from_within(recorded);
     }
 
     /// Writes an element with a value whose text needs no escaping.
@@ -95,7 +129,12 @@ impl Xml {
     /// Writes an element with a timestamp.
     pub(crate) fn timestamp(&mut self, name: &str, timestamp: DateTime<Utc>) {
         self.open(name);
-        self.out.extend_from_slice(&format_timestamp(timestamp));
+        let text = match self.timestamp {
+            Some((last, text)) if last == timestamp => text,
+            Some(_) | None => format_timestamp(timestamp),
+        };
+        self.timestamp = Some((timestamp, text));
+        self.out.extend_from_slice(&text);
         self.close(name);
     }
 
@@ -173,6 +212,25 @@ mod tests {
             xml.address(octets.into(), b'.');
             assert_eq!(String::from_utf8(xml.finish()), Ok(Ipv4Addr::from(octets).to_string()));
         }
+    }
+
+    #[test]
+    fn numbers_are_formatted_like_the_standard_library() {
+        for number in [0, 7, 10, 65_536, u32::MAX] {
+            let mut xml = Xml::fragment();
+            xml.number(number);
+            assert_eq!(String::from_utf8(xml.finish()), Ok(number.to_string()));
+        }
+    }
+
+    #[test]
+    fn recorded_piece_is_written_again() {
+        let mut xml = Xml::fragment();
+        xml.raw("<a/>");
+        let piece = xml.record(|xml| xml.text("b", "1"));
+        xml.raw("<c/>");
+        xml.repeat(piece);
+        assert_eq!(String::from_utf8(xml.finish()).as_deref(), Ok("<a/><b>1</b><c/><b>1</b>"));
     }
 
     #[test]

@@ -2,15 +2,37 @@
 
 use std::sync::Arc;
 
+use serde::Deserialize;
+
 use super::World;
 use super::catalog::{Image, SecurityGroup, Subnet};
-use super::ec2::Intent;
+use super::ec2::{Intent, OptIn};
 use super::error::AwsError;
 use super::instance::Instance;
 use super::launch::LaunchRequest;
 use super::lifecycle::{InstanceAction, StateChange};
 use super::metrics::{Datum, MetricKey};
+use super::resources::KeyPair;
 use super::view::View;
+
+/// Whether the account uses a region that is not on by default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OptInStatus {
+    /// Requests in the region are accepted.
+    OptedIn,
+    /// Requests in the region fail with `AuthFailure`.
+    NotOptedIn,
+}
+
+/// Whether an instance profile exists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Presence {
+    /// Launches can use it.
+    Exists,
+    /// Launches with it fail.
+    Missing,
+}
 
 impl World {
     /// Starts, stops, reboots or terminates an instance.
@@ -47,6 +69,49 @@ impl World {
         self.with_ec2(|ec2, now| {
             ec2.region(region, now)?.create_tags(&ids, &tags, Intent::Execute, &View::default(), now)
         })
+    }
+
+    /// Opts in to a region that is not on by default, or out of it.
+    ///
+    /// # Errors
+    /// A region that is unknown or always on.
+    pub fn console_opt_in(&self, region: &str, is_opted_in: OptInStatus) -> Result<(), AwsError> {
+        let opt = match is_opted_in {
+            OptInStatus::OptedIn => OptIn::In,
+            OptInStatus::NotOptedIn => OptIn::Out,
+        };
+        self.with_ec2(|ec2, _| ec2.opt(region, opt))
+    }
+
+    /// Adds a key pair to a region, unless the account has one of this name. Its keys are unknown.
+    ///
+    /// # Errors
+    /// An unknown region.
+    pub fn console_add_key_pair(&self, region: &str, name: &str, account: &str) -> Result<(), AwsError> {
+        self.with_ec2(|ec2, now| {
+            let id = ec2.new_id("key");
+            let region = ec2.region(region, now)?;
+            if region.key_pair(account, name).is_none() {
+                region.resources.key_pairs.push(KeyPair {
+                    id,
+                    name: name.to_owned(),
+                    kind: "ed25519".to_owned(),
+                    fingerprint: String::new(),
+                    public_key: String::new(),
+                    created_at: now,
+                    owner: account.into(),
+                });
+            }
+            Ok(())
+        })
+    }
+
+    /// Removes an instance profile, or brings it back. IAM is not modeled: all other profiles exist.
+    pub fn console_set_profile(&self, name: &str, presence: Presence) {
+        self.with_ec2(|ec2, _| match presence {
+            Presence::Missing => drop(ec2.missing_profiles.insert(name.to_owned())),
+            Presence::Exists => drop(ec2.missing_profiles.remove(name)),
+        });
     }
 
     /// Adds an image to a region, or replaces the image with the same id.

@@ -7,14 +7,16 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::catalog::{Catalog, REGIONS, is_well_formed};
+use super::catalog::{Catalog, OPT_IN_REGIONS, REGIONS, is_well_formed};
 use super::change_feed::InstanceChange;
+use super::disruption::CapacityLimit;
 use super::error::AwsError;
 use super::fields::InstanceField;
 use super::filter::Filters;
-use super::instance::{Instance, Lifecycle};
+use super::instance::{Instance, Lifecycle, StateCause};
 use super::launch::Tokens;
 use super::page::{Page, PageRequest};
+use super::resources::{Resources, Volume};
 use super::rng::SeededRng;
 use super::settings::{Delays, Settings, StopWhilePending};
 use super::view::View;
@@ -41,6 +43,13 @@ impl Intent {
     }
 }
 
+/// Whether the account uses a region that is not on by default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OptIn {
+    In,
+    Out,
+}
+
 /// State of EC2 in all regions.
 #[derive(Debug)]
 pub struct Ec2 {
@@ -51,6 +60,12 @@ pub struct Ec2 {
     next_sequence: u64,
     /// Changes that are not published yet.
     pub(super) changed: Vec<InstanceChange>,
+    /// Interruptions and events by the time at which they are due, with the region and the instance.
+    pub(super) due: BTreeSet<(DateTime<Utc>, &'static str, u64)>,
+    /// Names of instance profiles that do not exist; IAM is not modeled, so that all others do.
+    pub(super) missing_profiles: BTreeSet<String>,
+    /// Accounts beside the default account.
+    accounts: Vec<String>,
     regions: BTreeMap<&'static str, Region>,
 }
 
@@ -64,7 +79,14 @@ pub struct Region {
     pub(super) instances: BTreeMap<u64, Arc<Instance>>,
     pub(super) by_id: HashMap<String, u64>,
     pub(super) tokens: Tokens,
-    pub(super) next_private: u32,
+    /// Resources that no launch creates, and their tags.
+    pub resources: Resources,
+    /// Limits on running instances.
+    pub capacity: Vec<CapacityLimit>,
+    /// Last assigned host number by subnet.
+    pub(super) hosts: HashMap<String, u32>,
+    /// Private addresses that a launch named.
+    pub(super) named_addresses: BTreeSet<Ipv4Addr>,
     /// Terminated instances by the time at which they are removed.
     pub(super) expirations: BTreeSet<(DateTime<Utc>, u64)>,
 }
@@ -83,14 +105,49 @@ pub struct InstanceQuery {
 impl Ec2 {
     /// Creates all regions with their default catalogs and no instances.
     pub fn new(settings: &Settings) -> Self {
-        Self {
+        let mut ec2 = Self {
             rng: SeededRng::new(settings.seed, "ec2"),
             delays: settings.delays,
             stop_while_pending: settings.stop_while_pending,
             addresses: Addresses::default(),
             next_sequence: 0,
             changed: Vec::new(),
+            due: BTreeSet::new(),
+            missing_profiles: BTreeSet::new(),
+            accounts: Vec::new(),
             regions: REGIONS.into_iter().map(|name| (name, Region::new(name))).collect(),
+        };
+        settings.accounts.iter().for_each(|account| ec2.add_account(account.id()));
+        ec2
+    }
+
+    /// Opts in to a region, or out of it. A region that is opted out of loses its instances.
+    pub(super) fn opt(&mut self, name: &str, opt: OptIn) -> Result<(), AwsError> {
+        let Some(known) = OPT_IN_REGIONS.into_iter().find(|known| *known == name) else {
+            let message = format!("invalid region '{name}': expected {}", OPT_IN_REGIONS.join(", "));
+            return Err(AwsError::new("InvalidParameterValue", message));
+        };
+        match opt {
+            OptIn::Out => drop(self.regions.remove(known)),
+            OptIn::In => {
+                let accounts = self.accounts.clone();
+                let region = self.regions.entry(known).or_insert_with(|| Region::new(known));
+                accounts.iter().for_each(|account| region.catalog.add_account(known, account));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether requests in a region are accepted.
+    pub(crate) fn has_region(&self, name: &str) -> bool {
+        self.regions.contains_key(name)
+    }
+
+    /// Adds the default network of an account to every region.
+    pub(super) fn add_account(&mut self, account: &str) {
+        self.accounts.push(account.to_owned());
+        for region in self.regions.values_mut() {
+            region.catalog.add_account(region.name, account);
         }
     }
 
@@ -118,6 +175,16 @@ impl Ec2 {
         })
     }
 
+    /// Returns a new id.
+    pub(crate) fn new_id(&mut self, prefix: &str) -> String {
+        self.rng.id(prefix)
+    }
+
+    /// Returns a new public address.
+    pub(crate) fn new_address(&mut self) -> Ipv4Addr {
+        self.addresses.allocate()
+    }
+
     pub(super) fn next_sequence(&mut self) -> u64 {
         self.next_sequence += 1;
         self.next_sequence
@@ -132,7 +199,10 @@ impl Region {
             instances: BTreeMap::new(),
             by_id: HashMap::new(),
             tokens: Tokens::default(),
-            next_private: 10,
+            resources: Resources::default(),
+            capacity: Vec::new(),
+            hosts: HashMap::new(),
+            named_addresses: BTreeSet::new(),
             expirations: BTreeSet::new(),
         }
     }
@@ -148,16 +218,29 @@ impl Region {
         view: &View,
         now: DateTime<Utc>,
     ) -> Result<Page<Arc<Instance>>, AwsError> {
+        self.select_if(query, view, now, |_| true)
+    }
+
+    /// Returns the selected instances that pass a further test.
+    ///
+    /// # Errors
+    /// The errors of [`Region::select`].
+    pub fn select_if(
+        &self,
+        query: &InstanceQuery,
+        view: &View,
+        now: DateTime<Utc>,
+        test: impl Fn(&Instance) -> bool,
+    ) -> Result<Page<Arc<Instance>>, AwsError> {
         let page = query.page.cut(view.page);
+        let passes = |instance: &Instance| query.filters.match_all(instance, now) && test(instance);
         let mut selected = if query.ids.is_empty() {
-            let listing = self
-                .instances
-                .range(page.from..)
-                .filter(|(_, instance)| query.filters.match_all(instance, now) && view.lists(instance, now));
+            let listing =
+                self.instances.range(page.from..).filter(|(_, instance)| passes(instance) && view.lists(instance, now));
             Page::collect(page, listing.map(|(sequence, instance)| (*sequence, Arc::clone(instance))))
         } else {
             let found = self.find_all(&query.ids, view, now)?;
-            let passing = found.into_iter().filter(|instance| query.filters.match_all(instance, now));
+            let passing = found.into_iter().filter(|instance| passes(instance));
             // EC2 does not page a request by ids, so instances cut off by a fault have no next token.
             Page { next_token: None, ..Page::collect(page, passing.map(|instance| (instance.sequence, instance))) }
         };
@@ -214,15 +297,51 @@ impl Region {
         }
     }
 
+    /// Replaces an instance by a changed one.
+    pub(crate) fn replace(&mut self, changed: Instance) {
+        self.change(changed.sequence, |instance| *instance = changed);
+    }
+
+    /// Terminates an instance. Volumes that are not deleted with it become volumes of their own.
+    pub(super) fn terminate(
+        &mut self,
+        sequence: u64,
+        now: DateTime<Utc>,
+        terminated_at: DateTime<Utc>,
+        cause: StateCause,
+    ) {
+        self.change(sequence, |instance| instance.terminate(now, terminated_at, cause));
+        let Some(instance) = self.instances.get(&sequence) else { return };
+        let kept = instance.volume_ids().zip(&instance.options.volumes).filter(|(_, spec)| !spec.delete_on_termination);
+        let volumes: Vec<Volume> = kept
+            .map(|(id, spec)| Volume {
+                id: id.to_owned(),
+                spec: spec.clone(),
+                availability_zone: instance.availability_zone.to_string(),
+                created_at: instance.created_at,
+                instance_id: None,
+                client_token: None,
+                owner: Arc::clone(&instance.owner),
+            })
+            .collect();
+        self.resources.volumes.extend(volumes);
+    }
+
     fn remove_expired(&mut self, now: DateTime<Utc>, remembered: Duration) {
         while let Some(&(expires_at, sequence)) = self.expirations.first().filter(|(expires_at, _)| *expires_at <= now)
         {
             self.expirations.remove(&(expires_at, sequence));
             if let Some(instance) = self.instances.remove(&sequence) {
                 self.by_id.remove(&instance.id);
+                for id in instance.volume_ids().chain(instance.interface_ids()) {
+                    // A volume that outlives its instance keeps its tags.
+                    if !self.resources.volumes.iter().any(|volume| volume.id == id) {
+                        self.resources.tags.remove(id);
+                    }
+                }
                 if let (Some(token), Lifecycle::Terminating { terminated_at, .. }) =
-                    (&instance.client_token, instance.lifecycle)
-                    && self.tokens.is_unused(token, |sequence| self.instances.contains_key(&sequence))
+                    (instance.token_key(), instance.lifecycle)
+                    && self.tokens.is_unused(&token, |sequence| self.instances.contains_key(&sequence))
                 {
                     self.tokens.expire_at(token, later(terminated_at, remembered));
                 }

@@ -29,6 +29,7 @@ const KNOWN: &[(&str, u16, &str)] = &[
         400,
         "Arguments on this idempotent request are inconsistent with arguments used in previous request(s).",
     ),
+    ("ExpiredToken", 403, "The security token included in the request is expired"),
     ("IncorrectInstanceState", 400, "The instance is not in a state that allows the operation."),
     (
         "InsufficientInstanceCapacity",
@@ -40,6 +41,7 @@ const KNOWN: &[(&str, u16, &str)] = &[
     ("InternalFailure", 500, "The request processing has failed because of an unknown error, exception or failure."),
     ("InternalServiceError", 500, "An internal service error has occurred"),
     ("InternalServiceFault", 500, "An internal service error has occurred"),
+    ("InvalidClientTokenId", 403, "The security token included in the request is invalid."),
     ("RequestEntityTooLarge", 413, "The request body is too large."),
     ("RequestExpired", 400, "Request has expired."),
     ("RequestLimitExceeded", 503, "Request limit exceeded."),

@@ -21,6 +21,15 @@ pub trait Field: Sized {
     fn any(&self, resource: &Self::Resource, now: DateTime<Utc>, test: &dyn Fn(&str) -> bool) -> bool;
 }
 
+/// Refuses more filter values than EC2 accepts in one call.
+pub(crate) fn check_filter_values(values: usize) -> Result<(), AwsError> {
+    if values > MAX_VALUES {
+        let message = format!("The maximum number of filter values specified on a single call is {MAX_VALUES}");
+        return Err(AwsError::new("FilterLimitExceeded", message));
+    }
+    Ok(())
+}
+
 /// A field and the patterns of its values.
 #[derive(Debug, Clone)]
 pub struct Filter<F> {
@@ -50,10 +59,7 @@ impl<F: Field> Filters<F> {
             let field = F::parse(name)
                 .ok_or_else(|| AwsError::new("InvalidParameterValue", format!("The filter '{name}' is invalid")))?;
             values += sent_values.len();
-            if values > MAX_VALUES {
-                let message = format!("The maximum number of filter values specified on a single call is {MAX_VALUES}");
-                return Err(AwsError::new("FilterLimitExceeded", message));
-            }
+            check_filter_values(values)?;
             filters.push(Filter { field, patterns: sent_values.into_iter().map(Pattern::new).collect() });
         }
         Ok(Self(filters))

@@ -6,6 +6,9 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 
 use super::catalog::SecurityGroup;
+use super::disruption::{ImposedChecks, Interruption, ScheduledEvent};
+use super::launch::TokenKey;
+use super::options::InstanceOptions;
 use super::tags::Tags;
 
 /// Instance states of EC2.
@@ -75,6 +78,53 @@ pub enum Lifecycle {
     },
 }
 
+/// Cause of the last stop or termination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StateCause {
+    /// A request, or the console.
+    User,
+    /// A request to hibernate.
+    Hibernation,
+    /// EC2 took a spot instance back.
+    SpotInterruption,
+    /// A scheduled event.
+    ScheduledStop,
+}
+
+/// State that few instances have.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Extra {
+    /// Ids of the volumes after the root volume.
+    pub volumes: Vec<Box<str>>,
+    /// Network interfaces after the primary one.
+    pub interfaces: Vec<ExtraInterface>,
+    /// Status checks that are set from outside.
+    pub checks: ImposedChecks,
+    /// Events that EC2 has scheduled.
+    pub events: Vec<ScheduledEvent>,
+    /// Notice of a spot interruption.
+    pub interruption: Option<Interruption>,
+    /// Time of the recommendation to replace a spot instance.
+    pub rebalance_at: Option<DateTime<Utc>>,
+    /// Id of the spot instance request.
+    pub spot_request: Option<String>,
+    /// Time at which the spot instance request was canceled.
+    pub spot_canceled_at: Option<DateTime<Utc>>,
+}
+
+/// A network interface beside the primary one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExtraInterface {
+    /// Id with the prefix `eni-`.
+    pub id: Box<str>,
+    /// Private address.
+    pub private_ip: Ipv4Addr,
+    /// Id of the subnet.
+    pub subnet_id: String,
+    /// Security groups.
+    pub groups: Vec<SecurityGroup>,
+}
+
 /// A period in which an instance was running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
@@ -109,6 +159,8 @@ pub struct Instance {
     pub sequence: u64,
     /// Instance id, such as `i-0123456789abcdef0`.
     pub id: String,
+    /// Account id of the owner.
+    pub owner: Arc<str>,
     /// Reservation id of the launch.
     pub reservation_id: Arc<str>,
     /// Index within the launch, from 0.
@@ -123,6 +175,8 @@ pub struct Instance {
     pub client_token: Option<Arc<str>>,
     /// Availability zone of the subnet.
     pub availability_zone: Arc<str>,
+    /// Id of the zone, such as `use1-az1`.
+    pub zone_id: Option<&'static str>,
     /// Id of the subnet.
     pub subnet_id: Arc<str>,
     /// Id of the VPC of the subnet.
@@ -137,6 +191,12 @@ pub struct Instance {
     pub volume_id: Box<str>,
     /// Id of the network interface.
     pub interface_id: Box<str>,
+    /// Options of the launch, with later modifications.
+    pub options: Arc<InstanceOptions>,
+    /// State that few instances have.
+    pub extra: Arc<Extra>,
+    /// Cause of the last stop or termination.
+    pub cause: StateCause,
     /// Tags by key.
     pub tags: Arc<Tags>,
     /// Time of the launch; visibility lag counts from here.
@@ -169,9 +229,35 @@ impl Instance {
         if now < due { before } else { after }
     }
 
-    /// Returns the public address, which exists only while the instance is running.
+    /// Returns the client token of the launch with the account that used it.
+    pub(super) fn token_key(&self) -> Option<TokenKey> {
+        self.client_token.as_ref().map(|token| (Arc::clone(&self.owner), Arc::clone(token)))
+    }
+
+    /// Returns the public address, which exists only while the instance is running, unless the launch refused one.
     pub fn public_ip(&self, now: DateTime<Utc>) -> Option<Ipv4Addr> {
-        (self.state(now) == InstanceState::Running).then_some(self.assigned_ip)
+        (self.options.public_address && self.state(now) == InstanceState::Running).then_some(self.assigned_ip)
+    }
+
+    /// Returns the ids of the volumes, in the order of their options.
+    pub fn volume_ids(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&*self.volume_id).chain(self.extra.volumes.iter().map(|id| &**id))
+    }
+
+    /// Returns the ids of the network interfaces, in the order of their options.
+    pub fn interface_ids(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&*self.interface_id).chain(self.extra.interfaces.iter().map(|interface| &*interface.id))
+    }
+
+    /// Returns the time of the next spot interruption or scheduled event.
+    pub fn next_disruption(&self, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        let events = self.extra.events.iter().map(|event| event.not_before);
+        let interruption = self.extra.interruption.map(|interruption| interruption.at);
+        events.chain(interruption).filter(|at| *at > now).min()
+    }
+
+    pub(super) fn extra_mut(&mut self) -> &mut Extra {
+        Arc::make_mut(&mut self.extra)
     }
 
     /// Returns the time since which the instance is running.
@@ -199,12 +285,14 @@ impl Instance {
         self.runs.push(Run { from: running_at, until: None });
     }
 
-    pub(super) fn stop(&mut self, now: DateTime<Utc>, stopped_at: DateTime<Utc>) {
+    pub(super) fn stop(&mut self, now: DateTime<Utc>, stopped_at: DateTime<Utc>, cause: StateCause) {
+        self.cause = cause;
         self.lifecycle = Lifecycle::Stopping { requested_at: now, stopped_at };
         self.end_run(now);
     }
 
-    pub(super) fn terminate(&mut self, now: DateTime<Utc>, terminated_at: DateTime<Utc>) {
+    pub(super) fn terminate(&mut self, now: DateTime<Utc>, terminated_at: DateTime<Utc>, cause: StateCause) {
+        self.cause = cause;
         self.lifecycle = Lifecycle::Terminating { requested_at: now, terminated_at };
         self.end_run(now);
     }

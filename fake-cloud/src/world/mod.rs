@@ -3,9 +3,11 @@
 //! The protocol modules decode requests, call the [`World`] and encode responses; they keep no state. The world does no
 //! I/O and runs no tasks: state changes are times on its clock, and reads derive the state from the current time.
 
+mod account;
 mod catalog;
 mod change_feed;
 mod console;
+mod disruption;
 mod ec2;
 mod error;
 mod fields;
@@ -14,41 +16,64 @@ mod instance;
 mod launch;
 mod lifecycle;
 pub mod metrics;
+mod options;
 mod page;
+mod resources;
 mod rng;
 mod settings;
 mod status;
 mod tags;
 mod view;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use chrono::{DateTime, Utc};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use crate::clock::Clock;
 use crate::faults::Faults;
 use crate::request_log::RequestLog;
 
-pub use self::catalog::{ACCOUNT, Catalog, IMAGE_OWNER, Image, REGIONS, SecurityGroup, Subnet};
+pub use self::account::{Account, AccountError};
+pub use self::catalog::{
+    ACCOUNT, AMAZON, Catalog, Direction, IMAGE_OWNER, Image, OPT_IN_REGIONS, Peer, REGIONS, Rule, SecurityGroup,
+    Sharing, Subnet, ZONES, all_regions, zone_id, zone_ids,
+};
 pub use self::change_feed::{ChangeFeed, Changes, InstanceChange};
+pub use self::console::{OptInStatus, Presence};
+pub use self::disruption::{CapacityLimit, CheckResult, EventCode, ImposedChecks, Interruption, ScheduledEvent};
 pub use self::ec2::{Ec2, InstanceQuery, Intent, Region};
 pub use self::error::{AwsError, default_status};
-pub use self::fields::{ImageField, InstanceField, RegionField, SubnetField, TagField, TagListField};
+pub use self::fields::{InstanceField, TagField};
 pub use self::filter::{Field, Filter, Filters, Pattern, PatternToken};
-pub use self::instance::{Instance, InstanceState, Lifecycle, Monitoring, Profile, Run};
+pub use self::instance::{
+    Extra, ExtraInterface, Instance, InstanceState, Lifecycle, Monitoring, Profile, Run, StateCause,
+};
 pub use self::launch::{Launch, LaunchKind, LaunchRequest};
 pub use self::lifecycle::{InstanceAction, StateChange};
+pub use self::options::{
+    InstanceOptions, InterfaceSpec, InterruptionBehavior, Keeps, Market, MetadataOptions, Protection, SpotOptions,
+    VolumeSpec,
+};
 pub use self::page::{Page, PageRequest};
+pub use self::resources::{
+    Address, Interface, KeyPair, LaunchTemplate, Resources, TemplateVersion, VersionOrigin, Volume, Vpc,
+};
 pub use self::rng::SeededRng;
 pub use self::settings::{AgentDimensions, DelayError, Delays, Settings, StopWhilePending};
-pub use self::status::{Health, InstanceStatus, StatusField, StatusQuery, StatusScope};
+pub use self::status::{Health, InstanceStatus, StatusQuery, StatusScope};
 pub use self::tags::{TagRemoval, TaggedResource, Tags};
 pub use self::view::{Hidden, HiddenReason, PageLimit, View};
 
 pub(crate) use self::catalog::is_well_formed;
+pub(crate) use self::filter::check_filter_values;
+pub(crate) use self::launch::checked_type;
+pub(crate) use self::resources::not_found;
 pub(crate) use self::rng::{hash_text, mix};
+pub(crate) use self::tags::validate as validate_tags;
 
+use self::account::Accounts;
 use self::change_feed::Subscribers;
 use self::metrics::Metrics;
 
@@ -73,6 +98,7 @@ use self::metrics::Metrics;
 #[derive(Debug)]
 pub struct World {
     settings: Settings,
+    accounts: RwLock<Accounts>,
     ec2: Mutex<Ec2>,
     metrics: Mutex<Metrics>,
     faults: Faults,
@@ -85,6 +111,7 @@ impl World {
     /// Creates a world without instances, metrics, faults and requests.
     pub fn new(settings: Settings) -> Self {
         Self {
+            accounts: RwLock::new(Accounts::new(&settings.accounts)),
             ec2: Mutex::new(Ec2::new(&settings)),
             metrics: Mutex::new(Metrics::new(settings.seed, settings.agent_dimensions)),
             faults: Faults::new(settings.seed),
@@ -120,6 +147,7 @@ impl World {
         let mut ec2 = self.ec2.lock();
         // Read under the lock, so that times are in the order of the changes.
         let now = self.clock().now();
+        ec2.settle(now);
         let result = work(&mut ec2, now);
         if !ec2.changed.is_empty() {
             self.subscribers.publish(&ec2.changed);
@@ -133,17 +161,34 @@ impl World {
         self.subscribers.subscribe()
     }
 
+    /// Adds an account, with a default subnet and security group in every region. Adding it again adds an access key.
+    pub fn add_account(&self, account: &Account) {
+        self.ec2.lock().add_account(account.id());
+        self.accounts.write().add(account);
+    }
+
+    /// Returns the accounts beside the default account, once per access key.
+    pub fn accounts(&self) -> Vec<Account> {
+        self.accounts.read().list()
+    }
+
+    /// Returns the id of the account of an access key; unknown keys belong to the default account.
+    pub fn account_of(&self, access_key: &str) -> Arc<str> {
+        self.accounts.read().owner_of(access_key)
+    }
+
     /// Returns a new request id.
     pub fn request_id(&self) -> String {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         SeededRng::new(self.settings.seed ^ mix(number), "request").uuid()
     }
 
-    /// Removes all instances, metrics, faults and logged requests. The clock continues.
+    /// Removes all instances, metrics, faults, logged requests and added accounts. The clock continues.
     pub fn reset(&self) {
         {
             let mut ec2 = self.ec2.lock();
             *ec2 = Ec2::new(&self.settings);
+            *self.accounts.write() = Accounts::new(&self.settings.accounts);
             // Under the lock, so that later changes are published after the reset.
             self.subscribers.publish_reset();
         }

@@ -34,7 +34,7 @@ impl PageRequest {
         Ok(Self { limit, from })
     }
 
-    pub(super) fn cut(self, cut: PageLimit) -> Self {
+    pub(crate) fn cut(self, cut: PageLimit) -> Self {
         match cut {
             PageLimit::AsRequested => self,
             PageLimit::Empty => Self { limit: Some(0), ..self },

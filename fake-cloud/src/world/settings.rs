@@ -3,6 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use super::account::Account;
 use crate::clock::{Clock, Pace};
 
 /// Durations of instance state changes, on the clock of the world.
@@ -129,6 +130,8 @@ pub struct Settings {
     pub agent_dimensions: AgentDimensions,
     /// Behavior of StopInstances for a `pending` instance.
     pub stop_while_pending: StopWhilePending,
+    /// Accounts beside the default account.
+    pub accounts: Vec<Account>,
 }
 
 impl Settings {
@@ -146,6 +149,7 @@ impl Default for Settings {
             delays: Delays::default(),
             agent_dimensions: AgentDimensions::default(),
             stop_while_pending: StopWhilePending::default(),
+            accounts: Vec::new(),
         }
     }
 }

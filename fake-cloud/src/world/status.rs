@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
+use super::disruption::CheckResult;
 use super::ec2::{Region, later};
 use super::error::AwsError;
-use super::filter::{Field, Filters};
 use super::instance::{Instance, InstanceState};
 use super::page::{Page, PageRequest};
 use super::view::View;
@@ -19,6 +19,10 @@ pub enum Health {
     Ok,
     /// The checks have no result yet.
     Initializing,
+    /// The checks fail.
+    Impaired,
+    /// The checks have no data.
+    InsufficientData,
     /// The instance is not running.
     NotApplicable,
 }
@@ -29,6 +33,8 @@ impl Health {
         match self {
             Self::Ok => "ok",
             Self::Initializing => "initializing",
+            Self::Impaired => "impaired",
+            Self::InsufficientData => "insufficient-data",
             Self::NotApplicable => "not-applicable",
         }
     }
@@ -38,6 +44,8 @@ impl Health {
         match self {
             Self::Ok => Some("passed"),
             Self::Initializing => Some("initializing"),
+            Self::Impaired => Some("failed"),
+            Self::InsufficientData => Some("insufficient-data"),
             Self::NotApplicable => None,
         }
     }
@@ -50,7 +58,9 @@ pub struct InstanceStatus {
     pub instance: Arc<Instance>,
     /// State at the time of the request.
     pub state: InstanceState,
-    /// Result of the checks.
+    /// Result of the check of the host.
+    pub system: Health,
+    /// Result of the check of the instance.
     pub health: Health,
 }
 
@@ -70,54 +80,13 @@ pub struct StatusQuery {
     pub ids: Vec<String>,
     /// Included instance states.
     pub scope: StatusScope,
-    /// Filters that the selected instances must match.
-    pub filters: Filters<StatusField>,
     /// Page size and start.
     pub page: PageRequest,
 }
 
-/// Filter fields of DescribeInstanceStatus.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StatusField {
-    /// Filter name `availability-zone`.
-    AvailabilityZone,
-    /// Filter name `instance-state-code`.
-    StateCode,
-    /// Filter name `instance-state-name`.
-    StateName,
-    /// Filter names `instance-status.status` and `system-status.status`.
-    Summary,
-    /// Filter names `instance-status.reachability` and `system-status.reachability`.
-    Reachability,
-}
-
-impl Field for StatusField {
-    type Resource = InstanceStatus;
-
-    fn parse(name: &str) -> Option<Self> {
-        Some(match name {
-            "availability-zone" => Self::AvailabilityZone,
-            "instance-state-code" => Self::StateCode,
-            "instance-state-name" => Self::StateName,
-            "instance-status.status" | "system-status.status" => Self::Summary,
-            "instance-status.reachability" | "system-status.reachability" => Self::Reachability,
-            _ => return None,
-        })
-    }
-
-    fn any(&self, status: &InstanceStatus, _now: DateTime<Utc>, test: &dyn Fn(&str) -> bool) -> bool {
-        match self {
-            Self::AvailabilityZone => test(&status.instance.availability_zone),
-            Self::StateCode => test(&status.state.code().to_string()),
-            Self::StateName => test(status.state.name()),
-            Self::Summary => test(status.health.summary()),
-            Self::Reachability => status.health.detail().is_some_and(test),
-        }
-    }
-}
-
 impl Region {
-    /// Returns the selected statuses, subject to the faults in `view`. Checks pass `checks` after the start.
+    /// Returns the selected statuses that pass a test, subject to the faults in `view`. Checks pass `checks` after the
+    /// start.
     ///
     /// # Errors
     /// The errors of [`Region::select`].
@@ -127,6 +96,7 @@ impl Region {
         checks: Duration,
         view: &View,
         now: DateTime<Utc>,
+        test: impl Fn(&InstanceStatus) -> bool,
     ) -> Result<Page<InstanceStatus>, AwsError> {
         let page = query.page.cut(view.page);
         let wanted = |instance: &Arc<Instance>| {
@@ -135,7 +105,7 @@ impl Region {
                 StatusScope::Running => status.state == InstanceState::Running,
                 StatusScope::All => true,
             };
-            (in_scope && query.filters.match_all(&status, now)).then_some((instance.sequence, status))
+            (in_scope && test(&status)).then_some((instance.sequence, status))
         };
         let mut selected = if query.ids.is_empty() {
             let listed = self.instances.range(page.from..).map(|(_, instance)| instance);
@@ -150,10 +120,18 @@ impl Region {
 }
 
 fn status(instance: &Arc<Instance>, checks: Duration, now: DateTime<Utc>) -> InstanceStatus {
-    let health = match instance.running_since(now) {
-        Some(since) if later(since, checks) <= now => Health::Ok,
-        Some(_) => Health::Initializing,
-        None => Health::NotApplicable,
+    let since = instance.running_since(now);
+    let health = |imposed: Option<CheckResult>| match (since, imposed) {
+        (None, _) => Health::NotApplicable,
+        (Some(_), Some(CheckResult::Impaired)) => Health::Impaired,
+        (Some(_), Some(CheckResult::InsufficientData)) => Health::InsufficientData,
+        (Some(since), None) if later(since, checks) <= now => Health::Ok,
+        (Some(_), None) => Health::Initializing,
     };
-    InstanceStatus { instance: Arc::clone(instance), state: instance.state(now), health }
+    InstanceStatus {
+        instance: Arc::clone(instance),
+        state: instance.state(now),
+        system: health(instance.extra.checks.system),
+        health: health(instance.extra.checks.instance),
+    }
 }

@@ -7,9 +7,8 @@ use chrono::{DateTime, Utc};
 
 use super::ec2::{Intent, Region};
 use super::error::AwsError;
-use super::fields::TagListField;
-use super::filter::Filters;
 use super::page::{Page, PageRequest};
+use super::resources::not_found;
 use super::view::View;
 
 /// Tags of one resource, by key.
@@ -32,7 +31,7 @@ pub struct TagRemoval {
 pub struct TaggedResource {
     /// Id of the resource.
     pub resource_id: String,
-    /// `instance`, `image` or `subnet`.
+    /// Type of the resource, such as `instance`.
     pub resource_type: &'static str,
     /// Key of the tag.
     pub key: String,
@@ -41,7 +40,7 @@ pub struct TaggedResource {
 }
 
 /// Validates tags before any of them is written.
-pub(super) fn validate(existing: &Tags, added: &[(String, String)]) -> Result<(), AwsError> {
+pub(crate) fn validate(existing: &Tags, added: &[(String, String)]) -> Result<(), AwsError> {
     for (key, value) in added {
         if key.is_empty() || key.chars().count() > 127 {
             return Err(AwsError::new("InvalidParameterValue", "Tag keys must have between 1 and 127 characters."));
@@ -50,8 +49,11 @@ pub(super) fn validate(existing: &Tags, added: &[(String, String)]) -> Result<()
             let message = "Tag keys starting with 'aws:' are reserved for internal use";
             return Err(AwsError::new("InvalidParameterValue", message));
         }
-        if value.chars().count() > 255 {
-            return Err(AwsError::new("InvalidParameterValue", "Tag values must have at most 255 characters."));
+        if value.chars().count() > 256 {
+            return Err(AwsError::new(
+                "InvalidParameterValue",
+                "Tag value exceeds the maximum length of 256 characters",
+            ));
         }
     }
     let new = added.iter().filter(|(key, _)| !existing.contains_key(key)).count();
@@ -100,30 +102,39 @@ impl Region {
         intent.proceed()?;
         self.change_tags(ids, |tags| {
             tags.retain(|key, value| {
-                !removals.is_empty()
-                    && !removals
-                        .iter()
-                        .any(|removal| removal.key == *key && removal.value.as_ref().is_none_or(|only| only == value))
+                let is_named = |removal: &TagRemoval| {
+                    removal.key == *key && removal.value.as_ref().is_none_or(|only| only == value)
+                };
+                let is_removed = removals.is_empty() || removals.iter().any(is_named);
+                // EC2's own tags stay.
+                !is_removed || key.starts_with("aws:")
             });
         });
         Ok(())
     }
 
-    /// Returns the tags of all resources of the region.
+    /// Returns the tags of all resources of the region that pass a test.
     pub fn list_tags(
         &self,
-        filters: &Filters<TagListField>,
         page: PageRequest,
         view: &View,
         now: DateTime<Utc>,
+        test: impl Fn(&TaggedResource) -> bool,
     ) -> Page<TaggedResource> {
         let instances = self
             .instances()
             .filter(|instance| view.lists(instance, now))
             .flat_map(|instance| tagged(&instance.id, "instance", &instance.tags));
-        let images = self.catalog.images.iter().flat_map(|image| tagged(&image.id, "image", &image.tags));
-        let subnets = self.catalog.subnets.iter().flat_map(|subnet| tagged(&subnet.id, "subnet", &subnet.tags));
-        let passing = instances.chain(images).chain(subnets).filter(|tag| filters.match_all(tag, now));
+        let images = self.catalog.images.iter().filter(|image| view.is_owner(&image.owner));
+        let images = images.flat_map(|image| tagged(&image.id, "image", &image.tags));
+        let subnets = self.catalog.subnets.iter().filter(|subnet| view.is_owner(&subnet.owner));
+        let subnets = subnets.flat_map(|subnet| tagged(&subnet.id, "subnet", &subnet.tags));
+        let account = view.account.as_deref();
+        let others = self.resources.tags.iter().filter_map(|(id, tags)| {
+            let kind = self.resource_kind(id, account, now)?;
+            Some(tagged(id, kind, tags))
+        });
+        let passing = instances.chain(images).chain(subnets).chain(others.flatten()).filter(|tag| test(tag));
         let page = page.cut(view.page);
         let numbered = passing.enumerate().map(|(position, tag)| (position as u64, tag));
         let mut selected = Page::collect(page, numbered.skip_while(|(position, _)| *position < page.from));
@@ -132,23 +143,24 @@ impl Region {
     }
 
     fn resource_tags(&self, id: &str, view: &View, now: DateTime<Utc>) -> Result<&Tags, AwsError> {
-        let missing = |code: &'static str, kind: &str| AwsError::new(code, format!("The {kind} '{id}' does not exist"));
         match id.split_once('-').map(|(prefix, _)| prefix) {
             Some("i") => {
                 self.find_all(&[id.to_owned()], view, now)?;
                 self.find(id).map(|instance| &*instance.tags).ok_or_else(|| AwsError::unknown_instances(&[id]))
             }
             Some("ami") => {
-                self.catalog.image(id).map(|image| &image.tags).ok_or_else(|| {
-                    AwsError::new("InvalidAMIID.NotFound", format!("The image id '[{id}]' does not exist"))
-                })
+                let mut images = self.catalog.images.iter();
+                images.find(|image| image.id == id).map(|image| &image.tags).ok_or_else(|| not_found(id))
             }
-            Some("subnet") => self
-                .catalog
-                .subnet(id)
-                .map(|subnet| &subnet.tags)
-                .ok_or_else(|| missing("InvalidSubnetID.NotFound", "subnet ID")),
-            Some(_) | None => Err(AwsError::new("InvalidID", format!("The ID '{id}' is not valid"))),
+            Some("subnet") => {
+                let mut subnets = self.catalog.subnets.iter();
+                let own = subnets.find(|subnet| subnet.id == id && view.is_owner(&subnet.owner));
+                own.map(|subnet| &subnet.tags).ok_or_else(|| not_found(id))
+            }
+            Some(_) | None => match self.resource_kind(id, view.account.as_deref(), now) {
+                Some(_) => Ok(self.tags_of(id)),
+                None => Err(not_found(id)),
+            },
         }
     }
 
@@ -160,6 +172,12 @@ impl Region {
                 change(&mut image.tags);
             } else if let Some(subnet) = self.catalog.subnets.iter_mut().find(|subnet| subnet.id == *id) {
                 change(&mut subnet.tags);
+            } else {
+                let tags = self.resources.tags.entry(id.clone()).or_default();
+                change(tags);
+                if tags.is_empty() {
+                    self.resources.tags.remove(id);
+                }
             }
         }
     }

@@ -473,6 +473,8 @@ fn is_rejected(action: InstanceAction, before: Option<&str>, world: &World, id: 
         (_, None) | (InstanceAction::Terminate, _) => false,
         (InstanceAction::Start, Some(state)) => matches!(state, "stopping" | "shutting-down" | "terminated"),
         (InstanceAction::Stop, Some("pending")) => !has_run(),
+        // No instance of this test is configured for hibernation.
+        (InstanceAction::Hibernate, Some(_)) => true,
         (InstanceAction::Stop | InstanceAction::Reboot, Some(state)) => matches!(state, "shutting-down" | "terminated"),
     }
 }

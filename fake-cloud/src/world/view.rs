@@ -1,5 +1,6 @@
-//! Faults in the results of a request: hidden instances, cut pages, shuffled order.
+//! Resources that a request sees: those of its account, subject to faults in its results.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -7,9 +8,11 @@ use chrono::{DateTime, Utc};
 use super::instance::Instance;
 use super::rng::{SeededRng, hash_text, mix, to_fraction};
 
-/// Result faults of a request. The default has none.
+/// Account and result faults of a request. The default sees the resources of all accounts and has no faults.
 #[derive(Debug, Clone, Default)]
 pub struct View {
+    /// Account of the caller; `None` sees the instances of all accounts.
+    pub account: Option<Arc<str>>,
     /// Conditions that hide instances.
     pub hidden: Vec<Hidden>,
     /// Limit on the page size.
@@ -56,23 +59,30 @@ pub enum PageLimit {
 impl View {
     /// Returns whether a request by id finds the instance.
     pub fn finds(&self, instance: &Instance, now: DateTime<Utc>) -> bool {
-        !self.hidden.iter().any(|hidden| match hidden.reason {
-            HiddenReason::VisibilityLag(lag) => hidden.applies_to(instance) && is_younger(instance, lag, now),
-            HiddenReason::Omitted { .. } => false,
-        })
+        self.is_owner(&instance.owner)
+            && !self.hidden.iter().any(|hidden| match hidden.reason {
+                HiddenReason::VisibilityLag(lag) => hidden.applies_to(instance) && is_younger(instance, lag, now),
+                HiddenReason::Omitted { .. } => false,
+            })
     }
 
     /// Returns whether a list contains the instance.
     pub fn lists(&self, instance: &Instance, now: DateTime<Utc>) -> bool {
-        !self.hidden.iter().any(|hidden| {
-            hidden.applies_to(instance)
-                && match hidden.reason {
-                    HiddenReason::VisibilityLag(lag) => is_younger(instance, lag, now),
-                    HiddenReason::Omitted { probability, roll } => {
-                        to_fraction(mix(hash_text(&instance.id) ^ roll)) < probability
+        self.is_owner(&instance.owner)
+            && !self.hidden.iter().any(|hidden| {
+                hidden.applies_to(instance)
+                    && match hidden.reason {
+                        HiddenReason::VisibilityLag(lag) => is_younger(instance, lag, now),
+                        HiddenReason::Omitted { probability, roll } => {
+                            to_fraction(mix(hash_text(&instance.id) ^ roll)) < probability
+                        }
                     }
-                }
-        })
+            })
+    }
+
+    /// Returns whether the caller has access to the resources of an account.
+    pub(super) fn is_owner(&self, owner: &str) -> bool {
+        self.account.as_deref().is_none_or(|account| account == owner)
     }
 
     pub(super) fn shuffle_items<T>(&self, items: &mut [T]) {
