@@ -22,7 +22,7 @@ async fn main() -> std::io::Result<()> {
     while let Some(name) = arguments.next() {
         let value = arguments.next().unwrap_or_default();
         match name.as_str() {
-            "--version" => options.version = value,
+            "--version" => options.version = Some(value),
             "--token-seconds" => options.token_lifetime = Duration::from_secs(number(&value)?),
             "--stage-seconds" => {
                 let each = Duration::from_secs(number(&value)?);

@@ -52,6 +52,18 @@ pub(crate) async fn serve(
     gate: impl Fn() -> Gate,
     shutdown: impl Future<Output = ()>,
 ) {
+    accept(listener, gate, |stream| serve_connection(stream, router.clone(), tls.clone()), shutdown).await;
+}
+
+/// Runs `connect` in a task for each connection until `shutdown` resolves, then drops the listener and all connections.
+pub(crate) async fn accept<F>(
+    listener: TcpListener,
+    gate: impl Fn() -> Gate,
+    connect: impl Fn(TcpStream) -> F,
+    shutdown: impl Future<Output = ()>,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
     let mut connections = JoinSet::new();
     tokio::pin!(shutdown);
     loop {
@@ -62,7 +74,7 @@ pub(crate) async fn serve(
                 Ok((stream, _)) => {
                     // Small responses must not wait for an acknowledgment. A failure only costs latency.
                     drop(stream.set_nodelay(true));
-                    connections.spawn(serve_connection(stream, router.clone(), tls.clone()));
+                    connections.spawn(connect(stream));
                 }
                 // The process is out of file descriptors, or the peer has left. Neither ends the server.
                 Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
@@ -72,7 +84,8 @@ pub(crate) async fn serve(
     }
 }
 
-async fn serve_connection(stream: TcpStream, router: Router, tls: Option<TlsAcceptor>) {
+/// Serves one connection until it ends.
+pub(crate) async fn serve_connection(stream: TcpStream, router: Router, tls: Option<TlsAcceptor>) {
     let switch = ResetSwitch::default();
     let socket = Socket::new(stream, switch.clone());
     match tls {

@@ -76,21 +76,33 @@ pub mod etcd;
 pub mod faults;
 mod http_server;
 pub mod middleware;
+mod names;
+mod operations;
 mod request_log;
 mod response;
 mod scenario;
 mod service;
 mod socket;
+mod sts;
+mod suggest;
 pub mod world;
 mod yaml;
 
 #[doc(inline)]
 pub use self::clock::{Clock, Pace};
 #[doc(inline)]
-pub use self::cloud::{Endpoints, Exposure, FakeCloud, FakeCloudBuilder, LeaseClock, Ports};
+pub use self::cloud::{Endpoints, Exposure, FakeCloud, FakeCloudBuilder, LeaseClock, Ports, Unmet};
 #[doc(inline)]
 pub use self::request_log::{LoggedRequest, Notice, REDACTED, RequestFilter, RequestLog, RequestOutcome};
 #[doc(inline)]
 pub use self::scenario::{BUILTIN as BUILTIN_SCENARIOS, BuiltinScenario, Scenario, ScenarioError};
 #[doc(inline)]
 pub use self::service::Service;
+#[doc(inline)]
+pub use self::suggest::with_suggestion;
+
+/// Examples of a page, compiled as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+#[doc = include_str!("../../docs/fake-etcd.md")]
+struct Pages;

@@ -11,6 +11,8 @@ pub enum Service {
     Ec2,
     /// The CloudWatch API, named `cloudwatch`.
     Cloudwatch,
+    /// The STS query API, named `sts`.
+    Sts,
     /// The CML servers of all instances, named `cml`.
     Cml,
     /// The etcd gRPC API, named `etcd`.
@@ -25,6 +27,7 @@ impl Service {
         match self {
             Self::Ec2 => "ec2",
             Self::Cloudwatch => "cloudwatch",
+            Self::Sts => "sts",
             Self::Cml => "cml",
             Self::Etcd => "etcd",
             Self::ControlPlane => "control-plane",

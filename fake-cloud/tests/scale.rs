@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use etcd_client::{Client, Compare, CompareOp, GetOptions, Txn, TxnOp, WatchOptions};
+use fake_cloud::control_plane::Generation;
 use fake_cloud::{FakeCloud, Pace};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -235,7 +236,8 @@ async fn ten_thousand_instances_are_managed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_records_are_managed_and_mirrored() {
-    let cloud = start().await;
+    let builder = FakeCloud::builder().pace(Pace::Manual).control_plane(Generation::Extended);
+    let cloud = builder.start().await.expect("starts on free ports");
     let url = cloud.endpoints().control_plane_url.clone();
     let key = cloud.endpoints().control_plane_api_key.clone();
     let each = async |work: fn(usize) -> (String, Value)| {

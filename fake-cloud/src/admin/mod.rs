@@ -1,8 +1,10 @@
 //! Admin API under `/_fake/`: reads state, moves the clock, injects faults and makes changes outside the service APIs.
 
 mod console;
+mod disruption;
 mod services;
 mod state;
+pub(crate) mod ui;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +22,10 @@ use serde_json::{Value, json};
 use crate::body::BodyProblem;
 use crate::clock::Pace;
 use crate::faults::{Rule, RuleError};
+use crate::names::{self, Place};
 use crate::request_log::RequestFilter;
-use crate::world::{AwsError, World};
+use crate::suggest::with_suggestion;
+use crate::world::{ACCOUNT, Account, AwsError, World};
 
 pub use self::services::{ResetTo, Services};
 
@@ -34,7 +38,8 @@ pub fn router(world: Arc<World>) -> Router {
 
 /// Routes of the admin API for AWS, etcd, CML and the control plane.
 pub fn full_router(world: Arc<World>, services: Services) -> Router {
-    services::router(services.clone()).merge(routes().with_state(AdminState { world, services: Some(services) }))
+    services::router(Arc::clone(&world), services.clone())
+        .merge(routes().with_state(AdminState { world, services: Some(services) }))
 }
 
 /// Shared state of the admin routes.
@@ -50,6 +55,13 @@ impl FromRef<AdminState> for Arc<World> {
     }
 }
 
+impl AdminState {
+    /// Finds an instance by its id or name, or by its worker.
+    fn find(&self, region: Option<&str>, instance: &str) -> Result<Place, AwsError> {
+        names::find_instance(&self.world, self.services.as_ref().map(|services| &services.records), region, instance)
+    }
+}
+
 fn routes() -> Router<AdminState> {
     Router::new()
         .route("/_fake", get(help))
@@ -58,10 +70,12 @@ fn routes() -> Router<AdminState> {
         .route("/_fake/reset", post(reset))
         .route("/_fake/clock", get(show_clock).post(set_clock))
         .route("/_fake/clock/advance", post(advance_clock))
+        .route("/_fake/accounts", get(list_accounts).post(add_account))
         .route("/_fake/faults", get(list_faults).post(add_fault).delete(clear_faults))
         .route("/_fake/faults/{id}", delete(remove_fault))
         .route("/_fake/requests", get(list_requests).delete(clear_requests))
         .merge(console::router())
+        .merge(ui::router())
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
 }
@@ -102,13 +116,13 @@ impl IntoResponse for AdminError {
 
 impl From<JsonRejection> for AdminError {
     fn from(rejection: JsonRejection) -> Self {
-        Self(rejection.status(), rejection.body_text())
+        Self(rejection.status(), with_suggestion(rejection.body_text()))
     }
 }
 
 impl From<QueryRejection> for AdminError {
     fn from(rejection: QueryRejection) -> Self {
-        Self(rejection.status(), rejection.body_text())
+        Self(rejection.status(), with_suggestion(rejection.body_text()))
     }
 }
 
@@ -131,12 +145,14 @@ impl From<AwsError> for AdminError {
 }
 
 async fn help() -> Json<Value> {
-    Json(json!({
+    let mut routes = json!({
         "GET /_fake/state": "state of every service",
         "POST /_fake/reset": {"to": "scenario (default: the one given at startup) | empty"},
         "GET /_fake/clock": "current time and pace",
         "POST /_fake/clock": {"pace": "real | manual | x60"},
         "POST /_fake/clock/advance": {"seconds": 60},
+        "GET /_fake/accounts": "the default account and all others, with an access key",
+        "POST /_fake/accounts": {"id": "999999999999", "access_key": "AKIAOTHER"},
         "GET /_fake/faults": "fault rules with their match counts",
         "POST /_fake/faults": {"service": "ec2", "operation": "RunInstances", "times": 1, "per": "attempt | call",
             "action": {"kind": "error", "code": "RequestLimitExceeded"}},
@@ -150,14 +166,20 @@ async fn help() -> Json<Value> {
         "POST /_fake/console/worker": {"id": "w-1", "name": "blue", "status": "running", "template_name": "metal"},
         "POST /_fake/console/worker/{id}": {"status": "running", "any_field": "any value"},
         "POST /_fake/console/session": {"id": "s-1", "worker_id": "w-1", "status": "running"},
-        "POST /_fake/etcd/{compact|watch-stall|watch-resume|watch-cut|unavailable|available}": "inject an etcd fault now",
+        "POST /_fake/etcd/{compact|watch-stall|watch-resume|watch-cut|tokens-lost|unavailable|available}": "inject an etcd fault now",
         "POST /_fake/etcd/lease-lost": {"lease": "a number or hexadecimal text; default: every lease"},
-        "POST /_fake/console/image": {"region": "us-east-1", "id": "ami-…", "name": "cisco-cml2.9…"},
+        "POST /_fake/console/image": {"region": "us-east-1", "id": "ami-…", "name": "cisco-cml2.9…",
+            "owner": "999999999999", "sharing": "private | shared | public"},
         "POST /_fake/console/subnet": {"region": "us-east-1", "id": "subnet-…"},
         "POST /_fake/console/security-group": {"region": "us-east-1", "id": "sg-…", "name": "cml"},
         "POST /_fake/console/metric": {"region": "us-east-1", "namespace": "AWS/EC2", "name": "CPUUtilization",
             "dimensions": {"InstanceId": "i-…"}, "value": 97.5, "unit": "Percent"},
-    }))
+    });
+    if let (Some(routes), Value::Object(more)) = (routes.as_object_mut(), disruption::help()) {
+        routes.extend(more);
+        routes.extend(ui::help().map(|(route, about)| (route.to_owned(), about.into())));
+    }
+    Json(routes)
 }
 
 async fn not_found() -> AdminError {
@@ -227,7 +249,7 @@ struct AdvanceBody {
     seconds: f64,
 }
 
-async fn advance_clock(State(world): State<Arc<World>>, body: Result<Json<AdvanceBody>, JsonRejection>) -> AdminResult {
+async fn advance_clock(State(state): State<AdminState>, body: Result<Json<AdvanceBody>, JsonRejection>) -> AdminResult {
     let Json(AdvanceBody { seconds }) = body?;
     let step = Duration::try_from_secs_f64(seconds).map_err(|_| {
         AdminError(
@@ -235,8 +257,36 @@ async fn advance_clock(State(world): State<Arc<World>>, body: Result<Json<Advanc
             "invalid seconds: expected a number from 0 up within the range of the clock".to_owned(),
         )
     })?;
-    world.clock().advance(step);
-    Ok(Json(state::clock(&world)))
+    match &state.services {
+        Some(services) => services.advance(&state.world, step),
+        None => state.world.clock().advance(step),
+    }
+    Ok(Json(state::clock(&state.world)))
+}
+
+async fn list_accounts(State(world): State<Arc<World>>) -> Json<Value> {
+    let default = json!({"id": ACCOUNT, "access_key": null});
+    let others = world.accounts().into_iter().map(|account| show_account(&account));
+    Json(std::iter::once(default).chain(others).collect())
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewAccount {
+    id: String,
+    access_key: String,
+}
+
+async fn add_account(State(world): State<Arc<World>>, body: Result<Json<NewAccount>, JsonRejection>) -> AdminResult {
+    let Json(NewAccount { id, access_key }) = body?;
+    let account = Account::new(&id, &access_key)
+        .map_err(|error| AdminError(StatusCode::UNPROCESSABLE_ENTITY, error.to_string()))?;
+    world.add_account(&account);
+    Ok(Json(show_account(&account)))
+}
+
+fn show_account(account: &Account) -> Value {
+    json!({"id": account.id(), "access_key": account.access_key()})
 }
 
 async fn list_faults(State(world): State<Arc<World>>) -> Json<impl Serialize> {
@@ -244,7 +294,10 @@ async fn list_faults(State(world): State<Arc<World>>) -> Json<impl Serialize> {
 }
 
 async fn add_fault(State(world): State<Arc<World>>, body: Result<Json<Rule>, JsonRejection>) -> AdminResult {
-    let Json(rule) = body?;
+    let Json(mut rule) = body?;
+    if let Some(named) = rule.instance.as_deref().and_then(|name| names::find_instance(&world, None, None, name).ok()) {
+        rule.instance = Some(named.id);
+    }
     let id = world.faults().add(rule)?;
     Ok(Json(json!({"id": id})))
 }
@@ -268,6 +321,7 @@ async fn list_requests(
     filter: Result<Query<RequestFilter>, QueryRejection>,
 ) -> AdminResult<impl Serialize> {
     let Query(filter) = filter?;
+    filter.check().map_err(|hint| AdminError(StatusCode::UNPROCESSABLE_ENTITY, hint))?;
     Ok(Json(world.request_log().find(&filter)))
 }
 

@@ -1,5 +1,8 @@
 //! Admin routes for etcd, CML and the control plane, and the reset of all services.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{Path, State};
 use axum::routing::post;
@@ -12,7 +15,8 @@ use super::{AdminError, AdminResult};
 use crate::cml::CmlServers;
 use crate::control_plane::{ApiError, Input, Records, SessionFilter, WorkerFilter};
 use crate::etcd::{EtcdStore, Fault, KeyRange, Range};
-use crate::scenario::{Scenario, ScenarioError};
+use crate::names::{self, Place};
+use crate::scenario::{Scenario, ScenarioError, Timeline};
 use crate::world::World;
 
 /// Handles to etcd, CML and the control plane. Clones share the same services.
@@ -26,6 +30,7 @@ pub struct Services {
     pub cml_servers: CmlServers,
     /// Scenario applied at startup and by a reset.
     pub scenario: Option<Scenario>,
+    pub(crate) timeline: Timeline,
 }
 
 /// State that a reset restores.
@@ -40,6 +45,11 @@ pub enum ResetTo {
 }
 
 impl Services {
+    /// Creates handles to services, with an empty timeline.
+    pub fn new(records: Records, etcd: EtcdStore, cml_servers: CmlServers, scenario: Option<Scenario>) -> Self {
+        Self { records, etcd, cml_servers, scenario, timeline: Timeline::default() }
+    }
+
     /// Resets every service. The clock keeps its time.
     ///
     /// # Errors
@@ -51,10 +61,26 @@ impl Services {
         self.etcd.reset();
         // Last, because it wakes the task that supervises the CML servers.
         world.reset();
+        self.timeline.load(Vec::new());
         match (to, &self.scenario) {
-            (ResetTo::Scenario, Some(scenario)) => scenario.settle(world, &self.records),
+            (ResetTo::Scenario, Some(scenario)) => self.apply(scenario, world),
             (ResetTo::Scenario, None) | (ResetTo::Empty, _) => Ok(()),
         }
+    }
+
+    /// Applies a scenario to an empty world.
+    ///
+    /// # Errors
+    /// The scenario cannot be applied.
+    pub(crate) fn apply(&self, scenario: &Scenario, world: &World) -> Result<(), ScenarioError> {
+        scenario.settle(world, &self.records)?;
+        self.timeline.load(scenario.steps(world.clock().now()));
+        Ok(())
+    }
+
+    /// Advances the clock, with the steps of the timeline.
+    pub(crate) fn advance(&self, world: &World, duration: Duration) {
+        self.timeline.advance(world, &self.records, duration);
     }
 
     /// Current state as JSON, without passwords and tokens.
@@ -67,15 +93,19 @@ impl Services {
         };
         let workers: Vec<_> = workers.iter().map(|worker| pick(worker.fields(), &WORKER_FIELDS)).collect();
         let sessions: Vec<_> = sessions.iter().map(|session| pick(session, &SESSION_FIELDS)).collect();
+        let generation = self.records.settings().generation;
         Map::from_iter([
+            ("control_plane".to_owned(), json!({"generation": generation})),
             ("workers".to_owned(), workers.into()),
             ("sessions".to_owned(), sessions.into()),
             ("etcd".to_owned(), self.show_etcd()),
             ("cml".to_owned(), self.cml_servers.to_json()),
+            ("timeline".to_owned(), json!(self.timeline.pending())),
         ])
     }
 
-    fn show_etcd(&self) -> Value {
+    /// Revision, number of keys and leases of etcd.
+    pub(super) fn show_etcd(&self) -> Value {
         let leases = self.etcd.leases().into_iter().filter_map(|id| {
             let status = self.etcd.lease_status(id)?;
             let keys: Vec<_> = status.keys.iter().map(|key| String::from_utf8_lossy(key).into_owned()).collect();
@@ -98,14 +128,15 @@ const WORKER_FIELDS: [&str; 8] =
 /// Session fields in `/_fake/state`.
 const SESSION_FIELDS: [&str; 5] = ["id", "status", "worker_id", "timeslot_start", "timeslot_end"];
 
-pub(super) fn router(services: Services) -> Router {
+pub(super) fn router(world: Arc<World>, services: Services) -> Router {
+    let wipe = Router::new().route("/_fake/console/cml/wipe", post(wipe)).with_state((world, services.clone()));
     Router::new()
         .route("/_fake/console/worker", post(worker))
         .route("/_fake/console/worker/{id}", post(edit_worker))
         .route("/_fake/console/session", post(session))
-        .route("/_fake/console/cml/wipe", post(wipe))
         .route("/_fake/etcd/{fault}", post(etcd_fault))
         .with_state(services)
+        .merge(wipe)
 }
 
 impl From<ApiError> for AdminError {
@@ -117,7 +148,7 @@ impl From<ApiError> for AdminError {
 
 async fn worker(State(services): State<Services>, body: Result<Json<Value>, JsonRejection>) -> AdminResult {
     let Json(fields) = body?;
-    let worker = services.records.create_worker(Input::from_value(fields)?)?;
+    let worker = services.records.add_worker(Input::from_value(fields)?)?;
     Ok(Json(json!({"id": worker.id(), "status": worker.status(), "version": worker.version()})))
 }
 
@@ -128,13 +159,13 @@ async fn edit_worker(
 ) -> AdminResult {
     let Path(id) = id?;
     let Json(fields) = body?;
-    let worker = services.records.edit_worker(&id, Input::from_value(fields)?)?;
+    let worker = services.records.change_worker(&id, Input::from_value(fields)?)?;
     Ok(Json(json!({"id": worker.id(), "status": worker.status(), "version": worker.version()})))
 }
 
 async fn session(State(services): State<Services>, body: Result<Json<Value>, JsonRejection>) -> AdminResult {
     let Json(fields) = body?;
-    let session = services.records.create_session(Input::from_value(fields)?)?;
+    let session = services.records.add_session(Input::from_value(fields)?)?;
     Ok(Json(json!({"id": session.get("id"), "status": session.get("status")})))
 }
 
@@ -144,16 +175,18 @@ struct WipeBody {
     instance: String,
 }
 
-async fn wipe(State(services): State<Services>, body: Result<Json<WipeBody>, JsonRejection>) -> AdminResult {
+async fn wipe(
+    State((world, services)): State<(Arc<World>, Services)>,
+    body: Result<Json<WipeBody>, JsonRejection>,
+) -> AdminResult {
     let Json(WipeBody { instance }) = body?;
-    let server = services.cml_servers.find(&instance).ok_or_else(|| {
-        AdminError(
-            StatusCode::NOT_FOUND,
-            format!("instance {instance:?} has no CML server: it never ran or does not exist"),
-        )
+    let found = names::find_instance(&world, Some(&services.records), None, &instance);
+    let Place { id, .. } = found.map_err(|error| AdminError(StatusCode::NOT_FOUND, error.to_string()))?;
+    let server = services.cml_servers.find(&id).ok_or_else(|| {
+        AdminError(StatusCode::NOT_FOUND, format!("instance {instance:?} has no CML server: it never ran"))
     })?;
     server.wipe();
-    Ok(Json(json!({"wiped": instance})))
+    Ok(Json(json!({"wiped": id})))
 }
 
 #[derive(Deserialize, Default)]

@@ -63,6 +63,7 @@ fn show_region(region: &Region, now: DateTime<Utc>) -> Value {
 fn show_instance(instance: &Instance, now: DateTime<Utc>) -> Value {
     json!({
         "id": instance.id,
+        "owner": &*instance.owner,
         "state": instance.state(now).name(),
         "image_id": &*instance.image_id,
         "instance_type": &*instance.instance_type,

@@ -6,9 +6,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use super::FakeCloud;
 use crate::clock::{Clock, Pace};
 use crate::cml;
-use crate::control_plane::{self, ApiVersion};
+use crate::control_plane::{self, Generation};
 use crate::scenario::Scenario;
-use crate::world::{AgentDimensions, Delays, Settings, StopWhilePending};
+use crate::world::{Account, AgentDimensions, Delays, Settings, StopWhilePending};
 
 /// Default of [`FakeCloudBuilder::cml_limit`].
 pub(crate) const DEFAULT_CML_LIMIT: usize = 512;
@@ -36,7 +36,7 @@ pub struct FakeCloudBuilder {
     pub(super) cml: cml::Options,
     pub(super) cml_limit: usize,
     pub(super) lease_clock: LeaseClock,
-    pub(super) api_version: Option<ApiVersion>,
+    pub(super) generation: Option<Generation>,
     pub(super) scenario: Option<Scenario>,
 }
 
@@ -51,7 +51,7 @@ impl Default for FakeCloudBuilder {
             cml: cml::Options::default(),
             cml_limit: DEFAULT_CML_LIMIT,
             lease_clock: LeaseClock::default(),
-            api_version: None,
+            generation: None,
             scenario: None,
         }
     }
@@ -112,6 +112,12 @@ impl FakeCloudBuilder {
         self
     }
 
+    /// Adds an account beside the default account. Requests signed with its access key see its own resources only.
+    pub fn account(mut self, account: Account) -> Self {
+        self.settings.accounts.push(account);
+        self
+    }
+
     /// Sets the key that the control plane requires in `X-API-Key`.
     pub fn api_key(mut self, api_key: impl Into<String>) -> Self {
         self.api_key = api_key.into();
@@ -143,10 +149,10 @@ impl FakeCloudBuilder {
         self
     }
 
-    /// Sets the API version of the control plane. `None`, the default, selects the version of the scenario, or else the
-    /// current version.
-    pub fn api_version(mut self, version: impl Into<Option<ApiVersion>>) -> Self {
-        self.api_version = version.into();
+    /// Sets the generation of the control plane. `None`, the default, selects the generation of the scenario, or else
+    /// `original`.
+    pub fn control_plane(mut self, generation: impl Into<Option<Generation>>) -> Self {
+        self.generation = generation.into();
         self
     }
 
@@ -257,7 +263,7 @@ impl std::str::FromStr for LeaseClock {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Ports {
-    /// EC2, CloudWatch and the admin API.
+    /// EC2, CloudWatch, STS and the admin API.
     pub aws: u16,
     /// The etcd gRPC API.
     pub etcd: u16,

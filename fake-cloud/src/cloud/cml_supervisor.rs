@@ -1,17 +1,26 @@
 //! Runs one CML server per running instance, on the public address of the instance.
+//!
+//! A server without a visitor is a listening socket and an entry in a table: one task accepts the connections of all
+//! addresses. The first connection to an address creates the server, its certificate and its routes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use chrono::{DateTime, TimeDelta, Utc};
-use tokio::net::TcpListener;
-use tokio::sync::watch;
-use tokio::task::JoinSet;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use parking_lot::Mutex;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio_rustls::TlsAcceptor;
 
 use super::service_faults;
-use crate::cml::{self, Authority, Certificate, CmlServer, CmlServers, ListenState, ServerConfig};
+use crate::cml::{self, Authority, BootStage, CmlServers, ListenState, ServerConfig};
+use crate::http_server::{self, Gate};
 use crate::world::{Changes, Ec2, Lifecycle, World};
 
 /// Number of attempts to bind an address before the failure is reported. After a reset, the previous server may not
@@ -42,12 +51,11 @@ pub(super) async fn run(
 ) {
     let clock = world.clock().clone();
     let feed = world.subscribe();
-    let middleware = service_faults::cml_middleware(&world, options.version.clone());
-    let options = Arc::new(cml::Options { middleware, ..options });
     let mut supervisor = Supervisor {
         world,
-        authority,
+        authority: Arc::new(authority),
         options,
+        by_version: BTreeMap::new(),
         registry,
         limits,
         servers: BTreeMap::new(),
@@ -55,12 +63,12 @@ pub(super) async fn run(
         unreported: Vec::new(),
         timers: BTreeSet::new(),
         listening: 0,
-        tasks: JoinSet::new(),
+        frontends: FuturesUnordered::new(),
     };
     supervisor.sync_all();
     tokio::pin!(shutdown);
     loop {
-        supervisor.start_waiting().await;
+        supervisor.start_waiting();
         let next = supervisor.timers.first().map(|(due, _)| *due);
         let timer = async {
             match next {
@@ -72,22 +80,26 @@ pub(super) async fn run(
             () = &mut shutdown => break,
             () = feed.changed() => supervisor.apply(&feed.take()),
             () = timer => supervisor.sync_due(),
-            Some(_) = supervisor.tasks.join_next(), if !supervisor.tasks.is_empty() => {}
+            Some(()) = supervisor.frontends.next() => {}
         }
     }
-    supervisor.servers.values_mut().for_each(power_off);
-    while supervisor.tasks.join_next().await.is_some() {}
+    for server in supervisor.servers.values_mut() {
+        power_off(server, &supervisor.registry);
+    }
+    while supervisor.frontends.next().await.is_some() {}
 }
 
 /// State of all CML servers. Instances are identified by their position in launch order.
 struct Supervisor {
     world: Arc<World>,
-    authority: Authority,
-    options: Arc<cml::Options>,
+    authority: Arc<Authority>,
+    options: cml::Options,
+    /// Options by version.
+    by_version: BTreeMap<String, Arc<cml::Options>>,
     registry: CmlServers,
     limits: Limits,
     servers: BTreeMap<u64, Server>,
-    /// Servers of running instances that do not listen, because the limit is reached or a certificate failed.
+    /// Servers of running instances that do not listen, because the limit is reached.
     waiting: BTreeSet<u64>,
     /// Waiting servers for which the limit has not been reported yet.
     unreported: Vec<u64>,
@@ -95,7 +107,8 @@ struct Supervisor {
     timers: BTreeSet<(DateTime<Utc>, InstanceRef)>,
     /// Number of servers that were started and not stopped.
     listening: usize,
-    tasks: JoinSet<()>,
+    /// The started servers. Each accepts connections until it is stopped.
+    frontends: FuturesUnordered<BoxFuture<'static, ()>>,
 }
 
 /// Sequence and region of an instance.
@@ -109,11 +122,10 @@ struct Server {
     listener: Option<Listener>,
 }
 
-/// A started server.
+/// A started server, which stops when this is dropped.
 struct Listener {
-    server: CmlServer,
     address: Ipv4Addr,
-    stop: watch::Sender<bool>,
+    _stops_when_dropped: oneshot::Sender<()>,
 }
 
 /// Public address and start time of a running instance.
@@ -127,7 +139,7 @@ struct Running {
 enum InstanceStatus {
     Gone,
     NotRunning,
-    Running { id: String, running: Running },
+    Running { id: String, version: Option<String>, running: Running },
 }
 
 impl Supervisor {
@@ -143,7 +155,7 @@ impl Supervisor {
     /// Stops all servers. A reset world may contain instances with the same ids.
     fn clear(&mut self) {
         for (_, mut server) in std::mem::take(&mut self.servers) {
-            power_off(&mut server);
+            power_off(&mut server, &self.registry);
             if self.registry.is_current(&server.id, server.number) {
                 self.registry.remove(&server.id);
             }
@@ -185,8 +197,7 @@ impl Supervisor {
             server.running = running;
             let address = running.map(|running| running.address);
             if server.listener.as_ref().is_some_and(|listener| Some(listener.address) != address) {
-                power_off(server);
-                self.registry.set_address(&server.id, None);
+                power_off(server, &self.registry);
                 self.listening -= 1;
             }
             if server.listener.is_some() {
@@ -201,35 +212,44 @@ impl Supervisor {
                     self.registry.remove(&server.id);
                 }
             }
-            InstanceStatus::Running { id, running } => {
-                self.register(sequence, id, running);
+            InstanceStatus::Running { id, version, running } => {
+                self.register(sequence, id, version, running);
                 self.waiting.insert(sequence);
                 self.unreported.push(sequence);
             }
         }
     }
 
-    /// Creates the CML server of a running instance, if it has none.
-    fn register(&mut self, sequence: u64, id: String, running: Running) {
-        let Self { servers, registry, options, world, .. } = self;
-        servers.entry(sequence).or_insert_with(|| {
-            let (clock, options) = (world.clock().clone(), Arc::clone(options));
-            let at = clock.now();
-            let number = registry.register(&id, ServerConfig { clock, options, address: running.address, at });
-            Server { id, number, running: Some(running), listener: None }
+    /// Creates the CML server of a running instance, if it has none. `version` is that of its image.
+    fn register(&mut self, sequence: u64, id: String, version: Option<String>, running: Running) {
+        if self.servers.contains_key(&sequence) {
+            return;
+        }
+        let options = self.options_of(version);
+        let clock = self.world.clock().clone();
+        let at = clock.now();
+        let number = self.registry.register(&id, ServerConfig { clock, options, address: running.address, at });
+        self.servers.insert(sequence, Server { id, number, running: Some(running), listener: None });
+    }
+
+    /// Options for servers of a version. A configured version wins.
+    fn options_of(&mut self, version: Option<String>) -> Arc<cml::Options> {
+        let Self { world, options, by_version, .. } = self;
+        let version = options.version.clone().or(version);
+        let options = cml::Options { version, ..options.clone() };
+        let shared = by_version.entry(options.version().to_owned()).or_insert_with(|| {
+            let middleware = service_faults::cml_middleware(world, options.version().to_owned());
+            Arc::new(cml::Options { middleware, ..options })
         });
+        Arc::clone(shared)
     }
 
     /// Starts waiting servers in launch order up to the limit, and reports the limit for the remaining ones.
-    async fn start_waiting(&mut self) {
-        let mut next = 0;
+    fn start_waiting(&mut self) {
         while self.listening < self.limits.servers
-            && let Some(sequence) = self.waiting.range(next..).next().copied()
+            && let Some(sequence) = self.waiting.pop_first()
         {
-            next = sequence + 1;
             self.start(sequence);
-            // Issuing certificates for a large fleet takes long enough to starve other tasks.
-            tokio::task::yield_now().await;
         }
         let is_full = self.listening >= self.limits.servers;
         for sequence in std::mem::take(&mut self.unreported) {
@@ -240,26 +260,23 @@ impl Supervisor {
     }
 
     fn start(&mut self, sequence: u64) {
-        let Some(entry) = self.servers.get_mut(&sequence) else { return };
-        let Some(Running { address, since }) = entry.running else { return };
-        let Server { id, number, .. } = entry;
-        let Some(server) = self.registry.find(id) else { return };
-        let (world, registry) = (Arc::clone(&self.world), self.registry.clone());
-        let task = ServerTask { world, registry, id: id.clone(), number: *number, server: server.clone() };
-        match self.authority.issue(IpAddr::V4(address)) {
-            Ok(certificate) => {
-                self.listening += 1;
-                self.waiting.remove(&sequence);
-                self.registry.set_address(&task.id, Some(address));
-                // Since the start of the instance: a manual clock may have moved past it before this task ran.
-                task.server.power_on_at(since);
-                let stop = watch::Sender::new(false);
-                let socket = SocketAddr::new(IpAddr::V4(address), self.limits.port);
-                self.tasks.spawn(task.serve(socket, certificate, stop.subscribe()));
-                entry.listener = Some(Listener { server, address, stop });
-            }
-            Err(error) => task.report(format!("cannot issue a certificate for {address}: {error}")),
-        }
+        let Some(Server { id, number, running, listener }) = self.servers.get_mut(&sequence) else { return };
+        let Some(Running { address, since }) = *running else { return };
+        self.listening += 1;
+        // Since the start of the instance: a manual clock may have moved past it before.
+        self.registry.power_on(id, *number, address, since);
+        let frontend = Frontend {
+            world: Arc::clone(&self.world),
+            authority: Arc::clone(&self.authority),
+            registry: self.registry.clone(),
+            id: id.clone(),
+            number: *number,
+            socket: SocketAddr::new(IpAddr::V4(address), self.limits.port),
+            endpoint: Mutex::default(),
+        };
+        let (stop, stopping) = oneshot::channel();
+        self.frontends.push(Box::pin(Arc::new(frontend).serve(stopping)));
+        *listener = Some(Listener { address, _stops_when_dropped: stop });
     }
 
     fn report_limit(&self, sequence: u64) {
@@ -284,7 +301,9 @@ fn instance_status(
     match instance.lifecycle {
         Lifecycle::Running { running_at } if running_at <= now => {
             let running = Running { address: instance.assigned_ip, since: running_at };
-            (InstanceStatus::Running { id: instance.id.clone(), running }, None)
+            let image = region.catalog.images.iter().find(|image| *image.id == *instance.image_id);
+            let version = image.and_then(cml::version_of_image);
+            (InstanceStatus::Running { id: instance.id.clone(), version, running }, instance.next_disruption(now))
         }
         Lifecycle::Running { running_at } => (InstanceStatus::NotRunning, Some(running_at)),
         Lifecycle::Stopping { .. } => (InstanceStatus::NotRunning, None),
@@ -295,44 +314,78 @@ fn instance_status(
     }
 }
 
-/// Serves one CML server on its socket.
-struct ServerTask {
+/// Accepts the connections of one CML server.
+struct Frontend {
     world: Arc<World>,
+    authority: Arc<Authority>,
     registry: CmlServers,
     id: String,
     number: u64,
-    server: CmlServer,
+    socket: SocketAddr,
+    /// Made for the first connection.
+    endpoint: Mutex<Option<Endpoint>>,
 }
 
-impl ServerTask {
+/// Routes and certificate of a CML server.
+#[derive(Clone)]
+struct Endpoint {
+    router: Router,
+    tls: TlsAcceptor,
+}
+
+impl Frontend {
     /// Binds the socket once the server has booted far enough, and serves it until it is stopped. An address in use is
     /// reported and retried until it is free.
-    async fn serve(self, socket: SocketAddr, certificate: Certificate, mut stopping: watch::Receiver<bool>) {
+    async fn serve(self: Arc<Self>, mut stopping: oneshot::Receiver<()>) {
         for attempt in 1_usize.. {
-            let stopped = stopping.wait_for(|stop| *stop);
             tokio::select! {
-                _ = stopped => return,
-                () = self.server.wait_until_listening() => {}
+                _ = &mut stopping => return,
+                // Boxed, so that a listening server does not keep room for the wait.
+                () = Box::pin(self.registry.wait_until_listening(self.world.clock(), &self.id)) => {}
             }
-            let mut until = stopping.clone();
-            match TcpListener::bind(socket).await {
+            match TcpListener::bind(self.socket).await {
                 Ok(listener) => {
                     self.set_listen_state(ListenState::Listening);
-                    let stopped = async move { drop(until.wait_for(|stop| *stop).await) };
-                    cml::serve_tls(listener, self.server.clone(), certificate, stopped).await;
+                    let connect = |stream| Arc::clone(&self).serve_connection(stream);
+                    http_server::accept(listener, || self.gate(), connect, async { drop(stopping.await) }).await;
                     self.set_listen_state(ListenState::Off);
                     return;
                 }
                 Err(error) => {
                     if attempt >= QUIET_ATTEMPTS {
-                        self.report(format!("cannot listen on {socket}: {error}"));
+                        self.report(format!("cannot listen on {}: {error}", self.socket));
                     }
                     let pause = if attempt < QUIET_ATTEMPTS { SHORT_PAUSE } else { LONG_PAUSE };
-                    // The next iteration checks whether the server was stopped.
-                    drop(tokio::time::timeout(pause, until.wait_for(|stop| *stop)).await);
+                    tokio::select! {
+                        _ = &mut stopping => return,
+                        () = Box::pin(tokio::time::sleep(pause)) => {}
+                    }
                 }
             }
         }
+    }
+
+    /// A server can be pinned to a stage in which it refuses connections while it listens.
+    fn gate(&self) -> Gate {
+        if self.registry.stage(&self.id) == Some(BootStage::Refused) { Gate::Shut } else { Gate::Open }
+    }
+
+    async fn serve_connection(self: Arc<Self>, stream: TcpStream) {
+        match self.endpoint() {
+            Ok(Some(Endpoint { router, tls })) => http_server::serve_connection(stream, router, Some(tls)).await,
+            Ok(None) => {}
+            Err(error) => self.report(format!("cannot issue a certificate for {}: {error}", self.socket.ip())),
+        }
+    }
+
+    /// Routes and certificate of the server; `None` if the cloud was reset.
+    fn endpoint(&self) -> io::Result<Option<Endpoint>> {
+        let mut endpoint = self.endpoint.lock();
+        if endpoint.is_none() && self.registry.is_current(&self.id, self.number) {
+            let tls = self.authority.issue(self.socket.ip())?.acceptor();
+            *endpoint = self.registry.find(&self.id).map(|server| Endpoint { router: cml::router(server), tls });
+        }
+        Ok(endpoint.clone())
     }
 
     fn set_listen_state(&self, state: ListenState) -> bool {
@@ -351,9 +404,46 @@ fn report(world: &World, registry: &CmlServers, id: &str, number: u64, reason: S
     }
 }
 
-fn power_off(server: &mut Server) {
-    if let Some(listener) = server.listener.take() {
-        listener.stop.send_replace(true);
-        listener.server.power_off();
+fn power_off(server: &mut Server, registry: &CmlServers) {
+    if server.listener.take().is_some() {
+        registry.power_off(&server.id, server.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::Settings;
+
+    #[tokio::test]
+    async fn certificate_is_made_for_the_first_connection() {
+        let (world, registry) = (Arc::new(World::new(Settings::default())), CmlServers::default());
+        let (clock, address) = (world.clock().clone(), Ipv4Addr::LOCALHOST);
+        let at = clock.now();
+        let free = std::net::TcpListener::bind((address, 0)).and_then(|free| free.local_addr()).expect("a free port");
+        let number = registry.register("i-1", ServerConfig { clock, options: Arc::default(), address, at });
+        let frontend = Arc::new(Frontend {
+            world,
+            authority: Arc::new(Authority::new().expect("an authority")),
+            registry: registry.clone(),
+            id: "i-1".to_owned(),
+            number,
+            socket: free,
+            endpoint: Mutex::default(),
+        });
+        let (stop, stopping) = oneshot::channel();
+        let serving = tokio::spawn(Arc::clone(&frontend).serve(stopping));
+        while registry.listen_state("i-1") != Some(ListenState::Listening) {
+            tokio::task::yield_now().await;
+        }
+        assert!(frontend.endpoint.lock().is_none());
+        let visit = TcpStream::connect(free).await.expect("it listens");
+        while frontend.endpoint.lock().is_none() {
+            tokio::task::yield_now().await;
+        }
+        drop(visit);
+        drop(stop);
+        serving.await.expect("it stops");
+        assert!(TcpStream::connect(free).await.is_err(), "a stopped server refuses connections");
     }
 }

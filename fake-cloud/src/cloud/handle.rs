@@ -3,11 +3,12 @@
 //! None of these operations is added to the request log, which contains requests over sockets only.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::Value;
 
 use super::FakeCloud;
@@ -15,14 +16,44 @@ use crate::admin::ResetTo;
 use crate::cml::{BootStage, CmlServer, ListenState};
 use crate::control_plane::{ApiError, Input, Object, SessionFilter, Worker, WorkerFilter};
 use crate::faults::{Rule, RuleError};
+use crate::names;
 use crate::request_log::{LoggedRequest, RequestFilter};
 use crate::scenario::ScenarioError;
 use crate::service::Service;
 use crate::world::metrics::{Datum, MetricKey, Summary};
-use crate::world::{AwsError, Instance, InstanceAction, LaunchRequest, StateChange};
+use crate::world::{ACCOUNT, Account, AwsError, Instance, InstanceAction, LaunchRequest, StateChange};
 
 /// Maximum real time for which [`FakeCloud::settle`] waits.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Maximum number of items that a report lists.
+const SHOWN: usize = 20;
+
+/// Error of a condition that did not hold in time.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the condition did not hold within {timeout:?}; last seen:\n{last_seen}")]
+#[non_exhaustive]
+pub struct Unmet {
+    /// Time for which the condition was checked.
+    pub timeout: Duration,
+    /// State of the cloud at the end.
+    pub last_seen: String,
+}
+
+/// Adds a title and the first items of a list.
+fn list<T>(text: &mut String, title: &str, items: &[T], line: impl Fn(&T) -> String) {
+    // Writing to a String never fails.
+    let _ = match items {
+        [] => writeln!(text, "no {title}"),
+        _ => writeln!(text, "{title}:"),
+    };
+    for item in items.iter().take(SHOWN) {
+        let _ = writeln!(text, "  {}", line(item));
+    }
+    if let Some(more) = items.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+        let _ = writeln!(text, "  and {more} more");
+    }
+}
 
 /// Clock and state of the world.
 impl FakeCloud {
@@ -31,7 +62,7 @@ impl FakeCloud {
         self.world().clock().now()
     }
 
-    /// Advances the clock and waits until every CML server listens or refuses connections as its instance requires.
+    /// Advances the clock, with the steps of the scenario's timeline at their times, and waits until every CML server listens or refuses connections as its instance requires.
     ///
     /// # Guarantees
     /// Instances, leases, logins, licenses, metrics and records follow the clock immediately.
@@ -39,7 +70,7 @@ impl FakeCloud {
     /// # Cancel safety
     /// The first poll advances the clock. Dropping the future later ends the wait only.
     pub async fn advance(&self, duration: Duration) {
-        self.world().clock().advance(duration);
+        self.services.advance(self.world(), duration);
         self.settle().await;
     }
 
@@ -64,7 +95,7 @@ impl FakeCloud {
         let is_reachable = |(id, address): (&String, &Ipv4Addr)| match servers.listen_state(id) {
             Some(ListenState::Prevented(_)) => true,
             Some(ListenState::Listening) => addresses.get(id) == Some(&Some(*address)),
-            Some(ListenState::Off) => servers.find(id).is_some_and(|server| server.stage() == BootStage::Refused),
+            Some(ListenState::Off) => servers.stage(id) == Some(BootStage::Refused),
             None => false,
         };
         let mut stopped = addresses.keys().filter(|id| !running.contains_key(*id));
@@ -82,51 +113,84 @@ impl FakeCloud {
 
 /// Actions in the AWS console, and the state of EC2 and CloudWatch.
 impl FakeCloud {
-    /// Launches one instance of the newest image of the region, with these tags.
+    /// Adds an account beside the default account. Requests signed with its access key see its own resources only.
+    pub fn add_account(&self, account: &Account) {
+        self.world().add_account(account);
+    }
+
+    /// Launches one instance of the newest image of the region that is not public, with these tags.
     ///
     /// # Errors
     /// The errors of RunInstances.
     pub fn run_instance(&self, region: &str, tags: &[(&str, &str)]) -> Result<Arc<Instance>, AwsError> {
+        self.run_instance_in(ACCOUNT, region, tags)
+    }
+
+    /// Launches one instance as [`run_instance`](Self::run_instance) does, in another account.
+    ///
+    /// # Errors
+    /// The errors of RunInstances; an account that was not added has no subnet.
+    pub fn run_instance_in(
+        &self,
+        account: &str,
+        region: &str,
+        tags: &[(&str, &str)],
+    ) -> Result<Arc<Instance>, AwsError> {
         let image = self.world().with_ec2(|ec2, now| {
-            let images = &ec2.region(region, now)?.catalog.images;
-            let newest = images.iter().max_by(|one, other| one.creation_date.cmp(&other.creation_date));
+            let images = ec2.region(region, now)?.catalog.images_of(account).filter(|image| !image.is_public());
+            let newest = images.max_by(|one, other| one.creation_date.cmp(&other.creation_date));
             Ok::<_, AwsError>(newest.map(|image| image.id.clone()).unwrap_or_default())
         })?;
         let tags = tags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        let launched = self.world().console_launch(region, LaunchRequest { tags, ..LaunchRequest::new(image) })?;
+        let request = LaunchRequest { account: account.into(), tags, ..LaunchRequest::new(image) };
+        let launched = self.world().console_launch(region, request)?;
         launched.into_iter().next().ok_or_else(|| AwsError::from_code("InternalError"))
     }
 
-    /// Starts a stopped instance.
+    /// Returns the region and the id of the instance with this id or `Name` tag, or of this worker. Without a region, all
+    /// regions are searched.
+    ///
+    /// # Errors
+    /// `InvalidInstanceID.NotFound` with the name that was probably meant, and `InvalidParameterValue` for a name of
+    /// several instances.
+    pub fn find_instance(&self, region: Option<&str>, instance: &str) -> Result<(String, String), AwsError> {
+        names::find_instance(self.world(), Some(self.records()), region, instance).map(|place| (place.region, place.id))
+    }
+
+    fn instance_id(&self, region: &str, instance: &str) -> Result<String, AwsError> {
+        Ok(self.find_instance(Some(region), instance)?.1)
+    }
+
+    /// Starts a stopped instance, by its id or name, or by its worker.
     ///
     /// # Errors
     /// The errors of StartInstances.
-    pub fn start_instance(&self, region: &str, id: &str) -> Result<StateChange, AwsError> {
-        self.world().console_action(region, id, InstanceAction::Start)
+    pub fn start_instance(&self, region: &str, instance: &str) -> Result<StateChange, AwsError> {
+        self.world().console_action(region, &self.instance_id(region, instance)?, InstanceAction::Start)
     }
 
-    /// Stops an instance.
+    /// Stops an instance, by its id or name, or by its worker.
     ///
     /// # Errors
     /// The errors of StopInstances.
-    pub fn stop_instance(&self, region: &str, id: &str) -> Result<StateChange, AwsError> {
-        self.world().console_action(region, id, InstanceAction::Stop)
+    pub fn stop_instance(&self, region: &str, instance: &str) -> Result<StateChange, AwsError> {
+        self.world().console_action(region, &self.instance_id(region, instance)?, InstanceAction::Stop)
     }
 
-    /// Terminates an instance.
+    /// Terminates an instance, by its id or name, or by its worker.
     ///
     /// # Errors
     /// The errors of TerminateInstances.
-    pub fn terminate_instance(&self, region: &str, id: &str) -> Result<StateChange, AwsError> {
-        self.world().console_action(region, id, InstanceAction::Terminate)
+    pub fn terminate_instance(&self, region: &str, instance: &str) -> Result<StateChange, AwsError> {
+        self.world().console_action(region, &self.instance_id(region, instance)?, InstanceAction::Terminate)
     }
 
     /// Adds a tag to an instance, or replaces its value.
     ///
     /// # Errors
     /// The errors of CreateTags.
-    pub fn tag_instance(&self, region: &str, id: &str, key: &str, value: &str) -> Result<(), AwsError> {
-        self.world().console_tag(region, id, key, value)
+    pub fn tag_instance(&self, region: &str, instance: &str, key: &str, value: &str) -> Result<(), AwsError> {
+        self.world().console_tag(region, &self.instance_id(region, instance)?, key, value)
     }
 
     /// Returns all instances of a region that EC2 describes, in launch order; empty for an unknown region.
@@ -138,14 +202,15 @@ impl FakeCloud {
     }
 
     /// Returns an instance, or `None` if EC2 does not describe it (anymore).
-    pub fn instance(&self, region: &str, id: &str) -> Option<Arc<Instance>> {
-        self.world().with_ec2(|ec2, now| ec2.region(region, now).ok()?.find(id).cloned())
+    pub fn instance(&self, region: &str, instance: &str) -> Option<Arc<Instance>> {
+        let id = self.instance_id(region, instance).ok()?;
+        self.world().with_ec2(|ec2, now| ec2.region(region, now).ok()?.find(&id).cloned())
     }
 
     /// Sets the current value of an instance metric, in percent.
     ///
     /// # Errors
-    /// An unknown region.
+    /// An unknown region or instance.
     pub fn set_metric(
         &self,
         region: &str,
@@ -154,7 +219,8 @@ impl FakeCloud {
         instance: &str,
         value: f64,
     ) -> Result<(), AwsError> {
-        let key = MetricKey::new(namespace, name, [("InstanceId", instance)]);
+        let instance = self.instance_id(region, instance)?;
+        let key = MetricKey::new(namespace, name, [("InstanceId", instance.as_str())]);
         let datum = Datum { at: self.now(), summary: Summary::from_value(value), unit: "Percent".to_owned() };
         self.world().console_set_metric(region, key, datum)
     }
@@ -162,12 +228,12 @@ impl FakeCloud {
 
 /// Fault rules and the request log.
 impl FakeCloud {
-    /// Adds a fault rule and returns its id.
+    /// Adds a fault rule and returns its id. Its instance may be given by its `Name` tag.
     ///
     /// # Errors
     /// The rule is invalid.
     pub fn inject(&self, rule: Rule) -> Result<u64, RuleError> {
-        self.world().faults().add(rule)
+        self.world().faults().add(Rule { instance: rule.instance.map(|name| self.subject(name)), ..rule })
     }
 
     /// Removes all fault rules.
@@ -175,19 +241,116 @@ impl FakeCloud {
         self.world().faults().clear();
     }
 
-    /// Returns the logged requests that match the filter, oldest first.
+    /// Returns the logged requests that match the filter, oldest first. An instance may be given by its `Name` tag.
     pub fn requests(&self, filter: &RequestFilter) -> Vec<LoggedRequest> {
-        self.world().request_log().find(filter)
+        self.world().request_log().find(&self.resolved(filter))
+    }
+
+    /// Returns the id of the instance with this name, or the text itself.
+    fn subject(&self, name: String) -> String {
+        names::find_instance(self.world(), None, None, &name).map_or(name, |place| place.id)
+    }
+
+    fn resolved(&self, filter: &RequestFilter) -> RequestFilter {
+        RequestFilter { subject: filter.subject.clone().map(|name| self.subject(name)), ..filter.clone() }
+    }
+
+    /// Returns the number of requests that match the filter. An instance may be given by its `Name` tag.
+    pub fn count_matching(&self, filter: &RequestFilter) -> usize {
+        self.world().request_log().count(&self.resolved(filter))
+    }
+
+    /// Checks how often a request was made: `times`, or at least once.
+    ///
+    /// # Errors
+    /// A message with the requests that were made instead, or with the operation that was probably meant.
+    pub fn check_called(&self, filter: &RequestFilter, times: Option<usize>) -> Result<(), String> {
+        filter.check()?;
+        let count = self.count_matching(filter);
+        if times.map_or(count > 0, |times| count == times) {
+            return Ok(());
+        }
+        let expected = times.map_or_else(|| "at least 1".to_owned(), |times| times.to_string());
+        let operation = filter.operation.as_deref().unwrap_or("requests");
+        let mut report = format!("{operation}: expected {expected}, made {count}\n");
+        let made = self.requests(&RequestFilter { limit: Some(SHOWN), ..RequestFilter::default() });
+        let total = self.world().request_log().total();
+        // Writing to a String never fails.
+        let _ = writeln!(report, "latest {} of {total} requests:", made.len());
+        for request in &made {
+            let _ = writeln!(report, "  {request}");
+        }
+        Err(report)
+    }
+
+    /// Panics unless an operation of a service was requested this many times.
+    ///
+    /// # Panics
+    /// The message lists the latest requests. An unknown operation is refused with the one that was probably meant.
+    #[track_caller]
+    pub fn assert_called(&self, service: Service, operation: &str, times: usize) {
+        let (service, operation) = (Some(service), Some(operation.to_owned()));
+        let filter = RequestFilter { service, operation, ..RequestFilter::default() };
+        if let Err(report) = self.check_called(&filter, Some(times)) {
+            panic!("{report}");
+        }
+    }
+
+    /// Waits, in real time, until a condition holds. It is checked every few milliseconds.
+    ///
+    /// ```
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+    /// use std::time::Duration;
+    ///
+    /// let cloud = fake_cloud::FakeCloud::start().await?;
+    /// let never = cloud.until(Duration::from_millis(20), |cloud| cloud.worker("w-1").is_ok()).await;
+    /// assert!(never.unwrap_err().to_string().contains("no workers"));
+    /// # Ok::<(), std::io::Error>(())
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// The state of the cloud, if the condition does not hold within `timeout`.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn until(&self, timeout: Duration, mut condition: impl FnMut(&Self) -> bool) -> Result<(), Unmet> {
+        let end = tokio::time::Instant::now() + timeout;
+        loop {
+            if condition(self) {
+                return Ok(());
+            }
+            if tokio::time::Instant::now() >= end {
+                return Err(Unmet { timeout, last_seen: self.summary() });
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Describes the cloud in a few lines: the time, the workers, the instances and the latest requests.
+    pub fn summary(&self) -> String {
+        let mut text = format!("time: {}\n", self.now().to_rfc3339_opts(SecondsFormat::Millis, true));
+        let workers = self.workers();
+        list(&mut text, "workers", &workers, |worker| {
+            let desired = worker.desired().map(|desired| format!(", desired {desired}")).unwrap_or_default();
+            format!("{} {}{desired}", worker.id(), worker.status())
+        });
+        let now = self.now();
+        let instances: Vec<Arc<Instance>> =
+            self.world().with_ec2(|ec2, _| ec2.regions().flat_map(crate::world::Region::instances).cloned().collect());
+        list(&mut text, "instances", &instances, |instance| {
+            let name = instance.tags.get("Name").map(|name| format!(" '{name}'")).unwrap_or_default();
+            format!("{}{name} {}", instance.id, instance.state(now).name())
+        });
+        let requests = self.requests(&RequestFilter { limit: Some(SHOWN), ..RequestFilter::default() });
+        list(&mut text, "latest requests", &requests, ToString::to_string);
+        text
     }
 
     /// Returns the number of requests to an operation of a service.
     pub fn count(&self, service: Service, operation: &str) -> usize {
         let operation = Some(operation.to_owned());
-        self.world().request_log().count(&RequestFilter {
-            service: Some(service),
-            operation,
-            ..RequestFilter::default()
-        })
+        self.count_matching(&RequestFilter { service: Some(service), operation, ..RequestFilter::default() })
     }
 }
 
@@ -198,7 +361,7 @@ impl FakeCloud {
     /// # Errors
     /// 409 if the id is in use, 422 if a field is invalid.
     pub fn add_worker(&self, fields: Value) -> Result<Arc<Worker>, ApiError> {
-        self.records().create_worker(Input::from_value(fields)?)
+        self.records().add_worker(Input::from_value(fields)?)
     }
 
     /// Changes fields of a worker record without validating the transition, as an operator would. The version is
@@ -207,7 +370,7 @@ impl FakeCloud {
     /// # Errors
     /// 404 for an unknown worker, 422 if a field is invalid.
     pub fn update_worker(&self, id: &str, fields: Value) -> Result<Arc<Worker>, ApiError> {
-        self.records().edit_worker(id, Input::from_value(fields)?)
+        self.records().change_worker(id, Input::from_value(fields)?)
     }
 
     /// Returns a worker record.
@@ -215,7 +378,7 @@ impl FakeCloud {
     /// # Errors
     /// 404 for an unknown worker.
     pub fn worker(&self, id: &str) -> Result<Arc<Worker>, ApiError> {
-        self.records().worker(id)
+        self.records().worker(&self.records().worker_id(id)?)
     }
 
     /// Returns all worker records including terminated workers, ordered by id.
@@ -228,7 +391,7 @@ impl FakeCloud {
     /// # Errors
     /// 404 for an unknown worker, 409 if the id is in use, 422 if a field is invalid.
     pub fn add_session(&self, fields: Value) -> Result<Object, ApiError> {
-        self.records().create_session(Input::from_value(fields)?)
+        self.records().add_session(Input::from_value(fields)?)
     }
 
     /// Returns a session record.
@@ -249,7 +412,7 @@ impl FakeCloud {
     /// # Errors
     /// 422 if a field is invalid.
     pub fn add_template(&self, fields: Value) -> Result<Object, ApiError> {
-        self.records().put_template(Input::from_value(fields)?)
+        self.records().add_template(Input::from_value(fields)?)
     }
 
     /// Returns all templates, ordered by name.
@@ -285,7 +448,9 @@ impl FakeCloud {
 impl FakeCloud {
     /// Returns the CML server of an instance, or `None` if the instance has never run.
     pub fn cml(&self, instance: &str) -> Option<CmlServer> {
-        self.services.cml_servers.find(instance)
+        // The server of an instance that EC2 does not describe anymore is found by its id.
+        let id = self.find_instance(None, instance).map_or_else(|_| instance.to_owned(), |(_, id)| id);
+        self.services.cml_servers.find(&id)
     }
 
     /// Deletes all labs and registrations from the CML server of an instance. Returns `false` if it has no server.

@@ -18,19 +18,20 @@ use tokio::task::JoinSet;
 
 pub(crate) use self::builder::{DEFAULT_CML_LIMIT, is_loopback};
 pub use self::builder::{Exposure, FakeCloudBuilder, LeaseClock, Ports};
+pub use self::handle::Unmet;
 
 use crate::admin::{self, Services};
 use crate::aws;
 use crate::cml::{Authority, CmlServers};
-use crate::control_plane::{self, EtcdMirror, Records};
+use crate::control_plane::{self, EtcdMirror, Generation, Records};
 use crate::etcd::{self, Delete, EtcdStore, KeyRange, Put};
-use crate::world::{Catalog, World};
+use crate::world::{Catalog, IMAGE_OWNER, World};
 
 /// Addresses and credentials of a cloud.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Endpoints {
-    /// Base URL of EC2 and CloudWatch in all regions.
+    /// Base URL of EC2, CloudWatch and STS in all regions.
     pub aws_url: String,
     /// Base URL of the admin API.
     pub admin_url: String,
@@ -43,6 +44,8 @@ pub struct Endpoints {
     pub control_plane_url: String,
     /// Key that the control plane requires in `X-API-Key`.
     pub control_plane_api_key: String,
+    /// Generation of the control plane.
+    pub control_plane_generation: Generation,
     /// Port of every CML server; its host is the public address of the instance.
     pub cml_port: u16,
     /// PEM file of the certificate authority of the CML servers. Removed when the cloud is dropped.
@@ -66,12 +69,13 @@ impl Endpoints {
             "ETCD_ENDPOINTS": self.etcd_endpoint,
             "CONTROL_PLANE_API_URL": self.control_plane_url,
             "CONTROL_PLANE_API_KEY": self.control_plane_api_key,
-            "CONTROL_PLANE_EVENTS": "true",
+            "CONTROL_PLANE_EVENTS": (self.control_plane_generation != Generation::Original).to_string(),
             "CML_PORT": self.cml_port.to_string(),
             "CML_CA_FILE": self.cml_ca_file,
             "CML_DEFAULT_USERNAME": self.cml_username,
             "CML_DEFAULT_PASSWORD": self.cml_password,
             "AWS_REGION_CONFIGS": region_configs().to_string(),
+            "AMI_OWNERS": IMAGE_OWNER,
         })
     }
 }
@@ -108,6 +112,7 @@ pub struct FakeCloud {
     endpoints: Endpoints,
     stop: watch::Sender<bool>,
     tasks: JoinSet<()>,
+    _ca_file: CaFile,
 }
 
 impl FakeCloud {
@@ -126,7 +131,7 @@ impl FakeCloud {
 
     async fn from_builder(builder: FakeCloudBuilder) -> io::Result<Self> {
         let FakeCloudBuilder { host, exposure, ports, settings, api_key, cml, cml_limit, lease_clock, .. } = builder;
-        let (api_version, scenario) = (builder.api_version, builder.scenario);
+        let (generation, scenario) = (builder.generation, builder.scenario);
         exposure.check(host)?;
         let admin_key = exposure.into_key();
         let aws_listener = listen("AWS", host, ports.aws).await?;
@@ -138,19 +143,21 @@ impl FakeCloud {
             port => port,
         };
         let authority = Authority::new()?;
-        let cml_ca_file = std::env::temp_dir().join(format!("fake-cloud-cml-ca-{}-{cml_port}.pem", std::process::id()));
-        authority.write_pem(&cml_ca_file)?;
+        let name = format!("fake-cloud-cml-ca-{}-{cml_port}.pem", std::process::id());
+        let ca_file = CaFile(std::env::temp_dir().join(name));
+        authority.write_pem(&ca_file.0)?;
 
         let seed = settings.seed;
         let clock = settings.clock.clone();
         let world = Arc::new(World::new(settings));
         let store = EtcdStore::new(lease_clock.choose(&clock));
-        let version = api_version.or_else(|| scenario.as_ref()?.api_version()).unwrap_or_default();
-        let settings =
-            control_plane::Settings { seed, dialect: version.dialect(), ..control_plane::Settings::default() };
+        let generation = generation.or_else(|| scenario.as_ref()?.generation()).unwrap_or_default();
+        let settings = control_plane::Settings { seed, generation, ..control_plane::Settings::default() };
         let records = Records::with_settings(clock, settings, store.clone());
+        let cml_servers = CmlServers::default();
+        let services = Services::new(records.clone(), store.clone(), cml_servers.clone(), scenario.clone());
         if let Some(scenario) = &scenario {
-            let applied = scenario.settle(&world, &records);
+            let applied = services.apply(scenario, &world);
             applied.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         }
         let url = |listener: &TcpListener| listener.local_addr().map(|address| format!("http://{address}"));
@@ -162,8 +169,9 @@ impl FakeCloud {
             etcd_endpoint: etcd_listener.local_addr()?.to_string(),
             control_plane_url: url(&control_plane_listener)?,
             control_plane_api_key: api_key.clone(),
+            control_plane_generation: generation,
             cml_port,
-            cml_ca_file,
+            cml_ca_file: ca_file.0.clone(),
             cml_username: cml.username.clone(),
             cml_password: cml.password.clone(),
         };
@@ -174,22 +182,29 @@ impl FakeCloud {
             async move { drop(stopping.wait_for(|stop| *stop).await) }
         };
         let mut tasks = JoinSet::new();
-        let cml_servers = CmlServers::default();
-        let services =
-            Services { records: records.clone(), etcd: store.clone(), cml_servers: cml_servers.clone(), scenario };
-        let router = admin::full_router(Arc::clone(&world), services.clone());
+        let router = admin::full_router(Arc::clone(&world), services.clone())
+            .layer(axum::Extension(admin::ui::Exports(endpoints.environment())));
         let admin = aws::AdminApi { router, key: admin_key };
         let (aws_world, shutdown) = (Arc::clone(&world), stopped());
         tasks.spawn(async move { drop(aws::serve_with(aws_listener, aws_world, admin, shutdown).await) });
-        let middleware = service_faults::etcd_middleware(&world, &store);
+        let options = etcd::Options::default().with_middleware(service_faults::etcd_middleware(&world, &store));
         let shutdown = stopped();
-        tasks.spawn(async move { drop(etcd::serve_with(etcd_listener, store, middleware, shutdown).await) });
+        tasks.spawn(async move { drop(etcd::serve_with(etcd_listener, store, options, shutdown).await) });
+        let (timeline, timeline_world, timeline_records) =
+            (services.timeline.clone(), Arc::clone(&world), records.clone());
+        let shutdown = stopped();
+        tasks.spawn(async move {
+            tokio::select! {
+                () = timeline.run(&timeline_world, &timeline_records) => {}
+                () = shutdown => {}
+            }
+        });
         let middleware = service_faults::control_plane_middleware(&world);
         let options = control_plane::Options { api_key, middleware, ..control_plane::Options::default() };
         tasks.spawn(control_plane::serve(control_plane_listener, records, options, stopped()));
         let limits = cml_supervisor::Limits { port: cml_port, servers: cml_limit };
         tasks.spawn(cml_supervisor::run(Arc::clone(&world), authority, cml, cml_servers, limits, stopped()));
-        Ok(Self { world, services, endpoints, stop, tasks })
+        Ok(Self { world, services, endpoints, stop, tasks, _ca_file: ca_file })
     }
 
     /// Returns the addresses and credentials of all services.
@@ -219,10 +234,14 @@ impl FakeCloud {
     }
 }
 
-impl Drop for FakeCloud {
+/// PEM file of the certificate authority, removed with the cloud and by a start that fails.
+#[derive(Debug)]
+struct CaFile(PathBuf);
+
+impl Drop for CaFile {
     fn drop(&mut self) {
         // Best effort: a leftover file in the temporary directory is harmless.
-        drop(std::fs::remove_file(&self.endpoints.cml_ca_file));
+        drop(std::fs::remove_file(&self.0));
     }
 }
 

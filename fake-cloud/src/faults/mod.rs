@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::service::Service;
 use crate::world::SeededRng;
 
-pub use self::rule::{Action, CountUnit, Rule, RuleError, WaitOn};
+pub use self::rule::{Action, CountUnit, CredentialProblem, Rule, RuleError, WaitOn};
 
 /// Number of calls for which a rule keeps its decision.
 const MAX_DECISIONS: usize = 4096;

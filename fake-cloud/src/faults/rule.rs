@@ -83,6 +83,11 @@ pub enum Action {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         message: Option<String>,
     },
+    /// Returns the error of AWS for rejected credentials, without executing the request. AWS services only.
+    Credentials {
+        /// Reason of the rejection.
+        problem: CredentialProblem,
+    },
     /// Delays the request.
     Latency {
         /// Delay in seconds.
@@ -123,6 +128,29 @@ pub enum Action {
         #[serde(default, rename = "with", skip_serializing_if = "BTreeMap::is_empty")]
         parameters: BTreeMap<String, serde_json::Value>,
     },
+}
+
+/// Reason why AWS rejects credentials.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum CredentialProblem {
+    /// Temporary credentials have expired: `RequestExpired` of EC2, `ExpiredToken` of the others.
+    Expired,
+    /// The access key does not exist: `AuthFailure` of EC2, `InvalidClientTokenId` of the others.
+    Invalid,
+}
+
+impl CredentialProblem {
+    /// Returns the error code of a service.
+    pub fn code(self, service: Service) -> &'static str {
+        match (self, service) {
+            (Self::Expired, Service::Ec2) => "RequestExpired",
+            (Self::Invalid, Service::Ec2) => "AuthFailure",
+            (Self::Expired, _) => "ExpiredToken",
+            (Self::Invalid, _) => "InvalidClientTokenId",
+        }
+    }
 }
 
 /// Clock on which a delay is measured.
@@ -170,6 +198,9 @@ pub enum RuleError {
     /// A key prefix is given for a service other than etcd.
     #[error("key_prefix is for rules with service: etcd")]
     Keys,
+    /// No request can have this operation.
+    #[error("{0}")]
+    Operation(String),
     /// The rule would never apply.
     #[error("times must be at least 1; leave it out for a rule that always applies")]
     Never,
@@ -204,6 +235,9 @@ impl Rule {
         if self.key_prefix.is_some() && self.service != Some(Service::Etcd) {
             return Err(RuleError::Keys);
         }
+        if let Some(operation) = &self.operation {
+            crate::operations::check(operation, self.service).map_err(RuleError::Operation)?;
+        }
         if let Some(service) = self.service {
             check_support(&self.action, service)?;
         }
@@ -221,6 +255,7 @@ impl Rule {
             }
             Action::Omit { fraction } => check_fraction("fraction", *fraction),
             Action::Error { .. }
+            | Action::Credentials { .. }
             | Action::Latency { .. }
             | Action::Reset
             | Action::DropResponse
@@ -237,6 +272,7 @@ impl Rule {
             && self.operation.as_ref().is_none_or(|pattern| Pattern::new(pattern).matches(context.operation))
             && self.region.as_ref().is_none_or(|region| Some(region.as_str()) == context.region)
             && self.instance.as_ref().is_none_or(|id| self.action.hides() || context.instances.contains(id))
+            && (!self.action.is_of_aws() || check_support(&self.action, context.service).is_ok())
             && match &self.key_prefix {
                 None => context.keys.is_empty(),
                 Some(prefix) => context.keys.iter().any(|key| key.starts_with(prefix.as_bytes())),
@@ -245,6 +281,11 @@ impl Rule {
 }
 
 impl Action {
+    /// Returns whether a rule without a service applies to AWS only.
+    fn is_of_aws(&self) -> bool {
+        matches!(self, Self::Credentials { .. })
+    }
+
     fn hides(&self) -> bool {
         matches!(self, Self::VisibilityLag { .. } | Self::Omit { .. })
     }
@@ -266,18 +307,22 @@ const CONTROL_PLANE_FAULTS: [&str; 1] = ["bad-gateway"];
 /// Rejects an action that the service does not support, because such a rule would let a test pass for the wrong reason.
 fn check_support(action: &Action, service: Service) -> Result<(), RuleError> {
     let accepted = match service {
-        Service::Ec2 => "error, latency, reset, drop-response, visibility-lag, omit, empty-page, partial-page, shuffle",
-        Service::Cloudwatch => "error, latency, reset, drop-response, empty-page, partial-page",
+        Service::Ec2 => {
+            "error, credentials, latency, reset, drop-response, visibility-lag, omit, empty-page, partial-page, shuffle"
+        }
+        Service::Cloudwatch => "error, credentials, latency, reset, drop-response, empty-page, partial-page",
+        Service::Sts => "error, credentials, latency, reset, drop-response",
         Service::Cml => "error, latency, reset, drop-response, custom with bad-gateway, not-ready or unauthorized",
         Service::Etcd => "error, latency, reset, drop-response, custom with the name of a fault of etcd",
         Service::ControlPlane => "error, latency, reset, drop-response, custom with bad-gateway",
     };
     let is_supported = match action {
         Action::Error { .. } | Action::Latency { .. } | Action::Reset | Action::DropResponse => true,
+        Action::Credentials { .. } => matches!(service, Service::Ec2 | Service::Cloudwatch | Service::Sts),
         Action::EmptyPage | Action::PartialPage { .. } => matches!(service, Service::Ec2 | Service::Cloudwatch),
         Action::VisibilityLag { .. } | Action::Omit { .. } | Action::Shuffle => service == Service::Ec2,
         Action::Custom { name, .. } => match service {
-            Service::Ec2 | Service::Cloudwatch => false,
+            Service::Ec2 | Service::Cloudwatch | Service::Sts => false,
             Service::Cml => CML_FAULTS.contains(&name.as_str()),
             Service::ControlPlane => CONTROL_PLANE_FAULTS.contains(&name.as_str()),
             // `Rule::check` validates the faults of etcd.
@@ -293,6 +338,7 @@ fn check_support(action: &Action, service: Service) -> Result<(), RuleError> {
 fn action_name(action: &Action) -> String {
     match action {
         Action::Error { .. } => "error",
+        Action::Credentials { .. } => "credentials",
         Action::Latency { .. } => "latency",
         Action::Reset => "reset",
         Action::DropResponse => "drop-response",
@@ -315,6 +361,7 @@ mod tests {
         for text in [
             r#"{"kind":"error","code":"InternalError","status":500}"#,
             r#"{"kind":"latency","seconds":0.5,"on":"real"}"#,
+            r#"{"kind":"credentials","problem":"expired"}"#,
             r#"{"kind":"reset"}"#,
             r#"{"kind":"drop-response"}"#,
             r#"{"kind":"visibility-lag","seconds":5.0}"#,
@@ -349,6 +396,7 @@ mod tests {
             ("cml", r#"{"kind":"custom","name":"meteor"}"#, "accepted: error, latency, reset, drop-response"),
             ("ec2", r#"{"kind":"custom","name":"bad-gateway"}"#, "action bad-gateway is not supported by ec2"),
             ("cloudwatch", r#"{"kind":"visibility-lag","seconds":1}"#, "is not supported by cloudwatch"),
+            ("cml", r#"{"kind":"credentials","problem":"invalid"}"#, "action credentials is not supported by cml"),
             ("etcd", r#"{"kind":"empty-page"}"#, "is not supported by etcd"),
         ] {
             let text = format!(r#"{{"service":"{service}","action":{action}}}"#);

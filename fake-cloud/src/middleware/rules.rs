@@ -69,6 +69,10 @@ where
         let TriggeredRule { action, instance, roll, .. } = triggered;
         Some(match action {
             Action::Error { .. } | Action::Custom { .. } => return (self.translate)(&action, request),
+            Action::Credentials { problem } => {
+                let code = problem.code(request.service).to_owned();
+                Fault::Error(InjectedError { code, status: None, message: None })
+            }
             Action::Latency { seconds, on } => Fault::Delay(duration(seconds), on),
             Action::Reset => Fault::Reset,
             Action::DropResponse => Fault::DropResponse,

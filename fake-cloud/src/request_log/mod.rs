@@ -105,6 +105,17 @@ pub struct RequestFilter {
     pub limit: Option<usize>,
 }
 
+impl RequestFilter {
+    /// Validates the filter.
+    ///
+    /// # Errors
+    /// A message for an operation that no request can have, because such a filter would let a test pass for the wrong
+    /// reason.
+    pub fn check(&self) -> Result<(), String> {
+        self.operation.as_deref().map_or(Ok(()), |operation| crate::operations::check(operation, self.service))
+    }
+}
+
 /// A problem of the fake cloud itself, such as an address that is already in use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]

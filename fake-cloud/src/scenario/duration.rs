@@ -19,6 +19,10 @@ impl Span {
         self.0
     }
 
+    pub(super) fn after(self, now: DateTime<Utc>) -> DateTime<Utc> {
+        now.checked_add_signed(self.0).unwrap_or(now)
+    }
+
     pub(super) fn before(self, now: DateTime<Utc>) -> DateTime<Utc> {
         now.checked_sub_signed(self.0).unwrap_or(now)
     }

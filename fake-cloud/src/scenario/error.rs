@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 
 use super::builtin::BUILTIN;
+use crate::suggest::with_suggestion;
 
 /// Maximum length of one part of a message, in characters.
 const MAX_CHARS: usize = 400;
@@ -24,7 +25,7 @@ impl ScenarioError {
     pub(super) fn from_yaml(source: &str, place: &impl fmt::Display, error: &serde_yaml_ng::Error) -> Self {
         let (place, why) = (place.to_string(), error.to_string());
         // The YAML error repeats the position.
-        let why = why.strip_prefix(&format!("{place}: ")).unwrap_or(&why).to_owned();
+        let why = with_suggestion(why.strip_prefix(&format!("{place}: ")).unwrap_or(&why).to_owned());
         Self::new(source, if place == "." { "" } else { &place }, why)
     }
 

@@ -10,6 +10,7 @@ mod fleet;
 mod records;
 #[cfg(test)]
 mod tests;
+mod timeline;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,7 +20,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::clock::Pace;
-use crate::control_plane::{ApiVersion, Records};
+use crate::control_plane::{Generation, Records};
 use crate::faults::Rule;
 use crate::world::World;
 use crate::yaml;
@@ -27,6 +28,8 @@ use crate::yaml;
 pub use self::builtin::{BUILTIN, BuiltinScenario};
 use self::duration::Span;
 pub use self::error::ScenarioError;
+pub(crate) use self::timeline::Timeline;
+use self::timeline::TimelineEntry;
 
 /// Initial state of a cloud. Clones share the parsed document.
 ///
@@ -56,9 +59,9 @@ struct Script {
     clock: Option<String>,
     #[serde(default)]
     seed: Option<u64>,
-    /// API version of the control plane: `current` or `older`.
+    /// Generation of the control plane: `original` or `extended`.
     #[serde(default)]
-    control_plane: Option<ApiVersion>,
+    control_plane: Option<Generation>,
     #[serde(default)]
     fleet: Vec<InstanceEntry>,
     #[serde(default)]
@@ -69,6 +72,8 @@ struct Script {
     sessions: Vec<SessionEntry>,
     #[serde(default)]
     faults: Vec<Rule>,
+    #[serde(default)]
+    timeline: Vec<TimelineEntry>,
 }
 
 /// EC2 instance in the fleet.
@@ -199,8 +204,8 @@ impl Scenario {
         self.script.seed
     }
 
-    /// API version of the control plane, if set.
-    pub fn api_version(&self) -> Option<ApiVersion> {
+    /// Generation of the control plane, if set.
+    pub fn generation(&self) -> Option<Generation> {
         self.script.control_plane
     }
 
@@ -220,6 +225,9 @@ impl Scenario {
     fn check(&self) -> Result<(), ScenarioError> {
         if let Some(pace) = &self.script.clock {
             crate::admin::parse_pace(pace).map_err(|hint| self.error("clock".to_owned(), hint))?;
+        }
+        for (index, entry) in self.script.timeline.iter().enumerate() {
+            entry.check(self, &format!("timeline[{index}]"))?;
         }
         Ok(())
     }

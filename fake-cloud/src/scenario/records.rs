@@ -19,7 +19,7 @@ pub(super) fn create(
     let script = &scenario.script;
     for (index, template) in script.templates.iter().enumerate() {
         Input::from_value(template.clone().into())
-            .and_then(|input| records.put_template(input))
+            .and_then(|input| records.add_template(input))
             .map_err(|error| record_error(scenario, "templates", index, &error))?;
     }
     for (index, entry) in script.workers.iter().enumerate() {
@@ -32,7 +32,7 @@ pub(super) fn create(
             })?),
         };
         let worker = Input::from_value(worker(entry, instance, records.clock()).into())
-            .and_then(|input| records.create_worker(input))
+            .and_then(|input| records.add_worker(input))
             .map_err(|error| record_error(scenario, "workers", index, &error))?;
         // Serialize now, as a create request does, so that the first listing is not slower than later ones.
         worker.json();
@@ -44,7 +44,7 @@ pub(super) fn create(
             return Err(scenario.error(format!("sessions[{index}].status"), why));
         }
         Input::from_value(session(entry, records.clock()).into())
-            .and_then(|input| records.create_session(input))
+            .and_then(|input| records.add_session(input))
             .map_err(|error| record_error(scenario, "sessions", index, &error))?;
     }
     Ok(())
@@ -104,11 +104,13 @@ fn record_error(scenario: &Scenario, list: &str, index: usize, error: &ApiError)
         }
         ApiError::Unauthorized
         | ApiError::NotFound { .. }
+        | ApiError::Mistyped { .. }
         | ApiError::NoSuchPath(_)
         | ApiError::MethodNotAllowed(_)
         | ApiError::VersionConflict { .. }
         | ApiError::WrongState { .. }
         | ApiError::Exists { .. }
+        | ApiError::NotSupported { .. }
         | ApiError::TooLarge { .. } => scenario.error(format!("{list}[{index}]"), error),
     }
 }

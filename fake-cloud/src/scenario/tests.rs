@@ -89,6 +89,23 @@ fn errors_name_file_position_value_and_accepted_values() {
         ("clock: slow", ["mine.yaml: ", "clock", "slow", "x60"]),
         ("seed: many", ["mine.yaml: ", "seed", "many", "u64"]),
         ("faults: [{probability: 7, action: {kind: reset}}]", ["mine.yaml: ", "faults[0]", "7", "between 0 and 1"]),
+        ("sesions: []", ["mine.yaml: ", "sesions", "expected one of", "did you mean 'sessions'?"]),
+        (
+            "workers: [{id: w, status: runing}]",
+            ["mine.yaml: ", "workers[0].status", "runing", "did you mean 'running'?"],
+        ),
+        ("timeline: [{at: 5m}]", ["mine.yaml: ", "timeline[0]", "no step", "stop, reboot"]),
+        ("timeline: [{at: 5m, stop: a, start: a}]", ["mine.yaml: ", "timeline[0]", "several steps", "one of"]),
+        (
+            "fleet: [{name: blue}]\ntimeline: [{at: 5m, stop: bleu}]",
+            ["mine.yaml: ", "timeline[0]", "bleu", "did you mean 'blue'?"],
+        ),
+        ("timeline: [{at: -5m, heal: all}]", ["mine.yaml: ", "timeline[0]", "before the start", "5m"]),
+        ("timeline: [{at: 5m, worker: {status: stopped}}]", ["mine.yaml: ", "timeline[0]", "no id", "w-1"]),
+        (
+            "timeline: [{at: 5m, fault: {times: 0, action: {kind: reset}}}]",
+            ["mine.yaml: ", "timeline[0]", "times", "at least 1"],
+        ),
         ("templates: [{name: big}]", ["mine.yaml: ", "templates[0].instance_type", "missing", "EC2"]),
     ] {
         let error = error_text(text);

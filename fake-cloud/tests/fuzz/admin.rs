@@ -25,6 +25,15 @@ const PATHS: &[(&str, &str)] = &[
     ("GET", "state"),
     ("GET", "faults"),
     ("GET", "clock"),
+    ("POST", "clock/next"),
+    ("GET", "ui/"),
+    ("GET", "ui/{}"),
+    ("GET", "ui/workers/{}"),
+    ("POST", "ui/workers/{}/drain"),
+    ("POST", "ui/workers/{}/cancel-drain"),
+    ("POST", "ui/scenario"),
+    ("GET", "ui/etcd"),
+    ("GET", "ui/setup"),
     ("POST", "console/start"),
     ("POST", "console/stop"),
     ("POST", "console/reboot"),
@@ -82,12 +91,8 @@ fn malformed_requests_get_an_admin_error() {
         // A new world for each case: its clock may be at the end of time by then.
         let clock = Clock::new(Pace::Manual);
         let world = Arc::new(World::new(Settings::with_clock(clock.clone())));
-        let services = Services {
-            records: Records::new(clock.clone()),
-            etcd: EtcdStore::new(clock),
-            cml_servers: CmlServers::default(),
-            scenario: None,
-        };
+        let records = Records::new(clock.clone());
+        let services = Services::new(records, EtcdStore::new(clock), CmlServers::default(), None);
         let router = full_router(world, services);
         for ((method, path), text, body) in steps {
             let path = format!("/_fake/{}", path.replace("{}", &segment(&text)));

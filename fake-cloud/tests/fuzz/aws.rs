@@ -1,5 +1,6 @@
 //! Fuzz tests of EC2 and CloudWatch over a socket, in all protocols.
 
+use std::cell::Cell;
 use std::io::Write as _;
 
 use proptest::prelude::*;
@@ -10,57 +11,32 @@ use crate::cases::{any_bytes, any_json, any_text, check, like_bytes, like_json};
 use crate::client::runtime;
 use crate::support::{Cloud, Response};
 
-const ACTIONS: &[&str] = &[
-    "RunInstances",
-    "DescribeInstances",
-    "DescribeInstanceStatus",
-    "StartInstances",
-    "StopInstances",
-    "RebootInstances",
-    "TerminateInstances",
-    "CreateTags",
-    "DeleteTags",
-    "DescribeTags",
-    "DescribeImages",
-    "DescribeRegions",
-    "DescribeSubnets",
-    "DescribeNothing",
-];
+/// Parameters of every action, and how the cloud treats them.
+const PARAMETERS: &str = include_str!("../../src/ec2/parameters.txt");
 
-const NAMES: &[&str] = &[
-    "ImageId",
-    "MinCount",
-    "MaxCount",
-    "ClientToken",
-    "InstanceType",
-    "SubnetId",
-    "UserData",
-    "KeyName",
-    "DryRun",
-    "Force",
-    "MaxResults",
-    "NextToken",
-    "InstanceId.#",
-    "ResourceId.#",
-    "ImageId.#",
-    "RegionName.#",
-    "SubnetId.#",
-    "Owner.#",
-    "SecurityGroupId.#",
-    "Tag.#.Key",
-    "Tag.#.Value",
-    "Filter.#.Name",
-    "Filter.#.Value.#",
-    "Filter.#",
-    "Filter.#.Value",
-    "TagSpecification.#.ResourceType",
-    "TagSpecification.#.Tag.#.Key",
-    "TagSpecification.#.Tag.#.Value",
-    "BlockDeviceMapping.#.Ebs.VolumeSize",
-    "NetworkInterface.#.SubnetId",
-    "IncludeAllInstances",
-    "AllRegions",
-];
+/// An action with the names of its parameters, and the values to which some are limited.
+#[derive(Debug, Clone, Default)]
+struct Action {
+    name: &'static str,
+    parameters: Vec<(&'static str, Vec<&'static str>)>,
+}
+
+/// Reads the actions off the table. Refused parameters are left out, because they would hide the others of a request.
+fn actions() -> Vec<Action> {
+    let mut actions = vec![Action { name: "DescribeNothing", ..Action::default() }];
+    for line in PARAMETERS.lines() {
+        match (line.strip_prefix("  "), actions.last_mut()) {
+            (Some(entry), Some(action)) => {
+                let (name, rule) = entry.split_once(' ').unwrap_or((entry, ""));
+                if !rule.starts_with('!') {
+                    action.parameters.push((name, rule.split(' ').skip(1).collect()));
+                }
+            }
+            _ => actions.push(Action { name: line, ..Action::default() }),
+        }
+    }
+    actions
+}
 
 const NUMBERS: &[&str] = &["1", "2", "3", "0", "200", "4294967295", "4294967296", "-1", "01", "x", ""];
 
@@ -80,23 +56,40 @@ const FILTERS: &[&str] = &[
     "banana",
 ];
 
-/// Generates EC2 forms with valid names and arbitrary values.
+/// Generates EC2 forms with names of the action and arbitrary values.
 fn any_form() -> impl Strategy<Value = Vec<u8>> {
-    let value = prop_oneof![
+    select(actions()).prop_flat_map(|action| {
+        let mut names = action.parameters.clone();
+        if names.is_empty() {
+            names.push(("Banana", Vec::new()));
+        }
+        let is_unknown = proptest::bool::weighted(0.02);
+        let name = (select(names), is_unknown, select(NUMBERS), select(NUMBERS), select(NUMBERS));
+        let parameter = (name, any_value(), any::<bool>());
+        (Just(action.name), proptest::collection::vec(parameter, 0..8)).prop_map(|(action, parameters)| {
+            let mut form = format!("Action={action}&Version=2016-11-15");
+            for (((name, accepted), is_unknown, one, two, three), value, is_escaped) in parameters {
+                let mut name = name.to_owned();
+                for number in [one, two, three] {
+                    name = name.replacen(".N", &format!(".{number}"), 1);
+                }
+                let value = accepted.first().map_or(value, |accepted| (*accepted).to_owned());
+                let value = if is_escaped { crate::client::segment(&value) } else { value };
+                let suffix = if is_unknown { "Banana" } else { "" };
+                form.push_str(&format!("&{name}{suffix}={value}"));
+            }
+            form.into_bytes()
+        })
+    })
+}
+
+fn any_value() -> impl Strategy<Value = String> {
+    let known = vec!["IMAGE", "INSTANCE", "running", "instance", "m5.large", "1", "2", "true", "false", "tcp"];
+    prop_oneof![
         3 => any_text(),
         2 => select(FILTERS).prop_map(str::to_owned),
-        1 => select(vec!["IMAGE", "INSTANCE", "running", "instance", "m5.large", "1", "2"]).prop_map(str::to_owned),
-    ];
-    let parameter = (select(NAMES), select(NUMBERS), select(NUMBERS), value, any::<bool>());
-    (select(ACTIONS), proptest::collection::vec(parameter, 0..12)).prop_map(|(action, parameters)| {
-        let mut form = format!("Action={action}&Version=2016-11-15");
-        for (name, one, two, value, is_escaped) in parameters {
-            let name = name.replacen('#', one, 1).replacen('#', two, 1);
-            let value = if is_escaped { crate::client::segment(&value) } else { value };
-            form.push_str(&format!("&{name}={value}"));
-        }
-        form.into_bytes()
-    })
+        3 => select(known).prop_map(str::to_owned),
+    ]
 }
 
 /// A served world with an image and an instance.
@@ -129,10 +122,14 @@ fn ec2_handles_arbitrary_forms() {
     let runtime = runtime();
     let fixture = runtime.block_on(Fixture::start());
     let body = prop_oneof![7 => any_form(), 2 => like_bytes(any_form()), 1 => any_bytes()];
+    let (requests, unknown) = (Cell::new(0), Cell::new(0));
     check("forms to EC2", 2_500, "tests/fuzz/seeds/ec2.txt", body, |body| {
         let response = runtime.block_on(fixture.cloud.send("ec2", &[], &fixture.fill_in(&body)));
+        requests.set(requests.get() + 1);
+        unknown.set(unknown.get() + u32::from(response.text().contains("<Code>UnknownParameter</Code>")));
         check_xml(&response, "<Response><Errors><Error><Code>")
     });
+    assert!(2 * unknown.get() < requests.get(), "{} of {} have unknown parameters", unknown.get(), requests.get());
     // The state is still consistent.
     assert_eq!(runtime.block_on(fixture.cloud.ec2("DescribeInstances", &[])).status, 200);
     runtime.block_on(fixture.cloud.stop());

@@ -32,7 +32,7 @@ fn malformed_bytes_do_not_break_the_next_connection() {
     let ports = [&endpoints.aws_url, &endpoints.control_plane_url, &endpoints.etcd_endpoint].map(|url| at(url));
     let good: [&[u8]; 3] = [
         b"GET /_fake/clock HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n",
-        b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",
+        b"GET /api/internal/workers HTTP/1.1\r\nhost: x\r\nx-api-key: lcm-dev-key\r\nconnection: close\r\n\r\n",
         b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",
     ];
     let bytes = prop_oneof![3 => like_bytes(select(REQUESTS).prop_map(<[u8]>::to_vec)), 1 => any_bytes()];

@@ -13,7 +13,7 @@ const SEEDS: &str = "tests/fuzz/seeds/scenario.txt";
 
 fn example() -> Value {
     json!({
-        "about": "a world", "clock": "x60", "seed": 7, "control_plane": "older",
+        "about": "a world", "clock": "x60", "seed": 7, "control_plane": "original",
         "fleet": [{"name": "blue", "region": "us-east-1", "state": "running", "age": "2h", "tags": {"team": "a"}},
                   {"name": "red", "region": "eu-west-1", "state": "stopped", "age": "3d", "type": "m5.large"}],
         "templates": [{"name": "huge", "instance_type": "m5zn.metal", "drain_timeout_hours": 2}],

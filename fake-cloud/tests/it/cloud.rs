@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use fake_cloud::control_plane::Generation;
 use fake_cloud::etcd::{KeyRange, Range};
 use fake_cloud::world::{InstanceAction, Intent, LaunchRequest};
 use fake_cloud::{FakeCloud, Pace, Ports};
@@ -22,8 +23,14 @@ fn client(cloud: &FakeCloud) -> reqwest::Client {
 
 /// Launches an instance and returns its id.
 fn launch(cloud: &FakeCloud) -> String {
+    launch_image(cloud, "cisco-cml2.9.1")
+}
+
+/// Launches the image whose name begins with `name`.
+fn launch_image(cloud: &FakeCloud, name: &str) -> String {
     let launch = cloud.world().with_ec2(|ec2, now| {
-        let image = ec2.region(REGION, now)?.catalog.images[0].id.clone();
+        let images = &ec2.region(REGION, now)?.catalog.images;
+        let image = images.iter().find(|image| image.name.starts_with(name)).expect("an image").id.clone();
         ec2.launch(REGION, LaunchRequest::new(image), Intent::Execute, now)
     });
     launch.expect("launches").instances[0].id.clone()
@@ -42,6 +49,21 @@ async fn eventually<T>(event: &str, mut attempt: impl AsyncFnMut() -> Option<T>)
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     panic!("{event} did not happen within ten seconds");
+}
+
+#[tokio::test]
+async fn cml_has_the_version_of_the_image() {
+    let cloud = start().await;
+    let client = client(&cloud);
+    for version in ["2.7.2", "2.8.1", "2.9.0", "2.9.1"] {
+        let instance = launch_image(&cloud, &format!("cisco-cml{version}"));
+        cloud.world().clock().advance(Duration::from_secs(3600));
+        let address = address(&cloud, &instance).expect("a running instance has an address");
+        let url = format!("https://{address}:{}/api/v0/system_information", cloud.endpoints().cml_port);
+        let request = async || client.get(&url).send().await.ok()?.json::<Value>().await.ok();
+        let information = eventually("CML", request).await;
+        assert!(information["version"].as_str().is_some_and(|reported| reported.starts_with(version)), "{information}");
+    }
 }
 
 #[tokio::test]
@@ -64,12 +86,37 @@ async fn running_instances_serve_cml_on_their_own_addresses() {
     cloud.world().clock().advance(Duration::from_secs(3600));
     eventually("the refused connection", async || client.get(&urls[0]).send().await.is_err().then_some(())).await;
     assert!(client.get(&urls[1]).send().await.is_ok(), "the other server continues");
+    cloud.world().console_action(REGION, &first, InstanceAction::Start).expect("starts");
+    cloud.world().clock().advance(Duration::from_secs(3600));
+    let moved = url(&first);
+    assert_ne!(moved, urls[0]);
+    eventually("CML at its new address", async || client.get(&moved).send().await.ok()).await;
+    cloud.stop().await;
+}
+
+#[tokio::test]
+async fn cml_servers_without_visitors_have_no_tasks() {
+    let cloud = start().await;
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    let ids: Vec<String> = (0..20).map(|_| launch(&cloud)).collect();
+    cloud.advance(Duration::from_secs(3600)).await;
+    assert_eq!(tasks(), before);
+    for id in &ids {
+        let address = address(&cloud, id).expect("a running instance has an address");
+        let visit = std::net::TcpStream::connect((address, cloud.endpoints().cml_port)).expect("it listens");
+        eventually("the task of the connection", async || (tasks() == before + 1).then_some(())).await;
+        drop(visit);
+        eventually("the end of the connection", async || (tasks() == before).then_some(())).await;
+    }
     cloud.stop().await;
 }
 
 #[tokio::test]
 async fn record_changes_are_mirrored_to_etcd() {
-    let cloud = start().await;
+    // The original server creates no workers over this API.
+    let builder = FakeCloud::builder().pace(Pace::Manual).control_plane(Generation::Extended);
+    let cloud = builder.start().await.expect("starts on free ports");
     let client = client(&cloud);
     let base = format!("{}/api/internal", cloud.endpoints().control_plane_url);
     let key = &cloud.endpoints().control_plane_api_key;

@@ -205,7 +205,7 @@ async fn login_probe_depends_on_the_version() {
     let token = old.log_in().await;
     assert_eq!(old.get("/authok", &token).await, (200, json!("OK")));
     assert_eq!(old.get("/authentication", &token).await.0, 404);
-    let new = Served::start(Options { version: "2.10.0+build.1".into(), ..Options::default() }).await;
+    let new = Served::start(Options { version: Some("2.10.0+build.1".into()), ..Options::default() }).await;
     let token = new.log_in().await;
     let (status, user) = new.get("/authentication", &token).await;
     assert_eq!((status, &user["username"], &user["admin"]), (200, &json!("admin"), &json!(true)));
@@ -227,7 +227,9 @@ async fn bad_input_gets_a_cml_error() {
         (Method::PUT, "/licensing/product_license", b"\"CML_Imaginary\"".to_vec(), 400),
         (Method::PUT, "/licensing/product_license", b"\"CML_Personal\"".to_vec(), 204),
         (Method::PUT, "/licensing/registration/renew", Vec::new(), 409),
-        (Method::PATCH, "/licensing/features", b"[{\"id\": \"x\", \"count\": 1}]".to_vec(), 204),
+        (Method::PATCH, "/licensing/features", b"[{\"id\": \"x\", \"count\": 1}]".to_vec(), 404),
+        (Method::PATCH, "/licensing/features", b"[{\"count\": 1}]".to_vec(), 400),
+        (Method::PATCH, "/licensing/features", b"7".to_vec(), 400),
         (Method::POST, "/labs", b"[]".to_vec(), 400),
         (Method::POST, "/labs", vec![b' '; 5 * 1024 * 1024], 413),
         (Method::GET, "/labs/missing", Vec::new(), 404),

@@ -145,7 +145,7 @@ async fn scenario_is_applied_before_the_first_request() {
     assert_eq!(cloud.get("control_plane_url", "/api/internal/workers").await.status(), 401);
     let mut line = String::new();
     BufReader::new(cloud.child.stderr.take().expect("stderr")).read_line(&mut line).expect("a line");
-    assert!(line.contains("control-plane") && line.trim_end().ends_with("401 unauthorized"), "{line}");
+    assert!(line.contains("control-plane") && line.trim_end().ends_with("401 framework"), "{line}");
 }
 
 #[tokio::test]
@@ -166,4 +166,68 @@ fn remote_address_requires_expose() {
     let running = Running::start(&["--host", "0.0.0.0", "--expose"]);
     assert!(running.endpoints["admin_key"].as_str().is_some_and(|key| key.len() >= 32), "{}", running.endpoints);
     assert!(Running::start(&[]).endpoints.get("admin_key").is_none(), "no key without remote access");
+}
+
+#[tokio::test]
+async fn etcd_is_served_alone() {
+    let mut child = fake_cloud(&["etcd", "--port", "0", "--json"]).stdout(Stdio::piped()).spawn().expect("started");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("stdout")).read_line(&mut line).expect("a line");
+    let started = Running { child, endpoints: serde_json::from_str(&line).expect("one line of JSON") };
+    let metrics = started.get("endpoint", "/metrics").await.text().await.expect("a text");
+    assert!(metrics.contains("\netcd_server_has_leader 1\n"), "{metrics}");
+    assert!(metrics.contains("\netcd_debugging_mvcc_current_revision 1\n"), "{metrics}");
+}
+
+#[test]
+fn etcd_rejects_invalid_options() {
+    for arguments in [&["etcd", "--clock", "manual"][..], &["etcd", "--key-file", "x"], &["etcd", "--host", "0.0.0.0"]]
+    {
+        assert_eq!(run(arguments).status.code(), Some(2), "{arguments:?}");
+    }
+    let missing = run(&["etcd", "--port", "0", "--cert-file", "nowhere", "--key-file", "nowhere"]);
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(text(&missing.stderr).starts_with("fake-cloud: invalid PEM file 'nowhere': "));
+}
+
+/// Names of the files in a directory.
+fn files(directory: &std::path::Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).expect("a directory");
+    entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect()
+}
+
+/// A new directory for temporary files.
+fn temporary(name: &str) -> std::path::PathBuf {
+    let directory = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("a directory");
+    directory
+}
+
+#[test]
+fn hangup_stops_it_and_leaves_no_file() {
+    let directory = temporary("hangup");
+    // The caller of the tests may ignore the signal, as `nohup` does, and children inherit that.
+    let mut child = Command::new("env")
+        .args(["--default-signal=HUP", env!("CARGO_BIN_EXE_fake-cloud"), "--ephemeral", "--json"])
+        .env("TMPDIR", &directory)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("started");
+    BufReader::new(child.stdout.take().expect("stdout")).read_line(&mut String::new()).expect("a line");
+    assert_eq!(files(&directory).len(), 1, "the certificate authority");
+    let sent = Command::new("kill").args(["-HUP", &child.id().to_string()]).status().expect("sent");
+    assert!(sent.success() && child.wait().expect("ended").success());
+    assert_eq!(files(&directory), Vec::<String>::new());
+    std::fs::remove_dir(directory).expect("removed");
+}
+
+#[test]
+fn failed_start_leaves_no_file() {
+    let directory = temporary("failed-start");
+    let scenario = directory.with_extension("yaml");
+    std::fs::write(&scenario, "workers: [{id: w-1}, {id: w-1}]").expect("written");
+    let output = fake_cloud(&["--ephemeral", "--scenario"]).arg(&scenario).env("TMPDIR", &directory).output();
+    assert_eq!(output.expect("ran").status.code(), Some(1));
+    assert_eq!(files(&directory), Vec::<String>::new());
+    std::fs::remove_file(scenario).and_then(|()| std::fs::remove_dir(directory)).expect("removed");
 }

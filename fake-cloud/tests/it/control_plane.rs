@@ -1,4 +1,4 @@
-//! The control plane over a socket.
+//! The generation `extended` of the control plane over a socket.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::response::IntoResponse;
 use fake_cloud::control_plane::http::{ENDPOINTS, Verb};
-use fake_cloud::control_plane::{Dialect, NoMirror, Options, Records, Settings, serve};
+use fake_cloud::control_plane::{Generation, NoMirror, Options, Records, Settings, serve};
 use fake_cloud::faults::WaitOn;
 use fake_cloud::middleware::{Fault, Middleware};
 use fake_cloud::{Clock, Pace, Service};
@@ -32,7 +32,7 @@ impl Drop for Server {
 
 impl Server {
     async fn start() -> Self {
-        Self::start_with(Settings::default(), Options::default()).await
+        Self::start_with(Settings::for_generation(Generation::Extended), Options::default()).await
     }
 
     async fn start_with(settings: Settings, options: Options) -> Self {
@@ -242,7 +242,7 @@ async fn invalid_input_error_names_field_and_accepted_values() {
 #[tokio::test]
 async fn malformed_bodies_get_a_response() {
     let options = Options { max_body_bytes: 100_000, ..Options::default() };
-    let server = Server::start_with(Settings::default(), options).await;
+    let server = Server::start_with(Settings::for_generation(Generation::Extended), options).await;
     server.worker("w", "running").await;
     let path = "/api/internal/workers/w/status";
     let send_body = |body: Vec<u8>| send(server.request(Method::POST, path).body(body));
@@ -307,11 +307,6 @@ async fn workers_are_filtered_by_query() {
             workers.as_array().expect("a list").iter().filter_map(|worker| worker["id"].as_str()).collect();
         assert_eq!(ids.join(" "), expected, "{query}");
     }
-    let older =
-        Server::start_with(Settings { dialect: Dialect::LEGACY, ..Settings::default() }, Options::default()).await;
-    older.worker("a", "running").await;
-    let (_, workers) = older.get("/api/internal/workers?exclude_statuses=running").await;
-    assert_eq!(workers.as_array().map(Vec::len), Some(1));
 }
 
 #[tokio::test]
@@ -330,7 +325,11 @@ async fn faults_replace_follow_or_drop_the_response() {
             _ => None,
         }
     });
-    let server = Server::start_with(Settings::default(), Options { middleware, ..Options::default() }).await;
+    let server = Server::start_with(
+        Settings::for_generation(Generation::Extended),
+        Options { middleware, ..Options::default() },
+    )
+    .await;
     server.worker("w", "running").await;
     let drain = || server.request(Method::POST, "/api/internal/workers/w/drain").send();
     let status = || server.records.worker("w").expect("exists").status().to_owned();

@@ -3,6 +3,7 @@
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
+use fake_cloud::control_plane::Generation;
 use fake_cloud::faults::{Action, Rule, WaitOn};
 use fake_cloud::{FakeCloud, Pace, RequestFilter, RequestOutcome, Service};
 use serde_json::Value;
@@ -10,7 +11,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 async fn start() -> FakeCloud {
-    FakeCloud::builder().pace(Pace::Manual).start().await.expect("starts on free ports")
+    start_with(Generation::default()).await
+}
+
+async fn start_with(generation: Generation) -> FakeCloud {
+    FakeCloud::builder().pace(Pace::Manual).control_plane(generation).start().await.expect("starts on free ports")
 }
 
 fn rule(service: Service, action: Action) -> Rule {
@@ -35,7 +40,7 @@ async fn workers(cloud: &FakeCloud) -> reqwest::Result<reqwest::Response> {
 
 #[tokio::test]
 async fn latency_in_real_time_combines_with_an_error() {
-    let cloud = start().await;
+    let cloud = start_with(Generation::Extended).await;
     let slow = Action::Latency { seconds: 0.2, on: WaitOn::Real };
     add(&cloud, [rule(Service::ControlPlane, slow.clone()), rule(Service::ControlPlane, error("version_conflict"))]);
     let began = Instant::now();
@@ -58,7 +63,7 @@ async fn latency_in_real_time_combines_with_an_error() {
 
 #[tokio::test]
 async fn reset_and_dropped_response_end_the_connection() {
-    let cloud = start().await;
+    let cloud = start_with(Generation::Extended).await;
     let address = cloud.endpoints().control_plane_url.trim_start_matches("http://").to_owned();
     let key = &cloud.endpoints().control_plane_api_key;
     let body = r#"{"id": "w-1"}"#;

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use fake_cloud::admin::ResetTo;
 use fake_cloud::cml::{Boot, BootStage};
-use fake_cloud::control_plane::ApiVersion;
 use fake_cloud::faults::{Action, Rule};
 use fake_cloud::world::InstanceState;
 use fake_cloud::world::metrics::MetricKey;
@@ -110,10 +109,10 @@ async fn tests_can_read_and_change_all_state() {
     cloud.set_metric(REGION, "AWS/EC2", "CPUUtilization", &id, 97.5).expect("set");
 
     cloud.add_worker(json!({"id": "w-1", "name": "blue"})).expect("added");
-    let version = cloud.worker("w-1").expect("there").version();
+    assert_eq!(cloud.worker("w-1").expect("there").get("version"), None, "the original server is the default");
     let changed =
         cloud.update_worker("w-1", json!({"status": "RUNNING", "note": {"a": 1}, "version": 99})).expect("ok");
-    assert_eq!((changed.status(), changed.version()), ("running", version + 1));
+    assert_eq!(changed.status(), "running");
     assert_eq!(changed.get("note"), Some(&json!({"a": 1})));
     assert_eq!(cloud.update_worker("w-9", json!({})).expect_err("unknown").http_status(), 404);
     cloud.add_session(json!({"id": "s-1", "worker_id": "w-1"})).expect("added");
@@ -144,14 +143,14 @@ async fn tests_can_read_and_change_all_state() {
 async fn reset_restores_the_scenario_or_an_empty_world() {
     let scenario = Scenario::parse(
         "test",
-        "control_plane: older\n\
+        "control_plane: extended\n\
          fleet: [{name: blue}]\n\
          workers: [{id: w-1, status: running, instance: blue}]\n\
          faults: [{service: ec2, after: 9, action: {kind: reset}}]",
     );
     let cloud = start(manual().scenario(scenario.expect("a valid scenario"))).await;
     let first = cloud.instances(REGION)[0].id.clone();
-    assert_eq!(cloud.worker("w-1").expect("there").get("version"), None, "the scenario selects the older API");
+    assert_eq!(cloud.worker("w-1").expect("there").version(), 1, "the scenario selects the extended server");
     cloud.add_worker(json!({"id": "w-2"})).expect("added");
     cloud.terminate_instance(REGION, &first).expect("terminates");
     let client = reqwest::Client::builder().no_proxy().build().expect("a client");
@@ -172,32 +171,6 @@ async fn reset_restores_the_scenario_or_an_empty_world() {
     assert_eq!(client.post(&url).json(&json!({"to": "moon"})).send().await.expect("a response").status(), 422);
     cloud.reset(ResetTo::Scenario).expect("a valid scenario");
     assert_eq!(cloud.workers().len(), 1);
-    cloud.stop().await;
-}
-
-#[tokio::test]
-async fn older_control_plane_has_no_versions() {
-    let cloud = start(manual().api_version(ApiVersion::Older)).await;
-    cloud.add_worker(json!({"id": "w-1", "status": "running", "drain_started_at": null})).expect("added");
-    let client = reqwest::Client::builder().no_proxy().build().expect("a client");
-    let base = format!("{}/api/internal/workers", cloud.endpoints().control_plane_url);
-    let key = &cloud.endpoints().control_plane_api_key;
-    let post = |path: &str, body: Value| {
-        client.post(format!("{base}{path}")).header("X-API-Key", key).header("If-Match", "\"77\"").json(&body).send()
-    };
-    let rejected = post("/w-1/terminate", json!({})).await.expect("a response");
-    assert_eq!(rejected.status(), 404);
-    let written = post("/w-1/status", json!({"status": "stopping", "expected_version": 77})).await.expect("a response");
-    assert_eq!(written.status(), 200, "writes are unconditional");
-    assert_eq!(written.headers().get("etag"), None);
-    let record: Value = written.json().await.expect("JSON");
-    assert!(record.get("version").is_none() && record.get("drain_started_at").is_none(), "{record}");
-    let listed = client.get(format!("{base}?exclude_statuses=nonsense")).header("X-API-Key", key).send().await;
-    let listed: Value = listed.expect("a response").json().await.expect("JSON");
-    assert_eq!(listed.as_array().map(Vec::len), Some(1), "the older API ignores exclude_statuses");
-    let ended = json!({"status": "terminated", "terminated_by": "operator", "terminated_reason": "gone"});
-    assert_eq!(post("/w-1/status", ended).await.expect("a response").status(), 200);
-    assert_eq!(cloud.worker("w-1").expect("there").text("terminated_by"), Some("operator"));
     cloud.stop().await;
 }
 
@@ -309,4 +282,147 @@ async fn exposed_admin_api_requires_its_key() {
         assert_eq!(status, if host.is_loopback() { 200 } else { 401 }, "{host}");
     }
     cloud.stop().await;
+}
+
+#[tokio::test]
+async fn instances_are_found_by_name_and_by_worker() {
+    let cloud = start(manual()).await;
+    let id = cloud.run_instance(REGION, &[("Name", "blue")]).expect("launches").id.clone();
+    cloud.advance(minutes(1)).await;
+    cloud.add_worker(json!({"id": "w-1", "name": "green", "ec2_instance_id": id})).expect("a worker");
+    cloud.stop_instance(REGION, "blue").expect("stops by the name of the instance");
+    cloud.advance(minutes(1)).await;
+    cloud.start_instance(REGION, "w-1").expect("starts by the id of the worker");
+    cloud.tag_instance(REGION, "green", "team", "a").expect("tags by the name of the worker");
+    assert_eq!(cloud.worker("green").expect("a worker").id(), "w-1");
+    assert_eq!(cloud.find_instance(None, "blue"), Ok((REGION.to_owned(), id)));
+}
+
+#[tokio::test]
+async fn mistyped_names_are_refused_with_the_probable_one() {
+    let cloud = start(manual()).await;
+    cloud.run_instance(REGION, &[("Name", "blue")]).expect("launches");
+    cloud.add_worker(json!({"id": "w-blue", "name": "one"})).expect("a worker");
+    let rule = Rule { operation: Some("RunInstance".to_owned()), ..Rule::new(Action::Reset) };
+    for (error, hint) in [
+        (cloud.stop_instance(REGION, "bleu").expect_err("unknown").to_string(), "did you mean 'blue'?"),
+        (cloud.worker("w-bleu").expect_err("unknown").to_string(), "did you mean 'w-blue'?"),
+        (cloud.inject(rule).expect_err("unknown").to_string(), "did you mean 'RunInstances'?"),
+        (add_error(&cloud, json!({"desired_stauts": "running"})), "unknown field \"desired_stauts\"; did you mean"),
+        (add_error(&cloud, json!({"status": "runing"})), "did you mean 'running'?"),
+        (
+            add_error(&cloud, json!({"template_name": "meta"})),
+            "unknown worker template \"meta\"; did you mean 'metal'?",
+        ),
+        (
+            cloud.add_session(json!({"worker_id": "w-blue", "status": "stoped"})).expect_err("unknown").to_string(),
+            "unknown session state \"stoped\"; did you mean 'stopped'?",
+        ),
+    ] {
+        assert!(error.contains(hint), "{error}");
+    }
+}
+
+fn add_error(cloud: &FakeCloud, fields: Value) -> String {
+    cloud.add_worker(fields).expect_err("refused").to_string()
+}
+
+#[tokio::test]
+async fn name_of_two_instances_is_refused() {
+    let cloud = start(manual()).await;
+    let launch = || cloud.run_instance(REGION, &[("Name", "blue")]).expect("launches").id.clone();
+    let ids = [launch(), launch()];
+    let error = cloud.stop_instance(REGION, "blue").expect_err("ambiguous").to_string();
+    assert!(ids.iter().all(|id| error.contains(id)) && error.contains("2 instances are named 'blue'"), "{error}");
+    cloud.terminate_instance(REGION, &ids[0]).expect("terminates");
+    cloud.advance(minutes(2)).await;
+    cloud.stop_instance(REGION, "blue").expect("the other one is terminated");
+}
+
+#[tokio::test]
+async fn unmet_condition_reports_the_last_state() {
+    let cloud = start(manual()).await;
+    cloud.run_instance(REGION, &[("Name", "blue")]).expect("launches");
+    cloud.add_worker(json!({"id": "w-1", "status": "starting"})).expect("a worker");
+    let unmet = cloud.until(Duration::from_millis(30), |cloud| cloud.now() == chrono::DateTime::UNIX_EPOCH).await;
+    let report = unmet.expect_err("the clock stands still").to_string();
+    for line in ["did not hold within 30ms", "w-1 starting, desired running", " 'blue' pending", "no latest requests"] {
+        assert!(report.contains(line), "{report}");
+    }
+    let met = cloud.until(Duration::from_secs(5), |cloud| cloud.worker("w-1").is_ok()).await;
+    assert_eq!(met, Ok(()));
+}
+
+#[tokio::test]
+async fn failed_call_assertion_lists_the_requests() {
+    let cloud = start(manual()).await;
+    let url = format!("{}?Action=DescribeRegions&Version=2016-11-15", cloud.endpoints().aws_url);
+    let scope = "AWS4-HMAC-SHA256 Credential=fake/20260206/us-east-1/ec2/aws4_request, SignedHeaders=host, Signature=0";
+    let request = reqwest::Client::builder().no_proxy().build().expect("a client").get(url);
+    request.header("authorization", scope).send().await.expect("a response");
+    cloud.assert_called(Service::Ec2, "DescribeRegions", 1);
+    let filter = |operation: &str| RequestFilter { operation: Some(operation.to_owned()), ..RequestFilter::default() };
+    let report = cloud.check_called(&filter("DescribeRegions"), Some(2)).expect_err("made once");
+    assert!(report.starts_with("DescribeRegions: expected 2, made 1\nlatest 1 of 1 requests:\n"), "{report}");
+    let report = cloud.check_called(&filter("DescribeRegion"), None).expect_err("a typing error");
+    assert_eq!(report, "unknown operation 'DescribeRegion'; did you mean 'DescribeRegions'?");
+}
+
+/// A cloud with a running instance `blue` of the worker `w-1`, and a timeline.
+async fn with_timeline(timeline: &str) -> FakeCloud {
+    let text = format!(
+        "fleet: [{{name: blue}}]\nworkers: [{{id: w-1, status: running, instance: blue}}]\n\
+         sessions: [{{id: s-1, worker: w-1, status: running}}]\ntimeline:\n{timeline}"
+    );
+    start(manual().scenario(Scenario::parse("mine.yaml", &text).expect("a valid scenario"))).await
+}
+
+#[tokio::test]
+async fn steps_of_a_timeline_are_taken_at_their_times() {
+    let steps =
+        "  - {at: 5m, stop: blue}\n  - {at: 10m, start: w-1}\n  - {at: 5m, session: {id: s-1, status: stopped}}";
+    let cloud = with_timeline(steps).await;
+    let started = cloud.now();
+    cloud.advance(minutes(20)).await;
+    let (_, id) = cloud.find_instance(None, "blue").expect("an instance");
+    let instance = cloud.instance(REGION, &id).expect("an instance");
+    assert_eq!(instance.launched_at, started + chrono::TimeDelta::minutes(10));
+    assert_eq!(instance.runs[0].until, Some(started + chrono::TimeDelta::minutes(5)));
+    assert_eq!(cloud.session("s-1").expect("a session")["status"], "stopped");
+    assert_eq!(cloud.now(), started + chrono::TimeDelta::minutes(20));
+}
+
+#[tokio::test]
+async fn timeline_follows_a_clock_that_runs() {
+    let scenario = "fleet: [{name: blue}]\ntimeline: [{at: 60s, stop: blue}]";
+    let scenario = Scenario::parse("mine.yaml", scenario).expect("a valid scenario");
+    let cloud = start(FakeCloud::builder().pace(Pace::Accelerated(600.0)).scenario(scenario)).await;
+    let is_stopped = |cloud: &FakeCloud| {
+        cloud.instance(REGION, "blue").is_some_and(|blue| blue.state(cloud.now()) == InstanceState::Stopped)
+    };
+    assert_eq!(cloud.until(Duration::from_secs(20), is_stopped).await, Ok(()));
+}
+
+#[tokio::test]
+async fn failed_step_of_a_timeline_is_a_notice() {
+    let cloud = with_timeline("  - {at: 1m, terminate: blue}\n  - {at: 3m, start: blue}").await;
+    cloud.advance(minutes(5)).await;
+    let notices = cloud.world().request_log().notices();
+    let [notice] = &*notices else { panic!("{notices:?}") };
+    assert!(notice.text.contains(r#"{"start":"blue"} failed: IncorrectInstanceState"#), "{}", notice.text);
+}
+
+#[tokio::test]
+async fn reset_starts_the_timeline_anew() {
+    let cloud = with_timeline("  - {at: 5m, drain: w-1}\n  - {at: 6m, fault: {action: {kind: reset}}}").await;
+    cloud.advance(minutes(10)).await;
+    assert_eq!(cloud.worker("w-1").expect("a worker").status(), "draining");
+    cloud.reset(ResetTo::Scenario).expect("resets");
+    assert_eq!(cloud.worker("w-1").expect("a worker").status(), "running");
+    cloud.advance(minutes(6)).await;
+    assert_eq!(cloud.worker("w-1").expect("a worker").status(), "draining");
+    assert_eq!(cloud.world().faults().list().len(), 1);
+    cloud.reset(ResetTo::Empty).expect("resets");
+    cloud.advance(minutes(10)).await;
+    assert!(cloud.world().request_log().notices().is_empty());
 }

@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod accounts;
 mod admin;
 mod aws_server;
 mod cloud;
@@ -13,4 +14,5 @@ mod fault_rules;
 mod handle;
 mod limits;
 mod openapi;
+mod original;
 mod request_log;

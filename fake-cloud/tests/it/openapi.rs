@@ -2,13 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use fake_cloud::control_plane::http::{Access, ENDPOINTS, Verb};
+use fake_cloud::control_plane::Generation;
+use fake_cloud::control_plane::http::{Access, Endpoint, Verb};
 use serde_yaml_ng::Value;
 
-const DOCUMENT: &str = include_str!("../../openapi/control-plane.yaml");
+/// Document of each generation.
+const DOCUMENTS: [(Generation, &str); 2] = [
+    (Generation::Extended, include_str!("../../openapi/control-plane-extended.yaml")),
+    (Generation::Original, include_str!("../../openapi/control-plane-original.yaml")),
+];
 
-fn document() -> Value {
-    serde_yaml_ng::from_str(DOCUMENT).expect("valid YAML")
+fn documents() -> [(Generation, Value); 2] {
+    DOCUMENTS.map(|(generation, text)| (generation, serde_yaml_ng::from_str(text).expect("valid YAML")))
 }
 
 fn operations(document: &Value) -> BTreeSet<(String, String, String, bool)> {
@@ -29,22 +34,34 @@ fn operations(document: &Value) -> BTreeSet<(String, String, String, bool)> {
 
 #[test]
 fn document_and_router_have_the_same_routes() {
-    let served: BTreeSet<_> = ENDPOINTS
-        .iter()
-        .map(|endpoint| {
-            let method = match endpoint.verb {
-                Verb::Get => "get",
-                Verb::Post => "post",
-                Verb::Put => "put",
-                Verb::Delete => "delete",
-            };
-            let open = endpoint.access == Access::Open;
-            (method.to_owned(), endpoint.path.to_owned(), endpoint.operation.to_owned(), open)
-        })
-        .collect();
-    let documented = operations(&document());
-    assert_eq!(served, documented);
-    assert_eq!(served.len(), ENDPOINTS.len(), "two endpoints share a name or a route");
+    let route = |endpoint: &Endpoint| {
+        let method = match endpoint.verb {
+            Verb::Get => "get",
+            Verb::Post => "post",
+            Verb::Put => "put",
+            Verb::Delete => "delete",
+        };
+        let open = endpoint.access == Access::Open;
+        (method.to_owned(), endpoint.path.to_owned(), endpoint.operation.to_owned(), open)
+    };
+    for (generation, document) in documents() {
+        let endpoints = || generation.endpoints().iter();
+        let served: BTreeSet<_> = endpoints().map(route).collect();
+        assert_eq!(served, operations(&document), "{generation:?}");
+        assert_eq!(served.len(), endpoints().count(), "two endpoints of {generation:?} share a name or a route");
+    }
+}
+
+#[test]
+fn each_document_names_its_generation() {
+    for (generation, document) in documents() {
+        let name = serde_yaml_ng::to_string(&generation).expect("YAML");
+        assert_eq!(document["info"]["x-generation"].as_str(), Some(name.trim()));
+        assert_eq!(
+            document["info"]["title"].as_str(),
+            Some(format!("Control plane, generation {}", name.trim()).as_str())
+        );
+    }
 }
 
 #[test]
@@ -65,18 +82,24 @@ fn references_resolve() {
             _ => {}
         }
     }
-    let document = document();
-    walk(&document, &document);
+    for (_, document) in documents() {
+        walk(&document, &document);
+    }
 }
 
 #[test]
 fn enums_match_the_document() {
-    let document = document();
-    let words = |schema: &str| -> Vec<String> {
+    let words = |document: &Value, schema: &str| -> Vec<String> {
         let list = document["components"]["schemas"][schema]["enum"].as_sequence().expect("a list");
         list.iter().filter_map(|word| word.as_str().map(str::to_owned)).collect()
     };
-    assert_eq!(words("Status"), fake_cloud::control_plane::STATUSES);
-    assert_eq!(words("Desired"), fake_cloud::control_plane::DESIRED_STATUSES);
-    assert_eq!(words("SessionState"), fake_cloud::control_plane::SESSION_STATES);
+    let [(_, extended), (_, original)] = documents();
+    for document in [&extended, &original] {
+        assert_eq!(words(document, "Status"), fake_cloud::control_plane::STATUSES);
+        assert_eq!(words(document, "Desired"), fake_cloud::control_plane::DESIRED_STATUSES);
+    }
+    let states = fake_cloud::control_plane::SESSION_STATES;
+    assert_eq!(words(&extended, "SessionState"), states);
+    let known = states.into_iter().filter(|state| *state != "failed");
+    assert!(words(&original, "SessionState").into_iter().eq(known), "the original server has no failed sessions");
 }

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use fake_cloud::control_plane::Generation;
 use fake_cloud::world::{Intent, LaunchRequest};
 use fake_cloud::{FakeCloud, Pace};
 use serde_json::{Value, json};
 
 async fn start() -> (FakeCloud, reqwest::Client) {
-    let cloud = FakeCloud::builder().pace(Pace::Manual).start().await.expect("starts on free ports");
+    let builder = FakeCloud::builder().pace(Pace::Manual).control_plane(Generation::Extended);
+    let cloud = builder.start().await.expect("starts on free ports");
     (cloud, reqwest::Client::builder().no_proxy().build().expect("a client"))
 }
 

@@ -79,6 +79,11 @@ impl Cloud {
         self.raw(&signed(service, headers, body)).await
     }
 
+    /// Sends a request that an access key signs.
+    pub(crate) async fn send_as(&self, access_key: &str, service: &str, body: &[u8]) -> Response {
+        self.raw(&signed_with(access_key, service, "/", &[], body)).await
+    }
+
     /// Sends a request to EC2.
     pub(crate) async fn ec2(&self, action: &str, parameters: &[(&str, &str)]) -> Response {
         self.send("ec2", &[], &form(action, parameters)).await
@@ -117,7 +122,11 @@ pub(crate) fn signed(service: &str, headers: &[&str], body: &[u8]) -> Vec<u8> {
 }
 
 fn signed_for(service: &str, path: &str, headers: &[&str], body: &[u8]) -> Vec<u8> {
-    let scope = format!("AKIA/20260101/us-east-1/{service}/aws4_request");
+    signed_with("AKIA", service, path, headers, body)
+}
+
+fn signed_with(access_key: &str, service: &str, path: &str, headers: &[&str], body: &[u8]) -> Vec<u8> {
+    let scope = format!("{access_key}/20260101/us-east-1/{service}/aws4_request");
     let mut head = format!(
         "POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host, \
          Signature=0\r\ncontent-length: {}\r\n",
