@@ -49,6 +49,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn delays_double_up_to_a_minute() {
+        let seconds = |backoff: Backoff| (0..8).map(|retries| backoff.delay(retries).as_secs()).collect::<Vec<_>>();
+        assert_eq!(seconds(Backoff::default()), [1, 2, 4, 8, 16, 32, 60, 60]);
+        let (base, max) = (Duration::from_secs(2), Duration::from_secs(20));
+        assert_eq!(seconds(Backoff { base, multiplier: 3.0, max }), [2, 6, 18, 20, 20, 20, 20, 20]);
+    }
+
+    #[test]
     fn no_setting_and_no_count_breaks_the_formula() {
         let default = Backoff::default();
         assert_eq!(default.delay(u32::MAX), default.max);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::capabilities::Support;
 use super::decision::{Addresses, Change, Decision};
 use super::event::Event;
 use super::failure::CallFailure;
@@ -13,6 +14,7 @@ use super::policy::{ExternalStopPolicy, Policy};
 use super::reason::{Detail, Reason, ReasonCode};
 use super::status::{DesiredStatus, Ec2State, WorkerStatus};
 use super::time::{self, Timestamp};
+use super::trust::{Doubt, Place, prove_absence};
 use super::worker::Worker;
 
 /// Input of a handler.
@@ -40,6 +42,10 @@ pub(crate) enum NotLocated<'a> {
     Unknown(&'a CallFailure),
     NotVisibleYet(Duration),
     AgeUnknown,
+    /// EC2 shows none, and nothing proves that it was asked in the right account and region.
+    InDoubt(Doubt),
+    /// The facts that could prove it were not available.
+    PlaceUnknown(&'a CallFailure),
 }
 
 impl NotLocated<'_> {
@@ -52,6 +58,8 @@ impl NotLocated<'_> {
                 Decision::requeue(ReasonCode::NotVisibleYet).with_requeue(Requeue::After(*left))
             }
             Self::AgeUnknown => Decision::retry(ReasonCode::LaunchTimeUnknown),
+            Self::InDoubt(doubt) => Decision::retry(doubt.reason()),
+            Self::PlaceUnknown(failure) => Decision::unanswered(ReasonCode::RegionNotTrusted, failure),
         }
     }
 }
@@ -68,16 +76,18 @@ impl<'a> HandlerContext<'a> {
                 Lookup::Found(instance) if instance.id != *id => Err(NotLocated::NotRequested),
                 Lookup::Found(instance) if instance.state == Ec2State::Terminated => Ok(Located::Gone(Some(instance))),
                 Lookup::Found(instance) => Ok(Located::Here(instance)),
-                Lookup::Absent => self.absence_is_conclusive().map(|()| Located::Gone(None)),
+                Lookup::Absent => self.absence_is_proved().map(|()| Located::Gone(None)),
             },
             None => match &self.observation.tagged {
                 Lookup::NotRequested => Err(NotLocated::NotRequested),
                 Lookup::Unknown(failure) => Err(NotLocated::Unknown(failure)),
                 Lookup::Found(instances) => match first_live(instances) {
                     Some(instance) => Ok(Located::Here(instance)),
-                    None => self.absence_is_conclusive().map(|()| Located::Nowhere),
+                    None if instances.is_empty() => self.absence_is_proved().map(|()| Located::Nowhere),
+                    // Dead instances with the worker's tag prove the place.
+                    None => self.launch_is_old().map(|()| Located::Nowhere),
                 },
-                Lookup::Absent => self.absence_is_conclusive().map(|()| Located::Nowhere),
+                Lookup::Absent => self.absence_is_proved().map(|()| Located::Nowhere),
             },
         }
     }
@@ -92,8 +102,56 @@ impl<'a> HandlerContext<'a> {
         failure.map(NotLocated::Unknown)
     }
 
-    /// Whether "EC2 shows none" means "there is none": only once the launch is older than the consistency window.
-    fn absence_is_conclusive(self) -> Result<(), NotLocated<'a>> {
+    /// Whether the search by tag, which shows no live instance, is conclusive for a launch under way. An ended instance
+    /// that the record or the tag names was proved or shown before.
+    pub(crate) fn search_is_conclusive(self) -> Result<(), NotLocated<'a>> {
+        let is_shown = self.observation.tagged.found().is_some_and(|instances| !instances.is_empty());
+        if is_shown || self.worker.ec2_instance_id.is_some() { self.launch_is_old() } else { self.absence_is_proved() }
+    }
+
+    /// Whether "EC2 shows none" means "there is none": once the launch is old and the place is proved.
+    fn absence_is_proved(self) -> Result<(), NotLocated<'a>> {
+        self.launch_is_old()?;
+        let expected = self.policy.aws_account_id.as_deref();
+        let prove = |place| prove_absence(self.worker, place, expected, self.now).map_err(NotLocated::InDoubt);
+        match &self.observation.place {
+            Lookup::NotRequested => Err(NotLocated::NotRequested),
+            Lookup::Unknown(failure) => Err(NotLocated::PlaceUnknown(failure)),
+            Lookup::Absent => prove(&Place::default()),
+            Lookup::Found(place) => prove(place),
+        }
+    }
+
+    /// Whether EC2 shows no instance, the status would follow that, and the place was not requested yet. The search by
+    /// tag before a first launch needs no proof.
+    pub(crate) fn absence_awaits_proof(self) -> bool {
+        let notes = &self.worker.notes;
+        let shows_none = match &self.worker.ec2_instance_id {
+            Some(_) => self.observation.instance == Lookup::Absent,
+            None => match &self.observation.tagged {
+                Lookup::Absent => true,
+                Lookup::Found(instances) => instances.is_empty(),
+                Lookup::NotRequested | Lookup::Unknown(_) => false,
+            },
+        };
+        let was_launched = match self.worker.status {
+            WorkerStatus::Pending => self.worker.ec2_instance_id.is_some() || notes.launch_plan.is_some(),
+            WorkerStatus::Stopped => self.worker.ec2_instance_id.is_some(),
+            WorkerStatus::Provisioning
+            | WorkerStatus::Starting
+            | WorkerStatus::Running
+            | WorkerStatus::Draining
+            | WorkerStatus::Stopping
+            | WorkerStatus::Terminating
+            | WorkerStatus::Terminated
+            | WorkerStatus::Failed
+            | WorkerStatus::Unknown => true,
+        };
+        self.observation.place.is_not_requested() && shows_none && was_launched && self.launch_is_old().is_ok()
+    }
+
+    /// Whether the launch is older than the consistency window, in which EC2 may not show an instance yet.
+    fn launch_is_old(self) -> Result<(), NotLocated<'a>> {
         let Some(launched) = self.worker.launch_time() else { return Err(NotLocated::AgeUnknown) };
         match self.policy.consistency_window.checked_sub(time::age(launched, self.now)) {
             Some(left) if !left.is_zero() => Err(NotLocated::NotVisibleYet(left)),
@@ -102,7 +160,7 @@ impl<'a> HandlerContext<'a> {
     }
 }
 
-impl HandlerContext<'_> {
+impl<'a> HandlerContext<'a> {
     /// A commanded transition.
     pub(crate) fn command(self, to: WorkerStatus, reason: impl Into<Reason>) -> Decision {
         Decision::command(self.worker.status, to, reason)
@@ -124,11 +182,12 @@ impl HandlerContext<'_> {
     }
 
     /// [`follow`](Self::follow) for a stop that LCM did not request. The policy decides whether it becomes the desired
-    /// status.
+    /// status, if that can be written.
     pub(crate) fn follow_external_stop(self, instance: &Instance) -> Decision {
+        let can_write = self.observation.capabilities.desired_status != Support::No;
         let wants_it_running = self.worker.desired_status == Some(DesiredStatus::Running);
         match self.policy.external_stop_policy {
-            ExternalStopPolicy::Respect if wants_it_running => self
+            ExternalStopPolicy::Respect if wants_it_running && can_write => self
                 .follow(instance, ReasonCode::ExternalStop)
                 .with_changes(|changes| changes.desired_status = Some(DesiredStatus::Stopped)),
             ExternalStopPolicy::Respect | ExternalStopPolicy::Restart => self.follow(instance, ReasonCode::Drift),
@@ -138,6 +197,11 @@ impl HandlerContext<'_> {
     /// The instance is gone, and the record follows to terminated.
     pub(crate) fn gone(self) -> Decision {
         Decision::follow(self.worker.status, WorkerStatus::Terminated, ReasonCode::Gone)
+    }
+
+    /// The record of a worker in service names no instance. The instance may run without a tag, so the status stays.
+    pub(crate) fn no_instance_named(self) -> Decision {
+        Decision::retry(ReasonCode::NoInstanceNamed)
     }
 
     /// EC2 shows a state that the handler does not expect: wait for it to settle.
@@ -154,10 +218,72 @@ impl HandlerContext<'_> {
             .is_some_and(|at| time::age(at, self.now) >= self.policy.provisioning_timeout)
     }
 
+    /// Notes the account and the region in which EC2 shows the instance, with a write that is made anyway, or because the
+    /// account changed: a server that does not keep notes would be written to in every reconcile otherwise.
+    fn note_place(self, instance: &Instance, decision: Decision) -> Decision {
+        let noted = self.worker.notes.ec2_account_id.as_ref();
+        let account = instance.account_id.as_ref().filter(|account| noted != Some(account));
+        let is_written = decision.transition.is_some() || decision.changes.is_some();
+        if !is_written && (noted.is_none() || account.is_none()) {
+            return decision;
+        }
+        let region = match self.worker.known_region() {
+            Some(_) => None,
+            None => self.policy.regions.region_of(self.worker),
+        };
+        if account.is_none() && region.is_none() {
+            return decision;
+        }
+        decision.with_changes(|changes| {
+            changes.ec2_account_id = account.cloned();
+            changes.ec2_region = region.map(str::to_owned);
+        })
+    }
+
+    /// The AMI to describe, if the record of a worker in service lacks it and this reconcile can write it.
+    pub(crate) fn lacking_image(self) -> Option<&'a str> {
+        let instance = self.observation.instance_of(self.worker)?;
+        let shows = |field: &str| self.worker.extra.get(field).is_some_and(|value| !value.is_null());
+        let is_written = match self.worker.status {
+            // The addresses are written with the status.
+            WorkerStatus::Provisioning | WorkerStatus::Starting => true,
+            WorkerStatus::Running => shows("ami_id"),
+            WorkerStatus::Pending
+            | WorkerStatus::Draining
+            | WorkerStatus::Stopping
+            | WorkerStatus::Stopped
+            | WorkerStatus::Terminating
+            | WorkerStatus::Terminated
+            | WorkerStatus::Failed
+            | WorkerStatus::Unknown => false,
+        };
+        let is_due = is_written && self.worker.ami_name.is_none() && instance.state == Ec2State::Running;
+        instance.image_id.as_deref().filter(|_| is_due)
+    }
+
+    /// Writes the AMI that was described for a record that lacks it.
+    pub(crate) fn note_image(self, decision: Decision) -> Decision {
+        let Some(instance) = self.observation.instance_of(self.worker) else { return decision };
+        let stays = match decision.transition {
+            None => self.worker.status == WorkerStatus::Running,
+            Some(transition) => transition.to() == WorkerStatus::Running,
+        };
+        match &instance.image {
+            Some(image) if stays && !decision.checks_idle() && self.lacking_image().is_some() => {
+                decision.with_changes(|changes| {
+                    changes.image = Some(image.clone());
+                    changes.addresses.get_or_insert_with(|| instance.into());
+                })
+            }
+            Some(_) | None => decision,
+        }
+    }
+
     /// Writes an instance that was found by its tag to the record unless the record names it already, and reports every
     /// other live one.
     pub(crate) fn adopt(self, instance: &Instance, decision: Decision) -> Decision {
         // The usual case, on the hot path of every reconcile: the record names it and its tag was not searched for.
+        let decision = self.note_place(instance, decision);
         if self.observation.tagged.is_not_requested() && self.worker.ec2_instance_id.as_ref() == Some(&instance.id) {
             return decision;
         }

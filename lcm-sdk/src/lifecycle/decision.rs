@@ -10,7 +10,7 @@ use super::effect::Effect;
 use super::event::{Event, Notice};
 use super::failure::CallFailure;
 use super::ids::InstanceId;
-use super::instance::Instance;
+use super::instance::{ImageDetails, Instance};
 use super::license::LicenseReport;
 use super::outcome::{Outcome, Requeue};
 use super::reason::{Detail, Reason, ReasonCode};
@@ -18,6 +18,8 @@ use super::status::{DesiredStatus, WorkerStatus};
 use super::time::Timestamp;
 use super::transition::{EdgeKind, Transition};
 use super::worker::LaunchPlan;
+#[cfg(feature = "runtime")]
+use super::worker::NotesOnRecord;
 
 /// The decision about a worker: a transition, effects, and the reason for them.
 ///
@@ -66,12 +68,18 @@ pub struct Changes {
     pub aws_region: Option<String>,
     /// Addresses of the instance. Both at once, because the server clears the one it is not given.
     pub addresses: Option<Addresses>,
+    /// The AMI of the instance, for a record that lacks it. Together with the addresses, which the same call writes.
+    pub image: Option<Box<ImageDetails>>,
     /// The desired status.
     pub desired_status: Option<DesiredStatus>,
     /// When a start of the instance was requested.
     pub start_initiated_at: Option<Timestamp>,
     /// When the drain began.
     pub drain_started_at: Change<Timestamp>,
+    /// The timeout that the template gave the drain, in seconds.
+    pub drain_timeout_seconds: Change<u64>,
+    /// How often a session kept the worker from leaving the drain.
+    pub drain_tries: Option<u32>,
     /// When the worker was scaled down.
     pub scaled_down_at: Option<Timestamp>,
     /// When the launch began.
@@ -82,8 +90,16 @@ pub struct Changes {
     pub launch_plan: Change<Box<LaunchPlan>>,
     /// CML's mark of the registration attempt before ours, and a fingerprint of our token.
     pub license_attempt: Option<String>,
+    /// Since when CML has not finished the registration, and a fingerprint of our token.
+    pub license_wait: Option<String>,
+    /// The account that owns the instance.
+    pub ec2_account_id: Option<String>,
+    /// The region of the instance, for a record that does not keep `aws_region`.
+    pub ec2_region: Option<String>,
     /// Progress of a license operation, reported to the control plane.
     pub license_report: Option<LicenseReport>,
+    /// Reason of a failed license operation, sent with its report.
+    pub license_error: Option<String>,
 }
 
 /// The change of one optional field.
@@ -101,21 +117,29 @@ pub enum Change<T> {
 impl Changes {
     /// The changed fields under the names the record itself uses; null clears a field.
     ///
-    /// `license_report` is not a field of the record: the control plane derives the license fields from it.
+    /// `license_report` and `license_error` are not fields of the record: the control plane derives the license fields
+    /// from them.
     pub fn to_json(&self) -> Map<String, Value> {
         let Self {
             ec2_instance_id,
             aws_region,
             addresses,
+            image,
             desired_status,
             start_initiated_at,
             drain_started_at,
+            drain_timeout_seconds,
+            drain_tries,
             scaled_down_at,
             launched_at,
             launch_generation,
             launch_plan,
             license_attempt,
+            license_wait,
+            ec2_account_id,
+            ec2_region,
             license_report,
+            license_error,
         } = self;
         let mut map = Map::new();
         let mut put = |field: &str, value: Option<Value>| {
@@ -128,16 +152,63 @@ impl Changes {
             put("private_ip", Some(addresses.private_ip.as_deref().into()));
             put("ip_address", Some(addresses.preferred().into()));
         }
+        if let Some(ImageDetails { id, name, description, creation_date }) = image.as_deref() {
+            put("ami_id", Some(id.as_str().into()));
+            put("ami_name", Some(name.as_deref().into()));
+            put("ami_description", Some(description.as_deref().into()));
+            put("ami_creation_date", Some(creation_date.as_deref().into()));
+        }
         put("desired_status", desired_status.map(|desired| desired.as_str().into()));
         put("start_initiated_at", start_initiated_at.map(written));
         put("drain_started_at", drain_started_at.to_json(|at| written(*at)));
+        put("drain_timeout_seconds", drain_timeout_seconds.to_json(|seconds| (*seconds).into()));
+        put("drain_tries", drain_tries.map(Value::from));
         put("scaled_down_at", scaled_down_at.map(written));
         put("launched_at", launched_at.map(written));
         put("launch_generation", launch_generation.map(Value::from));
         put("launch_plan", launch_plan.to_json(|plan| serde_json::to_value(plan).unwrap_or_default()));
         put("license_attempt", license_attempt.as_deref().map(Value::from));
+        put("license_wait", license_wait.as_deref().map(Value::from));
+        put("ec2_account_id", ec2_account_id.as_deref().map(Value::from));
+        put("ec2_region", ec2_region.as_deref().map(Value::from));
         put("license_report", license_report.map(|report| serde_json::to_value(report).unwrap_or_default()));
+        put("license_error", license_error.as_deref().map(Value::from));
         map
+    }
+}
+
+#[cfg(feature = "runtime")]
+impl Changes {
+    /// Takes the notes out of the changes, under the names that the record uses; null clears one.
+    pub(crate) fn take_notes(&mut self) -> Map<String, Value> {
+        let mut notes = self.to_json();
+        notes.retain(|field, _| NotesOnRecord::FIELDS.contains(&field.as_str()));
+        // Every field is named, so that a new one cannot be lost on the way to the record.
+        let Self {
+            ec2_instance_id: _,
+            aws_region: _,
+            addresses: _,
+            image: _,
+            desired_status: _,
+            start_initiated_at: _,
+            drain_started_at,
+            drain_timeout_seconds,
+            drain_tries,
+            scaled_down_at,
+            launched_at,
+            launch_generation,
+            launch_plan,
+            license_attempt,
+            license_wait,
+            ec2_account_id,
+            ec2_region,
+            license_report: _,
+            license_error: _,
+        } = self;
+        (*drain_started_at, *drain_timeout_seconds, *launch_plan) = (Change::Keep, Change::Keep, Change::Keep);
+        (*drain_tries, *scaled_down_at, *launched_at, *launch_generation) = (None, None, None, None);
+        (*license_attempt, *license_wait, *ec2_account_id, *ec2_region) = (None, None, None, None);
+        notes
     }
 }
 
@@ -340,14 +411,20 @@ impl Decision {
         Self { counts: self.counts.and(counter), ..self }
     }
 
-    /// Whether the effects include an idle check, whose report is put into the observation before deciding again.
+    /// Whether it consists of an idle check, whose report is put into the observation before deciding again. A report of
+    /// activity on a busy worker is no such check.
     pub fn checks_idle(&self) -> bool {
-        self.effects.iter().any(|effect| matches!(effect, Effect::DetectIdle { .. }))
+        self.reason.code == ReasonCode::IdleCheckDue
     }
 
     /// Whether an effect would do harm if the record had changed since it was read.
     pub fn relies_on_record(&self) -> bool {
         self.effects.iter().any(Effect::relies_on_record)
+    }
+
+    /// Whether the worker becomes terminated.
+    pub(crate) fn terminates(&self) -> bool {
+        self.transition.is_some_and(|transition| transition.to() == WorkerStatus::Terminated)
     }
 
     /// Whether it takes the worker out of service because it is idle.

@@ -31,12 +31,28 @@ pub enum Completeness {
     Partial(CallFailure),
 }
 
+/// Treatment of instances whose tags name an owner that this control plane does not know.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ForeignInstances {
+    /// Report them. Another control plane in the same account manages them.
+    #[default]
+    Report,
+    /// Import them like instances without an owner.
+    Import,
+}
+
 /// The action for one scanned instance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "finding", rename_all = "snake_case")]
 pub enum Finding {
     /// It belongs to no record: import it.
     Import {
+        /// Id of the instance.
+        instance: InstanceId,
+    },
+    /// Its tags name an owner that this control plane does not know: report it.
+    Foreign {
         /// Id of the instance.
         instance: InstanceId,
     },
@@ -63,32 +79,47 @@ pub enum Finding {
     },
 }
 
+impl Finding {
+    /// Whether no record names the instance. If only living records were compared, a terminated one may name it.
+    pub const fn is_unknown(&self) -> bool {
+        match self {
+            Self::Import { .. } | Self::Foreign { .. } => true,
+            Self::HandOver { .. } | Self::Drifted { .. } | Self::Resurrect { .. } => false,
+        }
+    }
+}
+
 /// Returns the action for each scanned instance. Known and dead instances give none, except that a stopped worker whose
 /// instance is not stopped is reconciled. An instance named by an unreadable record gives none either: it has an owner.
 ///
+/// A living record owns an instance before a terminated one. Terminated records are needed only if a finding
+/// [is unknown](Finding::is_unknown) without them.
+///
 /// ```
-/// use lcm_sdk::lifecycle::discovery::{explore, Completeness, Finding, Scan};
+/// use lcm_sdk::lifecycle::discovery::{explore, Completeness, Finding, ForeignInstances, Scan};
 /// use lcm_sdk::{Ec2State, Instance};
 ///
+/// let mut foreign = Instance::new("i-2", Ec2State::Running);
+/// foreign.tags.insert("lcm:worker_id".into(), "w-of-staging".into());
 /// let scan = Scan {
 ///     region: "us-east-1".into(),
-///     instances: vec![Instance::new("i-1", Ec2State::Running)],
+///     instances: vec![Instance::new("i-1", Ec2State::Running), foreign],
 ///     completeness: Completeness::Complete,
 /// };
-/// assert_eq!(explore(&scan, &[], &[]), [Finding::Import { instance: "i-1".into() }]);
+/// assert_eq!(
+///     explore(&scan, &[], &[], ForeignInstances::Report),
+///     [Finding::Import { instance: "i-1".into() }, Finding::Foreign { instance: "i-2".into() }]
+/// );
 /// ```
-pub fn explore(scan: &Scan, workers: &[Worker], unreadable: &[UnreadableWorker]) -> Vec<Finding> {
-    let by_id: HashMap<&str, &Worker> = workers.iter().map(|worker| (worker.id.as_str(), worker)).collect();
-    let mut by_instance: HashMap<&InstanceId, &Worker> = HashMap::with_capacity(workers.len());
-    for worker in workers {
-        if let Some(instance) = &worker.ec2_instance_id {
-            // Two records may name one instance, an old terminated one and its successor: the active record owns it.
-            let owner = by_instance.entry(instance).or_insert(worker);
-            if owner.status == WorkerStatus::Terminated {
-                *owner = worker;
-            }
-        }
-    }
+pub fn explore(
+    scan: &Scan,
+    workers: &[Worker],
+    unreadable: &[UnreadableWorker],
+    foreign: ForeignInstances,
+) -> Vec<Finding> {
+    let (terminated, living): (Vec<_>, Vec<_>) =
+        workers.iter().partition(|worker| worker.status == WorkerStatus::Terminated);
+    let (terminated, living) = (Index::new(&terminated), Index::new(&living));
     let unreadable_ids: HashSet<&str> =
         unreadable.iter().filter_map(|record| Some(record.id.as_ref()?.as_str())).collect();
     let of_unreadable: HashSet<&InstanceId> =
@@ -101,63 +132,100 @@ pub fn explore(scan: &Scan, workers: &[Worker], unreadable: &[UnreadableWorker])
     live.filter(|instance| !belongs_to_unreadable(instance))
         .filter_map(|instance| {
             let id = instance.id.clone();
-            let recorded = by_instance.get(&instance.id);
-            match recorded.or_else(|| by_id.get(instance.owner()?)) {
-                Some(worker) if worker.status == WorkerStatus::Terminated => {
-                    Some(Finding::Resurrect { instance: id, worker: worker.id.clone() })
-                }
-                Some(worker) if recorded.is_some() => (worker.status == WorkerStatus::Stopped
-                    && worker.is_at_rest()
-                    && instance.state != Ec2State::Stopped)
-                    .then(|| Finding::Drifted { instance: id, worker: worker.id.clone() }),
-                Some(worker) => Some(Finding::HandOver { instance: id, worker: worker.id.clone() }),
-                None => Some(Finding::Import { instance: id }),
+            if let Some(worker) = living.recording(instance) {
+                return has_drifted(worker, instance)
+                    .then(|| Finding::Drifted { instance: id, worker: worker.id.clone() });
             }
+            if let Some(worker) = living.tagged(instance) {
+                return Some(Finding::HandOver { instance: id, worker: worker.id.clone() });
+            }
+            if let Some(worker) = terminated.recording(instance).or_else(|| terminated.tagged(instance)) {
+                return Some(Finding::Resurrect { instance: id, worker: worker.id.clone() });
+            }
+            Some(match foreign {
+                ForeignInstances::Report if instance.is_managed() => Finding::Foreign { instance: id },
+                ForeignInstances::Report | ForeignInstances::Import => Finding::Import { instance: id },
+            })
         })
         .collect()
+}
+
+/// Whether a worker that is not polled has an instance in another state.
+fn has_drifted(worker: &Worker, instance: &Instance) -> bool {
+    worker.status == WorkerStatus::Stopped && worker.is_at_rest() && instance.state != Ec2State::Stopped
+}
+
+/// Records by their id and by the instance they name.
+struct Index<'a> {
+    by_id: HashMap<&'a str, &'a Worker>,
+    by_instance: HashMap<&'a InstanceId, &'a Worker>,
+}
+
+impl<'a> Index<'a> {
+    fn new(workers: &[&'a Worker]) -> Self {
+        let named = workers.iter().filter_map(|worker| Some((worker.ec2_instance_id.as_ref()?, *worker)));
+        Self {
+            by_id: workers.iter().map(|worker| (worker.id.as_str(), *worker)).collect(),
+            by_instance: named.collect(),
+        }
+    }
+
+    /// The record that names the instance.
+    fn recording(&self, instance: &Instance) -> Option<&'a Worker> {
+        self.by_instance.get(&instance.id).copied()
+    }
+
+    /// The record that the instance's tags name.
+    fn tagged(&self, instance: &Instance) -> Option<&'a Worker> {
+        self.by_id.get(instance.owner()?).copied()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lifecycle::instance::WORKER_ID_TAG;
+    use crate::lifecycle::instance::{MANAGED_BY, MANAGED_BY_TAG, WORKER_ID_TAG};
     use crate::lifecycle::worker_json::read_workers;
 
+    fn instance(id: &str, state: Ec2State, owner: Option<&str>) -> Instance {
+        let mut instance = Instance::new(id, state);
+        instance.tags.extend(owner.map(|owner| (WORKER_ID_TAG.to_owned(), owner.to_owned())));
+        instance
+    }
+
+    fn worker(id: &str, status: WorkerStatus, instance: Option<&str>) -> Worker {
+        let mut worker = Worker::new(id, status);
+        worker.ec2_instance_id = instance.map(InstanceId::from);
+        worker
+    }
+
+    fn complete(instances: Vec<Instance>) -> Scan {
+        Scan { region: "us-east-1".into(), instances, completeness: Completeness::Complete }
+    }
+
     #[test]
-    fn only_strangers_are_imported() {
-        let instance = |id: &str, state, owner: Option<&str>| {
-            let mut instance = Instance::new(id, state);
-            instance.tags.extend(owner.map(|owner| (WORKER_ID_TAG.to_owned(), owner.to_owned())));
-            instance
-        };
-        let worker = |id: &str, status, instance: Option<&str>| {
-            let mut worker = Worker::new(id, status);
-            worker.ec2_instance_id = instance.map(InstanceId::from);
-            worker
-        };
-        let scan = Scan {
-            region: "us-east-1".into(),
-            instances: vec![
-                instance("i-stranger", Ec2State::Running, None),
-                instance("i-foreign", Ec2State::Stopped, Some("nobody")),
-                instance("i-dead-stranger", Ec2State::Terminated, None),
-                instance("i-known", Ec2State::Stopped, Some("w-known")),
-                instance("i-unrecorded", Ec2State::Running, Some("w-pending")),
-                instance("i-back", Ec2State::Running, Some("w-over")),
-                instance("i-succeeded", Ec2State::Running, None),
-                instance("i-tagged-over", Ec2State::Running, Some("w-over")),
-                instance("i-unreadable", Ec2State::Running, None),
-                instance("i-of-unreadable", Ec2State::Running, Some("w-odd")),
-                instance("i-parked", Ec2State::Stopped, Some("w-parked")),
-                instance("i-woken", Ec2State::Running, Some("w-woken")),
-            ],
-            completeness: Completeness::Complete,
-        };
+    fn only_instances_without_an_owner_are_imported() {
+        let scan = complete(vec![
+            instance("i-stranger", Ec2State::Running, None),
+            instance("i-foreign", Ec2State::Stopped, Some("nobody")),
+            instance("i-dead-stranger", Ec2State::Terminated, None),
+            instance("i-known", Ec2State::Stopped, Some("w-known")),
+            instance("i-unrecorded", Ec2State::Running, Some("w-pending")),
+            instance("i-back", Ec2State::Running, Some("w-over")),
+            instance("i-succeeded", Ec2State::Running, None),
+            instance("i-tagged-over", Ec2State::Running, Some("w-over")),
+            instance("i-unreadable", Ec2State::Running, None),
+            instance("i-of-unreadable", Ec2State::Running, Some("w-odd")),
+            instance("i-parked", Ec2State::Stopped, Some("w-parked")),
+            instance("i-woken", Ec2State::Running, Some("w-woken")),
+            instance("i-passed-on", Ec2State::Running, Some("w-pending")),
+        ]);
         let workers = [
             worker("w-known", WorkerStatus::Draining, Some("i-known")),
             worker("w-pending", WorkerStatus::Pending, None),
             worker("w-over", WorkerStatus::Terminated, Some("i-back")),
             worker("w-old", WorkerStatus::Terminated, Some("i-succeeded")),
+            worker("w-older", WorkerStatus::Terminated, Some("i-passed-on")),
             worker("w-new", WorkerStatus::Running, Some("i-succeeded")),
             worker("w-parked", WorkerStatus::Stopped, Some("i-parked")),
             worker("w-woken", WorkerStatus::Stopped, Some("i-woken")),
@@ -165,15 +233,46 @@ mod tests {
         let odd = serde_json::json!([{"id": "w-odd", "status": "hibernating", "ec2_instance_id": "i-unreadable"}]);
         let (_, unreadable) = read_workers(odd.as_array().expect("a list").clone());
         assert_eq!(
-            explore(&scan, &workers, &unreadable),
+            explore(&scan, &workers, &unreadable, ForeignInstances::Report),
             [
                 Finding::Import { instance: "i-stranger".into() },
-                Finding::Import { instance: "i-foreign".into() },
+                Finding::Foreign { instance: "i-foreign".into() },
                 Finding::HandOver { instance: "i-unrecorded".into(), worker: "w-pending".into() },
                 Finding::Resurrect { instance: "i-back".into(), worker: "w-over".into() },
                 Finding::Resurrect { instance: "i-tagged-over".into(), worker: "w-over".into() },
                 Finding::Drifted { instance: "i-woken".into(), worker: "w-woken".into() },
+                Finding::HandOver { instance: "i-passed-on".into(), worker: "w-pending".into() },
             ]
         );
+    }
+
+    #[test]
+    fn foreign_instances_are_imported_on_request_only() {
+        let mut managed = instance("i-managed", Ec2State::Running, None);
+        managed.tags.insert(MANAGED_BY_TAG.to_owned(), MANAGED_BY.to_owned());
+        let scan = complete(vec![managed, instance("i-tagged", Ec2State::Stopped, Some("w-elsewhere"))]);
+        let ids = |foreign| explore(&scan, &[], &[], foreign);
+        assert_eq!(
+            ids(ForeignInstances::Report),
+            [Finding::Foreign { instance: "i-managed".into() }, Finding::Foreign { instance: "i-tagged".into() }]
+        );
+        assert_eq!(
+            ids(ForeignInstances::Import),
+            [Finding::Import { instance: "i-managed".into() }, Finding::Import { instance: "i-tagged".into() }]
+        );
+    }
+
+    #[test]
+    fn only_unnamed_live_instances_need_terminated_records() {
+        let living = [worker("w-1", WorkerStatus::Running, Some("i-1")), worker("w-2", WorkerStatus::Failed, None)];
+        let has_unknown = |instances| {
+            let findings = explore(&complete(instances), &living, &[], ForeignInstances::Report);
+            findings.iter().any(Finding::is_unknown)
+        };
+        let named = instance("i-1", Ec2State::Running, None);
+        let tagged = instance("i-2", Ec2State::Running, Some("w-2"));
+        assert!(!has_unknown(vec![named, tagged, instance("i-dead", Ec2State::Terminated, Some("w-over"))]));
+        assert!(has_unknown(vec![instance("i-back", Ec2State::Running, Some("w-over"))]));
+        assert!(has_unknown(vec![instance("i-new", Ec2State::Running, None)]));
     }
 }

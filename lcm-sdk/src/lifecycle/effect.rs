@@ -24,12 +24,11 @@ use super::worker::LaunchPlan;
 #[must_use]
 #[non_exhaustive]
 pub enum Effect {
-    /// Write the plan to the record before the launch. Later writes use the version that this one returns.
+    /// Write the plan and the time to the record before the launch, so that its age is known after a crash. Later writes
+    /// use the version that this one returns.
     RecordLaunchPlan {
         /// The plan to record.
         plan: Box<LaunchPlan>,
-        /// When the launch begins. Written with the plan, so that its age is known after a crash.
-        begun_at: Timestamp,
     },
     /// Launch exactly this plan.
     LaunchInstance {
@@ -53,7 +52,7 @@ pub enum Effect {
         /// Id of the instance.
         instance: InstanceId,
     },
-    /// Report metrics to the control plane.
+    /// Report metrics to the control plane. Without a source it reports that they could not be read.
     ReportMetrics {
         /// CloudWatch utilization, if it was read.
         cloud: Option<CloudMetrics>,
@@ -94,6 +93,8 @@ pub enum Effect {
         session: SessionId,
         /// The consequence of a refusal.
         if_refused: IfRefused,
+        /// The consequence of a failure.
+        if_failed: IfFailed,
     },
     /// Retry a failed session on the same worker.
     RetrySession {
@@ -108,6 +109,8 @@ pub enum Effect {
         session: SessionId,
         /// Reason reported to the server.
         reason: SessionEnd,
+        /// The consequence of a failure.
+        if_failed: IfFailed,
     },
     /// Publish an event before the next effect.
     Announce {
@@ -169,8 +172,27 @@ pub enum IfLaunchRefused {
 pub enum IfRefused {
     /// It counts as active: the drain waits for it.
     KeepWaiting,
-    /// The deadline has passed: end it.
-    Terminate,
+    /// The worker does not wait for it any longer: end it, for this reason.
+    Terminate(SessionEnd),
+}
+
+/// The consequence of a session that could neither be handed back nor ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IfFailed {
+    /// The status of the worker stays, and the next reconcile tries again.
+    Hold,
+    /// The worker goes on without it.
+    Proceed,
+}
+
+impl IfFailed {
+    const fn holds(self) -> bool {
+        match self {
+            Self::Hold => true,
+            Self::Proceed => false,
+        }
+    }
 }
 
 vocabulary! {
@@ -199,13 +221,22 @@ pub enum EffectResult {
     /// It took effect, in this attempt or an earlier one.
     Done,
     /// The launch returned this instance.
-    Launched(InstanceId),
+    Launched(LaunchedInstance),
     /// The idle check returned this report.
     IdleChecked(IdleReport),
     /// The call failed.
     Failed(CallFailure),
     /// It was not tried: an earlier effect failed, or the lease was lost.
     NotTried,
+}
+
+/// An instance that a launch returned.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LaunchedInstance {
+    /// Id of the instance.
+    pub id: InstanceId,
+    /// When the call was sent, by the controller's clock. EC2 may not show the instance for some time after it.
+    pub requested_at: Timestamp,
 }
 
 impl EffectResult {
@@ -236,7 +267,7 @@ impl EffectResult {
     /// The launched instance, if there is one.
     pub const fn instance(&self) -> Option<&InstanceId> {
         match self {
-            Self::Launched(instance) => Some(instance),
+            Self::Launched(launched) => Some(&launched.id),
             Self::Planned | Self::Done | Self::IdleChecked(_) | Self::Failed(_) | Self::NotTried => None,
         }
     }
@@ -280,14 +311,32 @@ impl Effect {
             | Self::StartInstance { .. }
             | Self::StopInstance { .. }
             | Self::TerminateInstance { .. }
-            | Self::HandBackSession { .. }
-            | Self::RetrySession { .. }
-            | Self::TerminateSession { .. } => true,
+            | Self::RetrySession { .. } => true,
+            Self::HandBackSession { if_failed, .. } | Self::TerminateSession { if_failed, .. } => if_failed.holds(),
             Self::RecordLicenseAttempt { .. }
             | Self::ReportLicense { .. }
             | Self::SubmitLicense { .. }
             | Self::ReportMetrics { .. }
             | Self::DetectIdle { .. }
+            | Self::Announce { .. } => false,
+        }
+    }
+
+    /// Whether it takes a session off the worker.
+    pub(crate) const fn ends_session(&self) -> bool {
+        match self {
+            Self::HandBackSession { .. } | Self::TerminateSession { .. } => true,
+            Self::RecordLaunchPlan { .. }
+            | Self::LaunchInstance { .. }
+            | Self::StartInstance { .. }
+            | Self::StopInstance { .. }
+            | Self::TerminateInstance { .. }
+            | Self::ReportMetrics { .. }
+            | Self::DetectIdle { .. }
+            | Self::RecordLicenseAttempt { .. }
+            | Self::ReportLicense { .. }
+            | Self::SubmitLicense { .. }
+            | Self::RetrySession { .. }
             | Self::Announce { .. } => false,
         }
     }
@@ -368,7 +417,7 @@ impl fmt::Display for Effect {
             Self::SubmitLicense { submission, address } => write!(f, " {submission:?} at {address}"),
             Self::HandBackSession { session, .. } => write!(f, " {session}"),
             Self::RetrySession { session, attempt } => write!(f, " {session} (attempt {attempt})"),
-            Self::TerminateSession { session, reason } => write!(f, " {session} ({})", reason.as_str()),
+            Self::TerminateSession { session, reason, .. } => write!(f, " {session} ({})", reason.as_str()),
             Self::Announce { event } => write!(f, " {}", event.event_type()),
         }
     }

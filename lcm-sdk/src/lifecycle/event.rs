@@ -53,12 +53,13 @@ pub enum Event {
         /// Id of the instance.
         instance: InstanceId,
     },
-    /// Garbage collection refused to act on a region.
-    OrphansFrozen {
+    /// Instances of a region look absent, and nothing proves that the credentials belong to their account. No record of
+    /// the region follows an absence while that lasts.
+    RegionNotTrusted {
         /// Name of the region.
         region: String,
-        /// Number of records it would have marked.
-        records: usize,
+        /// The doubt about the account.
+        doubt: String,
     },
     /// A terminated record has a live instance.
     Resurrected {
@@ -69,6 +70,15 @@ pub enum Event {
     DuplicateInstance {
         /// Id of the instance that the record does not name.
         extra: InstanceId,
+    },
+    /// A live instance carries the tags of a control plane that is not this one. It is reported, never touched.
+    ForeignInstance {
+        /// Id of the instance.
+        instance: InstanceId,
+        /// AWS region of the instance.
+        region: String,
+        /// The worker that its tags name, which has no record here.
+        worker: Option<String>,
     },
     /// A license operation made progress.
     License {
@@ -88,9 +98,10 @@ impl Event {
             Self::SessionRetried { .. } => "cml_worker.drain.session.retried.v1",
             Self::SessionGivenUp { .. } => "cml_worker.drain.session.given_up.v1",
             Self::OrphanTerminated { .. } => "cml_worker.orphan.terminated.v1",
-            Self::OrphansFrozen { .. } => "cml_worker.orphan.frozen.v1",
+            Self::RegionNotTrusted { .. } => "cml_worker.region.not_trusted.v1",
             Self::Resurrected { .. } => "cml_worker.orphan.resurrected.v1",
             Self::DuplicateInstance { .. } => "cml_worker.instance.duplicate.v1",
+            Self::ForeignInstance { .. } => "cml_worker.instance.foreign.v1",
             Self::License { report } => match report {
                 LicenseReport::StartRegistration => "cml_worker.license.registration.started.v1",
                 LicenseReport::CompleteRegistration => "cml_worker.license.registration.completed.v1",
@@ -113,6 +124,8 @@ pub enum SessionEnd {
     WorkerStoppedDuringRetry,
     /// The drain's deadline passed.
     DrainTimeout,
+    /// Its worker is terminated.
+    WorkerTerminated,
 }
 
 impl SessionEnd {
@@ -122,6 +135,7 @@ impl SessionEnd {
             Self::MaxRetriesExceeded => "max_retries_exceeded",
             Self::WorkerStoppedDuringRetry => "worker_stopped_during_retry",
             Self::DrainTimeout => "drain_timeout",
+            Self::WorkerTerminated => "worker_terminated",
         }
     }
 }

@@ -7,7 +7,7 @@ use std::error::Error;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::wire_enum::vocabulary;
 
@@ -16,8 +16,10 @@ vocabulary! {
     FailureKind, "kind of failure", non_exhaustive {
         /// The remote side requested a lower rate. It did nothing.
         Throttled = "throttled",
-        /// No capacity at the moment. The remote side did nothing.
+        /// No capacity at the moment, or a quota is used up. The remote side did nothing.
         NoCapacity = "no_capacity",
+        /// Refused for now, as with expired credentials or an unknown code. The remote side did nothing.
+        RefusedForNow = "refused_for_now",
         /// The call may or may not have been carried out: time-out, reset, 5xx.
         Unclear = "unclear",
         /// No connection: refused, unresolvable.
@@ -28,6 +30,8 @@ vocabulary! {
         Conflict = "conflict",
         /// Refused, and the same call will be refused again: no permission, invalid argument, not found.
         Refused = "refused",
+        /// The remote side lacks the feature, and the message states an alternative. Nothing was done.
+        NotSupported = "not_supported",
         /// The launch token belongs to an instance that is terminated. Nothing was launched.
         LaunchDied = "launch_died",
     }
@@ -37,9 +41,10 @@ impl FailureKind {
     /// Whether repeating the same call can never succeed.
     pub const fn is_permanent(self) -> bool {
         match self {
-            Self::Refused => true,
+            Self::Refused | Self::NotSupported => true,
             Self::Throttled
             | Self::NoCapacity
+            | Self::RefusedForNow
             | Self::Unclear
             | Self::Unreachable
             | Self::Unparsable
@@ -58,9 +63,11 @@ impl FailureKind {
         match self {
             Self::Throttled
             | Self::NoCapacity
+            | Self::RefusedForNow
             | Self::Unreachable
             | Self::Conflict
             | Self::Refused
+            | Self::NotSupported
             | Self::LaunchDied => true,
             Self::Unclear | Self::Unparsable => false,
         }
@@ -81,7 +88,7 @@ impl FailureKind {
 /// assert_eq!(traced, plain, "what happened is the same, however much is known about it");
 /// assert!(traced.source().is_some_and(|cause| cause.is::<std::io::Error>()));
 /// ```
-#[derive(Clone, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CallFailure {
     /// The kind, which decides what may be concluded and repeated.
     pub kind: FailureKind,

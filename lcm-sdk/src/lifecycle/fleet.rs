@@ -1,6 +1,6 @@
 //! The fleet as placement and scale-down see it, derived from the records alone so that it survives a change of leader.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::status::{DesiredStatus, WorkerStatus};
 use super::time::Timestamp;
@@ -12,9 +12,10 @@ use super::worker::Worker;
 /// use lcm_sdk::{FleetView, Worker, WorkerStatus};
 ///
 /// let workers = [Worker::new("w-1", WorkerStatus::Running), Worker::new("w-2", WorkerStatus::Draining)];
-/// assert_eq!(FleetView::from_workers(&workers).running, 1);
+/// let now = "2026-02-06T08:00:00Z".parse().unwrap();
+/// assert_eq!(FleetView::from_workers(&workers, now).running, 1);
 /// ```
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FleetView {
     /// Workers in service. Workers that are draining or have another desired status do not count.
     pub running: usize,
@@ -23,11 +24,12 @@ pub struct FleetView {
 }
 
 impl FleetView {
-    /// Derives the view from the records.
-    pub fn from_workers<'a>(workers: impl IntoIterator<Item = &'a Worker>) -> Self {
+    /// Derives the view from the records. A scale-down in the future does not count: it would hide those since the clock
+    /// was set back.
+    pub fn from_workers<'a>(workers: impl IntoIterator<Item = &'a Worker>, now: Timestamp) -> Self {
         workers.into_iter().fold(Self::default(), |view, worker| Self {
             running: view.running + usize::from(eligibility(worker) == Eligibility::Eligible),
-            last_scale_down_at: view.last_scale_down_at.max(worker.notes.scaled_down_at),
+            last_scale_down_at: view.last_scale_down_at.max(worker.notes.scaled_down_at.filter(|at| *at <= now)),
         })
     }
 
@@ -81,7 +83,21 @@ mod tests {
     fn workers_desired_stopped_are_not_counted() {
         let mut leaving = Worker::new("w-2", WorkerStatus::Running);
         leaving.desired_status = Some(DesiredStatus::Stopped);
-        assert_eq!(FleetView::from_workers(&[Worker::new("w-1", WorkerStatus::Running), leaving]).running, 1);
+        let workers = [Worker::new("w-1", WorkerStatus::Running), leaving];
+        assert_eq!(FleetView::from_workers(&workers, Timestamp::UNIX_EPOCH).running, 1);
+    }
+
+    #[test]
+    fn future_scale_downs_hide_no_past_one() {
+        let scaled_down = |at: &str| {
+            let mut worker = Worker::new("w", WorkerStatus::Stopped);
+            worker.notes.scaled_down_at = super::super::time::parse(at);
+            worker
+        };
+        let workers = [scaled_down("2026-02-07T08:00:00Z"), scaled_down("2026-02-06T07:59:00Z")];
+        let now = super::super::time::parse("2026-02-06T08:00:00Z").expect("valid");
+        let last = FleetView::from_workers(&workers, now).last_scale_down_at;
+        assert_eq!(last, workers[1].notes.scaled_down_at);
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! An EC2 instance and an AMI, as EC2 describes them.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::ids::InstanceId;
 use super::status::Ec2State;
@@ -20,7 +21,7 @@ pub const MANAGED_BY: &str = "lablet-cloud-manager";
 pub const PROTECT_TAG: &str = "lcm:protect";
 
 /// An instance, as EC2 describes it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Instance {
     /// EC2's id of the instance.
     pub id: InstanceId,
@@ -40,8 +41,14 @@ pub struct Instance {
     pub instance_type: Option<String>,
     /// Id of its AMI.
     pub image_id: Option<String>,
+    /// Id of the account that owns it.
+    pub account_id: Option<String>,
     /// Tags by name.
+    #[serde(default)]
     pub tags: BTreeMap<String, String>,
+    /// Its AMI, if that was described for a record that lacks it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<Box<ImageDetails>>,
 }
 
 impl Instance {
@@ -57,7 +64,9 @@ impl Instance {
             state_reason: None,
             instance_type: None,
             image_id: None,
+            account_id: None,
             tags: BTreeMap::new(),
+            image: None,
         }
     }
 
@@ -69,6 +78,11 @@ impl Instance {
     /// The worker its tags name.
     pub fn owner(&self) -> Option<&str> {
         self.tags.get(WORKER_ID_TAG).map(String::as_str).filter(|owner| !owner.is_empty())
+    }
+
+    /// Whether its tags say that a control plane manages it, this one or another.
+    pub fn is_managed(&self) -> bool {
+        self.tags.contains_key(MANAGED_BY_TAG) || self.tags.contains_key(WORKER_ID_TAG)
     }
 
     /// Whether an operator protected it from garbage collection.
@@ -87,7 +101,7 @@ pub(crate) fn first_live(instances: &[Instance]) -> Option<&Instance> {
 }
 
 /// An AMI, as EC2 describes it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Image {
     /// EC2's id of the AMI.
     pub id: String,
@@ -105,9 +119,96 @@ impl Image {
     }
 }
 
+/// The fields of an AMI that a record shows.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageDetails {
+    /// EC2's id of the AMI.
+    pub id: String,
+    /// Name of the AMI.
+    pub name: Option<String>,
+    /// Description that its owner gave it.
+    pub description: Option<String>,
+    /// Creation date as EC2 writes it.
+    pub creation_date: Option<String>,
+}
+
+/// Owners whose AMIs may be launched. Default: the own account.
+///
+/// ```
+/// use lcm_sdk::lifecycle::ImageOwners;
+///
+/// let owners = ImageOwners::Named(vec!["self".to_owned(), "210987654321".to_owned()]);
+/// assert!(owners.accepts(Some("210987654321"), None));
+/// assert!(!ImageOwners::Named(vec!["210987654321".to_owned()]).accepts(Some("666666666666"), None));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum ImageOwners {
+    /// Every account. An attacker can then publish a newer AMI with a matching name.
+    Any,
+    /// Account ids, `self`, or an alias such as `amazon`.
+    Named(Vec<String>),
+}
+
+impl Default for ImageOwners {
+    fn default() -> Self {
+        Self::Named(vec!["self".to_owned()])
+    }
+}
+
+impl ImageOwners {
+    /// The owners to request; `None` requests the AMIs of all.
+    pub fn names(&self) -> Option<&[String]> {
+        match self {
+            Self::Any => None,
+            Self::Named(names) => Some(names),
+        }
+    }
+
+    /// Whether an AMI of this owner may be launched. EC2 resolves `self`: an owner without an alias passes for it.
+    pub fn accepts(&self, owner_id: Option<&str>, owner_alias: Option<&str>) -> bool {
+        let is_named = |name: &String| match name.as_str() {
+            "self" => owner_id.is_some() && owner_alias.is_none(),
+            id if id.bytes().all(|letter| letter.is_ascii_digit()) => owner_id == Some(id),
+            alias => owner_alias == Some(alias),
+        };
+        match self {
+            Self::Any => true,
+            Self::Named(names) => names.iter().any(is_named),
+        }
+    }
+}
+
+impl fmt::Display for ImageOwners {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Any => f.write_str("any"),
+            Self::Named(names) => f.write_str(&names.join(",")),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn image_owners_are_compared_with_the_response() {
+        let named = |names: &[&str]| ImageOwners::Named(names.iter().map(|name| (*name).to_owned()).collect());
+        let (ours, theirs) = (Some("123456789012"), Some("666666666666"));
+        for (owners, owner_id, alias, accepted) in [
+            (ImageOwners::default(), ours, None, true),
+            (ImageOwners::default(), Some("137112412989"), Some("amazon"), false),
+            (ImageOwners::default(), None, None, false),
+            (named(&["123456789012"]), ours, None, true),
+            (named(&["123456789012"]), theirs, None, false),
+            (named(&["123456789012"]), None, None, false),
+            (named(&["amazon"]), Some("137112412989"), Some("amazon"), true),
+            (named(&["amazon"]), theirs, None, false),
+            (ImageOwners::Any, theirs, None, true),
+        ] {
+            assert_eq!(owners.accepts(owner_id, alias), accepted, "{owners} {owner_id:?} {alias:?}");
+        }
+    }
 
     #[test]
     fn newest_image_wins_in_any_order() {

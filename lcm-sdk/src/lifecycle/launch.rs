@@ -13,7 +13,9 @@ use std::collections::BTreeMap;
 use sha2::{Digest, Sha256};
 
 use super::instance::{Image, Instance, MANAGED_BY, MANAGED_BY_TAG, TEMPLATE_NAME_TAG, WORKER_ID_TAG};
-use super::region::RegionConfig;
+use super::policy::Policy;
+use super::region::{RegionConfig, RegionError};
+use super::status::DesiredStatus;
 use super::template::Template;
 pub use super::worker::LaunchPlan;
 use super::worker::Worker;
@@ -21,11 +23,13 @@ use super::worker::Worker;
 impl LaunchPlan {
     /// Plans the launch of a worker.
     ///
-    /// `earlier` are the instances that carry this worker's tag. If one of them is dead and has the token the plan
-    /// would get, the generation is raised, because EC2 refuses that token forever.
+    /// An id on the record belongs to a launch that ended, so the plan is of the next generation. `earlier` are the
+    /// instances that carry this worker's tag. If one of them is dead and has the token the plan would get, the
+    /// generation is raised, because EC2 refuses that token forever.
     pub fn new(
         worker: &Worker,
         template: &Template,
+        instance_type: &str,
         (region, config): (&str, &RegionConfig),
         image: &Image,
         earlier: &[Instance],
@@ -33,12 +37,12 @@ impl LaunchPlan {
         let mut plan = Self {
             region: region.to_owned(),
             image_id: image.id.clone(),
-            instance_type: template.instance_type.clone(),
+            instance_type: instance_type.to_owned(),
             subnet_id: config.subnet_id.clone(),
             security_group_ids: config.security_group_ids.clone(),
             key_name: config.key_name.clone(),
             tags: tags(worker, template, config),
-            generation: worker.notes.launch_generation,
+            generation: worker.notes.launch_generation.saturating_add(u32::from(worker.ec2_instance_id.is_some())),
             client_token: String::new(),
         };
         plan.client_token = plan.token_for(worker);
@@ -79,6 +83,25 @@ pub fn image_pattern<'a>(worker: &'a Worker, template: &'a Template) -> &'a str 
     worker.ami_name.as_deref().unwrap_or(&template.ami_name_pattern)
 }
 
+/// The instance type of a worker: its template's, else its own.
+pub fn instance_type<'a>(worker: &'a Worker, template: &'a Template) -> Option<&'a str> {
+    template.instance_type.as_deref().or(worker.instance_type.as_deref())
+}
+
+/// Whether the desired status of a pending worker allows a launch.
+pub(crate) fn wants_launch(worker: &Worker) -> bool {
+    match worker.desired_status {
+        None | Some(DesiredStatus::Running) => true,
+        Some(DesiredStatus::Stopped | DesiredStatus::Terminated) => false,
+    }
+}
+
+/// Why a pending worker that was never launched cannot be: its region is not configured, so EC2 is not queried there.
+pub(crate) fn unconfigured_region(worker: &Worker, policy: &Policy) -> Option<RegionError> {
+    let is_new = worker.ec2_instance_id.is_none() && worker.notes.launch_plan.is_none();
+    policy.regions.resolve(worker).err().filter(|_| is_new && wants_launch(worker))
+}
+
 /// The tags of a worker's instance. Ours win over the worker's own, which win over the region's.
 pub fn tags(worker: &Worker, template: &Template, config: &RegionConfig) -> BTreeMap<String, String> {
     let mut tags = config.default_tags.clone();
@@ -102,7 +125,14 @@ mod tests {
         let default_tags = [("team", "net"), ("Name", "region"), (MANAGED_BY_TAG, "someone")];
         let config = RegionConfig::new("subnet-1", ["sg-1"]).with_default_tags(default_tags);
         let image = Image { id: "ami-1".into(), name: "cml".into(), creation_date: "2026".into() };
-        LaunchPlan::new(worker, &Template::new("metal", "m5zn.metal"), ("us-east-1", &config), &image, earlier)
+        LaunchPlan::new(
+            worker,
+            &Template::new("metal", "m5zn.metal"),
+            "m5zn.metal",
+            ("us-east-1", &config),
+            &image,
+            earlier,
+        )
     }
 
     fn worker() -> Worker {

@@ -6,13 +6,14 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
-use super::json::{FieldError, Fields};
+use super::json::Fields;
 use super::lookup::Lookup;
 use super::secret::Secret;
+use super::time::{self, Timestamp};
 use super::wire_enum::vocabulary;
 
 vocabulary! {
@@ -23,6 +24,61 @@ vocabulary! {
         /// Return the license.
         Deregister = "deregister",
     }
+}
+
+#[cfg(any(feature = "runtime", test))]
+/// A license operation that the control plane requests beside the record, as in
+/// `{"operation": "register", "token": "…", "reregister": false}`.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct LicenseIntent {
+    operation: LicenseOperation,
+    token: Option<Secret>,
+    origin: IntentOrigin,
+}
+
+#[cfg(any(feature = "runtime", test))]
+impl LicenseIntent {
+    /// Reads an intent; `None` if the text names no operation.
+    ///
+    /// # Errors
+    /// If it is malformed. The error does not quote the text, which contains a token.
+    pub(crate) fn from_json(text: &str) -> Result<Option<Self>, InvalidIntent> {
+        let fields: Map<String, Value> = serde_json::from_str(text).map_err(|_| InvalidIntent)?;
+        let operation = match fields.get("operation") {
+            None | Some(Value::Null) => return Ok(None),
+            Some(word) => word.as_str().and_then(|word| word.parse().ok()).ok_or(InvalidIntent)?,
+        };
+        let token = match fields.get("token") {
+            None | Some(Value::Null) => None,
+            Some(token) => Some(Secret::from(token.as_str().ok_or(InvalidIntent)?)),
+        };
+        let origin = match fields.get("reregister") {
+            None | Some(Value::Null | Value::Bool(false)) => IntentOrigin::Apart,
+            Some(Value::Bool(true)) => IntentOrigin::ApartAnew,
+            Some(_) => return Err(InvalidIntent),
+        };
+        Ok(Some(Self { operation, token, origin }))
+    }
+}
+
+#[cfg(any(feature = "runtime", test))]
+/// A malformed license intent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("invalid license request: expected an object with operation, token and reregister")]
+pub(crate) struct InvalidIntent;
+
+/// Origin of a pending operation.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum IntentOrigin {
+    /// The record, which also shows whether the operation is in progress.
+    #[default]
+    Record,
+    /// A request beside the record. An operation that CML shows as completed is not carried out again.
+    Apart,
+    /// A request beside the record to replace the registration that CML has.
+    ApartAnew,
 }
 
 /// The license part of a worker record. Tokens cannot be printed or serialized.
@@ -38,35 +94,68 @@ pub struct License {
     pub pending_operation: Option<LicenseOperation>,
     /// Whether the operation was submitted to CML.
     pub operation_in_progress: bool,
+    /// Origin of the operation. Not part of the record.
+    pub intent_origin: IntentOrigin,
     /// Fields of the nested object that this version does not know, kept as they are.
     pub extra: Map<String, Value>,
 }
 
 impl License {
     /// Takes the nested `license` object and its flat siblings out of a worker's fields.
-    pub(crate) fn take(worker: &mut Fields<'_>) -> Result<Self, FieldError> {
-        let flat_status = worker.text("license_status")?;
-        let flat_token = worker.secret("license_token")?;
-        let nested = match worker.nested_secret("license", "license.")? {
+    pub(crate) fn take(worker: &mut Fields<'_>) -> Self {
+        let flat_status = worker.optional(|fields| fields.text("license_status"));
+        let flat_token = worker.optional(|fields| fields.secret("license_token"));
+        let nested = match worker.optional(|fields| fields.nested_secret("license", "license.")) {
             None => Self::default(),
             Some(mut fields) => Self {
-                status: fields.text("status")?,
-                token: fields.secret("token")?,
-                pending_token: fields.secret("pending_token")?,
-                pending_operation: fields.word("pending_operation")?,
-                operation_in_progress: fields.switch("operation_in_progress", false)?,
-                extra: fields.rest(),
+                status: fields.optional(|fields| fields.text("status")),
+                token: fields.optional(|fields| fields.secret("token")),
+                pending_token: fields.optional(|fields| fields.secret("pending_token")),
+                pending_operation: fields.optional(|fields| fields.word("pending_operation")),
+                operation_in_progress: fields
+                    .optional(|fields| fields.switch("operation_in_progress"))
+                    .unwrap_or(false),
+                intent_origin: IntentOrigin::Record,
+                extra: worker.close(fields),
             },
         };
-        Ok(Self { status: nested.status.or(flat_status), token: nested.token.or(flat_token), ..nested })
+        Self { status: nested.status.or(flat_status), token: nested.token.or(flat_token), ..nested }
+    }
+
+    #[cfg(any(feature = "runtime", test))]
+    /// Takes an operation that was requested beside the record. Whether it is in progress follows from the note about
+    /// our attempt.
+    pub(crate) fn add_intent(&mut self, intent: LicenseIntent, note: Option<&str>) {
+        let LicenseIntent { operation, token, origin } = intent;
+        self.operation_in_progress = match operation {
+            LicenseOperation::Register => AttemptNote::read(note).names(token.as_ref()),
+            LicenseOperation::Deregister => false,
+        };
+        (self.pending_operation, self.pending_token, self.intent_origin) = (Some(operation), token, origin);
+    }
+
+    /// Whether CML's status decides the next step. A registration that has no token to submit needs no call.
+    pub(crate) fn needs_cml(&self) -> bool {
+        match self.pending_operation {
+            Some(LicenseOperation::Register) => self.pending_token.is_some() || self.operation_in_progress,
+            Some(LicenseOperation::Deregister) => true,
+            None => false,
+        }
     }
 
     /// The nested object, without its tokens.
     pub(crate) fn to_json(&self) -> Map<String, Value> {
         let mut map = self.extra.clone();
-        map.insert("status".into(), self.status.as_deref().into());
-        map.insert("pending_operation".into(), self.pending_operation.map(LicenseOperation::as_str).into());
-        map.insert("operation_in_progress".into(), self.operation_in_progress.into());
+        let mut put = |field: &str, value: Value| {
+            // An unreadable value stays until there is another one.
+            if !(value.is_null() && map.contains_key(field)) {
+                map.insert(field.to_owned(), value);
+            }
+        };
+        put("status", self.status.as_deref().into());
+        put("pending_operation", self.pending_operation.map(LicenseOperation::as_str).into());
+        let is_unreadable = !self.operation_in_progress && self.extra.contains_key("operation_in_progress");
+        put("operation_in_progress", (!is_unreadable).then_some(self.operation_in_progress).into());
         map
     }
 }
@@ -80,6 +169,7 @@ impl fmt::Debug for License {
             .field("pending_token", &self.pending_token)
             .field("pending_operation", &self.pending_operation)
             .field("operation_in_progress", &self.operation_in_progress)
+            .field("intent_origin", &self.intent_origin)
             .finish_non_exhaustive()
     }
 }
@@ -87,7 +177,7 @@ impl fmt::Debug for License {
 /// Registration status from CML's `GET /licensing`.
 ///
 /// CML does not document every spelling, so the status is kept as it is and only classified here.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegistrationStatus {
     /// The status as CML wrote it, such as `COMPLETED`.
     pub raw: String,
@@ -148,6 +238,19 @@ pub enum LicenseReport {
     FailDeregistration,
 }
 
+impl LicenseReport {
+    /// Whether it ends the operation.
+    pub const fn is_final(self) -> bool {
+        match self {
+            Self::StartRegistration | Self::StartDeregistration => false,
+            Self::CompleteRegistration
+            | Self::FailRegistration
+            | Self::CompleteDeregistration
+            | Self::FailDeregistration => true,
+        }
+    }
+}
+
 /// The next step of a pending license operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LicenseStep {
@@ -159,10 +262,39 @@ pub(crate) enum LicenseStep {
     Acknowledge,
     /// CML is processing it.
     Wait,
-    /// CML is done: report the outcome.
-    Finish(LicenseReport),
+    /// CML is done: report the success.
+    Complete(LicenseReport),
+    /// It can never succeed: report the failure.
+    Fail(LicenseFailure),
     /// CML's status is unknown: keep the intent.
     TryLater,
+}
+
+/// Why a registration failed although CML refused no call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LicenseFailure {
+    /// The record has no token to submit.
+    TokenMissing,
+    /// CML shows a failed registration.
+    Reported,
+    /// CML did not finish the registration in time.
+    TimedOut,
+}
+
+impl LicenseStep {
+    /// Whether CML has not finished a registration that it may have received.
+    pub(crate) const fn is_unfinished(self, license: &License) -> bool {
+        match self {
+            Self::Wait => true,
+            Self::Submit(Submission::Register | Submission::Reregister) => license.operation_in_progress,
+            Self::Submit(Submission::Deregister)
+            | Self::Nothing
+            | Self::Acknowledge
+            | Self::Complete(_)
+            | Self::Fail(_)
+            | Self::TryLater => false,
+        }
+    }
 }
 
 /// How an operation is submitted to CML.
@@ -186,7 +318,18 @@ pub(crate) fn attempt_note(shown: Option<&str>, token: Option<&Secret>) -> Strin
     format!("{}#{fingerprint}", shown.unwrap_or_default())
 }
 
+/// Stands for a token in a history, which holds no secrets.
+const TOKEN_MARK: &str = "fingerprint:";
+
+/// The mark of a token. Decisions about the mark are those about the token.
+pub(crate) fn token_mark(token: &Secret) -> String {
+    format!("{TOKEN_MARK}{}", fingerprint(token))
+}
+
 fn fingerprint(token: &Secret) -> String {
+    if let Some(known) = token.expose().strip_prefix(TOKEN_MARK) {
+        return known.to_owned();
+    }
     Sha256::digest(token.expose().as_bytes()).iter().take(4).map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -210,17 +353,43 @@ impl<'a> AttemptNote<'a> {
         self.mark.is_none()
     }
 
+    /// Whether the note is about this token.
+    fn names(self, token: Option<&Secret>) -> bool {
+        self.token.is_some() && self.token == token.map(fingerprint).as_deref()
+    }
+
     /// Whether the status CML shows stems from an attempt after the note, with the current token: then it is ours.
     fn precedes(self, status: &RegistrationStatus, wanted: Option<&Secret>) -> bool {
-        let same_token = self.token.is_some() && self.token == wanted.map(fingerprint).as_deref();
-        same_token && status.attempted.is_some() && status.attempted.as_deref() != self.mark
+        self.names(wanted) && status.attempted.is_some() && status.attempted.as_deref() != self.mark
     }
+}
+
+/// The note about a registration that CML has not finished: when the wait began, and a fingerprint of the token. A wait
+/// for another token does not count.
+pub(crate) fn wait_note(token: Option<&Secret>, since: Timestamp) -> String {
+    format!(
+        "{}@{}",
+        since.to_rfc3339_opts(chrono::SecondsFormat::AutoSi, true),
+        token.map(fingerprint).unwrap_or_default()
+    )
+}
+
+/// When the wait for the registration of this token began; `None` if the note is about another token or unreadable.
+pub(crate) fn waiting_since(note: Option<&str>, token: Option<&Secret>) -> Option<Timestamp> {
+    let (since, of) = note?.split_once('@')?;
+    if of != token.map(fingerprint).unwrap_or_default() {
+        return None;
+    }
+    time::parse(since)
 }
 
 /// Decides the next license step from the intent, CML's status, and the note about the attempt before ours: until CML
 /// shows another mark, its status belongs to that earlier attempt.
 pub(crate) fn next_step(license: &License, said: &Lookup<RegistrationStatus>, note: Option<&str>) -> LicenseStep {
     let Some(operation) = license.pending_operation else { return LicenseStep::Nothing };
+    if !license.needs_cml() {
+        return LicenseStep::Fail(LicenseFailure::TokenMissing);
+    }
     let status = match said {
         Lookup::NotRequested => return LicenseStep::Nothing,
         Lookup::Unknown(_) | Lookup::Absent => return LicenseStep::TryLater,
@@ -230,8 +399,10 @@ pub(crate) fn next_step(license: &License, said: &Lookup<RegistrationStatus>, no
         LicenseOperation::Register => next_of_registration(license, status, AttemptNote::read(note)),
         // 400 "already de-registered" is success, so sending it again after a crash is safe.
         LicenseOperation::Deregister => match status.stage() {
-            RegistrationStage::NotRegistered if license.operation_in_progress => {
-                LicenseStep::Finish(LicenseReport::CompleteDeregistration)
+            RegistrationStage::NotRegistered
+                if license.operation_in_progress || license.intent_origin != IntentOrigin::Record =>
+            {
+                LicenseStep::Complete(LicenseReport::CompleteDeregistration)
             }
             RegistrationStage::NotRegistered
             | RegistrationStage::InProgress
@@ -242,10 +413,9 @@ pub(crate) fn next_step(license: &License, said: &Lookup<RegistrationStatus>, no
 }
 
 fn next_of_registration(license: &License, status: &RegistrationStatus, note: AttemptNote<'_>) -> LicenseStep {
-    // An intent without a token cannot be submitted, and is not ours to drop.
     let submit = |submission| match &license.pending_token {
         Some(_) => LicenseStep::Submit(submission),
-        None => LicenseStep::TryLater,
+        None => LicenseStep::Fail(LicenseFailure::TokenMissing),
     };
     let of_an_earlier_attempt = status.attempted.is_some() && status.attempted.as_deref() == note.mark;
     let is_ours = note.precedes(status, license.pending_token.as_ref());
@@ -256,13 +426,17 @@ fn next_of_registration(license: &License, status: &RegistrationStatus, note: At
         {
             LicenseStep::Acknowledge
         }
+        // Completed by another controller, or by this one before it lost its notes.
+        (false, RegistrationStage::Completed) if license.intent_origin == IntentOrigin::Apart => {
+            LicenseStep::Complete(LicenseReport::CompleteRegistration)
+        }
         // A registration from before the submission is an older one: replace it.
         (false, RegistrationStage::Completed) => submit(Submission::Reregister),
         (false, RegistrationStage::NotRegistered | RegistrationStage::Failed) => submit(Submission::Register),
         (_, RegistrationStage::InProgress) => LicenseStep::Wait,
         (true, RegistrationStage::Completed | RegistrationStage::Failed) if of_an_earlier_attempt => LicenseStep::Wait,
-        (true, RegistrationStage::Completed) => LicenseStep::Finish(LicenseReport::CompleteRegistration),
-        (true, RegistrationStage::Failed) => LicenseStep::Finish(LicenseReport::FailRegistration),
+        (true, RegistrationStage::Completed) => LicenseStep::Complete(LicenseReport::CompleteRegistration),
+        (true, RegistrationStage::Failed) => LicenseStep::Fail(LicenseFailure::Reported),
         // CML has lost the registration, after a reset for example.
         (true, RegistrationStage::NotRegistered) => submit(Submission::Register),
     }
@@ -286,6 +460,64 @@ mod tests {
         super::next_step(license, said, None)
     }
 
+    fn requested(text: &str, note: Option<&str>) -> License {
+        let mut license = License::default();
+        license.add_intent(LicenseIntent::from_json(text).expect("valid").expect("an operation"), note);
+        license
+    }
+
+    const REGISTER: &str = r#"{"operation": "register", "token": "token", "reregister": false}"#;
+    const REREGISTER: &str = r#"{"operation": "register", "token": "token", "reregister": true}"#;
+    const DEREGISTER: &str = r#"{"operation": "deregister", "token": null}"#;
+
+    #[test]
+    fn completed_request_is_reported_and_not_repeated() {
+        let complete = LicenseStep::Complete(LicenseReport::CompleteRegistration);
+        assert_eq!(next_step(&requested(REGISTER, None), &said("COMPLETED")), complete);
+        assert_eq!(
+            next_step(&requested(DEREGISTER, None), &said("NOT_REGISTERED")),
+            LicenseStep::Complete(LicenseReport::CompleteDeregistration)
+        );
+        for (text, status, submission) in [
+            (REGISTER, "NOT_REGISTERED", Submission::Register),
+            (REREGISTER, "COMPLETED", Submission::Reregister),
+            (DEREGISTER, "COMPLETED", Submission::Deregister),
+        ] {
+            assert_eq!(next_step(&requested(text, None), &said(status)), LicenseStep::Submit(submission), "{text}");
+        }
+    }
+
+    #[test]
+    fn request_is_in_progress_after_our_note() {
+        let note = attempt_note(Some("earlier"), Some(&Secret::from("token")));
+        let license = requested(REREGISTER, Some(&note));
+        assert!(license.operation_in_progress);
+        let shows = |word: &str, mark: &str| Lookup::Found(RegistrationStatus::from_wire(word).attempted(mark));
+        let step = |said: &Lookup<RegistrationStatus>| super::next_step(&license, said, Some(&note));
+        assert_eq!(step(&shows("COMPLETED", "ours")), LicenseStep::Complete(LicenseReport::CompleteRegistration));
+        assert_eq!(step(&shows("COMPLETED", "earlier")), LicenseStep::Wait);
+        assert_eq!(step(&shows("FAILED", "ours")), LicenseStep::Fail(LicenseFailure::Reported));
+        let of_another = attempt_note(None, Some(&Secret::from("another")));
+        assert!(!requested(REREGISTER, Some(&of_another)).operation_in_progress);
+    }
+
+    #[test]
+    fn malformed_request_is_not_quoted() {
+        for bad in [
+            "hunter2",
+            r#"["hunter2"]"#,
+            r#"{"operation": "hunter2"}"#,
+            r#"{"operation": "register", "token": ["hunter2"]}"#,
+            r#"{"operation": "register", "token": "hunter2", "reregister": "yes"}"#,
+        ] {
+            let error = LicenseIntent::from_json(bad).expect_err(bad);
+            assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
+        }
+        let read = LicenseIntent::from_json(r#"{"operation": "register", "token": "hunter2"}"#).expect("valid");
+        assert!(!format!("{read:?}").contains("hunter2"));
+        assert_eq!(LicenseIntent::from_json(r#"{"status": "registered"}"#), Ok(None));
+    }
+
     fn said(word: &str) -> Lookup<RegistrationStatus> {
         Lookup::Found(RegistrationStatus::from_wire(word))
     }
@@ -299,9 +531,12 @@ mod tests {
         let submitted = license(Some(Register), true);
         assert_eq!(next_step(&submitted, &said("IN_PROGRESS")), LicenseStep::Wait);
         assert_eq!(next_step(&submitted, &said("SOMETHING_NEW")), LicenseStep::Wait);
-        assert_eq!(next_step(&submitted, &said("COMPLETED")), LicenseStep::Finish(LicenseReport::CompleteRegistration));
+        assert_eq!(
+            next_step(&submitted, &said("COMPLETED")),
+            LicenseStep::Complete(LicenseReport::CompleteRegistration)
+        );
         for failure in ["FAILED", "EXPIRED", "RETRY_FAILED"] {
-            assert_eq!(next_step(&submitted, &said(failure)), LicenseStep::Finish(LicenseReport::FailRegistration));
+            assert_eq!(next_step(&submitted, &said(failure)), LicenseStep::Fail(LicenseFailure::Reported));
         }
     }
 
@@ -318,7 +553,7 @@ mod tests {
             let marked = |mark| Lookup::Found(RegistrationStatus::from_wire(word).attempted(mark));
             assert_eq!(super::next_step(&submitted, &marked("monday"), Some("monday")), LicenseStep::Wait);
             let tuesday = super::next_step(&submitted, &marked("tuesday"), Some("monday"));
-            assert!(matches!(tuesday, LicenseStep::Finish(_)), "{tuesday:?}");
+            assert!(matches!(tuesday, LicenseStep::Complete(_) | LicenseStep::Fail(_)), "{tuesday:?}");
         }
     }
 
@@ -349,9 +584,30 @@ mod tests {
         let unknown = Lookup::Unknown(CallFailure::new(FailureKind::Unreachable, "connection refused"));
         assert_eq!(next_step(&fresh, &unknown), LicenseStep::TryLater);
         assert_eq!(next_step(&license(None, false), &unknown), LicenseStep::Nothing);
-        for in_progress in [false, true] {
-            let without_token = License { pending_token: None, operation_in_progress: in_progress, ..fresh.clone() };
-            assert_eq!(next_step(&without_token, &said("NOT_REGISTERED")), LicenseStep::TryLater);
+    }
+
+    #[test]
+    fn intent_without_a_token_fails() {
+        let fresh = License { pending_token: None, ..license(Some(LicenseOperation::Register), false) };
+        let unknown = Lookup::Unknown(CallFailure::new(FailureKind::Unreachable, "connection refused"));
+        for said in [&Lookup::NotRequested, &unknown, &said("COMPLETED")] {
+            assert_eq!(next_step(&fresh, said), LicenseStep::Fail(LicenseFailure::TokenMissing), "{said:?}");
+        }
+        // A server may drop the token once it was submitted.
+        let submitted = License { operation_in_progress: true, ..fresh };
+        assert_eq!(next_step(&submitted, &said("IN_PROGRESS")), LicenseStep::Wait);
+        assert_eq!(next_step(&submitted, &said("NOT_REGISTERED")), LicenseStep::Fail(LicenseFailure::TokenMissing));
+    }
+
+    #[test]
+    fn wait_counts_for_its_own_token_only() {
+        let (token, other) = (Secret::from("token"), Secret::from("another"));
+        let since = time::parse("2026-02-06T08:00:00.25Z").expect("valid");
+        let note = wait_note(Some(&token), since);
+        assert!(!note.contains("token"), "{note}");
+        assert_eq!(waiting_since(Some(&note), Some(&token)), Some(since));
+        for (note, token) in [(Some(note.as_str()), Some(&other)), (None, Some(&token)), (Some("noon"), Some(&token))] {
+            assert_eq!(waiting_since(note, token), None);
         }
     }
 
@@ -360,7 +616,7 @@ mod tests {
         let submitted = license(Some(LicenseOperation::Deregister), true);
         assert_eq!(
             next_step(&submitted, &said("NOT_REGISTERED")),
-            LicenseStep::Finish(LicenseReport::CompleteDeregistration)
+            LicenseStep::Complete(LicenseReport::CompleteDeregistration)
         );
         assert_eq!(next_step(&submitted, &said("COMPLETED")), LicenseStep::Submit(Submission::Deregister));
     }

@@ -1,5 +1,7 @@
 //! Result of one call, which keeps "there is none" and "the call failed" apart.
 
+use serde::{Deserialize, Serialize};
+
 use super::failure::CallFailure;
 
 /// Result of looking something up.
@@ -10,7 +12,8 @@ use super::failure::CallFailure;
 /// let absent: Lookup<u8> = Lookup::Absent;
 /// assert_ne!(absent, Lookup::NotRequested);
 /// ```
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Lookup<T> {
     /// No call was made.
     #[default]

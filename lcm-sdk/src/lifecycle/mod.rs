@@ -18,10 +18,12 @@
 //! | results | [`record()`], [`Patch`], [`Counters`](Counts), [`Event`] |
 //! | drains, idle workers, placement | [`drain`], [`IdleReport`], [`scale_down`], [`FleetView`], [`eligible_workers`] |
 //! | scans and garbage collection | [`discovery`], [`orphans`] |
+//! | proof of an absence | [`trust`] |
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::wildcard_enum_match_arm)]
 
 pub(crate) mod backoff;
+pub(crate) mod capabilities;
 pub(crate) mod context;
 pub(crate) mod counters;
 pub(crate) mod decision;
@@ -39,11 +41,14 @@ pub(crate) mod json;
 pub mod launch;
 pub(crate) mod license;
 pub(crate) mod lookup;
+mod misspelling;
 pub(crate) mod observation;
+pub(crate) mod open_sessions;
 pub mod orphans;
 pub(crate) mod outcome;
 pub(crate) mod patch;
 pub(crate) mod policy;
+mod policy_json;
 pub(crate) mod query;
 pub(crate) mod reason;
 pub(crate) mod record;
@@ -55,28 +60,36 @@ pub(crate) mod status;
 pub(crate) mod template;
 pub mod time;
 pub mod transition;
+pub mod trust;
 pub(crate) mod wire_enum;
 pub(crate) mod worker;
 pub(crate) mod worker_json;
 
 pub use backoff::Backoff;
+pub use capabilities::{Capabilities, ControlPlaneGeneration, Support};
 pub use counters::{Counter, Counts};
 pub use decision::{Addresses, Change, Changes, Decision};
-pub use effect::{Effect, EffectName, EffectResult, EffectResultKind, IfLaunchRefused, IfRefused};
+pub use effect::{
+    Effect, EffectName, EffectResult, EffectResultKind, IfFailed, IfLaunchRefused, IfRefused, LaunchedInstance,
+};
 pub use event::{Audit, Event, Notice, SessionEnd};
 pub use failure::{CallFailure, Cause, FailureKind};
 pub use fleet::{Eligibility, FleetView, eligibility, eligible_workers};
 pub use handlers::decide;
 pub use idle::{AutoPause, IdleReport};
 pub use ids::{InstanceId, SessionId, WorkerId};
-pub use instance::{Image, Instance, MANAGED_BY, MANAGED_BY_TAG, PROTECT_TAG, TEMPLATE_NAME_TAG, WORKER_ID_TAG};
-pub use json::FieldError;
-pub use license::{License, LicenseOperation, LicenseReport, RegistrationStatus, Submission};
+pub use instance::{
+    Image, ImageDetails, ImageOwners, Instance, MANAGED_BY, MANAGED_BY_TAG, PROTECT_TAG, TEMPLATE_NAME_TAG,
+    WORKER_ID_TAG,
+};
+pub use json::{FieldError, FieldWarning};
+pub use license::{IntentOrigin, License, LicenseOperation, LicenseReport, RegistrationStatus, Submission};
 pub use lookup::Lookup;
 pub use observation::{CloudMetrics, CmlMetrics, Observation};
 pub use outcome::{Outcome, Requeue, RequeueKind};
 pub use patch::{DrainRequest, Patch, Route, Termination};
 pub use policy::{ExternalStopPolicy, OrphanPolicy, Policy, ScaleDownPolicy};
+pub use policy_json::PolicyError;
 pub use query::{Queries, Query, queries};
 pub use reason::{Detail, Reason, ReasonCode};
 pub use record::{Applied, Record, record};
@@ -90,5 +103,5 @@ pub use time::Timestamp;
 #[doc(inline)]
 pub use transition::{EdgeKind, InvalidTransition, Transition};
 pub use wire_enum::{ParseEnumError, Vocabulary};
-pub use worker::{Notes, NotesOnRecord, Worker};
+pub use worker::{Notes, NotesOnRecord, NotesReading, Worker};
 pub use worker_json::{UnreadableWorker, read_workers};

@@ -3,8 +3,10 @@
 //! Every part is a [`Lookup`], which keeps "there is none" and "the call failed" apart to the very end. A part that was
 //! not requested is [`Lookup::NotRequested`]; `queries` returns the parts that are still needed.
 
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
+use super::capabilities::Capabilities;
 use super::fleet::FleetView;
 use super::idle::IdleReport;
 use super::instance::{Image, Instance, first_live};
@@ -14,6 +16,7 @@ use super::session::Session;
 use super::status::Ec2State;
 use super::template::Template;
 use super::time::Timestamp;
+use super::trust::Place;
 use super::worker::Worker;
 
 /// Observed state of one worker, filled in by a driver's calls and read by [`decide`](super::decide).
@@ -71,35 +74,59 @@ use super::worker::Worker;
 /// assert_eq!(record.patch.status, Some(WorkerStatus::Starting));
 /// assert_eq!(record.patch.apply_to(&worker).start_initiated_at, Some(now));
 /// ```
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Observation {
     /// The instance that the record names.
+    #[serde(skip_serializing_if = "Lookup::is_not_requested")]
     pub instance: Lookup<Instance>,
     /// Every instance whose tags name this worker, including dead ones that EC2 still shows.
+    #[serde(skip_serializing_if = "Lookup::is_not_requested")]
     pub tagged: Lookup<Vec<Instance>>,
+    /// Facts about the place in which the instance was looked up, if EC2 showed none: see [`trust`](super::trust).
+    #[serde(skip_serializing_if = "Lookup::is_not_requested")]
+    pub place: Lookup<Place>,
     /// The worker's template.
+    #[serde(skip_serializing_if = "Lookup::is_not_requested")]
     pub template: Lookup<Template>,
     /// The AMIs that match the worker's pattern.
+    #[serde(skip_serializing_if = "Lookup::is_not_requested")]
     pub images: Lookup<Vec<Image>>,
     /// The sessions assigned to the worker.
+    #[serde(skip_serializing_if = "Lookup::is_not_requested")]
     pub sessions: Lookup<Vec<Session>>,
     /// Utilization from CloudWatch.
+    #[serde(skip_serializing_if = "Lookup::is_not_requested")]
     pub cloud_metrics: Lookup<CloudMetrics>,
     /// CML's system report.
+    #[serde(skip_serializing_if = "Lookup::is_not_requested")]
     pub cml: Lookup<CmlMetrics>,
     /// When the metrics loop last reported this worker's metrics; a reconcile need not repeat that.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics_reported_at: Option<Timestamp>,
     /// CML's registration status.
+    #[serde(skip_serializing_if = "Lookup::is_not_requested")]
     pub registration: Lookup<RegistrationStatus>,
     /// CML's telemetry events, read for an idle check that is due. While [`idle`](Self::idle) is not requested, the
     /// decision is to make that check.
+    #[serde(skip_serializing_if = "Lookup::is_not_requested")]
     pub telemetry: Lookup<Vec<Value>>,
     /// Report of the idle check made by an earlier decision of this reconcile.
+    #[serde(skip_serializing_if = "Lookup::is_not_requested")]
     pub idle: Lookup<IdleReport>,
     /// When the caller last had the worker checked for idleness, for a server that does not report it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_checked_at: Option<Timestamp>,
     /// The fleet, for scale-down.
+    #[serde(skip_serializing_if = "Lookup::is_not_requested")]
     pub fleet: Lookup<FleetView>,
+    /// Optional features of the control plane, as far as they are known.
+    #[serde(skip_serializing_if = "is_default")]
+    pub capabilities: Capabilities,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 impl Observation {
@@ -115,7 +142,8 @@ impl Observation {
 }
 
 /// Utilization of an instance, in percent; `None` where no agent reports it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct CloudMetrics {
     /// CPU utilization of the instance.
     pub cpu_utilization: Option<f64>,
@@ -126,14 +154,19 @@ pub struct CloudMetrics {
 }
 
 /// CML's report about its system.
-#[derive(Debug, Clone, Default, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct CmlMetrics {
     /// Labs on the system.
     pub labs_count: Option<u64>,
     /// Nodes on the system.
     pub nodes_count: Option<u64>,
     /// CML's version, such as `2.9.1+build.7`.
-    pub version: Option<String>,
+    pub cml_version: Option<String>,
     /// Whether CML can start nodes.
     pub ready: Option<bool>,
+    /// Capacity and use of the system: `all_cpu_count`, `all_memory_total`, `all_disk_used` and so on, and `computes`.
+    pub system_info: Option<Map<String, Value>>,
+    /// CML's own verdict on its health.
+    pub system_health: Option<Map<String, Value>>,
 }

@@ -6,7 +6,8 @@
 //!
 //! # Guarantees
 //! A failed call terminates no record, nor does a partial scan, a young launch, or a protected instance. A scan
-//! that shows nothing where records exist freezes the region: wrong credentials look the same.
+//! that shows none of the region's recorded instances freezes the region unless the account is proved in another way
+//! ([`trust`](super::trust)): wrong credentials look the same.
 
 use std::collections::HashMap;
 
@@ -22,6 +23,7 @@ use super::policy::Policy;
 use super::status::{Ec2State, WorkerStatus};
 use super::time::{self, Timestamp};
 use super::transition::{EdgeKind, Transition};
+use super::trust::{Doubt, Place, prove_absence};
 use super::wire_enum::vocabulary;
 use super::worker::Worker;
 
@@ -29,16 +31,6 @@ use super::worker::Worker;
 pub const TERMINATED_BY: &str = "discovery-gc";
 /// The reason of a termination by garbage collection.
 pub const TERMINATED_REASON: &str = "EC2 instance not found during discovery";
-
-/// Whether the region's configured subnet is visible with the credentials of the scan: the proof that an empty response
-/// comes from the right account.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SubnetVisibility {
-    /// The subnet is visible.
-    Visible,
-    /// It is not visible, or the call failed.
-    NotVisible,
-}
 
 /// Verdict of garbage collection on one record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -58,13 +50,13 @@ vocabulary! {
         Orphan = "orphan",
         /// The instance exists; the scan did not match it.
         Alive = "alive",
-        /// EC2 gave no response: nothing is concluded.
+        /// EC2 gave no response, or the worker's region is not known: nothing is concluded.
         Unknown = "unknown",
         /// The launch is young and EC2 may not show it yet.
         Young = "young",
         /// The instance carries the protection tag.
         Protected = "protected",
-        /// The region is frozen: nothing is marked.
+        /// Nothing proves the account that reported the absence: nothing is marked.
         Frozen = "frozen",
         /// Gone, but the limit of this run is reached; the next run continues.
         Deferred = "deferred",
@@ -77,10 +69,12 @@ impl Conclusion {
         match self {
             Self::Orphan => "EC2 reports that the instance does not exist",
             Self::Alive => "EC2 describes the instance; the filters of the scan exclude it",
-            Self::Unknown => "the call to EC2 failed, so nothing is concluded",
+            Self::Unknown => "the call to EC2 failed or the region of the worker is not known, so nothing is concluded",
             Self::Young => "the launch is recent or its time is unknown, so EC2 may not return the instance yet",
             Self::Protected => "the instance has the tag lcm:protect",
-            Self::Frozen => "the region is frozen: its scan is empty, as with wrong credentials",
+            Self::Frozen => {
+                "the region is frozen: nothing proves that the credentials belong to the account of its records"
+            }
             Self::Deferred => "the instance is gone, but this run has reached its limit; the next run continues",
         }
     }
@@ -94,7 +88,7 @@ pub struct OrphanReport {
     pub verdicts: Vec<Verdict>,
     /// The patches to write, one for each orphan. `orphans_terminated_count` rises by one for each that is written.
     pub patches: Vec<Patch>,
-    /// The events to publish: one for each orphan after its write, or one for a frozen region.
+    /// The events to publish: one for each orphan after its write.
     pub events: Vec<Event>,
 }
 
@@ -110,13 +104,34 @@ pub fn candidates<'a>(scan: &Scan, workers: &'a [Worker], policy: &Policy) -> Ve
     }
 }
 
+/// Whether the scan or a direct describe shows a recorded instance of the region, in any state: the proof that the
+/// absence of the others was reported by the right account.
+pub fn shows_a_record(
+    scan: &Scan,
+    workers: &[Worker],
+    verified: &HashMap<InstanceId, Lookup<Instance>>,
+    policy: &Policy,
+) -> bool {
+    let shown = index(&scan.instances);
+    let is_shown = |id: &InstanceId| shown.contains_key(id) || verified.get(id).is_some_and(|id| id.found().is_some());
+    let here = |worker: &&Worker| policy.regions.region_of(worker) == Some(scan.region.as_str());
+    workers.iter().filter(here).filter_map(|worker| worker.ec2_instance_id.as_ref()).any(is_shown)
+}
+
+/// Whether garbage collection considers any record of the region.
+pub fn considers_records(scan: &Scan, workers: &[Worker], policy: &Policy) -> bool {
+    considered(scan, workers, policy).next().is_some()
+}
+
 /// Evaluates a region. `verified` holds the direct describes of the candidates; a candidate without one is unknown.
+/// `place` holds the facts about the place that was scanned, besides the instances that the scan and the describes show.
 ///
 /// ```
 /// use std::collections::HashMap;
 /// use lcm_sdk::lifecycle::Lookup;
 /// use lcm_sdk::lifecycle::discovery::{Completeness, Scan};
-/// use lcm_sdk::lifecycle::orphans::{Conclusion, SubnetVisibility, evaluate};
+/// use lcm_sdk::lifecycle::orphans::{Conclusion, evaluate};
+/// use lcm_sdk::lifecycle::trust::{Caller, Place};
 /// use lcm_sdk::{Ec2State, Instance, Policy, Worker, WorkerStatus};
 ///
 /// let now = "2026-02-06T08:00:00Z".parse().unwrap();
@@ -126,11 +141,16 @@ pub fn candidates<'a>(scan: &Scan, workers: &'a [Worker], policy: &Policy) -> Ve
 /// worker.created_at = "2026-02-05T08:00:00Z".parse().ok();
 /// let scan = Scan {
 ///     region: "us-east-1".into(),
-///     instances: vec![Instance::new("i-other", Ec2State::Running)],
+///     instances: vec![Instance::new("i-foreign", Ec2State::Running)],
 ///     completeness: Completeness::Complete,
 /// };
 /// let verified = HashMap::from([("i-gone".into(), Lookup::Absent)]);
-/// let report = evaluate(&scan, &[worker], &verified, SubnetVisibility::Visible, &Policy::default(), now);
+/// let place = Place::new(Caller::new("123456789012"));
+/// let report = evaluate(&scan, &[worker.clone()], &verified, &place, &Policy::default(), now);
+/// assert_eq!(report.verdicts[0].conclusion, Conclusion::Frozen);
+///
+/// let place = place.with_subnet_owner("123456789012");
+/// let report = evaluate(&scan, &[worker], &verified, &place, &Policy::default(), now);
 /// assert_eq!(report.verdicts[0].conclusion, Conclusion::Orphan);
 /// assert_eq!(report.patches[0].status, Some(WorkerStatus::Terminated));
 /// ```
@@ -138,46 +158,36 @@ pub fn evaluate(
     scan: &Scan,
     workers: &[Worker],
     verified: &HashMap<InstanceId, Lookup<Instance>>,
-    subnet: SubnetVisibility,
+    place: &Place,
     policy: &Policy,
     now: Timestamp,
 ) -> OrphanReport {
     if scan.completeness != Completeness::Complete {
         return OrphanReport::default();
     }
+    let seen = shows_a_record(scan, workers, verified, policy).then(|| place.clone().with_sighting(now));
+    let place = seen.as_ref().unwrap_or(place);
     let shown = index(&scan.instances);
-    let considered: Vec<_> = considered(scan, workers, policy).collect();
-    let mut verdicts: Vec<_> = considered
-        .iter()
-        .filter_map(|&(worker, id)| {
+    let mut verdicts: Vec<_> = considered(scan, workers, policy)
+        .filter_map(|(worker, id)| {
             let conclusion = match shown.get(id) {
                 Some(instance) if instance.state == Ec2State::Terminated => gone(instance),
                 Some(_) => return None,
-                None => verdict(worker, verified.get(id), policy, now),
+                None => verdict(worker, verified.get(id), place, policy, now),
             };
             Some((worker, conclusion))
         })
         .collect();
 
-    let seen_terminated =
-        verified.values().any(|lookup| lookup.found().is_some_and(|i| i.state == Ec2State::Terminated));
-    let suspicious = scan.instances.is_empty()
-        && considered.len() >= policy.orphans.freeze_from_records
-        && !seen_terminated
-        && subnet == SubnetVisibility::NotVisible;
     let allowed = policy.orphans.max_terminations_per_pass.unwrap_or(usize::MAX);
     let orphans = verdicts.iter_mut().filter(|(_, conclusion)| *conclusion == Conclusion::Orphan);
-    for (number, (_, conclusion)) in orphans.enumerate() {
-        if suspicious {
-            *conclusion = Conclusion::Frozen;
-        } else if number >= allowed {
-            *conclusion = Conclusion::Deferred;
-        }
+    for (_, conclusion) in orphans.skip(allowed) {
+        *conclusion = Conclusion::Deferred;
     }
-    conclude(scan, verdicts, now)
+    conclude(verdicts, now)
 }
 
-fn conclude(scan: &Scan, verdicts: Vec<(&Worker, Conclusion)>, now: Timestamp) -> OrphanReport {
+fn conclude(verdicts: Vec<(&Worker, Conclusion)>, now: Timestamp) -> OrphanReport {
     let mut report = OrphanReport::default();
     for (worker, conclusion) in verdicts {
         let Some(ec2_instance_id) = worker.ec2_instance_id.clone() else { continue };
@@ -186,10 +196,6 @@ fn conclude(scan: &Scan, verdicts: Vec<(&Worker, Conclusion)>, now: Timestamp) -
             report.events.push(Event::OrphanTerminated { instance: ec2_instance_id.clone() });
         }
         report.verdicts.push(Verdict { worker_id: worker.id.clone(), ec2_instance_id, conclusion });
-    }
-    let records = report.verdicts.iter().filter(|verdict| verdict.conclusion == Conclusion::Frozen).count();
-    if records > 0 {
-        report.events.push(Event::OrphansFrozen { region: scan.region.clone(), records });
     }
     report
 }
@@ -221,13 +227,25 @@ fn considered<'a>(
     })
 }
 
-fn verdict(worker: &Worker, verified: Option<&Lookup<Instance>>, policy: &Policy, now: Timestamp) -> Conclusion {
+fn verdict(
+    worker: &Worker,
+    verified: Option<&Lookup<Instance>>,
+    place: &Place,
+    policy: &Policy,
+    now: Timestamp,
+) -> Conclusion {
     match verified {
         None | Some(Lookup::NotRequested | Lookup::Unknown(_)) => Conclusion::Unknown,
         Some(Lookup::Found(instance)) if instance.state == Ec2State::Terminated => gone(instance),
         Some(Lookup::Found(_)) => Conclusion::Alive,
         Some(Lookup::Absent) => match worker.launch_time() {
-            Some(launched) if time::age(launched, now) >= policy.consistency_window => Conclusion::Orphan,
+            Some(launched) if time::age(launched, now) >= policy.consistency_window => {
+                match prove_absence(worker, place, policy.aws_account_id.as_deref(), now) {
+                    Ok(()) => Conclusion::Orphan,
+                    Err(Doubt::RegionUnknown) => Conclusion::Unknown,
+                    Err(Doubt::OtherAccount { .. } | Doubt::NotProved { .. }) => Conclusion::Frozen,
+                }
+            }
             Some(_) | None => Conclusion::Young,
         },
     }

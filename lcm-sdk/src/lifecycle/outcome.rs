@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::wire_enum::vocabulary;
 
@@ -12,7 +12,7 @@ vocabulary! {
     Outcome, "outcome" {
         /// The worker is in the status it should be in, or moved on. Resets the backoff.
         Success = "success",
-        /// In progress and nothing is wrong: reconcile again, without backoff.
+        /// In progress and nothing is wrong: reconcile again, without backoff. Keeps the number of retries.
         Requeue = "requeue",
         /// A problem: reconcile again after the backoff.
         Retry = "retry",
@@ -26,7 +26,7 @@ vocabulary! {
     RequeueKind, "kind of requeue" {
         /// At once: the next step is known.
         Now = "now",
-        /// After the delay in `after`, or at the next cycle if that is earlier.
+        /// After the delay in `after`, or when the record changes.
         After = "after",
         /// At the next cycle.
         NextCycle = "next_cycle",
@@ -38,12 +38,12 @@ vocabulary! {
 }
 
 /// When to reconcile the worker again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Requeue {
-    /// At once: the next step is known.
+    /// At once: the next step is known. Counts as a retry if the reconcile before ended with the same status and reason.
     Now,
-    /// After this delay, or at the next cycle if that is earlier.
+    /// After this delay, or when the record changes.
     After(Duration),
     /// At the next cycle.
     NextCycle,

@@ -59,9 +59,10 @@ impl DrainRequest {
             | Event::SessionRetried { .. }
             | Event::SessionGivenUp { .. }
             | Event::OrphanTerminated { .. }
-            | Event::OrphansFrozen { .. }
+            | Event::RegionNotTrusted { .. }
             | Event::Resurrected { .. }
             | Event::DuplicateInstance { .. }
+            | Event::ForeignInstance { .. }
             | Event::License { .. } => return None,
         };
         Some(Self { reason: reason.clone(), requested_by: requested_by.clone() })
@@ -127,15 +128,22 @@ impl Patch {
             ec2_instance_id,
             aws_region,
             addresses,
+            image,
             desired_status,
             start_initiated_at,
             drain_started_at,
+            drain_timeout_seconds,
+            drain_tries,
             scaled_down_at,
             launched_at,
             launch_generation,
             launch_plan,
             license_attempt,
+            license_wait,
+            ec2_account_id,
+            ec2_region,
             license_report,
+            license_error: _,
         } = &self.changes;
         if let Some(status) = self.status {
             worker.status = status;
@@ -148,18 +156,61 @@ impl Patch {
             worker.private_ip.clone_from(&addresses.private_ip);
             worker.ip_address = addresses.public_ip.clone().or_else(|| addresses.private_ip.clone());
         }
+        if let Some(image) = image {
+            let fields = [
+                ("ami_id", Some(&image.id)),
+                ("ami_description", image.description.as_ref()),
+                ("ami_creation_date", image.creation_date.as_ref()),
+            ];
+            let known =
+                fields.into_iter().filter_map(|(field, value)| Some((field.to_owned(), value?.as_str().into())));
+            worker.extra.extend(known);
+            worker.ami_name = image.name.clone().or(worker.ami_name);
+        }
         worker.desired_status = desired_status.or(worker.desired_status);
         worker.start_initiated_at = start_initiated_at.or(worker.start_initiated_at);
         drain_started_at.apply(&mut worker.notes.drain_started_at);
+        drain_timeout_seconds.apply(&mut worker.notes.drain_timeout_seconds);
+        worker.notes.drain_tries = drain_tries.unwrap_or(worker.notes.drain_tries);
         worker.notes.scaled_down_at = scaled_down_at.or(worker.notes.scaled_down_at);
         worker.notes.launched_at = launched_at.or(worker.notes.launched_at);
         worker.notes.launch_generation = launch_generation.unwrap_or(worker.notes.launch_generation);
         launch_plan.apply(&mut worker.notes.launch_plan);
         worker.notes.license_attempt = license_attempt.clone().or(worker.notes.license_attempt);
+        worker.notes.license_wait = license_wait.clone().or(worker.notes.license_wait);
+        worker.notes.ec2_account_id = ec2_account_id.clone().or(worker.notes.ec2_account_id);
+        worker.notes.ec2_region = ec2_region.clone().or(worker.notes.ec2_region);
         if let Some(report) = license_report {
             worker.license_reported(*report);
         }
         worker
+    }
+}
+
+impl Patch {
+    /// The fields that this patch changed from `before`, and that a later read shows as they were: the control plane did
+    /// not keep them. License reports are not compared.
+    pub fn unkept(&self, before: &Worker, after: &Worker) -> Vec<&'static str> {
+        let written = self.apply_to(before);
+        let mut unkept = Vec::new();
+        macro_rules! compare {
+            ($($name:literal: $($field:ident).+),+ $(,)?) => {
+                $( if written.$($field).+ != before.$($field).+ && after.$($field).+ == before.$($field).+ {
+                    unkept.push($name);
+                } )+
+            };
+        }
+        compare! {
+            "status": status, "desired_status": desired_status, "ec2_instance_id": ec2_instance_id,
+            "aws_region": aws_region, "public_ip": public_ip, "private_ip": private_ip,
+            "start_initiated_at": start_initiated_at, "drain_started_at": notes.drain_started_at,
+            "drain_timeout_seconds": notes.drain_timeout_seconds, "drain_tries": notes.drain_tries,
+            "scaled_down_at": notes.scaled_down_at, "launched_at": notes.launched_at,
+            "launch_generation": notes.launch_generation, "launch_plan": notes.launch_plan,
+            "license_attempt": notes.license_attempt, "license_wait": notes.license_wait,
+            "ec2_account_id": notes.ec2_account_id, "ec2_region": notes.ec2_region,
+        }
+        unkept
     }
 }
 

@@ -37,12 +37,18 @@ pub struct Policy {
     pub resurrect_terminated: bool,
     /// How often a failed session is retried on a draining worker.
     pub max_session_retries: u32,
+    /// Minimum time between the end of placement on a worker and the last listing of its sessions before it is stopped.
+    pub drain_settle: Duration,
+    /// How often a session may keep a worker from stopping after the deadline of its drain.
+    pub max_drain_tries: u32,
     /// Maximum age of reported metrics before a reconcile collects them again.
     pub metrics_interval: Duration,
     /// Minimum time between two idle checks of one worker.
     pub idle_detection_interval: Duration,
     /// Delay before CML's registration status is read again.
     pub license_poll_interval: Duration,
+    /// How long CML may take to finish a registration before it is reported as failed.
+    pub license_timeout: Duration,
     /// Rules for taking idle workers out of service.
     pub scale_down: ScaleDownPolicy,
     /// Limits of garbage collection.
@@ -51,6 +57,8 @@ pub struct Policy {
     pub backoff: Backoff,
     /// Configuration of the regions workers are launched in.
     pub regions: RegionConfigs,
+    /// Id of the account that the workers' instances are in: an absence reported by this account is believed.
+    pub aws_account_id: Option<String>,
 }
 
 impl Default for Policy {
@@ -61,13 +69,17 @@ impl Default for Policy {
             external_stop_policy: ExternalStopPolicy::Restart,
             resurrect_terminated: true,
             max_session_retries: 3,
+            drain_settle: Duration::from_secs(10),
+            max_drain_tries: 3,
             metrics_interval: Duration::from_secs(60),
             idle_detection_interval: Duration::from_secs(300),
             license_poll_interval: Duration::from_secs(5),
+            license_timeout: Duration::from_secs(900),
             scale_down: ScaleDownPolicy::default(),
             orphans: OrphanPolicy::default(),
             backoff: Backoff::default(),
             regions: RegionConfigs::default(),
+            aws_account_id: None,
         }
     }
 }
@@ -125,31 +137,17 @@ impl ScaleDownPolicy {
 }
 
 /// Limits of garbage collection.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OrphanPolicy {
-    /// Number of records from which on an empty scan freezes the region.
-    pub freeze_from_records: usize,
     /// Maximum number of records marked terminated in one run.
     pub max_terminations_per_pass: Option<usize>,
 }
 
-impl Default for OrphanPolicy {
-    fn default() -> Self {
-        Self { freeze_from_records: 3, max_terminations_per_pass: None }
-    }
-}
-
 impl OrphanPolicy {
-    /// Sets the number of records from which on an empty scan freezes the region.
-    #[must_use]
-    pub fn with_freeze_from_records(self, freeze_from_records: usize) -> Self {
-        Self { freeze_from_records, ..self }
-    }
-
     /// Limits the number of records marked terminated in one run.
     #[must_use]
     pub fn with_max_terminations_per_pass(self, max: usize) -> Self {
-        Self { max_terminations_per_pass: Some(max), ..self }
+        Self { max_terminations_per_pass: Some(max) }
     }
 }

@@ -5,13 +5,18 @@
 
 use std::fmt;
 
+use super::context::{HandlerContext, Located};
+use super::drain;
+use super::handlers::decide;
 use super::idle;
 use super::instance::first_live;
-use super::license::LicenseOperation;
+use super::launch::{instance_type, unconfigured_region, wants_launch};
 use super::lookup::Lookup;
 use super::observation::Observation;
+use super::open_sessions;
 use super::policy::{Policy, ScaleDownPolicy};
 use super::scale_down;
+use super::session::count_active;
 use super::status::{DesiredStatus, Ec2State, WorkerStatus};
 use super::time::{self, Timestamp};
 use super::wire_enum::vocabulary;
@@ -24,6 +29,8 @@ vocabulary! {
         Instance = "instance",
         /// All instances whose tags name the worker, in its own region.
         Tagged = "tagged",
+        /// Facts about the place in which the instance was looked up and not found.
+        Place = "place",
         /// The worker's template.
         Template = "template",
         /// The AMIs that match the worker's pattern.
@@ -38,8 +45,28 @@ vocabulary! {
         Registration = "registration",
         /// CML's telemetry events, for an idle check that is due.
         Telemetry = "telemetry",
+        /// The control plane's last verdict of idle detection, for a worker that a check must not pause.
+        Idle = "idle",
         /// The fleet's running count and last scale-down.
         Fleet = "fleet",
+    }
+}
+
+impl Query {
+    /// Whether it sends a password or token to the worker's address.
+    pub const fn sends_credentials(self) -> bool {
+        match self {
+            Self::Cml | Self::Registration | Self::Telemetry => true,
+            Self::Instance
+            | Self::Tagged
+            | Self::Place
+            | Self::Template
+            | Self::Images
+            | Self::Sessions
+            | Self::CloudMetrics
+            | Self::Idle
+            | Self::Fleet => false,
+        }
     }
 }
 
@@ -59,6 +86,11 @@ impl Queries {
 
     fn and_if(self, condition: bool, query: Query) -> Self {
         if condition { self.and(query) } else { self }
+    }
+
+    /// The union of two sets.
+    const fn join(self, other: Self) -> Self {
+        Self(self.0 | other.0)
     }
 
     /// Whether a query is in the set.
@@ -99,56 +131,104 @@ impl fmt::Debug for Queries {
 /// assert!(queries(&worker, &seen, &policy, now).is_empty());
 /// ```
 pub fn queries(worker: &Worker, seen: &Observation, policy: &Policy, now: Timestamp) -> Queries {
+    let due = by_status(worker, seen, policy, now);
+    // Its sessions end before the worker is terminated.
+    let ends = || is_gone(worker, seen) && decide(worker, seen, policy, now).terminates();
+    if due.is_empty() && seen.sessions.is_not_requested() && ends() { due.and(Query::Sessions) } else { due }
+}
+
+#[cfg(feature = "runtime")]
+/// The AMI to describe before the decision, once no query is left: its details belong to the instance.
+pub(crate) fn lacking_image<'a>(
+    worker: &'a Worker,
+    seen: &'a Observation,
+    policy: &'a Policy,
+    now: Timestamp,
+) -> Option<&'a str> {
+    HandlerContext { worker, observation: seen, policy, now }.lacking_image()
+}
+
+/// Whether EC2 may have shown that there is no instance. A quick check: only a decision is conclusive.
+fn is_gone(worker: &Worker, seen: &Observation) -> bool {
+    let found = if worker.ec2_instance_id.is_some() {
+        !seen.instance.is_not_requested()
+    } else {
+        !seen.tagged.is_not_requested()
+    };
+    found && seen.instance_of(worker).is_none_or(|instance| instance.state == Ec2State::Terminated)
+}
+
+fn by_status(worker: &Worker, seen: &Observation, policy: &Policy, now: Timestamp) -> Queries {
     match worker.status {
-        WorkerStatus::Pending => for_pending(worker, seen, policy),
+        WorkerStatus::Pending => for_pending(worker, seen, policy, now),
         WorkerStatus::Running => for_running(worker, seen, policy, now),
-        WorkerStatus::Draining => for_draining(worker, seen),
-        WorkerStatus::Stopping => for_stopping(worker, seen),
+        WorkerStatus::Draining => for_draining(worker, seen, policy, now),
+        WorkerStatus::Stopping => for_stopping(worker, seen, policy, now),
         WorkerStatus::Provisioning
         | WorkerStatus::Starting
         | WorkerStatus::Stopped
         | WorkerStatus::Terminating
-        | WorkerStatus::Unknown => locate(worker, seen),
+        | WorkerStatus::Unknown => locate(worker, seen, policy, now),
         WorkerStatus::Failed if worker.desired_status == Some(DesiredStatus::Terminated) => {
             match worker.ec2_instance_id {
                 Some(_) => Queries::NONE,
-                None => locate(worker, seen),
+                None => locate(worker, seen, policy, now),
             }
         }
-        WorkerStatus::Failed => Queries::NONE,
-        WorkerStatus::Terminated => Queries::NONE,
+        // An instance of a launch that failed the worker has no owner until the record names it.
+        WorkerStatus::Failed => Queries::NONE.and_if(
+            worker.ec2_instance_id.is_none()
+                && seen.tagged.is_not_requested()
+                && policy.regions.resolve(worker).is_ok(),
+            Query::Tagged,
+        ),
+        WorkerStatus::Terminated => Queries::NONE
+            .and_if(open_sessions::may_be_left_open(worker, now) && seen.sessions.is_not_requested(), Query::Sessions),
     }
 }
 
-/// Looks the instance up by id, or by tag if the record names none.
-fn locate(worker: &Worker, seen: &Observation) -> Queries {
-    if worker.ec2_instance_id.is_some() {
+/// Looks the instance up by id, or by tag if the record names none; then asks for proof if there is none.
+fn locate(worker: &Worker, seen: &Observation, policy: &Policy, now: Timestamp) -> Queries {
+    let ctx = HandlerContext { worker, observation: seen, policy, now };
+    let lookup = if worker.ec2_instance_id.is_some() {
         Queries::NONE.and_if(seen.instance.is_not_requested(), Query::Instance)
     } else {
         Queries::NONE.and_if(seen.tagged.is_not_requested(), Query::Tagged)
-    }
+    };
+    lookup.and_if(ctx.absence_awaits_proof(), Query::Place)
 }
 
-fn for_pending(worker: &Worker, seen: &Observation, policy: &Policy) -> Queries {
-    let first = locate(worker, seen);
-    if !first.is_empty() || worker.ec2_instance_id.is_some() {
-        return first;
+fn for_pending(worker: &Worker, seen: &Observation, policy: &Policy, now: Timestamp) -> Queries {
+    let ctx = HandlerContext { worker, observation: seen, policy, now };
+    if worker.ec2_instance_id.is_some() {
+        let first = locate(worker, seen, policy, now);
+        if !first.is_empty() {
+            return first;
+        }
+        // Only an instance that ended is followed by a launch.
+        match ctx.locate() {
+            Ok(Located::Gone(_) | Located::Nowhere) => {}
+            Ok(Located::Here(_)) | Err(_) => return Queries::NONE,
+        }
     }
-    let launching = match worker.desired_status {
-        None | Some(DesiredStatus::Running) => true,
-        Some(DesiredStatus::Stopped | DesiredStatus::Terminated) => false,
-    };
+    if seen.tagged.is_not_requested() {
+        return Queries::NONE.and_if(unconfigured_region(worker, policy).is_none(), Query::Tagged);
+    }
+    if ctx.absence_awaits_proof() {
+        return Queries::NONE.and(Query::Place);
+    }
     let none_launched = match &seen.tagged {
         Lookup::Found(instances) => first_live(instances).is_none(),
         Lookup::Absent => true,
         Lookup::NotRequested | Lookup::Unknown(_) => false,
     };
-    if !launching || !none_launched || worker.notes.launch_plan.is_some() || worker.template_name.is_none() {
+    if !wants_launch(worker) || !none_launched || worker.notes.launch_plan.is_some() || worker.template_name.is_none() {
         return Queries::NONE;
     }
     let template = Queries::NONE.and_if(seen.template.is_not_requested(), Query::Template);
-    let region_is_known = policy.regions.resolve(worker).is_ok();
-    template.and_if(seen.template.found().is_some() && region_is_known && seen.images.is_not_requested(), Query::Images)
+    let is_complete = policy.regions.resolve(worker).is_ok()
+        && seen.template.found().is_some_and(|template| instance_type(worker, template).is_some());
+    template.and_if(is_complete && seen.images.is_not_requested(), Query::Images)
 }
 
 fn for_running(worker: &Worker, seen: &Observation, policy: &Policy, now: Timestamp) -> Queries {
@@ -156,7 +236,7 @@ fn for_running(worker: &Worker, seen: &Observation, policy: &Policy, now: Timest
         Some(DesiredStatus::Stopped | DesiredStatus::Terminated) => return Queries::NONE,
         None | Some(DesiredStatus::Running) => {}
     }
-    let first = locate(worker, seen);
+    let first = locate(worker, seen, policy, now);
     if !first.is_empty() {
         return first;
     }
@@ -164,30 +244,36 @@ fn for_running(worker: &Worker, seen: &Observation, policy: &Policy, now: Timest
         return Queries::NONE;
     };
     let has_address = instance.address().is_some();
-    let fresh = seen.metrics_reported_at.is_some_and(|at| time::age(at, now) < policy.metrics_interval);
-    let license_is_due = match worker.license.pending_operation {
-        Some(LicenseOperation::Register | LicenseOperation::Deregister) => has_address,
-        None => false,
-    };
+    let fresh = seen.metrics_reported_at.is_some_and(|at| time::is_recent(at, now, policy.metrics_interval));
+    let license_is_due = has_address && worker.license.needs_cml();
     let together = Queries::NONE
         .and_if(!fresh && seen.cloud_metrics.is_not_requested(), Query::CloudMetrics)
         .and_if(!fresh && has_address && seen.cml.is_not_requested(), Query::Cml)
         .and_if(license_is_due && seen.registration.is_not_requested(), Query::Registration)
-        .and_if(
-            seen.idle.is_not_requested()
-                && seen.telemetry.is_not_requested()
-                && idle::check_is_due(worker, seen.idle_checked_at, policy.idle_detection_interval, now),
-            Query::Telemetry,
-        );
+        .join(for_idle_check(worker, seen, policy, now));
     if together.is_empty() { for_scale_down(seen, &policy.scale_down, now) } else { together }
+}
+
+/// The sessions before the telemetry: a check could pause a worker under its active sessions. For such a worker the last
+/// verdict is read instead, and for every worker if scale-down is on, which could not act on a paused one.
+fn for_idle_check(worker: &Worker, seen: &Observation, policy: &Policy, now: Timestamp) -> Queries {
+    let is_due = seen.idle.is_not_requested()
+        && idle::check_is_due(worker, seen.idle_checked_at, policy.idle_detection_interval, now);
+    match &seen.sessions {
+        Lookup::NotRequested => Queries::NONE.and_if(is_due, Query::Sessions),
+        Lookup::Found(sessions) => Queries::NONE
+            .and_if(is_due && seen.telemetry.is_not_requested(), Query::Telemetry)
+            .and_if(is_due && (policy.scale_down.enabled || count_active(sessions) > 0), Query::Idle),
+        Lookup::Absent | Lookup::Unknown(_) => Queries::NONE,
+    }
 }
 
 /// The fleet before the sessions, and neither for a worker in use.
 fn for_scale_down(seen: &Observation, policy: &ScaleDownPolicy, now: Timestamp) -> Queries {
-    let candidate = seen
-        .idle
-        .found()
-        .is_some_and(|report| policy.enabled && report.is_conclusive() && scale_down::worker_guards(report).is_none());
+    let candidate =
+        seen.idle.found().map(|report| idle::corrected(report, &seen.sessions, &seen.telemetry, now)).is_some_and(
+            |report| policy.enabled && report.is_conclusive() && scale_down::worker_guards(&report).is_none(),
+        );
     match &seen.fleet {
         Lookup::NotRequested if candidate => Queries::NONE.and(Query::Fleet),
         Lookup::Found(fleet)
@@ -201,23 +287,25 @@ fn for_scale_down(seen: &Observation, policy: &ScaleDownPolicy, now: Timestamp) 
     }
 }
 
-fn for_draining(worker: &Worker, seen: &Observation) -> Queries {
-    let first = locate(worker, seen);
+fn for_draining(worker: &Worker, seen: &Observation, policy: &Policy, now: Timestamp) -> Queries {
+    let first = locate(worker, seen, policy, now);
     let Some(instance) = seen.instance_of(worker).filter(|_| first.is_empty()) else { return first };
     let sessions = Queries::NONE.and_if(seen.sessions.is_not_requested(), Query::Sessions);
     match instance.state {
+        Ec2State::Running if drain::is_wanted_again(worker) => Queries::NONE,
         Ec2State::Running => {
             sessions.and_if(worker.template_name.is_some() && seen.template.is_not_requested(), Query::Template)
         }
-        // Stopped under its sessions: failed ones cannot be retried any more.
+        // Stopped under its sessions: failed ones cannot be retried any more, and waiting ones are handed back.
         Ec2State::Stopping | Ec2State::Stopped => sessions,
         Ec2State::Pending | Ec2State::ShuttingDown | Ec2State::Terminated | Ec2State::Other => Queries::NONE,
     }
 }
 
-fn for_stopping(worker: &Worker, seen: &Observation) -> Queries {
-    let first = locate(worker, seen);
-    if !first.is_empty() || !scale_down::stop_spares_sessions(worker) {
+fn for_stopping(worker: &Worker, seen: &Observation, policy: &Policy, now: Timestamp) -> Queries {
+    let first = locate(worker, seen, policy, now);
+    let settles = drain::until_settled(worker, policy, now).is_some();
+    if !first.is_empty() || !scale_down::stop_spares_sessions(worker) || settles {
         return first;
     }
     let is_up = seen.instance_of(worker).is_some_and(|instance| instance.state == Ec2State::Running);

@@ -33,7 +33,10 @@ reasons! {
     NotObserved = "not_observed", "What this decision needs has not been looked at yet.";
     Ec2Unknown = "ec2_unknown", "EC2 gave no usable answer, so nothing is concluded.";
     NotVisibleYet = "not_visible_yet", "EC2 does not show the instance, but the launch is so young that it may only be late.";
+    NoInstanceNamed = "no_instance_named", "The record names no instance and no live one carries the worker's tag, so nothing is concluded.";
     LaunchTimeUnknown = "launch_time_unknown", "EC2 does not show the instance and nothing tells how old the launch is, so nothing is concluded.";
+    RegionNotTrusted = "region_not_trusted", "EC2 does not show the instance, but nothing proves that this is its account: nothing is concluded.";
+    RegionUnknown = "region_unknown", "EC2 does not show the instance, and nothing tells its region: nothing is concluded.";
     UnexpectedEc2State = "unexpected_ec2_state", "EC2 shows a state that this step does not expect; waiting for it to settle.";
     // Launching
     Launch = "launch", "The worker has no instance: launching one.";
@@ -46,8 +49,9 @@ reasons! {
     InstanceRecorded = "instance_recorded", "The record names an instance already: observing it instead of launching.";
     TemplateMissing = "template_missing", "The worker's template does not exist.";
     TemplateUnknown = "template_unknown", "The worker's template could not be read.";
+    InstanceTypeMissing = "instance_type_missing", "Neither the template nor the worker names an instance type.";
     RegionNotConfigured = "region_not_configured", "There is no complete configuration for the worker's region.";
-    NoImage = "no_image", "No AMI matches the template's pattern.";
+    NoImage = "no_image", "No AMI of an accepted owner matches the template's pattern.";
     ImagesUnknown = "images_unknown", "The AMIs could not be listed.";
     NotWanted = "not_wanted", "The worker is not wanted any more and has no instance.";
     HeldBack = "held_back", "The desired status is stopped and there is no instance: nothing is launched.";
@@ -69,10 +73,13 @@ reasons! {
     ExternalStop = "external_stop", "The instance was stopped from outside; the policy is to respect that.";
     Gone = "gone", "The instance is gone.";
     IdleCheckDue = "idle_check_due", "An idle check is due: the control plane judges the telemetry.";
-    LicenseSubmitted = "license_submitted", "Handing the licence operation to CML.";
-    LicenseInProgress = "license_in_progress", "CML is working on the licence.";
-    LicenseFinished = "license_finished", "CML has finished the licence operation.";
-    LicenseDelayed = "license_delayed", "The licence operation could not go on; the intent stays.";
+    AutoPaused = "auto_paused", "The control plane paused the worker because it was idle.";
+    LicenseSubmitted = "license_submitted", "Handing the license operation to CML.";
+    LicenseInProgress = "license_in_progress", "CML is working on the license.";
+    LicenseFinished = "license_finished", "CML has finished the license operation.";
+    LicenseDelayed = "license_delayed", "The license operation could not go on; the intent stays.";
+    LicenseTokenMissing = "license_token_missing", "There is no token to register.";
+    LicenseTimedOut = "license_timed_out", "CML did not finish the registration in time.";
     ScaleDownDrain = "scale_down_drain", "The worker is idle and its sessions are few: draining it.";
     ScaleDownStop = "scale_down_stop", "The worker is idle and has no session: stopping it.";
     // Draining
@@ -80,6 +87,7 @@ reasons! {
     DrainCancelled = "drain_cancelled", "The drain was called off: back in service.";
     DrainWaiting = "drain_waiting", "Sessions are still active: waiting for them.";
     DrainSettling = "drain_settling", "The last sessions are being handed back, retried or given up.";
+    SettleTime = "settle_time", "No session is left; they are listed once more when no late assignment can be under way.";
     Drained = "drained", "No session is left.";
     DrainTimeout = "drain_timeout", "The drain's deadline has passed: ending what remains.";
     SessionsUnknown = "sessions_unknown", "The sessions could not be listed, so the worker is not stopped.";
@@ -99,6 +107,7 @@ reasons! {
     // Parked
     NeedsOperator = "needs_operator", "The worker failed; an operator resets it to pending or asks for termination.";
     Terminated = "terminated", "The worker is terminated.";
+    SessionsLeftOpen = "sessions_left_open", "The worker is terminated and sessions of it were left open: ending them.";
     Resurrected = "resurrected", "The record says terminated, but the instance is alive: recording what EC2 says.";
     StillUnknown = "still_unknown", "EC2 still shows a state that has no name here.";
     Reidentified = "reidentified", "EC2 shows a state we know again.";

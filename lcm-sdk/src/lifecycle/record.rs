@@ -10,6 +10,7 @@ use super::failure::{CallFailure, FailureKind};
 use super::idle::IdleReport;
 use super::license::{AttemptNote, LicenseReport, Submission};
 use super::lookup::Lookup;
+use super::open_sessions;
 use super::outcome::{Outcome, Requeue};
 use super::patch::{DrainRequest, Patch, Termination};
 use super::reason::{Detail, Reason, ReasonCode};
@@ -118,10 +119,18 @@ pub fn record(worker: &Worker, applied: &Applied) -> Record {
     for (effect, result) in pairs() {
         follow_up(&mut record, effect, result);
     }
+    let ended = pairs().all(|(effect, result)| !effect.ends_session() || result.is_success());
+    if record.patch.status == Some(WorkerStatus::Terminated) && !ended {
+        record.requeue = Requeue::After(open_sessions::RETRY_DELAY);
+    }
     if may_have_registered(worker, decision, pairs()) {
         record.patch.changes.license_report = Some(LicenseReport::StartRegistration);
     }
     if let Some(report) = record.patch.changes.license_report {
+        let is_noted = worker.notes.license_wait.as_ref().is_some_and(|note| !note.is_empty());
+        if report.is_final() && is_noted {
+            record.patch.changes.license_wait = Some(String::new());
+        }
         record.notices.push(Notice::Event(Event::License { report }));
         record.counts = match report {
             LicenseReport::CompleteRegistration => record.counts.and(Counter::LicenseRegistered),
@@ -194,8 +203,16 @@ fn held_up(worker: &Worker, applied: &Applied, effect: &Effect, result: &EffectR
     }
     // Fields that a drain changes, its start time above all, do not depend on any one session.
     let independent = !effect.stops_the_rest() && decision.transition.is_none();
-    let changes = decision.changes.as_deref().filter(|_| independent).cloned().unwrap_or_default();
+    let mut changes = decision.changes.as_deref().filter(|_| independent).cloned().unwrap_or_default();
+    if leaves_drain(worker, decision) {
+        changes.drain_tries = Some(worker.notes.drain_tries.saturating_add(1));
+    }
     stays(ReasonCode::EffectFailed, changes)
+}
+
+/// Whether the transition that was held up leads out of a drain. The tries are counted, and are limited.
+fn leaves_drain(worker: &Worker, decision: &Decision) -> bool {
+    worker.status == WorkerStatus::Draining && decision.transition.is_some()
 }
 
 enum Launch {
@@ -204,19 +221,20 @@ enum Launch {
 }
 
 fn after_failed_launch(worker: &Worker, plan: &LaunchPlan, if_refused: IfLaunchRefused, kind: FailureKind) -> Launch {
-    let replan = Changes { launch_plan: Change::Clear, ..Changes::default() };
     // This call launched nothing, so an instance can only stem from the call before: its age counts from there.
     let keep = Changes { launched_at: worker.notes.launched_at, ..Changes::default() };
+    let replan = Changes { launch_plan: Change::Clear, ..keep.clone() };
     match (kind, if_refused) {
-        (FailureKind::Refused, IfLaunchRefused::Fail) => Launch::Fails(replan),
+        (FailureKind::Refused | FailureKind::NotSupported, IfLaunchRefused::Fail) => Launch::Fails(replan),
         // The plan may be outdated: its AMI may be withdrawn, or the template may have changed until there is capacity.
-        (FailureKind::Refused, IfLaunchRefused::PlanAnew)
-        | (FailureKind::NoCapacity, IfLaunchRefused::PlanAnew | IfLaunchRefused::Fail) => {
+        (FailureKind::Refused | FailureKind::NotSupported, IfLaunchRefused::PlanAnew)
+        | (FailureKind::NoCapacity | FailureKind::RefusedForNow, IfLaunchRefused::PlanAnew | IfLaunchRefused::Fail) => {
             Launch::Stays(ReasonCode::LaunchDelayed, replan)
         }
-        (FailureKind::Refused | FailureKind::NoCapacity, IfLaunchRefused::KeepPlan) => {
-            Launch::Stays(ReasonCode::LaunchDelayed, keep)
-        }
+        (
+            FailureKind::Refused | FailureKind::NotSupported | FailureKind::NoCapacity | FailureKind::RefusedForNow,
+            IfLaunchRefused::KeepPlan,
+        ) => Launch::Stays(ReasonCode::LaunchDelayed, keep),
         (FailureKind::LaunchDied, _) => {
             let next = Some(plan.generation.saturating_add(1));
             Launch::Stays(ReasonCode::LaunchDied, Changes { launch_generation: next, ..replan })
@@ -235,25 +253,26 @@ fn after_failed_launch(worker: &Worker, plan: &LaunchPlan, if_refused: IfLaunchR
 fn follow_up(record: &mut Record, effect: &Effect, result: &EffectResult) {
     match effect {
         Effect::LaunchInstance { .. } => {
-            if let EffectResult::Launched(instance) = result {
-                record.patch.changes.ec2_instance_id = Change::Set(instance.clone());
+            if let EffectResult::Launched(launched) = result {
+                record.patch.changes.ec2_instance_id = Change::Set(launched.id.clone());
+                record.patch.changes.launched_at = Some(launched.requested_at);
                 record.counts = record.counts.and(Counter::Provisioned);
             }
         }
-        Effect::ReportMetrics { .. } if result.is_success() => {
+        Effect::ReportMetrics { cloud, cml } if result.is_success() && (cloud.is_some() || cml.is_some()) => {
             record.counts = record.counts.and(Counter::MetricsCollected);
         }
         Effect::RetrySession { session, attempt } if result.is_success() => {
             let event = Event::SessionRetried { session: session.clone(), attempt: *attempt };
             record.notices.push(Notice::Event(event));
         }
-        Effect::TerminateSession { session, reason } if result.is_success() => match reason {
+        Effect::TerminateSession { session, reason, .. } if result.is_success() => match reason {
             SessionEnd::MaxRetriesExceeded | SessionEnd::WorkerStoppedDuringRetry => {
                 let event = Event::SessionGivenUp { session: session.clone(), reason: *reason };
                 record.notices.push(Notice::Event(event));
             }
-            // Announced with all the others before it was ended.
-            SessionEnd::DrainTimeout => {}
+            // Announced with all the others before it was ended, or with its worker.
+            SessionEnd::DrainTimeout | SessionEnd::WorkerTerminated => {}
         },
         Effect::RecordLicenseAttempt { .. } => {
             if let EffectResult::Failed(failure) = result {
@@ -322,6 +341,7 @@ fn license_submitted(record: &mut Record, submission: Submission, result: &Effec
         }
     };
     record.patch.changes.license_report = Some(report);
+    record.patch.changes.license_error = result.failure().map(|_| reason.to_string());
     license_reason(record, Outcome::Success, Requeue::NextCycle, reason);
 }
 

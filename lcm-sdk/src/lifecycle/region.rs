@@ -128,11 +128,10 @@ impl RegionConfigs {
         self
     }
 
-    /// The region of a worker: its own, else that of the launch under way, else the default. Its instance is only
-    /// looked up there.
+    /// The region of a worker: the one it [names](Worker::known_region), else the default. Its instance is only looked up
+    /// there.
     pub fn region_of<'a>(&'a self, worker: &'a Worker) -> Option<&'a str> {
-        let planned = || worker.notes.launch_plan.as_deref().map(|plan| plan.region.as_str());
-        worker.aws_region.as_deref().or_else(planned).or(self.default_region.as_deref())
+        worker.known_region().or(self.default_region.as_deref())
     }
 
     /// The region and its complete configuration.

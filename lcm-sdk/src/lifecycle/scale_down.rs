@@ -6,7 +6,7 @@ use super::fleet::FleetView;
 use super::idle::IdleReport;
 use super::lookup::Lookup;
 use super::policy::ScaleDownPolicy;
-use super::session::{KnownSessionState, Session, SessionPhase, SessionState};
+use super::session::{KnownSessionState, Session, SessionPhase, SessionState, count_active};
 use super::status::DesiredStatus;
 use super::time::{self, Timestamp};
 use super::worker::Worker;
@@ -29,7 +29,7 @@ pub enum ScaleDownVerdict {
     SkippedUpcomingSession,
     /// It has no session and is stopped at once.
     StoppedImmediately,
-    /// It has sessions and is drained.
+    /// It has sessions, none of them active, and is drained.
     Drained,
 }
 
@@ -88,7 +88,9 @@ pub fn evaluate(
     if !policy.enabled || !report.is_conclusive() {
         return None;
     }
+    let is_busy = || sessions.found().is_some_and(|sessions| count_active(sessions) > 0);
     worker_guards(report)
+        .or_else(|| is_busy().then_some(ScaleDownVerdict::SkippedNotIdle))
         .or_else(|| fleet_guards(fleet.found()?, policy, now))
         .or_else(|| fleet.found().and(sessions.found()).map(|sessions| session_checks(sessions, policy, now)))
 }
@@ -110,7 +112,7 @@ pub(crate) fn worker_guards(report: &IdleReport) -> Option<ScaleDownVerdict> {
 pub fn fleet_guards(fleet: &FleetView, policy: &ScaleDownPolicy, now: Timestamp) -> Option<ScaleDownVerdict> {
     if fleet.running <= policy.min_workers {
         Some(ScaleDownVerdict::SkippedMinWorkers)
-    } else if fleet.last_scale_down_at.is_some_and(|at| time::age(at, now) < policy.cooldown) {
+    } else if fleet.last_scale_down_at.is_some_and(|at| time::is_recent(at, now, policy.cooldown)) {
         Some(ScaleDownVerdict::SkippedCooldown)
     } else {
         None
@@ -183,7 +185,7 @@ mod tests {
                     sessions.push(Session::new("s-1", "scheduled"));
                 }
                 if cleared < 7 {
-                    sessions.push(Session::new("s-2", "running"));
+                    sessions.push(Session::new("s-2", "failed"));
                 }
             })
         };
@@ -201,6 +203,14 @@ mod tests {
             ]
             .map(Some)
         );
+    }
+
+    #[test]
+    fn workers_with_active_sessions_are_not_idle() {
+        for state in ["running", "grading", "hibernating"] {
+            let busy = verdict(|_, _, sessions, _| sessions.push(Session::new("s-1", state)));
+            assert_eq!(busy, Some("skipped_not_idle"), "{state}");
+        }
     }
 
     #[test]
@@ -231,6 +241,8 @@ mod tests {
         };
         assert_eq!(after(599), Some("skipped_cooldown"));
         assert_eq!(after(600), Some("stopped_immediately"));
+        // After the clock was set back, the last scale-down is in the future.
+        assert_eq!(after(-86_400), Some("stopped_immediately"));
     }
 
     #[test]

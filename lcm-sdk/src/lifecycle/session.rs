@@ -105,6 +105,11 @@ pub enum SessionPhase {
     Over,
 }
 
+/// The number of active sessions.
+pub(crate) fn count_active(sessions: &[Session]) -> usize {
+    sessions.iter().filter(|session| session.state.phase() == SessionPhase::Active).count()
+}
+
 /// The part of a session that matters to its worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Session {

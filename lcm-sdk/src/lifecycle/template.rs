@@ -30,8 +30,8 @@ const MAX_DRAIN_TIMEOUT_HOURS: f64 = 10_000.0;
 pub struct Template {
     /// Unique name of the template.
     pub name: String,
-    /// EC2 instance type, such as `m5zn.metal`.
-    pub instance_type: String,
+    /// EC2 instance type, such as `m5zn.metal`; `None` leaves it to the worker.
+    pub instance_type: Option<String>,
     /// Which AMIs qualify; `*` and `?` are wildcards. The newest match is used.
     pub ami_name_pattern: String,
     /// How long a drain waits for sessions before it forces them.
@@ -47,7 +47,7 @@ impl Template {
     pub fn new(name: impl Into<String>, instance_type: impl Into<String>) -> Self {
         Self {
             name: name.into(),
-            instance_type: instance_type.into(),
+            instance_type: Some(instance_type.into()),
             ami_name_pattern: DEFAULT_AMI_PATTERN.to_owned(),
             drain_timeout: DEFAULT_DRAIN_TIMEOUT,
             enabled: true,
@@ -70,10 +70,10 @@ impl TryFrom<Value> for Template {
         };
         Ok(Self {
             name: fields.required_text("name")?,
-            instance_type: fields.required_text("instance_type")?,
+            instance_type: fields.text("instance_type")?.filter(|name| !name.is_empty()),
             ami_name_pattern: fields.text("ami_name_pattern")?.unwrap_or_else(|| DEFAULT_AMI_PATTERN.to_owned()),
             drain_timeout,
-            enabled: fields.switch("enabled", true)?,
+            enabled: fields.switch("enabled")?.unwrap_or(true),
             extra: fields.rest(),
         })
     }
@@ -83,7 +83,7 @@ impl Serialize for Template {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = self.extra.clone();
         map.insert("name".into(), self.name.as_str().into());
-        map.insert("instance_type".into(), self.instance_type.as_str().into());
+        map.insert("instance_type".into(), self.instance_type.as_deref().into());
         map.insert("ami_name_pattern".into(), self.ami_name_pattern.as_str().into());
         map.insert("drain_timeout_hours".into(), (self.drain_timeout.as_secs_f64() / 3600.0).into());
         map.insert("enabled".into(), self.enabled.into());

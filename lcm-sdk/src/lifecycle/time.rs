@@ -12,6 +12,12 @@ pub fn age(then: Timestamp, now: Timestamp) -> Duration {
     now.signed_duration_since(then).to_std().unwrap_or(Duration::ZERO)
 }
 
+/// Whether `then` is less than `span` ago. A moment in the future is not recent: after the clock was set back, it would
+/// stay recent until the clock caught up.
+pub fn is_recent(then: Timestamp, now: Timestamp, span: Duration) -> bool {
+    then <= now && age(then, now) < span
+}
+
 /// The time until `then`. A moment in the past counts as now.
 pub fn until(then: Timestamp, now: Timestamp) -> Duration {
     age(now, then)
@@ -38,7 +44,7 @@ pub fn parse(text: &str) -> Option<Timestamp> {
 }
 
 /// Formats a duration for people: `90 s`, `15 min`, `3 h 12 min`.
-pub(crate) fn spoken(duration: Duration) -> String {
+pub fn spoken(duration: Duration) -> String {
     match duration.as_secs() {
         seconds @ 0..120 => format!("{seconds} s"),
         seconds @ 120..7200 => format!("{} min", seconds / 60),

@@ -5,7 +5,7 @@
 
 use std::fmt::{self, Write as _};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::status::WorkerStatus::{
@@ -14,7 +14,7 @@ use super::status::WorkerStatus::{
 };
 
 /// The cause of a transition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EdgeKind {
     /// LCM, an operator or a drain moves the worker on.
@@ -72,12 +72,14 @@ pub static TABLE: &[Edge] = &[
     observed(Provisioning, Terminated, "orphan"),
     commanded(Starting, Running, "up with an address"),
     commanded(Starting, Failed, "timed out"),
+    commanded(Starting, Stopping, "stopped by an operator"),
     observed(Starting, Stopped, "EC2 stopped"),
     observed(Starting, Terminating, "EC2 shutting-down"),
     observed(Starting, Terminated, "gone"),
     commanded(Running, Draining, "drain"),
     commanded(Running, Stopping, "desired stopped"),
     commanded(Running, Terminating, "desired terminated"),
+    commanded(Running, Failed, "failed by an operator"),
     observed(Running, Provisioning, "EC2 pending"),
     observed(Running, Stopping, "EC2 stopping"),
     observed(Running, Stopped, "EC2 stopped"),
@@ -87,11 +89,13 @@ pub static TABLE: &[Edge] = &[
     commanded(Draining, Running, "drain cancelled"),
     commanded(Draining, Stopping, "drained or timed out"),
     commanded(Draining, Terminating, "drained, desired terminated"),
+    commanded(Draining, Failed, "failed by an operator"),
     observed(Draining, Stopping, "EC2 stopping"),
     observed(Draining, Stopped, "EC2 stopped"),
     observed(Draining, Terminating, "EC2 shutting-down"),
     observed(Draining, Terminated, "gone"),
     commanded(Stopping, Stopped, "EC2 stopped"),
+    commanded(Stopping, Failed, "failed by an operator"),
     observed(Stopping, Running, "EC2 running, desired running"),
     observed(Stopping, Terminating, "EC2 shutting-down"),
     observed(Stopping, Terminated, "EC2 terminated"),

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::ids::{InstanceId, WorkerId};
+use super::json::FieldWarning;
 use super::license::License;
 use super::secret::Secret;
 use super::status::{DesiredStatus, WorkerStatus};
@@ -15,6 +16,9 @@ use super::time::Timestamp;
 /// A worker record. Read it from the control plane's JSON with serde, or build one with [`Worker::new`].
 ///
 /// Fields that this version does not know are kept in [`Worker::extra`] and written back unchanged.
+///
+/// A record is unreadable only without a readable id, status or instance id. Any other unreadable value counts as absent
+/// and is reported in [`Worker::warnings`].
 ///
 /// ```
 /// use lcm_sdk::{Worker, WorkerStatus};
@@ -36,7 +40,7 @@ pub struct Worker {
     pub status: WorkerStatus,
     /// Status desired by the owner; `None` is no opinion.
     pub desired_status: Option<DesiredStatus>,
-    /// Its instance, once it has one (`ec2_instance_id`, or `aws_instance_id` on older records).
+    /// Its instance, once it has one (`ec2_instance_id`, else `aws_instance_id`, else `instance_id`).
     pub ec2_instance_id: Option<InstanceId>,
     /// The version of the record that was read; writes are conditional on it.
     pub version: Option<u64>,
@@ -52,7 +56,7 @@ pub struct Worker {
     pub private_ip: Option<String>,
     /// Name of its template.
     pub template_name: Option<String>,
-    /// EC2 instance type, which takes precedence over the template's.
+    /// EC2 instance type, for a template that names none.
     pub instance_type: Option<String>,
     /// An AMI name or pattern of its own, which takes precedence over the template's.
     pub ami_name: Option<String>,
@@ -80,8 +84,10 @@ pub struct Worker {
     pub notes: Notes,
     /// Free-form data of the control plane.
     pub metadata: Map<String, Value>,
-    /// Fields that this version does not know, kept as they are.
+    /// Fields that this version does not know and values that it cannot read, kept as they are.
     pub extra: Map<String, Value>,
+    /// Fields of the record that have no effect: unreadable values, and names that are probably misspelled.
+    pub warnings: Vec<FieldWarning>,
 }
 
 /// Fields that LCM keeps on a record besides the control plane's own.
@@ -89,8 +95,14 @@ pub struct Worker {
 pub struct Notes {
     /// The notes that the server keeps in their own fields; the others are written to `metadata`.
     pub on_record: NotesOnRecord,
+    /// The read of a notes store that they stem from; `None` if they stem from the record.
+    pub reading: Option<NotesReading>,
     /// When the drain began.
     pub drain_started_at: Option<Timestamp>,
+    /// The timeout that the template gave the drain, where it is not the default. An absent template keeps it.
+    pub drain_timeout_seconds: Option<u64>,
+    /// How often a session kept the worker from leaving the drain after its deadline, or after its instance stopped.
+    pub drain_tries: u32,
     /// When the worker was last scaled down. The cooldown of the fleet counts from the latest of these.
     pub scaled_down_at: Option<Timestamp>,
     /// Number of ended launches of this worker; part of the launch token.
@@ -99,18 +111,53 @@ pub struct Notes {
     pub launched_at: Option<Timestamp>,
     /// CML's mark of the registration attempt before ours, and a fingerprint of our token.
     pub license_attempt: Option<String>,
+    /// Since when CML has not finished the registration, and a fingerprint of our token.
+    pub license_wait: Option<String>,
+    /// The account that owned the instance when EC2 last showed it.
+    pub ec2_account_id: Option<String>,
+    /// The region in which EC2 last showed the instance, for a record that does not keep `aws_region`.
+    pub ec2_region: Option<String>,
     /// The plan of a launch with an unknown outcome. It is repeated byte for byte, never planned again.
     pub launch_plan: Option<Box<LaunchPlan>>,
 }
 
+/// One read of a worker's notes from a notes store. A write of notes is conditional on it.
+#[derive(Debug, Clone, Copy)]
+pub struct NotesReading {
+    /// Version of the stored notes; 0 if the worker had none.
+    pub version: u64,
+    /// Number of the read. The clones of a worker share it, so that the writes of one reconcile can follow each other.
+    pub number: u64,
+}
+
+/// Equal if nothing was written between the two reads.
+impl PartialEq for NotesReading {
+    fn eq(&self, other: &Self) -> bool {
+        self.version == other.version
+    }
+}
+
+impl Eq for NotesReading {}
+
 /// The notes that a server keeps in their own fields, by name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct NotesOnRecord(u8);
+pub struct NotesOnRecord(u16);
 
 impl NotesOnRecord {
     /// The names of all notes.
-    pub const FIELDS: [&'static str; 6] =
-        ["drain_started_at", "scaled_down_at", "launch_generation", "launched_at", "launch_plan", "license_attempt"];
+    pub const FIELDS: [&'static str; 11] = [
+        "drain_started_at",
+        "drain_timeout_seconds",
+        "drain_tries",
+        "scaled_down_at",
+        "launch_generation",
+        "launched_at",
+        "launch_plan",
+        "license_attempt",
+        "license_wait",
+        "ec2_account_id",
+        "ec2_region",
+    ];
 
     /// The notes for which `has` returns true, including null fields.
     pub(crate) fn from_fn(has: impl Fn(&str) -> bool) -> Self {
@@ -148,6 +195,39 @@ pub struct LaunchPlan {
 }
 
 impl Worker {
+    /// The names of the control plane's own fields.
+    const OWN_FIELDS: [&'static str; 24] = [
+        "id",
+        "status",
+        "desired_status",
+        "ec2_instance_id",
+        "version",
+        "name",
+        "aws_region",
+        "ip_address",
+        "public_ip",
+        "private_ip",
+        "template_name",
+        "instance_type",
+        "ami_name",
+        "aws_tags",
+        "cml_username",
+        "cml_password",
+        "license",
+        "is_idle_detection_enabled",
+        "created_at",
+        "updated_at",
+        "terminated_at",
+        "start_initiated_at",
+        "last_activity_check_at",
+        "metadata",
+    ];
+
+    /// The names of all fields in the control plane's JSON: its own, then the notes.
+    pub fn fields() -> impl Iterator<Item = &'static str> {
+        Self::OWN_FIELDS.into_iter().chain(NotesOnRecord::FIELDS)
+    }
+
     /// A record with an id and a status, and every other field empty.
     pub fn new(id: impl Into<WorkerId>, status: WorkerStatus) -> Self {
         Self {
@@ -177,12 +257,20 @@ impl Worker {
             notes: Notes::default(),
             metadata: Map::new(),
             extra: Map::new(),
+            warnings: Vec::new(),
         }
     }
 
     /// The address to reach it at: `ip_address`, else public, else private.
     pub fn address(&self) -> Option<&str> {
         self.ip_address.as_deref().or(self.public_ip.as_deref()).or(self.private_ip.as_deref())
+    }
+
+    /// The region that the record names for its instance: its own, that of the launch under way, or that in which the
+    /// instance was last found. `None` if it relies on the default region.
+    pub fn known_region(&self) -> Option<&str> {
+        let planned = || self.notes.launch_plan.as_deref().map(|plan| plan.region.as_str());
+        self.aws_region.as_deref().or_else(planned).or(self.notes.ec2_region.as_deref())
     }
 
     /// The best known time of its launch or last start; `None` if its age is unknown.

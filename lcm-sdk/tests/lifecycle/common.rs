@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use chrono::TimeDelta;
+use lcm_sdk::lifecycle::trust::Place;
 use lcm_sdk::{
     CallFailure, DesiredStatus, Ec2State, FailureKind, Instance, Lookup, Policy, RegionConfig, RegionConfigs,
 };
@@ -35,14 +36,16 @@ pub(crate) fn policy() -> Policy {
     Policy { regions, ..Policy::default() }
 }
 
-/// A worker whose instance was launched a day ago.
+/// A worker whose instance was launched a day ago, and whose drain began a minute ago.
 pub(crate) fn worker(status: WorkerStatus, desired: Option<DesiredStatus>) -> Worker {
     let mut worker = Worker::new("w-1", status);
     worker.desired_status = desired;
     worker.ec2_instance_id = Some("i-1".into());
+    worker.aws_region = Some("us-east-1".into());
     worker.template_name = Some("metal".into());
     worker.created_at = Some(ago(LONG));
     worker.notes.launched_at = Some(ago(LONG));
+    worker.notes.drain_started_at = (status == WorkerStatus::Draining).then(|| ago(SHORT));
     worker.is_idle_detection_enabled = false;
     worker
 }
@@ -56,6 +59,11 @@ pub(crate) fn instance(state: Ec2State) -> Instance {
         instance.public_ip = Some("203.0.113.1".into());
     }
     instance
+}
+
+/// A place in which an absence is proved.
+pub(crate) fn proved_place() -> Lookup<Place> {
+    Lookup::Found(Place::default().with_sighting(now()))
 }
 
 /// A throttled call.

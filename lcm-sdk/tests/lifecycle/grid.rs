@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use crate::common::{DESIRED, Ec2Response, LONG, SHORT, ago, instance, now, policy, throttled, worker};
+use crate::common::{DESIRED, Ec2Response, LONG, SHORT, ago, instance, now, policy, proved_place, throttled, worker};
 use lcm_sdk::lifecycle::transition::{EdgeKind, TABLE};
 use lcm_sdk::lifecycle::{IdleReport, drain};
 use lcm_sdk::{
@@ -13,9 +13,11 @@ use lcm_sdk::{
     Worker, WorkerStatus, decide,
 };
 
-/// Responses for rows that only vary EC2: no sessions, a template, an AMI.
+/// Responses for rows that only vary EC2: no tagged instance, no sessions, a template, an AMI.
 fn default_observation() -> Observation {
     Observation {
+        tagged: Lookup::Found(Vec::new()),
+        place: proved_place(),
         sessions: Lookup::Found(Vec::new()),
         template: Lookup::Found(Template::new("metal", "m5zn.metal")),
         images: Lookup::Found(vec![Image {
@@ -143,7 +145,7 @@ fn all_decisions() -> Vec<(Worker, Decision)> {
     }
     let mut scaling = policy();
     scaling.scale_down.enabled = true;
-    for sessions in [Vec::new(), vec![Session::new("s-1", "running")]] {
+    for sessions in [Vec::new(), vec![Session::new("s-1", "pending")]] {
         let idle = IdleReport {
             telemetry_fetched: true,
             idle_check_performed: true,
@@ -181,10 +183,19 @@ fn decisions_take_exactly_the_edges_of_the_table() {
             Some((transition.from(), transition.to(), transition.kind()))
         })
         .collect();
-    // Two edges are not decisions: an operator resets a failed worker, and garbage collection marks a worker whose
-    // launch never succeeded. The second is covered in `orphans.rs`.
-    taken.insert((WorkerStatus::Failed, WorkerStatus::Pending, EdgeKind::Commanded));
-    taken.insert((WorkerStatus::Provisioning, WorkerStatus::Terminated, EdgeKind::Observed));
+    // These edges are not decisions: an operator or the server takes them, and garbage collection marks a worker whose
+    // launch never succeeded (covered in `orphans.rs`).
+    let by_others = [
+        (WorkerStatus::Failed, WorkerStatus::Pending, EdgeKind::Commanded),
+        (WorkerStatus::Starting, WorkerStatus::Stopping, EdgeKind::Commanded),
+        (WorkerStatus::Running, WorkerStatus::Failed, EdgeKind::Commanded),
+        (WorkerStatus::Draining, WorkerStatus::Failed, EdgeKind::Commanded),
+        (WorkerStatus::Stopping, WorkerStatus::Failed, EdgeKind::Commanded),
+        (WorkerStatus::Provisioning, WorkerStatus::Terminated, EdgeKind::Observed),
+    ];
+    for edge in by_others {
+        assert!(taken.insert(edge), "{edge:?} is a decision: take it off this list");
+    }
     let table: BTreeSet<_> = TABLE.iter().map(|edge| (edge.from, edge.to, edge.kind)).collect();
     assert_eq!(table.difference(&taken).collect::<Vec<_>>(), Vec::<&_>::new(), "edges that no decision takes");
 }

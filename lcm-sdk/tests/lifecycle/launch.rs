@@ -1,14 +1,15 @@
 //! Launching exactly once: the search before, the plan on the record, and every way a launch can fail.
 
 use lcm_sdk::lifecycle::launch::LaunchPlan;
-use lcm_sdk::lifecycle::{Audit, Change, Event, Notice, WORKER_ID_TAG};
+use lcm_sdk::lifecycle::{Audit, Change, Event, LaunchedInstance, Notice, WORKER_ID_TAG};
 use lcm_sdk::simulate::Simulation;
 use lcm_sdk::{
     Applied, CallFailure, Decision, DesiredStatus, Ec2State, Effect, EffectResult, FailureKind, Image, Lookup,
-    Observation, Outcome, Policy, Query, Record, Template, Worker, WorkerStatus, decide, queries, record,
+    Observation, Outcome, Policy, Query, ReasonCode, Record, Requeue, Template, Worker, WorkerStatus, decide, queries,
+    record,
 };
 
-use crate::common::{SHORT, ago, instance, now, policy, throttled, worker};
+use crate::common::{DESIRED, LONG, SHORT, ago, instance, now, policy, proved_place, throttled, worker};
 
 fn pending() -> Worker {
     let mut worker = worker(WorkerStatus::Pending, None);
@@ -24,6 +25,7 @@ fn image(id: &str, date: &str) -> Image {
 fn observed() -> Observation {
     Observation {
         tagged: Lookup::Found(Vec::new()),
+        place: proved_place(),
         template: Lookup::Found(Template::new("metal", "m5zn.metal")),
         images: Lookup::Found(vec![image("ami-2", "2026-01-01"), image("ami-1", "2025-01-01")]),
         ..Observation::default()
@@ -40,6 +42,12 @@ fn plan_of(decision: &Decision) -> LaunchPlan {
         _ => None,
     });
     plan.expect("a launch")
+}
+
+/// The launch returned an instance, and was sent half a minute after the decision.
+fn launched(id: &str) -> EffectResult {
+    let requested_at = now() + std::time::Duration::from_secs(30);
+    EffectResult::Launched(LaunchedInstance { id: id.into(), requested_at })
 }
 
 /// Records the outcome of a launch; every effect before it succeeded.
@@ -76,10 +84,10 @@ fn plan_is_written_before_the_launch() {
     assert_eq!((plan.image_id.as_str(), plan.instance_type.as_str()), ("ami-2", "m5zn.metal"));
     assert_eq!(decision.notices, [Notice::Audit(Audit::Provisioned)]);
 
-    let record = after_launch(&pending(), decision, EffectResult::Launched("i-9".into()));
+    let record = after_launch(&pending(), decision, launched("i-9"));
     let launched = record.patch.apply_to(&pending());
     assert_eq!((launched.status, launched.ec2_instance_id), (WorkerStatus::Provisioning, Some("i-9".into())));
-    assert_eq!(launched.notes.launched_at, Some(now()));
+    assert_eq!(launched.notes.launched_at, Some(now() + std::time::Duration::from_secs(30)), "the time of the call");
     assert!(record.counts.contains(lcm_sdk::lifecycle::Counter::Provisioned));
 }
 
@@ -111,15 +119,18 @@ fn unclear_launch_is_repeated_byte_for_byte() {
     assert_eq!(plan_of(&again), first);
     assert!(
         queries(&worker, &Observation { tagged: observed().tagged, ..Observation::default() }, &policy(), now())
-            .is_empty()
+            .iter()
+            .eq([Query::Place])
     );
 }
 
 #[test]
-fn no_capacity_keeps_the_worker_pending() {
-    let record = failed_launch(&pending(), FailureKind::NoCapacity);
-    assert_eq!((record.outcome, record.transition), (Outcome::Retry, None));
-    assert_eq!(record.patch.changes.launch_plan, Change::Clear);
+fn refusal_for_now_keeps_the_worker_pending() {
+    for kind in [FailureKind::NoCapacity, FailureKind::RefusedForNow] {
+        let record = failed_launch(&pending(), kind);
+        assert_eq!((record.outcome, record.transition), (Outcome::Retry, None), "{kind:?}");
+        assert_eq!(record.patch.changes.launch_plan, Change::Clear, "{kind:?}");
+    }
 }
 
 #[test]
@@ -132,7 +143,7 @@ fn refused_new_plan_fails_the_worker() {
 
     let mut resumed = worker.clone();
     resumed.notes.launch_plan = Some(Box::new(plan_of(&decide_now(&worker, &observed()))));
-    resumed.notes.launched_at = Some(ago(crate::common::LONG));
+    resumed.notes.launched_at = Some(ago(LONG));
     let record = failed_launch(&resumed, FailureKind::Refused);
     assert_eq!((record.outcome, record.transition), (Outcome::Retry, None));
     assert_eq!(record.patch.changes.launch_plan, Change::Clear);
@@ -145,14 +156,14 @@ fn refusal_after_an_unclear_call_keeps_the_plan() {
     let first = plan_of(&decide_now(&worker, &observed()));
     worker.notes.launch_plan = Some(Box::new(first));
     worker.notes.launched_at = Some(ago(SHORT));
-    for kind in [FailureKind::Refused, FailureKind::NoCapacity] {
+    for kind in [FailureKind::Refused, FailureKind::NoCapacity, FailureKind::RefusedForNow] {
         let record = failed_launch(&worker, kind);
         assert_eq!((record.outcome, record.transition), (Outcome::Retry, None));
         assert_eq!(record.patch.changes.launch_plan, Change::Keep, "{kind:?}");
         // The refused call launched nothing, so the age of the launch counts from the one before.
         assert_eq!(record.patch.apply_to(&worker).notes.launched_at, Some(ago(SHORT)));
     }
-    worker.notes.launched_at = Some(ago(crate::common::LONG));
+    worker.notes.launched_at = Some(ago(LONG));
     assert_eq!(failed_launch(&worker, FailureKind::Refused).patch.changes.launch_plan, Change::Clear);
 }
 
@@ -174,7 +185,7 @@ fn launch_keeps_its_region_when_the_default_changes() {
     let mut in_flight = worker.clone();
     in_flight.notes.launch_plan = Some(Box::new(plan_of(&decision)));
     assert_eq!(elsewhere.regions.region_of(&in_flight), Some("us-east-1"));
-    let record = after_launch(&worker, decision, EffectResult::Launched("i-9".into()));
+    let record = after_launch(&worker, decision, launched("i-9"));
     assert_eq!(elsewhere.regions.region_of(&record.patch.apply_to(&worker)), Some("us-east-1"));
 }
 
@@ -186,15 +197,143 @@ fn ended_launch_gets_a_new_token() {
     let next = record.patch.apply_to(&worker);
     assert_eq!(next.notes.launch_generation, 1);
     assert_ne!(plan_of(&decide_now(&next, &observed())).client_token, first.client_token);
+}
 
-    // The same when the record names an instance that is gone.
-    let mut recorded = worker;
-    recorded.ec2_instance_id = Some("i-1".into());
+#[test]
+fn launch_after_an_ended_one_overwrites_the_id() {
+    let mut worker = pending();
+    worker.ec2_instance_id = Some("i-1".into());
+    worker.public_ip = Some("203.0.113.1".into());
+    let asked = |seen: &Observation| queries(&worker, seen, &policy(), now()).iter().collect::<Vec<_>>();
+    assert_eq!(asked(&Observation::default()), [Query::Instance]);
+    for ended in [Lookup::Absent, Lookup::Found(instance(Ec2State::Terminated))] {
+        let mut seen = Observation { instance: ended, ..Observation::default() };
+        if seen.instance == Lookup::Absent {
+            assert_eq!(asked(&seen), [Query::Place]);
+            seen.place = proved_place();
+        }
+        assert_eq!(asked(&seen), [Query::Tagged], "an instance of a lost response is adopted");
+        seen.tagged = Lookup::Found(Vec::new());
+        assert_eq!(asked(&seen), [Query::Template]);
+
+        let decision = decide_now(&worker, &Observation { instance: seen.instance, ..observed() });
+        assert_eq!(plan_of(&decision).generation, 1);
+        let next = after_launch(&worker, decision, launched("i-9")).patch.apply_to(&worker);
+        assert_eq!((next.address(), next.notes.launch_generation), (None, 1));
+        assert_eq!(next.ec2_instance_id, Some("i-9".into()));
+    }
+}
+
+/// A server may refuse to clear the id, so waiting for that would never end.
+#[test]
+fn ended_launch_is_replaced_without_an_immediate_requeue() {
+    let mut worker = pending();
+    worker.ec2_instance_id = Some("i-1".into());
     let gone = Observation { instance: Lookup::Absent, ..observed() };
-    let decision = decide_now(&recorded, &gone);
-    let record = lcm_sdk::record(&recorded, &Applied { decision, results: Vec::new(), at: now(), version: None });
-    let next = record.patch.apply_to(&recorded);
-    assert_eq!((next.ec2_instance_id, next.notes.launch_generation), (None, 1));
+    for desired in DESIRED {
+        worker.desired_status = desired;
+        let decision = decide_now(&worker, &gone);
+        assert_ne!(decision.requeue, Requeue::Now, "{decision}");
+    }
+    worker.desired_status = None;
+    for kind in [FailureKind::NoCapacity, FailureKind::Refused, FailureKind::Unclear] {
+        let failure = EffectResult::Failed(CallFailure::new(kind, "no"));
+        let record = after_launch(&worker, decide_now(&worker, &gone), failure);
+        assert_eq!(record.patch.apply_to(&worker).notes.launch_generation, 0, "only an instance counts: {kind:?}");
+    }
+}
+
+#[test]
+fn resumed_launch_keeps_the_ended_instance_on_the_record() {
+    let mut worker = pending();
+    worker.ec2_instance_id = Some("i-1".into());
+    let gone = Observation { instance: Lookup::Found(instance(Ec2State::Terminated)), ..observed() };
+    let first = plan_of(&decide_now(&worker, &gone));
+    worker.notes.launch_plan = Some(Box::new(first.clone()));
+    worker.notes.launched_at = Some(ago(SHORT));
+    let again = decide_now(&worker, &gone);
+    assert_eq!((plan_of(&again), again.reason.code), (first, ReasonCode::LaunchResumed));
+    assert!(!again.effects.iter().any(|effect| matches!(
+        effect,
+        Effect::LaunchInstance { if_refused: lcm_sdk::lifecycle::IfLaunchRefused::PlanAnew, .. }
+    )));
+}
+
+#[test]
+fn unconfigured_region_fails_a_new_worker_before_any_query() {
+    let mut worker = pending();
+    worker.aws_region = Some("mars-1".into());
+    assert!(queries(&worker, &Observation::default(), &policy(), now()).is_empty());
+    let decision = decide_now(&worker, &Observation::default());
+    assert_eq!(decision.transition.map(|transition| transition.to()), Some(WorkerStatus::Failed));
+    assert_eq!(
+        decision.reason.to_string(),
+        "There is no complete configuration for the worker's region \
+         (region mars-1 is not configured; configured: us-east-1)."
+    );
+    // An instance may exist: EC2 is queried as long as the record names one or a plan.
+    let mut planned = worker.clone();
+    planned.notes.launch_plan = Some(Box::new(plan_of(&decide_now(&pending(), &observed()))));
+    for (worker, query) in [
+        (Worker { ec2_instance_id: Some("i-1".into()), ..worker.clone() }, Query::Instance),
+        (planned, Query::Tagged),
+        (Worker { desired_status: Some(DesiredStatus::Terminated), ..worker }, Query::Tagged),
+    ] {
+        assert!(queries(&worker, &Observation::default(), &policy(), now()).iter().eq([query]));
+    }
+}
+
+#[test]
+fn template_without_an_instance_type_uses_the_workers_own() {
+    let mut worker = pending();
+    let template: Template = serde_json::from_str(r#"{"name": "metal"}"#).expect("an instance type is optional");
+    let untyped = Observation { template: Lookup::Found(template), ..observed() };
+    let decision = decide_now(&worker, &untyped);
+    assert_eq!(decision.transition.map(|transition| transition.to()), Some(WorkerStatus::Failed));
+    assert_eq!(
+        decision.reason.to_string(),
+        "Neither the template nor the worker names an instance type (template metal)."
+    );
+    let before_images = Observation { images: Lookup::NotRequested, ..untyped.clone() };
+    assert!(queries(&worker, &before_images, &policy(), now()).is_empty());
+
+    worker.instance_type = Some("m5.large".into());
+    assert_eq!(plan_of(&decide_now(&worker, &untyped)).instance_type, "m5.large");
+    assert_eq!(plan_of(&decide_now(&worker, &observed())).instance_type, "m5zn.metal", "the template's comes first");
+}
+
+#[test]
+fn record_without_an_instance_id_is_not_terminated() {
+    for status in [WorkerStatus::Running, WorkerStatus::Draining, WorkerStatus::Unknown] {
+        for tagged in [Vec::new(), vec![instance(Ec2State::Terminated)]] {
+            let worker = Worker { ec2_instance_id: None, ..worker(status, Some(DesiredStatus::Running)) };
+            let decision = decide_now(&worker, &Observation { tagged: Lookup::Found(tagged), ..observed() });
+            assert_eq!((decision.outcome, decision.reason.code), (Outcome::Retry, ReasonCode::NoInstanceNamed));
+            assert!(decision.does_nothing(), "{status}: {decision}");
+        }
+    }
+    let starting = Worker { ec2_instance_id: None, ..worker(WorkerStatus::Starting, None) };
+    let decision = decide_now(&starting, &observed());
+    assert_eq!(decision.transition.map(|transition| transition.to()), Some(WorkerStatus::Failed));
+}
+
+#[test]
+fn failed_worker_records_an_instance_with_its_tag() {
+    for desired in [None, Some(DesiredStatus::Running), Some(DesiredStatus::Stopped)] {
+        let worker = Worker { ec2_instance_id: None, ..worker(WorkerStatus::Failed, desired) };
+        let asked = queries(&worker, &Observation::default(), &policy(), now());
+        assert!(asked.iter().eq([Query::Tagged]), "{asked:?}");
+        let found = Observation { tagged: Lookup::Found(vec![instance(Ec2State::Running)]), ..Observation::default() };
+        let decision = decide_now(&worker, &found);
+        assert_eq!(decision.changes.as_ref().expect("changes").ec2_instance_id, Change::Set("i-1".into()));
+        assert_eq!((decision.outcome, decision.transition), (Outcome::Skip, None));
+
+        let unknown = Observation { tagged: Lookup::Unknown(throttled()), ..Observation::default() };
+        assert_eq!(decide_now(&worker, &unknown).outcome, Outcome::Retry);
+        assert!(decide_now(&worker, &observed()).does_nothing());
+    }
+    let named = worker(WorkerStatus::Failed, None);
+    assert!(queries(&named, &Observation::default(), &policy(), now()).is_empty());
 }
 
 #[test]
@@ -206,10 +345,8 @@ fn tagged_instance_is_adopted() {
         instance.tags.insert(WORKER_ID_TAG.into(), "w-1".into());
         instance
     };
-    let observation = Observation {
-        tagged: Lookup::Found(vec![tagged("i-new", SHORT), tagged("i-old", crate::common::LONG)]),
-        ..observed()
-    };
+    let observation =
+        Observation { tagged: Lookup::Found(vec![tagged("i-new", SHORT), tagged("i-old", LONG)]), ..observed() };
     let decision = decide_now(&pending(), &observation);
     assert!(decision.effects.is_empty());
     assert_eq!(decision.changes.as_ref().expect("changes").ec2_instance_id, Change::Set("i-old".into()));
@@ -243,7 +380,7 @@ fn impossible_launch_names_the_cause() {
     );
     assert_eq!(
         failing(&pending(), &Observation { images: Lookup::Found(Vec::new()), ..observed() }, &policy()).1,
-        "No AMI matches the template's pattern (cisco-cml2.9* in us-east-1)."
+        "No AMI of an accepted owner matches the template's pattern (cisco-cml2.9* in us-east-1)."
     );
 }
 
@@ -266,7 +403,7 @@ fn unwanted_worker_waits_for_its_launch() {
     worker.desired_status = Some(DesiredStatus::Terminated);
     let young = decide_now(&worker, &observed());
     assert_eq!((young.outcome, young.transition), (Outcome::Requeue, None));
-    worker.notes.launched_at = Some(ago(crate::common::LONG));
+    worker.notes.launched_at = Some(ago(LONG));
     assert_eq!(
         decide_now(&worker, &observed()).transition.map(|transition| transition.to()),
         Some(WorkerStatus::Terminated)

@@ -1,11 +1,12 @@
 //! Garbage collection: the case of ADR-014, and every rule that keeps a record.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
+use lcm_sdk::lifecycle::PROTECT_TAG;
 use lcm_sdk::lifecycle::discovery::{Completeness, Scan};
-use lcm_sdk::lifecycle::orphans::{Conclusion, OrphanReport, SubnetVisibility, candidates, evaluate};
+use lcm_sdk::lifecycle::orphans::{Conclusion, OrphanReport, candidates, considers_records, evaluate, shows_a_record};
 use lcm_sdk::lifecycle::transition::{EdgeKind, Transition};
-use lcm_sdk::lifecycle::{Event, PROTECT_TAG};
+use lcm_sdk::lifecycle::trust::{Caller, Place};
 use lcm_sdk::{Ec2State, Instance, InstanceId, Lookup, Policy, Worker, WorkerStatus};
 
 use crate::common::{LONG, SHORT, ago, now, policy, throttled, worker};
@@ -15,7 +16,7 @@ struct Fixture {
     workers: Vec<Worker>,
     scan: Scan,
     verified: HashMap<InstanceId, Lookup<Instance>>,
-    subnet: SubnetVisibility,
+    place: Place,
     policy: Policy,
 }
 
@@ -34,7 +35,7 @@ impl Fixture {
         let instances = (0..alive).map(|number| Instance::new(id(number), Ec2State::Running)).collect();
         let scan = Scan { region: "us-east-1".into(), instances, completeness: Completeness::Complete };
         let verified = (alive..records).map(|number| (id(number), Lookup::Absent)).collect();
-        Self { workers, scan, verified, subnet: SubnetVisibility::NotVisible, policy: policy() }
+        Self { workers, scan, verified, place: Place::new(Caller::new("123456789012")), policy: policy() }
     }
 
     fn set_describes(&mut self, response: &Lookup<Instance>) {
@@ -44,7 +45,7 @@ impl Fixture {
     }
 
     fn evaluate(&self) -> OrphanReport {
-        evaluate(&self.scan, &self.workers, &self.verified, self.subnet, &self.policy, now())
+        evaluate(&self.scan, &self.workers, &self.verified, &self.place, &self.policy, now())
     }
 
     fn conclusions(&self) -> Vec<Conclusion> {
@@ -123,30 +124,43 @@ fn protected_instance_keeps_its_record() {
 }
 
 #[test]
-fn empty_scan_freezes_the_region() {
-    let mut fixture = Fixture::new(3, 0);
-    assert_eq!(fixture.conclusions(), [Conclusion::Frozen; 3]);
-    let report = fixture.evaluate();
-    assert!(report.patches.is_empty());
-    assert_eq!(report.events, [Event::OrphansFrozen { region: "us-east-1".into(), records: 3 }]);
-
-    fixture.subnet = SubnetVisibility::Visible;
-    assert_eq!(fixture.conclusions(), [Conclusion::Orphan; 3]);
-
-    fixture.subnet = SubnetVisibility::NotVisible;
-    fixture.verified.insert("i-0".into(), Lookup::Found(Instance::new("i-0", Ec2State::Terminated)));
-    assert_eq!(fixture.conclusions(), [Conclusion::Orphan; 3]);
-
-    // No record would have been marked, so no event is published.
-    for number in 0..3 {
-        let id = InstanceId::from(format!("i-{number}"));
-        fixture.verified.insert(id.clone(), Lookup::Found(Instance::new(id, Ec2State::Running)));
+fn zero_overlap_freezes_the_region() {
+    // Another account has an instance that the filter matches; none of ours is shown.
+    for foreign in [vec![], vec![Instance::new("i-foreign", Ec2State::Running)]] {
+        for records in [1, 10] {
+            let mut fixture = Fixture::new(records, 0);
+            fixture.scan.instances.clone_from(&foreign);
+            assert_eq!(fixture.conclusions(), vec![Conclusion::Frozen; records]);
+            assert_eq!(fixture.evaluate().patches, []);
+            fixture.place = fixture.place.clone().with_subnet_owner("210987654321");
+            assert_eq!(fixture.conclusions(), vec![Conclusion::Frozen; records], "a shared subnet is no proof");
+            fixture.place = fixture.place.clone().with_subnet_owner("123456789012");
+            assert_eq!(fixture.conclusions(), vec![Conclusion::Orphan; records]);
+        }
     }
-    assert_eq!(fixture.conclusions(), [Conclusion::Alive; 3]);
-    assert!(fixture.evaluate().events.is_empty());
+}
 
-    // Fewer than three records do not freeze a region.
-    assert_eq!(Fixture::new(2, 0).conclusions(), [Conclusion::Orphan; 2]);
+#[test]
+fn one_recorded_instance_in_any_state_lifts_the_freeze() {
+    for state in [Ec2State::Running, Ec2State::Stopped, Ec2State::Terminated] {
+        let mut fixture = Fixture::new(3, 0);
+        fixture.verified.insert("i-0".into(), Lookup::Found(Instance::new("i-0", state)));
+        assert_eq!(fixture.conclusions()[1..], [Conclusion::Orphan; 2]);
+    }
+}
+
+#[test]
+fn record_of_another_account_stays_frozen() {
+    let mut fixture = Fixture::new(4, 2);
+    fixture.workers[3].notes.ec2_account_id = Some("210987654321".into());
+    assert_eq!(fixture.conclusions(), [Conclusion::Orphan, Conclusion::Frozen]);
+}
+
+#[test]
+fn record_without_a_region_is_kept() {
+    let mut fixture = Fixture::new(3, 2);
+    fixture.workers[2].aws_region = None;
+    assert_eq!(fixture.conclusions(), [Conclusion::Unknown]);
 }
 
 #[test]
@@ -180,5 +194,36 @@ fn considered_statuses_have_an_edge_to_terminated() {
         let considered = !matches!(status, WorkerStatus::Pending | WorkerStatus::Terminated);
         assert_eq!(marked, usize::from(considered), "{status}");
         assert!(!considered || edges.contains(&true), "{status}");
+    }
+}
+
+#[test]
+fn region_without_considered_records_needs_no_proof() {
+    let mut fixture = Fixture::new(1, 0);
+    let considers = |fixture: &Fixture| considers_records(&fixture.scan, &fixture.workers, &fixture.policy);
+    assert!(considers(&fixture));
+    fixture.workers[0].status = WorkerStatus::Pending;
+    assert!(!considers(&fixture));
+    fixture.workers[0].status = WorkerStatus::Running;
+    fixture.workers[0].aws_region = Some("eu-west-1".into());
+    assert!(!considers(&fixture));
+    assert!(!shows_a_record(&fixture.scan, &fixture.workers, &fixture.verified, &fixture.policy));
+}
+
+#[test]
+fn records_of_other_regions_prove_nothing() {
+    let mut fixture = Fixture::new(2, 1);
+    let shows = |fixture: &Fixture| shows_a_record(&fixture.scan, &fixture.workers, &fixture.verified, &fixture.policy);
+    assert!(shows(&fixture));
+    fixture.workers[0].aws_region = Some("eu-west-1".into());
+    assert!(!shows(&fixture));
+}
+
+#[test]
+fn every_conclusion_has_a_sentence_of_its_own() {
+    let sentences: HashSet<_> = Conclusion::ALL.iter().map(|conclusion| conclusion.sentence()).collect();
+    assert_eq!(sentences.len(), Conclusion::ALL.len());
+    for (conclusion, part) in [(Conclusion::Orphan, "does not exist"), (Conclusion::Frozen, "frozen")] {
+        assert!(conclusion.sentence().contains(part), "{conclusion}");
     }
 }

@@ -1,8 +1,14 @@
 //! Properties of every input: decisions are total, deterministic, and conclude nothing from failed calls.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use lcm_sdk::lifecycle::{CloudMetrics, CmlMetrics, IdleReport, LicenseOperation, RegistrationStatus};
+use lcm_sdk::history::{HistoryEncoder, HistoryReader, RecordedReconcile, ReplayPolicy, replay};
+use lcm_sdk::lifecycle::trust::{Caller, Place};
+use lcm_sdk::lifecycle::{
+    Capabilities, CloudMetrics, CmlMetrics, IdleReport, LaunchedInstance, LicenseOperation, RegistrationStatus,
+    SessionState, Support,
+};
 use lcm_sdk::{
     Applied, CallFailure, Ec2State, EffectResult, FailureKind, FleetView, Image, Instance, Lookup, Observation, Secret,
     Session, Template, Timestamp, Worker, WorkerStatus, decide, queries, record,
@@ -98,15 +104,22 @@ fn any_worker() -> impl Strategy<Value = Worker> {
     })
 }
 
+fn any_place() -> impl Strategy<Value = Place> {
+    (any_text(), any_text(), proptest::option::of(any_time())).prop_map(|(caller, subnet_owner, seen_at)| {
+        let place = Place::new(Caller::new(caller)).with_subnet_owner(subnet_owner);
+        seen_at.into_iter().fold(place, Place::with_sighting)
+    })
+}
+
 fn any_observation() -> impl Strategy<Value = Observation> {
-    let ec2 = (any_lookup(any_instance()), any_lookup(proptest::collection::vec(any_instance(), 0..4)));
+    let ec2 = (any_lookup(any_instance()), any_lookup(proptest::collection::vec(any_instance(), 0..4))).boxed();
     let image = any_text().prop_map(|text| Image { id: text.clone(), name: text.clone(), creation_date: text });
     let launch = (
         any_lookup(any_text().prop_map(|name| Template::new(name.clone(), name))),
         any_lookup(proptest::collection::vec(image, 0..3)),
     );
-    let sessions = any_lookup(proptest::collection::vec(any_session(), 0..4));
-    let metrics = (any_lookup(Just(CloudMetrics::default())), any_lookup(Just(CmlMetrics::default())));
+    let sessions = any_lookup(proptest::collection::vec(any_session(), 0..4)).boxed();
+    let metrics = (any_lookup(Just(CloudMetrics::default())), any_lookup(Just(CmlMetrics::default()))).boxed();
     let registration =
         any_lookup(select(vec!["COMPLETED", "FAILED", "NOT_REGISTERED", "?"]).prop_map(RegistrationStatus::from_wire));
     let fleet = (0_usize..4, proptest::option::of(any_time()))
@@ -117,10 +130,13 @@ fn any_observation() -> impl Strategy<Value = Observation> {
         any_lookup(fleet),
         proptest::option::of(any_time()),
         any_lookup(Just(Vec::new())),
+        any_lookup(any_place()).boxed(),
+        select(vec![Support::Unknown, Support::Yes, Support::No]).prop_map(Capabilities::all),
     );
     (ec2, launch, sessions, metrics, rest).prop_map(|(ec2, launch, sessions, metrics, rest)| Observation {
         instance: ec2.0,
         tagged: ec2.1,
+        place: rest.5,
         template: launch.0,
         images: launch.1,
         sessions,
@@ -132,6 +148,7 @@ fn any_observation() -> impl Strategy<Value = Observation> {
         fleet: rest.2,
         metrics_reported_at: rest.3,
         idle_checked_at: None,
+        capabilities: rest.6,
     })
 }
 
@@ -139,7 +156,10 @@ fn any_result() -> impl Strategy<Value = EffectResult> {
     prop_oneof![
         Just(EffectResult::Done),
         Just(EffectResult::NotTried),
-        any_text().prop_map(|id| EffectResult::Launched(id.into())),
+        any_text().prop_map(|id| EffectResult::Launched(LaunchedInstance {
+            id: id.into(),
+            requested_at: crate::common::now()
+        })),
         any_failure().prop_map(EffectResult::Failed),
     ]
 }
@@ -209,7 +229,7 @@ proptest! {
                 break;
             }
             rounds += 1;
-            prop_assert!(rounds <= 4, "{:?}", open);
+            prop_assert!(rounds <= 5, "{:?}", open);
             for query in open.iter() {
                 respond(query, &responses, &mut observed);
             }
@@ -218,6 +238,105 @@ proptest! {
         let mismatch = observed.instance.found().is_some_and(|found| Some(&found.id) != worker.ec2_instance_id.as_ref());
         prop_assert!(decision.reason.code.as_str() != "not_observed" || mismatch, "{:?}", decision);
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn observations_survive_json(observed in any_observation().prop_map(written_observation)) {
+        let text = serde_json::to_string(&observed).expect("an observation is JSON");
+        prop_assert_eq!(serde_json::from_str::<Observation>(&text).expect("readable"), observed);
+    }
+
+    #[test]
+    fn policies_survive_json(policy in any_policy()) {
+        let text = serde_json::to_string(&policy).expect("a policy is JSON");
+        prop_assert_eq!(serde_json::from_str::<lcm_sdk::Policy>(&text).expect("readable"), policy);
+    }
+
+    #[test]
+    fn history_gives_every_decision_again(
+        worker in any_worker().prop_map(written_worker),
+        observed in any_observation().prop_map(written_observation),
+        policy in any_policy(),
+        at in any_time(),
+    ) {
+        let decision = decide(&worker, &observed, &policy, at);
+        let recorded = RecordedReconcile::new(&worker, &observed, Arc::new(policy), at, &decision, &[]);
+        let (mut encoder, mut lines) = (HistoryEncoder::default(), Vec::new());
+        encoder.header(at, &mut lines).expect("encodes");
+        encoder.reconcile(&recorded, &mut lines).expect("encodes");
+        let text = String::from_utf8(lines.clone()).expect("text");
+        let replayed = replay(HistoryReader::from_lines(std::io::Cursor::new(lines)), &ReplayPolicy::AsRecorded);
+        let replayed = replayed.expect("readable");
+        prop_assert_eq!(replayed.decisions, 1);
+        prop_assert!(replayed.differences.is_empty(), "{}\n{}", replayed.differences[0], text);
+    }
+
+    #[test]
+    fn history_shows_no_secret(mut worker in any_worker(), observed in any_observation(), at in any_time()) {
+        worker.cml_password = Some("hunter2".into());
+        worker.cml_username = Some("hunter2".to_owned());
+        (worker.license.token, worker.license.pending_token) = (Some("hunter2".into()), Some("hunter2".into()));
+        worker.license.extra.insert("note".to_owned(), "hunter2".into());
+        worker.metadata.insert("note".to_owned(), "hunter2".into());
+        worker.extra.insert("api_key".to_owned(), "hunter2".into());
+        let policy = Arc::new(policy());
+        let decision = decide(&worker, &observed, &policy, at);
+        let recorded = RecordedReconcile::new(&worker, &observed, policy, at, &decision, &[]);
+        let mut lines = Vec::new();
+        HistoryEncoder::default().reconcile(&recorded, &mut lines).expect("encodes");
+        prop_assert!(!String::from_utf8(lines).expect("text").contains("hunter2"));
+    }
+}
+
+/// A moment as a control plane can write it, with a year of four digits.
+fn written(moment: Timestamp) -> Timestamp {
+    let moment_of = |text: &str| text.parse::<Timestamp>().expect("valid");
+    moment.clamp(moment_of("0001-01-01T00:00:00Z"), moment_of("9999-12-31T00:00:00Z"))
+}
+
+/// The record as a control plane can write it: with an id, without empty texts.
+fn written_worker(mut worker: Worker) -> Worker {
+    if worker.id.as_str().is_empty() {
+        worker.id = "w".into();
+    }
+    worker.ec2_instance_id = worker.ec2_instance_id.filter(|id| !id.as_str().is_empty());
+    worker.aws_region = worker.aws_region.filter(|region| !region.is_empty());
+    worker.template_name = worker.template_name.filter(|name| !name.is_empty());
+    for moment in [
+        &mut worker.created_at,
+        &mut worker.updated_at,
+        &mut worker.start_initiated_at,
+        &mut worker.last_activity_check_at,
+        &mut worker.notes.launched_at,
+        &mut worker.notes.drain_started_at,
+    ] {
+        *moment = moment.map(written);
+    }
+    worker
+}
+
+/// The observation as a control plane can return it: every session and template has a name.
+fn written_observation(mut observed: Observation) -> Observation {
+    if let Lookup::Found(sessions) = &mut observed.sessions {
+        for session in sessions {
+            session.timeslot_start = session.timeslot_start.map(written);
+            if session.id.as_str().is_empty() {
+                session.id = "s".into();
+            }
+            if session.state.to_string().is_empty() {
+                session.state = SessionState::from_wire("asleep");
+            }
+        }
+    }
+    if let Lookup::Found(template) = &mut observed.template
+        && template.name.is_empty()
+    {
+        *template = Template::new("t", "m");
+    }
+    observed
 }
 
 /// Returns the prepared response to a query; one prepared as not requested becomes a failed call.
@@ -232,6 +351,7 @@ fn respond(query: lcm_sdk::Query, from: &Observation, to: &mut Observation) {
     match query {
         Query::Instance => to.instance = known(&from.instance),
         Query::Tagged => to.tagged = known(&from.tagged),
+        Query::Place => to.place = known(&from.place),
         Query::Template => to.template = known(&from.template),
         Query::Images => to.images = known(&from.images),
         Query::Sessions => to.sessions = known(&from.sessions),
@@ -239,6 +359,7 @@ fn respond(query: lcm_sdk::Query, from: &Observation, to: &mut Observation) {
         Query::Cml => to.cml = known(&from.cml),
         Query::Registration => to.registration = known(&from.registration),
         Query::Telemetry => to.telemetry = known(&from.telemetry),
+        Query::Idle => to.idle = known(&from.idle),
         Query::Fleet => to.fleet = known(&from.fleet),
     }
 }

@@ -2,10 +2,11 @@
 
 use lcm_sdk::lifecycle::{Counter, Route};
 use lcm_sdk::{
-    Applied, DesiredStatus, Ec2State, EffectResult, Lookup, Observation, Outcome, WorkerStatus, decide, record,
+    Applied, DesiredStatus, Ec2State, EffectResult, Lookup, Observation, Outcome, Query, Requeue, Session, Worker,
+    WorkerStatus, decide, queries, record,
 };
 
-use crate::common::{instance, now, policy, throttled, worker};
+use crate::common::{LONG, SHORT, ago, instance, now, policy, throttled, worker};
 
 fn recorded(
     status: WorkerStatus,
@@ -14,7 +15,8 @@ fn recorded(
     results: Vec<EffectResult>,
 ) -> lcm_sdk::Record {
     let worker = worker(status, desired);
-    let observed = Observation { instance: Lookup::Found(instance(state)), ..Observation::default() };
+    let (instance, sessions) = (Lookup::Found(instance(state)), Lookup::Found(Vec::new()));
+    let observed = Observation { instance, sessions, ..Observation::default() };
     let decision = decide(&worker, &observed, &policy(), now());
     record(&worker, &Applied { decision, results, at: now(), version: None })
 }
@@ -86,4 +88,51 @@ fn entering_stopped_clears_the_addresses() {
         let after = recorded(status, None, Ec2State::Stopped, Vec::new()).patch.apply_to(&before);
         assert_eq!((after.status, after.address()), (WorkerStatus::Stopped, None), "{status}");
     }
+}
+
+#[test]
+fn sessions_end_before_the_worker_is_terminated() {
+    let sessions = vec![Session::new("a", "running"), Session::new("b", "scheduled"), Session::new("c", "stopped")];
+    for status in [WorkerStatus::Starting, WorkerStatus::Running, WorkerStatus::Draining, WorkerStatus::Terminating] {
+        let worker = worker(status, None);
+        let mut observed =
+            Observation { instance: Lookup::Found(instance(Ec2State::Terminated)), ..Observation::default() };
+        assert!(queries(&worker, &observed, &policy(), now()).iter().eq([Query::Sessions]), "{status}");
+        observed.sessions = Lookup::Found(sessions.clone());
+        assert!(queries(&worker, &observed, &policy(), now()).is_empty());
+        let decision = decide(&worker, &observed, &policy(), now());
+        let effects: Vec<_> = decision.effects.iter().map(ToString::to_string).collect();
+        assert_eq!(effects, ["terminate_session a (worker_terminated)", "hand_back_session b"], "{status}");
+
+        // A session that cannot be ended does not delay a worker whose instance is gone.
+        let results = vec![EffectResult::Failed(throttled()), EffectResult::Done];
+        let record = record(&worker, &Applied { decision, results, at: now(), version: None });
+        assert_eq!(record.patch.status, Some(WorkerStatus::Terminated), "{status}");
+        assert!(matches!(record.requeue, Requeue::After(_)), "the session is tried again");
+
+        observed.sessions = Lookup::Unknown(throttled());
+        let blind = decide(&worker, &observed, &policy(), now());
+        assert_eq!(blind.transition.map(|transition| transition.to()), Some(WorkerStatus::Terminated), "{status}");
+        assert!(matches!(blind.requeue, Requeue::After(_)), "the sessions are listed again");
+    }
+}
+
+#[test]
+fn sessions_left_open_are_ended_after_the_termination() {
+    let mut worker = worker(WorkerStatus::Terminated, None);
+    let mut observed =
+        Observation { sessions: Lookup::Found(vec![Session::new("a", "running")]), ..Observation::default() };
+    let effects = |worker: &Worker, observed: &Observation| decide(worker, observed, &policy(), now()).effects.len();
+    worker.terminated_at = Some(ago(SHORT));
+    assert!(queries(&worker, &Observation::default(), &policy(), now()).contains(Query::Sessions));
+    assert_eq!(effects(&worker, &observed), 1);
+    observed.sessions = Lookup::Unknown(throttled());
+    assert_eq!(decide(&worker, &observed, &policy(), now()).outcome, Outcome::Retry);
+    observed.sessions = Lookup::Found(vec![Session::new("a", "terminated")]);
+    assert_eq!(decide(&worker, &observed, &policy(), now()).outcome, Outcome::Skip);
+    // For an hour, not forever.
+    worker.terminated_at = Some(ago(LONG));
+    observed.sessions = Lookup::Found(vec![Session::new("a", "running")]);
+    assert!(queries(&worker, &Observation::default(), &policy(), now()).is_empty());
+    assert_eq!(effects(&worker, &observed), 0);
 }

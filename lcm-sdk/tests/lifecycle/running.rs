@@ -1,8 +1,10 @@
 //! The six steps of a running worker: their order, their inputs, and their independence.
 
+use std::time::Duration;
+
 use lcm_sdk::lifecycle::{
-    Addresses, Applied, AutoPause, CloudMetrics, CmlMetrics, Counter, Detail, ExternalStopPolicy, IdleReport,
-    LicenseOperation, LicenseReport, Notice, RegistrationStatus, Submission, record,
+    Addresses, Applied, AutoPause, Capabilities, CloudMetrics, CmlMetrics, Counter, Detail, ExternalStopPolicy,
+    IdleReport, LicenseOperation, LicenseReport, Notice, RegistrationStatus, Submission, Support, record,
 };
 use lcm_sdk::simulate::Simulation;
 use lcm_sdk::{
@@ -60,18 +62,28 @@ fn queries_start_with_ec2() {
     worker.is_idle_detection_enabled = true;
     assert_eq!(pending(&worker, &Observation::default()), [Query::Instance]);
     let mut so_far = observed();
-    assert_eq!(pending(&worker, &so_far), [Query::CloudMetrics, Query::Cml, Query::Registration, Query::Telemetry]);
+    assert_eq!(pending(&worker, &so_far), [Query::Sessions, Query::CloudMetrics, Query::Cml, Query::Registration]);
     so_far.cloud_metrics = Lookup::Unknown(throttled());
     so_far.cml = Lookup::Unknown(throttled());
     so_far.registration = Lookup::Unknown(throttled());
+    so_far.sessions = Lookup::Unknown(throttled());
+    assert_eq!(pending(&worker, &so_far), [], "without the sessions there is no idle check");
+    so_far.sessions = Lookup::Found(vec![Session::new("s", "running")]);
+    assert_eq!(pending(&worker, &so_far), [Query::Telemetry, Query::Idle], "a busy worker is not checked");
+    so_far.sessions = Lookup::Found(Vec::new());
+    let checked = queries(&worker, &so_far, &crate::common::policy(), now());
+    assert!(checked.iter().eq([Query::Telemetry]), "{checked:?}");
     so_far.telemetry = Lookup::Found(Vec::new());
-    assert_eq!(pending(&worker, &so_far), [], "the next decision is the idle check");
+    assert!(
+        queries(&worker, &so_far, &crate::common::policy(), now()).is_empty(),
+        "the next decision is the idle check"
+    );
     so_far.idle = Lookup::Found(idle());
     assert_eq!(pending(&worker, &so_far), [Query::Fleet]);
     so_far.fleet = Lookup::Found(FleetView { running: 5, last_scale_down_at: None });
-    assert_eq!(pending(&worker, &so_far), [Query::Sessions]);
-    so_far.sessions = Lookup::Found(Vec::new());
     assert_eq!(pending(&worker, &so_far), []);
+    so_far.sessions = Lookup::NotRequested;
+    assert_eq!(pending(&worker, &so_far), [Query::Sessions]);
 
     worker.desired_status = Some(DesiredStatus::Stopped);
     assert_eq!(pending(&worker, &Observation::default()), []);
@@ -88,8 +100,8 @@ fn fresh_metrics_are_not_collected_again() {
 #[test]
 fn due_idle_check_precedes_other_steps() {
     let check = |telemetry: Lookup<Vec<serde_json::Value>>, policy: &Policy| {
-        let observation = Observation { telemetry, cml: Lookup::Found(CmlMetrics::default()), ..observed() };
-        decide(&running(), &observation, policy, now())
+        let (cml, sessions) = (Lookup::Found(CmlMetrics::default()), Lookup::Found(Vec::new()));
+        decide(&running(), &Observation { telemetry, cml, sessions, ..observed() }, policy, now())
     };
     let events = vec![serde_json::json!({"category": "start_lab"})];
     let decision = check(Lookup::Found(events.clone()), &policy());
@@ -100,14 +112,89 @@ fn due_idle_check_precedes_other_steps() {
     assert!(decision.checks_idle() && decision.changes.is_none() && decision.transition.is_none());
     assert_eq!(decision.effects[0].to_string(), "detect_idle (1 telemetry events)");
 
-    // Unread telemetry is reported as such, and scale-down keeps the server from pausing the worker first.
-    let blind = check(Lookup::Unknown(throttled()), &scaling());
-    assert_eq!(blind.effects, detect(None, AutoPause::Suppressed));
+    // Unread telemetry is reported as such.
+    let blind = check(Lookup::Unknown(throttled()), &policy());
+    assert_eq!(blind.effects, detect(None, AutoPause::ServerDecides));
+}
+
+#[test]
+fn scale_down_reads_the_verdict_instead_of_a_check() {
+    let worker = Worker { is_idle_detection_enabled: true, ..running() };
+    let pending = |observed: &Observation| queries(&worker, observed, &scaling(), now()).iter().collect::<Vec<_>>();
+    let (cloud_metrics, cml) = (Lookup::Found(CloudMetrics::default()), Lookup::Found(CmlMetrics::default()));
+    let mut seen = Observation { sessions: Lookup::Found(Vec::new()), cloud_metrics, cml, ..observed() };
+    assert_eq!(pending(&seen), [Query::Telemetry, Query::Idle]);
+    seen.telemetry = Lookup::Found(vec![serde_json::json!({"category": "start_lab"})]);
+    assert!(!decide(&running(), &seen, &scaling(), now()).checks_idle(), "a check could pause the worker");
+    seen.idle = Lookup::Found(idle());
+    assert_eq!(pending(&seen), [Query::Fleet]);
+}
+
+#[test]
+fn scale_down_corrects_the_verdict_by_telemetry() {
+    let event = |at: &str| serde_json::json!({"category": "start_lab", "timestamp": at});
+    let with = |telemetry: Lookup<Vec<serde_json::Value>>, minutes: Option<f64>| {
+        let seen = Observation {
+            telemetry,
+            sessions: Lookup::Found(Vec::new()),
+            idle: Lookup::Found(IdleReport { idle_threshold_minutes: minutes, idle_minutes: Some(90.0), ..idle() }),
+            fleet: Lookup::Found(FleetView { running: 2, last_scale_down_at: None }),
+            ..observed()
+        };
+        decide(&running(), &seen, &scaling(), now())
+    };
+    let quiet = with(Lookup::Found(Vec::new()), Some(60.0));
+    assert_eq!(labels(&quiet)[0], "stopped_immediately");
+    // Activity that the control plane has not seen is posted, and the worker stays.
+    let recent = with(Lookup::Found(vec![event("2026-02-06T07:30:00Z")]), Some(60.0));
+    assert_eq!(
+        (recent.transition, labels(&recent), names(&recent)),
+        (None, vec!["skipped_not_idle"], vec!["detect_idle"])
+    );
+    let old = with(Lookup::Found(vec![event("2026-02-06T06:59:00Z")]), Some(60.0));
+    assert_eq!((labels(&old)[0], names(&old)), ("stopped_immediately", Vec::new()));
+    // Without a threshold, activity counts that is newer than what the control plane knows.
+    let newer = with(Lookup::Found(vec![event("2026-02-06T06:59:00Z")]), None);
+    assert_eq!((newer.transition, labels(&newer), names(&newer)), (None, vec!["skipped_not_idle"], Vec::new()));
+    let blind = with(Lookup::Unknown(throttled()), Some(60.0));
+    assert_eq!((blind.transition, labels(&blind)), (None, Vec::new()), "no telemetry is no verdict");
+}
+
+#[test]
+fn busy_workers_are_never_checked_for_idleness() {
+    let event = |at: &str| serde_json::json!({"category": "start_lab", "timestamp": at});
+    let with = |telemetry: Vec<serde_json::Value>, state: &str, minutes: Option<f64>| Observation {
+        telemetry: Lookup::Found(telemetry),
+        sessions: Lookup::Found(vec![Session::new("s", state)]),
+        idle: Lookup::Found(IdleReport { idle_threshold_minutes: minutes, ..idle() }),
+        fleet: Lookup::Found(FleetView { running: 2, last_scale_down_at: None }),
+        ..observed()
+    };
+    for state in ["instantiating", "running", "grading", "hibernating"] {
+        let quiet = decide(&running(), &with(Vec::new(), state, Some(60.0)), &scaling(), now());
+        assert_eq!((names(&quiet), quiet.transition), (Vec::new(), None), "{state}");
+        assert_eq!(labels(&quiet), ["skipped_not_idle"]);
+        // Recent activity is reported: it cannot pause the worker, and keeps the last activity current.
+        let events = vec![event("2026-02-06T07:30:00Z")];
+        let active = decide(&running(), &with(events.clone(), state, Some(60.0)), &policy(), now());
+        let report = Effect::DetectIdle { telemetry: Some(events.clone()), auto_pause: AutoPause::Suppressed };
+        assert_eq!(active.effects, [report]);
+        assert!(!active.checks_idle(), "its report is not an input of another decision");
+        for minutes in [Some(15.0), None] {
+            assert_eq!(names(&decide(&running(), &with(events.clone(), state, minutes), &policy(), now())), [""; 0]);
+        }
+    }
+    // Sessions that cannot be listed may be active.
+    for sessions in [Lookup::Unknown(throttled()), Lookup::Absent, Lookup::NotRequested] {
+        let observation = Observation { telemetry: Lookup::Found(Vec::new()), sessions, ..observed() };
+        assert_eq!(names(&decide(&running(), &observation, &policy(), now())), [""; 0]);
+    }
 }
 
 #[test]
 fn idle_report_is_an_input_of_the_second_decision() {
-    let observation = Observation { telemetry: Lookup::Found(Vec::new()), ..observed() };
+    let (telemetry, sessions) = (Lookup::Found(Vec::new()), Lookup::Found(Vec::new()));
+    let observation = Observation { telemetry, sessions, ..observed() };
     let report = |results: Vec<EffectResult>| {
         let decision = decide(&running(), &observation, &policy(), now());
         let applied = Applied { decision, results, at: now(), version: Some(4) };
@@ -149,7 +236,12 @@ fn failed_metrics_source_does_not_affect_the_other() {
         report(Lookup::Unknown(throttled()), Lookup::Found(cml.clone())),
         [Effect::ReportMetrics { cloud: None, cml: Some(cml) }]
     );
-    assert_eq!(report(none, Lookup::Unknown(throttled())), []);
+    assert_eq!(
+        report(none, Lookup::Unknown(throttled())),
+        [Effect::ReportMetrics { cloud: None, cml: None }],
+        "the attempt is reported"
+    );
+    assert_eq!(report(Lookup::NotRequested, Lookup::NotRequested), []);
 }
 
 #[test]
@@ -197,10 +289,80 @@ fn license_completes_over_several_reconciles() {
 fn license_in_progress_never_blocks() {
     let worker = with_license(LicenseOperation::Register, true);
     let registration = Lookup::Found(RegistrationStatus::from_wire("IN_PROGRESS"));
-    let decision = decide(&worker, &Observation { registration, ..observed() }, &policy(), now());
+    let observation = Observation { registration, ..observed() };
+    let decision = decide(&worker, &observation, &policy(), now());
     assert_eq!(decision.outcome, Outcome::Requeue);
     assert_eq!(decision.requeue, Requeue::After(policy().license_poll_interval));
-    assert!(decision.does_nothing());
+    let noted = after(&worker, decision);
+    assert!(decide(&noted, &observation, &policy(), now()).does_nothing(), "the wait is noted once");
+}
+
+/// The record after a decision whose effects all succeed.
+fn after(worker: &Worker, decision: Decision) -> Worker {
+    let results = decision.effects.iter().map(|_| EffectResult::Done).collect();
+    record(worker, &Applied { decision, results, at: now(), version: None }).patch.apply_to(worker)
+}
+
+#[test]
+fn unfinished_registration_fails_after_its_deadline() {
+    let in_progress = Observation {
+        registration: Lookup::Found(RegistrationStatus::from_wire("IN_PROGRESS").attempted("monday")),
+        ..observed()
+    };
+    let lost =
+        Observation { registration: Lookup::Found(RegistrationStatus::from_wire("NOT_REGISTERED")), ..observed() };
+    let timeout = policy().license_timeout;
+    assert_eq!(timeout.as_secs(), 900);
+    for (submitted, observation) in [(true, &in_progress), (true, &lost), (false, &in_progress)] {
+        let worker = with_license(LicenseOperation::Register, submitted);
+        let waiting = after(&worker, decide(&worker, observation, &policy(), now()));
+        // The time of the wait is on the record, for the next leader.
+        let worker = Worker::try_from(serde_json::to_value(&waiting).expect("serializes")).expect("valid");
+        let worker = Worker { license: waiting.license.clone(), ..worker };
+        let early = decide(&worker, observation, &policy(), now() + timeout - Duration::from_secs(1));
+        assert_eq!(early.outcome, Outcome::Requeue, "{}", early.reason);
+        let late = decide(&worker, observation, &policy(), now() + timeout);
+        assert_eq!(late.reason.code.as_str(), "license_timed_out");
+        let changes = late.changes.clone().expect("changes");
+        assert_eq!(changes.license_report, Some(LicenseReport::FailRegistration));
+        let error = changes.license_error.expect("a reason");
+        assert_eq!(error, "CML did not finish the registration in time (for 15 min).");
+        let failed = after(&worker, late);
+        assert_eq!((failed.license.pending_operation, failed.notes.license_wait.as_deref()), (None, Some("")));
+    }
+}
+
+#[test]
+fn unreachable_cml_does_not_fail_a_registration() {
+    let mut worker = with_license(LicenseOperation::Register, true);
+    let registration = Lookup::Found(RegistrationStatus::from_wire("IN_PROGRESS"));
+    worker = after(&worker, decide(&worker, &Observation { registration, ..observed() }, &policy(), now()));
+    let unknown = Observation { registration: Lookup::Unknown(throttled()), ..observed() };
+    let decision = decide(&worker, &unknown, &policy(), now() + 2 * policy().license_timeout);
+    assert_eq!(decision.reason.code.as_str(), "license_delayed");
+    let registration = Lookup::Found(RegistrationStatus::from_wire("COMPLETED"));
+    let completed = Observation { registration, ..observed() };
+    let decision = decide(&worker, &completed, &policy(), now() + 2 * policy().license_timeout);
+    assert_eq!(
+        decision.changes.as_ref().and_then(|changes| changes.license_report),
+        Some(LicenseReport::CompleteRegistration)
+    );
+}
+
+#[test]
+fn registration_without_a_token_fails_once() {
+    let mut worker = with_license(LicenseOperation::Register, false);
+    worker.license.pending_token = None;
+    let fresh = Observation { metrics_reported_at: Some(now()), ..observed() };
+    worker.is_idle_detection_enabled = false;
+    assert!(queries(&worker, &fresh, &policy(), now()).is_empty(), "CML is not called");
+    let decision = decide(&worker, &fresh, &policy(), now());
+    assert_eq!((decision.outcome, decision.reason.code.as_str()), (Outcome::Success, "license_token_missing"));
+    let changes = decision.changes.clone().expect("changes");
+    assert_eq!(changes.license_report, Some(LicenseReport::FailRegistration));
+    assert_eq!(changes.license_error.as_deref(), Some("There is no token to register."));
+    let failed = after(&worker, decision);
+    assert!(decide(&failed, &fresh, &policy(), now()).does_nothing());
 }
 
 #[test]
@@ -220,6 +382,8 @@ fn final_license_refusal_is_reported_once() {
     };
     let refused = after(FailureKind::Refused);
     assert_eq!(refused.patch.changes.license_report, Some(LicenseReport::FailRegistration));
+    let error = refused.patch.changes.license_error.as_deref();
+    assert!(error.is_some_and(|error| error.contains("400 bad token")), "{error:?}");
     let types: Vec<_> = refused
         .notices
         .iter()
@@ -312,7 +476,8 @@ fn idle_checks_and_pauses_are_counted() {
     let report = IdleReport { auto_pause_triggered: true, ..idle() };
     let decision = decide(&running(), &Observation { idle: Lookup::Found(report), ..observed() }, &policy(), now());
     assert!(decision.counts.contains(Counter::IdleDetection) && decision.counts.contains(Counter::AutoPause));
-    assert_eq!(decision.transition, None);
+    assert_eq!((decision.transition, decision.requeue), (None, Requeue::Now));
+    assert_eq!(decision.reason.code.as_str(), "auto_paused");
 }
 
 #[test]
@@ -330,7 +495,7 @@ fn scale_down_stops_empty_and_drains_used_workers() {
     assert_eq!((changes.desired_status, changes.scaled_down_at), (Some(DesiredStatus::Stopped), Some(now())));
     assert_eq!(labels(&stop), ["stopped_immediately"]);
 
-    let drain = decide(&running(), &with(vec![Session::new("s", "running")]), &scaling(), now());
+    let drain = decide(&running(), &with(vec![Session::new("s", "pending")]), &scaling(), now());
     assert_eq!(drain.transition.map(|transition| transition.to()), Some(WorkerStatus::Draining));
     assert_eq!(labels(&drain), ["drained", "cml_worker.drain.started.v1"]);
     assert!(drain.counts.contains(Counter::ScaleDownDrain));
@@ -339,6 +504,22 @@ fn scale_down_stops_empty_and_drains_used_workers() {
 
     let blind = Observation { sessions: Lookup::Unknown(throttled()), ..with(Vec::new()) };
     assert_eq!(decide(&running(), &blind, &scaling(), now()).transition, None);
+}
+
+#[test]
+fn empty_worker_drains_if_its_desired_status_cannot_be_written() {
+    let seen = Observation {
+        idle: Lookup::Found(idle()),
+        fleet: Lookup::Found(FleetView { running: 2, last_scale_down_at: None }),
+        sessions: Lookup::Found(Vec::new()),
+        capabilities: Capabilities::all(Support::No),
+        ..observed()
+    };
+    let drain = decide(&running(), &seen, &scaling(), now());
+    assert_eq!(drain.transition.map(|transition| transition.to()), Some(WorkerStatus::Draining));
+    assert_eq!(labels(&drain), ["stopped_immediately", "cml_worker.drain.started.v1"]);
+    assert_eq!(drain.reason.code.as_str(), "scale_down_stop");
+    assert!(drain.scales_down());
 }
 
 fn labels(decision: &Decision) -> Vec<&'static str> {
@@ -361,6 +542,11 @@ fn external_stop_follows_the_policy() {
         };
         assert_eq!(desired(&policy()), None);
         assert_eq!(desired(&respect), Some(DesiredStatus::Stopped));
+        let capabilities = Capabilities::all(Support::No);
+        let unwritable = Observation { capabilities, ..observation.clone() };
+        let followed = decide(&running(), &unwritable, &respect, now());
+        assert_eq!(followed.transition.map(|transition| transition.to()), Some(state.worker_status()));
+        assert_eq!(followed.changes.and_then(|changes| changes.desired_status), None, "it could not be written");
     }
 }
 
@@ -380,8 +566,21 @@ fn server_pause_is_counted_and_audited() {
         Observation { idle: Lookup::Found(IdleReport { auto_pause_triggered: true, ..idle() }), ..observed() };
     let decision = decide(&paused, &observed, &scaling(), now());
     assert_eq!(decision.transition.map(|transition| transition.to()), Some(WorkerStatus::Stopping));
+    assert_eq!(decision.reason.code.as_str(), "auto_paused", "the cause is shown");
     assert_eq!(decision.counts.iter().collect::<Vec<_>>(), [Counter::IdleDetection, Counter::AutoPause]);
     let audited = |notice: &Notice| matches!(notice, Notice::Audit(audit) if audit.label() == "skipped_auto_pause");
     assert!(decision.notices.iter().any(audited));
     assert_eq!(decide(&paused, &observed, &policy(), now()).notices, [], "without scale-down there is nothing to skip");
+}
+
+#[test]
+fn metrics_need_an_instance_and_an_address() {
+    let asked = |observed: &Observation| queries(&running(), observed, &policy(), now());
+    assert!(asked(&observed()).contains(Query::CloudMetrics) && asked(&observed()).contains(Query::Cml));
+    let mut without = instance(Ec2State::Running);
+    (without.public_ip, without.private_ip) = (None, None);
+    let without = Observation { instance: Lookup::Found(without), ..Observation::default() };
+    assert!(asked(&without).contains(Query::CloudMetrics) && !asked(&without).contains(Query::Cml));
+    let gone = Observation { instance: Lookup::Absent, ..Observation::default() };
+    assert!(!asked(&gone).contains(Query::CloudMetrics) && !asked(&gone).contains(Query::Cml));
 }

@@ -6,21 +6,32 @@ use crate::lifecycle::decision::{Addresses, Change, Decision};
 use crate::lifecycle::effect::{Effect, IfLaunchRefused};
 use crate::lifecycle::event::Audit;
 use crate::lifecycle::instance::{Image, Instance, first_live};
-use crate::lifecycle::launch::{LaunchPlan, image_pattern};
+use crate::lifecycle::launch::{LaunchPlan, image_pattern, instance_type, unconfigured_region};
 use crate::lifecycle::lookup::Lookup;
 use crate::lifecycle::outcome::{Outcome, Requeue};
 use crate::lifecycle::reason::{Detail, Reason, ReasonCode};
+use crate::lifecycle::region::RegionError;
 use crate::lifecycle::status::{DesiredStatus, Ec2State, WorkerStatus};
 use crate::lifecycle::time;
 
 /// Pending: the record wants an instance. One that the record names is followed, never launched again; one that carries
-/// the worker's tag is adopted; only without either one is launched.
+/// the worker's tag is adopted; only without either one is launched. The launch after one that ended overwrites its id,
+/// because a server may not let it be cleared.
 pub(super) fn pending(ctx: HandlerContext<'_>) -> Decision {
     if ctx.worker.ec2_instance_id.is_some() {
-        return follow_recorded(ctx);
+        match ctx.locate() {
+            Err(waiting) => return waiting.decision(),
+            Ok(Located::Here(instance)) => return follow_recorded(ctx, instance),
+            Ok(Located::Gone(_) | Located::Nowhere) => {}
+        }
     }
     let instances: &[Instance] = match &ctx.observation.tagged {
-        Lookup::NotRequested => return NotLocated::NotRequested.decision(),
+        Lookup::NotRequested => {
+            return match unconfigured_region(ctx.worker, ctx.policy) {
+                Some(error) => fail_without_region(ctx, &error),
+                None => NotLocated::NotRequested.decision(),
+            };
+        }
         Lookup::Unknown(failure) => return NotLocated::Unknown(failure).decision(),
         Lookup::Found(instances) => instances,
         Lookup::Absent => &[],
@@ -29,8 +40,8 @@ pub(super) fn pending(ctx: HandlerContext<'_>) -> Decision {
         return ctx.adopt(instance, take_over(ctx, instance, ReasonCode::Adopted));
     }
     match (ctx.worker.desired_status, &ctx.worker.notes.launch_plan) {
-        (Some(DesiredStatus::Stopped | DesiredStatus::Terminated), Some(_)) => match ctx.locate() {
-            Ok(Located::Here(_) | Located::Gone(_) | Located::Nowhere) => hold_back(ctx),
+        (Some(DesiredStatus::Stopped | DesiredStatus::Terminated), Some(_)) => match ctx.search_is_conclusive() {
+            Ok(()) => hold_back(ctx),
             // A launch under way may still produce an instance, which would have no owner.
             Err(NotLocated::NotVisibleYet(left)) => {
                 Decision::requeue(ReasonCode::LaunchInFlight).with_requeue(Requeue::After(left))
@@ -43,24 +54,15 @@ pub(super) fn pending(ctx: HandlerContext<'_>) -> Decision {
     }
 }
 
-fn follow_recorded(ctx: HandlerContext<'_>) -> Decision {
-    match ctx.locate() {
-        Err(waiting) => waiting.decision(),
-        Ok(Located::Here(instance)) if instance.state == Ec2State::ShuttingDown => {
-            Decision::requeue(Reason::new(ReasonCode::TerminateUnderWay))
-        }
-        Ok(Located::Here(instance)) => take_over(ctx, instance, ReasonCode::InstanceRecorded),
-        Ok(Located::Gone(_) | Located::Nowhere) => match ctx.worker.desired_status {
-            Some(DesiredStatus::Terminated) => ctx.command(WorkerStatus::Terminated, ReasonCode::NotWanted),
-            None | Some(DesiredStatus::Running | DesiredStatus::Stopped) => {
-                Decision::requeue(ReasonCode::LaunchDied).with_requeue(Requeue::Now).with_changes(|changes| {
-                    changes.ec2_instance_id = Change::Clear;
-                    changes.addresses = Some(Addresses::default());
-                    changes.launch_generation = Some(ctx.worker.notes.launch_generation.saturating_add(1));
-                    changes.launch_plan = Change::Clear;
-                })
-            }
-        },
+fn follow_recorded(ctx: HandlerContext<'_>, instance: &Instance) -> Decision {
+    match instance.state {
+        Ec2State::ShuttingDown => Decision::requeue(ReasonCode::TerminateUnderWay),
+        Ec2State::Pending
+        | Ec2State::Running
+        | Ec2State::Stopping
+        | Ec2State::Stopped
+        | Ec2State::Terminated
+        | Ec2State::Other => take_over(ctx, instance, ReasonCode::InstanceRecorded),
     }
 }
 
@@ -91,12 +93,13 @@ fn launch(ctx: HandlerContext<'_>, earlier: &[Instance]) -> Decision {
         (Some(_), Lookup::Unknown(failure)) => return Decision::unanswered(ReasonCode::TemplateUnknown, failure),
         (Some(_), Lookup::Found(template)) => template,
     };
+    let Some(instance_type) = instance_type(ctx.worker, template) else {
+        let detail = Detail::Text(format!("template {}", template.name).into());
+        return fail(ctx, Reason::new(ReasonCode::InstanceTypeMissing).with(detail));
+    };
     let place = match ctx.policy.regions.resolve(ctx.worker) {
         Ok(place) => place,
-        Err(error) => {
-            let detail = Detail::Text(error.to_string().into());
-            return fail(ctx, Reason::new(ReasonCode::RegionNotConfigured).with(detail));
-        }
+        Err(error) => return fail_without_region(ctx, &error),
     };
     let image = match &ctx.observation.images {
         Lookup::NotRequested => return Decision::not_observed(),
@@ -109,22 +112,22 @@ fn launch(ctx: HandlerContext<'_>, earlier: &[Instance]) -> Decision {
         let detail = Detail::Text(format!("{pattern} in {}", place.0).into());
         return fail(ctx, Reason::new(ReasonCode::NoImage).with(detail));
     };
-    let plan = LaunchPlan::new(ctx.worker, template, place, image, earlier);
+    let plan = LaunchPlan::new(ctx.worker, template, instance_type, place, image, earlier);
     send_launch(ctx, &plan, IfLaunchRefused::Fail, ReasonCode::Launch)
 }
 
 /// Repeats a launch whose outcome is unknown. The search by tag showed nothing; once the last call that may have
 /// launched is older than the consistency window, a refusal by EC2 is enough to give the plan up.
 fn resume(ctx: HandlerContext<'_>, plan: &LaunchPlan) -> Decision {
-    let if_refused = match ctx.locate() {
-        Ok(Located::Nowhere | Located::Gone(_) | Located::Here(_)) => IfLaunchRefused::PlanAnew,
+    let if_refused = match ctx.search_is_conclusive() {
+        Ok(()) => IfLaunchRefused::PlanAnew,
         Err(_) => IfLaunchRefused::KeepPlan,
     };
     send_launch(ctx, plan, if_refused, ReasonCode::LaunchResumed)
 }
 
 /// Plan and time are written before every call, a repeated one too: a later search for the instance must know from when
-/// on it may exist.
+/// on it may exist. The time is read when the effects are applied, because a decision may be much older than the call.
 fn send_launch(ctx: HandlerContext<'_>, plan: &LaunchPlan, if_refused: IfLaunchRefused, code: ReasonCode) -> Decision {
     let plan = Box::new(plan.clone());
     ctx.command(WorkerStatus::Provisioning, code)
@@ -132,11 +135,17 @@ fn send_launch(ctx: HandlerContext<'_>, plan: &LaunchPlan, if_refused: IfLaunchR
         .with_changes(|changes| {
             changes.launch_plan = Change::Clear;
             changes.launch_generation = Some(plan.generation);
-            changes.launched_at = Some(ctx.now);
             changes.aws_region = ctx.worker.aws_region.is_none().then(|| plan.region.clone());
+            // Those of an instance that ended.
+            changes.addresses = ctx.worker.address().map(|_| Addresses::default());
         })
-        .with_effect(Effect::RecordLaunchPlan { plan: plan.clone(), begun_at: ctx.now })
+        .with_effect(Effect::RecordLaunchPlan { plan: plan.clone() })
         .with_effect(Effect::LaunchInstance { plan, if_refused })
+}
+
+fn fail_without_region(ctx: HandlerContext<'_>, error: &RegionError) -> Decision {
+    let detail = Detail::Text(error.to_string().into());
+    fail(ctx, Reason::new(ReasonCode::RegionNotConfigured).with(detail))
 }
 
 fn fail(ctx: HandlerContext<'_>, reason: Reason) -> Decision {
@@ -196,7 +205,8 @@ fn launch_ended(ctx: HandlerContext<'_>, remains: Option<&Instance>) -> Decision
 pub(super) fn starting(ctx: HandlerContext<'_>) -> Decision {
     let instance = match ctx.locate() {
         Err(waiting) => return waiting.decision(),
-        Ok(Located::Gone(_) | Located::Nowhere) => return ctx.gone(),
+        Ok(Located::Gone(_)) => return ctx.gone(),
+        Ok(Located::Nowhere) => return ctx.command(WorkerStatus::Failed, ReasonCode::InstanceNeverAppeared),
         Ok(Located::Here(instance)) => instance,
     };
     let decision = match instance.state {

@@ -39,7 +39,12 @@ use super::worker::Worker;
 /// ```
 pub fn decide(worker: &Worker, observation: &Observation, policy: &Policy, now: Timestamp) -> Decision {
     let ctx = HandlerContext { worker, observation, policy, now };
-    match worker.status {
+    let decision = ctx.note_image(decide_by_status(ctx));
+    if decision.terminates() { terminate::end_sessions(ctx, decision) } else { decision }
+}
+
+fn decide_by_status(ctx: HandlerContext<'_>) -> Decision {
+    match ctx.worker.status {
         WorkerStatus::Pending => launch::pending(ctx),
         WorkerStatus::Provisioning => launch::provisioning(ctx),
         WorkerStatus::Starting => launch::starting(ctx),
@@ -58,7 +63,8 @@ pub fn decide(worker: &Worker, observation: &Observation, policy: &Policy, now: 
 fn unknown(ctx: HandlerContext<'_>) -> Decision {
     match ctx.locate() {
         Err(waiting) => waiting.decision(),
-        Ok(Located::Gone(_) | Located::Nowhere) => ctx.gone(),
+        Ok(Located::Gone(_)) => ctx.gone(),
+        Ok(Located::Nowhere) => ctx.no_instance_named(),
         Ok(Located::Here(instance)) => {
             let decision = match instance.state {
                 Ec2State::Other => Decision::requeue(ReasonCode::StillUnknown),

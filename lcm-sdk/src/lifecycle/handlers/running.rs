@@ -1,19 +1,20 @@
 //! Running: in service. Six steps in order; a step that changes the status ends the reconcile.
 
+use crate::lifecycle::capabilities::Support;
 use crate::lifecycle::context::{HandlerContext, Located};
 use crate::lifecycle::counters::Counter;
 use crate::lifecycle::decision::{Change, Decision};
 use crate::lifecycle::effect::Effect;
 use crate::lifecycle::event::Audit;
-use crate::lifecycle::idle::{AutoPause, IdleReport};
+use crate::lifecycle::idle::{self, AutoPause, IdleReport};
 use crate::lifecycle::instance::Instance;
-use crate::lifecycle::license::{self, LicenseReport, LicenseStep, Submission};
+use crate::lifecycle::license::{self, LicenseFailure, LicenseReport, LicenseStep, Submission};
 use crate::lifecycle::lookup::Lookup;
 use crate::lifecycle::outcome::{Outcome, Requeue};
-use crate::lifecycle::reason::{Reason, ReasonCode};
+use crate::lifecycle::reason::{Detail, Reason, ReasonCode};
 use crate::lifecycle::scale_down::{self, ScaleDownVerdict};
 use crate::lifecycle::status::{DesiredStatus, Ec2State, WorkerStatus};
-use crate::lifecycle::{drain, worker::Worker};
+use crate::lifecycle::{drain, time, worker::Worker};
 
 /// 1. desired status, 2. EC2 drift, and then in service: 3. idle detection, 4. metrics, 5. license, 6. scale-down.
 pub(super) fn running(ctx: HandlerContext<'_>) -> Decision {
@@ -23,7 +24,7 @@ pub(super) fn running(ctx: HandlerContext<'_>) -> Decision {
     match ctx.worker.desired_status {
         Some(DesiredStatus::Stopped) => {
             let stopping = ctx.command(WorkerStatus::Stopping, ReasonCode::DesiredStopped);
-            return keep_idle_check(ctx, drain::clear_start(ctx.worker, stopping));
+            return keep_idle_check(ctx, drain::clear_notes(ctx.worker, stopping));
         }
         Some(DesiredStatus::Terminated) => {
             return keep_idle_check(ctx, ctx.command(WorkerStatus::Terminating, ReasonCode::DesiredTerminated));
@@ -32,7 +33,8 @@ pub(super) fn running(ctx: HandlerContext<'_>) -> Decision {
     }
     let instance = match ctx.locate() {
         Err(waiting) => return waiting.decision(),
-        Ok(Located::Gone(_) | Located::Nowhere) => return ctx.gone(),
+        Ok(Located::Gone(_)) => return ctx.gone(),
+        Ok(Located::Nowhere) => return ctx.no_instance_named(),
         Ok(Located::Here(instance)) => instance,
     };
     let decision = match instance.state {
@@ -47,27 +49,59 @@ pub(super) fn running(ctx: HandlerContext<'_>) -> Decision {
     ctx.adopt(instance, decision)
 }
 
-/// Whether telemetry was read for a check that has not been made.
+/// Whether telemetry was read for a check that has not been made. The check could pause the worker: it is made only if
+/// the sessions were listed and none is active, and never if scale-down is on.
 fn idle_check_is_due(ctx: HandlerContext<'_>) -> bool {
-    !ctx.observation.telemetry.is_not_requested() && ctx.observation.idle.is_not_requested()
+    let is_free = ctx.observation.sessions.found().is_some_and(|sessions| drain::active(sessions) == 0);
+    !ctx.policy.scale_down.enabled
+        && is_free
+        && !ctx.observation.telemetry.is_not_requested()
+        && ctx.observation.idle.is_not_requested()
 }
 
 fn check_idle(ctx: HandlerContext<'_>) -> Decision {
     Decision::requeue(ReasonCode::IdleCheckDue).with_requeue(Requeue::Now).with_effect(Effect::DetectIdle {
         telemetry: ctx.observation.telemetry.found().cloned(),
-        auto_pause: AutoPause::from_policy(&ctx.policy.scale_down),
+        auto_pause: AutoPause::ServerDecides,
     })
 }
 
 fn serve(ctx: HandlerContext<'_>, instance: &Instance) -> Decision {
     let decision = note_address(ctx.worker, instance, Decision::success(ReasonCode::InService));
-    let decision = drain::clear_start(ctx.worker, decision);
+    let decision = drain::clear_notes(ctx.worker, decision);
     let decision = report_metrics(ctx, decision);
     let decision = reconcile_license(ctx, instance, decision);
     match &ctx.observation.idle {
-        Lookup::Found(report) => consider_scale_down(ctx, report, count_idle_check(report, decision)),
+        Lookup::Found(report) if reads_verdict(ctx) => {
+            let report = idle::corrected(report, &ctx.observation.sessions, &ctx.observation.telemetry, ctx.now);
+            let decision = consider_scale_down(ctx, &report, count_idle_check(&report, decision));
+            report_activity(ctx, &report, decision)
+        }
+        Lookup::Found(report) => {
+            let decision = consider_scale_down(ctx, report, count_idle_check(report, decision));
+            // The record shows the pause in the next reconcile.
+            let requeue = if report.auto_pause_triggered { Requeue::Now } else { decision.requeue };
+            explain_pause(report, decision).with_requeue(requeue)
+        }
         // An unanswered check is no result, and above all not "idle".
         Lookup::NotRequested | Lookup::Absent | Lookup::Unknown(_) => decision,
+    }
+}
+
+/// Whether the control plane's last verdict was read instead of a check: for a worker with active sessions, and if
+/// scale-down is on.
+fn reads_verdict(ctx: HandlerContext<'_>) -> bool {
+    let is_busy = ctx.observation.sessions.found().is_some_and(|sessions| drain::active(sessions) > 0);
+    ctx.policy.scale_down.enabled || is_busy
+}
+
+/// Posts telemetry that shows activity inside the threshold. It cannot pause the worker, and keeps the control plane's
+/// last activity current.
+fn report_activity(ctx: HandlerContext<'_>, report: &IdleReport, decision: Decision) -> Decision {
+    match ctx.observation.telemetry.found() {
+        Some(events) if idle::shows_activity(events, report, ctx.now) => decision
+            .with_effect(Effect::DetectIdle { telemetry: Some(events.clone()), auto_pause: AutoPause::Suppressed }),
+        Some(_) | None => decision,
     }
 }
 
@@ -92,25 +126,33 @@ fn note_address(worker: &Worker, instance: &Instance, decision: Decision) -> Dec
         .with_changes(|changes| changes.addresses = Some(instance.into()))
 }
 
-/// Each source fails alone; the other one is still reported.
+/// Each source fails alone; the other one is still reported. If both fail, the attempt is.
 fn report_metrics(ctx: HandlerContext<'_>, decision: Decision) -> Decision {
-    let (cloud, cml) = (ctx.observation.cloud_metrics.found(), ctx.observation.cml.found());
-    if cloud.is_none() && cml.is_none() {
+    let (cloud, cml) = (&ctx.observation.cloud_metrics, &ctx.observation.cml);
+    if cloud.is_not_requested() && cml.is_not_requested() {
         return decision;
     }
-    decision.with_effect(Effect::ReportMetrics { cloud: cloud.copied(), cml: cml.cloned() })
+    decision.with_effect(Effect::ReportMetrics { cloud: cloud.found().copied(), cml: cml.found().cloned() })
 }
 
 fn reconcile_license(ctx: HandlerContext<'_>, instance: &Instance, decision: Decision) -> Decision {
-    // A token must only go to the address EC2 showed in this reconcile: the recorded one may belong to another
-    // instance.
-    let Some(address) = instance.address() else { return decision };
+    let (license, notes) = (&ctx.worker.license, &ctx.worker.notes);
     let because = |code: ReasonCode, decision: Decision| Decision { reason: Reason::new(code), ..decision };
-    match license::next_step(
-        &ctx.worker.license,
-        &ctx.observation.registration,
-        ctx.worker.notes.license_attempt.as_deref(),
-    ) {
+    let step = license::next_step(license, &ctx.observation.registration, notes.license_attempt.as_deref());
+    let decision = if step.is_unfinished(license) {
+        match license::waiting_since(notes.license_wait.as_deref(), license.pending_token.as_ref()) {
+            Some(since) if time::age(since, ctx.now) >= ctx.policy.license_timeout => {
+                return fail_registration(ctx, LicenseFailure::TimedOut, decision);
+            }
+            Some(_) => decision,
+            None => decision.with_changes(|changes| {
+                changes.license_wait = Some(license::wait_note(license.pending_token.as_ref(), ctx.now));
+            }),
+        }
+    } else {
+        decision
+    };
+    match step {
         LicenseStep::Nothing => decision,
         LicenseStep::Acknowledge => because(ReasonCode::LicenseInProgress, decision)
             .with_outcome(Outcome::Requeue, Requeue::After(ctx.policy.license_poll_interval))
@@ -122,19 +164,44 @@ fn reconcile_license(ctx: HandlerContext<'_>, instance: &Instance, decision: Dec
             let reason = ctx.observation.registration.failure().map_or(ReasonCode::LicenseDelayed.into(), delayed);
             Decision { reason, ..decision }.with_outcome(Outcome::Retry, Requeue::Backoff)
         }
-        LicenseStep::Finish(report) => because(ReasonCode::LicenseFinished, decision)
-            .with_changes(|changes| {
-                changes.license_report = Some(report);
-                // The same token may be registered again later.
-                changes.license_attempt = ctx.worker.notes.license_attempt.as_ref().map(|_| String::new());
-            })
-            .with_requeue(Requeue::NextCycle),
+        LicenseStep::Complete(report) => finish_license(ctx, report, because(ReasonCode::LicenseFinished, decision)),
+        LicenseStep::Fail(failure) => fail_registration(ctx, failure, decision),
         LicenseStep::Submit(submission) => {
+            // A token must only go to the address EC2 showed in this reconcile: the recorded one may belong to another
+            // instance.
+            let Some(address) = instance.address() else { return decision };
             let decision = because(ReasonCode::LicenseSubmitted, decision)
                 .with_outcome(Outcome::Requeue, Requeue::After(ctx.policy.license_poll_interval));
             submit_license(ctx, submission, address, decision)
         }
     }
+}
+
+/// Reports a registration as failed, with the reason.
+fn fail_registration(ctx: HandlerContext<'_>, failure: LicenseFailure, decision: Decision) -> Decision {
+    let shown = ctx.observation.registration.found().map(|status| format!("registration {status}"));
+    let reason = match failure {
+        LicenseFailure::TokenMissing => Reason::new(ReasonCode::LicenseTokenMissing),
+        LicenseFailure::Reported => {
+            Reason::new(ReasonCode::LicenseFinished).with(Detail::Text(shown.unwrap_or_default().into()))
+        }
+        LicenseFailure::TimedOut => {
+            Reason::new(ReasonCode::LicenseTimedOut).with(Detail::Since(ctx.policy.license_timeout))
+        }
+    };
+    let error = reason.to_string();
+    finish_license(ctx, LicenseReport::FailRegistration, Decision { reason, ..decision })
+        .with_changes(|changes| changes.license_error = Some(error))
+}
+
+fn finish_license(ctx: HandlerContext<'_>, report: LicenseReport, decision: Decision) -> Decision {
+    decision
+        .with_changes(|changes| {
+            changes.license_report = Some(report);
+            // The same token may be registered again later.
+            changes.license_attempt = ctx.worker.notes.license_attempt.as_ref().map(|_| String::new());
+        })
+        .with_requeue(Requeue::NextCycle)
 }
 
 /// CML first, then the record: a record with an operation "in progress" that CML has never received would take the
@@ -151,10 +218,13 @@ fn submit_license(ctx: HandlerContext<'_>, submission: Submission, address: &str
     };
     let decision = decision.with_effect(Effect::SubmitLicense { submission, address: address.to_owned() });
     if ctx.worker.license.operation_in_progress {
-        decision
-    } else {
-        decision.with_effect(Effect::ReportLicense { report: start })
+        return decision;
     }
+    // The time that CML may take counts from this submission.
+    let is_noted = ctx.worker.notes.license_wait.as_ref().is_some_and(|note| !note.is_empty());
+    let decision =
+        if is_noted { decision.with_changes(|changes| changes.license_wait = Some(String::new())) } else { decision };
+    decision.with_effect(Effect::ReportLicense { report: start })
 }
 
 fn note_attempt(ctx: HandlerContext<'_>, decision: Decision) -> Decision {
@@ -171,11 +241,20 @@ fn note_attempt(ctx: HandlerContext<'_>, decision: Decision) -> Decision {
 fn keep_idle_check(ctx: HandlerContext<'_>, decision: Decision) -> Decision {
     match &ctx.observation.idle {
         Lookup::Found(report) if report.auto_pause_triggered => {
-            consider_scale_down(ctx, report, count_idle_check(report, decision))
+            explain_pause(report, consider_scale_down(ctx, report, count_idle_check(report, decision)))
         }
         Lookup::Found(report) => count_idle_check(report, decision),
         Lookup::NotRequested | Lookup::Absent | Lookup::Unknown(_) => decision,
     }
+}
+
+/// An automatic pause is the reason of all that follows from it.
+fn explain_pause(report: &IdleReport, decision: Decision) -> Decision {
+    if !report.auto_pause_triggered {
+        return decision;
+    }
+    let idle = report.idle_minutes.map(|minutes| Detail::Text(format!("idle for {minutes:.0} min").into()));
+    Decision { reason: Reason::new(ReasonCode::AutoPaused).with(idle.unwrap_or_default()), ..decision }
 }
 
 fn count_idle_check(report: &IdleReport, decision: Decision) -> Decision {
@@ -198,20 +277,32 @@ fn consider_scale_down(ctx: HandlerContext<'_>, report: &IdleReport, decision: D
         | ScaleDownVerdict::SkippedMinWorkers
         | ScaleDownVerdict::SkippedCooldown
         | ScaleDownVerdict::SkippedUpcomingSession => audited,
-        ScaleDownVerdict::StoppedImmediately => audited
-            .with_command(ctx.worker.status, WorkerStatus::Stopping, ReasonCode::ScaleDownStop)
-            .with_changes(|changes| {
-                changes.desired_status = Some(DesiredStatus::Stopped);
-                changes.scaled_down_at = Some(ctx.now);
-                // For the stopping handler: a session may have been placed since the sessions were listed.
-                changes.drain_started_at = Change::Set(ctx.now);
-            }),
-        ScaleDownVerdict::Drained => {
-            let sessions = ctx.observation.sessions.found().map_or(&[][..], Vec::as_slice);
-            let draining = audited.with_command(ctx.worker.status, WorkerStatus::Draining, ReasonCode::ScaleDownDrain);
-            drain::begin(draining, sessions, drain::SCALE_DOWN, drain::CONTROLLER, ctx.now)
-                .with_counter(Counter::ScaleDownDrain)
-                .with_changes(|changes| changes.scaled_down_at = Some(ctx.now))
-        }
+        ScaleDownVerdict::StoppedImmediately => match ctx.observation.capabilities.desired_status {
+            Support::Yes | Support::Unknown => stop_at_once(ctx, audited),
+            // The drain of an empty worker sets the desired status too, and ends in the same stop.
+            Support::No => drain_idle(ctx, ReasonCode::ScaleDownStop, audited),
+        },
+        ScaleDownVerdict::Drained => drain_idle(ctx, ReasonCode::ScaleDownDrain, audited),
     }
+}
+
+/// Stops an idle worker without sessions.
+fn stop_at_once(ctx: HandlerContext<'_>, decision: Decision) -> Decision {
+    decision.with_command(ctx.worker.status, WorkerStatus::Stopping, ReasonCode::ScaleDownStop).with_changes(
+        |changes| {
+            changes.desired_status = Some(DesiredStatus::Stopped);
+            changes.scaled_down_at = Some(ctx.now);
+            // For the stopping handler: a session may have been placed since the sessions were listed.
+            changes.drain_started_at = Change::Set(ctx.now);
+        },
+    )
+}
+
+/// Drains an idle worker.
+fn drain_idle(ctx: HandlerContext<'_>, code: ReasonCode, decision: Decision) -> Decision {
+    let sessions = ctx.observation.sessions.found().map_or(&[][..], Vec::as_slice);
+    let draining = decision.with_command(ctx.worker.status, WorkerStatus::Draining, code);
+    drain::begin(draining, sessions, drain::SCALE_DOWN, drain::CONTROLLER, ctx.now)
+        .with_counter(Counter::ScaleDownDrain)
+        .with_changes(|changes| changes.scaled_down_at = Some(ctx.now))
 }

@@ -1,9 +1,10 @@
 //! Stops a worker: stopping (on the way), stopped (parked, with its disks; ADR-043).
 //!
 //! A worker that scale-down stops because it has no session arrives here with the start of a drain on its record. The
-//! scheduler may have placed a session between the observation and that write; after the write it places none. The
-//! sessions are therefore listed once more before EC2 is called, and a session found then brings the worker back.
+//! scheduler may have read the record before that write and place a session after it. The sessions are therefore listed
+//! once more after the settle time and before EC2 is called, and a session found then brings the worker back.
 
+use crate::lifecycle::capabilities::Support;
 use crate::lifecycle::context::{HandlerContext, Located, NotLocated};
 use crate::lifecycle::counters::Counter;
 use crate::lifecycle::decision::{Addresses, Decision};
@@ -12,7 +13,7 @@ use crate::lifecycle::effect::Effect;
 use crate::lifecycle::instance::{Instance, first_live};
 use crate::lifecycle::lookup::Lookup;
 use crate::lifecycle::outcome::Requeue;
-use crate::lifecycle::reason::ReasonCode;
+use crate::lifecycle::reason::{Detail, Reason, ReasonCode};
 use crate::lifecycle::scale_down;
 use crate::lifecycle::session::SessionPhase;
 use crate::lifecycle::status::{DesiredStatus, Ec2State, WorkerStatus};
@@ -27,7 +28,7 @@ pub(super) fn stopping(ctx: HandlerContext<'_>) -> Decision {
         Ok(Located::Gone(Some(instance))) => ctx.follow(instance, ReasonCode::Drift),
         Ok(Located::Here(instance)) => ctx.adopt(instance, stop_instance(ctx, instance)),
     };
-    if decision.transition.is_some() { drain::clear_start(ctx.worker, decision) } else { decision }
+    if decision.transition.is_some() { drain::clear_notes(ctx.worker, decision) } else { decision }
 }
 
 fn stop_instance(ctx: HandlerContext<'_>, instance: &Instance) -> Decision {
@@ -40,22 +41,37 @@ fn stop_instance(ctx: HandlerContext<'_>, instance: &Instance) -> Decision {
         Ec2State::Running if ctx.worker.desired_status == Some(DesiredStatus::Running) => {
             ctx.follow(instance, ReasonCode::StopOvertaken)
         }
-        Ec2State::Running if scale_down::stop_spares_sessions(ctx.worker) => match &ctx.observation.sessions {
-            Lookup::NotRequested => Decision::not_observed(),
-            Lookup::Unknown(failure) => Decision::unanswered(ReasonCode::SessionsUnknown, failure),
-            // "No such listing" is not "no sessions".
-            Lookup::Absent => Decision::retry(ReasonCode::SessionsUnknown),
-            Lookup::Found(sessions) if sessions.iter().all(|session| session.state.phase() == SessionPhase::Over) => {
-                stop()
-            }
-            Lookup::Found(_) => ctx
-                .follow(instance, ReasonCode::StopOvertaken)
-                .with_changes(|changes| changes.desired_status = Some(DesiredStatus::Running)),
-        },
+        Ec2State::Running if scale_down::stop_spares_sessions(ctx.worker) => stop_if_empty(ctx, instance, stop),
         Ec2State::Running => stop(),
         Ec2State::Stopping => Decision::requeue(ReasonCode::StopUnderWay),
         Ec2State::ShuttingDown | Ec2State::Terminated => ctx.follow(instance, ReasonCode::Drift),
         Ec2State::Pending | Ec2State::Other => ctx.unexpected(instance.state),
+    }
+}
+
+/// Stops a worker only if it has no session after the settle time.
+fn stop_if_empty(ctx: HandlerContext<'_>, instance: &Instance, stop: impl FnOnce() -> Decision) -> Decision {
+    match (drain::until_settled(ctx.worker, ctx.policy, ctx.now), &ctx.observation.sessions) {
+        (Some(left), _) => drain::start_clock(ctx.worker, ctx.now, drain::settle(left)),
+        (None, Lookup::NotRequested) => Decision::not_observed(),
+        (None, Lookup::Unknown(failure)) => Decision::unanswered(ReasonCode::SessionsUnknown, failure),
+        // "No such listing" is not "no sessions".
+        (None, Lookup::Absent) => Decision::retry(ReasonCode::SessionsUnknown),
+        (None, Lookup::Found(sessions))
+            if sessions.iter().all(|session| session.state.phase() == SessionPhase::Over) =>
+        {
+            stop()
+        }
+        // Running without a desired status of running, it would be stopped under its session.
+        (None, Lookup::Found(sessions)) if ctx.observation.capabilities.desired_status == Support::No => {
+            let active = drain::open(sessions);
+            Decision::requeue(
+                Reason::new(ReasonCode::DrainWaiting).with(Detail::Sessions { active, until_deadline: None }),
+            )
+        }
+        (None, Lookup::Found(_)) => ctx
+            .follow(instance, ReasonCode::StopOvertaken)
+            .with_changes(|changes| changes.desired_status = Some(DesiredStatus::Running)),
     }
 }
 

@@ -1,11 +1,14 @@
 //! Ends a worker: terminating (on the way), terminated (final), failed (parked until an operator acts).
 
-use crate::lifecycle::context::{HandlerContext, Located};
+use crate::lifecycle::context::{HandlerContext, Located, NotLocated};
 use crate::lifecycle::counters::Counter;
 use crate::lifecycle::decision::Decision;
-use crate::lifecycle::effect::Effect;
+use crate::lifecycle::effect::{Effect, IfFailed};
 use crate::lifecycle::event::Event;
 use crate::lifecycle::instance::first_live;
+use crate::lifecycle::lookup::Lookup;
+use crate::lifecycle::open_sessions;
+use crate::lifecycle::outcome::Requeue;
 use crate::lifecycle::reason::ReasonCode;
 use crate::lifecycle::status::{DesiredStatus, Ec2State, WorkerStatus};
 
@@ -34,16 +37,50 @@ pub(super) fn terminating(ctx: HandlerContext<'_>) -> Decision {
     }
 }
 
-/// Terminated: skips without a query. Discovery may pass a live instance that the record names, or that carries the
+/// Ends the sessions of a worker that becomes terminated, because not every server does. The instance is gone: neither an
+/// unreadable listing nor a failed call delays the record, and the terminated handler tries again.
+pub(super) fn end_sessions(ctx: HandlerContext<'_>, decision: Decision) -> Decision {
+    match &ctx.observation.sessions {
+        Lookup::NotRequested => decision,
+        Lookup::Unknown(_) | Lookup::Absent => decision.with_requeue(Requeue::After(open_sessions::RETRY_DELAY)),
+        Lookup::Found(sessions) => {
+            open_sessions::ends(sessions, ctx.observation.capabilities.session_moves, IfFailed::Proceed)
+                .fold(decision, Decision::with_effect)
+        }
+    }
+}
+
+/// Ends the sessions that were left open when the worker was terminated.
+fn end_sessions_left_open(ctx: HandlerContext<'_>) -> Decision {
+    match &ctx.observation.sessions {
+        Lookup::Unknown(failure) if open_sessions::may_be_left_open(ctx.worker, ctx.now) => {
+            Decision::unanswered(ReasonCode::SessionsLeftOpen, failure)
+        }
+        Lookup::Found(sessions) if open_sessions::may_be_left_open(ctx.worker, ctx.now) => {
+            let moves = ctx.observation.capabilities.session_moves;
+            let mut ends = open_sessions::ends(sessions, moves, IfFailed::Hold).peekable();
+            if ends.peek().is_none() {
+                return Decision::skip(ReasonCode::Terminated);
+            }
+            let decision = Decision::success(ReasonCode::SessionsLeftOpen).with_requeue(Requeue::OnChange);
+            ends.fold(decision, Decision::with_effect)
+        }
+        Lookup::Unknown(_) | Lookup::Found(_) | Lookup::NotRequested | Lookup::Absent => {
+            Decision::skip(ReasonCode::Terminated)
+        }
+    }
+}
+
+/// Terminated: skips, and for an hour ends sessions that were left open. Discovery may pass a live instance that the record names, or that carries the
 /// worker's tag; then the record follows EC2, because a live instance must have an owner.
 pub(super) fn terminated(ctx: HandlerContext<'_>) -> Decision {
     if !ctx.policy.resurrect_terminated {
-        return Decision::skip(ReasonCode::Terminated);
+        return end_sessions_left_open(ctx);
     }
     let named = ctx.observation.instance.found().filter(|found| Some(&found.id) == ctx.worker.ec2_instance_id.as_ref());
     let tagged = || first_live(ctx.observation.tagged.found()?);
     match named.filter(|instance| instance.state.is_live()).or_else(tagged) {
-        None => Decision::skip(ReasonCode::Terminated),
+        None => end_sessions_left_open(ctx),
         Some(instance) => match instance.state {
             Ec2State::Pending | Ec2State::Running | Ec2State::Stopping | Ec2State::Stopped => {
                 let back = ctx.follow(instance, ReasonCode::Resurrected);
@@ -62,12 +99,17 @@ pub(super) fn failed(ctx: HandlerContext<'_>) -> Decision {
     }
 }
 
-/// Records an instance that discovery found, for the operator and for the clean-up.
+/// Records an instance that carries the worker's tag, for the operator and for the clean-up: without an id on the record
+/// it would have no owner.
 fn keep_failed(ctx: HandlerContext<'_>) -> Decision {
     let skip = Decision::skip(ReasonCode::NeedsOperator);
-    match (&ctx.worker.ec2_instance_id, ctx.observation.tagged.found().and_then(|instances| first_live(instances))) {
-        (None, Some(instance)) => ctx.adopt(instance, skip),
-        (Some(_), _) | (None, None) => skip,
+    match (&ctx.worker.ec2_instance_id, &ctx.observation.tagged) {
+        (None, Lookup::Found(instances)) => match first_live(instances) {
+            Some(instance) => ctx.adopt(instance, skip),
+            None => skip,
+        },
+        (None, Lookup::Unknown(failure)) => NotLocated::Unknown(failure).decision(),
+        (None, Lookup::NotRequested | Lookup::Absent) | (Some(_), _) => skip,
     }
 }
 

@@ -1,6 +1,8 @@
 //! Reads the control plane's JSON field by field. Errors name the field, its value and the accepted values.
 //!
 //! A field that was read is removed from the object; the remaining fields are unknown to this version and are kept.
+//! [`Fields::optional`] reads a field that a record can do without: an unreadable value counts as absent, is reported
+//! with [`Fields::warnings`] and kept like an unknown field.
 
 #![expect(clippy::wildcard_enum_match_arm, reason = "whatever kind of JSON value is not expected is an error")]
 
@@ -35,6 +37,40 @@ pub struct FieldError {
     pub accepted: String,
 }
 
+impl FieldError {
+    /// The error of a record that is no JSON object, or cannot be expressed as one.
+    pub fn of_record(record: &str, problem: &str) -> Self {
+        Self {
+            record: record.to_owned(),
+            field: "(whole record)".to_owned(),
+            problem: format!("cannot be read: {}", cut(problem.to_owned())),
+            accepted: "a JSON object".to_owned(),
+        }
+    }
+}
+
+/// A field of a readable record that has no effect as it is written.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum FieldWarning {
+    /// Its value cannot be read and counts as absent.
+    #[error("{0}; the value counts as absent")]
+    Unreadable(FieldError),
+    /// Its name is unknown and resembles a known field that the record lacks.
+    #[error("{record}: field `{field}` is unknown and has no effect; probably meant: `{meant}`")]
+    Misspelled {
+        /// The record: `worker "w-1"`.
+        record: String,
+        /// The name on the record.
+        field: String,
+        /// The known field that it resembles.
+        meant: &'static str,
+    },
+}
+
+/// Maximum number of warnings about one record; the rest is not reported.
+const MAX_WARNINGS: usize = 16;
+
 /// Maximum length of a bad value in an error; the rest is cut.
 const SHOWN: usize = 80;
 
@@ -48,6 +84,9 @@ pub(crate) struct Fields<'a> {
     called: Option<Cow<'a, str>>,
     prefix: &'static str,
     entries: Entries<'a>,
+    /// Values that could not be read, without secrets.
+    rejected: Entries<'a>,
+    warnings: Vec<FieldWarning>,
 }
 
 type Read<T> = Result<T, FieldError>;
@@ -57,7 +96,8 @@ impl<'a> Fields<'a> {
     pub(crate) fn open(kind: &'static str, value: impl Into<Raw<'a>>) -> Read<Self> {
         match value.into() {
             Raw::Object(entries) => {
-                let mut fields = Self { kind, called: None, prefix: "", entries };
+                let mut fields =
+                    Self { kind, called: None, prefix: "", entries, rejected: Vec::new(), warnings: Vec::new() };
                 fields.called = match fields.get("id").or_else(|| fields.get("name")) {
                     Some(Raw::Text(id)) if !id.is_empty() => Some(id.clone()),
                     Some(Raw::Text(_) | Raw::Object(_) | Raw::Plain(_)) | None => None,
@@ -67,10 +107,37 @@ impl<'a> Fields<'a> {
             other @ (Raw::Text(_) | Raw::Plain(_)) => Err(FieldError {
                 record: kind.to_owned(),
                 field: "(whole record)".to_owned(),
-                problem: format!("is {}", shown(&other.into_value())),
+                problem: format!("is {}", shown(&other)),
                 accepted: "a JSON object".to_owned(),
             }),
         }
+    }
+
+    /// Reads a field that the record can do without. An unreadable value counts as absent; it is reported, and kept with
+    /// the unread fields unless it may hold a secret.
+    pub(crate) fn optional<T: Default>(&mut self, read: impl FnOnce(&mut Self) -> Read<T>) -> T {
+        read(self).unwrap_or_else(|error| {
+            self.warn(error);
+            T::default()
+        })
+    }
+
+    fn warn(&mut self, error: FieldError) {
+        if self.warnings.len() < MAX_WARNINGS {
+            self.warnings.push(FieldWarning::Unreadable(error));
+        }
+    }
+
+    /// Closes a nested object: its warnings become those of this one. Returns its unread fields.
+    pub(crate) fn close(&mut self, mut nested: Self) -> Map<String, Value> {
+        self.warnings.append(&mut nested.warnings);
+        self.warnings.truncate(MAX_WARNINGS);
+        nested.rest()
+    }
+
+    /// Takes the warnings so far.
+    pub(crate) fn warnings(&mut self) -> Vec<FieldWarning> {
+        std::mem::take(&mut self.warnings)
     }
 
     /// Returns a text without removing it.
@@ -105,13 +172,17 @@ impl<'a> Fields<'a> {
     pub(crate) fn nested_secret(&mut self, field: &str, prefix: &'static str) -> Read<Option<Self>> {
         match self.get(field) {
             None | Some(Raw::Object(_) | Raw::Plain(Value::Null)) => self.nested(field, prefix),
-            Some(_) => Err(self.problem(field, NOT_SHOWN, "an object")),
+            Some(_) => {
+                self.take(field);
+                Err(self.problem(field, NOT_SHOWN, "an object"))
+            }
         }
     }
 
     /// An empty object.
     pub(crate) fn empty(&self, prefix: &'static str) -> Self {
-        Self { kind: self.kind, called: self.called.clone(), prefix, entries: Vec::new() }
+        let called = self.called.clone();
+        Self { kind: self.kind, called, prefix, entries: Vec::new(), rejected: Vec::new(), warnings: Vec::new() }
     }
 
     /// A nested object unchanged, or an empty one.
@@ -179,11 +250,11 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A boolean, with its value when absent or null.
-    pub(crate) fn switch(&mut self, field: &str, default: bool) -> Read<bool> {
+    /// A boolean, if the field is set.
+    pub(crate) fn switch(&mut self, field: &str) -> Read<Option<bool>> {
         match self.take(field) {
-            None => Ok(default),
-            Some(Raw::Plain(Value::Bool(on))) => Ok(on),
+            None => Ok(None),
+            Some(Raw::Plain(Value::Bool(on))) => Ok(Some(on)),
             Some(other) => Err(self.wrong(field, other, "true, false or null")),
         }
     }
@@ -197,7 +268,7 @@ impl<'a> Fields<'a> {
                 let float = || number.as_f64().filter(|float| (0.0..9e15).contains(float) && float.fract() == 0.0);
                 match number.as_u64().or_else(|| float().map(|float| float as u64)) {
                     Some(number) => Ok(Some(number)),
-                    None => Err(self.error(field, &Value::Number(number), ACCEPTED)),
+                    None => Err(self.wrong(field, Raw::Plain(Value::Number(number)), ACCEPTED)),
                 }
             }
             Some(other) => Err(self.wrong(field, other, ACCEPTED)),
@@ -234,27 +305,53 @@ impl<'a> Fields<'a> {
     pub(crate) fn text_map<T: FromIterator<(String, String)>>(&mut self, field: &str) -> Read<T> {
         self.object(field)?
             .into_iter()
-            .map(|(key, value)| match value {
-                Value::String(text) => Ok((key, text)),
-                Value::Number(number) => Ok((key, number.to_string())),
-                Value::Bool(on) => Ok((key, on.to_string())),
-                other => Err(self.error(&format!("{field}.{}", cut(key)), &other, "text")),
+            .map(|(key, value)| {
+                to_text(value).map_err(|other| self.entry_error(field, &key, &other)).map(|text| (key, text))
             })
             .collect()
     }
 
-    /// The fields that were not read.
-    pub(crate) fn rest(self) -> Map<String, Value> {
-        self.entries.into_iter().map(|(name, value)| (name.into_owned(), value.into_value())).collect()
+    /// [`Fields::text_map`] without its unreadable entries, each of which is reported. The map is kept with them.
+    pub(crate) fn readable_text_map<T: FromIterator<(String, String)>>(&mut self, field: &str) -> T {
+        let map = self.optional(|fields| fields.object(field));
+        if map.values().any(|value| matches!(value, Value::Null | Value::Array(_) | Value::Object(_))) {
+            self.rejected.push((Cow::Owned(field.to_owned()), Value::Object(map.clone()).into()));
+        }
+        map.into_iter()
+            .filter_map(|(key, value)| match to_text(value) {
+                Ok(text) => Some((key, text)),
+                Err(other) => {
+                    self.warn(self.entry_error(field, &key, &other));
+                    None
+                }
+            })
+            .collect()
     }
 
-    fn wrong(&self, field: &str, value: Raw<'_>, accepted: &str) -> FieldError {
-        self.error(field, &value.into_value(), accepted)
+    fn entry_error(&self, field: &str, key: &str, value: &Value) -> FieldError {
+        self.error(&format!("{field}.{}", cut(key.to_owned())), value, "text")
+    }
+
+    /// The fields that were not read, and those that could not be read.
+    pub(crate) fn rest(self) -> Map<String, Value> {
+        self.entries
+            .into_iter()
+            .chain(self.rejected)
+            .map(|(name, value)| (name.into_owned(), value.into_value()))
+            .collect()
+    }
+
+    /// Rejects a value, which is kept with the unread fields.
+    pub(crate) fn wrong(&mut self, field: &str, value: impl Into<Raw<'a>>, accepted: &str) -> FieldError {
+        let value = value.into();
+        let error = self.problem(field, &format!("is {}", shown(&value)), accepted);
+        self.rejected.push((Cow::Owned(field.to_owned()), value));
+        error
     }
 
     /// An error about a value that was parsed but is not valid.
     pub(crate) fn error(&self, field: &str, value: &Value, accepted: &str) -> FieldError {
-        self.problem(field, &format!("is {}", shown(value)), accepted)
+        self.problem(field, &format!("is {}", shown_value(value)), accepted)
     }
 
     fn missing(&self, field: &str, accepted: &str) -> FieldError {
@@ -263,7 +360,7 @@ impl<'a> Fields<'a> {
 
     fn problem(&self, field: &str, problem: &str, accepted: &str) -> FieldError {
         let record = match &self.called {
-            Some(id) => format!("{} {}", self.kind, shown(&Value::from(id.as_ref()))),
+            Some(id) => format!("{} {}", self.kind, shown_value(&Value::from(id.as_ref()))),
             None => self.kind.to_owned(),
         };
         FieldError {
@@ -276,11 +373,29 @@ impl<'a> Fields<'a> {
 }
 
 /// The rendering of a value in an error. Of lists and objects only the kind is shown: they may hold secrets.
-fn shown(value: &Value) -> String {
+fn shown(value: &Raw<'_>) -> String {
+    match value {
+        Raw::Text(text) => shown_value(&Value::from(text.as_ref())),
+        Raw::Object(_) => "an object".to_owned(),
+        Raw::Plain(plain) => shown_value(plain),
+    }
+}
+
+fn shown_value(value: &Value) -> String {
     match value {
         Value::Array(_) => "a list".to_owned(),
         Value::Object(_) => "an object".to_owned(),
         plain => cut(plain.to_string()),
+    }
+}
+
+/// The text form of a plain value; the value itself if it has none.
+fn to_text(value: Value) -> Result<String, Value> {
+    match value {
+        Value::String(text) => Ok(text),
+        Value::Number(number) => Ok(number.to_string()),
+        Value::Bool(on) => Ok(on.to_string()),
+        other @ (Value::Null | Value::Array(_) | Value::Object(_)) => Err(other),
     }
 }
 
