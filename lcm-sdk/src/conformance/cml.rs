@@ -63,7 +63,7 @@ pub async fn suite(world: &dyn CmlWorld) {
 
 async fn systems_report_metrics(world: &dyn CmlWorld) {
     let metrics = world.cml().system(&world.target()).await.expect("a ready system responds");
-    assert!(metrics.version.is_some_and(|version| version.starts_with("2.")), "a version");
+    assert!(metrics.cml_version.is_some_and(|version| version.starts_with("2.")), "a version");
     assert_eq!(metrics.ready, Some(true));
     assert_eq!((metrics.labs_count, metrics.nodes_count), (Some(1), Some(2)), "one lab, two nodes");
 }

@@ -106,6 +106,8 @@ impl Suite<'_> {
         assert_eq!(instance.image_id.as_ref(), Some(&plan.image_id));
         assert_eq!(instance.instance_type.as_ref(), Some(&plan.instance_type));
         assert!(instance.launched_at.is_some(), "the launch time is set");
+        let caller = self.compute.caller(self.region).await.expect("the caller is known");
+        assert_eq!(instance.account_id, caller.account_id, "the instance belongs to the caller's account");
         let tagged = self.compute.tagged(self.region, &"w-once".into()).await.expect("EC2 responds");
         assert_eq!(tagged, [instance], "the tag of the worker finds its instance only");
         let none = self.compute.tagged(self.region, &"w-*".into()).await.expect("EC2 responds");
@@ -115,7 +117,8 @@ impl Suite<'_> {
     async fn invalid_launches_are_refused(&self) {
         let plan = LaunchPlan { image_id: "ami-0123456789abcdef0".into(), ..self.plan("w-no-image") };
         let refused = self.compute.launch(&plan).await.expect_err("the image does not exist");
-        assert_eq!(refused.kind, FailureKind::Refused, "{refused}");
+        // Another image may be launched next, so the worker need not fail.
+        assert_eq!(refused.kind, FailureKind::RefusedForNow, "{refused}");
         let mut other = self.plan("w-once");
         other.instance_type = "m5.xlarge".into();
         let refused = self.compute.launch(&other).await.expect_err("the token belongs to another plan");
@@ -242,10 +245,16 @@ impl Suite<'_> {
 
     async fn subnets_are_looked_up_by_region(&self) {
         let plan = self.world.plan();
-        let sees = async |region: &str, id: &str| self.compute.sees_subnet(region, id).await.expect("EC2 responds");
-        assert!(sees(self.region, &plan.subnet_id).await);
-        assert!(!sees(self.region, "subnet-0123456789abcdef0").await);
-        assert!(!sees(self.world.other_region(), &plan.subnet_id).await);
+        let owner = async |region: &str, id: &str| self.compute.subnet_owner(region, id).await.expect("EC2 responds");
+        let caller = self.compute.caller(self.region).await.expect("the caller is known");
+        let found = owner(self.region, &plan.subnet_id).await;
+        assert!(found.is_some(), "a visible subnet has an owner");
+        assert!(
+            caller.account_id.is_none() || found == caller.account_id,
+            "the subnet belongs to the caller's account"
+        );
+        assert_eq!(owner(self.region, "subnet-0123456789abcdef0").await, None);
+        assert_eq!(owner(self.world.other_region(), &plan.subnet_id).await, None);
     }
 
     async fn failed_calls_never_mean_absence(&self) {
@@ -264,7 +273,7 @@ impl Suite<'_> {
         let kinds = [
             compute.tagged(region, &"w-unknown".into()).await.expect_err("denied"),
             compute.images(region, "never-requested-before*").await.expect_err("denied"),
-            compute.sees_subnet(region, &self.world.plan().subnet_id).await.expect_err("denied"),
+            compute.subnet_owner(region, &self.world.plan().subnet_id).await.expect_err("denied"),
             compute.launch(&self.plan("w-denied")).await.expect_err("denied"),
             compute.start(region, &id).await.expect_err("denied"),
             compute.stop(region, &id).await.expect_err("denied"),

@@ -28,6 +28,7 @@ pub mod control_plane;
 pub mod coordination;
 pub mod events;
 pub mod metrics;
+pub mod notes;
 
 /// Runs one check. The promise is its function name: `suite.launches_are_idempotent()` is "launches are idempotent".
 ///

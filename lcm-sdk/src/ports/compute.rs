@@ -3,9 +3,10 @@ use async_trait::async_trait;
 use crate::lifecycle::discovery::Scan;
 use crate::lifecycle::failure::CallFailure;
 use crate::lifecycle::ids::{InstanceId, WorkerId};
-use crate::lifecycle::instance::{Image, Instance};
+use crate::lifecycle::instance::{Image, ImageDetails, Instance};
 use crate::lifecycle::launch::LaunchPlan;
 use crate::lifecycle::lookup::Lookup;
+use crate::lifecycle::trust::Caller;
 
 /// EC2 in all regions.
 ///
@@ -18,7 +19,8 @@ use crate::lifecycle::lookup::Lookup;
 /// - Images are found by name.
 /// - Scans match all conditions, and return each instance once.
 /// - Scans without conditions are refused.
-/// - Subnets are looked up by region.
+/// - Subnets are looked up by region, with their owner.
+/// - Instances name the account that owns them: that of the caller.
 /// - Failed calls never mean absence, and failures are not cached.
 #[async_trait]
 pub trait Compute: Send + Sync {
@@ -39,12 +41,26 @@ pub trait Compute: Send + Sync {
     /// Lists the AMIs whose name matches a pattern, in any order. `*` and `?` are wildcards.
     async fn images(&self, region: &str, pattern: &str) -> Result<Vec<Image>, CallFailure>;
 
+    /// Describes AMIs of any owner. Returns one result per ID, in the order of the IDs. By default nothing is known.
+    async fn image_details(&self, _region: &str, ids: &[String]) -> Vec<Lookup<ImageDetails>> {
+        vec![Lookup::NotRequested; ids.len()]
+    }
+
     /// Lists the instances in a region that match a filter, over all pages. A failed page makes the scan partial; it
     /// still holds the instances of earlier pages.
     async fn scan(&self, region: &str, filter: &DiscoveryFilter) -> Scan;
 
-    /// Whether a subnet exists and is visible with these credentials.
-    async fn sees_subnet(&self, region: &str, subnet_id: &str) -> Result<bool, CallFailure>;
+    /// Returns the ID of the account that owns a subnet; `None` if the subnet is not visible with these credentials. By
+    /// default no subnet is visible.
+    async fn subnet_owner(&self, _region: &str, _subnet_id: &str) -> Result<Option<String>, CallFailure> {
+        Ok(None)
+    }
+
+    /// Returns the identity behind the calls in a region. By default neither account nor access key is known; then an
+    /// absence is believed only next to an instance that is found.
+    async fn caller(&self, _region: &str) -> Result<Caller, CallFailure> {
+        Ok(Caller::default())
+    }
 
     /// Launches an instance. The same plan again returns the same instance, or
     /// [`FailureKind::LaunchDied`](crate::FailureKind) if that one is terminated.

@@ -1,6 +1,8 @@
 use async_trait::async_trait;
+use serde::Serialize;
 use serde_json::Value;
 
+use crate::lifecycle::capabilities::Capabilities;
 use crate::lifecycle::event::{Audit, SessionEnd};
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::idle::{AutoPause, IdleReport};
@@ -29,9 +31,10 @@ use crate::lifecycle::worker_json::UnreadableWorker;
 /// - Missing resources are `None`.
 /// - Writes are conditional on the version, if the server keeps versions. A concurrent write is a
 ///   [`Conflict`](crate::FailureKind), and nothing is written.
+/// - Desired statuses are written.
 /// - Patches are written completely, and other fields are kept.
 /// - Cleared fields are removed.
-/// - Termination ends the sessions of the worker, and is idempotent.
+/// - Termination is idempotent. The caller ends the sessions of the worker.
 /// - Drains start and are canceled.
 /// - Only running workers are drained.
 /// - License reports move the pending token, and are idempotent.
@@ -129,6 +132,65 @@ pub trait ControlPlane: Send + Sync {
         let _ = (id, audit, detail, fence);
         Ok(())
     }
+
+    /// Clears the request to synchronize a worker, after it was synchronized. Succeeds if there is none. By default does
+    /// nothing.
+    async fn clear_sync(&self, id: &WorkerId, fence: Fence) -> Result<(), CallFailure> {
+        let _ = (id, fence);
+        Ok(())
+    }
+
+    /// Optional features, as far as earlier responses have shown them. By default all are unknown.
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
+    }
+
+    /// Adds the notes of a worker that was not read from this port. By default returns it as it is, because the record
+    /// has all notes. See [`NotesControlPlane`](crate::providers::notes::NotesControlPlane).
+    async fn with_notes(&self, worker: Worker) -> Result<Worker, CallFailure> {
+        Ok(worker)
+    }
+
+    /// Deletes the notes of workers that ended long ago and that `fence` returns a fencing token for. Returns their
+    /// number. By default there are none to delete.
+    async fn collect_notes(
+        &self,
+        fence: &(dyn for<'w> Fn(&'w WorkerId) -> Option<Fence> + Send + Sync),
+    ) -> Result<usize, CallFailure> {
+        let _ = fence;
+        Ok(0)
+    }
+
+    /// Where the notes of the workers are kept. By default on the records.
+    fn notes_status(&self) -> NotesStatus {
+        NotesStatus::new("record", "the control plane has no notes store")
+    }
+
+    /// Address of the service for operators, without credentials. By default returns `None`.
+    fn url(&self) -> Option<String> {
+        None
+    }
+}
+
+/// Where the notes about workers are, for operators.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct NotesStatus {
+    /// `record`, `undecided`, or the kind of the store, such as `etcd`.
+    pub place: &'static str,
+    /// Reason for this place.
+    pub reason: &'static str,
+    /// Address of the store, if notes are kept there.
+    pub url: Option<String>,
+    /// Whether a note that was written to a record was missing at the next read.
+    pub lost: bool,
+}
+
+impl NotesStatus {
+    /// Notes in a place, for a reason.
+    pub fn new(place: &'static str, reason: &'static str) -> Self {
+        Self { place, reason, url: None, lost: false }
+    }
 }
 
 fn unsupported(feature: &str) -> CallFailure {
@@ -205,10 +267,10 @@ pub struct ImportSummary {
 }
 
 /// Discovery settings that operators keep in the control plane.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ScanSettings {
-    /// Whether discovery runs.
-    pub enabled: bool,
+    /// Whether discovery runs; `None` leaves the switch as it was.
+    pub enabled: Option<bool>,
     /// Regions to scan.
     pub regions: Vec<String>,
     /// Name pattern of the AMI.

@@ -38,6 +38,17 @@ pub trait Coordination: Send + Sync {
     /// Watches the keys with a prefix, from a revision on. If that revision is compacted, the stream reports it instead of
     /// starting later.
     async fn watch(&self, prefix: &str, from_revision: i64) -> Result<Box<dyn WatchStream>, CallFailure>;
+
+    /// Reads the value of a key; `None` if it does not exist, which is the default.
+    async fn value(&self, key: &str) -> Result<Option<String>, CallFailure> {
+        let _ = key;
+        Ok(None)
+    }
+
+    /// Address of the service for operators, without credentials. By default returns `None`.
+    fn url(&self) -> Option<String> {
+        None
+    }
 }
 
 /// A watch in progress.

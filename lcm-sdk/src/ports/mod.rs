@@ -7,6 +7,7 @@
 //! | [`Cml`] | CML on a worker | `providers::memory` | `providers::cml` |
 //! | [`ControlPlane`] | owner of the records | `providers::memory` | `providers::control_plane` |
 //! | [`Coordination`] | etcd | `providers::memory` | `providers::etcd` |
+//! | [`NotesStore`] | notes that the records do not keep | `providers::memory` | `providers::etcd` |
 //! | [`Events`] | event sinks | `providers::memory` | `providers::events` |
 //! | [`Clock`] | time of day | `providers::memory` | [`SystemClock`] |
 //!
@@ -29,16 +30,21 @@ mod control_plane;
 mod coordination;
 mod events;
 mod metrics;
+mod notes;
 
 pub use clock::{Clock, SystemClock};
 pub use cml::{Cml, CmlTarget};
 pub use compute::{Compute, DiscoveryFilter};
 pub use control_plane::{
-    ControlPlane, Fence, IdleCheck, ImportSummary, ScanSettings, Scope, SessionMove, Version, WorkerListing,
+    ControlPlane, Fence, IdleCheck, ImportSummary, NotesStatus, ScanSettings, Scope, SessionMove, Version,
+    WorkerListing,
 };
 pub use coordination::{Claim, Coordination, Lease, LeaseId, Listing, Renewal, WatchStream, WatchUpdate};
 pub use events::{CloudEvent, Events};
 pub use metrics::Metrics;
+pub use notes::{NotesListing, NotesPlacement, NotesStore, StoredNotes};
+
+pub use crate::lifecycle::{Capabilities, ControlPlaneGeneration, Support};
 
 use std::fmt;
 use std::sync::Arc;

@@ -16,5 +16,8 @@ pub mod events;
 #[cfg(any(feature = "cml", feature = "control-plane"))]
 pub mod http;
 pub mod memory;
+pub mod notes;
+#[cfg(any(feature = "cml", feature = "control-plane", feature = "etcd"))]
+mod reload;
 #[cfg(any(feature = "aws", feature = "cml", feature = "control-plane", feature = "etcd"))]
 mod sanitize;

@@ -8,14 +8,18 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
+use tracing::{Instrument as _, Span};
 
 use crate::lifecycle::discovery::Scan;
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::ids::{InstanceId, WorkerId};
-use crate::lifecycle::instance::{Image, Instance};
+use crate::lifecycle::instance::{Image, ImageDetails, Instance};
 use crate::lifecycle::launch::LaunchPlan;
 use crate::lifecycle::lookup::Lookup;
+use crate::lifecycle::trust;
 use crate::ports::{Compute, DiscoveryFilter};
+use crate::resilience::image_details::ImageDetailsCache;
+use crate::spans::{self, CALLS};
 use crate::telemetry::Telemetry;
 
 /// Configuration of a [`BatchingCompute`].
@@ -56,7 +60,8 @@ impl BatchSettings {
     }
 }
 
-/// A [`Compute`] that combines concurrent calls of [`Compute::instance`] into one call of [`Compute::instances`]. All other
+/// A [`Compute`] that combines concurrent calls of [`Compute::instance`] into one call of [`Compute::instances`], and
+/// caches [`Compute::image_details`], of which the IDs that are requested during a call share the next one. All other
 /// calls are passed on unchanged.
 ///
 /// # Flow
@@ -78,6 +83,7 @@ pub struct BatchingCompute {
     settings: BatchSettings,
     telemetry: Telemetry,
     regions: Arc<Mutex<HashMap<String, OpenBatch>>>,
+    images: Arc<ImageDetailsCache>,
 }
 
 impl std::fmt::Debug for BatchingCompute {
@@ -86,7 +92,15 @@ impl std::fmt::Debug for BatchingCompute {
     }
 }
 
-type Callers = HashMap<InstanceId, Vec<oneshot::Sender<Lookup<Instance>>>>;
+type Callers = HashMap<InstanceId, Vec<Caller>>;
+
+/// A caller that waits for an instance.
+#[derive(Debug)]
+struct Caller {
+    result: oneshot::Sender<Lookup<Instance>>,
+    /// Its span, to which the span of the batch links.
+    span: Option<tracing::Id>,
+}
 
 /// The open batch of a region.
 #[derive(Debug, Default)]
@@ -107,7 +121,7 @@ impl BatchingCompute {
     /// Batches the describe calls to `inner`.
     pub fn new(inner: Arc<dyn Compute>, settings: BatchSettings, telemetry: Telemetry) -> Self {
         let settings = BatchSettings { max_size: settings.max_size.max(1), ..settings };
-        Self { inner, settings, telemetry, regions: Arc::default() }
+        Self { inner, settings, telemetry, regions: Arc::default(), images: Arc::default() }
     }
 
     fn join(&self, region: &str, id: &InstanceId) -> oneshot::Receiver<Lookup<Instance>> {
@@ -115,7 +129,8 @@ impl BatchingCompute {
         let mut regions = self.regions.lock();
         let batch = regions.entry(region.to_owned()).or_default();
         let is_first = batch.callers.is_empty();
-        batch.callers.entry(id.clone()).or_default().push(sender);
+        let caller = Caller { result: sender, span: Span::current().id() };
+        batch.callers.entry(id.clone()).or_default().push(caller);
         if batch.callers.len() >= self.settings.max_size {
             let callers = batch.take();
             tokio::spawn(self.clone().send(region.to_owned(), callers));
@@ -136,7 +151,7 @@ impl BatchingCompute {
 
     async fn send(self, region: String, mut callers: Callers) {
         callers.retain(|_, waiting| {
-            waiting.retain(|caller| !caller.is_closed());
+            waiting.retain(|caller| !caller.result.is_closed());
             !waiting.is_empty()
         });
         if callers.is_empty() {
@@ -144,7 +159,15 @@ impl BatchingCompute {
         }
         let ids: Vec<InstanceId> = callers.keys().cloned().collect();
         self.telemetry.observe_batch(ids.len());
-        let results = match timeout(self.settings.timeout, self.inner.instances(&region, &ids)).await {
+        let span = tracing::trace_span!(
+            target: CALLS, parent: None, "batch", otel.name = "describe instances of several reconciles",
+            region, instances = ids.len(),
+        );
+        for caller in callers.values().flatten().filter_map(|caller| caller.span.as_ref()) {
+            span.follows_from(caller);
+        }
+        let describing = self.inner.instances(&region, &ids).instrument(span);
+        let results = match timeout(self.settings.timeout, describing).await {
             Ok(results) => results,
             Err(_) => {
                 let message = format!("describing {} instances in {region} took too long", ids.len());
@@ -154,7 +177,7 @@ impl BatchingCompute {
         for (id, result) in ids.iter().zip(results) {
             for caller in callers.remove(id).into_iter().flatten() {
                 // Fails if the caller was dropped meanwhile.
-                drop(caller.send(result.clone()));
+                drop(caller.result.send(result.clone()));
             }
         }
     }
@@ -167,11 +190,16 @@ impl Compute for BatchingCompute {
     }
 
     async fn instance(&self, region: &str, id: &InstanceId) -> Lookup<Instance> {
-        let receiver = self.join(region, id);
-        receiver.await.unwrap_or_else(|_| {
+        let span = spans::call("ec2", "DescribeInstances in a batch", region);
+        let receiver = span.in_scope(|| self.join(region, id));
+        let found = receiver.instrument(span.clone()).await.unwrap_or_else(|_| {
             let message = format!("describing {id} in {region} ended without a result");
             Lookup::Unknown(CallFailure::new(FailureKind::Unclear, message))
-        })
+        });
+        if let Lookup::Unknown(failure) = &found {
+            spans::note_failure(&span, failure);
+        }
+        found
     }
 
     async fn tagged(&self, region: &str, worker: &WorkerId) -> Result<Vec<Instance>, CallFailure> {
@@ -182,12 +210,20 @@ impl Compute for BatchingCompute {
         self.inner.images(region, pattern).await
     }
 
+    async fn image_details(&self, region: &str, ids: &[String]) -> Vec<Lookup<ImageDetails>> {
+        self.images.get(&*self.inner, region, ids).await
+    }
+
     async fn scan(&self, region: &str, filter: &DiscoveryFilter) -> Scan {
         self.inner.scan(region, filter).await
     }
 
-    async fn sees_subnet(&self, region: &str, subnet_id: &str) -> Result<bool, CallFailure> {
-        self.inner.sees_subnet(region, subnet_id).await
+    async fn subnet_owner(&self, region: &str, subnet_id: &str) -> Result<Option<String>, CallFailure> {
+        self.inner.subnet_owner(region, subnet_id).await
+    }
+
+    async fn caller(&self, region: &str) -> Result<trust::Caller, CallFailure> {
+        self.inner.caller(region).await
     }
 
     async fn launch(&self, plan: &LaunchPlan) -> Result<InstanceId, CallFailure> {
@@ -238,8 +274,9 @@ mod tests {
             ComputeCall::Instances { ids, .. } => Some(ids.len()),
             ComputeCall::Tagged { .. }
             | ComputeCall::Images { .. }
+            | ComputeCall::ImageDetails { .. }
             | ComputeCall::Scan { .. }
-            | ComputeCall::SeesSubnet { .. }
+            | ComputeCall::SubnetOwner { .. }
             | ComputeCall::Launch(_)
             | ComputeCall::Start { .. }
             | ComputeCall::Stop { .. }

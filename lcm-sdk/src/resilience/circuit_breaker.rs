@@ -212,9 +212,11 @@ impl Permit {
             }
             FailureKind::Throttled
             | FailureKind::NoCapacity
+            | FailureKind::RefusedForNow
             | FailureKind::Unparsable
             | FailureKind::Conflict
             | FailureKind::Refused
+            | FailureKind::NotSupported
             | FailureKind::LaunchDied => {}
         }
     }

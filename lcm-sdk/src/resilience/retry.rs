@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::circuit_breaker::{BreakerSettings, CircuitBreaker, CircuitBreakers};
 use super::rate_limit::{RateLimit, RateLimiter, TokenBucket};
 use crate::lifecycle::failure::{CallFailure, FailureKind};
+use crate::spans::{self, traced};
 use crate::telemetry::Telemetry;
 
 /// Maximum delay before the second attempt; it doubles for each further one.
@@ -62,6 +63,17 @@ pub struct CallKind<'a> {
     pub region: &'a str,
     /// Rate limit of the API.
     pub rate_limit: RateLimit,
+    /// Whether the call changes something.
+    pub access: Access,
+}
+
+/// Whether a call changes something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// It reads, so only the last attempt matters.
+    Read,
+    /// It writes, so an earlier attempt may have been executed, regardless of the response to the last one.
+    Write,
 }
 
 /// Makes idempotent calls. Clones share circuit breakers and token buckets.
@@ -93,17 +105,26 @@ impl CallPolicy {
     /// The service may still execute an attempt that was dropped.
     ///
     /// # Errors
-    /// The failure of the last attempt, or of an earlier unclear one: that attempt may have been executed.
-    /// [`FailureKind::Unreachable`] while the circuit breaker is open.
+    /// The failure of the last attempt. After an attempt of a write that may have been executed it is
+    /// [`FailureKind::Unclear`], with the code of the last attempt. [`FailureKind::Unreachable`] while the circuit
+    /// breaker is open.
     pub async fn call<T, F>(&self, kind: CallKind<'_>, attempt: impl Fn() -> F) -> Result<T, CallFailure>
     where
         F: Future<Output = Result<T, CallFailure>>,
     {
-        let CallKind { service, api, region, rate_limit } = kind;
+        let span = spans::call(kind.service, kind.api, kind.region);
+        traced(span, self.attempts(kind, attempt)).await
+    }
+
+    async fn attempts<T, F>(&self, kind: CallKind<'_>, attempt: impl Fn() -> F) -> Result<T, CallFailure>
+    where
+        F: Future<Output = Result<T, CallFailure>>,
+    {
+        let CallKind { service, api, region, rate_limit, access } = kind;
         let breaker = self.breakers.get(&format!("{service}/{region}"));
         let bucket = self.limiter.bucket(api, region, rate_limit);
         let deadline = Instant::now() + self.settings.timeout;
-        let mut unclear = None;
+        let mut unclear: Option<CallFailure> = None;
         let mut number = 0;
         loop {
             number += 1;
@@ -111,21 +132,29 @@ impl CallPolicy {
                 Ok(response) => return Ok(response),
                 Err(failure) => failure,
             };
-            match failure.kind {
-                FailureKind::Throttled | FailureKind::Unclear | FailureKind::Unreachable => {}
+            let is_retried = match failure.kind {
+                FailureKind::Throttled | FailureKind::Unclear | FailureKind::Unreachable => true,
                 FailureKind::NoCapacity
+                | FailureKind::RefusedForNow
                 | FailureKind::Unparsable
                 | FailureKind::Conflict
                 | FailureKind::Refused
-                | FailureKind::LaunchDied => return Err(failure),
-            }
-            if failure.kind == FailureKind::Unclear {
-                unclear = Some(failure.clone());
-            }
-            let is_last =
-                number >= self.settings.max_attempts || Instant::now() >= deadline || breaker.check().is_err();
+                | FailureKind::NotSupported
+                | FailureKind::LaunchDied => false,
+            };
+            let is_last = !is_retried
+                || number >= self.settings.max_attempts
+                || Instant::now() >= deadline
+                || breaker.check().is_err();
             if is_last {
-                return Err(unclear.unwrap_or(failure));
+                return Err(match (unclear, access) {
+                    (Some(earlier), Access::Write) => after_unclear(&earlier, failure),
+                    (Some(earlier), Access::Read) if is_retried => earlier,
+                    (Some(_), Access::Read) | (None, _) => failure,
+                });
+            }
+            if !failure.kind.did_nothing() {
+                unclear = Some(failure.clone());
             }
             tracing::debug!(target: "lcm::retry", service, api, region, attempt = number, %failure, "retrying");
             sleep(delay(number)).await;
@@ -161,6 +190,16 @@ impl CallPolicy {
     }
 }
 
+/// The failure of a write whose earlier attempt may have been executed. Keeps the code of the last attempt, which may
+/// state that the write is already in effect.
+fn after_unclear(earlier: &CallFailure, last: CallFailure) -> CallFailure {
+    let message = match last.kind.did_nothing() {
+        true => format!("{}; an earlier attempt may have been executed ({earlier})", last.message),
+        false => last.message,
+    };
+    CallFailure { kind: FailureKind::Unclear, message, ..last }
+}
+
 /// A random delay with a maximum that doubles per attempt, so that callers do not retry in lockstep.
 fn delay(attempt: u32) -> Duration {
     FIRST_DELAY.mul_f64(f64::from(2_u32.pow(attempt.clamp(1, 7) - 1)) * rand::random::<f64>())
@@ -178,6 +217,7 @@ mod tests {
         api: "RunInstances",
         region: "us-east-1",
         rate_limit: RateLimit { burst: 5.0, per_second: 2.0 },
+        access: Access::Write,
     };
 
     fn policy(telemetry: &Telemetry) -> CallPolicy {
@@ -186,6 +226,14 @@ mod tests {
 
     /// Makes a call whose attempts fail with `kinds`, then succeed. Returns the result and the number of attempts.
     async fn call(policy: &CallPolicy, kinds: &[FailureKind]) -> (Result<(), FailureKind>, usize) {
+        call_as(LAUNCH, policy, kinds).await
+    }
+
+    async fn call_as(
+        call: CallKind<'_>,
+        policy: &CallPolicy,
+        kinds: &[FailureKind],
+    ) -> (Result<(), FailureKind>, usize) {
         let attempts = Mutex::new(0);
         let attempt = || async {
             let mut attempts = attempts.lock();
@@ -193,7 +241,7 @@ mod tests {
             *attempts += 1;
             kind.map_or(Ok(()), |kind| Err(CallFailure::new(kind, "planned")))
         };
-        let result = policy.call(LAUNCH, attempt).await;
+        let result = policy.call(call, attempt).await;
         (result.map_err(|failure| failure.kind), attempts.into_inner())
     }
 
@@ -215,10 +263,26 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn unclear_attempt_decides_the_failure() {
-        use FailureKind::{Throttled, Unclear};
-        let policy = policy(&Telemetry::default());
-        assert_eq!(call(&policy, &[Unclear, Throttled, Throttled]).await, (Err(Unclear), 3));
+    async fn failure_of_a_write_after_an_unclear_attempt_is_unclear() {
+        use FailureKind::{Conflict, LaunchDied, NoCapacity, Refused, RefusedForNow, Throttled, Unclear};
+        let policy = || policy(&Telemetry::default());
+        assert_eq!(call(&policy(), &[Unclear, Throttled, Throttled]).await, (Err(Unclear), 3));
+        for last in [Refused, RefusedForNow, NoCapacity, Conflict, LaunchDied] {
+            assert_eq!(call(&policy(), &[Unclear, last]).await, (Err(Unclear), 2), "{last:?}");
+            assert_eq!(call(&policy(), &[Throttled, last]).await, (Err(last), 2), "{last:?}");
+        }
+        // A read changes nothing, so its last response holds.
+        let describe = CallKind { access: Access::Read, ..LAUNCH };
+        assert_eq!(call_as(describe, &policy(), &[Unclear, Refused]).await, (Err(Refused), 2));
+    }
+
+    #[test]
+    fn unclear_write_keeps_the_last_code() {
+        let earlier = CallFailure::new(FailureKind::Unclear, "no response within 10 s");
+        let last = CallFailure::with_code(FailureKind::Refused, "RequestExpired", "Request has expired.");
+        let told = after_unclear(&earlier, last);
+        assert_eq!((told.kind, told.code.as_deref()), (FailureKind::Unclear, Some("RequestExpired")));
+        assert!(told.message.ends_with("(no response within 10 s)"), "{told}");
     }
 
     #[tokio::test(start_paused = true)]

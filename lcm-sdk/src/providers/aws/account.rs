@@ -10,8 +10,11 @@ use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_sdk_ec2::config::{Credentials, SharedCredentialsProvider, SharedHttpClient};
 use parking_lot::Mutex;
 
+use super::access_key::{KeyInterceptor, LastKey};
 use super::api::Caller;
 use super::complete::CompleteResponse;
+use super::invocation::CallIds;
+use crate::lifecycle::instance::ImageOwners;
 use crate::lifecycle::secret::Secret;
 use crate::resilience::circuit_breaker::BreakerSettings;
 use crate::resilience::retry::{CallPolicy, CallPolicySettings};
@@ -35,9 +38,8 @@ pub struct Tuning {
     pub breaker: BreakerSettings,
     /// Time to live of cached AMI lists. Default: 5 min.
     pub image_cache_ttl: Duration,
-    /// Owners of accepted AMIs: account IDs or `self`. Default: empty, which accepts all AMIs, also public ones. An attacker
-    /// can then publish a newer AMI with a matching name, so set the owners if they are known.
-    pub image_owners: Vec<String>,
+    /// Owners of accepted AMIs. Default: `self`.
+    pub image_owners: ImageOwners,
 }
 
 impl Default for Tuning {
@@ -50,7 +52,7 @@ impl Default for Tuning {
             rate_factor: 1.0,
             breaker: BreakerSettings::default(),
             image_cache_ttl: Duration::from_secs(300),
-            image_owners: Vec::new(),
+            image_owners: ImageOwners::default(),
         }
     }
 }
@@ -98,10 +100,10 @@ impl Tuning {
         Self { image_cache_ttl, ..self }
     }
 
-    /// Sets the owners of accepted AMIs: account IDs or `self`.
+    /// Sets the owners of accepted AMIs.
     #[must_use]
-    pub fn with_image_owners<O: Into<String>>(self, owners: impl IntoIterator<Item = O>) -> Self {
-        Self { image_owners: owners.into_iter().map(Into::into).collect(), ..self }
+    pub fn with_image_owners(self, image_owners: ImageOwners) -> Self {
+        Self { image_owners, ..self }
     }
 }
 
@@ -172,12 +174,27 @@ impl Account {
         &self.tuning
     }
 
-    pub(super) fn ec2(&self, region: &str) -> aws_sdk_ec2::Client {
+    /// A client for STS, which notes the access key of its requests.
+    pub(super) fn sts(&self, region: &str, key: LastKey) -> aws_sdk_sts::Client {
+        let config = aws_sdk_sts::config::Builder::from(&self.config)
+            .region(Region::new(region.to_owned()))
+            .retry_config(RetryConfig::disabled())
+            .invocation_id_generator(CallIds)
+            .timeout_config(self.timeouts())
+            .interceptor(KeyInterceptor(key))
+            .build();
+        aws_sdk_sts::Client::from_conf(config)
+    }
+
+    /// A client for EC2, which notes the access key of its requests.
+    pub(super) fn ec2(&self, region: &str, key: LastKey) -> aws_sdk_ec2::Client {
         let config = aws_sdk_ec2::config::Builder::from(&self.config)
             .region(Region::new(region.to_owned()))
             .retry_config(RetryConfig::disabled())
+            .invocation_id_generator(CallIds)
             .timeout_config(self.timeouts())
             .interceptor(CompleteResponse)
+            .interceptor(KeyInterceptor(key))
             .build();
         aws_sdk_ec2::Client::from_conf(config)
     }
@@ -186,6 +203,7 @@ impl Account {
         let config = aws_sdk_cloudwatch::config::Builder::from(&self.config)
             .region(Region::new(region.to_owned()))
             .retry_config(RetryConfig::disabled())
+            .invocation_id_generator(CallIds)
             .timeout_config(self.timeouts())
             .build();
         aws_sdk_cloudwatch::Client::from_conf(config)

@@ -4,9 +4,10 @@ use aws_sdk_ec2::config::http::HttpResponse;
 use aws_sdk_ec2::error::{ProvideErrorMetadata, SdkError};
 
 use super::errors::failure;
+use super::invocation;
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::resilience::rate_limit::RateLimit;
-use crate::resilience::retry::{CallKind, CallPolicy};
+use crate::resilience::retry::{Access, CallKind, CallPolicy};
 
 /// The APIs in use. AWS limits the rate of each per region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +21,7 @@ pub(super) enum Api {
     TerminateInstances,
     GetMetricData,
     ListMetrics,
+    GetCallerIdentity,
 }
 
 impl Api {
@@ -34,6 +36,7 @@ impl Api {
             Self::TerminateInstances => "TerminateInstances",
             Self::GetMetricData => "GetMetricData",
             Self::ListMetrics => "ListMetrics",
+            Self::GetCallerIdentity => "GetCallerIdentity",
         }
     }
 
@@ -47,6 +50,19 @@ impl Api {
             | Self::StopInstances
             | Self::TerminateInstances => "ec2",
             Self::GetMetricData | Self::ListMetrics => "cloudwatch",
+            Self::GetCallerIdentity => "sts",
+        }
+    }
+
+    const fn access(self) -> Access {
+        match self {
+            Self::DescribeInstances
+            | Self::DescribeImages
+            | Self::DescribeSubnets
+            | Self::GetMetricData
+            | Self::ListMetrics
+            | Self::GetCallerIdentity => Access::Read,
+            Self::RunInstances | Self::StartInstances | Self::StopInstances | Self::TerminateInstances => Access::Write,
         }
     }
 
@@ -58,6 +74,7 @@ impl Api {
             Self::TerminateInstances => RateLimit::new(50.0, 5.0),
             Self::GetMetricData => RateLimit::new(25.0, 25.0),
             Self::ListMetrics => RateLimit::new(12.0, 12.0),
+            Self::GetCallerIdentity => RateLimit::new(25.0, 25.0),
         }
     }
 }
@@ -82,9 +99,12 @@ impl Caller {
     {
         check_region(region)?;
         let rate_limit = api.rate_limit().scale(self.rate_factor);
-        let kind = CallKind { service: api.service(), api: api.name(), region, rate_limit };
+        let access = api.access();
+        let kind = CallKind { service: api.service(), api: api.name(), region, rate_limit, access };
+        // All attempts share an id, so that AWS, and faults of a fake, can tell a retry from another call.
+        let id = invocation::new();
         let attempt = || {
-            let response = attempt();
+            let response = invocation::attempt(id.clone(), attempt());
             async move { response.await.map_err(|error| failure(&error)) }
         };
         self.policy.call(kind, attempt).await

@@ -38,13 +38,16 @@ fn is_complete(body: &[u8]) -> bool {
     let mut elements = 0_usize;
     for token in Tokenizer::from(text) {
         match token {
-            Ok(Token::ElementStart { prefix, local, .. }) => {
+            // The qualified name, after `<`.
+            Ok(Token::ElementStart { span, .. }) => {
                 elements += 1;
-                open.push((prefix.as_str(), local.as_str()));
+                open.push(&span.as_str()[1..]);
             }
             Ok(Token::ElementEnd { end: ElementEnd::Empty, .. }) => drop(open.pop()),
-            Ok(Token::ElementEnd { end: ElementEnd::Close(prefix, local), .. }) => {
-                if open.pop() != Some((prefix.as_str(), local.as_str())) {
+            // The same name, between `</` and `>`.
+            Ok(Token::ElementEnd { end: ElementEnd::Close(..), span }) => {
+                let rest = open.pop().and_then(|name| span.as_str()[2..].strip_prefix(name));
+                if rest.is_none_or(|rest| rest.trim_start() != ">") {
                     return false;
                 }
             }

@@ -2,12 +2,12 @@
 
 use aws_sdk_ec2::types;
 
-use crate::lifecycle::instance::{Image, Instance};
+use crate::lifecycle::instance::{Image, ImageDetails, Instance};
 use crate::lifecycle::status::Ec2State;
 use crate::lifecycle::time::Timestamp;
 
-/// Converts an instance; `None` without an ID.
-pub(super) fn instance(described: &types::Instance) -> Option<Instance> {
+/// Converts an instance of a reservation's owner; `None` without an ID.
+pub(super) fn instance(described: &types::Instance, owner_id: Option<&str>) -> Option<Instance> {
     let id = described.instance_id()?;
     // A missing state is unknown, neither live nor terminated.
     let state = described
@@ -28,6 +28,7 @@ pub(super) fn instance(described: &types::Instance) -> Option<Instance> {
         state_reason: text(reason).or_else(|| text(described.state_transition_reason())),
         instance_type: text(described.instance_type().map(types::InstanceType::as_str)),
         image_id: text(described.image_id()),
+        account_id: text(owner_id),
         tags: tags.collect(),
         ..Instance::new(id, state)
     })
@@ -40,6 +41,18 @@ pub(super) fn image(described: &types::Image) -> Option<Image> {
         name: described.name().unwrap_or_default().to_owned(),
         creation_date: described.creation_date().unwrap_or_default().to_owned(),
     })
+}
+
+/// Converts the details of an AMI, by its ID; `None` without one.
+pub(super) fn image_details(described: &types::Image) -> Option<(String, ImageDetails)> {
+    let id = described.image_id()?.to_owned();
+    let details = ImageDetails {
+        id: id.clone(),
+        name: text(described.name()),
+        description: text(described.description()),
+        creation_date: text(described.creation_date()),
+    };
+    Some((id, details))
 }
 
 /// A filter with the wildcards `*` and `?`.
@@ -94,7 +107,7 @@ mod tests {
             .image_id("ami-1")
             .tags(types::Tag::builder().key("lcm:protect").build())
             .build();
-        let converted = instance(&described).expect("it has an id");
+        let converted = instance(&described, Some("123456789012")).expect("it has an id");
         assert_eq!((converted.id.as_str(), converted.state), ("i-1", Ec2State::ShuttingDown));
         assert_eq!((converted.public_ip.as_deref(), converted.private_ip.as_deref()), (None, Some("10.0.0.1")));
         assert_eq!(
@@ -104,6 +117,7 @@ mod tests {
         assert_eq!(converted.state_reason.as_deref(), Some("Client.UserInitiatedShutdown"));
         assert_eq!((converted.client_token.as_deref(), converted.image_id.as_deref()), (Some("once"), Some("ami-1")));
         assert_eq!(converted.instance_type.as_deref(), Some("m99.metal"));
+        assert_eq!(converted.account_id.as_deref(), Some("123456789012"));
         assert!(converted.is_protected(), "a tag may have no value");
     }
 
@@ -111,10 +125,10 @@ mod tests {
     fn unknown_or_missing_state_is_other() {
         let state = types::InstanceState::builder().name(types::InstanceStateName::from("hibernating")).build();
         let described = types::Instance::builder().instance_id("i-1").state(state).build();
-        assert_eq!(instance(&described).map(|converted| converted.state), Some(Ec2State::Other));
+        assert_eq!(instance(&described, None).map(|converted| converted.state), Some(Ec2State::Other));
         let silent = types::Instance::builder().instance_id("i-1").build();
-        assert_eq!(instance(&silent).map(|converted| converted.state), Some(Ec2State::Other));
-        assert_eq!(instance(&types::Instance::builder().build()), None);
+        assert_eq!(instance(&silent, None).map(|converted| converted.state), Some(Ec2State::Other));
+        assert_eq!(instance(&types::Instance::builder().build(), None), None);
     }
 
     #[test]

@@ -2,7 +2,9 @@
 //!
 //! EC2 refuses a whole call if one ID is unknown or malformed. The other IDs are then described again.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
+
+use futures_util::stream::{self, StreamExt as _};
 
 use super::errors::{INSTANCE_MALFORMED, INSTANCE_NOT_FOUND, MAX_IDS};
 use crate::lifecycle::failure::{CallFailure, FailureKind};
@@ -14,11 +16,14 @@ use crate::lifecycle::lookup::Lookup;
 /// more are needed if it names one at a time, or none.
 const MAX_CALLS: usize = 64;
 
+/// Maximum number of batches in flight: while one response is decoded, EC2 prepares the next.
+const CONCURRENT_BATCHES: usize = 4;
+
 /// Describes instances with `send`. Returns one result per ID, in the order of the IDs.
 ///
 /// # Flow
-/// Each ID is sent once, in batches. If EC2 refuses a batch and names the IDs, the others are sent again. If it names
-/// none, the batch is halved.
+/// Each ID is sent once, in concurrent batches. If EC2 refuses a batch and names the IDs, the others are sent again. If
+/// it names none, the batch is halved.
 ///
 /// # Guarantees
 /// An ID is `Absent` only if EC2 named it as unknown, refused it alone as unknown, or left it out of the response to its
@@ -41,36 +46,14 @@ where
             plausible.push(place);
         }
     }
-    let mut batches: VecDeque<Vec<usize>> = plausible.chunks(MAX_IDS).map(<[_]>::to_vec).collect();
-    let mut calls_left = batches.len() * MAX_CALLS;
-    while let Some(batch) = batches.pop_front() {
-        if calls_left == 0 {
-            let message = format!("too many unknown instance IDs; {} were not described", batch.len());
-            unknown(&batch, &CallFailure::new(FailureKind::Unclear, message), &mut results);
-            continue;
-        }
-        calls_left -= 1;
-        match send(batch.iter().map(|place| ids[*place].clone()).collect()).await {
-            Ok(found) => {
-                batch.iter().for_each(|place| results[*place] = Lookup::Absent);
-                for instance in found {
-                    // Ignores instances that are not in this batch, whose positions are sorted.
-                    let place = places.get(&instance.id).filter(|place| batch.binary_search(place).is_ok());
-                    if let Some(place) = place {
-                        results[*place] = Lookup::Found(instance);
-                    }
-                }
-            }
-            Err(failure) => match failure.code.as_deref().and_then(refusal) {
-                Some(refusal) => {
-                    let Split { refused, rest } = split(batch, ids, &failure);
-                    refused.into_iter().for_each(|place| results[place] = refusal.result(&ids[place]));
-                    rest.into_iter().rev().for_each(|batch| batches.push_front(batch));
-                }
-                None => unknown(&batch, &failure, &mut results),
-            },
+    let batches: Vec<_> = plausible.chunks(MAX_IDS).map(|batch| describe_batch(batch, ids, &places, &send)).collect();
+    let mut described = stream::iter(batches).buffer_unordered(CONCURRENT_BATCHES);
+    while let Some(batch) = described.next().await {
+        for (place, result) in batch {
+            results[place] = result;
         }
     }
+    drop(described);
     for (place, id) in ids.iter().enumerate() {
         match places.get(id) {
             Some(first) if *first != place => results[place] = results[*first].clone(),
@@ -80,8 +63,53 @@ where
     results
 }
 
-fn unknown(batch: &[usize], failure: &CallFailure, results: &mut [Lookup<Instance>]) {
-    batch.iter().for_each(|place| results[*place] = Lookup::Unknown(failure.clone()));
+/// Describes one batch, in as many calls as EC2's refusals require. Returns one result per position.
+async fn describe_batch<F>(
+    batch: &[usize],
+    ids: &[InstanceId],
+    places: &HashMap<&InstanceId, usize>,
+    send: &impl Fn(Vec<InstanceId>) -> F,
+) -> Vec<(usize, Lookup<Instance>)>
+where
+    F: Future<Output = Result<Vec<Instance>, CallFailure>>,
+{
+    let mut results = Vec::with_capacity(batch.len());
+    let mut batches = vec![batch.to_vec()];
+    let mut calls_left = MAX_CALLS;
+    while let Some(batch) = batches.pop() {
+        if calls_left == 0 {
+            let message = format!("too many unknown instance IDs; {} were not described", batch.len());
+            results.extend(unknown(&batch, &CallFailure::new(FailureKind::Unclear, message)));
+            continue;
+        }
+        calls_left -= 1;
+        match send(batch.iter().map(|place| ids[*place].clone()).collect()).await {
+            Ok(found) => {
+                let answered = results.len();
+                results.extend(batch.iter().map(|place| (*place, Lookup::Absent)));
+                for instance in found {
+                    // Ignores instances that are not in this batch, whose positions are sorted.
+                    let position = places.get(&instance.id).and_then(|place| batch.binary_search(place).ok());
+                    if let Some(position) = position {
+                        results[answered + position].1 = Lookup::Found(instance);
+                    }
+                }
+            }
+            Err(failure) => match failure.code.as_deref().and_then(refusal) {
+                Some(refusal) => {
+                    let Split { refused, rest } = split(batch, ids, &failure);
+                    results.extend(refused.into_iter().map(|place| (place, refusal.result(&ids[place]))));
+                    batches.extend(rest.into_iter().rev());
+                }
+                None => results.extend(unknown(&batch, &failure)),
+            },
+        }
+    }
+    results
+}
+
+fn unknown(batch: &[usize], failure: &CallFailure) -> impl Iterator<Item = (usize, Lookup<Instance>)> {
+    batch.iter().map(|place| (*place, Lookup::Unknown(failure.clone())))
 }
 
 /// Reason for which EC2 refused IDs.
@@ -269,6 +297,19 @@ mod tests {
         let results = results.await;
         assert_eq!((&results[0], &results[1000]), (&Lookup::Absent, &Lookup::Absent));
         assert!(results[1..1000].iter().all(|result| result.found().is_some()));
+    }
+
+    #[tokio::test]
+    async fn batches_are_sent_concurrently() {
+        let requested = ids(0..2000);
+        let both = tokio::sync::Barrier::new(2);
+        let results = describe(&requested, |batch| async {
+            let batch = batch;
+            both.wait().await;
+            Ok(batch.iter().map(|id| Instance::new(id.as_str(), Ec2State::Running)).collect())
+        });
+        let results = tokio::time::timeout(std::time::Duration::from_secs(5), results).await;
+        assert!(results.expect("both batches are in flight").iter().all(|result| result.found().is_some()));
     }
 
     #[tokio::test]

@@ -1,6 +1,6 @@
 //! [`Compute`] with EC2.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use async_trait::async_trait;
 use aws_sdk_ec2::Client;
@@ -10,15 +10,17 @@ use super::account::{Account, ClientCache};
 use super::api::Api;
 use super::convert;
 use super::describe::describe;
-use super::errors::{INSTANCE_NOT_FOUND, SUBNET_NOT_FOUND};
+use super::errors::{CONFLICT, INSTANCE_NOT_FOUND, SUBNET_NOT_FOUND, refuses_image};
+use super::identity::Identities;
 use super::image_cache::ImageCache;
 use crate::lifecycle::discovery::{Completeness, Scan};
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::ids::{InstanceId, WorkerId};
-use crate::lifecycle::instance::{Image, Instance, WORKER_ID_TAG};
+use crate::lifecycle::instance::{Image, ImageDetails, Instance, WORKER_ID_TAG};
 use crate::lifecycle::launch::LaunchPlan;
 use crate::lifecycle::lookup::Lookup;
 use crate::lifecycle::status::Ec2State;
+use crate::lifecycle::trust::Caller;
 use crate::ports::{Compute, DiscoveryFilter};
 
 /// Maximum number of filter values per call, over all filters.
@@ -37,6 +39,7 @@ const MAX_PAGES: usize = 1000;
 pub struct Ec2 {
     account: Account,
     clients: ClientCache<Client>,
+    identities: Identities,
     images: ImageCache,
 }
 
@@ -44,11 +47,11 @@ impl Ec2 {
     /// Creates a port to EC2 in an account. Makes no call.
     pub fn new(account: Account) -> Self {
         let images = ImageCache::new(account.tuning().image_cache_ttl);
-        Self { account, clients: ClientCache::default(), images }
+        Self { account, clients: ClientCache::default(), identities: Identities::default(), images }
     }
 
     fn client(&self, region: &str) -> Client {
-        self.clients.get(region, || self.account.ec2(region))
+        self.clients.get(region, || self.account.ec2(region, self.identities.last_key(region)))
     }
 
     /// Passes every matching instance to `take`, page by page.
@@ -75,8 +78,10 @@ impl Ec2 {
                 request.set_next_token(token.clone()).send()
             };
             let page = self.account.caller().call(Api::DescribeInstances, region, call).await?;
-            let described = page.reservations().iter().flat_map(|reservation| reservation.instances());
-            described.filter_map(convert::instance).for_each(&mut take);
+            for reservation in page.reservations() {
+                let described = reservation.instances().iter();
+                described.filter_map(|one| convert::instance(one, reservation.owner_id())).for_each(&mut take);
+            }
             token = page.next_token.filter(|token| !token.is_empty());
             if token.is_none() {
                 return Ok(());
@@ -87,6 +92,7 @@ impl Ec2 {
 
     async fn describe_images(&self, region: &str, pattern: &str) -> Result<Vec<Image>, CallFailure> {
         let client = self.client(region);
+        let owners = &self.account.tuning().image_owners;
         let (mut images, mut token) = (Vec::new(), None);
         for _ in 0..MAX_PAGES {
             let call = || {
@@ -94,13 +100,20 @@ impl Ec2 {
                     .describe_images()
                     .filters(convert::pattern("name", pattern))
                     .filters(convert::exact("state", "available"))
-                    .set_owners(Some(self.account.tuning().image_owners.clone()).filter(|owners| !owners.is_empty()))
+                    .set_owners(owners.names().map(<[String]>::to_vec))
                     .max_results(PAGE_SIZE)
                     .set_next_token(token.clone())
                     .send()
             };
             let page = self.account.caller().call(Api::DescribeImages, region, call).await?;
-            images.extend(page.images().iter().filter_map(convert::image));
+            for image in page.images() {
+                if owners.accepts(image.owner_id(), image.image_owner_alias()) {
+                    images.extend(convert::image(image));
+                } else {
+                    let (image, owner) = (image.image_id(), image.owner_id());
+                    tracing::warn!(target: "lcm::aws", region, image, owner, %owners, "an AMI of another owner is ignored");
+                }
+            }
             token = page.next_token.filter(|token| !token.is_empty());
             if token.is_none() {
                 return Ok(images);
@@ -180,6 +193,23 @@ impl Compute for Ec2 {
         self.images.get(region, pattern, self.describe_images(region, pattern)).await
     }
 
+    /// Filters by id, because a call that names an unknown AMI would be refused.
+    async fn image_details(&self, region: &str, ids: &[String]) -> Vec<Lookup<ImageDetails>> {
+        let client = &self.client(region);
+        let mut found: HashMap<String, ImageDetails> = HashMap::new();
+        let mut failure = None;
+        for ids in ids.chunks(MAX_FILTER_VALUES) {
+            let filter = Filter::builder().name("image-id").set_values(Some(ids.to_vec())).build();
+            let call = || client.describe_images().filters(filter.clone()).include_deprecated(true).send();
+            match self.account.caller().call(Api::DescribeImages, region, call).await {
+                Ok(page) => found.extend(page.images().iter().filter_map(convert::image_details)),
+                Err(failed) => failure = Some(failed),
+            }
+        }
+        let missing = || failure.clone().map_or(Lookup::Absent, Lookup::Unknown);
+        ids.iter().map(|id| found.get(id).cloned().map_or_else(missing, Lookup::Found)).collect()
+    }
+
     async fn scan(&self, region: &str, filter: &DiscoveryFilter) -> Scan {
         let (mut instances, mut seen) = (Vec::new(), HashSet::new());
         let result = async {
@@ -200,14 +230,21 @@ impl Compute for Ec2 {
         Scan { region: region.to_owned(), instances, completeness }
     }
 
-    async fn sees_subnet(&self, region: &str, subnet_id: &str) -> Result<bool, CallFailure> {
+    async fn subnet_owner(&self, region: &str, subnet_id: &str) -> Result<Option<String>, CallFailure> {
         let client = self.client(region);
         let call = || client.describe_subnets().subnet_ids(subnet_id).send();
         match self.account.caller().call(Api::DescribeSubnets, region, call).await {
-            Ok(described) => Ok(described.subnets().iter().any(|subnet| subnet.subnet_id() == Some(subnet_id))),
-            Err(failure) if has_code(&failure, SUBNET_NOT_FOUND) => Ok(false),
+            Ok(described) => {
+                let subnet = described.subnets().iter().find(|subnet| subnet.subnet_id() == Some(subnet_id));
+                Ok(subnet.and_then(|subnet| subnet.owner_id()).map(str::to_owned))
+            }
+            Err(failure) if has_code(&failure, SUBNET_NOT_FOUND) => Ok(None),
             Err(failure) => Err(failure),
         }
+    }
+
+    async fn caller(&self, region: &str) -> Result<Caller, CallFailure> {
+        Ok(self.identities.caller(&self.account, region).await)
     }
 
     async fn launch(&self, plan: &LaunchPlan) -> Result<InstanceId, CallFailure> {
@@ -228,8 +265,17 @@ impl Compute for Ec2 {
                 .max_count(1)
                 .send()
         };
-        let launched = self.account.caller().call(Api::RunInstances, &plan.region, call).await?;
-        let instances: Vec<Instance> = launched.instances().iter().filter_map(convert::instance).collect();
+        let launched = match self.account.caller().call(Api::RunInstances, &plan.region, call).await {
+            Ok(launched) => launched,
+            Err(failure) => {
+                if failure.code.as_deref().is_some_and(refuses_image) {
+                    self.images.forget(&plan.region, &plan.image_id).await;
+                }
+                return Err(failure);
+            }
+        };
+        let instances: Vec<Instance> =
+            launched.instances().iter().filter_map(|one| convert::instance(one, launched.owner_id())).collect();
         match <[Instance; 1]>::try_from(instances) {
             // Some regions return the terminated instance of a token.
             Ok([instance]) if !instance.state.is_live() => {
@@ -249,7 +295,7 @@ impl Compute for Ec2 {
         let call = || client.start_instances().instance_ids(id.as_str()).send();
         match self.account.caller().call(Api::StartInstances, region, call).await {
             Ok(_) => Ok(()),
-            Err(refusal) if refusal.kind == FailureKind::Conflict => {
+            Err(refusal) if has_code(&refusal, CONFLICT) => {
                 let is_settled = |state| match state {
                     Ec2State::Pending | Ec2State::Running => Settled::Yes,
                     Ec2State::Stopping
@@ -269,7 +315,7 @@ impl Compute for Ec2 {
         let call = || client.stop_instances().instance_ids(id.as_str()).send();
         match self.account.caller().call(Api::StopInstances, region, call).await {
             Ok(_) => Ok(()),
-            Err(refusal) if refusal.kind == FailureKind::Conflict => {
+            Err(refusal) if has_code(&refusal, CONFLICT) => {
                 let is_settled = |state| match state {
                     Ec2State::Stopping | Ec2State::Stopped => Settled::Yes,
                     Ec2State::Pending

@@ -56,6 +56,18 @@ impl ImageCache {
         Ok(images)
     }
 
+    /// Drops the lists of a region that contain an AMI, because EC2 refuses to launch it.
+    pub(super) async fn forget(&self, region: &str, image_id: &str) {
+        let of_region = |((place, _), slot): (&(String, String), &Slot)| (place == region).then(|| Arc::clone(slot));
+        let slots: Vec<Slot> = self.slots.lock().iter().filter_map(of_region).collect();
+        for slot in slots {
+            let mut cached = slot.lock().await;
+            if cached.as_ref().is_some_and(|(_, images)| images.iter().any(|image| image.id == image_id)) {
+                *cached = None;
+            }
+        }
+    }
+
     fn slot(&self, region: &str, pattern: &str) -> Slot {
         let mut slots = self.slots.lock();
         let key = (region.to_owned(), pattern.to_owned());
@@ -106,6 +118,21 @@ mod tests {
         for result in [failed, Ok(Vec::new()), Ok(images())] {
             assert_eq!(cache.get("here", "cml*", std::future::ready(result.clone())).await, result);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn refused_image_is_loaded_again() {
+        let cache = ImageCache::new(TTL);
+        let newer = vec![Image { id: "ami-2".into(), ..images().remove(0) }];
+        for region in ["here", "there"] {
+            cache.get(region, "cml*", std::future::ready(Ok(images()))).await.expect("a list");
+        }
+        cache.forget("here", "ami-9").await;
+        let load = || std::future::ready(Ok(newer.clone()));
+        assert_eq!(cache.get("here", "cml*", load()).await, Ok(images()), "another AMI was refused");
+        cache.forget("here", "ami-1").await;
+        assert_eq!(cache.get("here", "cml*", load()).await, Ok(newer.clone()));
+        assert_eq!(cache.get("there", "cml*", load()).await, Ok(images()), "another region keeps its list");
     }
 
     #[tokio::test(start_paused = true)]

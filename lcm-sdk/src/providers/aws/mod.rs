@@ -12,6 +12,7 @@
 //! # }
 //! ```
 
+mod access_key;
 mod account;
 mod api;
 mod cloudwatch;
@@ -20,7 +21,9 @@ mod convert;
 mod describe;
 mod ec2;
 mod errors;
+mod identity;
 mod image_cache;
+mod invocation;
 
 pub use account::{Account, Tuning};
 pub use cloudwatch::CloudWatch;

@@ -23,11 +23,13 @@ use serde_json::{Value, json};
 
 use self::login::Logins;
 use super::http::{self, Reply, SetupError};
+use super::reload::FromFiles;
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::license::RegistrationStatus;
 use crate::lifecycle::observation::CmlMetrics;
 use crate::lifecycle::secret::Secret;
 use crate::ports::{Cml, CmlTarget};
+use crate::spans::{self, traced};
 
 /// Configuration of a [`CmlClient`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,7 +97,8 @@ pub enum Security {
     /// HTTPS with a certificate from an authority that the machine trusts.
     #[default]
     Verified,
-    /// HTTPS with a certificate from an authority in this PEM file.
+    /// HTTPS with a certificate from an authority in this PEM file; no other authority is trusted. The file is read again
+    /// when it changes.
     VerifiedWith(PathBuf),
     /// HTTPS without verifying the certificate, for the self-signed one that CML ships with. Open to
     /// machine-in-the-middle attacks.
@@ -116,7 +119,7 @@ pub enum Security {
 #[derive(Debug)]
 pub struct CmlClient {
     options: CmlOptions,
-    client: Client,
+    client: FromFiles<Client>,
     logins: Logins,
 }
 
@@ -126,6 +129,15 @@ impl CmlClient {
     /// # Errors
     /// If the file of certificate authorities is unreadable or empty, or the machine has no certificate authorities.
     pub fn new(options: CmlOptions) -> Result<Self, SetupError> {
+        let files = match &options.security {
+            Security::VerifiedWith(file) => vec![file.clone()],
+            Security::Verified | Security::Unverified | Security::PlainHttp => Vec::new(),
+        };
+        let client = FromFiles::new(files, || Self::connect(&options))?;
+        Ok(Self { client, options, logins: Logins::default() })
+    }
+
+    fn connect(options: &CmlOptions) -> Result<Client, SetupError> {
         let limit = options.timeout;
         let builder = match &options.security {
             Security::Verified => http::client(limit).https_only(true),
@@ -136,7 +148,7 @@ impl CmlClient {
             Security::PlainHttp => http::plain_client(limit),
         };
         let builder = builder.connect_timeout(options.connect_timeout).no_proxy();
-        Ok(Self { client: builder.build().map_err(SetupError::Client)?, options, logins: Logins::default() })
+        builder.build().map_err(SetupError::Client)
     }
 
     /// URL of an endpoint.
@@ -170,7 +182,7 @@ impl CmlClient {
         token: Option<&Secret>,
         body: Option<&Value>,
     ) -> Result<Reply, CallFailure> {
-        let mut request = self.client.request(method, url);
+        let mut request = self.client.get(|| Self::connect(&self.options)).request(method, url);
         if let Some(token) = token {
             request = request.bearer_auth(token.expose());
         }
@@ -213,16 +225,21 @@ impl CmlClient {
     /// Limits the duration of a call and redacts secrets in its failure.
     async fn guard<T>(
         &self,
+        name: &str,
+        at: &CmlTarget,
         secrets: &[&Secret],
         call: impl Future<Output = Result<T, CallFailure>>,
     ) -> Result<T, CallFailure> {
         let limit = self.options.timeout;
-        let result = match tokio::time::timeout(limit, call).await {
-            Ok(result) => result,
-            Err(_) => Err(CallFailure::new(FailureKind::Unclear, format!("no response from CML within {limit:?}"))),
+        let guarded = async {
+            let result = match tokio::time::timeout(limit, call).await {
+                Ok(result) => result,
+                Err(_) => Err(CallFailure::new(FailureKind::Unclear, format!("no response from CML within {limit:?}"))),
+            };
+            let secrets: Vec<&str> = secrets.iter().map(|secret| secret.expose()).collect();
+            result.map_err(|failure| http::scrub(failure, &secrets))
         };
-        let secrets: Vec<&str> = secrets.iter().map(|secret| secret.expose()).collect();
-        result.map_err(|failure| http::scrub(failure, &secrets))
+        traced(spans::call("cml", name, &at.address), guarded).await
     }
 
     async fn submit(&self, at: &CmlTarget, token: &Secret, reregister: Value) -> Result<(), CallFailure> {
@@ -232,7 +249,7 @@ impl CmlClient {
             let reply = self.send_authenticated(at, Method::POST, url, Some(&body)).await?;
             reply.success().map(drop)
         };
-        self.guard(&[&at.password, token], call).await
+        self.guard("register", at, &[&at.password, token], call).await
     }
 }
 
@@ -252,14 +269,15 @@ impl Cml for CmlClient {
                 let late = |_| CallFailure::new(FailureKind::Unclear, format!("no response within {limit:?}"));
                 reply.map_err(late)??.success()?.json()
             };
-            let (stats, labs) = tokio::join!(get(self.url(at, &["system_stats"])?), get(labs));
-            for failure in [stats.as_ref().err(), labs.as_ref().err()].into_iter().flatten() {
+            let (stats, health) = (self.url(at, &["system_stats"])?, self.url(at, &["system_health"])?);
+            let (stats, health, labs) = tokio::join!(get(stats), get(health), get(labs));
+            for failure in [&stats, &health, &labs].into_iter().filter_map(|reply| reply.as_ref().err()) {
                 let failure = http::scrub(failure.clone(), &[at.password.expose()]);
                 tracing::warn!(target: "lcm::cml", address = at.address, %failure, "CML metrics are incomplete");
             }
-            responses::metrics(&information, stats.ok().as_ref(), labs.ok().as_ref())
+            responses::metrics(&information, stats.ok().as_ref(), health.ok(), labs.ok().as_ref())
         };
-        self.guard(&[&at.password], call).await
+        self.guard("read metrics", at, &[&at.password], call).await
     }
 
     async fn telemetry(&self, at: &CmlTarget) -> Result<Vec<Value>, CallFailure> {
@@ -267,7 +285,7 @@ impl Cml for CmlClient {
             let reply = self.send_authenticated(at, Method::GET, self.url(at, &["telemetry", "events"])?, None).await?;
             responses::events(reply.success()?.json()?)
         };
-        self.guard(&[&at.password], call).await
+        self.guard("read telemetry", at, &[&at.password], call).await
     }
 
     async fn registration(&self, at: &CmlTarget) -> Result<RegistrationStatus, CallFailure> {
@@ -275,7 +293,7 @@ impl Cml for CmlClient {
             let reply = self.send_authenticated(at, Method::GET, self.url(at, &["licensing"])?, None).await?;
             responses::registration(&reply.success()?.json()?)
         };
-        self.guard(&[&at.password], call).await
+        self.guard("read the registration", at, &[&at.password], call).await
     }
 
     async fn register(&self, at: &CmlTarget, token: &Secret) -> Result<(), CallFailure> {
@@ -292,6 +310,6 @@ impl Cml for CmlClient {
             let reply = self.send_authenticated(at, Method::DELETE, url, None).await?;
             responses::deregistered(&reply)
         };
-        self.guard(&[&at.password], call).await
+        self.guard("deregister", at, &[&at.password], call).await
     }
 }

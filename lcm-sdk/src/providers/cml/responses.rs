@@ -3,7 +3,7 @@
 //! Real systems write floats for integers, leave fields out and use undocumented spellings; all are accepted.
 
 use reqwest::StatusCode;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::license::RegistrationStatus;
@@ -23,10 +23,12 @@ pub(super) fn token(reply: &Reply) -> Result<Secret, CallFailure> {
             }
             FailureKind::Throttled
             | FailureKind::NoCapacity
+            | FailureKind::RefusedForNow
             | FailureKind::Unclear
             | FailureKind::Unreachable
             | FailureKind::Unparsable
             | FailureKind::Conflict
+            | FailureKind::NotSupported
             | FailureKind::LaunchDied => failure,
         });
     }
@@ -40,17 +42,39 @@ pub(super) fn token(reply: &Reply) -> Result<Secret, CallFailure> {
 pub(super) fn metrics(
     information: &Value,
     stats: Option<&Value>,
+    health: Option<Value>,
     labs: Option<&Value>,
 ) -> Result<CmlMetrics, CallFailure> {
     if !information.is_object() {
         return Err(unparsable("system_information is not an object"));
     }
     Ok(CmlMetrics {
-        version: information["version"].as_str().map(str::to_owned),
+        cml_version: information["version"].as_str().map(str::to_owned),
         ready: information["ready"].as_bool(),
         labs_count: labs.and_then(Value::as_array).map(|labs| labs.len() as u64),
         nodes_count: stats.and_then(nodes),
+        system_info: stats.map(system_info).filter(|info| !info.is_empty()),
+        system_health: match health {
+            Some(Value::Object(health)) => Some(health),
+            Some(_) | None => None,
+        },
     })
+}
+
+/// Capacity and use of the whole system, under the names that the control plane reads. Unknown values are left out.
+fn system_info(stats: &Value) -> Map<String, Value> {
+    let mut info = Map::new();
+    let mut put = |field: String, value: Option<Value>| info.extend(value.map(|value| (field, value)));
+    let all = &stats["all"];
+    put("all_cpu_count".to_owned(), unsigned(&all["cpu"]["count"]).map(Value::from));
+    put("all_cpu_percent".to_owned(), all["cpu"]["percent"].as_f64().map(Value::from));
+    for part in ["memory", "disk"] {
+        for figure in ["total", "used", "free"] {
+            put(format!("all_{part}_{figure}"), unsigned(&all[part][figure]).map(Value::from));
+        }
+    }
+    put("computes".to_owned(), stats["computes"].as_object().cloned().map(Value::from));
+    info
 }
 
 /// Total number of nodes; `None` if no compute reports it.

@@ -222,6 +222,29 @@ async fn failed_metrics_request_leaves_the_others() {
     assert_eq!((metrics.ready, metrics.labs_count, metrics.nodes_count), (Some(true), Some(1), None));
 }
 
+#[tokio::test]
+async fn system_info_and_health_are_read() {
+    let server = server().await;
+    serve(&server, "GET", "system_information", response(200, json!({"version": "2.9.1", "ready": true}))).await;
+    let size = |total: f64| json!({"used": total / 4.0, "free": total * 0.75, "total": total});
+    let stats = json!({
+        "computes": {"c-1": {"hostname": "cml", "stats": {"dominfo": {"total_nodes": 5}}}},
+        "all": {"cpu": {"count": 8.0, "percent": 12.5}, "memory": size(1024.0), "disk": {"total": 100}},
+    });
+    serve(&server, "GET", "system_stats", response(200, stats.clone())).await;
+    serve(&server, "GET", "system_health", response(200, json!({"valid": true, "is_licensed": null}))).await;
+    serve(&server, "GET", "labs", response(200, json!([]))).await;
+    let (client, target) = client_for(&server);
+    let metrics = client.system(&target).await.expect("metrics");
+    assert_eq!(metrics.cml_version.as_deref(), Some("2.9.1"));
+    let expected = json!({
+        "all_cpu_count": 8, "all_cpu_percent": 12.5, "all_memory_total": 1024, "all_memory_used": 256,
+        "all_memory_free": 768, "all_disk_total": 100, "computes": stats["computes"],
+    });
+    assert_eq!(metrics.system_info.map(Value::from), Some(expected));
+    assert_eq!(metrics.system_health.map(Value::from), Some(json!({"valid": true, "is_licensed": null})));
+}
+
 #[test]
 fn address_with_extra_parts_is_refused() {
     // Not the default, because the machine may have no certificate authorities.

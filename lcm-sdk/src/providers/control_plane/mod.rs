@@ -7,14 +7,22 @@
 //!   504) is retried only if it is idempotent: reads, termination of a worker or session, and reports of licenses,
 //!   metrics and events. Status writes, addresses, drains, session moves, idle checks, imports and audit entries are
 //!   never retried; the next reconcile reads their result.
-//! - A resource counts as absent only if the service itself reports that, in JSON. An error page of a proxy or an unknown
-//!   path is a failure.
+//! - A resource counts as absent only if the service itself reports that and names it. An error page or JSON of a gateway
+//!   and an unknown path are failures. A worker that the server fails to read counts as absent if a complete listing lacks
+//!   it.
+//! - A GET follows redirects within the origin of the server, and no others.
+//! - Optional features of the server are read off its responses and reported as
+//!   [`Capabilities`]. A write of a feature that the server lacks is
+//!   [`NotSupported`](crate::FailureKind::NotSupported); notes are left out, because the reconciler does without them.
+//! - Every status write carries a status: the current one if it does not change.
 //! - A partial list is a failure: a drain that sees half of the sessions would end the others.
 //! - No error, `Debug` output or log line contains the key.
 
+mod capabilities;
 mod client;
 mod requests;
 mod responses;
+mod sessions;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -22,25 +30,29 @@ mod write;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use reqwest::StatusCode;
 use serde_json::{Value, json};
 
+use self::capabilities::{Feature, RecordFields};
 use self::client::{Call, Repeat};
 pub use self::client::{ControlPlaneClient, ControlPlaneOptions};
+use crate::lifecycle::capabilities::{Capabilities, Support};
 use crate::lifecycle::drain::CONTROLLER;
 use crate::lifecycle::event::{Audit, SessionEnd};
 use crate::lifecycle::failure::{CallFailure, FailureKind};
-use crate::lifecycle::idle::{AutoPause, IdleReport};
+use crate::lifecycle::idle::{self, AutoPause, IdleReport};
 use crate::lifecycle::ids::{SessionId, WorkerId};
 use crate::lifecycle::instance::Instance;
-use crate::lifecycle::json::Raw;
 use crate::lifecycle::license::LicenseReport;
+use crate::lifecycle::lookup::Lookup;
 use crate::lifecycle::observation::{CloudMetrics, CmlMetrics};
 use crate::lifecycle::patch::Patch;
-use crate::lifecycle::session::{Session, SessionPhase};
+use crate::lifecycle::session::Session;
 use crate::lifecycle::status::WorkerStatus;
 use crate::lifecycle::template::Template;
 use crate::lifecycle::time::Timestamp;
 use crate::lifecycle::worker::Worker;
+use crate::lifecycle::worker_json::UnreadableWorker;
 use crate::ports::{
     ControlPlane, Fence, IdleCheck, ImportSummary, ScanSettings, Scope, SessionMove, Version, WorkerListing,
 };
@@ -62,12 +74,27 @@ impl ControlPlane for ControlPlaneClient {
         if let Some(region) = &scope.region {
             call = call.query("aws_region", region);
         }
-        self.list(call, |listing: &mut WorkerListing, record| responses::worker(listing, record, scope)).await
+        let mut fields = RecordFields::default();
+        let reply = self.call(call).await?.success()?;
+        let listing = responses::list(&reply, |listing: &mut WorkerListing, record| {
+            fields.add_raw(&record);
+            responses::worker(listing, record, scope);
+        })?;
+        self.known.learn_from_listing(fields);
+        Ok(listing)
     }
 
     async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, CallFailure> {
         let reply = self.call(Call::get(&["workers", id.as_str()])).await?;
-        let Some(record) = responses::found(reply)? else { return Ok(None) };
+        if reply.status == StatusCode::INTERNAL_SERVER_ERROR {
+            return match self.find_in_listing(id, reply.failure()).await {
+                Lookup::Found(worker) => Ok(Some(worker)),
+                Lookup::Absent | Lookup::NotRequested => Ok(None),
+                Lookup::Unknown(failure) => Err(failure),
+            };
+        }
+        let Some(record) = responses::found(reply, id.as_str())? else { return Ok(None) };
+        self.known.learn_from_record(|field| record.get(field).is_some());
         let worker = Worker::try_from(record);
         worker.map(Some).map_err(|error| CallFailure::new(FailureKind::Unparsable, error.to_string()))
     }
@@ -84,10 +111,11 @@ impl ControlPlane for ControlPlaneClient {
         at: Timestamp,
         fence: Fence,
     ) -> Result<Version, CallFailure> {
-        let cloud = cloud.map(|cloud| ("metrics", requests::report(cloud, at)));
-        let cml = cml.map(|cml| ("cml-data", requests::report(cml, at)));
+        let metrics = ("metrics", requests::metrics(cloud, cml, at, self.metrics_interval()));
+        // Replaces the server's data about CML, so it is sent only if CML responded.
+        let cml = cml.map(|cml| ("cml-data", requests::cml_data(cml, at)));
         let mut version = None;
-        for (endpoint, body) in cloud.into_iter().chain(cml) {
+        for (endpoint, body) in [metrics].into_iter().chain(cml) {
             let call = Call::post(&["workers", id.as_str(), endpoint], body).fenced(fence).repeat(Repeat::Always);
             version = responses::version(&self.call(call).await?.success()?);
         }
@@ -96,7 +124,8 @@ impl ControlPlane for ControlPlaneClient {
 
     async fn report_license(&self, id: &WorkerId, report: LicenseReport, fence: Fence) -> Result<Version, CallFailure> {
         let step = responses::license_step(report);
-        let call = Call::post(&["workers", id.as_str(), "license", step], json!({})).fenced(fence);
+        let call =
+            Call::post(&["workers", id.as_str(), "license", step], requests::license(report, None)).fenced(fence);
         Ok(responses::version(&self.call(call.repeat(Repeat::Always)).await?.success()?))
     }
 
@@ -111,10 +140,24 @@ impl ControlPlane for ControlPlaneClient {
             AutoPause::ServerDecides => false,
             AutoPause::Suppressed => true,
         };
+        // Activity keeps the worker from being paused, if the caller has compared its time with the threshold.
+        let is_safe = |events: &[Value]| events.iter().any(|event| idle::activity_at(event).is_some());
+        let may_pause = telemetry.as_deref().is_some_and(|events| !is_safe(events));
+        if suppress && may_pause && self.known.get().pause_suppression == Support::No {
+            let alternative = "read the idle status, and post telemetry that shows activity only";
+            return Err(CallFailure::not_supported("idle detection without an automatic pause", alternative));
+        }
+        let telemetry = telemetry.map(requests::telemetry);
         let body = json!({"raw_telemetry_events": telemetry, "suppress_auto_pause": suppress});
         let call = Call::post(&["workers", id.as_str(), "detect-idle"], body).fenced(fence);
         let reply = self.call(call).await?.success()?;
-        Ok(IdleCheck { report: responses::idle(reply.json()?)?, version: responses::version(&reply) })
+        let report = responses::idle(reply.json()?)?;
+        if suppress && report.auto_pause_triggered {
+            self.known.learn(Feature::PauseSuppression, Support::No);
+        } else if suppress && report.eligible_for_pause && report.telemetry_fetched {
+            self.known.learn(Feature::PauseSuppression, Support::Yes);
+        }
+        Ok(IdleCheck { report, version: responses::version(&reply) })
     }
 
     async fn idle_status(&self, id: &WorkerId) -> Result<IdleReport, CallFailure> {
@@ -124,31 +167,17 @@ impl ControlPlane for ControlPlaneClient {
 
     async fn template(&self, name: &str) -> Result<Option<Template>, CallFailure> {
         let reply = self.call(Call::get(&["worker-templates", "by-name", name])).await?;
-        let Some(record) = responses::found(reply)? else { return Ok(None) };
+        let Some(record) = responses::found(reply, name)? else { return Ok(None) };
         let template = Template::try_from(record);
         template.map(Some).map_err(|error| CallFailure::new(FailureKind::Unparsable, error.to_string()))
     }
 
     async fn sessions(&self, worker: &WorkerId) -> Result<Vec<Session>, CallFailure> {
-        let call = Call::get(&["lablet-sessions"]).query("worker_id", worker.as_str());
-        let sessions =
-            self.list(call, |sessions: &mut Vec<_>, record| sessions.extend(responses::session(record, worker)));
-        // An unreadable session fails the list, because it may hold a user's work.
-        let sessions: Result<Vec<_>, _> = sessions.await?.into_iter().collect();
-        sessions.map_err(|error| CallFailure::new(FailureKind::Unparsable, error.to_string()))
+        self.read_sessions(worker).await
     }
 
     async fn move_session(&self, session: &SessionId, to: SessionMove, fence: Fence) -> Result<(), CallFailure> {
-        let body = match to {
-            SessionMove::BackToScheduler => {
-                json!({"status": "pending", "worker_id": null, "reason": "worker_draining"})
-            }
-            SessionMove::Retry { attempt } => {
-                json!({"status": "instantiating", "retry_count": attempt, "reason": "retry_while_draining"})
-            }
-        };
-        let call = Call::post(&["lablet-sessions", session.as_str(), "transition"], body).fenced(fence);
-        self.call(call).await?.success().map(drop)
+        self.transition(session, to, fence).await
     }
 
     async fn terminate_session(
@@ -157,7 +186,7 @@ impl ControlPlane for ControlPlaneClient {
         reason: SessionEnd,
         fence: Fence,
     ) -> Result<(), CallFailure> {
-        self.terminate_session_by(session, reason.as_str(), Some(CONTROLLER), fence).await
+        self.end_session(session, reason.as_str(), CONTROLLER, fence).await
     }
 
     async fn import(&self, region: &str, instances: &[Instance], fence: Fence) -> Result<ImportSummary, CallFailure> {
@@ -177,9 +206,9 @@ impl ControlPlane for ControlPlaneClient {
         if responses::is_route_missing(&reply) {
             return Ok(None);
         }
-        let Some(settings) = responses::found(reply)? else { return Ok(None) };
+        let settings = reply.success()?.json()?;
         Ok(Some(ScanSettings {
-            enabled: settings["enabled"].as_bool().unwrap_or(true),
+            enabled: responses::switch(&settings, "enabled")?,
             regions: responses::texts(&settings["regions"]),
             ami_name_pattern: settings["ami_name_pattern"].as_str().map(str::to_owned),
             scan_interval: unsigned(&settings["scan_interval_seconds"]).map(Duration::from_secs),
@@ -190,7 +219,21 @@ impl ControlPlane for ControlPlaneClient {
         let body = json!({
             "action": audit.label(), "worker_id": id, "reason": detail, "requested_by": CONTROLLER,
         });
-        self.call(Call::post(&["scaling-audit"], body).fenced(fence)).await?.success().map(drop)
+        self.post_optional(&self.audits, Call::post(&["scaling-audit"], body).fenced(fence)).await
+    }
+
+    async fn clear_sync(&self, id: &WorkerId, fence: Fence) -> Result<(), CallFailure> {
+        let reply = self.call(Call::delete(&["workers", id.as_str(), "sync"]).fenced(fence)).await?;
+        // Only some servers request a synchronization.
+        if responses::is_route_missing(&reply) { Ok(()) } else { reply.success().map(drop) }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.known_capabilities()
+    }
+
+    fn url(&self) -> Option<String> {
+        Some(self.public_url())
     }
 }
 
@@ -200,43 +243,21 @@ fn found_worker(reply: &Reply) -> Option<Worker> {
 }
 
 impl ControlPlaneClient {
-    /// Reads a list and folds its records into `T` with `add`.
-    async fn list<T: Default + Send>(
-        &self,
-        call: Call<'_>,
-        add: impl FnMut(&mut T, Raw<'_>) + Send,
-    ) -> Result<T, CallFailure> {
-        responses::list(&self.call(call).await?.success()?, add)
-    }
-
-    /// Adds an event to the event log of the control plane, which deduplicates by event ID.
-    pub(crate) async fn publish(&self, event: Value) -> Result<(), CallFailure> {
-        self.call(Call::post(&["events"], event).repeat(Repeat::Always)).await?.success().map(drop)
-    }
-
-    /// Terminates a session. Succeeds if it has ended.
-    async fn terminate_session_by(
-        &self,
-        session: &SessionId,
-        reason: &str,
-        by: Option<&str>,
-        fence: Fence,
-    ) -> Result<(), CallFailure> {
-        let body = json!({"reason": reason, "terminated_by": by});
-        let call = Call::post(&["lablet-sessions", session.as_str(), "terminate"], body).fenced(fence);
-        match self.call(call.repeat(Repeat::Always)).await?.success() {
-            Ok(_) => Ok(()),
-            // Some servers refuse to terminate a session that has ended.
-            Err(failure) if failure.kind == FailureKind::Conflict && self.has_ended(session).await => Ok(()),
-            Err(failure) => Err(failure),
+    /// Looks a worker up in the listing, for a server that fails to read an unknown one. Without a complete listing the
+    /// result is `failure`.
+    pub(super) async fn find_in_listing(&self, id: &WorkerId, failure: CallFailure) -> Lookup<Worker> {
+        let Ok(listing) = self.workers(&Scope::everything()).await else { return Lookup::Unknown(failure) };
+        if let Some(worker) = listing.workers.into_iter().find(|worker| worker.id == *id) {
+            return Lookup::Found(worker);
         }
+        // A record without a readable id may be this one.
+        let may_be = |unreadable: &UnreadableWorker| unreadable.id.as_ref().is_none_or(|found| found == id);
+        if listing.unreadable.iter().any(may_be) { Lookup::Unknown(failure) } else { Lookup::Absent }
     }
 
-    async fn has_ended(&self, session: &SessionId) -> bool {
-        let read = async || -> Result<Option<Session>, CallFailure> {
-            let reply: Reply = self.call(Call::get(&["lablet-sessions", session.as_str()])).await?;
-            Ok(responses::found(reply)?.and_then(|record| Session::try_from(record).ok()))
-        };
-        matches!(read().await, Ok(Some(session)) if session.state.phase() == SessionPhase::Over)
+    /// Adds an event to the event log of the control plane, which deduplicates by event ID. A server without an event log
+    /// discards it.
+    pub(crate) async fn publish(&self, event: Value) -> Result<(), CallFailure> {
+        self.post_optional(&self.events, Call::post(&["events"], event).repeat(Repeat::Always)).await
     }
 }

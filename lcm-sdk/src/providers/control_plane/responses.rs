@@ -16,7 +16,7 @@ use crate::lifecycle::ids::WorkerId;
 use crate::lifecycle::json::{FieldError, Name, Raw};
 use crate::lifecycle::license::LicenseReport;
 use crate::lifecycle::session::Session;
-use crate::lifecycle::status::WorkerStatus;
+use crate::lifecycle::status::{DesiredStatus, WorkerStatus};
 use crate::lifecycle::worker_json::read_worker;
 use crate::ports::{ImportSummary, Scope, Version, WorkerListing};
 use crate::providers::http::{Reply, unsigned};
@@ -32,11 +32,26 @@ const LIST_FIELDS: [&str; 6] = ["items", "data", "results", "workers", "sessions
 const PAGING_FIELDS: [&str; 7] = ["next", "next_page", "next_cursor", "has_more", "has_next", "total", "total_count"];
 
 /// Reads a resource; `None` if the service itself reported that it does not exist.
-pub(super) fn found(reply: Reply) -> Result<Option<Value>, CallFailure> {
-    if reply.status == StatusCode::NOT_FOUND && reply.json().is_ok() && !is_route_missing(&reply) {
+pub(super) fn found(reply: Reply, name: &str) -> Result<Option<Value>, CallFailure> {
+    if is_absence(&reply, name) {
         return Ok(None);
     }
     reply.success()?.json().map(Some)
+}
+
+/// Whether the service reported that the resource with this id or name does not exist. A 404 of a gateway or for an
+/// unknown path names no resource.
+pub(super) fn is_absence(reply: &Reply, name: &str) -> bool {
+    if reply.status != StatusCode::NOT_FOUND {
+        return false;
+    }
+    let Ok(problem) = reply.json() else { return false };
+    let has_text = |field: &str| problem[field].is_string();
+    // The service's own errors have title, status, detail and type; the detail quotes the id.
+    let is_of_service = problem["status"] == 404 && has_text("title") && has_text("type");
+    let is_quoted = |detail: &str| ["'", "\""].iter().any(|quote| detail.contains(&format!("{quote}{name}{quote}")));
+    let is_named = is_of_service && problem["detail"].as_str().is_some_and(is_quoted);
+    is_named || (problem["error"] == "not_found" && has_text("kind") && problem["id"] == name)
 }
 
 /// Whether the service reported, in JSON, that the endpoint does not exist.
@@ -50,6 +65,17 @@ pub(super) fn is_route_missing(reply: &Reply) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether the service itself refused the request as one that it never accepts, with an error of its own.
+pub(super) fn is_bad_request(reply: &Reply) -> bool {
+    let Ok(problem) = reply.json() else { return false };
+    reply.status == StatusCode::BAD_REQUEST && problem["status"] == 400 && problem["type"].is_string()
+}
+
+/// The desired status in the response to a write, if it shows one.
+pub(super) fn desired_status(reply: &Reply) -> Option<DesiredStatus> {
+    reply.json().ok()?["desired_status"].as_str()?.parse().ok()
 }
 
 /// Version of the record after a write, from the `ETag` header or the record in the body.
@@ -71,9 +97,8 @@ pub(super) fn worker(listing: &mut WorkerListing, record: Raw<'_>, scope: &Scope
 fn is_outside(record: &Raw<'_>, scope: &Scope) -> bool {
     let is_elsewhere = scope.region.as_deref().is_some_and(|region| match record.get("aws_region") {
         Some(Raw::Text(found)) => found != region,
-        None | Some(Raw::Plain(Value::Null)) => true,
-        // An invalid region makes the record unreadable, which must be reported.
-        Some(Raw::Object(_) | Raw::Plain(_)) => false,
+        // An unreadable region counts as absent.
+        None | Some(Raw::Object(_) | Raw::Plain(_)) => true,
     });
     let is_terminated = || match record.get("status") {
         Some(Raw::Text(status)) => status.trim().eq_ignore_ascii_case(WorkerStatus::Terminated.as_str()),
@@ -108,6 +133,18 @@ pub(super) fn import(body: &Value) -> ImportSummary {
     ImportSummary { imported: count("imported"), skipped: count("skipped"), updated: count("updated") }
 }
 
+/// Reads a switch; `None` if the field is missing or null.
+///
+/// # Errors
+/// [`FailureKind::Unparsable`] for any other value: a switch must not turn on by mistake.
+pub(super) fn switch(body: &Value, field: &str) -> Result<Option<bool>, CallFailure> {
+    match &body[field] {
+        Value::Null => Ok(None),
+        Value::Bool(switch) => Ok(Some(*switch)),
+        other => Err(unparsable(&format!("invalid {field} '{other}': expected true or false"))),
+    }
+}
+
 /// Strings of a JSON array, without its other elements.
 pub(super) fn texts(value: &Value) -> Vec<String> {
     let items = value.as_array().map(Vec::as_slice).unwrap_or_default();
@@ -134,12 +171,40 @@ fn unparsable(message: &str) -> CallFailure {
 ///
 /// # Errors
 /// [`FailureKind::Unparsable`] if the body holds no list, or reports further pages.
-pub(super) fn list<T: Default>(reply: &Reply, mut add: impl FnMut(&mut T, Raw<'_>)) -> Result<T, CallFailure> {
+pub(super) fn list<T: Default>(reply: &Reply, add: impl FnMut(&mut T, Raw<'_>)) -> Result<T, CallFailure> {
+    match page(reply, 0, add)? {
+        (_, Rest::More) => Err(partial()),
+        (records, Rest::None | Rest::Unknown) => Ok(records),
+    }
+}
+
+/// Records of a list that follow a page, as far as the response reports them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rest {
+    None,
+    More,
+    Unknown,
+}
+
+/// Reads one page of a list after `skip` records.
+///
+/// # Errors
+/// [`FailureKind::Unparsable`] if the body holds no list.
+pub(super) fn page<T: Default>(
+    reply: &Reply,
+    skip: usize,
+    mut add: impl FnMut(&mut T, Raw<'_>),
+) -> Result<(T, Rest), CallFailure> {
     match reply.json_as(ListReader(&mut add, PhantomData))? {
-        Body::List(list) => Ok(list.records),
-        Body::Envelope(envelope) => envelope.into_list(),
+        Body::List(list) => Ok((list.records, Rest::Unknown)),
+        Body::Envelope(envelope) => envelope.into_page(skip as u64),
         Body::Other => Err(unparsable("the response is not a list")),
     }
+}
+
+/// The failure of a list without its end.
+pub(super) fn partial() -> CallFailure {
+    unparsable("the response is only part of the list")
 }
 
 enum Body<T> {
@@ -159,7 +224,7 @@ struct Envelope<T> {
 }
 
 impl<T> Envelope<T> {
-    fn into_list(mut self) -> Result<T, CallFailure> {
+    fn into_page(mut self, skip: u64) -> Result<(T, Rest), CallFailure> {
         let place = LIST_FIELDS.iter().find_map(|name| self.lists.iter().position(|(found, _)| found == name));
         let Some(place) = place else { return Err(unparsable("the response holds no list")) };
         let (_, list) = self.lists.swap_remove(place);
@@ -168,11 +233,16 @@ impl<T> Envelope<T> {
             .iter()
             .any(|field| paging.get(*field).is_some_and(|next| !next.is_null() && next != false && next != ""));
         let total = paging.get("total").or_else(|| paging.get("total_count")).and_then(unsigned);
-        let has_more = paging.get("has_more").or_else(|| paging.get("has_next")) == Some(&Value::Bool(true));
-        if has_next || has_more || total.is_some_and(|total| total > list.length) {
-            return Err(unparsable("the response is only part of the list"));
-        }
-        Ok(list.records)
+        let more = paging.get("has_more").or_else(|| paging.get("has_next")).and_then(Value::as_bool);
+        let is_short = total.is_some_and(|total| total > skip + list.length);
+        let rest = if has_next || more == Some(true) || is_short {
+            Rest::More
+        } else if more == Some(false) || total.is_some() {
+            Rest::None
+        } else {
+            Rest::Unknown
+        };
+        Ok((list.records, rest))
     }
 }
 

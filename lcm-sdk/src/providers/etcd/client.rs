@@ -1,8 +1,8 @@
 //! Connections to the members of an etcd cluster, and conversion of client errors.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use etcd_client::{Client, ConnectOptions, Error};
 use tokio::sync::OnceCell;
@@ -11,7 +11,9 @@ use tonic::{Code, ConnectError, Status};
 
 use super::options::EtcdOptions;
 use crate::lifecycle::failure::{CallFailure, FailureKind};
+use crate::providers::reload::FromFiles;
 use crate::providers::sanitize::one_line;
+use crate::spans::{self, traced};
 
 /// Maximum length of a quoted error message, in characters.
 const MAX_MESSAGE: usize = 1_000;
@@ -20,27 +22,29 @@ const MAX_MESSAGE: usize = 1_000;
 ///
 /// The client can balance calls over all members itself, but then a dead member, which fails fastest, gets most calls.
 pub(super) struct Members {
-    members: Vec<Member>,
+    options: EtcdOptions,
     current: AtomicUsize,
-    options: ConnectOptions,
-    call_timeout: Duration,
+    connections: FromFiles<Arc<Connections>>,
 }
 
-struct Member {
-    endpoint: String,
-    client: OnceCell<Client>,
+/// One connection per member, with the TLS files as they were when it was made.
+struct Connections {
+    options: ConnectOptions,
+    clients: Vec<OnceCell<Client>>,
+}
+
+impl Connections {
+    fn new(options: &EtcdOptions) -> Result<Arc<Self>, CallFailure> {
+        let clients = options.endpoints.iter().map(|_| OnceCell::new()).collect();
+        Ok(Arc::new(Self { options: options.connect_options()?, clients }))
+    }
 }
 
 impl Members {
     pub(super) fn new(options: &EtcdOptions) -> Result<Self, CallFailure> {
         options.check()?;
-        let member = |endpoint: &String| Member { endpoint: endpoint.clone(), client: OnceCell::new() };
-        Ok(Self {
-            members: options.endpoints.iter().map(member).collect(),
-            current: AtomicUsize::new(0),
-            options: options.connect_options()?,
-            call_timeout: options.call_timeout,
-        })
+        let connections = FromFiles::new(options.tls_files(), || Connections::new(options))?;
+        Ok(Self { options: options.clone(), current: AtomicUsize::new(0), connections })
     }
 
     /// Makes a call to the current member. Tries the others if the call was certainly not sent.
@@ -49,44 +53,62 @@ impl Members {
         A: Fn(Client) -> F,
         F: Future<Output = Result<T, Error>>,
     {
-        let deadline = Instant::now() + self.call_timeout;
+        traced(spans::call("etcd", operation, ""), self.attempts(operation, send)).await
+    }
+
+    async fn attempts<T, A, F>(&self, operation: &str, send: A) -> Result<T, CallFailure>
+    where
+        A: Fn(Client) -> F,
+        F: Future<Output = Result<T, Error>>,
+    {
+        let call_timeout = self.options.call_timeout;
+        let deadline = Instant::now() + call_timeout;
+        let count = self.options.endpoints.len();
         let mut attempts = 0;
         loop {
             attempts += 1;
-            let chosen = self.current.load(Ordering::Relaxed) % self.members.len();
-            let member = &self.members[chosen];
-            let result = timeout_at(deadline, async { send(self.client(member).await?).await }).await;
+            let chosen = self.current.load(Ordering::Relaxed) % count;
+            let result = timeout_at(deadline, async { send(self.client(chosen).await?).await }).await;
             let failure = match result {
                 Ok(Ok(response)) => return Ok(response),
                 Ok(Err(error)) => failure(&error),
                 Err(_) => CallFailure::new(
                     FailureKind::Unclear,
-                    format!("no response within {} s", self.call_timeout.as_secs_f64()),
+                    format!("no response within {} s", call_timeout.as_secs_f64()),
                 ),
             };
             if is_member_failure(&failure) {
-                let next = (chosen + 1) % self.members.len();
+                let next = (chosen + 1) % count;
                 // A concurrent call may have switched already.
                 let _ = self.current.compare_exchange(chosen, next, Ordering::Relaxed, Ordering::Relaxed);
             }
-            if failure.kind != FailureKind::Unreachable || attempts >= self.members.len() || Instant::now() >= deadline
-            {
-                let message = format!("could not {operation} at {}: {}", member.endpoint, failure.message);
+            if failure.kind != FailureKind::Unreachable || attempts >= count || Instant::now() >= deadline {
+                let endpoint = &self.options.endpoints[chosen];
+                let message = format!("could not {operation} at {endpoint}: {}", failure.message);
                 return Err(CallFailure { message, ..failure });
             }
         }
     }
 
-    async fn client(&self, member: &Member) -> Result<Client, Error> {
-        let connect = || Client::connect([member.endpoint.as_str()], Some(self.options.clone()));
-        member.client.get_or_try_init(connect).await.cloned()
+    async fn client(&self, member: usize) -> Result<Client, Error> {
+        let connections = self.connections.get(|| Connections::new(&self.options));
+        let endpoint = self.options.endpoints[member].as_str();
+        let connect = || Client::connect([endpoint], Some(connections.options.clone()));
+        connections.clients[member].get_or_try_init(connect).await.cloned()
+    }
+}
+
+impl Members {
+    /// The endpoints, separated by commas. None of them has credentials: those are rejected.
+    pub(super) fn endpoints(&self) -> String {
+        self.options.endpoints.join(",")
     }
 }
 
 /// Shows the endpoints only: `ConnectOptions` prints the password.
 impl fmt::Debug for Members {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.members.iter().map(|member| &member.endpoint)).finish()
+        f.debug_list().entries(&self.options.endpoints).finish()
     }
 }
 
@@ -95,9 +117,11 @@ fn is_member_failure(failure: &CallFailure) -> bool {
         FailureKind::Unreachable | FailureKind::Unclear => true,
         FailureKind::Throttled
         | FailureKind::NoCapacity
+        | FailureKind::RefusedForNow
         | FailureKind::Unparsable
         | FailureKind::Conflict
         | FailureKind::Refused
+        | FailureKind::NotSupported
         | FailureKind::LaunchDied => false,
     }
 }

@@ -1,6 +1,7 @@
-//! [`Coordination`] with etcd: leases, claims, lists and watches.
+//! [`Coordination`] with etcd: leases, claims, lists and watches. [`NotesStore`](crate::ports::NotesStore) with etcd.
 
 mod client;
+mod notes;
 mod options;
 mod watch;
 
@@ -16,6 +17,7 @@ use self::watch::EtcdWatch;
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::ports::{Claim, Coordination, Lease, LeaseId, Listing, Renewal, WatchStream};
 
+pub use self::notes::EtcdNotes;
 pub use self::options::{ClientCertificate, EtcdOptions, EtcdTls, EtcdUser};
 
 /// Keys per page of a list, far below the size limit of a gRPC message.
@@ -179,6 +181,16 @@ impl Coordination for Etcd {
     async fn watch(&self, prefix: &str, from_revision: i64) -> Result<Box<dyn WatchStream>, CallFailure> {
         let send = move |client: Client| EtcdWatch::open(client, prefix, from_revision);
         Ok(Box::new(self.members.call("watch keys", send).await?))
+    }
+
+    async fn value(&self, key: &str) -> Result<Option<String>, CallFailure> {
+        let send = move |client: Client| async move { client.kv_client().get(key, None).await };
+        let response = self.members.call("read a key", send).await?;
+        Ok(response.kvs().first().map(|found| String::from_utf8_lossy(found.value()).into_owned()))
+    }
+
+    fn url(&self) -> Option<String> {
+        Some(self.members.endpoints())
     }
 }
 

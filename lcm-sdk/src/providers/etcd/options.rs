@@ -16,7 +16,8 @@ pub struct EtcdOptions {
     pub endpoints: Vec<String>,
     /// Credentials, if the cluster requires authentication.
     pub user: Option<EtcdUser>,
-    /// TLS configuration. Without it, `https://` endpoints trust no certificate authority.
+    /// TLS configuration, whose files are read again when they change. Without it, `https://` endpoints trust no
+    /// certificate authority.
     pub tls: Option<EtcdTls>,
     /// Time limit of a call, over all members. Default: 5 s.
     pub call_timeout: Duration,
@@ -125,6 +126,13 @@ impl EtcdOptions {
             }
         }
         Ok(())
+    }
+
+    /// The PEM files of the TLS configuration.
+    pub(super) fn tls_files(&self) -> Vec<PathBuf> {
+        let Some(tls) = &self.tls else { return Vec::new() };
+        let client = tls.client.iter().flat_map(|client| [&client.certificate_file, &client.key_file]);
+        tls.ca_file.iter().chain(client).cloned().collect()
     }
 
     /// Converts to options of the etcd client and reads the PEM files.

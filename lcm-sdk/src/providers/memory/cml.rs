@@ -78,8 +78,9 @@ impl Default for MemoryCmlSystem {
             metrics: CmlMetrics {
                 labs_count: Some(0),
                 nodes_count: Some(0),
-                version: Some("2.9.1+build.7".to_owned()),
+                cml_version: Some("2.9.1+build.7".to_owned()),
                 ready: Some(true),
+                ..CmlMetrics::default()
             },
             telemetry: Vec::new(),
             power: CmlPower::On,
@@ -201,7 +202,8 @@ impl Cml for MemoryCml {
     async fn system(&self, at: &CmlTarget) -> Result<CmlMetrics, CallFailure> {
         self.call("system", at, |system, _| {
             let metrics = system.metrics.clone();
-            let open = CmlMetrics { version: metrics.version.clone(), ready: metrics.ready, ..CmlMetrics::default() };
+            let open =
+                CmlMetrics { cml_version: metrics.cml_version.clone(), ready: metrics.ready, ..CmlMetrics::default() };
             Ok(if system.authenticate(at).is_ok() { metrics } else { open })
         })
     }

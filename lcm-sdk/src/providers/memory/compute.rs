@@ -10,12 +10,13 @@ use parking_lot::Mutex;
 use crate::lifecycle::discovery::{Completeness, Scan};
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::ids::{InstanceId, WorkerId};
-use crate::lifecycle::instance::{Image, Instance};
+use crate::lifecycle::instance::{Image, ImageDetails, ImageOwners, Instance};
 use crate::lifecycle::launch::LaunchPlan;
 use crate::lifecycle::lookup::Lookup;
 use crate::lifecycle::status::Ec2State;
+use crate::lifecycle::trust::Caller;
 use crate::ports::{Clock, Compute, DiscoveryFilter};
-use crate::simulate::{Catalog, Ec2Model};
+use crate::simulate::{ACCOUNT_ID, Catalog, Ec2Model};
 
 /// A [`Compute`] port in memory: one [`Ec2Model`] per region.
 ///
@@ -48,13 +49,17 @@ impl std::fmt::Debug for MemoryCompute {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
-    regions: BTreeMap<String, Ec2Model>,
+    /// The account of the credentials in use.
+    account: String,
+    /// By account and region.
+    regions: BTreeMap<(String, String), Ec2Model>,
     calls: Vec<ComputeCall>,
     faults: Vec<(ComputeOperation, Fault)>,
     delays: HashMap<String, Duration>,
     launches: u64,
+    image_owners: ImageOwners,
 }
 
 #[derive(Debug)]
@@ -72,10 +77,12 @@ pub enum ComputeOperation {
     Tagged,
     /// [`Compute::images`], by name pattern.
     Images,
+    /// [`Compute::image_details`], by ID.
+    ImageDetails,
     /// [`Compute::scan`], by filter.
     Scan,
-    /// [`Compute::sees_subnet`], by ID.
-    SeesSubnet,
+    /// [`Compute::subnet_owner`], by ID.
+    SubnetOwner,
     /// [`Compute::launch`], by plan.
     Launch,
     /// [`Compute::start`], by ID.
@@ -96,10 +103,12 @@ pub enum ComputeCall {
     Tagged { region: String, worker: WorkerId },
     /// [`Compute::images`], by name pattern.
     Images { region: String, pattern: String },
+    /// [`Compute::image_details`], by ID.
+    ImageDetails { region: String, ids: Vec<String> },
     /// [`Compute::scan`], by filter.
     Scan { region: String, filter: DiscoveryFilter },
-    /// [`Compute::sees_subnet`], by ID.
-    SeesSubnet { region: String, subnet_id: String },
+    /// [`Compute::subnet_owner`], by ID.
+    SubnetOwner { region: String, subnet_id: String },
     /// [`Compute::launch`], by plan.
     Launch(Box<LaunchPlan>),
     /// [`Compute::start`], by ID.
@@ -117,8 +126,9 @@ impl ComputeCall {
             Self::Instances { .. } => ComputeOperation::Instances,
             Self::Tagged { .. } => ComputeOperation::Tagged,
             Self::Images { .. } => ComputeOperation::Images,
+            Self::ImageDetails { .. } => ComputeOperation::ImageDetails,
             Self::Scan { .. } => ComputeOperation::Scan,
-            Self::SeesSubnet { .. } => ComputeOperation::SeesSubnet,
+            Self::SubnetOwner { .. } => ComputeOperation::SubnetOwner,
             Self::Launch(_) => ComputeOperation::Launch,
             Self::Start { .. } => ComputeOperation::Start,
             Self::Stop { .. } => ComputeOperation::Stop,
@@ -131,8 +141,9 @@ impl ComputeCall {
             Self::Instances { region, .. }
             | Self::Tagged { region, .. }
             | Self::Images { region, .. }
+            | Self::ImageDetails { region, .. }
             | Self::Scan { region, .. }
-            | Self::SeesSubnet { region, .. }
+            | Self::SubnetOwner { region, .. }
             | Self::Start { region, .. }
             | Self::Stop { region, .. }
             | Self::Terminate { region, .. } => region,
@@ -144,7 +155,22 @@ impl ComputeCall {
 impl MemoryCompute {
     /// Creates an EC2 without regions or instances. The clock sets launch times.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, state: Mutex::default() }
+        let state = State {
+            account: ACCOUNT_ID.to_owned(),
+            regions: BTreeMap::new(),
+            calls: Vec::new(),
+            faults: Vec::new(),
+            delays: HashMap::new(),
+            launches: 0,
+            image_owners: ImageOwners::default(),
+        };
+        Self { clock, state: Mutex::new(state) }
+    }
+
+    /// Replaces the credentials by those of an account, [`ACCOUNT_ID`] at first. Every account has instances, images and
+    /// subnets of its own; from then on, all methods use those of this one.
+    pub fn use_account(&self, account_id: &str) {
+        account_id.clone_into(&mut self.state.lock().account);
     }
 
     /// Adds or replaces an instance.
@@ -156,6 +182,20 @@ impl MemoryCompute {
     /// Adds an image.
     pub fn put_image(&self, region: &str, image: Image) {
         self.edit(region, |ec2| ec2.catalog.get_or_insert_default().images.push(image));
+    }
+
+    /// Adds an image of another account, which every account sees.
+    pub fn put_foreign_image(&self, region: &str, owner_id: &str, image: Image) {
+        self.edit(region, |ec2| {
+            let catalog = ec2.catalog.get_or_insert_default();
+            catalog.foreign.insert(image.id.clone(), owner_id.to_owned());
+            catalog.images.push(image);
+        });
+    }
+
+    /// Sets the owners of accepted images. Default: the own account.
+    pub fn set_image_owners(&self, owners: ImageOwners) {
+        self.state.lock().image_owners = owners;
     }
 
     /// Adds a subnet.
@@ -217,13 +257,20 @@ impl MemoryCompute {
 
     /// All instances of a region, including hidden ones. Records no call.
     pub fn all(&self, region: &str) -> Vec<Instance> {
-        self.edit(region, |ec2| ec2.all().cloned().collect())
+        self.read(region, |ec2| ec2.all().cloned().collect())
+    }
+
+    /// Reads a region without copying its instances. Records no call.
+    pub fn read<T>(&self, region: &str, read: impl FnOnce(&Ec2Model) -> T) -> T {
+        self.edit(region, |ec2| read(ec2))
     }
 
     fn edit<T>(&self, region: &str, edit: impl FnOnce(&mut Ec2Model) -> T) -> T {
         let mut state = self.state.lock();
-        let ec2 = state.regions.entry(region.to_owned()).or_insert_with(|| {
+        let place = (state.account.clone(), region.to_owned());
+        let ec2 = state.regions.entry(place).or_insert_with_key(|(account, _)| {
             let mut ec2 = Ec2Model::default();
+            ec2.account_id.clone_from(account);
             ec2.terminated_visible = Duration::MAX;
             ec2.catalog = Some(Catalog::default());
             ec2
@@ -277,16 +324,33 @@ impl Compute for MemoryCompute {
 
     async fn images(&self, region: &str, pattern: &str) -> Result<Vec<Image>, CallFailure> {
         let call = ComputeCall::Images { region: region.to_owned(), pattern: pattern.to_owned() };
+        let owners = self.state.lock().image_owners.clone();
         self.call(call, |ec2| {
             let catalog = ec2.catalog.get_or_insert_default();
-            Ok(catalog.matching_images(pattern).cloned().collect())
+            Ok(catalog.matching_images(pattern, &owners).cloned().collect())
         })
         .await
     }
 
+    async fn image_details(&self, region: &str, ids: &[String]) -> Vec<Lookup<ImageDetails>> {
+        let call = ComputeCall::ImageDetails { region: region.to_owned(), ids: ids.to_vec() };
+        let details = |image: &Image| ImageDetails {
+            id: image.id.clone(),
+            name: Some(image.name.clone()),
+            description: None,
+            creation_date: Some(image.creation_date.clone()),
+        };
+        let describe = |ec2: &mut Ec2Model| {
+            let images = &ec2.catalog.get_or_insert_default().images;
+            let find = |id: &String| images.iter().find(|image| image.id == *id).map(details);
+            Ok(ids.iter().map(|id| find(id).map_or(Lookup::Absent, Lookup::Found)).collect())
+        };
+        self.call(call, describe).await.unwrap_or_else(|failure| vec![Lookup::Unknown(failure); ids.len()])
+    }
+
     async fn scan(&self, region: &str, filter: &DiscoveryFilter) -> Scan {
         let call = ComputeCall::Scan { region: region.to_owned(), filter: filter.clone() };
-        let now = self.clock.now();
+        let (now, owners) = (self.clock.now(), self.state.lock().image_owners.clone());
         let scan = |ec2: &mut Ec2Model| {
             if filter.is_empty() {
                 let message = "a scan needs an AMI name pattern or a tag to look for";
@@ -294,7 +358,7 @@ impl Compute for MemoryCompute {
             }
             let images: Option<Vec<String>> = filter.ami_name_pattern.as_ref().map(|pattern| {
                 let catalog = ec2.catalog.get_or_insert_default();
-                catalog.matching_images(pattern).map(|image| image.id.clone()).collect()
+                catalog.matching_images(pattern, &owners).map(|image| image.id.clone()).collect()
             });
             let matches = |instance: &&Instance| {
                 let has_image = images
@@ -311,9 +375,17 @@ impl Compute for MemoryCompute {
         Scan { region: region.to_owned(), instances, completeness }
     }
 
-    async fn sees_subnet(&self, region: &str, subnet_id: &str) -> Result<bool, CallFailure> {
-        let call = ComputeCall::SeesSubnet { region: region.to_owned(), subnet_id: subnet_id.to_owned() };
-        self.call(call, |ec2| Ok(ec2.catalog.as_ref().is_some_and(|catalog| catalog.subnets.contains(subnet_id)))).await
+    async fn subnet_owner(&self, region: &str, subnet_id: &str) -> Result<Option<String>, CallFailure> {
+        let call = ComputeCall::SubnetOwner { region: region.to_owned(), subnet_id: subnet_id.to_owned() };
+        let owner = self.state.lock().account.clone();
+        let is_visible = |ec2: &mut Ec2Model| {
+            ec2.catalog.as_ref().is_some_and(|catalog| catalog.subnets.contains(subnet_id)).then_some(owner)
+        };
+        self.call(call, |ec2| Ok(is_visible(ec2))).await
+    }
+
+    async fn caller(&self, _region: &str) -> Result<Caller, CallFailure> {
+        Ok(Caller::new(self.state.lock().account.clone()))
     }
 
     async fn launch(&self, plan: &LaunchPlan) -> Result<InstanceId, CallFailure> {
@@ -405,7 +477,7 @@ mod tests {
                 ComputeOperation::Tagged,
                 ComputeOperation::Images,
                 ComputeOperation::Scan,
-                ComputeOperation::SeesSubnet,
+                ComputeOperation::SubnetOwner,
                 ComputeOperation::Launch,
                 ComputeOperation::Start,
                 ComputeOperation::Stop,
@@ -433,6 +505,20 @@ mod tests {
     #[tokio::test]
     async fn memory_compute_conforms() {
         suite(&fixture()).await;
+    }
+
+    #[tokio::test]
+    async fn only_images_of_accepted_owners_are_listed() {
+        let Fixture(compute) = fixture();
+        let image = Image { id: "ami-9".into(), name: "cml-2.9.9".into(), creation_date: "2030".into() };
+        compute.put_foreign_image("us-east-1", "666666666666", image);
+        let listed = async |owners: ImageOwners| {
+            compute.set_image_owners(owners);
+            compute.images("us-east-1", "cml-2.9*").await.expect("listed").len()
+        };
+        assert_eq!(listed(ImageOwners::default()).await, 1);
+        assert_eq!(listed(ImageOwners::Named(vec!["666666666666".into()])).await, 1);
+        assert_eq!(listed(ImageOwners::Any).await, 2);
     }
 
     #[tokio::test]

@@ -93,12 +93,12 @@ impl MemoryCoordination {
 
     /// Value of a key, if it exists.
     pub fn value(&self, key: &str) -> Option<String> {
-        self.server.change(|state| state.keys.get(key.as_bytes()).map(|entry| entry.value.clone()))
+        self.server.access(|state| state.keys.get(key.as_bytes()).map(|entry| entry.value.clone()))
     }
 
     /// Leases that have not expired.
     pub fn leases(&self) -> Vec<LeaseId> {
-        self.server.change(|state| state.leases.keys().copied().collect())
+        self.server.access(|state| state.leases.keys().copied().collect())
     }
 
     /// Compacts all revisions before the current one.
@@ -176,7 +176,7 @@ impl MemoryCoordination {
         if link.is_cut_off {
             return Err(CallFailure::new(FailureKind::Unclear, "no response: this client is disconnected"));
         }
-        if self.server.change(|state| state.is_unavailable) {
+        if self.server.access(|state| state.is_unavailable) {
             return Err(CallFailure::with_code(FailureKind::Unclear, "Unavailable", "no leader"));
         }
         Ok(())
@@ -187,7 +187,7 @@ impl MemoryCoordination {
 impl Coordination for MemoryCoordination {
     async fn grant(&self, ttl: Duration) -> Result<Lease, CallFailure> {
         self.check_link()?;
-        Ok(self.server.change(|state| {
+        Ok(self.server.access(|state| {
             state.next_lease += 1;
             let id = LeaseId(state.next_lease);
             state.leases.insert(id, Granted { ttl, ends: Instant::now() + ttl });
@@ -197,7 +197,7 @@ impl Coordination for MemoryCoordination {
 
     async fn renew(&self, lease: LeaseId) -> Result<Renewal, CallFailure> {
         self.check_link()?;
-        Ok(self.server.change(|state| match state.leases.get_mut(&lease) {
+        Ok(self.server.access(|state| match state.leases.get_mut(&lease) {
             Some(granted) => {
                 granted.ends = Instant::now() + granted.ttl;
                 Renewal::Renewed(granted.ttl)
@@ -223,7 +223,7 @@ impl Coordination for MemoryCoordination {
 
     async fn list(&self, prefix: &str) -> Result<Listing, CallFailure> {
         self.check_link()?;
-        Ok(self.server.change(|state| Listing {
+        Ok(self.server.access(|state| Listing {
             revision: state.revision,
             keys: state
                 .keys
@@ -234,9 +234,15 @@ impl Coordination for MemoryCoordination {
         }))
     }
 
+    async fn value(&self, key: &str) -> Result<Option<String>, CallFailure> {
+        self.check_link()?;
+        let value = |state: &mut State| state.keys.get(key.as_bytes()).map(|entry| entry.value.clone());
+        Ok(self.server.access(value))
+    }
+
     async fn watch(&self, prefix: &str, from_revision: i64) -> Result<Box<dyn WatchStream>, CallFailure> {
         self.check_link()?;
-        let (epoch, next) = self.server.change(|state| {
+        let (epoch, next) = self.server.access(|state| {
             let next = if from_revision > 0 { from_revision } else { state.revision + 1 };
             (state.watch_epoch, next)
         });
@@ -252,7 +258,22 @@ impl Coordination for MemoryCoordination {
 }
 
 impl Server {
-    /// Expires leases, reads or changes the state, and wakes watches.
+    /// Expires leases, and reads the state or changes a lease. Watches are woken only if a lease had expired: a lease
+    /// without a key is not reported, and a later expiry is noticed at the earlier one.
+    fn access<T>(&self, access: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state.lock();
+        let before = state.revision;
+        state.expire();
+        let result = access(&mut state);
+        let is_changed = state.revision != before;
+        drop(state);
+        if is_changed {
+            self.changed.notify_waiters();
+        }
+        result
+    }
+
+    /// Expires leases, changes the state, and wakes watches.
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.state.lock();
         state.expire();
@@ -399,7 +420,8 @@ impl MemoryWatch {
             self.is_ended = true;
             return Ok(WatchUpdate::Compacted { revision: state.compacted });
         }
-        let missed = state.history.iter().filter(|(revision, _)| *revision >= self.next);
+        let first = state.history.partition_point(|(revision, _)| *revision < self.next);
+        let missed = state.history.range(first..);
         let keys: Vec<_> =
             missed.filter(|(_, key)| key.starts_with(&self.prefix)).map(|(_, key)| key.clone()).collect();
         if keys.is_empty() {

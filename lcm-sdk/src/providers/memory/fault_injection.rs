@@ -30,7 +30,7 @@ struct State {
 }
 
 impl FaultInjection {
-    /// Plans a fault for the next call, or for the next call of `operation`.
+    /// Plans a fault for the next call, or for the next call of `operation`, which may include the argument.
     pub(super) fn plan(&self, operation: Option<&str>, fault: Fault) {
         self.0.lock().planned.push_back((operation.map(str::to_owned), fault));
     }
@@ -52,8 +52,10 @@ impl FaultInjection {
             if state.calls.len() == MAX_CALLS {
                 state.calls.pop_front();
             }
-            state.calls.push_back(format!("{operation} {argument}"));
-            let hit = state.planned.iter().position(|(of, _)| of.as_deref().is_none_or(|of| of == operation));
+            let call = format!("{operation} {argument}");
+            let matches = |of: &str| of == operation || of == call;
+            let hit = state.planned.iter().position(|(of, _)| of.as_deref().is_none_or(matches));
+            state.calls.push_back(call);
             hit.and_then(|index| state.planned.remove(index)).map(|(_, fault)| fault)
         };
         match fault {

@@ -8,15 +8,17 @@ mod coordination;
 mod events;
 mod fault_injection;
 mod metrics;
+mod notes;
 
 pub use clock::ManualClock;
 pub use cml::{CmlPower, MemoryCml, MemoryCmlSystem, RegistrationEnd};
 pub use compute::{ComputeCall, ComputeOperation, MemoryCompute};
-pub use control_plane::{Fencing, MemoryControlPlane, ReportedMetrics, Versions};
+pub use control_plane::{Fencing, MemoryControlPlane, NotesKeeping, ReportedMetrics, Versions};
 pub use coordination::MemoryCoordination;
 pub use events::MemoryEvents;
 pub use fault_injection::Fault;
 pub use metrics::MemoryMetrics;
+pub use notes::MemoryNotes;
 
 use std::sync::Arc;
 

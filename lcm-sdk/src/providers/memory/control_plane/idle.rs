@@ -3,25 +3,11 @@
 use serde_json::Value;
 
 use super::State;
-use crate::lifecycle::idle::{AutoPause, IdleReport};
+use crate::lifecycle::idle::{AutoPause, IdleReport, activity_at};
 use crate::lifecycle::ids::WorkerId;
 use crate::lifecycle::status::{DesiredStatus, WorkerStatus};
 use crate::lifecycle::time::{self, Timestamp};
 use crate::lifecycle::worker::Worker;
-
-/// Telemetry categories that count as user activity.
-const ACTIVITY: [&str; 10] = [
-    "start_lab",
-    "stop_lab",
-    "wipe_lab",
-    "import_lab",
-    "export_lab",
-    "start_node",
-    "stop_node",
-    "queue_node",
-    "boot_node",
-    "user_activity",
-];
 
 impl State {
     /// Records activity on a worker.
@@ -39,6 +25,7 @@ impl State {
             is_idle,
             idle_minutes: idle.map(|idle| idle.as_secs_f64() / 60.0),
             eligible_for_pause: is_idle && worker.status == WorkerStatus::Running,
+            idle_threshold_minutes: Some(timeout.as_secs_f64() / 60.0),
             ..IdleReport::default()
         }
     }
@@ -57,7 +44,7 @@ impl State {
             let error = Some("idle detection is disabled for this worker".to_owned());
             return Some(IdleReport { telemetry_fetched: telemetry.is_some(), error, ..IdleReport::default() });
         }
-        for at in telemetry.unwrap_or_default().iter().filter_map(activity) {
+        for at in telemetry.unwrap_or_default().iter().filter_map(activity_at) {
             self.record_activity(id, at);
         }
         let report = self.idle_report(self.workers.get(id)?, timeout, now);
@@ -77,13 +64,4 @@ impl State {
             ..report
         })
     }
-}
-
-/// Time of user activity in an event. Activity of built-in users does not count.
-fn activity(event: &Value) -> Option<Timestamp> {
-    let category = event["category"].as_str()?;
-    let user = event["data"]["user_id"].as_str().unwrap_or_default();
-    let is_system = category == "user_activity" && user.starts_with("00000000-0000-");
-    let counts = ACTIVITY.contains(&category) && !is_system;
-    counts.then(|| time::parse(event["timestamp"].as_str()?)).flatten()
 }

@@ -14,13 +14,14 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::fault_injection::{Fault, FaultInjection};
+use crate::lifecycle::capabilities::{Capabilities, Support};
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::ids::{SessionId, WorkerId};
 use crate::lifecycle::observation::{CloudMetrics, CmlMetrics};
 use crate::lifecycle::session::Session;
 use crate::lifecycle::template::Template;
 use crate::lifecycle::time::Timestamp;
-use crate::lifecycle::worker::Worker;
+use crate::lifecycle::worker::{Notes, Worker};
 use crate::ports::{Clock, Fence, ScanSettings, Version};
 
 /// A [`ControlPlane`](crate::ports::ControlPlane) port in memory, with versioned records, sessions, templates, audit and
@@ -34,6 +35,8 @@ pub struct MemoryControlPlane {
     clock: Arc<dyn Clock>,
     versions: Versions,
     fencing: Fencing,
+    notes: NotesKeeping,
+    capabilities: Capabilities,
     idle_timeout: Duration,
     state: Mutex<State>,
     faults: FaultInjection,
@@ -57,6 +60,16 @@ pub enum Fencing {
     Ignored,
     /// A write with a lower token than an earlier one is a conflict.
     Enforced,
+}
+
+/// Whether the server keeps the notes of LCM on its records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum NotesKeeping {
+    /// Notes are kept.
+    #[default]
+    Kept,
+    /// Notes are accepted and dropped, as by the original server.
+    Dropped,
 }
 
 #[derive(Default)]
@@ -91,6 +104,8 @@ impl MemoryControlPlane {
             clock,
             versions: Versions::default(),
             fencing: Fencing::default(),
+            notes: NotesKeeping::default(),
+            capabilities: Capabilities::all(Support::Yes),
             idle_timeout: Duration::from_secs(3600),
             state: Mutex::default(),
             faults: FaultInjection::default(),
@@ -103,10 +118,24 @@ impl MemoryControlPlane {
         Self { versions, ..self }
     }
 
+    /// Sets the optional features, except the versions. All are present by default. A missing feature is refused as such
+    /// ([`Support::No`]), or its fields are ignored without a failure ([`Support::Unknown`]), as by a server that has not
+    /// shown it yet.
+    #[must_use]
+    pub fn with_capabilities(self, capabilities: Capabilities) -> Self {
+        Self { capabilities, ..self }
+    }
+
     /// Sets whether fencing tokens are checked.
     #[must_use]
     pub fn with_fencing(self, fencing: Fencing) -> Self {
         Self { fencing, ..self }
+    }
+
+    /// Sets whether records keep notes. By default they do, unless the capabilities exclude it.
+    #[must_use]
+    pub fn with_notes_keeping(self, notes: NotesKeeping) -> Self {
+        Self { notes, ..self }
     }
 
     /// Sets the time without activity after which a worker is idle. Default: 1 h.
@@ -123,7 +152,16 @@ impl MemoryControlPlane {
         worker.updated_at = worker.updated_at.or(Some(now));
         let before = state.workers.get(&worker.id).and_then(|before| before.version);
         worker.version = self.next(before);
+        self.drop_notes(&mut worker);
         state.workers.insert(worker.id.clone(), worker);
+    }
+
+    /// Drops what the server does not keep.
+    fn drop_notes(&self, worker: &mut Worker) {
+        match self.notes {
+            NotesKeeping::Kept => worker.notes.reading = None,
+            NotesKeeping::Dropped => worker.notes = Notes::default(),
+        }
     }
 
     /// Adds a record that cannot be parsed.
@@ -139,6 +177,12 @@ impl MemoryControlPlane {
     /// All current records. Records no call.
     pub fn stored_workers(&self) -> Vec<Worker> {
         self.state.lock().workers.values().cloned().collect()
+    }
+
+    /// Calls a function with each current record, in the order of their ids. Records no call. The function must not call
+    /// the control plane.
+    pub fn each_worker(&self, visit: impl FnMut(&Worker)) {
+        self.state.lock().workers.values().for_each(visit);
     }
 
     /// Changes a record, as another client would. Returns whether it exists.
@@ -202,7 +246,7 @@ impl MemoryControlPlane {
         self.faults.plan(None, Fault::Fail(failure));
     }
 
-    /// Injects a fault into the next call of an operation, such as `write`.
+    /// Injects a fault into the next call of an operation, such as `write`, or with its argument, `worker w-1`.
     pub fn plan(&self, operation: &str, fault: Fault) {
         self.faults.plan(Some(operation), fault);
     }

@@ -4,10 +4,12 @@ use async_trait::async_trait;
 use serde_json::Value;
 
 use super::{MemoryControlPlane, ReportedMetrics, State, Versions, no_such};
-use crate::lifecycle::decision::Change;
+use crate::lifecycle::capabilities::{Capabilities, Support};
+use crate::lifecycle::decision::{Change, Changes};
+use crate::lifecycle::drain;
 use crate::lifecycle::event::{Audit, SessionEnd};
 use crate::lifecycle::failure::{CallFailure, FailureKind};
-use crate::lifecycle::idle::{AutoPause, IdleReport};
+use crate::lifecycle::idle::{AutoPause, IdleReport, activity_at};
 use crate::lifecycle::ids::{SessionId, WorkerId};
 use crate::lifecycle::instance::Instance;
 use crate::lifecycle::license::{LicenseOperation, LicenseReport};
@@ -26,7 +28,9 @@ use crate::ports::{
 #[async_trait]
 impl ControlPlane for MemoryControlPlane {
     async fn workers(&self, scope: &Scope) -> Result<WorkerListing, CallFailure> {
-        self.read("workers", scope.region.as_deref().unwrap_or("*"), |state| {
+        let region = scope.region.as_deref().unwrap_or("*");
+        let argument = if scope.with_terminated { format!("{region} with terminated") } else { region.to_owned() };
+        self.read("workers", &argument, |state| {
             let wanted = |worker: &&Worker| {
                 let here = scope.region.is_none() || worker.aws_region == scope.region;
                 here && (scope.with_terminated || worker.status != WorkerStatus::Terminated)
@@ -34,6 +38,10 @@ impl ControlPlane for MemoryControlPlane {
             let (_, unreadable) = read_workers(state.unreadable.clone());
             Ok(WorkerListing { workers: state.workers.values().filter(wanted).cloned().collect(), unreadable })
         })
+    }
+
+    async fn clear_sync(&self, id: &WorkerId, fence: Fence) -> Result<(), CallFailure> {
+        self.change("clear_sync", id.as_str(), fence, |state, _| state.worker_mut(id).map(drop))
     }
 
     async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, CallFailure> {
@@ -51,6 +59,7 @@ impl ControlPlane for MemoryControlPlane {
                 return Ok(patch.expected_version);
             }
             self.check(&before, patch)?;
+            let patch = &self.without_missing_features(&before, patch)?;
             if state.writes_to_cut > 0 {
                 state.writes_to_cut -= 1;
                 let mut all_but_status = Patch { status: None, ..patch.clone() };
@@ -71,7 +80,9 @@ impl ControlPlane for MemoryControlPlane {
                 Some(Route::Drain) => {
                     expect_status(&before, WorkerStatus::Running)?;
                     after.desired_status = Some(DesiredStatus::Stopped);
-                    after.notes.drain_started_at = after.notes.drain_started_at.or(Some(now));
+                    if self.capabilities.notes == Support::Yes {
+                        after.notes.drain_started_at = after.notes.drain_started_at.or(Some(now));
+                    }
                 }
                 Some(Route::CancelDrain) => {
                     expect_status(&before, WorkerStatus::Draining)?;
@@ -117,6 +128,13 @@ impl ControlPlane for MemoryControlPlane {
         auto_pause: AutoPause,
         fence: Fence,
     ) -> Result<IdleCheck, CallFailure> {
+        if self.capabilities.pause_suppression == Support::No && auto_pause == AutoPause::Suppressed {
+            let shows_activity = telemetry.iter().flatten().any(|event| activity_at(event).is_some());
+            if telemetry.is_some() && !shows_activity {
+                let feature = "idle detection without an automatic pause";
+                return Err(CallFailure::not_supported(feature, "read the idle status"));
+            }
+        }
         self.change("detect_idle", id.as_str(), fence, |state, now| {
             let report = state.detect_idle(id, telemetry.as_deref(), auto_pause, self.idle_timeout, now);
             let report = report.ok_or_else(|| no_such("worker", id.as_str()))?;
@@ -146,6 +164,9 @@ impl ControlPlane for MemoryControlPlane {
     }
 
     async fn move_session(&self, session: &SessionId, to: SessionMove, fence: Fence) -> Result<(), CallFailure> {
+        if self.capabilities.session_moves == Support::No {
+            return Err(CallFailure::not_supported("moving a session", "end it"));
+        }
         self.change("move_session", session.as_str(), fence, |state, _| {
             let session = state.sessions.get_mut(session).ok_or_else(|| no_such("session", session.as_str()))?;
             if session.state.phase() == SessionPhase::Over {
@@ -211,13 +232,24 @@ impl ControlPlane for MemoryControlPlane {
         })
     }
 
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = self.capabilities;
+        capabilities.versions = match self.versions {
+            Versions::Kept => Support::Yes,
+            Versions::NotKept => Support::No,
+        };
+        capabilities
+    }
+
     async fn discovery_settings(&self) -> Result<Option<ScanSettings>, CallFailure> {
         self.read("discovery_settings", "", |state| Ok(state.discovery.clone()))
     }
 
     async fn audit(&self, id: &WorkerId, audit: Audit, detail: &str, fence: Fence) -> Result<(), CallFailure> {
         self.change("audit", id.as_str(), fence, |state, _| {
-            state.audit.push((id.clone(), audit.label(), detail.to_owned()));
+            if self.capabilities.audits == Support::Yes {
+                state.audit.push((id.clone(), audit.label(), detail.to_owned()));
+            }
             Ok(())
         })
     }
@@ -229,9 +261,53 @@ impl MemoryControlPlane {
         let before = state.workers.get(&worker.id).and_then(|before| before.version);
         worker.version = self.next(before);
         worker.updated_at = Some(now);
+        self.drop_notes(&mut worker);
         let version = worker.version;
         state.workers.insert(worker.id.clone(), worker);
         version
+    }
+
+    /// The part of a patch that a server with these features stores.
+    ///
+    /// # Errors
+    /// [`FailureKind::NotSupported`] if a feature is missing that the patch needs.
+    fn without_missing_features(&self, before: &Worker, patch: &Patch) -> Result<Patch, CallFailure> {
+        let Capabilities { notes, desired_status, cancel_drain, .. } = self.capabilities;
+        let mut patch = patch.clone();
+        let (route, desired) = (patch.route(before.status), patch.changes.desired_status);
+        let is_implied = match route {
+            Some(Route::Drain) => desired == Some(DesiredStatus::Stopped),
+            Some(Route::CancelDrain) => desired == Some(DesiredStatus::Running),
+            Some(Route::Status | Route::Terminate) | None => false,
+        };
+        if route == Some(Route::CancelDrain)
+            && cancel_drain == Support::No
+            && before.desired_status != Some(DesiredStatus::Running)
+        {
+            return Err(drain::cancel_unsupported());
+        }
+        if desired.is_some() && desired != before.desired_status && !is_implied {
+            match desired_status {
+                Support::Yes => {}
+                Support::Unknown => patch.changes.desired_status = None,
+                Support::No => return Err(CallFailure::not_supported("writing a desired status", "drain the worker")),
+            }
+        }
+        if notes == Support::No {
+            let Changes {
+                ec2_instance_id, aws_region, addresses, desired_status, license_report, license_error, ..
+            } = patch.changes;
+            patch.changes = Changes {
+                ec2_instance_id,
+                aws_region,
+                addresses,
+                desired_status,
+                license_report,
+                license_error,
+                ..Changes::default()
+            };
+        }
+        Ok(patch)
     }
 
     fn check(&self, current: &Worker, patch: &Patch) -> Result<(), CallFailure> {

@@ -62,6 +62,7 @@ mod conformance {
 
     use super::*;
     use crate::conformance::control_plane::{ControlPlaneWorld, suite};
+    use crate::lifecycle::capabilities::{Capabilities, Support};
 
     struct World(MemoryControlPlane);
 
@@ -97,7 +98,17 @@ mod conformance {
     async fn memory_control_plane_conforms() {
         for versions in [Versions::Kept, Versions::NotKept] {
             let clock = ManualClock::new("2026-02-06T08:00:00Z".parse().expect("valid"));
-            suite(&World(MemoryControlPlane::new(Arc::new(clock)).with_versions(versions))).await;
+            let world = World(MemoryControlPlane::new(Arc::new(clock)).with_versions(versions));
+            let found = suite(&world).await;
+            let mut expected = Capabilities::all(Support::Yes);
+            if versions == Versions::NotKept {
+                expected.versions = Support::No;
+            }
+            assert_eq!(found, expected);
         }
+        let clock = ManualClock::new("2026-02-06T08:00:00Z".parse().expect("valid"));
+        let bare = MemoryControlPlane::new(Arc::new(clock)).with_versions(Versions::NotKept);
+        let bare = World(bare.with_capabilities(Capabilities::all(Support::No)));
+        assert_eq!(suite(&bare).await, Capabilities::all(Support::No), "each missing feature is refused");
     }
 }
