@@ -16,6 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep};
 
 use super::auth::{self, AccessPolicy, AdminOptions, Exposure, is_local};
+use super::console;
 use super::handlers::{self, AdminState};
 use super::source::AdminSource;
 use crate::controller::shutdown::Shutdown;
@@ -40,12 +41,13 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 ///
 /// # Guarantees
 /// - An address other than loopback is rejected unless the options have [`Exposure::Network`].
-/// - If a key is set, every change needs it. Without a key, changes are accepted from this host only, and not from web
-///   pages.
-/// - Heads, paths, bodies, the number of connections and their idle time are bounded.
+/// - If a key is set, every change needs it. Without a key, changes are accepted from this host only, and from no web
+///   page but the console.
+/// - On a server that is open to the network, the data of the console need the key.
+/// - Heads, paths, bodies, the number of connections, of those the streams, and their idle time are bounded.
 ///
 /// # Assumptions
-/// Reads need no key: responses contain ids, statuses and reasons, but no secrets. The server does not speak TLS.
+/// Other reads need no key: responses contain ids, statuses and reasons, but no secrets. The server does not speak TLS.
 #[derive(Debug)]
 pub struct AdminServer {
     listener: TcpListener,
@@ -117,7 +119,9 @@ impl AdminServer {
     pub async fn run(self, source: Arc<dyn AdminSource>, telemetry: Telemetry, shutdown: Shutdown) {
         tracing::info!(target: "lcm::admin", address = %self.address, "the admin server listens");
         let policy = AccessPolicy::new(self.address, self.key.as_ref());
-        let router = handlers::router(AdminState { source, telemetry, started: Instant::now() })
+        let state = Arc::new(AdminState::new(source, telemetry, shutdown.clone()));
+        let router = handlers::router(Arc::clone(&state))
+            .merge(console::router(state))
             .layer(middleware::from_fn_with_state(policy, auth::authorize));
         let requested = shutdown.clone();
         let serving = axum::serve(BoundedListener::new(self.listener), router)

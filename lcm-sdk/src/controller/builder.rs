@@ -16,10 +16,11 @@ use tokio::time::Instant;
 
 use crate::controller::election::{ElectionConfig, ElectionConfigError};
 use crate::controller::hash::Shards;
+use crate::controller::heartbeat::Heartbeat;
 use crate::controller::queue::ResourceState;
 use crate::controller::resource::Resource;
 use crate::controller::runner::{ControllerConfig, Runner};
-use crate::controller::shards::{Candidate, ElectionSetup, ShardOwnership};
+use crate::controller::shards::{Candidate, ElectionSetup, ShardOwnership, propagate_panic};
 use crate::controller::shutdown::Shutdown;
 use crate::controller::sweep::SweepReport;
 use crate::controller::watch::{ResyncCause, WatchConfig, WatchEvent, WatchHandle, WatchState, Watcher, first_segment};
@@ -97,6 +98,18 @@ pub enum BuildError {
         /// The configured prefixes.
         prefixes: Vec<String>,
     },
+}
+
+/// Why a controller cannot resign.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ResignError {
+    /// It does not lead.
+    #[error("this controller does not lead")]
+    NotLeading,
+    /// It leads without an election, so no other controller could take over.
+    #[error("this controller leads without an election, so no other one can take over")]
+    NoElection,
 }
 
 /// Composes a [`Controller`]. Every part but the resource is optional.
@@ -207,6 +220,8 @@ impl<R: Resource> ControllerBuilder<R> {
             telemetry: self.telemetry,
             while_leading: self.while_leading,
             readiness,
+            heartbeat: Heartbeat::default(),
+            candidate: Mutex::new(None),
             term: Mutex::new(None),
         };
         Ok(Controller { inner: Arc::new(inner) })
@@ -237,6 +252,8 @@ struct Inner<R: Resource> {
     telemetry: Telemetry,
     while_leading: Option<TermTask<R>>,
     readiness: watch::Sender<Readiness>,
+    heartbeat: Heartbeat,
+    candidate: Mutex<Option<Candidate>>,
     term: Mutex<Option<LeaderTerm<R>>>,
 }
 
@@ -246,6 +263,7 @@ pub struct LeaderTerm<R: Resource> {
     ownership: ShardOwnership,
     watch: Option<WatchHandle>,
     started_at: Instant,
+    resigned: Shutdown,
     ended: Shutdown,
 }
 
@@ -256,6 +274,7 @@ impl<R: Resource> Clone for LeaderTerm<R> {
             ownership: self.ownership.clone(),
             watch: self.watch.clone(),
             started_at: self.started_at,
+            resigned: self.resigned.clone(),
             ended: self.ended.clone(),
         }
     }
@@ -311,7 +330,27 @@ impl<R: Resource> Controller<R> {
     ///
     /// # Cancel safety
     /// Dropping the future equals a crash: nothing is revoked, and another controller leads when the lease has expired.
+    ///
+    /// # Panics
+    /// If the election panicked: without it the controller would never lead again, and a supervisor has to notice.
     pub async fn run(&self, shutdown: &Shutdown) {
+        self.inner.heartbeat.during(self.compete_and_lead(shutdown)).await;
+    }
+
+    async fn compete_and_lead(&self, shutdown: &Shutdown) {
+        while self.compete(shutdown).await == Candidacy::Paused {
+            // Long enough for a candidate that does not watch the key but polls it.
+            let pause = self.inner.election.as_ref().map_or(Duration::ZERO, |setup| setup.config.ttl);
+            tokio::select! {
+                biased;
+                () = shutdown.requested() => return,
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
+    /// Competes and leads until the shutdown or a resignation is requested.
+    async fn compete(&self, shutdown: &Shutdown) -> Candidacy {
         let inner = &self.inner;
         // Dropped together with this future: an election that outlives it would hold the lease for nothing.
         let mut tasks = JoinSet::new();
@@ -325,8 +364,13 @@ impl<R: Resource> Controller<R> {
         let candidate = match candidate {
             Ok(candidate) => candidate,
             // Unreachable: `build` validated the settings.
-            Err(error) => return tracing::error!(target: "lcm::leader", %error, "the election cannot work"),
+            Err(error) => {
+                tracing::error!(target: "lcm::leader", %error, "the election cannot work");
+                return Candidacy::Ended;
+            }
         };
+        *inner.candidate.lock() = Some(candidate.clone());
+        let mut candidacy = Candidacy::Ended;
         loop {
             let ownership = tokio::select! {
                 biased;
@@ -334,19 +378,56 @@ impl<R: Resource> Controller<R> {
                 elected = candidate.elected() => elected,
             };
             let Some(ownership) = ownership else { break };
-            self.lead(ownership, shutdown).await;
+            if self.lead(ownership, shutdown).await == TermEnd::Resigned {
+                candidacy = Candidacy::Paused;
+                break;
+            }
         }
         candidate.resign().await;
+        *inner.candidate.lock() = None;
         if let Some(Err(error)) = tasks.join_next().await {
-            tracing::error!(target: "lcm::leader", %error, "the election task failed");
+            propagate_panic(error);
         }
+        candidacy
     }
 
-    async fn lead(&self, ownership: ShardOwnership, shutdown: &Shutdown) {
+    /// Gives up the lead, so that another controller takes over: takes no new item, finishes reconciles in progress and
+    /// revokes the lease. Returns at once. The controller competes again after the time to live of a lease.
+    ///
+    /// # Errors
+    /// If it does not lead, or leads without an election.
+    pub fn resign(&self) -> Result<(), ResignError> {
+        let term = self.term().ok_or(ResignError::NotLeading)?;
+        if self.inner.election.is_none() {
+            return Err(ResignError::NoElection);
+        }
+        term.resigned.request();
+        Ok(())
+    }
+
+    /// Time since the last sign of life of [`Controller::run`], which gives one every second; `None` while it does not
+    /// run. A longer time means that the loop is stuck.
+    pub fn heartbeat_age(&self) -> Option<Duration> {
+        self.inner.heartbeat.age()
+    }
+
+    /// Identity of the leader, as far as this candidate knows; `None` without a leader, without an election, and with
+    /// several shards.
+    pub fn leader(&self) -> Option<String> {
+        self.inner.candidate.lock().as_ref()?.leader()
+    }
+
+    async fn lead(&self, ownership: ShardOwnership, shutdown: &Shutdown) -> TermEnd {
         let inner = &self.inner;
         let watcher = inner.watch.as_ref().map(|(coordination, config)| {
             let (watcher, handle) = Watcher::new(Arc::clone(coordination), config.clone(), inner.telemetry.clone());
-            (watcher.with_shared_key_reader(Arc::clone(&inner.key_reader)), handle, config)
+            let (reader, resource) = (Arc::clone(&inner.key_reader), Arc::clone(&inner.resource));
+            let noting = move |prefix: &str, key: &[u8]| {
+                let name = reader(prefix, key)?;
+                resource.note_key(&name, key);
+                Some(name)
+            };
+            (watcher.with_key_reader(noting), handle, config)
         });
         let runner = Runner::with_ownership(
             Arc::clone(&inner.resource),
@@ -358,12 +439,12 @@ impl<R: Resource> Controller<R> {
         if let Some(handle) = &handle {
             runner.attach_watch(handle.clone());
         }
-        let ended = Shutdown::new();
-        let term = LeaderTerm { runner, ownership, watch: handle, started_at: Instant::now(), ended };
+        let (resigned, ended) = (Shutdown::new(), Shutdown::new());
+        let term = LeaderTerm { runner, ownership, watch: handle, started_at: Instant::now(), resigned, ended };
         *inner.term.lock() = Some(term.clone());
         inner.readiness.send_replace(Readiness::Sweeping);
 
-        let LeaderTerm { runner, ownership, ended, .. } = &term;
+        let LeaderTerm { runner, ownership, resigned, ended, .. } = &term;
         // Until the sweep has listed everything, the beginning of the watch is no reason to list it as well.
         let is_listed = AtomicBool::new(inner.startup.limit.is_none());
         let watching = async {
@@ -385,16 +466,28 @@ impl<R: Resource> Controller<R> {
         };
         let reconciling = runner.run_with(self.sweep_then_poll(&term, &is_listed), ended);
         let ending = async {
-            tokio::select! {
+            let end = tokio::select! {
                 biased;
-                () = shutdown.requested() => tracing::info!(target: "lcm::controller", "stopping: finishing reconciles in progress"),
-                () = ownership.lost() => tracing::warn!(target: "lcm::controller", "lost the lead: stopping"),
-            }
+                () = shutdown.requested() => {
+                    tracing::info!(target: "lcm::controller", "stopping: finishing reconciles in progress");
+                    TermEnd::Other
+                }
+                () = ownership.lost() => {
+                    tracing::warn!(target: "lcm::controller", "lost the lead: stopping");
+                    TermEnd::Other
+                }
+                () = resigned.requested() => {
+                    tracing::info!(target: "lcm::controller", "resigning: finishing reconciles in progress");
+                    TermEnd::Resigned
+                }
+            };
             ended.request();
+            end
         };
-        tokio::join!(watching, beside, reconciling, ending);
+        let ((), (), (), end) = tokio::join!(watching, beside, reconciling, ending);
         *inner.term.lock() = None;
         inner.readiness.send_replace(Readiness::Standby);
+        end
     }
 
     async fn sweep_then_poll(&self, term: &LeaderTerm<R>, is_listed: &AtomicBool) {
@@ -505,6 +598,24 @@ impl<R: Resource> Controller<R> {
         let watch = self.term()?.watch?;
         Some(*watch.state().borrow())
     }
+}
+
+/// Whether a controller competes again.
+#[derive(PartialEq, Eq)]
+enum Candidacy {
+    /// After a pause.
+    Paused,
+    /// Not in this run.
+    Ended,
+}
+
+/// Why a term ended.
+#[derive(PartialEq, Eq)]
+enum TermEnd {
+    /// An operator requested it.
+    Resigned,
+    /// Shutdown, or the lease was lost.
+    Other,
 }
 
 /// Lists gained resources where no sweep is configured.

@@ -9,15 +9,19 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedRwLockReadGuard};
 use tokio::time::Instant;
 
+use crate::controller::lease_clock::LeaseClock;
 use crate::lifecycle::failure::CallFailure;
 use crate::ports::Fence;
+
+/// Longest time after which a waiting task notices that the machine was suspended.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Right to change the cloud, limited in time. Clones share one lease.
 ///
 /// Check [`LeaderLease::is_valid`] right before every change.
 ///
 /// # Guarantees
-/// The lease expires on the monotonic clock unless it is renewed in time. A controller that was suspended, or cut off
+/// The lease expires on the [`LeaseClock`] unless it is renewed in time. A controller that was suspended, or cut off
 /// from etcd, stops acting without a message from outside.
 ///
 /// ```
@@ -36,6 +40,7 @@ pub struct LeaderLease {
 #[derive(Debug)]
 struct Term {
     token: i64,
+    clock: LeaseClock,
     valid_until: Mutex<Option<Instant>>,
     /// Wakes waiting tasks in the order they came, so that a simulated history can be repeated.
     changed: Notify,
@@ -54,9 +59,14 @@ impl LeaderLease {
         expired
     }
 
-    /// Lease that is valid until the given instant, and the keeper that renews or ends it.
+    /// Lease that is valid until the given instant of the default [`LeaseClock`], and the keeper that renews or ends it.
     pub fn new(token: i64, valid_until: Instant) -> (Self, LeaseKeeper) {
-        let term = Term { token, valid_until: Mutex::new(Some(valid_until)), changed: Notify::new() };
+        Self::with_clock(token, valid_until, LeaseClock::default())
+    }
+
+    /// Lease that is valid until the given instant of a clock, and the keeper that renews or ends it.
+    pub fn with_clock(token: i64, valid_until: Instant, clock: LeaseClock) -> (Self, LeaseKeeper) {
+        let term = Term { token, clock, valid_until: Mutex::new(Some(valid_until)), changed: Notify::new() };
         let term = Arc::new(term);
         (Self { term: Some(Arc::clone(&term)), hold: None }, LeaseKeeper { term })
     }
@@ -71,7 +81,7 @@ impl LeaderLease {
     pub fn is_valid(&self) -> bool {
         match &self.term {
             None => true,
-            Some(term) => term.valid_until.lock().is_some_and(|until| Instant::now() < until),
+            Some(term) => term.valid_until.lock().is_some_and(|until| term.clock.now() < until),
         }
     }
 
@@ -84,7 +94,7 @@ impl LeaderLease {
     pub fn remaining(&self) -> Option<Duration> {
         let term = self.term.as_ref()?;
         let until = *term.valid_until.lock();
-        Some(until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now())))
+        Some(until.map_or(Duration::ZERO, |until| until.saturating_duration_since(term.clock.now())))
     }
 
     /// Waits until the lease has expired or was ended.
@@ -101,7 +111,8 @@ impl LeaderLease {
             let Some(until) = *term.valid_until.lock() else { return };
             tokio::select! {
                 biased;
-                () = tokio::time::sleep_until(until) => {
+                // In short steps: a timer stands still while the machine is suspended.
+                () = tokio::time::sleep(until.saturating_duration_since(term.clock.now()).min(CHECK_INTERVAL)) => {
                     if !self.is_valid() {
                         return;
                     }
@@ -134,7 +145,7 @@ impl LeaseKeeper {
     /// Extends the lease. A lease that has expired stays expired.
     pub fn renew(&self, valid_until: Instant) {
         let mut until = self.term.valid_until.lock();
-        if until.is_some_and(|until| Instant::now() < until) {
+        if until.is_some_and(|until| self.term.clock.now() < until) {
             *until = Some(valid_until);
             drop(until);
             self.term.changed.notify_waiters();
@@ -203,6 +214,8 @@ impl fmt::Debug for FleetLockGuard {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -216,6 +229,27 @@ mod tests {
         lease.lost().await;
         assert!(!lease.is_valid());
         keeper.renew(Instant::now() + Duration::from_secs(10));
+        assert!(!lease.is_valid(), "another controller may lead by now");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn suspended_time_counts_against_the_lease() {
+        let suspended = Arc::new(AtomicU64::new(0));
+        let clock = LeaseClock::with_suspended({
+            let suspended = Arc::clone(&suspended);
+            move || Duration::from_secs(suspended.load(Ordering::Relaxed))
+        });
+        let (lease, keeper) = LeaderLease::with_clock(7, clock.now() + Duration::from_secs(10), clock.clone());
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert!(lease.is_valid());
+        // The machine sleeps for an hour, and its monotonic clock stands still.
+        suspended.store(3600, Ordering::Relaxed);
+        assert!(!lease.is_valid());
+        assert_eq!(lease.remaining(), Some(Duration::ZERO));
+        let resumed = Instant::now();
+        lease.lost().await;
+        assert!(resumed.elapsed() <= Duration::from_secs(1), "{:?}", resumed.elapsed());
+        keeper.renew(clock.now() + Duration::from_secs(10));
         assert!(!lease.is_valid(), "another controller may lead by now");
     }
 

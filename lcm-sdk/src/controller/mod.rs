@@ -49,7 +49,9 @@
 mod builder;
 pub(crate) mod election;
 mod hash;
+mod heartbeat;
 pub(crate) mod lease;
+mod lease_clock;
 pub(crate) mod queue;
 mod resource;
 mod result;
@@ -60,11 +62,14 @@ pub(crate) mod sweep;
 pub(crate) mod watch;
 
 pub use self::builder::{
-    BuildError, Controller, ControllerBuilder, FinishedSweep, LeaderTerm, Readiness, StartupConfig,
+    BuildError, Controller, ControllerBuilder, FinishedSweep, LeaderTerm, Readiness, ResignError, StartupConfig,
 };
-pub use self::election::{ElectionConfig, ElectionConfigError, ElectionHandle, ElectionState, LeaderElection};
+pub use self::election::{
+    ElectionConfig, ElectionConfigError, ElectionHandle, ElectionState, Leader, LeaderElection, leaders,
+};
 pub use self::hash::{Shard, Shards, ShardsError};
 pub use self::lease::{LeaderLease, LeaseKeeper};
+pub use self::lease_clock::LeaseClock;
 pub use self::queue::{Key, Priority, QueueConfig, ResourceState, ResourceStatus, WorkItem, WorkQueue};
 pub use self::resource::{ListRequest, ListScope, Resource, ResourceList};
 pub use self::result::{WorkReason, WorkResult};

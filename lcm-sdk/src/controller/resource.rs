@@ -66,6 +66,19 @@ pub trait Resource: Send + Sync + 'static {
         async {}
     }
 
+    /// Whether a listed object is as its last reconcile left it. A delay that the reconcile requested is cut short for
+    /// any other. The default relies on the watch to report changes.
+    fn is_known(&self, object: &Self::Object) -> bool {
+        let _ = object;
+        true
+    }
+
+    /// Called with every watched key that names an object, when it changes and when the watch begins. The change of an
+    /// object is queued after this returns, so it must not block.
+    fn note_key(&self, name: &str, key: &[u8]) {
+        let _ = (name, key);
+    }
+
     /// Whether an object that was reported as changed only carries this controller's own last write.
     fn is_echo(&self, object: &Self::Object) -> bool {
         let _ = object;

@@ -8,10 +8,13 @@ use crate::lifecycle::reason::ReasonCode;
 /// Result of one reconcile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkResult {
-    /// Outcome. A retry counts up the backoff; every other outcome resets it.
+    /// Outcome. A retry counts up the backoff; only a success resets it.
     pub outcome: Outcome,
-    /// When to reconcile again. A retry ignores this and follows the backoff.
+    /// When to reconcile again. A retry ignores this and follows the backoff. [`Requeue::Now`] counts as a retry if the
+    /// status and the reason are those of a reconcile before it.
     pub requeue: Requeue,
+    /// Status in which the reconcile left the resource, for kinds that have one.
+    pub status: Option<&'static str>,
     /// Reason, with a stable code.
     pub reason: WorkReason,
     /// Error message, if the reconcile failed.
@@ -73,6 +76,7 @@ impl WorkResult {
         Self {
             outcome: Outcome::Success,
             requeue: Requeue::NextCycle,
+            status: None,
             reason: WorkReason::Reported(Outcome::Success),
             error: None,
         }
@@ -80,16 +84,22 @@ impl WorkResult {
 
     /// The reconcile failed and is repeated after the backoff.
     pub fn retry(reason: WorkReason, error: impl Into<Box<str>>) -> Self {
-        Self { outcome: Outcome::Retry, requeue: Requeue::Backoff, reason, error: Some(error.into()) }
+        Self { outcome: Outcome::Retry, requeue: Requeue::Backoff, status: None, reason, error: Some(error.into()) }
     }
 
     /// Another controller owns the resource: nothing was done.
     pub(crate) const fn not_owned() -> Self {
-        Self { outcome: Outcome::Skip, requeue: Requeue::OnChange, reason: WorkReason::NotOwned, error: None }
+        Self {
+            outcome: Outcome::Skip,
+            requeue: Requeue::OnChange,
+            status: None,
+            reason: WorkReason::NotOwned,
+            error: None,
+        }
     }
 
     /// Whether the delay until the next reconcile is spread at random.
     pub(crate) fn is_jittered(&self) -> bool {
-        self.outcome == Outcome::Retry || self.requeue == Requeue::Backoff
+        self.outcome == Outcome::Retry || matches!(self.requeue, Requeue::Backoff | Requeue::Now)
     }
 }

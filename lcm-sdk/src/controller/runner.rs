@@ -13,9 +13,11 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tracing::Instrument as _;
+use tracing::field::Empty;
 
 use crate::controller::lease::LeaderLease;
-use crate::controller::queue::{Key, Priority, QueueConfig, ResourceState, WorkItem, WorkQueue};
+use crate::controller::queue::{Key, Novelty, Priority, QueueConfig, ResourceState, WorkItem, WorkQueue};
 use crate::controller::resource::{ListRequest, ListScope, Resource, ResourceList};
 use crate::controller::result::{WorkReason, WorkResult};
 use crate::controller::shards::ShardOwnership;
@@ -24,6 +26,8 @@ use crate::controller::sweep::{SweepReport, SweepTracker};
 use crate::controller::watch::{ResyncCause, WatchConfig, WatchEvent, WatchHandle};
 use crate::lifecycle::backoff::Backoff;
 use crate::lifecycle::failure::CallFailure;
+use crate::lifecycle::outcome::Outcome;
+use crate::spans::CALLS;
 use crate::telemetry::{Anomaly, Telemetry};
 
 /// Settings of the reconcile loop.
@@ -36,13 +40,14 @@ pub struct ControllerConfig {
     pub polling: Polling,
     /// Time before the first polling cycle.
     pub initial_delay: Duration,
-    /// Maximum number of concurrent reconciles.
+    /// Maximum number of concurrent reconciles. From two on, an eighth of them, and at least one, is kept for changed
+    /// resources, so that a change starts at once behind any backlog of polling.
     pub max_concurrent: usize,
     /// Maximum duration of a reconcile.
     pub timeout: Duration,
     /// Delay between retries.
     pub backoff: Backoff,
-    /// Time after which a waiting resource overtakes more urgent ones.
+    /// Time after which a waiting resource gets a share of the turns of more urgent ones.
     pub patience: Duration,
     /// Time for which a stop waits for reconciles in progress.
     pub grace: Duration,
@@ -112,7 +117,7 @@ impl ControllerConfig {
         Self { backoff, ..self }
     }
 
-    /// Sets the time after which a waiting resource overtakes more urgent ones.
+    /// Sets the time after which a waiting resource gets a share of the turns of more urgent ones.
     #[must_use]
     pub fn with_patience(self, patience: Duration) -> Self {
         Self { patience, ..self }
@@ -188,6 +193,7 @@ impl<R: Resource> Runner<R> {
         let queue = WorkQueue::new(QueueConfig {
             backoff: config.backoff,
             patience: config.patience,
+            background_limit: config.max_concurrent.saturating_sub(slots_for_changes(config.max_concurrent)).max(1),
             next_cycle: match config.polling {
                 Polling::Enabled => None,
                 Polling::Disabled => Some(config.interval),
@@ -420,10 +426,18 @@ impl<R: Resource> Runner<R> {
                     self.inner.sweeps.expect(&key);
                     swept.push(key);
                 }
+                let novelty = match scope {
+                    // A sweep trusts no record, and waits for all of them.
+                    ListScope::Everything => Novelty::New,
+                    ListScope::Active if resource.is_known(&object) => Novelty::Known,
+                    ListScope::Active => Novelty::New,
+                };
                 let slot = queue.listed(name);
-                queue.offer_listed(slot, object, now);
+                queue.offer_listed(slot, object, novelty, now);
             }
-            resting.iter().filter(|name| ownership.owns(name)).for_each(|name| queue.mark_idle(name));
+            for name in resting.iter().filter(|name| ownership.owns(name)) {
+                queue.mark_idle(name, now);
+            }
             queue.end_listing(began);
         }
         self.inner.wake.notify_waiters();
@@ -442,7 +456,11 @@ impl<R: Resource> Runner<R> {
 impl<R: Resource> Inner<R> {
     async fn work(&self, shutdown: &Shutdown) {
         while let Some((item, now)) = self.next(shutdown).await {
-            self.run(item, now).await;
+            let span = tracing::trace_span!(
+                target: CALLS, parent: None, "work", otel.name = "controller.reconcile", resource = %item.key,
+                outcome = Empty, otel.status_code = Empty,
+            );
+            self.run(item, now).instrument(span).await;
             // Reconciles that never wait must not starve other tasks.
             tokio::task::coop::consume_budget().await;
         }
@@ -526,6 +544,11 @@ impl<R: Resource> Inner<R> {
             }
         };
         let ended = Instant::now();
+        let span = tracing::Span::current();
+        span.record("outcome", result.outcome.as_str());
+        if result.outcome == Outcome::Retry {
+            span.record("otel.status_code", "error");
+        }
         self.telemetry.reconciled(result.outcome, ended - began);
         self.finish(&key, result, ended);
     }
@@ -577,6 +600,11 @@ impl<R: Resource> Inner<R> {
             self.wake.notify_one();
         }
     }
+}
+
+/// Number of concurrent reconciles that are kept for changed resources.
+const fn slots_for_changes(max_concurrent: usize) -> usize {
+    if max_concurrent > 15 { max_concurrent / 8 } else { 1 }
 }
 
 /// Runs a future up to a deadline, if there is one. A timer is set only if the future is not ready at once.

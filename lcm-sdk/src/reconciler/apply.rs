@@ -4,19 +4,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::cache::{WriteKind, follows};
 use super::context::{Context, FleetGuard};
+use super::outbox::AuditEntry;
 use super::result::{Mode, ReconcileResult, effect_reports, failure_of};
 use crate::lifecycle::decision::{Change, Changes, Decision};
-use crate::lifecycle::effect::{Effect, EffectResult, IfRefused};
-use crate::lifecycle::event::{Notice, SessionEnd};
+use crate::lifecycle::effect::{Effect, EffectResult, IfRefused, LaunchedInstance};
+use crate::lifecycle::event::Notice;
 use crate::lifecycle::failure::{CallFailure, FailureKind};
-use crate::lifecycle::license::Submission;
+use crate::lifecycle::license::{LicenseReport, Submission};
+use crate::lifecycle::outcome::Requeue;
 use crate::lifecycle::patch::Patch;
 use crate::lifecycle::record::{Applied, Record};
 use crate::lifecycle::status::{DesiredStatus, WorkerStatus};
-use crate::lifecycle::time::Timestamp;
+use crate::lifecycle::time::{self, Timestamp};
 use crate::lifecycle::worker::Worker;
 use crate::ports::{IdleCheck, SessionMove, Version};
-use crate::telemetry::Anomaly;
 
 /// A request to stop between two effects. The effect under way is finished and recorded.
 #[derive(Debug, Default)]
@@ -68,7 +69,7 @@ pub(super) async fn apply(
             }
             EffectResult::Planned | EffectResult::NotTried => stopped = true,
             EffectResult::Done | EffectResult::Launched(_) | EffectResult::IdleChecked(_) => {
-                tracing::info!(target: "lcm::apply", worker = %worker.id, %effect, "done");
+                tracing::debug!(target: "lcm::apply", worker = %worker.id, %effect, "done");
             }
         }
         applied.results.push(result);
@@ -117,19 +118,28 @@ async fn apply_effect(
     let ports = context.ports();
     let (control_plane, fence) = (&ports.control_plane, context.fence());
     match effect {
-        Effect::RecordLaunchPlan { plan, begun_at } => {
-            let changes =
-                Changes { launch_plan: Change::Set(plan.clone()), launched_at: Some(*begun_at), ..Changes::default() };
+        Effect::RecordLaunchPlan { plan } => {
+            let changes = Changes {
+                launch_plan: Change::Set(plan.clone()),
+                launched_at: Some(ports.clock.now()),
+                // The plan is cleared once the launch has ended.
+                ec2_region: worker.aws_region.is_none().then(|| plan.region.clone()),
+                ..Changes::default()
+            };
             write_changes(context, worker, changes, version, at).await
         }
         Effect::RecordLicenseAttempt { attempted } => {
             let changes = Changes { license_attempt: Some(attempted.clone()), ..Changes::default() };
             write_changes(context, worker, changes, version, at).await
         }
-        Effect::LaunchInstance { plan, .. } => match ports.compute.launch(plan).await {
-            Ok(instance) => EffectResult::Launched(instance),
-            Err(failure) => EffectResult::Failed(failure),
-        },
+        Effect::LaunchInstance { plan, .. } => {
+            // The time of this call, not of the reconcile: the search for the instance is patient from here on.
+            let requested_at = ports.clock.now();
+            match ports.compute.launch(plan).await {
+                Ok(id) => EffectResult::Launched(LaunchedInstance { id, requested_at }),
+                Err(failure) => EffectResult::Failed(failure),
+            }
+        }
         Effect::StartInstance { instance } => match context.region(worker) {
             Ok(region) => done(ports.compute.start(region, instance).await),
             Err(failure) => EffectResult::Failed(failure),
@@ -147,12 +157,14 @@ async fn apply_effect(
             if reported.is_ok() {
                 context.cache().mark_metrics_reported(&worker.id, at);
             }
-            done(reported.map(|left| mark_written(context, worker, left, version, WriteKind::Unconditional)))
+            done(reported.map(|left| mark_written(context, worker, left, version, WriteKind::Measurement)))
         }
         Effect::DetectIdle { telemetry, auto_pause } => {
-            match control_plane.detect_idle(&worker.id, telemetry.clone(), *auto_pause, fence).await {
+            let checked = control_plane.detect_idle(&worker.id, telemetry.clone(), *auto_pause, fence).await;
+            // Also without a verdict: the next reconcile would not get one either.
+            context.cache().mark_idle_checked(&worker.id, ports.clock.now());
+            match checked {
                 Ok(IdleCheck { report, version: left }) => {
-                    context.cache().mark_idle_checked(&worker.id, ports.clock.now());
                     mark_written(context, worker, left, version, WriteKind::Unconditional);
                     EffectResult::IdleChecked(report)
                 }
@@ -166,24 +178,24 @@ async fn apply_effect(
         Effect::SubmitLicense { submission, address } => {
             done(submit_license(context, worker, *submission, address).await)
         }
-        Effect::HandBackSession { session, if_refused } => {
+        Effect::HandBackSession { session, if_refused, if_failed: _ } => {
             let moved = control_plane.move_session(session, SessionMove::BackToScheduler, fence).await;
             match (moved, if_refused) {
                 (Ok(()), _) => EffectResult::Done,
                 // Only a refusal ends the session: an unanswered call may still be accepted the next time.
-                (Err(failure), IfRefused::Terminate) if is_refusal(failure.kind) => {
-                    done(control_plane.terminate_session(session, SessionEnd::DrainTimeout, fence).await)
+                (Err(failure), IfRefused::Terminate(reason)) if is_refusal(failure.kind) => {
+                    done(control_plane.terminate_session(session, *reason, fence).await)
                 }
-                (Err(failure), IfRefused::KeepWaiting | IfRefused::Terminate) => EffectResult::Failed(failure),
+                (Err(failure), IfRefused::KeepWaiting | IfRefused::Terminate(_)) => EffectResult::Failed(failure),
             }
         }
         Effect::RetrySession { session, attempt } => {
             done(control_plane.move_session(session, SessionMove::Retry { attempt: *attempt }, fence).await)
         }
-        Effect::TerminateSession { session, reason } => {
+        Effect::TerminateSession { session, reason, if_failed: _ } => {
             done(control_plane.terminate_session(session, *reason, fence).await)
         }
-        Effect::Announce { event } => done(context.announce(worker.id.as_str(), event, at).await),
+        Effect::Announce { event } => done(context.announce(worker.id.as_str(), event, at)),
     }
 }
 
@@ -228,15 +240,17 @@ fn mark_written(context: &Context, worker: &Worker, left: Version, version: &mut
     let ours = match kind {
         WriteKind::Conditional => left,
         WriteKind::Unconditional => left.filter(|left| follows(version.or(worker.version), *left)),
+        WriteKind::Measurement => None,
     };
     *version = ours.or(*version);
 }
 
 const fn is_refusal(kind: FailureKind) -> bool {
     match kind {
-        FailureKind::Refused | FailureKind::Conflict => true,
+        FailureKind::Refused | FailureKind::Conflict | FailureKind::NotSupported => true,
         FailureKind::Throttled
         | FailureKind::NoCapacity
+        | FailureKind::RefusedForNow
         | FailureKind::Unclear
         | FailureKind::Unreachable
         | FailureKind::Unparsable
@@ -259,11 +273,15 @@ pub(super) async fn persist(
     context: &Context,
     worker: &Worker,
     applied: &Applied,
-    record: Record,
+    mut record: Record,
 ) -> Result<ReconcileResult, CallFailure> {
     let error = applied.results.iter().find_map(EffectResult::failure).cloned();
     if !applied.did_something() && !context.lease.is_valid() {
         return Ok(ReconcileResult::lease_lost(worker, applied));
+    }
+    if let Change::Set(started) = &mut record.patch.changes.drain_started_at {
+        // The settle time counts from here, not from before the worker was observed.
+        *started = (*started).max(context.ports().clock.now());
     }
     if !record.patch.is_empty() {
         // Also after the lease was lost: effects that were carried out must be recorded, and the version guards that.
@@ -273,7 +291,16 @@ pub(super) async fn persist(
             context.bump_scale_down_epoch();
         }
         match written {
-            Ok(version) => context.cache().mark_written(&worker.id, version, WriteKind::Conditional),
+            Ok(version) => {
+                context.cache().mark_written(&worker.id, version, WriteKind::Conditional);
+                context.cache().mark_unconfirmed(worker, &record.patch);
+                if let Some(image) = &record.patch.changes.image {
+                    context.cache().mark_image_written(&worker.id, &image.id);
+                }
+                if record.patch.changes.license_report.is_some_and(LicenseReport::is_final) {
+                    context.license_done(worker);
+                }
+            }
             Err(failure) if failure.kind == FailureKind::Conflict => return Err(failure),
             Err(failure) => {
                 tracing::warn!(target: "lcm::reconcile", worker = %worker.id, %failure, "the record was not written");
@@ -281,11 +308,16 @@ pub(super) async fn persist(
             }
         }
     }
+    if record.requeue == Requeue::Now && context.cache().has_unkept(&worker.id) {
+        // The next reconcile may write the same fields again.
+        record.requeue = Requeue::NextCycle;
+    }
     context.telemetry().count(record.counts);
-    publish(context, worker, &record, applied.at).await;
+    publish(context, worker, &record, applied.at);
     let to = record.patch.status.unwrap_or(worker.status);
-    if to != worker.status {
-        tracing::info!(target: "lcm::reconcile", worker = %worker.id, from = %worker.status, %to, "{}", record.reason);
+    log_change(worker, applied, &record, to);
+    if let (true, Some(requested_at)) = (comes_up(worker.status, to), worker.launch_time()) {
+        context.telemetry().observe_time_to_running(time::age(requested_at, context.ports().clock.now()));
     }
     Ok(ReconcileResult {
         worker_id: worker.id.clone(),
@@ -300,20 +332,61 @@ pub(super) async fn persist(
     })
 }
 
-async fn publish(context: &Context, worker: &Worker, record: &Record, at: Timestamp) {
+/// Logs one record per change of the status or the cloud. Measurements are no change.
+fn log_change(worker: &Worker, applied: &Applied, record: &Record, to: WorkerStatus) {
+    let done = applied.decision.effects.iter().zip(&applied.results);
+    let done: Vec<String> = done
+        .filter(|(effect, result)| effect.relies_on_record() && result.is_success())
+        .map(|(effect, _)| effect.to_string())
+        .collect();
+    if to == worker.status && done.is_empty() {
+        return;
+    }
+    let launched = applied.results.iter().find_map(EffectResult::instance);
+    let changed = match &record.patch.changes.ec2_instance_id {
+        Change::Set(instance) => Some(instance),
+        Change::Keep | Change::Clear => None,
+    };
+    let instance = launched.or(changed).or(worker.ec2_instance_id.as_ref()).map(tracing::field::display);
+    tracing::info!(
+        target: "lcm::reconcile", worker = %worker.id, instance, from = %worker.status, %to,
+        reason = record.reason.code.as_str(), effects = done.join(", "), "{}", record.reason
+    );
+}
+
+/// Whether a worker enters service after a launch or a start.
+const fn comes_up(from: WorkerStatus, to: WorkerStatus) -> bool {
+    match (from, to) {
+        (WorkerStatus::Pending | WorkerStatus::Provisioning | WorkerStatus::Starting, WorkerStatus::Running) => true,
+        (
+            WorkerStatus::Pending
+            | WorkerStatus::Provisioning
+            | WorkerStatus::Starting
+            | WorkerStatus::Running
+            | WorkerStatus::Draining
+            | WorkerStatus::Stopping
+            | WorkerStatus::Stopped
+            | WorkerStatus::Terminating
+            | WorkerStatus::Terminated
+            | WorkerStatus::Failed
+            | WorkerStatus::Unknown,
+            _,
+        ) => false,
+    }
+}
+
+/// Queues the events and audits of a reconcile.
+fn publish(context: &Context, worker: &Worker, record: &Record, at: Timestamp) {
     for notice in &record.notices {
         match notice {
             // `announce` logs and counts a failure.
-            Notice::Event(event) => drop(context.announce(worker.id.as_str(), event, at).await),
-            Notice::Audit(audit) => {
-                let detail = record.reason.to_string();
-                let audited = context.ports().control_plane.audit(&worker.id, *audit, &detail, context.fence()).await;
-                if let Err(failure) = audited {
-                    let label = audit.label();
-                    tracing::warn!(target: "lcm::events", worker = %worker.id, label, %failure, "not audited");
-                    context.telemetry().count_anomaly(Anomaly::AuditUndelivered);
-                }
-            }
+            Notice::Event(event) => drop(context.announce(worker.id.as_str(), event, at)),
+            Notice::Audit(audit) => context.outbox().audit(AuditEntry {
+                worker: worker.id.clone(),
+                audit: *audit,
+                detail: record.reason.to_string(),
+                fence: context.fence(),
+            }),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! State that a reconciler keeps between reconciles. All of it can be dropped without harm.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -13,7 +14,11 @@ use crate::lifecycle::fleet::FleetView;
 use crate::lifecycle::ids::{InstanceId, WorkerId};
 use crate::lifecycle::instance::Instance;
 use crate::lifecycle::lookup::Lookup;
+use crate::lifecycle::patch::Patch;
+use crate::lifecycle::status::{DesiredStatus, WorkerStatus};
 use crate::lifecycle::time::Timestamp;
+use crate::lifecycle::trust::LastFound;
+use crate::lifecycle::worker::Worker;
 
 /// Maximum age of a cached describe. A reconcile calls EC2 itself after that.
 const DESCRIBE_MAX_AGE: Duration = Duration::from_secs(30);
@@ -22,6 +27,17 @@ const DESCRIBE_MAX_AGE: Duration = Duration::from_secs(30);
 #[derive(Debug, Default)]
 pub(crate) struct WorkerCache {
     entries: Mutex<HashMap<WorkerId, Entry>>,
+    metrics_rounds: AtomicUsize,
+}
+
+/// A round of the metrics loop, under way until it is dropped.
+#[derive(Debug)]
+pub(crate) struct MetricsRound<'a>(&'a AtomicUsize);
+
+impl Drop for MetricsRound<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -29,10 +45,22 @@ struct Entry {
     idle_checked_at: Option<Timestamp>,
     metrics_reported_at: Option<Timestamp>,
     describe: Option<CachedDescribe>,
+    /// The status at the last listing, and since when.
+    status: Option<(WorkerStatus, Timestamp)>,
+    tagged: Option<CachedTagged>,
     /// The latest version whose changes are all known: read by a reconcile, or written by us right after that.
     known_version: Option<u64>,
+    /// The desired status that the last reconcile read.
+    known_demand: Option<DesiredStatus>,
     written_at: Option<Instant>,
+    /// Our last write and the record before it, until a later read shows what was kept.
+    unconfirmed: Option<Box<(Worker, Patch)>>,
+    /// Fields of which a later read showed that the control plane does not keep them.
+    unkept: BTreeSet<&'static str>,
     mutated_at: Option<Instant>,
+    found: Option<(InstanceId, LastFound)>,
+    /// The AMI whose details were written to the record, for a server that does not show them.
+    image_written: Option<String>,
     lock: Weak<tokio::sync::Mutex<()>>,
 }
 
@@ -46,10 +74,66 @@ struct CachedDescribe {
     at: Instant,
 }
 
+/// Instances with a worker's tag that a scan found.
+#[derive(Debug, Clone)]
+struct CachedTagged {
+    instances: Vec<Instance>,
+    /// When the scan began.
+    at: Instant,
+}
+
 /// The fleet as last counted, with our own scale-downs since.
 #[derive(Debug, Default)]
 pub(super) struct CachedFleet {
     pub(super) snapshot: Option<FleetSnapshot>,
+}
+
+/// The latest known scale-down. A record that carries its time may be terminated, and is then no longer listed.
+#[derive(Debug, Default)]
+pub(super) struct ScaleDowns(Mutex<ScaleDownHistory>);
+
+#[derive(Debug, Default)]
+struct ScaleDownHistory {
+    last: Option<Timestamp>,
+    /// Whether terminated records were read once. Later scale-downs are noted as they happen.
+    is_complete: bool,
+}
+
+impl ScaleDowns {
+    /// Notes the latest scale-down that a listing showed, or one of our own. One in the future no longer counts: the clock
+    /// was set back.
+    pub(super) fn note(&self, at: Option<Timestamp>, now: Timestamp) {
+        let mut history = self.0.lock();
+        history.last = history.last.filter(|last| *last <= now).max(at);
+    }
+
+    /// Notes that terminated records were read, or need not be.
+    pub(super) fn mark_complete(&self) {
+        self.0.lock().is_complete = true;
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        self.0.lock().is_complete
+    }
+
+    pub(super) fn last(&self) -> Option<Timestamp> {
+        self.0.lock().last
+    }
+
+    /// Forgets everything.
+    pub(super) fn clear(&self) {
+        *self.0.lock() = ScaleDownHistory::default();
+    }
+}
+
+impl Entry {
+    /// Whether a record is as the last reconcile left it.
+    fn knows(&self, worker: &Worker) -> bool {
+        match worker.version {
+            Some(version) => self.known_version == Some(version),
+            None => self.known_demand == worker.desired_status,
+        }
+    }
 }
 
 /// A count of the fleet and its age.
@@ -61,13 +145,15 @@ pub(super) struct FleetSnapshot {
     pub(super) scale_down_epoch: u64,
 }
 
-/// The precondition of a write.
+/// The precondition of a write, and its effect on the version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WriteKind {
     /// Refused unless the record was at the version we knew.
     Conditional,
-    /// Accepted at any version.
+    /// Accepted at any version, which it raises.
     Unconditional,
+    /// Accepted at any version, which it leaves as it is.
+    Measurement,
 }
 
 /// Whether the version that a write left directly follows the known one.
@@ -81,6 +167,7 @@ pub(crate) struct CachedState {
     pub(crate) idle_checked_at: Option<Timestamp>,
     pub(crate) metrics_reported_at: Option<Timestamp>,
     pub(crate) describe: Option<(InstanceId, Lookup<Instance>)>,
+    pub(crate) tagged: Option<Vec<Instance>>,
 }
 
 impl WorkerCache {
@@ -104,24 +191,25 @@ impl WorkerCache {
         })
     }
 
-    /// The cached state of a worker. A real reconcile consumes the describe, because its effects outdate it. A describe
-    /// sent before our last write or change is not returned: it may show the state before that.
+    /// The cached state of a worker. A real reconcile consumes what EC2 returned, because its effects outdate it. A
+    /// response to a call before our last write or change is not returned: it may show the state before that.
     pub(crate) fn load(&self, id: &WorkerId, mode: Mode) -> CachedState {
         let mut entries = self.entries.lock();
         let Some(entry) = entries.get_mut(id) else { return CachedState::default() };
-        let describe = match mode {
-            Mode::Real => entry.describe.take(),
-            Mode::DryRun => entry.describe.clone(),
+        let (describe, tagged) = match mode {
+            Mode::Real => (entry.describe.take(), entry.tagged.take()),
+            Mode::DryRun => (entry.describe.clone(), entry.tagged.clone()),
         };
+        let changed_at = entry.written_at.max(entry.mutated_at);
+        let is_current =
+            |at: Instant| at.elapsed() < DESCRIBE_MAX_AGE && changed_at.is_none_or(|changed_at| changed_at <= at);
         CachedState {
             idle_checked_at: entry.idle_checked_at,
             metrics_reported_at: entry.metrics_reported_at,
             describe: describe
-                .filter(|describe| describe.at.elapsed() < DESCRIBE_MAX_AGE)
-                .filter(|describe| {
-                    entry.written_at.max(entry.mutated_at).is_none_or(|changed_at| changed_at <= describe.at)
-                })
+                .filter(|describe| is_current(describe.at))
                 .map(|describe| (describe.instance, describe.response)),
+            tagged: tagged.filter(|tagged| is_current(tagged.at)).map(|tagged| tagged.instances),
         }
     }
 
@@ -130,17 +218,55 @@ impl WorkerCache {
         self.update(id, |entry| entry.describe = Some(CachedDescribe { instance, response, at }));
     }
 
+    /// Stores the instances with a worker's tag that a scan found.
+    pub(crate) fn store_tagged(&self, id: &WorkerId, instances: Vec<Instance>, at: Instant) {
+        self.update(id, |entry| entry.tagged = Some(CachedTagged { instances, at }));
+    }
+
     pub(crate) fn mark_idle_checked(&self, id: &WorkerId, at: Timestamp) {
         self.update(id, |entry| entry.idle_checked_at = Some(at));
+    }
+
+    /// Begins a round of the metrics loop.
+    pub(crate) fn begin_metrics_round(&self) -> MetricsRound<'_> {
+        self.metrics_rounds.fetch_add(1, Ordering::AcqRel);
+        MetricsRound(&self.metrics_rounds)
+    }
+
+    /// Whether a round of the metrics loop is under way.
+    pub(crate) fn is_collecting_metrics(&self) -> bool {
+        self.metrics_rounds.load(Ordering::Acquire) > 0
+    }
+
+    /// Since when the worker has its status, as far as is known. A status that is seen for the first time is at least as
+    /// old as the last write of the record.
+    pub(crate) fn status_since(&self, worker: &Worker, now: Timestamp) -> Timestamp {
+        let mut since = now;
+        self.update(&worker.id, |entry| {
+            since = match entry.status {
+                Some((status, since)) if status == worker.status => since,
+                Some(_) | None => worker.updated_at.map_or(now, |written| written.min(now)),
+            };
+            entry.status = Some((worker.status, since));
+        });
+        since
     }
 
     pub(crate) fn mark_metrics_reported(&self, id: &WorkerId, at: Timestamp) {
         self.update(id, |entry| entry.metrics_reported_at = Some(at));
     }
 
-    /// Notes the version of the record that a reconcile decides on.
-    pub(crate) fn mark_read(&self, id: &WorkerId, version: Option<u64>) {
-        self.update(id, |entry| entry.known_version = version);
+    /// Notes the record that a reconcile decides on.
+    pub(crate) fn mark_read(&self, worker: &Worker) {
+        self.update(&worker.id, |entry| {
+            entry.known_version = worker.version;
+            entry.known_demand = worker.desired_status;
+        });
+    }
+
+    /// Whether a listed record is as its last reconcile left it. Without versions, only another desired status is news.
+    pub(crate) fn is_known(&self, worker: &Worker) -> bool {
+        self.entries.lock().get(&worker.id).is_some_and(|entry| entry.knows(worker))
     }
 
     /// Notes the version that our own write left. After an unconditional write whose version shows another writer in
@@ -151,8 +277,56 @@ impl WorkerCache {
             entry.known_version = match kind {
                 WriteKind::Conditional => left,
                 WriteKind::Unconditional => left.filter(|left| follows(entry.known_version, *left)),
+                WriteKind::Measurement => entry.known_version.filter(|known| left == Some(*known)),
             };
         });
+    }
+
+    /// Notes a write to be compared with the next read.
+    pub(crate) fn mark_unconfirmed(&self, before: &Worker, patch: &Patch) {
+        self.update(&before.id, |entry| entry.unconfirmed = Some(Box::new((before.clone(), patch.clone()))));
+    }
+
+    /// Compares a record that was read at `read_at` with our last write, if that is older. Returns the fields that were
+    /// not kept, without those of earlier writes.
+    pub(crate) fn confirm(&self, worker: &Worker, read_at: Instant) -> Vec<&'static str> {
+        let mut entries = self.entries.lock();
+        let Some(entry) = entries.get_mut(&worker.id) else { return Vec::new() };
+        if entry.written_at.is_some_and(|written_at| written_at >= read_at) {
+            return Vec::new();
+        }
+        let Some(written) = entry.unconfirmed.take() else { return Vec::new() };
+        let (before, patch) = *written;
+        let mut unkept = patch.unkept(&before, worker);
+        unkept.retain(|field| entry.unkept.insert(field));
+        unkept
+    }
+
+    /// Whether the control plane did not keep a field of this worker.
+    pub(crate) fn has_unkept(&self, id: &WorkerId) -> bool {
+        self.entries.lock().get(id).is_some_and(|entry| !entry.unkept.is_empty())
+    }
+
+    /// Notes that the details of an AMI were written to the record.
+    pub(crate) fn mark_image_written(&self, id: &WorkerId, image: &str) {
+        self.update(id, |entry| entry.image_written = Some(image.to_owned()));
+    }
+
+    /// The AMI whose details were last written to the record.
+    pub(crate) fn image_written(&self, id: &WorkerId) -> Option<String> {
+        self.entries.lock().get(id)?.image_written.clone()
+    }
+
+    /// Notes where the worker's instance was found.
+    pub(crate) fn mark_found(&self, id: &WorkerId, instance: &InstanceId, found: LastFound) {
+        self.update(id, |entry| entry.found = Some((instance.clone(), found)));
+    }
+
+    /// Where the instance that the record names was last found by this process.
+    pub(crate) fn last_found(&self, id: &WorkerId, instance: Option<&InstanceId>) -> Option<LastFound> {
+        let entries = self.entries.lock();
+        let (found, place) = entries.get(id)?.found.as_ref()?;
+        (Some(found) == instance).then(|| place.clone())
     }
 
     /// Notes that we launched, started, stopped or terminated its instance, or may have.
@@ -161,12 +335,12 @@ impl WorkerCache {
     }
 
     /// Whether a change event reports our own write. Without versions every event within `window` of our write counts
-    /// as its echo; polling finds the changes that this hides.
-    pub(crate) fn is_echo(&self, id: &WorkerId, version: Option<u64>, window: Duration) -> bool {
+    /// as its echo, unless the record shows another desired status; polling finds the other changes that this hides.
+    pub(crate) fn is_echo(&self, worker: &Worker, window: Duration) -> bool {
         let entries = self.entries.lock();
-        entries.get(id).is_some_and(|entry| {
-            entry.written_at.is_some_and(|at| at.elapsed() < window) && entry.known_version == version
-        })
+        entries
+            .get(&worker.id)
+            .is_some_and(|entry| entry.written_at.is_some_and(|at| at.elapsed() < window) && entry.knows(worker))
     }
 
     /// Drops the entries of workers that no longer exist, unless they are locked.
@@ -186,7 +360,7 @@ impl WorkerCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lifecycle::status::Ec2State;
+    use crate::lifecycle::status::{Ec2State, WorkerStatus};
 
     #[tokio::test(start_paused = true)]
     async fn a_describe_is_used_once_while_it_is_fresh() {
@@ -232,23 +406,70 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn our_own_write_is_an_echo() {
         let (cache, id, window) = (WorkerCache::default(), WorkerId::from("w-1"), Duration::from_secs(2));
-        cache.mark_read(&id, Some(2));
-        assert!(!cache.is_echo(&id, Some(2), window), "nothing was written");
+        let mut read = Worker::new("w-1", WorkerStatus::Running);
+        read.version = Some(2);
+        cache.mark_read(&read);
+        assert!(!cache.is_echo(&at_version(Some(2)), window), "nothing was written");
         cache.mark_written(&id, Some(3), WriteKind::Conditional);
-        assert!(cache.is_echo(&id, Some(3), window));
-        assert!(!cache.is_echo(&id, Some(4), window));
+        assert!(cache.is_echo(&at_version(Some(3)), window));
+        assert!(!cache.is_echo(&at_version(Some(4)), window));
         cache.mark_written(&id, Some(4), WriteKind::Unconditional);
-        assert!(cache.is_echo(&id, Some(4), window));
+        assert!(cache.is_echo(&at_version(Some(4)), window));
         cache.mark_written(&id, Some(6), WriteKind::Unconditional);
-        assert!(!cache.is_echo(&id, Some(6), window), "another client wrote version 5");
+        assert!(!cache.is_echo(&at_version(Some(6)), window), "another client wrote version 5");
+    }
+
+    fn at_version(version: Option<u64>) -> Worker {
+        let mut worker = Worker::new("w-1", WorkerStatus::Running);
+        worker.version = version;
+        worker
+    }
+
+    #[test]
+    fn measurement_hides_no_write_of_another_client() {
+        let (cache, id, window) = (WorkerCache::default(), WorkerId::from("w-1"), Duration::from_secs(2));
+        cache.mark_written(&id, Some(3), WriteKind::Conditional);
+        cache.mark_written(&id, Some(3), WriteKind::Measurement);
+        assert!(cache.is_echo(&at_version(Some(3)), window), "the version is as our write left it");
+        cache.mark_written(&id, Some(4), WriteKind::Measurement);
+        assert!(!cache.is_echo(&at_version(Some(4)), window), "another client wrote version 4");
+    }
+
+    #[test]
+    fn listed_record_is_known_until_it_changes() {
+        let cache = WorkerCache::default();
+        let mut worker = Worker::new("w-1", WorkerStatus::Running);
+        assert!(!cache.is_known(&worker), "it was never reconciled");
+        cache.mark_read(&worker);
+        assert!(cache.is_known(&worker));
+        worker.desired_status = Some(DesiredStatus::Stopped);
+        assert!(!cache.is_known(&worker), "a demand is news without versions too");
+        worker.version = Some(2);
+        cache.mark_read(&worker);
+        cache.mark_written(&worker.id, Some(3), WriteKind::Conditional);
+        worker.version = Some(3);
+        assert!(cache.is_known(&worker), "our own write");
+        worker.version = Some(4);
+        assert!(!cache.is_known(&worker));
     }
 
     #[tokio::test(start_paused = true)]
     async fn without_versions_an_echo_expires() {
         let (cache, id, window) = (WorkerCache::default(), WorkerId::from("w-1"), Duration::from_secs(2));
         cache.mark_written(&id, None, WriteKind::Unconditional);
-        assert!(cache.is_echo(&id, None, window));
+        assert!(cache.is_echo(&at_version(None), window));
         tokio::time::advance(window).await;
-        assert!(!cache.is_echo(&id, None, window));
+        assert!(!cache.is_echo(&at_version(None), window));
+    }
+
+    #[test]
+    fn without_versions_another_desired_status_is_no_echo() {
+        let (cache, window) = (WorkerCache::default(), Duration::from_secs(2));
+        let mut worker = at_version(None);
+        cache.mark_read(&worker);
+        cache.mark_written(&worker.id, None, WriteKind::Conditional);
+        assert!(cache.is_echo(&worker, window));
+        worker.desired_status = Some(DesiredStatus::Stopped);
+        assert!(!cache.is_echo(&worker, window));
     }
 }

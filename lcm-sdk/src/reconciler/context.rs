@@ -7,19 +7,29 @@ use std::time::Duration;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
-use super::cache::{CachedFleet, FleetSnapshot, WorkerCache};
+use super::cache::{CachedFleet, FleetSnapshot, ScaleDowns, WorkerCache};
+use super::gate::TrustGate;
+use super::history::History;
+use super::last_known::LastKnown;
+use super::outbox::Outbox;
+use super::requests::KeyRequests;
 use super::result::Mode;
 use crate::controller::LeaderLease;
 use crate::controller::lease::FleetLockGuard;
+use crate::history::{HistoryWriter, RecordedReconcile};
+use crate::lifecycle::effect::EffectResult;
 use crate::lifecycle::event::Event;
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::fleet::FleetView;
 use crate::lifecycle::instance::Instance;
+use crate::lifecycle::observation::Observation;
 use crate::lifecycle::policy::Policy;
+use crate::lifecycle::record::Applied;
 use crate::lifecycle::region::RegionError;
 use crate::lifecycle::scale_down::fleet_guards;
 use crate::lifecycle::secret::Secret;
 use crate::lifecycle::time::Timestamp;
+use crate::lifecycle::trust::Place;
 use crate::lifecycle::worker::Worker;
 use crate::ports::{CloudEvent, CmlTarget, Fence, Ports, Scope};
 use crate::telemetry::{Anomaly, Telemetry};
@@ -63,8 +73,31 @@ struct Shared {
     telemetry: Telemetry,
     cml_defaults: CmlDefaults,
     cache: WorkerCache,
+    outbox: Outbox,
+    gate: TrustGate,
+    history: History,
+    last_known: LastKnown,
+    history_file: Option<HistoryFile>,
     fleet: Arc<tokio::sync::Mutex<CachedFleet>>,
     scale_down_epoch: AtomicU64,
+    scale_downs: ScaleDowns,
+    requests: Option<KeyRequests>,
+}
+
+/// The history file, and the policy as its reconciles share it.
+struct HistoryFile {
+    writer: HistoryWriter,
+    policy: Arc<Policy>,
+}
+
+/// Whether a reconcile changed nothing but measurements.
+fn is_routine(applied: &Applied) -> bool {
+    let Applied { decision, results, .. } = applied;
+    decision.transition.is_none()
+        && decision.changes.is_none()
+        && decision.notices.is_empty()
+        && !decision.relies_on_record()
+        && results.iter().all(EffectResult::is_success)
 }
 
 /// Exclusive use of the fleet view, from counting the fleet until the reconcile is recorded: two reconciles that count
@@ -76,21 +109,51 @@ pub(super) struct FleetGuard {
 }
 
 impl Context {
-    pub(super) fn new(ports: Ports, policy: Policy, cml_defaults: CmlDefaults, telemetry: Telemetry) -> Self {
+    pub(super) fn new(
+        ports: Ports,
+        policy: Policy,
+        cml_defaults: CmlDefaults,
+        telemetry: Telemetry,
+        requests: Option<KeyRequests>,
+        history: Option<HistoryWriter>,
+    ) -> Self {
+        let history_file = history.map(|writer| HistoryFile { writer, policy: Arc::new(policy.clone()) });
+        let outbox = Outbox::new(Arc::clone(&ports.events), Arc::clone(&ports.control_plane), telemetry.clone());
         let shared = Shared {
+            outbox,
             ports,
             policy,
             telemetry,
             cml_defaults,
             cache: WorkerCache::default(),
+            gate: TrustGate::default(),
+            history: History::default(),
+            last_known: LastKnown::default(),
+            history_file,
             fleet: Arc::default(),
             scale_down_epoch: AtomicU64::new(0),
+            scale_downs: ScaleDowns::default(),
+            requests,
         };
         Self { shared: Arc::new(shared), lease: LeaderLease::unfenced() }
     }
 
     pub(super) fn with_lease(&self, lease: LeaderLease) -> Self {
         Self { shared: Arc::clone(&self.shared), lease }
+    }
+
+    /// Adds operations to a record that the control plane requests beside it.
+    pub(super) async fn add_requests(&self, worker: &mut Worker) {
+        if let Some(requests) = &self.shared.requests {
+            requests.add_license(worker).await;
+        }
+    }
+
+    /// Forgets the request for a license operation that was reported as completed or failed.
+    pub(super) fn license_done(&self, worker: &Worker) {
+        if let Some(requests) = &self.shared.requests {
+            requests.license_done(&worker.id);
+        }
     }
 
     pub(super) fn ports(&self) -> &Ports {
@@ -109,6 +172,36 @@ impl Context {
         &self.shared.cache
     }
 
+    pub(super) fn gate(&self) -> &TrustGate {
+        &self.shared.gate
+    }
+
+    pub(super) fn history(&self) -> &History {
+        &self.shared.history
+    }
+
+    pub(super) fn last_known(&self) -> &LastKnown {
+        &self.shared.last_known
+    }
+
+    /// Queues a reconcile for the history file, if there is one. Of those that changed nothing, few are written.
+    pub(super) fn write_history(&self, worker: &Worker, observation: &Observation, applied: &Applied) {
+        let Some(HistoryFile { writer, policy }) = &self.shared.history_file else { return };
+        let Applied { decision, results, at, .. } = applied;
+        if is_routine(applied) && !writer.takes_sample() {
+            return;
+        }
+        writer.write(RecordedReconcile::new(worker, observation, Arc::clone(policy), *at, decision, results));
+    }
+
+    /// Waits until the history is in its file, up to a limit. Returns whether it is.
+    pub(super) async fn flush_history(&self, limit: Duration) -> bool {
+        match &self.shared.history_file {
+            Some(file) => file.writer.flush(limit).await,
+            None => true,
+        }
+    }
+
     pub(super) fn fence(&self) -> Fence {
         self.lease.fence()
     }
@@ -116,6 +209,10 @@ impl Context {
     /// Invalidates the cached fleet count after a worker may have left service.
     pub(super) fn bump_scale_down_epoch(&self) {
         self.shared.scale_down_epoch.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(super) fn scale_downs(&self) -> &ScaleDowns {
+        &self.shared.scale_downs
     }
 
     /// The worker's region.
@@ -143,15 +240,43 @@ impl Context {
         }
     }
 
-    /// Publishes an event. A failed delivery is logged and counted, and nothing waits for it.
-    pub(super) async fn announce(&self, subject: &str, event: &Event, at: Timestamp) -> Result<(), CallFailure> {
-        let event = CloudEvent::new(subject, event, at);
-        let published = self.ports().events.publish(&event).await;
-        if let Err(failure) = &published {
-            tracing::warn!(target: "lcm::events", subject, kind = event.kind, %failure, "an event was not delivered");
-            self.telemetry().count_anomaly(Anomaly::EventUndelivered);
+    /// Queues an event for delivery. A failed delivery is logged and counted, and nothing waits for it.
+    ///
+    /// # Errors
+    /// If the queue is full. The event is dropped and counted.
+    pub(super) fn announce(&self, subject: &str, event: &Event, at: Timestamp) -> Result<(), CallFailure> {
+        self.shared.outbox.publish(CloudEvent::new(subject, event, at))
+    }
+
+    /// The queues of events and audits.
+    pub(super) fn outbox(&self) -> &Outbox {
+        &self.shared.outbox
+    }
+
+    /// Adds the proof of a region's account to the facts about a place.
+    pub(super) async fn with_evidence(&self, region: &str, place: Place) -> Place {
+        self.gate().with_evidence(self.ports(), self.policy(), region, place).await
+    }
+
+    /// Ends the distrust of a region.
+    pub(super) fn trust(&self, region: &str) {
+        if self.gate().trust(region) {
+            self.telemetry().set_region_trusted(region);
+            tracing::info!(target: "lcm::trust", region, "the account of the region is proved again");
         }
-        published
+    }
+
+    /// Begins the distrust of a region, and announces it once.
+    pub(super) fn distrust(&self, region: &str, doubt: &str, now: Timestamp) {
+        if !self.gate().distrust(region, doubt, now) {
+            return;
+        }
+        self.telemetry().set_region_untrusted(region);
+        self.telemetry().count_anomaly(Anomaly::RegionNotTrusted);
+        tracing::error!(target: "lcm::trust", region, doubt, "absences in the region are not believed");
+        let event = Event::RegionNotTrusted { region: region.to_owned(), doubt: doubt.to_owned() };
+        // `announce` counts an event that it drops.
+        drop(self.announce(region, &event, now));
     }
 
     /// Counts the fleet. A cached view may keep a worker in service, which costs nothing; only a fresh one lets it go.
@@ -172,12 +297,34 @@ impl Context {
             },
             Mode::DryRun => None,
         };
-        let counted = self.ports().control_plane.workers(&Scope::everything()).await.map(|listing| {
-            let view = FleetView::from_workers(&listing.workers);
-            cached.snapshot = Some(FleetSnapshot { view, at: Instant::now(), scale_down_epoch });
-            view
+        let counted = self.count_fleet(now).await.inspect(|view| {
+            cached.snapshot = Some(FleetSnapshot { view: *view, at: Instant::now(), scale_down_epoch });
         });
         (counted, FleetGuard { cached, lock })
+    }
+
+    /// Counts the living records. Terminated ones, which only become more, are listed once: the last scale-down may be
+    /// on one of them.
+    async fn count_fleet(&self, now: Timestamp) -> Result<FleetView, CallFailure> {
+        let (control_plane, scale_downs) = (&self.ports().control_plane, self.scale_downs());
+        let everything = match scale_downs.is_complete() {
+            true => None,
+            false => Some(control_plane.workers(&Scope::everything()).await),
+        };
+        let listing = match everything {
+            Some(Ok(everything)) => everything,
+            Some(Err(failure)) => {
+                let living = control_plane.workers(&Scope::active()).await?;
+                tracing::warn!(target: "lcm::reconcile", %failure, "terminated records could not be listed; the cooldown of scale-down begins now");
+                scale_downs.note(Some(now), now);
+                living
+            }
+            None => control_plane.workers(&Scope::active()).await?,
+        };
+        let view = FleetView::from_workers(&listing.workers, now);
+        scale_downs.note(view.last_scale_down_at, now);
+        scale_downs.mark_complete();
+        Ok(FleetView { last_scale_down_at: scale_downs.last(), ..view })
     }
 }
 

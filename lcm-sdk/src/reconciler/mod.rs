@@ -3,13 +3,20 @@
 //! [`Reconciler`] calls the services through [`Ports`] and returns a [`ReconcileResult`].
 
 // This file has the loop: the order of the steps, and when a decision is made again. `observe` reads, `apply` carries out
-// effects, writes the record and publishes, both with the ports, policy, lease and fleet count of `context`. `cache` holds
-// state between reconciles, which can be dropped without harm.
+// effects, writes the record and publishes, both with the ports, policy, lease and fleet count of `context`. `outbox`
+// delivers events and audits. `cache` holds state between reconciles, which can be dropped without harm.
 
 mod apply;
 pub(crate) mod cache;
 mod context;
+mod explain;
+pub(crate) mod gate;
+mod history;
+pub(crate) mod last_known;
 mod observe;
+mod operations;
+mod outbox;
+pub(crate) mod requests;
 mod result;
 
 use std::sync::Arc;
@@ -22,27 +29,42 @@ use tracing::Instrument as _;
 use self::apply::{CancelFlag, apply, apply_while_counted, persist};
 use self::cache::WorkerCache;
 use self::context::Context;
+use self::last_known::LastKnown;
 use self::observe::{Observed, observe};
+use self::requests::KeyRequests;
 use self::result::effect_reports;
 use crate::controller::LeaderLease;
+use crate::history::HistoryWriter;
+use crate::lifecycle::capabilities::Support;
 use crate::lifecycle::decide;
 use crate::lifecycle::decision::Decision;
+use crate::lifecycle::effect::{EffectResult, IfFailed};
 use crate::lifecycle::event::Event;
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::idle::IdleReport;
+use crate::lifecycle::ids::WorkerId;
 use crate::lifecycle::instance::Instance;
 use crate::lifecycle::lookup::Lookup;
 use crate::lifecycle::observation::Observation;
+use crate::lifecycle::open_sessions;
 use crate::lifecycle::outcome::{Outcome, Requeue};
 use crate::lifecycle::policy::Policy;
-use crate::lifecycle::reason::ReasonCode;
-use crate::lifecycle::record::record;
+use crate::lifecycle::query::{Query, queries};
+use crate::lifecycle::reason::{Reason, ReasonCode};
+use crate::lifecycle::record::{Applied, record};
+use crate::lifecycle::status::WorkerStatus;
 use crate::lifecycle::time::Timestamp;
-use crate::lifecycle::worker::Worker;
-use crate::ports::{CmlTarget, Ports};
+use crate::lifecycle::trust::{Caller, Doubt, LastFound, Place};
+use crate::lifecycle::worker::{NotesOnRecord, Worker};
+use crate::ports::{CmlTarget, Coordination, Ports};
 use crate::telemetry::{Anomaly, Telemetry};
 
 pub use self::context::CmlDefaults;
+pub use self::explain::{Explanation, NextReconcile, ObservedPart, RecordSummary, WhatIf};
+pub use self::gate::UntrustedRegion;
+pub use self::history::{HistoryEntry, HistoryReason, RecentEvents, WorkerEvent};
+pub use self::last_known::{KnownCml, KnownInstance, KnownWorker};
+pub use self::operations::OperationError;
 pub use self::result::{EffectReport, Mode, ReconcileResult};
 
 /// Attempts per reconcile. The record changed during every attempt but the last.
@@ -51,13 +73,16 @@ const MAX_ATTEMPTS: usize = 4;
 /// Maximum age of a record when an effect relies on it. A listed worker may have waited longer than that for its turn.
 const RECORD_MAX_AGE: Duration = Duration::from_secs(10);
 
+/// The same for a record without a version, whose writes nothing guards.
+const UNGUARDED_RECORD_MAX_AGE: Duration = Duration::from_secs(1);
+
 /// Holds the lock of one worker. Shared with the task that applies a decision, so that it outlives a dropped caller.
 type WorkerLock = Arc<OwnedMutexGuard<()>>;
 
 /// Reconciles workers. Clones share one cache and one set of worker locks.
 ///
 /// # Flow
-/// Observe what [`queries`](crate::queries) returns, decide, apply the effects, write the record; then publish and count.
+/// Observe what [`queries`] returns, decide, apply the effects, write the record; then publish and count.
 /// A decision that consists of an idle check is applied and followed by a second decision on its report. If the record
 /// changed in between, nothing is written: it is read and decided again.
 ///
@@ -95,10 +120,22 @@ pub struct Reconciler {
 /// Facts about a worker that the caller already has.
 #[derive(Debug, Clone, Default)]
 pub struct Hints {
-    /// A live instance that discovery found for a record that names none, or is terminated.
+    /// A live instance that discovery found for a record that is terminated or names none.
     pub instance: Option<Instance>,
     /// When the record was read; now by default.
     pub read_at: Option<Instant>,
+    /// Which metrics are collected; those that are due by default.
+    pub metrics: MetricsScope,
+}
+
+/// Which metrics a reconcile of a running worker collects.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum MetricsScope {
+    /// Those that are older than the metrics interval.
+    #[default]
+    Due,
+    /// All, however recent they are.
+    All,
 }
 
 /// Composes a [`Reconciler`].
@@ -109,6 +146,8 @@ pub struct ReconcilerBuilder {
     policy: Policy,
     cml_defaults: CmlDefaults,
     telemetry: Telemetry,
+    requests: Option<KeyRequests>,
+    history: Option<HistoryWriter>,
 }
 
 impl ReconcilerBuilder {
@@ -122,9 +161,28 @@ impl ReconcilerBuilder {
         Self { telemetry, ..self }
     }
 
+    /// Reads license operations that the control plane requests in etcd, below `{prefix}{id}/license`, before every
+    /// reconcile of a record that shows none. A prefix of the original control plane is `/lcm/workers/`.
+    ///
+    /// A worker controller needs no prefix: its watch reports the keys.
+    pub fn license_requests(self, coordination: Arc<dyn Coordination>, prefix: &str) -> Self {
+        self.requests(Some(KeyRequests::new(coordination).unwatched(prefix)))
+    }
+
+    /// Reads license operations that the control plane requests beside the record.
+    pub(crate) fn requests(self, requests: Option<KeyRequests>) -> Self {
+        Self { requests, ..self }
+    }
+
+    /// Writes the decisions with their input to a history. A reconcile never waits for it.
+    pub fn history(self, history: impl Into<Option<HistoryWriter>>) -> Self {
+        Self { history: history.into(), ..self }
+    }
+
     /// Creates the reconciler. It acts without an election until [`Reconciler::with_lease`].
     pub fn build(self) -> Reconciler {
-        Reconciler { context: Context::new(self.ports, self.policy, self.cml_defaults, self.telemetry) }
+        let Self { ports, policy, cml_defaults, telemetry, requests, history } = self;
+        Reconciler { context: Context::new(ports, policy, cml_defaults, telemetry, requests, history) }
     }
 }
 
@@ -136,7 +194,14 @@ impl Reconciler {
 
     /// Creates a reconciler with credentials for CML or with telemetry.
     pub fn builder(ports: Ports, policy: Policy) -> ReconcilerBuilder {
-        ReconcilerBuilder { ports, policy, cml_defaults: CmlDefaults::default(), telemetry: Telemetry::default() }
+        ReconcilerBuilder {
+            ports,
+            policy,
+            cml_defaults: CmlDefaults::default(),
+            telemetry: Telemetry::default(),
+            requests: None,
+            history: None,
+        }
     }
 
     /// The same reconciler, acting under an elected leader's lease.
@@ -162,10 +227,18 @@ impl Reconciler {
         let span = tracing::info_span!(
             target: "lcm::reconcile", "reconcile",
             worker = %worker.id, status = %worker.status, outcome = tracing::field::Empty,
-            reason = tracing::field::Empty,
+            reason = tracing::field::Empty, otel.status_code = tracing::field::Empty,
         );
+        let (at, started) = (self.ports().clock.now(), Instant::now());
         let result = self.attempt_until_recorded(worker, hints, mode).instrument(span.clone()).await;
+        self.context.history().note(&result, at, started.elapsed());
+        if mode == Mode::Real {
+            self.last_known().recorded(&result, self.ports().clock.now());
+        }
         span.record("outcome", result.outcome.as_str());
+        if result.outcome == Outcome::Retry {
+            span.record("otel.status_code", "error");
+        }
         span.record("reason", result.reason.code.as_str());
         span.in_scope(|| {
             tracing::debug!(target: "lcm::reconcile", from = %result.from_status, to = %result.to_status, "{}", result.reason);
@@ -173,49 +246,32 @@ impl Reconciler {
         result
     }
 
-    async fn attempt_until_recorded(&self, worker: &Worker, hints: Hints, mode: Mode) -> ReconcileResult {
-        let mut worker = worker.clone();
-        let mut read_at = hints.read_at.unwrap_or_else(Instant::now);
-        let lock = match self.cache().try_lock(&worker.id) {
-            Some(lock) => Arc::new(lock),
-            None => {
-                let lock = Arc::new(self.cache().lock(&worker.id).await);
-                // The previous holder of the lock may have written the record.
-                read_at = Instant::now();
-                worker = match self.read_again(&worker, mode).await {
-                    Ok(worker) => worker,
-                    Err(ended) => return *ended,
-                };
-                lock
-            }
+    async fn attempt_until_recorded(&self, given: &Worker, hints: Hints, mode: Mode) -> ReconcileResult {
+        let begun = match self.begin(given, &hints, mode).await {
+            Ok(begun) => begun,
+            Err(ended) => return *ended,
         };
+        let Begun { mut worker, mut read_at, mut is_dated, lock } = begun;
         let mut idle_checks = Vec::new();
         for _ in 0..MAX_ATTEMPTS {
             if mode == Mode::Real {
-                self.cache().mark_read(&worker.id, worker.version);
+                self.cache().mark_read(&worker);
+                if is_dated {
+                    self.report_unkept(&worker, read_at);
+                }
             }
-            let now = self.ports().clock.now();
-            let known = self.known(&worker, &hints, mode);
-            let mut observed = observe(&self.context, &worker, known, mode, now).await;
-            let mut decision = decide(&worker, &observed.observation, self.policy(), now);
-            if decision.checks_idle() {
-                let check = match mode {
-                    Mode::Real => self.check_idle(worker, observed.observation, decision, now, &lock).await,
-                    Mode::DryRun => self.plan_idle_check(worker, observed.observation, decision).await,
-                };
-                let IdleChecked { worker: current, observation, effects } = match check {
-                    Ok(checked) => checked,
+            let Decided { worker: current, observed, decision, checks, now } =
+                match self.observe_and_decide(worker, &hints, mode, &lock).await {
+                    Ok(decided) => decided,
                     Err(ended) => return *ended,
                 };
-                worker = current;
-                idle_checks.extend(effects);
-                observed = observe(&self.context, &worker, observation, mode, now).await;
-                decision = decide(&worker, &observed.observation, self.policy(), now);
-            }
+            worker = current;
+            idle_checks.extend(checks);
             if mode == Mode::DryRun {
                 return ReconcileResult::planned(&worker, decision).after(idle_checks);
             }
-            if read_at.elapsed() >= RECORD_MAX_AGE && decision.relies_on_record() {
+            let max_age = if is_dated && worker.version.is_none() { UNGUARDED_RECORD_MAX_AGE } else { RECORD_MAX_AGE };
+            if read_at.elapsed() >= max_age && decision.relies_on_record() {
                 read_at = Instant::now();
                 let current = match self.read_again(&worker, mode).await {
                     Ok(current) => current,
@@ -227,15 +283,18 @@ impl Reconciler {
                 };
                 if !unchanged {
                     worker = current;
+                    is_dated = true;
                     continue;
                 }
             }
+            self.conclude_trust(&worker, &observed.observation, &decision.reason, now);
             match self.apply_and_record(&worker, decision, observed, now, &lock).await {
                 Ok(result) => return result.after(idle_checks),
                 Err(conflict) => {
                     self.telemetry().count_anomaly(Anomaly::Conflict);
                     tracing::debug!(target: "lcm::reconcile", worker = %worker.id, failure = %conflict, "deciding again");
                     read_at = Instant::now();
+                    is_dated = true;
                     worker = match self.read_again(&worker, mode).await {
                         Ok(worker) => worker,
                         Err(ended) => return *ended,
@@ -247,21 +306,82 @@ impl Reconciler {
         ReconcileResult::unchanged(&worker, mode, Outcome::Retry, Requeue::Backoff, reason).after(idle_checks)
     }
 
+    /// Completes the record, waits for the worker's lock and reads the record again if that took a while.
+    async fn begin(&self, given: &Worker, hints: &Hints, mode: Mode) -> Result<Begun, Box<ReconcileResult>> {
+        // A caller may have read the record from its own database, without the notes of LCM.
+        let mut worker = match self.ports().control_plane.with_notes(given.clone()).await {
+            Ok(worker) => worker,
+            Err(failure) => return Err(Box::new(ReconcileResult::record_unknown(given, mode, &failure))),
+        };
+        self.context.add_requests(&mut worker).await;
+        let read_at = hints.read_at.unwrap_or_else(Instant::now);
+        if let Some(lock) = self.cache().try_lock(&worker.id) {
+            // A record from a caller that does not tell when it was read may be older than our last write.
+            return Ok(Begun { worker, read_at, is_dated: hints.read_at.is_some(), lock: Arc::new(lock) });
+        }
+        let lock = Arc::new(self.cache().lock(&worker.id).await);
+        // The previous holder of the lock may have written the record.
+        let read_at = Instant::now();
+        let worker = self.read_again(&worker, mode).await?;
+        Ok(Begun { worker, read_at, is_dated: true, lock })
+    }
+
+    /// Observes and decides, with an idle check in between if one is due.
+    async fn observe_and_decide(
+        &self,
+        worker: Worker,
+        hints: &Hints,
+        mode: Mode,
+        lock: &WorkerLock,
+    ) -> Result<Decided, Box<ReconcileResult>> {
+        let now = self.ports().clock.now();
+        let known = self.known(&worker, hints, mode, now);
+        let observed = observe(&self.context, &worker, known, mode, now).await;
+        if mode == Mode::Real && observed.observation.idle.found().is_some() {
+            self.cache().mark_idle_checked(&worker.id, now);
+        }
+        if mode == Mode::Real {
+            self.last_known().observed(&worker, &observed.observation, now);
+        }
+        let decision = decide(&worker, &observed.observation, self.policy(), now);
+        if !decision.checks_idle() {
+            return Ok(Decided { worker, observed, decision, checks: Vec::new(), now });
+        }
+        let checked = match mode {
+            Mode::Real => self.check_idle(worker, observed.observation, decision, now, lock).await?,
+            Mode::DryRun => self.plan_idle_check(worker, observed.observation, decision).await?,
+        };
+        let IdleChecked { worker, observation, effects: checks } = checked;
+        let observed = observe(&self.context, &worker, observation, mode, now).await;
+        let decision = decide(&worker, &observed.observation, self.policy(), now);
+        Ok(Decided { worker, observed, decision, checks, now })
+    }
+
     /// The record as it is now, or the result of a reconcile without one.
     async fn read_again(&self, worker: &Worker, mode: Mode) -> Result<Worker, Box<ReconcileResult>> {
         match self.ports().control_plane.worker(&worker.id).await {
-            Ok(Some(worker)) => Ok(worker),
+            Ok(Some(mut worker)) => {
+                self.context.add_requests(&mut worker).await;
+                Ok(worker)
+            }
             Ok(None) => Err(Box::new(ReconcileResult::record_gone(worker, mode))),
             Err(failure) => Err(Box::new(ReconcileResult::record_unknown(worker, mode, &failure))),
         }
     }
 
-    /// The observation to start from: hints of the caller, and state cached by earlier reconciles.
-    fn known(&self, worker: &Worker, hints: &Hints, mode: Mode) -> Observation {
+    /// The observation to start from: hints of the caller, and state cached by earlier reconciles. If CML is to be called,
+    /// the instance is looked up anew: passwords and tokens go only to an address that EC2 showed in this reconcile.
+    fn known(&self, worker: &Worker, hints: &Hints, mode: Mode, now: Timestamp) -> Observation {
         let cached = self.cache().load(&worker.id, mode);
         let mut observation = Observation {
             idle_checked_at: cached.idle_checked_at,
-            metrics_reported_at: cached.metrics_reported_at,
+            capabilities: self.ports().control_plane.capabilities(),
+            metrics_reported_at: match hints.metrics {
+                MetricsScope::All => None,
+                // The round under way reports them in batches.
+                MetricsScope::Due if self.cache().is_collecting_metrics() => Some(now),
+                MetricsScope::Due => cached.metrics_reported_at,
+            },
             ..Observation::default()
         };
         if let Some(instance) = &hints.instance {
@@ -275,8 +395,36 @@ impl Reconciler {
             && instance == *id
         {
             observation.instance = response;
+        } else if let (Some(tagged), None) = (cached.tagged, &worker.ec2_instance_id) {
+            observation.tagged = Lookup::Found(tagged);
+        }
+        let due = queries(worker, &observation, self.policy(), now);
+        // The sessions of a running worker are listed before its telemetry is read.
+        let reads_telemetry = worker.status == WorkerStatus::Running && due.contains(Query::Sessions);
+        if reads_telemetry || due.iter().any(Query::sends_credentials) {
+            (observation.instance, observation.tagged) = (Lookup::NotRequested, Lookup::NotRequested);
         }
         observation
+    }
+
+    /// Reports fields of our last write that a record read after it does not show, once per worker and field. Those that
+    /// the control plane is known not to keep are not reported.
+    fn report_unkept(&self, worker: &Worker, read_at: Instant) {
+        let mut unkept = self.cache().confirm(worker, read_at);
+        let known = self.ports().control_plane.capabilities();
+        unkept.retain(|field| match *field {
+            "desired_status" => known.desired_status != Support::No,
+            "start_initiated_at" => known.notes != Support::No,
+            note if NotesOnRecord::FIELDS.contains(&note) => known.notes != Support::No,
+            _ => true,
+        });
+        if unkept.is_empty() {
+            return;
+        }
+        for _ in &unkept {
+            self.telemetry().count_anomaly(Anomaly::WriteNotKept);
+        }
+        tracing::warn!(target: "lcm::reconcile", worker = %worker.id, fields = ?unkept, "written, but not there on the next read: the control plane does not keep these fields");
     }
 
     /// Carries out the idle check that a decision consists of. The check writes to the record: unless its version
@@ -298,10 +446,18 @@ impl Reconciler {
             Ok(applied) => applied,
             Err(failure) => return Err(Box::new(ReconcileResult::record_unknown(&worker, Mode::Real, &failure))),
         };
+        self.context.write_history(&worker, &observation, &applied);
         observation.idle = applied.idle_report();
+        // A session may have begun since; scale-down lists them again.
+        observation.sessions = Lookup::NotRequested;
         match (&observation.idle, applied.version) {
             (Lookup::NotRequested | Lookup::Absent, _) => {
                 return Err(Box::new(ReconcileResult::lease_lost(&worker, &applied)));
+            }
+            (Lookup::Found(report), _) if report.auto_pause_triggered => {
+                let idle_minutes = report.idle_minutes;
+                tracing::warn!(target: "lcm::reconcile", worker = %worker.id, idle_minutes, "the control plane paused the idle worker {}", worker.id);
+                worker = self.read_again(&worker, Mode::Real).await?;
             }
             (Lookup::Found(_), None) if worker.version.is_some() => {
                 worker = self.read_again(&worker, Mode::Real).await?;
@@ -327,6 +483,26 @@ impl Reconciler {
         Ok(IdleChecked { worker, observation, effects })
     }
 
+    /// Notes what a decision says about the region: it is trusted again, or not any more.
+    fn conclude_trust(&self, worker: &Worker, observation: &Observation, reason: &Reason, now: Timestamp) {
+        let Ok(region) = self.context.region(worker) else { return };
+        let named = observation.instance.found().filter(|found| Some(&found.id) == worker.ec2_instance_id.as_ref());
+        if let Some(instance) = named {
+            let found = LastFound { region: region.to_owned(), account_id: instance.account_id.clone() };
+            self.cache().mark_found(&worker.id, &instance.id, found);
+            self.context.trust(region);
+            return;
+        }
+        let expected = self.policy().aws_account_id.as_deref();
+        match (&observation.place, reason.code) {
+            (Lookup::NotRequested, _) | (_, ReasonCode::RegionUnknown) => {}
+            // One record of another account says nothing about the others.
+            (Lookup::Found(place), ReasonCode::RegionNotTrusted) if place.proves_region(expected, now) => {}
+            (_, ReasonCode::RegionNotTrusted) => self.context.distrust(region, &reason.to_string(), now),
+            (Lookup::Found(_) | Lookup::Absent | Lookup::Unknown(_), _) => self.context.trust(region),
+        }
+    }
+
     /// Applies a decision and writes the record.
     ///
     /// # Errors
@@ -341,7 +517,9 @@ impl Reconciler {
     ) -> Result<ReconcileResult, CallFailure> {
         if decision.does_nothing() {
             self.telemetry().count(decision.counts);
-            let Decision { outcome, requeue, reason, .. } = decision;
+            let applied = Applied { decision, results: Vec::new(), at: now, version: None };
+            self.context.write_history(worker, &observed.observation, &applied);
+            let Decision { outcome, requeue, reason, .. } = applied.decision;
             return Ok(ReconcileResult::unchanged(worker, Mode::Real, outcome, requeue, reason));
         }
         let (context, worker, lock) = (self.context.clone(), worker.clone(), Arc::clone(lock));
@@ -349,12 +527,14 @@ impl Reconciler {
             let _lock = lock;
             let mut fleet = observed.fleet;
             let applied = apply_while_counted(&context, &worker, decision, fleet.as_ref(), &cancel, now).await?;
+            context.write_history(&worker, &observed.observation, &applied);
             let record = record(&worker, &applied);
             let result = persist(&context, &worker, &applied, record).await?;
             if let Some(fleet) = &mut fleet
                 && applied.decision.scales_down()
                 && result.to_status != result.from_status
             {
+                context.scale_downs().note(Some(now), now);
                 fleet.remove_worker(now);
             }
             Ok(result)
@@ -382,8 +562,44 @@ impl Reconciler {
         &self.context.lease
     }
 
+    /// The last reconciles of a worker that changed something or went wrong, the oldest first, and how it has been since.
+    /// Bounded, in memory, and empty for a worker at which nothing happened since the process started.
+    pub fn history(&self, worker: &WorkerId) -> Vec<HistoryEntry> {
+        self.context.history().of(worker)
+    }
+
+    /// The entries of the histories of all workers from a number on, as far as they are still held.
+    pub fn recent_events(&self, from: u64) -> RecentEvents {
+        self.context.history().since(from)
+    }
+
+    /// The regions whose absences are not believed, because nothing proves the account of the credentials.
+    pub fn untrusted_regions(&self) -> Vec<UntrustedRegion> {
+        self.context.gate().untrusted()
+    }
+
+    /// The facts about a region that a scan or its describes did not show a recorded instance of.
+    pub(crate) async fn region_evidence(&self, region: &str, caller: Caller) -> Place {
+        self.context.with_evidence(region, Place::new(caller)).await
+    }
+
+    /// Ends the distrust of a region.
+    pub(crate) fn trust_region(&self, region: &str) {
+        self.context.trust(region);
+    }
+
+    /// Begins the distrust of a region, and announces it once.
+    pub(crate) fn distrust_region(&self, region: &str, doubt: &Doubt, now: Timestamp) {
+        self.context.distrust(region, &doubt.reason().to_string(), now);
+    }
+
     pub(crate) fn cache(&self) -> &WorkerCache {
         self.context.cache()
+    }
+
+    /// The last known state of each listed worker.
+    pub(crate) fn last_known(&self) -> &LastKnown {
+        self.context.last_known()
     }
 
     /// The worker's CML at the address of this instance; see [`Context::cml_target`].
@@ -391,9 +607,49 @@ impl Reconciler {
         self.context.cml_target(worker, Some(instance))
     }
 
-    /// Publishes an event; a failed delivery is logged and counted.
-    pub(crate) async fn announce(&self, subject: &str, event: &Event, at: Timestamp) {
-        drop(self.context.announce(subject, event, at).await);
+    /// Queues an event for delivery; a failed delivery is logged and counted.
+    pub(crate) fn announce(&self, subject: &str, event: &Event, at: Timestamp) {
+        drop(self.context.announce(subject, event, at));
+    }
+
+    /// Waits until the events and audits of earlier reconciles are delivered or have failed, up to a limit. Returns the
+    /// number of those left. A reconcile does not wait for them: a process that ends should call this first. The history
+    /// is written to its file as well.
+    pub async fn flush(&self, limit: Duration) -> usize {
+        if !self.context.flush_history(limit).await {
+            tracing::warn!(target: "lcm::history", "the last reconciles may be missing in the history");
+        }
+        self.context.outbox().flush(limit).await
+    }
+
+    /// Notes the latest scale-down on the records of a listing.
+    pub(crate) fn note_scale_down(&self, at: Option<Timestamp>, now: Timestamp) {
+        self.context.scale_downs().note(at, now);
+    }
+
+    /// Forgets earlier scale-downs: the next count reads them from all records.
+    pub(crate) fn forget_scale_downs(&self) {
+        self.context.scale_downs().clear();
+    }
+
+    /// Ends the sessions of a worker whose instance is gone, unless its record names another one by now. Returns whether
+    /// none is left open; a reconcile of the terminated worker ends the rest.
+    pub(crate) async fn end_sessions(&self, worker: &Worker, at: Timestamp) -> bool {
+        let Ok(sessions) = self.ports().control_plane.sessions(&worker.id).await else { return false };
+        let moves = self.ports().control_plane.capabilities().session_moves;
+        let decision = Decision::skip(ReasonCode::Terminated);
+        let decision = open_sessions::ends(&sessions, moves, IfFailed::Proceed).fold(decision, Decision::with_effect);
+        if decision.effects.is_empty() {
+            return true;
+        }
+        // No version guards the sessions.
+        let current = self.ports().control_plane.worker(&worker.id).await;
+        let names_same = |current: Worker| current.ec2_instance_id == worker.ec2_instance_id;
+        if !current.is_ok_and(|current| current.is_some_and(names_same)) {
+            return false;
+        }
+        let applied = apply(&self.context, worker, decision, &CancelFlag::default(), at).await;
+        applied.results.iter().all(EffectResult::is_success)
     }
 
     /// Invalidates the cached fleet count after a worker may have left service.
@@ -406,6 +662,25 @@ impl std::fmt::Debug for Reconciler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Reconciler").field("lease", self.lease()).finish_non_exhaustive()
     }
+}
+
+/// A reconcile that has its record and the worker's lock.
+struct Begun {
+    worker: Worker,
+    read_at: Instant,
+    /// Whether `read_at` is known, rather than assumed.
+    is_dated: bool,
+    lock: WorkerLock,
+}
+
+/// A decision with its observation.
+struct Decided {
+    worker: Worker,
+    observed: Observed,
+    decision: Decision,
+    /// The idle check before the decision, if there was one.
+    checks: Vec<EffectReport>,
+    now: Timestamp,
 }
 
 /// A worker and its observation after an idle check.

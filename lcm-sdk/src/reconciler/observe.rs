@@ -4,12 +4,17 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
 use super::context::{Context, FleetGuard};
+use super::gate::credentials_changed;
 use super::result::Mode;
+use crate::lifecycle::failure::CallFailure;
+use crate::lifecycle::idle::IdleReport;
+use crate::lifecycle::instance::Instance;
 use crate::lifecycle::launch::image_pattern;
 use crate::lifecycle::lookup::Lookup;
 use crate::lifecycle::observation::Observation;
-use crate::lifecycle::query::{Queries, Query, queries};
+use crate::lifecycle::query::{Queries, Query, lacking_image, queries};
 use crate::lifecycle::time::Timestamp;
+use crate::lifecycle::trust::{Doubt, Place, prove_absence};
 use crate::lifecycle::worker::Worker;
 
 /// Upper bound on the stages of one observation. More would mean that `queries` repeats itself.
@@ -46,7 +51,29 @@ pub(super) async fn observe(
         }
         fetch_all(context, due, worker, &mut observed.observation, now).await;
     }
+    add_image(context, worker, &mut observed.observation, now).await;
     observed
+}
+
+/// Adds the AMI to the instance if the record lacks it. A failed call is left to the next reconcile.
+async fn add_image(context: &Context, worker: &Worker, observation: &mut Observation, now: Timestamp) {
+    let Some(image_id) = lacking_image(worker, observation, context.policy(), now).map(str::to_owned) else { return };
+    let Ok(region) = context.region(worker) else { return };
+    if context.cache().image_written(&worker.id).as_ref() == Some(&image_id) {
+        return;
+    }
+    // An instance that was found by its tag is described once the record names it.
+    let Lookup::Found(instance) = &mut observation.instance else { return };
+    if instance.image.is_some() {
+        return;
+    }
+    match context.ports().compute.image_details(region, &[image_id]).await.pop() {
+        Some(Lookup::Found(image)) => instance.image = Some(Box::new(image)),
+        Some(Lookup::Unknown(failure)) => {
+            tracing::debug!(target: "lcm::reconcile", worker = %worker.id, %failure, "the AMI could not be described");
+        }
+        Some(Lookup::Absent | Lookup::NotRequested) | None => {}
+    }
 }
 
 async fn fetch_all(context: &Context, due: Queries, worker: &Worker, observation: &mut Observation, now: Timestamp) {
@@ -60,6 +87,12 @@ async fn fetch_all(context: &Context, due: Queries, worker: &Worker, observation
     for store in responses {
         store(observation);
     }
+}
+
+/// The control plane's last verdict, which counts as a check.
+async fn idle_status(context: &Context, worker: &Worker) -> Result<IdleReport, CallFailure> {
+    let report = context.ports().control_plane.idle_status(&worker.id).await?;
+    Ok(IdleReport { telemetry_fetched: true, idle_check_performed: true, ..report })
 }
 
 fn fetch<'a>(
@@ -93,6 +126,17 @@ fn fetch<'a>(
                 Err(failure) => Lookup::Unknown(failure),
             }
         }),
+        Query::Place => Some(Box::pin(async move {
+            let Verified { place, again } = verify_absence(context, worker, now).await;
+            Box::new(move |observation: &mut Observation| {
+                observation.place = place;
+                match again {
+                    Some(SecondLookup::Instance(response)) => observation.instance = response,
+                    Some(SecondLookup::Tagged(response)) => observation.tagged = response,
+                    None => {}
+                }
+            }) as Store
+        })),
         Query::Template => store!(template, async {
             match &worker.template_name {
                 Some(name) => ports.control_plane.template(name).await.into(),
@@ -137,7 +181,54 @@ fn fetch<'a>(
                 None => Lookup::Absent,
             }
         }),
+        Query::Idle => store!(idle, async { idle_status(context, worker).await.into() }),
         // Counted by `observe`, together with its lock.
         Query::Fleet => None,
+    }
+}
+
+/// The place of an absence, and a second lookup by the same caller.
+struct Verified {
+    place: Lookup<Place>,
+    /// `None` if nothing is proved, so that a second lookup would change nothing.
+    again: Option<SecondLookup>,
+}
+
+enum SecondLookup {
+    Instance(Lookup<Instance>),
+    Tagged(Lookup<Vec<Instance>>),
+}
+
+/// Collects the facts about an absence, and looks the instance up again with the credentials that the facts are about:
+/// those of the first lookup may have been replaced since.
+async fn verify_absence(context: &Context, worker: &Worker, now: Timestamp) -> Verified {
+    let unknown = |failure| Verified { place: Lookup::Unknown(failure), again: None };
+    let region = match context.region(worker) {
+        Ok(region) => region,
+        Err(failure) => return unknown(failure),
+    };
+    let compute = &context.ports().compute;
+    let caller = match compute.caller(region).await {
+        Ok(caller) => caller,
+        Err(failure) => return unknown(failure),
+    };
+    let mut place = Place::new(caller.clone());
+    place.last_found = context.cache().last_found(&worker.id, worker.ec2_instance_id.as_ref());
+    let expected = context.policy().aws_account_id.as_deref();
+    match prove_absence(worker, &place, expected, now) {
+        Ok(()) | Err(Doubt::RegionUnknown) => {}
+        Err(Doubt::OtherAccount { .. } | Doubt::NotProved { .. }) => place = context.with_evidence(region, place).await,
+    }
+    if prove_absence(worker, &place, expected, now).is_err() {
+        return Verified { place: Lookup::Found(place), again: None };
+    }
+    let again = match &worker.ec2_instance_id {
+        Some(id) => SecondLookup::Instance(compute.instance(region, id).await),
+        None => SecondLookup::Tagged(compute.tagged(region, &worker.id).await.into()),
+    };
+    match compute.caller(region).await {
+        Ok(after) if after == caller => Verified { place: Lookup::Found(place), again: Some(again) },
+        Ok(_) => unknown(credentials_changed()),
+        Err(failure) => unknown(failure),
     }
 }

@@ -67,7 +67,7 @@ impl fmt::Display for EffectReport {
         match &self.result {
             EffectResult::Planned => write!(f, "would {effect}"),
             EffectResult::Done | EffectResult::IdleChecked(_) => write!(f, "✓ {effect}"),
-            EffectResult::Launched(instance) => write!(f, "✓ {effect}: {instance}"),
+            EffectResult::Launched(launched) => write!(f, "✓ {effect}: {}", launched.id),
             EffectResult::Failed(failure) => write!(f, "✗ {effect}: {failure}"),
             EffectResult::NotTried => write!(f, "– {effect}: not tried"),
         }
@@ -75,6 +75,13 @@ impl fmt::Display for EffectReport {
 }
 
 impl ReconcileResult {
+    /// Whether nothing but measurements changed, or would change in a dry run, and nothing went wrong.
+    pub fn is_routine(&self) -> bool {
+        let is_fine = |result: &EffectResult| result.is_success() || *result == EffectResult::Planned;
+        let is_harmless = |report: &EffectReport| !report.effect.relies_on_record() && is_fine(&report.result);
+        self.from_status == self.to_status && self.outcome != Outcome::Retry && self.effects.iter().all(is_harmless)
+    }
+
     /// A result without effects that leaves the status as it is.
     pub(super) fn unchanged(worker: &Worker, mode: Mode, outcome: Outcome, requeue: Requeue, reason: Reason) -> Self {
         Self {

@@ -68,12 +68,27 @@ pub enum Warning {
         /// The variable that was probably meant.
         meant: &'static str,
     },
-    /// Two unprefixed variables of one setting have different values.
+    /// Two variables of one setting have different values.
     Overruled {
         /// The variable that counts.
         wins: String,
         /// The variable that is ignored.
         loses: String,
+    },
+    /// A port holds the address of a service, as Kubernetes injects it, and is ignored.
+    ServiceLink {
+        /// The variable as it was spelled.
+        variable: String,
+    },
+    /// The control plane owns the setting; it has no effect here.
+    OwnedByControlPlane {
+        /// The variable as it was spelled.
+        variable: String,
+    },
+    /// A variable of the original controller that no setting reads.
+    NoEffect {
+        /// The variable as it was spelled.
+        variable: String,
     },
     /// The default region has no configuration, so a worker without a region cannot be launched.
     DefaultRegionNotConfigured {
@@ -84,6 +99,12 @@ pub enum Warning {
     MockMode,
     /// TLS certificates of CML are not verified.
     CmlNotVerified,
+    /// Discovery has no filter: it imports no instance.
+    NothingImported,
+    /// AMIs of any account are launched.
+    AnyImageOwner,
+    /// Notes that the control plane does not keep are lost at a restart.
+    NotesInMemory,
 }
 
 impl fmt::Display for Warning {
@@ -95,6 +116,19 @@ impl fmt::Display for Warning {
             Self::Overruled { wins, loses } => {
                 write!(f, "{} and {} differ; {} counts", wins.escape_debug(), loses.escape_debug(), wins.escape_debug())
             }
+            Self::ServiceLink { variable } => write!(
+                f,
+                "{} is ignored: it holds the address of a service, as Kubernetes injects it, not a port",
+                variable.escape_debug()
+            ),
+            Self::OwnedByControlPlane { variable } => write!(
+                f,
+                "{} is owned by the control plane and has no effect here; set it there",
+                variable.escape_debug()
+            ),
+            Self::NoEffect { variable } => {
+                write!(f, "{} has no effect: no setting reads it", variable.escape_debug())
+            }
             Self::DefaultRegionNotConfigured { region } => write!(
                 f,
                 "the default region {region} is not in AWS_REGION_CONFIGS: workers that name no region cannot be launched"
@@ -102,8 +136,19 @@ impl fmt::Display for Warning {
             Self::MockMode => {
                 f.write_str("ETCD_ENDPOINTS is empty: mock mode, this controller leads without an election")
             }
+            Self::NothingImported => f.write_str(
+                "WORKER_DISCOVERY_AMI_FILTER and WORKER_DISCOVERY_TAG_FILTER are empty: unless the control plane names an \
+                 AMI, discovery imports no instance and only verifies the instances of records",
+            ),
             Self::CmlNotVerified => {
                 f.write_str("CML_VERIFY_TLS is off: passwords and tokens go to servers that are not verified")
+            }
+            Self::NotesInMemory => f.write_str(
+                "notes that the control plane does not keep are held in memory: a restart loses deadlines of drains, the \
+                 cooldown of scale-down and launches in progress",
+            ),
+            Self::AnyImageOwner => {
+                f.write_str("AMI_OWNERS is any: new workers boot a newer AMI with a matching name of any account")
             }
         }
     }

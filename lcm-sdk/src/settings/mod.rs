@@ -18,6 +18,7 @@
 //! ```
 
 mod error;
+mod original;
 mod parse;
 mod reader;
 mod report;
@@ -27,18 +28,21 @@ pub use error::{Problem, SettingsError, Warning};
 pub use reader::Origin;
 pub use report::{Report, Setting, SettingValue};
 pub use table::{
-    AdminSettings, AwsSettings, CmlSettings, ControlPlaneSettings, DiscoverySettings, ElectionSettings, EtcdSettings,
-    LifecycleSettings, LogFormat, LogLevel, LogSettings, ReconciliationSettings, ScaleDownSettings, StartupSettings,
-    WatchSettings,
+    AdminSettings, AwsSettings, CmlSettings, ControlPlanePolicySettings, ControlPlaneSettings, DiscoverySettings,
+    ElectionSettings, EtcdSettings, HistorySettings, LifecycleSettings, LogFormat, LogLevel, LogSettings,
+    NotesSettings, ReconciliationSettings, ScaleDownSettings, StartupSettings, WatchSettings,
 };
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 
 use crate::lifecycle::backoff::Backoff;
-use crate::lifecycle::policy::{OrphanPolicy, Policy, ScaleDownPolicy};
+use crate::lifecycle::capabilities::ControlPlaneGeneration;
+use crate::lifecycle::instance::ImageOwners;
+use crate::lifecycle::policy::{ExternalStopPolicy, OrphanPolicy, Policy, ScaleDownPolicy};
 use crate::lifecycle::region::RegionConfigs;
-use crate::ports::DiscoveryFilter;
+use crate::ports::{DiscoveryFilter, NotesPlacement};
+use parse::NOT_SET;
 use reader::Reader;
 
 macro_rules! settings {
@@ -90,12 +94,18 @@ settings! {
     watch: WatchSettings,
     /// The service that owns the records.
     control_plane: ControlPlaneSettings,
+    /// Place of the notes of LCM about workers.
+    notes: NotesSettings,
+    /// Settings of the control plane, which have no effect here.
+    control_plane_policy: ControlPlanePolicySettings,
     /// Connection to the CML server of a worker.
     cml: CmlSettings,
     /// Regions and images of new workers.
     aws: AwsSettings,
     /// Statistics, metrics and health over HTTP.
     admin: AdminSettings,
+    /// Files with the decisions of this process and their input.
+    history: HistorySettings,
     /// Format and level of the logs.
     logs: LogSettings,
 }
@@ -139,19 +149,19 @@ impl Settings {
             external_stop_policy: lifecycle.external_stop_policy,
             resurrect_terminated: lifecycle.resurrect_terminated,
             max_session_retries: lifecycle.max_session_retries,
+            drain_settle: lifecycle.drain_settle,
+            max_drain_tries: lifecycle.max_drain_tries,
             metrics_interval: self.reconciliation.metrics_poll_interval,
             idle_detection_interval: scale_down.idle_detection_interval,
             license_poll_interval: lifecycle.license_poll_interval,
+            license_timeout: lifecycle.license_timeout,
             scale_down: ScaleDownPolicy {
                 enabled: scale_down.scale_down_enabled,
                 min_workers: scale_down.min_workers,
                 cooldown: scale_down.scale_down_cooldown_seconds,
                 look_ahead: scale_down.scale_down_look_ahead,
             },
-            orphans: OrphanPolicy {
-                freeze_from_records: self.discovery.gc_freeze_from_records,
-                max_terminations_per_pass: self.discovery.gc_max_terminations_per_pass,
-            },
+            orphans: OrphanPolicy { max_terminations_per_pass: self.discovery.gc_max_terminations_per_pass },
             backoff: Backoff {
                 base: self.reconciliation.backoff_base,
                 multiplier: self.reconciliation.backoff_multiplier,
@@ -161,6 +171,7 @@ impl Settings {
                 default_region: Some(self.aws.aws_default_region.clone()),
                 regions: self.aws.aws_region_configs.regions.clone(),
             },
+            aws_account_id: self.aws.aws_account_id.clone(),
         }
     }
 
@@ -174,6 +185,18 @@ impl Settings {
         let own = format!("{}/", self.watch.watch_prefix);
         let control_plane = format!("{}/workers/", self.etcd.etcd_key_prefix);
         if own == control_plane { vec![own] } else { vec![own, control_plane] }
+    }
+
+    /// Returns whether a variable or file sets a setting, by its name in lower case.
+    pub fn is_set(&self, name: &str) -> bool {
+        self.origins.get(name).is_some_and(|origin| *origin != Origin::Default)
+    }
+
+    /// Returns whether the notes' keys are apart from the watched keys and the leader's.
+    fn notes_are_apart(&self) -> bool {
+        let notes = format!("{}/workers/", self.notes.notes_prefix);
+        let is_apart = |other: &String| !notes.starts_with(other.as_str()) && !other.starts_with(&notes);
+        self.watch_prefixes().iter().chain([&self.leader_key()]).all(is_apart)
     }
 
     /// Returns the regions to scan: `worker_discovery_regions`, else all configured regions and the default region.
@@ -240,6 +263,8 @@ impl Settings {
         let certified = etcd.etcd_cert_file.is_some() == etcd.etcd_key_file.is_some();
         let signed_in = etcd.etcd_username.is_some() == etcd.etcd_password.is_some();
         let closed = self.admin.admin_host.to_canonical().is_loopback() || self.admin.admin_expose;
+        let writes_desired = self.control_plane.control_plane_generation != ControlPlaneGeneration::Original;
+        let stops = self.lifecycle.external_stop_policy != ExternalStopPolicy::Respect || writes_desired;
         let rules = [
             (grows, "BACKOFF_BASE", "MAX_BACKOFF", "the first wait must not be longer than the longest"),
             (fits, "LEASE_MARGIN", "LEASE_TTL", "the margin must be less than half of the lease"),
@@ -250,7 +275,25 @@ impl Settings {
                 "ADMIN_EXPOSE",
                 "an address that is not loopback opens the admin server to the network; ADMIN_EXPOSE=true says that this is meant",
             ),
+            (
+                stops,
+                "EXTERNAL_STOP_POLICY",
+                "CONTROL_PLANE_GENERATION",
+                "the policy respect writes a desired status, which the control plane 'original' does not store; use restart",
+            ),
             (signed_in, "ETCD_USERNAME", "ETCD_PASSWORD", "set both or neither"),
+            (
+                self.notes_are_apart(),
+                "NOTES_PREFIX",
+                "WATCH_PREFIX",
+                "notes must not be under a watched prefix or the leader's key: each note would be reported as a change of its worker",
+            ),
+            (
+                self.notes.notes_store != NotesPlacement::Etcd || !etcd.is_mock(),
+                "NOTES_STORE",
+                "ETCD_ENDPOINTS",
+                "notes in etcd need its endpoints",
+            ),
         ];
         let broken = rules.into_iter().filter(|(holds, ..)| !holds);
         let contradiction = |(_, first, second, rule)| Problem::Contradiction { first, second, rule };
@@ -263,8 +306,24 @@ impl Settings {
         if etcd.etcd_endpoints.is_empty() {
             reader.warnings.push(Warning::MockMode);
         }
+        match self.notes.notes_store {
+            NotesPlacement::Memory => reader.warnings.push(Warning::NotesInMemory),
+            NotesPlacement::Auto if etcd.is_mock() => reader.warnings.push(Warning::NotesInMemory),
+            NotesPlacement::Auto | NotesPlacement::Record | NotesPlacement::Etcd => {}
+        }
+        if self.discovery.worker_discovery_enabled && self.discovery_filter().is_empty() {
+            reader.warnings.push(Warning::NothingImported);
+        }
         if !self.cml.cml_verify_tls {
             reader.warnings.push(Warning::CmlNotVerified);
+        }
+        let owned = self.control_plane_policy.values(&reader.origins).into_iter();
+        reader.warnings.extend(owned.filter(|row| row.value != NOT_SET).filter_map(|row| match row.origin {
+            Origin::Variable(variable) => Some(Warning::OwnedByControlPlane { variable }),
+            Origin::Default | Origin::File { .. } | Origin::Generated => None,
+        }));
+        if self.aws.ami_owners == ImageOwners::Any {
+            reader.warnings.push(Warning::AnyImageOwner);
         }
     }
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::lifecycle::instance::ImageOwners;
 use crate::lifecycle::region::RegionConfigs;
 use crate::lifecycle::secret::Secret;
 use crate::lifecycle::wire_enum::Vocabulary;
@@ -42,6 +43,7 @@ pub(super) struct Parser<T> {
     parse: ParseFn<T>,
     show: Box<dyn Fn(&T) -> String>,
     show_rejected: fn(&str) -> String,
+    file_in: fn(&str) -> Option<&str>,
 }
 
 /// Reason why a text is rejected.
@@ -65,6 +67,7 @@ impl<T: 'static> Parser<T> {
             parse: Box::new(parse),
             show: Box::new(show),
             show_rejected: quote,
+            file_in: |_| None,
         }
     }
 
@@ -87,11 +90,17 @@ impl<T: 'static> Parser<T> {
             parse: Box::new(move |text| if text.trim().is_empty() { Ok(None) } else { parse(text).map(Some) }),
             show: Box::new(move |value| value.as_ref().map_or_else(|| NOT_SET.to_owned(), &show)),
             show_rejected: self.show_rejected,
+            file_in: self.file_in,
         }
     }
 
     pub(super) fn parse(&self, text: &str) -> Result<T, ParseError> {
         (self.parse)(text)
+    }
+
+    /// The path of the file that a text names instead of holding the value itself.
+    pub(super) fn file_in<'a>(&self, text: &'a str) -> Option<&'a str> {
+        (self.file_in)(text)
     }
 
     /// Formats a value. A secret is shown as `[redacted]`.
@@ -201,6 +210,20 @@ pub(super) fn file() -> Parser<PathBuf> {
         Ok(path)
     };
     Parser::new("the path of a file", parse, |path: &PathBuf| path.display().to_string())
+}
+
+/// A directory that exists or can be created.
+pub(super) fn directory() -> Parser<PathBuf> {
+    let parse = |text: &str| {
+        let path = PathBuf::from(text.trim());
+        // The parent of a relative name is empty.
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        if path.is_dir() || (!path.exists() && parent.is_none_or(Path::is_dir)) {
+            return Ok(path);
+        }
+        Err(ParseError::Because(format!("{} is no directory and cannot become one", path.display())))
+    };
+    Parser::new("the path of a directory", parse, |path: &PathBuf| path.display().to_string())
 }
 
 /// Reads a small file. Pipes, devices and large files are rejected, because reading them might not end.
@@ -328,6 +351,20 @@ pub(super) fn list(item: Parser<String>, empty: &'static str) -> Parser<Vec<Stri
     Parser::new(accepted, parse, move |value: &Vec<String>| join_or(value, empty)).with_empty(empty)
 }
 
+/// Owners of AMIs. Accepting those of any account has to be said by name.
+pub(super) fn image_owners(owner: Parser<String>) -> Parser<ImageOwners> {
+    let accepted = format!("{}, more after commas; or any alone", owner.accepted);
+    let parse = move |text: &str| match text.trim() {
+        "any" => Ok(ImageOwners::Any),
+        "" => Err(ParseError::NotAccepted),
+        names => {
+            let names: Result<_, _> = split_list(names)?.iter().map(|name| owner.parse(name)).collect();
+            names.map(ImageOwners::Named)
+        }
+    };
+    Parser::new(accepted, parse, ImageOwners::to_string)
+}
+
 /// EC2 tags to filter by. A key without a value matches any value.
 pub(super) fn tags() -> Parser<Vec<(String, Option<String>)>> {
     const EMPTY: &str = "(none)";
@@ -354,7 +391,7 @@ pub(super) fn tags() -> Parser<Vec<(String, Option<String>)>> {
     Parser::new(accepted, parse, show).with_empty(EMPTY)
 }
 
-/// Launch configuration by region: JSON, or `@` and the path of a file that contains it.
+/// Launch configuration by region: JSON, or `@` and the path of a file that contains YAML or JSON.
 pub(super) fn regions() -> Parser<RegionConfigs> {
     const EMPTY: &str = "(none)";
     let parse = |text: &str| {
@@ -362,9 +399,10 @@ pub(super) fn regions() -> Parser<RegionConfigs> {
         if text.is_empty() {
             return Ok(RegionConfigs::default());
         }
-        let contents = text.strip_prefix('@').map(|path| read_small_file(Path::new(path.trim()))).transpose();
-        let contents = contents.map_err(ParseError::Because)?;
-        let value: Value = serde_json::from_str(contents.as_deref().unwrap_or(text)).map_err(json_error)?;
+        let value: Value = match file_reference(text) {
+            Some(path) => yaml(&read_small_file(Path::new(path)).map_err(ParseError::Because)?)?,
+            None => serde_json::from_str(text).map_err(json_error)?,
+        };
         let Value::Object(fields) = &value else { return Err(ParseError::NotAccepted) };
         // Two shapes are in use: a map of regions, and that map beside the default region.
         if fields.contains_key("regions") || fields.contains_key("default_region") {
@@ -374,9 +412,21 @@ pub(super) fn regions() -> Parser<RegionConfigs> {
             Ok(RegionConfigs { default_region: None, regions })
         }
     };
-    let accepted = r#"JSON like {"us-east-1": {"subnet_id": "subnet-1", "security_group_ids": ["sg-1"], "key_name": "k", "default_tags": {}}}, or @ and the path of a file with it"#;
+    let accepted = r#"JSON like {"us-east-1": {"subnet_id": "subnet-1", "security_group_ids": ["sg-1"], "key_name": "k", "default_tags": {}}}, or @ and the path of a file with it as YAML or JSON"#;
     let show = |value: &RegionConfigs| join_or(&value.regions.keys().cloned().collect::<Vec<_>>(), EMPTY);
-    Parser::new(accepted, parse, show).with_empty(EMPTY)
+    Parser { file_in: file_reference, ..Parser::new(accepted, parse, show).with_empty(EMPTY) }
+}
+
+fn file_reference(text: &str) -> Option<&str> {
+    text.trim().strip_prefix('@').map(str::trim)
+}
+
+/// Parses YAML, of which JSON is a part.
+fn yaml(text: &str) -> Result<Value, ParseError> {
+    let yaml_error = |error: serde_yaml_ng::Error| ParseError::Because(error.to_string());
+    let mut value: serde_yaml_ng::Value = serde_yaml_ng::from_str(text).map_err(yaml_error)?;
+    value.apply_merge().map_err(yaml_error)?;
+    serde_json::to_value(value).map_err(json_error)
 }
 
 /// Splits a comma-separated or JSON list; pydantic-settings writes the latter. Only an empty text is an empty list:

@@ -7,6 +7,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::error::{Problem, Warning};
+use super::original::{self, Variable};
 use super::parse::{ParseError, Parser, truncate};
 
 /// Prefix of the first variable of every setting.
@@ -22,8 +23,15 @@ const MAX_REASON: usize = 300;
 pub enum Origin {
     /// The default of the setting.
     Default,
-    /// A variable, as it was spelled.
+    /// A variable, as it was spelled; two that form one value are joined by `+`.
     Variable(String),
+    /// A file that a variable names.
+    File {
+        /// The variable as it was spelled.
+        variable: String,
+        /// The path of the file.
+        path: String,
+    },
     /// Generated for this process.
     Generated,
 }
@@ -33,6 +41,7 @@ impl fmt::Display for Origin {
         match self {
             Self::Default => f.pad("default"),
             Self::Variable(variable) => f.pad(&variable.escape_debug().to_string()),
+            Self::File { variable, path } => f.pad(&format!("{} ({})", path.escape_debug(), variable.escape_debug())),
             Self::Generated => f.pad("generated"),
         }
     }
@@ -49,17 +58,6 @@ pub(super) struct Reader {
     pub(super) warnings: Vec<Warning>,
 }
 
-struct Variable {
-    spelled: String,
-    value: OsString,
-}
-
-impl Variable {
-    fn is_prefixed(&self) -> bool {
-        self.spelled.get(..PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(PREFIX))
-    }
-}
-
 impl Reader {
     pub(super) fn new(variables: impl IntoIterator<Item = (String, OsString)>) -> Self {
         let mut by_name: BTreeMap<String, Variable> = BTreeMap::new();
@@ -72,17 +70,12 @@ impl Reader {
                 by_name.insert(upper, Variable { spelled, value });
             }
         }
-        Self {
-            variables: by_name,
-            known: Vec::new(),
-            origins: BTreeMap::new(),
-            problems: Vec::new(),
-            warnings: Vec::new(),
-        }
+        let warnings = original::translate(&mut by_name);
+        Self { variables: by_name, known: Vec::new(), origins: BTreeMap::new(), problems: Vec::new(), warnings }
     }
 
     /// Reads one setting. Returns `None` after recording a problem.
-    pub(super) fn read<T: 'static>(
+    pub(super) fn read<T: PartialEq + 'static>(
         &mut self,
         parser: &Parser<T>,
         name: &'static str,
@@ -95,21 +88,31 @@ impl Reader {
         let chosen = set.iter().find(|variable| !variable.value.is_empty()).or(set.first()).copied();
         let (variable, text, origin) = match chosen {
             None => (variables.first().copied().unwrap_or(name).to_owned(), Some(default), Origin::Default),
-            Some(Variable { spelled, value }) => (spelled.clone(), value.to_str(), Origin::Variable(spelled.clone())),
+            Some(Variable { spelled, value }) => {
+                let (variable, text) = (spelled.clone(), value.to_str());
+                let origin = match text.and_then(|text| parser.file_in(text)) {
+                    Some(path) => Origin::File { variable, path: path.to_owned() },
+                    None => Origin::Variable(variable),
+                };
+                (spelled.clone(), text, origin)
+            }
         };
         let parsed = match text {
-            Some(text) => parser.parse(text).map_err(|error| (parser.show_rejected(text), error)),
-            None => Err(("(bytes)".to_owned(), ParseError::Because("it is not UTF-8".to_owned()))),
+            Some(text) => parser.parse(text),
+            None => Err(ParseError::Because("it is not UTF-8".to_owned())),
         };
-        // A prefixed variable is a deliberate override. Unprefixed variables that differ are worth a warning.
-        if let Some(wins) = chosen.filter(|wins| !wins.is_prefixed()) {
-            let loses = set.iter().filter(|loses| !loses.is_prefixed() && loses.value != wins.value);
+        if let Some(wins) = chosen {
+            let differs = |loses: &&&Variable| {
+                let value = loses.value.to_str().map(|text| parser.parse(text));
+                !loses.value.is_empty() && !std::ptr::eq(**loses, wins) && value.as_ref() != Some(&parsed)
+            };
             let overruled =
                 |loses: &&Variable| Warning::Overruled { wins: wins.spelled.clone(), loses: loses.spelled.clone() };
-            self.warnings.extend(loses.map(overruled));
+            self.warnings.extend(set.iter().filter(differs).map(overruled));
         }
         self.origins.insert(name, origin);
-        let record_problem = |(value, error)| {
+        let record_problem = |error| {
+            let value = text.map_or_else(|| "(bytes)".to_owned(), |text| parser.show_rejected(text));
             let because = match error {
                 ParseError::NotAccepted => None,
                 ParseError::Because(reason) => Some(truncate(&reason, MAX_REASON)),
@@ -124,6 +127,8 @@ impl Reader {
         for (upper, variable) in &self.variables {
             if let Some(meant) = suggest(upper, &self.known) {
                 self.warnings.push(Warning::Misspelled { variable: variable.spelled.clone(), meant });
+            } else if original::is_of_a_family(upper) && !self.known.iter().flatten().any(|known| known == upper) {
+                self.warnings.push(Warning::NoEffect { variable: variable.spelled.clone() });
             }
         }
     }

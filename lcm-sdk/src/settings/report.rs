@@ -84,6 +84,9 @@ impl fmt::Display for Report {
 /// Widest value in characters. A long list of regions must not push the other columns off the screen.
 const MAX_WIDTH: usize = 48;
 
+/// Widest origin in characters. It may hold the path of a file.
+const MAX_ORIGIN_WIDTH: usize = 96;
+
 fn cells(value: &SettingValue) -> [String; 6] {
     let setting = &value.setting;
     [
@@ -91,7 +94,7 @@ fn cells(value: &SettingValue) -> [String; 6] {
         setting.variables.first().copied().unwrap_or_default().to_owned(),
         truncate(&value.value, MAX_WIDTH),
         setting.default.to_owned(),
-        truncate(&value.origin.to_string(), MAX_WIDTH),
+        truncate(&value.origin.to_string(), MAX_ORIGIN_WIDTH),
         setting.description.to_owned(),
     ]
 }
@@ -130,14 +133,17 @@ const PREFACE: &str = "\
 Settings are environment variables, in upper or lower case. `worker-controller --print-settings` lists every setting with
 its value, default and origin; secrets are shown as `[redacted]` or `(not set)`.
 
-- Every setting has a variable of its own, `LCM_` and its name, which wins over the other names it is accepted under.
-  Among the variables of one setting, the first that is set and not empty counts. Unprefixed variables that differ give a
-  warning.
+- Every setting has a variable of its own, `LCM_` and its name, which wins over the other names it is accepted under: our
+  names without the prefix, then those of the original controller. The first that is set and not empty counts. A
+  variable with another value gives a warning that names both.
 - Names that a platform may set for its own purposes (`SERVICE_NAME`, `INSTANCE_ID`, `LOG_LEVEL`, `LOG_FORMAT`) count only
   with the prefix.
 - An invalid value is an error before anything starts. The error lists every invalid variable with its value and the
   accepted values.
-- An unknown variable that resembles a setting gives a warning.
+- An unknown variable that resembles a setting gives a warning, and so does an unknown `WORKER_DISCOVERY_…`,
+  `WORKER_IDLE_…` or `WORKER_AUTO_PAUSE_…`.
+- `ETCD_PORT`, `APP_PORT`, `ADMIN_PORT` and `CML_PORT` are ignored with a warning if they hold the address of a service
+  (`tcp://…`), which Kubernetes injects.
 - Times are in seconds unless the name has another unit. Fractions are accepted.
 
 This page is generated from the table in `lcm-sdk/src/settings/table.rs`; a test fails while the two differ.

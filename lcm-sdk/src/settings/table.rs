@@ -9,15 +9,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::parse::{
-    Parser, Root, boolean, endpoints, file, integer, ip_address, key_prefix, keyword, list, minutes, number, regions,
-    seconds, secret, secret_url, tags, text, url, whole_seconds,
+    Parser, Root, boolean, directory, endpoints, file, image_owners, integer, ip_address, key_prefix, keyword, list,
+    minutes, number, regions, seconds, secret, secret_url, tags, text, url, whole_seconds,
 };
 use super::reader::{Origin, Reader};
 use super::report::{Setting, SettingValue};
+use crate::lifecycle::capabilities::ControlPlaneGeneration;
+use crate::lifecycle::instance::ImageOwners;
 use crate::lifecycle::policy::ExternalStopPolicy;
 use crate::lifecycle::region::RegionConfigs;
 use crate::lifecycle::secret::Secret;
 use crate::lifecycle::wire_enum::vocabulary;
+use crate::ports::NotesPlacement;
 
 /// Longest interval of periodic work, in seconds.
 const DAY: f64 = 86_400.0;
@@ -113,8 +116,14 @@ group! { LifecycleSettings, "Lifecycle", "Policy of the decisions about one work
         "Whether a live instance revives its terminated record.";
     max_session_retries: u32, ["LCM_MAX_SESSION_RETRIES", "MAX_SESSION_RETRIES"], "3", integer(0, 100),
         "Number of retries of a failed session on a draining worker.";
+    drain_settle: Duration, ["LCM_DRAIN_SETTLE", "DRAIN_SETTLE"], "10", seconds(0.0, 3600.0),
+        "Seconds from the end of placement on a worker to the last listing of its sessions, before it is stopped.";
+    max_drain_tries: u32, ["LCM_MAX_DRAIN_TRIES", "MAX_DRAIN_TRIES"], "3", integer(0, 100),
+        "Number of times that a session that cannot be ended delays the stop of a worker after the deadline of its drain.";
     license_poll_interval: Duration, ["LCM_LICENSE_POLL_INTERVAL", "LICENSE_POLL_INTERVAL"], "5", seconds(0.1, 3600.0),
         "Seconds between two checks of a license operation in progress.";
+    license_timeout: Duration, ["LCM_LICENSE_TIMEOUT", "LICENSE_TIMEOUT"], "900", seconds(1.0, DAY),
+        "Seconds that CML may take to finish a registration before it is reported as failed.";
 } }
 
 group! { ScaleDownSettings, "Idle workers and scale-down", "Idle detection, and the conditions for stopping an idle worker." {
@@ -128,19 +137,13 @@ group! { ScaleDownSettings, "Idle workers and scale-down", "Idle detection, and 
         "Shortest time between two scale-downs, in seconds.";
     scale_down_look_ahead: Duration, ["LCM_SCALE_DOWN_LOOK_AHEAD", "SCALE_DOWN_LOOK_AHEAD"], "1800", seconds(0.0, 30.0 * DAY),
         "Seconds to look ahead: a worker with a session scheduled in that time is not scaled down.";
-    worker_idle_timeout_minutes: Duration, ["LCM_WORKER_IDLE_TIMEOUT_MINUTES", "WORKER_IDLE_TIMEOUT_MINUTES"], "60", minutes(1.0, 43_200.0),
-        "Minutes without activity after which a worker is idle. Used by the control plane only; accepted so that both services can share an environment.";
-    worker_auto_pause_enabled: bool, ["LCM_WORKER_AUTO_PAUSE_ENABLED", "WORKER_AUTO_PAUSE_ENABLED"], "true", boolean(),
-        "Whether the control plane pauses idle workers. Used by the control plane only; accepted so that both services can share an environment.";
-    worker_auto_pause_snooze_minutes: Duration, ["LCM_WORKER_AUTO_PAUSE_SNOOZE_MINUTES", "WORKER_AUTO_PAUSE_SNOOZE_MINUTES"], "60", minutes(0.0, 43_200.0),
-        "Minutes after a resume in which a worker is not paused. Used by the control plane only; accepted so that both services can share an environment.";
 } }
 
-group! { DiscoverySettings, "Discovery and garbage collection", "Scans of EC2 for instances and orphaned records (ADR-014). Settings made by operators in the control plane win over these." {
+group! { DiscoverySettings, "Discovery and garbage collection", "Scans of EC2 for instances and orphaned records (ADR-014). Settings made by operators in the control plane win over these. Without a tag filter and an AMI filter nothing is imported; records are then verified by the id of their instance." {
     worker_discovery_enabled: bool, ["LCM_WORKER_DISCOVERY_ENABLED", "WORKER_DISCOVERY_ENABLED"], "true", boolean(),
         "Whether EC2 is scanned for instances. Orphans are not found without it.";
-    discovery_interval: Duration, ["LCM_DISCOVERY_INTERVAL", "DISCOVERY_INTERVAL", "WORKER_DISCOVERY_INTERVAL"], "300", seconds(1.0, DAY),
-        "Seconds between two scans.";
+    discovery_interval: Duration, ["LCM_DISCOVERY_INTERVAL", "DISCOVERY_INTERVAL", "WORKER_DISCOVERY_INTERVAL"], "300", seconds(10.0, DAY),
+        "Seconds between two scans. The control plane's interval has the same minimum.";
     discovery_initial_delay: Duration, ["LCM_DISCOVERY_INITIAL_DELAY", "DISCOVERY_INITIAL_DELAY"], "5", seconds(0.0, 3600.0),
         "Seconds from becoming leader to the first scan.";
     worker_discovery_tag_filter: Vec<(String, Option<String>)>, ["LCM_WORKER_DISCOVERY_TAG_FILTER", "WORKER_DISCOVERY_TAG_FILTER"], "", tags(),
@@ -149,10 +152,10 @@ group! { DiscoverySettings, "Discovery and garbage collection", "Scans of EC2 fo
         "Name pattern of the AMI of the instances, such as cisco-cml2.9*.";
     worker_discovery_regions: Vec<String>, ["LCM_WORKER_DISCOVERY_REGIONS", "WORKER_DISCOVERY_REGIONS"], "", list(region(), "(all configured)"),
         "Regions to scan. If empty: all regions of AWS_REGION_CONFIGS and the default region.";
+    adopt_foreign: bool, ["LCM_ADOPT_FOREIGN", "ADOPT_FOREIGN"], "false", boolean(),
+        "Whether instances are imported that carry lcm:managed_by or lcm:worker_id of a control plane that is not this one. If false, they are reported.";
     gc_max_terminations_per_pass: Option<usize>, ["LCM_GC_MAX_TERMINATIONS_PER_PASS", "GC_MAX_TERMINATIONS_PER_PASS"], "", integer(0, 100_000).optional(),
         "Maximum number of records marked terminated per scan. If empty: no limit.";
-    gc_freeze_from_records: usize, ["LCM_GC_FREEZE_FROM_RECORDS", "GC_FREEZE_FROM_RECORDS"], "3", integer(1, 100_000),
-        "Number of records from which an empty scan freezes garbage collection in its region.";
 } }
 
 group! { ElectionSettings, "Leader election", "Leases that allow one controller to act. The leader's key is election_key_prefix/service_name/leader." {
@@ -164,7 +167,7 @@ group! { ElectionSettings, "Leader election", "Leases that allow one controller 
         "Number of shards of the fleet, so that several controllers share it. Must be equal on all controllers; see scaling.md.";
     instance_id: String, ["LCM_INSTANCE_ID"], "", instance_id(),
         "Identity of this controller, unique among controllers. Defaults to the host name and a random number.";
-    lease_ttl: Duration, ["LCM_LEASE_TTL", "LEASE_TTL"], "15", whole_seconds(2, 3600),
+    lease_ttl: Duration, ["LCM_LEASE_TTL", "LEASE_TTL", "LEADER_LEASE_TTL"], "15", whole_seconds(2, 3600),
         "Seconds after which a lease expires without renewal. It is renewed every third of this time.";
     lease_margin: Duration, ["LCM_LEASE_MARGIN", "LEASE_MARGIN"], "2", seconds(0.0, 600.0),
         "Seconds before the end of the lease at which a leader stops acting. Less than half of lease_ttl.";
@@ -173,8 +176,8 @@ group! { ElectionSettings, "Leader election", "Leases that allow one controller 
 } }
 
 group! { EtcdSettings, "etcd", "Connection to etcd, which elects leaders and publishes changes." {
-    etcd_endpoints: Vec<String>, ["LCM_ETCD_ENDPOINTS", "ETCD_ENDPOINTS"], "localhost:2379", endpoints(),
-        "Endpoints of etcd. If set to an empty text: mock mode, this controller leads without an election.";
+    etcd_endpoints: Vec<String>, ["LCM_ETCD_ENDPOINTS", "ETCD_ENDPOINTS", "ETCD_HOST", "ETCD_PORT"], "localhost:2379", endpoints(),
+        "Endpoints of etcd. If set to an empty text: mock mode, this controller leads without an election. ETCD_HOST and ETCD_PORT form one endpoint.";
     etcd_key_prefix: String, ["LCM_ETCD_KEY_PREFIX", "ETCD_KEY_PREFIX"], "/lcm", key_prefix(Root::Allowed),
         "Prefix of the control plane's keys: prefix/workers/ is watched too.";
     etcd_username: Option<String>, ["LCM_ETCD_USERNAME", "ETCD_USERNAME"], "", name().optional(),
@@ -182,7 +185,7 @@ group! { EtcdSettings, "etcd", "Connection to etcd, which elects leaders and pub
     etcd_password: Option<Secret>, ["LCM_ETCD_PASSWORD", "ETCD_PASSWORD"], "", secret().optional(),
         "Password of the user.";
     etcd_ca_file: Option<PathBuf>, ["LCM_ETCD_CA_FILE", "ETCD_CA_FILE"], "", file().optional(),
-        "CA certificates (PEM) that verify etcd.";
+        "CA certificates (PEM) that verify etcd. Only these are trusted, not those of the system; the file is read again when it changes.";
     etcd_cert_file: Option<PathBuf>, ["LCM_ETCD_CERT_FILE", "ETCD_CERT_FILE"], "", file().optional(),
         "Client certificate (PEM), if etcd requires one.";
     etcd_key_file: Option<PathBuf>, ["LCM_ETCD_KEY_FILE", "ETCD_KEY_FILE"], "", file().optional(),
@@ -190,7 +193,7 @@ group! { EtcdSettings, "etcd", "Connection to etcd, which elects leaders and pub
 } }
 
 group! { WatchSettings, "Watch", "Watch on etcd that reconciles changed workers at once." {
-    watch_enabled: bool, ["LCM_WATCH_ENABLED", "WATCH_ENABLED"], "true", boolean(),
+    watch_enabled: bool, ["LCM_WATCH_ENABLED", "WATCH_ENABLED", "ETCD_WATCH_ENABLED"], "true", boolean(),
         "Whether etcd is watched. Without the watch, changes wait for the next polling cycle.";
     watch_prefix: String, ["LCM_WATCH_PREFIX", "WATCH_PREFIX"], "/workers/", key_prefix(Root::Denied),
         "Prefix of the watched keys; the next segment is the id of the worker.";
@@ -207,14 +210,34 @@ group! { ControlPlaneSettings, "Control plane", "The service that owns the recor
         "Base URL, without /api/internal.";
     control_plane_api_key: Option<Secret>, ["LCM_CONTROL_PLANE_API_KEY", "CONTROL_PLANE_API_KEY"], "", secret().optional(),
         "API key, sent as X-API-Key.";
+    control_plane_ca_file: Option<PathBuf>, ["LCM_CONTROL_PLANE_CA_FILE", "CONTROL_PLANE_CA_FILE"], "", file().optional(),
+        "CA certificates (PEM) that verify an https control plane. Only these are trusted, not those of the system; the file is read again when it changes.";
     control_plane_api_timeout: Duration, ["LCM_CONTROL_PLANE_API_TIMEOUT", "CONTROL_PLANE_API_TIMEOUT"], "30", seconds(0.1, 600.0),
         "Timeout of a call, in seconds.";
     control_plane_api_retries: u32, ["LCM_CONTROL_PLANE_API_RETRIES", "CONTROL_PLANE_API_RETRIES"], "3", integer(0, 10),
         "Number of retries of a call that is safe to repeat.";
+    control_plane_generation: ControlPlaneGeneration, ["LCM_CONTROL_PLANE_GENERATION", "CONTROL_PLANE_GENERATION"], "auto", keyword(),
+        "API of the control plane. With auto, its optional features are read off responses; original has none of them, extended has all.";
     control_plane_events: bool, ["LCM_CONTROL_PLANE_EVENTS", "CONTROL_PLANE_EVENTS"], "false", boolean(),
-        "Whether events are also posted to the control plane. Servers without that endpoint reject them.";
+        "Whether events are also posted to the control plane. If it has no such endpoint, that is logged, and they are discarded for an hour.";
     event_sink_url: Option<Secret>, ["LCM_EVENT_SINK_URL", "EVENT_SINK_URL"], "", secret_url().optional(),
         "URL that CloudEvents are posted to. It is a secret, because such URLs often contain a token.";
+} }
+
+group! { NotesSettings, "Notes", "Place of the notes of LCM about workers: start of a drain, launch in progress, time of a scale-down. See controller.md." {
+    notes_store: NotesPlacement, ["LCM_NOTES_STORE", "NOTES_STORE"], "auto", keyword(),
+        "Where notes are kept: on the records, in etcd or in memory. auto keeps them on the records if the control plane does not drop them, else in etcd, and in memory if there are no endpoints. Memory is lost at a restart.";
+    notes_prefix: String, ["LCM_NOTES_PREFIX", "NOTES_PREFIX"], "/lcm-notes", key_prefix(Root::Denied),
+        "Prefix of the notes in etcd: prefix/workers/ and the id of the worker. Outside of the watched prefixes, and one for each control plane.";
+} }
+
+group! { ControlPlanePolicySettings, "Owned by the control plane", "Settings of the control plane. LCM reads them, because both services may share an environment, and reports each one that is set; they have no effect on it." {
+    worker_idle_timeout_minutes: Option<Duration>, ["LCM_WORKER_IDLE_TIMEOUT_MINUTES", "WORKER_IDLE_TIMEOUT_MINUTES"], "", minutes(1.0, 43_200.0).optional(),
+        "Owned by the control plane: minutes without activity after which a worker is idle.";
+    worker_auto_pause_enabled: Option<bool>, ["LCM_WORKER_AUTO_PAUSE_ENABLED", "WORKER_AUTO_PAUSE_ENABLED"], "", boolean().optional(),
+        "Owned by the control plane: whether it pauses idle workers.";
+    worker_auto_pause_snooze_minutes: Option<Duration>, ["LCM_WORKER_AUTO_PAUSE_SNOOZE_MINUTES", "WORKER_AUTO_PAUSE_SNOOZE_MINUTES"], "", minutes(0.0, 43_200.0).optional(),
+        "Owned by the control plane: minutes after a resume in which it does not pause a worker.";
 } }
 
 group! { CmlSettings, "CML", "Connection to the CML server of a worker." {
@@ -227,7 +250,7 @@ group! { CmlSettings, "CML", "Connection to the CML server of a worker." {
     cml_verify_tls: bool, ["LCM_CML_VERIFY_TLS", "CML_VERIFY_TLS"], "true", boolean(),
         "Whether certificates of CML are verified. If off, passwords and tokens go to servers that are not verified.";
     cml_ca_file: Option<PathBuf>, ["LCM_CML_CA_FILE", "CML_CA_FILE"], "", file().optional(),
-        "CA certificates (PEM) that verify CML, in addition to those of the system.";
+        "CA certificates (PEM) that verify CML. Only these are trusted, not those of the system; the file is read again when it changes.";
     cml_timeout: Duration, ["LCM_CML_TIMEOUT", "CML_TIMEOUT"], "10", seconds(0.1, 600.0),
         "Timeout of a call, in seconds.";
 } }
@@ -235,10 +258,12 @@ group! { CmlSettings, "CML", "Connection to the CML server of a worker." {
 group! { AwsSettings, "AWS", "Regions and images of new workers. Credentials and endpoints come from the standard AWS variables and files." {
     aws_default_region: String, ["LCM_AWS_DEFAULT_REGION", "AWS_REGION", "AWS_DEFAULT_REGION"], "us-east-1", region(),
         "Region of workers without one. If not set, default_region of AWS_REGION_CONFIGS counts.";
-    aws_region_configs: RegionConfigs, ["LCM_AWS_REGION_CONFIGS", "AWS_REGION_CONFIGS"], "", regions(),
-        "Launch configuration by region: subnet, security groups, key pair, tags.";
-    ami_owners: Vec<String>, ["LCM_AMI_OWNERS", "AMI_OWNERS"], "", list(ami_owner(), "(any owner)"),
-        "Owners of the AMIs to launch. Set it: otherwise any account can publish an AMI with a matching name and a newer date.";
+    aws_region_configs: RegionConfigs, ["LCM_AWS_REGION_CONFIGS", "AWS_REGION_CONFIGS", "AWS_REGIONS_CONFIG_PATH"], "", regions(),
+        "Launch configuration by region: subnet, security groups, key pair, tags. AWS_REGIONS_CONFIG_PATH is the path of a file, without @.";
+    aws_account_id: Option<String>, ["LCM_AWS_ACCOUNT_ID"], "", account_id().optional(),
+        "Account of the workers' instances. Credentials of this account prove that an instance is gone; without it, a recorded instance that EC2 shows or the configured subnet proves that.";
+    ami_owners: ImageOwners, ["LCM_AMI_OWNERS", "AMI_OWNERS"], "self", image_owners(ami_owner()),
+        "Owners of the AMIs to launch and to discover. Name the account that shares its AMIs. With any, every account can publish an AMI with a matching name and a newer date, which new workers then boot.";
     aws_rate_factor: f64, ["LCM_AWS_RATE_FACTOR", "AWS_RATE_FACTOR"], "1", number(0.01, 1000.0),
         "Factor on the request rates to AWS. 1 is the default rate of an account for changes, and half of it for reads. Set more only if AWS raised the rates, and 1/n for n controllers that share an account.";
 } }
@@ -246,12 +271,23 @@ group! { AwsSettings, "AWS", "Regions and images of new workers. Credentials and
 group! { AdminSettings, "Admin server", "Statistics, metrics and health over HTTP. Reads need no key." {
     admin_host: IpAddr, ["LCM_ADMIN_HOST", "ADMIN_HOST"], "127.0.0.1", ip_address(),
         "Address to listen on. An address other than loopback needs admin_expose.";
-    admin_port: u16, ["LCM_ADMIN_PORT", "ADMIN_PORT"], "8083", integer(0, u16::MAX),
+    admin_port: u16, ["LCM_ADMIN_PORT", "ADMIN_PORT", "APP_PORT"], "8083", integer(0, u16::MAX),
         "Port to listen on; 0 selects a free port.";
     admin_expose: bool, ["LCM_ADMIN_EXPOSE", "ADMIN_EXPOSE"], "false", boolean(),
-        "Whether the server may listen on the network. Changes are then rejected without admin_key.";
+        "Whether the server may listen on the network. Changes and the data of the web console are then rejected without admin_key.";
     admin_key: Option<Secret>, ["LCM_ADMIN_KEY", "ADMIN_KEY"], "", secret().optional(),
-        "Key for changes, sent as X-API-Key or bearer token. If empty, changes are accepted from this host only.";
+        "Key for changes and for the data of the web console, sent as X-API-Key or bearer token. If empty, both are for this host only.";
+} }
+
+group! { HistorySettings, "History", "Files with the decisions of this process and their input, to be replayed. See what-if.md." {
+    history_dir: Option<PathBuf>, ["LCM_HISTORY_DIR"], "", directory().optional(),
+        "Directory of the history. It is created if its parent exists. Without it, no history is written.";
+    history_max_mb: u64, ["LCM_HISTORY_MAX_MB"], "256", integer(1, 1_000_000),
+        "Maximum size of the files in the directory together, in megabytes. The oldest are deleted.";
+    history_max_days: f64, ["LCM_HISTORY_MAX_DAYS"], "7", number(0.01, 3650.0),
+        "Days after which a file is deleted.";
+    history_sample: u64, ["LCM_HISTORY_SAMPLE"], "100", integer(0, 1_000_000),
+        "One in this many reconciles that change nothing is written; 0 for none.";
 } }
 
 group! { LogSettings, "Logs", "Format and level of the logs." {
@@ -326,6 +362,12 @@ fn name() -> Parser<String> {
 fn ami_pattern() -> Parser<String> {
     text("the name of an AMI, with * and ? where anything may stand", |text| {
         !text.is_empty() && text.chars().any(|letter| letter != '*')
+    })
+}
+
+fn account_id() -> Parser<String> {
+    text("the id of an account, 12 digits", |text| {
+        text.len() == 12 && text.chars().all(|letter| letter.is_ascii_digit())
     })
 }
 

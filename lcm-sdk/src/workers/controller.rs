@@ -17,17 +17,29 @@ use crate::controller::{
     LeaderElection, LeaderLease, LeaderTerm, Readiness, Runner, ShardOwnership, Shards, Shutdown, StartupConfig,
     SweepReport, WatchConfig, WatchState,
 };
+use crate::history::HistoryWriter;
 use crate::lifecycle::failure::CallFailure;
+use crate::lifecycle::ids::WorkerId;
 use crate::lifecycle::policy::Policy;
-use crate::ports::{Coordination, Ports};
+use crate::ports::{ControlPlane, Coordination, Ports};
+use crate::reconciler::requests::KeyRequests;
 use crate::reconciler::{CmlDefaults, Mode, ReconcileResult, Reconciler};
+use crate::resilience::ServiceStatus;
+use crate::resilience::reachability::{MonitoredCoordination, Reachability};
 use crate::telemetry::Telemetry;
-use crate::workers::discovery::{Discovery, DiscoveryConfig};
+use crate::workers::discovery::{Discovery, DiscoveryConfig, DiscoveryRun, DiscoveryState, DiscoveryStats};
 use crate::workers::fleet::WorkerFleet;
 use crate::workers::metrics::MetricsLoop;
+use crate::workers::records::{RecordReports, RecordStats};
 
 /// Delay before a loop that panicked is started again.
 const RESTART_DELAY: Duration = Duration::from_secs(5);
+/// Longest time for which the end waits for the delivery of events and audits.
+const FLUSH_LIMIT: Duration = Duration::from_secs(5);
+/// Time from the start of a term to the first collection of notes, in which the sweep ends.
+const NOTES_DELAY: Duration = Duration::from_secs(600);
+/// Time between two collections of notes.
+const NOTES_INTERVAL: Duration = Duration::from_secs(3600);
 /// Limit of a single sweep where no limit is configured.
 const DEFAULT_SWEEP_LIMIT: Duration = Duration::from_secs(60);
 
@@ -53,6 +65,9 @@ pub struct WorkerControllerConfig {
     pub shards: Shards,
     /// The watch; `None` relies on polling. Ignored without etcd.
     pub watch: Option<WatchConfig>,
+    /// Prefixes of the keys with which the control plane requests synchronizations and license operations. Ignored
+    /// without etcd, and without a watch they are listed in every cycle.
+    pub request_prefixes: Vec<String>,
     /// Discovery and garbage collection; `None` disables both.
     pub discovery: Option<DiscoveryConfig>,
     /// Time between two rounds of metrics.
@@ -61,6 +76,8 @@ pub struct WorkerControllerConfig {
     pub startup: StartupConfig,
     /// Credentials for a CML whose record has none.
     pub cml: CmlDefaults,
+    /// Files that the decisions and their input are written to; `None` writes no history.
+    pub history: Option<HistoryWriter>,
 }
 
 impl Default for WorkerControllerConfig {
@@ -69,11 +86,13 @@ impl Default for WorkerControllerConfig {
             controller: ControllerConfig { max_concurrent: 5, ..ControllerConfig::default() },
             election: ElectionConfig::default(),
             shards: Shards::ONE,
-            watch: Some(WatchConfig::new(["/workers/", "/lcm/workers/"])),
+            watch: Some(WatchConfig::default()),
+            request_prefixes: WatchConfig::default().prefixes,
             discovery: Some(DiscoveryConfig::default()),
             metrics_interval: Duration::from_secs(60),
             startup: StartupConfig::default(),
             cml: CmlDefaults::default(),
+            history: None,
         }
     }
 }
@@ -109,6 +128,12 @@ impl WorkerControllerConfig {
         Self { watch: None, ..self }
     }
 
+    /// Sets the prefixes of the keys with which the control plane requests synchronizations and license operations.
+    #[must_use]
+    pub fn with_request_prefixes<P: Into<String>>(self, prefixes: impl IntoIterator<Item = P>) -> Self {
+        Self { request_prefixes: prefixes.into_iter().map(Into::into).collect(), ..self }
+    }
+
     /// Sets discovery and garbage collection.
     #[must_use]
     pub fn with_discovery(self, discovery: DiscoveryConfig) -> Self {
@@ -138,6 +163,12 @@ impl WorkerControllerConfig {
     pub fn with_cml(self, cml: CmlDefaults) -> Self {
         Self { cml, ..self }
     }
+
+    /// Writes the decisions with their input to a history, or to none.
+    #[must_use]
+    pub fn with_history(self, history: impl Into<Option<HistoryWriter>>) -> Self {
+        Self { history: history.into(), ..self }
+    }
 }
 
 /// Keeps a fleet of workers, or the owned shards of it, in agreement with the records while it leads. Clones share one
@@ -160,6 +191,11 @@ struct Inner {
     coordination: Option<Arc<dyn Coordination>>,
     config: WorkerControllerConfig,
     controller: Controller<WorkerFleet>,
+    records: Arc<RecordReports>,
+    etcd: Option<Arc<Reachability>>,
+    control_plane: Arc<Reachability>,
+    discovery: Arc<DiscoveryState>,
+    requests: Option<KeyRequests>,
 }
 
 /// Result of a single sweep.
@@ -188,6 +224,28 @@ pub enum OneSweepError {
     Listing(#[from] CallFailure),
 }
 
+/// The lead of the fleet for a single action. Dropped without [`ElectedOnce::resign`], the lease expires by itself.
+#[derive(Debug)]
+#[must_use]
+pub struct ElectedOnce {
+    lease: LeaderLease,
+    election: Option<(ElectionHandle, JoinSet<()>)>,
+}
+
+impl ElectedOnce {
+    /// The lease to act under.
+    pub const fn lease(&self) -> &LeaderLease {
+        &self.lease
+    }
+
+    /// Gives up the lead.
+    pub async fn resign(self) {
+        if let Some((handle, _tasks)) = self.election {
+            handle.resign().await;
+        }
+    }
+}
+
 impl WorkerController {
     /// Creates a controller that does nothing until it runs. Without `coordination` it leads at once, without election.
     ///
@@ -202,14 +260,33 @@ impl WorkerController {
     ) -> Result<Self, ElectionConfigError> {
         config.election.check()?;
         let clock = Arc::clone(&ports.clock);
-        let reconciler =
-            Reconciler::builder(ports, policy).cml_defaults(config.cml.clone()).telemetry(telemetry.clone()).build();
+        let etcd =
+            coordination.as_ref().map(|etcd| Arc::new(Reachability::new("etcd", etcd.url(), Arc::clone(&clock))));
+        let coordination = coordination.zip(etcd.clone()).map(|(inner, reachability)| {
+            Arc::new(MonitoredCoordination::new(inner, reachability)) as Arc<dyn Coordination>
+        });
+        let control_plane =
+            Arc::new(Reachability::new("the control plane", ports.control_plane.url(), Arc::clone(&clock)));
+        let requests = coordination.clone().map(KeyRequests::new);
+        let listed = if config.watch.is_some() { Vec::new() } else { config.request_prefixes.clone() };
+        let reconciler = Reconciler::builder(ports, policy)
+            .cml_defaults(config.cml.clone())
+            .telemetry(telemetry.clone())
+            .requests(requests.clone())
+            .history(config.history.clone())
+            .build();
+        let discovery = Arc::<DiscoveryState>::default();
         let loops = Loops {
             reconciler: reconciler.clone(),
             discovery: config.discovery.clone(),
+            discovery_state: Arc::clone(&discovery),
             metrics_interval: config.metrics_interval,
         };
-        let mut builder = Controller::builder(WorkerFleet::new(reconciler.clone(), Mode::Real))
+        let fleet = WorkerFleet::new(reconciler.clone(), Mode::Real)
+            .monitored(Arc::clone(&control_plane))
+            .with_requests(requests.clone(), listed);
+        let records = fleet.records();
+        let mut builder = Controller::builder(fleet)
             .config(config.controller.clone())
             .startup(config.startup)
             .clock(clock)
@@ -227,7 +304,9 @@ impl WorkerController {
             // Unreachable: a watch is configured together with its election.
             Err(BuildError::WatchWithoutCoordination { .. }) => return Err(ElectionConfigError::NoKey),
         };
-        Ok(Self { inner: Arc::new(Inner { reconciler, coordination, config, controller }) })
+        let inner =
+            Inner { reconciler, coordination, config, controller, records, etcd, control_plane, discovery, requests };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// The reconciler, for a single reconcile outside the loop. It acts without an election.
@@ -240,6 +319,11 @@ impl WorkerController {
         &self.inner.controller
     }
 
+    /// Problems of the records at the last listing.
+    pub fn record_stats(&self) -> RecordStats {
+        self.inner.records.stats()
+    }
+
     /// Competes, leads and competes again until the shutdown is requested; then finishes reconciles in progress and
     /// resigns.
     ///
@@ -247,7 +331,32 @@ impl WorkerController {
     /// Dropping the future equals a crash: an effect in progress is finished and recorded, nothing is revoked, and
     /// another controller leads when the lease has expired.
     pub async fn run(&self, shutdown: &Shutdown) {
-        self.inner.controller.run(shutdown).await;
+        tokio::select! {
+            biased;
+            () = self.inner.controller.run(shutdown) => {}
+            () = self.probe_on_standby() => {}
+        }
+        self.flush().await;
+    }
+
+    /// Calls the control plane in every cycle of a standby, which would otherwise notice an outage or a wrong key only
+    /// when it takes over.
+    async fn probe_on_standby(&self) {
+        let control_plane = &self.inner.reconciler.ports().control_plane;
+        loop {
+            if self.term().is_none() {
+                self.inner.control_plane.note(&control_plane.discovery_settings().await);
+            }
+            tokio::time::sleep(self.inner.config.controller.interval).await;
+        }
+    }
+
+    /// Gives the events and audits of the last reconciles a moment to leave.
+    async fn flush(&self) {
+        let left = self.inner.reconciler.flush(FLUSH_LIMIT).await;
+        if left > 0 {
+            tracing::warn!(target: "lcm::events", left, "events and audits were not delivered before the end");
+        }
     }
 
     /// Sweeps the whole fleet once, under an election of its own; a dry run needs none. A controller that leads the
@@ -256,33 +365,32 @@ impl WorkerController {
     /// # Errors
     /// If it does not become leader within `patience`, or the workers cannot be listed.
     pub async fn sweep_once(&self, mode: Mode, patience: Duration) -> Result<OneSweep, OneSweepError> {
+        self.sweep_once_with(mode, patience, |_| {}).await
+    }
+
+    /// [`WorkerController::sweep_once`] with a function that is called with the result of every reconcile as it ends.
+    ///
+    /// # Errors
+    /// Those of [`WorkerController::sweep_once`].
+    pub async fn sweep_once_with(
+        &self,
+        mode: Mode,
+        patience: Duration,
+        on_result: impl Fn(&ReconcileResult) + Send + Sync + 'static,
+    ) -> Result<OneSweep, OneSweepError> {
         let (shutdown, telemetry) = (Shutdown::new(), self.inner.reconciler.telemetry().clone());
-        let mut elected: Option<ElectionHandle> = None;
-        let mut tasks = JoinSet::new();
-        let lease = match (&self.inner.coordination, mode) {
-            (None, _) | (_, Mode::DryRun) => LeaderLease::unfenced(),
-            (Some(etcd), Mode::Real) => {
-                let config = self.inner.config.election.clone();
-                let (election, handle) = LeaderElection::new(Arc::clone(etcd), config, telemetry.clone())?;
-                tasks.spawn(election.run(shutdown.clone()));
-                match tokio::time::timeout(patience, handle.elected()).await {
-                    Ok(Some(lease)) => {
-                        elected = Some(handle);
-                        lease
-                    }
-                    Ok(None) | Err(_) => {
-                        handle.resign().await;
-                        return Err(OneSweepError::NotLeader(patience));
-                    }
-                }
-            }
-        };
+        let elected = self.elect_once(mode, patience).await?;
         let results = Arc::new(Mutex::new(Vec::new()));
-        let fleet = WorkerFleet::new(self.inner.reconciler.clone(), mode).on_result({
-            let results = Arc::clone(&results);
-            move |result| results.lock().push(result.clone())
-        });
-        let ownership = ShardOwnership::from_lease(lease);
+        let (requests, prefixes) = (self.inner.requests.clone(), self.inner.config.request_prefixes.clone());
+        let fleet =
+            WorkerFleet::new(self.inner.reconciler.clone(), mode).with_requests(requests, prefixes).on_result({
+                let results = Arc::clone(&results);
+                move |result| {
+                    on_result(result);
+                    results.lock().push(result.clone());
+                }
+            });
+        let ownership = ShardOwnership::from_lease(elected.lease().clone());
         let runner =
             Runner::with_ownership(Arc::new(fleet), ownership, self.inner.config.controller.clone(), telemetry);
         let limit = self.inner.config.startup.limit.unwrap_or(DEFAULT_SWEEP_LIMIT);
@@ -292,15 +400,36 @@ impl WorkerController {
             shutdown.request();
         };
         tokio::join!(runner.serve(&shutdown), sweeping);
-        if let Some(handle) = elected {
-            handle.resign().await;
-        }
+        elected.resign().await;
+        self.flush().await;
         let report = match swept {
             Some(swept) => swept?,
             None => SweepReport::default(),
         };
         let results = std::mem::take(&mut *results.lock());
         Ok(OneSweep { report, results })
+    }
+
+    /// Becomes leader of the whole fleet for a single action; a dry run needs no election, nor does a controller without
+    /// etcd. A controller that leads the fleet or a shard prevents it.
+    ///
+    /// # Errors
+    /// If it does not become leader within `patience`, or the election settings cannot work.
+    pub async fn elect_once(&self, mode: Mode, patience: Duration) -> Result<ElectedOnce, OneSweepError> {
+        let (Some(etcd), Mode::Real) = (&self.inner.coordination, mode) else {
+            return Ok(ElectedOnce { lease: LeaderLease::unfenced(), election: None });
+        };
+        let (config, telemetry) = (self.inner.config.election.clone(), self.inner.reconciler.telemetry().clone());
+        let (election, handle) = LeaderElection::new(Arc::clone(etcd), config, telemetry)?;
+        let mut tasks = JoinSet::new();
+        tasks.spawn(election.run(Shutdown::new()));
+        match tokio::time::timeout(patience, handle.elected()).await {
+            Ok(Some(lease)) => Ok(ElectedOnce { lease, election: Some((handle, tasks)) }),
+            Ok(None) | Err(_) => {
+                handle.resign().await;
+                Err(OneSweepError::NotLeader(patience))
+            }
+        }
     }
 
     /// Current readiness and every change of it.
@@ -346,6 +475,28 @@ impl WorkerController {
         &self.inner.config.election.identity
     }
 
+    /// Identity of the leader, as far as this controller knows; `None` without an election and with several shards.
+    pub fn leader(&self) -> Option<String> {
+        self.inner.controller.leader()
+    }
+
+    /// Whether etcd and the control plane can be reached.
+    pub fn services(&self) -> Vec<ServiceStatus> {
+        self.inner.etcd.iter().chain([&self.inner.control_plane]).map(|service| service.status()).collect()
+    }
+
+    /// The outages that keep the controller from its work, as a sentence: etcd or the control plane cannot be reached, or
+    /// etcd has not responded yet.
+    pub fn outage(&self) -> Option<String> {
+        let etcd = self.inner.etcd.as_ref().map(|etcd| etcd.status());
+        let etcd = etcd.and_then(|etcd| match etcd.reachable {
+            None => Some(format!("{} has not responded yet", etcd.service)),
+            Some(_) => etcd.outage(),
+        });
+        let outages: Vec<String> = etcd.into_iter().chain(self.inner.control_plane.status().outage()).collect();
+        (!outages.is_empty()).then(|| outages.join("; "))
+    }
+
     /// Start of the current term.
     pub fn leading_since(&self) -> Option<Instant> {
         self.term().map(|term| term.started_at())
@@ -354,6 +505,16 @@ impl WorkerController {
     /// State of the watch; `None` without one, or while the controller does not lead.
     pub fn watch_state(&self) -> Option<WatchState> {
         self.inner.controller.watch_state()
+    }
+
+    /// Statistics of discovery and garbage collection since the process started; `None` without discovery.
+    pub fn discovery_stats(&self) -> Option<DiscoveryStats> {
+        self.inner.config.discovery.is_some().then(|| self.inner.discovery.stats())
+    }
+
+    /// The last runs of discovery in this process, the newest first; none without discovery.
+    pub fn discovery_runs(&self) -> Vec<DiscoveryRun> {
+        self.inner.discovery.runs()
     }
 
     fn term(&self) -> Option<LeaderTerm<WorkerFleet>> {
@@ -372,24 +533,54 @@ impl fmt::Debug for WorkerController {
 struct Loops {
     reconciler: Reconciler,
     discovery: Option<DiscoveryConfig>,
+    discovery_state: Arc<DiscoveryState>,
     metrics_interval: Duration,
 }
 
 impl Loops {
     async fn run(self, term: LeaderTerm<WorkerFleet>) {
+        // Another controller may have scaled the fleet down since the last term.
+        self.reconciler.forget_scale_downs();
         let (ownership, ended) = (term.ownership(), term.end_signal());
         // With several shards, every action takes the lease of its own shard.
         let reconciler = self.reconciler.with_lease(ownership.fleet_lease().unwrap_or_else(LeaderLease::expired));
         let metrics = MetricsLoop::new(reconciler.clone(), self.metrics_interval).with_ownership(ownership.clone());
         let collecting = restarted("metrics", ended, || metrics.run(ended));
+        let control_plane = Arc::clone(&reconciler.ports().control_plane);
+        let tidying = restarted("notes", ended, || collect_notes(&*control_plane, ownership, ended));
         let discovering = async {
             let Some(config) = self.discovery else { return };
             let runner = term.runner().clone();
             let discovery = Discovery::new(reconciler, config, move |worker| runner.enqueue(worker.as_str()))
-                .with_ownership(ownership.clone());
+                .with_ownership(ownership.clone())
+                .with_state(self.discovery_state);
             restarted("discovery", ended, || discovery.run(ended)).await;
         };
-        tokio::join!(collecting, discovering);
+        tokio::join!(collecting, tidying, discovering);
+    }
+}
+
+/// Deletes the notes of workers that ended long ago, now and then.
+async fn collect_notes(control_plane: &dyn ControlPlane, ownership: &ShardOwnership, ended: &Shutdown) {
+    let fence = |id: &WorkerId| {
+        let lease = ownership.lease(id.as_str()).filter(LeaderLease::is_valid);
+        lease.map(|lease| lease.fence())
+    };
+    let mut wait = NOTES_DELAY;
+    loop {
+        tokio::select! {
+            biased;
+            () = ended.requested() => return,
+            () = tokio::time::sleep(wait) => {}
+        }
+        wait = NOTES_INTERVAL;
+        match control_plane.collect_notes(&fence).await {
+            Ok(0) => {}
+            Ok(deleted) => tracing::info!(target: "lcm::notes", deleted, "notes of ended workers are deleted"),
+            Err(failure) => {
+                tracing::warn!(target: "lcm::notes", %failure, "notes of ended workers could not be deleted")
+            }
+        }
     }
 }
 

@@ -4,8 +4,13 @@ pub(crate) mod controller;
 pub(crate) mod discovery;
 pub(crate) mod fleet;
 pub(crate) mod metrics;
+pub(crate) mod records;
 
-pub use controller::{OneSweep, OneSweepError, WorkerController, WorkerControllerConfig};
-pub use discovery::{Discovery, DiscoveryConfig, DiscoveryReport, RegionReport};
+pub use controller::{ElectedOnce, OneSweep, OneSweepError, WorkerController, WorkerControllerConfig};
+pub use discovery::{
+    Discovery, DiscoveryConfig, DiscoveryReport, DiscoveryRun, DiscoveryStats, ExplainedVerdict, RegionReport,
+    RegionRun, RegionStats,
+};
 pub use fleet::{FetchedWorker, WorkerFleet};
 pub use metrics::{MetricsLoop, MetricsReport};
+pub use records::{RecordProblem, RecordStats};

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 use tracing::{debug, info, warn};
 
@@ -22,14 +23,19 @@ pub(crate) struct Campaign<'a> {
     pub(crate) config: &'a ElectionConfig,
     /// Keys of leaders that exclude this one; `None` if the key excludes no other.
     pub(crate) keys: Option<&'a ElectionKeys>,
+    /// Identity of the leader, for operators.
+    pub(crate) leader: &'a LeaderName,
 }
+
+/// Identity of the leader, as far as a candidate knows.
+pub(crate) type LeaderName = Mutex<Option<String>>;
 
 /// A claimed key.
 pub(crate) struct Won {
     pub(crate) lease: Lease,
     /// Revision at which the key was created.
     pub(crate) token: i64,
-    /// Time at which the grant was sent; the lease counts from here.
+    /// Time at which the grant was sent, on the clock of the election; the lease counts from here.
     pub(crate) sent: Instant,
 }
 
@@ -53,7 +59,7 @@ impl Campaign<'_> {
                 Ok(Attempt::Won(won)) => return won,
                 Ok(Attempt::Held { revision }) => {
                     is_out = false;
-                    debug!(target: "lcm::leader", key = self.config.key, "another candidate leads: standing by");
+                    self.note_leader().await;
                     self.stand_by(revision).await;
                 }
                 Ok(Attempt::Superseded) => {
@@ -71,13 +77,23 @@ impl Campaign<'_> {
         }
     }
 
+    /// Notes the holder of the key.
+    async fn note_leader(&self) {
+        // A failed read is reported by the next call that matters.
+        let Ok(leader) = self.coordination.value(&self.config.key).await else { return };
+        let known = std::mem::replace(&mut *self.leader.lock(), leader.clone());
+        if known != leader {
+            info!(target: "lcm::leader", key = self.config.key, leader, "another candidate leads: standing by");
+        }
+    }
+
     pub(crate) async fn attempt(&self, held: &mut Option<LeaseId>) -> Result<Attempt, CallFailure> {
         // Read before a lease is granted: a standby must not create a lease with every attempt.
         let listing = self.coordination.list(&self.config.key).await?;
         if self.modified(&listing.keys).is_some() {
             return Ok(Attempt::Held { revision: listing.revision });
         }
-        let sent = Instant::now();
+        let sent = self.config.clock.now();
         let lease = self.coordination.grant(self.config.ttl).await?;
         *held = Some(lease.id);
         match self.claim(&lease, self.valid_until(sent, lease.ttl)).await {
@@ -119,7 +135,11 @@ impl Campaign<'_> {
         loop {
             attempts += 1;
             match self.coordination.claim(&self.config.key, &self.config.identity, lease.id).await {
-                Err(lost) if !lost.kind.did_nothing() && attempts < CLAIM_ATTEMPTS && Instant::now() < valid_until => {
+                Err(lost)
+                    if !lost.kind.did_nothing()
+                        && attempts < CLAIM_ATTEMPTS
+                        && self.config.clock.now() < valid_until =>
+                {
                     sleep((lease.ttl / 10).min(SHORT_PAUSE)).await;
                 }
                 result => return result,
@@ -220,10 +240,12 @@ pub(crate) async fn claim(
     coordination: &dyn Coordination,
     config: &ElectionConfig,
 ) -> Result<Option<(LeaderLease, LeaseId)>, CallFailure> {
-    let campaign = Campaign { coordination, config, keys: None };
+    let leader = LeaderName::default();
+    let campaign = Campaign { coordination, config, keys: None, leader: &leader };
     match campaign.attempt(&mut None).await? {
         Attempt::Won(Won { lease, token, sent }) => {
-            let (claimed, _) = LeaderLease::new(token, campaign.valid_until(sent, lease.ttl));
+            let valid_until = campaign.valid_until(sent, lease.ttl);
+            let (claimed, _) = LeaderLease::with_clock(token, valid_until, config.clock.clone());
             Ok(Some((claimed, lease.id)))
         }
         Attempt::Held { .. } | Attempt::Superseded => Ok(None),

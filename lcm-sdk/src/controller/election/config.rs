@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::controller::lease_clock::LeaseClock;
+
 /// Settings of an election. Candidates with the same key compete for the same lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -18,6 +20,8 @@ pub struct ElectionConfig {
     pub margin: Duration,
     /// Interval at which a standby reads the key, in addition to watching it.
     pub retry_interval: Duration,
+    /// Clock on which the lease expires.
+    pub clock: LeaseClock,
 }
 
 impl ElectionConfig {
@@ -53,6 +57,12 @@ impl ElectionConfig {
         Self { retry_interval, ..self }
     }
 
+    /// Sets the clock on which the lease expires.
+    #[must_use]
+    pub fn with_clock(self, clock: LeaseClock) -> Self {
+        Self { clock, ..self }
+    }
+
     /// Validates the settings.
     ///
     /// # Errors
@@ -85,6 +95,7 @@ impl Default for ElectionConfig {
             ttl: Duration::from_secs(15),
             margin: Duration::from_secs(2),
             retry_interval: Duration::from_secs(5),
+            clock: LeaseClock::default(),
         }
     }
 }

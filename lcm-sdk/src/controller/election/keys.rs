@@ -95,7 +95,7 @@ impl ElectionKeys {
     }
 
     /// Count of shards and shard that the holder of a key leads.
-    fn parse_leader(&self, key: &str) -> Option<(Shards, Shard)> {
+    pub(super) fn parse_leader(&self, key: &str) -> Option<(Shards, Shard)> {
         if key == self.key {
             return Some((Shards::ONE, Shard(0)));
         }

@@ -3,6 +3,7 @@
 mod campaign;
 mod config;
 mod keys;
+mod leaders;
 #[cfg(test)]
 mod tests;
 
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
 use crate::controller::hash::Shards;
@@ -21,9 +22,10 @@ use crate::ports::{Coordination, Renewal};
 use crate::telemetry::{Anomaly, Telemetry};
 
 pub(crate) use self::campaign::claim;
-use self::campaign::{Attempt, Campaign, Won};
+use self::campaign::{Attempt, Campaign, LeaderName, Won};
 pub use self::config::{ElectionConfig, ElectionConfigError};
 pub(crate) use self::keys::{ElectionKeys, LeaseKind};
+pub use self::leaders::{Leader, leaders};
 
 /// State of a candidate.
 #[derive(Debug, Clone)]
@@ -42,7 +44,7 @@ pub enum ElectionState {
 ///
 /// # Guarantees
 /// - At most one candidate of a key has a valid [`LeaderLease`] at a time. Validity counts from the moment the last
-///   successful renewal was *sent*, on the monotonic clock, and ends a margin before etcd admits another leader.
+///   successful renewal was *sent*, suspended time included, and ends a margin before etcd admits another leader.
 /// - A lease that is gone, a key held by another candidate and a resignation end it at once.
 /// - While etcd cannot be reached, no candidate begins to lead.
 /// - A claim whose response was lost is repeated or revoked; it never blocks others for longer than a lease.
@@ -77,6 +79,7 @@ pub struct LeaderElection {
     telemetry: Telemetry,
     kind: LeaseKind,
     state: watch::Sender<ElectionState>,
+    leader: Arc<LeaderName>,
     resignation: Shutdown,
 }
 
@@ -84,6 +87,7 @@ pub struct LeaderElection {
 #[derive(Debug, Clone)]
 pub struct ElectionHandle {
     state: watch::Receiver<ElectionState>,
+    leader: Arc<LeaderName>,
     resignation: Shutdown,
 }
 
@@ -152,8 +156,9 @@ impl LeaderElection {
     ) -> (Self, ElectionHandle) {
         let (state, receiver) = watch::channel(ElectionState::Standby);
         let resignation = Shutdown::new();
-        let handle = ElectionHandle { state: receiver, resignation: resignation.clone() };
-        (Self { coordination, config, telemetry, kind, state, resignation }, handle)
+        let leader = Arc::<LeaderName>::default();
+        let handle = ElectionHandle { state: receiver, leader: Arc::clone(&leader), resignation: resignation.clone() };
+        (Self { coordination, config, telemetry, kind, state, leader, resignation }, handle)
     }
 
     /// Competes, leads and competes again until the handle resigns. A shutdown ends a standby at once. A leader keeps
@@ -205,7 +210,7 @@ impl LeaderElection {
     }
 
     fn campaign<'a>(&'a self, coordination: &'a dyn Coordination) -> Campaign<'a> {
-        Campaign { coordination, config: &self.config, keys: self.kind.keys() }
+        Campaign { coordination, config: &self.config, keys: self.kind.keys(), leader: &self.leader }
     }
 
     async fn lead_standalone(&self) {
@@ -221,10 +226,12 @@ impl LeaderElection {
     }
 
     async fn lead(&self, campaign: &Campaign<'_>, won: Won) {
-        let (lease, keeper) = LeaderLease::new(won.token, campaign.valid_until(won.sent, won.lease.ttl));
+        let valid_until = campaign.valid_until(won.sent, won.lease.ttl);
+        let (lease, keeper) = LeaderLease::with_clock(won.token, valid_until, self.config.clock.clone());
         let (key, identity, token) = (&self.config.key, &self.config.identity, won.token);
         info!(target: "lcm::leader", key, identity, token, "leading");
-        self.kind.publish_age(&self.telemetry, Some(won.sent.elapsed()));
+        self.kind.publish_age(&self.telemetry, Some(self.config.clock.since(won.sent)));
+        *self.leader.lock() = Some(identity.clone());
         self.state.send_replace(ElectionState::Leader(lease.clone()));
         let end = tokio::select! {
             biased;
@@ -234,6 +241,7 @@ impl LeaderElection {
             () = campaign.touched(won.token) => TermEnd::Lost(LossReason::KeyTaken),
         };
         keeper.end();
+        *self.leader.lock() = None;
         self.state.send_replace(ElectionState::Standby);
         self.kind.publish_age(&self.telemetry, None);
         match end {
@@ -247,24 +255,24 @@ impl LeaderElection {
 
     /// Renews the lease until that is impossible.
     async fn renew(&self, campaign: &Campaign<'_>, won: &Won, keeper: &LeaseKeeper) -> LossReason {
+        let clock = &self.config.clock;
         let mut renewed = won.sent;
         let mut ttl = won.lease.ttl;
-        let mut due = renewed + ttl / 3;
+        let mut wait = (ttl / 3).saturating_sub(clock.since(renewed));
         loop {
-            sleep_until(due).await;
-            let sent = Instant::now();
-            self.kind.publish_age(&self.telemetry, Some(renewed.elapsed()));
+            sleep(wait).await;
+            let sent = clock.now();
+            self.kind.publish_age(&self.telemetry, Some(clock.since(renewed)));
             match campaign.coordination.renew(won.lease.id).await {
                 Ok(Renewal::Renewed(granted)) => {
                     (renewed, ttl) = (sent, granted);
                     keeper.renew(campaign.valid_until(sent, granted));
-                    self.kind.publish_age(&self.telemetry, Some(renewed.elapsed()));
-                    due = sent + ttl / 3;
+                    self.kind.publish_age(&self.telemetry, Some(clock.since(renewed)));
                 }
                 Ok(Renewal::Gone) => return LossReason::LeaseGone,
                 Err(failure) => {
                     warn!(target: "lcm::leader", key = self.config.key, %failure, "the lease could not be renewed");
-                    due = Instant::now() + (ttl / 10).min(campaign::SHORT_PAUSE);
+                    wait = (ttl / 10).min(campaign::SHORT_PAUSE);
                     continue;
                 }
             }
@@ -276,6 +284,7 @@ impl LeaderElection {
                 Ok(_) => {}
                 Err(failure) => debug!(target: "lcm::leader", %failure, "the key could not be read"),
             }
+            wait = (ttl / 3).saturating_sub(clock.since(sent));
         }
     }
 }
@@ -298,6 +307,11 @@ impl ElectionHandle {
             ElectionState::Leader(lease) if lease.is_valid() => Some(lease.clone()),
             ElectionState::Leader(_) | ElectionState::Standby => None,
         }
+    }
+
+    /// Identity of the leader, as far as this candidate knows.
+    pub fn leader(&self) -> Option<String> {
+        self.leader.lock().clone()
     }
 
     /// Waits until this candidate leads. `None` once the election has ended.

@@ -1,5 +1,5 @@
 use tokio::task::JoinHandle;
-use tokio::time::{advance, sleep, timeout};
+use tokio::time::{Instant, advance, sleep, timeout};
 
 use super::*;
 use crate::lifecycle::failure::{CallFailure, FailureKind};
@@ -143,7 +143,8 @@ async fn abandoned_claim_blocks_no_longer_than_a_lease() {
     let unlucky = server.new_client();
     unlucky.lose_next_claim_response();
     let config = ElectionConfig::default();
-    let campaign = Campaign { coordination: &unlucky, config: &config, keys: None };
+    let leader = LeaderName::default();
+    let campaign = Campaign { coordination: &unlucky, config: &config, keys: None, leader: &leader };
     let mut held = None;
     let attempt = async {
         // The response is lost right after the claim is carried out.

@@ -7,9 +7,9 @@ use std::time::Duration;
 use slab::Slab;
 use tokio::time::Instant;
 
-use crate::controller::result::WorkResult;
+use crate::controller::result::{WorkReason, WorkResult};
 use crate::lifecycle::backoff::Backoff;
-use crate::lifecycle::outcome::Outcome;
+use crate::lifecycle::outcome::{Outcome, Requeue};
 use crate::lifecycle::wire_enum::vocabulary;
 
 /// Name of a resource.
@@ -72,7 +72,10 @@ pub struct ResourceState {
     pub resource_id: Key,
     /// Reconciliation status, derived from the stage and the last result.
     pub status: ResourceStatus,
-    /// Consecutive retries; zero after any other outcome.
+    /// The urgency under which it waits for its turn, and since when.
+    pub waiting: Option<(Priority, Instant)>,
+    /// Retries since the last success. A reconcile that requests the next one at once and ends as one before it did
+    /// counts as a retry.
     pub retry_count: u32,
     /// Time of the next reconcile, if one is scheduled.
     pub next_retry_at: Option<Instant>,
@@ -90,8 +93,11 @@ pub struct ResourceState {
 pub struct QueueConfig {
     /// Delay between retries.
     pub backoff: Backoff,
-    /// Time after which a waiting resource overtakes more urgent ones.
+    /// Time after which a waiting resource gets a share of the turns of more urgent ones.
     pub patience: Duration,
+    /// Maximum number of due and listed resources that are taken at the same time. The remaining slots of a runner are
+    /// kept for changed resources.
+    pub background_limit: usize,
     /// Delay of [`Requeue::NextCycle`] where no polling cycle follows.
     ///
     /// [`Requeue::NextCycle`]: crate::Requeue::NextCycle
@@ -100,7 +106,12 @@ pub struct QueueConfig {
 
 impl Default for QueueConfig {
     fn default() -> Self {
-        Self { backoff: Backoff::default(), patience: Duration::from_secs(30), next_cycle: None }
+        Self {
+            backoff: Backoff::default(),
+            patience: Duration::from_secs(30),
+            background_limit: usize::MAX,
+            next_cycle: None,
+        }
     }
 }
 
@@ -111,10 +122,16 @@ impl QueueConfig {
         Self { backoff, ..self }
     }
 
-    /// Sets the time after which a waiting resource overtakes more urgent ones.
+    /// Sets the time after which a waiting resource gets a share of the turns of more urgent ones.
     #[must_use]
     pub fn with_patience(self, patience: Duration) -> Self {
         Self { patience, ..self }
+    }
+
+    /// Sets the maximum number of due and listed resources that are taken at the same time.
+    #[must_use]
+    pub fn with_background_limit(self, background_limit: usize) -> Self {
+        Self { background_limit, ..self }
     }
 
     /// Sets the delay of [`Requeue::NextCycle`](crate::Requeue::NextCycle) where no polling cycle follows.
@@ -143,12 +160,26 @@ pub(crate) struct Entry<R> {
     pub(crate) due_at: Option<Instant>,
     /// End of the debounce of a change.
     pub(crate) change_due_at: Option<Instant>,
+    /// Whether a listing waits for `due_at`.
+    pub(crate) is_delay_explicit: bool,
     pub(crate) retries: u32,
+    /// Ends of the consecutive reconciles that requested the next one at once.
+    steps: Vec<Step>,
     /// The last listing that named the resource.
     pub(crate) listing: u32,
     pub(crate) last_reconciled_at: Option<Instant>,
     pub(crate) last: Option<WorkResult>,
     pub(crate) last_ended_at: Option<Instant>,
+}
+
+/// Status and reason with which a reconcile ended.
+type Step = (Option<&'static str>, WorkReason);
+
+/// Whether a listed resource differs from the one that the last reconcile left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Novelty {
+    Known,
+    New,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -160,8 +191,9 @@ pub(crate) enum Stage {
         ticket: u64,
         since: Instant,
     },
-    /// `again` if a change was reported since, `offered` if a resync listed the resource since.
+    /// Taken from a lane. `again` if a change was reported since, `offered` if a resync listed the resource since.
     Running {
+        lane: Priority,
         again: bool,
         offered: bool,
     },
@@ -222,11 +254,32 @@ impl<R> Entry<R> {
             resource: None,
             due_at: None,
             change_due_at: None,
+            is_delay_explicit: false,
             retries: 0,
+            steps: Vec::new(),
             listing: 0,
             last_reconciled_at: None,
             last: None,
             last_ended_at: None,
+        }
+    }
+
+    /// Whether a reconcile that requests another one soon ended as one before it did, and so made no progress.
+    pub(crate) fn repeats(&self, result: &WorkResult) -> bool {
+        let step = (result.status, result.reason);
+        match result.requeue {
+            Requeue::Now => self.steps.contains(&step),
+            Requeue::After(_) => self.last.as_ref().is_some_and(|last| (last.status, last.reason) == step),
+            Requeue::NextCycle | Requeue::Backoff | Requeue::OnChange => false,
+        }
+    }
+
+    /// Remembers the end of a reconcile, until one does not request the next at once.
+    pub(crate) fn note_step(&mut self, result: &WorkResult) {
+        match result.requeue {
+            Requeue::Now if self.repeats(result) => {}
+            Requeue::Now => self.steps.push((result.status, result.reason)),
+            Requeue::After(_) | Requeue::NextCycle | Requeue::Backoff | Requeue::OnChange => self.steps = Vec::new(),
         }
     }
 
@@ -244,6 +297,10 @@ impl<R> Entry<R> {
         ResourceState {
             resource_id: Arc::clone(&self.key),
             status,
+            waiting: match self.stage {
+                Stage::Waiting { priority, since, .. } => Some((priority, since)),
+                Stage::Idle | Stage::Running { .. } => None,
+            },
             retry_count: self.retries,
             next_retry_at: self.due_at,
             last_reconciled_at: self.last_reconciled_at,

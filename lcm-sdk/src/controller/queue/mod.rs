@@ -9,9 +9,12 @@
 //!   that go on do not postpone it.
 //! - A reconcile that is owed (requested, due, or part of a resync) is never dropped because a reported change turns out
 //!   to be an echo.
-//! - Changed resources come before due ones, and those before the ones of a resync; a resource that has waited longer
-//!   than the patience of the queue comes first, so none starves.
-//! - A resync never shortens a backoff; a change does not wait for it.
+//! - Changed resources come before due ones, and those before the ones of a resync. Resources that have waited longer
+//!   than the patience of the queue get a share of the turns, so none starves and no backlog delays a change.
+//! - Due and listed resources leave slots free for changed ones: see [`QueueConfig::background_limit`].
+//! - A resync never shortens a delay; a change does not wait for it.
+//! - A reconcile that requests the next one at once and ends as one before it did counts as a retry, so that a write
+//!   without effect is not repeated in a hot loop.
 
 mod entry;
 
@@ -21,11 +24,17 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+pub(crate) use self::entry::Novelty;
 use self::entry::{Entries, Entry, Stage};
 use crate::controller::result::WorkResult;
 use crate::lifecycle::outcome::{Outcome, Requeue};
 
 pub use self::entry::{Key, Priority, QueueConfig, ResourceState, ResourceStatus, WorkItem};
+
+/// Every so many turns, one goes to a resource that has waited longer than the patience of the queue.
+const OVERDUE_SHARE: u32 = 4;
+/// Shortest time between two reconciles of a resource that requests them and ends each the same way.
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Queue of resources by name.
 #[derive(Debug)]
@@ -37,6 +46,10 @@ pub struct WorkQueue<R> {
     debounced: BTreeSet<(Instant, usize)>,
     waiting: [usize; 3],
     running: usize,
+    /// Number of resources being reconciled that were not taken as changed.
+    background: usize,
+    /// Turns since an overdue resource had one.
+    turns_since_overdue: u32,
     next_ticket: u64,
     /// Number of the current or last listing.
     listing: u32,
@@ -53,6 +66,8 @@ impl<R> WorkQueue<R> {
             debounced: BTreeSet::new(),
             waiting: [0; 3],
             running: 0,
+            background: 0,
+            turns_since_overdue: 0,
             next_ticket: 0,
             listing: 0,
         }
@@ -145,24 +160,26 @@ impl<R> WorkQueue<R> {
         }
     }
 
-    /// Offers a resource of a resync. Returns whether it was queued: not if it runs, waits already, or is in its backoff.
+    /// Offers a resource of a resync that is as the last reconcile left it. Returns whether it was queued: not if it
+    /// runs, waits already, or is in its delay.
     pub fn offer(&mut self, key: &str, resource: R, now: Instant) -> bool {
         let slot = self.listed(key);
-        self.offer_listed(slot, resource, now)
+        self.offer_listed(slot, resource, Novelty::Known, now)
     }
 
-    /// Offers a resource that [`WorkQueue::listed`] has marked.
-    pub(crate) fn offer_listed(&mut self, slot: usize, resource: R, now: Instant) -> bool {
+    /// Offers a resource that [`WorkQueue::listed`] has marked. News do not wait for the end of a delay.
+    pub(crate) fn offer_listed(&mut self, slot: usize, resource: R, novelty: Novelty, now: Instant) -> bool {
         let Some(entry) = self.entries.get_mut(slot) else { return false };
-        let in_backoff = entry.retries > 0 && entry.due_at.is_some_and(|due| due > now);
+        let is_delayed =
+            novelty == Novelty::Known && entry.is_delay_explicit && entry.due_at.is_some_and(|due| due > now);
         match entry.stage {
-            Stage::Running { again, .. } => {
-                entry.stage = Stage::Running { again, offered: true };
-                entry.owed |= !in_backoff;
+            Stage::Running { lane, again, .. } => {
+                entry.stage = Stage::Running { lane, again, offered: true };
+                entry.owed |= !is_delayed;
                 false
             }
             Stage::Waiting { priority: Priority::Changed, .. } => {
-                entry.owed |= !in_backoff;
+                entry.owed |= !is_delayed;
                 false
             }
             Stage::Waiting { priority: Priority::Due, .. } => false,
@@ -170,7 +187,7 @@ impl<R> WorkQueue<R> {
                 entry.resource = Some(Box::new(resource));
                 false
             }
-            Stage::Idle if in_backoff => false,
+            Stage::Idle if is_delayed => false,
             Stage::Idle => {
                 entry.resource = Some(Box::new(resource));
                 self.wait(slot, Priority::Resync, now);
@@ -185,11 +202,12 @@ impl<R> WorkQueue<R> {
         let lane = self.next_lane(now)?;
         let (slot, _) = self.lanes[lane as usize].pop_front()?;
         let entry = self.entries.get_mut(slot)?;
-        entry.stage = Stage::Running { again: false, offered: false };
+        entry.stage = Stage::Running { lane, again: false, offered: false };
         let (key, resource) = (Arc::clone(&entry.key), entry.resource.take().map(|resource| *resource));
         let owed = std::mem::take(&mut entry.owed);
         self.waiting[lane as usize] -= 1;
         self.running += 1;
+        self.background += usize::from(lane != Priority::Changed);
         let priority = if owed && lane == Priority::Changed { Priority::Due } else { lane };
         Some(WorkItem { key, priority, resource })
     }
@@ -199,30 +217,35 @@ impl<R> WorkQueue<R> {
     pub fn finish(&mut self, key: &Key, result: WorkResult, fraction: f64, now: Instant) -> bool {
         let Some(slot) = self.entries.find(key) else { return false };
         let Some(entry) = self.entries.get_mut(slot) else { return false };
-        let Stage::Running { again, offered } = entry.stage else { return false };
+        let Stage::Running { lane, again, offered } = entry.stage else { return false };
         entry.stage = Stage::Idle;
-        self.running -= 1;
         if let Some(due) = entry.due_at.take() {
             self.due.remove(&(due, slot));
         }
+        let backoff = self.config.backoff.delay_with_jitter(entry.retries, fraction);
+        let is_repeated = entry.repeats(&result);
         let delay = match result.outcome {
-            Outcome::Retry => {
-                let delay = self.config.backoff.delay_with_jitter(entry.retries, fraction);
-                entry.retries = entry.retries.saturating_add(1);
-                Some(delay)
-            }
-            Outcome::Success | Outcome::Requeue | Outcome::Skip => {
-                entry.retries = 0;
-                entry.last_reconciled_at = Some(now);
-                match result.requeue {
-                    Requeue::Now => Some(Duration::ZERO),
-                    Requeue::After(delay) => Some(delay),
-                    Requeue::NextCycle => self.config.next_cycle,
-                    Requeue::Backoff => Some(self.config.backoff.delay_with_jitter(0, fraction)),
-                    Requeue::OnChange => None,
-                }
-            }
+            Outcome::Retry => Some(backoff),
+            Outcome::Success | Outcome::Requeue | Outcome::Skip => match result.requeue {
+                Requeue::Now if is_repeated => Some(backoff.max(MIN_INTERVAL)),
+                Requeue::Now => Some(Duration::ZERO),
+                Requeue::After(delay) if is_repeated => Some(delay.max(MIN_INTERVAL)),
+                Requeue::After(delay) => Some(delay),
+                Requeue::NextCycle => self.config.next_cycle,
+                Requeue::Backoff => Some(backoff),
+                Requeue::OnChange => None,
+            },
         };
+        if result.outcome == Outcome::Retry || (result.requeue == Requeue::Now && is_repeated) {
+            entry.retries = entry.retries.saturating_add(1);
+        } else if result.outcome == Outcome::Success {
+            entry.retries = 0;
+        }
+        if result.outcome != Outcome::Retry {
+            entry.last_reconciled_at = Some(now);
+        }
+        entry.note_step(&result);
+        entry.is_delay_explicit = result.outcome == Outcome::Retry || result.requeue != Requeue::NextCycle;
         // The reconcile may have begun with a record older than the listing; a retry reads it again anyway.
         let outdated = offered && result.outcome != Outcome::Retry;
         entry.last = Some(result);
@@ -231,6 +254,8 @@ impl<R> WorkQueue<R> {
             entry.due_at = Some(due);
             self.due.insert((due, slot));
         }
+        self.end_running(lane);
+        let Some(entry) = self.entries.get_mut(slot) else { return false };
         if again {
             entry.owed |= outdated;
             self.wait(slot, Priority::Changed, now);
@@ -250,10 +275,10 @@ impl<R> WorkQueue<R> {
     pub fn release(&mut self, key: &Key, now: Instant) -> bool {
         let Some(slot) = self.entries.find(key) else { return false };
         let Some(entry) = self.entries.get_mut(slot) else { return false };
-        let Stage::Running { again, .. } = entry.stage else { return false };
+        let Stage::Running { lane, again, .. } = entry.stage else { return false };
         entry.stage = Stage::Idle;
-        self.running -= 1;
         let again = again || entry.owed;
+        self.end_running(lane);
         if again {
             self.wait(slot, Priority::Changed, now);
         }
@@ -279,10 +304,15 @@ impl<R> WorkQueue<R> {
         }
     }
 
+    fn end_running(&mut self, lane: Priority) {
+        self.running -= 1;
+        self.background -= usize::from(lane != Priority::Changed);
+    }
+
     fn remove(&mut self, slot: usize) -> Option<Entry<R>> {
         let entry = self.entries.remove(slot)?;
         match entry.stage {
-            Stage::Running { .. } => self.running -= 1,
+            Stage::Running { lane, .. } => self.end_running(lane),
             Stage::Waiting { priority, .. } => self.waiting[priority as usize] -= 1,
             Stage::Idle => {}
         }
@@ -309,12 +339,21 @@ impl<R> WorkQueue<R> {
         slot
     }
 
-    /// Marks a resource as listed that needs no reconcile. An unknown one is not inserted.
-    pub fn mark_idle(&mut self, key: &str) {
-        let slot = self.entries.find(key);
-        if let Some(entry) = slot.and_then(|slot| self.entries.get_mut(slot)) {
-            entry.listing = self.listing;
+    /// Marks a resource as listed that needs no reconcile. An unknown one is not inserted. One whose last reconcile was
+    /// not finished and left the rest to the next cycle is queued all the same; returns whether it was.
+    pub fn mark_idle(&mut self, key: &str, now: Instant) -> bool {
+        let Some(slot) = self.entries.find(key) else { return false };
+        let Some(entry) = self.entries.get_mut(slot) else { return false };
+        entry.listing = self.listing;
+        let is_unfinished = entry
+            .last
+            .as_ref()
+            .is_some_and(|last| last.outcome == Outcome::Requeue && last.requeue == Requeue::NextCycle);
+        let is_queued = is_unfinished && entry.stage == Stage::Idle && entry.due_at.is_none();
+        if is_queued {
+            self.wait(slot, Priority::Due, now);
         }
+        is_queued
     }
 
     /// Ends a complete listing and removes every idle resource that is not in it, so that memory stays bounded. A resource
@@ -421,15 +460,27 @@ impl<R> WorkQueue<R> {
         }
     }
 
-    /// Priority to serve: the most urgent, unless the head of another lane has waited too long.
+    /// Priority to serve: the most urgent that has a slot, or in its share of the turns another lane whose head has
+    /// waited too long.
     fn next_lane(&mut self, now: Instant) -> Option<Priority> {
-        let heads = Priority::ALL.map(|lane| self.head(lane).map(|since| (since, lane)));
+        let is_full = self.background >= self.config.background_limit;
+        let heads = Priority::ALL.map(|lane| {
+            let has_slot = lane == Priority::Changed || !is_full;
+            if has_slot { self.head(lane).map(|since| (since, lane)) } else { None }
+        });
+        let urgent = heads.iter().flatten().next().map(|(_, lane)| *lane)?;
         let overdue = heads
             .iter()
             .flatten()
-            .filter(|(since, _)| now.saturating_duration_since(*since) > self.config.patience)
+            .filter(|(since, lane)| *lane != urgent && now.saturating_duration_since(*since) > self.config.patience)
             .min();
-        overdue.or_else(|| heads.iter().flatten().next()).map(|(_, lane)| *lane)
+        let Some((_, overdue)) = overdue else { return Some(urgent) };
+        self.turns_since_overdue += 1;
+        if self.turns_since_overdue < OVERDUE_SHARE {
+            return Some(urgent);
+        }
+        self.turns_since_overdue = 0;
+        Some(*overdue)
     }
 
     /// Time since which the head of a lane waits. Drops outdated places on the way.

@@ -9,15 +9,16 @@ fn retry() -> WorkResult {
 }
 
 fn empty_queue() -> (WorkQueue<u8>, Instant) {
-    let config = QueueConfig { backoff: Backoff::default(), patience: Duration::from_secs(10), next_cycle: None };
-    (WorkQueue::new(config), Instant::now())
+    (WorkQueue::new(QueueConfig::default().with_patience(Duration::from_secs(10))), Instant::now())
 }
 
-fn list_all(queue: &mut WorkQueue<u8>, began: Instant) {
+/// Lists all resources as at rest. Returns those that are queued all the same.
+fn list_all(queue: &mut WorkQueue<u8>, now: Instant) -> Vec<String> {
     let known: Vec<Key> = queue.states().map(|state| state.resource_id).collect();
     queue.begin_listing();
-    known.iter().for_each(|key| queue.mark_idle(key));
-    queue.end_listing(began);
+    let queued = known.iter().filter(|key| queue.mark_idle(key, now)).map(ToString::to_string).collect();
+    queue.end_listing(now);
+    queued
 }
 
 fn names(queue: &mut WorkQueue<u8>, now: Instant) -> Vec<String> {
@@ -55,7 +56,7 @@ fn resync_during_a_reconcile_runs_it_once_more() {
 }
 
 #[test]
-fn priorities_hold_until_patience_ends() {
+fn urgent_resources_come_first() {
     let (mut queue, now) = empty_queue();
     queue.offer("resync", 1, now);
     let due = queue.changed("due", now);
@@ -66,12 +67,134 @@ fn priorities_hold_until_patience_ends() {
     queue.changed("changed", now);
     let later = now + Duration::from_secs(2);
     assert_eq!(names(&mut queue, later), ["changed", "due", "resync"]);
+}
 
+#[test]
+fn overdue_resources_get_every_fourth_turn() {
     let (mut queue, now) = empty_queue();
-    queue.offer("old", 1, now);
+    for key in ["old-1", "old-2"] {
+        queue.offer(key, 1, now);
+    }
     let late = now + Duration::from_secs(11);
-    queue.changed("new", late);
-    assert_eq!(names(&mut queue, late), ["old", "new"]);
+    for key in ["a", "b", "c", "d", "e", "f", "g"] {
+        queue.changed(key, late);
+    }
+    assert_eq!(names(&mut queue, late), ["a", "b", "c", "old-1", "d", "e", "f", "old-2", "g"]);
+}
+
+#[test]
+fn slots_kept_for_changes_are_not_taken_by_a_backlog() {
+    let now = Instant::now();
+    let mut queue = WorkQueue::<u8>::new(QueueConfig::default().with_background_limit(2));
+    for key in ["a", "b", "c"] {
+        queue.offer(key, 1, now);
+    }
+    let first = queue.take(now).expect("a");
+    assert!(queue.take(now).is_some());
+    assert!(queue.take(now).is_none(), "the remaining slots are kept");
+    queue.changed("x", now);
+    let change = queue.take(now).expect("x");
+    assert_eq!(&*change.key, "x");
+    queue.finish(&change.key, SUCCESS, 0.0, now);
+    assert!(queue.take(now).is_none(), "a change that ends leaves no slot to the backlog");
+    queue.finish(&first.key, SUCCESS, 0.0, now);
+    assert_eq!(names(&mut queue, now), ["c"]);
+}
+
+fn ended(status: &'static str, outcome: Outcome, requeue: Requeue) -> WorkResult {
+    WorkResult { outcome, requeue, status: Some(status), ..SUCCESS }
+}
+
+/// Reconciles a resource as often as it is due within ten minutes, and returns when.
+fn reconciled_at(queue: &mut WorkQueue<u8>, began: Instant, mut result: impl FnMut(usize) -> WorkResult) -> Vec<u64> {
+    let (mut now, mut times) = (began, Vec::new());
+    queue.enqueue("a", now);
+    while now < began + Duration::from_secs(600) && times.len() < 100 {
+        if let Some(item) = queue.take(now) {
+            queue.finish(&item.key, result(times.len()), 1.0, now);
+            times.push((now - began).as_secs());
+        }
+        let Some(due) = queue.next_due() else { break };
+        now = due.max(now);
+    }
+    times
+}
+
+#[test]
+fn reconcile_at_once_without_progress_is_a_retry() {
+    let stuck = |_| ended("pending", Outcome::Requeue, Requeue::Now);
+    let (mut queue, now) = empty_queue();
+    let times = reconciled_at(&mut queue, now, stuck);
+    assert_eq!(times[..7], [0, 0, 1, 3, 7, 15, 31], "{times:?}");
+    assert!(times.len() < 20, "{times:?}");
+
+    let to_and_fro = |count| ended(["stopped", "stopping"][count % 2], Outcome::Success, Requeue::Now);
+    let (mut queue, now) = empty_queue();
+    let times = reconciled_at(&mut queue, now, to_and_fro);
+    assert!(times.len() < 20, "{times:?}");
+}
+
+#[test]
+fn steps_that_make_progress_follow_at_once() {
+    let (mut queue, now) = empty_queue();
+    let steps = [("stopping", Requeue::Now), ("stopped", Requeue::Now), ("terminated", Requeue::OnChange)];
+    let times = reconciled_at(&mut queue, now, |count| ended(steps[count].0, Outcome::Success, steps[count].1));
+    assert_eq!(times, [0, 0, 0]);
+    assert_eq!(queue.state("a").expect("known").retry_count, 0);
+}
+
+#[test]
+fn short_delay_without_progress_lasts_a_second() {
+    let (mut queue, now) = empty_queue();
+    let after = Requeue::After(Duration::from_millis(1));
+    let times = reconciled_at(&mut queue, now, |_| ended("pending", Outcome::Requeue, after));
+    assert_eq!(times[..4], [0, 0, 1, 2]);
+}
+
+#[test]
+fn only_success_resets_the_retries() {
+    let (mut queue, now) = empty_queue();
+    let outcomes = [Outcome::Retry, Outcome::Requeue, Outcome::Retry, Outcome::Skip, Outcome::Success];
+    let mut counts = Vec::new();
+    for outcome in outcomes {
+        queue.changed("a", now);
+        let item = queue.take(now).expect("changed");
+        queue.finish(&item.key, ended("pending", outcome, Requeue::Backoff), 1.0, now);
+        counts.push(queue.state("a").expect("known").retry_count);
+    }
+    assert_eq!(counts, [1, 1, 2, 2, 0]);
+}
+
+#[test]
+fn explicit_delay_is_not_cut_by_a_listing() {
+    let (mut queue, now) = empty_queue();
+    queue.enqueue("a", now);
+    let item = queue.take(now).expect("requested");
+    let delay = Duration::from_secs(300);
+    queue.finish(&item.key, ended("pending", Outcome::Requeue, Requeue::After(delay)), 1.0, now);
+    for cycle in 1..10 {
+        let at = now + Duration::from_secs(30) * cycle;
+        assert!(!queue.offer("a", 1, at));
+        assert!(queue.take(at).is_none());
+    }
+    let slot = queue.listed("a");
+    assert!(queue.offer_listed(slot, 1, Novelty::New, now + Duration::from_secs(30)), "a change does not wait");
+    let item = queue.take(now + delay).expect("listed");
+    assert_eq!(item.resource, Some(1));
+}
+
+#[test]
+fn unfinished_resource_at_rest_is_reconciled_next_cycle() {
+    for (outcome, again) in [(Outcome::Requeue, true), (Outcome::Success, false), (Outcome::Skip, false)] {
+        let (mut queue, now) = empty_queue();
+        queue.enqueue("a", now);
+        let item = queue.take(now).expect("requested");
+        queue.finish(&item.key, ended("stopped", outcome, Requeue::NextCycle), 1.0, now);
+        queue.begin_listing();
+        assert_eq!(queue.mark_idle("a", now), again, "{outcome}");
+        queue.end_listing(now);
+        assert_eq!(queue.take(now).is_some(), again, "{outcome}");
+    }
 }
 
 #[test]
@@ -120,8 +243,8 @@ fn unlisted_idle_resources_are_removed() {
         queue.finish(&job.key, retry(), 0.5, now);
     }
     queue.begin_listing();
-    queue.mark_idle("listed");
-    queue.mark_idle("unknown");
+    assert!(!queue.mark_idle("listed", now));
+    assert!(!queue.mark_idle("unknown", now));
     queue.end_listing(now + Duration::from_secs(1));
     let mut known: Vec<_> = queue.states().map(|state| state.resource_id.to_string()).collect();
     known.sort();
@@ -288,6 +411,129 @@ fn dropped_debounces_leave_nothing_due() {
     assert!(queue.is_empty());
 }
 
+#[test]
+fn state_shows_the_last_result() {
+    let (mut queue, now) = empty_queue();
+    let ended_at = now + Duration::from_secs(1);
+    queue.changed("a", now);
+    assert_eq!(queue.state("a").map(|state| state.status), Some(ResourceStatus::Pending), "it waits");
+    for (outcome, status, is_reconciled) in [
+        (Outcome::Retry, ResourceStatus::Failed, false),
+        (Outcome::Requeue, ResourceStatus::Pending, true),
+        (Outcome::Skip, ResourceStatus::Success, true),
+        (Outcome::Success, ResourceStatus::Success, true),
+    ] {
+        let (mut queue, now) = (WorkQueue::<u8>::new(QueueConfig::default()), now);
+        queue.changed("a", now);
+        let item = queue.take(now).expect("changed");
+        assert_eq!(queue.state("a").map(|state| state.status), Some(ResourceStatus::InProgress));
+        queue.finish(&item.key, ended("running", outcome, Requeue::OnChange), 1.0, ended_at);
+        let state = queue.state("a").expect("known");
+        assert_eq!((state.status, state.last_ended_at), (status, Some(ended_at)), "{outcome}");
+        assert_eq!(state.last_reconciled_at.is_some(), is_reconciled, "{outcome}");
+        assert_eq!(state.last.map(|last| last.outcome), Some(outcome));
+        queue.changed("a", ended_at);
+        assert_eq!(queue.state("a").map(|state| state.status), Some(ResourceStatus::Pending), "it waits again");
+    }
+}
+
+#[test]
+fn waiting_resources_and_deadlines_are_pending() {
+    let (mut queue, now) = empty_queue();
+    assert!(!queue.has_pending() && queue.is_empty());
+    queue.offer("a", 1, now);
+    queue.enqueue("b", now);
+    queue.changed("c", now);
+    assert!(queue.has_pending());
+    assert_eq!(queue.waiting(), [("changed", 1), ("due", 1), ("resync", 1)]);
+    let taken = names(&mut queue, now);
+    assert_eq!((taken.len(), queue.running(), queue.len(), queue.is_empty()), (3, 3, 3, false));
+    assert!(!queue.has_pending(), "running is not waiting");
+    let keys: Vec<Key> = queue.states().map(|state| state.resource_id).collect();
+    for key in &keys {
+        queue.finish(key, SUCCESS, 1.0, now);
+    }
+    assert!(!queue.has_pending());
+    queue.changed_after("a", Duration::from_secs(1), now);
+    assert!(queue.has_pending(), "a debounce ends");
+    queue.drop_debounced();
+    queue.changed("b", now);
+    let item = queue.take(now).expect("b");
+    queue.finish(&item.key, later(), 1.0, now);
+    assert!(queue.has_pending(), "a delay ends");
+}
+
+#[test]
+fn reconcile_that_follows_at_once_wakes_a_task() {
+    let (mut queue, now) = empty_queue();
+    for (requeue, wakes) in [
+        (Requeue::Now, true),
+        (Requeue::After(Duration::from_secs(5)), false),
+        (Requeue::NextCycle, false),
+        (Requeue::OnChange, false),
+    ] {
+        queue.changed("a", now);
+        let item = queue.take(now).expect("changed");
+        assert_eq!(queue.finish(&item.key, ended("step", Outcome::Success, requeue), 1.0, now), wakes, "{requeue}");
+        for key in names(&mut queue, now) {
+            queue.finish(&key.as_str().into(), SUCCESS, 1.0, now);
+        }
+    }
+}
+
+#[test]
+fn resource_reconciled_when_a_listing_began_is_kept() {
+    let (mut queue, began) = empty_queue();
+    queue.changed("a", began);
+    let item = queue.take(began).expect("changed");
+    queue.finish(&item.key, SUCCESS, 1.0, began);
+    queue.begin_listing();
+    queue.end_listing(began);
+    assert_eq!(queue.len(), 1, "it may be younger than the listing");
+    queue.begin_listing();
+    queue.end_listing(began + Duration::from_nanos(1));
+    assert!(queue.is_empty());
+}
+
+#[test]
+fn overdue_means_longer_than_the_patience() {
+    let patience = Duration::from_secs(10);
+    for (waited, first_four) in
+        [(patience, ["a", "b", "c", "d"]), (patience + Duration::from_nanos(1), ["a", "b", "c", "old"])]
+    {
+        let (mut queue, now) = empty_queue();
+        queue.offer("old", 1, now);
+        for key in ["a", "b", "c", "d"] {
+            queue.changed(key, now + waited);
+        }
+        assert_eq!(names(&mut queue, now + waited)[..4], first_four);
+    }
+}
+
+#[test]
+fn next_cycle_without_polling_has_a_delay_of_its_own() {
+    let cycle = Duration::from_secs(30);
+    let (mut queue, now) = (WorkQueue::<u8>::new(QueueConfig::default().with_next_cycle(cycle)), Instant::now());
+    queue.changed("a", now);
+    let item = queue.take(now).expect("changed");
+    queue.finish(&item.key, ended("stopping", Outcome::Requeue, Requeue::NextCycle), 1.0, now);
+    assert_eq!(queue.state("a").and_then(|state| state.next_retry_at), Some(now + cycle));
+    assert!(queue.offer("a", 1, now + Duration::from_secs(1)), "a listing does not wait for it");
+}
+
+#[test]
+fn retries_follow_the_configured_backoff() {
+    let base = Duration::from_secs(5);
+    let config = QueueConfig::default().with_backoff(Backoff { base, ..Backoff::default() });
+    let (mut queue, now) = (WorkQueue::<u8>::new(config), Instant::now());
+    for delay in [5, 10, 20] {
+        queue.changed("a", now);
+        let item = queue.take(now).expect("changed");
+        queue.finish(&item.key, retry(), 1.0, now);
+        assert_eq!(queue.next_due(), Some(now + Duration::from_secs(delay)));
+    }
+}
+
 mod properties {
     use std::collections::{BTreeMap, BTreeSet};
 
@@ -303,7 +549,7 @@ mod properties {
         Offer(u8),
         Take,
         /// The oldest item taken ends.
-        Finish(Requeue, bool),
+        Finish(Requeue, Outcome),
         /// The oldest item taken, if it was only reported as changed, is an echo.
         Release,
         Gone,
@@ -318,6 +564,7 @@ mod properties {
             Just(Requeue::NextCycle),
             Just(Requeue::OnChange),
         ];
+        let outcome = prop_oneof![Just(Outcome::Success), Just(Outcome::Requeue), Just(Outcome::Retry)];
         let step = prop_oneof![
             (0..4_u8).prop_map(Step::Changed),
             (0..4_u8, 1..3_u64).prop_map(|(key, seconds)| Step::ChangedAfter(key, seconds)),
@@ -325,7 +572,7 @@ mod properties {
             (0..4_u8).prop_map(Step::Offer),
             Just(Step::Take),
             Just(Step::Take),
-            (requeue, any::<bool>()).prop_map(|(requeue, retry)| Step::Finish(requeue, retry)),
+            (requeue, outcome).prop_map(|(requeue, outcome)| Step::Finish(requeue, outcome)),
             Just(Step::Release),
             Just(Step::Gone),
             (1..4_u64).prop_map(Step::Sleep),
@@ -425,11 +672,10 @@ mod properties {
                             promises.took(job);
                         }
                     }
-                    Step::Finish(requeue, retry) if !promises.taken.is_empty() => {
+                    Step::Finish(requeue, outcome) if !promises.taken.is_empty() => {
                         let job = promises.taken.remove(0);
-                        let outcome = if retry { Outcome::Retry } else { Outcome::Success };
                         queue.finish(&job.key, WorkResult { outcome, requeue, ..SUCCESS }, 1.0, now);
-                        if promises.relisted.remove(&*job.key) && !retry {
+                        if promises.relisted.remove(&*job.key) && outcome != Outcome::Retry {
                             promises.owed.insert(job.key.to_string());
                         }
                         promises.due.remove(&*job.key);
@@ -454,7 +700,7 @@ mod properties {
                         promises.ripe.remove(&*job.key);
                     }
                     Step::Sleep(seconds) => now += Duration::from_secs(seconds),
-                    Step::Listed => list_all(&mut queue, now - Duration::from_secs(3600)),
+                    Step::Listed => promises.owed.extend(list_all(&mut queue, now)),
                     Step::Finish(..) | Step::Release | Step::Gone => {}
                 }
                 prop_assert_eq!(queue.running(), promises.taken.len());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::sleep;
 use tracing::{info, warn};
 
@@ -162,7 +162,7 @@ impl ShardedElection {
         self.owned.resign().await;
         while let Some(ended) = tasks.join_next().await {
             if let Err(error) = ended {
-                tracing::error!(target: "lcm::leader", %error, "an election task failed");
+                propagate_panic(error);
             }
         }
         drop(self.running);
@@ -256,7 +256,7 @@ impl ShardedElection {
             () = changed => {}
             ended = tasks.join_next(), if !tasks.is_empty() => {
                 if let Some(Err(error)) = ended {
-                    tracing::error!(target: "lcm::leader", %error, "an election task failed");
+                    propagate_panic(error);
                 }
             }
             // A silent watch may also be a broken one.
@@ -313,6 +313,14 @@ impl ShardedHandle {
     }
 }
 
+/// Goes on with the panic of an election task. Swallowed, it would leave a controller that never leads again.
+pub(crate) fn propagate_panic(error: JoinError) {
+    tracing::error!(target: "lcm::leader", %error, "an election task failed");
+    if let Ok(panic) = error.try_into_panic() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
 /// Settings of an election, divided or not.
 #[derive(Clone)]
 pub(crate) struct ElectionSetup {
@@ -364,6 +372,14 @@ impl Candidate {
         match self {
             Self::Fleet(handle) => handle.elected().await.map(ShardOwnership::from_lease),
             Self::Shards(handle) => handle.elected().await,
+        }
+    }
+
+    /// Identity of the leader of the whole fleet, as far as this candidate knows.
+    pub(crate) fn leader(&self) -> Option<String> {
+        match self {
+            Self::Fleet(handle) => handle.leader(),
+            Self::Shards(_) => None,
         }
     }
 

@@ -7,6 +7,6 @@ mod ownership;
 mod tests;
 
 pub use self::assignment::{Assignment, MemberRank, assign, fair_share};
-pub(crate) use self::election::{Candidate, ElectionSetup};
+pub(crate) use self::election::{Candidate, ElectionSetup, propagate_panic};
 pub use self::election::{ShardedElection, ShardedHandle};
 pub use self::ownership::{HeldShard, OwnershipChanges, ShardOwnership};

@@ -8,7 +8,7 @@ use tracing::{debug, info, warn};
 
 use super::{KeyReader, ResyncCause, States, WatchConfig, WatchEvent, WatchState};
 use crate::lifecycle::failure::CallFailure;
-use crate::ports::{Coordination, WatchStream, WatchUpdate};
+use crate::ports::{Coordination, Listing, WatchStream, WatchUpdate};
 use crate::telemetry::{Anomaly, Telemetry};
 
 /// Watch of one prefix.
@@ -101,12 +101,14 @@ impl<H: Fn(WatchEvent) + Send + Sync> Connection<'_, H> {
         let listing = self.coordination.list(self.prefix).await.map_err(Lost::Failed)?;
         let seen = match progress.seen {
             None => {
+                self.note(&listing);
                 (self.handler)(WatchEvent::Resync(ResyncCause::Began));
                 listing.revision
             }
             Some(seen) if listing.revision < seen => {
                 // A watch from the old revision would wait for future changes.
                 self.telemetry.count_anomaly(Anomaly::WatchRelisted);
+                self.note(&listing);
                 (self.handler)(WatchEvent::Resync(ResyncCause::Rewound));
                 listing.revision
             }
@@ -150,6 +152,11 @@ impl<H: Fn(WatchEvent) + Send + Sync> Connection<'_, H> {
             }
             WatchUpdate::Ended(failure) => ControlFlow::Break(Lost::Failed(failure)),
         }
+    }
+
+    /// Passes all keys to the reader. The changes are covered by a resync.
+    fn note(&self, listing: &Listing) {
+        listing.keys.iter().for_each(|(key, _)| drop((self.key_reader)(self.prefix, key)));
     }
 
     fn changed(&self, key: &[u8]) {

@@ -197,14 +197,11 @@ impl Watcher {
         (Self { coordination, config, telemetry, key_reader: Arc::new(first_segment), states }, handle)
     }
 
-    /// Reads the names of resources with another function of prefix and key. Keys without a name are ignored.
+    /// Reads the names of resources with another function of prefix and key. Keys without a name are ignored. It is called
+    /// with every key that changes, and with all keys when the watch begins.
     #[must_use]
-    pub fn with_key_reader(self, reader: impl Fn(&str, &[u8]) -> Option<String> + Send + Sync + 'static) -> Self {
-        self.with_shared_key_reader(Arc::new(reader))
-    }
-
-    pub(crate) fn with_shared_key_reader(mut self, reader: Arc<KeyReader>) -> Self {
-        self.key_reader = reader;
+    pub fn with_key_reader(mut self, reader: impl Fn(&str, &[u8]) -> Option<String> + Send + Sync + 'static) -> Self {
+        self.key_reader = Arc::new(reader);
         self
     }
 

@@ -9,16 +9,19 @@ use super::{Discovery, RegionReport, ScanContext, unless_stopped};
 use crate::controller::LeaderLease;
 use crate::controller::shutdown::Shutdown;
 use crate::lifecycle::counters::{Counter, Counts};
-use crate::lifecycle::discovery::{Completeness, Scan};
+use crate::lifecycle::discovery::Scan;
 use crate::lifecycle::event::Event;
 use crate::lifecycle::failure::CallFailure;
-use crate::lifecycle::ids::WorkerId;
-use crate::lifecycle::orphans::{Conclusion, OrphanReport, SubnetVisibility, candidates, evaluate};
+use crate::lifecycle::ids::{InstanceId, WorkerId};
+use crate::lifecycle::instance::Instance;
+use crate::lifecycle::lookup::Lookup;
+use crate::lifecycle::orphans::{Conclusion, OrphanReport, candidates, considers_records, evaluate, shows_a_record};
 use crate::lifecycle::patch::Patch;
+use crate::lifecycle::trust::{Caller, Doubt, Place};
 use crate::lifecycle::worker::Worker;
 use crate::reconciler::Mode;
 use crate::reconciler::cache::WriteKind;
-use crate::telemetry::Anomaly;
+use crate::reconciler::gate::credentials_changed;
 
 /// Maximum number of records marked concurrently.
 const AT_ONCE: usize = 8;
@@ -31,29 +34,67 @@ enum Marked {
     LeftAlone,
 }
 
+/// Direct describes of the instances that a scan did not show, and the facts about the place.
+pub(super) struct Evidence {
+    verified: HashMap<InstanceId, Lookup<Instance>>,
+    place: Result<Place, CallFailure>,
+}
+
+/// Whether unknown instances of a region may be imported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Imports {
+    Allowed,
+    Withheld,
+}
+
 impl Discovery {
-    /// Describes missing instances directly, and marks the records of those that are gone.
+    /// Describes missing instances directly, and collects the facts about the place that was scanned.
+    pub(super) async fn verify(
+        &self,
+        caller: Option<&Result<Caller, CallFailure>>,
+        scan: &Scan,
+        workers: &[Worker],
+    ) -> Evidence {
+        let candidates = candidates(scan, workers, self.reconciler.policy());
+        let ids: Vec<_> = candidates.iter().filter_map(|worker| worker.ec2_instance_id.clone()).collect();
+        let lookups = match ids.is_empty() {
+            true => Vec::new(),
+            false => self.reconciler.ports().compute.instances(&scan.region, &ids).await,
+        };
+        let verified = ids.into_iter().zip(lookups).collect();
+        let place = self.place(caller, scan, workers, &verified).await;
+        Evidence { verified, place }
+    }
+
+    /// Whether unknown instances may be imported. In an account that is not proved they would become records, and make
+    /// it look like the account of the others.
+    pub(super) fn imports(&self, evidence: &Evidence, scan: &Scan, workers: &[Worker]) -> Imports {
+        let policy = self.reconciler.policy();
+        let expected = policy.aws_account_id.as_deref();
+        let is_proved = evidence.place.as_ref().is_ok_and(|place| place.proves_region(expected, self.now()));
+        if is_proved || !considers_records(scan, workers, policy) { Imports::Allowed } else { Imports::Withheld }
+    }
+
+    /// Marks the records of instances that are gone.
     pub(super) async fn collect(
         &self,
         scan: &Scan,
         workers: &[Worker],
+        Evidence { verified, place }: Evidence,
         report: &mut RegionReport,
         context: ScanContext<'_>,
     ) {
-        let shutdown = context.shutdown;
-        let policy = self.reconciler.policy();
-        let ids: Vec<_> =
-            candidates(scan, workers, policy).iter().filter_map(|worker| worker.ec2_instance_id.clone()).collect();
-        let reads = async {
-            let lookups = match ids.is_empty() {
-                true => Vec::new(),
-                false => self.reconciler.ports().compute.instances(&scan.region, &ids).await,
-            };
-            (lookups, self.subnet_visibility(scan).await)
+        let (shutdown, policy) = (context.shutdown, self.reconciler.policy());
+        let place = match place {
+            Ok(place) => place,
+            Err(failure) => {
+                tracing::warn!(target: "lcm::discovery", region = scan.region, %failure, "the caller of a scan is not known; nothing is collected");
+                report.error.get_or_insert(failure);
+                return;
+            }
         };
-        let Some((lookups, subnet)) = unless_stopped(shutdown, reads).await else { return };
-        let verified = ids.into_iter().zip(lookups).collect();
-        let OrphanReport { verdicts, patches, events } = evaluate(scan, workers, &verified, subnet, policy, self.now());
+        let now = self.now();
+        let OrphanReport { verdicts, patches, .. } = evaluate(scan, workers, &verified, &place, policy, now);
         report.verdicts = verdicts;
         let unsure = report.verdicts.iter().filter(|verdict| verdict.conclusion == Conclusion::Unknown).count();
         if unsure > 0 {
@@ -62,13 +103,12 @@ impl Discovery {
         if context.mode == Mode::DryRun {
             return;
         }
-        for event in events.iter().filter(|event| matches!(event, Event::OrphansFrozen { .. })) {
-            self.reconciler.telemetry().count_anomaly(Anomaly::RegionFrozen);
-            tracing::error!(target: "lcm::discovery", region = scan.region, "the scan shows nothing where records exist; the region is frozen");
-            if !self.ownership.owns(&scan.region) {
-                continue;
-            }
-            self.reconciler.announce(&scan.region, event, self.now()).await;
+        let is_frozen = report.verdicts.iter().any(|verdict| verdict.conclusion == Conclusion::Frozen);
+        if place.proves_region(policy.aws_account_id.as_deref(), now) {
+            self.reconciler.trust_region(&scan.region);
+        } else if is_frozen && self.ownership.owns(&scan.region) {
+            let doubt = Doubt::NotProved { caller: place.caller.account_id };
+            self.reconciler.distrust_region(&scan.region, &doubt, now);
         }
         let by_id: HashMap<&WorkerId, &Worker> = workers.iter().map(|worker| (&worker.id, worker)).collect();
         let mut marks = Vec::with_capacity(patches.len());
@@ -99,6 +139,11 @@ impl Discovery {
             return Marked::LeftAlone;
         }
         let fence = lease.fence();
+        let sessions_ended = self.reconciler.with_lease(lease.clone()).end_sessions(worker, patch.at).await;
+        if !sessions_ended && !lease.is_valid() {
+            // Once the record is terminated, no leader would look at its sessions again.
+            return Marked::LeftAlone;
+        }
         match self.reconciler.ports().control_plane.write(worker, patch, fence).await {
             Ok(version) => {
                 self.reconciler.bump_scale_down_epoch();
@@ -107,7 +152,10 @@ impl Discovery {
                 if let Some(instance) = worker.ec2_instance_id.clone() {
                     tracing::warn!(target: "lcm::discovery", worker = %worker.id, %instance, "the instance is gone: marked terminated");
                     let event = Event::OrphanTerminated { instance };
-                    self.reconciler.announce(worker.id.as_str(), &event, patch.at).await;
+                    self.reconciler.announce(worker.id.as_str(), &event, patch.at);
+                }
+                if !sessions_ended {
+                    (self.demand)(&worker.id);
                 }
                 Marked::Terminated(worker.id.clone())
             }
@@ -131,17 +179,29 @@ impl Discovery {
         }
     }
 
-    /// The proof that an empty response comes from the right account; requested only after an empty scan.
-    async fn subnet_visibility(&self, scan: &Scan) -> SubnetVisibility {
-        if !scan.instances.is_empty() || scan.completeness != Completeness::Complete {
-            return SubnetVisibility::NotVisible;
+    /// The facts about the place that was scanned. They are searched for only if neither the scan nor the describes show
+    /// a recorded instance.
+    ///
+    /// # Errors
+    /// If the caller is not known, or not the same as before the scan.
+    async fn place(
+        &self,
+        before: Option<&Result<Caller, CallFailure>>,
+        scan: &Scan,
+        workers: &[Worker],
+        verified: &HashMap<InstanceId, Lookup<Instance>>,
+    ) -> Result<Place, CallFailure> {
+        let caller = self.reconciler.ports().compute.caller(&scan.region).await?;
+        if before != Some(&Ok(caller.clone())) {
+            return Err(credentials_changed());
         }
-        let Some(config) = self.reconciler.policy().regions.regions.get(&scan.region) else {
-            return SubnetVisibility::NotVisible;
-        };
-        match self.reconciler.ports().compute.sees_subnet(&scan.region, &config.subnet_id).await {
-            Ok(true) => SubnetVisibility::Visible,
-            Ok(false) | Err(_) => SubnetVisibility::NotVisible,
+        let policy = self.reconciler.policy();
+        if shows_a_record(scan, workers, verified, policy) {
+            Ok(Place::new(caller).with_sighting(self.now()))
+        } else if verified.values().any(|lookup| *lookup == Lookup::Absent) {
+            Ok(self.reconciler.region_evidence(&scan.region, caller).await)
+        } else {
+            Ok(Place::new(caller))
         }
     }
 }

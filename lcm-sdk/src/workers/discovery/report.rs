@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use crate::lifecycle::failure::{CallFailure, FailureKind};
-use crate::lifecycle::ids::WorkerId;
-use crate::lifecycle::orphans::Verdict;
+use crate::lifecycle::ids::{InstanceId, WorkerId};
+use crate::lifecycle::orphans::{Conclusion, Verdict};
 
 /// The report of a discovery run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -23,8 +23,12 @@ pub struct RegionReport {
     pub region: String,
     /// Number of instances seen.
     pub seen: usize,
+    /// Whether every instance that the run looked for was read.
+    pub is_complete: bool,
     /// Number of instances imported; in a dry run, of those that would be.
     pub imported: usize,
+    /// Instances with the tags of a control plane that is not this one. They are reported, never touched.
+    pub foreign: Vec<InstanceId>,
     /// Workers passed to the reconciler.
     pub handed_over: Vec<WorkerId>,
     /// Terminated records whose instance is alive.
@@ -35,6 +39,13 @@ pub struct RegionReport {
     pub verdicts: Vec<Verdict>,
     /// The first failed call: an incomplete scan, or a failed write.
     pub error: Option<CallFailure>,
+}
+
+impl RegionReport {
+    /// Number of records that were kept because the region is frozen.
+    pub(crate) fn frozen(&self) -> usize {
+        self.verdicts.iter().filter(|verdict| verdict.conclusion == Conclusion::Frozen).count()
+    }
 }
 
 impl DiscoveryReport {
