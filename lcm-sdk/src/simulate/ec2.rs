@@ -8,11 +8,14 @@ use std::time::Duration;
 
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::ids::InstanceId;
-use crate::lifecycle::instance::{Image, Instance};
+use crate::lifecycle::instance::{Image, ImageOwners, Instance};
 use crate::lifecycle::launch::LaunchPlan;
 use crate::lifecycle::lookup::Lookup;
 use crate::lifecycle::status::Ec2State;
 use crate::lifecycle::time::{self, Timestamp};
+
+/// The account of a new model.
+pub const ACCOUNT_ID: &str = "123456789012";
 
 /// A model of one region of EC2.
 ///
@@ -47,6 +50,8 @@ pub struct Ec2Model {
     pub read_only: bool,
     /// Images and subnets of the region. Launches with others are refused; `None` accepts all. Default: `None`.
     pub catalog: Option<Catalog>,
+    /// Account that owns the instances. Default: [`ACCOUNT_ID`].
+    pub account_id: String,
     instances: BTreeMap<InstanceId, ModelInstance>,
     hidden: BTreeSet<InstanceId>,
     launches: BTreeMap<String, (LaunchPlan, InstanceId)>,
@@ -58,14 +63,22 @@ pub struct Ec2Model {
 pub struct Catalog {
     /// AMIs in any order.
     pub images: Vec<Image>,
+    /// Owners of the AMIs of other accounts, by ID of the AMI.
+    pub foreign: BTreeMap<String, String>,
     /// IDs of the subnets.
     pub subnets: BTreeSet<String>,
 }
 
 impl Catalog {
-    /// Images whose name matches a pattern, in which `*` and `?` are wildcards.
-    pub fn matching_images<'a>(&'a self, pattern: &'a str) -> impl Iterator<Item = &'a Image> {
-        self.images.iter().filter(move |image| matches(pattern.as_bytes(), image.name.as_bytes()))
+    /// Images of accepted owners whose name matches a pattern, in which `*` and `?` are wildcards.
+    pub fn matching_images<'a>(&'a self, pattern: &'a str, owners: &'a ImageOwners) -> impl Iterator<Item = &'a Image> {
+        let is_owned = |image: &&Image| match (owners.names(), self.foreign.get(&image.id)) {
+            (None, _) => true,
+            (Some(names), None) => names.iter().any(|name| name == "self"),
+            (Some(names), Some(owner)) => names.contains(owner),
+        };
+        let images = self.images.iter().filter(is_owned);
+        images.filter(move |image| matches(pattern.as_bytes(), image.name.as_bytes()))
     }
 }
 
@@ -89,6 +102,7 @@ impl Default for Ec2Model {
             lose_responses: false,
             read_only: false,
             catalog: None,
+            account_id: ACCOUNT_ID.to_owned(),
             instances: BTreeMap::new(),
             hidden: BTreeSet::new(),
             launches: BTreeMap::new(),
@@ -99,8 +113,9 @@ impl Default for Ec2Model {
 
 impl Ec2Model {
     /// Adds or replaces an instance, without a launch.
-    pub fn place(&mut self, instance: Instance, now: Timestamp) {
+    pub fn place(&mut self, mut instance: Instance, now: Timestamp) {
         self.placed += 1;
+        instance.account_id.get_or_insert_with(|| self.account_id.clone());
         let created_at = instance.launched_at.unwrap_or(now);
         let id = instance.id.clone();
         let placed = ModelInstance {
@@ -233,7 +248,7 @@ impl Ec2Model {
         }
         if let Some(catalog) = &self.catalog {
             if !catalog.images.iter().any(|image| image.id == plan.image_id) {
-                return refuse(FailureKind::Refused, "InvalidAMIID.NotFound");
+                return refuse(FailureKind::RefusedForNow, "InvalidAMIID.NotFound");
             }
             if !catalog.subnets.contains(&plan.subnet_id) {
                 return refuse(FailureKind::Refused, "InvalidSubnetID.NotFound");

@@ -17,15 +17,28 @@
 //! assert_eq!(transitions, ["pending → provisioning (commanded)", "provisioning → running (commanded)"]);
 //! ```
 
+mod compare;
 mod ec2;
+mod events;
+mod history;
+mod rng;
+mod run;
+mod scenario;
 
 use std::time::Duration;
 
-pub use ec2::{Catalog, Ec2Model};
+pub use compare::{Comparison, compare};
+pub use ec2::{ACCOUNT_ID, Catalog, Ec2Model};
+pub use events::{
+    ConsoleAction, ConsoleEvent, DesiredEvent, Events, Fleet, LicenseEvent, Member, Outage, PlannedSession, Spread,
+};
+pub use history::{Figures, History, SessionFigures, Step};
+pub use run::{SimulationError, run};
+pub use scenario::Scenario;
 
 use crate::lifecycle::decide;
 use crate::lifecycle::decision::Decision;
-use crate::lifecycle::effect::{Effect, EffectResult, IfRefused};
+use crate::lifecycle::effect::{Effect, EffectResult, IfRefused, LaunchedInstance};
 use crate::lifecycle::failure::{CallFailure, FailureKind};
 use crate::lifecycle::fleet::FleetView;
 use crate::lifecycle::idle::IdleReport;
@@ -41,6 +54,7 @@ use crate::lifecycle::region::RegionConfig;
 use crate::lifecycle::session::{KnownSessionState, Session, SessionState};
 use crate::lifecycle::template::Template;
 use crate::lifecycle::time::Timestamp;
+use crate::lifecycle::trust::{Caller, Place};
 use crate::lifecycle::worker::Worker;
 
 /// A worker and the services around it. Every field may be changed between two steps, as an operator, a user or another
@@ -61,12 +75,34 @@ pub struct Simulation {
     pub idle: IdleReport,
     /// Number of running workers in the fleet.
     pub running_workers: usize,
+    /// When another worker of the fleet was last scaled down.
+    pub last_scale_down_at: Option<Timestamp>,
+    /// When a metrics loop beside the reconciles last reported the worker's metrics. Default: never.
+    pub metrics_reported_at: Option<Timestamp>,
     /// Policy that decisions follow.
     pub policy: Policy,
     /// Current simulated time.
     pub now: Timestamp,
     /// Time between two reconciles. Default: 30 s.
     pub step: Duration,
+    /// Number of the instances of other workers, so that ids are unique in a fleet.
+    other_instances: u64,
+}
+
+/// One reconcile of a simulation.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Reconciled {
+    /// The record as it was read.
+    pub worker: Worker,
+    /// The observation.
+    pub observation: Observation,
+    /// The decision.
+    pub decision: Decision,
+    /// Result of each effect that was tried.
+    pub results: Vec<EffectResult>,
+    /// The record of the results.
+    pub record: Record,
 }
 
 impl Simulation {
@@ -87,22 +123,38 @@ impl Simulation {
             registration: RegistrationStatus::from_wire("NOT_REGISTERED"),
             idle: IdleReport::default(),
             running_workers: 1,
+            last_scale_down_at: None,
+            metrics_reported_at: None,
             policy,
             now,
             step: Duration::from_secs(30),
+            other_instances: 0,
         }
+    }
+
+    /// Numbers new instances from here on.
+    fn with_other_instances(self, other_instances: u64) -> Self {
+        Self { other_instances, ..self }
     }
 
     /// Reconciles once: observe, decide, apply, record. Then advances the time by one step.
     pub fn play(&mut self) -> Record {
-        let (decision, _) = self.decide();
+        let Reconciled { record, .. } = self.reconcile();
+        self.advance(self.step);
+        record
+    }
+
+    /// Reconciles once: observe, decide, apply, record. The time stands still.
+    pub fn reconcile(&mut self) -> Reconciled {
+        let (decision, observation) = self.decide();
         let as_read = self.worker.clone();
         let results = self.apply(&decision);
         let version = self.worker.version;
-        let record = record(&as_read, &Applied { decision, results, at: self.now, version });
+        let applied = Applied { decision, results, at: self.now, version };
+        let record = record(&as_read, &applied);
         self.write(&record.patch);
-        self.advance(self.step);
-        record
+        let Applied { decision, results, .. } = applied;
+        Reconciled { worker: as_read, observation, decision, results, record }
     }
 
     /// Reconciles, but crashes after `effects` effects and records nothing. Returns whether effects were left: a reconcile
@@ -137,7 +189,7 @@ impl Simulation {
 
     /// Returns the decision for the current state and the observation behind it. Changes nothing.
     pub fn decide(&self) -> (Decision, Observation) {
-        let mut seen = Observation::default();
+        let mut seen = Observation { metrics_reported_at: self.metrics_reported_at, ..Observation::default() };
         loop {
             let open = queries(&self.worker, &seen, &self.policy, self.now);
             if open.is_empty() {
@@ -178,6 +230,11 @@ impl Simulation {
                 let tagged = listed.map(|listed| listed.filter(is_tagged).cloned().collect::<Vec<_>>());
                 seen.tagged = tagged.into();
             }
+            // The subnet belongs to the account of the model.
+            Query::Place => {
+                let account = self.ec2.account_id.as_str();
+                seen.place = Lookup::Found(Place::new(Caller::new(account)).with_subnet_owner(account));
+            }
             Query::Template => seen.template = self.template.clone().map_or(Lookup::Absent, Lookup::Found),
             Query::Images => {
                 let image = |id: &str, date: &str| Image {
@@ -192,8 +249,9 @@ impl Simulation {
             Query::Cml => seen.cml = Lookup::Found(CmlMetrics::default()),
             Query::Registration => seen.registration = Lookup::Found(self.registration.clone()),
             Query::Telemetry => seen.telemetry = Lookup::Found(Vec::new()),
+            Query::Idle => seen.idle = Lookup::Found(self.idle.clone()),
             Query::Fleet => {
-                let last_scale_down_at = self.worker.notes.scaled_down_at;
+                let last_scale_down_at = self.last_scale_down_at.max(self.worker.notes.scaled_down_at);
                 seen.fleet = Lookup::Found(FleetView { running: self.running_workers, last_scale_down_at });
             }
         }
@@ -214,9 +272,10 @@ impl Simulation {
 
     fn execute(&mut self, effect: &Effect) -> EffectResult {
         match effect {
-            Effect::RecordLaunchPlan { plan, begun_at } => {
+            Effect::RecordLaunchPlan { plan } => {
                 self.worker.notes.launch_plan = Some(plan.clone());
-                self.worker.notes.launched_at = Some(*begun_at);
+                self.worker.notes.launched_at = Some(self.now);
+                self.worker.notes.ec2_region = Some(plan.region.clone());
                 self.bump()
             }
             Effect::RecordLicenseAttempt { attempted } => {
@@ -224,9 +283,9 @@ impl Simulation {
                 self.bump()
             }
             Effect::LaunchInstance { plan, .. } => {
-                let number = self.ec2.all().count() as u64 + 1;
+                let number = self.other_instances + self.ec2.all().count() as u64 + 1;
                 match self.ec2.launch(plan, number, self.now) {
-                    Ok(id) => EffectResult::Launched(id),
+                    Ok(id) => EffectResult::Launched(LaunchedInstance { id, requested_at: self.now }),
                     Err(failure) => EffectResult::Failed(failure),
                 }
             }
@@ -245,7 +304,9 @@ impl Simulation {
                 self.registration = RegistrationStatus::from_wire(now).attempted(&self.now.to_rfc3339());
                 EffectResult::Done
             }
-            Effect::HandBackSession { session, if_refused: IfRefused::KeepWaiting | IfRefused::Terminate } => {
+            Effect::HandBackSession {
+                session, if_refused: IfRefused::KeepWaiting | IfRefused::Terminate(_), ..
+            } => {
                 self.sessions.retain(|held| held.id != *session);
                 EffectResult::Done
             }

@@ -1,0 +1,226 @@
+//! Decides the reconciles of a history again and lists the differences.
+
+use std::borrow::Borrow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::line::{RecordedDecision, RecordedReconcile};
+use super::read::{HistoryError, HistoryReader};
+use crate::lifecycle::ids::WorkerId;
+use crate::lifecycle::policy::Policy;
+use crate::lifecycle::query::{Query, queries};
+use crate::lifecycle::status::WorkerStatus;
+use crate::lifecycle::time::Timestamp;
+
+/// Maximum number of differences that a replay keeps. Others are only counted.
+pub const MAX_DIFFERENCES: usize = 10_000;
+
+/// The policy of a replay.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub enum ReplayPolicy {
+    /// The policy that each decision was made under: only this version differs.
+    #[default]
+    AsRecorded,
+    /// That policy with some [fields replaced](Policy::with_fields).
+    Changed(Value),
+    /// Another policy for all decisions.
+    Replaced(Box<Policy>),
+}
+
+/// The result of a replay.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Replay {
+    /// Number of decisions made again.
+    pub decisions: u64,
+    /// Number of them that are not the same.
+    pub changed: u64,
+    /// Number of them that need an observation that the history lacks, by its name. They are not among the changed.
+    pub undecided: BTreeMap<&'static str, u64>,
+    /// The first [`MAX_DIFFERENCES`] of those that are not the same, in order of the history.
+    pub differences: Vec<Difference>,
+}
+
+/// A decision that is not the same as the recorded one.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Difference {
+    /// The time of the decision.
+    pub at: Timestamp,
+    /// The worker.
+    pub worker: WorkerId,
+    /// Status on its record.
+    pub status: WorkerStatus,
+    /// The decision of the history.
+    pub recorded: RecordedDecision,
+    /// The decision of this version under the policy of the replay.
+    pub replayed: RecordedDecision,
+}
+
+impl Replay {
+    /// Whether every decision could be made again and is the same.
+    pub fn is_same(&self) -> bool {
+        self.changed == 0 && self.undecided.is_empty()
+    }
+
+    /// The number of kept differences by the recorded and the replayed reason.
+    pub fn by_reason(&self) -> BTreeMap<(&str, &str), u64> {
+        let mut counts = BTreeMap::new();
+        for difference in &self.differences {
+            let reasons = (difference.recorded.reason.as_str(), difference.replayed.reason.as_str());
+            *counts.entry(reasons).or_default() += 1;
+        }
+        counts
+    }
+
+    /// The number of kept differences by worker.
+    pub fn by_worker(&self) -> BTreeMap<&WorkerId, u64> {
+        let mut counts = BTreeMap::new();
+        for difference in &self.differences {
+            *counts.entry(&difference.worker).or_default() += 1;
+        }
+        counts
+    }
+}
+
+impl Difference {
+    /// Effects of the recorded decision that the replayed one lacks.
+    pub fn no_longer(&self) -> impl Iterator<Item = &Value> {
+        self.recorded.effects.iter().filter(|effect| !self.replayed.effects.contains(effect))
+    }
+
+    /// Effects of the replayed decision that the recorded one lacks.
+    pub fn newly(&self) -> impl Iterator<Item = &Value> {
+        self.replayed.effects.iter().filter(|effect| !self.recorded.effects.contains(effect))
+    }
+}
+
+/// Time, worker, both reasons, and each part that differs.
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { worker, recorded, replayed, .. } = self;
+        let at = self.at.to_rfc3339_opts(chrono::SecondsFormat::AutoSi, true);
+        write!(f, "{at} {worker}: ")?;
+        match recorded.reason == replayed.reason {
+            true => write!(f, "{}: ", recorded.reason)?,
+            false => write!(f, "{} → {}: ", recorded.reason, replayed.reason)?,
+        }
+        let status = |decision: &RecordedDecision| decision.to.unwrap_or(self.status);
+        let mut parts = Vec::new();
+        if status(recorded) != status(replayed) {
+            parts.push(format!("status {} → {}", status(recorded), status(replayed)));
+        }
+        parts.extend(self.no_longer().map(|effect| format!("no longer {}", named(effect))));
+        parts.extend(self.newly().map(|effect| format!("newly {}", named(effect))));
+        let fields: BTreeSet<&String> = recorded.changes.keys().chain(replayed.changes.keys()).collect();
+        for field in fields {
+            let (before, after) = (recorded.changes.get(field), replayed.changes.get(field));
+            if before != after {
+                let shown = |value: Option<&Value>| value.map_or_else(|| "unchanged".to_owned(), Value::to_string);
+                parts.push(format!("{field} {} → {}", shown(before), shown(after)));
+            }
+        }
+        if recorded.requeue != replayed.requeue {
+            parts.push(format!("again {} → {}", recorded.requeue, replayed.requeue));
+        }
+        if recorded.outcome != replayed.outcome {
+            parts.push(format!("outcome {} → {}", recorded.outcome, replayed.outcome));
+        }
+        if recorded.notices != replayed.notices {
+            parts.push("other events".to_owned());
+        }
+        if parts.is_empty() {
+            parts.push("another reason".to_owned());
+        }
+        f.write_str(&parts.join(", "))
+    }
+}
+
+/// The name of an effect and the instance or session it is about.
+fn named(effect: &Value) -> String {
+    let text = |field: &str| effect.get(field).and_then(Value::as_str);
+    let name = text("effect").unwrap_or("an effect");
+    match text("instance").or_else(|| text("session")) {
+        Some(subject) => format!("{name} {subject}"),
+        None => name.to_owned(),
+    }
+}
+
+/// Decides every reconcile again with this version.
+///
+/// # Errors
+/// The first error of the history, or an invalid policy.
+pub fn replay<R: Borrow<RecordedReconcile>>(
+    history: impl IntoIterator<Item = Result<R, HistoryError>>,
+    policy: &ReplayPolicy,
+) -> Result<Replay, HistoryError> {
+    let mut result = Replay::default();
+    let mut policies = Policies::default();
+    for reconcile in history {
+        let reconcile = reconcile?;
+        let reconcile = reconcile.borrow();
+        let policy = policies.get(&reconcile.policy, policy)?;
+        result.add(reconcile, policy);
+    }
+    Ok(result)
+}
+
+/// Replays a file, or a directory of files.
+///
+/// # Errors
+/// If the history cannot be read, or the policy is invalid.
+pub fn replay_path(path: &Path, policy: &ReplayPolicy) -> Result<Replay, HistoryError> {
+    replay(HistoryReader::open(path)?, policy)
+}
+
+/// The latest recorded policy and its replacement. The reconciles of a file share one policy.
+#[derive(Default)]
+struct Policies(Option<(Arc<Policy>, Arc<Policy>)>);
+
+impl Policies {
+    fn get(&mut self, recorded: &Arc<Policy>, policy: &ReplayPolicy) -> Result<&Policy, HistoryError> {
+        let known = self.0.take().filter(|(known, _)| Arc::ptr_eq(known, recorded));
+        let entry = match known {
+            Some(entry) => entry,
+            None => {
+                let replacement = match policy {
+                    ReplayPolicy::AsRecorded => Arc::clone(recorded),
+                    ReplayPolicy::Changed(fields) => Arc::new(recorded.with_fields(fields)?),
+                    ReplayPolicy::Replaced(policy) => Arc::new(Policy::clone(policy)),
+                };
+                (Arc::clone(recorded), replacement)
+            }
+        };
+        Ok(&self.0.insert(entry).1)
+    }
+}
+
+impl Replay {
+    fn add(&mut self, reconcile: &RecordedReconcile, policy: &Policy) {
+        let decision = reconcile.decide(policy);
+        self.decisions += 1;
+        if reconcile.decision.is_same(&decision) {
+            return;
+        }
+        let open = queries(&reconcile.worker, &reconcile.seen, policy, reconcile.at);
+        if let Some(query) = open.iter().next() {
+            *self.undecided.entry(Query::as_str(query)).or_default() += 1;
+            return;
+        }
+        self.changed += 1;
+        if self.differences.len() < MAX_DIFFERENCES {
+            self.differences.push(Difference {
+                at: reconcile.at,
+                worker: reconcile.worker.id.clone(),
+                status: reconcile.worker.status,
+                recorded: reconcile.decision.clone(),
+                replayed: (&decision).into(),
+            });
+        }
+    }
+}
