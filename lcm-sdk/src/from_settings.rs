@@ -2,29 +2,38 @@
 //!
 //! No function here makes a call: clients connect on first use.
 
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use thiserror::Error;
 
 use crate::admin::{AdminOptions, Exposure};
 use crate::controller::election::{ElectionConfig, ElectionConfigError};
 use crate::controller::watch::WatchConfig;
-use crate::controller::{ControllerConfig, Polling, Shards, StartupConfig};
+use crate::controller::{ControllerConfig, LeaseClock, Polling, Shards, StartupConfig};
+use crate::history::{HistoryLimits, HistoryWriter};
+use crate::lifecycle::discovery::ForeignInstances;
 use crate::lifecycle::failure::CallFailure;
 use crate::lifecycle::secret::Secret;
-use crate::ports::{Coordination, Events, Ports, SystemClock};
+use crate::ports::{Clock, ControlPlane, Coordination, Events, NotesPlacement, NotesStore, Ports, SystemClock};
 use crate::providers::aws::{Account, CloudWatch, Ec2, Tuning};
 use crate::providers::cml::{CmlClient, CmlOptions, Security};
 use crate::providers::control_plane::{ControlPlaneClient, ControlPlaneOptions};
-use crate::providers::etcd::{ClientCertificate, Etcd, EtcdOptions, EtcdTls, EtcdUser};
+use crate::providers::etcd::{ClientCertificate, Etcd, EtcdNotes, EtcdOptions, EtcdTls, EtcdUser};
 use crate::providers::events::{ControlPlaneEvents, FanoutEvents, HttpEvents, LogEvents, SinkOptions};
 use crate::providers::http::SetupError;
+use crate::providers::memory::MemoryNotes;
+use crate::providers::notes::NotesControlPlane;
 use crate::reconciler::CmlDefaults;
 use crate::resilience::batch::{BatchSettings, BatchingCompute};
 use crate::settings::Settings;
 use crate::telemetry::Telemetry;
 use crate::workers::controller::{WorkerController, WorkerControllerConfig};
 use crate::workers::discovery::DiscoveryConfig;
+
+/// Shortest age at which the notes of an ended worker are deleted.
+const NOTES_RETENTION: Duration = Duration::from_secs(24 * 3600);
 
 /// Valid settings that do not make a working controller.
 #[derive(Debug, Error)]
@@ -41,6 +50,14 @@ pub enum FromSettingsError {
     /// The etcd client cannot be created.
     #[error("cannot create the client for etcd: {0}")]
     Etcd(CallFailure),
+    /// The history cannot be written.
+    #[error("cannot write a history to {directory}: {source}")]
+    History {
+        /// The directory that the settings name.
+        directory: PathBuf,
+        /// Error of the operating system.
+        source: std::io::Error,
+    },
     /// The election settings contradict each other.
     #[error(transparent)]
     Election(#[from] ElectionConfigError),
@@ -94,12 +111,8 @@ pub fn ports_with(settings: &Settings, account: Account, telemetry: &Telemetry) 
         ..CmlOptions::default()
     };
 
-    let key = settings.control_plane.control_plane_api_key.clone().unwrap_or_else(|| Secret::from(""));
-    let mut control_plane = ControlPlaneOptions::new(&settings.control_plane.control_plane_api_url, key);
-    control_plane.timeout = settings.control_plane.control_plane_api_timeout;
-    control_plane.retries.truncate(settings.control_plane.control_plane_api_retries as usize);
-
-    let control_plane = Arc::new(ControlPlaneClient::new(control_plane).map_err(client_error("the control plane"))?);
+    let control_plane = control_plane_client(settings)?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
 
     let mut sinks: Vec<Arc<dyn Events>> = vec![Arc::new(LogEvents)];
     if settings.control_plane.control_plane_events {
@@ -113,10 +126,53 @@ pub fn ports_with(settings: &Settings, account: Account, telemetry: &Telemetry) 
         compute: Arc::new(BatchingCompute::new(ec2, BatchSettings::default(), telemetry.clone())),
         metrics: Arc::new(CloudWatch::new(account)),
         cml: Arc::new(CmlClient::new(cml).map_err(client_error("CML"))?),
-        control_plane,
+        control_plane: with_notes(settings, control_plane, Arc::clone(&clock))?,
         events: Arc::new(FanoutEvents::new(sinks)),
-        clock: Arc::new(SystemClock),
+        clock,
     })
+}
+
+/// Returns the control plane with the notes of its workers, for a program that needs no other service.
+///
+/// # Errors
+/// If a client cannot be created.
+pub fn control_plane(settings: &Settings) -> Result<Arc<dyn ControlPlane>, FromSettingsError> {
+    with_notes(settings, control_plane_client(settings)?, Arc::new(SystemClock))
+}
+
+fn control_plane_client(settings: &Settings) -> Result<Arc<ControlPlaneClient>, FromSettingsError> {
+    let key = settings.control_plane.control_plane_api_key.clone().unwrap_or_else(|| Secret::from(""));
+    let mut control_plane = ControlPlaneOptions::new(&settings.control_plane.control_plane_api_url, key);
+    control_plane.authorities.clone_from(&settings.control_plane.control_plane_ca_file);
+    control_plane.metrics_interval = Some(settings.reconciliation.metrics_poll_interval);
+    control_plane.generation = settings.control_plane.control_plane_generation;
+    control_plane.timeout = settings.control_plane.control_plane_api_timeout;
+    control_plane.retries.truncate(settings.control_plane.control_plane_api_retries as usize);
+    let client = ControlPlaneClient::new(control_plane);
+    client.map(Arc::new).map_err(|source| FromSettingsError::Client { service: "the control plane", source })
+}
+
+/// Returns the control plane with the notes of its workers where the settings keep them.
+///
+/// # Errors
+/// If the etcd client cannot be created.
+pub fn with_notes(
+    settings: &Settings,
+    control_plane: Arc<dyn ControlPlane>,
+    clock: Arc<dyn Clock>,
+) -> Result<Arc<dyn ControlPlane>, FromSettingsError> {
+    let placement = settings.notes.notes_store;
+    let in_memory = || Ok(Arc::new(MemoryNotes::default()) as Arc<dyn NotesStore>);
+    let store = match (placement, etcd_options(settings)) {
+        (NotesPlacement::Memory | NotesPlacement::Record, _) | (_, None) => in_memory(),
+        (NotesPlacement::Auto | NotesPlacement::Etcd, Some(options)) => {
+            let notes = EtcdNotes::new(&options, &settings.notes.notes_prefix);
+            notes.map(|notes| Arc::new(notes) as Arc<dyn NotesStore>).map_err(FromSettingsError::Etcd)
+        }
+    };
+    let retention = settings.scale_down.scale_down_cooldown_seconds.max(NOTES_RETENTION);
+    let notes = NotesControlPlane::new(control_plane, store?, clock);
+    Ok(Arc::new(notes.with_placement(placement).with_retention(retention)))
 }
 
 /// Returns the etcd client, or `None` if no endpoints are configured and the controller leads without an election.
@@ -124,9 +180,15 @@ pub fn ports_with(settings: &Settings, account: Account, telemetry: &Telemetry) 
 /// # Errors
 /// If the client cannot be created.
 pub fn coordination(settings: &Settings) -> Result<Option<Arc<dyn Coordination>>, FromSettingsError> {
+    let Some(options) = etcd_options(settings) else { return Ok(None) };
+    Ok(Some(Arc::new(Etcd::new(options).map_err(FromSettingsError::Etcd)?)))
+}
+
+/// Returns the options of the etcd client, or `None` without endpoints.
+fn etcd_options(settings: &Settings) -> Option<EtcdOptions> {
     let etcd = &settings.etcd;
     if etcd.is_mock() {
-        return Ok(None);
+        return None;
     }
     let mut options = EtcdOptions::new(etcd.urls());
     options.user =
@@ -136,7 +198,7 @@ pub fn coordination(settings: &Settings) -> Result<Option<Arc<dyn Coordination>>
     if etcd.etcd_ca_file.is_some() || client.is_some() {
         options.tls = Some(EtcdTls { ca_file: etcd.etcd_ca_file.clone(), client, server_name: None });
     }
-    Ok(Some(Arc::new(Etcd::new(options).map_err(FromSettingsError::Etcd)?)))
+    Some(options)
 }
 
 /// Returns the configuration of the worker controller.
@@ -160,6 +222,7 @@ pub fn controller_config(settings: &Settings) -> WorkerControllerConfig {
             ttl: election.lease_ttl,
             margin: election.lease_margin,
             retry_interval: election.retry_interval,
+            clock: LeaseClock::default(),
         },
         // The range was checked when the setting was read.
         shards: Shards::new(election.leader_shards).unwrap_or_default(),
@@ -169,6 +232,7 @@ pub fn controller_config(settings: &Settings) -> WorkerControllerConfig {
             max_reconnect_attempts: watch.max_reconnect_attempts,
             ..WatchConfig::new(settings.watch_prefixes())
         }),
+        request_prefixes: settings.watch_prefixes(),
         discovery: settings.discovery.worker_discovery_enabled.then(|| discovery_config(settings)),
         metrics_interval: reconciliation.metrics_poll_interval,
         startup: StartupConfig {
@@ -176,7 +240,24 @@ pub fn controller_config(settings: &Settings) -> WorkerControllerConfig {
             limit: startup.startup_reconcile_enabled.then_some(startup.startup_reconcile_timeout),
         },
         cml: cml_defaults(settings),
+        history: None,
     }
+}
+
+/// Returns the writer of the history, if the settings name a directory.
+///
+/// # Errors
+/// If the directory cannot be created.
+pub fn history(settings: &Settings) -> Result<Option<HistoryWriter>, FromSettingsError> {
+    let settings = &settings.history;
+    let Some(directory) = &settings.history_dir else { return Ok(None) };
+    let limits = HistoryLimits {
+        max_bytes: settings.history_max_mb << 20,
+        max_age: Duration::from_secs_f64(settings.history_max_days * 86_400.0),
+        sample: settings.history_sample,
+    };
+    let writer = HistoryWriter::new(directory, limits);
+    writer.map(Some).map_err(|source| FromSettingsError::History { directory: directory.clone(), source })
 }
 
 /// Returns the configuration of discovery, whether or not the controller has it enabled.
@@ -186,6 +267,11 @@ pub fn discovery_config(settings: &Settings) -> DiscoveryConfig {
         initial_delay: settings.discovery.discovery_initial_delay,
         regions: settings.discovery_regions(),
         filter: settings.discovery_filter(),
+        foreign: match settings.discovery.adopt_foreign {
+            true => ForeignInstances::Import,
+            false => ForeignInstances::Report,
+        },
+        ..DiscoveryConfig::default()
     }
 }
 
@@ -215,5 +301,6 @@ pub async fn worker_controller(settings: &Settings) -> Result<WorkerController, 
     let telemetry = Telemetry::new(&settings.reconciliation.metric_prefix);
     let ports = ports(settings, &telemetry).await?;
     let coordination = coordination(settings)?;
-    Ok(WorkerController::new(ports, settings.policy(), coordination, controller_config(settings), telemetry)?)
+    let config = controller_config(settings).with_history(history(settings)?);
+    Ok(WorkerController::new(ports, settings.policy(), coordination, config, telemetry)?)
 }

@@ -74,16 +74,16 @@
 //! # Features
 //! | feature | contents |
 //! |---|---|
-//! | none | [`lifecycle`] and [`simulate`]: no network, no async runtime |
+//! | none | [`lifecycle`], [`simulate`] and [`history`]: no network, no async runtime |
 //! | `runtime` | `ports`, `controller`, `reconciler`, `workers`, `settings`, `telemetry`, `providers::memory` |
 //! | `aws`, `etcd`, `cml`, `control-plane` | `providers` for these services; each includes `runtime` |
 //! | `admin` | HTTP server for statistics, metrics and health |
 //! | `logging` | log output as readable lines or JSON |
+//! | `otel` | OpenTelemetry traces of reconciles and calls |
 //! | `from-settings` | builds a worker controller with all providers from settings |
-//! | `worker-controller` | the command of that name |
 //! | `conformance`, `testing` | conformance suites; helpers for tests |
 //!
-//! By default all are enabled except `conformance` and `testing`.
+//! By default all are enabled except `conformance`, `otel` and `testing`.
 //!
 //! # Minimum supported Rust version
 #![doc = concat!("Rust ", env!("CARGO_PKG_RUST_VERSION"), ". An increase is a minor version change.")]
@@ -96,9 +96,12 @@ pub mod conformance;
 pub mod controller;
 #[cfg(feature = "from-settings")]
 pub mod from_settings;
+pub mod history;
 pub mod lifecycle;
 #[cfg(feature = "logging")]
 pub mod logging;
+#[cfg(feature = "otel")]
+pub mod otel;
 #[cfg(feature = "runtime")]
 pub mod ports;
 #[cfg(feature = "runtime")]
@@ -110,6 +113,8 @@ pub mod resilience;
 #[cfg(feature = "runtime")]
 pub mod settings;
 pub mod simulate;
+#[cfg(feature = "runtime")]
+pub mod spans;
 #[cfg(feature = "runtime")]
 pub mod telemetry;
 #[cfg(feature = "runtime")]
@@ -153,7 +158,14 @@ pub mod prelude {
     pub use async_trait::async_trait;
 }
 
-/// Examples of the README, compiled as tests.
-#[cfg(all(doctest, feature = "worker-controller"))]
+/// Examples of the README and of pages, compiled as tests.
+#[cfg(all(doctest, feature = "from-settings"))]
 #[doc = include_str!("../../README.md")]
-struct Readme;
+#[doc = include_str!("../../docs/controller.md")]
+struct PagesWithProviders;
+
+/// Examples of a page that need no feature.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+#[doc = include_str!("../../docs/start/rust.md")]
+struct PagesOfTheLifecycle;

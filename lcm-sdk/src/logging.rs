@@ -1,16 +1,20 @@
 //! Log output of a process: readable lines or JSON.
 
-use std::io::IsTerminal as _;
+use std::io::IsTerminal;
 
 use thiserror::Error;
-use tracing::Subscriber;
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::MakeWriter;
+use tracing::{Event, Subscriber};
+use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
+use tracing_subscriber::fmt::{FmtContext, MakeWriter};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::registry::{LookupSpan, Registry};
+use tracing_subscriber::{EnvFilter, Layer, fmt};
 
 use crate::settings::{LogFormat, LogLevel, LogSettings};
+use crate::spans::TraceContext;
 
 /// Log targets of this project.
-const TARGETS: [&str; 3] = ["lcm", "lcm_sdk", "worker_controller"];
+const TARGETS: [&str; 3] = ["lcm", "lcm_cli", "lcm_sdk"];
 
 /// Sends the logs of the process to standard error.
 ///
@@ -20,9 +24,7 @@ const TARGETS: [&str; 3] = ["lcm", "lcm_sdk", "worker_controller"];
 /// # Errors
 /// If the directives are invalid, or another subscriber is installed.
 pub fn init(settings: &LogSettings) -> Result<(), LoggingError> {
-    let allowed = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let color = if allowed && std::io::stderr().is_terminal() { Color::On } else { Color::Off };
-    let subscriber = subscriber(settings, color, std::io::stderr)?;
+    let subscriber = subscriber(settings, Color::detect(&std::io::stderr()), std::io::stderr)?;
     tracing::subscriber::set_global_default(subscriber).map_err(|_| LoggingError::AlreadyInitialized)
 }
 
@@ -33,6 +35,14 @@ pub enum Color {
     On,
     /// Writes plain text, for a file.
     Off,
+}
+
+impl Color {
+    /// On for a terminal, unless `NO_COLOR` is set.
+    pub fn detect(stream: &impl IsTerminal) -> Self {
+        let is_allowed = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        if is_allowed && stream.is_terminal() { Self::On } else { Self::Off }
+    }
 }
 
 /// Error of [`init`] and [`subscriber`].
@@ -68,11 +78,73 @@ pub fn subscriber<W>(
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    let builder = tracing_subscriber::fmt().with_env_filter(filter(settings)?).with_writer(writer);
+    Ok(Box::new(tracing_subscriber::registry().with(layer(settings, color, writer)?)))
+}
+
+/// Returns the log output as a layer, for a subscriber that also does something else.
+///
+/// # Errors
+/// If the directives are invalid.
+pub fn layer<W>(
+    settings: &LogSettings,
+    color: Color,
+    writer: W,
+) -> Result<Box<dyn Layer<Registry> + Send + Sync>, LoggingError>
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let (filter, is_colored) = (filter(settings)?, color == Color::On);
     Ok(match settings.log_format {
-        LogFormat::People => Box::new(builder.compact().with_ansi(color == Color::On).finish()),
-        LogFormat::Json => Box::new(builder.json().flatten_event(true).with_current_span(true).finish()),
+        LogFormat::People => {
+            let format = WithTrace { inner: fmt::format().compact().with_ansi(is_colored), ending: people };
+            fmt::layer().with_ansi(is_colored).with_writer(writer).event_format(format).with_filter(filter).boxed()
+        }
+        LogFormat::Json => {
+            let inner = fmt::format().json().flatten_event(true).with_current_span(true);
+            let format = WithTrace { inner, ending: json };
+            fmt::layer().json().with_writer(writer).event_format(format).with_filter(filter).boxed()
+        }
     })
+}
+
+/// Adds the ids of the trace and the span to the lines of another format.
+struct WithTrace<F> {
+    inner: F,
+    /// Replaces the end of a line.
+    ending: fn(&mut String, TraceContext),
+}
+
+fn people(line: &mut String, trace: TraceContext) {
+    line.truncate(line.trim_end_matches('\n').len());
+    *line += &format!(" trace_id={} span_id={}\n", trace.trace_id(), trace.span_id());
+}
+
+fn json(line: &mut String, trace: TraceContext) {
+    let open = line.trim_end().strip_suffix('}').map_or(line.len(), str::len);
+    line.truncate(open);
+    *line += &format!(",\"trace_id\":\"{}\",\"span_id\":\"{}\"}}\n", trace.trace_id(), trace.span_id());
+}
+
+impl<S, N, F> FormatEvent<S, N> for WithTrace<F>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> std::fmt::Result {
+        let Some(trace) = TraceContext::current() else {
+            return self.inner.format_event(context, writer, event);
+        };
+        let mut line = String::new();
+        self.inner.format_event(context, Writer::new(&mut line), event)?;
+        (self.ending)(&mut line, trace);
+        writer.write_str(&line)
+    }
 }
 
 fn filter(settings: &LogSettings) -> Result<EnvFilter, LoggingError> {
@@ -90,7 +162,9 @@ fn directives(level: LogLevel) -> String {
         LogLevel::Error | LogLevel::Off => level,
     };
     let own = TARGETS.map(|target| format!(",{target}={level}"));
-    format!("{dependencies}{}", own.concat())
+    // The AWS configuration warns of each source without credentials, with internals. LCM reports missing ones itself.
+    let aws_config = if level == LogLevel::Off { LogLevel::Off } else { LogLevel::Error };
+    format!("{dependencies},aws_config={aws_config}{}", own.concat())
 }
 
 #[cfg(test)]
