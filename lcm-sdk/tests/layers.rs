@@ -12,24 +12,31 @@ use std::path::{Path, PathBuf};
 const LAYERS: &[(&str, &[&str])] = &[
     ("lifecycle", &[]),
     ("ports", &["lifecycle"]),
-    // A leaf: labels are its own, values come from the lifecycle.
-    ("telemetry", &["lifecycle"]),
-    ("resilience", &["lifecycle", "ports", "telemetry"]),
+    // Leaves: labels are their own, values come from the lifecycle.
+    ("spans", &["lifecycle"]),
+    ("telemetry", &["lifecycle", "spans"]),
+    ("resilience", &["lifecycle", "ports", "spans", "telemetry"]),
+    ("history", &["lifecycle"]),
     ("simulate", &["lifecycle", "ports"]),
     // The memory ports are built on the EC2 model of the simulation.
-    ("providers", &["lifecycle", "ports", "telemetry", "resilience", "simulate"]),
+    ("providers", &["lifecycle", "ports", "spans", "telemetry", "resilience", "simulate"]),
     ("conformance", &["lifecycle", "ports"]),
-    ("controller", &["lifecycle", "ports", "telemetry", "resilience", "providers"]),
-    ("reconciler", &["lifecycle", "ports", "telemetry", "resilience", "providers", "controller"]),
-    ("workers", &["lifecycle", "ports", "telemetry", "resilience", "providers", "controller", "reconciler"]),
+    ("controller", &["lifecycle", "ports", "spans", "telemetry", "resilience", "providers"]),
+    ("reconciler", &["lifecycle", "ports", "telemetry", "history", "resilience", "providers", "controller"]),
+    (
+        "workers",
+        &["lifecycle", "ports", "spans", "telemetry", "history", "resilience", "providers", "controller", "reconciler"],
+    ),
     // Configuration types only.
     ("settings", &["lifecycle", "ports"]),
-    ("logging", &["lifecycle", "settings"]),
+    ("logging", &["lifecycle", "settings", "spans"]),
+    ("otel", &["settings", "spans", "logging"]),
     ("admin", &["lifecycle", "ports", "telemetry", "resilience", "providers", "controller", "reconciler", "workers"]),
     (
         "from_settings",
         &[
             "lifecycle",
+            "history",
             "ports",
             "telemetry",
             "resilience",

@@ -47,6 +47,9 @@ fn worker_record_is_read_or_refused_with_a_short_error() {
             let known = Worker { extra: Default::default(), metadata: Default::default(), ..worker.clone() };
             let known = format!("{:?}", known.cml_password.iter().chain(&known.license.token).collect::<Vec<_>>());
             prop_assert!(!known.contains(CANARY), "{known}");
+            let warnings = format!("{:?}", worker.warnings);
+            prop_assert!(!warnings.contains(CANARY), "{warnings}");
+            prop_assert!(warnings.len() < 32_000, "warnings of {} bytes", warnings.len());
             // A record survives being written and read again.
             let written = Value::Object(worker.to_json());
             let again = Worker::try_from(written.clone());

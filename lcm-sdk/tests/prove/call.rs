@@ -8,6 +8,7 @@ use lcm_sdk::ports::Fence;
 use lcm_sdk::{CallFailure, FailureKind, InstanceId, Lookup, Patch, SessionId, Worker, WorkerId};
 
 use super::faults::failure;
+use super::world::World;
 
 /// One call and its subject.
 #[derive(Debug, Clone)]
@@ -35,16 +36,18 @@ pub(crate) enum Subject {
     Describe(Vec<InstanceId>),
     /// Any other read.
     Read,
-    Launch,
-    Start,
+    /// A launch for a worker, from an image.
+    Launch(WorkerId, String),
+    Start(InstanceId),
     Stop(InstanceId),
     Terminate(InstanceId),
     /// A patch for a record.
     Write(Box<(Worker, Patch)>, Fence),
     License(WorkerId, LicenseReport, Fence),
     EndSession(SessionId, SessionEnd, Fence),
-    MoveSession(Fence),
-    Import(Fence),
+    MoveSession(SessionId, Fence),
+    /// Instances of a region.
+    Import(String, Vec<InstanceId>, Fence),
     /// A license operation submitted to the CML at an address, with its token if it has one.
     Submit {
         address: String,
@@ -70,16 +73,18 @@ impl Call {
     /// Whether only the current leader may send it.
     pub(crate) fn changes_cloud(&self) -> bool {
         match self.subject {
-            Subject::Launch | Subject::Start | Subject::Stop(_) | Subject::Terminate(_) | Subject::Submit { .. } => {
-                true
-            }
+            Subject::Launch(..)
+            | Subject::Start(_)
+            | Subject::Stop(_)
+            | Subject::Terminate(_)
+            | Subject::Submit { .. } => true,
             Subject::Describe(_)
             | Subject::Read
             | Subject::Write(..)
             | Subject::License(..)
             | Subject::EndSession(..)
-            | Subject::MoveSession(_)
-            | Subject::Import(_)
+            | Subject::MoveSession(..)
+            | Subject::Import(..)
             | Subject::Note => false,
         }
     }
@@ -104,16 +109,35 @@ impl Call {
             Subject::Write(_, fence)
             | Subject::License(_, _, fence)
             | Subject::EndSession(_, _, fence)
-            | Subject::MoveSession(fence)
-            | Subject::Import(fence) => Some(fence),
+            | Subject::MoveSession(_, fence)
+            | Subject::Import(_, _, fence) => Some(fence),
             Subject::Describe(_)
             | Subject::Read
-            | Subject::Launch
-            | Subject::Start
+            | Subject::Launch(..)
+            | Subject::Start(_)
             | Subject::Stop(_)
             | Subject::Terminate(_)
             | Subject::Submit { .. }
             | Subject::Note => None,
+        }
+    }
+
+    /// The name whose leader may make the change: that of the worker, or of the region.
+    pub(crate) fn led_by(&self, world: &World) -> Option<String> {
+        let of_session = |id| {
+            world.control_plane.stored_session(id).and_then(|session| Some(session.worker_id?.as_str().to_owned()))
+        };
+        match &self.subject {
+            Subject::Launch(worker, _) | Subject::License(worker, ..) => Some(worker.as_str().to_owned()),
+            Subject::Start(id) | Subject::Stop(id) | Subject::Terminate(id) => world.owner_of(id),
+            Subject::Write(about, _) => Some(about.0.id.as_str().to_owned()),
+            Subject::EndSession(session, ..) | Subject::MoveSession(session, _) => of_session(session),
+            Subject::Import(region, ..) => Some(region.clone()),
+            Subject::Submit { address, .. } => {
+                let at = |worker: &Worker| worker.address() == Some(address);
+                world.workers().into_iter().find(at).map(|worker| worker.id.as_str().to_owned())
+            }
+            Subject::Describe(_) | Subject::Read | Subject::Note => None,
         }
     }
 }

@@ -3,7 +3,8 @@
 use stateright::{Checker as _, Model, Property};
 
 use super::model::{Arrival, Flaw, Guard, LEASE, State, Variant};
-use super::summary::Summary;
+use super::rules::Rule;
+use super::summary::{Caught, Summary};
 
 /// Limits of a model.
 #[derive(Debug, Clone, Copy)]
@@ -159,20 +160,34 @@ pub(crate) fn check() -> Summary {
         }
     }
     let sound = Variant { flaw: Flaw::None, guard: Guard::Versions };
-    for (variant, name, property) in [
-        (Variant { flaw: Flaw::LeaseNotChecked, ..sound }, "model: lease not checked", "at most one leader"),
-        (Variant { flaw: Flaw::UniqueToken, ..sound }, "model: no client token", "at most one instance"),
+    for (variant, name, property, rule) in [
+        (
+            Variant { flaw: Flaw::LeaseNotChecked, ..sound },
+            "model: the lease is not checked",
+            "at most one leader",
+            Rule::LeaderActs,
+        ),
+        (
+            Variant { flaw: Flaw::UniqueToken, ..sound },
+            "model: every launch has its own token",
+            "at most one instance",
+            Rule::OneInstancePerWorker,
+        ),
         (
             Variant { guard: Guard::None, ..sound },
-            "model: no versions, no fencing tokens",
+            "model: no versions and no fencing tokens",
             "no write after a newer leader",
+            Rule::TokenIsOwn,
         ),
     ] {
         let bounds = Bounds { controllers: 2, faults: 2, ticks: 12, variant };
         let checker =
             bounds.checker().finish_when(stateright::HasDiscoveries::AnyOf([property].into())).spawn_bfs().join();
-        let list = if checker.discovery(property).is_some() { &mut summary.caught } else { &mut summary.missed };
-        list.push(name);
+        if checker.discovery(property).is_some() {
+            summary.caught.push(Caught { variant: name, defects: &[], script: "all histories", rule: rule.text() });
+        } else {
+            summary.missed.push(name);
+        }
     }
     summary
 }

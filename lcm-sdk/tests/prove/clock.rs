@@ -14,12 +14,14 @@ pub(crate) struct SimClock {
     began: Instant,
     base: Timestamp,
     error_ms: Arc<AtomicI64>,
+    /// How far the clock was set back in all, in seconds.
+    set_back: Arc<AtomicI64>,
 }
 
 impl SimClock {
     pub(crate) fn new() -> Self {
         let base = "2026-02-06T08:00:00Z".parse().expect("a timestamp");
-        Self { began: Instant::now(), base, error_ms: Arc::default() }
+        Self { began: Instant::now(), base, error_ms: Arc::default(), set_back: Arc::default() }
     }
 
     /// Sets the clock error in seconds.
@@ -27,9 +29,14 @@ impl SimClock {
         self.error_ms.store(seconds * 1000, Ordering::Release);
     }
 
+    /// Sets the clock back for good: everything recorded before seems younger from then on.
+    pub(crate) fn set_back(&self, seconds: i64) {
+        self.set_back.fetch_add(seconds, Ordering::AcqRel);
+    }
+
     /// The time without the clock error.
     pub(crate) fn true_time(&self) -> Timestamp {
-        self.base + self.began.elapsed()
+        self.base + self.began.elapsed() - TimeDelta::seconds(self.set_back.load(Ordering::Acquire))
     }
 
     pub(crate) fn seconds(&self) -> f64 {

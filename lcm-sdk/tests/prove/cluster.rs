@@ -1,19 +1,21 @@
 //! The controllers of a world. A crashed controller is restarted after a delay.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use lcm_sdk::telemetry::Anomaly;
-use lcm_sdk::{DesiredStatus, Ec2State, WorkerStatus};
+use lcm_sdk::{DesiredStatus, Ec2State, Worker, WorkerStatus};
 use parking_lot::Mutex;
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
+use super::accounts::{Credentials, OTHER_ACCOUNT};
 use super::process::Process;
+use super::rules::Rule;
 use super::summary::HistoryResult;
-use super::world::{Setup, World};
+use super::world::{REGION, Setup, World};
 
 type Running = (Arc<Process>, JoinHandle<()>);
 
@@ -49,8 +51,8 @@ impl Cluster {
             let world = Arc::clone(&world);
             tokio::spawn(async move {
                 loop {
-                    sleep(Duration::from_secs(1)).await;
-                    world.tick();
+                    world.until_next_step().await;
+                    world.step();
                 }
             })
         };
@@ -73,11 +75,22 @@ impl Cluster {
         let mut plan = world.fault_plan.lock();
         (plan.permille, plan.lag_permille) = (0, 0);
         drop(plan);
+        world.use_credentials(Credentials::Own);
+        *world.cml_delay.lock() = Duration::ZERO;
+        world.events_hang.store(false, Ordering::Release);
+        world.nameless.lock().clear();
         world.etcd.make_available();
         world.etcd.resume_watches();
         self.slots.lock().iter().for_each(|(process, _)| process.etcd.reconnect());
         world.clock.set_error(0);
         world.show_all();
+        // A controller with another default region is replaced by one with the right one.
+        if *world.default_region.lock() != REGION {
+            *world.default_region.lock() = REGION;
+            if world.setup.regions.len() > 1 {
+                (0..world.setup.controllers).for_each(|slot| self.process(slot).crash());
+            }
+        }
     }
 
     /// Waits, then checks that every worker has its desired status and that no further change is made.
@@ -89,14 +102,18 @@ impl Cluster {
         let panics: u64 =
             self.world.telemetries.lock().iter().map(|telemetry| telemetry.anomalies(Anomaly::Panic)).sum();
         let mut oracle = self.world.oracle.lock();
-        oracle.rule(panics == 0, || format!("{panics} reconciles panicked"));
+        oracle.rule(Rule::NoPanic, panics == 0, || format!("{panics} reconciles panicked"));
         let effects = oracle.effects;
-        oracle.rule(effects == 0, || format!("a settled fleet was changed {effects} times in {quiet_seconds} s"));
+        oracle.rule(Rule::SettledFleetIsLeftAlone, effects == 0, || {
+            format!("a settled fleet was changed {effects} times in {quiet_seconds} s")
+        });
     }
 
     fn check_final_states(&self) {
         let world = &self.world;
-        for worker in world.workers() {
+        // Only the credentials of its own account can tell about an instance.
+        let is_ours = |worker: &Worker| worker.notes.ec2_account_id.as_deref() != Some(OTHER_ACCOUNT);
+        for worker in world.workers().into_iter().filter(is_ours) {
             let ec2 = worker.ec2_instance_id.as_ref().and_then(|id| world.instance(id)).map(|instance| instance.state);
             let is_settled = match (worker.status, worker.desired_status) {
                 (WorkerStatus::Running, None | Some(DesiredStatus::Running)) => ec2 == Some(Ec2State::Running),
@@ -112,8 +129,12 @@ impl Cluster {
             let is_licensed = worker.status != WorkerStatus::Running || intent.is_none();
             let (id, status, desired) = (&worker.id, worker.status, worker.desired_status);
             let mut oracle = world.oracle.lock();
-            oracle.rule(is_settled, || format!("{id} ended as {status}; desired: {desired:?}, EC2: {ec2:?}"));
-            oracle.rule(is_licensed, || format!("{id} has an unfinished license operation: {intent:?}"));
+            oracle.rule(Rule::DesiredStatusIsReached, is_settled, || {
+                format!("{id} ended as {status}; desired: {desired:?}, EC2: {ec2:?}")
+            });
+            oracle.rule(Rule::LicenseOperationEnds, is_licensed, || {
+                format!("{id} has an unfinished license operation: {intent:?}")
+            });
         }
     }
 
@@ -125,6 +146,7 @@ impl Cluster {
             steps: oracle.steps,
             checks: oracle.checks,
             faults: oracle.faults.clone(),
+            slowest_start: oracle.slowest_start,
             simulated: Duration::from_secs_f64(self.world.clock.seconds()),
             violations: oracle.violations.clone(),
             digest: oracle.digest(),

@@ -49,8 +49,12 @@ impl Coordination for ProcessPorts {
             return Ok(Renewal::Renewed(Duration::from_secs(15)));
         }
         let renewed = self.etcd.renew(lease).await?;
-        if let (Renewal::Renewed(_), Some(term)) = (renewed, self.world.oracle.lock().terms.get_mut(&self.number)) {
-            term.held_at = Instant::now();
+        if let Renewal::Renewed(_) = renewed {
+            let mut oracle = self.world.oracle.lock();
+            let held = oracle.leases.get(&lease).cloned();
+            if let Some(term) = held.and_then(|held| oracle.terms.get_mut(&held)) {
+                term.held_at = Instant::now();
+            }
         }
         Ok(renewed)
     }
@@ -62,13 +66,18 @@ impl Coordination for ProcessPorts {
 
     async fn claim(&self, key: &str, value: &str, lease: LeaseId) -> Response<Claim> {
         self.delay_or_fail().await?;
-        let claim = self.etcd.claim(key, value, lease).await?;
-        if let Claim::Won { revision } = claim {
-            self.world.log(format!("{} leads with token {revision}", self.identity));
+        let mut claim = self.etcd.claim(key, value, lease).await?;
+        if let (true, Claim::Held { revision, .. }) = (self.world.is_broken(Broken::HeldShardIsWon), &claim) {
+            claim = Claim::Won { revision: *revision };
+        }
+        if let (Claim::Won { revision }, true) = (&claim, key.ends_with("/leader")) {
+            self.world.log(format!("{} leads {key} with token {revision}", self.identity));
             let mut oracle = self.world.oracle.lock();
+            let held = (self.number, key.to_owned());
+            oracle.leases.insert(lease, held.clone());
             let fresh = || Term { tokens: Vec::new(), held_at: Instant::now() };
-            let term = oracle.terms.entry(self.number).or_insert_with(fresh);
-            term.tokens.push(revision);
+            let term = oracle.terms.entry(held).or_insert_with(fresh);
+            term.tokens.push(*revision);
             term.held_at = Instant::now();
         }
         Ok(claim)
@@ -77,7 +86,9 @@ impl Coordination for ProcessPorts {
     async fn list(&self, prefix: &str) -> Response<Listing> {
         self.delay_or_fail().await?;
         if self.world.is_broken(Broken::NoLease) && prefix.contains("leader") {
-            let last = self.world.oracle.lock().terms.get(&self.number).and_then(|term| term.tokens.last().copied());
+            let oracle = self.world.oracle.lock();
+            let last = oracle.terms_of(self.number).find_map(|(_, term)| term.tokens.last().copied());
+            drop(oracle);
             if let Some(revision) = last {
                 return Ok(Listing { revision, keys: vec![(prefix.as_bytes().to_vec(), revision)] });
             }
@@ -88,7 +99,7 @@ impl Coordination for ProcessPorts {
     async fn watch(&self, prefix: &str, from_revision: i64) -> Response<Box<dyn WatchStream>> {
         self.delay_or_fail().await?;
         if self.world.is_broken(Broken::NoLease) && prefix.contains("leader") {
-            let leads = self.world.oracle.lock().terms.contains_key(&self.number);
+            let leads = self.world.oracle.lock().terms_of(self.number).next().is_some();
             if leads {
                 return Ok(Box::new(SilentStream));
             }

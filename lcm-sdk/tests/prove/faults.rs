@@ -1,7 +1,7 @@
 //! Faults of a call: random ones, or one at a chosen call.
 
 use std::any::Any;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use lcm_sdk::{CallFailure, FailureKind};
@@ -23,6 +23,10 @@ pub(crate) enum Fault {
     CrashBefore,
     /// The call is carried out and the controller crashes before the response.
     CrashAfter,
+    /// The launch is carried out, its response is lost, and a second attempt is refused.
+    RefuseAfterLoss,
+    /// The call is carried out and the machine of the controller is suspended.
+    Suspend,
     /// The previous response is returned.
     Stale,
     /// All of a write but the status is written, and the response is lost.
@@ -48,6 +52,8 @@ pub(crate) struct FaultPlan {
     pub(crate) permille: u64,
     /// Events at the calls with these numbers.
     pub(crate) planned: Vec<(u64, Injection)>,
+    /// Faults of the next launches.
+    pub(crate) launches: VecDeque<Fault>,
     /// Launches per thousand that EC2 does not show for a while.
     pub(crate) lag_permille: u64,
     /// Whether responses are kept, to be returned once more.
@@ -105,9 +111,10 @@ pub(crate) fn random_fault(rng: &mut Rng, call: &Call) -> (Fault, &'static str) 
         (Fault::Fail(kind), label)
     };
     match &call.subject {
-        Subject::Launch => match rng.roll(3) {
+        Subject::Launch(..) => match rng.roll(4) {
             0 => (Fault::Fail(NoCapacity), "no capacity"),
-            1 => (Fault::LoseResponse, "timeout after execution"),
+            1 => (Fault::RefuseAfterLoss, "launch refused after a lost response"),
+            2 => (Fault::LoseResponse, "timeout after execution"),
             _ => failing(rng),
         },
         Subject::Read if call.name == "scan" => match rng.roll(2) {
@@ -120,13 +127,13 @@ pub(crate) fn random_fault(rng: &mut Rng, call: &Call) -> (Fault, &'static str) 
             3 | 4 => (Fault::LoseResponse, "timeout after execution"),
             _ => failing(rng),
         },
-        Subject::Start
+        Subject::Start(_)
         | Subject::Stop(_)
         | Subject::Terminate(_)
         | Subject::License(..)
         | Subject::EndSession(..)
-        | Subject::MoveSession(_)
-        | Subject::Import(_)
+        | Subject::MoveSession(..)
+        | Subject::Import(..)
         | Subject::Submit { .. } => match rng.roll(2) {
             0 => (Fault::LoseResponse, "timeout after execution"),
             _ => failing(rng),

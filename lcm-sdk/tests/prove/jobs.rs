@@ -23,18 +23,10 @@ pub(crate) fn run_all<J: Sync>(jobs: &[J], work: impl Fn(&J, &mut Summary) + Syn
     run(|number, summary| jobs.get(number).map(|job| work(job, summary)))
 }
 
-/// Runs jobs until the time is over, and reports progress.
-pub(crate) fn run_until(budget: Duration, work: impl Fn(u64, &mut Summary) + Sync) -> Summary {
+/// Runs jobs until the time is over.
+pub(crate) fn run_until(budget: Duration, work: impl Fn(&mut Summary) + Sync) -> Summary {
     let began = Instant::now();
-    let reported = AtomicUsize::new(0);
-    run(|number, summary| {
-        let elapsed = began.elapsed();
-        let steps = usize::try_from(elapsed.as_millis() * 20 / budget.as_millis().max(1)).unwrap_or(usize::MAX);
-        if reported.fetch_max(steps, Ordering::Relaxed) < steps && steps <= 20 {
-            println!("  {:>3} %  {:>6.0} s  {number} histories", steps * 5, elapsed.as_secs_f64());
-        }
-        (elapsed < budget).then(|| work(number as u64, summary))
-    })
+    run(|_, summary| (began.elapsed() < budget).then(|| work(summary)))
 }
 
 /// Runs jobs by number until one returns `None`.

@@ -8,7 +8,8 @@ use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use lcm_sdk::lifecycle::launch::LaunchPlan;
-use lcm_sdk::lifecycle::{Change, Changes};
+use lcm_sdk::lifecycle::trust::Place;
+use lcm_sdk::lifecycle::{Change, Changes, LaunchedInstance};
 use lcm_sdk::{
     Applied, CallFailure, Decision, Ec2State, Effect, EffectResult, FailureKind, Image, Instance, Lookup, Observation,
     Patch, Policy, Query, RegionConfig, RegionConfigs, Template, Timestamp, Worker, WorkerStatus, decide, queries,
@@ -204,6 +205,7 @@ impl State {
                         observation.instance = found.map_or(Lookup::Absent, Lookup::Found);
                     }
                     Query::Tagged => observation.tagged = Lookup::Found(self.visible().collect()),
+                    Query::Place => observation.place = Lookup::Found(Place::default().with_sighting(now)),
                     Query::Template => observation.template = Lookup::Found(Template::new("metal", "m5zn.metal")),
                     Query::Images => {
                         let (id, name, creation_date) = ("ami-1".into(), "cisco-cml".into(), "2026".into());
@@ -253,7 +255,8 @@ impl State {
         let failed = reconcile.results.0.iter().any(|result| matches!(result, EffectResult::Failed(_)));
         let next = reconcile.decision.0.effects.get(reconcile.results.0.len()).filter(|_| leads && !failed).cloned();
         let request = match next {
-            Some(Effect::RecordLaunchPlan { plan, begun_at }) => {
+            Some(Effect::RecordLaunchPlan { plan }) => {
+                let begun_at = timestamp(time);
                 let changes =
                     Changes { launch_plan: Change::Set(plan), launched_at: Some(begun_at), ..Changes::default() };
                 let mut patch = Patch::from_changes(&reconcile.worker.0, changes, begun_at);
@@ -288,7 +291,7 @@ impl State {
     pub(crate) fn arrive(&mut self, number: usize, arrival: Arrival, variant: Variant) {
         let sent = self.calls.remove(number);
         let result = match &sent.request.0 {
-            Request::Launch(plan) => self.launch(plan, arrival, variant.flaw),
+            Request::Launch(plan) => self.launch(plan, sent.at, arrival, variant.flaw),
             Request::Note(patch) | Request::Write(patch) => self.write(patch, sent.fence, variant.guard),
         };
         let controller = &mut self.controllers[sent.controller];
@@ -307,14 +310,15 @@ impl State {
         }
     }
 
-    fn launch(&mut self, plan: &LaunchPlan, arrival: Arrival, flaw: Flaw) -> EffectResult {
+    fn launch(&mut self, plan: &LaunchPlan, sent_at: u8, arrival: Arrival, flaw: Flaw) -> EffectResult {
         let known = self.instances.iter().position(|launched| launched.token == plan.client_token);
         let number = known.filter(|_| flaw != Flaw::UniqueToken).unwrap_or_else(|| {
             let visible_from = if arrival == Arrival::VisibilityLag { self.time + 2 } else { self.time };
             self.instances.push(Launched { token: plan.client_token.clone(), at: self.time, visible_from });
             self.instances.len() - 1
         });
-        EffectResult::Launched(format!("i-{number}").into())
+        let id = format!("i-{number}").into();
+        EffectResult::Launched(LaunchedInstance { id, requested_at: timestamp(sent_at) })
     }
 
     fn write(&mut self, patch: &Patch, fence: u8, guard: Guard) -> EffectResult {

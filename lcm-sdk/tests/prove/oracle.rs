@@ -1,13 +1,15 @@
 //! The history of a world: counted, logged, and checked against the rules.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use lcm_sdk::ports::LeaseId;
 use lcm_sdk::{InstanceId, WorkerId};
 use tokio::time::Instant;
 
 use super::call::CallEffect;
 use super::clock::SimClock;
+use super::rules::Rule;
 
 /// Maximum number of log lines that are printed.
 const LOG_LINES: usize = 250;
@@ -28,7 +30,7 @@ pub(crate) struct Oracle {
     pub(crate) checks: u64,
     /// Number of faults by kind.
     pub(crate) faults: BTreeMap<&'static str, u64>,
-    pub(crate) violations: Vec<String>,
+    pub(crate) violations: Vec<Violation>,
     log: VecDeque<String>,
     /// Whether events are printed as they occur.
     prints_events: bool,
@@ -45,8 +47,27 @@ pub(crate) struct Oracle {
     pub(crate) disturbed_at: Instant,
     /// When etcd last lost leases early.
     pub(crate) leases_lost_at: Option<Instant>,
-    /// The fencing tokens each controller won, and when it last held the key.
-    pub(crate) terms: BTreeMap<u32, Term>,
+    /// The fencing tokens each controller won for a leader's key, and when it last held that key.
+    pub(crate) terms: BTreeMap<(u32, String), Term>,
+    /// The key that a controller holds with a lease.
+    pub(crate) leases: BTreeMap<LeaseId, (u32, String)>,
+    /// Requests of operators that wait for a controller, and since when.
+    pub(crate) awaited: BTreeMap<WorkerId, Instant>,
+    /// The longest time from a request to the first call for it, where the script measures it.
+    pub(crate) slowest_start: Option<Duration>,
+    /// When records were written, and scans made: the latest of each.
+    pub(crate) recent_calls: BTreeMap<String, VecDeque<Instant>>,
+    /// How often the end of a drain was announced for each worker since it was requested.
+    pub(crate) timed_out: BTreeMap<WorkerId, u32>,
+    /// The controllers that have read that discovery is switched off.
+    pub(crate) knows_discovery_off: BTreeSet<u32>,
+}
+
+/// A violated rule.
+#[derive(Debug, Clone)]
+pub(crate) struct Violation {
+    pub(crate) rule: Rule,
+    pub(crate) text: String,
 }
 
 /// The leases of a controller.
@@ -97,6 +118,12 @@ impl Oracle {
             disturbed_at: Instant::now(),
             leases_lost_at: None,
             terms: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            awaited: BTreeMap::new(),
+            slowest_start: None,
+            recent_calls: BTreeMap::new(),
+            timed_out: BTreeMap::new(),
+            knows_discovery_off: BTreeSet::new(),
         }
     }
 
@@ -122,16 +149,34 @@ impl Oracle {
     }
 
     /// Checks a rule.
-    pub(crate) fn rule(&mut self, holds: bool, violation: impl FnOnce() -> String) {
+    pub(crate) fn rule(&mut self, rule: Rule, holds: bool, violation: impl FnOnce() -> String) {
         self.checks += 1;
         if !holds {
             let violation = violation();
             self.log(&format!("!! {violation}"));
             // The first violations are enough to find the cause.
             if self.violations.len() < 20 {
-                self.violations.push(format!("{:.1} s: {violation}", self.clock.seconds()));
+                let text = format!("{:.1} s: {rule}: {violation}", self.clock.seconds());
+                self.violations.push(Violation { rule, text });
             }
         }
+    }
+
+    /// Checks that calls of a kind are no more frequent than this.
+    pub(crate) fn check_rate(&mut self, calls: String, most: usize, period: Duration) {
+        let recent = self.recent_calls.entry(calls.clone()).or_default();
+        while recent.front().is_some_and(|at| at.elapsed() > period) {
+            recent.pop_front();
+        }
+        recent.push_back(Instant::now());
+        let count = recent.len();
+        self.rule(Rule::RateIsBounded, count <= most, || format!("{calls}: {count} times within {period:?}"));
+    }
+
+    /// The keys that a controller has led with, and its terms.
+    pub(crate) fn terms_of(&self, process: u32) -> impl Iterator<Item = (&str, &Term)> {
+        let keys = (process, String::new())..(process + 1, String::new());
+        self.terms.range(keys).map(|((_, key), term)| (key.as_str(), term))
     }
 
     pub(crate) fn request(&mut self, worker: &WorkerId, request: OperatorRequest) {

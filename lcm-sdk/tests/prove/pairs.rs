@@ -3,7 +3,7 @@
 use lcm_sdk::{DesiredStatus, Ec2State, Session, WorkerStatus};
 
 use super::oracle::OperatorRequest;
-use super::world::{REGION, World};
+use super::world::World;
 
 /// A change that is undone before a controller observes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl World {
                     let instance = worker.ec2_instance_id.as_ref().and_then(|id| self.instance(id));
                     if let Some(mut instance) = instance.filter(|instance| instance.state == Ec2State::Running) {
                         instance.launched_at = Some(self.clock.true_time());
-                        self.compute.put(REGION, instance);
+                        self.compute.put(self.region_of(&instance.id), instance);
                     }
                 }
                 Pair::DrainedAndCanceled => {

@@ -9,7 +9,7 @@ use super::call::CallEffect;
 use super::faults::{Fault, Injection};
 use super::pairs::Pair;
 use super::rng::Rng;
-use super::scenarios::{ALL, Scenario, ScriptRun};
+use super::scenarios::{self, Points, Scenario, ScriptRun};
 use super::summary::Summary;
 
 /// An event at one call of one script.
@@ -29,6 +29,7 @@ impl Point {
         match self.injection {
             Injection::Fault(Fault::CrashBefore | Fault::CrashAfter) => "crash",
             Injection::Fault(Fault::Stale) => "outdated response",
+            Injection::Fault(Fault::Suspend) => "suspended machine",
             Injection::Fault(_) => "failed call or lost response",
             Injection::Pair(_) => "unobserved pair of events",
         }
@@ -59,14 +60,26 @@ impl fmt::Display for Point {
 pub(crate) fn list(scenario: &'static Scenario, round: u64, summary: &mut Summary) -> Vec<Point> {
     let run = scenario.run(round, &[], None);
     summary.add(scenario.name, run.result);
-    points_of_calls(scenario, round, &run.calls)
+    let mut points = points_of_calls(scenario, round, &run.calls);
+    match scenario.points {
+        Points::Every => {}
+        Points::OneIn(share) => {
+            let mut place = 0;
+            points.retain(|_| {
+                place += 1;
+                place % share == 0
+            });
+        }
+        Points::None => points.clear(),
+    }
+    points
 }
 
 /// Runs a random script with events at two points: the second may fall into the recovery from the first.
 pub(crate) fn run_two_points(seed: u64, summary: &mut Summary) {
     let mut rng = Rng::new(seed);
-    let place = usize::try_from(rng.roll(ALL.len() as u64)).expect("few");
-    let scenario = &ALL[place];
+    let scripts: Vec<_> = scenarios::all().filter(|scenario| scenario.points != Points::None).collect();
+    let scenario = rng.pick(&scripts);
     let points = list(scenario, seed, summary);
     let [first, second] = [rng.pick(&points), rng.pick(&points)];
     // Recovery takes calls of its own, so the second point may come later than the script was long.
@@ -87,7 +100,10 @@ pub(crate) fn run_two_points(seed: u64, summary: &mut Summary) {
 
 /// Lists all points of a script, for a controller with a defect.
 pub(crate) fn list_broken(scenario: &'static Scenario, broken: Broken) -> Vec<Point> {
-    points_of_calls(scenario, 0, &scenario.run(0, &[], Some(broken)).calls)
+    match scenario.points {
+        Points::None => Vec::new(),
+        Points::Every | Points::OneIn(_) => points_of_calls(scenario, 0, &scenario.run(0, &[], Some(broken)).calls),
+    }
 }
 
 fn points_of_calls(scenario: &'static Scenario, round: u64, calls: &[CallEffect]) -> Vec<Point> {
@@ -95,11 +111,12 @@ fn points_of_calls(scenario: &'static Scenario, round: u64, calls: &[CallEffect]
     let mut before = CallEffect::Change;
     for (call, effect) in (1..).zip(calls.iter().copied()) {
         let faults: &[Fault] = match effect {
-            CallEffect::Read => &[Fault::CrashBefore, Fault::Stale, Fault::Fail(FailureKind::Unclear)],
+            CallEffect::Read => &[Fault::CrashBefore, Fault::Stale, Fault::Suspend, Fault::Fail(FailureKind::Unclear)],
             CallEffect::Change => &CHANGE_FAULTS,
             CallEffect::Write => &WRITE_FAULTS,
         };
-        points.extend(faults.iter().map(|fault| Point { scenario, round, call, injection: Injection::Fault(*fault) }));
+        let faults = faults.iter().filter(|fault| **fault != Fault::Suspend || scenario.has_standby());
+        points.extend(faults.map(|fault| Point { scenario, round, call, injection: Injection::Fault(*fault) }));
         // Between two consecutive reads, a pair before the first covers both.
         if (before, effect) != (CallEffect::Read, CallEffect::Read) {
             points.extend(Pair::ALL.map(|pair| Point { scenario, round, call, injection: Injection::Pair(pair) }));
@@ -109,17 +126,19 @@ fn points_of_calls(scenario: &'static Scenario, round: u64, calls: &[CallEffect]
     points
 }
 
-const CHANGE_FAULTS: [Fault; 5] = [
+const CHANGE_FAULTS: [Fault; 6] = [
     Fault::CrashBefore,
     Fault::CrashAfter,
+    Fault::Suspend,
     Fault::LoseResponse,
     Fault::Fail(FailureKind::Throttled),
     Fault::Fail(FailureKind::Unclear),
 ];
 
-const WRITE_FAULTS: [Fault; 7] = [
+const WRITE_FAULTS: [Fault; 8] = [
     Fault::CrashBefore,
     Fault::CrashAfter,
+    Fault::Suspend,
     Fault::LoseResponse,
     Fault::Fail(FailureKind::Throttled),
     Fault::Fail(FailureKind::Unclear),

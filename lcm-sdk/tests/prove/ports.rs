@@ -1,26 +1,32 @@
 //! The ports of a controller: each call passes through its process.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use lcm_sdk::lifecycle::discovery::{Completeness, Scan};
 use lcm_sdk::lifecycle::launch::LaunchPlan;
+use lcm_sdk::lifecycle::trust::Caller;
 use lcm_sdk::lifecycle::{
-    Audit, AutoPause, CloudMetrics, CmlMetrics, IdleReport, LicenseReport, RegistrationStatus, SessionEnd,
+    Audit, AutoPause, Capabilities, CloudMetrics, CmlMetrics, IdleReport, ImageOwners, LicenseReport,
+    RegistrationStatus, SessionEnd, SessionPhase, UnreadableWorker,
 };
 use lcm_sdk::ports::{
     CloudEvent, Cml, CmlTarget, Compute, ControlPlane, DiscoveryFilter, Events, Fence, IdleCheck, ImportSummary,
     Metrics, ScanSettings, Scope, SessionMove, Version, WorkerListing,
 };
 use lcm_sdk::{
-    CallFailure, Image, Instance, InstanceId, Lookup, Patch, Secret, Session, SessionId, Template, Timestamp, Worker,
-    WorkerId, WorkerStatus,
+    CallFailure, FailureKind, Image, Instance, InstanceId, Lookup, Patch, Secret, Session, SessionId, Template,
+    Timestamp, Worker, WorkerId, WorkerStatus,
 };
 use serde_json::Value;
+use tokio::time::sleep;
 
 use super::broken::Broken;
 use super::call::{Call, Subject};
 use super::process::Process;
+use super::records::unreadable;
 
 type Response<T> = Result<T, CallFailure>;
 
@@ -40,7 +46,14 @@ impl std::ops::Deref for ProcessPorts {
 impl Compute for ProcessPorts {
     async fn instances(&self, region: &str, ids: &[InstanceId]) -> Vec<Lookup<Instance>> {
         let call = Call::new("instances", format!("{ids:?}"), Subject::Describe(ids.to_vec()));
-        let mut responses = self.read(call, self.world.compute.instances(region, ids)).await;
+        let responses = self.read(call, async {
+            match self.world.ec2(region) {
+                Ok(ec2) => ec2.instances(region, ids).await,
+                Err(failure) => vec![Lookup::Unknown(failure); ids.len()],
+            }
+        });
+        let mut responses = responses.await;
+        self.defects_of_instances(ids, &mut responses);
         if self.world.is_broken(Broken::GcTrustsErrors) {
             for response in responses.iter_mut().filter(|response| matches!(response, Lookup::Unknown(_))) {
                 *response = Lookup::Absent;
@@ -54,7 +67,10 @@ impl Compute for ProcessPorts {
 
     async fn tagged(&self, region: &str, worker: &WorkerId) -> Response<Vec<Instance>> {
         let call = Call::read("tagged", worker.as_str());
-        let response = self.read(call, self.world.compute.tagged(region, worker)).await;
+        let response = self.read(call, async { self.world.ec2(region)?.tagged(region, worker).await }).await;
+        if self.world.is_broken(Broken::FailedIsForgotten) && self.is_in(worker, WorkerStatus::Failed) {
+            return Ok(Vec::new());
+        }
         for instance in response.iter().flatten() {
             self.world.record_response(self, &instance.id, &Lookup::Found(instance.clone()));
         }
@@ -62,11 +78,35 @@ impl Compute for ProcessPorts {
     }
 
     async fn images(&self, region: &str, pattern: &str) -> Response<Vec<Image>> {
-        self.read(Call::read("images", pattern), self.world.compute.images(region, pattern)).await
+        let act = async {
+            let ec2 = self.world.ec2(region)?;
+            if self.world.is_broken(Broken::ImagesOfAnyone) {
+                ec2.set_image_owners(ImageOwners::Any);
+            }
+            ec2.images(region, pattern).await
+        };
+        let images = self.read(Call::read("images", pattern), act).await?;
+        Ok(self.world.images_shown(images))
     }
 
     async fn scan(&self, region: &str, filter: &DiscoveryFilter) -> Scan {
-        let mut scan = self.read(Call::read("scan", region), self.world.compute.scan(region, filter)).await;
+        self.world.check_scan(self);
+        let act = async {
+            match self.world.ec2(region) {
+                Ok(ec2) => ec2.scan(region, filter).await,
+                Err(failure) => Scan {
+                    region: region.to_owned(),
+                    instances: Vec::new(),
+                    completeness: Completeness::Partial(failure),
+                },
+            }
+        };
+        let mut scan = self.read(Call::read("scan", region), act).await;
+        if self.world.is_broken(Broken::FailedIsForgotten) {
+            scan.instances
+                .retain(|instance| instance.owner().is_none_or(|id| !self.is_in(&id.into(), WorkerStatus::Failed)));
+        }
+        self.foreign_seen.store(!scan.instances.is_empty(), Ordering::Release);
         if self.world.is_broken(Broken::GcTrustsErrors) {
             scan.completeness = Completeness::Complete;
         }
@@ -76,8 +116,20 @@ impl Compute for ProcessPorts {
         scan
     }
 
-    async fn sees_subnet(&self, region: &str, subnet_id: &str) -> Response<bool> {
-        self.read(Call::read("sees_subnet", subnet_id), self.world.compute.sees_subnet(region, subnet_id)).await
+    async fn subnet_owner(&self, region: &str, subnet_id: &str) -> Response<Option<String>> {
+        let act = async { self.world.ec2(region)?.subnet_owner(region, subnet_id).await };
+        let owner = self.read(Call::read("subnet_owner", subnet_id), act).await?;
+        let is_proved = self.world.is_broken(Broken::AbsenceNeedsNoProof)
+            || self.world.is_broken(Broken::OneForeignInstanceProves) && self.foreign_seen.load(Ordering::Acquire);
+        if is_proved {
+            return Ok(self.world.ec2(region)?.caller(region).await?.account_id);
+        }
+        Ok(owner)
+    }
+
+    async fn caller(&self, region: &str) -> Response<Caller> {
+        let act = async { self.world.ec2(region)?.caller(region).await };
+        self.read(Call::read("caller", region), act).await
     }
 
     async fn launch(&self, plan: &LaunchPlan) -> Response<InstanceId> {
@@ -86,14 +138,19 @@ impl Compute for ProcessPorts {
             plan.client_token = format!("{}-{}", plan.client_token, self.world.next_number());
         }
         let (world, about) = (Arc::clone(&self.world), plan.client_token.chars().take(12).collect::<String>());
-        let launched = self.change(Call::new("launch", about, Subject::Launch), async move {
-            let launched = world.compute.launch(&plan).await;
-            if let Ok(id) = &launched {
+        let owner = plan.tags.get("lcm:worker_id").map_or("", String::as_str);
+        let subject = Subject::Launch(owner.into(), plan.image_id.clone());
+        let launched = self.change(Call::new("launch", about, subject), async move {
+            let launched = world.ec2(&plan.region)?.launch(&plan).await;
+            if let (Ok(id), true) = (&launched, world.uses_own_account()) {
                 world.record_launch(id);
             }
             launched
         });
-        let launched = launched.await;
+        let mut launched = launched.await;
+        if let Err(failure) = &mut launched {
+            self.defects_of_a_launch(failure);
+        }
         if let Ok(id) = &launched {
             self.world.record_response(self, id, &Lookup::Found(Instance::new(id.clone(), lcm_sdk::Ec2State::Pending)));
         }
@@ -102,20 +159,20 @@ impl Compute for ProcessPorts {
 
     async fn start(&self, region: &str, id: &InstanceId) -> Response<()> {
         let (world, region, id) = (Arc::clone(&self.world), region.to_owned(), id.clone());
-        let call = Call::new("start", id.as_str(), Subject::Start);
-        self.change(call, async move { world.compute.start(&region, &id).await }).await
+        let call = Call::new("start", id.as_str(), Subject::Start(id.clone()));
+        self.change(call, async move { world.ec2(&region)?.start(&region, &id).await }).await
     }
 
     async fn stop(&self, region: &str, id: &InstanceId) -> Response<()> {
         let (world, region, id) = (Arc::clone(&self.world), region.to_owned(), id.clone());
         let call = Call::new("stop", id.as_str(), Subject::Stop(id.clone()));
-        self.change(call, async move { world.compute.stop(&region, &id).await }).await
+        self.change(call, async move { world.ec2(&region)?.stop(&region, &id).await }).await
     }
 
     async fn terminate(&self, region: &str, id: &InstanceId) -> Response<()> {
         let (world, region, id) = (Arc::clone(&self.world), region.to_owned(), id.clone());
         let call = Call::new("terminate", id.as_str(), Subject::Terminate(id.clone()));
-        self.change(call, async move { world.compute.terminate(&region, &id).await }).await
+        self.change(call, async move { world.ec2(&region)?.terminate(&region, &id).await }).await
     }
 }
 
@@ -124,31 +181,43 @@ impl ControlPlane for ProcessPorts {
     async fn workers(&self, scope: &Scope) -> Response<WorkerListing> {
         let about = if scope.with_terminated { "all" } else { "live" };
         let mut listing = self.read(Call::read("workers", about), self.world.control_plane.workers(scope)).await?;
-        listing.workers.iter_mut().for_each(|worker| self.misread(worker));
+        for worker in std::mem::take(&mut listing.workers) {
+            match self.shown(worker) {
+                Ok(worker) => listing.workers.push(worker),
+                Err(unreadable) => listing.unreadable.push(*unreadable),
+            }
+        }
         Ok(listing)
     }
 
     async fn worker(&self, id: &WorkerId) -> Response<Option<Worker>> {
-        let mut read = self.read(Call::read("worker", id.as_str()), self.world.control_plane.worker(id)).await?;
-        read.iter_mut().for_each(|worker| self.misread(worker));
-        Ok(read)
+        let read = self.read(Call::read("worker", id.as_str()), self.world.control_plane.worker(id)).await?;
+        let Some(worker) = read else { return Ok(None) };
+        let unparsable =
+            |unreadable: Box<UnreadableWorker>| CallFailure::new(FailureKind::Unparsable, unreadable.error.to_string());
+        self.shown(worker).map(Some).map_err(unparsable)
     }
 
     async fn write(&self, worker: &Worker, patch: &Patch, fence: Fence) -> Response<Version> {
         let (world, worker, mut patch, fence) =
             (Arc::clone(&self.world), worker.clone(), patch.clone(), self.fence(fence));
-        if self.world.is_broken(Broken::LicenseAttemptNotRecorded) {
-            patch.changes.license_attempt = None;
-        }
+        self.defects_of_a_patch(&mut patch);
+        let wanted = patch;
+        let patch = self.world.setup.server.reads(wanted.clone());
+        self.world.check_write_rate(&worker.id);
         let status = patch.status.map_or("notes", WorkerStatus::as_str);
         let about = format!("{} {} → {status}", worker.id, worker.status);
         let call = Call::new("write", about, Subject::Write(Box::new((worker.clone(), patch.clone())), fence));
-        self.change(call, async move {
+        let (written_to, kept) = (worker.clone(), patch.clone());
+        let written = self.change(call, async move {
+            world.check_fence(&worker.id, fence)?;
             let written = world.control_plane.write(&worker, &patch, fence).await;
             world.publish(&worker.id);
             written
-        })
-        .await
+        });
+        let written = written.await;
+        self.defects_after_a_write(&written_to, &wanted, &kept, fence).await;
+        written
     }
 
     async fn report_metrics(
@@ -168,6 +237,7 @@ impl ControlPlane for ProcessPorts {
         let about = format!("{id} {report:?}");
         let call = Call::new("report_license", about, Subject::License(id.clone(), report, fence));
         self.change(call, async move {
+            world.check_fence(&id, fence)?;
             let reported = world.control_plane.report_license(&id, report, fence).await;
             world.publish(&id);
             reported
@@ -191,36 +261,68 @@ impl ControlPlane for ProcessPorts {
     }
 
     async fn template(&self, name: &str) -> Response<Option<Template>> {
-        self.read(Call::read("template", name), self.world.control_plane.template(name)).await
+        let read = self.read(Call::read("template", name), self.world.control_plane.template(name)).await;
+        if self.world.is_broken(Broken::ErrorIsNoTemplate) && read.is_err() { Ok(None) } else { read }
     }
 
     async fn sessions(&self, worker: &WorkerId) -> Response<Vec<Session>> {
-        self.read(Call::read("sessions", worker.as_str()), self.world.control_plane.sessions(worker)).await
+        let act = self.world.control_plane.sessions(worker);
+        let mut sessions = self.read(Call::read("sessions", worker.as_str()), act).await?;
+        if self.world.is_broken(Broken::WaitingSessionsForgotten) {
+            sessions.retain(|session| session.state.phase() != SessionPhase::Waiting || !self.has_stopped(worker));
+        }
+        Ok(sessions)
     }
 
     async fn move_session(&self, session: &SessionId, to: SessionMove, fence: Fence) -> Response<()> {
         let (world, id, fence) = (Arc::clone(&self.world), session.clone(), self.fence(fence));
-        let call = Call::new("move_session", format!("{id} {to:?}"), Subject::MoveSession(fence));
-        self.change(call, async move { world.control_plane.move_session(&id, to, fence).await }).await
+        let call = Call::new("move_session", format!("{id} {to:?}"), Subject::MoveSession(id.clone(), fence));
+        self.change(call, async move {
+            world.check_stuck(&id)?;
+            world.control_plane.move_session(&id, to, fence).await
+        })
+        .await
     }
 
     async fn terminate_session(&self, session: &SessionId, reason: SessionEnd, fence: Fence) -> Response<()> {
         let (world, id, fence) = (Arc::clone(&self.world), session.clone(), self.fence(fence));
         let about = format!("{id} {reason:?}");
         let call = Call::new("terminate_session", about, Subject::EndSession(id.clone(), reason, fence));
-        self.change(call, async move { world.control_plane.terminate_session(&id, reason, fence).await }).await
+        self.change(call, async move {
+            world.check_stuck(&id)?;
+            world.control_plane.terminate_session(&id, reason, fence).await
+        })
+        .await
     }
 
     async fn import(&self, region: &str, instances: &[Instance], fence: Fence) -> Response<ImportSummary> {
         let (world, region, instances) = (Arc::clone(&self.world), region.to_owned(), instances.to_vec());
         let fence = self.fence(fence);
         let about = instances.iter().map(|instance| instance.id.to_string()).collect::<Vec<_>>().join(" ");
-        let call = Call::new("import", about, Subject::Import(fence));
+        let ids = instances.iter().map(|instance| instance.id.clone()).collect();
+        let call = Call::new("import", about, Subject::Import(region.clone(), ids, fence));
         self.change(call, async move { world.control_plane.import(&region, &instances, fence).await }).await
     }
 
+    fn capabilities(&self) -> Capabilities {
+        self.world.control_plane.capabilities()
+    }
+
     async fn discovery_settings(&self) -> Response<Option<ScanSettings>> {
-        self.read(Call::read("discovery_settings", ""), self.world.control_plane.discovery_settings()).await
+        let act = self.world.control_plane.discovery_settings();
+        let read = self.read(Call::read("discovery_settings", ""), act).await;
+        if let Ok(Some(settings)) = &read {
+            let mut oracle = self.world.oracle.lock();
+            match settings.enabled {
+                Some(false) => drop(oracle.knows_discovery_off.insert(self.number)),
+                Some(true) => drop(oracle.knows_discovery_off.remove(&self.number)),
+                None => {}
+            }
+        }
+        if self.world.is_broken(Broken::DiscoveryFailsOpen) && read.is_err() {
+            return Ok(Some(ScanSettings { enabled: Some(true), ..ScanSettings::default() }));
+        }
+        read
     }
 
     async fn audit(&self, id: &WorkerId, audit: Audit, detail: &str, fence: Fence) -> Response<()> {
@@ -234,18 +336,28 @@ impl ProcessPorts {
         if self.world.is_broken(Broken::NoFencing) { Fence(None) } else { fence }
     }
 
-    /// Shows a draining worker as a stopping one to a controller without a drain handler.
-    fn misread(&self, worker: &mut Worker) {
-        if self.world.is_broken(Broken::DrainIsStop) && worker.status == WorkerStatus::Draining {
-            worker.status = WorkerStatus::Stopping;
-            worker.notes.drain_started_at = None;
+    /// A record as the controller reads it.
+    fn shown(&self, worker: Worker) -> Result<Worker, Box<UnreadableWorker>> {
+        if self.world.is_broken(Broken::GarbageIsUnmanaged) && self.world.garbled.lock().contains(&worker.id) {
+            return Err(Box::new(unreadable(&worker)));
         }
+        let mut worker = self.world.show(worker)?;
+        self.defects_of_a_record(&mut worker);
+        Ok(worker)
+    }
+
+    /// Waits as long as CML does.
+    async fn wait_for_cml(&self) {
+        let delay = *self.world.cml_delay.lock();
+        sleep(delay).await;
     }
 
     async fn submit<F>(&self, name: &'static str, at: &CmlTarget, token: Option<&Secret>, act: F) -> Response<()>
     where
         F: Future<Output = Response<()>> + Send + 'static,
     {
+        self.world.check_address(at);
+        self.wait_for_cml().await;
         let token = token.map(|token| token.expose().to_owned());
         let subject = Subject::Submit { address: at.address.clone(), token };
         self.change(Call::new(name, &at.address, subject), act).await
@@ -255,23 +367,34 @@ impl ProcessPorts {
 #[async_trait]
 impl Cml for ProcessPorts {
     async fn system(&self, at: &CmlTarget) -> Response<CmlMetrics> {
+        let at = &self.target(at);
+        self.world.check_address(at);
+        self.wait_for_cml().await;
         self.read(Call::read("system", &at.address), self.world.cml.system(at)).await
     }
 
     async fn telemetry(&self, at: &CmlTarget) -> Response<Vec<Value>> {
+        let at = &self.target(at);
+        self.world.check_address(at);
+        self.wait_for_cml().await;
         self.read(Call::read("telemetry", &at.address), self.world.cml.telemetry(at)).await
     }
 
     async fn registration(&self, at: &CmlTarget) -> Response<RegistrationStatus> {
+        let at = &self.target(at);
+        self.world.check_address(at);
+        self.wait_for_cml().await;
         self.read(Call::read("registration", &at.address), self.world.cml.registration(at)).await
     }
 
     async fn register(&self, at: &CmlTarget, token: &Secret) -> Response<()> {
+        let at = &self.target(at);
         let (world, target, secret) = (Arc::clone(&self.world), at.clone(), token.clone());
         self.submit("register", at, Some(token), async move { world.cml.register(&target, &secret).await }).await
     }
 
     async fn reregister(&self, at: &CmlTarget, token: &Secret) -> Response<()> {
+        let at = &self.target(at);
         let (world, target, secret) = (Arc::clone(&self.world), at.clone(), token.clone());
         self.submit("reregister", at, Some(token), async move { world.cml.reregister(&target, &secret).await }).await
     }
@@ -293,6 +416,14 @@ impl Metrics for ProcessPorts {
 #[async_trait]
 impl Events for ProcessPorts {
     async fn publish(&self, event: &CloudEvent) -> Response<()> {
-        self.read(Call::new("publish", event.kind, Subject::Note), self.world.events.publish(event)).await
+        while self.world.events_hang.load(Ordering::Acquire) {
+            sleep(Duration::from_secs(1)).await;
+        }
+        let published =
+            self.read(Call::new("publish", event.kind, Subject::Note), self.world.events.publish(event)).await;
+        if published.is_ok() {
+            self.world.record_event(event);
+        }
+        published
     }
 }

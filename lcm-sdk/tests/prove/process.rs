@@ -4,19 +4,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use lcm_sdk::controller::Shutdown;
+use lcm_sdk::controller::{LeaseClock, Shards, Shutdown, StartupConfig};
+use lcm_sdk::lifecycle::discovery::ForeignInstances;
 use lcm_sdk::ports::{DiscoveryFilter, Ports};
 use lcm_sdk::providers::memory::MemoryCoordination;
 use lcm_sdk::reconciler::CmlDefaults;
 use lcm_sdk::telemetry::Telemetry;
 use lcm_sdk::workers::{DiscoveryConfig, WorkerController, WorkerControllerConfig};
+use lcm_sdk::{CallFailure, FailureKind, RegionConfig};
+use parking_lot::Mutex;
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
+use super::accounts::unclear_then_refused;
+use super::broken::Broken;
 use super::call::{Call, Reply};
 use super::faults::{Fault, failure};
 use super::ports::ProcessPorts;
-use super::world::{REGION, World};
+use super::world::{Discovery, UNKNOWN_REGION, World};
 
 /// A controller from its start to its crash.
 pub(crate) struct Process {
@@ -28,7 +33,22 @@ pub(crate) struct Process {
     pub(crate) identity: String,
     pub(crate) etcd: MemoryCoordination,
     alive: AtomicBool,
+    /// How long the machine is suspended, and for how long it was in all.
+    suspension: Mutex<Suspension>,
+    /// Whether the latest scan showed an instance.
+    pub(crate) foreign_seen: AtomicBool,
+    /// The first address at which it called CML.
+    pub(crate) first_address: Mutex<Option<String>>,
 }
+
+#[derive(Debug, Default)]
+struct Suspension {
+    until: Option<Instant>,
+    total: Duration,
+}
+
+/// How long an injected suspension lasts: longer than a lease.
+const SUSPENSION: Duration = Duration::from_secs(40);
 
 /// A call in flight.
 pub(crate) struct Sending {
@@ -52,6 +72,9 @@ impl Process {
             identity: format!("controller-{slot}-{number}"),
             etcd: world.etcd.new_client(),
             alive: AtomicBool::new(true),
+            suspension: Mutex::default(),
+            foreign_seen: AtomicBool::new(false),
+            first_address: Mutex::default(),
         });
         let process_ports = Arc::new(ProcessPorts(Arc::clone(&process)));
         let ports = Ports::builder()
@@ -65,26 +88,82 @@ impl Process {
             .expect("all ports");
         let coordination = (world.setup.controllers > 1).then(|| Arc::clone(&process_ports) as _);
         let config = process.config();
+        let mut policy = world.policy.clone();
+        policy.regions.default_region = Some((*world.default_region.lock()).to_owned());
+        if world.is_broken(Broken::RegionIsAssumed) {
+            policy.regions = policy.regions.with_region(UNKNOWN_REGION, RegionConfig::new("subnet-1", ["sg-1"]));
+        }
         let telemetry = Telemetry::default();
         world.telemetries.lock().push(telemetry.clone());
-        let controller = WorkerController::new(ports, world.policy.clone(), coordination, config, telemetry);
+        let controller = WorkerController::new(ports, policy, coordination, config, telemetry);
         let controller = controller.expect("the election works");
         (process, tokio::spawn(async move { controller.run(&Shutdown::new()).await }))
     }
 
-    fn config(&self) -> WorkerControllerConfig {
+    fn config(self: &Arc<Self>) -> WorkerControllerConfig {
+        let setup = &self.world.setup;
         let mut config = WorkerControllerConfig::default();
-        config.controller = config
-            .controller
-            .with_jitter(|| 0.5)
-            .with_polling(self.world.setup.polling)
-            .with_interval(self.world.setup.interval);
+        config.controller =
+            config.controller.with_jitter(|| 0.5).with_polling(setup.polling).with_interval(setup.interval);
+        if self.world.is_broken(Broken::OneQueue) {
+            // A single slot keeps none for changes.
+            config.controller = config.controller.with_max_concurrent(1);
+        }
         config.election = config.election.with_identity(&self.identity);
-        let discovery = DiscoveryConfig::default()
-            .with_interval(Duration::from_secs(60))
-            .with_regions([REGION])
-            .with_filter(DiscoveryFilter::default().with_tag_key("lcm:worker_id"));
-        config.with_discovery(discovery).with_cml(CmlDefaults::new("admin", "admin"))
+        if self.world.is_broken(Broken::LeaseStandsStill) {
+            config.election = config.election.with_clock(self.monotonic_clock());
+        }
+        if self.world.is_broken(Broken::KeyOfTheService) {
+            config.election.key = format!("/lcm/service-{}/leader", self.slot);
+        }
+        config = config
+            .with_shards(Shards::new(setup.shards).expect("a valid number of shards"))
+            .with_startup(StartupConfig::default())
+            .with_cml(CmlDefaults::new("admin", "admin"));
+        let filter = match setup.discovery {
+            Discovery::Filtered => DiscoveryFilter::default().with_ami_name_pattern("cisco-cml*"),
+            Discovery::Unfiltered => DiscoveryFilter::default(),
+            Discovery::Off => return config.without_discovery(),
+        };
+        if setup.discovery == Discovery::Unfiltered && self.world.is_broken(Broken::NoDiscoveryWithoutFilter) {
+            return config.without_discovery();
+        }
+        let mut discovery = DiscoveryConfig::default()
+            .with_interval(setup.discovery_interval)
+            .with_regions(setup.regions.iter().copied())
+            .with_filter(filter);
+        if self.world.is_broken(Broken::ForeignImported) {
+            discovery = discovery.with_foreign(ForeignInstances::Import);
+        }
+        if self.world.is_broken(Broken::NoIntervalFloor) {
+            discovery = discovery.with_min_interval(Duration::ZERO);
+        }
+        config.with_discovery(discovery)
+    }
+
+    /// A lease clock that stands still while the machine is suspended.
+    fn monotonic_clock(self: &Arc<Self>) -> LeaseClock {
+        // The lease clock can only be ahead of simulated time.
+        const AHEAD: Duration = Duration::from_secs(1_000_000);
+        let process = Arc::downgrade(self);
+        LeaseClock::with_suspended(move || process.upgrade().map_or(AHEAD, |process| AHEAD - process.suspended_for()))
+    }
+
+    /// How long the machine was suspended until now.
+    fn suspended_for(&self) -> Duration {
+        let suspension = self.suspension.lock();
+        let left = suspension.until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()));
+        suspension.total - left
+    }
+
+    /// Suspends the machine: it makes no call and receives no response for a while. Its clock goes on.
+    pub(crate) fn suspend(&self, period: Duration) {
+        self.world.log(format!("{} is suspended for {period:?}", self.identity));
+        let mut suspension = self.suspension.lock();
+        let now = Instant::now();
+        let until = suspension.until.filter(|until| *until > now).unwrap_or(now);
+        suspension.until = Some(until + period);
+        suspension.total += period;
     }
 
     pub(crate) fn is_alive(&self) -> bool {
@@ -101,8 +180,13 @@ impl Process {
         }
     }
 
-    /// Never returns after a crash.
+    /// Waits while the machine is suspended, and never returns after a crash.
     pub(crate) async fn stop_if_crashed(&self) {
+        loop {
+            let until = self.suspension.lock().until.filter(|until| *until > Instant::now());
+            let Some(until) = until else { break };
+            sleep_until(until).await;
+        }
         if !self.is_alive() {
             std::future::pending::<()>().await;
         }
@@ -173,15 +257,28 @@ impl Process {
         if sending.fault == Fault::CrashAfter {
             self.crash_and_stop().await
         }
+        if sending.fault == Fault::Suspend {
+            self.suspend(SUSPENSION);
+        }
         sleep(sending.response_delay).await;
         self.stop_if_crashed().await;
         let reply = match sending.fault {
+            Fault::RefuseAfterLoss => R::failed(call, self.refused_after_loss()),
             Fault::LoseResponse => R::failed(call, failure(lcm_sdk::FailureKind::Unclear)),
             _ => reply,
         };
         let outcome = if reply.is_success() { "ok" } else { "failed" };
         self.world.log(format!("  {} {} {}: {outcome}", self.identity, call.name, call.about));
         reply
+    }
+
+    /// The failure of a launch that was carried out, and whose repetition was refused.
+    fn refused_after_loss(&self) -> CallFailure {
+        let mut failure = unclear_then_refused();
+        if self.world.is_broken(Broken::LastAttemptCounts) {
+            failure.kind = FailureKind::Refused;
+        }
+        failure
     }
 
     async fn crash_and_stop<T>(&self) -> T {

@@ -1,5 +1,6 @@
 //! Scripts of a fleet, short enough to inject an event at every call.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use lcm_sdk::controller::Polling;
@@ -10,23 +11,36 @@ use super::broken::Broken;
 use super::call::CallEffect;
 use super::cluster::{Cluster, on_paused_time};
 use super::faults::{Fault, Injection};
+use super::rules::Rule;
 use super::summary::HistoryResult;
 use super::world::{DRAIN_TIMEOUT, REGION, Setup, World};
 
 /// A script and its expected final state.
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
-    setup: fn() -> Setup,
+    pub(crate) setup: fn() -> Setup,
     /// Creates the workers.
-    workers: fn(&World),
+    pub(crate) workers: fn(&World),
     /// Changes the world after the first seconds.
-    change: fn(&World),
+    pub(crate) change: fn(&Arc<World>),
     /// Duration of the script in seconds after the change.
-    seconds: u64,
+    pub(crate) seconds: u64,
     /// Time in seconds to recover after the last injected event.
-    recovery_seconds: u64,
+    pub(crate) recovery_seconds: u64,
     /// Whether the world is in the expected final state.
-    is_done: fn(&World) -> bool,
+    pub(crate) is_done: fn(&World) -> bool,
+    /// The points at which an event is injected.
+    pub(crate) points: Points,
+}
+
+/// The points of a script at which an event is injected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Points {
+    Every,
+    /// One of so many, in the quick set.
+    OneIn(usize),
+    /// The script measures something that an event changes.
+    None,
 }
 
 /// A script that was run.
@@ -39,6 +53,11 @@ pub(crate) struct ScriptRun {
 }
 
 impl Scenario {
+    /// Whether another controller can take over.
+    pub(crate) fn has_standby(&self) -> bool {
+        (self.setup)().controllers > 1
+    }
+
     /// Runs the script with events at the given calls.
     pub(crate) fn run(&self, round: u64, planned: &[(u64, Injection)], broken: Option<Broken>) -> ScriptRun {
         let base = (self.setup)();
@@ -59,7 +78,9 @@ impl Scenario {
             cluster.settle(self.recovery_seconds, 130).await;
             let is_done = (self.is_done)(&cluster.world);
             let mut oracle = cluster.world.oracle.lock();
-            oracle.rule(is_done, || format!("script \"{}\" did not reach its expected end", self.name));
+            oracle.rule(Rule::EndIsReached, is_done, || {
+                format!("script \"{}\" did not reach its expected end", self.name)
+            });
             let injected = oracle.injected;
             drop(oracle);
             ScriptRun { result: cluster.result(), calls, injected }
@@ -67,7 +88,7 @@ impl Scenario {
     }
 }
 
-const SCENARIO: Scenario = Scenario {
+pub(crate) const SCENARIO: Scenario = Scenario {
     name: "",
     setup: || Setup::new(1),
     workers: |_| (),
@@ -75,10 +96,16 @@ const SCENARIO: Scenario = Scenario {
     seconds: 45,
     recovery_seconds: 200,
     is_done: |_| true,
+    points: Points::Every,
 };
 
-/// All scripts by name.
-pub(crate) const ALL: &[Scenario] = &[
+/// All scripts.
+pub(crate) fn all() -> impl Iterator<Item = &'static Scenario> {
+    USUAL.iter().chain(super::hostile::ALL)
+}
+
+/// Scripts of a usual fleet.
+const USUAL: &[Scenario] = &[
     Scenario {
         name: "launch",
         workers: add_pending_worker,
@@ -296,32 +323,32 @@ pub(crate) const ALL: &[Scenario] = &[
     },
 ];
 
-fn first_worker() -> WorkerId {
+pub(crate) fn first_worker() -> WorkerId {
     "w-1".into()
 }
 
-fn has_status(world: &World, status: WorkerStatus) -> bool {
+pub(crate) fn has_status(world: &World, status: WorkerStatus) -> bool {
     world.worker(&first_worker()).status == status
 }
 
-fn add_pending_worker(world: &World) {
+pub(crate) fn add_pending_worker(world: &World) {
     world.add_worker("w-1", WorkerStatus::Pending);
     world.set_desired(&first_worker(), DesiredStatus::Running);
 }
 
-fn add_settled_worker(world: &World, status: WorkerStatus, ec2: Ec2State) {
+pub(crate) fn add_settled_worker(world: &World, status: WorkerStatus, ec2: Ec2State) {
     world.add_settled("w-1", status, ec2);
     if status == WorkerStatus::Stopped {
         world.set_desired(&first_worker(), DesiredStatus::Stopped);
     }
 }
 
-fn add_running_worker(world: &World) {
+pub(crate) fn add_running_worker(world: &World) {
     world.add_settled("w-1", WorkerStatus::Running, Ec2State::Running);
     world.set_desired(&first_worker(), DesiredStatus::Running);
 }
 
-fn add_worker_with_sessions(world: &World) {
+pub(crate) fn add_worker_with_sessions(world: &World) {
     add_running_worker(world);
     for state in ["running", "hibernating", "scheduled", "failed"] {
         world.place_session(&first_worker(), state);
@@ -338,11 +365,11 @@ fn add_idle_fleet(world: &World, sessions: &[&str]) {
     world.age_sessions();
 }
 
-fn count_in_status(world: &World, status: WorkerStatus) -> usize {
+pub(crate) fn count_in_status(world: &World, status: WorkerStatus) -> usize {
     world.workers().iter().filter(|worker| worker.status == status).count()
 }
 
-fn change_instance(world: &World, state: Ec2State) {
+pub(crate) fn change_instance(world: &World, state: Ec2State) {
     let instance = world.worker(&first_worker()).ec2_instance_id.expect("the worker has an instance");
     world.enter(&instance, state);
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use super::oracle::Violation;
 use super::world::Setup;
 
 /// The result of one history.
@@ -14,10 +15,24 @@ pub(crate) struct HistoryResult {
     pub(crate) checks: u64,
     pub(crate) faults: BTreeMap<&'static str, u64>,
     pub(crate) simulated: Duration,
-    pub(crate) violations: Vec<String>,
+    pub(crate) violations: Vec<Violation>,
+    /// The longest time from a measured change to the first call for it.
+    pub(crate) slowest_start: Option<Duration>,
     pub(crate) digest: u64,
     /// The log of a history with violations, else empty.
     pub(crate) log: String,
+}
+
+/// A broken variant, and how it was caught.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Caught {
+    pub(crate) variant: &'static str,
+    /// Numbers of the defects that it puts back.
+    pub(crate) defects: &'static [u8],
+    /// The script of the first history that violates a rule.
+    pub(crate) script: &'static str,
+    /// That rule.
+    pub(crate) rule: &'static str,
 }
 
 /// The results of all histories.
@@ -27,10 +42,12 @@ pub(crate) struct Summary {
     pub(crate) steps: u64,
     pub(crate) checks: u64,
     pub(crate) simulated: Duration,
+    /// The longest time from a measured change to the first call for it.
+    pub(crate) slowest_start: Option<Duration>,
     pub(crate) faults: BTreeMap<&'static str, u64>,
     /// Points of scripted histories at which an event was injected, by event.
     pub(crate) points: BTreeMap<&'static str, u64>,
-    pub(crate) caught: Vec<&'static str>,
+    pub(crate) caught: Vec<Caught>,
     pub(crate) missed: Vec<&'static str>,
     pub(crate) states: Vec<(String, usize)>,
     /// Remarks printed besides the table.
@@ -45,11 +62,13 @@ impl Summary {
         self.steps += result.steps;
         self.checks += result.checks;
         self.simulated += result.simulated;
+        self.slowest_start = self.slowest_start.max(result.slowest_start);
         for (kind, count) in result.faults {
             *self.faults.entry(kind).or_default() += count;
         }
         if !result.violations.is_empty() {
-            let violations = result.violations.join("\n  ");
+            let violations: Vec<_> = result.violations.iter().map(|violation| violation.text.as_str()).collect();
+            let violations = violations.join("\n  ");
             self.violations.push(format!("{name}, {:?}\n{}\n  {violations}", result.setup, result.log));
         }
     }
@@ -59,6 +78,7 @@ impl Summary {
         self.steps += other.steps;
         self.checks += other.checks;
         self.simulated += other.simulated;
+        self.slowest_start = self.slowest_start.max(other.slowest_start);
         for (kind, count) in other.faults {
             *self.faults.entry(kind).or_default() += count;
         }
@@ -95,28 +115,39 @@ impl Summary {
 }
 
 /// The faults that must have occurred in the quick set.
-const VARIETY: [&str; 34] = [
+const VARIETY: [&str; 45] = [
     "clock jump",
+    "clock set back",
     "compaction",
     "conflicting write",
     "controller crash",
+    "credentials expired",
+    "credentials of another account",
+    "default region changed",
     "desired status changed",
     "drain canceled",
     "drain started",
     "etcd call failed",
     "etcd unavailable",
+    "events not accepted",
     "external start",
     "external stop",
     "external termination",
     "instance hidden",
+    "instance of another control plane",
     "instance removed from EC2",
+    "launch refused after a lost response",
     "lease lost",
     "license requested",
+    "machine suspended",
     "no capacity",
     "partial pages",
     "partial write",
     "record edited",
+    "record with unreadable fields",
     "session placed",
+    "session that cannot be ended",
+    "slow CML",
     "slow call",
     "stalled watch",
     "throttled",
@@ -147,6 +178,9 @@ impl fmt::Display for Summary {
             with_separators(self.steps)
         )?;
         writeln!(f, "| invariants checked | {} |", with_separators(self.checks))?;
+        if let Some(slowest) = self.slowest_start {
+            writeln!(f, "| slowest start of a change behind a backlog | {:.2} s |", slowest.as_secs_f64())?;
+        }
         if !self.states.is_empty() {
             let states = self.states.iter().map(|(_, states)| *states as u64).sum();
             writeln!(
@@ -170,7 +204,7 @@ fn by_kind(counts: &BTreeMap<&'static str, u64>) -> String {
     format!("{}: {}", with_separators(counts.values().sum()), kinds.join(", "))
 }
 
-fn with_separators(number: u64) -> String {
+pub(crate) fn with_separators(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (place, digit) in digits.chars().enumerate() {

@@ -1,11 +1,13 @@
 //! A faulty world in memory: EC2, CML, control plane and etcd, and the changes they make without a call.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lcm_sdk::controller::Polling;
+use lcm_sdk::controller::{ElectionConfig, Polling, Shards};
 use lcm_sdk::lifecycle::{KnownSessionState, ScaleDownPolicy, SessionPhase, SessionState};
+use lcm_sdk::ports::ScanSettings;
 use lcm_sdk::providers::memory::{
     Fencing, MemoryCml, MemoryCmlSystem, MemoryCompute, MemoryControlPlane, MemoryCoordination, MemoryEvents,
     MemoryMetrics, Versions,
@@ -16,17 +18,33 @@ use lcm_sdk::{
     WorkerId, WorkerStatus,
 };
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
+use super::accounts::{Credentials, furnish, image};
 use super::broken::Broken;
 use super::clock::SimClock;
 use super::faults::FaultPlan;
 use super::oracle::Oracle;
+use super::records::Server;
 use super::rng::Rng;
+use super::schedule::Pace;
 
 /// The region of every instance.
 pub(crate) const REGION: &str = "us-east-1";
+
+/// A public image of an unknown account.
+pub(crate) const PUBLIC_IMAGE: &str = "ami-666";
+
+/// Our account.
+pub(crate) const ACCOUNT: &str = lcm_sdk::simulate::ACCOUNT_ID;
+
+/// A region without instances.
+pub(crate) const OTHER_REGION: &str = "eu-west-1";
+
+/// A region that is not configured and does not exist.
+pub(crate) const UNKNOWN_REGION: &str = "mars-1";
 
 /// The drain timeout in this world: short enough for deadlines to pass.
 pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_secs(1200);
@@ -41,6 +59,16 @@ pub(crate) const MIN_WORKERS: usize = 2;
 /// The largest clock error, in seconds.
 pub(crate) const MAX_CLOCK_ERROR: i64 = 30;
 
+/// Time between two steps of the world, and at a quiet pace while no instance changes.
+const STEP: Duration = Duration::from_secs(1);
+const QUIET_STEP: Duration = Duration::from_secs(15);
+
+/// Longest time between two checks of the rules, besides those after every change.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How long EC2 shows a terminated instance.
+const TERMINATED_VISIBLE: Duration = Duration::from_secs(3600);
+
 /// Configuration of a world.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setup {
@@ -51,12 +79,33 @@ pub(crate) struct Setup {
     pub(crate) fencing: Fencing,
     pub(crate) polling: Polling,
     pub(crate) interval: Duration,
+    pub(crate) discovery_interval: Duration,
+    /// How close together events are.
+    pub(crate) pace: Pace,
+    /// Number of workers above which none is created.
+    pub(crate) fleet: usize,
+    /// Number of parts of the fleet, each with a leader of its own.
+    pub(crate) shards: usize,
+    pub(crate) server: Server,
+    /// The regions that discovery scans.
+    pub(crate) regions: &'static [&'static str],
+    pub(crate) discovery: Discovery,
     /// Whether sessions end by themselves.
     pub(crate) ends_sessions: bool,
     /// Whether idle workers are scaled down.
     pub(crate) scales_down: bool,
     /// The deliberate defect of the controllers, if any.
     pub(crate) broken: Option<Broken>,
+}
+
+/// How instances without a record and records without an instance are found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Discovery {
+    /// By the name of the AMI.
+    Filtered,
+    /// Without a condition: records are verified by id.
+    Unfiltered,
+    Off,
 }
 
 impl Setup {
@@ -68,6 +117,13 @@ impl Setup {
             fencing: Fencing::Ignored,
             polling: Polling::Enabled,
             interval: Duration::from_secs(30),
+            discovery_interval: Duration::from_secs(60),
+            pace: Pace::Dense,
+            fleet: 7,
+            shards: 1,
+            server: Server::KeepsAll,
+            regions: &[REGION],
+            discovery: Discovery::Filtered,
             ends_sessions: true,
             scales_down: false,
             broken: None,
@@ -78,7 +134,28 @@ impl Setup {
 pub(crate) struct World {
     pub(crate) setup: Setup,
     pub(crate) clock: SimClock,
+    /// EC2 of our account, and of another one.
     pub(crate) compute: Arc<MemoryCompute>,
+    pub(crate) other_account: Arc<MemoryCompute>,
+    pub(crate) credentials: Mutex<Credentials>,
+    /// The default region that a controller is started with.
+    pub(crate) default_region: Mutex<&'static str>,
+    /// How long CML takes to answer.
+    pub(crate) cml_delay: Mutex<Duration>,
+    /// Whether events are never accepted.
+    pub(crate) events_hang: AtomicBool,
+    /// Sessions that the server refuses to end or move.
+    pub(crate) stuck_sessions: Mutex<BTreeSet<SessionId>>,
+    /// Workers with unreadable fields on their records.
+    pub(crate) garbled: Mutex<BTreeSet<WorkerId>>,
+    /// The highest fencing token that was accepted for each record.
+    pub(crate) fences: Mutex<BTreeMap<WorkerId, i64>>,
+    /// Records that lost the name of their instance for a while.
+    pub(crate) nameless: Mutex<BTreeSet<WorkerId>>,
+    /// How many listings of images still show one that was withdrawn.
+    pub(crate) stale_images: AtomicUsize,
+    /// Wakes the world before its next step.
+    woken: Notify,
     pub(crate) metrics: Arc<MemoryMetrics>,
     pub(crate) cml: Arc<MemoryCml>,
     pub(crate) control_plane: Arc<MemoryControlPlane>,
@@ -101,8 +178,17 @@ pub(crate) struct Background {
     changes: BTreeMap<InstanceId, (Ec2State, Instant)>,
     hidden: BTreeMap<InstanceId, Instant>,
     pub(crate) launched_at: BTreeMap<InstanceId, Instant>,
+    /// When an address was last seen on one of our instances.
+    pub(crate) addresses: BTreeMap<String, Instant>,
     pub(crate) sessions: BTreeMap<SessionId, Option<Instant>>,
     pub(crate) next_number: u32,
+    /// Whether an instance is about to change, or to be shown.
+    is_changing: bool,
+    /// When sessions last proceeded, and when the rules were last checked.
+    sessions_at: Option<Instant>,
+    checked_at: Option<Instant>,
+    /// Since when instances are terminated. EC2 forgets them after a while.
+    terminated_at: BTreeMap<InstanceId, Instant>,
 }
 
 impl World {
@@ -113,13 +199,26 @@ impl World {
         scale_down.enabled = setup.scales_down;
         // A server that pauses idle workers by itself checks activity, not sessions: only scale-down checks both.
         let idle_timeout = Duration::from_secs(if setup.scales_down { 300 } else { 86_400 });
+        // A server remembers the newest token per record; the one in memory does so for the whole fleet.
+        let fencing = if setup.shards > 1 { Fencing::Ignored } else { setup.fencing };
         let control_plane = MemoryControlPlane::new(shared())
             .with_versions(setup.versions)
-            .with_fencing(setup.fencing)
+            .with_fencing(fencing)
             .with_idle_timeout(idle_timeout);
         let world = Self {
             setup,
             compute: Arc::new(MemoryCompute::new(shared())),
+            other_account: Arc::new(MemoryCompute::new(shared())),
+            credentials: Mutex::new(Credentials::Own),
+            default_region: Mutex::new(REGION),
+            cml_delay: Mutex::default(),
+            events_hang: AtomicBool::new(false),
+            stuck_sessions: Mutex::default(),
+            garbled: Mutex::default(),
+            fences: Mutex::default(),
+            nameless: Mutex::default(),
+            stale_images: AtomicUsize::new(0),
+            woken: Notify::new(),
             metrics: Arc::default(),
             cml: Arc::new(MemoryCml::new(shared())),
             control_plane: Arc::new(control_plane),
@@ -128,12 +227,17 @@ impl World {
             policy: Policy {
                 regions: RegionConfigs::default()
                     .with_region(REGION, RegionConfig::new("subnet-1", ["sg-1"]))
+                    .with_region(OTHER_REGION, RegionConfig::new("subnet-1", ["sg-1"]))
                     .with_default_region(REGION),
                 idle_detection_interval: Duration::from_secs(60),
                 scale_down,
                 consistency_window: match setup.broken {
                     Some(Broken::AbsentIsGone) => Duration::ZERO,
                     _ => Policy::default().consistency_window,
+                },
+                drain_settle: match setup.broken {
+                    Some(Broken::NoSettleTime) => Duration::ZERO,
+                    _ => Policy::default().drain_settle,
                 },
                 ..Policy::default()
             },
@@ -146,10 +250,7 @@ impl World {
             clock,
         };
         world.control_plane.put_template(template());
-        let image = ("ami-1", "cisco-cml2.9.1", "2026-01-01T00:00:00.000Z");
-        let (id, name, creation_date) = (image.0.to_owned(), image.1.to_owned(), image.2.to_owned());
-        world.compute.put_image(REGION, Image { id, name, creation_date });
-        world.compute.put_subnet(REGION, "subnet-1");
+        furnish(&world.compute, &world.other_account);
         world
     }
 
@@ -162,7 +263,39 @@ impl World {
     }
 
     pub(crate) fn instance(&self, id: &InstanceId) -> Option<Instance> {
-        self.compute.all(REGION).into_iter().find(|instance| instance.id == *id)
+        let find = |region| self.compute.read(region, |ec2| ec2.all().find(|instance| instance.id == *id).cloned());
+        [REGION, OTHER_REGION].into_iter().find_map(find)
+    }
+
+    /// Calls a function with each instance of our account. The function must not call EC2.
+    pub(crate) fn each_instance(&self, mut visit: impl FnMut(&Instance)) {
+        [REGION, OTHER_REGION]
+            .iter()
+            .for_each(|region| self.compute.read(region, |ec2| ec2.all().for_each(&mut visit)));
+    }
+
+    /// Number of instances of our account.
+    pub(crate) fn instance_count(&self) -> usize {
+        let mut count = 0;
+        self.each_instance(|_| count += 1);
+        count
+    }
+
+    /// The worker whose record names an instance, else the one that its tag names.
+    pub(crate) fn owner_of(&self, id: &InstanceId) -> Option<String> {
+        let mut named = None;
+        self.control_plane.each_worker(|worker| {
+            if named.is_none() && worker.ec2_instance_id.as_ref() == Some(id) {
+                named = Some(worker.id.as_str().to_owned());
+            }
+        });
+        named.or_else(|| self.instance(id)?.owner().map(str::to_owned))
+    }
+
+    /// The region of an instance.
+    pub(crate) fn region_of(&self, id: &InstanceId) -> &'static str {
+        let is_there = self.compute.read(OTHER_REGION, |ec2| ec2.all().any(|instance| instance.id == *id));
+        if is_there { OTHER_REGION } else { REGION }
     }
 
     pub(crate) fn workers(&self) -> Vec<Worker> {
@@ -189,6 +322,8 @@ impl World {
     /// Adds a record.
     pub(crate) fn add_worker(&self, id: &str, status: WorkerStatus) -> WorkerId {
         let mut worker = Worker::new(id, status);
+        // A worker that was never launched relies on the default region.
+        worker.aws_region = (status != WorkerStatus::Pending).then(|| REGION.to_owned());
         worker.template_name = Some("metal".to_owned());
         worker.cml_username = Some("admin".to_owned());
         worker.cml_password = Some("admin".into());
@@ -204,6 +339,7 @@ impl World {
         let yesterday = self.clock.true_time() - Duration::from_secs(86_400);
         let mut instance = Instance::new(format!("i-{number:04x}"), Ec2State::Pending);
         instance.launched_at = Some(yesterday);
+        instance.image_id = Some("ami-1".to_owned());
         instance.private_ip = Some(format!("10.0.255.{number}"));
         instance.tags.insert("lcm:worker_id".to_owned(), id.to_owned());
         self.compute.put(REGION, instance.clone());
@@ -229,7 +365,9 @@ impl World {
 
     /// Sets the state of an instance, and installs CML when it first runs.
     pub(crate) fn enter(&self, id: &InstanceId, state: Ec2State) {
-        self.compute.set_state(REGION, id, state);
+        self.note_addresses();
+        self.compute.set_state(self.region_of(id), id, state);
+        self.wake();
         let Some(instance) = self.instance(id) else { return };
         if let (Ec2State::Running, Some(address)) = (state, instance.address())
             && self.cml.edit(address, |_| ()).is_none()
@@ -240,18 +378,41 @@ impl World {
 
     /// Hides an instance in responses of EC2 for a while.
     pub(crate) fn hide(&self, id: &InstanceId, lag: Duration) {
-        self.compute.hide(REGION, id);
+        self.compute.hide(self.region_of(id), id);
         self.background.lock().hidden.insert(id.clone(), Instant::now() + lag);
+        self.wake();
     }
 
     pub(crate) fn show_all(&self) {
         for id in std::mem::take(&mut self.background.lock().hidden).keys() {
-            self.compute.show(REGION, id);
+            self.compute.show(self.region_of(id), id);
         }
     }
 
-    /// Advances the world by a second: changes instance states and sessions that are due.
-    pub(crate) fn tick(&self) {
+    /// Takes the next step soon, because an instance is about to change.
+    pub(crate) fn wake(&self) {
+        self.woken.notify_one();
+    }
+
+    /// Waits until the next step is due: a second, or longer at a quiet pace while nothing changes.
+    pub(crate) async fn until_next_step(&self) {
+        let rest = match self.setup.pace {
+            Pace::Quiet if !self.background.lock().is_changing => QUIET_STEP,
+            Pace::Dense | Pace::Calm | Pace::Quiet => STEP,
+        };
+        if rest == STEP {
+            sleep(STEP).await;
+            return;
+        }
+        tokio::select! {
+            biased;
+            () = self.woken.notified() => {}
+            () = sleep(rest) => {}
+        }
+    }
+
+    /// Takes a step: changes instance states and sessions that are due, and checks the rules.
+    pub(crate) fn step(&self) {
         let now = Instant::now();
         let due: Vec<_> = {
             let mut background = self.background.lock();
@@ -259,11 +420,16 @@ impl World {
                 background.hidden.iter().filter(|(_, at)| **at <= now).map(|(id, _)| id.clone()).collect();
             for id in shown {
                 background.hidden.remove(&id);
-                self.compute.show(REGION, &id);
+                self.compute.show(self.region_of(&id), &id);
             }
-            let mut due = Vec::new();
-            for instance in self.compute.all(REGION) {
-                let Some(end) = next_state(instance.state) else { continue };
+            let (mut due, mut terminated) = (Vec::new(), Vec::new());
+            background.is_changing = !background.hidden.is_empty();
+            self.each_instance(|instance| {
+                if instance.state == Ec2State::Terminated {
+                    terminated.push(instance.id.clone());
+                }
+                let Some(end) = next_state(instance.state) else { return };
+                background.is_changing = true;
                 let soon = || (instance.state, now + self.rng.lock().millis(2_000, 25_000));
                 let (since, at) = background.changes.entry(instance.id.clone()).or_insert_with(soon);
                 if *since != instance.state {
@@ -272,6 +438,9 @@ impl World {
                 if *at <= now {
                     due.push((instance.id.clone(), end));
                 }
+            });
+            if self.setup.pace == Pace::Quiet {
+                self.forget_terminated(&mut background, terminated);
             }
             due
         };
@@ -279,8 +448,51 @@ impl World {
             self.background.lock().changes.remove(&id);
             self.enter(&id, end);
         }
-        self.advance_sessions(now);
-        self.check();
+        let is_over = |at: Option<Instant>, period| at.is_none_or(|at| now - at >= period);
+        let (sessions_proceed, is_check_due) = {
+            let mut background = self.background.lock();
+            let sessions = is_over(background.sessions_at, self.setup.pace.session_step());
+            let check = is_over(background.checked_at, CHECK_INTERVAL);
+            background.sessions_at = if sessions { Some(now) } else { background.sessions_at };
+            background.checked_at = if check { Some(now) } else { background.checked_at };
+            (sessions, check)
+        };
+        if sessions_proceed {
+            self.advance_sessions(now);
+        }
+        // Every change of a controller is checked at once.
+        if is_check_due {
+            self.note_addresses();
+            self.check();
+        }
+    }
+
+    /// Removes instances that were terminated long ago, as EC2 does.
+    fn forget_terminated(&self, background: &mut Background, terminated: Vec<InstanceId>) {
+        let now = Instant::now();
+        for id in terminated {
+            let since = *background.terminated_at.entry(id.clone()).or_insert(now);
+            if now - since > TERMINATED_VISIBLE {
+                background.terminated_at.remove(&id);
+                background.launched_at.remove(&id);
+                background.changes.remove(&id);
+                self.compute.remove(self.region_of(&id), &id);
+            }
+        }
+    }
+
+    /// Notes the addresses of our instances: a call to one that was just released is on its way.
+    fn note_addresses(&self) {
+        let now = Instant::now();
+        let addresses = &mut self.background.lock().addresses;
+        self.each_instance(|instance| {
+            for address in [&instance.public_ip, &instance.private_ip].into_iter().flatten() {
+                match addresses.get_mut(address) {
+                    Some(at) => *at = now,
+                    None => drop(addresses.insert(address.clone(), now)),
+                }
+            }
+        });
     }
 
     fn advance_sessions(&self, now: Instant) {
@@ -312,6 +524,38 @@ impl World {
     pub(crate) fn age_sessions(&self) {
         let long_ago = Instant::now().checked_sub(Duration::from_secs(3600));
         self.background.lock().sessions.values_mut().for_each(|since| *since = long_ago);
+    }
+
+    /// The etcd key of the leader of a worker, or of a region's name.
+    pub(crate) fn leader_key(&self, name: &str) -> String {
+        if self.setup.shards == 1 {
+            return ElectionConfig::WORKER_CONTROLLER.to_owned();
+        }
+        let shards = Shards::new(self.setup.shards).expect("a valid number of shards");
+        format!("/lcm/worker-controller/shards/{}/{}/leader", shards.count(), shards.shard_of(name))
+    }
+
+    /// The keys of all leaders.
+    pub(crate) fn leader_keys(&self) -> Vec<String> {
+        if self.setup.shards == 1 {
+            return vec![ElectionConfig::WORKER_CONTROLLER.to_owned()];
+        }
+        let count = self.setup.shards;
+        (0..count).map(|shard| format!("/lcm/worker-controller/shards/{count}/{shard}/leader")).collect()
+    }
+
+    /// The images as a cache shows them: one that was withdrawn may still be among them.
+    pub(crate) fn images_shown(&self, mut images: Vec<Image>) -> Vec<Image> {
+        let is_stale = |left: usize| left.checked_sub(1);
+        if self.stale_images.fetch_update(Ordering::AcqRel, Ordering::Acquire, is_stale).is_ok() {
+            images.push(image("ami-0", "cisco-cml2.9.2", "2026-02-01T00:00:00.000Z"));
+        }
+        images
+    }
+
+    /// Sets the switch of discovery in the control plane.
+    pub(crate) fn switch_discovery(&self, enabled: Option<bool>, scan_interval: Option<Duration>) {
+        self.control_plane.set_discovery(Some(ScanSettings { enabled, scan_interval, ..ScanSettings::default() }));
     }
 
     fn runs_on_live_instance(&self, session: &Session) -> bool {

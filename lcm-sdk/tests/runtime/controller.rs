@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lcm_sdk::controller::{
-    Controller, ControllerConfig, LeaderLease, ListRequest, Resource, ResourceList, ResourceStatus, Runner,
-    ShardOwnership, Shutdown, WatchConfig, WorkReason, WorkResult,
+    Controller, ControllerConfig, ElectionConfig, LeaderLease, ListRequest, Polling, Resource, ResourceList,
+    ResourceStatus, Runner, ShardOwnership, Shutdown, StartupConfig, WatchConfig, WorkReason, WorkResult,
 };
 use lcm_sdk::providers::memory::MemoryCoordination;
 use lcm_sdk::telemetry::{Anomaly, Telemetry};
+use lcm_sdk::workers::{DiscoveryConfig, WorkerControllerConfig};
 use lcm_sdk::{CallFailure, FailureKind, Requeue};
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
@@ -24,6 +25,8 @@ enum Behavior {
     /// Requests another reconcile after this many seconds.
     Returns(u64),
     Fails,
+    /// Requests another reconcile at once, with the same result every time.
+    IsStuck,
     Panics,
     Hangs,
 }
@@ -99,6 +102,7 @@ impl Resource for FakeResource {
                 WorkResult { requeue: Requeue::After(Duration::from_secs(seconds)), ..WorkResult::success() }
             }
             Some(Behavior::Fails) => WorkResult::retry(WorkReason::Custom("failing"), "injected failure"),
+            Some(Behavior::IsStuck) => WorkResult { requeue: Requeue::Now, ..WorkResult::success() },
             Some(Behavior::Panics) => panic!("injected panic"),
             Some(Behavior::Hangs) => std::future::pending().await,
         }
@@ -166,7 +170,7 @@ async fn trigger_during_a_reconcile_runs_it_once_more() {
 async fn panic_and_hang_do_not_affect_other_resources() {
     let resource =
         FakeResource::with(&[("bad", Behavior::Panics), ("good", Behavior::Takes(0)), ("stuck", Behavior::Hangs)]);
-    let (controller, telemetry, ..) = start(&resource, config().with_max_concurrent(2));
+    let (controller, telemetry, ..) = start(&resource, config().with_max_concurrent(3));
     pass_time(300).await;
     assert!(telemetry.anomalies(Anomaly::Panic) >= 5, "{}", telemetry.anomalies(Anomaly::Panic));
     assert!(telemetry.anomalies(Anomaly::TimedOut) >= 2);
@@ -197,10 +201,62 @@ async fn concurrency_is_limited() {
     let names: Vec<String> = (0..50).map(|number| format!("r-{number:02}")).collect();
     let behaviors: Vec<_> = names.iter().map(|name| (name.as_str(), Behavior::Takes(1))).collect();
     let resource = FakeResource::with(&behaviors);
-    let (_controller, ..) = start(&resource, config().with_max_concurrent(5));
+    let (controller, ..) = start(&resource, config().with_max_concurrent(5));
     pass_time(20).await;
-    assert_eq!(*resource.0.most_at_once.lock(), 5);
+    assert_eq!(*resource.0.most_at_once.lock(), 4, "one is kept for changes");
     assert!(names.iter().all(|name| resource.reconciles(name) == 1));
+    names.iter().for_each(|name| controller.changed(name));
+    pass_time(12).await;
+    assert_eq!(*resource.0.most_at_once.lock(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn change_starts_within_a_second_behind_a_backlog() {
+    let names: Vec<String> = (0..300).map(|number| format!("slow-{number:03}")).collect();
+    let mut behaviors: Vec<_> = names.iter().map(|name| (name.as_str(), Behavior::Takes(10))).collect();
+    behaviors.push(("urgent", Behavior::Takes(0)));
+    let resource = FakeResource::with(&behaviors);
+    let (controller, ..) = start(&resource, config().with_max_concurrent(5));
+    // The backlog is older than the patience of the queue, and no listed resource has run twice.
+    pass_time(120).await;
+    resource.0.behaviors.lock().insert("new".to_owned(), Behavior::Takes(0));
+    for key in ["new", "urgent"] {
+        let before = resource.reconciles(key);
+        controller.changed(key);
+        pass_time(1).await;
+        assert_eq!(resource.reconciles(key), before + 1, "{key}");
+    }
+    // The backlog makes progress behind changes that never end, too.
+    let before: usize = names.iter().map(|name| resource.reconciles(name)).sum();
+    for number in 0..240 {
+        let name = format!("change-{number}");
+        resource.0.behaviors.lock().insert(name.clone(), Behavior::Takes(5));
+        controller.changed(&name);
+        pass_time(1).await;
+    }
+    let after: usize = names.iter().map(|name| resource.reconciles(name)).sum();
+    assert!(after - before > 24, "{} of the backlog in four minutes", after - before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn resource_without_progress_is_not_a_hot_loop() {
+    let resource = FakeResource::with(&[("a", Behavior::IsStuck)]);
+    let (controller, ..) = start(&resource, config());
+    controller.changed("a");
+    pass_time(60).await;
+    let reconciles = resource.reconciles("a");
+    assert!((2..10).contains(&reconciles), "{reconciles} reconciles in a minute");
+    assert!(controller.resource("a").expect("known").retry_count > 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn explicit_delay_outlasts_polling() {
+    let resource = FakeResource::with(&[("a", Behavior::Returns(300))]);
+    let (_controller, ..) = start(&resource, config());
+    pass_time(290).await;
+    assert_eq!(resource.reconciles("a"), 1);
+    pass_time(30).await;
+    assert_eq!(resource.reconciles("a"), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -355,4 +411,22 @@ async fn controller_survives_a_lost_lease() {
     pass_time(2).await;
     assert!(controller.term().is_none() && etcd.leases().is_empty(), "resigned");
     assert!(!controller.enqueue("a"), "another controller may own it");
+}
+
+/// The values of the design documents, for controllers that are not built from settings.
+#[test]
+fn defaults_follow_the_documents() {
+    let seconds = Duration::from_secs;
+    let ControllerConfig { interval, polling, initial_delay, max_concurrent, .. } = ControllerConfig::default();
+    assert_eq!((interval, polling, initial_delay), (seconds(30), Polling::Enabled, seconds(5)));
+    assert_eq!((max_concurrent, WorkerControllerConfig::default().controller.max_concurrent), (10, 5));
+    let ElectionConfig { key, ttl, retry_interval, .. } = ElectionConfig::default();
+    assert_eq!((key.as_str(), ttl, retry_interval), ("/lcm/worker-controller/leader", seconds(15), seconds(5)));
+    let watch = WorkerControllerConfig::default().watch.expect("it watches");
+    assert_eq!(watch.prefixes, ["/workers/", "/lcm/workers/"]);
+    assert_eq!((watch.reconnect_delay, watch.max_reconnect_attempts), (seconds(1), 10));
+    assert_eq!(watch.debounce, Duration::from_millis(500));
+    assert_eq!(StartupConfig::default().delay, seconds(2));
+    let DiscoveryConfig { interval, initial_delay, .. } = DiscoveryConfig::default();
+    assert_eq!((interval, initial_delay), (seconds(300), seconds(5)));
 }

@@ -122,7 +122,9 @@ impl Harness {
 
     /// Reconciles the current record once.
     pub(crate) async fn reconcile(&self, reconciler: &Reconciler, number: u8) -> ReconcileResult {
-        reconciler.reconcile(&self.record(number)).await
+        let result = reconciler.reconcile(&self.record(number)).await;
+        reconciler.flush(Duration::from_secs(1)).await;
+        result
     }
 
     pub(crate) fn starts(&self) -> usize {
