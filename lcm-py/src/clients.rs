@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use lcm_sdk::Secret;
 use lcm_sdk::from_settings;
+use lcm_sdk::history::HistoryWriter;
 use lcm_sdk::ports::{Clock, Coordination, Events, Ports};
 use lcm_sdk::providers::aws::Account;
 use lcm_sdk::providers::events::{FanoutEvents, LogEvents};
 use lcm_sdk::reconciler::Reconciler;
 use lcm_sdk::resilience::{BatchSettings, BatchingCompute};
-use lcm_sdk::settings::Settings;
+use lcm_sdk::settings::{Settings, Warning};
 use lcm_sdk::telemetry::Telemetry;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
@@ -36,6 +37,7 @@ pub(crate) struct Clients {
     settings: Settings,
     ports: Ports,
     telemetry: Telemetry,
+    history: Option<HistoryWriter>,
     reconcilers: Mutex<Vec<Reconciler>>,
     process: u32,
 }
@@ -45,7 +47,15 @@ impl Clients {
     /// Creates clients from variables. AWS clients use the environment of the process, unless the variables include an
     /// endpoint and credentials. `clock` is the fake cloud that provides the time.
     #[new]
-    #[pyo3(signature = (variables, clock=None, control_plane=None, compute=None, metrics=None, cml=None, events=None))]
+    #[pyo3(signature = (
+        variables: "Mapping[str, str]",
+        clock=None,
+        control_plane: "object | None" = None,
+        compute: "object | None" = None,
+        metrics: "object | None" = None,
+        cml: "object | None" = None,
+        events: "object | None" = None,
+    ))]
     #[expect(clippy::too_many_arguments, reason = "one for each port, by name")]
     fn new(
         py: Python<'_>,
@@ -62,8 +72,15 @@ impl Clients {
         let explicit = explicit.map(|name| variables.get(name).cloned());
         let settings = Settings::from_map(variables).map_err(|error| config_error(py, &error))?;
         crate::logs::listen(py)?;
+        // The records of a port written in Python hold the notes, unless the settings say otherwise.
+        let has_notes_store = control_plane.is_none() || settings.is_set("notes_store");
         for warning in settings.warnings() {
-            tracing::warn!(target: "lcm::settings", "{warning}");
+            match warning {
+                // Discovery reports a missing filter itself, when it runs.
+                Warning::NothingImported => {}
+                Warning::NotesInMemory if !has_notes_store => {}
+                warning => tracing::warn!(target: "lcm::settings", "{warning}"),
+            }
         }
         let telemetry = Telemetry::new(&settings.reconciliation.metric_prefix);
         let made = match explicit {
@@ -84,6 +101,12 @@ impl Clients {
         }
         if let Some(bridge) = control_plane {
             ports.control_plane = Arc::new(PythonControlPlane(Bridge::new(bridge)?));
+            if has_notes_store {
+                let (inner, clock) = (Arc::clone(&ports.control_plane), Arc::clone(&ports.clock));
+                // The etcd client must be created inside the runtime.
+                let made = block_on(py, async { from_settings::with_notes(&settings, inner, clock) })?;
+                ports.control_plane = made.map_err(|error| config_error(py, &error))?;
+            }
         }
         if let Some(bridge) = compute {
             let compute = Arc::new(PythonCompute(Bridge::new(bridge)?));
@@ -99,8 +122,9 @@ impl Clients {
             let listener = Arc::new(PythonEvents(Bridge::new(bridge)?));
             ports.events = Arc::new(FanoutEvents::new([Arc::new(LogEvents) as Arc<dyn Events>, listener]));
         }
+        let history = from_settings::history(&settings).map_err(|error| config_error(py, &error))?;
         let (reconcilers, process) = (Mutex::default(), std::process::id());
-        Ok(Self { settings, ports, telemetry, reconcilers, process })
+        Ok(Self { settings, ports, telemetry, history, reconcilers, process })
     }
 }
 
@@ -111,6 +135,11 @@ impl Clients {
 
     pub(crate) fn ports(&self) -> &Ports {
         &self.ports
+    }
+
+    /// The history that its reconciles are written to.
+    pub(crate) fn history(&self) -> Option<&HistoryWriter> {
+        self.history.as_ref()
     }
 
     pub(crate) fn telemetry(&self) -> &Telemetry {
@@ -148,6 +177,7 @@ impl Clients {
         let reconciler = Reconciler::builder(self.ports.clone(), policy)
             .cml_defaults(defaults)
             .telemetry(self.telemetry.clone())
+            .history(self.history.clone())
             .build();
         if known.len() == POLICIES {
             known.remove(0);

@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use lcm_sdk::lifecycle::discovery::{Completeness, Scan};
 use lcm_sdk::lifecycle::launch::LaunchPlan;
+use lcm_sdk::lifecycle::trust::Caller;
 use lcm_sdk::ports::{Compute, DiscoveryFilter};
 use lcm_sdk::{CallFailure, FailureKind, Image, Instance, InstanceId, Lookup, WorkerId};
 use pyo3::prelude::*;
@@ -54,15 +55,17 @@ impl Compute for PythonCompute {
         Scan { region: region.to_owned(), instances, completeness }
     }
 
-    async fn sees_subnet(&self, region: &str, subnet_id: &str) -> Result<bool, CallFailure> {
+    async fn subnet_owner(&self, region: &str, subnet_id: &str) -> Result<Option<String>, CallFailure> {
         let (region, subnet) = (region.to_owned(), subnet_id.to_owned());
-        self.0
-            .call(
-                "sees_subnet",
-                move |py| tuple(py, (region, subnet)),
-                |result| plain(result, "sees_subnet", "True or False"),
-            )
-            .await
+        let read = |result: &Bound<'_, PyAny>| plain(result, "subnet_owner", "the id of an account or None");
+        self.0.call("subnet_owner", move |py| tuple(py, (region, subnet)), read).await
+    }
+
+    async fn caller(&self, region: &str) -> Result<Caller, CallFailure> {
+        let region = region.to_owned();
+        let read = |result: &Bound<'_, PyAny>| plain(result, "account_id", "the id of an account or None");
+        let account_id: Option<String> = self.0.call("account_id", move |py| tuple(py, (region,)), read).await?;
+        Ok(account_id.map_or_else(Caller::default, Caller::new))
     }
 
     async fn launch(&self, plan: &LaunchPlan) -> Result<InstanceId, CallFailure> {

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lcm_sdk::lifecycle::{
-    Audit, AutoPause, CloudMetrics, CmlMetrics, IdleReport, LicenseReport, SessionEnd, read_workers,
+    Audit, AutoPause, CloudMetrics, CmlMetrics, FieldError, IdleReport, LicenseReport, SessionEnd, UnreadableWorker,
+    read_workers,
 };
 use lcm_sdk::ports::{
     ControlPlane, Fence, IdleCheck, ImportSummary, ScanSettings, Scope, SessionMove, Version, WorkerListing,
 };
-use lcm_sdk::{CallFailure, Instance, Session, SessionId, Template, Timestamp, WorkerId};
+use lcm_sdk::{CallFailure, Instance, InstanceId, Session, SessionId, Template, Timestamp, WorkerId};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use serde::Deserialize;
@@ -20,7 +21,7 @@ use crate::convert::{to_python, to_value};
 use crate::observation::{read_list, read_sessions, read_template};
 use crate::port_results::{deserialized, json, nothing, optional, plain, refused, tuple};
 use crate::results::Patch;
-use crate::worker::{Worker, read_worker};
+use crate::worker::{Worker, parse_worker};
 
 /// Control-plane port written in Python.
 pub(crate) struct PythonControlPlane(pub(crate) Bridge);
@@ -42,7 +43,8 @@ impl ControlPlane for PythonControlPlane {
 
     async fn worker(&self, id: &WorkerId) -> Result<Option<lcm_sdk::Worker>, CallFailure> {
         let id = id.to_string();
-        let read = |result: &Bound<'_, PyAny>| optional(result, read_worker);
+        // The fleet reports fields without effect.
+        let read = |result: &Bound<'_, PyAny>| optional(result, |record| parse_worker(record, "worker"));
         self.0.call("worker", move |py| tuple(py, (id,)), read).await
     }
 
@@ -169,7 +171,7 @@ impl ControlPlane for PythonControlPlane {
             let scan_interval = scan_interval.map(Duration::try_from_secs_f64).transpose();
             let scan_interval =
                 scan_interval.map_err(|_| refused("discovery_settings", result, "a scan_interval from 0 up"))?;
-            Ok(Some(ScanSettings { enabled, regions, ami_name_pattern, scan_interval }))
+            Ok(Some(ScanSettings { enabled: Some(enabled), regions, ami_name_pattern, scan_interval }))
         };
         self.0.call("discovery_settings", |py| Ok(PyTuple::empty(py)), read).await
     }
@@ -190,12 +192,30 @@ fn read_listing(result: &Bound<'_, PyAny>) -> PyResult<WorkerListing> {
     for record in read_list(result, "workers", |record, _| Ok(record.clone().unbind()))? {
         let record = record.bind(result.py());
         if record.cast::<Worker>().is_ok() {
-            listing.workers.push(read_worker(record)?);
-        } else {
-            let (workers, unreadable) = read_workers(vec![to_value(record, "worker")?]);
-            listing.workers.extend(workers);
-            listing.unreadable.extend(unreadable);
+            listing.workers.push(parse_worker(record, "worker")?);
+            continue;
+        }
+        match to_value(record, "worker") {
+            Ok(value) => {
+                let (workers, unreadable) = read_workers(vec![value]);
+                listing.workers.extend(workers);
+                listing.unreadable.extend(unreadable);
+            }
+            Err(error) => listing.unreadable.push(inexpressible(record, &error)),
         }
     }
     Ok(listing)
+}
+
+/// A record with a value that JSON cannot express, such as NaN.
+fn inexpressible(record: &Bound<'_, PyAny>, error: &PyErr) -> UnreadableWorker {
+    let text = |field: &str| record.get_item(field).ok().and_then(|value| value.extract::<String>().ok());
+    let id = text("id").filter(|id| !id.is_empty());
+    let name = id.as_ref().map_or_else(|| "worker".to_owned(), |id| format!("worker {id:?}"));
+    let instance = ["ec2_instance_id", "aws_instance_id", "instance_id"].iter().find_map(|field| text(field));
+    UnreadableWorker {
+        id: id.map(WorkerId::from),
+        ec2_instance_id: instance.map(InstanceId::from),
+        error: FieldError::of_record(&name, &error.value(record.py()).to_string()),
+    }
 }

@@ -1,10 +1,11 @@
 //! The controller for Python: election, watch, sweep, polling, discovery and metrics.
 
-use lcm_sdk::admin::AdminSource;
+use lcm_sdk::admin::{AdminSource, NotReady};
 use lcm_sdk::controller::{Readiness, Shutdown};
 use lcm_sdk::from_settings;
 use lcm_sdk::telemetry::Telemetry;
 use lcm_sdk::workers::WorkerController;
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use serde_json::json;
 
@@ -24,7 +25,7 @@ pub(crate) struct Controller {
 #[pymethods]
 impl Controller {
     #[new]
-    #[pyo3(signature = (clients, policy=None, coordination=None))]
+    #[pyo3(signature = (clients, policy: "lcm.policy.Policy | None" = None, coordination: "object | None" = None))]
     fn new(
         py: Python<'_>,
         clients: &Bound<'_, Clients>,
@@ -34,7 +35,7 @@ impl Controller {
         let clients = clients.get();
         let (settings, telemetry) = (clients.settings(), clients.telemetry().clone());
         let coordination = elector(py, settings, coordination)?;
-        let config = from_settings::controller_config(settings);
+        let config = from_settings::controller_config(settings).with_history(clients.history().cloned());
         let (ports, policy) = (clients.ports().clone(), clients.policy(policy)?);
         let controller = WorkerController::new(ports, policy, coordination, config, telemetry.clone());
         let controller = controller.map_err(|error| config_error(py, &error))?;
@@ -42,16 +43,25 @@ impl Controller {
     }
 
     /// Runs until `stop`, then calls `done(None, None)`.
+    #[pyo3(signature = (done: "Callable[[None, BaseException | None], None]"))]
     fn start(&self, py: Python<'_>, done: Py<PyAny>) -> PyResult<Task> {
         let (controller, shutdown) = (self.controller.clone(), self.shutdown.clone());
         spawn(py, done, async move { controller.run(&shutdown).await }, |py, ()| Ok(py.None()))
     }
 
-    /// Calls `done(report, None)` after the startup sweep.
+    /// Calls `done(report, None)` after the startup sweep, or `done(None, error)` after a stop.
+    #[pyo3(signature = (done: "Callable[[SweepReport | None, BaseException | None], None]"))]
     fn start_ready(&self, py: Python<'_>, done: Py<PyAny>) -> PyResult<Task> {
-        let controller = self.controller.clone();
-        spawn(py, done, async move { controller.ready().await }, |py, report| {
-            SweepReport::from_sdk(py, &report).map(|report| report.into_any().unbind())
+        let (controller, shutdown) = (self.controller.clone(), self.shutdown.clone());
+        let ready = async move {
+            tokio::select! {
+                biased;
+                () = shutdown.requested() => Err(PyRuntimeError::new_err("the controller has stopped")),
+                report = controller.ready() => Ok(report),
+            }
+        };
+        spawn(py, done, ready, |py, report| {
+            SweepReport::from_sdk(py, &report?).map(|report| report.into_any().unbind())
         })
     }
 
@@ -66,6 +76,7 @@ impl Controller {
     }
 
     /// Returns statistics: role, readiness, queue and counters.
+    #[pyo3(signature = () -> "dict[str, Any]")]
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let readiness = match &*self.controller.readiness().borrow() {
             Readiness::Standby => "standby",
@@ -78,7 +89,12 @@ impl Controller {
         to_python(py, &shown)
     }
 
-    /// Returns the metrics in the text format of Prometheus.
+    /// Returns why this instance is not ready, or None: see `AdminSource::readiness`.
+    fn readiness_problem(&self) -> Option<String> {
+        AdminSource::readiness(&self.controller).err().map(|NotReady { reason }| reason)
+    }
+
+    /// Returns the metrics in the text format of OpenMetrics.
     fn metrics(&self) -> String {
         self.telemetry.to_prometheus()
     }

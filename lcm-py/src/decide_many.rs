@@ -20,7 +20,12 @@ const CHUNK: usize = 1024;
 /// Decides about many workers. `observations` is one for all workers, or an iterable with one for each. An observation is
 /// an `lcm.Observation` or an EC2 state.
 #[pyfunction]
-#[pyo3(signature = (workers, observations, policy=None, now=None))]
+#[pyo3(signature = (
+    workers: "Iterable[AnyWorker]",
+    observations: "lcm.observation.Observation | AnyEc2State | Sequence[lcm.observation.Observation | str]",
+    policy: "lcm.policy.Policy | None" = None,
+    now: "datetime | None" = None,
+))]
 pub(crate) fn decide_many(
     workers: &Bound<'_, PyAny>,
     observations: &Bound<'_, PyAny>,

@@ -5,24 +5,25 @@ use std::sync::LazyLock;
 
 use lcm_sdk::lifecycle::discovery::{Completeness, Scan};
 use lcm_sdk::lifecycle::drain::{self, DrainError};
-use lcm_sdk::lifecycle::orphans::{self, SubnetVisibility};
-use lcm_sdk::lifecycle::{Eligibility, eligibility, transition};
+use lcm_sdk::lifecycle::orphans;
+use lcm_sdk::lifecycle::trust::Place;
+use lcm_sdk::lifecycle::{Eligibility, Support, eligibility, transition};
 use lcm_sdk::{CallFailure, FailureKind, InstanceId, Lookup, WorkerStatus};
 use pyo3::prelude::*;
 use pyo3::types::{PyMapping, PyTuple};
 
 use crate::convert::moment_or_now;
 use crate::observation::{
-    Observation, native_observation, read_instance, read_list, read_lookup, read_named_instance, read_sessions,
-    read_template,
+    native_observation, read_instance, read_list, read_lookup, read_named_instance, read_sessions, read_template,
 };
-use crate::policy::{Policy, native_policy, policy_or_default};
+use crate::policy::{native_policy, policy_or_default};
 use crate::python::invalid_transition;
 use crate::results::{Decided, Decision, Verdict, transition_table};
 use crate::worker::{Worker, read_worker, read_workers};
 
 /// Returns every legal change of status.
 #[pyfunction]
+#[pyo3(signature = () -> "tuple[Transition, ...]")]
 pub(crate) fn transitions(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
     transition_table(py)
 }
@@ -35,7 +36,7 @@ pub(crate) fn diagrams() -> BTreeMap<&'static str, String> {
 
 /// Returns the delay before a retry in seconds. The first retry is number 0.
 #[pyfunction]
-#[pyo3(signature = (retries, policy=None))]
+#[pyo3(signature = (retries, policy: "lcm.policy.Policy | None" = None))]
 pub(crate) fn backoff_seconds(retries: u32, policy: Option<&Bound<'_, PyAny>>) -> PyResult<f64> {
     Ok(policy_or_default(policy)?.backoff.delay(retries).as_secs_f64())
 }
@@ -52,7 +53,13 @@ pub(crate) fn backoff_seconds(retries: u32, policy: Option<&Bound<'_, PyAny>>) -
 /// >>> print(lcm.decide(worker, lcm.Observation(ec2="stopped")))
 /// w-1: stopped → starting: The instance is stopped and should run: starting it.
 #[pyfunction]
-#[pyo3(signature = (worker, observation, *, policy=None, now=None))]
+#[pyo3(signature = (
+    worker: "AnyWorker",
+    observation: "lcm.observation.Observation",
+    *,
+    policy: "lcm.policy.Policy | None" = None,
+    now: "datetime | None" = None,
+))]
 pub(crate) fn decide(
     worker: &Bound<'_, PyAny>,
     observation: &Bound<'_, PyAny>,
@@ -81,6 +88,7 @@ fn decided(worker: &lcm_sdk::Worker, decision: lcm_sdk::Decision) -> Decision {
 
 /// Returns for each worker whether it may take a new session.
 #[pyfunction]
+#[pyo3(signature = (workers: "Iterable[AnyWorker]"))]
 pub(crate) fn eligible(workers: &Bound<'_, PyAny>) -> PyResult<Vec<bool>> {
     let workers = read_workers(workers)?;
     Ok(workers.iter().map(|worker| eligibility(worker) == Eligibility::Eligible).collect())
@@ -88,7 +96,13 @@ pub(crate) fn eligible(workers: &Bound<'_, PyAny>) -> PyResult<Vec<bool>> {
 
 /// Decides to begin a drain.
 #[pyfunction]
-#[pyo3(signature = (worker, sessions, reason, requested_by, now=None))]
+#[pyo3(signature = (
+    worker: "AnyWorker",
+    sessions: "Sequence[Any]",
+    reason,
+    requested_by,
+    now: "datetime | None" = None,
+))]
 pub(crate) fn initiate_drain(
     worker: &Bound<'_, PyAny>,
     sessions: &Bound<'_, PyAny>,
@@ -106,7 +120,8 @@ pub(crate) fn initiate_drain(
 
 /// Decides to cancel a drain.
 #[pyfunction]
-pub(crate) fn cancel_drain(worker: &Bound<'_, PyAny>, cancelled_by: &str, reason: &str) -> PyResult<Decision> {
+#[pyo3(signature = (worker: "AnyWorker", cancelled_by, reason))]
+pub(crate) fn decide_cancel_drain(worker: &Bound<'_, PyAny>, cancelled_by: &str, reason: &str) -> PyResult<Decision> {
     let py = worker.py();
     let worker = read_worker(worker)?;
     let decision = drain::cancel(&worker, cancelled_by, reason).map_err(|error| invalid_transition(py, &error))?;
@@ -115,7 +130,13 @@ pub(crate) fn cancel_drain(worker: &Bound<'_, PyAny>, cancelled_by: &str, reason
 
 /// Decides the next step of a drain.
 #[pyfunction]
-#[pyo3(signature = (worker, sessions, template, policy=None, now=None))]
+#[pyo3(signature = (
+    worker: "AnyWorker",
+    sessions: "Sequence[Any]",
+    template: "Any",
+    policy: "lcm.policy.Policy | None" = None,
+    now: "datetime | None" = None,
+))]
 pub(crate) fn check_drain(
     worker: &Bound<'_, PyAny>,
     sessions: &Bound<'_, PyAny>,
@@ -137,13 +158,29 @@ pub(crate) fn check_drain(
     };
     // A given template applies to a record that names none too.
     worker.template_name = worker.template_name.or_else(|| template.found().map(|template| template.name.clone()));
-    let decision = drain::progress(&worker, &sessions, &template, &policy_or_default(policy)?, moment_or_now(now)?);
+    let decision = drain::progress(
+        &worker,
+        &sessions,
+        &template,
+        Support::Unknown,
+        &policy_or_default(policy)?,
+        moment_or_now(now)?,
+    );
     Ok(decided(&worker, decision))
 }
 
 /// Returns verdicts about the records of a region, and the instances that still need a describe.
 #[pyfunction]
-#[pyo3(signature = (workers, discovered, verified, region, complete, subnet_visible, policy=None, now=None))]
+#[pyo3(signature = (
+    workers: "Iterable[AnyWorker]",
+    discovered: "Sequence[Any]",
+    verified: "Mapping[str, Any]",
+    region,
+    complete,
+    account_proved,
+    policy: "lcm.policy.Policy | None" = None,
+    now: "datetime | None" = None,
+) -> "tuple[list[Verdict], list[str]]")]
 #[expect(clippy::too_many_arguments, reason = "named in Python, where it has a signature of its own")]
 pub(crate) fn find_orphans<'py>(
     workers: &Bound<'py, PyAny>,
@@ -151,7 +188,7 @@ pub(crate) fn find_orphans<'py>(
     verified: &Bound<'py, PyMapping>,
     region: &str,
     complete: bool,
-    subnet_visible: bool,
+    account_proved: bool,
     policy: Option<&Bound<'py, PyAny>>,
     now: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<(Vec<Bound<'py, Verdict>>, Vec<String>)> {
@@ -174,30 +211,14 @@ pub(crate) fn find_orphans<'py>(
         })?;
         lookups.insert(id.into(), given);
     }
-    let subnet = if subnet_visible { SubnetVisibility::Visible } else { SubnetVisibility::NotVisible };
+    let now = moment_or_now(now)?;
+    let place = if account_proved { Place::default().with_sighting(now) } else { Place::default() };
     let mut policy = policy_or_default(policy)?;
     policy.regions.default_region.get_or_insert_with(|| region.to_owned());
     let candidates = orphans::candidates(&scan, &workers, &policy);
     let unverified = candidates.into_iter().filter_map(|worker| worker.ec2_instance_id.as_ref());
     let unverified = unverified.filter(|id| !lookups.contains_key(*id)).map(ToString::to_string).collect();
-    let report = orphans::evaluate(&scan, &workers, &lookups, subnet, &policy, moment_or_now(now)?);
+    let report = orphans::evaluate(&scan, &workers, &lookups, &place, &policy, now);
     let verdicts = report.verdicts.iter().map(|verdict| Verdict::from_sdk(py, verdict));
     Ok((verdicts.collect::<PyResult<_>>()?, unverified))
-}
-
-/// Adds the functions and their classes to the module.
-pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Worker>()?;
-    module.add_class::<Observation>()?;
-    module.add_class::<Policy>()?;
-    module.add_function(wrap_pyfunction!(transitions, module)?)?;
-    module.add_function(wrap_pyfunction!(diagrams, module)?)?;
-    module.add_function(wrap_pyfunction!(backoff_seconds, module)?)?;
-    module.add_function(wrap_pyfunction!(decide, module)?)?;
-    module.add_function(wrap_pyfunction!(eligible, module)?)?;
-    module.add_function(wrap_pyfunction!(initiate_drain, module)?)?;
-    module.add_function(wrap_pyfunction!(cancel_drain, module)?)?;
-    module.add_function(wrap_pyfunction!(check_drain, module)?)?;
-    module.add_function(wrap_pyfunction!(find_orphans, module)?)?;
-    Ok(())
 }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, SecondsFormat, Utc};
 use fake_cloud::admin::{ResetTo, parse_pace};
 use fake_cloud::control_plane::{Input, Worker};
-use fake_cloud::world::{Catalog, Instance, REGIONS, World};
-use fake_cloud::{Clock, Scenario};
+use fake_cloud::world::{ACCOUNT, Account, Catalog, IMAGE_OWNER, Image, Instance, REGIONS, World};
+use fake_cloud::{Clock, LeaseClock, RequestFilter, Scenario, with_suggestion};
 use lcm_sdk::Timestamp;
 use parking_lot::RwLock;
 use pyo3::prelude::*;
@@ -29,21 +29,23 @@ pub(crate) struct FakeCloud {
 impl FakeCloud {
     /// Starts a fake cloud on free ports.
     #[new]
-    #[pyo3(signature = (clock, seed, delays, scenario=None, control_plane=None))]
+    #[pyo3(signature = (clock, seed, delays, leases, scenario: "str | Mapping[str, Any] | None"=None, control_plane=None))]
     fn new(
         py: Python<'_>,
         clock: &str,
         seed: u64,
         delays: &str,
-        scenario: Option<&str>,
+        leases: &str,
+        scenario: Option<&Bound<'_, PyAny>>,
         control_plane: Option<&str>,
     ) -> PyResult<Self> {
-        let scenario = scenario.map(Scenario::find).transpose().map_err(|error| refused(py, error))?;
+        let scenario = scenario.map(|given| read_scenario(py, given)).transpose()?;
+        let leases: LeaseClock = leases.parse().map_err(|error| refused(py, error))?;
         let clock = Clock::new(parse_pace(clock).map_err(|hint| refused(py, hint))?);
         let delays = delays.parse().map_err(|error| refused(py, error))?;
         let generation = control_plane.map(str::parse).transpose().map_err(|error| refused(py, error))?;
         let builder = fake_cloud::FakeCloud::builder().clock(clock).seed(seed).delays(delays);
-        let builder = builder.api_version(generation).scenario(scenario);
+        let builder = builder.lease_clock(leases).control_plane(generation).scenario(scenario);
         let started = block_on(py, builder.start())?.map_err(|error| refused(py, error))?;
         Ok(Self { cloud: RwLock::new(Some(started)), process: std::process::id() })
     }
@@ -63,11 +65,13 @@ impl FakeCloud {
     }
 
     /// Returns the URLs of the services.
+    #[pyo3(signature = () -> "dict[str, Any]")]
     fn endpoints<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.show(py, |cloud| serde_json::to_value(cloud.endpoints()).unwrap_or_default())
     }
 
     /// Returns the environment variables that direct real clients and `lcm` to this cloud.
+    #[pyo3(signature = () -> "dict[str, str]")]
     fn environment<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.show(py, |cloud| {
             let endpoints = cloud.endpoints();
@@ -75,7 +79,7 @@ impl FakeCloud {
             environment["CML_PORT"] = endpoints.cml_port.to_string().into();
             environment["CML_CA_FILE"] = endpoints.cml_ca_file.to_string_lossy().into();
             environment["CML_DEFAULT_PASSWORD"] = fake_cloud::cml::Options::default().password.into();
-            environment["AWS_REGION_CONFIGS"] = region_configs().to_string().into();
+            environment["AWS_REGION_CONFIGS"] = region_configs(ACCOUNT).to_string().into();
             environment
         })
     }
@@ -87,8 +91,47 @@ impl FakeCloud {
     fn advance(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {
         let step = Duration::try_from_secs_f64(seconds)
             .map_err(|_| refused(py, "seconds must be a number from 0 up that a clock can count to"))?;
-        self.with(py, |cloud| cloud.world().clock().advance(step))?;
-        self.settle(py)
+        let handle = crate::runtime::runtime(py)?;
+        self.with(py, |_| ())?;
+        py.detach(|| {
+            let running = self.cloud.read();
+            if let Some(cloud) = running.as_ref() {
+                handle.block_on(cloud.advance(step));
+            }
+        });
+        Ok(())
+    }
+
+    /// Returns the region and the id of an instance, by its id or name, or by its worker.
+    #[pyo3(signature = (region, instance) -> "tuple[str, str]")]
+    fn find_instance(&self, py: Python<'_>, region: Option<&str>, instance: &str) -> PyResult<(String, String)> {
+        self.with(py, |cloud| cloud.find_instance(region, instance))?.map_err(|error| refused(py, error))
+    }
+
+    /// Describes the cloud in a few lines.
+    fn summary(&self, py: Python<'_>) -> PyResult<String> {
+        self.with(py, fake_cloud::FakeCloud::summary)
+    }
+
+    /// Returns why a request was not made as often as expected; None if it was.
+    #[pyo3(signature = (filter: "Mapping[str, Any]", times) -> "str | None")]
+    fn check_called(
+        &self,
+        py: Python<'_>,
+        filter: &Bound<'_, PyAny>,
+        times: Option<usize>,
+    ) -> PyResult<Option<String>> {
+        let filter = checked_filter(py, filter)?;
+        self.with(py, |cloud| cloud.check_called(&filter, times).err())
+    }
+
+    /// Returns the latest requests, one line each, and the number of all.
+    fn request_lines(&self, py: Python<'_>, limit: usize) -> PyResult<(Vec<String>, u64)> {
+        self.with(py, |cloud| {
+            let filter = RequestFilter { limit: Some(limit), ..RequestFilter::default() };
+            let lines = cloud.requests(&filter).iter().map(ToString::to_string).collect();
+            (lines, cloud.world().request_log().total())
+        })
     }
 
     /// Waits until every CML server matches the state of its instance.
@@ -109,9 +152,61 @@ impl FakeCloud {
         self.with(py, |cloud| cloud.reset(to))?.map_err(|error| refused(py, error))
     }
 
-    fn run<'py>(&self, py: Python<'py>, region: &str, tags: Vec<(String, String)>) -> PyResult<Bound<'py, PyAny>> {
+    /// Adds an account and returns the environment variables that replace those of the default account.
+    #[pyo3(signature = (id, access_key) -> "dict[str, str]")]
+    fn add_account<'py>(&self, py: Python<'py>, id: &str, access_key: &str) -> PyResult<Bound<'py, PyAny>> {
+        let account = Account::new(id, access_key).map_err(|error| refused(py, error))?;
+        self.show(py, |cloud| {
+            cloud.add_account(&account);
+            json!({
+                "AWS_ACCESS_KEY_ID": account.access_key(),
+                "AWS_SECRET_ACCESS_KEY": "fake",
+                "AWS_REGION_CONFIGS": region_configs(account.id()).to_string(),
+            })
+        })
+    }
+
+    #[pyo3(signature = (region, tags: "Sequence[tuple[str, str]]", account=None) -> "dict[str, Any]")]
+    fn run<'py>(
+        &self,
+        py: Python<'py>,
+        region: &str,
+        tags: Vec<(String, String)>,
+        account: Option<&str>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let tags: Vec<_> = tags.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
-        self.call(py, |cloud| cloud.run_instance(region, &tags).map(|instance| shown(&instance, cloud.now())))
+        let account = account.unwrap_or(ACCOUNT);
+        self.call(py, |cloud| {
+            cloud.run_instance_in(account, region, &tags).map(|instance| shown(&instance, cloud.now()))
+        })
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one for each field of an image")]
+    fn add_image(
+        &self,
+        py: Python<'_>,
+        region: &str,
+        id: &str,
+        name: &str,
+        creation_date: Option<DateTime<Utc>>,
+        owner: Option<&str>,
+        sharing: &str,
+    ) -> PyResult<()> {
+        let sharing = sharing.parse().map_err(|error| refused(py, error))?;
+        self.with(py, |cloud| {
+            let creation_date = creation_date.unwrap_or_else(|| cloud.now());
+            let image = Image {
+                id: id.to_owned(),
+                name: name.to_owned(),
+                description: name.to_owned(),
+                creation_date: creation_date.to_rfc3339_opts(SecondsFormat::Millis, true),
+                owner: owner.unwrap_or(IMAGE_OWNER).to_owned(),
+                sharing,
+                tags: Default::default(),
+            };
+            cloud.world().console_put_image(region, image)
+        })?
+        .map_err(|error| refused(py, error))
     }
 
     fn start_instance(&self, py: Python<'_>, region: &str, id: &str) -> PyResult<()> {
@@ -130,6 +225,7 @@ impl FakeCloud {
         self.with(py, |cloud| cloud.tag_instance(region, id, key, value))?.map_err(|error| refused(py, error))
     }
 
+    #[pyo3(signature = (region) -> "list[dict[str, Any]]")]
     fn instances<'py>(&self, py: Python<'py>, region: &str) -> PyResult<Bound<'py, PyAny>> {
         self.show(py, |cloud| {
             let now = cloud.now();
@@ -150,6 +246,7 @@ impl FakeCloud {
             .map_err(|error| refused(py, error))
     }
 
+    #[pyo3(signature = (rule: "Mapping[str, Any]"))]
     fn inject(&self, py: Python<'_>, rule: &Bound<'_, PyAny>) -> PyResult<u64> {
         let rule = parsed(py, rule, "rule")?;
         self.with(py, |cloud| cloud.inject(rule))?.map_err(|error| refused(py, error))
@@ -159,45 +256,53 @@ impl FakeCloud {
         self.with(py, fake_cloud::FakeCloud::clear_faults)
     }
 
+    #[pyo3(signature = (filter: "Mapping[str, Any]") -> "list[dict[str, Any]]")]
     fn requests<'py>(&self, py: Python<'py>, filter: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let filter = parsed(py, filter, "filter")?;
+        let filter = checked_filter(py, filter)?;
         self.show(py, |cloud| serde_json::to_value(cloud.requests(&filter)).unwrap_or_default())
     }
 
+    #[pyo3(signature = (filter: "Mapping[str, Any]"))]
     fn count(&self, py: Python<'_>, filter: &Bound<'_, PyAny>) -> PyResult<usize> {
-        let filter = parsed(py, filter, "filter")?;
-        self.with(py, |cloud| cloud.world().request_log().count(&filter))
+        let filter = checked_filter(py, filter)?;
+        self.with(py, |cloud| cloud.count_matching(&filter))
     }
 
     fn forget_requests(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, |cloud| cloud.world().request_log().clear())
     }
 
+    #[pyo3(signature = (fields: "Mapping[str, Any]") -> "dict[str, Any]")]
     fn add_worker<'py>(&self, py: Python<'py>, fields: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let fields = to_value(fields, "worker")?;
         self.call(py, |cloud| cloud.add_worker(fields).map(|worker| record(&worker)))
     }
 
+    #[pyo3(signature = (id, fields: "Mapping[str, Any]") -> "dict[str, Any]")]
     fn update_worker<'py>(&self, py: Python<'py>, id: &str, fields: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let fields = to_value(fields, "worker")?;
         self.call(py, |cloud| cloud.update_worker(id, fields).map(|worker| record(&worker)))
     }
 
+    #[pyo3(signature = (id) -> "dict[str, Any]")]
     fn worker<'py>(&self, py: Python<'py>, id: &str) -> PyResult<Bound<'py, PyAny>> {
         self.call(py, |cloud| cloud.worker(id).map(|worker| record(&worker)))
     }
 
+    #[pyo3(signature = () -> "list[dict[str, Any]]")]
     fn workers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.show(py, |cloud| cloud.workers().iter().map(|worker| record(worker)).collect())
     }
 
+    #[pyo3(signature = (id, reason, requested_by) -> "dict[str, Any]")]
     fn drain<'py>(&self, py: Python<'py>, id: &str, reason: &str, requested_by: &str) -> PyResult<Bound<'py, PyAny>> {
         self.call(py, |cloud| {
-            let drained = cloud.records().drain(id, None, reason, requested_by);
+            let drained = cloud.records().drain(&cloud.records().worker_id(id)?, None, reason, requested_by);
             drained.map(|worker| record(&worker))
         })
     }
 
+    #[pyo3(signature = (id, reason, cancelled_by) -> "dict[str, Any]")]
     fn cancel_drain<'py>(
         &self,
         py: Python<'py>,
@@ -206,16 +311,18 @@ impl FakeCloud {
         cancelled_by: &str,
     ) -> PyResult<Bound<'py, PyAny>> {
         self.call(py, |cloud| {
-            let cancelled = cloud.records().cancel_drain(id, None, reason, cancelled_by);
+            let cancelled = cloud.records().cancel_drain(&cloud.records().worker_id(id)?, None, reason, cancelled_by);
             cancelled.map(|worker| record(&worker))
         })
     }
 
+    #[pyo3(signature = (fields: "Mapping[str, Any]") -> "dict[str, Any]")]
     fn add_session<'py>(&self, py: Python<'py>, fields: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let fields = to_value(fields, "session")?;
         self.call(py, |cloud| cloud.add_session(fields).map(|session| object(&session)))
     }
 
+    #[pyo3(signature = (id, status) -> "dict[str, Any]")]
     fn move_session<'py>(&self, py: Python<'py>, id: &str, status: &str) -> PyResult<Bound<'py, PyAny>> {
         self.call(py, |cloud| {
             let input = Input::from_value(json!({"status": status}))?;
@@ -223,19 +330,23 @@ impl FakeCloud {
         })
     }
 
+    #[pyo3(signature = () -> "list[dict[str, Any]]")]
     fn sessions<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.show(py, |cloud| cloud.sessions().iter().map(object).collect())
     }
 
+    #[pyo3(signature = (fields: "Mapping[str, Any]") -> "dict[str, Any]")]
     fn add_template<'py>(&self, py: Python<'py>, fields: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let fields = to_value(fields, "template")?;
         self.call(py, |cloud| cloud.add_template(fields).map(|template| object(&template)))
     }
 
+    #[pyo3(signature = () -> "list[dict[str, Any]]")]
     fn audit<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.show(py, |cloud| cloud.audit().iter().map(object).collect())
     }
 
+    #[pyo3(signature = () -> "list[dict[str, Any]]")]
     fn events<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.show(py, |cloud| cloud.events().iter().map(object).collect())
     }
@@ -286,7 +397,25 @@ fn refused(py: Python<'_>, error: impl std::fmt::Display) -> PyErr {
 }
 
 fn parsed<T: DeserializeOwned>(py: Python<'_>, given: &Bound<'_, PyAny>, what: &str) -> PyResult<T> {
-    serde_json::from_value(to_value(given, what)?).map_err(|error| refused(py, format!("{what}: {error}")))
+    let invalid = |error: serde_json::Error| refused(py, with_suggestion(format!("{what}: {error}")));
+    serde_json::from_value(to_value(given, what)?).map_err(invalid)
+}
+
+/// Reads a filter of the request log. Operations that do not exist are refused.
+fn checked_filter(py: Python<'_>, given: &Bound<'_, PyAny>) -> PyResult<RequestFilter> {
+    let filter: RequestFilter = parsed(py, given, "filter")?;
+    filter.check().map_err(|error| refused(py, error))?;
+    Ok(filter)
+}
+
+/// Reads a scenario: the name of a built-in one, a path, or the content of a file.
+fn read_scenario(py: Python<'_>, given: &Bound<'_, PyAny>) -> PyResult<Scenario> {
+    let read = match given.extract::<String>() {
+        Ok(name) => Scenario::find(&name),
+        // JSON is YAML, too.
+        Err(_) => Scenario::parse("scenario", &to_value(given, "scenario")?.to_string()),
+    };
+    read.map_err(|error| refused(py, error))
 }
 
 fn record(worker: &Worker) -> Value {
@@ -311,10 +440,10 @@ fn shown(instance: &Instance, now: DateTime<Utc>) -> Value {
     })
 }
 
-/// Returns the launch configuration of every region.
-fn region_configs() -> Value {
+/// Returns the launch configuration of an account in every region.
+fn region_configs(account: &str) -> Value {
     let config = |region: &&str| {
-        let catalog = Catalog::for_region(region);
+        let catalog = Catalog::for_account(region, account);
         let subnet = catalog.subnets.first().map(|subnet| subnet.id.clone());
         let group = catalog.groups.first().map(|group| group.id.clone());
         ((*region).to_owned(), json!({"subnet_id": subnet, "security_group_ids": group.as_slice()}))

@@ -9,7 +9,7 @@ use chrono::{DateTime, Datelike as _, TimeDelta, Utc};
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyDateTime, PyDict, PyFloat, PyInt, PyList, PyMapping, PyString, PyTuple};
+use pyo3::types::{PyBool, PyDateTime, PyDict, PyFloat, PyInt, PyList, PyMapping, PyString, PyTuple, PyType};
 use pyo3::{IntoPyObjectExt as _, intern};
 use serde::de::value::{BorrowedStrDeserializer, Error, MapDeserializer, SeqDeserializer};
 use serde::de::{Deserialize as _, Deserializer, Error as _, IntoDeserializer, Visitor};
@@ -20,6 +20,12 @@ const MAX_DEPTH: usize = 64;
 
 /// Accepted Python values, for errors.
 const ACCEPTED: &str = "text, a number, True, False, None, a datetime with a time zone, a list or a dict of these";
+
+/// The method with which pydantic returns the fields of a model.
+const MODEL_METHOD: &str = "model_dump";
+
+/// Maximum length of a rejected text in an error, in characters.
+const SHOWN: usize = 40;
 
 /// A Python value that JSON can express.
 pub(crate) enum Input<'py> {
@@ -42,6 +48,33 @@ impl<'py> Input<'py> {
     /// `TypeError` or `ValueError` for a value that JSON cannot express, with the path to it.
     pub(crate) fn read(object: &Bound<'py, PyAny>, path: impl Display) -> PyResult<Self> {
         read(object, 0).map_err(|rejected| rejected.into_error(path))
+    }
+
+    /// Reads the fields of a record. Errors name the record and the field.
+    ///
+    /// # Errors
+    /// `TypeError` for an object that is no record, and as [`Input::read`].
+    pub(crate) fn read_record(object: &Bound<'py, PyAny>, path: impl Display) -> PyResult<Self> {
+        let record = match read(object, 0) {
+            Ok(record) => record,
+            Err(rejected) if rejected.path.is_empty() => return Err(rejected.into_error(path)),
+            Err(rejected) => return Err(rejected.into_record_error(object, path)),
+        };
+        let shown = match &record {
+            Self::Object(_) => return Ok(record),
+            // A list or a long text may be a record with its secrets.
+            Self::List(_) => "a list".to_owned(),
+            Self::Text(text) if text.len()? > SHOWN => "a long text".to_owned(),
+            Self::Null
+            | Self::Bool(_)
+            | Self::Signed(_)
+            | Self::Unsigned(_)
+            | Self::Float(_)
+            | Self::Text(_)
+            | Self::Moment(_) => object.repr()?.to_string(),
+        };
+        let accepted = "an lcm.Worker, or its record as a dict, a dataclass or a pydantic model";
+        Err(PyTypeError::new_err(format!("{path} is {shown}; accepted: {accepted}")))
     }
 
     /// Converts into an owned JSON value.
@@ -76,7 +109,21 @@ impl Rejected {
 
     fn into_error(self, root: impl Display) -> PyErr {
         let path = format!("{root}{}", self.path);
-        match self.problem {
+        self.problem.into_error(path)
+    }
+
+    /// The error for a field of a record: with the record's id, if it has one.
+    fn into_record_error(self, record: &Bound<'_, PyAny>, root: impl Display) -> PyErr {
+        let id = record.get_item("id").ok().and_then(|id| id.extract::<String>().ok());
+        let record = id.map_or_else(|| root.to_string(), |id| format!("worker {id:?}"));
+        let field = self.path.trim_start_matches('.');
+        self.problem.into_error(format!("{record}: field `{field}`"))
+    }
+}
+
+impl Problem {
+    fn into_error(self, path: String) -> PyErr {
+        match self {
             Problem::Type(text) => PyTypeError::new_err(path + &text),
             Problem::Value(text) => PyValueError::new_err(path + &text),
             Problem::Overflow(text) => PyOverflowError::new_err(path + &text),
@@ -157,11 +204,12 @@ fn read<'py>(object: &Bound<'py, PyAny>, depth: usize) -> Result<Input<'py>, Rej
     }
     if let Ok(number) = object.cast::<PyInt>() {
         let whole = number.extract().map(Input::Signed).or_else(|_| number.extract().map(Input::Unsigned));
-        return whole.map_err(|_| Problem::Value(" is too large a number".to_owned()).into());
+        return whole.map_err(|_| Problem::Value(" is too large a number; accepted: one of 64 bits".to_owned()).into());
     }
     if let Ok(number) = object.cast::<PyFloat>() {
         let finite = Some(number.value()).filter(|number| number.is_finite());
-        return finite.map(Input::Float).ok_or_else(|| Problem::Value(" is not a finite number".to_owned()).into());
+        let problem = || Problem::Value(format!(" is {}; accepted: a finite number, or None", number.value()));
+        return finite.map(Input::Float).ok_or_else(|| problem().into());
     }
     if let Ok(dict) = object.cast::<PyDict>() {
         return read_fields(dict.iter(), dict.len(), depth);
@@ -180,10 +228,53 @@ fn read<'py>(object: &Bound<'py, PyAny>, depth: usize) -> Result<Input<'py>, Rej
         let count = pairs.len();
         return read_fields(pairs.into_iter(), count, depth);
     }
+    // Whole numbers of other libraries, such as numpy.
+    if let Some(method) = object.getattr_opt(intern!(object.py(), "__index__"))?
+        && let Ok(number) = method.call0()
+    {
+        return read(&number, depth + 1);
+    }
     if let Some(method) = object.getattr_opt(intern!(object.py(), "to_dict"))? {
         return read(&method.call0()?, depth + 1);
     }
-    Err(Problem::Type(format!(" is a {}; accepted: {ACCEPTED}", object.get_type().name()?)).into())
+    if let Some(value) = content(object)? {
+        return read(&value, depth + 1);
+    }
+    // With its module: numpy has a `bool` of its own.
+    Err(Problem::Type(format!(" is a {}; accepted: {ACCEPTED}", object.get_type().fully_qualified_name()?)).into())
+}
+
+/// Whether an object is a model of pydantic, rather than its class.
+pub(crate) fn is_model(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(!object.is_instance_of::<PyType>() && object.hasattr(intern!(object.py(), MODEL_METHOD))?)
+}
+
+/// The content of a dataclass, a model of pydantic, a secret of one, or an enum member that is no text.
+fn content<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let py = object.py();
+    if object.is_instance_of::<PyType>() {
+        return Ok(None);
+    }
+    for method in [intern!(py, MODEL_METHOD), intern!(py, "get_secret_value")] {
+        if let Some(method) = object.getattr_opt(method)? {
+            return method.call0().map(Some);
+        }
+    }
+    if object.hasattr(intern!(py, "__dataclass_fields__"))? {
+        // Without class variables, which `__dataclass_fields__` holds too.
+        let fields = py.import("dataclasses")?.call_method1("fields", (object,))?;
+        let content = PyDict::new(py);
+        for field in fields.try_iter()? {
+            let name = field?.getattr(intern!(py, "name"))?.cast_into::<PyString>()?;
+            content.set_item(&name, object.getattr(&name)?)?;
+        }
+        return Ok(Some(content.into_any()));
+    }
+    static ENUM: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    if object.is_instance(ENUM.import(py, "enum", "Enum")?)? {
+        return object.getattr(intern!(py, "value")).map(Some);
+    }
+    Ok(None)
 }
 
 /// Accepts a text that has a UTF-8 form.

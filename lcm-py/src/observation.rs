@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use lcm_sdk::lifecycle::trust::Place;
 use lcm_sdk::lifecycle::{CloudMetrics, CmlMetrics, IdleReport, ParseEnumError, RegistrationStatus};
 use lcm_sdk::{CallFailure, Ec2State, FailureKind, FleetView, Image, Instance, Lookup, Session, Template, Timestamp};
 use parking_lot::Mutex;
@@ -10,7 +11,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::convert::to_value;
 use crate::input::to_moment;
@@ -36,6 +37,7 @@ pub(crate) enum Identity {
 #[pymethods]
 impl Observation {
     #[new]
+    #[pyo3(signature = (fields: "dict[str, Any]"))]
     fn new(fields: &Bound<'_, PyDict>) -> PyResult<Self> {
         let field = |name: &str| -> PyResult<Bound<'_, PyAny>> {
             Ok(fields.get_item(name)?.unwrap_or_else(|| fields.py().None().into_bound(fields.py())))
@@ -53,6 +55,7 @@ impl Observation {
         let observation = lcm_sdk::Observation {
             instance,
             tagged: read_lookup(&field("tagged")?, "tagged", |given, path| read_list(given, path, read_instance))?,
+            place: read_lookup(&field("account_proved")?, "account_proved", read_place)?,
             template: read_lookup(&field("template")?, "template", read_template)?,
             images: read_lookup(&field("images")?, "images", |given, path| read_list(given, path, read_image))?,
             sessions: read_lookup(&field("sessions")?, "sessions", |given, _| read_sessions(given))?,
@@ -64,6 +67,7 @@ impl Observation {
             idle: read_lookup(&field("idle")?, "idle", read_json::<IdleReport>)?,
             idle_checked_at: moment("idle_checked_at")?,
             fleet: read_lookup(&field("fleet")?, "fleet", read_fleet)?,
+            capabilities: lcm_sdk::lifecycle::Capabilities::default(),
         };
         Ok(Self { observed: Mutex::new(Observed { observation, by_tag: None, identity }) })
     }
@@ -189,6 +193,14 @@ pub(crate) fn native_observation<'py>(observation: &Bound<'py, PyAny>) -> PyResu
     Err(PyTypeError::new_err(format!("an observation is a {found}; accepted: lcm.Observation")))
 }
 
+/// Reads whether the account is proved. The proof applies at any time.
+fn read_place(given: &Bound<'_, PyAny>, path: &str) -> PyResult<Place> {
+    let proved: bool = given
+        .extract()
+        .map_err(|_| PyTypeError::new_err(format!("{path}: expected True, False or an lcm.CallFailure")))?;
+    Ok(if proved { Place::default().with_sighting(Timestamp::MAX_UTC) } else { Place::default() })
+}
+
 /// Fields of an instance. Text alone is its state.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an lcm.Instance or its state")]
@@ -203,6 +215,7 @@ struct InstanceFields {
     state_reason: Option<String>,
     instance_type: Option<String>,
     image_id: Option<String>,
+    account_id: Option<String>,
     #[serde(default)]
     tags: BTreeMap<String, String>,
 }
@@ -230,7 +243,9 @@ pub(crate) fn read_instance(given: &Bound<'_, PyAny>, path: &str) -> PyResult<In
         state_reason: fields.state_reason,
         instance_type: fields.instance_type,
         image_id: fields.image_id,
+        account_id: fields.account_id,
         tags: fields.tags,
+        ..Instance::new("", fields.state)
     })
 }
 
@@ -306,14 +321,16 @@ pub(crate) fn read_cloud_metrics(given: &Bound<'_, PyAny>, path: &str) -> PyResu
 struct CmlFields {
     labs_count: Option<u64>,
     nodes_count: Option<u64>,
-    version: Option<String>,
+    cml_version: Option<String>,
     ready: Option<bool>,
+    system_info: Option<Map<String, Value>>,
+    system_health: Option<Map<String, Value>>,
 }
 
 /// Reads metrics of CML: an `lcm.CmlMetrics` or a dict.
 pub(crate) fn read_cml_metrics(given: &Bound<'_, PyAny>, path: &str) -> PyResult<CmlMetrics> {
-    let CmlFields { labs_count, nodes_count, version, ready } = read_json(given, path)?;
-    Ok(CmlMetrics { labs_count, nodes_count, version, ready })
+    let CmlFields { labs_count, nodes_count, cml_version, ready, system_info, system_health } = read_json(given, path)?;
+    Ok(CmlMetrics { labs_count, nodes_count, cml_version, ready, system_info, system_health })
 }
 
 #[derive(Deserialize)]

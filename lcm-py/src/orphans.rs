@@ -6,14 +6,20 @@ use lcm_sdk::workers::{self, Discovery};
 use pyo3::prelude::*;
 
 use crate::clients::Clients;
-use crate::reconcile::mode;
+use crate::reconcile::{FLUSH_LIMIT, mode};
 use crate::results::DiscoveryReport;
 use crate::runtime::{Task, block_on, spawn};
 use crate::timeout::{TimedOut, Timeout};
 
 /// Runs discovery once and blocks until the report is there.
 #[pyfunction]
-#[pyo3(signature = (clients, policy, regions, dry_run, timeout=None))]
+#[pyo3(signature = (
+    clients,
+    policy: "lcm.policy.Policy | None",
+    regions: "list[str] | None",
+    dry_run,
+    timeout: "float | timedelta | None" = None,
+))]
 pub(crate) fn collect_orphans<'py>(
     py: Python<'py>,
     clients: &Bound<'py, Clients>,
@@ -29,7 +35,14 @@ pub(crate) fn collect_orphans<'py>(
 
 /// Starts one run of discovery. Calls `done(report, error)` at the end.
 #[pyfunction]
-#[pyo3(signature = (done, clients, policy, regions, dry_run, timeout=None))]
+#[pyo3(signature = (
+    done: "Callable[[DiscoveryReport | None, BaseException | None], None]",
+    clients,
+    policy: "lcm.policy.Policy | None",
+    regions: "list[str] | None",
+    dry_run,
+    timeout: "float | timedelta | None" = None,
+))]
 pub(crate) fn start_collect_orphans(
     py: Python<'_>,
     done: Py<PyAny>,
@@ -57,16 +70,18 @@ fn prepare(
     let timeout = Timeout::from_python(timeout)?;
     let clients = clients.get();
     // Without a controller nothing reconciles the workers that were found: the report names them.
-    let discovery =
-        Discovery::new(clients.reconciler(py, policy)?, from_settings::discovery_config(clients.settings()), |_| {});
+    let reconciler = clients.reconciler(py, policy)?;
+    let discovery = Discovery::new(reconciler.clone(), from_settings::discovery_config(clients.settings()), |_| {});
     let discovery = match regions {
         None => discovery,
         Some(regions) => discovery.with_regions(regions),
     };
     Ok(async move {
-        match mode {
+        let report = match mode {
             Mode::Real => timeout.wait_for(discovery.run_once()).await,
             Mode::DryRun => timeout.wait_for(discovery.dry_run()).await,
-        }
+        };
+        reconciler.flush(FLUSH_LIMIT).await;
+        report
     })
 }

@@ -33,6 +33,7 @@ classes! {
     observation_class = "lcm.observation", "Observation";
     port_error_class = "lcm.exceptions", "PortError";
     progress_class = "lcm.ports", "Progress";
+    record_warning_class = "lcm.exceptions", "RecordWarning";
     secret_class = "lcm.values", "Secret";
     won_class = "lcm.ports", "Won";
 }

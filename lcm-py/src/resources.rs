@@ -36,7 +36,13 @@ pub(crate) struct ResourceController {
 #[pymethods]
 impl ResourceController {
     #[new]
-    #[pyo3(signature = (variables, bridge, key, prefixes, coordination=None))]
+    #[pyo3(signature = (
+        variables: "Mapping[str, str]",
+        bridge: "object",
+        key: "Callable[[Any], str]",
+        prefixes: "Sequence[str]",
+        coordination: "object | None" = None,
+    ))]
     fn new(
         py: Python<'_>,
         variables: BTreeMap<String, String>,
@@ -64,6 +70,7 @@ impl ResourceController {
     }
 
     /// Runs until `stop`, then calls `done(None, None)`.
+    #[pyo3(signature = (done: "Callable[[None, BaseException | None], None]"))]
     fn start(&self, py: Python<'_>, done: Py<PyAny>) -> PyResult<Task> {
         let (controller, shutdown) = (self.controller.clone(), self.shutdown.clone());
         spawn(py, done, async move { controller.run(&shutdown).await }, |py, ()| Ok(py.None()))
@@ -80,6 +87,7 @@ impl ResourceController {
     }
 
     /// Role, queue and state of every resource.
+    #[pyo3(signature = () -> "dict[str, Any]")]
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let load = self.controller.load();
         let (active, waiting) = load.unwrap_or_default();
@@ -170,6 +178,7 @@ fn read_result(result: &Bound<'_, PyAny>) -> PyResult<WorkResult> {
         return Ok(WorkResult {
             outcome: Outcome::Requeue,
             requeue,
+            status: None,
             reason: WorkReason::Reported(Outcome::Requeue),
             error: None,
         });
@@ -181,5 +190,5 @@ fn read_result(result: &Bound<'_, PyAny>) -> PyResult<WorkResult> {
         Outcome::Retry => Requeue::Backoff,
         Outcome::Skip => Requeue::OnChange,
     };
-    Ok(WorkResult { outcome, requeue, reason: WorkReason::Reported(outcome), error: None })
+    Ok(WorkResult { outcome, requeue, status: None, reason: WorkReason::Reported(outcome), error: None })
 }

@@ -1,10 +1,14 @@
 //! Runs tokio tasks for Python: one runtime per process, blocking calls that release the interpreter, and tasks that
 //! asyncio can await.
 
+use std::future::poll_fn;
+use std::panic::AssertUnwindSafe;
 use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -105,10 +109,22 @@ pub(crate) fn spawn<T: Send + 'static>(
     finish: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
 ) -> PyResult<Task> {
     let task = runtime(py)?.spawn(async move {
-        let result = future.await;
+        let mut future = pin!(future);
+        // A panic must reach Python, where the caller would wait for ever.
+        let result =
+            poll_fn(|context| match std::panic::catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
+                Ok(result) => result.map(Ok),
+                Err(panic) => Poll::Ready(Err(panic)),
+            });
+        let result = result.await;
         // The result is dropped if the interpreter or the loop has ended.
         Python::try_attach(|py| {
-            let called = match finish(py, result) {
+            let result = result.map_err(|panic| {
+                let text = panic.downcast_ref::<&str>().copied();
+                let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+                PyRuntimeError::new_err(format!("the native task panicked: {}", text.unwrap_or("no message")))
+            });
+            let called = match result.and_then(|result| finish(py, result)) {
                 Ok(result) => done.call1(py, (result, py.None())),
                 Err(error) => done.call1(py, (py.None(), error)),
             };
@@ -124,7 +140,10 @@ fn shut_down(py: Python<'_>) {
     let started = STARTED.lock().take();
     if let Some(Started { process, runtime }) = started {
         if process == std::process::id() {
-            py.detach(|| runtime.shutdown_timeout(SHUTDOWN_TIMEOUT));
+            py.detach(|| {
+                runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
+                logs::end_traces();
+            });
         } else {
             // A forked process has none of the threads, so a wait for them would never end.
             std::mem::forget(runtime);

@@ -1,10 +1,11 @@
 //! `lcm.Worker`: an immutable record.
 
+use std::ffi::CString;
 use std::fmt::Display;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use chrono::{DateTime, Utc};
-use lcm_sdk::lifecycle::{Eligibility, eligibility};
+use lcm_sdk::lifecycle::{Eligibility, FieldWarning, eligibility};
 use lcm_sdk::{InstanceId, Secret};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -12,43 +13,10 @@ use pyo3::types::{PyDict, PyIterator, PyMapping, PyString, PyTuple, PyType};
 use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
+use crate::annotation::{Annotated, Desired, JsonObject, Status, Texts, WorkerMatch};
 use crate::convert::{to_python, to_value};
-use crate::input::Input;
-use crate::python::{desired_status, invalid_record, worker_status};
-
-/// Names of the fields that the constructor accepts, as in the control plane's JSON.
-const FIELDS: [&str; 30] = [
-    "id",
-    "status",
-    "desired_status",
-    "ec2_instance_id",
-    "version",
-    "name",
-    "aws_region",
-    "ip_address",
-    "public_ip",
-    "private_ip",
-    "template_name",
-    "instance_type",
-    "ami_name",
-    "aws_tags",
-    "cml_username",
-    "cml_password",
-    "license",
-    "is_idle_detection_enabled",
-    "created_at",
-    "updated_at",
-    "terminated_at",
-    "start_initiated_at",
-    "last_activity_check_at",
-    "drain_started_at",
-    "scaled_down_at",
-    "launch_generation",
-    "launched_at",
-    "launch_plan",
-    "license_attempt",
-    "metadata",
-];
+use crate::input::{Input, is_model};
+use crate::python::{desired_status, invalid_record, record_warning_class, worker_status};
 
 /// A worker's record. It is immutable; `replace` returns a changed copy.
 ///
@@ -74,7 +42,7 @@ pub(crate) struct Worker {
 #[pymethods]
 impl Worker {
     #[new]
-    #[pyo3(signature = (id, status, **fields))]
+    #[pyo3(signature = (id: "str", status: "AnyWorkerStatus", **fields: "Unpack[WorkerFields]"))]
     fn new(id: &Bound<'_, PyAny>, status: &Bound<'_, PyAny>, fields: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         let py = id.py();
         let record = PyDict::new(py);
@@ -84,21 +52,28 @@ impl Worker {
         }
         record.set_item("id", id)?;
         record.set_item("status", status)?;
-        read_worker(record.as_any()).map(|record| Self { record })
+        let record = parse_worker(record.as_any(), "worker")?;
+        refuse_unreadable(py, &record)?;
+        Ok(Self { record })
     }
 
-    /// Parses a record of the control plane.
+    /// Parses a record of the control plane: a dict, a dataclass or a pydantic model.
+    ///
+    /// Raises `InvalidRecord` if id, status or instance id cannot be read. Any other unreadable value counts as None; a
+    /// `RecordWarning` and `warnings` name it.
     ///
     /// >>> import lcm
     /// >>> worker = lcm.Worker.from_dict({"id": "w-1", "status": "RUNNING", "aws_instance_id": "i-1", "rack": 9})
     /// >>> worker.status.value, worker.ec2_instance_id, worker.to_dict()["rack"]
     /// ('running', 'i-1', 9)
     #[classmethod]
+    #[pyo3(signature = (record: "AnyRecord"))]
     fn from_dict(_class: &Bound<'_, PyType>, record: &Bound<'_, PyAny>) -> PyResult<Self> {
         read_worker(record).map(|record| Self { record })
     }
 
     /// Returns the record as a dict ready for JSON, without passwords and tokens.
+    #[pyo3(signature = () -> "dict[str, Any]")]
     fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         to_python(py, &Value::Object(self.record.to_json()))
     }
@@ -108,7 +83,7 @@ impl Worker {
     /// >>> import lcm
     /// >>> lcm.Worker("w-1", "running").replace(desired_status="terminated")
     /// Worker(id='w-1', status='running', desired_status='terminated', ec2_instance_id=None)
-    #[pyo3(signature = (**fields))]
+    #[pyo3(signature = (**fields: "Unpack[WorkerChanges]"))]
     fn replace(&self, py: Python<'_>, fields: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         let mut record = self.everything();
         for (name, value) in fields.into_iter().flatten() {
@@ -116,8 +91,12 @@ impl Worker {
             let value = to_value(&value, &format!("worker.{name}"))?;
             record.insert(name, value);
         }
-        let record = Value::Object(record).try_into().map_err(|error| invalid_record(py, &error))?;
-        Ok(Self { record })
+        let record: lcm_sdk::Worker = Value::Object(record).try_into().map_err(|error| invalid_record(py, &error))?;
+        let added = record.warnings.iter().find(|warning| !self.record.warnings.contains(warning));
+        match added {
+            Some(FieldWarning::Unreadable(error)) => Err(invalid_record(py, error)),
+            Some(_) | None => Ok(Self { record }),
+        }
     }
 
     /// Unique id of the worker.
@@ -128,14 +107,14 @@ impl Worker {
 
     /// Status of the worker (`WorkerStatus`).
     #[getter]
-    fn status<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        worker_status(py, self.record.status.as_str())
+    fn status<'py>(&self, py: Python<'py>) -> PyResult<Annotated<'py, Status>> {
+        Ok(worker_status(py, self.record.status.as_str())?.into())
     }
 
     /// Status that the owner wants (`DesiredStatus`), or None.
     #[getter]
-    fn desired_status<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.record.desired_status.map(|desired| desired_status(py, desired.as_str())).transpose()
+    fn desired_status<'py>(&self, py: Python<'py>) -> PyResult<Option<Annotated<'py, Desired>>> {
+        self.record.desired_status.map(|desired| Ok(desired_status(py, desired.as_str())?.into())).transpose()
     }
 
     /// Id of the EC2 instance, or None before the launch.
@@ -240,6 +219,18 @@ impl Worker {
         self.record.notes.drain_started_at
     }
 
+    /// Timeout that the template gave the drain, in seconds, where it is not the default.
+    #[getter]
+    fn drain_timeout_seconds(&self) -> Option<u64> {
+        self.record.notes.drain_timeout_seconds
+    }
+
+    /// Number of times that a session kept the worker from leaving its drain.
+    #[getter]
+    fn drain_tries(&self) -> u32 {
+        self.record.notes.drain_tries
+    }
+
     /// Time of the last scale-down, or None.
     #[getter]
     fn scaled_down_at(&self) -> Option<DateTime<Utc>> {
@@ -272,14 +263,21 @@ impl Worker {
 
     /// License of the worker, without the tokens.
     #[getter]
-    fn license<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        to_python(py, self.record.to_json().get("license").unwrap_or(&Value::Null))
+    fn license<'py>(&self, py: Python<'py>) -> PyResult<Annotated<'py, JsonObject>> {
+        Ok(to_python(py, self.record.to_json().get("license").unwrap_or(&Value::Null))?.into())
     }
 
     /// Free-form data of the control plane.
     #[getter]
-    fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        to_python(py, &Value::Object(self.record.metadata.clone()))
+    fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Annotated<'py, JsonObject>> {
+        Ok(to_python(py, &Value::Object(self.record.metadata.clone()))?.into())
+    }
+
+    /// Fields of the record that have no effect, one sentence each: unreadable values, which count as None, and names
+    /// that are probably misspelled.
+    #[getter]
+    fn warnings<'py>(&self, py: Python<'py>) -> PyResult<Annotated<'py, Texts>> {
+        Ok(PyTuple::new(py, self.record.warnings.iter().map(ToString::to_string))?.into())
     }
 
     /// Address of the worker: `ip_address`, else public, else private; None without any.
@@ -301,15 +299,12 @@ impl Worker {
     }
 
     #[classattr]
-    fn __match_args__() -> (&'static str, &'static str, &'static str) {
-        ("id", "status", "desired_status")
+    fn __match_args__(py: Python<'_>) -> PyResult<Annotated<'_, WorkerMatch>> {
+        Ok(PyTuple::new(py, ["id", "status", "desired_status"])?.into())
     }
 
-    fn __eq__<'py>(&self, py: Python<'py>, other: &Bound<'py, PyAny>) -> Bound<'py, PyAny> {
-        match other.cast::<Self>() {
-            Ok(other) => pyo3::types::PyBool::new(py, self.record == other.get().record).to_owned().into_any(),
-            Err(_) => py.NotImplemented().into_bound(py),
-        }
+    fn __eq__(&self, other: &Self) -> bool {
+        self.record == other.record
     }
 
     fn __hash__(&self) -> u64 {
@@ -331,6 +326,27 @@ impl Worker {
         ))
     }
 
+    /// Describes the class to pydantic, so that a model can hold a worker and a route can return one.
+    #[classmethod]
+    fn __get_pydantic_core_schema__<'py>(
+        class: &Bound<'py, PyType>,
+        _source: &Bound<'py, PyAny>,
+        handler: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        class.py().import("lcm._pydantic")?.call_method1("record_schema", (class, handler))
+    }
+
+    /// Describes the JSON form to pydantic.
+    #[classmethod]
+    fn __get_pydantic_json_schema__<'py>(
+        class: &Bound<'py, PyType>,
+        schema: &Bound<'py, PyAny>,
+        handler: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        class.py().import("lcm._pydantic")?.call_method1("described", (class, schema, handler))
+    }
+
+    #[pyo3(signature = () -> "tuple[Any, ...]")]
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
         let py = slf.py();
         let record = to_python(py, &Value::Object(slf.get().everything()))?;
@@ -352,24 +368,45 @@ impl Worker {
     }
 }
 
-/// Reads an `lcm.Worker` or the control plane's dict.
+/// Reads an `lcm.Worker` or the control plane's record. Warns of fields without effect.
 pub(crate) fn read_worker(object: &Bound<'_, PyAny>) -> PyResult<lcm_sdk::Worker> {
     read_worker_at(object, "worker")
 }
 
-/// Reads an item of a list of workers. The index names it in errors, for records without an id too.
+/// Reads an item of a list of workers. The index names it in errors if it has no id.
 pub(crate) fn read_listed_worker(object: &Bound<'_, PyAny>, index: usize) -> PyResult<lcm_sdk::Worker> {
     read_worker_at(object, format_args!("workers[{index}]"))
 }
 
 fn read_worker_at(object: &Bound<'_, PyAny>, path: impl Display) -> PyResult<lcm_sdk::Worker> {
+    let worker = parse_worker(object, path)?;
+    if !worker.warnings.is_empty() && !object.is_instance_of::<Worker>() {
+        let py = object.py();
+        for warning in &worker.warnings {
+            let text = CString::new(warning.to_string()).unwrap_or_default();
+            PyErr::warn(py, record_warning_class(py)?, &text, 1)?;
+        }
+    }
+    Ok(worker)
+}
+
+/// Reads an `lcm.Worker` or the control plane's record, without warnings.
+pub(crate) fn parse_worker(object: &Bound<'_, PyAny>, path: impl Display) -> PyResult<lcm_sdk::Worker> {
     if let Ok(worker) = object.cast::<Worker>() {
         return Ok(worker.get().record.clone());
     }
-    let input = Input::read(object, path)?;
+    let input = Input::read_record(object, path)?;
     // Deserializing keeps only the text of an error. A record that cannot be parsed is read again for the field.
     lcm_sdk::Worker::deserialize(&input)
         .or_else(|_| input.to_value()?.try_into().map_err(|error| invalid_record(object.py(), &error)))
+}
+
+/// Refuses a value that a caller typed and that cannot be read.
+fn refuse_unreadable(py: Python<'_>, worker: &lcm_sdk::Worker) -> PyResult<()> {
+    match worker.warnings.first() {
+        Some(FieldWarning::Unreadable(error)) => Err(invalid_record(py, error)),
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// Iterates over a list of workers. One worker alone is refused: a dict would be iterated over by its keys.
@@ -377,12 +414,13 @@ fn read_worker_at(object: &Bound<'_, PyAny>, path: impl Display) -> PyResult<lcm
 /// # Errors
 /// `TypeError` for a value that is no list of workers.
 pub(crate) fn iterate_workers<'py>(workers: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyIterator>> {
-    let is_one = workers.is_instance_of::<PyString>() || workers.cast::<PyMapping>().is_ok();
+    // A model of pydantic iterates over its fields.
+    let is_one = workers.is_instance_of::<PyString>() || workers.cast::<PyMapping>().is_ok() || is_model(workers)?;
     match workers.try_iter() {
         Ok(items) if !is_one => Ok(items),
         Ok(_) | Err(_) => {
             let found = workers.get_type().name()?;
-            Err(PyTypeError::new_err(format!("workers is a {found}; accepted: a list of lcm.Worker or dicts")))
+            Err(PyTypeError::new_err(format!("workers is a {found}; accepted: a list of lcm.Worker or records")))
         }
     }
 }
@@ -394,9 +432,9 @@ pub(crate) fn read_workers(workers: &Bound<'_, PyAny>) -> PyResult<Vec<lcm_sdk::
 
 fn accept(name: &Bound<'_, PyAny>) -> PyResult<String> {
     let name: String = name.extract()?;
-    if FIELDS.contains(&name.as_str()) {
+    if lcm_sdk::Worker::fields().any(|field| field == name) {
         return Ok(name);
     }
-    let accepted = FIELDS.join(", ");
+    let accepted = lcm_sdk::Worker::fields().collect::<Vec<_>>().join(", ");
     Err(PyTypeError::new_err(format!("a worker has no field {name:?}; accepted: {accepted}")))
 }

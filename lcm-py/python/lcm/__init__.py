@@ -14,13 +14,20 @@ Transition(from_status='pending', to_status='provisioning', kind='commanded', wh
 """
 
 from lcm._lcm import (
+    Comparison,
     Decision,
+    Difference,
     DiscoveryReport,
     Effect,
+    Explanation,
+    Figures,
+    History,
     OrphanReport,
     Reason,
     ReconcileResult,
     RegionReport,
+    Replay,
+    Step,
     SweepReport,
     Transition,
     Verdict,
@@ -41,8 +48,8 @@ if TYPE_CHECKING:
     from lcm.decisions import (
         Decisions,
         backoff_delay,
-        cancel_drain,
         check_drain,
+        decide_cancel_drain,
         decide_many,
         diagram,
         eligible_workers,
@@ -70,8 +77,10 @@ if TYPE_CHECKING:
         InvalidTransition,
         LcmError,
         PortError,
+        RecordWarning,
     )
     from lcm.failure import CallFailure
+    from lcm.frame import Frame, from_frame, to_frame
     from lcm.observation import (
         CloudMetrics,
         CmlMetrics,
@@ -83,24 +92,43 @@ if TYPE_CHECKING:
         Session,
         Template,
     )
+    from lcm.operations import (
+        cancel_drain,
+        cancel_drain_async,
+        drain,
+        drain_async,
+        explain,
+        explain_async,
+        reconcile_now,
+        reconcile_now_async,
+    )
     from lcm.orphans import collect_orphans, collect_orphans_async
     from lcm.policy import Backoff, OrphanPolicy, Policy, RegionConfig, ScaleDownPolicy
     from lcm.values import ABSENT, Absent, FrozenMap, Secret
+    from lcm.versions import __version__ as __version__
+    from lcm.versions import show_versions
+    from lcm.what_if import compare, replay, simulate
 else:
     # Imported on first access: dataclasses and asyncio take longer to import than a worker takes to reconcile.
     _HOMES = {
         "clients": "Clients",
         "controller": "Controller ResourceController",
-        "decisions": "Decisions backoff_delay cancel_drain check_drain "
+        "decisions": "Decisions backoff_delay check_drain decide_cancel_drain "
         "decide_many diagram eligible_workers find_orphans initiate_drain",
         "enums": "Conclusion DesiredStatus Ec2State EffectName EffectResult "
         "ExternalStopPolicy FailureKind Outcome ReasonCode Requeue WorkerStatus",
-        "exceptions": "ConfigError FakeCloudError ForkError InvalidRecord InvalidTransition LcmError PortError",
+        "exceptions": "ConfigError FakeCloudError ForkError InvalidRecord InvalidTransition LcmError PortError "
+        "RecordWarning",
         "failure": "CallFailure",
+        "frame": "Frame from_frame to_frame",
         "observation": "CloudMetrics CmlMetrics FleetView IdleReport Image Instance Observation Session Template",
+        "operations": "cancel_drain cancel_drain_async drain drain_async "
+        "explain explain_async reconcile_now reconcile_now_async",
         "orphans": "collect_orphans collect_orphans_async",
         "policy": "Backoff OrphanPolicy Policy RegionConfig ScaleDownPolicy",
         "values": "ABSENT Absent FrozenMap Secret",
+        "versions": "__version__ show_versions",
+        "what_if": "compare replay simulate",
     }
     _LATER = {name: home for home, names in _HOMES.items() for name in names.split()}
 
@@ -115,7 +143,7 @@ else:
         return found
 
     def __dir__():
-        return sorted(globals().keys() | _LATER.keys() | _HOMES.keys())
+        return sorted(__all__)
 
 
 __all__ = [
@@ -126,23 +154,29 @@ __all__ = [
     "Clients",
     "CloudMetrics",
     "CmlMetrics",
+    "Comparison",
     "Conclusion",
     "ConfigError",
     "Controller",
     "Decision",
     "Decisions",
     "DesiredStatus",
+    "Difference",
     "DiscoveryReport",
     "Ec2State",
     "Effect",
     "EffectName",
     "EffectResult",
+    "Explanation",
     "ExternalStopPolicy",
     "FailureKind",
     "FakeCloudError",
+    "Figures",
     "FleetView",
     "ForkError",
+    "Frame",
     "FrozenMap",
+    "History",
     "IdleReport",
     "Image",
     "Instance",
@@ -158,13 +192,16 @@ __all__ = [
     "Reason",
     "ReasonCode",
     "ReconcileResult",
+    "RecordWarning",
     "RegionConfig",
     "RegionReport",
+    "Replay",
     "Requeue",
     "ResourceController",
     "ScaleDownPolicy",
     "Secret",
     "Session",
+    "Step",
     "SweepReport",
     "Template",
     "Transition",
@@ -173,17 +210,31 @@ __all__ = [
     "WorkerStatus",
     "backoff_delay",
     "cancel_drain",
+    "cancel_drain_async",
     "check_drain",
     "collect_orphans",
     "collect_orphans_async",
+    "compare",
     "decide",
+    "decide_cancel_drain",
     "decide_many",
     "diagram",
+    "drain",
+    "drain_async",
     "eligible_workers",
+    "explain",
+    "explain_async",
     "find_orphans",
+    "from_frame",
     "initiate_drain",
     "ports",
     "reconcile",
     "reconcile_async",
+    "reconcile_now",
+    "reconcile_now_async",
+    "replay",
+    "show_versions",
+    "simulate",
+    "to_frame",
     "transitions",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -10,12 +10,16 @@ from lcm.palette import color, ink
 
 if TYPE_CHECKING:
     from lcm._lcm import (
+        Comparison,
         Decision,
         DiscoveryReport,
         Effect,
+        Figures,
+        History,
         OrphanReport,
         ReconcileResult,
         RegionReport,
+        Replay,
         SweepReport,
         Verdict,
     )
@@ -88,6 +92,62 @@ def sweep_report(report: SweepReport) -> str:
     late = f"<div>{_wrong(f'unfinished: {names}')}</div>" if names else ""
     text = f"{report.listed - len(report.unfinished)} of {report.listed} in {report.took.total_seconds():.3g} s"
     return _box("retry" if late else "success", f"<div><b>sweep</b> {text} {outcomes}</div>{late}")
+
+
+def replay(report: Replay) -> str:
+    """Show the decisions that differ, at most 50 of them."""
+    rows = "".join(
+        f"<tr><td>{escape(f'{found.at:%Y-%m-%d %H:%M:%S}')}</td><td>{escape(found.worker_id)}</td>"
+        f"<td>{badge(found.recorded_status)} → {badge(found.replayed_status)}</td>"
+        f'<td style="text-align:left">{escape(found.text.split(": ", 1)[1])}</td></tr>'
+        for found in report.differences[:50]
+    )
+    more = f"<div>and {len(report.differences) - 50} more</div>" if len(report.differences) > 50 else ""
+    table = f"<table><tbody>{rows}</tbody></table>" if rows else ""
+    return _box(
+        "success" if report.is_same else "failed", f"<div><b>replay</b> {escape(str(report))}</div>{table}{more}"
+    )
+
+
+FIGURES = {
+    "requested": "sessions requested",
+    "served": "served",
+    "delayed": "delayed",
+    "lost": "lost",
+    "mean_delay": "mean delay, s",
+    "instance_hours": "instance hours",
+    "cost": "cost",
+    "mean_time_to_running": "mean time to running, s",
+}
+
+
+def comparison(compared: Comparison) -> str:
+    """Show the figures of each policy side by side."""
+    note = f"{compared.hours:g} h, seed {compared.seed}, version {compared.version}"
+    return _box("success", f"<div><b>comparison</b> {escape(note)}</div>{_figures(compared.figures)}")
+
+
+def history(shown: History) -> str:
+    """Show the figures of a simulation."""
+    note = f"{len(shown.workers)} workers, {shown.hours:g} h, seed {shown.seed}, version {shown.version}"
+    return _box("success", f"<div><b>simulation</b> {escape(note)}</div>{_figures({'': shown.figures})}")
+
+
+def _figures(columns: Mapping[str, Figures]) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in columns)
+    rows = "".join(
+        f'<tr><td style="text-align:left">{title}</td>'
+        + "".join(f"<td>{_number(getattr(figures, field))}</td>" for figures in columns.values())
+        + "</tr>"
+        for field, title in FIGURES.items()
+    )
+    return f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
 
 
 def _region(report: RegionReport) -> str:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lcm.ports import Bridge, Cml, Compute, ControlPlane, Events, Metrics
+    from lcm.types import Settings
 
 __all__ = ["Clients"]
 
@@ -24,6 +25,9 @@ class Clients:
     environment. AWS clients use the environment of the process, unless the settings include ``AWS_ENDPOINT_URL``,
     ``AWS_ACCESS_KEY_ID`` and ``AWS_SECRET_ACCESS_KEY``. ``control_plane``, ``compute``, ``metrics``, ``cml`` and
     ``events`` accept ports written in Python: see :mod:`lcm.ports`. Events are logged as well.
+
+    The notes of LCM about workers are kept on the records, or in etcd if the control plane drops them. With a control
+    plane written in Python they are kept on its records, unless the settings include ``NOTES_STORE``.
 
     >>> import lcm
     >>> lcm.Clients({"CONTROL_PLANE_API_URL": "http://localhost:8080", "CML_PORT": "many"})
@@ -37,7 +41,7 @@ class Clients:
 
     def __init__(
         self,
-        settings: Mapping[str, str] | None = None,
+        settings: Settings | Mapping[str, str] | None = None,
         *,
         control_plane: ControlPlane | None = None,
         compute: Compute | None = None,
@@ -46,14 +50,16 @@ class Clients:
         events: Events | None = None,
         clock: _lcm.FakeCloud | None = None,
     ) -> None:
-        given = dict(os.environ if settings is None else settings)
+        given: dict[str, object] = dict(os.environ if settings is None else settings)
+        variables: dict[str, str] = {}
         for name, value in given.items():
             if not isinstance(name, str) or not isinstance(value, str):
                 raise TypeError(f"the setting {name!r} is a {type(value).__name__}; accepted: text")
+            variables[name] = value
         own = {"control_plane": control_plane, "compute": compute, "metrics": metrics, "cml": cml, "events": events}
         bridges = _bridges({name: port for name, port in own.items() if port is not None})
         self._bridges = list(bridges.values())
-        self._native = _lcm.Clients(given, clock, **bridges)
+        self._native = _lcm.Clients(variables, clock, **bridges)
 
     def use_loop(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """Run the coroutines of ports written in Python on this loop; None selects the background loop."""

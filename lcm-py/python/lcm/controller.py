@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import ClassVar, Generic, Self, TypeVar, cast
 
 from lcm import _lcm
 from lcm._asyncio import begin, ports_on_running_loop, wait
@@ -16,6 +16,7 @@ from lcm._lcm import SweepReport
 from lcm.clients import Clients, clients_or_environment
 from lcm.policy import Policy
 from lcm.ports import Bridge, Coordination, Resources
+from lcm.types import ControllerStats, ResourceStats, Settings
 
 __all__ = ["Controller", "ResourceController"]
 
@@ -80,13 +81,11 @@ class Running(ABC):
         """Reconcile one resource now. Returns False while another process leads."""
         return self._native.trigger(key)
 
-    @property
-    def stats(self) -> dict[str, Any]:
-        """Statistics of the controller: role, queue and more."""
-        return self._native.stats()
+    METRICS_CONTENT_TYPE: ClassVar[str] = _lcm.METRICS_CONTENT_TYPE
+    """Content type of :meth:`metrics`."""
 
     def metrics(self) -> str:
-        """Return the metrics in the Prometheus text format."""
+        """Return the metrics in the OpenMetrics text format, which Prometheus reads."""
         return self._native.metrics()
 
     async def __aenter__(self) -> Self:
@@ -135,8 +134,31 @@ class Controller(Running):
             self._elected.loop = asyncio.get_running_loop()
         return ports_on_running_loop(self._clients)
 
+    @property
+    def stats(self) -> ControllerStats:
+        """Statistics of the controller: role, readiness, queue, counters and more."""
+        return cast(ControllerStats, self._native.stats())
+
+    @property
+    def readiness_problem(self) -> str | None:
+        """Why this instance is not ready, in a sentence for a readiness probe, or None if it is.
+
+        An instance is ready if it has swept its workers or stands by for the leader, and reaches etcd and the control
+        plane.
+        """
+        return self._native.readiness_problem() if self.is_running else "the controller does not run"
+
     async def ready(self) -> SweepReport:
-        """Wait until it leads and has finished its startup sweep; return the report of that sweep."""
+        """Wait until it leads and has finished its startup sweep; return the report of that sweep.
+
+        Raises RuntimeError if the controller was not started, or has stopped.
+        """
+        # A task that was created to run the controller begins now.
+        await asyncio.sleep(0)
+        if not self._started:
+            raise RuntimeError("the controller was not started; run it as a task, or use it with 'async with'")
+        if self._ended:
+            raise RuntimeError("the controller has stopped")
         return await wait(self._native.start_ready)
 
 
@@ -155,15 +177,23 @@ class ResourceController(Running, Generic[R]):
         *,
         name: str,
         watch: Sequence[str] = (),
-        settings: Mapping[str, str] | None = None,
+        settings: Settings | Mapping[str, str] | None = None,
         coordination: Coordination | None = None,
     ) -> None:
         self._bridge = Bridge(resources, Resources)
         self._elected = None if coordination is None else Bridge(coordination, Coordination)
         if isinstance(watch, str):
             raise TypeError(f"watch is {watch!r}; accepted: a list of prefixes")
-        variables = {**(os.environ if settings is None else settings), "LCM_SERVICE_NAME": name}
+        given = cast(Mapping[str, str], os.environ if settings is None else settings)
+        variables = {**given, "LCM_SERVICE_NAME": name}
         super().__init__(_lcm.ResourceController(variables, self._bridge, resources.key, list(watch), self._elected))
+
+    _native: _lcm.ResourceController
+
+    @property
+    def stats(self) -> ResourceStats:
+        """Statistics of the controller: role, queue and the state of each resource."""
+        return cast(ResourceStats, self._native.stats())
 
     def _ports_on_running_loop(self) -> AbstractContextManager[None]:
         for bridge in (self._bridge, self._elected):

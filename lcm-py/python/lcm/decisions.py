@@ -12,7 +12,7 @@ w-1: stopped → starting: The instance is stopped and should run: starting it.
 ...         print("the worker starts")
 the worker starts
 >>> {edge.to_status for edge in lcm.transitions() if edge.from_status == "draining" and edge.kind == "commanded"} == {
-...     "running", "stopping", "terminating"}
+...     "running", "stopping", "terminating", "failed"}
 True
 """
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from lcm._lcm import Decision
     from lcm._types import AnyWorker, WorkerT
+    from lcm._vocabulary import AnyEc2State
     from lcm.failure import CallFailure
     from lcm.observation import Instance, Observation, Session, Template
     from lcm.policy import Policy
@@ -43,9 +44,9 @@ else:
 __all__ = [
     "Decisions",
     "backoff_delay",
-    "cancel_drain",
     "check_drain",
     "decide",
+    "decide_cancel_drain",
     "decide_many",
     "diagram",
     "eligible_workers",
@@ -95,7 +96,7 @@ class Decisions(_Decisions):
 
 def decide_many(
     workers: Iterable[AnyWorker],
-    observations: Observation | str | Sequence[Observation | str],
+    observations: Observation | AnyEc2State | Sequence[Observation | str],
     *,
     policy: Policy | None = None,
     now: datetime | None = None,
@@ -103,8 +104,8 @@ def decide_many(
     """Decide about a whole fleet: one observation for all workers, or one for each.
 
     An observation may be an EC2 state alone. It stands for an instance in that state, with the id and the addresses of
-    the record. A dict is parsed whole, as by ``Worker.from_dict``: a field with an invalid value raises
-    ``InvalidRecord``, and an unknown field is accepted.
+    the record. A dict is parsed whole, as by ``Worker.from_dict``: an unreadable id, status or instance id raises
+    ``InvalidRecord``, any other unreadable value counts as None with a ``RecordWarning``, and an unknown field is kept.
 
     >>> import lcm
     >>> fleet = [{"id": f"w-{n}", "status": "running", "ec2_instance_id": f"i-{n}"} for n in range(3)]
@@ -150,14 +151,15 @@ def initiate_drain(
     return _lcm.initiate_drain(worker, list(sessions), reason, requested_by, now)
 
 
-def cancel_drain(worker: AnyWorker, *, cancelled_by: str, reason: str) -> Decision:
-    """Cancel a drain: the status and the desired status become running. Only a draining worker is accepted.
+def decide_cancel_drain(worker: AnyWorker, *, cancelled_by: str, reason: str) -> Decision:
+    """Decide to cancel a drain: the status and the desired status become running. Only a draining worker is accepted.
 
     >>> import lcm
-    >>> lcm.cancel_drain(lcm.Worker("w-1", "draining"), cancelled_by="alice", reason="class goes on").to_status.value
+    >>> worker = lcm.Worker("w-1", "draining")
+    >>> lcm.decide_cancel_drain(worker, cancelled_by="alice", reason="class goes on").to_status.value
     'running'
     """
-    return _lcm.cancel_drain(worker, cancelled_by, reason)
+    return _lcm.decide_cancel_drain(worker, cancelled_by, reason)
 
 
 def check_drain(
@@ -174,8 +176,8 @@ def check_drain(
     >>> worker = lcm.Worker("w-1", "draining")
     >>> print(lcm.check_drain(worker, [lcm.Session("s-1", "running")]).reason)
     Sessions are still active: waiting for them (1 active, 4 h until the deadline).
-    >>> lcm.check_drain(worker, []).to_status.value
-    'stopping'
+    >>> lcm.check_drain(worker, []).reason.code.value
+    'settle_time'
     """
     return _lcm.check_drain(worker, list(sessions), template, policy, now)
 
@@ -185,9 +187,9 @@ def find_orphans(
     discovered: Iterable[Instance | Mapping[str, Any]],
     *,
     region: str,
-    verified: Mapping[str, Instance | Mapping[str, Any] | str | Absent | CallFailure] | None = None,
+    verified: Mapping[str, Instance | Mapping[str, Any] | AnyEc2State | Absent | CallFailure] | None = None,
     complete: bool = True,
-    subnet_visible: bool = False,
+    account_proved: bool = False,
     policy: Policy | None = None,
     now: datetime | None = None,
 ) -> OrphanReport:
@@ -196,6 +198,10 @@ def find_orphans(
     ``discovered`` holds the instances of a scan of the region. Pass ``complete=False`` if pages are missing: no record
     is an orphan then. An instance that the scan did not return must be described directly; ``verified`` maps instance
     ids to those responses, and the report's ``unverified`` lists the ids that still need one.
+
+    If neither the scan nor a describe shows an instance of the records, the region is frozen: credentials of another
+    account look the same. Pass ``account_proved=True`` if the account is known in another way. The absence of a record
+    without ``aws_region`` is never believed.
 
     >>> import lcm
     >>> old = {"status": "running", "aws_region": "us-east-1", "created_at": "2026-02-05T08:00:00Z"}
@@ -207,7 +213,7 @@ def find_orphans(
     ('w-2',)
     """
     verdicts, unverified = _lcm.find_orphans(
-        workers, list(discovered), verified or {}, region, complete, subnet_visible, policy, now
+        workers, list(discovered), verified or {}, region, complete, account_proved, policy, now
     )
     return OrphanReport(region, tuple(verdicts), tuple(unverified))
 

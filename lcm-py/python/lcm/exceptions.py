@@ -8,7 +8,20 @@ from __future__ import annotations
 
 from lcm.enums import FailureKind
 
-__all__ = ["ConfigError", "FakeCloudError", "ForkError", "InvalidRecord", "InvalidTransition", "LcmError", "PortError"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from lcm._vocabulary import AnyFailureKind
+
+__all__ = [
+    "ConfigError",
+    "FakeCloudError",
+    "ForkError",
+    "InvalidRecord",
+    "InvalidTransition",
+    "LcmError",
+    "PortError",
+    "RecordWarning",
+]
 
 
 class LcmError(Exception):
@@ -41,6 +54,18 @@ class InvalidRecord(LcmError, ValueError):
         return str(self.args[0])
 
 
+class RecordWarning(UserWarning):
+    """A field of a record that has no effect: its value cannot be read, or its name is probably misspelled.
+
+    >>> import lcm, warnings
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     worker = lcm.Worker.from_dict({"id": "w-1", "status": "running", "desiredstatus": "stopped"})
+    >>> print(caught[0].message)
+    worker "w-1": field `desiredstatus` is unknown and has no effect; probably meant: `desired_status`
+    """
+
+
 class InvalidTransition(LcmError, ValueError):
     """A change of status that is not in the transition table. The record is unchanged."""
 
@@ -56,10 +81,10 @@ class PortError(LcmError):
     >>> PortError("closed for lunch", "hungry")
     Traceback (most recent call last):
     ...
-    ValueError: 'hungry' is not a kind of failure; accepted: throttled, no_capacity, unclear, ...
+    ValueError: 'hungry' is not a kind of failure; accepted: throttled, no_capacity, refused_for_now, ...
     """
 
-    def __init__(self, message: str, kind: FailureKind | str = "unclear", code: str | None = None) -> None:
+    def __init__(self, message: str, kind: AnyFailureKind = "unclear", code: str | None = None) -> None:
         if kind not in list(FailureKind):
             accepted = ", ".join(FailureKind)
             raise ValueError(f"{kind!r} is not a kind of failure; accepted: {accepted}")

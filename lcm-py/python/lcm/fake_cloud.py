@@ -9,11 +9,10 @@ process of its own.
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Sequence
 
-from lcm import _lcm
+from lcm import _command, _lcm
 
 __all__ = ["main"]
 
@@ -24,13 +23,7 @@ def main(program: str = "fake-cloud", arguments: Sequence[str] | None = None) ->
     The exit code is 0 after a stop, 1 after a failed start and 2 for wrong usage. ``arguments`` default to those of
     this process; ``program`` is the name in ``--help``. Call it from the main thread: it handles signals.
     """
-    words = sys.argv[1:] if arguments is None else list(arguments)
-    # Otherwise Ctrl-C would stop the command cleanly and then raise KeyboardInterrupt here.
-    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
-    try:
-        return _lcm.fake_cloud_command(program, words)
-    finally:
-        signal.signal(signal.SIGINT, before)
+    return _command.run(_lcm.fake_cloud_command, program, arguments)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,11 @@ from typing import Any
 from lcm import _lcm
 from lcm.enums import Ec2State
 from lcm.failure import CallFailure
-from lcm.values import Absent, Data, FrozenMap, refuse_naive
+from lcm.values import Absent, Data, FrozenMap, refuse_naive, with_field_docs
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from lcm._vocabulary import AnyEc2State
 
 __all__ = [
     "CloudMetrics",
@@ -25,6 +29,7 @@ __all__ = [
 ]
 
 
+@with_field_docs
 @dataclass(frozen=True, slots=True)
 class Instance(Data):
     """An EC2 instance, as EC2 describes it.
@@ -33,7 +38,7 @@ class Instance(Data):
     '203.0.113.7'
     """
 
-    state: Ec2State | str
+    state: AnyEc2State
     """State of the instance, an :class:`Ec2State`."""
     id: str = ""
     """Instance id. Empty stands for the id in the worker's record."""
@@ -51,6 +56,8 @@ class Instance(Data):
     """Instance type."""
     image_id: str | None = None
     """AMI that the instance was launched from."""
+    account_id: str | None = None
+    """Account that owns the instance."""
     tags: Mapping[str, str] = field(default_factory=FrozenMap)
     """Tags of the instance."""
 
@@ -60,6 +67,7 @@ class Instance(Data):
         object.__setattr__(self, "tags", FrozenMap(self.tags))
 
 
+@with_field_docs
 @dataclass(frozen=True, slots=True)
 class Image(Data):
     """An AMI, as EC2 describes it."""
@@ -72,6 +80,7 @@ class Image(Data):
     """Creation time in EC2's format."""
 
 
+@with_field_docs
 @dataclass(frozen=True, slots=True)
 class Session(Data):
     """The fields of a lab session that a worker's lifecycle depends on."""
@@ -91,14 +100,15 @@ class Session(Data):
         refuse_naive("timeslot_start", self.timeslot_start)
 
 
+@with_field_docs
 @dataclass(frozen=True, slots=True)
 class Template(Data):
     """A worker template."""
 
     name: str
     """Unique name."""
-    instance_type: str
-    """EC2 instance type, such as ``m5zn.metal``."""
+    instance_type: str | None = None
+    """EC2 instance type, such as ``m5zn.metal``; None leaves it to the worker."""
     ami_name_pattern: str = "cisco-cml2.9*"
     """Pattern of the AMI name. The newest match is used."""
     drain_timeout_hours: float = 4.0
@@ -107,6 +117,7 @@ class Template(Data):
     """Whether the control plane offers the template for new workers."""
 
 
+@with_field_docs
 @dataclass(frozen=True, slots=True)
 class CloudMetrics(Data):
     """Utilization of an instance, in percent."""
@@ -119,6 +130,7 @@ class CloudMetrics(Data):
     """Disk utilization, or None."""
 
 
+@with_field_docs
 @dataclass(frozen=True, slots=True)
 class CmlMetrics(Data):
     """Metrics that CML reports."""
@@ -127,12 +139,21 @@ class CmlMetrics(Data):
     """Number of labs on the system."""
     nodes_count: int | None = None
     """Number of nodes on the system."""
-    version: str | None = None
+    cml_version: str | None = None
     """CML version, such as ``2.9.1+build.7``."""
     ready: bool | None = None
     """Whether CML reports that it can start nodes."""
+    system_info: Mapping[str, Any] | None = None
+    """Capacity and use of the system: ``all_cpu_count``, ``all_memory_total`` and so on, and ``computes``."""
+    system_health: Mapping[str, Any] | None = None
+    """CML's own verdict on its health."""
+
+    def __post_init__(self) -> None:
+        for name in ("system_info", "system_health"):
+            object.__setattr__(self, name, _freeze(getattr(self, name)))
 
 
+@with_field_docs
 @dataclass(frozen=True, slots=True)
 class IdleReport(Data):
     """Result of an idle check."""
@@ -151,10 +172,13 @@ class IdleReport(Data):
     """Whether the worker may be paused."""
     in_snooze_period: bool = False
     """Whether the snooze period after a resume lasts."""
+    idle_threshold_minutes: float | None = None
+    """Minutes without activity after which the control plane counts a worker as idle, or None."""
     error: str | None = None
     """Error message of the check, or None."""
 
 
+@with_field_docs
 @dataclass(frozen=True, slots=True)
 class FleetView(Data):
     """Number of running workers, and the time of the last scale-down."""
@@ -168,6 +192,7 @@ class FleetView(Data):
         refuse_naive("last_scale_down_at", self.last_scale_down_at)
 
 
+@with_field_docs
 @dataclass(frozen=True, slots=True)
 class Observation(Data):
     """Observation of one worker.
@@ -183,10 +208,12 @@ class Observation(Data):
     ValueError: ec2: "sleeping" is not a state of an EC2 instance; accepted: pending, running, ...
     """
 
-    ec2: Ec2State | str | Instance | Mapping[str, Any] | Absent | CallFailure | None = None
+    ec2: AnyEc2State | Instance | Mapping[str, Any] | Absent | CallFailure | None = None
     """The worker's instance, or its state alone."""
     tagged: Sequence[Instance | Mapping[str, Any]] | Absent | CallFailure | None = None
     """Every instance whose tags name this worker."""
+    account_proved: bool | CallFailure | None = None
+    """Whether the credentials belong to the account of the worker's instance. Read if EC2 shows no instance."""
     template: Template | Mapping[str, Any] | Absent | CallFailure | None = None
     """The worker's template."""
     images: Sequence[Image | Mapping[str, Any]] | Absent | CallFailure | None = None

@@ -26,7 +26,8 @@ def collect_orphans(
     """Run discovery once: import unknown instances, and mark records terminated whose instance is gone.
 
     A :class:`lcm.Controller` does the same every few minutes. The control plane and the settings define the regions and
-    filters; ``regions`` selects some of these regions.
+    filters; ``regions`` selects some of these regions. Without a filter nothing is imported, and only the instances of
+    the records are looked up.
 
     A record is marked terminated only after a complete scan of its region and a direct response of EC2 that the
     instance does not exist. Recent launches, protected instances and regions without any instance are left unchanged,

@@ -9,9 +9,10 @@ from enum import Enum
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any, Final
+    from typing import Any, Final, TypeVar
 
     _Mapping = Mapping[str, Any]
+    _T = TypeVar("_T")
 else:
     _Mapping = Mapping
 
@@ -49,6 +50,13 @@ class FrozenMap(_Mapping):
     def __reduce__(self) -> tuple[type[FrozenMap], tuple[dict[str, Any]]]:
         return FrozenMap, (self._items,)
 
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        """Describe the class to pydantic."""
+        from lcm._pydantic import map_schema
+
+        return map_schema(cls)
+
 
 def plain(value: Any) -> Any:
     """Convert a value to JSON types: times to ISO 8601 text, durations to seconds."""
@@ -78,6 +86,39 @@ class Data:
 
         shown = (item for item in fields(self) if item.repr)  # type: ignore[arg-type]
         return {item.name: plain(getattr(self, item.name)) for item in shown}
+
+
+class _Documentation:
+    """Documentation of a class, followed by that of its fields, which is read from the source when it is needed."""
+
+    def __init__(self, about: str) -> None:
+        self._about = about
+        self._whole = ""
+
+    def __get__(self, instance: object, cls: type) -> str:
+        if not self._whole:
+            # `help` imports `inspect` too.
+            import ast
+            import inspect
+
+            try:
+                (node,) = ast.parse(inspect.cleandoc("\n" + inspect.getsource(cls))).body
+            except (OSError, TypeError):
+                return self._about
+            assert isinstance(node, ast.ClassDef)
+            lines = [self._about.rstrip(), "", "    Fields:"]
+            for declared, text in zip(node.body, node.body[1:], strict=False):
+                if isinstance(declared, ast.AnnAssign) and isinstance(text, ast.Expr):
+                    lines.append(f"        {ast.unparse(declared)}")
+                    lines.append(f"            {ast.literal_eval(text.value)}")
+            self._whole = "\n".join(lines)
+        return self._whole
+
+
+def with_field_docs(cls: type[_T]) -> type[_T]:
+    """Show the documentation of the fields of a class in ``help()``. Editors read it from the source."""
+    cls.__doc__ = _Documentation(cls.__doc__ or "")  # type: ignore[assignment]
+    return cls
 
 
 def refuse_naive(name: str, moment: datetime | None) -> None:

@@ -38,6 +38,7 @@ tokio::task_local! {
 /// # Errors
 /// Any exception of the world's own methods.
 #[pyfunction]
+#[pyo3(signature = (name, port: "object", world: "object"))]
 pub(crate) fn check_port(
     py: Python<'_>,
     name: &str,
@@ -46,9 +47,9 @@ pub(crate) fn check_port(
 ) -> PyResult<Option<Broken>> {
     let (port, world) = (Bridge::new(port)?, World(Bridge::new(world)?));
     match name {
-        "control_plane" => {
-            run(py, async { suites::control_plane::suite(&control_plane::Records::new(port, world)).await })
-        }
+        "control_plane" => run(py, async {
+            let _capabilities = suites::control_plane::suite(&control_plane::Records::new(port, world)).await;
+        }),
         "compute" => run(py, async { suites::compute::suite(&compute::Cloud::new(port, world).await).await }),
         "metrics" => run(py, async { suites::metrics::suite(&metrics::Gauges::new(port, world).await).await }),
         "cml" => run(py, async { suites::cml::suite(&cml::Laboratory::new(port, world).await).await }),

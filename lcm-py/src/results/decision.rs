@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 use serde_json::Value;
 
-use super::{Decided, ResultClass, create, html};
+use super::{Decided, ResultClass, UNSET, create, html};
 use crate::convert::{to_frozen, to_timedelta};
 use crate::port_results::json;
 use crate::python::{
@@ -20,13 +20,13 @@ result_class! {
     /// The reason for a decision: a stable code for programs and a sentence for people.
     Reason in "lcm" {
         /// Stable code (`ReasonCode`). Logs, metrics and the audit log use the same codes.
-        code,
+        code: "ReasonCode",
         /// The reason as an English sentence, with the values that led to it.
-        sentence,
+        sentence: "str",
     }
 
-    fn __str__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.value(py, "sentence")
+    fn __str__(&self, py: Python<'_>) -> PyResult<String> {
+        self.text(py, "sentence")
     }
 }
 
@@ -34,21 +34,21 @@ result_class! {
     /// One effect that is planned or was carried out.
     Effect in "lcm" {
         /// Kind of effect (`EffectName`).
-        name,
+        name: "EffectName",
         /// The effect and its subject in a few words, such as `start_instance i-1`.
-        text,
+        text: "str",
         /// Parameters of the effect, as an immutable mapping.
-        details = None,
+        details: "FrozenMap" = UNSET,
         /// Result (`EffectResult`): `planned` in a decision or a dry run.
-        result = None,
+        result: "EffectResult" = UNSET,
         /// Instance that a launch created, or None.
-        ec2_instance_id = None,
+        ec2_instance_id: "str | None" = None,
         /// The failed call (`CallFailure`) of a failed effect, or None.
-        error = None,
+        error: "CallFailure | None" = None,
     }
 
-    fn __str__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.value(py, "text")
+    fn __str__(&self, py: Python<'_>) -> PyResult<String> {
+        ResultClass::text(self, py, "text")
     }
 }
 
@@ -56,13 +56,13 @@ result_class! {
     /// One legal change of a worker's status.
     Transition in "lcm" {
         /// Status before the change.
-        from_status,
+        from_status: "str",
         /// Status after the change.
-        to_status,
+        to_status: "str",
         /// `commanded` by the lifecycle, or `observed` in EC2.
-        kind,
+        kind: "str",
         /// Condition of the change, in a few words.
-        when,
+        when: "str",
     }
 }
 
@@ -70,35 +70,36 @@ result_class! {
     /// The next step for a worker, and the reason. Deciding has no effect: nothing was called or written.
     Decision in "lcm" {
         /// Id of the worker.
-        worker_id,
+        worker_id: "str",
         /// Outcome of the reconcile if every effect succeeds (`Outcome`).
-        outcome,
+        outcome: "Outcome",
         /// Status the worker is in (`WorkerStatus`).
-        from_status,
+        from_status: "WorkerStatus",
         /// Status the worker gets (`WorkerStatus`); equal to `from_status` if it stays.
-        to_status,
+        to_status: "WorkerStatus",
         /// The change of status (`Transition`), or None if the status stays.
-        transition,
+        transition: "Transition | None",
         /// Effects to carry out, in order (`Effect`).
-        effects,
+        effects: "tuple[Effect, ...]",
         /// Reason for the decision (`Reason`).
-        reason,
+        reason: "Reason",
         /// When to reconcile the worker again (`Requeue`).
-        requeue,
+        requeue: "Requeue",
         /// Delay as a timedelta if `requeue` is `after`, else None.
-        after,
+        after: "timedelta | None",
         /// Other record fields to write, by their names on the record; None clears a field.
-        changes,
+        changes: "FrozenMap",
         /// Events to publish after the record is written.
-        notices,
+        notices: "tuple[FrozenMap, ...]",
         /// Counters to raise after the record is written.
-        counts,
+        counts: "tuple[str, ...]",
     }
 
     fn __str__(&self, py: Python<'_>) -> PyResult<String> {
         summary(self, py)
     }
 
+    #[pyo3(signature = () -> "str")]
     fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         html(slf.as_any(), "card")
     }
@@ -108,25 +109,25 @@ result_class! {
     /// The result of reconciling one worker.
     ReconcileResult in "lcm" {
         /// Id of the worker.
-        worker_id,
+        worker_id: "str",
         /// How the reconcile ended (`Outcome`).
-        outcome,
+        outcome: "Outcome",
         /// Status before the reconcile (`WorkerStatus`).
-        from_status,
+        from_status: "WorkerStatus",
         /// Status after the reconcile (`WorkerStatus`): recorded, or planned in a dry run.
-        to_status,
+        to_status: "WorkerStatus",
         /// Effects in order (`Effect`), each with its result.
-        effects,
+        effects: "tuple[Effect, ...]",
         /// Reason for the outcome (`Reason`).
-        reason,
+        reason: "Reason",
         /// When to reconcile the worker again (`Requeue`).
-        requeue,
+        requeue: "Requeue",
         /// Delay as a timedelta if `requeue` is `after`, else None.
-        after = None,
+        after: "timedelta | None" = None,
         /// The failed call (`CallFailure`) that decided the outcome, or None.
-        error = None,
+        error: "CallFailure | None" = None,
         /// Whether this was a dry run, in which no effect is carried out.
-        dry_run = None,
+        dry_run: "bool" = UNSET,
     }
 
     fn __str__(&self, py: Python<'_>) -> PyResult<String> {
@@ -144,8 +145,70 @@ result_class! {
         Err(PyErr::from_value(error.call_method0("to_exception")?))
     }
 
+    #[pyo3(signature = () -> "str")]
     fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         html(slf.as_any(), "card")
+    }
+}
+
+result_class! {
+    /// The plan of a reconcile of one worker, the observations it rests on, and changes that would lead to another one.
+    Explanation in "lcm" {
+        /// When the worker was observed.
+        at: "datetime",
+        /// The record, without secrets and free-form data.
+        record: "FrozenMap",
+        /// The lookups that the decision needed, each with its response in short.
+        observed: "FrozenMap",
+        /// The plan (`ReconcileResult`): a dry run.
+        plan: "ReconcileResult",
+        /// Changes that would lead to another decision, each with `if`, `then` and `to_status`.
+        what_if: "tuple[FrozenMap, ...]",
+        /// When the worker is reconciled next and what it waits for: `requeue`, `when`, `at` and `awaits`.
+        next: "FrozenMap",
+    }
+
+    /// Several lines: the plan, the observations, the next reconcile, and what would change the decision.
+    fn __str__(&self, py: Python<'_>) -> PyResult<String> {
+        let mut lines = vec![self.value(py, "plan")?.str()?.to_string()];
+        for effect in self.value(py, "plan")?.getattr("effects")?.try_iter()? {
+            lines.push(format!("  would {}", effect?.str()?));
+        }
+        for item in self.value(py, "observed")?.call_method0("items")?.try_iter()? {
+            let (query, found): (String, String) = item?.extract()?;
+            lines.push(format!("  {}: {found}", query.replace('_', " ")));
+        }
+        let next = self.value(py, "next")?;
+        lines.push(format!("  next: {}; it waits for {}", next.get_item("when")?, next.get_item("awaits")?));
+        for what_if in self.value(py, "what_if")?.try_iter()? {
+            let what_if = what_if?;
+            lines.push(format!("  if {}: {}", what_if.get_item("if")?, what_if.get_item("then")?));
+        }
+        Ok(lines.join("\n"))
+    }
+}
+
+impl Explanation {
+    /// Converts the SDK's explanation.
+    pub(crate) fn from_sdk<'py>(
+        py: Python<'py>,
+        explanation: &lcm_sdk::reconciler::Explanation,
+    ) -> PyResult<Bound<'py, Self>> {
+        let observed = PyDict::new(py);
+        for part in &explanation.observed {
+            observed.set_item(part.query.as_str(), &part.found)?;
+        }
+        create(
+            py,
+            (
+                explanation.at,
+                to_frozen(py, &json(&explanation.record))?,
+                frozen_map(py, &observed)?,
+                ReconcileResult::from_sdk(py, &explanation.plan)?,
+                tuple(py, explanation.what_if.iter().map(|what_if| to_frozen(py, &json(what_if))))?,
+                to_frozen(py, &json(&explanation.next))?,
+            ),
+        )
     }
 }
 

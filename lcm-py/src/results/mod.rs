@@ -4,6 +4,8 @@
 //! are defined once, over that tuple. A decision creates the tuple when a field is first read, because most decisions of
 //! a fleet are only counted.
 
+use std::marker::PhantomData;
+
 use lcm_sdk::{WorkerId, WorkerStatus};
 use pyo3::PyClass;
 use pyo3::exceptions::PyTypeError;
@@ -12,14 +14,15 @@ use pyo3::pyclass::boolean_struct::True;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyDict, PyString, PyTuple};
 
+use crate::annotation::Annotation;
 use crate::python::{effect_result, frozen_map, plain};
 
-/// Declares a frozen result class. Fields with a default are optional in its constructor.
+/// Declares a frozen result class: each field with its type, and with a default if the constructor may omit it.
 macro_rules! result_class {
     (
         $(#[$about:meta])*
         $class:ident in $module:literal {
-            $( $(#[$doc:meta])* $field:ident $(= $default:tt)? ),+ $(,)?
+            $( $(#[$doc:meta])* $field:ident: $annotation:literal $(= $default:tt)? ),+ $(,)?
         }
         $($methods:tt)*
     ) => {
@@ -28,11 +31,16 @@ macro_rules! result_class {
         pub(crate) struct $class(crate::results::Fields);
 
         impl crate::results::ResultClass for $class {
-            const FIELDS: &'static [&'static str] = &[ $( stringify!($field) ),+ ];
+            const FIELDS: &'static [crate::results::Field] =
+                &[ $( crate::results::Field { name: stringify!($field), annotation: $annotation } ),+ ];
 
             fn fields(&self) -> &crate::results::Fields {
                 &self.0
             }
+        }
+
+        impl crate::annotation::Annotation for crate::results::MatchArgs<$class> {
+            const TEXT: &'static str = concat!("tuple[", $( "Literal['", stringify!($field), "'], ", )+ "]");
         }
 
         impl From<crate::results::Fields> for $class {
@@ -44,7 +52,7 @@ macro_rules! result_class {
         #[pymethods]
         impl $class {
             #[new]
-            #[pyo3(signature = ( $( $field $(= $default)? ),+ ))]
+            #[pyo3(signature = ( $( $field: $annotation $(= $default)? ),+ ))]
             fn new<'py>(py: Python<'py>, $( $field: Option<Bound<'py, PyAny>> ),+) -> PyResult<Self> {
                 let values = [ $( crate::results::or_default(py, stringify!($field), $field)? ),+ ];
                 Ok(Self(crate::results::Fields::from_values(&PyTuple::new(py, values)?)))
@@ -53,23 +61,34 @@ macro_rules! result_class {
             $(
                 $(#[$doc])*
                 #[getter]
-                fn $field<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-                    self.value(py, stringify!($field))
+                fn $field<'py>(
+                    &self,
+                    py: Python<'py>,
+                ) -> PyResult<
+                    crate::annotation::Annotated<
+                        'py,
+                        crate::results::FieldOf<$class, { crate::results::position::<$class>(stringify!($field)) }>,
+                    >,
+                > {
+                    Ok(self.value(py, stringify!($field))?.into())
                 }
             )+
 
             #[classattr]
-            fn __match_args__(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
-                PyTuple::new(py, Self::FIELDS)
+            fn __match_args__(
+                py: Python<'_>,
+            ) -> PyResult<crate::annotation::Annotated<'_, crate::results::MatchArgs<$class>>> {
+                Ok(PyTuple::new(py, Self::FIELDS.iter().map(|field| field.name))?.into())
             }
 
             /// Returns the fields as a dict ready for JSON: times as ISO 8601 text, durations in seconds.
+            #[pyo3(signature = () -> "dict[str, Any]")]
             fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
                 self.as_dict(py)
             }
 
             /// Returns a copy with other values in some fields.
-            #[pyo3(signature = (**fields))]
+            #[pyo3(signature = (**fields: "Any") -> "Self")]
             fn replace<'py>(
                 slf: &Bound<'py, Self>,
                 fields: Option<&Bound<'py, PyDict>>,
@@ -77,7 +96,7 @@ macro_rules! result_class {
                 crate::results::replace(slf, fields)
             }
 
-            #[pyo3(signature = (**fields))]
+            #[pyo3(signature = (**fields: "Any") -> "Self")]
             fn __replace__<'py>(
                 slf: &Bound<'py, Self>,
                 fields: Option<&Bound<'py, PyDict>>,
@@ -85,8 +104,9 @@ macro_rules! result_class {
                 crate::results::replace(slf, fields)
             }
 
-            fn __eq__<'py>(&self, other: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-                self.equals(other)
+            fn __eq__(&self, other: &Bound<'_, Self>) -> PyResult<bool> {
+                let py = other.py();
+                self.fields().values(py)?.eq(other.get().fields().values(py)?)
             }
 
             fn __hash__(&self, py: Python<'_>) -> PyResult<isize> {
@@ -97,8 +117,30 @@ macro_rules! result_class {
                 self.shown(stringify!($class), py)
             }
 
+            #[pyo3(signature = () -> "tuple[Any, ...]")]
             fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyType>, Bound<'py, PyTuple>)> {
                 Ok((slf.get_type(), slf.get().fields().values(slf.py())?.clone()))
+            }
+
+            /// Describes the class to pydantic, so that a model can hold it and a route can return it.
+            #[classmethod]
+            fn __get_pydantic_core_schema__<'py>(
+                class: &Bound<'py, PyType>,
+                _source: &Bound<'py, PyAny>,
+                handler: &Bound<'py, PyAny>,
+            ) -> PyResult<Bound<'py, PyAny>> {
+                let fields = Self::FIELDS.iter().map(|field| (field.name, field.annotation)).collect::<Vec<_>>();
+                class.py().import("lcm._pydantic")?.call_method1("fields_schema", (class, fields, handler))
+            }
+
+            /// Describes the JSON form to pydantic.
+            #[classmethod]
+            fn __get_pydantic_json_schema__<'py>(
+                class: &Bound<'py, PyType>,
+                schema: &Bound<'py, PyAny>,
+                handler: &Bound<'py, PyAny>,
+            ) -> PyResult<Bound<'py, PyAny>> {
+                class.py().import("lcm._pydantic")?.call_method1("described", (class, schema, handler))
             }
 
             $($methods)*
@@ -108,26 +150,15 @@ macro_rules! result_class {
 
 mod decision;
 mod patch;
+mod replay;
 mod reports;
+mod simulate;
 
-pub(crate) use decision::{Decision, Effect, Reason, ReconcileResult, Transition, transition_table};
+pub(crate) use decision::{Decision, Effect, Explanation, Reason, ReconcileResult, Transition, transition_table};
 pub(crate) use patch::Patch;
+pub(crate) use replay::{Difference, Replay};
 pub(crate) use reports::{DiscoveryReport, OrphanReport, RegionReport, SweepReport, Verdict};
-
-/// Adds the result classes to the module.
-pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Decision>()?;
-    module.add_class::<DiscoveryReport>()?;
-    module.add_class::<Effect>()?;
-    module.add_class::<OrphanReport>()?;
-    module.add_class::<Patch>()?;
-    module.add_class::<Reason>()?;
-    module.add_class::<ReconcileResult>()?;
-    module.add_class::<RegionReport>()?;
-    module.add_class::<SweepReport>()?;
-    module.add_class::<Transition>()?;
-    module.add_class::<Verdict>()
-}
+pub(crate) use simulate::{Comparison, Figures, Step};
 
 /// Field values of a result, in the order of its class.
 pub(crate) struct Fields {
@@ -166,17 +197,60 @@ impl Fields {
     }
 }
 
+/// A field of a result class.
+pub(crate) struct Field {
+    pub(crate) name: &'static str,
+    /// Type of the field, as in the stub.
+    pub(crate) annotation: &'static str,
+}
+
+/// The type of a field.
+pub(crate) struct FieldOf<C, const POSITION: usize>(PhantomData<C>);
+
+impl<C: ResultClass, const POSITION: usize> Annotation for FieldOf<C, POSITION> {
+    const TEXT: &'static str = C::FIELDS[POSITION].annotation;
+}
+
+/// The type of the names by which patterns match.
+pub(crate) struct MatchArgs<C>(PhantomData<C>);
+
+/// The default of a field whose type does not include None. Each constructor replaces it: see [`or_default`].
+pub(crate) const UNSET: Option<Bound<'static, PyAny>> = None;
+
+/// The position of a field.
+pub(crate) const fn position<C: ResultClass>(name: &str) -> usize {
+    let mut position = 0;
+    while position < C::FIELDS.len() {
+        if equal(C::FIELDS[position].name.as_bytes(), name.as_bytes()) {
+            return position;
+        }
+        position += 1;
+    }
+    panic!("there is no such field")
+}
+
+/// Constants can be compared by their bytes only.
+const fn equal(left: &[u8], right: &[u8]) -> bool {
+    let mut same = left.len() == right.len();
+    let mut index = 0;
+    while same && index < left.len() {
+        same = left[index] == right[index];
+        index += 1;
+    }
+    same
+}
+
 /// Methods that all result classes share.
 pub(crate) trait ResultClass:
     PyClass<Frozen = True> + Sync + From<Fields> + Into<PyClassInitializer<Self>>
 {
-    /// Names of the fields, in order.
-    const FIELDS: &'static [&'static str];
+    /// The fields, in order.
+    const FIELDS: &'static [Field];
 
     fn fields(&self) -> &Fields;
 
     fn value<'py>(&self, py: Python<'py>, field: &str) -> PyResult<Bound<'py, PyAny>> {
-        let position = Self::FIELDS.iter().position(|known| *known == field);
+        let position = Self::FIELDS.iter().position(|known| known.name == field);
         let position = position.ok_or_else(|| PyTypeError::new_err(format!("there is no field {field}")))?;
         self.fields().values(py)?.get_item(position)
     }
@@ -186,25 +260,19 @@ pub(crate) trait ResultClass:
         Ok(self.value(py, field)?.str()?.to_string())
     }
 
-    fn equals<'py>(&self, other: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let py = other.py();
-        let Ok(other) = other.cast::<Self>() else { return Ok(py.NotImplemented().into_bound(py)) };
-        let same = self.fields().values(py)?.eq(other.get().fields().values(py)?)?;
-        Ok(PyBool::new(py, same).to_owned().into_any())
-    }
-
     fn shown(&self, class: &str, py: Python<'_>) -> PyResult<String> {
         let values = self.fields().values(py)?;
         let fields = Self::FIELDS.iter().zip(values.iter());
-        let fields =
-            fields.map(|(name, value)| Ok(format!("{name}={}", value.repr()?))).collect::<PyResult<Vec<_>>>()?;
+        let fields = fields
+            .map(|(field, value)| Ok(format!("{}={}", field.name, value.repr()?)))
+            .collect::<PyResult<Vec<_>>>()?;
         Ok(format!("{class}({})", fields.join(", ")))
     }
 
     fn as_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
-        for (name, value) in Self::FIELDS.iter().zip(self.fields().values(py)?.iter()) {
-            dict.set_item(name, plain(&value)?)?;
+        for (field, value) in Self::FIELDS.iter().zip(self.fields().values(py)?.iter()) {
+            dict.set_item(field.name, plain(&value)?)?;
         }
         Ok(dict)
     }
@@ -225,10 +293,10 @@ fn replace<'py, C: ResultClass>(
     let py = object.py();
     let mut values: Vec<_> = object.get().fields().values(py)?.iter().collect();
     for (name, value) in fields.into_iter().flatten() {
-        let position = C::FIELDS.iter().position(|known| name.eq(*known).unwrap_or(false));
+        let position = C::FIELDS.iter().position(|known| name.eq(known.name).unwrap_or(false));
         let Some(position) = position else {
             let class = object.as_any().get_type().name()?;
-            let accepted = C::FIELDS.join(", ");
+            let accepted = C::FIELDS.iter().map(|field| field.name).collect::<Vec<_>>().join(", ");
             return Err(PyTypeError::new_err(format!("{class} has no field {}; accepted: {accepted}", name.repr()?)));
         };
         values[position] = value;
@@ -248,6 +316,6 @@ fn or_default<'py>(py: Python<'py>, field: &str, given: Option<Bound<'py, PyAny>
 }
 
 /// Renders a result as HTML with a function of `lcm._html`.
-fn html<'py>(object: &Bound<'py, PyAny>, function: &str) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn html<'py>(object: &Bound<'py, PyAny>, function: &str) -> PyResult<Bound<'py, PyAny>> {
     object.py().import("lcm._html")?.call_method1(PyString::new(object.py(), function), (object,))
 }

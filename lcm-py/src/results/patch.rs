@@ -3,9 +3,10 @@
 use chrono::{DateTime, Utc};
 use lcm_sdk::ports::Fence;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict};
+use pyo3::types::PyDict;
 
 use super::decision::changes_to_python;
+use crate::annotation::{Annotated, FrozenMap, MaybeFrozenMap, Status};
 use crate::convert::to_frozen;
 use crate::port_results::json;
 use crate::python::{plain, worker_status};
@@ -45,28 +46,28 @@ impl Patch {
 
     /// New status (`WorkerStatus`), or None if the status stays.
     #[getter]
-    fn status<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.patch.status.map(|status| worker_status(py, status.as_str())).transpose()
+    fn status<'py>(&self, py: Python<'py>) -> PyResult<Option<Annotated<'py, Status>>> {
+        self.patch.status.map(|status| Ok(worker_status(py, status.as_str())?.into())).transpose()
     }
 
     /// Other fields that change, by their names on the record; None clears a field.
     ///
     /// `license_report` is not a field of the record: it reports the progress of a license operation.
     #[getter]
-    fn changes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        changes_to_python(py, Some(&self.patch.changes))
+    fn changes<'py>(&self, py: Python<'py>) -> PyResult<Annotated<'py, FrozenMap>> {
+        Ok(changes_to_python(py, Some(&self.patch.changes))?.into())
     }
 
     /// `reason` and `terminated_by` if the new status is terminated, else None. The worker's sessions end too.
     #[getter]
-    fn termination<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        to_frozen(py, &json(&self.patch.termination))
+    fn termination<'py>(&self, py: Python<'py>) -> PyResult<Annotated<'py, MaybeFrozenMap>> {
+        Ok(to_frozen(py, &json(&self.patch.termination))?.into())
     }
 
     /// `reason` and `requested_by` of a drain that begins or is canceled, else None.
     #[getter]
-    fn drain<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        to_frozen(py, &json(&self.patch.drain))
+    fn drain<'py>(&self, py: Python<'py>) -> PyResult<Annotated<'py, MaybeFrozenMap>> {
+        Ok(to_frozen(py, &json(&self.patch.drain))?.into())
     }
 
     /// Time of the reconcile.
@@ -88,11 +89,13 @@ impl Patch {
     /// tokens: keep the worker itself, or write `changes` to a record of your own.
     ///
     /// Raises `lcm.InvalidRecord` for a record that cannot be parsed.
+    #[pyo3(signature = (record: "AnyWorker"))]
     fn apply_to(&self, record: &Bound<'_, PyAny>) -> PyResult<Worker> {
         Ok(Worker { record: self.patch.apply_to(&read_worker(record)?) })
     }
 
     /// Returns the fields as a dict ready for JSON.
+    #[pyo3(signature = () -> "dict[str, Any]")]
     fn to_dict<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(slf.py());
         for field in FIELDS {
@@ -101,14 +104,8 @@ impl Patch {
         Ok(dict)
     }
 
-    fn __eq__<'py>(&self, py: Python<'py>, other: &Bound<'py, PyAny>) -> Bound<'py, PyAny> {
-        match other.cast::<Self>() {
-            Ok(other) => {
-                let same = self.patch == other.get().patch && self.fence == other.get().fence;
-                PyBool::new(py, same).to_owned().into_any()
-            }
-            Err(_) => py.NotImplemented().into_bound(py),
-        }
+    fn __eq__(&self, other: &Self) -> bool {
+        self.patch == other.patch && self.fence == other.fence
     }
 
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {

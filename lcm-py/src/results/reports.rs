@@ -4,12 +4,13 @@
 use lcm_sdk::lifecycle::ParseEnumError;
 use lcm_sdk::lifecycle::orphans::Conclusion;
 use lcm_sdk::reconciler::Mode;
-use lcm_sdk::{CallFailure, WorkerId};
+use lcm_sdk::{CallFailure, InstanceId, WorkerId};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
-use super::{ResultClass, create, html};
+use super::{ResultClass, UNSET, create, html};
+use crate::annotation::{Annotated, Texts};
 use crate::convert::to_timedelta;
 use crate::python::{conclusion, failure_to_python, frozen_map, outcome};
 
@@ -17,11 +18,11 @@ result_class! {
     /// The conclusion of garbage collection about one record.
     Verdict in "lcm" {
         /// Id of the worker.
-        worker_id,
+        worker_id: "str",
         /// Instance that the record names.
-        ec2_instance_id,
+        ec2_instance_id: "str",
         /// The conclusion (`Conclusion`).
-        conclusion,
+        conclusion: "Conclusion",
     }
 
     /// The conclusion as a sentence.
@@ -39,25 +40,26 @@ result_class! {
     /// Conclusions of garbage collection about a region.
     OrphanReport in "lcm" {
         /// Name of the region.
-        region,
+        region: "str",
         /// One verdict for each record that the scan did not show alive (`Verdict`).
-        verdicts,
+        verdicts: "tuple[Verdict, ...]",
         /// Instances that neither the scan nor `verified` covers: describe them and judge again.
-        unverified,
+        unverified: "tuple[str, ...]",
     }
 
     /// Ids of the workers to mark terminated.
     #[getter]
-    fn orphans<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        orphans(self, py)
+    fn orphans<'py>(&self, py: Python<'py>) -> PyResult<Annotated<'py, Texts>> {
+        orphans(self, py).map(Into::into)
     }
 
-    /// Whether the region is frozen: the scan shows no instance at all, which wrong credentials would explain too.
+    /// Whether the region is frozen: nothing proves that the credentials belong to the account of its records.
     #[getter]
     fn is_frozen(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(count(self, py, Conclusion::Frozen)? > 0)
     }
 
+    #[pyo3(signature = () -> "str")]
     fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         html(slf.as_any(), "orphan_report")
     }
@@ -67,34 +69,36 @@ result_class! {
     /// Findings and effects of discovery in one region. `verdicts` holds the conclusion about each record.
     RegionReport in "lcm" {
         /// Name of the region.
-        region,
+        region: "str",
         /// One verdict for each record that the scan did not show alive (`Verdict`).
-        verdicts,
+        verdicts: "tuple[Verdict, ...]",
         /// Always empty: discovery describes every instance that the scan did not show.
-        unverified,
+        unverified: "tuple[str, ...]",
         /// Number of instances that the scan showed.
-        seen,
+        seen: "int",
         /// Number of unknown instances that got a record; in a dry run, that would get one.
-        imported,
+        imported: "int",
+        /// Instances with the tags of another control plane: reported, never touched.
+        foreign: "tuple[str, ...]",
         /// Workers with an instance that their record does not name: reconcile them, and they adopt it.
-        handed_over,
+        handed_over: "tuple[str, ...]",
         /// Workers whose record is terminated while their instance lives. The record follows unless the policy forbids it.
-        resurrected,
+        resurrected: "tuple[str, ...]",
         /// Workers whose record was marked terminated; empty in a dry run.
-        terminated,
+        terminated: "tuple[str, ...]",
         /// The first call that failed (`CallFailure`), or None. The scan or a write is then incomplete.
-        error = None,
+        error: "CallFailure | None" = None,
         /// Whether this was a dry run, in which nothing is written.
-        dry_run = None,
+        dry_run: "bool" = UNSET,
     }
 
     /// Ids of the workers whose instance is gone.
     #[getter]
-    fn orphans<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        orphans(self, py)
+    fn orphans<'py>(&self, py: Python<'py>) -> PyResult<Annotated<'py, Texts>> {
+        orphans(self, py).map(Into::into)
     }
 
-    /// Whether the region is frozen: the scan shows no instance at all, which wrong credentials would explain too.
+    /// Whether the region is frozen: nothing proves that the credentials belong to the account of its records.
     #[getter]
     fn is_frozen(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(count(self, py, Conclusion::Frozen)? > 0)
@@ -102,8 +106,8 @@ result_class! {
 
     /// Sentences about everything that limited the run.
     #[getter]
-    fn notes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(py, notes(self, py)?)
+    fn notes<'py>(&self, py: Python<'py>) -> PyResult<Annotated<'py, Texts>> {
+        PyTuple::new(py, notes(self, py)?).map(Into::into)
     }
 
     /// Findings and effects in one line.
@@ -118,6 +122,7 @@ result_class! {
         Ok(text.join(" "))
     }
 
+    #[pyo3(signature = () -> "str")]
     fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         html(slf.as_any(), "region_report")
     }
@@ -127,23 +132,23 @@ result_class! {
     /// Result of one run of discovery and garbage collection.
     DiscoveryReport in "lcm" {
         /// One report for each scanned region (`RegionReport`).
-        regions,
+        regions: "tuple[RegionReport, ...]",
         /// The failed call (`CallFailure`) that kept the run from scanning any region, or None.
-        error = None,
+        error: "CallFailure | None" = None,
         /// Whether this was a dry run, in which nothing is written.
-        dry_run = None,
+        dry_run: "bool" = UNSET,
     }
 
     /// Ids of the workers whose instance is gone, in all regions.
     #[getter]
-    fn orphans<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        flattened(&self.value(py, "regions")?, "orphans")
+    fn orphans<'py>(&self, py: Python<'py>) -> PyResult<Annotated<'py, Texts>> {
+        flattened(&self.value(py, "regions")?, "orphans").map(Into::into)
     }
 
     /// Ids of the workers whose record was marked terminated, in all regions.
     #[getter]
-    fn terminated<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        flattened(&self.value(py, "regions")?, "terminated")
+    fn terminated<'py>(&self, py: Python<'py>) -> PyResult<Annotated<'py, Texts>> {
+        flattened(&self.value(py, "regions")?, "terminated").map(Into::into)
     }
 
     fn __str__(&self, py: Python<'_>) -> PyResult<String> {
@@ -156,6 +161,7 @@ result_class! {
         Ok(lines.join("\n"))
     }
 
+    #[pyo3(signature = () -> "str")]
     fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         html(slf.as_any(), "discovery_report")
     }
@@ -165,13 +171,13 @@ result_class! {
     /// Result of the first reconcile of every worker, which a controller runs when it becomes leader.
     SweepReport in "lcm" {
         /// Number of workers listed.
-        listed,
+        listed: "int",
         /// Number of reconciles by outcome (`Outcome`). A worker that vanished meanwhile has none.
-        outcomes,
+        outcomes: "Mapping[Outcome, int]",
         /// Ids of the workers that were not reconciled in time.
-        unfinished,
+        unfinished: "tuple[str, ...]",
         /// Duration of the sweep, a timedelta.
-        took,
+        took: "timedelta",
     }
 
     /// Whether every listed worker was reconciled in time.
@@ -200,6 +206,7 @@ result_class! {
         Ok(text)
     }
 
+    #[pyo3(signature = () -> "str")]
     fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         html(slf.as_any(), "sweep_report")
     }
@@ -237,8 +244,8 @@ fn notes(report: &RegionReport, py: Python<'_>) -> PyResult<Vec<String>> {
     let frozen = count(report, py, Conclusion::Frozen)?;
     if frozen > 0 {
         notes.push(format!(
-            "The region is frozen: the scan shows no instance, as with wrong credentials, but {frozen} records name one. \
-             The region thaws when its subnet is visible."
+            "The region is frozen: EC2 shows none of its recorded instances, as with wrong credentials, but {frozen} records \
+             name one. The region thaws when the account is proved, such as by its subnet."
         ));
     }
     let deferred = count(report, py, Conclusion::Deferred)?;
@@ -257,6 +264,7 @@ fn summary(report: &RegionReport, py: Python<'_>) -> PyResult<String> {
     let mut parts = vec![format!("{} seen", number("seen")?)];
     let found = [
         (number("imported")?, if dry_run { "to import" } else { "imported" }),
+        (length("foreign")?, "of another control plane"),
         (length("handed_over")?, "to reconcile"),
         (length("resurrected")?, "alive although terminated"),
     ];
@@ -306,6 +314,7 @@ impl RegionReport {
                 PyTuple::empty(py),
                 region.seen,
                 region.imported,
+                PyTuple::new(py, region.foreign.iter().map(InstanceId::as_str))?,
                 names(&region.handed_over)?,
                 names(&region.resurrected)?,
                 names(&region.terminated)?,

@@ -9,25 +9,13 @@ Install it with ``pip install 'lcm-sdk[neuroglia]'``, and add it to the applicat
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack
 from typing import Any, TypeAlias
 
+from lcm._extras import needed
 from lcm.controller import Controller, ResourceController
 
-
-@contextmanager
-def _explain_missing_package() -> Iterator[None]:
-    try:
-        yield
-    except ModuleNotFoundError as missing:
-        raise ModuleNotFoundError(
-            f"lcm.integrations.neuroglia needs neuroglia-python 0.9: pip install 'lcm-sdk[neuroglia]' ({missing})",
-            name=missing.name,
-        ) from missing
-
-
-with _explain_missing_package():
+with needed("neuroglia-python 0.9", by="lcm.integrations.neuroglia", extra="neuroglia"):
     from neuroglia.hosting.abstractions import ApplicationBuilderBase, HostedService
 
 __all__ = ["ControllerService"]

@@ -11,6 +11,7 @@ from collections.abc import Awaitable
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 T = TypeVar("T")
@@ -39,12 +40,13 @@ class Bridge:
         if isinstance(port, type):
             raise TypeError(f"{port.__name__} is a class; accepted: an instance of it")
         names = [name for name in vars(required) if not name.startswith("_")]
-        missing = [name for name in names if not _is_implemented(port, name)]
+        missing = [name for name in names if not (_is_implemented(port, name) or _is_implemented(required, name))]
         if missing:
             module = "lcm.ports" if required.__module__.startswith("lcm.ports.") else required.__module__
             found = type(port).__name__
             raise TypeError(f"{found} does not implement {module}.{required.__name__}: missing {', '.join(missing)}")
         self._port = port
+        self._required = required
         self.loop = loop
         """Loop that runs coroutines; None selects a background loop."""
 
@@ -52,7 +54,9 @@ class Bridge:
         """Call a method. Returns whether the result is a future, and the result."""
         token = _fence.set(fence)
         try:
-            result = getattr(self._port, method)(*arguments)
+            # A method with a default may be missing on a port that does not inherit from the protocol.
+            call = getattr(self._port, method, None) or partial(getattr(self._required, method), self._port)
+            result = call(*arguments)
             if not inspect.isawaitable(result):
                 return False, result
             loop = self.loop

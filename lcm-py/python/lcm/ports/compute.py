@@ -44,9 +44,18 @@ class Compute(Protocol):
         Raise if one page fails: instances of a missing page would look terminated. At least one condition is given.
         """
 
-    @abstractmethod
-    def sees_subnet(self, region: str, subnet_id: str, /) -> MaybeAwaitable[bool]:
-        """Whether the subnet is visible with these credentials."""
+    def subnet_owner(self, region: str, subnet_id: str, /) -> MaybeAwaitable[str | None]:
+        """Return the id of the account that owns a subnet; None, the default, if the subnet is not visible."""
+        return None
+
+    def account_id(self, region: str, /) -> MaybeAwaitable[str | None]:
+        """Return the id of the account behind the calls in a region; None, the default, if it is not known.
+
+        An absent instance is believed to be gone only if the account is proved: this id is the configured one, the one
+        in which the instance was last found, or the owner of the configured subnet. Without an id, another recorded
+        instance must be found.
+        """
+        return None
 
     @abstractmethod
     def launch(self, plan: FrozenMap, /) -> MaybeAwaitable[str]:

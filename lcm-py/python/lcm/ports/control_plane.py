@@ -18,6 +18,9 @@ class ControlPlane(Protocol):
     """The control plane, which owns the records. Subclasses may omit the methods with a default implementation.
 
     Every method is idempotent. :func:`lcm.ports.fence` returns the fencing token of the calling leader.
+
+    Records hold the notes of LCM, such as ``launch_plan``. For records that cannot, set ``NOTES_STORE`` in the settings
+    of :class:`lcm.Clients` to ``etcd`` or ``memory``: patches then arrive without notes.
     """
 
     @abstractmethod

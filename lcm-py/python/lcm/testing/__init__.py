@@ -11,10 +11,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import difflib
+import inspect
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self, TypeVar, Unpack, cast, overload
 
 from lcm import _lcm
 from lcm._lcm import Worker
@@ -23,8 +26,11 @@ from lcm.controller import Controller, ResourceController
 from lcm.exceptions import FakeCloudError
 from lcm.observation import Instance, Session
 from lcm.ports import Cml, Compute, ControlPlane, Events, Metrics
+from lcm.types import FaultAction, FaultRule, Settings
 
 __all__ = ["FakeCloud", "crash"]
+
+T = TypeVar("T")
 
 REGION = "us-east-1"
 """Default region of all methods."""
@@ -34,7 +40,16 @@ class FakeCloud:
     """Fakes of EC2, CloudWatch, CML, etcd and the control plane, served to real clients on free local ports.
 
     Use it with ``with`` or ``async with``; two clouds share no state. Its clock is moved by :meth:`advance`
-    (``clock="manual"``), follows real time (``"real"``) or runs faster (``"x60"``).
+    (``clock="manual"``), follows real time (``"real"``) or runs faster (``"x60"``). ``control_plane`` selects the
+    generation of the control plane: ``"original"``, the deployed server as it is, or ``"extended"``, which also keeps
+    versions and notes on its records and cancels drains. The default is that of the scenario, else ``"original"``.
+
+    ``scenario`` is the name of a built-in one, the path of a YAML file, or the content of one as a mapping. ``leases``
+    selects the clock of etcd leases: ``"wall"``, so that a controller keeps its lease while the clock is moved,
+    ``"world"``, so that it loses it, or ``"auto"``, which is the world's clock unless that runs faster.
+
+    Instances are given by their id or their ``Name`` tag, or by their worker; workers by their id or name. A name that
+    does not exist is refused with the one that was probably meant, and so are operations, fields and statuses.
 
     Methods such as :meth:`stop_instance` act like a person in the AWS console and are not part of :meth:`requests`.
     """
@@ -45,10 +60,11 @@ class FakeCloud:
         clock: str = "manual",
         seed: int = 0,
         delays: str = "",
-        scenario: str | None = None,
-        control_plane: str | None = None,
+        leases: Literal["wall", "world", "auto"] = "wall",
+        scenario: str | Mapping[str, Any] | None = None,
+        control_plane: Literal["original", "extended"] | None = None,
     ) -> None:
-        self._options = (clock, seed, delays, scenario, control_plane)
+        self._options = (clock, seed, delays, leases, scenario, control_plane)
         self._cloud: _lcm.FakeCloud | None = None
 
     def start(self) -> Self:
@@ -81,6 +97,11 @@ class FakeCloud:
         await asyncio.to_thread(self.stop)
 
     @property
+    def is_running(self) -> bool:
+        """Whether the cloud is started and not stopped."""
+        return self._cloud is not None
+
+    @property
     def _native(self) -> _lcm.FakeCloud:
         if self._cloud is None:
             raise FakeCloudError("the fake cloud is not running; use it with `with FakeCloud() as cloud:`")
@@ -98,7 +119,7 @@ class FakeCloud:
 
     def clients(
         self,
-        settings: Mapping[str, str] | None = None,
+        settings: Settings | Mapping[str, str] | None = None,
         *,
         control_plane: ControlPlane | None = None,
         compute: Compute | None = None,
@@ -107,7 +128,7 @@ class FakeCloud:
         events: Events | None = None,
     ) -> Clients:
         """Return clients for this cloud that use its clock. ``settings`` take precedence over :attr:`env`."""
-        merged = {**self.env, **(settings or {})}
+        merged = {**self.env, **cast(Mapping[str, str], settings or {})}
         return Clients(
             merged,
             control_plane=control_plane,
@@ -126,7 +147,10 @@ class FakeCloud:
         return self._native.now()
 
     def advance(self, step: float | timedelta) -> None:
-        """Move the clock forward, by seconds or a timedelta, and wait until every CML server has reacted."""
+        """Move the clock forward, by seconds or a timedelta, and wait until every CML server has reacted.
+
+        The steps of a scenario's timeline are taken at their times, before the clock goes on.
+        """
         self._native.advance(step.total_seconds() if isinstance(step, timedelta) else step)
 
     def settle(self) -> None:
@@ -137,41 +161,130 @@ class FakeCloud:
         """Restore the scenario of the start, or an empty cloud. The clock is not reset."""
         self._native.reset(empty)
 
+    def until(self, condition: Callable[[], T], *, timeout: float = 10.0, interval: float = 0.01) -> T:
+        """Wait, in real time, until a condition is true, and return its value.
+
+        A condition that raises :class:`AssertionError` or :class:`~lcm.FakeCloudError`, as for a worker that does not
+        exist yet, is checked again.
+
+        >>> with FakeCloud(clock="x60", delays="starting=1") as cloud:
+        ...     instance = cloud.run(tags={"Name": "blue"})
+        ...     cloud.until(lambda: cloud.instance("blue").state == "running")
+        True
+
+        Raises:
+            TimeoutError: the condition was not true within ``timeout`` seconds. The message has its last value, and the
+                state of the cloud.
+        """
+        wait = _Wait(self, timeout)
+        while True:
+            with wait:
+                if value := wait.see(condition()):
+                    return value
+            wait.check()
+            time.sleep(interval)
+
+    @overload
+    async def until_async(
+        self, condition: Callable[[], Awaitable[T]], *, timeout: float = 10.0, interval: float = 0.01
+    ) -> T: ...
+
+    @overload
+    async def until_async(self, condition: Callable[[], T], *, timeout: float = 10.0, interval: float = 0.01) -> T: ...
+
+    async def until_async(self, condition: Callable[[], Any], *, timeout: float = 10.0, interval: float = 0.01) -> Any:
+        """Wait as :meth:`until` does, on asyncio. The condition may be a coroutine function."""
+        wait = _Wait(self, timeout)
+        while True:
+            with wait:
+                found = condition()
+                value = await found if inspect.isawaitable(found) else found
+                if wait.see(value):
+                    return value
+            wait.check()
+            await asyncio.sleep(interval)
+
+    def summary(self) -> str:
+        """Describe the cloud in a few lines: the time, the workers, the instances and the latest requests."""
+        return self._native.summary()
+
     # EC2 and CloudWatch
 
-    def run(self, *, region: str = REGION, tags: Mapping[str, str] | None = None) -> Instance:
-        """Launch an instance of the region's newest image."""
-        return Instance(**self._native.run(region, list((tags or {}).items())))
+    def add_account(self, id: str, access_key: str) -> dict[str, str]:
+        """Add an AWS account, and return the settings that replace those of the default account in :attr:`env`.
 
-    def start_instance(self, instance: str | Instance, *, region: str = REGION) -> None:
+        Requests signed with ``access_key`` see the resources of this account only. Unknown keys belong to the default
+        account.
+        """
+        return self._native.add_account(id, access_key)
+
+    def run(
+        self, *, region: str = REGION, tags: Mapping[str, str] | None = None, account: str | None = None
+    ) -> Instance:
+        """Launch an instance of the region's newest image that is not public, in the default account or in another."""
+        return Instance(**self._native.run(region, list((tags or {}).items()), account))
+
+    def add_image(
+        self,
+        id: str,
+        name: str,
+        *,
+        region: str = REGION,
+        creation_date: datetime | None = None,
+        owner: str | None = None,
+        sharing: Literal["private", "shared", "public"] = "shared",
+    ) -> None:
+        """Add an image, created now by default.
+
+        ``sharing`` says which accounts can use it: ``"private"`` its owner only, ``"shared"`` all accounts of this
+        cloud, ``"public"`` every account of AWS.
+        """
+        self._native.add_image(region, id, name, creation_date, owner, sharing)
+
+    def start_instance(self, instance: str | Instance | Worker, *, region: str | None = None) -> None:
         """Start a stopped instance."""
-        self._native.start_instance(region, _id(instance))
+        self._native.start_instance(*self._find(instance, region))
 
-    def stop_instance(self, instance: str | Instance, *, region: str = REGION) -> None:
+    def stop_instance(self, instance: str | Instance | Worker, *, region: str | None = None) -> None:
         """Stop an instance."""
-        self._native.stop_instance(region, _id(instance))
+        self._native.stop_instance(*self._find(instance, region))
 
-    def terminate(self, instance: str | Instance, *, region: str = REGION) -> None:
+    def terminate(self, instance: str | Instance | Worker, *, region: str | None = None) -> None:
         """Terminate an instance."""
-        self._native.terminate_instance(region, _id(instance))
+        self._native.terminate_instance(*self._find(instance, region))
 
-    def tag(self, instance: str | Instance, key: str, value: str, *, region: str = REGION) -> None:
+    def tag(self, instance: str | Instance | Worker, key: str, value: str, *, region: str | None = None) -> None:
         """Tag an instance."""
-        self._native.tag(region, _id(instance), key, value)
+        self._native.tag(*self._find(instance, region), key, value)
+
+    def _find(self, instance: str | Instance | Worker, region: str | None) -> tuple[str, str]:
+        """Return the region and the id of an instance. Without a region, all regions are searched."""
+        return self._native.find_instance(region, _id(instance))
 
     def instances(self, *, region: str = REGION) -> list[Instance]:
         """List all visible instances in the order of their launches."""
         return [Instance(**shown) for shown in self._native.instances(region)]
 
-    def instance(self, instance: str | Instance, *, region: str = REGION) -> Instance | None:
+    def instance(self, instance: str | Instance | Worker, *, region: str | None = None) -> Instance | None:
         """Return an instance; None if it is no longer visible."""
-        return next((seen for seen in self.instances(region=region) if seen.id == _id(instance)), None)
+        try:
+            found, id = self._find(instance, region)
+        except FakeCloudError:
+            return None
+        return next((seen for seen in self.instances(region=found) if seen.id == id), None)
 
     def set_metric(
-        self, instance: str | Instance, name: str, value: float, *, namespace: str = "AWS/EC2", region: str = REGION
+        self,
+        instance: str | Instance | Worker,
+        name: str,
+        value: float,
+        *,
+        namespace: str = "AWS/EC2",
+        region: str | None = None,
     ) -> None:
         """Set a metric of an instance at the current time, in percent."""
-        self._native.set_metric(region, namespace, name, _id(instance), value)
+        region, id = self._find(instance, region)
+        self._native.set_metric(region, namespace, name, id, value)
 
     # The control plane
 
@@ -180,11 +293,11 @@ class FakeCloud:
         return Worker.from_dict(self._native.add_worker({"name": fields.get("id", "worker"), **fields}))
 
     def update_worker(self, id: str, **fields: Any) -> Worker:
-        """Write fields of a worker's record. Its version increases and watchers are notified."""
+        """Write fields of a worker's record. Watchers are notified."""
         return Worker.from_dict(self._native.update_worker(id, fields))
 
     def worker(self, id: str) -> Worker:
-        """Read a worker's record."""
+        """Read a worker's record, by its id or name."""
         return Worker.from_dict(self._native.worker(id))
 
     def workers(self) -> list[Worker]:
@@ -198,7 +311,10 @@ class FakeCloud:
     def cancel_drain(
         self, worker: str | Worker, *, reason: str = "called off", cancelled_by: str = "operator"
     ) -> Worker:
-        """Cancel a drain through the control plane, as an operator does."""
+        """Cancel a drain through the control plane, as an operator does.
+
+        The generation ``"original"`` cannot: there, set the desired status to running.
+        """
         return Worker.from_dict(self._native.cancel_drain(_worker_id(worker), reason, cancelled_by))
 
     def add_session(self, **fields: Any) -> Session:
@@ -228,34 +344,105 @@ class FakeCloud:
 
     # Faults and the request log
 
-    def inject(self, action: Mapping[str, Any], **rule: Any) -> int:
+    def inject(self, action: FaultAction, **rule: Unpack[FaultRule]) -> int:
         """Add a fault rule and return its number.
 
         ``action`` is the fault: ``{"kind": "error", "code": "RequestLimitExceeded"}``, ``{"kind": "reset"}``,
         ``{"kind": "drop-response"}``, ``{"kind": "latency", "seconds": 3}`` and more. ``rule`` selects the requests:
-        ``service``, ``operation``, ``region``, ``instance``, ``after``, ``times``, ``probability``, ``per``.
+        ``service``, ``operation``, ``region``, ``instance``, ``after``, ``times``, ``probability``, ``per``. An unknown
+        operation is refused.
         """
         return self._native.inject({**rule, "action": dict(action)})
 
     def fail_next(
-        self, operation: str, *, service: str = "ec2", code: str = "RequestLimitExceeded", times: int = 1
+        self,
+        operation: str,
+        *,
+        service: Literal["ec2", "cloudwatch", "sts", "cml", "etcd", "control-plane"] | None = None,
+        code: str = "RequestLimitExceeded",
+        times: int = 1,
+        per: Literal["call", "attempt"] = "call",
     ) -> int:
-        """Fail the next calls of an operation, including their retries."""
-        return self.inject(
-            {"kind": "error", "code": code}, service=service, operation=operation, times=times, per="call"
-        )
+        """Fail the next calls of an operation, each with all its retries, so that the next reconcile fails.
+
+        ``per="attempt"`` fails requests instead, and the retry of a client may succeed. Requests belong to one call if
+        they have the same invocation id, which ``lcm`` and the SDKs of AWS send to AWS; any other request is a call of
+        its own.
+
+        >>> import lcm
+        >>> with FakeCloud() as cloud:
+        ...     worker = cloud.add_worker(id="w-1", status="running", ec2_instance_id=cloud.run().id)
+        ...     rule = cloud.fail_next("DescribeInstances")
+        ...     outcomes = [lcm.reconcile(worker, clients=cloud.clients()).outcome.value for _ in range(2)]
+        ...     outcomes[0]
+        'retry'
+        """
+        rule: FaultRule = {"operation": operation, "times": times, "per": per}
+        if service is not None:
+            rule["service"] = service
+        return self.inject({"kind": "error", "code": code}, **rule)
 
     def clear_faults(self) -> None:
         """Remove all fault rules."""
         self._native.clear_faults()
 
     def requests(self, **filter: Any) -> list[dict[str, Any]]:
-        """Return the request log, oldest first, by ``service``, ``operation``, ``region``, ``subject``, ``code``."""
+        """Return the request log, oldest first, by ``service``, ``operation``, ``region``, ``subject``, ``code``.
+
+        The subject is an instance, by its id or ``Name`` tag, or another resource that a request names.
+        """
         return self._native.requests(filter)
 
     def count(self, operation: str | None = None, **filter: Any) -> int:
         """Count the requests that match a filter; see :meth:`requests`."""
         return self._native.count({"operation": operation, **filter})
+
+    def assert_called(self, operation: str, *, times: int | None = None, **filter: Any) -> None:
+        """Assert that an operation was requested: at least once, or as often as ``times`` says.
+
+        The error lists the latest requests. The filter is that of :meth:`requests`.
+
+        >>> with FakeCloud() as cloud:
+        ...     cloud.assert_called("RunInstances", times=0)
+        """
+        __tracebackhide__ = True
+        problem = self._native.check_called({"operation": operation, **filter}, times)
+        if problem is not None:
+            raise AssertionError(problem)
+
+    def assert_not_called(self, operation: str, **filter: Any) -> None:
+        """Assert that an operation was not requested, as :meth:`assert_called` does with ``times=0``."""
+        __tracebackhide__ = True
+        self.assert_called(operation, times=0, **filter)
+
+    def assert_worker(self, worker: str | Worker, **fields: Any) -> Worker:
+        """Assert that the record of a worker has these values, and return it.
+
+        The error has all values that differ, and the state of the cloud.
+
+        >>> with FakeCloud() as cloud:
+        ...     _ = cloud.add_worker(id="w-1", name="blue", status="stopped")
+        ...     cloud.assert_worker("blue", status="stopped", ec2_instance_id=None).id
+        'w-1'
+        """
+        __tracebackhide__ = True
+        record = self.worker(_worker_id(worker))
+        unknown = [name for name in fields if not hasattr(record, name)]
+        if unknown:
+            hint = did_you_mean(unknown[0], [name for name in dir(record) if not name.startswith("_")])
+            raise FakeCloudError(f"unknown field {unknown[0]!r} of a worker{hint}")
+        wrong = {name: getattr(record, name) for name, value in fields.items() if getattr(record, name) != value}
+        if wrong:
+            differences = "\n".join(
+                f"  {name}: expected {fields[name]!s}, is {value!s}" for name, value in wrong.items()
+            )
+            raise AssertionError(f"worker {record.id}:\n{differences}\n{self.summary()}")
+        return record
+
+    def request_report(self, limit: int = 100) -> str:
+        """Return the latest requests, one line each, after a line with the number of all."""
+        lines, total = self._native.request_lines(limit)
+        return "\n".join([f"latest {len(lines)} of {total} requests", *lines])
 
     def forget_requests(self) -> None:
         """Clear the request log."""
@@ -263,6 +450,41 @@ class FakeCloud:
 
     def __repr__(self) -> str:
         return f"<FakeCloud at {self.endpoints['aws_url']}>" if self._cloud else "<FakeCloud, not running>"
+
+
+class _Wait:
+    """Remembers the last value of a condition, and errors that mean "not yet"."""
+
+    def __init__(self, cloud: FakeCloud, timeout: float) -> None:
+        self._cloud = cloud
+        self._timeout = timeout
+        self._end = time.monotonic() + timeout
+        self._last = "nothing"
+
+    def see(self, value: T) -> T:
+        self._last = repr(value)
+        return value
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if not isinstance(error, AssertionError | FakeCloudError):
+            return False
+        self._last = f"{type(error).__name__}: {error}"
+        return True
+
+    def check(self) -> None:
+        if time.monotonic() >= self._end:
+            text = f"the condition was not true within {self._timeout:g} s; last value: {self._last}\n"
+            raise TimeoutError(text + self._cloud.summary())
+
+
+def did_you_mean(typed: str, names: Iterable[str]) -> str:
+    """Return ``; did you mean 'name'?``, or nothing if no name is similar."""
+    similar = difflib.get_close_matches(typed, list(names), n=1, cutoff=0.75)
+    return f"; did you mean '{similar[0]}'?" if similar else ""
 
 
 def crash(controller: Controller | ResourceController[Any]) -> None:
@@ -274,8 +496,8 @@ def crash(controller: Controller | ResourceController[Any]) -> None:
     controller._crash()
 
 
-def _id(instance: str | Instance) -> str:
-    return instance.id if isinstance(instance, Instance) else instance
+def _id(instance: str | Instance | Worker) -> str:
+    return instance if isinstance(instance, str) else instance.id
 
 
 def _worker_id(worker: str | Worker) -> str:

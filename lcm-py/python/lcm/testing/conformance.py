@@ -29,6 +29,7 @@ A port whose coroutines need a running loop is checked from another thread::
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
@@ -61,26 +62,32 @@ __all__ = [
 class ControlPlaneWorld(Protocol):
     """Control of a control plane under test."""
 
+    @abstractmethod
     def control_plane(self) -> ControlPlane:
         """Return the port under test."""
         ...
 
+    @abstractmethod
     def put_worker(self, record: dict[str, Any], /) -> MaybeAwaitable[None]:
         """Store a record. Secrets and unknown fields must be preserved."""
         ...
 
+    @abstractmethod
     def put_unreadable(self, record: dict[str, Any], /) -> MaybeAwaitable[None]:
         """Store a record that cannot be parsed, because its status is unknown."""
         ...
 
+    @abstractmethod
     def put_session(self, session: dict[str, Any], /) -> MaybeAwaitable[None]:
         """Store a session."""
         ...
 
+    @abstractmethod
     def put_template(self, template: dict[str, Any], /) -> MaybeAwaitable[None]:
         """Store a template."""
         ...
 
+    @abstractmethod
     def audit(self, worker_id: str, /) -> MaybeAwaitable[Iterable[str]]:
         """Return the audit labels of a worker, oldest first."""
         ...
@@ -89,38 +96,47 @@ class ControlPlaneWorld(Protocol):
 class ComputeWorld(Protocol):
     """Control of a cloud under test, with at least two images in each region."""
 
+    @abstractmethod
     def compute(self) -> Compute:
         """Return the port under test."""
         ...
 
+    @abstractmethod
     def region(self) -> MaybeAwaitable[str]:
         """Return the region of the tests."""
         ...
 
+    @abstractmethod
     def other_region(self) -> MaybeAwaitable[str]:
         """Return a region without instances."""
         ...
 
+    @abstractmethod
     def plan(self) -> MaybeAwaitable[Mapping[str, Any]]:
         """Return the launch parameters: ``image_id``, ``instance_type``, ``subnet_id`` and others if needed."""
         ...
 
+    @abstractmethod
     def image_pattern(self) -> MaybeAwaitable[str]:
         """Return a pattern that only matches the name of the plan's image."""
         ...
 
+    @abstractmethod
     def settle(self) -> MaybeAwaitable[None]:
         """Finish every pending change of state."""
         ...
 
+    @abstractmethod
     def forget_terminated(self) -> MaybeAwaitable[None]:
         """Remove the terminated instances."""
         ...
 
+    @abstractmethod
     def fail(self, failure: CallFailure, /) -> MaybeAwaitable[None]:
         """Make every call fail with this failure's kind until :meth:`recover`."""
         ...
 
+    @abstractmethod
     def recover(self) -> MaybeAwaitable[None]:
         """End :meth:`fail`."""
         ...
@@ -129,30 +145,37 @@ class ComputeWorld(Protocol):
 class MetricsWorld(Protocol):
     """Control of a metrics service under test."""
 
+    @abstractmethod
     def metrics(self) -> Metrics:
         """Return the port under test."""
         ...
 
+    @abstractmethod
     def region(self) -> MaybeAwaitable[str]:
         """Return the region of the tests."""
         ...
 
+    @abstractmethod
     def now(self) -> MaybeAwaitable[datetime]:
         """Return the current time. Called once."""
         ...
 
+    @abstractmethod
     def silent_instances(self, count: int, /) -> MaybeAwaitable[Iterable[str]]:
         """Return ``count`` ids of instances without any data point."""
         ...
 
+    @abstractmethod
     def report(self, id: str, at: datetime, measured: CloudMetrics, /) -> MaybeAwaitable[None]:
         """Store metrics of an instance at a time."""
         ...
 
+    @abstractmethod
     def fail(self, failure: CallFailure, /) -> MaybeAwaitable[None]:
         """Make every call fail with this failure's kind until :meth:`recover`."""
         ...
 
+    @abstractmethod
     def recover(self) -> MaybeAwaitable[None]:
         """End :meth:`fail`."""
         ...
@@ -161,10 +184,12 @@ class MetricsWorld(Protocol):
 class CmlWorld(Protocol):
     """Control of a CML system under test."""
 
+    @abstractmethod
     def cml(self) -> Cml:
         """Return the port under test."""
         ...
 
+    @abstractmethod
     def target(self) -> MaybeAwaitable[CmlTarget]:
         """Return the system: version 2, ready, not registered, with one lab of two nodes that were never started.
 
@@ -172,26 +197,32 @@ class CmlWorld(Protocol):
         """
         ...
 
+    @abstractmethod
     def nowhere(self) -> MaybeAwaitable[CmlTarget]:
         """Return a target without a server."""
         ...
 
+    @abstractmethod
     def set_booting(self, booting: bool, /) -> MaybeAwaitable[None]:
         """Enter the boot phase, in which only an HTML page is served, or leave it."""
         ...
 
+    @abstractmethod
     def pass_time(self, time: timedelta, /) -> MaybeAwaitable[None]:
         """Move the clock of the system forward."""
         ...
 
+    @abstractmethod
     def start_lab(self) -> MaybeAwaitable[None]:
         """Start a lab, which adds a telemetry event of category ``start_lab``."""
         ...
 
+    @abstractmethod
     def end_logins(self) -> MaybeAwaitable[None]:
         """Invalidate all issued tokens."""
         ...
 
+    @abstractmethod
     def next_registration(self, end: str, /) -> MaybeAwaitable[None]:
         """Set the result of the next registrations: ``completes`` or ``fails``."""
         ...
@@ -200,18 +231,22 @@ class CmlWorld(Protocol):
 class CoordinationWorld(Protocol):
     """Control of a coordination service under test."""
 
+    @abstractmethod
     def coordination(self) -> Coordination:
         """Return the port under test."""
         ...
 
+    @abstractmethod
     def put(self, key: str, value: str, /) -> MaybeAwaitable[None]:
         """Write a key."""
         ...
 
+    @abstractmethod
     def delete(self, key: str, /) -> MaybeAwaitable[None]:
         """Delete a key."""
         ...
 
+    @abstractmethod
     def compact(self) -> MaybeAwaitable[None]:
         """Compact the history up to the current revision."""
         ...
@@ -220,10 +255,12 @@ class CoordinationWorld(Protocol):
 class EventsWorld(Protocol):
     """Control of an event sink under test."""
 
+    @abstractmethod
     def events(self) -> Events:
         """Return the port under test."""
         ...
 
+    @abstractmethod
     def arrived(self) -> MaybeAwaitable[Iterable[tuple[str, str]]]:
         """Return type and subject of the published events, oldest first."""
         ...

@@ -1,0 +1,126 @@
+"""Simulates fleets, compares policies, and decides histories again.
+
+>>> import lcm
+>>> history = lcm.simulate(20, events={"sessions_per_hour": 6}, hours=24, seed=7)
+>>> history.figures.lost
+0
+>>> history == lcm.simulate(20, events={"sessions_per_hour": 6}, hours=24, seed=7)
+True
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from lcm import _lcm
+from lcm.policy import Policy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from lcm._lcm import Comparison, History, Replay
+
+__all__ = ["compare", "replay", "simulate"]
+
+
+def simulate(
+    fleet: int | Mapping[str, Any] = 10,
+    *,
+    events: Mapping[str, Any] | None = None,
+    policy: Policy | None = None,
+    hours: float = 24.0,
+    seed: int = 0,
+) -> History:
+    """Simulate a fleet for some hours, and return everything that happened.
+
+    Workers are decided about by the functions of the controller; EC2, CML, the control plane and the service that
+    places sessions are models. The same version, arguments and seed give the same history. All times are seconds.
+
+    ``fleet`` is a number of stopped workers, or a dict: ``workers``, ``running`` (how many run at the start),
+    ``sessions_per_worker``, ``boot_time``, ``interval`` (of the polling), ``controllers``, ``takeover_time``,
+    ``restart_time``, ``idle_timeout``, ``drain_timeout``, ``price_per_hour``.
+
+    ``events`` is a dict:
+
+    - ``sessions_per_hour``, with ``by_hour`` (factors by hour of the day), ``duration`` (``{"fixed": 60}``,
+      ``{"exponential": 7200}`` or ``{"uniform": {"from": 60, "to": 600}}``) and ``lead``;
+    - ``sessions``, a list of ``at``, ``lasts`` and ``lead``, and ``patience``, after which a session is given up;
+    - ``fault_rate``, the share of reconciles that EC2 throttles, and ``outages``, a list of ``from`` and ``to``;
+    - ``console``, a list of ``at``, ``worker`` and ``action``: start, stop or terminate;
+    - ``desired``, a list of ``at``, ``worker`` and ``desired``, and ``licenses``, a list of ``at`` and ``worker``;
+    - ``controller_failures``, a list of times.
+
+    >>> import lcm
+    >>> stop = {"at": 1800, "worker": "w-1", "action": "stop"}
+    >>> history = lcm.simulate(1, events={"sessions": [{"at": 600, "lasts": 3600}], "console": [stop]}, hours=2)
+    >>> history.figures.cut_short
+    1
+    >>> for step in history.why("w-1"):
+    ...     print(step.from_status, step.to_status, step.reason)
+    stopped starting start_requested
+    starting running up
+
+    Raises ``ValueError`` for an unknown field, a number out of range or an unknown worker.
+    """
+    return _lcm.simulate(_fleet(fleet), events or {}, policy, hours, seed)
+
+
+def compare(
+    policies: Mapping[str, Policy],
+    fleet: int | Mapping[str, Any] = 10,
+    *,
+    events: Mapping[str, Any] | None = None,
+    hours: float = 24.0,
+    seed: int = 0,
+) -> Comparison:
+    """Simulate the same fleet and events under each policy, and return the figures by its name.
+
+    ``fleet`` and ``events`` are those of :func:`simulate`. Arrivals of sessions do not depend on the policy.
+
+    >>> import lcm
+    >>> thrifty = lcm.Policy(scale_down=lcm.ScaleDownPolicy(enabled=True))
+    >>> policies = {"today": lcm.Policy(), "thrifty": thrifty}
+    >>> compared = lcm.compare(policies, 5, events={"sessions_per_hour": 2}, hours=48)
+    >>> compared.figures["thrifty"].instance_hours < compared.figures["today"].instance_hours
+    True
+    """
+    return _lcm.compare(dict(policies), _fleet(fleet), events or {}, hours, seed)
+
+
+def replay(history: str | os.PathLike[str], *, policy: Policy | Mapping[str, Any] | None = None) -> Replay:
+    """Decide every reconcile of a history again with this version, and return the differences.
+
+    ``history`` is a file or directory that a controller or service wrote with ``LCM_HISTORY_DIR``. Without ``policy``,
+    each decision is made under the policy it was recorded with, so that only this version can make a difference. A dict
+    replaces some fields of that policy, with times in seconds; a :class:`lcm.Policy` replaces all.
+
+    A decision that needs an observation that the history lacks is counted in ``undecided``.
+
+    >>> import lcm, tempfile
+    >>> from lcm.testing import FakeCloud
+    >>> with FakeCloud() as cloud, tempfile.TemporaryDirectory() as folder:
+    ...     instance = cloud.run()
+    ...     cloud.advance(60)
+    ...     worker = cloud.add_worker(
+    ...         id="w-1", status="running", desired_status="running", ec2_instance_id=instance.id)
+    ...     cloud.stop_instance(instance.id)
+    ...     cloud.advance(60)
+    ...     print(lcm.reconcile(worker, clients=cloud.clients({"LCM_HISTORY_DIR": folder})).reason.code)
+    ...     print(lcm.replay(folder))
+    ...     print(lcm.replay(folder, policy={"external_stop_policy": "respect"}).by_reason)
+    drift
+    1 decisions, 0 differ
+    {'drift → external_stop': 1}
+
+    Raises ``OSError`` if the history cannot be read, and ``ValueError`` for a malformed one or an invalid policy.
+    """
+    path = os.fspath(history)
+    if policy is None or isinstance(policy, Policy):
+        return _lcm.replay(path, policy)
+    return _lcm.replay(path, None, policy)
+
+
+def _fleet(fleet: int | Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"workers": fleet} if isinstance(fleet, int) else fleet
