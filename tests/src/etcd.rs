@@ -172,7 +172,8 @@ impl Drop for RealEtcd {
 }
 
 impl Certificates {
-    fn issue(directory: &Path) -> Self {
+    /// Issues certificates for `127.0.0.1` and writes them to a directory, which is created.
+    pub fn issue(directory: &Path) -> Self {
         std::fs::create_dir_all(directory).expect("a directory");
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

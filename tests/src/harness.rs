@@ -3,33 +3,38 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fake_cloud::control_plane::{Input, LicenseOperation, LicenseStep};
-use fake_cloud::world::{Catalog, Delays, World};
+use fake_cloud::control_plane::{Generation, Input, LicenseOperation, LicenseStep};
+use fake_cloud::world::{Catalog, Delays, IMAGE_OWNER, World};
 use fake_cloud::{FakeCloud, FakeCloudBuilder, Pace, Service};
 use lcm_sdk::controller::{ControllerConfig, ElectionConfig, Shutdown, StartupConfig, WatchConfig};
-use lcm_sdk::ports::{Clock, Coordination, DiscoveryFilter, Events, Ports};
+use lcm_sdk::lifecycle::{Changes, ImageOwners};
+use lcm_sdk::ports::{Clock, ControlPlane, Coordination, DiscoveryFilter, Events, Fence, Ports};
 use lcm_sdk::providers::aws::{Account, CloudWatch, Ec2, Tuning};
 use lcm_sdk::providers::cml::{CmlClient, CmlOptions, Security};
 use lcm_sdk::providers::control_plane::{ControlPlaneClient, ControlPlaneOptions};
-use lcm_sdk::providers::etcd::{Etcd, EtcdOptions};
+use lcm_sdk::providers::etcd::{Etcd, EtcdNotes, EtcdOptions};
 use lcm_sdk::providers::events::{ControlPlaneEvents, FanoutEvents, LogEvents};
-use lcm_sdk::reconciler::{Mode, ReconcileResult, Reconciler};
+use lcm_sdk::providers::notes::NotesControlPlane;
+use lcm_sdk::reconciler::{CmlDefaults, Mode, ReconcileResult, Reconciler};
 use lcm_sdk::resilience::{BatchSettings, BatchingCompute};
 use lcm_sdk::telemetry::Telemetry;
 use lcm_sdk::workers::{Discovery, DiscoveryConfig, OneSweep, WorkerController, WorkerControllerConfig};
-use lcm_sdk::{Policy, RegionConfig, RegionConfigs, Secret, Timestamp, Worker, WorkerStatus};
+use lcm_sdk::{Patch, Policy, RegionConfig, RegionConfigs, Secret, Timestamp, Worker, WorkerStatus};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
 use crate::log_capture;
+use crate::recorded::{RecordedAudits, RecordedEvents};
 
 /// Region of every instance.
 pub const REGION: &str = "us-east-1";
+/// Access key of the default account.
+pub const ACCESS_KEY: &str = "fake";
 /// Secret key of the AWS credentials.
 pub const AWS_SECRET: &str = "aws-secret-access-key";
 /// Password of every CML server.
-const CML_PASSWORD: &str = "cml-secret-password";
+pub const CML_PASSWORD: &str = "cml-secret-password";
 
 /// A fake cloud with a reconciler over the real providers. Decisions follow the cloud's clock.
 ///
@@ -49,13 +54,14 @@ pub struct Harness {
 
 impl Harness {
     /// Starts a cloud on a manual clock.
-    pub async fn with_manual_clock() -> Self {
-        Self::start(FakeCloud::builder().pace(Pace::Manual)).await
+    pub async fn with_manual_clock(generation: Generation) -> Self {
+        Self::start(FakeCloud::builder().control_plane(generation).pace(Pace::Manual)).await
     }
 
     /// Starts a cloud on the real clock, in which instances change state without a delay.
-    pub async fn with_real_clock() -> Self {
-        Self::start(FakeCloud::builder().delays(Delays::none())).await
+    pub async fn with_real_clock(generation: Generation) -> Self {
+        let harness = Self::start(FakeCloud::builder().control_plane(generation).delays(Delays::none())).await;
+        harness.with_policy(|policy| policy.drain_settle = Duration::from_millis(500))
     }
 
     /// Starts a cloud and captures the logs of this process.
@@ -75,8 +81,8 @@ impl Harness {
         let cloud = builder.start().await.expect("started");
         let policy = Policy { regions: regions(), ..Policy::default() };
         let telemetry = Telemetry::default();
-        let ports = ports(&cloud, &telemetry);
-        let reconciler = Reconciler::builder(ports.clone(), policy.clone()).telemetry(telemetry.clone()).build();
+        let ports = ports(&cloud, &telemetry, ACCESS_KEY);
+        let reconciler = reconciler(&cloud, ports.clone(), policy.clone(), telemetry.clone());
         Self { cloud, policy, telemetry, ports, reconciler, captures_logs: false }
     }
 
@@ -84,8 +90,14 @@ impl Harness {
     pub fn with_policy(mut self, change: impl FnOnce(&mut Policy)) -> Self {
         change(&mut self.policy);
         let (ports, policy, telemetry) = (self.ports.clone(), self.policy.clone(), self.telemetry.clone());
-        self.reconciler = Reconciler::builder(ports, policy).telemetry(telemetry).build();
+        self.reconciler = reconciler(&self.cloud, ports, policy, telemetry);
         self
+    }
+
+    /// Replaces the reconciler by one with another access key, as after a deployment.
+    pub fn with_access_key(mut self, access_key: &str) -> Self {
+        self.ports = ports(&self.cloud, &self.telemetry, access_key);
+        self.with_policy(|_| {})
     }
 
     /// The reconciler of this harness.
@@ -125,7 +137,14 @@ impl Harness {
     /// Reconciles the current record once.
     pub async fn reconcile(&self, id: &str) -> ReconcileResult {
         let worker = self.worker(id).await;
-        self.reconciler.reconcile(&worker).await
+        let result = self.reconciler.reconcile(&worker).await;
+        self.deliver(&self.reconciler).await;
+        result
+    }
+
+    /// Waits until the events and audits of earlier reconciles are delivered or have failed.
+    pub async fn deliver(&self, reconciler: &Reconciler) {
+        let _left = reconciler.flush(Duration::from_secs(5)).await;
     }
 
     /// Reconciles every 10 s of the cloud's clock until the worker has a status; panics after 40 rounds.
@@ -147,6 +166,11 @@ impl Harness {
         self.request_license(worker, LicenseOperation::Register, json!({"token": token}));
     }
 
+    /// Requests that a new token replaces the registered one, as an operator.
+    pub fn request_reregistration(&self, worker: &str, token: &str) {
+        self.request_license(worker, LicenseOperation::Register, json!({"token": token, "reregister": true}));
+    }
+
     /// Requests a license deregistration, as an operator.
     pub fn request_deregistration(&self, worker: &str) {
         self.request_license(worker, LicenseOperation::Deregister, json!({}));
@@ -155,6 +179,14 @@ impl Harness {
     fn request_license(&self, worker: &str, operation: LicenseOperation, fields: Value) {
         let input = Input::from_value(fields).expect("an object");
         self.cloud.records().license_step(worker, None, operation, LicenseStep::Request, &input).expect("accepted");
+    }
+
+    /// Notes a scale-down of a worker, as the controller that decided it.
+    pub async fn note_scale_down(&self, worker: &str, at: Timestamp) {
+        let worker = self.worker(worker).await;
+        let changes = Changes { scaled_down_at: Some(at), ..Changes::default() };
+        let patch = Patch::from_changes(&worker, changes, self.cloud.now());
+        self.ports.control_plane.write(&worker, &patch, Fence(None)).await.expect("written");
     }
 
     /// Starts a drain, as an operator.
@@ -259,7 +291,7 @@ impl Harness {
     /// A reconciler with its own providers and cache, as in another process.
     pub fn new_reconciler(&self) -> Reconciler {
         let telemetry = Telemetry::default();
-        Reconciler::builder(ports(&self.cloud, &telemetry), self.policy.clone()).telemetry(telemetry).build()
+        reconciler(&self.cloud, ports(&self.cloud, &telemetry, ACCESS_KEY), self.policy.clone(), telemetry)
     }
 
     /// Starts a controller with its own providers and counters, as in another process, and short intervals.
@@ -299,7 +331,7 @@ impl Harness {
         change: impl FnOnce(&mut WorkerControllerConfig, &mut Ports),
     ) -> (WorkerController, Telemetry) {
         let (mut config, telemetry) = (fast_config(name), Telemetry::default());
-        let mut ports = ports(&self.cloud, &telemetry);
+        let mut ports = ports(&self.cloud, &telemetry, ACCESS_KEY);
         change(&mut config, &mut ports);
         let controller = WorkerController::new(ports, self.policy.clone(), etcd, config, telemetry.clone())
             .expect("a valid configuration");
@@ -415,12 +447,31 @@ pub fn fast_config(name: &str) -> WorkerControllerConfig {
     let watch = WatchConfig::new(["/workers/", "/lcm/workers/"]).with_debounce(Duration::from_millis(50));
     let startup = StartupConfig::default().with_delay(Duration::from_millis(50)).with_limit(Duration::from_secs(30));
     WorkerControllerConfig::default()
+        .with_cml(cml_defaults())
         .with_controller(controller)
         .with_election(election)
         .with_watch(watch)
-        .with_discovery(discovery_config().with_interval(Duration::from_secs(1)))
+        .with_discovery(
+            discovery_config().with_interval(Duration::from_secs(1)).with_min_interval(Duration::from_secs(1)),
+        )
         .with_metrics_interval(Duration::from_secs(2))
         .with_startup(startup)
+}
+
+/// Credentials for records that show none.
+fn cml_defaults() -> CmlDefaults {
+    CmlDefaults::new("admin", CML_PASSWORD)
+}
+
+/// A reconciler that finds license operations where the control plane requests them.
+fn reconciler(cloud: &FakeCloud, ports: Ports, policy: Policy, telemetry: Telemetry) -> Reconciler {
+    let builder = Reconciler::builder(ports, policy).telemetry(telemetry).cml_defaults(cml_defaults());
+    let endpoints = cloud.endpoints();
+    match endpoints.control_plane_generation {
+        Generation::Extended => builder.build(),
+        // Its records do not show the operation.
+        Generation::Original => builder.license_requests(etcd(&endpoints.etcd_endpoint), "/lcm/workers/").build(),
+    }
 }
 
 fn etcd(endpoints: &str) -> Arc<dyn Coordination> {
@@ -434,13 +485,14 @@ fn discovery_config() -> DiscoveryConfig {
         .with_filter(DiscoveryFilter::default().with_ami_name_pattern("cisco-cml2.9*"))
 }
 
-fn ports(cloud: &FakeCloud, telemetry: &Telemetry) -> Ports {
+fn ports(cloud: &FakeCloud, telemetry: &Telemetry, access_key: &str) -> Ports {
     let endpoints = cloud.endpoints();
     // No rate limit, and timeouts long enough for a busy machine.
     let mut tuning = Tuning::default();
     tuning.rate_factor = 1000.0;
     tuning.attempt_timeout = Duration::from_secs(20);
-    let account = Account::with_endpoint(&endpoints.aws_url, "fake", &Secret::from(AWS_SECRET), tuning, telemetry);
+    tuning.image_owners = ImageOwners::Named(vec![IMAGE_OWNER.to_owned()]);
+    let account = Account::with_endpoint(&endpoints.aws_url, access_key, &Secret::from(AWS_SECRET), tuning, telemetry);
     let mut cml = CmlOptions::default();
     cml.security = Security::VerifiedWith(endpoints.cml_ca_file.clone());
     cml.port = endpoints.cml_port;
@@ -448,15 +500,30 @@ fn ports(cloud: &FakeCloud, telemetry: &Telemetry) -> Ports {
     let options = ControlPlaneOptions::new(&endpoints.control_plane_url, key);
     let control_plane = Arc::new(ControlPlaneClient::new(options).expect("a valid address"));
     let control_plane_events: Arc<dyn Events> = Arc::new(ControlPlaneEvents::new(Arc::clone(&control_plane)));
+    let clock: Arc<dyn Clock> = Arc::new(CloudClock(Arc::clone(cloud.world())));
+    let store = EtcdNotes::new(&EtcdOptions::new([endpoints.etcd_endpoint.as_str()]), "/lcm-notes");
+    let store = Arc::new(store.expect("valid endpoints"));
     let compute =
         BatchingCompute::new(Arc::new(Ec2::new(account.clone())), BatchSettings::default(), telemetry.clone());
+    let mut events: Vec<Arc<dyn Events>> = vec![Arc::new(LogEvents)];
+    let mut control_plane: Arc<dyn ControlPlane> =
+        Arc::new(NotesControlPlane::new(control_plane, store, Arc::clone(&clock)));
+    match endpoints.control_plane_generation {
+        Generation::Extended => events.push(control_plane_events),
+        // The server has no endpoints for events and audits.
+        Generation::Original => {
+            let records = cloud.records().clone();
+            control_plane = Arc::new(RecordedAudits { inner: control_plane, records: records.clone() });
+            events.push(Arc::new(RecordedEvents(records)));
+        }
+    }
     Ports::builder()
         .compute(Arc::new(compute))
         .metrics(Arc::new(CloudWatch::new(account)))
         .cml(Arc::new(CmlClient::new(cml).expect("a valid CA file")))
         .control_plane(control_plane)
-        .events(Arc::new(FanoutEvents::new([Arc::new(LogEvents) as Arc<dyn Events>, control_plane_events])))
-        .clock(Arc::new(CloudClock(Arc::clone(cloud.world()))))
+        .events(Arc::new(FanoutEvents::new(events)))
+        .clock(clock)
         .build()
         .expect("all ports")
 }

@@ -5,3 +5,4 @@ pub mod etcd;
 pub mod harness;
 pub mod log_capture;
 pub mod proof;
+pub mod recorded;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use fake_cloud::control_plane::Worker;
+use fake_cloud::control_plane::{Generation, Worker};
 use fake_cloud::etcd::{KeyRange, Range};
 use fake_cloud::{FakeCloud, LoggedRequest, Pace, RequestFilter, Scenario, Service};
 use lcm_sdk::WorkerStatus;
@@ -35,9 +35,9 @@ pub(crate) struct Fleet {
 
 impl Fleet {
     /// Starts the cloud with the scenario `orphans` and no controller.
-    pub(crate) async fn start() -> Result<Self, Problem> {
+    pub(crate) async fn start(generation: Generation) -> Result<Self, Problem> {
         let scenario = Scenario::find("orphans")?;
-        let builder = FakeCloud::builder().pace(Pace::Accelerated(PACE)).scenario(scenario);
+        let builder = FakeCloud::builder().control_plane(generation).pace(Pace::Accelerated(PACE)).scenario(scenario);
         let harness = Harness::without_log_capture(builder).await;
         let cloud = &harness.cloud;
         cloud.set_discovery(json!({"scan_interval_seconds": 1}))?;
@@ -96,21 +96,16 @@ impl Fleet {
         self.harness.add_worker(id, json!({"desired_status": "running"}));
     }
 
-    /// EC2 rejects an operation from now on. Returns the id of the fault rule.
-    pub(crate) fn deny(&self, operation: &str) -> u64 {
+    /// EC2 rejects an operation from now on.
+    pub(crate) fn deny(&self, operation: &str) {
         let action = json!({"kind": "error", "code": "UnauthorizedOperation"});
-        self.harness.inject(json!({"service": "ec2", "operation": operation, "action": action}))
+        self.harness.inject(json!({"service": "ec2", "operation": operation, "action": action}));
     }
 
     /// Sets the launch time of a record to now.
     pub(crate) fn set_launched_now(&self, worker: &str) -> Result<(), Problem> {
         let cloud = &self.harness.cloud;
         cloud.update_worker(worker, json!({"launched_at": cloud.now().to_rfc3339()}))?;
-        Ok(())
-    }
-
-    pub(crate) fn set_ami_pattern(&self, pattern: &str) -> Result<(), Problem> {
-        self.harness.cloud.set_discovery(json!({"ami_name_pattern": pattern}))?;
         Ok(())
     }
 
@@ -173,12 +168,6 @@ impl Fleet {
     /// Requests to EC2, oldest first.
     pub(crate) fn ec2_requests(&self) -> Vec<LoggedRequest> {
         self.harness.cloud.requests(&ec2_filter())
-    }
-
-    /// Whether EC2 received a request for AMIs with this name pattern.
-    pub(crate) fn has_described_images(&self, pattern: &str) -> bool {
-        let about = |request: &LoggedRequest| request.parameters.iter().any(|(_, value)| value == pattern);
-        self.ec2_requests().iter().any(|request| request.operation == "DescribeImages" && about(request))
     }
 
     /// Number of EC2 requests for an operation that include this instance.

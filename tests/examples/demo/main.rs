@@ -13,6 +13,8 @@ mod table;
 use std::io;
 use std::process::ExitCode;
 
+use clap::Parser;
+use fake_cloud::control_plane::Generation;
 use lcm_sdk::controller::Shutdown;
 
 use crate::screen::Screen;
@@ -20,13 +22,23 @@ use crate::screen::Screen;
 /// Error that ends the demo.
 type Problem = Box<dyn std::error::Error>;
 
+/// Controllers keep records and EC2 in agreement on a fake cloud while faults occur.
+#[derive(Debug, Parser)]
+#[command(name = "demo")]
+struct Arguments {
+    /// Generation of the control plane: original, the deployed server, or extended, which also keeps notes and versions
+    #[arg(long, default_value = "original")]
+    control_plane: Generation,
+}
+
 #[tokio::main]
 async fn main() -> ExitCode {
+    let arguments = Arguments::parse();
     let mut screen = Screen::on_stdout();
     let interruption = Shutdown::new();
     let result = match interruption.on_signals() {
         Ok(()) => tokio::select! {
-            result = story::run(&mut screen) => Some(result),
+            result = story::run(arguments.control_plane, &mut screen) => Some(result),
             () = interruption.requested() => None,
         },
         Err(error) => Some(Err(error.into())),

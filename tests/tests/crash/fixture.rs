@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fake_cloud::FakeCloud;
-use fake_cloud::control_plane::{Input, Worker};
+use fake_cloud::control_plane::{Generation, Input, Worker};
 use fake_cloud::world::{Catalog, Delays, Instance, InstanceState, REGIONS};
 use serde_json::{Value, json};
 
@@ -16,7 +16,9 @@ use crate::journal::Journal;
 /// Number of regions. EC2 limits the changes per second in each, and two hundred workers in one would take minutes.
 const REGION_COUNT: usize = 8;
 /// Drain timeout of the template.
-pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_secs(8);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(8);
+/// Drain timeout on the original server, whose templates have none.
+const DEFAULT_DRAIN_TIMEOUT: Duration = Duration::from_secs(4 * 3600);
 /// Time in which a controller sweeps the fleet twice.
 pub(crate) const QUIET: Duration = Duration::from_secs(5);
 
@@ -30,7 +32,7 @@ const SETTINGS: [(&str, &str); 20] = [
     ("CONTROL_PLANE_EVENTS", "false"),
     ("DEBOUNCE_SECONDS", "0.05"),
     ("DISCOVERY_INITIAL_DELAY", "0.2"),
-    ("DISCOVERY_INTERVAL", "3"),
+    ("DISCOVERY_INTERVAL", "10"),
     ("IDLE_DETECTION_INTERVAL", "86400"),
     ("INITIAL_DELAY", "0.5"),
     ("LEASE_MARGIN", "0.5"),
@@ -46,12 +48,13 @@ const SETTINGS: [(&str, &str); 20] = [
 ];
 
 pub(crate) struct Fixture {
+    pub(crate) generation: Generation,
     pub(crate) cloud: FakeCloud,
     pub(crate) journal: Journal,
 }
 
 impl Fixture {
-    pub(crate) async fn start(seed: u64) -> Self {
+    pub(crate) async fn start(generation: Generation, seed: u64) -> Self {
         let delays = Delays {
             starting: Duration::from_millis(600),
             stopping: Duration::from_millis(400),
@@ -59,7 +62,7 @@ impl Fixture {
             ..Delays::default()
         };
         // This test covers instances, not the CML servers on them.
-        let builder = FakeCloud::builder().seed(seed).delays(delays).cml_limit(0);
+        let builder = FakeCloud::builder().control_plane(generation).seed(seed).delays(delays).cml_limit(0);
         let cloud = builder.start().await.expect("started");
         let discovery = json!({"regions": Self::regions(), "scan_interval_seconds": 3});
         cloud.set_discovery(discovery).expect("valid settings");
@@ -68,7 +71,15 @@ impl Fixture {
         cloud.add_template(template).expect("a valid template");
         let journal = Journal::default();
         journal.subscribe(cloud.world().request_log());
-        Self { cloud, journal }
+        Self { generation, cloud, journal }
+    }
+
+    /// Time after which a drain ends the remaining sessions.
+    pub(crate) fn drain_timeout(&self) -> Duration {
+        match self.generation {
+            Generation::Extended => DRAIN_TIMEOUT,
+            Generation::Original => DEFAULT_DRAIN_TIMEOUT,
+        }
     }
 
     pub(crate) fn regions() -> &'static [&'static str] {

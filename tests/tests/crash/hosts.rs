@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use fake_cloud::control_plane::{Input, Worker};
+use fake_cloud::control_plane::{Generation, Input, Worker};
 use fake_cloud::world::SeededRng;
 use serde_json::json;
 
 use crate::churn::text;
-use crate::fixture::{DRAIN_TIMEOUT, Fixture};
+use crate::fixture::Fixture;
 
 /// A session and the period in which it was certainly active.
 #[derive(Debug)]
@@ -39,7 +39,8 @@ impl Hosts {
     /// Whether a session may be terminated at a time: a drain that started after it is past its deadline.
     pub(crate) fn may_be_terminated(&self, session: &Session, at: DateTime<Utc>) -> bool {
         // Less the rounding error of a timeout in fractions of hours.
-        let timeout = TimeDelta::from_std(DRAIN_TIMEOUT).expect("a few seconds") - TimeDelta::milliseconds(10);
+        let timeout =
+            TimeDelta::from_std(self.fixture.drain_timeout()).expect("a few hours") - TimeDelta::milliseconds(10);
         let mut drains = self.drains.get(&session.worker).into_iter().flatten();
         drains.any(|since| *since >= session.since && *since + timeout <= at)
     }
@@ -58,6 +59,7 @@ impl Hosts {
             ("running", Some("running"), 5..7) | ("draining", _, 0..4) => self.end_session(id),
             ("running", Some("running"), _) => self.drain(id),
             ("draining", _, 4) => self.cancel_drain(id),
+            ("draining", _, 5..7) => self.reschedule(id),
             ("stopped", Some("stopped"), _) => {
                 self.avoided.remove(id);
                 let desired = Input::from_value(json!({"desired_status": "running"})).expect("an object");
@@ -101,14 +103,51 @@ impl Hosts {
 
     fn drain(&mut self, worker: &str) {
         if let Ok(drained) = self.fixture.cloud.records().drain(worker, None, "maintenance", "operator") {
-            let since = drained.time("drain_started_at").expect("a start time");
+            // The original server does not note the start.
+            let since = drained.time("drain_started_at").unwrap_or_else(|| self.fixture.cloud.now());
             self.drains.entry(worker.to_owned()).or_default().push(since);
         }
     }
 
     fn cancel_drain(&mut self, worker: &str) {
-        if self.fixture.cloud.records().cancel_drain(worker, None, "not now", "operator").is_ok() {
+        let records = self.fixture.cloud.records();
+        let canceled = match self.fixture.generation {
+            Generation::Extended => records.cancel_drain(worker, None, "not now", "operator"),
+            Generation::Original => {
+                let running = Input::from_value(json!({"desired_status": "running"})).expect("an object");
+                records.set_desired(worker, None, &running)
+            }
+        };
+        if canceled.is_ok() {
             self.avoided.insert(worker.to_owned());
+        }
+    }
+
+    /// Takes the scheduled sessions of a worker back, as a scheduler does where a controller cannot.
+    fn reschedule(&self, worker: &str) {
+        match self.fixture.generation {
+            Generation::Extended => return,
+            Generation::Original => {}
+        }
+        for id in &self.scheduled {
+            let session = self.fixture.cloud.session(id).expect("an existing session");
+            if text(&session, "worker_id") == worker {
+                let back = Input::from_value(json!({"status": "pending", "worker_id": null})).expect("an object");
+                drop(self.fixture.cloud.records().transition_session(id, &back));
+            }
+        }
+    }
+
+    /// Ends the sessions of draining workers whose deadline is hours away.
+    pub(crate) fn release_draining(&mut self) {
+        match self.fixture.generation {
+            Generation::Extended => return,
+            Generation::Original => {}
+        }
+        let workers = self.fixture.cloud.workers();
+        for worker in workers.iter().filter(|worker| worker.status() == "draining") {
+            self.end_session(worker.id());
+            self.reschedule(worker.id());
         }
     }
 }

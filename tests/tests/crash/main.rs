@@ -14,11 +14,14 @@ mod rules;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fake_cloud::control_plane::Generation::{self, Extended, Original};
 use fake_cloud::world::SeededRng;
 use lcm_tests::proof;
+use rstest::rstest;
 
 use self::churn::Churn;
 use self::fixture::Fixture;
+use self::hosts::Hosts;
 use self::pair::ControllerPair;
 
 /// Limit of every wait, long enough for a busy machine.
@@ -46,13 +49,14 @@ impl KillTime {
     }
 }
 
+#[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rules_hold_when_controllers_are_killed() {
-    let (kills, seed) = (proof::number_from_env("LCM_KILLS", 10), proof::number_from_env("LCM_SEED", 1));
-    let fixture = Arc::new(Fixture::start(seed).await);
+async fn rules_hold_when_controllers_are_killed(#[values(Original, Extended)] generation: Generation) {
+    let (kills, seed) = (proof::number_from_env("LCM_KILLS", 8), proof::number_from_env("LCM_SEED", 1));
+    let fixture = Arc::new(Fixture::start(generation, seed).await);
     let rows =
         tokio::task::spawn_blocking(move || kill_repeatedly(&fixture, kills, seed)).await.expect("the rules hold");
-    proof::report("21-live-kills.md", &rows);
+    proof::report("21-live-kills", generation, &rows);
 }
 
 fn kill_repeatedly(fixture: &Arc<Fixture>, kills: u64, seed: u64) -> Vec<(&'static str, String)> {
@@ -82,7 +86,7 @@ fn kill_repeatedly(fixture: &Arc<Fixture>, kills: u64, seed: u64) -> Vec<(&'stat
     fixture.cloud.clear_faults();
     let report = std::mem::take(&mut result.report).merge(rules::check_all(fixture, &result));
     report.assert_clean(seed);
-    let settled = settle(fixture, &pair);
+    let settled = settle(fixture, &mut result.hosts, &pair);
     let report = report.merge(rules::check_all(fixture, &result));
     report.assert_clean(seed);
     pair.assert_alive();
@@ -100,10 +104,11 @@ fn kill_repeatedly(fixture: &Arc<Fixture>, kills: u64, seed: u64) -> Vec<(&'stat
 }
 
 /// Waits until every worker has its desired status and no controller makes a change. Resets failed workers meanwhile.
-fn settle(fixture: &Fixture, pair: &ControllerPair) -> Duration {
+fn settle(fixture: &Fixture, hosts: &mut Hosts, pair: &ControllerPair) -> Duration {
     let started = Instant::now();
     loop {
         fixture.reset_failed();
+        hosts.release_draining();
         let changed = fixture.journal.changes();
         let unsettled = rules::unsettled(fixture);
         if unsettled.is_empty() && !fixture.journal.wait_for(changed + 1, fixture::QUIET) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use fake_cloud::control_plane::Worker;
+use fake_cloud::control_plane::{Generation, Worker};
 use fake_cloud::world::{Instance, InstanceState, Lifecycle};
 use lcm_sdk::lifecycle::transition::TABLE;
 use serde_json::Value;
@@ -129,8 +129,13 @@ fn check_launches(fixture: &Fixture, report: &mut RuleReport) {
     }
 }
 
-/// Checks that every recorded transition is in the table.
+/// Checks that every recorded transition is in the table. The original server guards no write: one of a killed leader may
+/// arrive after those of its successor.
 fn check_transitions(fixture: &Fixture, report: &mut RuleReport) {
+    match fixture.generation {
+        Generation::Original => return,
+        Generation::Extended => {}
+    }
     for worker in fixture.cloud.workers() {
         let history = worker.get("state_history").and_then(Value::as_array).cloned().unwrap_or_default();
         for step in history.iter().filter_map(Value::as_object) {

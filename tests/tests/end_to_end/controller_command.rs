@@ -13,10 +13,10 @@ use lcm_sdk::controller::ElectionConfig;
 use lcm_tests::etcd::Keys;
 use serde_json::{Value, json};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Complete environment of a command.
-type Environment = BTreeMap<String, String>;
+pub(crate) type Environment = BTreeMap<String, String>;
 
 fn command(arguments: &[&str], environment: &Environment) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_worker-controller-under-test"));
@@ -25,26 +25,26 @@ fn command(arguments: &[&str], environment: &Environment) -> Command {
     command
 }
 
-async fn run(arguments: &[&str], environment: &Environment) -> Output {
+pub(crate) async fn run(arguments: &[&str], environment: &Environment) -> Output {
     let mut command = command(arguments, environment);
     tokio::task::spawn_blocking(move || command.output().expect("it runs")).await.expect("no panic")
 }
 
-fn with(environment: &Environment, variables: &[(&str, &str)]) -> Environment {
+pub(crate) fn with(environment: &Environment, variables: &[(&str, &str)]) -> Environment {
     let more = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     environment.clone().into_iter().chain(more).collect()
 }
 
-fn set(variables: &[(&str, &str)]) -> Environment {
+pub(crate) fn set(variables: &[(&str, &str)]) -> Environment {
     with(&Environment::new(), variables)
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("UTF-8")
 }
 
 /// Starts a cloud on the real clock without instance delays. Returns it with the environment of a controller.
-async fn cloud(scenario: Option<&str>) -> (FakeCloud, Environment) {
+pub(crate) async fn cloud(scenario: Option<&str>) -> (FakeCloud, Environment) {
     cloud_with_pace(Pace::Real, scenario).await
 }
 
@@ -52,12 +52,17 @@ async fn cloud_with_pace(pace: Pace, scenario: Option<&str>) -> (FakeCloud, Envi
     let scenario = scenario.map(|name| Scenario::find(name).expect("a built-in scenario"));
     let cloud = FakeCloud::builder().pace(pace).delays(Delays::none()).scenario(scenario).start().await;
     let cloud = cloud.expect("started");
-    let Value::Object(variables) = cloud.endpoints().environment() else { panic!("an object") };
-    let variables = variables.into_iter().map(|(name, value)| (name, value.as_str().expect("text").to_owned()));
-    (cloud, variables.collect())
+    let environment = environment(&cloud);
+    (cloud, environment)
 }
 
-fn writes(cloud: &FakeCloud) -> Vec<String> {
+/// The environment of a command that uses a cloud.
+pub(crate) fn environment(cloud: &FakeCloud) -> Environment {
+    let Value::Object(variables) = cloud.endpoints().environment() else { panic!("an object") };
+    variables.into_iter().map(|(name, value)| (name, value.as_str().expect("text").to_owned())).collect()
+}
+
+pub(crate) fn writes(cloud: &FakeCloud) -> Vec<String> {
     let reads = ["list_", "get_", "idle_status", "imminent_deadlines", "health", "Describe", "Get", "List", "Range"];
     let quiet = ["Watch", "authenticate", "system_", "labs", "licensing", "telemetry", "simulation_stats"];
     let changes = |operation: &str| !reads.iter().chain(&quiet).any(|read| operation.starts_with(read));
@@ -67,16 +72,16 @@ fn writes(cloud: &FakeCloud) -> Vec<String> {
 }
 
 /// A controller process that runs until it is terminated.
-struct Running {
+pub(crate) struct Running {
     child: Child,
-    port: u16,
+    pub(crate) port: u16,
     log: mpsc::Receiver<String>,
     lines: Vec<String>,
 }
 
 impl Running {
     /// Starts a controller without a startup delay, and waits until its admin server listens.
-    fn start(environment: &Environment) -> Self {
+    pub(crate) fn start(environment: &Environment) -> Self {
         let environment =
             with(environment, &[("ADMIN_PORT", "0"), ("STARTUP_RECONCILE_DELAY", "0"), ("LCM_LOG_FORMAT", "json")]);
         let mut child = command(&[], &environment).stderr(Stdio::piped()).spawn().expect("it starts");
@@ -91,7 +96,7 @@ impl Running {
     }
 
     /// Waits for a log line that contains a text.
-    fn wait_for_log(&mut self, expected: &str) -> Value {
+    pub(crate) fn wait_for_log(&mut self, expected: &str) -> Value {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -116,14 +121,22 @@ impl Running {
         (status, body.to_owned())
     }
 
-    fn json(&self, path: &str) -> Value {
+    pub(crate) fn wait_until_ready(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.request("GET", "/readyz").0 != 200 {
+            assert!(Instant::now() < deadline, "not ready in time");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub(crate) fn json(&self, path: &str) -> Value {
         let (status, body) = self.request("GET", path);
         assert_eq!(status, 200, "{path}: {body}");
         serde_json::from_str(&body).expect("JSON")
     }
 
     /// Sends SIGTERM and waits for the end. Returns the exit code and the log.
-    fn terminate(mut self) -> (Option<i32>, Vec<String>) {
+    pub(crate) fn terminate(mut self) -> (Option<i32>, Vec<String>) {
         let sent = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().expect("kill runs");
         assert!(sent.success());
         let deadline = Instant::now() + PATIENCE;
@@ -189,6 +202,34 @@ async fn print_settings_shows_sources_and_hides_secrets() {
     assert!(stdout.contains("reconcile_interval") && stdout.contains("event_sink_url"), "{stdout}");
     assert!(!stdout.contains("hunter2"), "{stdout}");
     assert_eq!(text(&printed.stderr), "");
+}
+
+#[tokio::test]
+async fn print_settings_explains_the_environment_of_the_original() {
+    let environment = set(&[
+        ("ETCD_HOST", "etcd"),
+        ("ETCD_PORT", "tcp://10.0.0.7:2379"),
+        ("LEADER_LEASE_TTL", "20"),
+        ("LCM_LEASE_TTL", "30"),
+        ("CML_WORKER_API_PASSWORD", "hunter2"),
+        ("WORKER_IDLE_TIMEOUT_MINUTES", "45"),
+    ]);
+    let printed = run(&["--print-settings"], &environment).await;
+    let stdout = text(&printed.stdout);
+    assert_eq!((printed.status.code(), text(&printed.stderr)), (Some(0), String::new()));
+    let line = |name: &str| stdout.lines().find(|line| line.starts_with(name)).expect("the setting");
+    assert!(line("etcd_endpoints ").contains("etcd:2379") && line("etcd_endpoints ").contains("ETCD_HOST"), "{stdout}");
+    assert!(line("lease_ttl ").contains(" 30 "), "{stdout}");
+    assert!(line("cml_default_password ").contains("CML_WORKER_API_PASSWORD"), "{stdout}");
+    let (_, warnings) = stdout.split_once("# Warnings\n").expect("warnings");
+    for part in [
+        "ETCD_PORT is ignored",
+        "LCM_LEASE_TTL and LEADER_LEASE_TTL differ; LCM_LEASE_TTL counts",
+        "WORKER_IDLE_TIMEOUT_MINUTES is owned by the control plane",
+    ] {
+        assert!(warnings.contains(part), "{part} is missing:\n{warnings}");
+    }
+    assert!(!stdout.contains("hunter2"), "{stdout}");
 }
 
 #[tokio::test]
@@ -258,6 +299,35 @@ async fn once_prints_the_effects_and_sets_the_exit_code() {
     assert!(stdout.contains("retry") && stdout.contains("UnauthorizedOperation"), "{stdout}");
 }
 
+/// Without a file the authorities of the system count, which the variable `SSL_CERT_FILE` names here; beside a file they
+/// do not.
+#[tokio::test]
+async fn cml_ca_file_replaces_the_authorities_of_the_system() {
+    let (cloud, environment) = cloud(Some("drain")).await;
+    let authority = environment["CML_CA_FILE"].clone();
+    let other = std::env::temp_dir().join(format!("lcm-another-authority-{}.pem", std::process::id()));
+    let certificate = rcgen::generate_simple_self_signed(vec!["elsewhere".to_owned()]).expect("a certificate").cert;
+    std::fs::write(&other, certificate.pem()).expect("written");
+    let other = other.to_str().expect("UTF-8");
+    let reports = async |environment: &Environment| {
+        let before = cloud.count(Service::ControlPlane, "report_cml_data");
+        let done = run(&["--once"], environment).await;
+        assert_eq!(done.status.code(), Some(0), "{}{}", text(&done.stdout), text(&done.stderr));
+        cloud.count(Service::ControlPlane, "report_cml_data") - before
+    };
+    // CML starts in the background.
+    let deadline = Instant::now() + PATIENCE;
+    while reports(&environment).await == 0 {
+        assert!(Instant::now() < deadline, "CML does not respond");
+    }
+    let mut by_system = with(&environment, &[("SSL_CERT_FILE", &authority)]);
+    by_system.remove("CML_CA_FILE");
+    assert!(reports(&by_system).await > 0, "trusted by the system");
+    let by_other = with(&by_system, &[("CML_CA_FILE", other)]);
+    assert_eq!(reports(&by_other).await, 0, "not trusted beside a file");
+    std::fs::remove_file(other).expect("removed");
+}
+
 #[tokio::test]
 async fn once_does_nothing_while_another_controller_leads() {
     let (cloud, environment) = cloud(Some("drain")).await;
@@ -288,13 +358,9 @@ async fn controller_serves_operators_until_sigterm() {
     let (cloud, environment) = cloud(Some("drain")).await;
     let mut running = Running::start(&environment);
     running.wait_for_log("start-up sweep done");
-    assert_eq!(running.json("/healthz"), json!({"alive": true}));
-    let deadline = Instant::now() + PATIENCE;
-    while running.request("GET", "/readyz").0 != 200 {
-        assert!(Instant::now() < deadline, "not ready in time");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    assert_eq!(running.json("/readyz"), json!({"ready": true, "role": "leader"}));
+    assert_eq!(running.json("/healthz"), json!({"alive": true, "status": "healthy"}));
+    running.wait_until_ready();
+    assert_eq!(running.json("/readyz"), json!({"status": "ready", "ready": true, "role": "leader"}));
     let stats = running.json("/admin/stats");
     assert_eq!((&stats["role"], &stats["last_sweep"]["resources"]), (&json!("leader"), &json!(2)), "{stats}");
     assert_eq!(stats["counters"].as_object().map(serde_json::Map::len), Some(12), "{stats}");
@@ -337,7 +403,9 @@ async fn standby_is_ready_and_leads_after_the_first_stops() {
     let mut first = Running::start(&environment);
     first.wait_for_log("start-up sweep done");
     let mut second = Running::start(&environment);
-    assert_eq!(second.json("/readyz"), json!({"ready": true, "role": "standby"}));
+    second.wait_until_ready();
+    let ready = second.json("/readyz");
+    assert_eq!((&ready["ready"], &ready["role"]), (&json!(true), &json!("standby")));
     assert_eq!(second.json("/admin/stats")["role"], "standby");
     assert_eq!(second.request("POST", "/admin/resources/w-blue/reconcile").0, 409);
     assert_eq!(first.terminate().0, Some(0));

@@ -125,7 +125,7 @@ async fn sdk_retries_retryable_errors() {
         ("InsufficientInstanceCapacity", 400, 1, FailureKind::NoCapacity),
         ("InternalError", 500, 3, FailureKind::Unclear),
         ("UnauthorizedOperation", 403, 1, FailureKind::Refused),
-        ("AuthFailure", 401, 1, FailureKind::Refused),
+        ("AuthFailure", 401, 1, FailureKind::RefusedForNow),
     ] {
         let rule: Rule = serde_json::from_value(json!({
             "service": "ec2", "operation": "DescribeRegions",
@@ -205,6 +205,6 @@ async fn metrics_use_the_protocol_of_the_sdk() {
         .send()
         .await
         .expect_err("the end is before the start");
-    assert_eq!(error.code(), Some("InvalidParameterValue"));
+    assert_eq!(error.code(), Some("ValidationError"));
     cloud.stop().await;
 }

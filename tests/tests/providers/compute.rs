@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use fake_cloud::world::{Catalog, Image, Intent, LaunchRequest};
+use fake_cloud::world::{ACCOUNT, Catalog, IMAGE_OWNER, Image, Intent, LaunchRequest, Sharing};
 use fake_cloud::{FakeCloud, Pace, RequestFilter};
 use futures_util::future::join_all;
 use lcm_sdk::conformance::compute::{ComputeWorld, suite};
 use lcm_sdk::lifecycle::discovery::Completeness;
 use lcm_sdk::lifecycle::launch::LaunchPlan;
-use lcm_sdk::lifecycle::{Lookup, WORKER_ID_TAG};
+use lcm_sdk::lifecycle::{ImageOwners, Lookup, WORKER_ID_TAG};
 use lcm_sdk::ports::{Compute, DiscoveryFilter};
 use lcm_sdk::providers::aws::{Account, Ec2, Tuning};
 use lcm_sdk::resilience::{BatchSettings, BatchingCompute};
@@ -33,11 +33,13 @@ impl Fixture {
         let mut tuning = Tuning::default();
         tuning.rate_factor = 1000.0;
         tuning.attempt_timeout = Duration::from_secs(20);
+        tuning.image_owners = ImageOwners::Named(vec!["self".to_owned(), IMAGE_OWNER.to_owned()]);
         Self::with_tuning(tuning).await
     }
 
     async fn with_tuning(tuning: Tuning) -> Self {
         let cloud = FakeCloud::builder().pace(Pace::Manual).start().await.expect("started");
+        cloud.world().console_add_key_pair(REGION, "operators", ACCOUNT).expect("a key pair");
         let telemetry = Telemetry::default();
         let account =
             Account::with_endpoint(&cloud.endpoints().aws_url, "fake", &Secret::from("fake"), tuning, &telemetry);
@@ -137,10 +139,10 @@ async fn throttled_call_is_retried_and_slowed_down() {
     };
     let subnet = fixture.plan().subnet_id;
     fixture.fault(throttle(2));
-    assert_eq!(fixture.ec2.sees_subnet(REGION, &subnet).await, Ok(true));
+    assert!(fixture.ec2.subnet_owner(REGION, &subnet).await.is_ok_and(|owner| owner.is_some()));
     assert_eq!(fixture.request_count("DescribeSubnets"), 3);
     fixture.fault(throttle(3));
-    let failure = fixture.ec2.sees_subnet(REGION, &subnet).await.expect_err("throttled three times");
+    let failure = fixture.ec2.subnet_owner(REGION, &subnet).await.expect_err("throttled three times");
     assert_eq!(failure.kind, FailureKind::Throttled);
     assert_eq!(fixture.telemetry.anomalies(Anomaly::Throttled), 5);
     fixture.cloud.stop().await;
@@ -267,6 +269,7 @@ async fn scan_with_many_images_finds_each_instance_once() {
         description: String::new(),
         creation_date: "2026-01-01T00:00:00.000Z".to_owned(),
         owner: "123456789012".to_owned(),
+        sharing: Default::default(),
         tags: Default::default(),
     };
     for number in 0..450 {
@@ -290,7 +293,8 @@ async fn unknown_region_is_a_failure() {
     let id = fixture.ec2.launch(&fixture.plan_for("w-1")).await.expect("launched");
     for region in ["mars-1", "", "us-east-1.example.com"] {
         let lookup = fixture.ec2.instance(region, &id).await;
-        assert_eq!(lookup.failure().map(|failure| failure.kind), Some(FailureKind::Refused), "{region}: {lookup:?}");
+        let kind = lookup.failure().map(|failure| failure.kind);
+        assert!(matches!(kind, Some(FailureKind::Refused | FailureKind::RefusedForNow)), "{region}: {lookup:?}");
     }
     fixture.cloud.stop().await;
 }
@@ -326,13 +330,43 @@ async fn hanging_ec2_opens_the_circuit_breaker() {
     assert_eq!(fixture.ec2.instance("eu-west-1", &id).await, Lookup::Absent, "another region has its own breaker");
 }
 
+/// Every account may publish a newer image with a matching name.
+#[tokio::test]
+async fn images_of_other_owners_are_not_listed() {
+    for (owners, listed) in [
+        (ImageOwners::Named(vec![IMAGE_OWNER.to_owned()]), vec![IMAGE_OWNER]),
+        (ImageOwners::Any, vec![IMAGE_OWNER, "666666666666"]),
+        (ImageOwners::default(), vec![]),
+    ] {
+        let fixture = Fixture::with_tuning(Tuning::default().with_image_owners(owners.clone())).await;
+        let image = Image {
+            id: "ami-0666666666666".to_owned(),
+            name: "cisco-cml2.9-zzz".to_owned(),
+            description: String::new(),
+            creation_date: "2030-01-01T00:00:00.000Z".to_owned(),
+            owner: "666666666666".to_owned(),
+            sharing: Sharing::Public,
+            tags: Default::default(),
+        };
+        fixture.cloud.world().console_put_image(REGION, image).expect("published");
+        let images = fixture.ec2.images(REGION, "cisco-cml2.9*").await.expect("listed");
+        let is_theirs = images.iter().any(|image| image.id == "ami-0666666666666");
+        assert_eq!(is_theirs, listed.contains(&"666666666666"), "{owners}");
+        assert_eq!(
+            images.iter().any(|image| image.id != "ami-0666666666666"),
+            listed.contains(&IMAGE_OWNER),
+            "{owners}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn refused_connection_is_unreachable() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
     let telemetry = Telemetry::default();
     let secret = Secret::from("never-to-be-seen");
     let account = Account::with_endpoint(&format!("http://{free}"), "fake", &secret, Tuning::default(), &telemetry);
-    let failure = Ec2::new(account.clone()).sees_subnet(REGION, "subnet-1").await.expect_err("connection refused");
+    let failure = Ec2::new(account.clone()).subnet_owner(REGION, "subnet-1").await.expect_err("connection refused");
     assert_eq!(failure.kind, FailureKind::Unreachable, "{failure}");
     assert!(!format!("{failure:?} {account:?}").contains("never-to-be-seen"));
 }

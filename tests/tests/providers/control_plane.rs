@@ -1,20 +1,19 @@
-//! `ControlPlaneClient` against the fake control plane, in both versions and with lost responses.
+//! `ControlPlaneClient` against the fake control plane, also with lost responses.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use fake_cloud::control_plane::{self, Dialect, Input, NoMirror, Records, Settings};
+use fake_cloud::control_plane::{Generation, Input, Records};
 use fake_cloud::faults::{Action, Rule};
-use fake_cloud::{Clock, FakeCloud, Pace, Service};
+use fake_cloud::{FakeCloud, Pace, Service};
 use lcm_sdk::conformance::control_plane::{ControlPlaneWorld, suite};
 use lcm_sdk::conformance::events::{self, EventsWorld};
-use lcm_sdk::lifecycle::{Changes, Termination};
+use lcm_sdk::lifecycle::{Capabilities, Changes, ControlPlaneGeneration, Support, Termination};
 use lcm_sdk::ports::{ControlPlane, Events, Fence};
 use lcm_sdk::providers::control_plane::{ControlPlaneClient, ControlPlaneOptions};
 use lcm_sdk::providers::events::ControlPlaneEvents;
 use lcm_sdk::{FailureKind, Patch, Secret, Worker, WorkerStatus};
 use serde_json::Value;
-use tokio::net::TcpListener;
 
 struct World {
     client: Arc<ControlPlaneClient>,
@@ -24,8 +23,12 @@ struct World {
 
 impl World {
     fn new(url: &str, key: &str, records: Records) -> Self {
+        Self::with_generation(url, key, records, ControlPlaneGeneration::Auto)
+    }
+
+    fn with_generation(url: &str, key: &str, records: Records, generation: ControlPlaneGeneration) -> Self {
         let retries = vec![Duration::from_millis(5); 3];
-        let mut options = ControlPlaneOptions::new(url, Secret::from(key));
+        let mut options = ControlPlaneOptions::new(url, Secret::from(key)).with_generation(generation);
         options.retries = retries;
         let client = Arc::new(ControlPlaneClient::new(options).expect("a client"));
         Self { events: ControlPlaneEvents::new(Arc::clone(&client)), client, records }
@@ -88,7 +91,11 @@ impl EventsWorld for World {
 }
 
 async fn cloud() -> FakeCloud {
-    FakeCloud::builder().pace(Pace::Manual).start().await.expect("a cloud")
+    cloud_of(Generation::Extended).await
+}
+
+async fn cloud_of(generation: Generation) -> FakeCloud {
+    FakeCloud::builder().pace(Pace::Manual).control_plane(generation).start().await.expect("a cloud")
 }
 
 fn terminated(worker: &Worker) -> Patch {
@@ -102,21 +109,28 @@ fn terminated(worker: &Worker) -> Patch {
 #[tokio::test]
 async fn control_plane_client_conforms() {
     let cloud = cloud().await;
-    suite(&World::from_cloud(&cloud)).await;
+    assert_eq!(suite(&World::from_cloud(&cloud)).await, Capabilities::all(Support::Yes));
     cloud.stop().await;
 }
 
+/// The client against the original server, with the features it finds.
+async fn suite_on_original(generation: ControlPlaneGeneration) -> Capabilities {
+    let cloud = cloud_of(Generation::Original).await;
+    let endpoints = cloud.endpoints();
+    let (url, key) = (&endpoints.control_plane_url, &endpoints.control_plane_api_key);
+    let found = suite(&World::with_generation(url, key, cloud.records().clone(), generation)).await;
+    cloud.stop().await;
+    found
+}
+
 #[tokio::test]
-async fn client_conforms_on_an_older_server() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let url = format!("http://{}", listener.local_addr().expect("an address"));
-    let settings = Settings { dialect: Dialect::LEGACY, ..Settings::default() };
-    let records = Records::with_settings(Clock::new(Pace::Manual), settings, NoMirror);
-    let served = control_plane::Options::default();
-    let key = served.api_key.clone();
-    let server = tokio::spawn(control_plane::serve(listener, records.clone(), served, std::future::pending()));
-    suite(&World::new(&url, &key, records)).await;
-    server.abort();
+async fn client_conforms_on_the_original_server() {
+    assert_eq!(suite_on_original(ControlPlaneGeneration::Auto).await, Capabilities::all(Support::No));
+}
+
+#[tokio::test]
+async fn client_conforms_with_the_original_server_pinned() {
+    assert_eq!(suite_on_original(ControlPlaneGeneration::Original).await, Capabilities::all(Support::No));
 }
 
 #[tokio::test]

@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fake_cloud::etcd::Put;
+use fake_cloud::etcd::{EtcdStore, Fault, Options, Put, serve_with};
 use fake_cloud::faults::Rule;
-use fake_cloud::{FakeCloud, Pace};
+use fake_cloud::{Clock, FakeCloud, Pace};
 use lcm_sdk::FailureKind;
 use lcm_sdk::conformance::coordination::{CoordinationWorld, suite};
 use lcm_sdk::ports::{Claim, Coordination, WatchUpdate};
 use lcm_sdk::providers::etcd::{ClientCertificate, Etcd, EtcdOptions, EtcdTls, EtcdUser};
-use lcm_tests::etcd::{Keys, PATIENCE, RealEtcd};
+use lcm_tests::etcd::{Certificates, Keys, PATIENCE, RealEtcd};
 use serde_json::json;
 use tokio::time::{Instant, timeout};
 
@@ -168,38 +168,84 @@ async fn fragmented_watch_events_are_complete() {
 #[tokio::test]
 async fn password_is_required() {
     let real = RealEtcd::start().await;
-    let mut admin = etcd_client::Client::connect([real.endpoint()], None).await.expect("a client");
-    admin.user_add("root", "hunter2", None).await.expect("a user");
-    admin.user_grant_role("root", "root").await.expect("a role");
-    admin.auth_enable().await.expect("authentication");
-    let anonymous = etcd([real.endpoint()]);
+    require_password(&real.endpoint()).await;
+}
+
+#[tokio::test]
+async fn password_is_required_by_the_fake() {
+    let cloud = fake_cloud().await;
+    require_password(&cloud.endpoints().etcd_endpoint).await;
+}
+
+async fn require_password(endpoint: &str) {
+    enable_authentication(endpoint).await;
+    let anonymous = etcd([endpoint]);
     let failure = anonymous.list("/").await.expect_err("no user");
     assert_eq!(failure.kind, FailureKind::Refused, "{failure}");
-    let with = |password: &str| {
-        let user = EtcdUser::new("root", password);
-        let mut options = EtcdOptions::new([real.endpoint()]);
-        options.user = Some(user);
-        Etcd::new(options).expect("options")
-    };
-    let wrong = with("swordfish");
+    let wrong = etcd_as_root(endpoint, "swordfish");
     let failure = wrong.list("/").await.expect_err("not the password");
     assert_eq!(failure.kind, FailureKind::Refused, "{failure}");
     assert!(!format!("{failure:?} {wrong:?}").contains("swordfish"));
-    let right = with("hunter2");
+    let right = etcd_as_root(endpoint, "hunter2");
     let lease = right.grant(Duration::from_secs(60)).await.expect("a lease");
     assert!(matches!(right.claim("/leader", "one", lease.id).await, Ok(Claim::Won { .. })));
     right.renew(lease.id).await.expect("renewed");
 }
 
+/// Creates the user root with the password `hunter2`, and enables authentication.
+async fn enable_authentication(endpoint: &str) {
+    let mut admin = etcd_client::Client::connect([endpoint], None).await.expect("a client");
+    admin.user_add("root", "hunter2", None).await.expect("a user");
+    admin.user_grant_role("root", "root").await.expect("a role");
+    admin.auth_enable().await.expect("authentication");
+}
+
+fn etcd_as_root(endpoint: &str, password: &str) -> Etcd {
+    let options = EtcdOptions::new([endpoint]).with_user(EtcdUser::new("root", password));
+    Etcd::new(options).expect("options")
+}
+
+/// A server that was restarted, or was idle for five minutes, has forgotten the token.
+#[tokio::test]
+async fn expired_token_is_renewed() {
+    let cloud = fake_cloud().await;
+    let endpoint = &cloud.endpoints().etcd_endpoint;
+    enable_authentication(endpoint).await;
+    let etcd = etcd_as_root(endpoint, "hunter2");
+    let lease = etcd.grant(Duration::from_secs(60)).await.expect("a lease");
+    assert!(cloud.etcd().inject(Fault::TokensLost));
+    assert_eq!(etcd.claim("/leader", "one", lease.id).await.map(|claim| matches!(claim, Claim::Won { .. })), Ok(true));
+}
+
 #[tokio::test]
 async fn mutual_tls_is_verified() {
     let (real, certificates) = RealEtcd::start_with_tls();
-    let endpoint = format!("https://{}", real.endpoint());
+    require_certificate(&format!("https://{}", real.endpoint()), certificates).await;
+}
+
+#[tokio::test]
+async fn mutual_tls_is_verified_by_the_fake() {
+    let directory = std::env::temp_dir().join(format!("lcm-fake-etcd-{}", std::process::id()));
+    let certificates = Certificates::issue(&directory);
+    let (certificate, key) = &certificates.server;
+    let tls =
+        fake_cloud::etcd::EtcdTls::from_files(certificate, key, Some(&certificates.authority)).expect("PEM files");
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let endpoint = format!("https://{}", listener.local_addr().expect("an address"));
+    let store = EtcdStore::new(Clock::new(Pace::Real));
+    let server = serve_with(listener, store, Options::default().with_tls(tls), std::future::pending());
+    let server = tokio::spawn(server);
+    require_certificate(&endpoint, certificates).await;
+    server.abort();
+    std::fs::remove_dir_all(directory).expect("removed");
+}
+
+async fn require_certificate(endpoint: &str, certificates: Certificates) {
     let (certificate_file, key_file) = certificates.client;
     let with = |ca_file, client| {
         let mut tls = EtcdTls::default();
         (tls.ca_file, tls.client) = (ca_file, client);
-        let mut options = EtcdOptions::new([&endpoint]);
+        let mut options = EtcdOptions::new([endpoint]);
         options.tls = Some(tls);
         Etcd::new(options).expect("options")
     };

@@ -7,6 +7,7 @@ mod control_plane;
 mod coordination;
 mod election;
 mod metrics;
+mod notes;
 mod shards;
 mod tls;
 mod watch;

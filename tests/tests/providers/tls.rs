@@ -197,3 +197,59 @@ async fn etcd_client_verifies_certificates() {
     assert_verifies("etcd", upstream, call).await;
     cloud.stop().await;
 }
+
+/// Lets a client trust another authority than the server's, then replaces the contents of its CA file.
+async fn assert_reads_again<C>(
+    client: &str,
+    upstream: SocketAddr,
+    connect: impl Fn(SocketAddr, PathBuf) -> C,
+    call: impl AsyncFn(&C) -> Result<(), CallFailure>,
+) {
+    let old = Authority::new(&format!("{client}-old"));
+    let new = Authority::new(&format!("{client}-new"));
+    let proxy = TlsProxy::start(upstream, &new, Certificate::Valid).await;
+    let made = connect(proxy.address, old.file.clone());
+    call(&made).await.expect_err("the server's authority is unknown");
+    std::fs::copy(&new.file, &old.file).expect("a copy");
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(11)).await;
+    tokio::time::resume();
+    call(&made).await.unwrap_or_else(|failure| panic!("{client}: {failure}"));
+}
+
+#[tokio::test]
+async fn changed_ca_files_are_read_again() {
+    let cloud = FakeCloud::start().await.expect("a cloud");
+    let key = cloud.endpoints().control_plane_api_key.clone();
+    let upstream = cloud.endpoints().control_plane_url.trim_start_matches("http://").parse().expect("an address");
+    let connect = |proxy, trusted| {
+        let mut options = ControlPlaneOptions::new(format!("https://{proxy}"), Secret::from(key.as_str()));
+        (options.authorities, options.retries) = (Some(trusted), Vec::new());
+        ControlPlaneClient::new(options).expect("a client")
+    };
+    let call = async |client: &ControlPlaneClient| client.workers(&Scope::active()).await.map(drop);
+    assert_reads_again("control-plane", upstream, connect, call).await;
+
+    let upstream = cloud.endpoints().etcd_endpoint.parse().expect("an address");
+    let connect = |proxy, trusted| {
+        let options = EtcdOptions::new([format!("https://{proxy}")]);
+        let tls = EtcdTls::default().with_ca_file(trusted);
+        Etcd::new(options.with_tls(tls).with_call_timeout(Duration::from_secs(60))).expect("a client")
+    };
+    assert_reads_again("etcd", upstream, connect, async |client: &Etcd| client.list("/").await.map(drop)).await;
+    cloud.stop().await;
+
+    let system = CmlServer::new(Clock::new(Pace::Manual), cml::Options::default());
+    system.power_on();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+    let upstream = listener.local_addr().expect("an address");
+    tokio::spawn(cml::serve_http(listener, system, std::future::pending()));
+    let connect = |proxy: SocketAddr, trusted| {
+        let options = CmlOptions::default().with_security(Security::VerifiedWith(trusted)).with_port(proxy.port());
+        let client = CmlClient::new(options.with_timeout(Duration::from_secs(60))).expect("a client");
+        let (username, password) = ("admin".to_owned(), Secret::from("admin"));
+        (client, CmlTarget { address: "127.0.0.1".to_owned(), username, password })
+    };
+    let call = async |(client, target): &(CmlClient, CmlTarget)| client.telemetry(target).await.map(drop);
+    assert_reads_again("cml", upstream, connect, call).await;
+}

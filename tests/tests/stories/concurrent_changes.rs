@@ -1,7 +1,8 @@
-//! Changes between the read and the write of a reconcile: no session is lost.
+//! Changes between the read and the write of a reconcile: no session is lost, because the server keeps versions.
 
 use std::time::Duration;
 
+use fake_cloud::control_plane::Generation::Extended;
 use fake_cloud::control_plane::Input;
 use lcm_sdk::reconciler::ReconcileResult;
 use lcm_sdk::{DesiredStatus, Outcome, WorkerStatus};
@@ -22,7 +23,8 @@ async fn session_assigned_during_a_scale_down_is_kept() {
     .await;
     assert_eq!(decided.to_status, WorkerStatus::Stopping, "{}", decided.reason);
 
-    // A stopping worker gets no new sessions. The one assigned before is found by the next reconcile.
+    // A stopping worker gets no new sessions. The one assigned before is found after the settle time.
+    harness.cloud.advance(harness.policy.drain_settle).await;
     let reverted = harness.reconcile("w-1").await;
     assert_eq!(
         (reverted.outcome, reverted.to_status),
@@ -45,27 +47,27 @@ async fn session_that_changes_the_record_repeats_the_decision() {
     assert_untouched(&harness);
     // The next idle check observes the session.
     harness.cloud.advance(Duration::from_secs(300)).await;
-    let drains = harness.reconcile("w-1").await;
-    assert_eq!(drains.to_status, WorkerStatus::Draining, "{}", drains.reason);
+    let stays = harness.reconcile("w-1").await;
+    assert_eq!(stays.to_status, WorkerStatus::Running, "{}", stays.reason);
     assert_eq!(harness.session_field("s-new", "status"), "running");
 }
 
-/// An idle check changes the record, so the reconcile reads it again before it lists sessions.
+/// Scale-down reads the verdict of idle detection after the sessions.
 #[tokio::test]
-async fn session_started_before_the_second_read_is_observed() {
+async fn session_started_after_the_listing_keeps_the_worker() {
     let harness = idle_worker().await;
-    let decided = reconcile_with_change(&harness, BEFORE_SECOND_READ, || begin_session(&harness)).await;
-    assert_eq!(decided.to_status, WorkerStatus::Draining, "{}", decided.reason);
-    assert_eq!(harness.audit("w-1"), ["drain_accepted", "drained"]);
+    let decided = reconcile_with_change(&harness, AFTER_LISTING, || begin_session(&harness)).await;
+    assert_eq!(decided.to_status, WorkerStatus::Running, "{}", decided.reason);
     assert_untouched(&harness);
     assert_eq!(harness.session_field("s-new", "status"), "running");
 }
 
 #[tokio::test]
 async fn drain_canceled_during_a_reconcile_keeps_the_worker_running() {
-    let harness = Harness::with_manual_clock().await;
+    let harness = Harness::with_manual_clock(Extended).await;
     harness.add_running_worker("w-1").await;
     harness.drain("w-1");
+    harness.cloud.advance(harness.policy.drain_settle).await;
     let read_before = harness.worker("w-1").await;
     harness.cloud.records().cancel_drain("w-1", None, "wait", "alice").expect("worker is draining");
 
@@ -76,7 +78,7 @@ async fn drain_canceled_during_a_reconcile_keeps_the_worker_running() {
 }
 
 async fn idle_worker() -> Harness {
-    let harness = Harness::with_manual_clock().await.with_policy(|policy| policy.scale_down.enabled = true);
+    let harness = Harness::with_manual_clock(Extended).await.with_policy(|policy| policy.scale_down.enabled = true);
     harness.add_running_worker("w-1").await;
     harness.cloud.advance(Duration::from_secs(3600)).await;
     harness
@@ -97,8 +99,8 @@ struct PausePoint {
 
 /// Addresses are written before the status, after the decision.
 const BEFORE_WRITE: PausePoint = PausePoint { operation: "write_status", previous: "write_ec2_details" };
-/// The idle check has changed the record.
-const BEFORE_SECOND_READ: PausePoint = PausePoint { operation: "get_worker", previous: "detect_idle" };
+/// The sessions were listed.
+const AFTER_LISTING: PausePoint = PausePoint { operation: "idle_status", previous: "list_sessions" };
 
 /// Reconciles `w-1` and applies a change while the reconcile is delayed.
 async fn reconcile_with_change(harness: &Harness, point: PausePoint, change: impl FnOnce()) -> ReconcileResult {
@@ -113,5 +115,7 @@ async fn reconcile_with_change(harness: &Harness, point: PausePoint, change: imp
         harness.cloud.advance(Duration::from_secs(1)).await;
         tokio::task::yield_now().await;
     }
-    task.await.expect("task does not panic")
+    let result = task.await.expect("task does not panic");
+    harness.deliver(harness.reconciler()).await;
+    result
 }

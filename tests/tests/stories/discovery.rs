@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use fake_cloud::Service;
+use fake_cloud::control_plane::Generation::{self, Extended, Original};
 use lcm_sdk::WorkerStatus;
 use lcm_sdk::telemetry::Anomaly;
 use lcm_sdk::workers::DiscoveryReport;
+use rstest::rstest;
 use serde_json::json;
 
 use crate::orphans::{
@@ -15,11 +17,13 @@ use crate::orphans::{
 use lcm_tests::harness::{Harness, REGION, eventually};
 
 const RESURRECTED: &str = "cml_worker.orphan.resurrected.v1";
+const FOREIGN: &str = "cml_worker.instance.foreign.v1";
 const DUPLICATE: &str = "cml_worker.instance.duplicate.v1";
 
+#[rstest]
 #[tokio::test]
-async fn live_instance_resurrects_its_terminated_record() {
-    let harness = Harness::with_manual_clock().await;
+async fn live_instance_resurrects_its_terminated_record(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_manual_clock(generation).await;
     let instance = harness.add_running_worker("w-1").await;
     harness.cloud.update_worker("w-1", json!({"status": "terminated"})).expect("record is updated");
 
@@ -34,9 +38,11 @@ async fn live_instance_resurrects_its_terminated_record() {
     assert_eq!(run_discovery(&harness).await.regions[0].resurrected, []);
 }
 
+#[rstest]
 #[tokio::test]
-async fn resurrection_can_be_limited_to_a_report() {
-    let harness = Harness::with_manual_clock().await.with_policy(|policy| policy.resurrect_terminated = false);
+async fn resurrection_can_be_limited_to_a_report(#[values(Original, Extended)] generation: Generation) {
+    let harness =
+        Harness::with_manual_clock(generation).await.with_policy(|policy| policy.resurrect_terminated = false);
     harness.add_running_worker("w-1").await;
     harness.cloud.update_worker("w-1", json!({"status": "terminated"})).expect("record is updated");
     assert_eq!(run_discovery(&harness).await.regions[0].resurrected, ["w-1".into()]);
@@ -45,9 +51,10 @@ async fn resurrection_can_be_limited_to_a_report() {
     assert_eq!(harness.active_instances().len(), 1);
 }
 
+#[rstest]
 #[tokio::test]
-async fn only_unknown_instances_are_imported() {
-    let harness = Harness::with_manual_clock().await;
+async fn only_unknown_instances_are_imported(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_manual_clock(generation).await;
     harness.add_running_worker("w-known").await;
     harness
         .cloud
@@ -59,26 +66,25 @@ async fn only_unknown_instances_are_imported() {
     harness.cloud.advance(Duration::from_secs(60)).await;
 
     let report = run_discovery(&harness).await;
-    assert_eq!((report.regions[0].seen, report.regions[0].imported), (3, 2));
-    for instance in [&unknown, &foreign] {
-        let workers = harness.cloud.workers();
-        let imported =
-            workers.iter().find(|worker| worker.instance_id() == Some(instance)).expect("instance has a record");
-        assert_eq!(imported.status(), "running");
-        assert_eq!(imported.text("aws_region"), Some(REGION));
-    }
+    assert_eq!((report.regions[0].seen, report.regions[0].imported), (3, 1));
+    let workers = harness.cloud.workers();
+    let imported = workers.iter().find(|worker| worker.instance_id() == Some(&unknown)).expect("instance has a record");
+    assert_eq!((imported.status(), imported.text("aws_region")), ("running", Some(REGION)));
+    assert_eq!(report.regions[0].foreign, [foreign.as_str().into()], "another control plane manages it");
+    assert_eq!(event_subjects(&harness, FOREIGN), std::slice::from_ref(&foreign));
     let known = harness.cloud.worker("w-known").expect("record exists");
     assert_eq!((known.status(), known.desired()), ("draining", Some("stopped")), "discovery does not cancel a drain");
     assert_eq!(harness.cloud.count(Service::ControlPlane, "bulk_import"), 1);
 
     let again = run_discovery(&harness).await;
-    assert_eq!((again.regions[0].imported, harness.cloud.workers().len()), (0, 3));
+    assert_eq!((again.regions[0].imported, harness.cloud.workers().len()), (0, 2));
     assert_eq!(harness.cloud.count(Service::ControlPlane, "bulk_import"), 1, "no instance is imported twice");
 }
 
+#[rstest]
 #[tokio::test]
-async fn owned_instance_is_adopted_by_its_worker() {
-    let harness = Harness::with_real_clock().await;
+async fn owned_instance_is_adopted_by_its_worker(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_real_clock(generation).await;
     harness.add_worker("w-pending", json!({"desired_status": "stopped"}));
     let instance =
         harness.cloud.run_instance(REGION, &[("lcm:worker_id", "w-pending")]).expect("instance launches").id.clone();
@@ -103,9 +109,10 @@ async fn owned_instance_is_adopted_by_its_worker() {
     assert_eq!(harness.active_instances(), [instance]);
 }
 
+#[rstest]
 #[tokio::test]
-async fn duplicate_instance_is_reported_and_kept() {
-    let harness = Harness::with_manual_clock().await;
+async fn duplicate_instance_is_reported_and_kept(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_manual_clock(generation).await;
     let recorded = harness.add_running_worker("w-1").await;
     let extra = harness.cloud.run_instance(REGION, &[("lcm:worker_id", "w-1")]).expect("instance launches").id.clone();
     harness.cloud.advance(Duration::from_secs(60)).await;
@@ -120,12 +127,16 @@ async fn duplicate_instance_is_reported_and_kept() {
     assert_eq!((report.regions[0].imported, harness.cloud.workers().len()), (0, 1));
 }
 
+#[rstest]
 #[tokio::test]
-async fn failed_region_does_not_block_others() {
-    let harness = Harness::with_manual_clock().await;
+async fn failed_region_does_not_block_others(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_manual_clock(generation).await;
     add_three_workers_and_ten_ghosts(&harness).await;
-    harness.cloud.run_instance(ELSEWHERE, &[]).expect("instance launches");
+    let [alive, _unknown] =
+        [(); 2].map(|()| harness.cloud.run_instance(ELSEWHERE, &[]).expect("instance launches").id.clone());
     harness.cloud.advance(Duration::from_secs(60)).await;
+    // A recorded instance proves that this is the account of the region's workers.
+    add_record(&harness, "w-alive", json!({"ec2_instance_id": alive, "aws_region": ELSEWHERE}));
     let record = json!({"ec2_instance_id": ghost_instance(99), "aws_region": ELSEWHERE});
     add_record(&harness, "w-elsewhere", record);
     set_regions(&harness, &[REGION, ELSEWHERE]);
@@ -143,9 +154,10 @@ async fn failed_region_does_not_block_others() {
     assert_eq!(run_discovery(&harness).await.orphans_terminated(), 10);
 }
 
+#[rstest]
 #[tokio::test]
-async fn failed_record_listing_yields_no_conclusions() {
-    let harness = Harness::with_manual_clock().await;
+async fn failed_record_listing_yields_no_conclusions(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_manual_clock(generation).await;
     add_three_workers_and_ten_ghosts(&harness).await;
     harness.inject(
         json!({"service": "control-plane", "operation": "list_workers", "action": {"kind": "error", "code": "500"}}),
@@ -155,9 +167,10 @@ async fn failed_record_listing_yields_no_conclusions() {
     assert_eq!((report.orphans_terminated(), harness.control_plane_writes()), (0, 0));
 }
 
+#[rstest]
 #[tokio::test]
-async fn disabled_discovery_makes_no_describe_calls() {
-    let harness = Harness::with_manual_clock().await;
+async fn disabled_discovery_makes_no_describe_calls(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_manual_clock(generation).await;
     add_three_workers_and_ten_ghosts(&harness).await;
     harness.cloud.set_discovery(json!({"enabled": false})).expect("setting is accepted");
     let before = harness.ec2_calls("DescribeInstances");

@@ -4,9 +4,11 @@
 use std::time::Duration;
 
 use fake_cloud::RequestFilter;
+use fake_cloud::control_plane::Generation::{self, Extended, Original};
 use futures_util::future::join_all;
 use lcm_sdk::reconciler::ReconcileResult;
 use lcm_sdk::{Outcome, ReasonCode, WorkerStatus};
+use rstest::rstest;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -15,9 +17,10 @@ use lcm_tests::harness::{Harness, REGION, eventually};
 /// Upper bound for the requests of a reconcile that launches.
 const MAX_REQUESTS: u64 = 30;
 
+#[rstest]
 #[tokio::test]
-async fn lost_launch_response_is_retried_with_the_same_token() {
-    let harness = Harness::with_manual_clock().await;
+async fn lost_launch_response_is_retried_with_the_same_token(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_manual_clock(generation).await;
     harness.add_worker("w-1", json!({"desired_status": "running"}));
     harness.inject(lost_responses(1));
 
@@ -30,9 +33,10 @@ async fn lost_launch_response_is_retried_with_the_same_token() {
     assert_eq!(harness.audit("w-1"), ["ec2_provisioned"]);
 }
 
+#[rstest]
 #[tokio::test]
-async fn unacknowledged_launch_is_found_by_its_tag() {
-    let harness = Harness::with_manual_clock().await;
+async fn unacknowledged_launch_is_found_by_its_tag(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_manual_clock(generation).await;
     harness.add_worker("w-1", json!({"desired_status": "running"}));
     harness.inject(lost_responses(3));
 
@@ -50,9 +54,10 @@ async fn unacknowledged_launch_is_found_by_its_tag() {
     assert!(harness.worker("w-1").await.notes.launch_plan.is_none());
 }
 
+#[rstest]
 #[tokio::test]
-async fn invisible_launch_is_retried_with_the_original_plan() {
-    let harness = Harness::with_manual_clock().await;
+async fn invisible_launch_is_retried_with_the_original_plan(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_manual_clock(generation).await;
     harness.add_worker("w-1", json!({"desired_status": "running"}));
     harness.inject(lost_responses(3));
     harness.inject(json!({"service": "ec2", "action": {"kind": "visibility-lag", "seconds": 90}}));
@@ -70,9 +75,10 @@ async fn invisible_launch_is_retried_with_the_original_plan() {
     assert_eq!(harness.cloud.instances(REGION)[0].instance_type.as_ref(), "m5zn.metal");
 }
 
+#[rstest]
 #[tokio::test]
-async fn reconcile_waits_until_an_instance_is_visible() {
-    let harness = Harness::with_manual_clock().await;
+async fn reconcile_waits_until_an_instance_is_visible(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_manual_clock(generation).await;
     harness.add_worker("w-1", json!({"desired_status": "running"}));
     harness.inject(json!({"service": "ec2", "action": {"kind": "visibility-lag", "seconds": 100}}));
     assert_eq!(harness.reconcile("w-1").await.to_status, WorkerStatus::Provisioning);
@@ -93,24 +99,28 @@ async fn reconcile_waits_until_an_instance_is_visible() {
     assert_one_instance(&harness, "w-1").await;
 }
 
+#[rstest]
 #[tokio::test]
-async fn crash_at_any_launch_request_leaves_one_instance() {
-    crash_at_every_request(&Harness::with_manual_clock().await).await;
+async fn crash_at_any_launch_request_leaves_one_instance(#[values(Original, Extended)] generation: Generation) {
+    crash_at_every_request(&Harness::with_manual_clock(generation).await).await;
 }
 
+#[rstest]
 #[tokio::test]
-async fn overtaken_launch_creates_no_second_instance() {
-    overtake_at_every_request(&Harness::with_manual_clock().await).await;
+async fn overtaken_launch_creates_no_second_instance(#[values(Original, Extended)] generation: Generation) {
+    overtake_at_every_request(&Harness::with_manual_clock(generation).await).await;
 }
 
+#[rstest]
 #[tokio::test]
-async fn delayed_launch_does_not_revive_a_terminated_worker() {
-    outlive_at_every_request(&Harness::with_manual_clock().await).await;
+async fn delayed_launch_does_not_revive_a_terminated_worker(#[values(Original, Extended)] generation: Generation) {
+    outlive_at_every_request(&Harness::with_manual_clock(generation).await).await;
 }
 
+#[rstest]
 #[tokio::test]
-async fn concurrent_triggers_launch_once() {
-    let harness = Harness::with_manual_clock().await;
+async fn concurrent_triggers_launch_once(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_manual_clock(generation).await;
     harness.add_worker("w-1", json!({"desired_status": "running"}));
     let record = harness.worker("w-1").await;
     let results = join_all((0..20).map(|_| harness.reconciler().reconcile(&record))).await;
@@ -127,15 +137,17 @@ async fn concurrent_triggers_launch_once() {
     assert_one_instance(&harness, "w-1").await;
 }
 
+#[rstest]
 #[tokio::test]
-async fn independent_processes_launch_once() {
-    let harness = Harness::with_manual_clock().await;
+async fn independent_processes_launch_once(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_manual_clock(generation).await;
     race_processes(&harness).await;
 }
 
+#[rstest]
 #[tokio::test]
-async fn two_active_controllers_launch_each_worker_once() {
-    let harness = Harness::with_real_clock().await;
+async fn two_active_controllers_launch_each_worker_once(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_real_clock(generation).await;
     let workers: Vec<String> = (1..=10).map(|number| format!("w-{number:02}")).collect();
     workers.iter().for_each(|worker| harness.add_worker(worker, json!({"desired_status": "running"})));
     let actors = [harness.start_standalone_controller(|_| {}), harness.start_standalone_controller(|_| {})];
@@ -151,10 +163,22 @@ async fn two_active_controllers_launch_each_worker_once() {
     }
 }
 
+#[rstest]
 #[tokio::test]
-async fn transient_launch_error_keeps_the_worker_pending() {
-    for code in ["InsufficientInstanceCapacity", "RequestLimitExceeded", "InternalError", "ServiceUnavailable"] {
-        let harness = Harness::with_manual_clock().await;
+async fn transient_launch_error_keeps_the_worker_pending(#[values(Original, Extended)] generation: Generation) {
+    for code in [
+        "InsufficientInstanceCapacity",
+        "VolumeLimitExceeded",
+        "RequestLimitExceeded",
+        "InternalError",
+        "ServiceUnavailable",
+        "RequestExpired",
+        "AuthFailure",
+        "PendingVerification",
+        "InvalidAMIID.NotFound",
+        "SomethingNew",
+    ] {
+        let harness = Harness::with_manual_clock(generation).await;
         harness.add_worker("w-1", json!({"desired_status": "running"}));
         harness.inject(launch_error(code));
         let failed = harness.reconcile("w-1").await;
@@ -176,11 +200,53 @@ async fn transient_launch_error_keeps_the_worker_pending() {
     }
 }
 
+/// The first attempt launched and its response was lost; the second was refused before EC2 looked at the token.
+#[rstest]
 #[tokio::test]
-async fn permanent_launch_error_fails_the_worker() {
-    for code in ["UnauthorizedOperation", "InvalidAMIID.NotFound", "InvalidSubnetID.NotFound", "InvalidParameterValue"]
-    {
-        let harness = Harness::with_manual_clock().await;
+async fn refusal_after_a_lost_response_leaves_no_instance_behind(#[values(Original, Extended)] generation: Generation) {
+    for code in ["UnauthorizedOperation", "RequestExpired", "InsufficientInstanceCapacity"] {
+        let harness = Harness::with_manual_clock(generation).await;
+        harness.add_worker("w-1", json!({"desired_status": "running"}));
+        harness.inject(lost_responses(1));
+        let mut refused = launch_error(code);
+        refused["after"] = json!(1);
+        harness.inject(refused);
+        let lost = harness.reconcile("w-1").await;
+        assert_eq!((lost.outcome, lost.to_status), (Outcome::Retry, WorkerStatus::Pending), "{code}: {}", lost.reason);
+        assert_eq!(harness.active_instances().len(), 1, "{code}: it was launched nevertheless");
+        let found = harness.reconcile("w-1").await;
+        assert_eq!((found.reason.code, found.to_status), (ReasonCode::Adopted, WorkerStatus::Provisioning), "{code}");
+        assert_one_instance(&harness, "w-1").await;
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn failed_worker_records_the_instance_with_its_tag(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_manual_clock(generation).await;
+    harness.add_worker("w-1", json!({"desired_status": "running"}));
+    harness.inject(lost_responses(3));
+    assert_eq!(harness.reconcile("w-1").await.to_status, WorkerStatus::Pending);
+    harness.cloud.update_worker("w-1", json!({"status": "failed"})).expect("written");
+    assert_eq!(harness.reconcile("w-1").await.reason.code, ReasonCode::NeedsOperator);
+    match generation {
+        Extended => {}
+        // It stores an instance only together with another status. The operator's reset is one.
+        Original => {
+            assert_eq!(harness.worker("w-1").await.ec2_instance_id, None);
+            assert_eq!(harness.reconcile("w-1").await.reason.code, ReasonCode::NeedsOperator);
+            harness.cloud.update_worker("w-1", json!({"status": "pending"})).expect("record is reset");
+            assert_eq!(harness.reconcile("w-1").await.reason.code, ReasonCode::Adopted);
+        }
+    }
+    assert_one_instance(&harness, "w-1").await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn permanent_launch_error_fails_the_worker(#[values(Original, Extended)] generation: Generation) {
+    for code in ["UnauthorizedOperation", "InvalidSubnetID.NotFound", "InvalidParameterValue"] {
+        let harness = Harness::with_manual_clock(generation).await;
         harness.add_worker("w-1", json!({"desired_status": "running"}));
         harness.inject(launch_error(code));
         let failed = harness.reconcile("w-1").await;
@@ -196,9 +262,10 @@ async fn permanent_launch_error_fails_the_worker() {
     }
 }
 
+#[rstest]
 #[tokio::test]
-async fn missing_prerequisite_fails_the_worker_before_a_launch() {
-    let harness = Harness::with_manual_clock().await;
+async fn missing_prerequisite_fails_the_worker_before_a_launch(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_manual_clock(generation).await;
     harness.add_worker("w-template", json!({"template_name": "unobtainium"}));
     harness.add_worker("w-nameless", json!({"template_name": null}));
     harness.add_worker("w-region", json!({"aws_region": "eu-west-1"}));
@@ -232,15 +299,26 @@ async fn missing_prerequisite_fails_the_worker_before_a_launch() {
     assert_eq!(harness.counter("provisioned_count"), 0);
 }
 
+#[rstest]
 #[tokio::test]
-async fn unknown_state_prevents_a_launch() {
-    let harness = Harness::with_manual_clock().await;
+async fn unknown_state_prevents_a_launch(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_manual_clock(generation).await;
     harness.add_worker("w-1", json!({"desired_status": "running"}));
+    let unwritable_plan = match generation {
+        Extended => json!({
+            "service": "control-plane", "operation": "write_status", "action": {"kind": "error", "code": "500"},
+        }),
+        // The plan is in the store of notes.
+        Original => json!({
+            "service": "etcd", "operation": "Txn", "key_prefix": "/lcm-notes/",
+            "action": {"kind": "error", "code": "unavailable"},
+        }),
+    };
     for rule in [
         json!({"service": "ec2", "operation": "DescribeInstances", "action": {"kind": "error", "code": "RequestLimitExceeded"}}),
         json!({"service": "ec2", "operation": "DescribeImages", "action": {"kind": "error", "code": "UnauthorizedOperation"}}),
         json!({"service": "control-plane", "operation": "get_template", "action": {"kind": "error", "code": "500"}}),
-        json!({"service": "control-plane", "operation": "write_status", "action": {"kind": "error", "code": "500"}}),
+        unwritable_plan,
     ] {
         harness.inject(rule.clone());
         let result = harness.reconcile("w-1").await;
@@ -257,9 +335,10 @@ async fn unknown_state_prevents_a_launch() {
     assert_one_instance(&harness, "w-1").await;
 }
 
+#[rstest]
 #[tokio::test]
-async fn relaunch_after_a_termination_uses_a_new_token() {
-    let harness = Harness::with_manual_clock().await;
+async fn relaunch_after_a_termination_uses_a_new_token(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_manual_clock(generation).await;
     harness.add_worker("w-1", json!({"desired_status": "running"}));
     assert_eq!(harness.reconcile("w-1").await.to_status, WorkerStatus::Provisioning);
     let first = harness.active_instances()[0].clone();

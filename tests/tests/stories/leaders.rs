@@ -4,15 +4,18 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use fake_cloud::control_plane::Generation::{self, Extended, Original};
 use fake_cloud::{LoggedRequest, RequestFilter, Service};
 use lcm_sdk::controller::ElectionConfig;
 use lcm_sdk::lifecycle::discovery::Scan;
 use lcm_sdk::lifecycle::launch::LaunchPlan;
+use lcm_sdk::lifecycle::trust::Caller;
 use lcm_sdk::lifecycle::{Image, Instance, Lookup};
 use lcm_sdk::ports::{Compute, DiscoveryFilter};
 use lcm_sdk::workers::WorkerController;
 use lcm_sdk::{CallFailure, InstanceId, WorkerId, WorkerStatus};
 use lcm_tests::etcd::RealEtcd;
+use rstest::rstest;
 use serde_json::json;
 use tokio::runtime::Runtime;
 use tokio::time::Instant;
@@ -68,8 +71,12 @@ impl Compute for RecordingCompute {
         self.ec2.scan(region, filter).await
     }
 
-    async fn sees_subnet(&self, region: &str, subnet_id: &str) -> Result<bool, CallFailure> {
-        self.ec2.sees_subnet(region, subnet_id).await
+    async fn subnet_owner(&self, region: &str, subnet_id: &str) -> Result<Option<String>, CallFailure> {
+        self.ec2.subnet_owner(region, subnet_id).await
+    }
+
+    async fn caller(&self, region: &str) -> Result<Caller, CallFailure> {
+        self.ec2.caller(region).await
     }
 
     async fn launch(&self, plan: &LaunchPlan) -> Result<InstanceId, CallFailure> {
@@ -141,8 +148,8 @@ pub(crate) struct ControllerGroup {
 
 impl ControllerGroup {
     /// Uses the etcd of the fake cloud when `endpoint` is `None`.
-    pub(crate) async fn new(endpoint: Option<String>) -> Self {
-        let harness = Harness::with_real_clock().await;
+    pub(crate) async fn new(generation: Generation, endpoint: Option<String>) -> Self {
+        let harness = Harness::with_real_clock(generation).await;
         let endpoint = endpoint.unwrap_or_else(|| harness.cloud.endpoints().etcd_endpoint.clone());
         Self { harness, endpoint, log: MutationLog::default() }
     }
@@ -224,8 +231,8 @@ async fn leader_index(processes: &[Process]) -> usize {
 }
 
 /// Crashes and stops leaders in turn while workers are launched.
-async fn assert_controllers_act_one_at_a_time(endpoint: Option<String>, controllers: usize) {
-    let group = ControllerGroup::new(endpoint).await;
+async fn assert_controllers_act_one_at_a_time(generation: Generation, endpoint: Option<String>, controllers: usize) {
+    let group = ControllerGroup::new(generation, endpoint).await;
     let mut processes: Vec<_> = (0..controllers).map(|number| group.controller(&format!("c-{number}"), TTL)).collect();
     let mut workers = Vec::new();
     for round in 0..4 {
@@ -250,31 +257,35 @@ async fn assert_controllers_act_one_at_a_time(endpoint: Option<String>, controll
     }
 }
 
+#[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_controllers_on_real_etcd_act_one_at_a_time() {
+async fn two_controllers_on_real_etcd_act_one_at_a_time(#[values(Original, Extended)] generation: Generation) {
     let etcd = RealEtcd::start().await;
-    assert_controllers_act_one_at_a_time(Some(etcd.endpoint()), 2).await;
+    assert_controllers_act_one_at_a_time(generation, Some(etcd.endpoint()), 2).await;
 }
 
+#[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_controllers_on_real_etcd_act_one_at_a_time() {
+async fn three_controllers_on_real_etcd_act_one_at_a_time(#[values(Original, Extended)] generation: Generation) {
     let etcd = RealEtcd::start().await;
-    assert_controllers_act_one_at_a_time(Some(etcd.endpoint()), 3).await;
+    assert_controllers_act_one_at_a_time(generation, Some(etcd.endpoint()), 3).await;
 }
 
+#[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_controllers_on_fake_etcd_act_one_at_a_time() {
-    assert_controllers_act_one_at_a_time(None, 2).await;
+async fn two_controllers_on_fake_etcd_act_one_at_a_time(#[values(Original, Extended)] generation: Generation) {
+    assert_controllers_act_one_at_a_time(generation, None, 2).await;
 }
 
+#[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_controllers_on_fake_etcd_act_one_at_a_time() {
-    assert_controllers_act_one_at_a_time(None, 3).await;
+async fn three_controllers_on_fake_etcd_act_one_at_a_time(#[values(Original, Extended)] generation: Generation) {
+    assert_controllers_act_one_at_a_time(generation, None, 3).await;
 }
 
 /// A crashed leader is replaced after its lease expires, a stopped one immediately.
-async fn assert_leader_is_replaced(endpoint: Option<String>, etcd: &str) {
-    let group = ControllerGroup::new(endpoint).await;
+async fn assert_leader_is_replaced(generation: Generation, endpoint: Option<String>, etcd: &str) {
+    let group = ControllerGroup::new(generation, endpoint).await;
     let first = group.controller("first", TTL);
     eventually("the first leads", || async { first.leads() }).await;
     // The lease is long enough to distinguish its expiry from a clean stop.
@@ -302,27 +313,33 @@ async fn assert_leader_is_replaced(endpoint: Option<String>, etcd: &str) {
     group.assert_one_active_leader(&["w-1", "w-2", "w-3"].map(str::to_owned)).await;
 }
 
+#[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn leader_on_real_etcd_is_replaced_after_a_crash_or_stop() {
+async fn leader_on_real_etcd_is_replaced_after_a_crash_or_stop(#[values(Original, Extended)] generation: Generation) {
     let etcd = RealEtcd::start().await;
-    assert_leader_is_replaced(Some(etcd.endpoint()), "real etcd").await;
+    assert_leader_is_replaced(generation, Some(etcd.endpoint()), "real etcd").await;
 }
 
+#[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn leader_on_fake_etcd_is_replaced_after_a_crash_or_stop() {
-    assert_leader_is_replaced(None, "fake etcd").await;
+async fn leader_on_fake_etcd_is_replaced_after_a_crash_or_stop(#[values(Original, Extended)] generation: Generation) {
+    assert_leader_is_replaced(generation, None, "fake etcd").await;
 }
 
+#[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn controllers_do_not_act_before_etcd_is_available() {
+async fn controllers_do_not_act_before_etcd_is_available(#[values(Original, Extended)] generation: Generation) {
     let mut etcd = RealEtcd::reserve();
-    let group = ControllerGroup::new(Some(etcd.endpoint())).await;
+    let group = ControllerGroup::new(generation, Some(etcd.endpoint())).await;
     group.harness.add_worker("w-1", json!({"desired_status": "running"}));
     let processes = [group.controller("first", TTL), group.controller("second", TTL)];
     // Long enough for several election attempts and a sweep.
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert!(!processes.iter().any(Process::leads));
-    assert_eq!(group.harness.cloud.requests(&RequestFilter::default()), [], "no requests were made");
+    let requests = group.harness.cloud.requests(&RequestFilter::default());
+    // A standby probes the control plane, for its readiness.
+    let probe = |request: &&LoggedRequest| request.operation != "get_discovery_settings";
+    assert_eq!(requests.iter().find(probe), None, "no other requests were made");
 
     etcd.restart().await;
     let runs = || async { group.harness.status("w-1").await == WorkerStatus::Running };
@@ -333,10 +350,11 @@ async fn controllers_do_not_act_before_etcd_is_available() {
     }
 }
 
+#[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn leader_stops_acting_when_etcd_freezes() {
+async fn leader_stops_acting_when_etcd_freezes(#[values(Original, Extended)] generation: Generation) {
     let etcd = RealEtcd::start().await;
-    let group = ControllerGroup::new(Some(etcd.endpoint())).await;
+    let group = ControllerGroup::new(generation, Some(etcd.endpoint())).await;
     let first = group.controller("first", TTL);
     eventually("the first leads", || async { first.leads() }).await;
     let second = group.controller("second", TTL);

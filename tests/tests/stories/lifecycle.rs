@@ -3,18 +3,21 @@
 use std::time::Duration;
 
 use fake_cloud::FakeCloud;
+use fake_cloud::control_plane::Generation::{self, Extended, Original};
 use fake_cloud::world::Delays;
-use lcm_sdk::EffectResult;
+use lcm_sdk::lifecycle::ExternalStopPolicy;
 use lcm_sdk::reconciler::Mode;
-use lcm_sdk::{DesiredStatus, Outcome, WorkerStatus};
+use lcm_sdk::{DesiredStatus, EffectResult, FailureKind, Outcome, WorkerStatus};
+use rstest::rstest;
 use serde_json::json;
 
-use lcm_tests::harness::{Harness, eventually};
+use lcm_tests::harness::{Harness, REGION, eventually};
 
 /// Checks the counters after each step. Scale-down is enabled so that idle detection has an effect.
+#[rstest]
 #[tokio::test]
-async fn worker_completes_its_lifecycle_step_by_step() {
-    let harness = Harness::with_manual_clock().await.with_policy(|policy| policy.scale_down.enabled = true);
+async fn worker_completes_its_lifecycle_step_by_step(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_manual_clock(generation).await.with_policy(|policy| policy.scale_down.enabled = true);
     harness.add_worker("w-1", json!({"desired_status": "running"}));
 
     // Pending: the instance is launched once and recorded.
@@ -39,6 +42,10 @@ async fn worker_completes_its_lifecycle_step_by_step() {
     let up = harness.reconcile("w-1").await;
     assert_eq!((up.outcome, up.to_status), (Outcome::Success, WorkerStatus::Running), "{}", up.reason);
     assert!(harness.worker("w-1").await.address().is_some());
+    for field in ["ami_id", "ami_name", "ami_description", "ami_creation_date"] {
+        let record = harness.cloud.worker("w-1").expect("a record");
+        assert!(record.text(field).is_some(), "{field} of the image is on the record: {:?}", record.fields());
+    }
     assert_eq!(harness.nonzero_counters(), [("provisioned_count", 1), ("started_count", 1)]);
 
     // Running: metrics from CloudWatch and CML, and the first idle check.
@@ -66,8 +73,8 @@ async fn worker_completes_its_lifecycle_step_by_step() {
     assert_eq!((finished.outcome, finished.reason.code.as_str()), (Outcome::Success, "license_finished"));
     assert_eq!((harness.cml_calls("register"), harness.counter("license_registered_count")), (1, 1));
 
-    // After an idle hour with one session left, scale-down drains the worker.
-    harness.add_session("s-1", "w-1", "running");
+    // After an idle hour with one session that has not begun, scale-down drains the worker.
+    harness.add_session("s-1", "w-1", "pending");
     harness.cloud.advance(Duration::from_secs(3700)).await;
     let idle = harness.reconcile("w-1").await;
     assert_eq!((idle.outcome, idle.to_status), (Outcome::Success, WorkerStatus::Draining), "{}", idle.reason);
@@ -86,10 +93,12 @@ async fn worker_completes_its_lifecycle_step_by_step() {
     assert_eq!(harness.audit("w-1"), ["ec2_provisioned", "skipped_not_idle", "drain_accepted", "drained"]);
     assert_eq!(harness.ec2_calls("StopInstances"), 0);
 
-    // The drain waits for the session, then stops the worker.
+    // The session begins all the same. The drain waits for it, then stops the worker.
+    harness.move_session("s-1", "running");
     let waiting = harness.reconcile("w-1").await;
     assert_eq!((waiting.outcome, waiting.reason.code.as_str()), (Outcome::Requeue, "drain_waiting"));
     harness.end_session("s-1");
+    harness.cloud.advance(harness.policy.drain_settle).await;
     assert_eq!(harness.reconcile("w-1").await.to_status, WorkerStatus::Stopping);
     assert_eq!(harness.counter("stopped_count"), 0, "counted only when EC2 reports it stopped");
     harness.reconcile_until("w-1", WorkerStatus::Stopped).await;
@@ -144,9 +153,10 @@ async fn worker_completes_its_lifecycle_step_by_step() {
 }
 
 /// A whole controller drives the same lifecycle from changes of the desired status.
+#[rstest]
 #[tokio::test]
-async fn controller_drives_a_worker_through_its_lifecycle() {
-    let builder = FakeCloud::builder().delays(Delays::none());
+async fn controller_drives_a_worker_through_its_lifecycle(#[values(Original, Extended)] generation: Generation) {
+    let builder = FakeCloud::builder().control_plane(generation).delays(Delays::none());
     let harness = Harness::start(builder.cml(|cml| cml.licensing.registration = Duration::ZERO)).await;
     let actor = harness.start_controller("controller", |_| {});
     let counter = |name: &str| actor.telemetry.counters()[name];
@@ -178,30 +188,62 @@ async fn controller_drives_a_worker_through_its_lifecycle() {
     actor.stop().await;
 }
 
+/// The policy `respect` writes a desired status. The original server does not store one, which the first write shows; then
+/// the worker is restarted, as its desired status says.
+#[rstest]
 #[tokio::test]
-async fn metric_sources_fail_independently() {
-    for (broken, kept, lost) in [
-        (
-            json!({"service": "cloudwatch", "action": {"kind": "error", "code": "AccessDenied"}}),
-            "report_cml_data",
-            "report_metrics",
-        ),
-        (json!({"service": "cml", "action": {"kind": "error", "code": "500"}}), "report_metrics", "report_cml_data"),
+async fn stop_from_outside_is_respected_where_it_can_be_recorded(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_manual_clock(generation).await;
+    let harness = harness.with_policy(|policy| policy.external_stop_policy = ExternalStopPolicy::Respect);
+    let instance = harness.add_running_worker("w-1").await;
+    harness.cloud.stop_instance(REGION, &instance).expect("instance stops");
+    harness.cloud.advance(Duration::from_secs(60)).await;
+    let (end, desired, starts) = match generation {
+        Extended => (WorkerStatus::Stopped, DesiredStatus::Stopped, 0),
+        Original => (WorkerStatus::Running, DesiredStatus::Running, 1),
+    };
+    let first = harness.reconcile("w-1").await;
+    let refusal = first.error.as_ref().filter(|error| error.kind == FailureKind::NotSupported);
+    assert_eq!(refusal.is_some(), generation == Original, "{first:?}");
+    harness.reconcile_until("w-1", end).await;
+    for _ in 0..3 {
+        let _ = harness.reconcile("w-1").await;
+        harness.cloud.advance(Duration::from_secs(60)).await;
+    }
+    let worker = harness.worker("w-1").await;
+    assert_eq!((worker.status, worker.desired_status), (end, Some(desired)));
+    assert_eq!(harness.ec2_calls("StartInstances"), starts);
+}
+
+#[rstest]
+#[tokio::test]
+async fn metric_sources_fail_independently(#[values(Original, Extended)] generation: Generation) {
+    let fault = |service: &str, code: &str| json!({"service": service, "action": {"kind": "error", "code": code}});
+    let (cloudwatch, cml) = (fault("cloudwatch", "AccessDenied"), fault("cml", "500"));
+    for (broken, cml_data, collected) in [
+        (vec![cloudwatch.clone()], 1, 1),
+        (vec![cml.clone()], 0, 1),
+        // The attempt is reported, and says nothing about CML.
+        (vec![cloudwatch, cml], 0, 0),
     ] {
-        let harness = Harness::with_manual_clock().await;
+        let harness = Harness::with_manual_clock(generation).await;
         harness.add_running_worker("w-1").await;
-        harness.inject(broken.clone());
+        for fault in &broken {
+            harness.inject(fault.clone());
+        }
         let result = harness.reconcile("w-1").await;
-        assert_eq!((result.outcome, result.to_status), (Outcome::Success, WorkerStatus::Running), "{broken}");
-        assert_eq!((harness.control_plane_calls(kept), harness.control_plane_calls(lost)), (1, 0), "{broken}");
-        assert_eq!(harness.counter("metrics_collected_count"), 1, "{broken}");
+        assert_eq!((result.outcome, result.to_status), (Outcome::Success, WorkerStatus::Running), "{broken:?}");
+        let calls = ["report_metrics", "report_cml_data"].map(|call| harness.control_plane_calls(call));
+        assert_eq!(calls, [1, cml_data], "{broken:?}");
+        assert_eq!(harness.counter("metrics_collected_count"), collected, "{broken:?}");
     }
 }
 
 /// Covers every status with planned effects: a dry run reads and plans, but changes nothing.
+#[rstest]
 #[tokio::test]
-async fn dry_run_plans_without_writing() {
-    let harness = Harness::with_manual_clock().await.with_policy(|policy| policy.scale_down.enabled = true);
+async fn dry_run_plans_without_writing(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_manual_clock(generation).await.with_policy(|policy| policy.scale_down.enabled = true);
     harness.add_worker("w-pending", json!({"desired_status": "running"}));
     let instance = harness.add_running_worker("w-idle").await;
     harness.add_running_worker("w-draining").await;
@@ -209,7 +251,7 @@ async fn dry_run_plans_without_writing() {
     harness.add_session("s-late", "w-draining", "scheduled");
     harness.add_session("s-failed", "w-draining", "failed");
     let parked = harness.add_running_worker("w-stopped").await;
-    harness.cloud.stop_instance(lcm_tests::harness::REGION, &parked).expect("instance stops");
+    harness.cloud.stop_instance(REGION, &parked).expect("instance stops");
     harness.cloud.update_worker("w-stopped", json!({"status": "stopped"})).expect("record is updated");
     harness.request_registration("w-idle", "hidden-license-token");
     harness.cloud.advance(Duration::from_secs(3700)).await;
@@ -231,10 +273,7 @@ async fn dry_run_plans_without_writing() {
     );
     let idle = plan("w-idle").await;
     assert_eq!(idle.to_status, WorkerStatus::Stopping, "idle and without a session: {}", idle.reason);
-    assert_eq!(
-        names(&idle),
-        ["detect_idle", "report_metrics", "record_license_attempt", "submit_license", "report_license"]
-    );
+    assert_eq!(names(&idle), ["report_metrics", "record_license_attempt", "submit_license", "report_license"]);
     let draining = plan("w-draining").await;
     assert_eq!(
         (names(&draining), draining.to_status),

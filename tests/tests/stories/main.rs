@@ -1,6 +1,7 @@
 //! Tests of the whole stack over sockets on the fake cloud.
 
 mod concurrent_changes;
+mod day;
 mod discovery;
 mod draining;
 mod etcd_faults;
@@ -10,7 +11,6 @@ mod launch;
 mod leaders;
 mod license;
 mod lifecycle;
-mod older_server;
 mod orphans;
 mod secrets;
 mod sharding;

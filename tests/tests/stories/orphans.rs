@@ -2,23 +2,29 @@
 
 use std::time::Duration;
 
+use fake_cloud::control_plane::Generation::{self, Extended, Original};
+use fake_cloud::world::Account;
 use fake_cloud::{RequestFilter, Service};
+use lcm_sdk::admin::AdminSource as _;
+use lcm_sdk::lifecycle::ReasonCode;
 use lcm_sdk::lifecycle::orphans::Conclusion;
 use lcm_sdk::telemetry::Anomaly;
-use lcm_sdk::workers::DiscoveryReport;
+use lcm_sdk::workers::{DiscoveryConfig, DiscoveryReport};
 use lcm_sdk::{Outcome, WorkerStatus};
+use rstest::rstest;
 use serde_json::{Value, json};
 
-use lcm_tests::harness::{Harness, REGION, eventually};
+use lcm_tests::harness::{ACCESS_KEY, Harness, REGION, eventually};
 
 pub(crate) const ELSEWHERE: &str = "eu-west-1";
 const LONG_AGO: &str = "2020-01-01T00:00:00Z";
 const ORPHANED: &str = "cml_worker.orphan.terminated.v1";
-const FROZEN: &str = "cml_worker.orphan.frozen.v1";
+const NOT_TRUSTED: &str = "cml_worker.region.not_trusted.v1";
 
+#[rstest]
 #[tokio::test]
-async fn records_of_terminated_instances_are_terminated() {
-    let harness = Harness::with_manual_clock().await;
+async fn records_of_terminated_instances_are_terminated(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_manual_clock(generation).await;
     let by_console = harness.add_running_worker("w-console").await;
     let by_scaling = harness.add_running_worker("w-scaling").await;
     let deleted = harness.add_running_worker("w-deleted").await;
@@ -59,9 +65,10 @@ async fn records_of_terminated_instances_are_terminated() {
     assert_eq!(event_subjects(&harness, ORPHANED), ["w-console", "w-deleted", "w-scaling"]);
 }
 
+#[rstest]
 #[tokio::test]
-async fn thirteen_records_and_three_instances_yield_ten_orphans() {
-    let harness = Harness::with_manual_clock().await;
+async fn thirteen_records_and_three_instances_yield_ten_orphans(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_manual_clock(generation).await;
     add_three_workers_and_ten_ghosts(&harness).await;
 
     let report = run_discovery(&harness).await;
@@ -87,8 +94,41 @@ async fn thirteen_records_and_three_instances_yield_ten_orphans() {
     assert_eq!(harness.cloud.count(Service::ControlPlane, "bulk_import"), 0, "known instances are not imported");
 }
 
+#[rstest]
 #[tokio::test]
-async fn failed_verification_terminates_no_record() {
+async fn default_settings_collect_orphans(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_manual_clock(generation).await;
+    add_three_workers_and_ten_ghosts(&harness).await;
+    let unknown = harness.cloud.run_instance(REGION, &[("Name", "unknown")]).expect("instance launches").id.clone();
+    harness.cloud.set_discovery(json!({"ami_name_pattern": ""})).expect("setting is accepted");
+    let actor = harness.start_standalone_controller(|config| {
+        // As from an environment without any setting.
+        let defaults = DiscoveryConfig::default().with_regions([REGION]);
+        config.discovery = Some(defaults.with_initial_delay(Duration::from_millis(100)));
+        config.controller.initial_delay = Duration::from_secs(3600);
+        config.startup.limit = None;
+        config.watch = None;
+    });
+    eventually("the orphans are terminated", async || actor.telemetry.counters()["orphans_terminated_count"] == 10)
+        .await;
+    eventually("the run has ended", async || {
+        actor.controller.discovery_stats().is_some_and(|stats| stats.last_complete_scan_at.is_some())
+    })
+    .await;
+    let stats = serde_json::to_value(actor.controller.stats()).expect("value serializes");
+    let discovery = &stats["discovery"];
+    assert_eq!((&discovery["found"], &discovery["imported"]), (&json!(3), &json!(0)));
+    assert_eq!((&discovery["orphans_terminated"], &discovery["frozen_regions"]), (&json!(10), &json!([])));
+    assert!(harness.cloud.workers().iter().all(|worker| worker.instance_id() != Some(&unknown)), "not imported");
+    let metrics = actor.telemetry.to_prometheus();
+    assert!(metrics.contains(&format!("lcm_discovery_orphans_total{{region=\"{REGION}\"}} 10")), "{metrics}");
+    assert!(metrics.contains("lcm_discovery_last_complete_scan_timestamp_seconds{region="), "{metrics}");
+    actor.stop().await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn failed_verification_terminates_no_record(#[values(Original, Extended)] generation: Generation) {
     for action in [
         json!({"kind": "error", "code": "RequestLimitExceeded"}),
         json!({"kind": "error", "code": "UnauthorizedOperation"}),
@@ -96,7 +136,7 @@ async fn failed_verification_terminates_no_record() {
         json!({"kind": "reset"}),
         json!({"kind": "drop-response"}),
     ] {
-        let harness = Harness::with_manual_clock().await;
+        let harness = Harness::with_manual_clock(generation).await;
         add_three_workers_and_ten_ghosts(&harness).await;
         harness.inject(json!({
             "service": "ec2", "operation": "DescribeInstances", "instance": ghost_instance(1), "action": action,
@@ -117,9 +157,10 @@ async fn failed_verification_terminates_no_record() {
     }
 }
 
+#[rstest]
 #[tokio::test]
-async fn scan_of_one_region_does_not_affect_another() {
-    let harness = Harness::with_manual_clock().await;
+async fn scan_of_one_region_does_not_affect_another(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_manual_clock(generation).await;
     add_three_workers_and_ten_ghosts(&harness).await;
     harness.cloud.run_instance(ELSEWHERE, &[]).expect("instance launches");
     set_regions(&harness, &[ELSEWHERE]);
@@ -132,9 +173,10 @@ async fn scan_of_one_region_does_not_affect_another() {
     assert_eq!(harness.cloud.worker("ghost-01").expect("record exists").status(), "running");
 }
 
+#[rstest]
 #[tokio::test]
-async fn instance_is_verified_in_the_region_of_its_worker() {
-    let harness = Harness::with_manual_clock().await;
+async fn instance_is_verified_in_the_region_of_its_worker(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_manual_clock(generation).await;
     // The image does not match the pattern, so the scan omits the instance. The default region is a different one.
     let instance = harness.cloud.run_instance(ELSEWHERE, &[]).expect("instance launches").id.clone();
     add_record(&harness, "w-far", json!({"ec2_instance_id": instance, "aws_region": ELSEWHERE}));
@@ -149,9 +191,10 @@ async fn instance_is_verified_in_the_region_of_its_worker() {
     assert_eq!(describes.iter().map(|describe| describe.as_deref()).collect::<Vec<_>>(), [Some(ELSEWHERE)]);
 }
 
+#[rstest]
 #[tokio::test]
-async fn empty_scan_freezes_the_region() {
-    let harness = Harness::with_manual_clock().await.with_policy(|policy| {
+async fn empty_scan_freezes_the_region(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_manual_clock(generation).await.with_policy(|policy| {
         let here = policy.regions.regions.get_mut(REGION).expect("region is configured");
         here.subnet_id = "subnet-0123456789abcdef0".to_owned();
     });
@@ -160,9 +203,9 @@ async fn empty_scan_freezes_the_region() {
     let report = run_discovery(&harness).await;
     assert_eq!(report.orphans_terminated(), 0);
     assert_eq!(count_conclusions(&report, Conclusion::Frozen), 10);
-    assert_eq!(event_subjects(&harness, FROZEN), [REGION]);
-    assert_eq!(harness.telemetry.anomalies(Anomaly::RegionFrozen), 1);
-    assert!(harness.telemetry.to_prometheus().contains("lcm_anomalies_total{kind=\"region_frozen\"} 1"));
+    assert_eq!(event_subjects(&harness, NOT_TRUSTED), [REGION]);
+    assert_eq!(harness.telemetry.anomalies(Anomaly::RegionNotTrusted), 1);
+    assert!(harness.telemetry.to_prometheus().contains("lcm_region_untrusted{region=\"us-east-1\"} 1"));
     assert_eq!(harness.ec2_calls("DescribeSubnets"), 1);
 
     // An instance that EC2 reports as terminated proves that the credentials belong to this account.
@@ -174,19 +217,55 @@ async fn empty_scan_freezes_the_region() {
     assert_eq!(run_discovery(&harness).await.orphans_terminated(), 11);
 }
 
+#[rstest]
 #[tokio::test]
-async fn empty_region_with_a_visible_subnet_is_not_frozen() {
-    let harness = Harness::with_manual_clock().await;
+async fn empty_region_with_a_visible_subnet_is_not_frozen(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_manual_clock(generation).await;
     (1..=10).for_each(|number| add_ghost(&harness, number));
     let report = run_discovery(&harness).await;
     assert_eq!(report.orphans_terminated(), 10);
-    assert_eq!(event_subjects(&harness, FROZEN), [""; 0]);
-    assert_eq!(harness.telemetry.anomalies(Anomaly::RegionFrozen), 0);
+    assert_eq!(event_subjects(&harness, NOT_TRUSTED), [""; 0]);
+    assert_eq!(harness.telemetry.anomalies(Anomaly::RegionNotTrusted), 0);
 }
 
+#[rstest]
 #[tokio::test]
-async fn incomplete_scan_terminates_no_record() {
-    let harness = Harness::with_manual_clock().await;
+async fn credentials_of_another_account_change_no_record(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_manual_clock(generation).await;
+    let names: Vec<String> = (1..=6).map(|number| format!("w-{number}")).collect();
+    for name in &names {
+        harness.add_running_worker(name).await;
+    }
+    harness.cloud.add_session(json!({"id": "s-1", "worker_id": "w-1", "status": "running"})).expect("session is added");
+    let other = Account::new("999999999999", "AKIAOTHER").expect("an account");
+    harness.cloud.add_account(&other);
+    harness.cloud.run_instance_in(other.id(), REGION, &[]).expect("instance launches");
+    harness.cloud.advance(Duration::from_secs(300)).await;
+
+    let harness = harness.with_access_key(other.access_key());
+    for name in &names {
+        let result = harness.reconcile(name).await;
+        assert_eq!((result.outcome, result.reason.code), (Outcome::Retry, ReasonCode::RegionNotTrusted), "{name}");
+    }
+    assert_eq!(run_discovery(&harness).await.orphans_terminated(), 0);
+    for name in &names {
+        assert_eq!(harness.status(name).await, WorkerStatus::Running, "{name}");
+    }
+    assert_eq!(event_subjects(&harness, NOT_TRUSTED), [REGION]);
+    assert!(harness.telemetry.to_prometheus().contains("lcm_region_untrusted{region=\"us-east-1\"} 1"));
+
+    let harness = harness.with_access_key(ACCESS_KEY);
+    let gone = harness.worker("w-6").await.ec2_instance_id.expect("an instance");
+    harness.cloud.terminate_instance(REGION, gone.as_str()).expect("instance terminates");
+    harness.cloud.advance(Duration::from_secs(7200)).await;
+    harness.reconcile_until("w-6", WorkerStatus::Terminated).await;
+    assert_eq!(harness.status("w-1").await, WorkerStatus::Running);
+}
+
+#[rstest]
+#[tokio::test]
+async fn incomplete_scan_terminates_no_record(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_manual_clock(generation).await;
     for number in 1..=12 {
         harness.cloud.run_instance(REGION, &[]).expect("instance launches");
         add_ghost(&harness, number);
@@ -216,9 +295,10 @@ async fn incomplete_scan_terminates_no_record() {
     assert_eq!((whole.regions[0].seen, whole.orphans_terminated()), (12, 12));
 }
 
+#[rstest]
 #[tokio::test]
-async fn young_and_protected_instances_are_not_orphans() {
-    let harness = Harness::with_manual_clock().await;
+async fn young_and_protected_instances_are_not_orphans(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_manual_clock(generation).await;
     harness.add_running_worker("w-alive").await;
     let now = harness.cloud.now().to_rfc3339();
     add_record(
@@ -244,10 +324,12 @@ async fn young_and_protected_instances_are_not_orphans() {
     assert_eq!(harness.status("w-protected").await, WorkerStatus::Running);
 }
 
+#[rstest]
 #[tokio::test]
-async fn orphan_terminations_are_batched_and_capped() {
-    let harness =
-        Harness::with_manual_clock().await.with_policy(|policy| policy.orphans.max_terminations_per_pass = Some(4));
+async fn orphan_terminations_are_batched_and_capped(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_manual_clock(generation)
+        .await
+        .with_policy(|policy| policy.orphans.max_terminations_per_pass = Some(4));
     harness.add_running_worker("w-alive").await;
     (1..=1500).for_each(|number| add_ghost(&harness, number));
 
@@ -264,9 +346,10 @@ async fn orphan_terminations_are_batched_and_capped() {
     assert_eq!(terminated, 8);
 }
 
+#[rstest]
 #[tokio::test]
-async fn unwritable_orphan_is_terminated_by_the_next_run() {
-    let harness = Harness::with_manual_clock().await;
+async fn unwritable_orphan_is_terminated_by_the_next_run(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_manual_clock(generation).await;
     add_three_workers_and_ten_ghosts(&harness).await;
     harness.inject(json!({
         "service": "control-plane", "operation": "terminate_worker", "instance": "ghost-03",
@@ -284,9 +367,10 @@ async fn unwritable_orphan_is_terminated_by_the_next_run() {
     assert_eq!(harness.ec2_calls("DescribeInstances"), calls);
 }
 
+#[rstest]
 #[tokio::test]
-async fn record_changed_during_verification_is_kept() {
-    let harness = Harness::with_manual_clock().await;
+async fn record_changed_during_verification_is_kept(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_manual_clock(generation).await;
     assert_relaunch_during_verification_is_kept(&harness).await;
 }
 
@@ -322,7 +406,9 @@ pub(crate) async fn add_three_workers_and_ten_ghosts(harness: &Harness) {
 }
 
 pub(crate) async fn run_discovery(harness: &Harness) -> DiscoveryReport {
-    harness.discovery().run_once().await
+    let report = harness.discovery().run_once().await;
+    harness.deliver(harness.reconciler()).await;
+    report
 }
 
 pub(crate) fn terminated_ids(report: &DiscoveryReport) -> Vec<&str> {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use fake_cloud::FakeCloud;
+use fake_cloud::control_plane::Generation::{self, Extended};
 use fake_cloud::etcd::{KeyRange, Range};
 use fake_cloud::world::Delays;
 use lcm_sdk::admin::AdminSource as _;
@@ -19,6 +20,7 @@ use lcm_sdk::reconciler::CmlDefaults;
 use lcm_sdk::settings::Settings;
 use lcm_sdk::telemetry::Anomaly;
 use lcm_sdk::{CallFailure, Secret, WorkerStatus};
+use rstest::rstest;
 use serde_json::{Value, json};
 
 use lcm_tests::harness::{AWS_SECRET, Harness, REGION, eventually};
@@ -114,8 +116,11 @@ fn read_request(stream: &mut TcpStream) -> (String, String) {
     }
 }
 
+/// Records of the original server show no login, and its license operations are in etcd with their token:
+/// `tests/end_to_end/secrets.rs` covers it.
+#[rstest]
 #[tokio::test]
-async fn secrets_do_not_leak() {
+async fn secrets_do_not_leak(#[values(Extended)] generation: Generation) {
     let (log, sent_events) = (SharedText::default(), SharedText::default());
     let trace = Settings::from_map([("RUST_LOG", "trace")]).expect("settings are valid");
     let writer = log.clone();
@@ -124,11 +129,14 @@ async fn secrets_do_not_leak() {
     // The whole test runs on this thread, so the subscriber receives every log line.
     let _subscriber = tracing::subscriber::set_default(subscriber);
 
-    let builder = FakeCloud::builder().api_key("control-plane-secret-key").delays(Delays::none()).cml(|cml| {
-        cml.password = "cml-secret-password".to_owned();
-        cml.boot = fake_cloud::cml::Boot::INSTANT;
-        cml.licensing.registration = Duration::ZERO;
-    });
+    let builder =
+        FakeCloud::builder().control_plane(generation).api_key("control-plane-secret-key").delays(Delays::none()).cml(
+            |cml| {
+                cml.password = "cml-secret-password".to_owned();
+                cml.boot = fake_cloud::cml::Boot::INSTANT;
+                cml.licensing.registration = Duration::ZERO;
+            },
+        );
     let harness = Harness::start(builder).await;
     let endpoint = harness.cloud.endpoints().etcd_endpoint.clone();
 

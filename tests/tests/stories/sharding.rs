@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use fake_cloud::control_plane::Generation::{self, Extended, Original};
 use fake_cloud::{LoggedRequest, RequestFilter, Service};
 use lcm_sdk::WorkerStatus;
 use lcm_sdk::controller::{Readiness, Shards};
 use lcm_tests::etcd::RealEtcd;
+use rstest::rstest;
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -90,8 +92,8 @@ async fn assert_launched_once(harness: &Harness, workers: &[String]) {
     }
 }
 
-async fn assert_shards_rebalance(endpoint: Option<String>) {
-    let harness = Harness::with_real_clock().await;
+async fn assert_shards_rebalance(generation: Generation, endpoint: Option<String>) {
+    let harness = Harness::with_real_clock(generation).await;
     let endpoint = endpoint.unwrap_or_else(|| harness.cloud.endpoints().etcd_endpoint.clone());
     let [first, second, third] = ["c-1", "c-2", "c-3"].map(|name| controller(&harness, &endpoint, name));
     let before = wait_for_shares(&[&first, &second, &third], &[4, 4, 4]).await;
@@ -153,22 +155,25 @@ async fn assert_shards_rebalance(endpoint: Option<String>) {
     }
 }
 
+#[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn shards_rebalance_on_real_etcd() {
+async fn shards_rebalance_on_real_etcd(#[values(Original, Extended)] generation: Generation) {
     let etcd = RealEtcd::start().await;
-    assert_shards_rebalance(Some(etcd.endpoint())).await;
+    assert_shards_rebalance(generation, Some(etcd.endpoint())).await;
 }
 
+#[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn shards_rebalance_on_fake_etcd() {
-    assert_shards_rebalance(None).await;
+async fn shards_rebalance_on_fake_etcd(#[values(Original, Extended)] generation: Generation) {
+    assert_shards_rebalance(generation, None).await;
 }
 
 /// A scan returns the instances of all shards. Those of other members are neither imported nor orphans, and a missing
 /// instance is handled by the owner of its shard.
+#[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn workers_of_other_shards_are_not_orphans() {
-    let harness = Harness::with_real_clock().await;
+async fn workers_of_other_shards_are_not_orphans(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_real_clock(generation).await;
     let endpoint = harness.cloud.endpoints().etcd_endpoint.clone();
     let [first, second] = ["c-1", "c-2"].map(|name| controller(&harness, &endpoint, name));
     wait_for_shares(&[&first, &second], &[6, 6]).await;

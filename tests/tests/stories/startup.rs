@@ -3,11 +3,13 @@
 
 use std::time::Duration;
 
+use fake_cloud::control_plane::Generation::{self, Extended, Original};
 use fake_cloud::etcd::Fault;
 use fake_cloud::world::{LaunchRequest, StopWhilePending};
 use fake_cloud::{FakeCloud, Pace, RequestFilter, Service};
 use lcm_sdk::WorkerStatus as Status;
 use lcm_sdk::controller::Readiness;
+use rstest::rstest;
 use serde_json::json;
 
 use lcm_tests::harness::{Harness, REGION, eventually};
@@ -26,8 +28,9 @@ enum Ec2State {
     Missing,
 }
 
+#[rstest]
 #[tokio::test]
-async fn first_sweep_reconciles_every_divergence() {
+async fn first_sweep_reconciles_every_divergence(#[values(Original, Extended)] generation: Generation) {
     let divergences = [
         ("stopped", Some("running"), Ec2State::Stopped, Status::Starting),
         ("stopped", Some("stopped"), Ec2State::Terminated, Status::Terminated),
@@ -60,7 +63,7 @@ async fn first_sweep_reconciles_every_divergence() {
         ("unknown", Some("running"), Ec2State::Running, Status::Running),
         ("unknown", None, Ec2State::Vanished, Status::Terminated),
     ];
-    let harness = Harness::with_manual_clock().await;
+    let harness = Harness::with_manual_clock(generation).await;
     let names: Vec<String> = (0..divergences.len()).map(|number| format!("w-{number:02}")).collect();
     let mut instances = Vec::new();
     for (name, (_, _, found, _)) in names.iter().zip(&divergences) {
@@ -88,7 +91,10 @@ async fn first_sweep_reconciles_every_divergence() {
             name,
             json!({
                 "status": status, "desired_status": desired, "ec2_instance_id": instance,
-                "created_at": LONG_AGO, "launched_at": LONG_AGO, "is_idle_detection_enabled": false,
+                "created_at": LONG_AGO, "updated_at": LONG_AGO, "launched_at": LONG_AGO,
+                "is_idle_detection_enabled": false,
+                // The original server does not show this switch. A worker that was used just now is not idle either.
+                "last_activity_at": harness.cloud.now(),
             }),
         );
     }
@@ -112,7 +118,12 @@ async fn first_sweep_reconciles_every_divergence() {
         assert!(harness.first_sweep().await.report.is_complete());
     }
     for (name, (status, desired, found, _)) in names.iter().zip(&divergences) {
-        let end = match (*status, *desired, found) {
+        let desired = match generation {
+            // Every worker of the original server has a desired status.
+            Original => Some(desired.unwrap_or("running")),
+            Extended => *desired,
+        };
+        let end = match (*status, desired, found) {
             ("provisioning", _, Ec2State::Terminated | Ec2State::Vanished) => "failed",
             (_, _, Ec2State::Terminated | Ec2State::Vanished) | (_, Some("terminated"), _) => "terminated",
             (_, Some(desired), _) => desired,
@@ -128,9 +139,10 @@ async fn first_sweep_reconciles_every_divergence() {
     assert_eq!(harness.ec2_calls("RunInstances"), 2, "only workers without an instance are launched");
 }
 
+#[rstest]
 #[tokio::test]
-async fn changes_made_during_downtime_are_reconciled() {
-    let harness = Harness::with_real_clock().await;
+async fn changes_made_during_downtime_are_reconciled(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_real_clock(generation).await;
     let workers = ["w-paused", "w-killed", "w-rested", "w-doomed", "w-asleep", "w-awake"];
     workers.iter().for_each(|worker| harness.add_worker(worker, json!({"desired_status": "running"})));
     let first = harness.start_controller("first", |_| {});
@@ -173,9 +185,11 @@ async fn changes_made_during_downtime_are_reconciled() {
     assert_eq!(harness.ec2_calls("RunInstances"), 6, "no worker was launched again");
 }
 
+#[rstest]
 #[tokio::test]
-async fn sweep_of_stopped_workers_batches_describes() {
-    let builder = FakeCloud::builder().pace(Pace::Manual).stop_while_pending(StopWhilePending::Allowed);
+async fn sweep_of_stopped_workers_batches_describes(#[values(Original, Extended)] generation: Generation) {
+    let builder =
+        FakeCloud::builder().control_plane(generation).pace(Pace::Manual).stop_while_pending(StopWhilePending::Allowed);
     let harness = Harness::start(builder).await;
     let image = fake_cloud::world::Catalog::for_region(REGION).images[3].id.clone();
     let thousand = LaunchRequest { min_count: 1000, max_count: 1000, ..LaunchRequest::new(image) };
@@ -203,9 +217,10 @@ async fn sweep_of_stopped_workers_batches_describes() {
     assert_eq!(harness.cloud.count(Service::ControlPlane, "get_worker"), 0);
 }
 
+#[rstest]
 #[tokio::test]
-async fn sweep_describes_each_region_once() {
-    let harness = Harness::with_manual_clock().await;
+async fn sweep_describes_each_region_once(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_manual_clock(generation).await;
     for (region, number) in
         [REGION, "eu-west-1"].into_iter().flat_map(|region| (1..=5).map(move |number| (region, number)))
     {
@@ -237,9 +252,10 @@ async fn sweep_describes_each_region_once() {
     assert_eq!((in_region(REGION), in_region("eu-west-1")), (1, 1));
 }
 
+#[rstest]
 #[tokio::test]
-async fn failed_describe_in_a_sweep_changes_no_record() {
-    let harness = Harness::with_manual_clock().await;
+async fn failed_describe_in_a_sweep_changes_no_record(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_manual_clock(generation).await;
     let ended = harness.add_running_worker("w-ended").await;
     harness.add_running_worker("w-alive").await;
     harness.cloud.terminate_instance(REGION, &ended).expect("instance terminates");
@@ -259,9 +275,10 @@ async fn failed_describe_in_a_sweep_changes_no_record() {
     );
 }
 
+#[rstest]
 #[tokio::test]
-async fn readiness_follows_the_first_sweep() {
-    let harness = Harness::with_real_clock().await;
+async fn readiness_follows_the_first_sweep(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_real_clock(generation).await;
     for number in 1..=8 {
         harness.add_worker(&format!("w-{number}"), json!({"desired_status": "running"}));
     }
@@ -284,9 +301,10 @@ async fn readiness_follows_the_first_sweep() {
     leader.stop().await;
 }
 
+#[rstest]
 #[tokio::test]
-async fn hung_worker_does_not_block_readiness() {
-    let harness = Harness::with_real_clock().await;
+async fn hung_worker_does_not_block_readiness(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_real_clock(generation).await;
     let stuck = harness.add_running_worker("w-stuck").await;
     for number in 1..=4 {
         harness.add_worker(&format!("w-{number}"), json!({"desired_status": "running"}));
@@ -306,9 +324,10 @@ async fn hung_worker_does_not_block_readiness() {
     actor.crash();
 }
 
+#[rstest]
 #[tokio::test]
-async fn failed_listing_is_retried_before_readiness() {
-    let harness = Harness::with_real_clock().await;
+async fn failed_listing_is_retried_before_readiness(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_real_clock(generation).await;
     harness.add_worker("w-1", json!({"desired_status": "running"}));
     harness.inject(json!({
         "service": "control-plane", "operation": "list_workers", "times": 3, "action": {"kind": "error", "code": "500"},
@@ -321,9 +340,10 @@ async fn failed_listing_is_retried_before_readiness() {
     actor.stop().await;
 }
 
+#[rstest]
 #[tokio::test]
-async fn polling_makes_no_calls_for_workers_at_rest() {
-    let harness = Harness::with_real_clock().await;
+async fn polling_makes_no_calls_for_workers_at_rest(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_real_clock(generation).await;
     for number in 1..=5 {
         let id = harness.cloud.run_instance(REGION, &[]).expect("instance launches").id.clone();
         harness.cloud.stop_instance(REGION, &id).expect("instance stops");
@@ -347,9 +367,10 @@ async fn polling_makes_no_calls_for_workers_at_rest() {
     actor.stop().await;
 }
 
+#[rstest]
 #[tokio::test]
-async fn polling_converges_without_watch_events() {
-    let harness = Harness::with_real_clock().await;
+async fn polling_converges_without_watch_events(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_real_clock(generation).await;
     harness.add_worker("w-1", json!({"desired_status": "running"}));
     let actor = harness.start_controller("leader", |config| config.discovery = None);
     wait_for_statuses(&harness, &[("w-1", "running")]).await;

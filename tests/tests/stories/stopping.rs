@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use fake_cloud::control_plane::Generation::{self, Extended, Original};
 use lcm_sdk::WorkerStatus;
+use rstest::rstest;
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -14,9 +16,10 @@ async fn wait_for_fault(harness: &Harness) {
     eventually("the request is in flight", || async { is_applied() }).await;
 }
 
+#[rstest]
 #[tokio::test]
-async fn shutdown_during_a_launch_records_the_instance() {
-    let harness = Harness::with_real_clock().await;
+async fn shutdown_during_a_launch_records_the_instance(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_real_clock(generation).await;
     harness.inject(json!({
         "service": "ec2", "operation": "RunInstances", "times": 1,
         "action": {"kind": "latency", "seconds": 2.0, "on": "real"},
@@ -44,14 +47,18 @@ async fn shutdown_during_a_launch_records_the_instance() {
     next.stop().await;
 }
 
+#[rstest]
 #[tokio::test]
-async fn canceled_reconcile_before_a_launch_keeps_its_plan() {
-    let harness = Harness::with_manual_clock().await;
+async fn canceled_reconcile_before_a_launch_keeps_its_plan(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_manual_clock(generation).await;
     // The first write is the launch plan.
-    harness.inject(json!({
-        "service": "control-plane", "operation": "write_*", "times": 1,
-        "action": {"kind": "latency", "seconds": 5.0},
-    }));
+    let mut slow_write = match generation {
+        Extended => json!({"service": "control-plane", "operation": "write_*"}),
+        Original => json!({"service": "etcd", "operation": "Txn", "key_prefix": "/lcm-notes/"}),
+    };
+    slow_write["times"] = json!(1);
+    slow_write["action"] = json!({"kind": "latency", "seconds": 5.0});
+    harness.inject(slow_write);
     harness.add_worker("w-1", json!({"desired_status": "running"}));
     let (worker, reconciler) = (harness.worker("w-1").await, harness.reconciler().clone());
     let task = tokio::spawn(async move { reconciler.reconcile(&worker).await });
@@ -67,9 +74,10 @@ async fn canceled_reconcile_before_a_launch_keeps_its_plan() {
     assert_eq!(harness.counter("provisioned_count"), 1);
 }
 
+#[rstest]
 #[tokio::test]
-async fn canceled_reconcile_during_a_launch_records_the_instance() {
-    let harness = Harness::with_manual_clock().await;
+async fn canceled_reconcile_during_a_launch_records_the_instance(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_manual_clock(generation).await;
     harness.inject(json!({
         "service": "ec2", "operation": "RunInstances", "times": 1, "action": {"kind": "latency", "seconds": 5.0},
     }));
@@ -87,9 +95,10 @@ async fn canceled_reconcile_during_a_launch_records_the_instance() {
     assert_eq!(harness.ec2_calls("RunInstances"), 1);
 }
 
+#[rstest]
 #[tokio::test]
-async fn hung_launch_delays_shutdown_no_longer_than_the_grace() {
-    let harness = Harness::with_real_clock().await;
+async fn hung_launch_delays_shutdown_no_longer_than_the_grace(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_real_clock(generation).await;
     harness.inject(json!({
         "service": "ec2", "operation": "RunInstances", "action": {"kind": "latency", "seconds": 300.0, "on": "real"},
     }));
@@ -104,9 +113,10 @@ async fn hung_launch_delays_shutdown_no_longer_than_the_grace() {
     assert!(harness.worker("w-1").await.notes.launch_plan.is_some(), "the next leader finds the launch plan");
 }
 
+#[rstest]
 #[tokio::test]
-async fn hung_control_plane_does_not_block_shutdown() {
-    let harness = Harness::with_real_clock().await;
+async fn hung_control_plane_does_not_block_shutdown(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_real_clock(generation).await;
     harness.add_running_worker("w-1").await;
     let actor = harness.start_controller("first", |config| config.controller.grace = Duration::from_secs(1));
     assert!(actor.controller.ready().await.is_complete());

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use fake_cloud::RequestFilter;
-use fake_cloud::etcd::Fault;
+use fake_cloud::control_plane::Generation::{self, Extended, Original};
+use fake_cloud::etcd::{Fault, KeyRange, Put, Range};
 use lcm_sdk::admin::AdminSource as _;
 use lcm_sdk::controller::Polling;
 use lcm_sdk::controller::{WatchConfig, WatchState};
 use lcm_sdk::telemetry::Anomaly;
 use lcm_sdk::workers::WorkerControllerConfig;
+use rstest::rstest;
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -69,9 +71,10 @@ fn request_stop(harness: &Harness, id: &str) {
     harness.cloud.update_worker(id, json!({"desired_status": "stopped"})).expect("desired status is accepted");
 }
 
+#[rstest]
 #[tokio::test]
-async fn change_is_reconciled_soon_after_the_debounce() {
-    let harness = Harness::with_real_clock().await;
+async fn change_is_reconciled_soon_after_the_debounce(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_real_clock(generation).await;
     let actor = start_watching(&harness, &["w-1", "w-2"], watch_only).await;
     let last_reconcile =
         |id: &str| actor.controller.controller().resource(id).and_then(|resource| resource.last_ended_at);
@@ -87,9 +90,30 @@ async fn change_is_reconciled_soon_after_the_debounce() {
     actor.stop().await;
 }
 
+/// The original control plane requests a synchronization with a key, and deletes the key when it is told to.
 #[tokio::test]
-async fn polling_finds_changes_when_watch_events_are_lost() {
-    let harness = Harness::with_real_clock().await;
+async fn requested_synchronization_is_answered_and_cleared() {
+    let harness = Harness::with_real_clock(Original).await;
+    let actor = start_watching(&harness, &["w-1"], watch_only).await;
+    let reports = || harness.control_plane_calls("report_cml_data");
+    let before = reports();
+    let key = "/lcm/workers/w-1/sync";
+    let request = json!({"scope": "full", "include_labs": true, "reason": "stale", "requested_by": "alice"});
+    harness.cloud.etcd().put(&Put::new(key.to_owned(), request.to_string())).expect("written");
+    let is_cleared = || async {
+        let found = harness.cloud.etcd().range(&Range::new(KeyRange::One(key.into()))).expect("a range");
+        found.records.is_empty()
+    };
+    eventually("the request is cleared", is_cleared).await;
+    assert_eq!(harness.control_plane_calls("clear_sync"), 1);
+    assert!(reports() > before, "with fresh metrics");
+    actor.stop().await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn polling_finds_changes_when_watch_events_are_lost(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_real_clock(generation).await;
     let actor = start_watching(&harness, &["w-1"], |_| {}).await;
     harness.cloud.etcd().inject(Fault::WatchStall);
     request_stop(&harness, "w-1");
@@ -99,9 +123,10 @@ async fn polling_finds_changes_when_watch_events_are_lost() {
     actor.stop().await;
 }
 
+#[rstest]
 #[tokio::test]
-async fn watch_recovers_from_stalls_cuts_and_compactions() {
-    let harness = Harness::with_real_clock().await;
+async fn watch_recovers_from_stalls_cuts_and_compactions(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_real_clock(generation).await;
     let actor = start_watching(&harness, &["w-stall", "w-cut", "w-compact", "w-after"], watch_only).await;
     let etcd = harness.cloud.etcd();
 
@@ -128,9 +153,10 @@ async fn watch_recovers_from_stalls_cuts_and_compactions() {
     actor.stop().await;
 }
 
+#[rstest]
 #[tokio::test]
-async fn polling_continues_after_the_watch_gives_up() {
-    let harness = Harness::with_real_clock().await;
+async fn polling_continues_after_the_watch_gives_up(#[values(Original, Extended)] generation: Generation) {
+    let harness = Harness::with_real_clock(generation).await;
     let actor = start_watching(&harness, &["w-1", "w-2"], |config| config.watch = Some(fast_watch())).await;
     for prefix in ["/workers/", "/lcm/workers/"] {
         harness.inject(json!({

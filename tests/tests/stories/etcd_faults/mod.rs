@@ -9,8 +9,10 @@ mod oracle;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fake_cloud::control_plane::Generation::{self, Extended, Original};
 use lcm_tests::cluster::Cluster;
 use lcm_tests::proof;
+use rstest::rstest;
 use tokio::time::{Instant, sleep};
 
 use self::operators::Operators;
@@ -48,9 +50,9 @@ struct Scenario {
 }
 
 impl Scenario {
-    async fn start(workers: &[String]) -> Self {
+    async fn start(generation: Generation, workers: &[String]) -> Self {
         let cluster = Cluster::start().await;
-        let group = Arc::new(ControllerGroup::new(Some(cluster.endpoints())).await);
+        let group = Arc::new(ControllerGroup::new(generation, Some(cluster.endpoints())).await);
         let controllers = ["first", "second"].map(|name| {
             group.controller_with(name, |election| {
                 election.ttl = TTL;
@@ -113,11 +115,12 @@ impl Scenario {
     }
 }
 
+#[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn controllers_survive_etcd_faults() {
+async fn controllers_survive_etcd_faults(#[values(Original, Extended)] generation: Generation) {
     let rounds = proof::number_from_env("LCM_ETCD_ROUNDS", 1);
     let workers: Vec<_> = (1..=WORKERS).map(|number| format!("w-{number}")).collect();
-    let mut scenario = Scenario::start(&workers).await;
+    let mut scenario = Scenario::start(generation, &workers).await;
     let oracle = LeaderOracle::start(scenario.controllers.iter().map(|process| process.controller().clone()));
     let started_at = Instant::now();
     let (mut survived, mut slowest) = (0, Duration::ZERO);
@@ -149,7 +152,8 @@ async fn controllers_survive_etcd_faults() {
         process.stop().await;
     }
     proof::report(
-        "20-live-etcd.md",
+        "20-live-etcd",
+        generation,
         &[
             (
                 "faults of three real etcd members survived: leader killed, leader frozen, all restarted, quorum lost",
