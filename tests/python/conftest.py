@@ -60,12 +60,12 @@ class FakeCloud:
     url: str
     process: subprocess.Popen[str]
 
-    def client(self, service: str, region: str = "us-east-1", **options: Any) -> Any:
+    def client(self, service: str, region: str = "us-east-1", access_key: str = "fake", **options: Any) -> Any:
         return boto3.client(
             service,
             region_name=region,
             endpoint_url=self.url,
-            aws_access_key_id="fake",
+            aws_access_key_id=access_key,
             aws_secret_access_key="fake",
             **options,
         )
@@ -158,4 +158,11 @@ def eventually(condition: Any, timeout: float = 20.0) -> Any:
 def live_cloud() -> Iterator[testing.FakeCloud]:
     """A fake cloud in this process, with the real clock and without delays."""
     with testing.FakeCloud(clock="real", delays="none") as cloud:
+        yield cloud
+
+
+@pytest.fixture
+def extended_cloud() -> Iterator[testing.FakeCloud]:
+    """The cloud of `live_cloud`, whose control plane takes events and keeps notes on its records."""
+    with testing.FakeCloud(clock="real", delays="none", control_plane="extended") as cloud:
         yield cloud

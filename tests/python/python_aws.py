@@ -14,6 +14,7 @@ import lcm
 
 REGION, ELSEWHERE = "us-east-1", "eu-west-1"
 SUBNET = "subnet-1"
+ACCOUNT_ID = "123456789012"
 IMAGES = [
     lcm.Image("ami-1", "cisco-cml2.9.1", "2026-01-01T00:00:00.000Z"),
     lcm.Image("ami-2", "cisco-cml2.8.0", "2025-01-01T00:00:00.000Z"),
@@ -69,9 +70,12 @@ class PythonCompute:
 
             return list(filter(matches, here.instances.values()))
 
-    def sees_subnet(self, region: str, subnet_id: str, /) -> bool:
-        with self._locked("sees_subnet", region) as here:
-            return subnet_id in here.subnets
+    def subnet_owner(self, region: str, subnet_id: str, /) -> str | None:
+        with self._locked("subnet_owner", region) as here:
+            return ACCOUNT_ID if subnet_id in here.subnets else None
+
+    def account_id(self, region: str, /) -> str:
+        return ACCOUNT_ID
 
     def launch(self, plan: lcm.FrozenMap, /) -> str:
         with self._locked("launch", plan["region"]) as here:
@@ -84,7 +88,7 @@ class PythonCompute:
                     raise lcm.PortError(f"{id} is dead", "launch_died", "IdempotentInstanceTerminated")
                 return id
             if plan["image_id"] not in {image.id for image in IMAGES}:
-                raise lcm.PortError("no such image", "refused", "InvalidAMIID.NotFound")
+                raise lcm.PortError("no such image", "refused_for_now", "InvalidAMIID.NotFound")
             self.count += 1
             id = f"i-{self.count:017x}"
             here.launches[token] = (plan, id)
@@ -96,6 +100,7 @@ class PythonCompute:
                 client_token=token,
                 instance_type=plan["instance_type"],
                 image_id=plan["image_id"],
+                account_id=ACCOUNT_ID,
                 tags=plan["tags"],
             )
             return id
@@ -132,7 +137,7 @@ class PythonCompute:
     def _enter(here: Region, id: str, state: str) -> None:
         seen = here.instances[id]
         public_ip = f"198.18.0.{id[-2:]}" if state == "running" else None
-        here.instances[id] = replace(seen, state=state, public_ip=public_ip)
+        here.instances[id] = replace(seen, state=lcm.Ec2State(state), public_ip=public_ip)
 
     def _locked(self, verb: str, region: str) -> LockedRegion:
         self.calls.append(verb)

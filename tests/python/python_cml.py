@@ -26,7 +26,7 @@ class PythonCml:
 
     async def system(self, at: CmlTarget, /) -> lcm.CmlMetrics | dict[str, Any]:
         self._check_available(at)
-        open_to_all = {"version": "2.9.1+build.7", "ready": True}
+        open_to_all = {"cml_version": "2.9.1+build.7", "ready": True}
         return lcm.CmlMetrics(1, 2, **open_to_all) if self._is_signed_in(at) else open_to_all  # type: ignore[arg-type]
 
     async def telemetry(self, at: CmlTarget, /) -> list[dict[str, Any]]:

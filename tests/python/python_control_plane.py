@@ -85,7 +85,8 @@ class PythonControlPlane(ControlPlane):
         return self.idle[id]
 
     async def idle_status(self, id: str, /) -> lcm.IdleReport:
-        return self.idle[id]
+        # No worker of the suite has ever been active.
+        return self.idle.get(id, lcm.IdleReport(is_idle=True, eligible_for_pause=True))
 
     async def import_instances(self, region: str, instances: list[Record], /) -> int:
         self._check_fence()

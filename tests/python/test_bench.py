@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -28,8 +29,10 @@ write(rows, {"processor": "a fast one", "Python": "3.11"}, where, where)
 """
 
 
-def run(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *words], cwd=BENCH, capture_output=True, text=True, timeout=100)
+def run(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *words], cwd=BENCH, env={**os.environ, **env}, capture_output=True, text=True, timeout=100
+    )
 
 
 def results() -> dict[Path, float]:
@@ -80,3 +83,22 @@ def test_growth_is_an_exponent(power: int, expected: str) -> None:
     sizes = [1_000, 3_000, 10_000]
     script = f"from growth import exponent; print(format(exponent({sizes}, {[n**power for n in sizes]}), '.3f'))"
     assert run("-c", script).stdout.strip() == expected
+
+
+def test_fakecloud_is_measured_where_its_program_is_on_the_path(tmp_path: Path) -> None:
+    script = "from fake_ec2 import peers; print([peer.name for peer in peers()])"
+    others = ["moto server", "ministack"]
+    assert run("-c", script, PATH=str(tmp_path)).stdout.strip() == str(others)
+    program = tmp_path / "fakecloud"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    assert run("-c", script, PATH=str(tmp_path)).stdout.strip() == str([*others, "fakecloud"])
+
+
+@pytest.mark.parametrize(("held", "expected"), [(19.9, "met"), (20.1, "missed")])
+def test_memory_goal_is_absolute(held: float, expected: str, tmp_path: Path) -> None:
+    script = (
+        "from fake_ec2 import memory_rows, peers\n"
+        f"print(['met' if row.met else 'missed' for row in memory_rows(peers(), [{held}, 200.0, 15.0])])"
+    )
+    assert run("-c", script, PATH=str(tmp_path)).stdout.strip() == str([expected] * 2)

@@ -216,7 +216,7 @@ def test_topology_is_exported_and_imported(servers: dict[str, str]) -> None:
     lab.sync_states()
     assert link.state == "STARTED"
     seen = connect(servers).join_existing_lab(lab.id)
-    assert (len(seen.nodes()), len(seen.links()), len(seen.interfaces())) == (3, 1, 6)
+    assert (len(seen.nodes()), len(seen.links()), len(seen.interfaces())) == (3, 1, 7)
     lab.stop(wait=True)
     imported = client.import_lab(lab.download(), title="again")
     assert imported.id != lab.id

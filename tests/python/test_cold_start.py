@@ -58,7 +58,7 @@ def test_logging_set_up_later_receives_the_next_reconcile(fake_cloud: FakeCloud)
         {0}
         import logging, sys
         print("now", file=sys.stderr)
-        logging.basicConfig(level="INFO", format="%(name)s")
+        logging.basicConfig(level="DEBUG", format="%(name)s")
         {0}
     """
     result = run_fresh(script.format(PASS), fake_cloud)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import re
 import signal
@@ -10,15 +11,18 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import lcm
 import pytest
 from controller_helpers import QUICK_AND_LASTING
 from lcm.testing import FakeCloud
+from pydantic import TypeAdapter
+from worker_records import RecordsPort, WorkerRepository
 
 EXAMPLES = Path(__file__).parents[2] / "lcm-py" / "examples"
 
@@ -31,11 +35,11 @@ def eventually(holds: Callable[[], bool], limit: float = 60.0) -> None:
 
 
 @contextmanager
-def running(cloud: FakeCloud, *command: str) -> Iterator[subprocess.Popen[str]]:
+def running(cloud: FakeCloud, *command: str, env: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
     """Run a Python process with the environment of the cloud."""
     process = subprocess.Popen(
         [sys.executable, "-W", "error", *command],
-        env={**os.environ, **cloud.env, **QUICK_AND_LASTING},
+        env={**os.environ, **cloud.env, **QUICK_AND_LASTING, **(env or {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -86,34 +90,120 @@ def test_asyncio_example_runs_a_fleet(live_cloud: FakeCloud) -> None:
     take_over(live_cloud)
 
 
-def test_fastapi_example_runs_a_controller(live_cloud: FakeCloud) -> None:
-    live_cloud.add_template(name="tiny", instance_type="m5.large")
-    for n in range(2):
-        live_cloud.add_worker(id=f"w-{n}", status="pending", template_name="tiny", aws_region="us-east-1")
+@contextmanager
+def serving(cloud: FakeCloud, example: str, database: Path) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
+    """Run an example with uvicorn, and yield the process with a client."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = ("-m", "uvicorn", "--app-dir", str(EXAMPLES), "--port", str(port), "fastapi_service:app")
-    with running(live_cloud, *command) as process, httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+    command = ("-m", "uvicorn", "--app-dir", str(EXAMPLES), "--port", str(port), f"{example}:app")
+    settings = {"FLEET_DATABASE": str(database), "EXTERNAL_STOP_POLICY": "respect"}
+    client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30)
+    with running(cloud, *command, env=settings) as process, client:
 
-        def responds(path: str) -> bool:
+        def responds() -> bool:
             assert process.poll() is None, process.communicate()
             try:
-                return client.get(path).status_code == 200
+                return bool(client.get("/openapi.json").status_code == 200)
             except httpx.ConnectError:
                 return False
 
-        eventually(lambda: responds("/readyz"))
-        eventually(lambda: all(worker.status == "running" for worker in live_cloud.workers()))
-        assert client.get("/healthz").json() == {"running": True, "role": "leader"}
-        assert 'reconciliation_reconcile_total{result="success"}' in client.get("/metrics").text
-        assert client.get("/stats").json()["counters"]["provisioned_count"] == 2
-        live_cloud.update_worker("w-0", desired_status="stopped")
-        assert client.post("/workers/w-0/look").status_code == 202
-        eventually(lambda: live_cloud.worker("w-0").status == "stopped")
-        code, _, errors = end(process)
-    # After its shutdown, uvicorn ends with the signal it received.
+        eventually(responds)
+        yield process, client
+
+
+def end_service(process: subprocess.Popen[str]) -> None:
+    """Stop a service gracefully. After its shutdown, uvicorn ends with the signal it received."""
+    code, _, errors = end(process)
     assert code == -signal.SIGTERM and "Application shutdown complete" in errors, errors
+
+
+def test_port_of_the_service_is_short() -> None:
+    lines = inspect.getsource(RecordsPort).splitlines()
+    assert len(lines) <= 60
+
+
+def test_fastapi_service_keeps_its_own_records(live_cloud: FakeCloud, tmp_path: Path) -> None:
+    database = tmp_path / "fleet.db"
+    with serving(live_cloud, "fastapi_service", database) as (process, client):
+        worker = {"id": "w-0", "template_name": "tiny", "aws_region": "us-east-1"}
+
+        def record() -> dict[str, Any]:
+            shown: dict[str, Any] = client.get("/workers/w-0").json()
+            return shown
+
+        eventually(lambda: client.get("/readyz").status_code == 200)
+        assert client.put("/templates/tiny", json={"instance_type": "m5.large"}).status_code == 204
+        assert client.post("/workers", json=worker).json()["status"] == "pending"
+        assert client.post("/workers", json=worker).status_code == 409
+        eventually(lambda: record()["status"] == "running")
+        (instance,) = live_cloud.instances()
+        assert record()["ec2_instance_id"] == instance.id
+
+        # The record follows a stop from outside.
+        live_cloud.stop_instance(instance)
+        eventually(lambda: record()["status"] == "stopped")
+        eventually(lambda: record()["desired_status"] == "stopped")
+
+        # A decision is a question: nothing is called or written.
+        decision = client.get("/workers/w-0/decision", params={"ec2": "running"}).json()
+        assert (decision["from_status"], decision["to_status"]) == ("stopped", "running")
+        assert TypeAdapter(lcm.Decision).validate_python(decision).to_status is lcm.WorkerStatus.RUNNING
+        assert record()["status"] == "stopped"
+
+        # A command reconciles: a dry run plans the start, and the next one carries it out unless the controller did.
+        assert client.put("/workers/w-0/desired-status", params={"desired_status": "running"}).status_code == 200
+        result = client.post("/workers/w-0/reconcile").json()
+        assert TypeAdapter(lcm.ReconcileResult).validate_python(result).worker_id == "w-0"
+        eventually(lambda: record()["status"] == "running")
+        planned = client.post("/workers/w-0/reconcile", params={"dry_run": True}).json()
+        assert planned["dry_run"] and planned["reason"]["code"] == "in_service", planned
+        assert client.post("/workers/w-9/reconcile").status_code == 404
+
+        drain = {"reason": "new image", "requested_by": "alice"}
+        assert client.post("/workers/w-0/drain", params=drain).json()["to_status"] == "draining"
+        assert client.post("/workers/w-0/drain", params=drain).status_code == 409
+
+        metrics = client.get("/metrics")
+        assert metrics.headers["content-type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8"
+        assert 'reconciliation_reconcile_total{result="success"}' in metrics.text and metrics.text.endswith("# EOF\n")
+        assert client.get("/healthz").json() == {"running": True, "role": "leader"}
+        assert client.get("/stats").json()["counters"]["provisioned_count"] == 1
+        schemas = client.get("/openapi.json").json()["components"]["schemas"]
+        assert {"Decision", "ReconcileResult", "Worker"} <= schemas.keys()
+        end_service(process)
+    # The records outlast the service, and none is in the fake cloud's own control plane.
+    assert WorkerRepository(str(database)).worker("w-0") is not None and not live_cloud.workers()
+    assert live_cloud.count("RunInstances") == 1
+    take_over(live_cloud)
+
+
+def test_standby_is_ready_and_takes_over(live_cloud: FakeCloud, tmp_path: Path) -> None:
+    database = tmp_path / "fleet.db"
+    with (
+        serving(live_cloud, "fastapi_service", database) as (first, leader),
+        serving(live_cloud, "fastapi_service", database) as (second, standby),
+    ):
+        eventually(lambda: leader.get("/healthz").json()["role"] == "leader")
+        eventually(lambda: standby.get("/readyz").status_code == 200)
+        assert standby.get("/healthz").json() == {"running": True, "role": "standby"}
+        end_service(first)
+        eventually(lambda: standby.get("/healthz").json()["role"] == "leader")
+        eventually(lambda: standby.get("/readyz").json() == {"ready": True, "reason": None})
+        end_service(second)
+
+
+def test_neuroglia_service_reconciles_from_a_command_handler(live_cloud: FakeCloud, tmp_path: Path) -> None:
+    records = WorkerRepository(str(tmp_path / "fleet.db"))
+    records.put_template({"name": "tiny", "instance_type": "m5.large"})
+    records.add({"id": "w-0", "status": "pending", "template_name": "tiny", "aws_region": "us-east-1"})
+    with serving(live_cloud, "neuroglia_service", tmp_path / "fleet.db") as (process, client):
+        eventually(lambda: (records.worker("w-0") or {})["status"] == "running")
+        result = TypeAdapter(lcm.ReconcileResult).validate_python(client.post("/workers/w-0/reconcile").json())
+        assert result.from_status is lcm.WorkerStatus.RUNNING and result.error is None
+        assert client.post("/workers/w-9/reconcile").status_code == 404
+        end_service(process)
+    assert live_cloud.count("RunInstances") == 1
     take_over(live_cloud)
 
 
@@ -192,12 +282,3 @@ assert os.waitpid(child, 0)[1] == 0
         output, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     assert output.splitlines() == ["this process was forked af"] * 6
-
-
-GUIDE = Path(__file__).parents[2] / "docs" / "embedding.md"
-
-
-@pytest.mark.parametrize("example", re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL))
-def test_guide_example_runs(example: str) -> None:
-    run = subprocess.run([sys.executable, "-W", "error", "-c", example], capture_output=True, text=True, timeout=100)
-    assert run.returncode == 0, run.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -116,7 +117,8 @@ def test_reconcile_releases_the_interpreter(live_cloud: FakeCloud) -> None:
 
 def test_record_with_an_unknown_status_is_skipped(live_cloud: FakeCloud) -> None:
     strange = {"id": "w-odd", "status": "hibernating", "aws_region": "us-east-1"}
-    shelf = DictControlPlane(strange, *map(pending, range(2)))
+    inexpressible = {"id": "w-nan", "status": "running", "aws_region": "us-east-1", "load": math.nan}
+    shelf = DictControlPlane(strange, inexpressible, *map(pending, range(2)))
 
     async def story() -> str:
         async with lcm.Controller(live_cloud.clients(QUICK, control_plane=shelf)) as controller:
@@ -128,7 +130,7 @@ def test_record_with_an_unknown_status_is_skipped(live_cloud: FakeCloud) -> None
     metrics = asyncio.run(story())
     assert shelf.records["w-odd"] == {**strange, "version": 1}
     lines = [line for line in metrics.splitlines() if "unreadable" in line and not line.startswith("#")]
-    assert lines and not lines[0].endswith(" 0"), metrics
+    assert lines and lines[0].endswith(" 2"), metrics
 
 
 DRAINING = {"id": "w-1", "status": "draining", "desired_status": "stopped", "aws_region": "us-east-1"}
@@ -168,7 +170,7 @@ LCM: Any = lcm
         (lambda c: lcm.Session("s-1", "scheduled", timeslot_start=datetime(2026, 2, 6)), ValueError, "time zone"),
         (lambda c: lcm.Instance("running", launched_at=datetime(2026, 2, 6)), ValueError, "launched_at is 2026-02-06"),
         (lambda c: lcm.FleetView(3, datetime(2026, 2, 6)), ValueError, "last_scale_down_at is 2026-02-06"),
-        (lambda c: LCM.reconcile([], clients=c), lcm.InvalidRecord, "a JSON object"),
+        (lambda c: LCM.reconcile([], clients=c), TypeError, "worker is a list; accepted: an lcm.Worker"),
         (lambda c: LCM.reconcile(DRAINING, clients=c, timeout="soon"), TypeError, "soon|str"),
         (lambda c: LCM.reconcile(DRAINING, clients=c, timeout=float("nan")), ValueError, "accepted: seconds from 0 up"),
         (lambda c: LCM.Controller("mine"), TypeError, r"clients is a str; accepted: lcm.Clients or None"),

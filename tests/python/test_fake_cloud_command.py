@@ -11,7 +11,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from conftest import fake_cloud_binary
+from conftest import fake_cloud_binary, start, stop
 
 MODULE = [sys.executable, "-m", "lcm.fake_cloud"]
 
@@ -61,7 +61,8 @@ def test_signals_stop_the_command_cleanly(sent: signal.Signals) -> None:
             endpoints = json.loads(process.stdout.readline())
             with urllib.request.urlopen(f"{endpoints['admin_url']}state", timeout=30) as response:
                 assert len(json.load(response)["workers"]) == 13
-            request = urllib.request.Request(f"{endpoints['control_plane_url']}/health")
+            headers = {"X-API-Key": endpoints["control_plane_api_key"]}
+            request = urllib.request.Request(f"{endpoints['control_plane_url']}/api/internal/workers", headers=headers)
             urllib.request.urlopen(request, timeout=30).close()
             logged = process.stderr.readline()
             process.send_signal(sent)
@@ -87,3 +88,12 @@ def test_closed_stdout_does_not_end_the_command() -> None:
         finally:
             process.kill()
     assert (process.returncode, complaints) == (0, "")
+
+
+@pytest.mark.parametrize(("arguments", "generation"), [([], "original"), (["--control-plane", "extended"], "extended")])
+def test_chosen_control_plane_is_served(arguments: list[str], generation: str) -> None:
+    cloud = start(*arguments)
+    try:
+        assert cloud.admin("GET", "state")["control_plane"] == {"generation": generation}
+    finally:
+        assert stop(cloud) == 0

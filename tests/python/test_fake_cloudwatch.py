@@ -211,6 +211,18 @@ def test_errors_are_typed(client: Any, operation: str, parameters: dict[str, Any
     assert refused.value.response["ResponseMetadata"]["RequestId"]
 
 
+def test_window_that_ends_before_it_starts_is_refused(client: Any) -> None:
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    metric = {"Namespace": "A", "MetricName": "x"}
+    query = {"Id": "m", "MetricStat": {"Metric": metric, "Period": 60, "Stat": "Sum"}}
+    for end in (start, start - timedelta(hours=1)):
+        window = {"StartTime": start, "EndTime": end}
+        with pytest.raises(ClientError, match=r"InvalidParameterValue.*StartTime must be less than"):
+            client.get_metric_statistics(**metric, **window, Period=60, Statistics=["Sum"])
+        with pytest.raises(ClientError, match=r"ValidationError.*StartTime must be less than"):
+            client.get_metric_data(MetricDataQueries=[query], **window)
+
+
 def test_unknown_operation_is_refused_in_the_protocol(client: Any) -> None:
     with pytest.raises(ClientError, match="ListDashboards"):
         client.list_dashboards()
@@ -261,8 +273,38 @@ def test_arithmetic_over_ids_is_evaluated(fake_cloud: FakeCloud) -> None:
     (filled,) = evaluate("FILL(errors, 0)")
     assert sorted(set(filled["Values"])) == [0.0, 3.0]
     assert [part["Label"] for part in evaluate("METRICS() * 2", Label="twice")] == ["twice errors", "twice calls"]
-    for expression in ("errors +", "unknown", "SEARCH('{Mine}', 'Sum')", "SUM(errors)", "e1"):
+    for expression in ("errors +", "unknown", "RATE(errors)", "SUM(errors)", "e1"):
         with pytest.raises(ClientError) as refusal:
             evaluate(expression)
         assert refusal.value.response["Error"]["Code"] == "ValidationError"
         assert "'e1'" in refusal.value.response["Error"]["Message"]
+
+
+def test_search_and_insights_select_metrics(fake_cloud: FakeCloud) -> None:
+    cloudwatch = fake_cloud.client("cloudwatch")
+    now = fake_cloud.now()
+    for host, value in (("blue", 3.0), ("green", 5.0)):
+        dimensions = [{"Name": "Host", "Value": host}]
+        data = [{"MetricName": "Load", "Dimensions": dimensions, "Value": value}]
+        entity = {"KeyAttributes": {"Type": "Service", "Name": host}}
+        cloudwatch.put_metric_data(Namespace="Mine", EntityMetricData=[{"Entity": entity, "MetricData": data}])
+    window = {"StartTime": now - timedelta(minutes=3), "EndTime": now + timedelta(minutes=2)}
+
+    def evaluate(expression: str, **options: Any) -> dict[str, list[float]]:
+        queries = [{"Id": "e1", "Expression": expression, "Period": 60, **options}]
+        results = cloudwatch.get_metric_data(MetricDataQueries=queries, **window)["MetricDataResults"]
+        return {str(result["Label"]): list(result["Values"]) for result in results}
+
+    assert evaluate("SEARCH('{Mine,Host} MetricName=\"Load\"', 'Sum')") == {
+        "e1 blue Load": [3.0],
+        "e1 green Load": [5.0],
+    }
+    assert evaluate("SUM(SEARCH('{Mine,Host} blue', 'Sum', 60))") == {"e1": [3.0]}
+    assert evaluate('SELECT AVG(Load) FROM SCHEMA("Mine", Host)') == {"e1": [4.0]}
+    grouped = "SELECT MAX(Load) FROM Mine WHERE Host != 'x' GROUP BY Host ORDER BY MAX() DESC LIMIT 1"
+    assert evaluate(grouped, Label="top") == {"top green": [5.0]}
+    swapped = {"StartTime": window["EndTime"], "EndTime": window["StartTime"]}
+    queries = [{"Id": "e1", "Expression": grouped, "Period": 60}]
+    with pytest.raises(ClientError) as refusal:
+        cloudwatch.get_metric_data(MetricDataQueries=queries, **swapped)
+    assert refusal.value.response["Error"]["Code"] == "ValidationError"

@@ -1,14 +1,18 @@
 """The fake etcd, called by aetcd."""
 
 import asyncio
+import base64
+import json
 import subprocess
+import urllib.parse
+import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import aetcd
 import pytest
-from conftest import built_program
+from conftest import fake_cloud_binary
 
 PATIENCE = 10
 
@@ -16,12 +20,12 @@ PATIENCE = 10
 @pytest.fixture(scope="module")
 def etcd() -> Iterator[tuple[str, int]]:
     """A fake etcd on a free port."""
-    command = [str(built_program("examples/etcd")), "127.0.0.1:0"]
+    command = [str(fake_cloud_binary()), "etcd", "--port", "0", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        line = process.stdout.readline()
-        host, port = line.removeprefix("etcd on ").split(",")[0].split(":")
-        yield host, int(port)
+        url = urllib.parse.urlsplit(json.loads(process.stdout.readline())["endpoint"])
+        assert url.hostname is not None and url.port is not None
+        yield url.hostname, url.port
         process.terminate()
 
 
@@ -131,3 +135,54 @@ def test_cluster_has_one_member_that_leads(etcd: tuple[str, int]) -> None:
         assert status.leader.id == members[0].id
 
     run(etcd, scenario)
+
+
+def test_alarm_rejects_puts_until_disarmed(etcd: tuple[str, int]) -> None:
+    async def scenario(client: aetcd.Client) -> None:
+        await client.create_alarm()
+        with pytest.raises(aetcd.ClientError, match="database space exceeded"):
+            await client.put(b"/full", b"x")
+        assert len([alarm async for alarm in client.list_alarms()]) == 1
+        await client.disarm_alarm()
+        await client.put(b"/full", b"x")
+
+    run(etcd, scenario)
+
+
+def post(etcd: tuple[str, int], path: str, **fields: Any) -> Any:
+    """Make a call over the JSON gateway."""
+    host, port = etcd
+    request = urllib.request.Request(f"http://{host}:{port}/v3/{path}", json.dumps(fields).encode(), method="POST")
+    with urllib.request.urlopen(request, timeout=PATIENCE) as response:
+        return json.load(response)
+
+
+def test_password_is_required_once_authentication_is_enabled(etcd: tuple[str, int]) -> None:
+    host, port = etcd
+
+    async def scenario(anonymous: aetcd.Client) -> None:
+        with pytest.raises(aetcd.ClientError, match="user name is empty"):
+            await anonymous.put(b"/secret", b"x")
+        async with aetcd.Client(host=host, port=port, username="root", password="hunter2") as root:
+            await root.put(b"/secret", b"x")
+
+    post(etcd, "auth/user/add", name="root", password="hunter2")
+    post(etcd, "auth/user/grant", user="root", role="root")
+    post(etcd, "auth/enable")
+    try:
+        run(etcd, scenario)
+    finally:
+        token = post(etcd, "auth/authenticate", name="root", password="hunter2")["token"]
+        request = urllib.request.Request(
+            f"http://{host}:{port}/v3/auth/disable", b"{}", {"Authorization": token}, method="POST"
+        )
+        urllib.request.urlopen(request, timeout=PATIENCE).close()
+
+
+def test_json_gateway_reads_what_grpc_wrote(etcd: tuple[str, int]) -> None:
+    async def scenario(client: aetcd.Client) -> None:
+        await client.put(b"/json", b"x")
+
+    run(etcd, scenario)
+    found = post(etcd, "kv/range", key=base64.b64encode(b"/json").decode())
+    assert [base64.b64decode(kv["value"]) for kv in found["kvs"]] == [b"x"]

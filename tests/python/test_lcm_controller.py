@@ -125,7 +125,7 @@ def test_two_controllers_share_a_fleet_in_shards(live_cloud: FakeCloud) -> None:
     live_cloud.add_template(name="tiny", instance_type="m5.large")
 
     def held(controller: lcm.Controller) -> set[int]:
-        return {shard["shard"] for shard in controller.stats["shards"]}
+        return {shard["shard"] for shard in controller.stats.get("shards", ())}
 
     async def story() -> None:
         shared = {**QUICK_AND_LASTING, "LEADER_SHARDS": "8"}
@@ -258,7 +258,7 @@ def test_invalid_port_is_refused_at_once(live_cloud: FakeCloud) -> None:
         live_cloud.clients(control_plane={})  # type: ignore[arg-type]
 
 
-def test_events_reach_a_python_sink(live_cloud: FakeCloud) -> None:
+def test_events_reach_a_python_sink(extended_cloud: FakeCloud) -> None:
     heard: list[dict[str, Any]] = []
 
     class Listener:
@@ -266,12 +266,17 @@ def test_events_reach_a_python_sink(live_cloud: FakeCloud) -> None:
             heard.append(event)
             return None
 
-    instance = live_cloud.run()
-    live_cloud.settle()
-    worker = live_cloud.add_worker(
-        id="w-1", status="draining", desired_status="stopped", ec2_instance_id=instance.id, aws_region="us-east-1"
+    instance = extended_cloud.run()
+    extended_cloud.settle()
+    worker = extended_cloud.add_worker(
+        id="w-1",
+        status="draining",
+        desired_status="stopped",
+        ec2_instance_id=instance.id,
+        aws_region="us-east-1",
+        drain_started_at="2026-01-01T00:00:00Z",
     )
-    result = lcm.reconcile(worker, clients=live_cloud.clients(events=Listener()))
+    result = lcm.reconcile(worker, clients=extended_cloud.clients(events=Listener()))
     assert result.to_status == "stopping", str(result)
     assert [event["type"] for event in heard] == ["cml_worker.drain.completed.v1"]
 
@@ -295,8 +300,11 @@ class DictCompute:
     def scan(self, region: str, ami_name_pattern: str | None, tags: Any, /) -> list[lcm.Instance]:
         return []
 
-    def sees_subnet(self, region: str, subnet_id: str, /) -> bool:
-        return True
+    def subnet_owner(self, region: str, subnet_id: str, /) -> str:
+        return "123456789012"
+
+    def account_id(self, region: str, /) -> str:
+        return "123456789012"
 
     async def launch(self, plan: lcm.FrozenMap, /) -> str:
         self.calls.append(f"launch {plan['tags']['lcm:worker_id']}")
@@ -335,3 +343,20 @@ def test_missing_id_does_not_mean_absent(live_cloud: FakeCloud) -> None:
     compute.states["i-1"] = lcm.ABSENT
     gone = lcm.reconcile({**worker, "version": 1}, clients=clients)
     assert gone.to_status == "terminated", str(gone)
+
+
+def test_ready_raises_without_a_running_controller(live_cloud: FakeCloud) -> None:
+    async def check() -> None:
+        clients = live_cloud.clients(QUICK)
+        idle = lcm.Controller(clients)
+        with pytest.raises(RuntimeError, match="was not started"):
+            await idle.ready()
+        controller = lcm.Controller(clients)
+        running = asyncio.create_task(controller.run())
+        await controller.ready()
+        controller.stop()
+        await running
+        with pytest.raises(RuntimeError, match="has stopped"):
+            await controller.ready()
+
+    asyncio.run(check())

@@ -73,13 +73,58 @@ def test_worker_is_an_immutable_value() -> None:
         worker.status = lcm.WorkerStatus.RUNNING  # type: ignore[misc]
 
 
+def test_unreadable_field_of_a_record_counts_as_absent() -> None:
+    record = {**RECORD, "last_activity_check_at": 5, "license": {"pending_operation": "transfer"}}
+    with pytest.warns(lcm.RecordWarning) as warned:
+        worker = lcm.Worker.from_dict(record)
+    assert worker.last_activity_check_at is None and worker.status is lcm.WorkerStatus.STOPPED
+    assert [str(warning.message) for warning in warned] == list(worker.warnings)
+    assert any('worker "w-1": field `last_activity_check_at` is 5; accepted: ' in text for text in worker.warnings)
+    assert worker.to_dict()["last_activity_check_at"] == 5
+    with pytest.warns(lcm.RecordWarning):
+        decision = lcm.decide(record, lcm.Observation(ec2="stopped"), now=NOW)
+    assert decision == lcm.decide(worker, lcm.Observation(ec2="stopped"), now=NOW)
+
+
+def test_unreadable_argument_of_a_worker_is_refused() -> None:
+    with pytest.raises(lcm.InvalidRecord, match='field `desired_status` is "asleep"'):
+        lcm.Worker("w-1", "running", desired_status="asleep")  # type: ignore[arg-type]
+    with pytest.raises(lcm.InvalidRecord, match="field `created_at` is 5"):
+        lcm.Worker("w-1", "running").replace(created_at=5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("field", "meant"), [("desiredstatus", "desired_status"), ("ec2_instance", "ec2_instance_id")])
+def test_misspelled_field_is_warned_about(field: str, meant: str) -> None:
+    with pytest.warns(lcm.RecordWarning, match=f"field `{field}` is unknown .* probably meant: `{meant}`"):
+        worker = lcm.Worker.from_dict({"id": "w-1", "status": "running", field: "stopped"})
+    assert worker.to_dict()[field] == "stopped"
+
+
+def test_instance_id_is_an_alias() -> None:
+    assert lcm.Worker.from_dict({"id": "w-1", "status": "running", "instance_id": "i-1"}).ec2_instance_id == "i-1"
+
+
+def test_whole_numbers_of_other_libraries_are_accepted() -> None:
+    class Int64:
+        """Like a numpy integer, which is no int."""
+
+        def __init__(self, value: int) -> None:
+            self.value = value
+
+        def __index__(self) -> int:
+            return self.value
+
+    assert lcm.Worker("w-1", "running", version=Int64(7)).version == 7
+    assert lcm.ScaleDownPolicy(min_workers=Int64(2)).min_workers == 2  # type: ignore[arg-type]
+
+
 def test_replaced_field_is_validated() -> None:
     worker = lcm.Worker.from_dict(RECORD).replace(drain_started_at=NOW, status="draining", version=7)
     assert (worker.status, worker.drain_started_at, worker.version) == ("draining", NOW, 7)
     with pytest.raises(TypeError, match='a worker has no field "desired"; accepted: id, status, desired_status'):
-        worker.replace(desired="running")
+        worker.replace(desired="running")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="has no field"):
-        lcm.Worker("w-1", "running", desired="running")
+        lcm.Worker("w-1", "running", desired="running")  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(
@@ -88,14 +133,36 @@ def test_replaced_field_is_validated() -> None:
         ({"id": "w-1", "status": "asleep"}, lcm.InvalidRecord, 'field `status` is "asleep"; accepted: pending, '),
         ({"status": "running"}, lcm.InvalidRecord, "field `id` is missing or empty; accepted: non-empty text"),
         ({"id": 7, "status": "running"}, lcm.InvalidRecord, "field `id` is 7; accepted: non-empty text"),
-        ({"id": "w", "status": "running", "rack": {1, 2}}, TypeError, "worker.rack is a set; accepted: text, a number"),
+        (
+            {"id": "w", "status": "running", "rack": {1, 2}},
+            TypeError,
+            'worker "w": field `rack` is a set; accepted: text, ',
+        ),
         ({"id": "w", "status": "running", 3: 4}, TypeError, "worker has the key 3; accepted: text"),
-        ({"id": "w", "status": "running", "x": float("nan")}, ValueError, "worker.x is not a finite number"),
-        ({"id": "w", "status": "running", "x": 2**80}, ValueError, "worker.x is too large a number"),
+        (
+            {"id": "w", "status": "running", "x": float("nan")},
+            ValueError,
+            'worker "w": field `x` is NaN; accepted: a finite',
+        ),
+        ({"id": "w", "status": "running", "x": 2**80}, ValueError, 'worker "w": field `x` is too large a number'),
+        ({"id": "w", "status": "running", "ec2_instance_id": 7}, lcm.InvalidRecord, "field `ec2_instance_id` is 7"),
         ({"id": "w", "status": "running", "created_at": datetime(2026, 2, 6)}, ValueError, "has no time zone"),
-        ("w-1", lcm.InvalidRecord, "a JSON object"),
-        (None, lcm.InvalidRecord, "a JSON object"),
+        (
+            "w-1",
+            TypeError,
+            "worker is 'w-1'; accepted: an lcm.Worker, or its record as a dict",
+        ),
+        (
+            None,
+            TypeError,
+            "worker is None; accepted: an lcm.Worker, or its record as a dict",
+        ),
         (object(), TypeError, "worker is a object; accepted: "),
+        (
+            {"id": "w", "status": "running", "x": numpy.bool_(True)},
+            TypeError,
+            "field `x` is a numpy.bool; accepted: text",
+        ),
     ],
 )
 def test_invalid_record_is_explained(record: Any, error: type[Exception], message: str) -> None:
@@ -118,8 +185,10 @@ def test_invalid_record_in_a_list_is_named_by_its_index() -> None:
         lambda fleet: lcm.find_orphans(fleet, [], region="us-east-1"),
     ]
     for read in readers:
-        with pytest.raises(TypeError, match=r"workers\[1\]\.rack is a set; accepted: text, a number"):
+        with pytest.raises(TypeError, match='worker "w-1": field `rack` is a set; accepted: text, a number'):
             read(fleet)
+        with pytest.raises(TypeError, match=r"workers\[1\]: field `rack` is a set; accepted: text, a number"):
+            read([RECORD, {"rack": {1, 2}}])
         with pytest.raises(lcm.InvalidRecord, match='worker "w-9": field `status` is 7; accepted: pending'):
             read([RECORD, {"id": "w-9", "status": 7}])
 
@@ -202,7 +271,7 @@ def test_datetime_outside_the_calendar_overflows() -> None:
     for moment in (early, late):
         with pytest.raises(OverflowError, match=f"now is {re.escape(str(moment))}; accepted: a datetime in the years"):
             lcm.decide(RECORD, lcm.Observation(ec2="stopped"), now=moment)
-        with pytest.raises(OverflowError, match=r"worker\.created_at is "):
+        with pytest.raises(OverflowError, match='worker "w-1": field `created_at` is '):
             lcm.Worker.from_dict({**RECORD, "created_at": moment})
     first = datetime(1, 1, 1, tzinfo=UTC)
     assert lcm.Worker.from_dict({**RECORD, "created_at": first}).created_at == first
@@ -227,8 +296,13 @@ def test_naive_datetime_is_refused() -> None:
 
 def test_absent_differs_from_a_failed_call() -> None:
     running = {**RECORD, "status": "running"}
-    gone = lcm.decide(running, lcm.Observation(ec2=lcm.ABSENT), now=NOW)
+    gone = lcm.decide(running, lcm.Observation(ec2=lcm.ABSENT, account_proved=True), now=NOW)
     assert (gone.to_status, gone.reason.code) == (lcm.WorkerStatus.TERMINATED, lcm.ReasonCode.GONE)
+    doubted = lcm.decide(running, lcm.Observation(ec2=lcm.ABSENT, account_proved=False), now=NOW)
+    assert (doubted.outcome, doubted.reason.code) == (lcm.Outcome.RETRY, lcm.ReasonCode.REGION_NOT_TRUSTED)
+    homeless = {key: value for key, value in running.items() if key != "aws_region"}
+    lost = lcm.decide(homeless, lcm.Observation(ec2=lcm.ABSENT, account_proved=True), now=NOW)
+    assert lost.reason.code is lcm.ReasonCode.REGION_UNKNOWN
     throttled = lcm.CallFailure("throttled", "slow down", "RequestLimitExceeded")
     unknown = lcm.decide(running, lcm.Observation(ec2=throttled), now=NOW)
     assert (unknown.to_status, unknown.outcome) == (lcm.WorkerStatus.RUNNING, lcm.Outcome.RETRY)
@@ -282,14 +356,58 @@ def test_invalid_observation_is_refused(parts: dict[str, Any], message: str) -> 
     [
         ({"consistency_window": 120}, "consistency_window is 120; accepted: a timedelta"),
         ({"metrics_interval": timedelta(seconds=-1)}, "policy.metrics_interval is -1 s; accepted: a time from 0 up"),
-        ({"external_stop_policy": "shrug"}, "'shrug' is not a valid ExternalStopPolicy"),
-        ({"max_session_retries": -1}, "policy: invalid value"),
+        ({"external_stop_policy": "shrug"}, "policy.external_stop_policy is 'shrug'; accepted: re"),
+        (
+            {"max_session_retries": -1},
+            "policy.max_session_retries is -1; accepted: a whole number from 0 to 429",
+        ),
+        ({"max_session_retries": True}, "policy.max_session_retries is True; accepted: a whole number"),
+        ({"resurrect_terminated": "no"}, "policy.resurrect_terminated is 'no'; accepted: True or False"),
+        ({"scale_down": {"min_workers": "2"}}, "policy.scale_down.min_workers is '2'; accepted: a whole number"),
+        ({"scale_down": {"minimum": 2}}, "policy.scale_down has no field 'minimum'; accepted: enabled, min_workers, "),
+        ({"scale_down": 2}, "policy.scale_down is 2; accepted: an lcm.ScaleDownPolicy, or a dict of its fields"),
+        ({"backoff": {"multiplier": float("inf")}}, "policy.backoff.multiplier is inf; accepted: a finite number"),
+        (
+            {"orphans": {"freeze_from_records": 0.5}},
+            "policy.orphans has no field 'freeze_from_records'; accepted: max_",
+        ),
+        (
+            {"orphans": {"max_terminations_per_pass": 0.5}},
+            "policy.orphans.max_terminations_per_pass is 0.5; accepted: ",
+        ),
+        ({"default_region": 7}, "policy.default_region is 7; accepted: text"),
+        (
+            {"regions": {"us-east-1": {"subnet_id": "subnet-1", "security_group_ids": "sg-1"}}},
+            "policy.regions['us-east-1'].security_group_ids is 'sg-1'; accepted: a list of texts, such as ['sg-1']",
+        ),
+        (
+            {"regions": {"us-east-1": {"subnet_id": "subnet-1", "security_group_ids": []}}},
+            "policy.regions['us-east-1'].security_group_ids is empty; accepted: a list of at least one text",
+        ),
+        (
+            {"regions": {"us-east-1": {"security_group_ids": ["sg-1"]}}},
+            "policy.regions['us-east-1'].subnet_id is missing",
+        ),
     ],
 )
 def test_invalid_policy_is_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises((ValueError, TypeError)) as raised:
         lcm.Policy(**fields)
     assert message in str(raised.value)
+
+
+def test_nested_policies_are_accepted_as_dicts() -> None:
+    region = {"subnet_id": "subnet-1", "security_group_ids": ["sg-1"], "default_tags": {"team": "net"}}
+    given: dict[str, Any] = {"scale_down": {"enabled": True, "min_workers": 2}, "regions": {"us-east-1": region}}
+    expected = lcm.RegionConfig("subnet-1", ("sg-1",), default_tags={"team": "net"})
+    policy = lcm.Policy(**given)
+    assert policy.scale_down == lcm.ScaleDownPolicy(enabled=True, min_workers=2)
+    assert policy.regions["us-east-1"] == expected
+
+
+def test_text_is_no_list_of_security_groups() -> None:
+    with pytest.raises(TypeError, match=r"RegionConfig.security_group_ids is 'sg-1'; accepted: a list of texts"):
+        lcm.RegionConfig("subnet-1", "sg-1")  # type: ignore[arg-type]
 
 
 def test_inputs_can_be_pickled_and_compared() -> None:
@@ -359,12 +477,12 @@ def test_drain_is_started_checked_and_canceled() -> None:
     assert soon.reason.code is lcm.ReasonCode.DRAIN_WAITING
     late = lcm.check_drain(draining, sessions, template=template, now=NOW + timedelta(minutes=60))
     assert late.reason.code is lcm.ReasonCode.DRAIN_TIMEOUT and late.to_status is lcm.WorkerStatus.STOPPING
-    off = lcm.cancel_drain(draining, cancelled_by="bob", reason="class goes on")
+    off = lcm.decide_cancel_drain(draining, cancelled_by="bob", reason="class goes on")
     assert off.changes == {"desired_status": "running", "drain_started_at": None}
     with pytest.raises(lcm.InvalidTransition, match="worker w-1 is running; only a draining worker"):
         lcm.check_drain(running, [])
     with pytest.raises(lcm.InvalidTransition, match="worker w-1 is running; only a draining worker"):
-        lcm.cancel_drain(running, cancelled_by="bob", reason="-")
+        lcm.decide_cancel_drain(running, cancelled_by="bob", reason="-")
     with pytest.raises(lcm.InvalidTransition, match="worker w-1 is draining; only a running worker"):
         lcm.initiate_drain(draining, reason="-", requested_by="bob")
 
@@ -384,7 +502,7 @@ def test_thirteen_records_and_three_instances_are_ten_orphans() -> None:
     nothing = {record["ec2_instance_id"]: lcm.ABSENT for record in records}
     frozen = lcm.find_orphans(records, [], region="us-east-1", verified=nothing, now=NOW)
     assert frozen.is_frozen and frozen.orphans == ()
-    sure = lcm.find_orphans(records, [], region="us-east-1", verified=nothing, subnet_visible=True, now=NOW)
+    sure = lcm.find_orphans(records, [], region="us-east-1", verified=nothing, account_proved=True, now=NOW)
     assert len(sure.orphans) == 13
 
 

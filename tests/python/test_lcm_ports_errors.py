@@ -32,7 +32,7 @@ def records(*given: dict[str, Any]) -> PythonControlPlane:
     return made
 
 
-def cloud_with(state: str) -> PythonCompute:
+def cloud_with(state: lcm.Ec2State) -> PythonCompute:
     cloud = PythonCompute()
     cloud.regions[REGION].instances["i-1"] = lcm.Instance(state, "i-1")
     return cloud
@@ -124,14 +124,14 @@ def test_port_error_sets_the_kind_of_failure(fake_cloud: FakeCloud, kind: lcm.Fa
 
 def test_unknown_kind_of_failure_is_refused() -> None:
     with pytest.raises(ValueError, match="'hungry' is not a kind of failure; accepted: throttled, no_capacity"):
-        lcm.PortError("closed for lunch", "hungry")
+        lcm.PortError("closed for lunch", "hungry")  # type: ignore[arg-type]
     error = pickle.loads(pickle.dumps(lcm.PortError("closed", "unreachable", "LUNCH")))
     assert (str(error), error.message, error.kind, error.code) == ("LUNCH: closed", "closed", "unreachable", "LUNCH")
 
 
 NONSENSE = [
     ("template", 7, "worker template: field `(whole record)` is 7; accepted: a JSON object"),
-    ("template", {"name": "tiny"}, "field `instance_type` is missing"),
+    ("template", {"name": 7}, "field `name` is 7"),
     ("write", "done", "write returned 'done'; accepted: the version of the record, a whole number from 0 up, or None"),
     ("write", -1, "write returned -1; accepted: the version of the record"),
 ]
@@ -165,7 +165,7 @@ CLOUD_NONSENSE = [
 def test_invalid_compute_result_is_explained(
     fake_cloud: FakeCloud, worker: dict[str, Any], method: str, response: object, message: str
 ) -> None:
-    cloud = cloud_with("running")
+    cloud = cloud_with(lcm.Ec2State.RUNNING)
     setattr(cloud, method, lambda *_: response)
     own = records(worker)
     result = lcm.reconcile(own.records["w-1"], clients=fake_cloud.clients(control_plane=own, compute=cloud))

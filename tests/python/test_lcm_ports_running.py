@@ -69,14 +69,17 @@ def test_license_is_registered_with_a_python_cml(live_cloud: FakeCloud, caplog: 
     assert (license["status"], license["token"], license["pending_operation"]) == ("registered", "t0ken", None)
 
 
-def test_events_reach_the_control_plane_only_if_enabled(live_cloud: FakeCloud) -> None:
-    instance = live_cloud.run()
+def test_events_reach_the_control_plane_only_if_enabled(extended_cloud: FakeCloud) -> None:
+    instance = extended_cloud.run()
     known = {"desired_status": "stopped", "ec2_instance_id": instance.id, "aws_region": REGION}
+    known["drain_started_at"] = "2026-01-01T00:00:00Z"
     for id, switch in (("w-1", "false"), ("w-2", "true")):
-        worker = live_cloud.add_worker(id=id, status="draining", **known)
-        result = lcm.reconcile(worker, clients=live_cloud.clients({"CONTROL_PLANE_EVENTS": switch}))
+        worker = extended_cloud.add_worker(id=id, status="draining", **known)
+        result = lcm.reconcile(worker, clients=extended_cloud.clients({"CONTROL_PLANE_EVENTS": switch}))
         assert result.to_status == "stopping", str(result)
-    reported = [event["subject"] for event in live_cloud.events() if event["type"] == "cml_worker.drain.completed.v1"]
+    reported = [
+        event["subject"] for event in extended_cloud.events() if event["type"] == "cml_worker.drain.completed.v1"
+    ]
     assert reported == ["w-2"]
 
 
@@ -300,3 +303,25 @@ def test_conflicting_write_is_decided_again(live_cloud: FakeCloud) -> None:
     result = lcm.reconcile(records.records["w-1"], clients=live_cloud.clients(control_plane=records, compute=cloud))
     assert result.to_status == "running" and records.records["w-1"]["status"] == "running"
     assert records.records["w-1"]["name"] == "theirs", "the other write is preserved"
+
+
+class NotelessControlPlane(PythonControlPlane):
+    """Records that cannot hold the notes of LCM."""
+
+    async def write(self, patch: Patch, /) -> int:
+        assert not {name for name in patch.changes if name.startswith("drain_")}, patch
+        return await super().write(patch)
+
+
+def test_notes_of_a_python_control_plane_outlive_its_clients(live_cloud: FakeCloud) -> None:
+    cloud = PythonCompute()
+    records = NotelessControlPlane(running(cloud) | {"status": "draining", "desired_status": "stopped"})
+    settings = {"NOTES_STORE": "etcd", "DRAIN_SETTLE": "1"}
+
+    def one_pass() -> lcm.ReconcileResult:
+        clients = live_cloud.clients(settings, control_plane=records, compute=cloud)
+        return lcm.reconcile(records.records["w-1"], clients=clients)
+
+    assert one_pass().to_status == "draining"
+    time.sleep(1.1)
+    assert one_pass().to_status == "stopping", "the settle time began with the first client"

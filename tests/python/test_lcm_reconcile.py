@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import logging
 import os
@@ -12,7 +13,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -63,7 +64,7 @@ def test_pending_worker_is_launched(fake_cloud: FakeCloud, lcm_clients: lcm.Clie
 
 
 def test_dry_run_changes_nothing(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
-    worker = add_running(fake_cloud, status="stopping")
+    worker = add_running(fake_cloud, status="stopping", desired_status="stopped")
     plan = lcm.reconcile(worker, clients=lcm_clients, dry_run=True)
     assert plan.dry_run and [str(effect.result) for effect in plan.effects] == ["planned"]
     assert fake_cloud.count("StopInstances") == 0 and fake_cloud.worker("w-1") == worker
@@ -107,6 +108,40 @@ def test_invalid_arguments_are_named(fake_cloud: FakeCloud, lcm_clients: lcm.Cli
         lcm.reconcile({"id": "w-1", "status": "asleep"}, clients=lcm_clients)
 
 
+def test_worker_is_read_before_clients_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CML_PORT", "many")
+    refusal = "worker is 'w-1'; accepted: an lcm.Worker, or its record as a dict, a dataclass or a pydantic model"
+    with pytest.raises(TypeError, match=refusal):
+        lcm.reconcile("w-1")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=refusal):
+        asyncio.run(lcm.reconcile_async("w-1"))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=refusal):
+        lcm.drain("w-1", reason="new image", requested_by="alice")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=refusal):
+        asyncio.run(lcm.cancel_drain_async("w-1", reason="class", cancelled_by="bob"))  # type: ignore[arg-type]
+    with pytest.raises(lcm.ConfigError):
+        lcm.reconcile(lcm.Worker("w-1", "terminated"))
+
+
+def test_missing_credentials_are_one_sentence(fake_cloud: FakeCloud) -> None:
+    script = """
+import os, lcm
+worker = lcm.Worker("w-1", "running", ec2_instance_id="i-1", aws_region="us-east-1")
+result = lcm.reconcile(worker)
+print(result.outcome, result.error.kind, result.error, sep="|")
+"""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    given = {name: value for name, value in fake_cloud.env.items() if name.endswith(("_URL", "_CONFIGS"))}
+    # The metadata service is where nothing listens.
+    metadata = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:9", "HOME": "/nonexistent"}
+    env = {**kept, **given, **metadata}
+    run = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=100)
+    outcome, kind, error = run.stdout.strip().split("|")
+    assert (run.returncode, outcome, kind) == (0, "retry", "refused_for_now"), run.stderr
+    assert error.startswith("no AWS credentials: neither AWS_ACCESS_KEY_ID, nor the profile of AWS_PROFILE, nor ")
+    assert "err=" not in run.stderr and "{" not in run.stderr
+
+
 def test_policy_keeps_the_regions_of_the_settings(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
     fake_cloud.add_template(name="metal", instance_type="m5zn.metal")
     worker = fake_cloud.add_worker(id="w-1", status="pending", template_name="metal")
@@ -124,7 +159,7 @@ def test_slow_reconcile_times_out(fake_cloud: FakeCloud, lcm_clients: lcm.Client
 
 
 def test_threads_reconcile_concurrently(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
-    workers = [add_running(fake_cloud, f"w-{n}", status="stopping") for n in range(8)]
+    workers = [add_running(fake_cloud, f"w-{n}", status="stopping", desired_status="stopped") for n in range(8)]
     with ThreadPoolExecutor(8) as threads:
         outcomes = list(threads.map(lambda worker: lcm.reconcile(worker, clients=lcm_clients), workers))
     assert [result.worker_id for result in outcomes] == [worker.id for worker in workers]
@@ -173,6 +208,39 @@ def test_canceled_reconcile_has_no_effect(fake_cloud: FakeCloud, lcm_clients: lc
     asyncio.run(story())
     assert fake_cloud.count("StopInstances") == 0
     assert fake_cloud.worker("w-1").status is lcm.WorkerStatus.STOPPING
+
+
+class JsonFormatter(logging.Formatter):
+    """Writes a record with all attributes that it has beyond those of every record."""
+
+    ORDINARY = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+    def format(self, record: logging.LogRecord) -> str:
+        return json.dumps({name: value for name, value in vars(record).items() if name not in self.ORDINARY})
+
+
+def test_fields_are_attributes_of_the_records(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
+    text = io.StringIO()
+    handler = logging.StreamHandler(text)
+    handler.setFormatter(JsonFormatter())
+    logger = logging.getLogger("lcm.reconcile")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        worker = add_running(fake_cloud, status="stopped")
+        lcm.reconcile(worker, clients=lcm_clients)
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(logging.NOTSET)
+    [change] = [json.loads(line) for line in text.getvalue().splitlines()]
+    assert change == {
+        "worker": "w-1",
+        "instance": worker.ec2_instance_id,
+        "from": "stopped",
+        "to": "running",
+        "reason": "unexpected_restart",
+        "effects": "",
+    }
 
 
 def test_records_reach_python_logging(
@@ -243,3 +311,94 @@ def test_process_exits_cleanly_with_open_clients(fake_cloud: FakeCloud) -> None:
         """
     )
     assert (run.returncode, run.stdout, run.stderr) == (0, "skip\n", "")
+
+
+def test_workers_are_drained_and_drains_are_canceled() -> None:
+    with FakeCloud(control_plane="extended") as cloud:
+        assert_workers_are_drained_and_drains_are_canceled(cloud, cloud.clients())
+
+
+def test_original_control_plane_cannot_cancel_a_drain(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
+    worker = add_running(fake_cloud, desired_status="running")
+    fake_cloud.add_session(id="s-1", worker_id="w-1", status="running")
+    assert lcm.drain(worker, reason="new image", requested_by="alice", clients=lcm_clients).to_status == "draining"
+    for _ in range(2):
+        with pytest.raises(lcm.PortError, match="request the desired status 'running'") as raised:
+            lcm.cancel_drain(worker, reason="class goes on", cancelled_by="bob", clients=lcm_clients)
+        assert raised.value.kind is lcm.FailureKind.NOT_SUPPORTED
+    assert (fake_cloud.worker("w-1").status, fake_cloud.worker("w-1").desired_status) == ("draining", "stopped")
+    fake_cloud.update_worker("w-1", desired_status="running")
+    back = lcm.reconcile(fake_cloud.worker("w-1"), clients=lcm_clients)
+    assert (back.to_status, fake_cloud.sessions()[0].status) == ("running", "running"), str(back)
+
+
+def assert_workers_are_drained_and_drains_are_canceled(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
+    worker = add_running(fake_cloud, desired_status="running")
+    drained = lcm.drain(worker, reason="new image", requested_by="alice", clients=lcm_clients)
+    assert (drained.from_status, drained.to_status) == ("running", "draining")
+    record = fake_cloud.worker("w-1")
+    assert (record.status, record.desired_status) == ("draining", "stopped") and record.drain_started_at is not None
+    with pytest.raises(lcm.InvalidTransition, match="worker w-1 is draining; only a running worker can be drained"):
+        lcm.drain(worker, reason="-", requested_by="alice", clients=lcm_clients)
+
+    async def cancel() -> lcm.ReconcileResult:
+        return await lcm.cancel_drain_async(worker, reason="class goes on", cancelled_by="bob", clients=lcm_clients)
+
+    assert asyncio.run(cancel()).to_status == "running"
+    record = fake_cloud.worker("w-1")
+    assert (record.status, record.desired_status, record.drain_started_at) == ("running", "running", None)
+    published = {event["type"]: event["data"] for event in fake_cloud.events()}
+    assert published["cml_worker.drain.started.v1"]["requested_by"] == "alice"
+    assert published["cml_worker.drain.cancelled.v1"]["cancelled_by"] == "bob"
+    with pytest.raises(lcm.InvalidTransition, match="only a draining worker has a drain to call off"):
+        lcm.cancel_drain(worker, reason="-", cancelled_by="bob", clients=lcm_clients)
+    with pytest.raises(lcm.PortError, match="worker w-9 does not exist"):
+        lcm.drain(lcm.Worker("w-9", "running"), reason="-", requested_by="alice", clients=lcm_clients)
+
+
+def test_reconcile_now_reads_the_record(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
+    add_running(fake_cloud, status="stopped")
+    planned = lcm.reconcile_now("w-1", clients=lcm_clients, dry_run=True)
+    assert (planned.to_status, fake_cloud.worker("w-1").status) == ("running", "stopped")
+
+    async def now() -> lcm.ReconcileResult:
+        return await lcm.reconcile_now_async("w-1", clients=lcm_clients)
+
+    assert asyncio.run(now()).to_status == "running"
+    assert lcm.reconcile_now("w-1", clients=lcm_clients).from_status == "running"
+
+
+def test_explanation_changes_nothing(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
+    worker = add_running(fake_cloud, status="stopped")
+    explanation = lcm.explain("w-1", clients=lcm_clients)
+    assert (explanation.plan.dry_run, explanation.plan.to_status, explanation.record["id"]) == (True, "running", "w-1")
+    assert explanation.observed["instance"].startswith(f"{worker.ec2_instance_id} is running"), str(explanation)
+    assert str(explanation).splitlines()[0] == str(explanation.plan)
+    assert fake_cloud.worker("w-1").status == "stopped"
+
+
+def test_explanation_takes_a_record(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
+    wanted = add_running(fake_cloud, desired_status="running").replace(desired_status="stopped")
+
+    async def explained() -> lcm.Explanation:
+        return await lcm.explain_async(wanted, clients=lcm_clients)
+
+    explanation = asyncio.run(explained())
+    assert (explanation.plan.to_status, explanation.record["desired_status"]) == ("stopping", "stopped")
+    assert "the desired status were running" in {what_if["if"] for what_if in explanation.what_if}
+
+
+@pytest.mark.parametrize("operation", [lcm.reconcile_now, lcm.explain])
+def test_operations_name_a_missing_worker(
+    operation: Callable[..., object], fake_cloud: FakeCloud, lcm_clients: lcm.Clients
+) -> None:
+    with pytest.raises(lcm.PortError, match="worker w-9 does not exist"):
+        operation("w-9", clients=lcm_clients)
+
+
+def test_explanations_survive_json_and_pickle(fake_cloud: FakeCloud, lcm_clients: lcm.Clients) -> None:
+    add_running(fake_cloud)
+    explanation = lcm.explain("w-1", clients=lcm_clients)
+    shown = json.loads(json.dumps(explanation.to_dict()))
+    assert (shown["plan"]["worker_id"], shown["at"][:2]) == ("w-1", "20")
+    assert pickle.loads(pickle.dumps(explanation)) == explanation

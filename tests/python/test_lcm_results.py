@@ -18,7 +18,7 @@ FAILURE = lcm.CallFailure("throttled", "slow down", "RequestLimitExceeded")
 EFFECT = lcm.Effect(lcm.EffectName.STOP_INSTANCE, "stop_instance i-1", error=FAILURE)
 VERDICT = lcm.Verdict("w-1", "i-1", lcm.Conclusion.ORPHAN)
 RUNNING = lcm.WorkerStatus.RUNNING
-REGION = lcm.RegionReport("us-east-1", (VERDICT,), (), 1, 2, ("w-2",), (), ())
+REGION = lcm.RegionReport("us-east-1", (VERDICT,), (), 1, 2, (), ("w-2",), (), ())
 RESULT = lcm.ReconcileResult(
     "w-1", lcm.Outcome.RETRY, RUNNING, RUNNING, (EFFECT,), REASON, lcm.Requeue.NOW, error=FAILURE
 )

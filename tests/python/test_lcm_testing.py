@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 import textwrap
 import time
+import urllib.request
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any, Literal
 
 import boto3
 import lcm
@@ -62,7 +65,7 @@ def test_records_and_sessions_are_in_the_control_plane(fake_cloud: FakeCloud) ->
     worker = fake_cloud.add_worker(id="w-1", status="running", template_name="tiny")
     assert isinstance(worker, lcm.Worker) and worker.template_name == "tiny"
     changed = fake_cloud.update_worker("w-1", desired_status="stopped")
-    assert changed.desired_status is lcm.DesiredStatus.STOPPED and changed.version != worker.version
+    assert changed.desired_status is lcm.DesiredStatus.STOPPED and changed.version is None
     assert fake_cloud.workers() == [fake_cloud.worker("w-1")]
     session = fake_cloud.add_session(id="s-1", worker_id="w-1", status="running")
     assert fake_cloud.sessions() == [session] and session.worker_id == "w-1"
@@ -70,7 +73,12 @@ def test_records_and_sessions_are_in_the_control_plane(fake_cloud: FakeCloud) ->
     assert fake_cloud.workers() == []
 
 
-def test_operator_can_start_and_cancel_a_drain(fake_cloud: FakeCloud) -> None:
+def test_operator_can_start_and_cancel_a_drain() -> None:
+    with FakeCloud(control_plane="extended") as cloud:
+        assert_drain_is_started_and_canceled(cloud)
+
+
+def assert_drain_is_started_and_canceled(fake_cloud: FakeCloud) -> None:
     worker = fake_cloud.add_worker(id="w-1", status="running", desired_status="running")
     session = fake_cloud.add_session(id="s-1", worker_id="w-1", status="running")
     drained = fake_cloud.drain(worker, reason="new image", requested_by="alice")
@@ -85,6 +93,14 @@ def test_operator_can_start_and_cancel_a_drain(fake_cloud: FakeCloud) -> None:
     assert published["cml_worker.drain.cancelled.v1"] == {"cancelled_by": "bob", "reason": "class goes on"}
     assert fake_cloud.move_session(session, "stopped").status == "stopped"
     assert fake_cloud.sessions()[0].status == "stopped" and fake_cloud.count() == 0
+
+
+def test_original_control_plane_cannot_cancel_a_drain(fake_cloud: FakeCloud) -> None:
+    fake_cloud.add_worker(id="w-1", status="running", desired_status="running")
+    assert fake_cloud.drain("w-1").status == "draining"
+    with pytest.raises(lcm.FakeCloudError, match="cannot cancel a drain; set the desired status to running"):
+        fake_cloud.cancel_drain("w-1")
+    assert fake_cloud.worker("w-1").status == "draining"
 
 
 def test_crashed_controller_keeps_its_lease_until_expiry() -> None:
@@ -120,7 +136,7 @@ def test_invalid_requests_are_explained(fake_cloud: FakeCloud) -> None:
         (lambda: fake_cloud.worker("w-none"), "w-none"),
         (lambda: fake_cloud.terminate("i-none"), "i-none"),
         (lambda: fake_cloud.inject({"kind": "error", "code": "X"}, times=0), "times must be at least 1"),
-        (lambda: fake_cloud.inject({"kind": "tantrum"}), "unknown variant `tantrum`"),
+        (lambda: fake_cloud.inject({"kind": "tantrum"}), "unknown variant `tantrum`"),  # type: ignore[misc, arg-type]
         (lambda: fake_cloud.requests(color="red"), "unknown field `color`"),
         (lambda: fake_cloud.advance(-1), "seconds must be a number from 0 up"),
         (lambda: FakeCloud(clock="sundial").start(), "invalid clock pace 'sundial'"),
@@ -180,3 +196,22 @@ def test_fixtures_are_installed_with_the_package(tmp_path: Path) -> None:
         timeout=100,
     )
     assert run.returncode == 0, run.stdout + run.stderr
+
+
+@pytest.mark.parametrize(("chosen", "generation"), [("original",) * 2, ("extended",) * 2, (None, "original")])
+def test_control_plane_has_the_chosen_generation(
+    chosen: Literal["original", "extended"] | None, generation: str
+) -> None:
+    with (
+        FakeCloud(control_plane=chosen) as cloud,
+        urllib.request.urlopen(f"{cloud.endpoints['admin_url']}state", timeout=30) as response,
+    ):
+        assert json.load(response)["control_plane"] == {"generation": generation}
+        assert cloud.endpoints["control_plane_generation"] == generation
+
+
+def test_unknown_generation_is_rejected() -> None:
+    expected = "invalid control plane generation 'current': expected 'original' or 'extended'"
+    unknown: Any = "current"
+    with pytest.raises(lcm.FakeCloudError, match=expected):
+        FakeCloud(control_plane=unknown).start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 import shutil
 import tempfile
 import time
@@ -19,8 +20,10 @@ from traitlets.config import Config
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
-PLOTS = {"01-lifecycle": 4, "02-orphans": 4, "03-draining": 4, "04-a-bad-day": 2}
-CARDS = {"01-lifecycle": 5, "02-orphans": 1, "03-draining": 2, "04-a-bad-day": 0}
+PLOTS = {"01-lifecycle": 3, "02-orphans": 4, "03-draining": 4, "04-a-bad-day": 2, "05-what-if": 1, "06-replay": 0}
+CARDS = {"01-lifecycle": 5, "02-orphans": 1, "03-draining": 2, "04-a-bad-day": 0, "05-what-if": 0, "06-replay": 1}
+GRIDS = {"01-lifecycle": 1, "02-orphans": 0, "03-draining": 0, "04-a-bad-day": 0, "05-what-if": 0, "06-replay": 0}
+IMAGE = re.compile(r'<img alt="(?P<alt>[^"]*)" .* src="data:image/png;base64,(?P<data>[^"]*)">')
 LIMIT = 60.0
 """Longest run of a notebook, in seconds."""
 
@@ -53,7 +56,7 @@ def shown(notebook: Any, kind: str) -> list[str]:
 
 
 def test_every_notebook_has_expected_outputs() -> None:
-    assert {path.stem for path in NOTEBOOKS} == set(PLOTS) == set(CARDS)
+    assert {path.stem for path in NOTEBOOKS} == set(PLOTS) == set(CARDS) == set(GRIDS)
 
 
 @every_notebook
@@ -79,11 +82,15 @@ def test_notebook_runs_with_the_expected_outputs(path: Path, settings: Config) -
     for cell in code(notebook):
         errors = [output.text for output in cell.outputs if output.get("name") == "stderr"]
         assert errors == [], "a notebook must not write to stderr"
-    pictures = [Image.open(io.BytesIO(base64.b64decode(picture))) for picture in shown(notebook, "image/png")]
+    images = [found for html in shown(notebook, "text/html") if (found := IMAGE.fullmatch(html))]
+    assert shown(notebook, "image/png") == [] and all(len(image["alt"].split()) > 5 for image in images)
+    pictures = [Image.open(io.BytesIO(base64.b64decode(image["data"]))) for image in images]
     assert len(pictures) == PLOTS[path.stem]
     for picture in pictures:
         assert picture.width > 600 and picture.height > 150
         colors = picture.convert("RGB").getcolors(maxcolors=picture.width * picture.height)
         assert colors is not None and len(colors) > 100, "the plot is empty"
+    grids = [grid for grid in shown(notebook, "text/html") if grid.startswith("<svg")]
+    assert len(grids) == GRIDS[path.stem] and all("<desc>" in grid for grid in grids)
     cards = [card for card in shown(notebook, "text/html") if "background:" in card]
     assert len(cards) == CARDS[path.stem]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -126,8 +127,11 @@ def test_test_wheel_shares_dependencies_with_rust_tests() -> None:
         listed = run(*tree, *selection, cwd=ROOT).splitlines()
         return {line.removesuffix(" (*)") for line in listed if not line.startswith("lcm-")}
 
+    names = {line.split()[0] for line in packages("normal,build", "--package", "aws-sdk-ec2")}
     wheel = packages("normal,build", "--package", "lcm-py", "--features", "test-build")
-    assert wheel - packages("normal,build,dev", "--workspace") == set()
+    of_client = {line for line in wheel if line.split()[0] in names}
+    assert len(of_client) > 50
+    assert of_client - packages("normal,build,dev", "--workspace") == set()
 
 
 def test_installed_package_decides_and_reconciles(installed: Installed) -> None:
@@ -148,9 +152,22 @@ def test_installed_package_decides_and_reconciles(installed: Installed) -> None:
     ]
 
 
+def test_quick_start_runs_without_rust_and_other_packages(installed: Installed) -> None:
+    page = (ROOT / "docs" / "start" / "python.md").read_text(encoding="utf-8")
+    examples = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(examples) == 3
+    for example in examples:
+        installed.script(example)
+
+
 def test_fake_cloud_command_is_installed(installed: Installed) -> None:
     assert "Usage: python -m lcm.fake_cloud [OPTIONS]" in run(installed.python, "-m", "lcm.fake_cloud", "--help")
     assert "Usage: fake-cloud [OPTIONS]" in run(installed.folder / "bin" / "fake-cloud", "--help")
+
+
+def test_lcm_command_is_installed(installed: Installed) -> None:
+    assert run(installed.folder / "bin" / "lcm", "--version") == run(installed.python, "-m", "lcm", "--version")
+    assert "Usage: lcm fake-cloud [OPTIONS]" in run(installed.folder / "bin" / "lcm", "fake-cloud", "--help")
 
 
 def test_package_is_typed_for_mypy(installed: Installed, tmp_path: Path) -> None:
@@ -200,7 +217,7 @@ def test_metadata_has_summary_and_license(installed: Installed) -> None:
         "Classifier: Typing :: Typed",
     ]:
         assert line in metadata.splitlines()
-    assert (ROOT / "README.md").read_text(encoding="utf-8").strip() in metadata
+    assert (ROOT / "lcm-py" / "README.md").read_text(encoding="utf-8").strip() in metadata
     license = only(information, "**/LICENSE").read_text(encoding="utf-8")
     assert license == (ROOT / "LICENSE").read_text(encoding="utf-8")
 
@@ -245,10 +262,14 @@ def test_build_finds_protoc(tmp_path: Path) -> None:
     assert (tmp_path / "output").read_text().startswith("libprotoc ")
 
 
+def test_dir_is_the_public_surface() -> None:
+    assert dir(lcm) == sorted(lcm.__all__)
+
+
 def test_every_public_name_can_be_imported() -> None:
     imported: dict[str, object] = {}
     exec("from lcm import *", imported)
-    assert set(lcm.__all__) <= imported.keys() and set(lcm.__all__) <= set(dir(lcm))
+    assert set(lcm.__all__) <= imported.keys()
     assert imported["reconcile"] is lcm.reconcile is sys.modules["lcm.reconcile"].reconcile
     unknown = "recouncil"
     with pytest.raises(AttributeError, match="module 'lcm' has no attribute 'recouncil'"):

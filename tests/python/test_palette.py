@@ -73,7 +73,9 @@ def test_orphan_report_html_shows_escaped_verdicts() -> None:
     old = {"status": "running", "aws_region": "us-east-1", "created_at": "2026-01-01T00:00:00Z"}
     records = [{"id": "<b>", "ec2_instance_id": id, **old} for id in ("i-1", "i-2")]
     shown = [lcm.Instance("running", id="i-3")]
-    html = lcm.find_orphans(records, shown, region="us-east-1", verified={"i-1": lcm.ABSENT})._repr_html_()
+    verified = {"i-1": lcm.ABSENT}
+    report = lcm.find_orphans(records, shown, region="us-east-1", verified=verified, account_proved=True)
+    html = report._repr_html_()
     assert "orphans: 1" in html and "not verified yet: i-2" in html
     assert "&lt;b&gt;" in html and "<b>&" not in html
     assert f"background:{color('orphan')}" in html and f"background:{color('unknown')}" in html

@@ -81,7 +81,7 @@ def test_invalid_record_error_has_no_secrets() -> None:
         {**RECORD, "status": "asleep"},
         {**RECORD, "created_at": 7},
     ):
-        with pytest.raises((lcm.LcmError, ValueError, TypeError)) as refused:
+        with pytest.raises((lcm.LcmError, lcm.RecordWarning, ValueError, TypeError)) as refused:
             lcm.Worker.from_dict(wrong)
         assert CANARY not in shown(refused.value)
 

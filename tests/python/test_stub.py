@@ -1,4 +1,4 @@
-"""Native values have the types that the stub gives, and `help()` documents every public name.
+"""The stub is generated, native values have its types, and `help()` documents every public name.
 
 Stubtest compares the names and signatures of the stub with the native module. It does not see the type of a value.
 """
@@ -8,9 +8,13 @@ from __future__ import annotations
 import ast
 import asyncio
 import collections.abc
+import dataclasses
 import datetime
 import inspect
 import itertools
+import os
+import pydoc
+import re
 import types
 import typing
 from collections.abc import Iterator
@@ -18,15 +22,27 @@ from pathlib import Path
 from typing import Any
 
 import lcm
+import native_stub
+import pytest
 from lcm import _lcm, ports, testing
 from lcm.ports import Patch
 from lcm.testing import FakeCloud
 from python_control_plane import PythonControlPlane
 
-STUB = ast.parse(Path(lcm.__file__).with_name("_lcm.pyi").read_text(encoding="utf-8"))
+STUB = ast.parse(native_stub.PATH.read_text(encoding="utf-8"))
 NAMES = {**vars(typing), **vars(collections.abc), **vars(datetime), **vars(_lcm)}
 NAMES |= {name: getattr(lcm, name) for name in lcm.__all__}
 NOW = datetime.datetime(2026, 2, 6, 8, tzinfo=datetime.UTC)
+
+
+@pytest.mark.timeout(900)
+def test_stub_is_up_to_date(tmp_path: Path) -> None:
+    """With `UPDATE_DOCS=1` the stub is written first."""
+    expected = native_stub.generated(tmp_path)
+    if os.environ.get("UPDATE_DOCS"):
+        native_stub.PATH.write_text(expected, encoding="utf-8")
+    written = native_stub.PATH.read_text(encoding="utf-8")
+    assert written == expected, "the stub is out of date: run this test with UPDATE_DOCS=1 and commit it"
 
 
 def property_types() -> dict[str, dict[str, Any]]:
@@ -87,8 +103,9 @@ def check(value: Any) -> set[str]:
 
 
 def test_workers_have_the_types_of_the_stub() -> None:
-    times = dict.fromkeys((name for name in TYPES["Worker"] if name.endswith("_at")), NOW)
-    texts = {name: "text" for name, expected in TYPES["Worker"].items() if expected == str | None and name != "address"}
+    times: dict[str, Any] = dict.fromkeys((name for name in TYPES["Worker"] if name.endswith("_at")), NOW)
+    optional = [name for name, expected in TYPES["Worker"].items() if expected == str | None and name != "address"]
+    texts: dict[str, Any] = dict.fromkeys(optional, "text")
     full = lcm.Worker(
         "w-1",
         "running",
@@ -203,6 +220,17 @@ def public_names() -> Iterator[tuple[str, Any]]:
                 is_described = inspect.isroutine(defined) or inspect.isdatadescriptor(defined)
                 if not member.startswith("_") and is_described and not inspect.ismemberdescriptor(defined):
                     yield f"{module.__name__}.{name}.{member}", defined
+
+
+def test_help_documents_every_field() -> None:
+    classes = {name: getattr(lcm, name) for name in lcm.__all__ if dataclasses.is_dataclass(getattr(lcm, name))}
+    assert len(classes) > 12
+    for name, cls in classes.items():
+        shown = pydoc.plain(pydoc.render_doc(cls))
+        for field in dataclasses.fields(cls):
+            if field.repr:
+                text = re.search(rf"^ \|      {field.name}: .*\n \|          (.*)", shown, re.MULTILINE)
+                assert text is not None and len(text[1].split()) > 1, f"{name}.{field.name}"
 
 
 def test_help_documents_every_public_name() -> None:

@@ -1,0 +1,107 @@
+"""Simulations, comparisons and replays from Python."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import lcm
+import pytest
+from lcm.testing import FakeCloud
+
+SCALING = lcm.Policy(scale_down=lcm.ScaleDownPolicy(enabled=True))
+EVENTS = {"sessions_per_hour": 3, "fault_rate": 0.05}
+
+
+@pytest.fixture
+def fake_cloud() -> Iterator[FakeCloud]:
+    with FakeCloud() as cloud:
+        yield cloud
+
+
+def test_equal_seeds_give_equal_histories() -> None:
+    first, second, other = (lcm.simulate(8, events=EVENTS, policy=SCALING, seed=seed) for seed in (1, 1, 2))
+    assert first == second and first != other
+    assert (first.seed, first.hours, len(first.workers)) == (1, 24.0, 8)
+
+
+def test_rows_match_the_steps() -> None:
+    history = lcm.simulate(8, events=EVENTS, policy=SCALING)
+    steps = history.steps()
+    assert len(history) == len(steps) == len(history.rows()) > 0
+    assert [row["at"] for row in history.rows()] == [step.at for step in steps]
+    assert [str(step.to_status) for step in steps] == [row["to_status"] for row in history.rows()]
+    assert history.steps("w-1") == [step for step in steps if step.worker_id == "w-1"]
+
+
+def test_status_follows_the_steps() -> None:
+    history = lcm.simulate(1, events={"sessions": [{"at": 600, "lasts": 60}]}, hours=2)
+    assert history.status("w-1", history.started_at) is lcm.WorkerStatus.STOPPED
+    assert history.status("w-1") is lcm.WorkerStatus.RUNNING
+    assert history.status("w-2") is None
+    assert [step.reason for step in history.why("w-1")] == ["start_requested", "up"]
+    assert history.why("w-1", history.started_at + timedelta(minutes=9)) == []
+
+
+def test_comparison_has_the_figures_of_each_simulation() -> None:
+    compared = lcm.compare({"today": lcm.Policy(), "thrifty": SCALING}, 8, events=EVENTS, hours=48, seed=3)
+    assert compared.figures["thrifty"] == lcm.simulate(8, events=EVENTS, policy=SCALING, hours=48, seed=3).figures
+    assert compared.figures["thrifty"].cost < compared.figures["today"].cost
+    assert pickle.loads(pickle.dumps(compared)) == compared
+    assert "thrifty" in compared._repr_html_() and "instance hours" in compared._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"events": {"sesions": []}}, "events: unknown field `sesions`"),
+        ({"fleet": {"wokers": 1}}, "fleet: unknown field `wokers`"),
+        ({"events": {"patience": -1}}, "invalid time -1: expected seconds from 0 up"),
+        ({"hours": 0}, "invalid hours 0: expected more than 0, up to 8784"),
+    ],
+)
+def test_invalid_arguments_are_named(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        lcm.simulate(**arguments)  # type: ignore[arg-type]
+
+
+def test_history_of_a_reconcile_is_replayed(fake_cloud: FakeCloud, tmp_path: Path) -> None:
+    instance = fake_cloud.run()
+    fake_cloud.advance(60)
+    worker = fake_cloud.add_worker(
+        id="w-1", status="running", desired_status="running", ec2_instance_id=instance.id, cml_password="hunter2"
+    )
+    fake_cloud.stop_instance(instance.id)
+    fake_cloud.advance(60)
+    result = lcm.reconcile(worker, clients=fake_cloud.clients({"LCM_HISTORY_DIR": str(tmp_path)}))
+    assert result.to_status == "stopped"
+    [file] = tmp_path.iterdir()
+    assert "hunter2" not in file.read_text() and '"reason":"drift"' in file.read_text()
+    same = lcm.replay(tmp_path)
+    assert same.is_same and (same.decisions, same.changed) == (1, 0)
+    [difference] = lcm.replay(file, policy={"external_stop_policy": "respect"}).differences
+    assert (difference.worker_id, difference.recorded_reason, difference.replayed_reason) == (
+        "w-1",
+        "drift",
+        "external_stop",
+    )
+
+
+def test_policy_object_replaces_the_recorded_one(fake_cloud: FakeCloud, tmp_path: Path) -> None:
+    worker = fake_cloud.add_worker(id="w-1", status="stopped")
+    lcm.reconcile(worker, clients=fake_cloud.clients({"LCM_HISTORY_DIR": str(tmp_path)}))
+    assert lcm.replay(tmp_path, policy=lcm.Policy()).decisions == 1
+
+
+def test_missing_history_is_an_os_error(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=r"cannot read .*nowhere"):
+        lcm.replay(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="holds no history"):
+        lcm.replay(tmp_path)
+
+
+def test_unusable_directory_is_refused(fake_cloud: FakeCloud, tmp_path: Path) -> None:
+    with pytest.raises(lcm.ConfigError, match="is no directory and cannot become one"):
+        fake_cloud.clients({"LCM_HISTORY_DIR": str(tmp_path / "a" / "b")})
