@@ -21,7 +21,7 @@ export CARGO_INCREMENTAL ?= 0
 TEST_BUILD := --features lcm-py/test-build
 DEVELOP := $(BIN)/maturin develop --locked --quiet --features test-build
 
-.PHONY: help setup demo simulate controller test test-lifecycle test-rust test-python wheel prove soak lint features deny format bench bench-quick bench-ready bench-lifecycle docs notebooks fake-cloud clean
+.PHONY: help setup demo simulate controller test test-lifecycle test-rust test-python test-peers package wheel prove soak lint features deny mutants mutants-list format bench bench-quick bench-ready bench-lifecycle docs site notebooks fake-cloud clean
 
 help: ## Show this list
 	@echo "Targets:"
@@ -57,12 +57,33 @@ test-rust: setup ## Test all crates with all features (the first build takes min
 test-python: setup ## Test the Python package, its wheel and types, and the fake cloud with boto3, aws and virl2_client
 	$(DEVELOP)
 	$(CARGO) build --quiet --workspace --bins --examples
+	@command -v chromium chromium-browser google-chrome > /dev/null \
+		|| echo "No Chromium on the PATH: the browser tests of the console are left out. apt-get install chromium brings it."
 	$(BIN)/pytest --numprocesses 2 --dist loadfile
 	$(BIN)/mypy
 	$(BIN)/pyright
 	$(BIN)/python -m mypy.stubtest --mypy-config-file pyproject.toml lcm
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+
+test-peers: setup ## Run other people's suites and clients on the fakes: etcd, moto, virl2_client (downloads packages)
+	$(CARGO) build --quiet --package fake-cloud --bin fake-cloud --example lab
+	$(BIN)/python tests/peers/etcd.py
+	$(BIN)/python tests/peers/cml.py
+	$(BIN)/python tests/peers/aws.py
+
+# Twine is a tool of its own, because its dependencies are many.
+TWINE := $(CURDIR)/target/tools/twine
+
+$(TWINE)/bin/twine:
+	$(PYTHON) -m venv $(TWINE)
+	$(TWINE)/bin/pip install --quiet --disable-pip-version-check twine==7.0.0
+
+# Without a build of the crates, which `make test` has compiled.
+package: setup $(TWINE)/bin/twine ## Pack the crates and the source distribution, and check their metadata
+	$(CARGO) package --no-verify --package lcm-console --package fake-cloud --package lcm-sdk --package lcm-cli
+	$(BIN)/maturin sdist --out dist
+	$(TWINE)/bin/twine check --strict dist/*.tar.gz
 
 wheel: setup ## Build the wheel and the source distribution in dist (the first build takes many minutes)
 	$(BIN)/maturin build --release --out dist
@@ -82,8 +103,10 @@ prove: setup ## Try to break every guarantee, for minutes: simulator, models, re
 	$(CARGO) test --workspace --quiet --test fuzz
 	@printf '\n| measure | value |\n|---|---|\n' && cat $(PROOF)/*.md
 
-soak: ## Run the simulator with other seeds for SECONDS=600
-	LCM_SOAK_SECONDS=$(or $(SECONDS),600) $(PROVER)
+# Optimized. The sums of all runs, by kind of history, are kept in a file, and a run continues after the last seed.
+soak: ## Run the simulator with other seeds for SECONDS=600, optimized; adds up all runs in target/soak.json
+	LCM_SOAK_SECONDS=$(or $(SECONDS),600) LCM_SOAK_STATE=$(or $(LCM_SOAK_STATE),$(CURDIR)/target/soak.json) \
+		$(subst $(CARGO) test,$(CARGO) test --release,$(PROVER))
 
 fake-cloud: ## Run the fake cloud, sixty times as fast; ARGS="--help" lists the options (the first build takes minutes)
 	@$(CARGO) build --profile program --package fake-cloud
@@ -101,7 +124,7 @@ lint: setup features ## Check formatting, clippy, documentation and licenses, wi
 
 # `lint` checks all features together. The features that need no AWS client are checked alone here; with `aws`, each
 # selection would compile the EC2 client again.
-FEATURES := runtime conformance testing etcd cml control-plane admin logging
+FEATURES := runtime conformance testing etcd cml control-plane admin logging otel
 
 features: setup ## Check lcm-sdk with each feature alone, except those that need the AWS client
 	$(CARGO) clippy --quiet --package lcm-sdk --no-default-features --lib -- --deny warnings
@@ -119,6 +142,34 @@ deny: $(DENY) ## Check licenses, duplicates and sources of all dependencies with
 
 $(DENY):
 	cargo install --quiet --locked --version 0.20.2 --root $(CURDIR)/target/tools cargo-deny
+
+# Built once, as cargo-deny is.
+MUTANTS_TOOL := $(CURDIR)/target/tools/bin/cargo-mutants
+
+# The fastest tests that cover each module. A mutant builds faster incrementally and without debug information.
+MUTANTS := CARGO_INCREMENTAL=1 CARGO_PROFILE_DEV_DEBUG=0 $(MUTANTS_TOOL) mutants --package lcm-sdk --no-default-features --iterate
+MUTANTS_LIFECYCLE := $(MUTANTS) --output target/mutants/lifecycle --file 'lcm-sdk/src/lifecycle/**'
+MUTANTS_QUEUE := $(MUTANTS) --output target/mutants/queue --features runtime --file 'lcm-sdk/src/controller/queue/**'
+
+# The tests of the lifecycle that take longer than a second. `make mutants MUTANTS_SKIP=` tries the changes that the
+# others missed with these as well.
+MUTANTS_SKIP := --skip convergence --skip properties --skip graph
+
+# `--iterate` leaves out mutants that an earlier run caught, so a run can be interrupted and continued.
+mutants: $(MUTANTS_TOOL) ## Change the lifecycle and the queue in every small way and list the changes that no test notices (hours)
+	mkdir -p target/mutants/lifecycle target/mutants/queue
+	@status=0; \
+		$(MUTANTS_QUEUE) $(ARGS) -- --lib controller::queue || status=$$?; \
+		$(MUTANTS_LIFECYCLE) $(ARGS) -- --lib --test lifecycle -- $(MUTANTS_SKIP) || status=$$?; \
+		exit $$status
+
+mutants-list: $(MUTANTS_TOOL) ## List the changes that `make mutants` tries
+	@mkdir -p target/mutants/lifecycle target/mutants/queue
+	@$(MUTANTS_QUEUE) --list
+	@$(MUTANTS_LIFECYCLE) --list
+
+$(MUTANTS_TOOL):
+	cargo install --quiet --locked --version 27.1.0 --root $(CURDIR)/target/tools cargo-mutants
 
 format: setup ## Format all code
 	cargo fmt --all
@@ -152,6 +203,11 @@ bench-lifecycle: ## Measure the cost of a decision in Rust, over a mixed fleet o
 docs: ## Build the API documentation in target/doc
 	$(CARGO) doc --workspace --no-deps $(TEST_BUILD)
 	@echo "Open target/doc/lcm_sdk/index.html"
+
+# With warnings as errors: unknown links, unknown anchors, and pages outside of the navigation.
+site: setup ## Build the documentation site in target/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --config-file site/mkdocs.yml
+	@echo "Open target/site/index.html, or serve it: $(BIN)/mkdocs serve --config-file site/mkdocs.yml"
 
 notebooks: setup ## Run the notebooks and write pages to target/notebooks
 	$(DEVELOP)

@@ -52,7 +52,7 @@ def rows(size: int, rounds: int, note: str = "") -> list[Row]:
     compare(size, lcm.decide_many(records, states, now=NOW), pairs)
     compare(size, lcm.decide_many(workers, states, now=NOW), pairs)
 
-    observed = {state: lcm.Observation(ec2=state) for state in states}
+    observed = {state: lcm.Observation(ec2=lcm.Ec2State(state)) for state in states}
     plain, typed, many_dicts, many_workers, one_by_one = costs(
         [
             lambda: [plain_python.decide(record, state, NOW) for record, state in pairs],

@@ -1,4 +1,6 @@
-"""The fake EC2 next to moto's server: the same request bytes from the same client.
+"""The fake EC2 next to moto's server, ministack and fakecloud: the same request bytes from the same client.
+
+fakecloud is measured where its program is on the PATH.
 
 The client is a raw socket with prepared bytes, so its own cost is microseconds and equal for both. It sends one request
 at a time, so client and server alternate on one core. Processor time is the server process's.
@@ -11,13 +13,26 @@ import socket
 import statistics
 import sys
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Self
 
-from processes import IN_PYTHON, FakeCloud, Server, fake_cloud, moto, native, on_one_core
-from report import Bench, Row, better, figure
+from processes import (
+    FAKECLOUD,
+    IN_PYTHON,
+    PATIENCE,
+    FakeCloud,
+    Server,
+    fake_cloud,
+    fakecloud,
+    ministack,
+    most_sockets,
+    moto,
+    native,
+    on_one_core,
+)
+from report import Bench, Row, Sample, better, figure
 
 SCOPE = "Credential=fake/20260101/us-east-1/ec2/aws4_request"
 TAGS = "".join(
@@ -26,12 +41,13 @@ TAGS = "".join(
 SIZES = (3, 100, 1_000)
 # Number of instances that match the tag filter; launched first.
 BLUE = 3
-PEER = "moto server"
+# Goal for the resident memory with the largest number of instances, in MB.
+MEMORY = 20
 DESCRIBE = "Action=DescribeInstances"
 # End of a chunked response.
 LAST_CHUNK = b"\r\n0\r\n\r\n"
 SEQUENTIAL = (
-    "one client, sequential requests, client and server pinned to one core for both fakes: waking a second core costs "
+    "one client, sequential requests, client and servers pinned to one core: waking a second core costs "
     "more than a short request"
 )
 
@@ -181,75 +197,129 @@ def start_up(start: Callable[[], AbstractContextManager[Server]], turns: int) ->
     return waits, statistics.median(sizes)
 
 
+@dataclass(frozen=True)
+class Peer:
+    """Another fake of EC2."""
+
+    name: str
+    start: Callable[[], AbstractContextManager[Server]]
+    at_least: float
+    """Goal of every ratio."""
+
+
+def peers() -> list[Peer]:
+    """The other fakes on this machine."""
+    found = [Peer("moto server", moto, 100), Peer("ministack", ministack, 10)]
+    return [*found, Peer("fakecloud", fakecloud, 1)] if FAKECLOUD else found
+
+
 def run(quick: bool) -> list[Row]:
     turns, ours_for, theirs_for = (2, 0.1, 0.2) if quick else (5, 0.5, 1.0)
-    rows: list[Row] = []
     # Builds the program, which is not part of its start.
     native()
-    mine, its = start_up(start_ours, 2 * turns), start_up(moto, turns)
-    by_python = start_up(start_through_python, turns)
-    with (
-        start_ours() as fake,
-        moto() as other,
-        on_one_core(fake, other),
-        Caller(fake) as ours,
-        Caller(other) as theirs,
-    ):
+    others = peers()
+    mine, by_python = start_up(start_ours, 2 * turns), start_up(start_through_python, turns)
+    starts = [start_up(peer.start, turns) for peer in others]
+    with ExitStack() as stack:
+        fake = stack.enter_context(start_ours())
+        servers = [stack.enter_context(peer.start()) for peer in others]
+        stack.enter_context(on_one_core(fake, *servers))
+        ours = stack.enter_context(Caller(fake))
+        callers = [stack.enter_context(Caller(server)) for server in servers]
+        found: list[list[Row]] = []
 
-        def compare(what: str, mine: str, same: str) -> None:
+        def compare(what: str, body: Callable[[Caller], str]) -> None:
             print(f"      {what}", file=sys.stderr, flush=True)
-            pairs = [(ours.cost(mine, ours_for), theirs.cost(same, theirs_for)) for _ in range(turns)]
-            rate, their_rate = (statistics.median(pair[side].rate for pair in pairs) for side in (0, 1))
-            rows.append(
-                better(
-                    f"fake EC2: {what}, processor time",
-                    "ms",
-                    [a.cpu for a, _ in pairs],
-                    [b.cpu for _, b in pairs],
-                    PEER,
-                    at_least=100,
-                    note=f"{figure(rate)}/s and {figure(their_rate)}/s, {SEQUENTIAL}",
+            costs = [
+                (ours.cost(body(ours), ours_for), [caller.cost(body(caller), theirs_for) for caller in callers])
+                for _ in range(turns)
+            ]
+            rows = []
+            for place, peer in enumerate(others):
+                pairs = [(mine, its[place]) for mine, its in costs]
+                rate, their_rate = (statistics.median(pair[side].rate for pair in pairs) for side in (0, 1))
+                rows.append(
+                    better(
+                        f"fake EC2: {what}, processor time, next to {peer.name}",
+                        "ms",
+                        [a.cpu for a, _ in pairs],
+                        [b.cpu for _, b in pairs],
+                        peer.name,
+                        at_least=peer.at_least,
+                        note=f"{figure(rate)}/s and {figure(their_rate)}/s, {SEQUENTIAL}",
+                    )
                 )
-            )
+            found.append(rows)
 
         for size in SIZES:
-            ours.grow(size)
-            theirs.grow(size)
-            # moto's instances run at once; these need a minute of simulated time.
-            fake.advance(60)
-            compare(f"DescribeInstances, all {size:,}", DESCRIBE, DESCRIBE)
-        one = f"{DESCRIBE}&InstanceId.1="
-        compare("DescribeInstances, one by id of 1,000", one + ours.latest, one + theirs.latest)
+            for caller in (ours, *callers):
+                caller.grow(size)
+            compare(f"DescribeInstances, all {size:,}", lambda _: DESCRIBE)
+        compare("DescribeInstances, one by id of 1,000", lambda caller: f"{DESCRIBE}&InstanceId.1={caller.latest}")
         blue = f"{DESCRIBE}&Filter.1.Name=tag:team&Filter.1.Value.1=blue"
-        compare(f"DescribeInstances, {BLUE} by tag of 1,000", blue, blue)
-        held = fake.memory() / 1e6, other.memory() / 1e6
-        compare("RunInstances", ours.launch(1, "green"), theirs.launch(1, "green"))
-    rows.append(
-        better(
-            "fake EC2: process start to first response",
-            "ms",
-            mine[0],
-            its[0],
-            PEER,
-            at_least=100,
-            note=(
-                f"the program `fake-cloud`; `python -m lcm.fake_cloud` takes {statistics.median(by_python[0]):.3g} ms. "
-                f"Resident memory at start {mine[1]:.3g} MB and {its[1]:.3g} MB, with 1,000 instances {held[0]:.3g} MB "
-                f"and {held[1]:.3g} MB"
-            ),
-        )
+        compare(f"DescribeInstances, {BLUE} by tag of 1,000", lambda _: blue)
+        held = [server.memory() / 1e6 for server in (fake, *servers)]
+        check_cmls(fake, SIZES[-1])
+        compare("RunInstances", lambda caller: caller.launch(1, "green"))
+    found.append(
+        [
+            better(
+                f"fake EC2: process start to first response, next to {peer.name}",
+                "ms",
+                mine[0],
+                its[0],
+                peer.name,
+                at_least=peer.at_least,
+                note=(
+                    "the program `fake-cloud` with all services; `python -m lcm.fake_cloud` takes "
+                    f"{statistics.median(by_python[0]):.3g} ms. Resident memory at start {mine[1]:.3g} MB and "
+                    f"{its[1]:.3g} MB"
+                ),
+            )
+            for peer, its in zip(others, starts, strict=True)
+        ]
     )
-    return rows
+    by_peer = [row for rows in zip(*found, strict=True) for row in rows]
+    return [*by_peer, *memory_rows(others, held)]
+
+
+def memory_rows(others: Sequence[Peer], held: Sequence[float]) -> list[Row]:
+    """Resident memory with 1,000 running instances, ours first in ``held``."""
+    mine, *theirs = held
+    return [
+        Row(
+            f"fake EC2: resident memory with {SIZES[-1]:,} running instances, next to {peer.name}",
+            "MB",
+            Sample.exact(mine),
+            Sample.exact(its),
+            peer.name,
+            its / mine,
+            f"≤ {MEMORY} MB",
+            mine <= MEMORY,
+            "all services, and the CML of every instance listens without a visitor; the other has no CML",
+        )
+        for peer, its in zip(others, theirs, strict=True)
+    ]
+
+
+def check_cmls(fake: FakeCloud, count: int) -> None:
+    """Wait until the CML servers of all instances listen. It reads the world, so memory is measured before."""
+    deadline = time.monotonic() + PATIENCE
+    while (listening := fake.listening()) != count:
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"the CML servers of {listening} instances listen, expected {count}")
+        time.sleep(0.05)
 
 
 def start_ours() -> AbstractContextManager[FakeCloud]:
-    """The fake cloud with a manual clock, so that only requests cause work."""
-    return fake_cloud("--clock", "manual")
+    """The fake cloud as users run it: all services, and every instance has its CML. Instances run at once, as those of
+    the other fakes do."""
+    return fake_cloud("--delays", "none", cmls=most_sockets())
 
 
 def start_through_python() -> AbstractContextManager[FakeCloud]:
     """The same program started as a Python module."""
-    return fake_cloud("--clock", "manual", program=IN_PYTHON)
+    return fake_cloud("--delays", "none", cmls=most_sockets(), program=IN_PYTHON)
 
 
-BENCH = Bench("fake-ec2", "the fake EC2 and moto's server, request by request", run)
+BENCH = Bench("fake-ec2", "the fake EC2, moto, ministack and fakecloud, request by request", run)

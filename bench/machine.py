@@ -5,17 +5,23 @@ from __future__ import annotations
 import os
 import platform
 import re
+import subprocess
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from processes import HERE
+from processes import FAKECLOUD, HERE
 
 
 def facts() -> dict[str, str]:
     """Processor, memory, operating system and the versions of the alternatives."""
     peers = dict(line.split("==") for line in (HERE / "requirements.txt").read_text().splitlines() if "==" in line)
-    against = [f"{name} {peers[name]}" for name in ("boto3", "aiobotocore", "aiohttp")] + [f"moto {version('moto')}"]
+    against = [f"{name} {peers[name]}" for name in ("boto3", "aiobotocore", "aiohttp")]
+    against += [f"{name} {version(name)}" for name in ("moto", "ministack")]
+    if FAKECLOUD:
+        against.append(
+            subprocess.run([FAKECLOUD, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+        )
     return {
         "measured": datetime.now(UTC).isoformat(timespec="seconds"),
         "processor": f"{_field('/proc/cpuinfo', 'model name')}, {os.cpu_count()} cores",

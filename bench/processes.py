@@ -5,14 +5,16 @@ from __future__ import annotations
 import functools
 import json
 import os
+import resource
+import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,9 +67,9 @@ class FakeCloud(Server):
         """Status of each record, by worker id."""
         return {worker["id"]: worker["status"] for worker in self.workers()}
 
-    def advance(self, seconds: float) -> None:
-        """Moves the clock forward."""
-        self._admin("POST", "clock/advance", {"seconds": seconds})
+    def listening(self) -> int:
+        """Number of CML servers that listen."""
+        return sum(server["listening"] for server in self._admin("GET", "state")["cml"])
 
     def _admin(self, method: str, path: str, body: Any = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
@@ -86,6 +88,14 @@ def cpu_seconds(pid: int) -> float:
 def resident(pid: int) -> int:
     """Resident memory of a process in bytes."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def most_sockets() -> int:
+    """Raises the number of open files of this process and its children to the allowed maximum, and returns how many
+    sockets that leaves to one child."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return most - 500
 
 
 @contextmanager
@@ -122,9 +132,9 @@ IN_PYTHON = (sys.executable, "-m", "lcm.fake_cloud")
 
 
 @contextmanager
-def fake_cloud(*options: str, program: tuple[str, ...] | None = None) -> Iterator[FakeCloud]:
-    """A fake cloud on free ports without CML servers; the native program unless ``program`` is given."""
-    command = [*(program or native()), "--json", "--ephemeral", "--cml-limit", "0", *options]
+def fake_cloud(*options: str, program: tuple[str, ...] | None = None, cmls: int = 0) -> Iterator[FakeCloud]:
+    """A fake cloud on free ports with at most ``cmls`` CML servers; the native program unless ``program`` is given."""
+    command = [*(program or native()), "--json", "--ephemeral", "--cml-limit", str(cmls), *options]
     # It warns about every instance without a CML server, which is intended here.
     with (
         tempfile.TemporaryFile("w+") as notices,
@@ -141,14 +151,43 @@ def fake_cloud(*options: str, program: tuple[str, ...] | None = None) -> Iterato
         yield FakeCloud(process.pid, place.hostname, place.port, announced["aws_url"], announced["env"])
 
 
+def moto() -> AbstractContextManager[Server]:
+    """moto's server."""
+    return other_fake("moto", lambda port: [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)])
+
+
+def ministack() -> AbstractContextManager[Server]:
+    """ministack, which is configured by its environment."""
+    return other_fake(
+        "ministack",
+        lambda _: [sys.executable, "-m", "ministack"],
+        lambda port: {"GATEWAY_PORT": str(port), "BIND_HOST": "127.0.0.1"},
+    )
+
+
+FAKECLOUD = shutil.which("fakecloud")
+"""The program `fakecloud` of the crate with this name, if it is on the PATH. Its license is the AGPL, so it is never
+built or linked here."""
+
+
+def fakecloud() -> AbstractContextManager[Server]:
+    """fakecloud, with its state in memory and without other processes."""
+    assert FAKECLOUD is not None
+    program = FAKECLOUD
+    return other_fake("fakecloud", lambda port: [program, "--addr", f"127.0.0.1:{port}", "--log-level", "error"])
+
+
 @contextmanager
-def moto() -> Iterator[Server]:
-    """moto's server on a free port, once it accepts connections."""
+def other_fake(
+    name: str, command: Callable[[int], list[str]], env: Callable[[int], dict[str, str]] = lambda _: {}
+) -> Iterator[Server]:
+    """Another fake of AWS on a free port, once it accepts connections."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    quiet = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    quiet = subprocess.Popen(
+        command(port), env={**os.environ, **env(port)}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     with ending(quiet) as process:
         deadline = time.monotonic() + PATIENCE
         while True:
@@ -157,7 +196,7 @@ def moto() -> Iterator[Server]:
                 break
             except OSError:
                 if process.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError("moto's server does not start") from None
+                    raise RuntimeError(f"{name} does not start") from None
                 time.sleep(0.005)
         yield Server(process.pid, "127.0.0.1", port)
 

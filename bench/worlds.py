@@ -56,6 +56,7 @@ def cloud_of(world: dict[str, Any]) -> Iterator[FakeCloud]:
     with tempfile.TemporaryDirectory() as directory:
         scenario = Path(directory) / "world.yaml"
         # JSON is valid YAML.
-        scenario.write_text(json.dumps(world))
+        # The Python controller relies on the versions of records.
+        scenario.write_text(json.dumps({"control_plane": "extended", **world}))
         with fake_cloud("--clock", "real", "--delays", "none", "--scenario", str(scenario)) as cloud:
             yield cloud
