@@ -193,11 +193,11 @@ def test_report_html_is_escaped() -> None:
 
 
 class Records(ControlPlane):
-    """A control plane with slow writes."""
+    """A control plane whose writes can be held back."""
 
-    def __init__(self, *workers: lcm.Worker, slow: float = 0.0) -> None:
+    def __init__(self, *workers: lcm.Worker) -> None:
         self.rows = {worker.id: worker.replace(version=1) for worker in workers}
-        self.slow = slow
+        self.held = False
         self.settings: dict[str, Any] | None = None
         self.writing = threading.Event()
         self.begun: list[str] = []
@@ -211,7 +211,8 @@ class Records(ControlPlane):
     async def write(self, patch: Patch, /) -> int:
         self.begun.append(patch.worker_id)
         self.writing.set()
-        await asyncio.sleep(self.slow)
+        while self.held:
+            await asyncio.sleep(0.01)
         self.rows[patch.worker_id] = patch.apply_to(self.rows[patch.worker_id]).replace(version=2)
         return 2
 
@@ -264,20 +265,20 @@ def test_disabled_discovery_is_refused(fake_cloud: FakeCloud) -> None:
 
 @pytest.mark.parametrize("ending", ["cancel", "timeout"])
 def test_interrupted_run_finishes_only_pending_writes(fake_cloud: FakeCloud, ending: str) -> None:
-    records = Records(*fake_cloud.workers(), slow=6 if ending == "timeout" else 0.5)
+    records = Records(*fake_cloud.workers())
+    records.held = True
     clients = fake_cloud.clients(FILTER, control_plane=records)
 
     async def story() -> None:
-        # The scan takes far less than that, and one write longer.
-        limit = 3 if ending == "timeout" else None
+        # The scan takes far less than that.
+        limit = 5 if ending == "timeout" else None
         task = asyncio.create_task(lcm.collect_orphans_async(clients=clients, timeout=limit))
         assert await asyncio.to_thread(records.writing.wait, 60)
-        # Later writes would be fast.
-        records.slow = 0
         if ending == "cancel":
             task.cancel()
         with pytest.raises(asyncio.CancelledError if ending == "cancel" else TimeoutError):
             await task
+        records.held = False
         async with asyncio.timeout(60):
             while not records.gone or len(records.gone) < len(records.begun):
                 await asyncio.sleep(0.05)
