@@ -218,10 +218,12 @@ def test_invalid_port_result_is_a_failure(live_cloud: FakeCloud) -> None:
 
 
 def test_canceled_reconcile_cancels_its_coroutine(live_cloud: FakeCloud) -> None:
+    begun: list[str] = []
     ended: list[str] = []
 
     class Slow(Records):
         async def template(self, name: str, /) -> Any:  # type: ignore[override]
+            begun.append(name)
             try:
                 await asyncio.sleep(60)
             except asyncio.CancelledError:
@@ -232,7 +234,7 @@ def test_canceled_reconcile_cancels_its_coroutine(live_cloud: FakeCloud) -> None
         records = Slow(PENDING)
         pending = records.records["w-1"]
         task = asyncio.create_task(lcm.reconcile_async(pending, clients=live_cloud.clients(control_plane=records)))
-        await asyncio.sleep(1)
+        await eventually(lambda: bool(begun), 30)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
